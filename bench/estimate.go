@@ -49,7 +49,7 @@ func (r *Run) trialTakes(s *Scenario) time.Duration {
 	if s.Many {
 		return r.duration(s) + 2*s.warmup() + manyRests
 	}
-	return r.duration(s) + trialExtra
+	return s.warmup() + r.duration(s) + trialExtra
 }
 
 func (r *Run) restTakes() time.Duration {

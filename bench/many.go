@@ -33,7 +33,7 @@ const (
 // warmup is that of a scenario, 0 if it has none.
 func (s *Scenario) warmup() time.Duration {
 	if !s.Many {
-		return 0
+		return s.Warmup
 	}
 	return manyWarmup + time.Duration(s.Connections)*manyWarmupForEach
 }
@@ -45,6 +45,7 @@ type window struct {
 	t    *Trial
 	used reading
 	seen bool // its beginning
+	over bool
 }
 
 // errTooSlow reports a load that was held up until its window was over.
@@ -64,16 +65,15 @@ type reading struct {
 func (w *window) event(ctx context.Context, e load.Event) error {
 	switch {
 	case e.Warm:
-		var err error
-		w.used, err = w.read()
 		w.seen = true
-		return err
-	case e.Over:
+		return w.begin(ctx)
+	case e.Over, e.Result != nil && w.seen && !w.over: // a Bulk is over when it ends
+		w.over = true
 		now, err := w.read()
 		w.t.Usage, w.t.Machine = now.usage.Sub(w.used.usage), now.machine-w.used.machine
 		w.t.Load = now.load.Sub(w.used.load)
 		return err
-	case e.Holding:
+	case e.Holding && w.t.Plan.Hold:
 		if err := w.rig.hold(ctx, manyRests); err != nil {
 			return err
 		}
@@ -85,6 +85,19 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 		return w.rig.load.Send(load.Plan{Release: true})
 	}
 	return nil
+}
+
+// begin looks at the resources used before the window, and at the account of a contestant whose sessions leave user
+// space. Its answer is no work for sessions, and not counted as the contestant's; the machine has it.
+func (w *window) begin(ctx context.Context) (err error) {
+	if w.used, err = w.read(); err != nil || w.c.Name != contestant.LaneName {
+		return err
+	}
+	if w.t.warm, err = w.c.Account(ctx); err != nil {
+		return err
+	}
+	w.used.usage, err = w.c.Usage()
+	return err
 }
 
 // read reads the resources that the contestant, the load and the machine have used so far.

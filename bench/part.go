@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/bench/reload"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/rolling"
+	"github.com/penstock/penstock/bench/shadow"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/switches"
 	"github.com/penstock/penstock/bench/write"
@@ -65,6 +66,8 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return incident.RunPart(ctx, in, out)
 	case rolling.PartLoad:
 		return rolling.RunPart(ctx, in, out)
+	case shadow.PartServer:
+		return shadow.RunPart(ctx, args, in, out)
 	case million.Part:
 		return runMillion(args, out)
 	}

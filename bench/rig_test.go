@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -106,11 +107,7 @@ func program(fault string) contestant.Program {
 // rig starts a rig whose proxies have a fault.
 func rig(t *testing.T, fault string) *bench.Rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bench-") // with room for a socket: t.TempDir has the test's name
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := sockets.Dir(t)
 	r, err := bench.NewRig(t.Context(), process.NewGroup(), bench.PartOrigin, contestant.Setting{Program: program(fault), Dir: dir})
 	if err != nil {
 		t.Fatal(err)

@@ -161,6 +161,7 @@ func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 	f := &field{runner: r, scenario: s, out: out}
 	defer func() { // also when it was interrupted
 		f.judgeSplicing()
+		f.judgeLane()
 		out.Summarize()
 	}()
 	r.rig.setting.Service = string(s.Workload)
@@ -290,6 +291,13 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 	}
 	if t.Contestant == directName {
 		out.CPUSeconds, out.ContextSwitches = report.Unmeasured(), report.Unmeasured()
+	}
+	if t.Plan.Warmup > 0 {
+		out.WarmupBytes = res.Warmup
+	}
+	if t.Lane >= 0 {
+		share := report.Number(t.Lane)
+		out.LaneShare = &share
 	}
 	if t.Spliced >= 0 {
 		out.SplicedBytes = report.Number(t.Spliced)

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/bench/load"
 )
@@ -14,6 +15,8 @@ type Scenario struct {
 	Workload load.Workload
 	// Connections that live at a time, and the bytes of an Echo's message.
 	Connections, Size int
+	// Warmup is the beginning of each trial of a Bulk or an Echo that does not count; 0: all of it counts.
+	Warmup time.Duration
 	// Many: the connections are so many that opening them takes a while, which does not count.
 	Many bool
 }
@@ -42,8 +45,10 @@ func Scenarios() []Scenario {
 
 // ChooseScenarios returns the scenarios with that name, or with a name that begins with it up
 // to a dash: "echo-64" are two. They keep the order of a report.
-func ChooseScenarios(names []string) ([]Scenario, error) {
-	all := Scenarios()
+func ChooseScenarios(names []string) ([]Scenario, error) { return ChooseAmong(Scenarios(), names) }
+
+// ChooseAmong is ChooseScenarios of a list.
+func ChooseAmong(all []Scenario, names []string) ([]Scenario, error) {
 	chosen := make([]bool, len(all))
 	for _, name := range names {
 		found := false

@@ -25,5 +25,5 @@ func Since(before, s *admin.Summary) *admin.Summary {
 
 // moved is Since for one direction.
 func moved(before, m admin.ByEngine) admin.ByEngine {
-	return admin.ByEngine{Spliced: m.Spliced - before.Spliced, Copied: m.Copied - before.Copied}
+	return admin.ByEngine{Spliced: m.Spliced - before.Spliced, Copied: m.Copied - before.Copied, Lane: m.Lane - before.Lane}
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -23,12 +24,16 @@ type Trial struct {
 	Usage      process.Usage // of the contestant's processes, during the trial
 	Machine    time.Duration // of all processors, during the trial
 	// Held is the memory in bytes that the contestant holds with the connections of a plan that has a
-	// Warmup and Hold, more than when it began; of that plan, Usage and Machine are of the time that counts.
+	// Warmup and Hold, more than when it began. Of one with a Warmup, Usage and Machine are of the time that counts.
 	Held int64
 	Load process.Usage // of the load, in that time
 	// Spliced is how many bytes the contestant spliced, by its own account;
 	// negative if it keeps none.
 	Spliced int64
+	// Lane is the share of the bytes that count which sessions carried that had left user space, by the contestant's
+	// account; negative if it has no lane.
+	Lane float64
+	warm *contestant.Account // at the end of the Warmup, of one that has a lane
 	// Summary is Penstock's own account of the trial, nil for others.
 	Summary *admin.Summary
 }
@@ -37,9 +42,9 @@ type Trial struct {
 // trial by an error.
 func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
 	plan.Address = c.Address
-	t := Trial{Contestant: c.Name, Plan: plan, Spliced: -1}
+	t := Trial{Contestant: c.Name, Plan: plan, Spliced: -1, Lane: -1}
 	w := &window{rig: r, c: c, t: &t}
-	if plan.Warmup > 0 && plan.Hold {
+	if plan.Warmup > 0 {
 		watch = func(e load.Event) error { return w.event(ctx, e) }
 	}
 	err := r.drive(ctx, c, &t, watch)
@@ -132,6 +137,9 @@ func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) e
 	}
 	r.accounts[c] = now
 	t.Spliced = now.Spliced - before.Spliced
+	if now.Summary != nil && now.Summary.Lane != nil {
+		t.Lane = inLane(cmp.Or(t.warm, before), now)
+	}
 	if now.Summary != nil {
 		t.Summary = Since(before.Summary, now.Summary)
 	}
@@ -139,6 +147,16 @@ func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) e
 		return nil // they cut connections, of which both ends see different bytes
 	}
 	return t.check(now.ClientToEndpoint-before.ClientToEndpoint, now.EndpointToClient-before.EndpointToClient)
+}
+
+// inLane is the share of the bytes between two accounts that sessions have carried which had left user space. It goes by
+// the bytes in user space, which are counted at once: those of the lane are read now and then.
+func inLane(before, now *contestant.Account) float64 {
+	all := now.ClientToEndpoint + now.EndpointToClient - before.ClientToEndpoint - before.EndpointToClient
+	if all <= 0 {
+		return 0
+	}
+	return 1 - float64(now.Spliced+now.Copied-before.Spliced-before.Copied)/float64(all)
 }
 
 // check compares the bytes that the contestant counts with the load's.

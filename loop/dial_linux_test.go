@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -103,7 +104,7 @@ func listenOn(t *testing.T, network, address string) net.Listener {
 }
 
 func TestConnect(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(sockets.Dir(t), "s")
 	abstract := "@penstock-loop-connect-" + filepath.Base(filepath.Dir(path))
 	for name, test := range map[string]struct{ network, address, control string }{
 		"IPv4":     {"tcp4", "127.0.0.1:0", "tcp4"},
@@ -159,17 +160,6 @@ func speak(t *testing.T, l *loop.Loop, ln net.Listener, e end) {
 	}
 }
 
-// shortDir is a directory whose path leaves room in sun_path.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "loop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 func TestConnectRefused(t *testing.T) {
 	ln := listenOn(t, "tcp4", "127.0.0.1:0")
 	closed := tcp(ln)
@@ -183,7 +173,7 @@ func TestConnectRefused(t *testing.T) {
 	}{
 		"TCP":         {closed, nil, syscall.ECONNREFUSED, "connect"},
 		"mapped":      {loop.Address{AddrPort: netip.AddrPortFrom(netip.MustParseAddr("::ffff:127.0.0.1"), closed.AddrPort.Port())}, nil, syscall.ECONNREFUSED, "connect"},
-		"no path":     {loop.Address{Path: filepath.Join(shortDir(t), "none")}, nil, syscall.ENOENT, "connect"},
+		"no path":     {loop.Address{Path: filepath.Join(sockets.Dir(t), "none")}, nil, syscall.ENOENT, "connect"},
 		"a long path": {loop.Address{Path: string(make([]byte, 200))}, nil, syscall.EINVAL, "connect"},
 		"abstract":    {loop.Address{Path: "@penstock-loop-nobody-listens"}, nil, syscall.ECONNREFUSED, "connect"},
 		"source":      {closed, &loop.DialConfig{Source: netip.MustParseAddr("192.0.2.1")}, syscall.EADDRNOTAVAIL, "bind"},
@@ -243,7 +233,7 @@ func fullUnix(t *testing.T) (to loop.Address, drain func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sys.Close(listener) })
-	name := filepath.Join(shortDir(t), "s")
+	name := filepath.Join(sockets.Dir(t), "s")
 	if err := syscall.Bind(listener, &syscall.SockaddrUnix{Name: name}); err != nil {
 		t.Fatal(err)
 	}

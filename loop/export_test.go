@@ -25,6 +25,12 @@ func GiveWay() (giveWay func(), end func() error) {
 	return giveWay, func() error { runningLoops.Add(-1); return o.knock.close() }
 }
 
+// Direct reports whether the last turn did not look for events before it blocked.
+func (l *Loop) Direct() bool { return l.direct }
+
+// Prompt is how many turns in a row have to find events at once until a loop looks again, and Futile how many have to look in vain.
+const Prompt, Futile = mostPrompt, mostFutile
+
 // LoadWindow is for how long a loop looks at what it has to do.
 const LoadWindow = time.Duration(loadWindow)
 

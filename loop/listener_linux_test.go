@@ -324,7 +324,7 @@ func TestPeerOfAcceptedConnections(t *testing.T) {
 	if !slices.Equal(a.peers, want) {
 		t.Errorf("from %v, want %v", a.peers, want)
 	}
-	path := t.TempDir() + "/s"
+	path := sockets.Dir(t) + "/s"
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -67,7 +67,11 @@ type Loop struct {
 
 	gathering int // how many asked for it in this turn
 	stop      bool
-	slept     bool // since the present turn began
+	slept     bool  // since the present turn began
+	direct    bool  // it has not looked for events before it slept
+	futile    uint8 // see mostFutile
+	prompt    uint8 // see mostPrompt
+	asleep    int64 // clock when it last began to sleep
 	counts    counts
 	load      load
 	others    others // owns an eventfd

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -303,7 +304,7 @@ func TestWritersTakeTurns(t *testing.T) {
 
 // TestServeUnix: a unix socket is served like one of TCP.
 func TestServeUnix(t *testing.T) {
-	l, err := net.Listen("unix", t.TempDir()+"/s")
+	l, err := net.Listen("unix", sockets.Dir(t)+"/s")
 	if err != nil {
 		t.Fatal(err)
 	}

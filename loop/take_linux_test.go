@@ -100,7 +100,7 @@ func TestTakeInterruptsReaders(t *testing.T) {
 }
 
 func TestTakeListener(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(sockets.Dir(t), "s")
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": path} {
 		t.Run(network, func(t *testing.T) {
 			ln, err := net.Listen(network, address)

@@ -58,6 +58,7 @@ func (l *Loop) turn() error {
 		return fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_wait", err))
 	}
 	now := l.clock()
+	l.woken(now)
 	if l.behind = now - l.now; l.slept {
 		l.behind = 0
 	}
@@ -109,32 +110,73 @@ func (l *Loop) giveWay(now int64) int64 {
 }
 
 // wait collects events. It does not block before it has looked without blocking:
-// on a busy loop that is all, and the scheduler is left alone. A loop that may
-// block says so first, and then looks at its mailbox once more (see mailbox).
+// on a busy loop that is all, and the scheduler is left alone. A loop that has looked in vain
+// again and again has little to do: it blocks at once, which is one call less for each event. A
+// loop that may block says so first, and then looks at its mailbox once more (see mailbox).
 func (l *Loop) wait() (int, error) {
-	n, err := l.poller.poll()
-	if n > 0 || err != nil || len(l.again) > 0 || l.mail.any() {
-		return n, err
-	}
-	if l.spin > 0 {
-		if n, err = l.busyPoll(); n > 0 || err != nil || l.mail.any() {
-			l.counts.hit()
+	l.direct = l.futile >= mostFutile && l.spin == 0 && len(l.again) == 0 && !l.mail.any()
+	if !l.direct {
+		if n, err := l.look(); n > 0 || err != nil || len(l.again) > 0 || l.mail.any() {
 			return n, err
 		}
 	}
 	now := l.clock()
 	timeout := l.wheel.untilNext(now)
 	if timeout == 0 || !l.mail.sleep() {
+		if l.direct {
+			return l.look() // or events would wait for as long as timers are due
+		}
 		return 0, nil
 	}
 	if l.load.batch {
 		timeout = l.load.sleep(now, timeout)
 	}
-	n, err = l.poller.block(timeout)
-	l.slept = true
+	n, err := l.poller.block(timeout)
+	l.slept, l.asleep = true, now
 	l.mail.awake()
 	l.counts.blocked()
 	return n, err
+}
+
+const (
+	// mostFutile is how often in a row a loop looks in vain before it blocks, until it does so
+	// without looking. mostPrompt is how often in a row it then finds that there were events, until
+	// it looks again.
+	mostFutile, mostPrompt = 2, 32
+
+	// leastSleep is the nanoseconds below which a loop that blocked at once has not slept: there
+	// were events, and it looks for the next ones without blocking. The kernel takes longer to
+	// put a thread to sleep and to wake it.
+	leastSleep = 2000
+)
+
+// look collects the events that are there now, or those that come while it polls, if it does.
+func (l *Loop) look() (n int, err error) {
+	if n, err = l.poller.poll(); n > 0 || err != nil {
+		l.futile = 0
+		return n, err
+	}
+	l.futile = min(l.futile+1, mostFutile)
+	if l.spin > 0 && len(l.again) == 0 && !l.mail.any() {
+		if n, err = l.busyPoll(); n > 0 || err != nil || l.mail.any() {
+			l.counts.hit()
+		}
+	}
+	return n, err
+}
+
+// woken notes how it went to block without a look before.
+func (l *Loop) woken(now int64) {
+	switch {
+	case !l.direct || !l.slept:
+	case now-l.asleep >= leastSleep:
+		l.prompt = 0
+	default:
+		l.slept = false
+		if l.prompt++; l.prompt == mostPrompt {
+			l.prompt, l.futile = 0, 0
+		}
+	}
 }
 
 // busyPoll looks for events again and again, for a bounded time.

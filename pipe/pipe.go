@@ -28,8 +28,8 @@ var ErrNotEmpty = errors.New("pipe: fill: nothing moved, and the pipe is not emp
 
 // Pipe is one kernel pipe, both ends. It is not safe for concurrent use.
 //
-// All its bytes go in through Fill and come out through Drain or Read, so Len is
-// exact.
+// All its bytes go in through Fill, Tee of another one, or Write, and come out through Drain or
+// Read, so Len is exact.
 type Pipe struct {
 	// r and w are owned by the Pipe, from Open until Close; then they are -1.
 	r, w int

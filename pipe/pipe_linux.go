@@ -164,6 +164,30 @@ func (p *Pipe) DrainSocket(fd, max int) (int, error) {
 	return n, err
 }
 
+// Tee copies up to max bytes from the beginning of the pipe to the end of another one, by one
+// tee(2): the pages are shared, and the bytes stay in p too. Both pipes stay the caller's.
+//
+// It returns the number of bytes copied, which are fewer than asked for when to is full: it
+// counts slots. Calling Tee again before these bytes have left p copies them once more. EAGAIN
+// means that to was full, or p empty; EINVAL that both are the same pipe, or that max is not
+// positive; ENOSYS and EPERM that a sandbox refuses tee.
+func (p *Pipe) Tee(to *Pipe, max int) (int, error) {
+	if max <= 0 {
+		return 0, syscall.EINVAL
+	}
+	n, err := sys.Tee(p.r, to.w, max)
+	to.n += n
+	return n, err
+}
+
+// Write copies bytes into the pipe by one write(2). It returns how many the pipe took, which
+// are fewer than all when it is full, and a bare syscall.Errno: EAGAIN when it took none.
+func (p *Pipe) Write(b []byte) (int, error) {
+	n, err := sys.Write(p.w, b)
+	p.n += max(n, 0)
+	return max(n, 0), err
+}
+
 // Read takes bytes out of the pipe by one read(2), to copy bytes that a destination would not
 // take by Drain. It returns io.EOF when the pipe is empty, and otherwise a bare syscall.Errno.
 func (p *Pipe) Read(b []byte) (int, error) {

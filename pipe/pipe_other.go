@@ -21,6 +21,12 @@ func (p *Pipe) Drain(fd, max int) (int, error) { return 0, errOther }
 // DrainSocket returns an error that matches ErrNotSupported.
 func (p *Pipe) DrainSocket(fd, max int) (int, error) { return 0, errOther }
 
+// Tee returns an error that matches ErrNotSupported.
+func (p *Pipe) Tee(to *Pipe, max int) (int, error) { return 0, errOther }
+
+// Write returns an error that matches ErrNotSupported.
+func (p *Pipe) Write([]byte) (int, error) { return 0, errOther }
+
 // Read returns an error that matches ErrNotSupported.
 func (p *Pipe) Read([]byte) (int, error) { return 0, errOther }
 

@@ -8,9 +8,9 @@ import (
 	"reflect"
 )
 
-// moveBuffered is Move from a [bufio.Reader] to a descriptor. WriteTo of the reader writes the bytes that
+// moveBuffered is move from a [bufio.Reader] to a descriptor. WriteTo of the reader writes the bytes that
 // it has buffered, and passes on its own source, which is then moved as any other one is.
-func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader) (Flow, error) {
+func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader, f *Flow) error {
 	to := &bufferedSink{relay: r, dst: dst, connection: connectionOf(src)}
 	_, err := src.WriteTo(to)
 	if to.rest != nil && err == nil {
@@ -19,7 +19,8 @@ func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader) (Flow, error) {
 	if to.flow.Reason = ReasonEOF; err != nil {
 		to.flow.Reason = reasonOf(err)
 	}
-	return to.flow, err
+	*f = to.flow
+	return err
 }
 
 // A bufferedSink is the destination of a [bufio.Reader].
@@ -59,10 +60,11 @@ func (s *bufferedSink) ReadFrom(src io.Reader) (int64, error) {
 }
 
 func (s *bufferedSink) move(src io.Reader) (int64, error) {
-	f, err := s.relay.Move(s.dst, src)
-	moved := f.Bytes()
-	f.Copied += s.flow.Copied
-	s.flow = f
+	copied := s.flow.Copied
+	s.flow = Flow{}
+	err := s.relay.move(s.dst, src, &s.flow)
+	moved := s.flow.Bytes()
+	s.flow.Copied += copied
 	return moved, err
 }
 

@@ -17,12 +17,13 @@ import (
 // Neither end is closed, and the end of src is not passed on. Deadlines of the two apply to every read
 // and write, the timeouts of [Config] do not.
 //
-// Reaching the end of src is no error. An error of a connection is a [net.Error] that wraps a
+// Reaching the end of src is no error. An error of a connection is a
 // [*net.OpError], that of a file an [*os.PathError], and that of any other Read or Write is returned as
 // it is. After an error of src all bytes read have been delivered. After one of dst the bytes that were
 // read and not taken are gone, as with io.Copy; [Relay.Move] counts them.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
-	f, err := r.Move(dst, src)
+	var f Flow
+	err := r.move(dst, src, &f)
 	return f.Bytes(), err
 }
 
@@ -44,16 +45,25 @@ func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 
 // Move is Copy, and returns the counters of the bytes.
 func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
+	var f Flow
+	err := r.move(dst, src, &f)
+	return f, err
+}
+
+// move is Move. Its frame, which is on the stack of a goroutine that waits, has no Flow.
+func (r *Relay) move(dst io.Writer, src io.Reader, f *Flow) error {
 	limit, remain := (*io.LimitedReader)(nil), int64(-1)
 	if l, ok := src.(*io.LimitedReader); ok {
 		if l.N <= 0 {
-			return Flow{Reason: ReasonLimit}, nil
+			f.Reason = ReasonLimit
+			return nil
 		}
 		limit, remain, src = l, l.N, l.R
 	}
 	in, ahead, read, err := unwrapReader(src, int(min(uint64(remain), math.MaxInt)))
 	if err != nil {
-		return Flow{Reason: ReasonError}, err
+		f.Reason = ReasonError
+		return err
 	}
 	leg := new(legState)
 	out, written := unwrapWriter(dst)
@@ -65,12 +75,12 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 			if meters != nil {
 				out = dst
 			}
-			return r.moveBuffered(out, br)
+			return r.moveBuffered(out, br, f)
 		}
 	}
 	if limit == nil && len(ahead) == 0 && meters == nil {
-		if f, err, ok := delegate(to, from); ok {
-			return f, err
+		if err, ok := delegate(to, from, f); ok {
+			return err
 		}
 	}
 	j := r.newCopyJob()
@@ -90,10 +100,15 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	if limit != nil {
 		limit.N = d.rareState().remain
 	}
-	f := d.flow()
+	d.account(f)
 	r.jobs.Put(j)
-	return f, err
+	return err
 }
+
+// account notes in f what the direction has done.
+//
+//go:noinline
+func (d *direction) account(f *Flow) { *f = d.flow() }
 
 // A copyJob is the state of a copy besides its ends, used again so that short copies do not
 // pay for it.
@@ -139,22 +154,21 @@ func (j *copyJob) run(in, out any) error {
 
 // delegate lets two ends that are no descriptors use WriteTo and ReadFrom, which
 // may save a copy.
-func delegate(to, from end) (Flow, error, bool) {
+func delegate(to, from end, f *Flow) (err error, ok bool) {
 	var n int64
-	var err error
 	if wt, ok := from.rw.(io.WriterTo); ok && from.mayDelegate() {
 		n, err = wt.WriteTo(to.rw.(io.Writer))
 	} else if rf, ok := to.rw.(io.ReaderFrom); ok && to.mayDelegate() {
 		n, err = rf.ReadFrom(from.rw.(io.Reader))
 	} else {
-		return Flow{}, nil, false
+		return nil, false
 	}
-	f := Flow{Copied: n, Reason: ReasonEOF}
+	f.Copied, f.Reason = n, ReasonEOF
 	if err != nil {
 		f.Reason = reasonOf(err)
 	}
 	f.Fallbacks[FallbackWrapped] = 1
-	return f, err, true
+	return err, true
 }
 
 // mayDelegate reports whether the end's WriteTo and ReadFrom are its own. Those of

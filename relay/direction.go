@@ -64,6 +64,8 @@ const (
 	pinned                                 // the mode does not adapt
 	oneWay                                 // the end of file is not passed on to the sink
 	waits                                  // the sink's writes may wait inside
+	mirrored                               // the mirror of rareState gets its bytes
+	observed                               // the observer of a mirror sees its bytes
 	eofSeen
 )
 
@@ -105,6 +107,10 @@ type rareState struct {
 	mark    *lowWaterMark // the source's low-water mark; nil before proven bulk
 	failure *failure      // nil if it did not fail
 	pacer   *pacer        // nil unless it is paced
+	mirror  *Mirror       // nil unless mirrored
+	answers *observing    // nil unless observed
+	rewrite *rewrite      // nil unless rewritten
+	carried int64         // bytes that a Carrier has delivered; set at the end, by a loop
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }
@@ -141,6 +147,7 @@ const (
 	copying      mode = iota // recv into a buffer, send
 	splicing                 // splice into a leased pipe, splice out
 	transferring             // one call from file to sink, nothing in between
+	rewriting                // recv into a buffer, by a Rewriter, send
 )
 
 // A wait is the result of a step.
@@ -195,6 +202,8 @@ func (d *direction) move() wait {
 		return d.fillPipe()
 	case transferring:
 		return d.transfer()
+	case rewriting:
+		return d.fillRewritten()
 	}
 	return d.fillBuffer()
 }
@@ -274,6 +283,11 @@ func (d *direction) sourceEnd() wait {
 
 // passEnd passes the end of file on, once everything was delivered.
 func (d *direction) passEnd() wait {
+	if d.mode == rewriting {
+		if w := d.endRewrite(); w != waitDone || d.ended { // or it has failed
+			return w
+		}
+	}
 	d.release()
 	if !d.is(oneWay) {
 		switch err := d.link.closeWrite(); {
@@ -363,6 +377,9 @@ func (d *direction) finished(r Reason) {
 	d.refund()
 	d.ended = true
 	d.reason.Store(uint32(r))
+	if d.state&(mirrored|observed) != 0 {
+		d.showEnd(r == ReasonEOF)
+	}
 }
 
 // atEOF reports whether the direction ended by end of file.
@@ -394,6 +411,16 @@ func (d *direction) copyFromHere(f Fallback) wait {
 	return waitTurn
 }
 
+// forget gives up what the direction was bound to, once its session has ended. Its counters stay.
+func (d *direction) forget() {
+	if o := d.rare.Load(); o != nil {
+		d.mode = copying
+		d.set(mirrored, false)
+		d.set(observed, false)
+		o.mirror, o.answers, o.rewrite = nil, nil, nil
+	}
+}
+
 func (d *direction) fallback(f Fallback) { d.rareState().fell[f].Add(1) }
 
 // hasFallen reports whether that has happened.
@@ -416,7 +443,7 @@ func (d *direction) flow() Flow {
 		Reason:  Reason(d.reason.Load()),
 	}
 	if o := d.rare.Load(); o != nil {
-		f.Lost = o.lost.Load()
+		f.Lost, f.Carried = o.lost.Load(), o.carried
 		for i := range o.fell {
 			f.Fallbacks[i] = int64(o.fell[i].Load())
 		}

@@ -66,7 +66,7 @@
 //
 // A session may have [Limits] of its own in place of the timeouts of [Config], and limits of
 // bandwidth: one of its own, and a [Bucket] that it shares with any number of others, on other
-// loops and goroutines too. Both count both directions together. A direction that has to wait
+// loops and goroutines too; each of both directions together, or of one. A direction that has to wait
 // has not read yet: it holds neither pipe nor buffer, its bytes stay with the source, which
 // notices by its window, and it goes on splicing when its turn comes. Bytes that were read are
 // passed on at once.

@@ -1,33 +1,11 @@
 package relay
 
 import (
+	"errors"
 	"time"
 
 	"github.com/penstock/penstock/loop"
 )
-
-// A Socket is one end of a session on a loop: a connected, non-blocking stream
-// socket that is registered with the loop, with which 0 for the session's a and 1
-// for its b.
-type Socket struct {
-	FD     int
-	ID     loop.ID
-	Events loop.Events // so far
-
-	TCP     bool // it is a TCP socket, not a unix one
-	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
-
-	// Moved is how many of the bytes that it has sent the owner has written to the other
-	// end, and taken out of the queue: they count as copied. Events says nothing of
-	// Readable then, unless there may be more.
-	Moved int
-
-	// Layer is spoken over the socket; nil: nothing is, and its bytes are the session's.
-	Layer Layer
-	// Ahead is bytes that were read from the socket before, and come first. They are borrowed until the
-	// end of the session, which must not have more than a read's, 64 KiB.
-	Ahead []byte
-}
 
 // A Driven is a session on an event loop. It is made to be part of a larger struct,
 // takes no goroutine and less than 300 bytes, and may be used again after its end.
@@ -55,6 +33,10 @@ const (
 	over                             // both have, or it was cut
 	recalled                         // to be called again
 	due                              // it is called for that
+	moving                           // it is being started, or is in move: an end waits until that is over
+	toEnd                            // its driver has an end of it to be seen to
+	offered                          // a Carrier may have it: its driver has an offer
+	carried                          // a Carrier has it, and the sockets
 )
 
 func (s *Driven) is(f drivenState) bool { return s.state&f != 0 }
@@ -88,18 +70,28 @@ func (s *Driven) sideOf(d *direction) Side {
 
 // Start joins two sockets, which s owns from now on, until both directions have ended or the
 // session is cut. It moves bytes at once, so owner may be notified of the end before Start
-// returns.
+// returns; but within a callback of a session's or a mirror's it moves them in the loop's next turn.
+// If s is a session that has not ended, that goes on, and the two sockets are reset: owner is notified of
+// [ReasonError] before Start returns.
 func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) { d.StartLimited(s, a, b, owner, nil) }
 
 // StartLimited is Start of a session with limits of its own, in which a is the client
 // and b the endpoint; nil means those of the relay's [Config].
 func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limits) {
+	if s.drv != nil && !s.is(over) {
+		d.refuse(s, a, b, owner)
+		return
+	}
 	if limits == nil {
 		limits = &d.relay.limits
 	}
 	now, spare := max(1, d.loop.Now()), s.throttle()
-	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, a: newSocket(a), b: newSocket(b)}
+	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, state: moving, a: newSocket(a), b: newSocket(b)}
 	s.bind(&a, &b)
+	s.ab.setRewriter(&a)
+	s.ba.setRewriter(&b)
+	s.ab.setMirror(&a, &s.ba)
+	s.ba.setMirror(&b, &s.ab)
 	if limits.paces() {
 		d.pace(s, spare)
 	}
@@ -115,7 +107,34 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	if left, what := s.nextTimeout(); what != ReasonNone {
 		d.loop.Arm(&s.timer, s, left)
 	}
+	s.state &^= moving
+	for _, way := range [2]*direction{&s.ab, &s.ba} {
+		if f := way.failure(); f != nil { // a Rewriter that is none
+			s.end(Reason(way.reason.Load()), s.opErrorOf(way, *f))
+			return
+		}
+	}
+	if d.stepping {
+		s.recall()
+		return
+	}
 	s.move()
+}
+
+// errDriven is the cause of a start that is refused.
+var errDriven = errors.New("penstock: relay: start: the Driven is a session that has not ended")
+
+// refuse is the start of a session that has not ended. Its sockets stay, if it is started with those again.
+func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {
+	for _, p := range [2]loopSocket{newSocket(a), newSocket(b)} {
+		if p.fd == s.a.fd || p.fd == s.b.fd {
+			continue
+		}
+		d.loop.Drop(p.id)
+		p.abort()
+		p.close()
+	}
+	owner.Ended(s, Result{Reason: ReasonError}, errDriven)
 }
 
 // began takes note of bytes that the owner has moved to a socket.
@@ -125,13 +144,6 @@ func (d *direction) began(n int, to *loopSocket) {
 		d.copied.Add(int64(n))
 		to.state |= wrote
 	}
-}
-
-func newSocket(s Socket) loopSocket {
-	p := loopSocket{id: s.ID, fd: int32(s.FD), state: writable} // until a write says otherwise
-	p.set(tcp, s.TCP)
-	p.set(delays, s.TCP && !s.NoDelay)
-	return p
 }
 
 // socketOf returns where a direction reads.
@@ -144,6 +156,9 @@ func (s *Driven) socketOf(d *direction) *loopSocket {
 
 // Ready implements [loop.Handler].
 func (s *Driven) Ready(which uint8, events loop.Events) {
+	if s.is(offered) && !s.regain() {
+		return
+	}
 	if events != 0 {
 		p := &s.a
 		if which == 1 {
@@ -156,6 +171,9 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 	}
 	s.advance()
 	s.state &^= due
+	if s.is(offered) {
+		s.lend()
+	}
 }
 
 // advance moves, and has more gather where that pays.
@@ -198,10 +216,26 @@ func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	return true
 }
 
-// move moves bytes, both ways.
+// move moves bytes, both ways, and then sees to the ends that callbacks have asked for. s may have ended,
+// and be another session's, when it returns.
 func (s *Driven) move() {
+	drv := s.drv
+	s.state |= moving
+	if !s.moveBoth() {
+		s.state &^= moving
+	}
+	if len(drv.ends) > 0 {
+		drv.seeToEnds()
+	}
+}
+
+// moveBoth is move, and reports whether the session has ended.
+func (s *Driven) moveBoth() (ended bool) {
 	again := false
 	for _, d := range [2]*direction{&s.ab, &s.ba} {
+		if s.is(toEnd) {
+			return false
+		}
 		if !s.canMove(d) {
 			continue
 		}
@@ -212,7 +246,7 @@ func (s *Driven) move() {
 		}
 		switch {
 		case w == waitDone && s.stopped(d, open):
-			return
+			return true
 		case w == waitTokens:
 			now := s.drv.loop.Now()
 			s.pass(s.ended(d, open, now), now)
@@ -220,10 +254,21 @@ func (s *Driven) move() {
 		}
 		again = again || w == waitTurn
 	}
-	if s.checkPeerFailure(&s.a) || s.checkPeerFailure(&s.b) {
-		return
+	if s.is(toEnd) {
+		return false
 	}
-	if again && !s.is(recalled) {
+	if s.checkPeerFailure(&s.a) || s.checkPeerFailure(&s.b) {
+		return true
+	}
+	if again {
+		s.recall()
+	}
+	return false
+}
+
+// recall has the session called again in the loop's next turn.
+func (s *Driven) recall() {
+	if !s.is(recalled) {
 		s.state |= recalled
 		s.drv.loop.Again(s.a.id)
 	}
@@ -240,10 +285,12 @@ func (s *Driven) canMove(d *direction) bool {
 		return false
 	case d.held != nil:
 		return to.is(writable)
+	case d.mode == rewriting && d.transformed():
+		return false
 	case from.state&(readable|drained) != 0:
 		return true
 	}
-	return to.is(writable) && d.readAhead() > 0
+	return to.is(writable) && d.waitsForSink()
 }
 
 // stopped sees to the end of a direction, and reports whether it is the session's. open is the wait until then.
@@ -279,21 +326,23 @@ func (s *Driven) stopped(d *direction, open waiting) bool {
 	return s.timeout()
 }
 
-// Cut ends the session for a cause, as [Session.Cut] does, and its owner is notified before
-// Cut returns. It does nothing before Start and after the end.
-func (s *Driven) Cut(cause error) {
-	if s.drv != nil && !s.is(over) {
-		s.settle(ReasonCanceled, cause)
-	}
-}
-
 // settle ends the session: it delivers the bytes that a side sent before its reset, counts
 // lost bytes, resets the sides that have to be, closes both, and notifies the owner.
 func (s *Driven) settle(reason Reason, cause error) {
+	if s.is(offered) {
+		if !s.regain() {
+			s.resetCarried(reason, cause)
+			return
+		}
+		s.forgetOffer()
+	}
 	drv := s.drv
 	s.pass(s.open(), drv.loop.Now())
 	legs := s.legsAtEnd()
-	s.state |= over
+	if s.is(toEnd) {
+		drv.forgetEnd(s)
+	}
+	s.state = s.state&^(moving|toEnd) | over
 	drv.loop.Disarm(&s.timer)
 	if t := s.throttle(); t != nil {
 		drv.loop.Disarm(&t.pacers[0].timer)
@@ -307,8 +356,15 @@ func (s *Driven) settle(reason Reason, cause error) {
 		s.a.untold()
 		s.b.untold()
 	}
+	s.ab.stopRewrite()
+	s.ba.stopRewrite()
 	resetB := drv.finish(&s.ab, &s.ba, reason)
 	resetA := drv.finish(&s.ba, &s.ab, reason)
+	for _, d := range [2]*direction{&s.ab, &s.ba} {
+		if m := d.mirror(); m != nil {
+			m.sessionEnded(d.atEOF())
+		}
+	}
 	x, y := s.layers()
 	if resetA || x != nil && !x.end() {
 		s.ba.countLost(s.a.abort())
@@ -328,6 +384,11 @@ func (s *Driven) settle(reason Reason, cause error) {
 	if s.is(over) { // and was not started again; the parts that it was bound to may be given up
 		s.limits = &drv.relay.limits
 		s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)
+		s.ab.forget()
+		s.ba.forget()
+	}
+	if len(drv.ends) > 0 {
+		drv.seeToEnds()
 	}
 }
 
@@ -337,49 +398,17 @@ func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
 		dir.held = &d.work
 	}
 	own := dir.held
+	d.stepping = true
 	e := endingOf(dir, other, reason)
 	e.flushAndAbandon(true)
 	resetSink = e.over()
+	d.stepping = false
 	if own != &d.work {
 		*own = inFlight{}
 		d.spare = append(d.spare, own)
 	}
 	dir.held = nil
 	return resetSink
-}
-
-// Expired implements [loop.Expirer]: it cuts the session if a timeout has passed, and
-// otherwise waits for the rest of it.
-func (s *Driven) Expired(*loop.Timer) { s.timeout() }
-
-// timeout is Expired, and reports whether it has ended the session.
-func (s *Driven) timeout() bool {
-	if told := s.limits.Answered; told != nil && s.ba.spoken() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
-		told()
-	}
-	switch left, what := s.nextTimeout(); {
-	case what == ReasonNone:
-		s.drv.loop.Disarm(&s.timer)
-	case left > 0:
-		s.drv.loop.Arm(&s.timer, s, left)
-	default:
-		s.settle(what, timeoutError(what))
-		return true
-	}
-	return false
-}
-
-// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
-// there is none.
-func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
-	now := s.drv.loop.Now()
-	if s.ab.pace == resting || s.ba.pace == resting {
-		s.pass(forBandwidth, now)
-	}
-	return s.limits.next(age{
-		now: now, started: s.started, active: s.active, seed: s.started ^ int64(s.a.id)<<20,
-		half: s.is(half), answered: s.ba.answered() || s.ba.pace == resting,
-	})
 }
 
 // Limits returns those of the session until its owner has been notified of the end, then those
@@ -389,6 +418,9 @@ func (s *Driven) Limits() *Limits { return s.limits }
 // Result returns the counters of the session so far; after its end, the final ones.
 func (s *Driven) Result() Result {
 	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow(), Waits: s.waits()}
+	if s.is(carried) {
+		res.AToB.Carried, res.BToA.Carried, _ = s.drv.offers[s].carrier.Progress()
+	}
 	switch {
 	case s.a.is(lastWay):
 		res.First = SideA

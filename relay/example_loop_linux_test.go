@@ -1,8 +1,10 @@
 package relay_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -20,20 +22,38 @@ func (p *looper) Ended(_ *relay.Driven, res relay.Result, err error) {
 	p.loop.Stop()
 }
 
-// join takes two connections over. It is called on the loop's goroutine, or before the loop runs.
+// take takes a connection over, and has its events reported to h. After an error nothing of it is open.
+func (p *looper) take(c *net.TCPConn, which uint8, h loop.Handler) (relay.Socket, error) {
+	fd, err := loop.Take(c)
+	if err != nil {
+		return relay.Socket{}, errors.Join(err, c.Close())
+	}
+	id, err := p.loop.Add(fd, which, h)
+	if err != nil {
+		return relay.Socket{}, errors.Join(err, syscall.Close(fd))
+	}
+	return relay.Socket{FD: fd, ID: id, TCP: true}, nil
+}
+
+// drop closes a socket that no session has got.
+func (p *looper) drop(s relay.Socket) error {
+	p.loop.Drop(s.ID)
+	return syscall.Close(s.FD)
+}
+
+// join takes two connections over, and closes both if it returns an error. It is called on the loop's goroutine, or
+// before the loop runs.
 func (p *looper) join(client, endpoint *net.TCPConn) error {
 	session := new(relay.Driven) // in a program: a field of the client's own struct
-	sockets := [2]relay.Socket{{TCP: true}, {TCP: true}}
-	for i, c := range []*net.TCPConn{client, endpoint} {
-		var err error
-		if sockets[i].FD, err = loop.Take(c); err != nil {
-			return err
-		}
-		if sockets[i].ID, err = p.loop.Add(sockets[i].FD, uint8(i), session); err != nil {
-			return err
-		}
+	a, err := p.take(client, 0, session)
+	if err != nil {
+		return errors.Join(err, endpoint.Close())
 	}
-	p.driver.Start(session, sockets[0], sockets[1], p)
+	b, err := p.take(endpoint, 1, session)
+	if err != nil {
+		return errors.Join(err, p.drop(a))
+	}
+	p.driver.Start(session, a, b, p)
 	return nil
 }
 

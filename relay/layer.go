@@ -16,7 +16,8 @@ type Layer interface {
 	// the connection that it was made over. A Read of beneath returns syscall.EAGAIN where it would wait. A
 	// Write takes all bytes, and keeps those for which the socket has no room. Deadlines have no effect.
 	Over(beneath net.Conn)
-	// Read implements io.Reader. It returns syscall.EAGAIN if beneath did before there was anything to
+	// Read implements io.Reader. p is the loop's, and is not cleared: a Layer that returns more bytes than it has written
+	// passes on those of other sessions. It returns syscall.EAGAIN if beneath did before there was anything to
 	// return, and goes on there when it is called again. io.EOF is the peer's orderly end.
 	Read(p []byte) (int, error)
 	// Write implements io.Writer.

@@ -42,6 +42,12 @@ type layeredRig struct {
 // newLayeredRig has TLS spoken to the first side, to the second, or to both, with small buffers. limits may be nil.
 func newLayeredRig(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]string) *layeredRig {
 	t.Helper()
+	return newLayeredRigOf(t, spoken, limits, ahead, func(*[2]relay.Socket) {})
+}
+
+// newLayeredRigOf is newLayeredRig with changes to the sockets.
+func newLayeredRigOf(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]string, change func(*[2]relay.Socket)) *layeredRig {
+	t.Helper()
 	g := &layeredRig{looped: ofLoop().looped(t, newRelay(t, nil)), done: make(chan struct{})}
 	cert, key := certificate.New(t, "layer.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
@@ -72,6 +78,7 @@ func newLayeredRig(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]
 		g.result, g.err = res, err
 		close(g.done)
 	}}
+	change(&of)
 	g.start(g.session, of[0], of[1])
 	t.Cleanup(func() {
 		g.session.cut(errors.New("test is over"))

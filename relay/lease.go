@@ -110,9 +110,13 @@ func (d *direction) grow(n int) {
 		d.growScore++
 	}
 	d.growScore = min(d.growScore, growAt)
-	if d.growScore == growAt && int(d.pipeSize) < d.env().tune.MaxPipeSize {
+	most := d.env().tune.MaxPipeSize
+	if d.is(mirrored) { // so that its mirror's pipe takes a few of its fills
+		most /= mirrorFills
+	}
+	if d.growScore == growAt && int(d.pipeSize) < most {
 		d.growScore = 0
-		d.pipeSize = int32(min(4*int(d.pipeSize), d.env().tune.MaxPipeSize))
+		d.pipeSize = int32(min(4*int(d.pipeSize), most))
 		d.env().counts.note(pipeGrown)
 	}
 }
@@ -159,6 +163,9 @@ func (d *direction) flush(all bool) {
 	d.unbind()
 	for moves := 0; moves < flushMoves && d.mayFlush(all) && d.move() == waitTurn; moves++ {
 	}
+	if d.mode == rewriting {
+		d.flushHeldBack()
+	}
 	d.ended = ended
 	d.reason.Store(reason)
 	if o := d.rare.Load(); o != nil {
@@ -177,7 +184,7 @@ const flushMoves = 1 << 14
 // abandon gives everything back, counts the residue as lost, and with queued also the bytes in
 // the source's receive queue. The pipe's pool closes a pipe that holds bytes.
 func (d *direction) abandon(queued bool) {
-	n := int64(d.residue())
+	n := int64(d.residue() + d.heldBack())
 	if queued && !d.is(eofSeen) && !d.spent() {
 		n += int64(d.link.queued())
 	}

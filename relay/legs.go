@@ -34,7 +34,7 @@ type Legs struct{ A, B Leg }
 // Legs returns the accounts of both connections now, by a system call for each. Between Start and the end of the
 // session it may be called on the loop's goroutine; else both are unknown, as those of sockets other than TCP are.
 func (s *Driven) Legs() (l Legs) {
-	if s.drv == nil || s.is(over) {
+	if s.drv == nil || s.is(over|carried) {
 		return l
 	}
 	return Legs{s.a.inspect(), s.b.inspect()}

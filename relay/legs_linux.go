@@ -47,6 +47,25 @@ func (p *loopSocket) inspect() (l Leg) {
 	return l
 }
 
+// quietSocket reports whether a socket has nothing to be read, and nothing that its peer has not acknowledged or,
+// of a unix socket, not read. What the kernel does not say counts as something.
+func quietSocket(fd int) bool {
+	unread, err := sys.FIONREAD(fd)
+	if err != nil || unread > 0 {
+		return false
+	}
+	unsent, err := sys.SIOCOUTQ(fd)
+	return err == nil && unsent == 0
+}
+
+func (p *loopSocket) quiet() bool { return quietSocket(int(p.fd)) }
+
+// quiet is quietSocket of the socket beneath c; false: there is none.
+func quiet(c any) (is bool) {
+	withSocket(c, func(fd int) { is = quietSocket(fd) })
+	return is
+}
+
 // inspect returns the account of the TCP connection beneath c.
 func inspect(c any) (l Leg) {
 	withSocket(c, func(fd int) { l = legOf(fd) })

@@ -5,3 +5,7 @@ package relay
 func (p *loopSocket) inspect() Leg { return Leg{} }
 
 func inspect(any) Leg { return Leg{} }
+
+func (p *loopSocket) quiet() bool { return false }
+
+func quiet(any) bool { return false }

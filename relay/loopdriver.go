@@ -32,7 +32,15 @@ type Driver struct {
 	guard      loop.Timer
 
 	sessions int
+	mirrors  int // that have not ended
+
+	mirrorHeap int // bytes of the heap that mirrors have
+
+	stepping bool         // a direction is being moved: work and warm are its
+	ends     []pendingEnd // of sessions that callbacks have cut meanwhile; almost always empty
+	hearing  hearing
 	bulk     bulkTracker
+	offers   map[*Driven]*offer // of sessions that a Carrier may have, or has; nil: there were none yet
 }
 
 // NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
@@ -55,10 +63,13 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 
 // Close releases the driver's resources. It is called when all its sessions have ended and the
 // loop does not run any more, or on its goroutine. The error has the number of sessions that
-// there still are.
+// there still are: they are not ended, and keep their descriptors.
 func (d *Driver) Close() error {
 	if d.sessions > 0 {
 		return fmt.Errorf("penstock: relay: close driver: %d sessions have not ended", d.sessions)
+	}
+	if d.mirrors > 0 {
+		return fmt.Errorf("penstock: relay: close driver: %d mirrors have not ended", d.mirrors)
 	}
 	d.dropWork()
 	d.loop.Disarm(&d.guard)
@@ -127,6 +138,7 @@ func (d *Driver) step(dir *direction) wait {
 	if dir.held == nil {
 		dir.held = &d.work
 	}
+	d.stepping = true
 	begin := dir.spliced.Load() + dir.copied.Load()
 	w := waitTurn
 	for moves := 0; w == waitTurn; moves++ {
@@ -138,10 +150,14 @@ func (d *Driver) step(dir *direction) wait {
 				d.env.counts.note(turnCut)
 				break
 			}
+			if len(d.ends) > 0 {
+				break
+			}
 		}
 		w = dir.move()
 	}
 	d.letGo(dir)
+	d.stepping = false
 	return w
 }
 

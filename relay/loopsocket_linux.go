@@ -2,16 +2,28 @@ package relay
 
 import (
 	"io"
+	"math"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
-func (p *loopSocket) recv(b []byte) (int, error) {
+func (p *loopSocket) recv(b []byte) (int, error) { return p.receive(b, sys.MSG_DONTWAIT) }
+
+// discard is recv for bytes that nothing looks at: TCP throws them away and copies nothing (tcp(7)).
+func (p *loopSocket) discard(b []byte) (int, error) {
+	if p.is(tcp) {
+		return p.receive(b, sys.MSG_DONTWAIT|sys.MSG_TRUNC)
+	}
+	return p.recv(b)
+}
+
+func (p *loopSocket) receive(b []byte, flags int) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
 	}
-	n, err := sys.Recv(int(p.fd), b, sys.MSG_DONTWAIT)
+	n, err := sys.Recv(int(p.fd), b, flags)
 	switch {
 	case n == 0 && p.stoppedAtMark(err):
 		return 0, syscall.EINTR
@@ -135,6 +147,15 @@ func (p *loopSocket) raiseMark(n int) bool {
 func (p *loopSocket) lowerMark() {
 	p.state &^= raised
 	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+}
+
+// giveUpAfter has the kernel give the connection up, with ETIMEDOUT, once bytes were not acknowledged, or not sent for want of a
+// window, for so long.
+func (p *loopSocket) giveUpAfter(d time.Duration) {
+	if p.is(tcp) {
+		ms := max(1, min(d.Milliseconds(), math.MaxInt32))
+		_ = sys.SetsockoptInt(int(p.fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(ms)) // without it that takes longer
+	}
 }
 
 // aborted: only a write that has failed, or a reported error, can have collected a reset.

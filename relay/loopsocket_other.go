@@ -2,9 +2,13 @@
 
 package relay
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 func (p *loopSocket) recv([]byte) (int, error)           { return 0, errors.ErrUnsupported }
+func (p *loopSocket) discard([]byte) (int, error)        { return 0, errors.ErrUnsupported }
 func (p *loopSocket) recvBeneath([]byte) (int, error)    { return 0, errors.ErrUnsupported }
 func (p *loopSocket) fill(splicePipe, int) (int, error)  { return 0, errors.ErrUnsupported }
 func (p *loopSocket) peek(err error) (int, error)        { return 0, err }
@@ -13,6 +17,7 @@ func (p *loopSocket) drain(splicePipe, int) (int, error) { return 0, errors.ErrU
 func (p *loopSocket) closeWrite() error                  { return errors.ErrUnsupported }
 func (p *loopSocket) raiseMark(int) bool                 { return false }
 func (p *loopSocket) lowerMark()                         {}
+func (p *loopSocket) giveUpAfter(time.Duration)          {}
 func (p *loopSocket) aborted() bool                      { return false }
 func (p *loopSocket) queued() int                        { return 0 }
 func (p *loopSocket) socketError() error                 { return nil }

@@ -120,6 +120,9 @@ func (d *direction) deliverAhead() wait {
 	n, err := d.link.send(o.ahead)
 	if n > 0 {
 		d.copied.Add(int64(n))
+		if m := d.observer(); m != nil {
+			m.answered(o.ahead[:n])
+		}
 		if o.ahead = o.ahead[n:]; len(o.ahead) == 0 {
 			o.ahead = nil // which may be a part of a large buffer
 		}
@@ -131,18 +134,26 @@ func (d *direction) deliverBuffer() wait {
 	n, err := d.link.send(d.held.buf.b[d.held.off:d.held.end])
 	if n > 0 {
 		d.copied.Add(int64(n))
+		if d.state&(mirrored|observed) != 0 {
+			d.show(d.held.buf.b[d.held.off : d.held.off+n])
+		}
 		d.held.off += n
 	}
 	return d.delivered(n, "write", err)
 }
 
 func (d *direction) deliverPipe() wait {
-	if d.is(noDrain) {
-		return d.unpipe()
+	most := d.held.pipe.Len()
+	if d.is(mirrored) {
+		most = d.offer(most)
 	}
-	n, err := d.link.drain(d.held.pipe, d.held.pipe.Len())
+	if d.is(noDrain) {
+		return d.unpipe(most)
+	}
+	n, err := d.link.drain(d.held.pipe, most)
 	if n > 0 {
 		d.spliced.Add(int64(n))
+		d.passed(n)
 	} else if err != nil && refused(err) {
 		d.set(noDrain, true)
 		return d.copyFromHere(FallbackRefused)
@@ -167,9 +178,9 @@ func (d *direction) delivered(n int, op string, err error) wait {
 	return waitTurn
 }
 
-// unpipe moves the residue from the pipe into a buffer, for a sink that refuses
+// unpipe moves the residue from the pipe into a buffer, at most so many bytes, for a sink that refuses
 // to splice.
-func (d *direction) unpipe() wait {
+func (d *direction) unpipe(most int) wait {
 	if d.held.buf == nil {
 		buf, err := d.env().buffer(bufferSize)
 		if err != nil {
@@ -177,11 +188,15 @@ func (d *direction) unpipe() wait {
 		}
 		d.held.buf = buf
 	}
-	n, err := d.held.pipe.Read(d.held.buf.b)
+	n, err := d.held.pipe.Read(d.held.buf.b[:min(len(d.held.buf.b), most)])
 	if n <= 0 {
 		return d.sinkError("read pipe for", err)
 	}
 	d.held.off, d.held.end = 0, n
+	if m := d.mirror(); m != nil {
+		m.piped += n
+		d.passed(n)
+	}
 	return waitTurn
 }
 

@@ -82,7 +82,7 @@ func copyError(f failure, from, to any) error {
 		return &os.PathError{Op: f.op, Path: c.Name(), Err: f.err}
 	case net.Conn:
 		if isPlain(c) {
-			return connError(f, from, to)
+			return &connError(f, from, to).(*opError).op // as a caller that asserts its type expects
 		}
 	}
 	if errno || f.op != opOf(f.side) {

@@ -11,8 +11,9 @@ import (
 // TestSessionIdle: for how long nothing has moved is known where there is a timeout for
 // that.
 func TestSessionIdle(t *testing.T) {
-	for timeout, want := range map[time.Duration]bool{time.Hour: true, 0: false} {
-		r, clock := clockedRelay(t, relay.Config{Engine: relay.EngineCopy, IdleTimeout: timeout})
+	for cfg, want := range map[[2]time.Duration]bool{{time.Hour, 0}: true, {0, time.Hour}: true, {}: false} {
+		timeout, legs := cfg[0], cfg[1]
+		r, clock := clockedRelay(t, relay.Config{Engine: relay.EngineCopy, IdleTimeout: timeout, LegsAfter: legs})
 		a, nearA := tcp(t)
 		b, nearB := tcp(t)
 		s := r.NewSession(nearA, nearB)
@@ -23,7 +24,7 @@ func TestSessionIdle(t *testing.T) {
 		idle := func(want time.Duration, known bool) {
 			t.Helper()
 			if d, k := s.Idle(); d != want || k != known {
-				t.Errorf("with a timeout of %v: %v, %v, want %v, %v", timeout, d, k, want, known)
+				t.Errorf("with times of %v: %v, %v, want %v, %v", cfg, d, k, want, known)
 			}
 		}
 		clock.advance(3 * time.Second)

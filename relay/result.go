@@ -54,6 +54,8 @@ type Flow struct {
 	// took: those that never entered this process (splice, sendfile,
 	// copy_file_range), and those that went through a buffer.
 	Spliced, Copied int64
+	// Carried are the bytes that a [Carrier] has delivered.
+	Carried int64
 	// Lost is the number of bytes that had reached this process for the destination, and that
 	// the destination did not take: the residue and the source's receive queue at the end of a
 	// session that ended otherwise than by end of file; and the unsent bytes in the send queue
@@ -68,8 +70,8 @@ type Flow struct {
 	Fallbacks Fallbacks
 }
 
-// Bytes returns Spliced + Copied.
-func (f Flow) Bytes() int64 { return f.Spliced + f.Copied }
+// Bytes returns Spliced + Copied + Carried.
+func (f Flow) Bytes() int64 { return f.Spliced + f.Copied + f.Carried }
 
 // Fallback is a reason for which a direction left the path it would have taken.
 type Fallback uint8
@@ -100,6 +102,11 @@ const (
 	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is
 	// passed on only when the session ends. That is at once, unless Config.KeepHalfOpen is set.
 	FallbackHalfClose
+	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
+	// they are copied until it wants no more ([Mirror.Observe]).
+	FallbackCompare
+	// FallbackRewrite: a [Rewriter] changes the direction's bytes.
+	FallbackRewrite
 
 	numFallbacks = iota
 )
@@ -113,6 +120,8 @@ var fallbackNames = [numFallbacks]string{
 	FallbackClosed:      "closed",
 	FallbackUrgent:      "urgent",
 	FallbackHalfClose:   "half-close",
+	FallbackCompare:     "compare",
+	FallbackRewrite:     "rewrite",
 }
 
 // String returns the reason in one word: "wrapped", "budget", "urgent", ...

@@ -25,7 +25,7 @@ type Session struct {
 	ran      atomic.Bool
 	halfOpen atomic.Bool  // one direction has ended
 	driving  atomic.Int32 // directions that have not stopped
-	started  atomic.Int64 // clock time of Run; 0 before
+	started  atomic.Int64 // clock time of Run; 0 before. Publishes waits and the pacers, which are set before it
 	finished atomic.Int64
 	active   atomic.Int64 // clock time of the last byte moved
 	asked    atomic.Bool  // a has sent something
@@ -165,7 +165,6 @@ func (s *Session) begin() error {
 	}
 	now := max(1, s.r.clock.now())
 	s.active.Store(now)
-	s.started.Store(now)
 	s.driving.Store(2)
 	if s.limits.paces() {
 		s.pace()
@@ -179,6 +178,7 @@ func (s *Session) begin() error {
 	if s.r.cfg.Hooks.EngineChanged != nil {
 		s.env.engineChanged = s.engineChanged
 	}
+	s.started.Store(now) // after all that other goroutines read of a session that has started
 	s.startTimer()
 	if started := s.r.cfg.Hooks.Started; started != nil {
 		started(s)
@@ -395,6 +395,10 @@ func endingOf(d, other *direction, reason Reason) ending {
 
 // flushAndAbandon is called with the direction's ends held, if they can be.
 func (e ending) flushAndAbandon(held bool) {
+	if e.mode == rewriting {
+		r := e.rareState().rewrite
+		r.dropped = r.dropped || e.sourceFailed
+	}
 	switch {
 	case !held || e.sinkFailed:
 	case e.reason != ReasonEOF:

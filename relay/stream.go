@@ -11,7 +11,9 @@ import (
 // channel of another protocol, so that it can be joined. One that is a connection is returned as it is.
 //
 // It has the stream's deadlines if that has any (SetDeadline, SetReadDeadline, SetWriteDeadline), and
-// os.ErrNoDeadline otherwise: then a session that is cut closes it. It has no addresses. It is an
+// os.ErrNoDeadline otherwise: then a session that is cut closes it. If it has CloseWrite() error, a session passes
+// the other side's end of file on by that, although the connection itself has no such method; otherwise it cannot
+// (FallbackHalfClose). It has no addresses. It is an
 // [Unwrapper], so an [*os.File] is moved beneath it. Closing it closes the stream, which it owns.
 func Stream(s io.ReadWriteCloser) net.Conn {
 	switch c := s.(type) {

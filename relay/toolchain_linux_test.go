@@ -44,6 +44,9 @@ func TestToolchain(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the tests run in processes without the race detector: the run without it has them")
 	}
+	if testing.Short() {
+		t.Skip("-short: it compiles the standard library's tests; the run without -short has them")
+	}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatalf("go env GOROOT: %v", err)

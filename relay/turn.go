@@ -30,10 +30,10 @@ type Turn struct {
 // after two hours and a half; then Asked is too short of a first side that goes on sending.
 const askedTick = 27
 
-// Look returns the session's state since the look before. A session has one caller of Look.
+// Look returns the session's state since the look before; nothing of one that a [Carrier] has. A session has one caller of Look.
 // The byte path pays for it with a bit of each side, set where a move notes the time.
 func (s *Driven) Look() Turn {
-	if s.drv == nil || s.is(over) {
+	if s.drv == nil || s.is(over|carried) {
 		return Turn{}
 	}
 	now := s.drv.loop.Now()

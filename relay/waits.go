@@ -155,7 +155,7 @@ func (s *Driven) waits() (w Waits) {
 	if t := s.throttle(); t != nil {
 		of[forBandwidth] = time.Duration(t.waited)
 	}
-	if now := s.drv.loop.Now(); !s.is(over) {
+	if now := s.drv.loop.Now(); !s.is(over | carried) {
 		if open := s.open(); open != forNothing {
 			of[open] += time.Duration(max(now-s.active, 0))
 		}

@@ -16,8 +16,11 @@ const (
 	RealisticName = "penstock-run-realistic"
 )
 
-// balancer starts `penstock run` with a file.
-type balancer struct{ text *template.Template }
+// balancer starts `penstock run` with a file, and further options.
+type balancer struct {
+	text    *template.Template
+	options []string
+}
 
 const smallestText = `listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink}]
 upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
@@ -28,7 +31,7 @@ var smallestFile = template.Must(template.New("smallest").Parse(smallestText))
 // limited returns a kind that is `penstock run` with the smallest file and limits of the process.
 func limited(name, about, limits string) *Kind {
 	text := "limits: {" + limits + "}\n" + smallestText
-	return &Kind{name, "penstock run with the smallest file, " + about, balancer{template.Must(template.New(name).Parse(text))}}
+	return &Kind{name, "penstock run with the smallest file, " + about, balancer{text: template.Must(template.New(name).Parse(text))}}
 }
 
 // terminatingFile terminates TLS.
@@ -40,7 +43,7 @@ upstreams: [{name: sink, endpoints: ["{{.Upstream}}"], health_check: off}]
 // content: Penstock first.
 func Terminating(threads int) []*Kind {
 	return []*Kind{
-		{"penstock-tls", "penstock run, a listener that terminates TLS", balancer{terminatingFile}},
+		{"penstock-tls", "penstock run, a listener that terminates TLS", balancer{text: terminatingFile}},
 		{"haproxy-tls", fmt.Sprintf("HAProxy, bind ssl crt, mode tcp, %d threads", threads), haproxy(threads, copies)},
 	}
 }
@@ -48,9 +51,31 @@ func Terminating(threads int) []*Kind {
 // Forwarding returns the same as Terminating, in the same order, but without the TLS.
 func Forwarding(threads int) []*Kind {
 	return []*Kind{
-		{RunName, "penstock run, a listener that forwards", balancer{smallestFile}},
+		{RunName, "penstock run, a listener that forwards", balancer{text: smallestFile}},
 		{"haproxy", fmt.Sprintf("HAProxy, mode tcp, %d threads", threads), haproxy(threads, copies)},
 	}
+}
+
+// Mirroring returns a kind whose sessions are mirrored to an address; "": to none.
+func Mirroring(name, about, shadow string) *Kind {
+	text := smallestText
+	if shadow != "" {
+		text = `listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, mirror: {upstream: shadow}}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}, {name: shadow, endpoints: ["` + shadow + `"], health_check: off}]
+`
+	}
+	return &Kind{name, "penstock run, " + about, balancer{text: template.Must(template.New(name).Parse(text))}}
+}
+
+// Rewriting returns a kind whose clients' bytes are rewritten by the keys of a rewrite, with further options of penstock run.
+func Rewriting(name, about, keys string, options ...string) *Kind {
+	text := smallestText
+	if keys != "" {
+		text = `listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, rewrite: {direction: up, ` + keys + `}}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
+`
+	}
+	return &Kind{name, "penstock run, " + about, balancer{template.Must(template.New(name).Parse(text)), options}}
 }
 
 // realisticFile has the settings of a typical operator. No limit, timeout or deny rule of it
@@ -100,6 +125,6 @@ func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contesta
 	file := filepath.Join(dir, "penstock.yaml")
 	return startOwn(ctx, name, s, dir, func(socket string) (process.Spec, error) {
 		err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.config(ctx, s)), 0o600)
-		return s.Program.Penstock(name, s.Program.Run, "--config", file, "--log", "json"), err
+		return s.Program.Penstock(name, s.Program.Run, append([]string{"--config", file, "--log", "json"}, b.options...)...), err
 	})
 }

@@ -23,7 +23,7 @@ func Balancing(threads int) []*Kind {
 		return haproxy(threads, copies, slices.Concat(lines, more)...)
 	}
 	return []*Kind{
-		{BalancingName, "penstock run, its file has the endpoints and nothing else", balancer{balancingFile("")}},
+		{BalancingName, "penstock run, its file has the endpoints and nothing else", balancer{text: balancingFile("")}},
 		{"haproxy", "HAProxy: option redispatch, retries 3, check", haproxyOf(redispatch, "default-server check")},
 		{
 			"haproxy-observe", "HAProxy: option redispatch 1, retries 3, check fastinter 500ms downinter 500ms" + observe,
@@ -31,7 +31,7 @@ func Balancing(threads int) []*Kind {
 		},
 		{"nginx", "nginx stream, as it is by default: proxy_next_upstream on, max_fails=1, fail_timeout=10s", nginx("", "")},
 		{"nginx-tuned", "nginx stream: zone, fail_timeout=1s", nginx("endpoints", " max_fails=1 fail_timeout=1s")},
-		{CheckingName, "penstock run: health_check http every second, every 250 ms while it changes", balancer{balancingFile(checkingText)}},
+		{CheckingName, "penstock run: health_check http every second, every 250 ms while it changes", balancer{text: balancingFile(checkingText)}},
 		{
 			"haproxy-checks", "HAProxy: as haproxy-observe with option httpchk, inter 1s fastinter 250ms downinter 250ms fall 2",
 			haproxyOf(often, "option httpchk GET /", "timeout check 500ms", "default-server check inter 1s fastinter 250ms downinter 250ms fall 2"+observe),

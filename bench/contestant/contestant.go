@@ -35,9 +35,10 @@ type Account struct {
 	// ClientToEndpoint and EndpointToClient are bytes it has moved. HAProxy
 	// counts those of a connection when that ends.
 	ClientToEndpoint, EndpointToClient int64
-	// Spliced and Copied are the same bytes, by the way they went.
-	Spliced, Copied int64
-	Summary         *admin.Summary // Penstock's own; nil for others
+	// Spliced, Copied and Lane are the same bytes, by the way they went.
+	Spliced, Copied, Lane int64
+	Summary               *admin.Summary // Penstock's own; nil for others
+	Mirrors               *admin.Mirrors // of Penstock's first listener; nil: it has none
 }
 
 // Account asks the contestant for its account; nil if it keeps none. Once ctx

@@ -7,3 +7,6 @@ func SetPlaces(dirs ...string) (restore func()) {
 	sbin = dirs
 	return func() { sbin = before }
 }
+
+// LaneOn is the check of a process that is to have a lane.
+var LaneOn = laneOn

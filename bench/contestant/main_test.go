@@ -115,11 +115,7 @@ func setting(t *testing.T) *contestant.Setting {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	dir, err := os.MkdirTemp("", "contestant-") // with room for a socket: t.TempDir has the test's name
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := sockets.Dir(t)
 	return &contestant.Setting{
 		Group: g, Upstream: echo(t, g), Dir: dir, Threads: workers, Patience: forever, Program: self,
 	}

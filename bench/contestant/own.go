@@ -120,7 +120,11 @@ func awaitListener(ctx context.Context, name string, child *process.Child, socke
 func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Account, error) {
 	st, err := client.Status(ctx)
 	if err == nil {
-		return accountOf(&st.Summary), nil
+		a := accountOf(&st.Summary)
+		if len(st.Listeners) > 0 {
+			a.Mirrors = st.Listeners[0].Mirrors
+		}
+		return a, nil
 	}
 	select {
 	case <-c.child.Done():
@@ -141,10 +145,11 @@ func accountOf(s *admin.Summary) *Account {
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
 	return &Account{
 		Active:           s.Connections.Active,
-		ClientToEndpoint: there.Spliced + there.Copied,
-		EndpointToClient: back.Spliced + back.Copied,
+		ClientToEndpoint: there.All(),
+		EndpointToClient: back.All(),
 		Spliced:          there.Spliced + back.Spliced,
 		Copied:           there.Copied + back.Copied,
+		Lane:             there.Lane + back.Lane,
 		Summary:          s,
 	}
 }

@@ -151,10 +151,15 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 	if got := r.Received - at - r.Requests*size; got < -connections*size || got > connections*size {
 		t.Errorf("received %d bytes after the warmup, of %d messages", r.Received-at, r.Requests)
 	}
+	p.Workload = load.Bulk
+	if r, err = runner.Run(t.Context(), p); err != nil || r.Warmup != at || at == 0 || r.Received <= at || r.Elapsed >= p.Duration {
+		t.Errorf("bulk: %+v, %v, %d bytes in the warmup", r, err, at)
+	}
 	for _, wrong := range []load.Plan{
 		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: 1},
 		{Workload: load.Echo, Connections: 1, Size: 1, Duration: 1, Warmup: -1},
-		{Workload: load.Bulk, Connections: 1, Duration: 2, Warmup: 1},
+		{Workload: load.Connect, Connections: 1, Duration: 2, Warmup: 1},
+		{Workload: load.Bulk, Connections: 1, Duration: 1, Warmup: 1},
 	} {
 		if _, err := runner.Run(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "warmup") {
 			t.Errorf("%+v: %v", wrong, err)

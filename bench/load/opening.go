@@ -103,7 +103,7 @@ func (o *opening[T]) warm() {
 		return
 	}
 	o.drive.start = time.Now()
-	o.result.Requests = 0
+	o.result.Requests, o.result.Warmup = 0, o.r.received.Load()
 	o.latency.Reset()
 	if o.r.Warm != nil {
 		o.r.Warm()

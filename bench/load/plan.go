@@ -61,7 +61,8 @@ type Plan struct {
 	// Warmup is the beginning of an Echo's or a Hello's Duration: requests completed
 	// before its end count neither as Requests nor in the latency, and Elapsed begins
 	// there. Those completed after Duration do not count either, and Elapsed ends there.
-	// A load that was held up until then has no warmup: Warm does not come. The other workloads have none.
+	// A load that was held up until then has no warmup: Warm does not come. That of a Bulk is the beginning of its
+	// Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes until then. The other workloads have none.
 	Warmup time.Duration `json:"warmup,omitempty"`
 	// Hold has the connections of an Echo or a Hello stay, quiet, when Duration is over,
 	// until a Plan with Release says to close them.
@@ -118,7 +119,7 @@ func (p *Plan) check() error {
 		return fmt.Errorf("load: a duration of %v", p.Duration)
 	case p.Hold && !p.closedLoop():
 		return fmt.Errorf("load: %s holds nothing", p.Workload)
-	case p.Warmup != 0 && (!p.closedLoop() || p.Warmup < 0 || p.Warmup >= p.Duration):
+	case p.Warmup != 0 && (!p.closedLoop() && p.Workload != Bulk || p.Warmup < 0 || p.Warmup >= p.Duration):
 		return fmt.Errorf("load: a warmup of %v of %s for %v", p.Warmup, p.Workload, p.Duration)
 	case p.Workload == Echo && (p.Size < 1 || p.Size > traffic.MaxChunk):
 		return fmt.Errorf("load: messages of %d bytes, not within 1 and %d", p.Size, traffic.MaxChunk)
@@ -137,7 +138,8 @@ type Result struct {
 	// connections, as this side of the proxy saw them.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
-	Requests int64 `json:"requests"` // Echo, Hello, Mix: messages that came back
+	Warmup   int64 `json:"warmup,omitempty"` // of Received, before the end of the Warmup
+	Requests int64 `json:"requests"`         // Echo, Hello, Mix: messages that came back
 	// Elapsed is from the first request to the last end of file; with a Warmup from its end
 	// to the end of Duration.
 	Elapsed time.Duration `json:"elapsed"`

@@ -174,24 +174,29 @@ type Trial struct {
 	// Beside separates pairs: a Baseline's trial is beside that contestant ("again" for
 	// itself). If it is empty, the contestants of a round are compared with the mean of its
 	// Baseline and its Again, and Again with Baseline.
-	Beside            string  `json:"beside,omitempty"`
-	StartSeconds      Number  `json:"start_seconds"` // since the run began
-	ElapsedSeconds    Number  `json:"elapsed_seconds"`
-	SentBytes         int64   `json:"sent_bytes"`     // by the load
-	ReceivedBytes     int64   `json:"received_bytes"` // by the load
-	Requests          int64   `json:"requests,omitempty"`
-	Connections       int64   `json:"connections,omitempty"`
-	Failed            int64   `json:"failed"`
-	LatencyP50Seconds Number  `json:"latency_p50_seconds"`
-	LatencyP99Seconds Number  `json:"latency_p99_seconds"`
-	CPUSeconds        Number  `json:"cpu_seconds"`
-	MachineCPUSeconds Number  `json:"machine_cpu_seconds"`
-	ContextSwitches   Number  `json:"context_switches"`
-	SystemCalls       Number  `json:"system_calls"`
-	SplicedBytes      Number  `json:"spliced_bytes"` // by the contestant's own account
-	Idle              *Idle   `json:"idle,omitempty"`
-	Many              *Many   `json:"many,omitempty"`
-	Classes           []Class `json:"classes,omitempty"`
+	Beside            string `json:"beside,omitempty"`
+	StartSeconds      Number `json:"start_seconds"` // since the run began
+	ElapsedSeconds    Number `json:"elapsed_seconds"`
+	SentBytes         int64  `json:"sent_bytes"`     // by the load
+	ReceivedBytes     int64  `json:"received_bytes"` // by the load
+	Requests          int64  `json:"requests,omitempty"`
+	Connections       int64  `json:"connections,omitempty"`
+	Failed            int64  `json:"failed"`
+	LatencyP50Seconds Number `json:"latency_p50_seconds"`
+	LatencyP99Seconds Number `json:"latency_p99_seconds"`
+	CPUSeconds        Number `json:"cpu_seconds"`
+	MachineCPUSeconds Number `json:"machine_cpu_seconds"`
+	ContextSwitches   Number `json:"context_switches"`
+	SystemCalls       Number `json:"system_calls"`
+	SplicedBytes      Number `json:"spliced_bytes"` // by the contestant's own account
+	// WarmupBytes are those of ReceivedBytes before the time that counts.
+	WarmupBytes int64 `json:"warmup_bytes,omitempty"`
+	// LaneShare is the part of the bytes in the time that counts that was carried by sessions which had left user space,
+	// by the contestant's own account; null: it has no lane.
+	LaneShare *Number `json:"lane_share,omitempty"`
+	Idle      *Idle   `json:"idle,omitempty"`
+	Many      *Many   `json:"many,omitempty"`
+	Classes   []Class `json:"classes,omitempty"`
 }
 
 // Many is what is measured beside an echo or a hello over many connections.

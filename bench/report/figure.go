@@ -126,8 +126,8 @@ func class(name string, x func(*Class, *Trial) Number) func(*Trial) float64 {
 	}
 }
 
-// gigabytes are those received.
-func (t *Trial) gigabytes() float64 { return float64(t.ReceivedBytes) / 1e9 }
+// gigabytes are those received in the time that counts.
+func (t *Trial) gigabytes() float64 { return float64(t.ReceivedBytes-t.WarmupBytes) / 1e9 }
 
 // Failures are the trial's own and its classes'.
 func (t *Trial) Failures() int64 {

@@ -27,6 +27,39 @@ const (
 	subjectBusy = "penstock-busy-poll"
 )
 
+// The kinds of Penstock whose sessions leave user space, and that they are compared with.
+const (
+	subjectLane = "penstock-run-lane"
+	subjectRun  = "penstock-run"
+)
+
+// laneCPU is the most CPU of the process, in seconds per request, that counts as none: a process with nothing to do
+// has its timers, and looks at what sessions in the lane have carried.
+const laneCPU = 1e-7
+
+// LaneGoals returns the goals of sessions that have left user space, in the order of the scenarios.
+func LaneGoals() []Goal {
+	var all []Goal
+	ratio := func(scenario, figure string, must, aim Number) {
+		all = append(all, Goal{Scenario: scenario, Figure: figure, Subject: subjectLane, Must: must, Aim: aim})
+	}
+	for _, s := range []string{"bulk-1", "bulk-8", "bulk-64"} {
+		ratio(s, "gigabytes_per_second", 1, 1.3)
+		ratio(s, "machine_cpu_seconds_per_gb", 0.75, 0.65)
+	}
+	ratio("echo-64-1", "latency_p50_seconds", 0.75, 0.6)
+	for _, s := range []string{"echo-64-64", "echo-4096-64"} {
+		ratio(s, "requests_per_second", 1.7, 2)
+		ratio(s, "latency_p99_seconds", 0.6, 0.4)
+		ratio(s, "machine_cpu_seconds_per_request", 0.6, 0.5)
+		all = append(all, Goal{Scenario: s, Figure: "cpu_seconds_per_request", Subject: subjectLane, Absolute: true, Must: laneCPU, Aim: Unmeasured()})
+	}
+	return append(all, Goal{
+		Scenario: "connections", Figure: "connections_per_second", Subject: subjectLane,
+		Peers: []string{subjectRun}, Among: "penstock run without lane", Must: 0.97, Aim: 1,
+	})
+}
+
 // peers are those that Penstock is to be ahead of, by the beginnings of their
 // names: not direct, which is no proxy, and not the rival in its slower form.
 var peers = []string{"haproxy-", "nginx", "io.Copy", "envoy"}

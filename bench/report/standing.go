@@ -47,9 +47,12 @@ type PeerRounds struct {
 
 // Judge fills in the document's Standings from its scenarios. They are the Goals of which the
 // scenario was measured with the Goal's subject.
-func (d *Document) Judge() {
+func (d *Document) Judge() { d.JudgeBy(Goals()) }
+
+// JudgeBy is Judge by other goals.
+func (d *Document) JudgeBy(goals []Goal) {
 	d.Standings = nil
-	for _, g := range Goals() {
+	for _, g := range goals {
 		for _, s := range d.Scenarios {
 			if s.Name == g.Scenario && s.cell(g.Subject) != nil {
 				d.Standings = append(d.Standings, s.judge(g))
@@ -73,6 +76,10 @@ func (s *Scenario) cell(contestant string) *Cell {
 func (s *Scenario) judge(g Goal) Standing {
 	st := Standing{Goal: g, Value: Unmeasured(), Verdict: Unjudged}
 	f := g.figure()
+	if c := s.cell(g.Subject); c.Void != "" || c.Failed != "" {
+		st.Verdict = Missed
+		return st
+	}
 	reached := Unmeasured()
 	if g.Absolute {
 		if sum, ok := s.cell(g.Subject).Figures[g.Figure]; ok {

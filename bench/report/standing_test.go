@@ -261,3 +261,27 @@ func TestStandingsFitInto(t *testing.T) {
 		}
 	}
 }
+
+// TestLaneGoals judges a run whose baseline has a lane, and one whose sessions have not left: its figures do not count.
+func TestLaneGoals(t *testing.T) {
+	for _, test := range []struct {
+		void string
+		want report.Verdict
+	}{
+		{"", report.AimReached},
+		{"sessions stayed", report.Missed},
+	} {
+		s := bulkRounds("penstock-run-lane", contender{"nginx", []float64{1, 1}, []float64{2, 2}}, contender{"penstock-run", []float64{4, 4}, []float64{1, 1}})
+		s.Cells[0].Void = test.void
+		s.Summarize()
+		d := &report.Document{Scenarios: []*report.Scenario{s}}
+		d.JudgeBy(report.LaneGoals())
+		if len(d.Standings) != 2 {
+			t.Fatalf("standings: %+v", d.Standings)
+		}
+		st := d.Standings[0]
+		if st.Verdict != test.want || (st.Ratio == nil) != (test.void != "") || test.void == "" && st.Peer != "nginx" {
+			t.Errorf("void %q: %+v", test.void, st)
+		}
+	}
+}

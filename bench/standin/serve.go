@@ -50,8 +50,8 @@ upstreams: [{name: proxy, endpoints: [%q], health_check: off, outlier_detection:
 
 func serve(ctx context.Context, cfg *config.Config, engine relay.Engine, clients int, change func(*admin.Summary)) error {
 	var b *server.Server
-	opened := make(chan struct{}) // closed once b is there, or never will be
-	if cfg.Admin != nil {         // it answers as soon as a listener is logged
+	opened := make(chan struct{})                   // closed once b is there, or never will be
+	if cfg.Admin != nil && !cfg.Admin.Bind.Auto() { // it answers as soon as a listener is logged
 		end, err := Admin(cfg.Admin.Bind.String(), func() (s admin.Summary) {
 			if <-opened; b == nil {
 				return s
@@ -80,7 +80,7 @@ func serve(ctx context.Context, cfg *config.Config, engine relay.Engine, clients
 // Admin serves a status with a summary at an admin address, until end is called.
 func Admin(bind string, summary func() admin.Summary) (end func(), err error) {
 	s := admin.New(admin.Config{Balancer: &balancer{summary: summary}, Reloader: reloader{}})
-	move, err := s.Prepare(context.Background(), bind)
+	move, err := s.Prepare(context.Background(), admin.Access{Bind: bind})
 	if err == nil {
 		move.Commit()
 	}

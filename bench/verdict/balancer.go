@@ -33,15 +33,11 @@ type record struct {
 	Level                                      string
 }
 
-// startBalancer starts it with a session limit of bandwidth, 0 for none, and waits until it listens.
-func startBalancer(ctx context.Context, n *network, run Runner, dir string, endpoint net.Addr, bandwidth float64) (*balancer, error) {
-	limits := ""
-	if bandwidth > 0 {
-		limits = fmt.Sprintf(", limits: {bandwidth_per_connection: %dB/s}", int64(bandwidth*1e6))
-	}
+// startBalancer starts it with further keys of its listener, and waits until it listens.
+func startBalancer(ctx context.Context, n *network, run Runner, dir string, endpoint net.Addr, keys string) (*balancer, error) {
 	socket := filepath.Join(dir, "admin.sock")
 	text := fmt.Sprintf("admin: {bind: %q}\nlisteners: [{name: front, bind: \"%s:0\", upstream: back%s}]\n"+
-		"upstreams: [{name: back, health_check: {interval: 1s}, endpoints: [{name: e, address: %q}]}]\n", "unix:"+socket, nearClient, limits, endpoint)
+		"upstreams: [{name: back, health_check: {interval: 1s}, endpoints: [{name: e, address: %q}]}]\n", "unix:"+socket, nearClient, keys, endpoint)
 	file := filepath.Join(dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err

@@ -21,10 +21,21 @@ const (
 	Starved    Cause = "starved proxy"
 	Bandwidth  Cause = "bandwidth limit"
 	Idle       Cause = "idle"
+
+	// On a path of some round-trip time (Fault.RTT):
+	LongWay    Cause = "long way" // of questions that are answered at once
+	LongLoss   Cause = "loss on a long way"
+	LongWindow Cause = "window on a long way" // which holds less than the path
+	LongReader Cause = "slow reader on a long way"
+	LongSender Cause = "slow sender on a long way"
+	LongAnswer Cause = "slow answer on a long way"
 )
 
 // Causes are all of them.
-var Causes = []Cause{SlowReader, SlowSender, SlowAnswer, Window, Loss, ThinLink, Starved, Bandwidth, Idle}
+var Causes = []Cause{
+	SlowReader, SlowSender, SlowAnswer, Window, Loss, ThinLink, Starved, Bandwidth, Idle,
+	LongWay, LongLoss, LongWindow, LongReader, LongSender, LongAnswer,
+}
 
 // A Fault is a cause with its strength, at one side, and the traffic that it meets.
 type Fault struct {
@@ -36,6 +47,10 @@ type Fault struct {
 	Unit     string  `json:"unit"`
 	Reno     bool    `json:"reno"`  // the congestion control, in place of the machine's own
 	Chunk    int     `json:"chunk"` // bytes of a read, a write, an answer, or a queue
+	// RTT is the round trip to the fault's side in ms, from the session's beginning, and Jitter how much of it comes and
+	// goes; 0: as of the machine.
+	RTT    float64 `json:"rtt_ms,omitempty"`
+	Jitter float64 `json:"jitter_ms,omitempty"`
 }
 
 // Want is the verdict that is right.
@@ -45,7 +60,7 @@ func (f *Fault) Want() string {
 		side = "client"
 	}
 	switch f.Cause {
-	case Loss, ThinLink:
+	case Loss, ThinLink, LongWay, LongLoss:
 		return side + "_network"
 	case Starved:
 		return "proxy"
@@ -69,7 +84,11 @@ func (f *Fault) String() string {
 	if f.Reno {
 		traffic += ", reno"
 	}
-	return fmt.Sprintf("%s (%s), %s: %.3g %s, %d B", f.Cause, f.Want(), traffic, f.Strength, f.Unit, f.Chunk)
+	path := ""
+	if f.RTT > 0 {
+		path = fmt.Sprintf(", %.0f ms away, jitter %.0f ms", f.RTT, f.Jitter)
+	}
+	return fmt.Sprintf("%s (%s), %s: %.3g %s, %d B%s", f.Cause, f.Want(), traffic, f.Strength, f.Unit, f.Chunk, path)
 }
 
 // between draws from a range, each factor as likely.
@@ -109,9 +128,39 @@ func Draw(r *rand.Rand, cause Cause) Fault {
 	case Idle:
 		f.Strength, f.Unit, f.Requests = between(r, 2.2, 6), "s between questions", true
 		f.Chunk = size(100, 10<<10)
+	default:
+		f.drawFar(r)
 	}
 	f.Upload = f.Upload && !f.Requests
 	return f
+}
+
+// firstFlight is what a sender may have under way at once (RFC 6928).
+const firstFlight = 10 * 1400
+
+// drawFar draws a fault on a long path. Its strength is such that the path is not the limit, unless it is the fault.
+func (f *Fault) drawFar(r *rand.Rand) {
+	f.RTT = between(r, 20, 200)
+	if r.IntN(2) == 0 {
+		f.Jitter = f.RTT / 10 * r.Float64()
+	}
+	f.Chunk = int(between(r, 100, firstFlight))
+	switch f.Cause {
+	case LongWay:
+		f.Strength, f.Unit, f.Requests = f.RTT, "ms", true
+	case LongLoss:
+		f.Strength, f.Unit = between(r, 2, 10), "% of packets"
+	case LongWindow:
+		f.RTT = max(f.RTT, 50)
+		f.Strength, f.Unit, f.Upload = between(r, 4, 64), "KB of buffer", !f.Client
+	case LongReader:
+		f.Strength, f.Unit, f.Upload = between(r, 0.05, 1), "MB/s", !f.Client
+		f.Chunk = int(between(r, 4<<10, 64<<10))
+	case LongSender:
+		f.Strength, f.Unit, f.Upload = f.RTT*between(r, 0.25, 2), "ms between writes", f.Client
+	case LongAnswer:
+		f.Strength, f.Unit, f.Requests, f.Client = f.RTT*between(r, 2, 5), "ms before each", true, false
+	}
 }
 
 // period is the strength of those that are times.
@@ -119,5 +168,7 @@ func (f *Fault) period() time.Duration {
 	if f.Cause == Idle {
 		return time.Duration(f.Strength * float64(time.Second))
 	}
-	return time.Duration(f.Strength * float64(time.Millisecond))
+	return milliseconds(f.Strength)
 }
+
+func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

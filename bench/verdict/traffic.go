@@ -124,12 +124,12 @@ func (p *pair) slow() {
 	}
 	now := side.now()
 	switch f.Cause {
-	case SlowReader:
+	case SlowReader, LongReader:
 		now.readChunk = f.Chunk
 		now.readEvery = time.Duration(float64(f.Chunk) / f.Strength / 1e6 * float64(time.Second))
-	case SlowSender:
+	case SlowSender, LongSender:
 		now.writeChunk, now.writeEvery = f.Chunk, f.period()
-	case SlowAnswer:
+	case SlowAnswer, LongAnswer:
 		now.writeEvery = f.period()
 	case Idle:
 		side = &p.client

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -59,6 +60,13 @@ func (s *Setup) run(ctx context.Context, f Fault) (t Trial, err error) {
 		}
 	}
 	sc := &scene{setup: s, net: n, pair: pair{fault: &t.Fault}}
+	if f.RTT > 0 {
+		way, err := lengthen(sc.router(), milliseconds(f.RTT/2), milliseconds(f.Jitter/2))
+		if err != nil {
+			return t, err
+		}
+		defer way.close()
+	}
 	if err := sc.open(ctx, dir); err != nil {
 		return t, err
 	}
@@ -88,11 +96,11 @@ func (sc *scene) open(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	sc.serving.Go(sc.accept)
-	bandwidth := 0.0
+	keys := ""
 	if f.Cause == Bandwidth {
-		bandwidth = f.Strength
+		keys = fmt.Sprintf(", limits: {bandwidth_per_connection: %dB/s}", int64(f.Strength*1e6))
 	}
-	if sc.balancer, err = startBalancer(ctx, sc.net, sc.setup.Run, dir, sc.listener.Addr(), bandwidth); err != nil {
+	if sc.balancer, err = startBalancer(ctx, sc.net, sc.setup.Run, dir, sc.listener.Addr(), keys); err != nil {
 		sc.listener.Close()
 		sc.serving.Wait()
 	}
@@ -101,7 +109,7 @@ func (sc *scene) open(ctx context.Context, dir string) (err error) {
 
 // buffer is the receive buffer of a side.
 func (sc *scene) buffer(client bool) int {
-	if f := sc.pair.fault; f.Cause == Window && f.Client == client {
+	if f := sc.pair.fault; (f.Cause == Window || f.Cause == LongWindow) && f.Client == client {
 		return int(f.Strength * 1024)
 	}
 	return 0
@@ -133,20 +141,25 @@ func (sc *scene) mend() {
 	sc.pair.healthy()
 }
 
+// router is the one on the way to the fault's side.
+func (sc *scene) router() *process.Group {
+	if sc.pair.fault.Client {
+		return sc.net.clientRouter
+	}
+	return sc.net.endpointRouter
+}
+
 // make makes the fault.
 func (sc *scene) make() error {
 	f := sc.pair.fault
 	sc.pair.slow()
-	router := sc.net.endpointRouter
-	if f.Client {
-		router = sc.net.clientRouter
-	}
+	router := sc.router()
 	device := "inner" // where the bulk of the bytes leaves the router
 	if f.Client != f.Upload {
 		device = "outer"
 	}
 	switch f.Cause {
-	case Loss:
+	case Loss, LongLoss:
 		rule := fmt.Sprintf("nft add rule inet verdict out oifname %s meta l4proto tcp numgen random mod 10000 < %d drop", device, int(f.Strength*100))
 		if err := on(router, "nft add table inet verdict", "nft add chain inet verdict out { type filter hook forward priority 0 ; }", rule); err != nil {
 			return err

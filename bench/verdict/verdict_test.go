@@ -1,8 +1,11 @@
 package verdict
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,7 +38,7 @@ func possible(t *testing.T) {
 }
 
 // penstock builds the program.
-func penstock(t *testing.T) Runner {
+func penstock(t testing.TB) Runner {
 	t.Helper()
 	dir := t.TempDir()
 	if said, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "github.com/penstock/penstock/proxy/cmd/penstock").CombinedOutput(); err != nil {
@@ -63,6 +66,9 @@ func TestVerdicts(t *testing.T) {
 		{Cause: Starved, Strength: 10, Unit: "% of a CPU", Chunk: 16 << 10},
 		{Cause: Bandwidth, Strength: 0.5, Unit: "MB/s", Chunk: 64 << 10},
 		{Cause: Idle, Requests: true, Strength: 5, Unit: "s", Chunk: 1000},
+		{Cause: LongWay, Client: true, Requests: true, Strength: 80, Unit: "ms", Chunk: 1000, RTT: 80},
+		{Cause: LongWindow, Client: true, Strength: 16, Unit: "KB", Chunk: 64 << 10, RTT: 80, Reno: true},
+		{Cause: LongSender, Strength: 80, Unit: "ms", Chunk: 4 << 10, RTT: 80, Jitter: 4},
 	} {
 		t.Run(f.String(), func(t *testing.T) {
 			var last Trial
@@ -77,6 +83,58 @@ func TestVerdicts(t *testing.T) {
 			}
 			t.Errorf("at the end %s (%s), live %s (%s), want %s; %v", last.End, last.EndWhy, last.Live, last.LiveWhy, last.Want, err)
 		})
+	}
+}
+
+// TestPath: a connection over a long path takes a round trip, its bytes keep their order, and the path ends with the test.
+func TestPath(t *testing.T) {
+	possible(t)
+	n, err := newNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	const delay = 50 * time.Millisecond
+	p, err := lengthen(n.endpointRouter, delay, delay/4)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, os.ErrPermission) {
+		t.Skip("no TUN devices here:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	l, err := n.listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	sent := make([]byte, 1<<20)
+	for i := range sent {
+		sent[i] = byte(i ^ i>>8 ^ i>>16)
+	}
+	var c net.Conn
+	began := time.Now()
+	if stop := n.proxy.Do(func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) }); stop != nil || err != nil {
+		t.Fatal(stop, err)
+	}
+	defer c.Close()
+	if took := time.Since(began); took < 2*delay {
+		t.Errorf("a handshake took %v over a path of %v each way", took, delay)
+	}
+	serving, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer serving.Close()
+		_, _ = serving.Write(sent)
+	}()
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes of %d came, %v", len(got), len(sent), err)
+	}
+	if dropped := p.dropped.Load(); dropped > 0 {
+		t.Errorf("%d packets had no room", dropped)
 	}
 }
 

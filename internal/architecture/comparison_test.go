@@ -47,7 +47,7 @@ func comparisons(t *testing.T) (rows []comparison) {
 // calls keys and commands is explained elsewhere, and nobody is without an answer.
 func TestComparison(t *testing.T) {
 	have := tests(t)
-	explained := read(t, "docs/configuration.md") + read(t, "docs/reload.md") + read(t, "docs/loadbalancer.md") + read(t, "docs/proxy.md")
+	explained := read(t, "docs/configuration.md") + read(t, "docs/reload.md") + read(t, "docs/loadbalancer.md") + read(t, "docs/proxy.md") + read(t, "docs/terminal.md")
 	for _, row := range comparisons(t) {
 		answer, keys, _ := strings.Cut(row.penstock, ":")
 		answer, _, _ = strings.Cut(answer, " ")

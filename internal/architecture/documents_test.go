@@ -102,7 +102,7 @@ var readmes = []string{"README.md", "README.zh-CN.md"}
 // TestReadmeCommands: both READMEs open with the same two commands, and those
 // are the first ones in them. .ci/run runs what is written there.
 func TestReadmeCommands(t *testing.T) {
-	want := "go run ./proxy/cmd/penstock demo\ngo test ./... ./proxy/... ./bench/...\n"
+	want := "go run ./proxy/cmd/penstock demo\ngo test ./... ./proxy/... ./bench/... ./lane/...\n"
 	for _, name := range readmes {
 		if got := blocks(read(t, name), "sh"); len(got) == 0 || commands(got[0]) != want {
 			t.Errorf("the first commands of %s are not\n%s", name, want)

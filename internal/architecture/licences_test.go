@@ -11,8 +11,11 @@ import (
 
 var updateLicences = flag.Bool("licences", false, "write the folder licenses")
 
+// embedded are the licences of files of others that are in the program and come by no module.
+var embedded = map[string]string{"uplot.txt": "proxy/internal/page/uplot.LICENSE"}
+
 // TestLicences: the folder licenses has the licence and the notice of each module that the
-// program is linked with, and of no other.
+// program is linked with, those of embedded files, and no other.
 func TestLicences(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", "./proxy/cmd/penstock")
 	list.Dir, list.Env = root, workspace(t)
@@ -21,6 +24,9 @@ func TestLicences(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := make(map[string]string)
+	for name, path := range embedded {
+		want[name] = read(t, path)
+	}
 	for line := range strings.Lines(string(out)) {
 		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if dir == "" || strings.HasPrefix(path, module) {

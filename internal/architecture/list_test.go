@@ -26,8 +26,8 @@ type listed struct {
 	XTestImports []string
 }
 
-// everything is all packages of the three modules.
-var everything = []string{"./...", "./proxy/...", "./bench/..."}
+// everything is all packages of the four modules.
+var everything = []string{"./...", "./proxy/...", "./bench/...", "./lane/..."}
 
 // built is the packages that are built for an operating system: on others than Linux the
 // library alone.

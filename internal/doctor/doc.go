@@ -39,6 +39,8 @@
 //	huge-pages       nr_hugepages, free_hugepages: of 2 MiB; transparent_hugepage: the setting,
 //	                 thp_enabled: 0 if this process gets none of them; map_hugetlb, madv_hugepage: had
 //	arena            pages: the kind, bytes, huge_bytes: of these, bound: to a NUMA node; for one loop
+//	executable-memory
+//	                 works: written memory may be made executable
 //	io_uring         works, io_uring_disabled
 //	bpf              maps, sockmap, unprivileged_bpf_disabled, cap_bpf: or CAP_SYS_ADMIN
 //	trace            lacks: capabilities of penstock trace, types: the kernel's type information

@@ -93,6 +93,7 @@ var topics = []topic{
 	{"membarrier", lookMembarrier},
 	{"huge-pages", lookHugePages},
 	{"arena", lookArena},
+	{"executable-memory", lookExecutable},
 	{"io_uring", lookIoUring},
 	{"bpf", lookBPF},
 	{"trace", lookTrace},

@@ -74,7 +74,7 @@ func (f bpf) judge() finding {
 	}
 	switch {
 	case f.Maps && f.Sockmap:
-		return finding{state: OK, found: "maps can be made, also of sockets; this release makes none"}
+		return finding{state: OK, found: "maps can be made, also of sockets; only lane makes any, see there"}
 	case !errors.Is(err, feature.ErrNotSupported):
 		return finding{state: Unknown, found: "could not be tried: " + cause(err), cost: ifMissing + "nothing: this release does not use it"}
 	case f.Maps:

@@ -19,8 +19,8 @@ const (
 
 // Check is the finding on one thing.
 type Check struct {
-	Name  string   `json:"name"`
-	State State    `json:"state"`
+	Name  string   `json:"name"`  // of the thing, for programs
+	State State    `json:"state"` // the verdict
 	Found string   `json:"found"` // the finding, with its figures
 	Cost  string   `json:"cost"`  // the cost of the state; empty if it is OK
 	Mend  []string `json:"mend"`  // commands or settings, any of which mends it
@@ -35,11 +35,14 @@ type Check struct {
 
 // Report is all findings.
 type Report struct {
-	Checks []Check `json:"checks"`
-	Place  string  `json:"place"` // where it was found, on which Mend depends
+	Checks []Check `json:"checks"` // in their order
+	Place  string  `json:"place"`  // where it was found, on which Mend depends
 
 	// Able is whether Penstock can run here at all.
 	Able bool `json:"able"`
+
+	// PID is the running Penstock that the report is on; 0: it is on the host, and on a Penstock to be started.
+	PID int `json:"pid,omitempty"`
 }
 
 // newReport gathers checks of a place.

@@ -30,16 +30,29 @@ func (r *Report) WriteText(w io.Writer) error {
 	if n := r.count(Unused); n > 0 {
 		fmt.Fprintf(&b, ", %d not there and not used", n)
 	}
-	fmt.Fprintf(&b, ".\nThis process runs %s.\n", r.Place)
+	fmt.Fprintf(&b, ".\n%s runs %s.\n", r.subject(), r.Place)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 func (r *Report) verdict() string {
-	if r.Able {
+	switch {
+	case r.PID != 0 && r.count(Degraded)+r.count(Missing) == 0:
+		return fmt.Sprintf("Nothing limits process %d, as far as known.", r.PID)
+	case r.PID != 0:
+		return fmt.Sprintf("Process %d could do better.", r.PID)
+	case r.Able:
 		return "Penstock can run here."
 	}
 	return "Penstock cannot run here."
+}
+
+// subject is the process that the report is on.
+func (r *Report) subject() string {
+	if r.PID != 0 {
+		return "It"
+	}
+	return "This process"
 }
 
 func (c *Check) write(b *strings.Builder, nameWidth int) {

@@ -20,7 +20,7 @@ func BPF() error { return bpf.Supported() }
 func Sockmap() error { return sockmap.Supported() }
 
 func tryIoUring() error {
-	fd, err := sys.IoUringSetup(2)
+	fd, err := sys.IoUringSetup(2, &sys.IoUringParams{})
 	if err != nil {
 		return judge("io_uring", "io_uring_setup", err)
 	}

@@ -8,6 +8,7 @@ var (
 	errIoUring              = &Error{Feature: "io_uring"}
 	errBPF                  = &Error{Feature: "bpf"}
 	errSockmap              = &Error{Feature: "sockmap"}
+	errExecutableMemory     = &Error{Feature: "executable memory"}
 )
 
 // HugePages returns an error that matches ErrNotSupported.
@@ -24,3 +25,6 @@ func BPF() error { return errBPF }
 
 // Sockmap returns an error that matches ErrNotSupported.
 func Sockmap() error { return errSockmap }
+
+// ExecutableMemory returns an error that matches ErrNotSupported.
+func ExecutableMemory() error { return errExecutableMemory }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestIoUringSetup(t *testing.T) {
-	fd, err := sys.IoUringSetup(2)
+	fd, err := sys.IoUringSetup(2, &sys.IoUringParams{})
 	if err == syscall.EPERM || err == syscall.ENOSYS {
 		t.Skipf("refused here: %v", err)
 	}
@@ -17,7 +17,7 @@ func TestIoUringSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "close", 0, sys.Close(fd), 0, nil)
-	_, err = sys.IoUringSetup(0)
+	_, err = sys.IoUringSetup(0, &sys.IoUringParams{})
 	want(t, "no entries", 0, err, 0, error(syscall.EINVAL))
 }
 
@@ -49,7 +49,7 @@ func TestRefusedNumbers(t *testing.T) {
 	if !privilege.Refused(t, syscall.EXDEV, sys.SYS_IO_URING_SETUP, sys.SYS_BPF, sys.SYS_MADVISE, sys.SYS_MEMBARRIER, sys.SYS_SETSOCKOPT) {
 		return
 	}
-	_, uring := sys.IoUringSetup(2)
+	_, uring := sys.IoUringSetup(2, &sys.IoUringParams{})
 	_, bpf := sys.BPFMapCreate(sys.BPF_MAP_TYPE_HASH, 4, 4, 1)
 	for name, err := range map[string]error{
 		"io_uring_setup": uring, "bpf": bpf, "madvise": sys.Madvise(make([]byte, 1), sys.MADV_HUGEPAGE),

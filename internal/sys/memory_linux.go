@@ -12,6 +12,7 @@ import (
 const (
 	PROT_READ     = unix.PROT_READ
 	PROT_WRITE    = unix.PROT_WRITE
+	PROT_EXEC     = unix.PROT_EXEC
 	MAP_PRIVATE   = unix.MAP_PRIVATE
 	MAP_ANONYMOUS = unix.MAP_ANONYMOUS
 	MAP_HUGETLB   = unix.MAP_HUGETLB
@@ -28,6 +29,15 @@ const (
 // added to the flags. The caller unmaps it with Munmap.
 func MmapAnonymous(length, prot, flags int) ([]byte, error) {
 	return unix.Mmap(-1, 0, length, prot, flags|MAP_ANONYMOUS)
+}
+
+// Mprotect changes the protection of whole pages with mprotect(2).
+func Mprotect(b []byte, prot int) error { return unix.Mprotect(b, prot) }
+
+// DenyWriteExecute makes the kernel refuse this process memory that is executable and is or was writable,
+// from now on, with prctl(2) and PR_SET_MDWE (Linux 6.3). Its children inherit it.
+func DenyWriteExecute() error {
+	return unix.Prctl(unix.PR_SET_MDWE, unix.PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0)
 }
 
 // Munmap takes back the whole result of MmapAnonymous.

@@ -74,6 +74,14 @@ func SpliceSocket(rfd, wfd, fd, n int) (int, error) {
 	return count(m, e)
 }
 
+// Tee copies references to at most n bytes from the beginning of a pipe to another one, with
+// tee(2); the bytes stay in the first. Both are O_NONBLOCK and have no other holder, so it is a
+// raw call, see the package's documentation: it waits for their two locks alone.
+func Tee(rfd, wfd, n int) (int, error) {
+	m, _, e := syscall.RawSyscall6(unix.SYS_TEE, uintptr(rfd), uintptr(wfd), uintptr(n), SPLICE_F_NONBLOCK, 0, 0)
+	return count(m, e)
+}
+
 func errnoErr(e syscall.Errno) error {
 	if e == 0 {
 		return nil

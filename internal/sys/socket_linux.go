@@ -273,6 +273,26 @@ func PeerCredentials(fd int) (Credentials, error) {
 	return Credentials{UID: c.Uid, GID: c.Gid, PID: c.Pid}, nil
 }
 
+// PeerGroups returns the supplementary groups that the peer of a unix stream socket had when it
+// called connect(2), with SO_PEERGROUPS (Linux 4.13). Groups without an ID in the caller's user
+// namespace are the overflow ID, 65534 as a rule.
+func PeerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 64)
+	for {
+		size := uint32(len(groups) * 4)
+		_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch n := int(size / 4); {
+		case e == 0:
+			return groups[:n], nil
+		case e == unix.ERANGE && n > len(groups): // the kernel returns the size that it needs
+			groups = make([]uint32, n)
+		default:
+			return nil, e
+		}
+	}
+}
+
 // OriginalDestination returns where a TCP connection went before netfilter redirected
 // it to this socket, with getsockopt(2) SO_ORIGINAL_DST
 // (include/uapi/linux/netfilter_ipv4.h), which IPv6 has under the same number

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -199,6 +200,25 @@ func TestAcceptSocketOfUnix(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 		sys.Close(got)
+	}
+}
+
+// TestPeerGroups: those of this process, as the kernel lists them. A TCP socket has none.
+func TestPeerGroups(t *testing.T) {
+	near, far := sockets.UnixPair(t)
+	want, err := syscall.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []syscall.Conn{near, far} {
+		got, err := sys.PeerGroups(sockets.FD(t, c))
+		if err != nil || !slices.EqualFunc(got, want, func(a uint32, b int) bool { return int(a) == b }) {
+			t.Errorf("%v, %v, want %v", got, err, want)
+		}
+	}
+	tcp, _ := sockets.TCPPair(t)
+	if got, err := sys.PeerGroups(sockets.FD(t, tcp)); err == nil {
+		t.Errorf("of a TCP socket: %v", got)
 	}
 }
 

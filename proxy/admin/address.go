@@ -1,17 +1,23 @@
 package admin
 
-import "github.com/penstock/penstock/proxy/sockopt"
+import (
+	"strings"
 
-// socketMode is the mode of a unix socket without ?mode= in its address. Any user with write
-// permission for the socket may change everything.
-const socketMode = 0o660
+	"github.com/penstock/penstock/proxy/sockopt"
+)
 
-// ParseAddress parses the address of the admin API: unix:/path, unix:/path?mode=0600, or
-// host:port of this machine alone. Over TCP every user of this machine may change everything.
-// The error wraps [sockopt.ErrAddress], and names a valid address.
+// Modes of a unix socket without ?mode= in its address. With groupMode every user may connect: the user
+// and the groups of the client decide what it may do.
+const (
+	socketMode = 0o660
+	groupMode  = 0o666
+)
+
+// ParseAddress parses the address of the admin API: unix:/path, unix:/path?mode=0600, or host:port. The
+// error wraps [sockopt.ErrAddress], and names a valid address.
 func ParseAddress(bind string) (sockopt.Address, error) {
 	addr, err := sockopt.Parse(bind)
-	if err == nil {
+	if err == nil && addr.Network == "unix" {
 		err = addr.Private()
 	}
 	if err != nil {
@@ -22,3 +28,6 @@ func ParseAddress(bind string) (sockopt.Address, error) {
 	}
 	return addr, nil
 }
+
+// hasMode reports whether an address has a mode.
+func hasMode(bind string) bool { return strings.Contains(bind, "?mode=") }

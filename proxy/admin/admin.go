@@ -1,12 +1,12 @@
 // Package admin is the admin API of a running load balancer, and the client that the program's
-// commands use. It is HTTP with JSON on a unix socket, or on TCP of this machine alone.
+// commands use. It is HTTP with JSON on a unix socket, where the user and the groups of a client decide what
+// it may do, or on TCP with tokens or certificates.
 package admin
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/penstock/penstock/proxy/display"
@@ -25,30 +25,46 @@ var (
 
 // A Balancer is a running load balancer that reports its status and can be changed. Its
 // methods are safe for concurrent use and return at once, without waiting for the end of a
-// drain.
+// drain. The last argument of a method that changes something is the author of the change, for logs.
 //
-// Changes stay until a reload changes the same thing in the file.
+// Changes stay until a reload changes the same line of the file.
 type Balancer interface {
 	// Status returns the current status. It leaves empty Problems, Generation, Pending,
 	// Started, PID and Version, which the [Server] fills in.
 	Status() Status
-	// Sessions yields the clients that are served. It ends when ctx does, or the balancer.
-	Sessions(ctx context.Context) iter.Seq[Session]
+	// Sessions returns the clients that are served and that q selects. The list ends when ctx does, or the
+	// balancer. An error wraps [ErrInvalid], or [ErrNotFound] for a name that no client can have.
+	Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (SessionList, error)
+	// EndSessions ends sessions. by is whose request it is. It returns when the last has ended, but not
+	// later than after [EndWait], when ctx ends, or with the number alone for q.DryRun. The end goes on then. Its
+	// errors are those of Sessions.
+	EndSessions(ctx context.Context, q EndQuery, by string) (Ended, error)
+	// StopEnding calls off the ends that are under way.
+	StopEnding(by string) Stopped
+	// Sources returns the sources with the most of something.
+	Sources(ctx context.Context, q SourceQuery) (Sources, error)
+	MirrorReporter
+	LaneSwitcher
+	// Deny denies a source for a time, at a listener or, if that is empty, at all. One that is denied there
+	// already gets the new end. Its sessions go on. Undeny takes that back; its error may wrap [ErrNotFound].
+	// Denied returns the denials in force.
+	Deny(source, listener string, within time.Duration, by string) (NewDenial, error)
+	Undeny(source, listener, by string) error
+	Denied() []Denial
 	// Why looks at joined sessions that match, twice if q.For is not 0, and returns what limits them.
 	Why(ctx context.Context, q WhyQuery) (Why, error)
 	// DrainListener makes a listener stop accepting clients. Its sessions may last as long as
-	// those of a draining process. A reload starts the listener again.
-	DrainListener(name string) error
-	// DrainEndpoint stops new clients for an endpoint, given by its name or address. Its
-	// sessions may last for the upstream's drain timeout. If drain is false the endpoint gets
-	// clients again.
-	DrainEndpoint(upstream, endpoint string, drain bool) error
-	// SetWeight changes the weight of an endpoint.
-	SetWeight(upstream, endpoint string, weight int) error
+	// those of a draining process.
+	DrainListener(name, by string) error
+	// ChangeEndpoint changes an endpoint without the file. Its errors wrap [ErrNotFound] or [ErrInvalid].
+	ChangeEndpoint(c *EndpointChange, by string) (EndpointChanged, error)
+	// ReadyListener has a drained listener accept clients again. If its address is not available any more,
+	// it stays drained.
+	ReadyListener(ctx context.Context, name, by string) error
 	// SetSplit changes the percentages of a split, by the names of its upstreams. The names
 	// must be those of the split, and the percentages must add up to 100. The route is counted
 	// from 0.
-	SetSplit(listener string, route int, percent map[string]float64) error
+	SetSplit(listener string, route int, percent map[string]float64, by string) error
 }
 
 // A Reloader changes the running configuration.
@@ -56,9 +72,9 @@ type Reloader interface {
 	// Reload reads the configuration again and applies it. The error may be a [*ConfigError],
 	// or wrap the error of [rollback.Keeper.Apply].
 	Reload(ctx context.Context, o rollback.Options) (Reloaded, error)
-	// Confirm and Rollback are those of [rollback.Keeper].
+	// Confirm and Rollback are based on those of [rollback.Keeper].
 	Confirm(ctx context.Context, number int, by string) (generation int, err error)
-	Rollback(ctx context.Context, by string) (generation int, err error)
+	Rollback(ctx context.Context, by string) (RolledBack, error)
 	// Generations returns the existing generations.
 	Generations() rollback.Status
 	// Plan returns the changes that a reload from a file would make, and changes nothing. An
@@ -71,9 +87,11 @@ type Reloader interface {
 
 // Reloaded is the result of a reload.
 type Reloaded struct {
-	Generation int               `json:"generation"`
+	Generation int               `json:"generation"`        // in force now
 	Changes    []string          `json:"changes"`           // readable lines
 	Pending    *rollback.Waiting `json:"pending,omitempty"` // nil: it needs no confirmation
+	// Ended are the changes by hand that ended with it, with the reasons. A rollback restores them.
+	Ended []LiveChange `json:"ended"`
 }
 
 // A Plan is the set of changes that a reload would make.
@@ -82,6 +100,8 @@ type Plan struct {
 	Generation  int             `json:"generation"`  // in force
 	Connections int64           `json:"connections"` // current number
 	Changes     []PlannedChange `json:"changes"`     // empty: no change
+	// Live are the changes by hand; those that the reload would end have the reason.
+	Live []LiveChange `json:"live"`
 }
 
 // PlannedChange is one change of a plan.
@@ -95,6 +115,9 @@ type PlannedChange struct {
 	// Connections counts the connections accepted there, and Kept the listener's others.
 	Leaves []Bind `json:"leaves,omitempty"`
 	Kept   int64  `json:"kept,omitempty"`
+	// LaneReset counts the listener's connections that have left user space now, and are reset at once because its
+	// sessions stay there from then on. The other counts are without them.
+	LaneReset int64 `json:"lane_reset,omitempty"`
 }
 
 // A Disposition is the treatment of the connections that a change affects.
@@ -139,10 +162,11 @@ const (
 	Serving  State = "serving"
 	Paused   State = "paused"   // of a listener: it does not accept at the moment
 	Draining State = "draining" // gets no more clients, and has some
+	Maint    State = "maint"    // of an endpoint: it gets no clients and is not checked, by an operator
 	Up       State = "up"       // of an endpoint
 	Down     State = "down"     // of an endpoint: its check fails
 	Ejected  State = "ejected"  // of an endpoint: outlier detection has ejected it for a time
-	Removed  State = "removed"  // of an endpoint no longer in the configuration: it drains
+	Removed  State = "removed"  // of an endpoint no longer in the configuration, or removed by hand: it drains
 )
 
 // Status is the status of a load balancer. Its JSON form is part of the interface of the
@@ -151,14 +175,21 @@ type Status struct {
 	// Problems are the current problems, outages first; empty: none.
 	Problems []Problem `json:"problems"`
 
-	PID     int       `json:"pid"`
-	Version string    `json:"version"`
-	Started time.Time `json:"started"`
-	State   State     `json:"state"` // Serving or Draining
+	PID     int       `json:"pid"`     // of the process
+	Version string    `json:"version"` // of the program
+	Started time.Time `json:"started"` // when the process began
+	State   State     `json:"state"`   // Serving or Draining
+	// DrainStarts is the time at which a process that is not ready any more begins to drain. Left out: it is
+	// ready, or drains.
+	DrainStarts time.Time `json:"drain_starts,omitzero"`
 	// DrainEnds is the time at which the remaining sessions of a draining process are reset.
 	// Left out: it does not drain, or without a limit.
 	DrainEnds  time.Time `json:"drain_ends,omitzero"`
-	Generation int       `json:"generation"`
+	Generation int       `json:"generation"` // the number of the one in force, from 1
+	// GenerationSince is when that came into force: by the last reload, or the last rollback.
+	GenerationSince time.Time `json:"generation_since"`
+	// Refused is the file if it still has a configuration that was rolled back; nil: it does not.
+	Refused *RefusedFile `json:"refused,omitempty"`
 	// Pending is the reload that waits for confirmation; nil: there is none.
 	Pending *rollback.Waiting `json:"pending,omitempty"`
 	Changes Changes           `json:"changes"`
@@ -171,9 +202,15 @@ type Status struct {
 	// Traces is the export of traces; nil: there was none.
 	Traces *Traces `json:"traces,omitempty"`
 	// Counters are all that the rollback-if of a reload may name. None ever falls.
-	Counters  map[string]int64 `json:"counters"`
-	Listeners []Listener       `json:"listeners"`
-	Upstreams []Upstream       `json:"upstreams"`
+	Counters map[string]int64 `json:"counters"`
+	// Live are the changes by hand that are in force, in their order.
+	Live []LiveChange `json:"live"`
+	// DeniedByHand are the sources that are denied by hand; nil: none is.
+	DeniedByHand *Denials `json:"denied_by_hand,omitempty"`
+	// StateFile is the file that keeps them over a restart; nil: there is none.
+	StateFile *StateFile `json:"state_file,omitempty"`
+	Listeners []Listener `json:"listeners"` // by name
+	Upstreams []Upstream `json:"upstreams"` // by name
 	// RemovedWaiting counts the clients that wait for endpoints of upstreams no longer in the
 	// configuration, by upstream.
 	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
@@ -195,16 +232,16 @@ type Traces struct {
 	Dropped map[string]int64 `json:"dropped,omitempty"`
 	// LastError is the last failure of a request; left out: there was none.
 	LastError   string    `json:"last_error,omitempty"`
-	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"` // when that was
 }
 
 // Changes counts the changes of the configuration while serving, and has the time that the
 // last one took. The time has two parts: preparing the new parts beside the old, which harms
 // no client, and bringing them into force.
 type Changes struct {
-	Made       int64 `json:"made"`
-	PreparedUs int64 `json:"prepared_us"`
-	SwappedUs  int64 `json:"swapped_us"`
+	Made       int64 `json:"made"`        // ever
+	PreparedUs int64 `json:"prepared_us"` // of the last one: preparing, in microseconds
+	SwappedUs  int64 `json:"swapped_us"`  // of the last one: bringing it into force, in microseconds
 }
 
 // Connections are counts of clients.
@@ -220,81 +257,28 @@ type Connections struct {
 
 // TLSSessions are the sessions with TLS in the process. They have a limit of their own.
 type TLSSessions struct {
-	Active int64 `json:"active"`
-	Most   int64 `json:"most"` // limit of concurrent ones; more are refused
+	Active int64 `json:"active"` // now
+	Most   int64 `json:"most"`   // limit of concurrent ones; more are refused
 }
 
 // Handshakes are counts of TLS handshakes of this process.
 type Handshakes struct {
-	Active    int64            `json:"active"`    // under way, or waiting for their turn
-	Completed int64            `json:"completed"` // ever
-	Resumed   int64            `json:"resumed"`   // of those: with a ticket
-	Failed    map[string]int64 `json:"failed,omitempty"`
-}
-
-// A Listener is the status of a listener.
-type Listener struct {
-	Name      string   `json:"name"`
-	Addresses []string `json:"addresses"`       // with the ports that the kernel chose
-	Binds     []Bind   `json:"binds,omitempty"` // as in the file
-	State     State    `json:"state"`
-	// DrainedByHand means that it was drained through this API, until a reload.
-	DrainedByHand bool `json:"drained_by_hand,omitempty"`
-	// PausedAt is the limit at which accepting is paused, and Pauses counts the pauses at each
-	// limit. Further clients wait in the kernel's queue. The limits are "connections",
-	// "per_second" and, of all listeners together, "process per_second".
-	PausedAt    string           `json:"paused_at,omitempty"`
-	Pauses      map[string]int64 `json:"pauses,omitempty"`
-	Connections Connections      `json:"connections"`
-	Bytes       Bytes            `json:"bytes"`
-	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
-	Handshakes  *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
-	Queues      []Queue          `json:"accept_queues"`
-	// Certificates are those shown to clients.
-	Certificates []Certificate `json:"certificates,omitempty"`
-	Routes       []Route       `json:"routes,omitempty"` // in order; the default route is the last
-}
-
-// A Bind is an address of a listener, or all sockets that systemd has passed under a name.
-type Bind struct {
-	Bind   string `json:"bind"`   // as in the file
-	Active int64  `json:"active"` // connections accepted there
-}
-
-// A Queue is the accept queue of a listening socket: connections that the kernel has
-// established, and that wait for accept.
-type Queue struct {
-	Address string `json:"address"`
-	Known   bool   `json:"known"` // the kernel reports its length
-	Length  int64  `json:"length"`
-	Most    int64  `json:"most"` // if more wait the queue overflows, and clients have to try again
-	// Dropped counts the overflows, and DroppedLastMinute those within about the last minute,
-	// as of the last second. Both are 0 if unknown: the kernel does not count them for
-	// Multipath TCP and unix sockets.
-	Dropped           int64 `json:"dropped"`
-	DroppedLastMinute int64 `json:"dropped_last_minute"`
-	DroppedKnown      bool  `json:"dropped_known"`
-}
-
-// A Certificate is one that is shown to peers.
-type Certificate struct {
-	Path string    `json:"path"`
-	From time.Time `json:"from"` // start of its validity
-	Ends time.Time `json:"ends"`
-}
-
-// A Route is the destination of a listener's clients.
-type Route struct {
-	Match string             `json:"match,omitempty"` // as in the file; "" for the default route
-	To    map[string]float64 `json:"to"`              // percentages by upstream
+	Active    int64            `json:"active"`           // under way, or waiting for their turn
+	Completed int64            `json:"completed"`        // ever
+	Resumed   int64            `json:"resumed"`          // of those: with a ticket
+	Failed    map[string]int64 `json:"failed,omitempty"` // by reason; only reasons that occurred
 }
 
 // An Upstream is the status of an upstream.
 type Upstream struct {
-	Name    string `json:"name"`
-	Balance string `json:"balance"`
-	Breaker string `json:"breaker,omitempty"` // closed, open, half-open
-	Opened  int64  `json:"opened,omitempty"`  // how many times the breaker has opened
+	Name    string `json:"name"`    // as in the file
+	Balance string `json:"balance"` // the policy, as in the file
+	// BalanceOn is the property of clients that the policy hashes, as in the file, if it is another one than the source;
+	// Unkeyed counts the sessions of clients that do not have it, which were hashed by their source.
+	BalanceOn string `json:"balance_on,omitempty"`
+	Unkeyed   int64  `json:"unkeyed,omitempty"`
+	Breaker   string `json:"breaker,omitempty"` // closed, open, half-open
+	Opened    int64  `json:"opened,omitempty"`  // how many times the breaker has opened
 	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its
 	// open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
@@ -312,6 +296,11 @@ type Upstream struct {
 	MostConnecting int64 `json:"most_connecting,omitempty"`
 	Pending        int64 `json:"pending"` // clients that wait for a place
 	Bytes          Bytes `json:"bytes"`
+	// Congestion is the congestion control of the connections to its endpoints; nil: that of the system.
+	Congestion *Congestion `json:"congestion,omitempty"`
+	// Connects are the connections to its endpoints, and Limited is that of a [Listener].
+	Connects Connects           `json:"connects"`
+	Limited  map[string]float64 `json:"limited_seconds,omitempty"`
 	// Retries counts attempts after the first one. RetriesDenied counts those that the retry
 	// budget denied, at most one for each client.
 	Retries       int64 `json:"retries"`
@@ -341,23 +330,23 @@ type Upstream struct {
 	Certificates []Certificate `json:"certificates,omitempty"`
 	Handshakes   *Handshakes   `json:"handshakes,omitempty"` // with endpoints; nil: TLS is not originated here
 	Discovery    *Discovery    `json:"discovery,omitempty"`  // nil: its endpoints are in the file
-	Endpoints    []Endpoint    `json:"endpoints"`
+	Endpoints    []Endpoint    `json:"endpoints"`            // those that drain after their removal included
 }
 
 // LastMinute is the increase of counts of an [Upstream] within about a minute.
 type LastMinute struct {
-	Refused            int64 `json:"refused"` // clients, for any reason
-	Held               int64 `json:"held"`
+	Refused            int64 `json:"refused"`              // clients, for any reason
+	Held               int64 `json:"held"`                 // clients that waited because no endpoint could serve them
 	LastResort         int64 `json:"last_resort"`          // connections that were made
 	LastResortAnswered int64 `json:"last_resort_answered"` // of these, those that served their clients
-	EjectionsWithheld  int64 `json:"ejections_withheld"`
+	EjectionsWithheld  int64 `json:"ejections_withheld"`   // because of max_ejected
 	// LocalFaults counts connections that failed for lack of a resource on this machine.
 	LocalFaults int64 `json:"local_faults"`
 }
 
 // An UpstreamOutage is a period in which no endpoint of an upstream takes clients.
 type UpstreamOutage struct {
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since"`          // when it began
 	Full  bool      `json:"full,omitempty"` // all usable endpoints are at their limit
 	// Served means that clients are sent to an endpoint all the same. The last client with a
 	// known result, within the last minute, was served, and not refused or held.
@@ -370,13 +359,15 @@ type UpstreamOutage struct {
 
 // An Endpoint is the status of an endpoint.
 type Endpoint struct {
-	Name    string `json:"name"` // its address if it has no name
-	Address string `json:"address"`
-	Zone    string `json:"zone,omitempty"`
-	Weight  int    `json:"weight"`
-	Backup  bool   `json:"backup,omitempty"`
-	State   State  `json:"state"`
-	Why     string `json:"why,omitempty"` // reason that it is not up
+	Name    string `json:"name"`             // its address if it has no name
+	Address string `json:"address"`          // host:port, or unix:/path
+	Zone    string `json:"zone,omitempty"`   // where it is; left out: not known
+	Weight  int    `json:"weight"`           // its share of clients beside others; 0: it gets none
+	Backup  bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
+	State   State  `json:"state"`            // up, down, ejected, draining, maint or removed
+	Why     string `json:"why,omitempty"`    // reason that it is not up
+	// ByHand are the changes of it that were made by hand: weight 5, added.
+	ByHand []string `json:"by_hand,omitempty"`
 	// Until is the end of an ejection, or the time at which sessions that drain are reset.
 	// Left out: there is no such time.
 	Until   time.Time `json:"until,omitzero"`
@@ -395,7 +386,7 @@ type Endpoint struct {
 	// EjectionsWithheld is that of the upstream, for this endpoint. WithheldWhy is the reason
 	// of the last one.
 	EjectionsWithheld           int64  `json:"ejections_withheld,omitempty"`
-	EjectionsWithheldLastMinute int64  `json:"ejections_withheld_last_minute,omitempty"`
+	EjectionsWithheldLastMinute int64  `json:"ejections_withheld_last_minute,omitempty"` // within about the last minute
 	WithheldWhy                 string `json:"withheld_why,omitempty"`
 	// LastFailure is the last connection that failed, or that ended without a byte of the
 	// endpoint; nil: there was none.
@@ -410,20 +401,23 @@ type Endpoint struct {
 	Silence      *Silence `json:"silence,omitempty"` // nil: there is none
 	// Failing is left out if neither outlier_detection nor circuit_breaker monitors the
 	// endpoint.
-	Failing *Failing `json:"failing,omitempty"` // nil: it serves clients, as far as known
-	Bytes   Bytes    `json:"bytes"`
+	Failing  *Failing `json:"failing,omitempty"` // nil: it serves clients, as far as known
+	Bytes    Bytes    `json:"bytes"`
+	Connects Connects `json:"connects"`
+	// Limited is that of a [Listener].
+	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 }
 
 // A Connecting is the clients that have waited for a connection to an endpoint for a second or more.
 type Connecting struct {
-	Clients int64     `json:"clients"`
-	Since   time.Time `json:"since"` // there has been one all the time since then
+	Clients int64     `json:"clients"` // now
+	Since   time.Time `json:"since"`   // there has been one all the time since then
 }
 
 // A Failure is a failure of an endpoint.
 type Failure struct {
 	Cause string    `json:"cause"` // a line of at most 300 bytes
-	Time  time.Time `json:"time"`
+	Time  time.Time `json:"time"`  // when it was
 	// Over means that the endpoint has since done the thing that failed: a connection to it
 	// was made, or it has sent data.
 	Over bool `json:"over"`
@@ -435,24 +429,6 @@ type Failure struct {
 // A Failing is a row of five sessions or more that ended without a byte of a connected
 // endpoint. The last one ended within the last minute, and none was served meanwhile.
 type Failing struct {
-	Clients int64     `json:"clients"`
-	Since   time.Time `json:"since"`
-}
-
-// A Silence is a period in which an endpoint has answered no client, though clients wait and
-// that is unusual. It may be ejected for that, or not.
-type Silence struct {
-	Since   time.Time `json:"since"`           // of the first request without an answer
-	Clients int64     `json:"clients"`         // that have sent data since, including those that have given up
-	Usual   string    `json:"usual,omitempty"` // how soon it, or the other endpoints, answered before
-	Proof   string    `json:"proof"`           // further evidence that it is unusual
-}
-
-// Answers describes how soon an endpoint sends its first byte, over all time.
-type Answers struct {
-	Percent  float64 `json:"percent"` // of the answered sessions: at least 99
-	WithinUs int64   `json:"within_us"`
-	// Judged means that the endpoint's answers are known well enough to eject it if it no
-	// longer answers any client.
-	Judged bool `json:"judged"`
+	Clients int64     `json:"clients"` // their number
+	Since   time.Time `json:"since"`   // when the first of them ended
 }

@@ -9,9 +9,10 @@ type Bytes struct {
 
 // ByEngine counts bytes by engine. Spliced bytes have not been in this process's memory.
 type ByEngine struct {
-	Spliced int64 `json:"spliced"`
-	Copied  int64 `json:"copied"`
+	Spliced int64 `json:"spliced"`        // moved within the kernel
+	Copied  int64 `json:"copied"`         // through this process's memory
+	Lane    int64 `json:"lane,omitempty"` // as packets, of sessions that have left user space
 }
 
-// All returns the bytes of both engines.
-func (m ByEngine) All() int64 { return m.Spliced + m.Copied }
+// All returns the bytes of all engines.
+func (m ByEngine) All() int64 { return m.Spliced + m.Copied + m.Lane }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ var ErrStranger = errors.New("not penstock")
 const (
 	maxAnswer  = 64 << 20
 	maxRefusal = 1 << 20
+	maxList    = 1 << 30 // of two million sessions, at least
 	maxHeaders = 64 << 10
 )
 
@@ -53,10 +55,12 @@ const (
 // A Client is a client of the admin API. Its methods return an error of one line. If the
 // server refuses a request, the error is a [*Refusal].
 type Client struct {
-	addr  sockopt.Address
-	http  http.Client
-	quick time.Duration // quickAnswer
-	most  int64         // maxAnswer
+	addr         sockopt.Address
+	http         http.Client
+	scheme, host string        // of requests
+	token        string        // "": none
+	quick        time.Duration // quickAnswer
+	most         int64         // maxAnswer
 }
 
 // A Refusal is an error response of the server.
@@ -69,16 +73,33 @@ type Refusal struct {
 // Error returns the error line of the server.
 func (r *Refusal) Error() string { return r.Line }
 
-// NewClient returns a client for the server at an address, as [ParseAddress] takes it.
-func NewClient(bind string) (*Client, error) {
+// NewClient returns a client for the server at an address, as [ParseAddress] takes it, that shows no
+// credentials.
+func NewClient(bind string) (*Client, error) { return NewClientAs(bind, new(Credentials)) }
+
+// NewClientAs is [NewClient] with credentials. Their files are read once. The error may wrap
+// [ErrCredentials].
+func NewClientAs(bind string, as *Credentials) (*Client, error) {
 	addr, err := ParseAddress(bind)
+	if err == nil {
+		err = as.check(addr)
+	}
 	if err != nil {
 		return nil, err
 	}
 	addr.Mode = 0 // only listeners use it
+	c := &Client{addr: addr, host: "localhost", scheme: "http", quick: quickAnswer, most: maxAnswer}
+	if addr.Network != "unix" {
+		c.token = as.Token
+	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		for {
 			conn, err := new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
+			if err == nil {
+				if err = as.verify(conn); err != nil {
+					conn.Close()
+				}
+			}
 			if !errors.Is(err, syscall.EAGAIN) { // the accept queue of a unix socket is full (connect(2))
 				return conn, err
 			}
@@ -90,22 +111,32 @@ func NewClient(bind string) (*Client, error) {
 		}
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders}
+	if addr.Network != "unix" && as.secured() {
+		c.scheme = "https"
+		if c.host, _, err = net.SplitHostPort(addr.Name); err != nil {
+			return nil, err
+		}
+		if transport.TLSClientConfig, err = as.config(c.host); err != nil {
+			return nil, err
+		}
+	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{
-		addr: addr, http: http.Client{Transport: transport, CheckRedirect: stay}, quick: quickAnswer, most: maxAnswer,
-	}, nil
+	c.http = http.Client{Transport: transport, CheckRedirect: stay}
+	return c, nil
 }
 
 // beginsWithin returns how long the response to a request may take to begin.
 func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	switch path {
-	case "/profile":
+	case "/v1/profile":
 		seconds, _ := strconv.Atoi(q.Get("seconds"))
 		return time.Duration(seconds)*time.Second + c.quick
-	case "/why":
+	case "/v1/why":
 		window, _ := time.ParseDuration(q.Get("for"))
 		return window + c.quick
-	case "/plan", "/reload", "/confirm", "/rollback":
+	case "/v1/sessions/end", "/v1/deny/add":
+		return EndWait + c.quick
+	case "/v1/plan", "/v1/reload", "/v1/confirm", "/v1/rollback":
 		return slowAnswer
 	}
 	return c.quick
@@ -113,12 +144,12 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 
 // Status returns the current status.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.do(ctx, http.MethodGet, "/status", nil, &s)
+	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
 // Generations returns the existing generations.
 func (c *Client) Generations(ctx context.Context) (s rollback.Status, err error) {
-	return s, c.do(ctx, http.MethodGet, "/generations", nil, &s)
+	return s, c.do(ctx, http.MethodGet, "/v1/generations", nil, &s)
 }
 
 // Plan returns the changes that a reload from a file would make; "" is the file in force.
@@ -127,7 +158,7 @@ func (c *Client) Plan(ctx context.Context, path string) (p Plan, err error) {
 	if path != "" {
 		q.Set("config", path)
 	}
-	return p, c.do(ctx, http.MethodPost, "/plan", q, &p)
+	return p, c.do(ctx, http.MethodPost, "/v1/plan", q, &p)
 }
 
 // Reload reloads the configuration; o.By is not sent.
@@ -139,7 +170,7 @@ func (c *Client) Reload(ctx context.Context, o rollback.Options) (r Reloaded, er
 	if o.RollbackIf != "" {
 		q.Set("rollback_if", o.RollbackIf)
 	}
-	return r, c.do(ctx, http.MethodPost, "/reload", q, &r)
+	return r, c.do(ctx, http.MethodPost, "/v1/reload", q, &r)
 }
 
 // Confirm confirms the pending reload if it is the generation of that number; 0 is any.
@@ -148,37 +179,37 @@ func (c *Client) Confirm(ctx context.Context, number int) (s Outcome, err error)
 	if number != 0 {
 		q.Set("generation", fmt.Sprint(number))
 	}
-	return s, c.do(ctx, http.MethodPost, "/confirm", q, &s)
+	return s, c.do(ctx, http.MethodPost, "/v1/confirm", q, &s)
 }
 
 // Rollback returns to the generation before.
-func (c *Client) Rollback(ctx context.Context) (s Outcome, err error) {
-	return s, c.do(ctx, http.MethodPost, "/rollback", nil, &s)
+func (c *Client) Rollback(ctx context.Context) (s RolledBack, err error) {
+	return s, c.do(ctx, http.MethodPost, "/v1/rollback", nil, &s)
 }
 
 // Drain makes the process drain and end.
 func (c *Client) Drain(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, "/drain", nil, nil)
+	return c.do(ctx, http.MethodPost, "/v1/process/drain", nil, nil)
 }
 
 // DrainListener calls [Balancer].DrainListener.
 func (c *Client) DrainListener(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodPost, "/drain", url.Values{"listener": {name}}, nil)
+	return c.do(ctx, http.MethodPost, "/v1/listener/drain", url.Values{"listener": {name}}, nil)
 }
 
-// DrainEndpoint calls [Balancer].DrainEndpoint.
+// DrainEndpoint drains an endpoint, or takes that back.
 func (c *Client) DrainEndpoint(ctx context.Context, upstream, endpoint string, drain bool) error {
-	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}}
-	if !drain {
-		q.Set("undo", "true")
+	path := "/v1/endpoint/ready"
+	if drain {
+		path = "/v1/endpoint/drain"
 	}
-	return c.do(ctx, http.MethodPost, "/drain", q, nil)
+	return c.do(ctx, http.MethodPost, path, url.Values{"upstream": {upstream}, "endpoint": {endpoint}}, nil)
 }
 
-// SetWeight calls [Balancer].SetWeight.
+// SetWeight changes the weight of an endpoint.
 func (c *Client) SetWeight(ctx context.Context, upstream, endpoint string, weight int) error {
 	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}, "weight": {fmt.Sprint(weight)}}
-	return c.do(ctx, http.MethodPost, "/weight", q, nil)
+	return c.do(ctx, http.MethodPost, "/v1/endpoint/weight", q, nil)
 }
 
 // SetSplit calls [Balancer].SetSplit.
@@ -187,7 +218,7 @@ func (c *Client) SetSplit(ctx context.Context, listener string, route int, perce
 	for name, p := range percent {
 		q.Add("percent", fmt.Sprintf("%s:%v", name, p))
 	}
-	return c.do(ctx, http.MethodPost, "/split", q, nil)
+	return c.do(ctx, http.MethodPost, "/v1/split/set", q, nil)
 }
 
 // do makes a request, and reads the response into v unless that is nil. Whatever program
@@ -200,12 +231,15 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	}
 	late := within(c.beginsWithin(path, q))
 	defer func() { late.Stop() }()
-	u := url.URL{Scheme: "http", Host: "localhost", Path: path, RawQuery: q.Encode()}
+	u := url.URL{Scheme: c.scheme, Host: c.host, Path: path, RawQuery: q.Encode()}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return err
 	}
 	r.Header.Set(Header, "1")
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	answer, err := c.request(r)
 	if err != nil {
 		return c.explain(ctx, err)
@@ -214,6 +248,9 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	late.Stop()
 	late = within(restAnswer)
 	most := c.most
+	if path == "/v1/sessions" && most == maxAnswer {
+		most = maxList
+	}
 	if answer.StatusCode != http.StatusOK {
 		most = maxRefusal
 	}
@@ -221,6 +258,8 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	switch {
 	case err != nil:
 		return c.explain(ctx, err)
+	case answer.Header.Get(Header) == "" && answer.StatusCode == http.StatusBadRequest && bytes.Contains(body, []byte("to an HTTPS server")): // net/http
+		return fmt.Errorf("%s: it answers by TLS alone: write --ca FILE, or --ca %s", c.addr, SystemCA)
 	case answer.Header.Get(Header) == "":
 		return fmt.Errorf("%s: %w: its answer (%s) has no header %s: another program listens there", c.addr, ErrStranger, answer.Status, Header)
 	case answer.StatusCode/100 == 3:
@@ -238,6 +277,9 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%s: its answer is not understood: %w", c.addr, err)
+	}
+	if name := missing(path, body); name != "" {
+		return fmt.Errorf("%s: %w: its answer has no %s: another program listens there", c.addr, ErrStranger, name)
 	}
 	return nil
 }
@@ -270,7 +312,7 @@ func refusal(code int, body []byte) error {
 		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
 		f.Error = fmt.Sprintf("%s: %q", http.StatusText(code), line[:min(len(line), 200)])
 	}
-	return &Refusal{Code: code, Line: f.Error, Details: f.Details}
+	return &Refusal{Code: code, Line: inCommandTerms(f.Error), Details: f.Details}
 }
 
 // explain makes an error of a request without a response.

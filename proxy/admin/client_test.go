@@ -29,8 +29,11 @@ func TestSilentServer(t *testing.T) {
 	}
 	c.Hurry(20*time.Millisecond, 1<<20)
 	for name, ask := range map[string]func() error{
-		"status":      func() error { _, err := c.Status(t.Context()); return err },
-		"sessions":    func() error { _, err := c.Sessions(t.Context()); return err },
+		"status": func() error { _, err := c.Status(t.Context()); return err },
+		"sessions": func() error {
+			_, err := c.Sessions(t.Context(), admin.SessionQuery{}, admin.SessionOrder{})
+			return err
+		},
 		"generations": func() error { _, err := c.Generations(t.Context()); return err },
 		"drain":       func() error { return c.Drain(t.Context()) },
 		"weight":      func() error { return c.SetWeight(t.Context(), "u", "e", 1) },
@@ -43,6 +46,44 @@ func TestSilentServer(t *testing.T) {
 	cancel()
 	if _, err := c.Reload(ctx, rollback.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestLookThatTakesTime: a look of some time is waited for so much longer than a quick answer, and not for ever.
+func TestLookThatTakesTime(t *testing.T) {
+	const quick = 50 * time.Millisecond
+	var asked atomic.Pointer[http.Request]
+	patient := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r)
+		time.Sleep(4 * quick) // it is the server's script: later than a quick answer may come
+		w.Header().Set(admin.Header, "1")
+		fmt.Fprint(w, `{"count": 7}`)
+	}))
+	defer patient.Close()
+	c, err := admin.NewClient(patient.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Hurry(quick, 1<<20)
+	if w, err := c.Why(t.Context(), admin.WhyQuery{Upstream: "u", For: admin.MaxWhy}); err != nil || w.Count != 7 {
+		t.Errorf("a minute's look: %+v, %v", w, err)
+	}
+	if q := asked.Load().URL.Query(); q.Get("for") != "1m0s" || q.Get("upstream") != "u" || len(q) != 2 {
+		t.Errorf("it asked %v", q)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if c, err = admin.NewClient(silent.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	c.Hurry(quick, 1<<20)
+	for window, want := range map[time.Duration]string{0: "(50ms)", 100 * time.Millisecond: "(150ms)"} {
+		if _, err := c.Why(t.Context(), admin.WhyQuery{For: window}); !errors.Is(err, admin.ErrSilent) || !strings.Contains(err.Error(), want) {
+			t.Errorf("a look of %v: %v", window, err)
+		}
 	}
 }
 
@@ -65,7 +106,7 @@ func TestCutConnections(t *testing.T) {
 				return
 			}
 			w.Header().Set(admin.Header, "1")
-			fmt.Fprint(w, "{}")
+			fmt.Fprint(w, `{"state": "serving", "pid": 1}`)
 		}))
 		c, err := admin.NewClient(s.Listener.Addr().String())
 		if err != nil {
@@ -94,10 +135,10 @@ func TestStrangeServers(t *testing.T) {
 			w.Header().Set(admin.Header, "1")
 		}
 		switch asked++; r.URL.Path {
-		case "/status":
-			http.Redirect(w, r, "/generations", http.StatusTemporaryRedirect)
-		case "/generations":
-			fmt.Fprintf(w, "{%1000s}", "")
+		case "/v1/status":
+			http.Redirect(w, r, "/v1/generations", http.StatusTemporaryRedirect)
+		case "/v1/generations":
+			fmt.Fprintf(w, `{"current": 1%1000s}`, "")
 		default:
 			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprint(w, strings.Repeat("x", 2<<20))
@@ -127,5 +168,36 @@ func TestStrangeServers(t *testing.T) {
 	}
 	if err := c.Drain(t.Context()); !errors.Is(err, admin.ErrStranger) {
 		t.Errorf("a drain by another program: %v", err)
+	}
+}
+
+// TestAnswersAreWhole: an answer that lacks a member, without which it would say something else, is an error.
+func TestAnswersAreWhole(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(admin.Header, "1")
+		fmt.Fprint(w, `{"source": "10.0.0.7", "until": null}`)
+	}))
+	defer s.Close()
+	c, err := admin.NewClient(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for want, ask := range map[string]func() error{
+		"no until":    func() error { _, err := c.Deny(ctx, "10.0.0.7", "", time.Hour, false); return err },
+		"no denied":   func() error { _, err := c.Denied(ctx); return err },
+		"no state":    func() error { _, err := c.Status(ctx); return err },
+		"no current":  func() error { _, err := c.Generations(ctx); return err },
+		"no requests": func() error { _, err := c.StopEnding(ctx); return err },
+		"no touched":  func() error { _, err := c.EndSessions(ctx, admin.EndQuery{All: true}); return err },
+		"no endpoint": func() error {
+			_, err := c.ChangeEndpoint(ctx, &admin.EndpointChange{What: admin.EndpointDrain})
+			return err
+		},
+		"no count": func() error { _, err := c.Why(ctx, admin.WhyQuery{}); return err },
+	} {
+		if err := ask(); !errors.Is(err, admin.ErrStranger) || !strings.Contains(err.Error(), "its answer has "+want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

@@ -23,7 +23,7 @@ func TestKindsAreDocumented(t *testing.T) {
 		}
 		return words
 	}
-	source := read("problem.go") + read("problem_upstream.go")
+	source := read("problem.go") + read("problem_upstream.go") + read("problem_denials.go")
 	want := append(found(`f\.add\([a-z]+, [^"]*"([a-z_]+)"`, source), found(`"(endpoint_[a-z]+)"`, source)...)
 	var got []string
 	for _, cells := range found("(?m)^\\| (`[^|]+) \\| (?:outage|warning)", read("../../docs/reload.md")) {

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -19,9 +21,6 @@ import (
 // Header must be in every request that changes something. A page of another site in a browser
 // cannot set it without a preflight request, which is not answered. It is in every response, too.
 const Header = "Penstock-Admin"
-
-// by is the source of a change in log lines and records.
-const by = "admin"
 
 // A failure is the body of an error response.
 type failure struct {
@@ -34,12 +33,17 @@ func (s *Server) handler() http.Handler {
 	return welcomed(s.local(http.HandlerFunc(s.respond)))
 }
 
-// local refuses requests over TCP with the name of another host. They come from a page of a
-// site that resolves to this machine.
+// local refuses requests over TCP of pages in a browser: those with the origin of another host, and without TLS
+// those with the name of another host, which come from a page of a site that resolves to this machine.
 func (s *Server) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if at != nil && at.Network() != "unix" && !sockopt.Loopback(r.Host) {
+		remote := at != nil && at.Network() != "unix"
+		if remote && foreign(r) {
+			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("a page of another site has made this request: only those of %q may: leave the header Origin out", r.Host)})
+			return
+		}
+		if remote && r.TLS == nil && !sockopt.Loopback(r.Host) {
 			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://localhost, or another address of the loopback", r.Host)})
 			return
 		}
@@ -47,8 +51,19 @@ func (s *Server) local(next http.Handler) http.Handler {
 	})
 }
 
+// foreign reports whether the page of another host has made a request.
+func foreign(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header.Values("Origin"), func(origin string) bool {
+		u, err := url.Parse(origin)
+		return err != nil || !strings.EqualFold(u.Host, r.Host)
+	})
+}
+
 // errHeader is the error of a request that a page in a browser could have sent.
 var errHeader = errors.New("a header is missing, which no page in a browser can send: write " + Header + ": 1")
+
+// ErrStarting refuses each request until the process has opened its listeners.
+var ErrStarting = errors.New("starting: the process has not opened its listeners yet: ask again")
 
 // respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
@@ -62,23 +77,59 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		write(w, http.StatusOK, v)
 		return
 	}
-	if c, ok := errors.AsType[*ConfigError](err); ok && !trusted(r.Context()) {
+	if c, ok := errors.AsType[*ConfigError](err); ok && !callerOf(r).trusted {
 		err = c.redacted()
 	}
 	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; ")} // joined errors have several lines
+	if errors.Is(err, rollback.ErrOptions) {
+		f.Error = strings.ReplaceAll(f.Error, "rollback-if", "rollback_if")
+	}
 	if c, ok := errors.AsType[*ConfigError](err); ok {
 		f.Details = c.Text
 	}
 	if m, ok := errors.AsType[*methodError](err); ok {
 		w.Header().Set("Allow", m.method)
 	}
+	if code(err) == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
 	write(w, code(err), f)
+}
+
+// startingWait is how long a request waits for a process that starts: longer than most take.
+const startingWait = time.Second
+
+// awaitOpened waits until the process has opened everything.
+func (s *Server) awaitOpened(ctx context.Context) error {
+	if s.cfg.Opened == nil {
+		return nil
+	}
+	select {
+	case <-s.cfg.Opened:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, startingWait)
+	defer cancel()
+	select {
+	case <-s.cfg.Opened:
+		return nil
+	case <-ctx.Done():
+		return ErrStarting
+	}
 }
 
 // perform performs a valid request.
 func (s *Server) perform(r *http.Request) (any, error) {
 	q, err := find(r.Method, r.URL.EscapedPath())
 	if err != nil {
+		return nil, err
+	}
+	from := callerOf(r)
+	if err := from.permit(q.role); err != nil {
+		return nil, err
+	}
+	if err := s.awaitOpened(r.Context()); err != nil {
 		return nil, err
 	}
 	if q.method == http.MethodPost && !slices.Equal(r.Header.Values(Header), []string{"1"}) {
@@ -88,12 +139,16 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.by, a.trusted = from.name, from.trusted
 	return q.answer(s, r.Context(), a)
 }
 
 // code returns the HTTP status of an error response.
 func code(err error) int {
+	var denied *accessError
 	switch {
+	case errors.As(err, &denied):
+		return denied.code
 	case errors.Is(err, errHeader), errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
 	case errors.Is(err, ErrNotFound):
@@ -102,9 +157,9 @@ func code(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, new(*methodError)):
 		return http.StatusMethodNotAllowed
-	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrProfiling):
+	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrProfiling), errors.Is(err, ErrEndings):
 		return http.StatusConflict
-	case errors.Is(err, rollback.ErrClosed):
+	case errors.Is(err, rollback.ErrClosed), errors.Is(err, ErrStarting):
 		return http.StatusServiceUnavailable
 	case errors.As(err, new(*ConfigError)), errors.Is(err, errUnexplained):
 		return http.StatusUnprocessableEntity
@@ -129,7 +184,7 @@ func write(w http.ResponseWriter, code int, v any) {
 		list.encode(out)
 		return
 	}
-	_ = newEncoder(out, "").Encode(v)
+	_ = newEncoder(out, "").Encode(filled(v))
 }
 
 func newEncoder(w io.Writer, prefix string) *json.Encoder {
@@ -140,9 +195,7 @@ func newEncoder(w io.Writer, prefix string) *json.Encoder {
 }
 
 func (s *Server) status(context.Context, *arguments) (any, error) {
-	st := s.cfg.Balancer.Status()
-	s.fill(&st)
-	return st, nil
+	return s.current(), nil
 }
 
 func (s *Server) metrics(context.Context, *arguments) (any, error) {
@@ -152,52 +205,56 @@ func (s *Server) metrics(context.Context, *arguments) (any, error) {
 	return s.cfg.Metrics, nil
 }
 
+// page handles GET / and the files that it refers to.
+func (s *Server) page(context.Context, *arguments) (any, error) {
+	if s.cfg.Page == nil {
+		return nil, fmt.Errorf("page: %w", ErrNotFound)
+	}
+	return s.cfg.Page, nil
+}
+
 func (s *Server) generations(context.Context, *arguments) (any, error) {
 	return s.cfg.Reloader.Generations(), nil
 }
 
 func (s *Server) plan(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Plan(ctx, a.config, trusted(ctx))
+	return s.cfg.Reloader.Plan(ctx, a.config, a.trusted)
 }
 
 func (s *Server) reload(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Reload(ctx, rollback.Options{Confirm: a.confirm, RollbackIf: a.rollbackIf, By: by})
+	return s.cfg.Reloader.Reload(ctx, rollback.Options{Confirm: a.confirm, RollbackIf: a.rollbackIf, By: a.by})
 }
 
-// Outcome is the result of a confirmation or a rollback.
+// Outcome is the result of a confirmation.
 type Outcome struct {
 	Generation int `json:"generation"` // in force now
 }
 
 func (s *Server) confirm(ctx context.Context, a *arguments) (any, error) {
-	n, err := s.cfg.Reloader.Confirm(ctx, a.generation, by)
+	n, err := s.cfg.Reloader.Confirm(ctx, a.generation, a.by)
 	return Outcome{n}, err
 }
 
-func (s *Server) rollback(ctx context.Context, _ *arguments) (any, error) {
-	n, err := s.cfg.Reloader.Rollback(ctx, by)
-	return Outcome{n}, err
+func (s *Server) rollback(ctx context.Context, a *arguments) (any, error) {
+	return s.cfg.Reloader.Rollback(ctx, a.by)
 }
 
 // empty is a response without content.
 type empty struct{}
 
 func (s *Server) drain(_ context.Context, a *arguments) (any, error) {
-	switch {
-	case a.listener != "":
-		return empty{}, s.cfg.Balancer.DrainListener(a.listener)
-	case a.upstream != "":
-		return empty{}, s.cfg.Balancer.DrainEndpoint(a.upstream, a.endpoint, !a.undo)
+	before := s.cfg.Balancer.Status().State
+	if _, leaves := s.leaving(); !s.drained.Swap(true) && !leaves && before != Draining {
+		s.log.Info("changed by hand", "by", a.by, "what", "drain", "from", Serving, "to", Draining)
 	}
-	s.log.Info("changed by hand", "by", by, "what", "drain", "from", Serving, "to", Draining)
 	s.cfg.Stop()
 	return empty{}, nil
 }
 
-func (s *Server) weight(_ context.Context, a *arguments) (any, error) {
-	return empty{}, s.cfg.Balancer.SetWeight(a.upstream, a.endpoint, a.weight)
+func (s *Server) drainListener(_ context.Context, a *arguments) (any, error) {
+	return empty{}, s.cfg.Balancer.DrainListener(a.listener, a.by)
 }
 
-func (s *Server) split(_ context.Context, a *arguments) (any, error) {
-	return empty{}, s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent)
+func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
+	return empty{}, s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent, a.by)
 }

@@ -23,30 +23,30 @@ var ErrServing = errors.New("the process does not drain")
 const handoverTime = 2 * time.Second
 
 // leave handles the request of a successor.
-func (s *Server) leave(context.Context, *arguments) (any, error) {
+func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 	if s.cfg.Balancer.Status().State != Draining {
 		return nil, fmt.Errorf("%w: only then it leaves its address to another", ErrServing)
 	}
-	s.log.Info("admin socket left to a successor")
+	s.log.Info("admin socket left to a successor", "by", a.by)
 	s.Leave()
 	return empty{}, nil
 }
 
 // listen listens at an address, which it takes over from a draining process if necessary.
-func (s *Server) listen(ctx context.Context, addr sockopt.Address) (*listener.Listener, error) {
+func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*listener.Listener, error) {
 	cfg := &listener.Config{Limit: s.limit}
 	l, err := listener.Listen(ctx, addr, cfg)
-	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, addr) != nil {
+	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, a) != nil {
 		return l, err
 	}
 	return listener.Listen(ctx, addr, cfg)
 }
 
 // askToLeave asks the process at an address to leave, if it is one of this program and drains.
-func askToLeave(ctx context.Context, addr sockopt.Address) error {
+func askToLeave(ctx context.Context, a *Access) error {
 	ctx, cancel := context.WithTimeout(ctx, handoverTime)
 	defer cancel()
-	c, err := NewClient(addr.String())
+	c, err := NewClientAs(a.Bind, a.credentials())
 	if err != nil {
 		return err
 	}
@@ -56,5 +56,5 @@ func askToLeave(ctx context.Context, addr sockopt.Address) error {
 	case st.State != Draining:
 		return ErrServing
 	}
-	return c.do(ctx, "POST", "/leave", nil, nil)
+	return c.do(ctx, "POST", "/v1/leave", nil, nil)
 }

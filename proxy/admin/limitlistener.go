@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"slices"
@@ -21,6 +22,9 @@ type limitListener struct {
 	grace  time.Duration
 	reads  chan struct{} // one element for each long response that is being sent
 	long   atomic.Bool   // the last status was one
+	// inForce are the conditions by which clients are judged, whenever they have connected; nil: those of
+	// their connections.
+	inForce atomic.Pointer[conditions]
 
 	mu      sync.Mutex
 	tracked []*trackedConn // open connections; the one waiting longest for its client is first
@@ -49,14 +53,19 @@ func newLimitListener(limit int) *limitListener {
 }
 
 // put passes a connection to Accept. release is called after the connection is closed.
-func (f *limitListener) put(conn net.Conn, release func()) {
-	c := &trackedConn{Conn: conn, listener: f, since: time.Now(), trusted: trustedConn(conn), release: sync.OnceFunc(release)}
+func (f *limitListener) put(conn net.Conn, of *conditions, release func()) {
+	c := &trackedConn{Conn: conn, listener: f, since: time.Now(), conditions: of, unix: conn.LocalAddr().Network() == "unix", user: userOf(conn), release: sync.OnceFunc(release)}
+	c.trusted = c.user.trusted()
 	f.mu.Lock()
 	f.tracked = append(f.tracked, c)
 	f.mu.Unlock()
 	f.makeRoom()
+	var accepted net.Conn = c
+	if of.tls != nil && !c.unix {
+		accepted = tls.Server(c, of.tls)
+	}
 	select {
-	case f.conns <- c:
+	case f.conns <- accepted:
 	case <-f.closed:
 		c.Close()
 	}
@@ -163,8 +172,12 @@ func (f *limitListener) Addr() net.Addr { return &net.UnixAddr{Name: "admin", Ne
 type trackedConn struct {
 	net.Conn
 	listener *limitListener
-	trusted  bool // its client is root, or the user of this process
 	release  func()
+
+	conditions *conditions // of the address, when it was accepted
+	unix       bool
+	user       user // of a unix socket
+	trusted    bool // the user is root, or that of this process
 
 	// Guarded by mu of the listener:
 	since   time.Time // start of the wait for its client, unless busy
@@ -175,9 +188,19 @@ type trackedConn struct {
 	gone    bool
 }
 
+// judge returns the conditions of a request that is complete now.
+func (c *trackedConn) judge() *conditions {
+	if now := c.listener.inForce.Load(); now != nil {
+		return now
+	}
+	return c.conditions
+}
+
 // silent reports whether its client has sent no request, or only a part of one, as far as the server has
-// looked. The caller holds mu of the listener.
-func (c *trackedConn) silent() bool { return !c.asked && !readable(c.Conn) }
+// looked. One with TLS may wait for a part of the handshake. The caller holds mu of the listener.
+func (c *trackedConn) silent() bool {
+	return !c.asked && (c.unix || c.conditions.tls == nil) && !readable(c.Conn)
+}
 
 // Close closes the connection.
 func (c *trackedConn) Close() error {
@@ -216,10 +239,20 @@ func (c *trackedConn) answer() {
 	f.makeRoom()
 }
 
+// resume ends the wait for the client to read a part of a stream: the next part is awaited.
+func (c *trackedConn) resume() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.busy = !c.gone
+}
+
 // trackedConnKey is the context key of a request's trackedConn.
 type trackedConnKey struct{}
 
 func withTrackedConn(ctx context.Context, conn net.Conn) context.Context {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
 	return context.WithValue(ctx, trackedConnKey{}, conn)
 }
 
@@ -236,7 +269,7 @@ func welcomed(next http.Handler) http.Handler {
 		if !c.begin() {
 			panic(http.ErrAbortHandler)
 		}
-		status := r.URL.Path == "/status"
+		status := r.URL.Path == "/v1/status"
 		if status && !c.trusted && c.listener.long.Load() {
 			if !c.listener.beginRead(r.Context(), c) {
 				panic(http.ErrAbortHandler)
@@ -246,7 +279,7 @@ func welcomed(next http.Handler) http.Handler {
 		if r.Body != http.NoBody {
 			_ = c.SetReadDeadline(time.Now().Add(graceTime)) // it may be closed
 		}
-		next.ServeHTTP(answerWriter{w, c, status}, r)
+		next.ServeHTTP(&answerWriter{w, c, status}, r)
 	})
 }
 
@@ -257,7 +290,16 @@ type answerWriter struct {
 	status bool // it is a status, which is written at once
 }
 
-func (w answerWriter) Write(p []byte) (int, error) {
+// Unwrap is for [http.ResponseController].
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader begins the response. A refusal is no status, whose length is remembered.
+func (w *answerWriter) WriteHeader(code int) {
+	w.status = w.status && code == http.StatusOK
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
 	w.conn.answer()
 	if w.status {
 		w.conn.listener.long.Store(len(p) >= longResponse)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -17,6 +18,7 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		request.Header.Set("Authorization", "Bearer "+changeToken)
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
@@ -30,7 +32,12 @@ func TestMetrics(t *testing.T) {
 	r.end(t)
 	r.Server = admin.New(admin.Config{
 		Balancer: &r.balancer, Reloader: &r.reloader,
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "penstock 1\n") }),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Hour)); err != nil { // by which a scraper is cut
+				t.Error(err)
+			}
+			fmt.Fprint(w, "penstock 1\n")
+		}),
 	})
 	r.move(t, "127.0.0.1:0")
 	response := get("GET", "/metrics")

@@ -23,7 +23,7 @@ func TestModeChanges(t *testing.T) {
 		}
 	}
 	has(0o600)
-	m, err := r.Prepare(t.Context(), "unix:"+path)
+	m, err := r.Prepare(t.Context(), access("unix:"+path))
 	if err != nil {
 		t.Fatal(err)
 	}

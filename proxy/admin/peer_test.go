@@ -23,11 +23,11 @@ import (
 const asksAs = "PENSTOCK_TEST_ASKS"
 
 // postedAs makes a request from a child of another user, which root may start.
-func postedAs(t *testing.T, uid uint32, addr, target string) (code int, body string) {
+func postedAs(t *testing.T, uid uint32, groups []uint32, addr, target string) (code int, body string) {
 	t.Helper()
 	cmd := exec.Command(privilege.Self, "-test.run=^TestFilesOfOthers$", "-test.v")
 	cmd.Env = append(os.Environ(), asksAs+"="+addr+" "+target)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}, Pdeathsig: syscall.SIGKILL}
 	cmd.Dir = "/"
 	out, err := cmd.CombinedOutput()
 	_, answer, ok := strings.Cut(string(out), "answer ")
@@ -56,7 +56,8 @@ func posted(t *testing.T, c net.Conn, target string) (code int, body string) {
 	t.Helper()
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.WriteString(c, "POST "+target+" HTTP/1.1\r\nHost: localhost\r\n"+admin.Header+": 1\r\n\r\n"); err != nil {
+	token := "Authorization: Bearer " + changeToken + "\r\n"
+	if _, err := io.WriteString(c, "POST "+target+" HTTP/1.1\r\nHost: localhost\r\n"+admin.Header+": 1\r\n"+token+"\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -86,36 +87,46 @@ func TestFilesOfOthers(t *testing.T) {
 		}
 	}
 	for _, x := range []struct {
-		who, bind string
-		trusted   bool
+		who, bind       string
+		trusted, change bool
 	}{
-		{"self", "unix:" + dir + "/self", true},
-		{"another", "unix:" + dir + "/another?mode=0666", false},
-		{"tcp", "127.0.0.1:0", false},
+		{"self", "unix:" + dir + "/self", true, true},
+		{"another", "unix:" + dir + "/another", false, false}, // of the group
+		{"tcp", "127.0.0.1:0", false, true},
 	} {
 		t.Run(x.who, func(t *testing.T) {
 			if x.who == "another" && os.Geteuid() != 0 {
 				t.Skip("only root may have another user ask")
 			}
-			r := newRig(t, x.bind)
+			at := access(x.bind)
+			if x.who == "another" {
+				at.Group = "12346"
+			}
+			r := newRigWith(t, at)
 			ask := func(target string) (int, string) {
 				if x.who == "another" {
-					return postedAs(t, 12345, r.Addr(), target)
+					return postedAs(t, 12345, []uint32{12346}, r.Addr(), target)
 				}
 				return posted(t, dialed(t, r.Addr()), target)
 			}
 			want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[x.trusted]
-			if code, body := ask("/plan?config=/etc/shadow"); code != want {
+			if code, body := ask("/v1/plan?config=/etc/shadow"); code != want {
 				t.Errorf("another file: %d %s, want %d", code, body, want)
 			}
-			if code, body := ask("/plan"); code != http.StatusOK {
+			if code, body := ask("/v1/plan"); code != http.StatusOK {
 				t.Errorf("the file in force: %d %s", code, body)
 			}
 			r.reloader.mu.Lock()
 			r.reloader.bad = &admin.ConfigError{Path: "/p.yaml", Problems: []string{`"hunter2" is no duration`}, Text: "1 | hunter2\n    ^\n"}
 			r.reloader.mu.Unlock()
-			for _, target := range []string{"/plan", "/reload"} {
+			for _, target := range []string{"/v1/plan", "/v1/reload"} {
 				code, body := ask(target)
+				if target == "/v1/reload" && !x.change {
+					if code != http.StatusForbidden || !strings.Contains(body, "may read, and not change") {
+						t.Errorf("%s: %d %s", target, code, body)
+					}
+					continue
+				}
 				if code != http.StatusUnprocessableEntity || strings.Contains(body, "hunter2") != x.trusted || !strings.Contains(body, "/p.yaml") && !x.trusted {
 					t.Errorf("%s: %d %s", target, code, body)
 				}
@@ -156,14 +167,14 @@ func TestOwnConnectionsAreRefused(t *testing.T) {
 	r := newRig(t, "")
 	for _, self := range []int{os.Getpid(), os.Getpid() + 1} {
 		s := admin.New(admin.Config{Balancer: &r.balancer, Reloader: &r.reloader, Stop: func() {}, Self: self})
-		m, err := s.Prepare(t.Context(), "unix:"+path)
+		m, err := s.Prepare(t.Context(), access("unix:"+path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Commit()
 		c := dialed(t, "unix:"+path)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		_, _ = io.WriteString(c, "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		_, _ = io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		answer, _ := io.ReadAll(c)
 		c.Close()
 		if refused := len(answer) == 0; refused != (self == os.Getpid()) {

@@ -22,10 +22,10 @@ const (
 
 // A Problem is something that is wrong at the moment.
 type Problem struct {
-	Severity Severity `json:"severity"`
+	Severity Severity `json:"severity"` // an outage, or a warning
 	// Kind is a word for programs; docs/reload.md lists them.
 	Kind string `json:"kind"`
-	// The subject, unless it is the whole process.
+	// Listener, Upstream and Endpoint are the subject; left out: the whole process.
 	Listener string    `json:"listener,omitempty"`
 	Upstream string    `json:"upstream,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`
@@ -108,8 +108,18 @@ func (f *finder) process(s *Status) {
 	if p := s.Pending; p != nil && s.State != Draining { // a drain does not change it
 		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
 	}
+	if r := s.Refused; r != nil && r.Automatic && s.State != Draining {
+		of := Problem{Since: r.At}
+		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back: put another one there, penstock plan shows the difference", r.Generation, f.clock(r.At), r.Why, r.Path)
+	}
 	if len(s.Restart) > 0 {
 		f.add(of, Warning, "restart_needed", "the configuration has changed in keys that take effect when the process is started again: %s", strings.Join(s.Restart, ", "))
+	}
+	if !s.DrainStarts.IsZero() {
+		f.add(of, Warning, "not_ready", "the process is about to drain: GET /readyz fails, and it accepts clients until %s", f.clock(s.DrainStarts))
+	}
+	if file := s.StateFile; file != nil && file.Problem != "" {
+		f.add(of, Warning, "state_file", "the file of changes by hand: %s", file.Problem)
 	}
 	if s.State == Draining {
 		until := ""
@@ -132,8 +142,12 @@ func (f *finder) listener(l *Listener) {
 		f.add(of, Warning, "listener_limit", "listener %s is at its limit (%s): further clients wait", l.Name, l.PausedAt)
 	}
 	if l.DrainedByHand {
-		f.add(of, Warning, "listener_drained", "listener %s is drained by hand: it accepts no clients until a reload, or a restart of penstock proxy", l.Name)
+		f.add(of, Warning, "listener_drained", "listener %s is drained by hand: it accepts no clients until penstock listener ready %[1]s, or a reload that changes its bind", l.Name)
 	}
+	if l.RefusesAll != "" {
+		f.add(of, Warning, "listener_refuses", "listener %s refuses every client: %s", l.Name, l.RefusesAll)
+	}
+	f.denials(of, l)
 	for _, q := range l.Queues {
 		switch {
 		case q.DroppedLastMinute > 0:
@@ -143,7 +157,32 @@ func (f *finder) listener(l *Listener) {
 			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s is full (%d of %d wait)", l.Name, q.Address, q.Length, q.Most)
 		}
 	}
+	f.filters(of, l)
+	f.congestion(of, "listener "+l.Name, l.Congestion)
 	f.certificates(of, "listener "+l.Name, l.Certificates)
+}
+
+// congestion adds sockets that do not have the congestion control of the file.
+func (f *finder) congestion(of Problem, subject string, c *Congestion) {
+	if c != nil && c.Error != "" {
+		f.add(of, Warning, "congestion", "%s: socket.congestion is %s, and %s is used: %s", subject, c.Configured, cmp.Or(c.Used, "an unknown one"), c.Error)
+	}
+}
+
+// filters adds filters that do not answer.
+func (f *finder) filters(of Problem, l *Listener) {
+	for i := range l.Filters {
+		to := &l.Filters[i]
+		if to.FailedLastMinute == 0 {
+			continue
+		}
+		var reasons []string
+		for _, reason := range slices.Sorted(maps.Keys(to.Failures)) {
+			reasons = append(reasons, fmt.Sprintf("%s %d", reason, to.Failures[reason]))
+		}
+		f.add(of, Warning, "filter_failed", "listener %s: the filter %s has not answered about %s within the last minute (ever: %s), who were treated as on_error says: the log has its errors; write another module, or leave the filter out, and reload",
+			l.Name, to.Name, plural(to.FailedLastMinute, "client", "clients"), strings.Join(reasons, ", "))
+	}
 }
 
 // expiresSoon is the time before its expiry at which a certificate becomes a problem, unless a

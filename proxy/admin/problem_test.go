@@ -63,8 +63,38 @@ func TestProblems(t *testing.T) {
 		},
 		"a listener drained by hand": {
 			web(func(l *Listener) { l.State, l.DrainedByHand = Draining, true }),
-			[]string{"warning listener_drained listener web is drained by hand: it accepts no clients until a reload, or a restart of penstock proxy"},
+			[]string{"warning listener_drained listener web is drained by hand: it accepts no clients until penstock listener ready web, or a reload that changes its bind"},
 		},
+		"a listener that refuses every client": {
+			web(func(l *Listener) { l.RefusesAll = "deny has every source" }),
+			[]string{"warning listener_refuses listener web refuses every client: deny has every source"},
+		},
+		"a filter that does not answer": {
+			web(func(l *Listener) {
+				l.Filters = []Filter{{Name: "names", Failures: map[string]int64{"trap": 2, "timeout": 70}, FailedLastMinute: 68}, {Name: "rate", Failures: map[string]int64{"trap": 1}}}
+			}),
+			[]string{"warning filter_failed listener web: the filter names has not answered about 68 clients within the last minute (ever: timeout 70, trap 2), who were treated as on_error says: the log has its errors; write another module, or leave the filter out, and reload"},
+		},
+		"a denial by hand that refuses all clients": {
+			web(func(l *Listener) {
+				l.DeniedByHand = &ListenerDenials{Count: 1, Clients: 17330, Refused: 17330, Latest: Denial{Source: "127.0.0.0/24", Until: now.Add(time.Hour), By: "uid=0"}}
+			}),
+			[]string{"warning listener_denied listener web refuses 17330 of its last 17330 clients: 127.0.0.0/24 is denied by hand, until 11:00:00, by uid=0: penstock deny remove 127.0.0.0/24 takes it back"},
+		},
+		"one of several, nearly all": {
+			web(func(l *Listener) {
+				l.DeniedByHand = &ListenerDenials{Count: 3, Clients: 10, Refused: 9, Latest: Denial{Source: "unix", Listener: "web", Until: now.Add(time.Hour)}}
+			}),
+			[]string{"warning listener_denied listener web refuses 9 of its last 10 clients: unix is denied by hand, the latest of 3 sources, until 11:00:00, by -: penstock deny remove unix --listener web takes it back"},
+		},
+		"of all, before a client comes": {
+			web(func(l *Listener) {
+				l.DeniedByHand = &ListenerDenials{Count: 1, All: true, Latest: Denial{Source: "all", Until: now.Add(time.Hour), By: "uid=0"}}
+			}),
+			[]string{"warning listener_denied listener web refuses every client: all is denied by hand, until 11:00:00, by uid=0: penstock deny remove all takes it back"},
+		},
+		"of some":                      {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1, Clients: 10, Refused: 8} }), nil},
+		"of nobody":                    {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1} }), nil},
 		"one of a process that drains": {web(func(l *Listener) { l.State = Draining }), nil},
 		"an accept queue": {
 			web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
@@ -224,6 +254,17 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"warning local_faults upstream shop: 2 connections failed within the last minute for want of something on this machine (cannot assign requested address, no buffer space available)"},
 		},
+		"congestion": {
+			shop(func(u *Upstream) {
+				u.Congestion = &Congestion{Configured: "bbr", Used: "cubic", Error: "operation not permitted"}
+			}),
+			[]string{"warning congestion upstream shop: socket.congestion is bbr, and cubic is used: operation not permitted"},
+		},
+		"congestion of clients": {
+			web(func(l *Listener) { l.Congestion = &Congestion{Configured: "bbr", Error: "bad file descriptor"} }),
+			[]string{"warning congestion listener web: socket.congestion is bbr, and an unknown one is used: bad file descriptor"},
+		},
+		"congestion as in the file": {web(func(l *Listener) { l.Congestion = &Congestion{Configured: "bbr", Used: "bbr", Refused: 1} }), nil},
 		"ejections": {shop(func(u *Upstream) {
 			u.LastMinute.EjectionsWithheld = 2
 			of := func(name string, lately int64) Endpoint {

@@ -97,6 +97,7 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "left_out", "upstream %s: %s that discovery found left out: %s", u.Name,
 			plural(int64(d.LeftOut), "endpoint", "endpoints"), d.LeftOutCause)
 	}
+	f.congestion(of, "upstream "+u.Name, u.Congestion)
 	f.certificates(of, "upstream "+u.Name, u.Certificates)
 	f.endpoints(of, u)
 }
@@ -236,7 +237,7 @@ func (e *Endpoint) unreachable() bool {
 // problem returns the kind of problem of an endpoint, or "" if it has none.
 func (e *Endpoint) problem() string {
 	switch {
-	case e.State == Draining, e.State == Removed, e.Weight == 0: // an operator wanted it so
+	case e.State == Draining, e.State == Maint, e.State == Removed, e.Weight == 0: // an operator wanted it so
 		if e.Connecting != nil {
 			return connecting
 		}

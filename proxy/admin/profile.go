@@ -55,5 +55,5 @@ func profileTime(a *arguments, values []string) error {
 // Profile returns a CPU profile of the process, taken for so many seconds, from 1 to [MaxProfile],
 // in the format of pprof.
 func (c *Client) Profile(ctx context.Context, seconds int) (profile []byte, err error) {
-	return profile, c.do(ctx, http.MethodGet, "/profile", url.Values{"seconds": {strconv.Itoa(seconds)}}, &profile)
+	return profile, c.do(ctx, http.MethodGet, "/v1/profile", url.Values{"seconds": {strconv.Itoa(seconds)}}, &profile)
 }

@@ -13,35 +13,71 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/nearest"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
 // A request is a kind of request to the API.
 type request struct {
 	method, path string
-	// forms are the sets of parameters that it takes: all of one set, and no others.
+	role         role // that it needs
+	// forms are the sets of parameters that it takes: all of one set, and no others but those of
+	// optional.
 	forms  [][]string
 	answer func(s *Server, ctx context.Context, a *arguments) (any, error)
+	// optional are parameters that it takes beside those of each form.
+	optional []string
 }
 
 // requests are all kinds of requests. A request that does not match one exactly is an error
 // and changes nothing. A misspelled or empty parameter may have been an important one.
 var requests = []request{
-	{http.MethodGet, "/status", [][]string{{}}, (*Server).status},
-	{http.MethodGet, "/sessions", [][]string{{}}, (*Server).sessions},
-	{http.MethodGet, "/why", [][]string{{"for"}, {"for", "session"}, {"for", "source"}, {"for", "endpoint"}, {"for", "upstream"}, {"for", "listener"}}, (*Server).why},
-	{http.MethodGet, "/generations", [][]string{{}}, (*Server).generations},
-	{http.MethodGet, "/metrics", [][]string{{}}, (*Server).metrics},
-	{http.MethodGet, "/profile", [][]string{{"seconds"}}, (*Server).profile},
-	{http.MethodPost, "/plan", [][]string{{}, {"config"}}, (*Server).plan}, // changes nothing, but opens files
-	{http.MethodPost, "/reload", [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload},
-	{http.MethodPost, "/confirm", [][]string{{}, {"generation"}}, (*Server).confirm},
-	{http.MethodPost, "/rollback", [][]string{{}}, (*Server).rollback},
-	{http.MethodPost, "/drain", [][]string{{}, {"listener"}, {"upstream", "endpoint"}, {"upstream", "endpoint", "undo"}}, (*Server).drain},
-	{http.MethodPost, "/weight", [][]string{{"upstream", "endpoint", "weight"}}, (*Server).weight},
-	{http.MethodPost, "/split", [][]string{{"listener", "route", "percent"}}, (*Server).split},
-	{http.MethodPost, "/leave", [][]string{{}}, (*Server).leave}, // from a successor
+	{http.MethodGet, "/v1/status", reads, [][]string{{}}, (*Server).status, nil},
+	{http.MethodGet, "/v1/why", reads, [][]string{{"for"}, {"for", "session"}, {"for", "source"}, {"for", "endpoint"}, {"for", "upstream"}, {"for", "listener"}}, (*Server).why, nil},
+	{http.MethodGet, "/v1/generations", reads, [][]string{{}}, (*Server).generations, nil},
+	{http.MethodGet, "/v1/openapi.json", reads, [][]string{{}}, (*Server).openapi, nil},
+	{http.MethodGet, "/livez", anybody, [][]string{{}}, (*Server).livez, nil},
+	{http.MethodGet, "/readyz", anybody, [][]string{{}}, (*Server).readyz, nil},
+	{http.MethodGet, "/metrics", reads, [][]string{{}}, (*Server).metrics, nil},
+	{http.MethodGet, "/v1/profile", reads, [][]string{{"seconds"}}, (*Server).profile, nil},
+	{http.MethodPost, "/v1/plan", reads, [][]string{{}, {"config"}}, (*Server).plan, nil}, // changes nothing, but opens files
+	{http.MethodPost, "/v1/reload", changes, [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload, nil},
+	{http.MethodPost, "/v1/confirm", changes, [][]string{{}, {"generation"}}, (*Server).confirm, nil},
+	{http.MethodPost, "/v1/rollback", changes, [][]string{{}}, (*Server).rollback, nil},
+	{http.MethodPost, "/v1/process/drain", changes, [][]string{{}}, (*Server).drain, nil},
+	{http.MethodPost, "/v1/listener/drain", changes, [][]string{{"listener"}}, (*Server).drainListener, nil},
+	{http.MethodPost, "/v1/split/set", changes, [][]string{{"listener", "route", "percent"}}, (*Server).setSplit, nil},
+	{http.MethodGet, "/v1/process", reads, [][]string{{}}, (*Server).process, nil},
+	{http.MethodPost, "/v1/leave", succeeds, [][]string{{}}, (*Server).leave, nil}, // from a successor
+
+	{http.MethodPost, "/v1/endpoint/add", changes, [][]string{{"upstream", "address"}}, (*Server).endpointAdd, []string{"name", "weight", "zone"}},
+	{http.MethodPost, "/v1/endpoint/remove", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointRemove), nil},
+	{http.MethodPost, "/v1/endpoint/drain", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointDrain), nil},
+	{http.MethodPost, "/v1/endpoint/ready", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointReady), nil},
+	{http.MethodPost, "/v1/endpoint/maint", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointMaint), nil},
+	{http.MethodPost, "/v1/endpoint/weight", changes, [][]string{{"upstream", "endpoint", "weight"}}, endpointVerb(EndpointWeight), nil},
+	{http.MethodPost, "/v1/listener/ready", changes, [][]string{{"listener"}}, (*Server).listenerReady, nil},
+
+	{http.MethodGet, "/v1/events", reads, [][]string{{}}, (*Server).events, nil},
+	{http.MethodGet, "/", reads, [][]string{{}}, (*Server).page, nil},
+	{http.MethodGet, pageFiles, reads, [][]string{{}}, (*Server).page, nil}, // and each path below it
+
+	{http.MethodGet, "/v1/sessions", reads, [][]string{{}}, (*Server).sessions, slices.Concat(sessionFilters, []string{"sort", "top"})},
+	{http.MethodPost, "/v1/sessions/end", changes, [][]string{{}}, (*Server).endSessions, slices.Concat(sessionFilters, []string{"all", "now", "over", "grace", "quiet", "then_reset", "dry_run"})},
+	{http.MethodPost, "/v1/sessions/keep", changes, [][]string{{}}, (*Server).keepSessions, nil},
+	{http.MethodGet, "/v1/sources", reads, [][]string{{}}, (*Server).sources, []string{"by", "top", "prefix", "prefix6"}},
+	{http.MethodGet, "/v1/mirrors", reads, [][]string{{}}, (*Server).mirrors, []string{"listener"}},
+	{http.MethodPost, "/v1/mirrors/reset", changes, [][]string{{}}, (*Server).resetMirrors, []string{"listener"}},
+	{http.MethodPost, "/v1/lane/on", changes, [][]string{{}}, laneSwitch(true), nil},
+	{http.MethodPost, "/v1/lane/off", changes, [][]string{{}}, laneSwitch(false), nil},
+	{http.MethodPost, "/v1/lane/flush", changes, [][]string{{}}, (*Server).laneFlush, nil},
+	{http.MethodGet, "/v1/denied", reads, [][]string{{}}, (*Server).denied, nil},
+	{http.MethodPost, "/v1/deny/add", changes, [][]string{{"source", "for"}}, (*Server).denyAdd, []string{"listener", "end"}},
+	{http.MethodPost, "/v1/deny/remove", changes, [][]string{{"source"}}, (*Server).denyRemove, []string{"listener"}},
 }
+
+// pageFiles is the path of the files of the page.
+const pageFiles = "/page/"
 
 // arguments are the values of a request's parameters; absent ones are zero.
 type arguments struct {
@@ -52,8 +88,20 @@ type arguments struct {
 	confirm                      time.Duration
 	generation, weight, route    int
 	seconds                      int
-	undo                         bool
+	address, name, zone          string
+	weighed                      bool // weight is there
 	percent                      map[string]float64
+
+	by      string // who asks, for logs
+	trusted bool   // it may read the files that the process may read
+
+	filters          SessionQuery // but for the names and the source, which others have as well
+	end              EndQuery
+	sort             string
+	top              int
+	endToo           bool
+	orderOfSources   string
+	prefix4, prefix6 int
 }
 
 // parameters parse the values of one parameter in their order. No value is empty.
@@ -63,22 +111,48 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"endpoint":    func(a *arguments, v []string) error { return text(&a.endpoint, v) },
 	"rollback_if": func(a *arguments, v []string) error { return text(&a.rollbackIf, v) },
 	"generation":  func(a *arguments, v []string) error { return number(&a.generation, 1, v) },
-	"weight":      func(a *arguments, v []string) error { return number(&a.weight, 0, v) },
+	"weight":      func(a *arguments, v []string) error { a.weighed = true; return number(&a.weight, 0, v) },
+	"address":     func(a *arguments, v []string) error { return text(&a.address, v) },
+	"name":        func(a *arguments, v []string) error { return text(&a.name, v) },
+	"zone":        func(a *arguments, v []string) error { return text(&a.zone, v) },
 	"route":       func(a *arguments, v []string) error { return number(&a.route, 0, v) },
 	"seconds":     profileTime,
-	"for":         whyTime,
+	"for":         func(a *arguments, v []string) error { return duration(&a.window, v) },
 	"session":     func(a *arguments, v []string) error { return text(&a.session, v) },
-	"source":      whySource,
+	"source":      func(a *arguments, v []string) error { return text(&a.source, v) },
 	"config":      absolute,
 	"confirm":     confirmTime,
-	"undo":        undo,
+	"id":          func(a *arguments, v []string) error { return text(&a.filters.ID, v) },
+	"older":       func(a *arguments, v []string) error { return duration(&a.filters.Older, v) },
+	"idle":        func(a *arguments, v []string) error { return duration(&a.filters.Idle, v) },
+	"bytes":       func(a *arguments, v []string) error { return size(&a.filters.Bytes, v) },
+	"state":       func(a *arguments, v []string) error { return choice(&a.filters.State, sessionStates, v) },
+	"verdict":     func(a *arguments, v []string) error { return choice(&a.filters.Verdict, sessionVerdicts, v) },
+	"engine":      func(a *arguments, v []string) error { return choice(&a.filters.Engine, []string{EngineLane}, v) },
+	"sort":        func(a *arguments, v []string) error { return choice(&a.sort, SessionOrders, v) },
+	"top":         topOf,
+	"all":         func(a *arguments, v []string) error { return flag(&a.end.All, v) },
+	"now":         func(a *arguments, v []string) error { return flag(&a.end.Now, v) },
+	"over":        func(a *arguments, v []string) error { return duration(&a.end.Over, v) },
+	"grace":       func(a *arguments, v []string) error { return duration(&a.end.Grace, v) },
+	"quiet":       func(a *arguments, v []string) error { return duration(&a.end.Quiet, v) },
+	"then_reset":  func(a *arguments, v []string) error { return flag(&a.end.ThenReset, v) },
+	"dry_run":     func(a *arguments, v []string) error { return flag(&a.end.DryRun, v) },
+	"end":         func(a *arguments, v []string) error { return flag(&a.endToo, v) },
+	"by":          func(a *arguments, v []string) error { return choice(&a.orderOfSources, SourceOrders, v) },
+	"prefix":      func(a *arguments, v []string) error { return number(&a.prefix4, 1, v) },
+	"prefix6":     func(a *arguments, v []string) error { return number(&a.prefix6, 1, v) },
 	"percent":     func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err },
 }
 
 // placeholders stand for values in the shape of a request.
 var placeholders = map[string]string{
 	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "weight": "N",
-	"route": "N", "seconds": "N", "for": "TIME", "session": "CLIENT", "source": "ADDRESS", "config": "/PATH", "confirm": "TIME", "undo": "true", "percent": "NAME:N",
+	"route": "N", "seconds": "N", "for": "TIME", "session": "CLIENT", "source": "ADDRESS", "config": "/PATH", "confirm": "TIME", "percent": "NAME:N",
+	"address": "ADDRESS", "name": "NAME", "zone": "NAME",
+	"id": "ID", "older": "TIME", "idle": "TIME", "bytes": "SIZE", "state": "STATE", "verdict": "VERDICT", "engine": "ENGINE", "sort": "ORDER", "top": "N",
+	"all": "true", "now": "true", "over": "TIME", "grace": "TIME", "quiet": "TIME", "then_reset": "true", "dry_run": "true", "end": "true",
+	"by": "ORDER", "prefix": "N", "prefix6": "N",
 }
 
 // once returns the value of a parameter that may occur once.
@@ -107,6 +181,17 @@ func number(to *int, least int, values []string) error {
 	return nil
 }
 
+// topOf parses the length of a list.
+func topOf(a *arguments, values []string) error {
+	if err := number(&a.top, 1, values); err != nil {
+		return err
+	}
+	if a.top > MaxTop {
+		return fmt.Errorf("%d: write at most %d", a.top, MaxTop)
+	}
+	return nil
+}
+
 func absolute(a *arguments, values []string) error {
 	if err := text(&a.config, values); err != nil {
 		return err
@@ -122,24 +207,12 @@ func confirmTime(a *arguments, values []string) error {
 	if err != nil {
 		return err
 	}
-	if a.confirm, err = time.ParseDuration(v); err != nil {
+	if a.confirm, err = time.ParseDuration(v); err != nil || !orderly.MatchString(v) {
 		return fmt.Errorf("%q is not a time: write 30s or 2m", v)
 	}
 	if rollback.CheckConfirm(a.confirm) != nil { // above all 0, which would need no confirmation
 		return fmt.Errorf("%q: write a time from 1s to 24h, such as 2m", v)
 	}
-	return nil
-}
-
-func undo(a *arguments, values []string) error {
-	v, err := once(values)
-	switch {
-	case err != nil:
-		return err
-	case v != "true" && v != "false":
-		return fmt.Errorf("%q is neither true nor false: write true or false", v)
-	}
-	a.undo = v == "true"
 	return nil
 }
 
@@ -154,22 +227,46 @@ func (e *methodError) Error() string {
 
 // find returns the kind of a request.
 func find(method, path string) (*request, error) {
+	if strings.HasPrefix(path, pageFiles) {
+		path = pageFiles
+	}
 	i := slices.IndexFunc(requests, func(q request) bool { return q.path == path })
 	switch {
 	case i < 0:
-		return nil, fmt.Errorf("path %q: %w: write one of %s", path, ErrNotFound, paths())
+		return nil, fmt.Errorf("path %q: %w: %sGET /v1/openapi.json describes all", path, ErrNotFound, nearestTo(path))
 	case method != requests[i].method && !(method == http.MethodHead && requests[i].method == http.MethodGet):
 		return nil, &methodError{path, requests[i].method}
 	}
 	return &requests[i], nil
 }
 
-func paths() string {
-	var list []string
-	for _, q := range requests {
-		list = append(list, q.path)
+// mostWrong is by how many letters a path may differ from the one that was meant.
+const mostWrong = 2
+
+// nearestTo returns the advice to write the path that is nearest to another one, or one of those that are equally
+// near; "" if there is none. It is as near as its last part is, and one more.
+func nearestTo(path string) string {
+	asked := strings.TrimPrefix(path, "/v1/")
+	if len(asked) > nearest.Longest {
+		return ""
 	}
-	return strings.Join(list, ", ")
+	var found []string
+	least := min(len(asked), mostWrong+1)
+	for _, q := range requests {
+		meant := strings.TrimPrefix(q.path, "/v1/")
+		d := min(nearest.Distance(asked, meant), nearest.Distance(asked[strings.LastIndex(asked, "/")+1:], meant[strings.LastIndex(meant, "/")+1:])+1)
+		if d < least {
+			found, least = nil, d
+		}
+		if d == least {
+			found = append(found, q.method+" "+q.path)
+		}
+	}
+	const most = 3
+	if len(found) == 0 || len(found) > most {
+		return ""
+	}
+	return "write " + strings.Join(found, " or ") + "; "
 }
 
 // read reads the parameters of a request.
@@ -183,11 +280,12 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	}
 	names := slices.Sorted(maps.Keys(values))
 	for _, name := range names {
-		if !slices.ContainsFunc(q.forms, func(form []string) bool { return slices.Contains(form, name) }) {
+		if !q.takes(name) {
 			return nil, fmt.Errorf("%w: %s has no parameter %q: write %s", ErrInvalid, q.path, name, q.shape())
 		}
 	}
-	fits := func(form []string) bool { return slices.Equal(slices.Sorted(slices.Values(form)), names) }
+	asked := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(q.optional, name) })
+	fits := func(form []string) bool { return slices.Equal(slices.Sorted(slices.Values(form)), asked) }
 	if !slices.ContainsFunc(q.forms, fits) {
 		return nil, fmt.Errorf("%w: a parameter is missing, or is not for those beside it: write %s", ErrInvalid, q.shape())
 	}
@@ -205,6 +303,11 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	return a, nil
 }
 
+// takes reports whether a request has a parameter of that name.
+func (q *request) takes(name string) bool {
+	return slices.Contains(q.optional, name) || slices.ContainsFunc(q.forms, func(form []string) bool { return slices.Contains(form, name) })
+}
+
 // shape returns how a request is written.
 func (q *request) shape() string {
 	var list []string
@@ -215,7 +318,11 @@ func (q *request) shape() string {
 		}
 		list = append(list, text)
 	}
-	return strings.Join(list, ", or ")
+	shape := strings.Join(list, ", or ")
+	for i, name := range q.optional {
+		shape += []string{", with any of ", ", "}[min(i, 1)] + name + "=" + placeholders[name]
+	}
+	return shape
 }
 
 // query returns the parameters of a URL.

@@ -1,10 +1,11 @@
 package admin_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,11 +17,16 @@ import (
 // A balancer has one listener, web, and one upstream, shop, with one endpoint, a. It records
 // its calls.
 type balancer struct {
-	mu       sync.Mutex
-	told     []string
-	drains   bool // whether its process drains
-	more     int  // further listeners; set before use
-	sessions int  // number of sessions; set before use
+	noLane       bool // requests of the lane are answered so; under mu
+	mu           sync.Mutex
+	told         []string
+	drains       bool // whether its process drains
+	more         int  // further listeners; set before use
+	sessions     int  // number of sessions; set before use
+	moreSessions bool
+	looks        int // calls of Status
+	// status changes a status; nil: nothing is changed. Set before use.
+	status func(look int, st *admin.Status)
 }
 
 // drain sets whether its process drains.
@@ -28,6 +34,13 @@ func (b *balancer) drain(drains bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.drains = drains
+}
+
+// looked returns how often its status was looked at.
+func (b *balancer) looked() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.looks
 }
 
 func (b *balancer) note(format string, args ...any) {
@@ -54,18 +67,80 @@ func (b *balancer) forget() {
 }
 
 func (b *balancer) Why(_ context.Context, q admin.WhyQuery) (admin.Why, error) {
+	if q.Listener == "wob" {
+		return admin.Why{}, known("listener", q.Listener, "web")
+	}
 	return admin.Why{WindowUs: q.For.Microseconds(), Verdict: q.Upstream}, nil
 }
 
-func (b *balancer) Sessions(context.Context) iter.Seq[admin.Session] {
-	return func(yield func(admin.Session) bool) {
+func (b *balancer) Sessions(_ context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
+	b.note("sessions %s by %q, %d", &q, o.By, o.Top)
+	list := func(yield func(admin.Session) bool) {
 		for i := range b.sessions {
 			if !yield(admin.Session{Client: fmt.Sprint(i), State: "joined"}) {
 				return
 			}
 		}
 	}
+	return admin.SessionList{Sessions: list, More: func() bool { return b.moreSessions }}, known("listener", cmp.Or(q.Listener, "web"), "web")
 }
+
+func (b *balancer) EndSessions(_ context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
+	b.note("end %s now %v over %v grace %v quiet %v reset %v dry %v by %s", &q.SessionQuery, q.Now, q.Over, q.Grace, q.Quiet, q.ThenReset, q.DryRun, by)
+	return admin.Ended{Touched: 3, Ended: 2, Kept: 1, Done: true}, known("listener", cmp.Or(q.Listener, "web"), "web")
+}
+
+func (b *balancer) StopEnding(by string) admin.Stopped {
+	b.note("stop by %s", by)
+	return admin.Stopped{Requests: 1, Kept: 2}
+}
+
+func (b *balancer) Sources(_ context.Context, q admin.SourceQuery) (admin.Sources, error) {
+	b.note("sources %+v", q)
+	return admin.Sources{Sources: []admin.Source{{Source: "10.0.0.7"}}, Known: 1}, nil
+}
+
+func (b *balancer) Deny(source, listener string, within time.Duration, by string) (admin.NewDenial, error) {
+	b.note("deny %s at %q for %v by %s", source, listener, within, by)
+	return admin.NewDenial{Denial: admin.Denial{Source: source, Listener: listener}}, known("listener", cmp.Or(listener, "web"), "web")
+}
+
+func (b *balancer) Undeny(source, listener, by string) error {
+	b.note("undeny %s at %q by %s", source, listener, by)
+	return known("listener", cmp.Or(listener, "web"), "web")
+}
+
+func (b *balancer) Mirrors(listener string) (admin.MirrorReports, error) {
+	b.note("mirrors of %q", listener)
+	one := admin.MirrorReport{Listener: "web", Mirrors: admin.Mirrors{Comparisons: []admin.Comparison{{To: "shop"}}}}
+	return admin.MirrorReports{Mirrors: []admin.MirrorReport{one}}, known("listener", cmp.Or(listener, "web"), "web")
+}
+
+func (b *balancer) ResetMirrors(listener, by string) error {
+	b.note("reset mirrors of %q by %s", listener, by)
+	return known("listener", cmp.Or(listener, "web"), "web")
+}
+
+func (b *balancer) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
+	b.note("lane %v by %s", on, by)
+	return admin.LaneChanged{State: admin.LaneOff}, b.laneError()
+}
+
+func (b *balancer) FlushLane(by string) (admin.LaneChanged, error) {
+	b.note("flush the lane by %s", by)
+	return admin.LaneChanged{State: admin.LaneOff, Reset: 2}, b.laneError()
+}
+
+func (b *balancer) laneError() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.noLane {
+		return fmt.Errorf("%w: no listener has lane", admin.ErrNotFound)
+	}
+	return nil
+}
+
+func (b *balancer) Denied() []admin.Denial { return []admin.Denial{{Source: "10.0.0.7"}} }
 
 func (b *balancer) Status() admin.Status {
 	b.mu.Lock()
@@ -74,13 +149,18 @@ func (b *balancer) Status() admin.Status {
 	if b.drains {
 		state = admin.Draining
 	}
-	return admin.Status{
+	b.looks++
+	st := admin.Status{
 		State:     state,
 		Summary:   admin.Summary{Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1}},
 		Counters:  map[string]int64{"failures": 7},
 		Listeners: append([]admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}}, make([]admin.Listener, b.more)...),
 		Upstreams: []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", State: admin.Down, Active: 3}}}},
 	}
+	if b.status != nil {
+		b.status(b.looks, &st)
+	}
+	return st
 }
 
 func known(kind, name, want string) error {
@@ -90,23 +170,23 @@ func known(kind, name, want string) error {
 	return fmt.Errorf("%s %q: %w", kind, name, admin.ErrNotFound)
 }
 
-func (b *balancer) DrainListener(name string) error {
-	b.note("drain listener %s", name)
+func (b *balancer) DrainListener(name, by string) error {
+	b.note("drain listener %s by %s", name, by)
 	return known("listener", name, "web")
 }
 
-func (b *balancer) DrainEndpoint(upstream, endpoint string, drain bool) error {
-	b.note("drain %s of %s: %v", endpoint, upstream, drain)
-	return known("upstream", upstream, "shop")
+func (b *balancer) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.EndpointChanged, error) {
+	b.note("%s %s of %s: %d%s%s by %s", c.What, c.Endpoint, c.Upstream, c.Weight, c.Name, c.Zone, by)
+	return admin.EndpointChanged{Endpoint: c.Endpoint}, known("upstream", c.Upstream, "shop")
 }
 
-func (b *balancer) SetWeight(upstream, endpoint string, weight int) error {
-	b.note("weight %s of %s: %d", endpoint, upstream, weight)
-	return known("upstream", upstream, "shop")
+func (b *balancer) ReadyListener(_ context.Context, name, by string) error {
+	b.note("ready listener %s by %s", name, by)
+	return known("listener", name, "web")
 }
 
-func (b *balancer) SetSplit(listener string, route int, percent map[string]float64) error {
-	b.note("split %d of %s: %v", route, listener, percent)
+func (b *balancer) SetSplit(listener string, route int, percent map[string]float64, by string) error {
+	b.note("split %d of %s: %v by %s", route, listener, percent, by)
 	return known("listener", listener, "web")
 }
 
@@ -132,6 +212,11 @@ func (r *reloader) Reload(ctx context.Context, o rollback.Options) (admin.Reload
 	return admin.Reloaded{Generation: now.Generation, Changes: []string{"listener web: limits"}, Pending: now.Pending}, err
 }
 
+func (r *reloader) Rollback(ctx context.Context, by string) (done admin.RolledBack, err error) {
+	done.Generation, err = r.Keeper.Rollback(ctx, by)
+	return done, err
+}
+
 func (r *reloader) Generations() rollback.Status { return r.Status() }
 
 func (r *reloader) Plan(_ context.Context, path string, trusted bool) (admin.Plan, error) {
@@ -151,16 +236,38 @@ type rig struct {
 	bind     string
 }
 
+// changeToken is the token of rigs over TCP.
+const changeToken = "0123456789abcdef"
+
+// access is an address of the API; one of TCP has the token.
+func access(bind string) admin.Access {
+	a := admin.Access{Bind: bind}
+	if !strings.HasPrefix(bind, "unix:") {
+		a.ChangeToken = changeToken
+	}
+	return a
+}
+
 // newRig starts a rig; "" is a unix socket.
 func newRig(t *testing.T, bind string) *rig {
 	t.Helper()
-	r := newQuietRig(t)
-	if r.bind = bind; bind == "" {
-		r.bind = "unix:" + filepath.Join(t.TempDir(), "s")
+	if bind == "" {
+		bind = "unix:" + filepath.Join(t.TempDir(), "s")
 	}
-	r.move(t, r.bind)
-	var err error
-	if r.Client, err = admin.NewClient(r.Addr()); err != nil {
+	return newRigWith(t, access(bind))
+}
+
+// newRigWith starts a rig with conditions of access.
+func newRigWith(t *testing.T, a admin.Access) *rig {
+	t.Helper()
+	r := newQuietRig(t)
+	r.bind = a.Bind
+	m, err := r.Prepare(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Commit()
+	if r.Client, err = admin.NewClientAs(r.Addr(), &admin.Credentials{Token: changeToken}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -190,7 +297,7 @@ func newQuietRig(t *testing.T) *rig {
 // move changes the server's address.
 func (r *rig) move(t *testing.T, bind string) {
 	t.Helper()
-	m, err := r.Prepare(t.Context(), bind)
+	m, err := r.Prepare(t.Context(), access(bind))
 	if err != nil {
 		t.Fatal(err)
 	}

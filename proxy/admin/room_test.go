@@ -47,8 +47,8 @@ func closed(c net.Conn) bool {
 }
 
 const (
-	asks     = "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	marks    = "POST /reload HTTP/1.1\r\nHost: localhost\r\nPenstock-Admin: 1\r\n"
+	asks     = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n"
+	marks    = "POST /v1/reload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\nPenstock-Admin: 1\r\n"
 	announce = marks + "Content-Length: 100\r\n\r\n"
 )
 
@@ -73,17 +73,17 @@ func (r room) asked(t *testing.T, text string, code int) time.Duration {
 func TestNobodyHoldsUpOthers(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":                             "",
-		"half a request":                      "GET /status HTTP/1.1\r\nHost: local",
+		"half a request":                      "GET /v1/status HTTP/1.1\r\nHost: local",
 		"an answer that is not read":          asks,
 		"many that are not":                   strings.Repeat(asks, 400),
-		"a refusal that is not read":          "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"a refusal that is not read":          "GET /nothing HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n",
 		"a bad request":                       "GET\r\n\r\n",
 		"too much of a header":                "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
 		"a body that does not come":           announce,
 		"one that is as large as it can be":   marks + "Content-Length: 9999999\r\n\r\n",
 		"one in chunks":                       marks + "Transfer-Encoding: chunked\r\n\r\n",
 		"one that is to be continued":         marks + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
-		"one beside a request that is a read": "GET /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+		"one beside a request that is a read": "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\nContent-Length: 100\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			inRoom(t, func(t *testing.T, r room) {
@@ -112,7 +112,7 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 // TestSilentConnectionsAreManagedFast: hundreds that send nothing, or a part of a request, delay a client by
 // milliseconds, since one has a short time for its request when others wait.
 func TestSilentConnectionsAreManagedFast(t *testing.T) {
-	for _, text := range []string{"", "G", "GET /status HTTP/1.1\r\nHost: loc"} {
+	for _, text := range []string{"", "G", "GET /v1/status HTTP/1.1\r\nHost: loc"} {
 		inRoom(t, func(t *testing.T, r room) {
 			for range 620 {
 				r.connect(t, text)
@@ -125,18 +125,22 @@ func TestSilentConnectionsAreManagedFast(t *testing.T) {
 }
 
 // TestLongResponsesAreFew: no more than four responses of the length of a status with many endpoints
-// are in memory, and a short one does not wait for them.
+// are in memory, and a short one does not wait for them. A refusal does not pass for a short status.
 func TestLongResponsesAreFew(t *testing.T) {
 	inRoom(t, func(t *testing.T, r room) {
 		r.balancer.more = 3000
 		r.asked(t, asks, http.StatusOK)
+		r.asked(t, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", http.StatusUnauthorized)
+		if !r.ExpectsLong() {
+			t.Error("the refusal passes for a short status")
+		}
 		for range 20 {
 			r.connect(t, asks) // read by nobody
 		}
 		if n := r.LongResponses(); n != 4 {
 			t.Errorf("%d long responses at once", n)
 		}
-		if took := r.asked(t, "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", http.StatusNotFound); took > 0 {
+		if took := r.asked(t, "GET /nothing HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+changeToken+"\r\n\r\n", http.StatusNotFound); took > 0 {
 			t.Errorf("another request is answered after %v", took)
 		}
 		r.balancer.more = 0

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/doctor"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -35,10 +38,23 @@ type Config struct {
 	Stop func()
 	// Metrics serves GET /metrics; nil: there is none.
 	Metrics http.Handler
+	// Process reports on what limits this process, for GET /v1/process; nil: there is no report.
+	Process func() *doctor.Report
+	// Page serves GET / and the files below /page/; nil: there is none.
+	Page http.Handler
 	// Version is that of the program.
 	Version string
 	// Log receives messages for an operator; nil: none are logged.
 	Log *slog.Logger
+	// Leaving reports whether the process is about to drain or drains, and when it begins to; nil: the state
+	// of the Balancer does.
+	Leaving func() (drainStarts time.Time, leaves bool)
+	// Alive returns when every loop has responded, or with an error when ctx ends; nil: GET /livez does not
+	// ask.
+	Alive func(ctx context.Context) error
+	// Opened is closed once the process has opened everything. A request before that waits for it, and is refused with
+	// [ErrStarting] after a second; nothing else here is called until then. nil: it has.
+	Opened <-chan struct{}
 	// Self is the ID of the serving process. Its own connections over unix sockets are
 	// refused. 0: none are.
 	Self int
@@ -54,8 +70,11 @@ type Server struct {
 	conns   *limitListener
 	limit   *listener.Limit
 	serving sync.WaitGroup
+	feed    *feed
 
-	profiling sync.Mutex // held while a profile is taken; never waited for
+	document  func() *document
+	drained   atomic.Bool // a request has made the process drain
+	profiling sync.Mutex  // held while a profile is taken; never waited for
 
 	mu   sync.Mutex
 	at   *address // nil: it does not listen
@@ -65,16 +84,18 @@ type Server struct {
 // An address is an address at which a server listens.
 type address struct {
 	addr   sockopt.Address
-	listen *listener.Listener // owned by its Serve once that has begun
-	stop   context.CancelFunc // stops Serve
+	now    atomic.Pointer[conditions] // of the connections to come: with TLS, or without
+	listen *listener.Listener         // owned by its Serve once that has begun
+	stop   context.CancelFunc         // stops Serve
 }
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newLimitListener(maxConnections), limit: listener.NewLimit(maxConnections)}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newLimitListener(maxConnections), limit: listener.NewLimit(maxConnections), document: sync.OnceValue(makeDocument)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.feed = newFeed(s.current)
 	s.http = http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTime,
@@ -83,7 +104,7 @@ func New(cfg Config) *Server {
 		ConnContext:       withTrackedConn,
 		// OPTIONS * is a request like any other, and refused.
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:                     log.New(&errorLog{s.log}, "", 0),
 	}
 	// One request for each connection: a client with another request takes its turn with the
 	// others.
@@ -98,17 +119,17 @@ type Move struct {
 	next   *address    // nil: no address
 	same   bool        // the address stays, the mode may change
 	mode   fs.FileMode // of a path that stays
+	now    *conditions // of an address that stays
 }
 
-// Prepare opens an address, as [ParseAddress] takes it; "" is none. If the server already
-// listens there, nothing is opened, and only the mode of the path may change. A path that
-// another process has left behind is taken over, and so is the address of a draining process.
-// The error is one line.
-func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
-	if bind == "" {
+// Prepare opens an address, and reads its files. If the server already listens there, no address is
+// opened, and only the mode of the path and the conditions may change. A path that another process has
+// left behind is taken over, and so is the address of a draining process. The error is one line.
+func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
+	if a.Bind == "" {
 		return &Move{server: s}, nil
 	}
-	addr, err := ParseAddress(bind)
+	addr, conditions, err := a.open(s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +137,15 @@ func (s *Server) Prepare(ctx context.Context, bind string) (*Move, error) {
 	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
 	s.mu.Unlock()
 	if same {
-		return &Move{server: s, same: true, mode: addr.Mode}, nil
+		return &Move{server: s, same: true, mode: addr.Mode, now: conditions}, nil
 	}
-	l, err := s.listen(ctx, addr)
+	l, err := s.listen(ctx, addr, &a)
 	if err != nil {
 		return nil, err
 	}
-	return &Move{server: s, next: &address{addr: addr, listen: l}}, nil
+	next := &address{addr: addr, listen: l}
+	next.now.Store(conditions)
+	return &Move{server: s, next: next}, nil
 }
 
 // Abort cancels the change. Everything stays as it is.
@@ -134,13 +157,28 @@ func (m *Move) Abort() error {
 }
 
 // Commit makes the server listen at the new address and no longer at the old one. Clients
-// connected to the old one still get their response.
+// connected to the old one still get their response, if the new conditions let them.
 func (m *Move) Commit() {
+	switch {
+	case m.next != nil:
+		m.server.conns.inForce.Store(m.next.now.Load())
+	case m.same:
+		m.server.conns.inForce.Store(m.now)
+	default: // no address: no token, no certificate and no group is good
+		m.server.conns.inForce.Store(new(conditions))
+	}
+	m.commit()
+}
+
+func (m *Move) commit() {
 	s := m.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.same {
 		s.setMode(m.mode)
+		if s.at != nil {
+			s.at.now.Store(m.now)
+		}
 		return
 	}
 	if m.next != nil && s.left {
@@ -170,14 +208,14 @@ func (s *Server) setMode(mode fs.FileMode) {
 
 // take serves a connection, unless this process itself has made it over a unix socket. Then an
 // endpoint leads here, and its client would pass for the user of this process.
-func (s *Server) take(conn net.Conn, release func()) {
+func (s *Server) take(at *address, conn net.Conn, release func()) {
 	if s.cfg.Self > 0 && int(userOf(conn).pid) == s.cfg.Self {
 		s.log.Warn("admin refuses a connection of this process itself: an endpoint leads to it")
 		conn.Close()
 		release()
 		return
 	}
-	s.conns.put(conn, release)
+	s.conns.put(conn, at.now.Load(), release)
 }
 
 // serve accepts connections at an address until it is stopped.
@@ -186,7 +224,8 @@ func (s *Server) serve(p *address) {
 	p.stop = stop
 	s.log.Info("admin listens", "bind", p.listen.Addr())
 	s.serving.Go(func() {
-		if err := p.listen.Serve(ctx, s.take); err != nil {
+		take := func(conn net.Conn, release func()) { s.take(p, conn, release) }
+		if err := p.listen.Serve(ctx, take); err != nil {
 			s.log.Warn("closing the admin socket failed", "bind", p.listen.Addr(), "error", err)
 		}
 	})
@@ -204,12 +243,13 @@ func (s *Server) Addr() string {
 }
 
 // Leave stops listening for good, whatever is committed later, so that another process can
-// listen. Connected clients still get their response.
+// listen. Connected clients still get their response; streams of events end.
 func (s *Server) Leave() {
-	(&Move{server: s}).Commit()
+	(&Move{server: s}).commit()
 	s.mu.Lock()
 	s.left = true
 	s.mu.Unlock()
+	s.feed.end()
 }
 
 // Close ends the server. Responses under way have until ctx ends. When it returns, no
@@ -221,13 +261,24 @@ func (s *Server) Close(ctx context.Context) error {
 		err = errors.Join(err, s.http.Close())
 	}
 	s.serving.Wait()
+	s.feed.looking.Wait()
 	return err
+}
+
+// current returns the current status, with the fields that a balancer does not know.
+func (s *Server) current() Status {
+	st := s.cfg.Balancer.Status()
+	s.fill(&st)
+	return st
 }
 
 // fill fills in the fields that a balancer does not know.
 func (s *Server) fill(st *Status) {
 	st.PID, st.Version, st.Started = os.Getpid(), s.cfg.Version, s.started
 	of := s.cfg.Reloader.Generations()
-	st.Generation, st.Pending = of.Current, of.Pending
+	st.Generation, st.GenerationSince, st.Pending = of.Current, of.Since, of.Pending
+	if starts, leaves := s.leaving(); leaves && st.State == Serving {
+		st.DrainStarts = starts
+	}
 	st.Problems = problems(st, time.Now())
 }

@@ -7,8 +7,9 @@ type Summary struct {
 	Connections Connections      `json:"connections"`
 	RefusedBy   map[string]int64 `json:"refused_by,omitempty"` // clients, by reason; only reasons that occurred
 	Bytes       Bytes            `json:"bytes"`
-	Lost        int64            `json:"lost"`      // bytes that had arrived, and that the other side did not take
-	Fallbacks   map[string]int64 `json:"fallbacks"` // by reason; only reasons that occurred
+	Lost        int64            `json:"lost"`           // bytes that had arrived, and that the other side did not take
+	Lane        *Lane            `json:"lane,omitempty"` // nil: no listener has asked for it
+	Fallbacks   map[string]int64 `json:"fallbacks"`      // by reason; only reasons that occurred
 	Pipes       Pipes            `json:"pipes"`
 	Pauses      Pauses           `json:"pauses"`
 	// AcceptPauses is how often accepting failed, for want of descriptors or memory as
@@ -21,7 +22,7 @@ type Summary struct {
 	SessionLog *SessionLog `json:"session_log,omitempty"`
 	// CPUs are those on which the process may run now, such as 0-3; "": unknown.
 	CPUs  string `json:"cpus"`
-	Loops []Loop `json:"loops"`
+	Loops []Loop `json:"loops"` // event loops
 }
 
 // SessionLog is counts of lines, ever. Those written and those dropped are together all that were to be
@@ -40,6 +41,16 @@ type Pipes struct {
 	Reused int64 `json:"reused"` // leases that were served by an idle pipe
 	Leased int64 `json:"leased"` // now
 	Idle   int64 `json:"idle"`   // now
+
+	TooSmall int64 `json:"too_small"` // ever made smaller than the kernel's default, and not used: the user's quota was spent
+	Refused  int64 `json:"refused"`   // ever not made, or not enlarged, by the kernel
+	Denied   int64 `json:"denied"`    // leases, ever, that the budget had no room for
+
+	// UsedPages are the pages of these pipes, BudgetPages those that they may have now, and MostPages those that
+	// they may ever have: after a refusal the budget is lower for a while.
+	UsedPages   int64 `json:"used_pages"`
+	BudgetPages int64 `json:"budget_pages"`
+	MostPages   int64 `json:"most_pages"`
 }
 
 // Pauses are the times for which the collector stopped everything, since the
@@ -79,20 +90,27 @@ type Arena struct {
 
 // A Loop is the counters and the resources of one event loop.
 type Loop struct {
-	Active       int64 `json:"active"`      // clients now
-	Accepted     int64 `json:"accepted"`    // clients ever
-	HandedOver   int64 `json:"handed_over"` // clients that it gave to other loops
-	Turns        int64 `json:"turns"`
+	Index        int   `json:"index"`          // from 0, as in [Session]
+	Active       int64 `json:"active"`         // clients now
+	Accepted     int64 `json:"accepted"`       // clients ever
+	HandedOver   int64 `json:"handed_over"`    // clients that it gave to other loops
+	Turns        int64 `json:"turns"`          // ever
 	Blocked      int64 `json:"blocked"`        // times that it slept until something happened
 	Gathers      int64 `json:"gathers"`        // times that it let bytes gather
 	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling spared it to sleep
 	Batches      int64 `json:"batches"`        // times that it took to SCHED_BATCH
 	BatchRefused int64 `json:"batch_refused"`  // threads that could not be given that
 	LagP99Us     int64 `json:"lag_p99_us"`     // 99 % of the turns took at most this long, in microseconds
-	LagMaxUs     int64 `json:"lag_max_us"`
-	LongTurns    int64 `json:"long_turns"` // those that took 1,024 µs or more
-	Overruns     int64 `json:"overruns"`   // those that used 1,000 µs of CPU time, if that is measured
+	LagMaxUs     int64 `json:"lag_max_us"`     // the longest turn
+	LongTurns    int64 `json:"long_turns"`     // those that took 1,024 µs or more
+	Overruns     int64 `json:"overruns"`       // those that used 1,000 µs of CPU time, if that is measured
 
 	TimerLateP99Us int64 `json:"timer_late_p99_us"` // 99 % of the timers fired at most this late, in microseconds
-	TimerLateMaxUs int64 `json:"timer_late_max_us"`
+	TimerLateMaxUs int64 `json:"timer_late_max_us"` // the latest timer
+
+	// Lag counts the turns by how long they took, and TimerLate the ticks at which timers fired by how late
+	// that was: [i] those below 2^i microseconds, and not below half of that. Zeros at the end are left out.
+	// The difference of two statuses is the time between them, see [Within].
+	Lag       []int64 `json:"lag_counts"`
+	TimerLate []int64 `json:"timer_late_counts"`
 }

@@ -11,6 +11,8 @@ func (e *Endpoint) Unusable() string {
 	switch {
 	case e.State == Draining:
 		return "drained"
+	case e.State == Maint:
+		return "in maintenance"
 	case e.State == Removed:
 		return "removed"
 	case e.Weight == 0:
@@ -36,7 +38,7 @@ func (e *Endpoint) Reason() string {
 		return why
 	case why == "":
 		return f.Cause
-	case e.State == Draining || e.State == Removed || e.Weight == 0 || strings.Contains(why, f.Cause):
+	case e.State == Draining || e.State == Maint || e.State == Removed || e.Weight == 0 || strings.Contains(why, f.Cause):
 		return why
 	}
 	return why + " (last failure: " + f.Cause + ")"

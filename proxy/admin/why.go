@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/source"
 )
 
 // MaxWhy is the longest time between the two looks of a [WhyQuery].
@@ -14,7 +16,7 @@ const MaxWhy = time.Minute
 
 // A WhyQuery selects joined sessions by one of its names, or all.
 type WhyQuery struct {
-	// Session is a client as [Session] has it, Source the address or prefix of clients.
+	// Session is the ID of a session, or its client, as [Session] has them, Source the address or prefix of clients.
 	Session string
 	Source  netip.Prefix
 	// Endpoint is an address or a name.
@@ -30,28 +32,51 @@ type Why struct {
 	// Count is how many sessions were looked at; More says that there were others.
 	Count int64 `json:"count"`
 	More  bool  `json:"more,omitempty"`
-	// Verdict is the verdict with the largest share, and Shares are of all the time of these sessions, by verdict:
+	// Waiting counts the clients without an endpoint, if there is no session: those of the query, of one for an
+	// upstream those that wait for it.
+	Waiting int64 `json:"waiting,omitempty"`
+	// Verdict is the verdict with the largest share, idle only if no other has a tenth, or [NoVerdict], and Shares are of all the time of these sessions, by verdict:
 	// client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown.
 	Verdict string             `json:"verdict"`
 	Shares  map[string]float64 `json:"shares"`
-	Advice  string             `json:"advice"`
+	Advice  string             `json:"advice"` // the next step, in words
 	// Verdicts counts the sessions by verdict.
 	Verdicts map[string]int64 `json:"verdicts"`
+	// Most is the endpoint that has most of the time of the verdict, if that is endpoint or endpoint_network, or
+	// else the upstream that does, without Endpoint and Name; nil: none does.
+	Most *EndpointWhy `json:"most,omitempty"`
+	// Endpoints are those of the sessions, up to 100, that with the largest Share first.
+	Endpoints []EndpointWhy `json:"endpoints"`
 	// Sessions are those that were not idle for the longest, up to 100.
 	Sessions []SessionWhy `json:"sessions"`
 }
 
+// NoVerdict is the verdict of a [Why] without sessions.
+const NoVerdict = "none"
+
+// An EndpointWhy is what limits the sessions of one endpoint.
+type EndpointWhy struct {
+	Upstream string `json:"upstream,omitempty"` // that it is of
+	Endpoint string `json:"endpoint,omitempty"` // its address
+	Name     string `json:"name,omitempty"`     // its name
+	Sessions int64  `json:"sessions"`           // that were looked at
+	Limited  int64  `json:"limited"`            // of those, with the verdict of the Why
+	// Share is of the time of that verdict in all sessions, Shares are of the time of these ones, by verdict.
+	Share  float64            `json:"share"`
+	Shares map[string]float64 `json:"shares"`
+}
+
 // A SessionWhy is what limits one session.
 type SessionWhy struct {
-	Client   string             `json:"client"`
-	Listener string             `json:"listener"`
-	Upstream string             `json:"upstream,omitempty"`
-	Endpoint string             `json:"endpoint"` // its address
-	Name     string             `json:"name,omitempty"`
-	AgeUs    int64              `json:"age_us"`
-	Verdict  string             `json:"verdict"`
-	Why      string             `json:"why"` // the figures that carry it
-	Shares   map[string]float64 `json:"shares"`
+	Client   string             `json:"client"`             // its source, as in [Session]
+	Listener string             `json:"listener"`           // where it came in
+	Upstream string             `json:"upstream,omitempty"` // that it went to
+	Endpoint string             `json:"endpoint"`           // its address
+	Name     string             `json:"name,omitempty"`     // of the endpoint; left out: it has none
+	AgeUs    int64              `json:"age_us"`             // in microseconds
+	Verdict  string             `json:"verdict"`            // with the largest share
+	Why      string             `json:"why"`                // the figures that carry it
+	Shares   map[string]float64 `json:"shares"`             // of its time, by verdict: from 0 to 1
 	Waits    WaitsUs            `json:"waits"`
 	// ClientLeg and EndpointLeg are the kernel's accounts of the two connections; nil: unknown.
 	ClientLeg   *Leg `json:"client_leg,omitempty"`
@@ -60,76 +85,56 @@ type SessionWhy struct {
 
 // WaitsUs is how the time of a session has passed, in microseconds.
 type WaitsUs struct {
-	ForClient      int64 `json:"for_client"`    // for bytes of the client
-	ForEndpoint    int64 `json:"for_endpoint"`  // for bytes of the endpoint
-	PausesClient   int64 `json:"pauses_client"` // of those waits
-	PausesEndpoint int64 `json:"pauses_endpoint"`
-	ToClient       int64 `json:"to_client"` // for the client to take some
-	ToEndpoint     int64 `json:"to_endpoint"`
-	Bandwidth      int64 `json:"bandwidth"` // for a limit
-	Loop           int64 `json:"loop"`      // for a turn of the loop
-	CPU            int64 `json:"cpu"`       // for which a thread of the process had no CPU; 0 if unknown
-	CPUUnknown     bool  `json:"cpu_unknown,omitempty"`
+	ForClient      int64 `json:"for_client"`            // for bytes of the client
+	ForEndpoint    int64 `json:"for_endpoint"`          // for bytes of the endpoint
+	PausesClient   int64 `json:"pauses_client"`         // of those waits
+	PausesEndpoint int64 `json:"pauses_endpoint"`       // likewise
+	ToClient       int64 `json:"to_client"`             // for the client to take some
+	ToEndpoint     int64 `json:"to_endpoint"`           // for the endpoint to take some
+	Bandwidth      int64 `json:"bandwidth"`             // for a limit
+	Loop           int64 `json:"loop"`                  // for a turn of the loop
+	CPU            int64 `json:"cpu"`                   // for which a thread of the process had no CPU; 0 if unknown
+	CPUUnknown     bool  `json:"cpu_unknown,omitempty"` // whether that is unknown
 }
 
 // A Leg is the kernel's account of a TCP connection: of the time that is looked at, but for the round-trip times, the
 // rate and the queues.
 type Leg struct {
-	BusyUs        int64 `json:"busy_us"`        // with bytes outstanding
-	PeerWindowUs  int64 `json:"peer_window_us"` // of that: kept back by the peer's window
-	SendBufferUs  int64 `json:"send_buffer_us"` // and by our send buffer
-	RTTUs         int64 `json:"rtt_us"`
-	MinRTTUs      int64 `json:"min_rtt_us"`
+	BusyUs        int64 `json:"busy_us"`         // with bytes outstanding
+	PeerWindowUs  int64 `json:"peer_window_us"`  // of that: kept back by the peer's window
+	SendBufferUs  int64 `json:"send_buffer_us"`  // and kept back by our send buffer
+	RTTUs         int64 `json:"rtt_us"`          // smoothed round-trip time
+	MinRTTUs      int64 `json:"min_rtt_us"`      // the least round-trip time
 	ReceiverRTTUs int64 `json:"receiver_rtt_us"` // estimated from bytes that came
 	DeliveryRate  int64 `json:"delivery_rate"`   // bytes a second
-	AppLimited    bool  `json:"app_limited"`
-	Sent          int64 `json:"sent"`
-	Received      int64 `json:"received"`
-	NotSent       int64 `json:"not_sent"`
-	PacketsOut    int64 `json:"packets_out"`
-	PacketsIn     int64 `json:"packets_in"`
-	Retransmitted int64 `json:"retransmitted"`
-	OutOfOrder    int64 `json:"out_of_order"`
+	AppLimited    bool  `json:"app_limited"`     // too little was to be sent to find out more of DeliveryRate
+	Sent          int64 `json:"sent"`            // bytes, those sent again included
+	Received      int64 `json:"received"`        // bytes
+	NotSent       int64 `json:"not_sent"`        // bytes that wait in the send queue, and were never sent, now
+	PacketsOut    int64 `json:"packets_out"`     // segments with payload, sent
+	PacketsIn     int64 `json:"packets_in"`      // segments with payload, received
+	Retransmitted int64 `json:"retransmitted"`   // segments sent again
+	OutOfOrder    int64 `json:"out_of_order"`    // segments that came out of order
 }
 
 // why handles GET /why.
 func (s *Server) why(ctx context.Context, a *arguments) (any, error) {
 	q := WhyQuery{Session: a.session, Endpoint: a.endpoint, Upstream: a.upstream, Listener: a.listener, For: a.window}
+	if q.For > MaxWhy {
+		return nil, fmt.Errorf("%w: for: %v: write a time up to %v, such as 1s; 0s is since the beginning of each session", ErrInvalid, q.For, MaxWhy)
+	}
 	if a.source != "" {
-		q.Source, _ = ParseSource(a.source)
+		var err error
+		if q.Source, err = ParseSource(a.source); err != nil {
+			return nil, fmt.Errorf("%w: source: %w", ErrInvalid, err)
+		}
 	}
 	return s.cfg.Balancer.Why(ctx, q)
 }
 
-func whyTime(a *arguments, values []string) error {
-	v, err := once(values)
-	if err != nil {
-		return err
-	}
-	if a.window, err = time.ParseDuration(v); err != nil || a.window < 0 || a.window > MaxWhy {
-		return fmt.Errorf("%q: write a time up to %v, such as 1s; 0s is since the beginning of each session", v, MaxWhy)
-	}
-	return nil
-}
-
-func whySource(a *arguments, values []string) error {
-	if err := text(&a.source, values); err != nil {
-		return err
-	}
-	_, err := ParseSource(a.source)
-	return err
-}
-
-// ParseSource reads an address or a prefix.
+// ParseSource reads an address or a prefix, as [source.ParsePrefix] does.
 func ParseSource(text string) (netip.Prefix, error) {
-	if p, err := netip.ParsePrefix(text); err == nil {
-		return p, nil
-	}
-	at, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is neither an address nor a prefix: write 10.0.0.7 or 10.0.0.0/8", text)
-	}
-	return netip.PrefixFrom(at, at.BitLen()), nil
+	return source.ParsePrefix(text, "write 10.0.0.7 or 10.0.0.0/8")
 }
 
 // Why returns what limits sessions. It takes as long as q.For and a little more.
@@ -143,5 +148,5 @@ func (c *Client) Why(ctx context.Context, q WhyQuery) (w Why, err error) {
 	if q.Source.IsValid() {
 		values.Set("source", q.Source.String())
 	}
-	return w, c.do(ctx, http.MethodGet, "/why", values, &w)
+	return w, c.do(ctx, http.MethodGet, "/v1/why", values, &w)
 }

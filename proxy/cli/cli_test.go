@@ -14,7 +14,7 @@ func TestTimeoutFlag(t *testing.T) {
 			t.Errorf("%q is %v, %v, want %v", text, got.Duration(), err, want)
 		}
 	}
-	for text, want := range map[string]string{"": "write 500ms", "-1s": "write 500ms", "soon": "write 500ms", "10": "write 10s"} {
+	for text, want := range map[string]string{"": "write 500ms", "-1s": "write 500ms", "soon": "write 500ms", "10": "write 10s", "7d": "write 168h"} {
 		var got Timeout
 		if err := got.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -60,6 +60,31 @@ func TestVersionOf(t *testing.T) {
 	} {
 		if got := versionOf(info); got != want {
 			t.Errorf("version is %q, want %q", got, want)
+		}
+	}
+}
+
+// TestSpanFlag: a span may be in days, and is not none.
+func TestSpanFlag(t *testing.T) {
+	for text, want := range map[string]time.Duration{"1s": time.Second, "1h30m": 90 * time.Minute, "7d": 168 * time.Hour} {
+		var got Span
+		if err := got.UnmarshalText([]byte(text)); err != nil || got.Duration() != want {
+			t.Errorf("%q is %v, %v, want %v", text, got.Duration(), err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "0d", "-1s", "-1d", "1", "d", "1d1d", "99999d", "soon"} {
+		if err := new(Span).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "write 30m, 1h or 7d") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestTimesInOrder: a time has each unit once, the larger ones first.
+func TestTimesInOrder(t *testing.T) {
+	for text, good := range map[string]bool{"1h1h": false, "1m1h": false, "1ms1s": false, "1h1m1s1ms1us1ns": true, "1h1s": true, "0": true, "1.5h": true} {
+		var got Timeout
+		if err := got.UnmarshalText([]byte(text)); (err == nil) != good {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 
@@ -19,6 +20,9 @@ const (
 
 	ExitWarnings = 3 // of status --exit-code: something is wrong, but clients are served
 	ExitOutage   = 4 // likewise: clients are not served
+
+	ExitCondition = 3 // of mirror --fail-if: a condition holds
+	ExitUnknown   = 4 // likewise: there is too little to know whether one does
 )
 
 // UsageError is an invalid command line: exit code 2.
@@ -67,16 +71,30 @@ func (p *Program) Run(e *Env) int {
 	}
 }
 
-func (p *Program) dispatch(e *Env) error {
-	helped := false
-	k, err := kong.New(p.Commands,
+// Model returns the commands with their flags, for completion and man pages.
+func (p *Program) Model() (*kong.Application, error) {
+	k, err := p.parser(&Env{Stdout: io.Discard, Stderr: io.Discard}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return k.Model, nil
+}
+
+// parser returns the parser of the command line. It calls helped when it has written a help text.
+func (p *Program) parser(e *Env, helped func(int)) (*kong.Kong, error) {
+	return kong.New(p.Commands,
 		kong.Name(p.Name),
 		kong.Description(p.Description),
 		kong.Writers(e.Stdout, e.Stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
-		kong.Exit(func(int) { helped = true }),
+		kong.Exit(helped),
 		kong.Bind(e),
 	)
+}
+
+func (p *Program) dispatch(e *Env) error {
+	helped := false
+	k, err := p.parser(e, func(int) { helped = true })
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -36,11 +37,14 @@ func (m *Millis) UnmarshalText(text []byte) error {
 	return err
 }
 
+// orderly are times with each unit once, the larger ones first: 1h1h may be meant as 1h1m.
+var orderly = regexp.MustCompile(`^[+-]?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?([0-9.]+[uµμ]s)?([0-9.]+ns)?$|^[+-]?0$`)
+
 // parseTime parses a duration. Its errors suggest the examples, or the units that a bare
 // number may lack.
 func parseTime(text []byte, examples string, units ...string) (Timeout, error) {
 	d, err := time.ParseDuration(string(text))
-	if err == nil && d >= 0 {
+	if err == nil && d >= 0 && orderly.Match(text) {
 		return Timeout(d), nil
 	}
 	if n, err := strconv.ParseUint(string(text), 10, 32); err == nil {
@@ -49,8 +53,43 @@ func parseTime(text []byte, examples string, units ...string) (Timeout, error) {
 		}
 		return 0, fmt.Errorf("%q has no unit: write %s", text, strings.Join(units, ", or "))
 	}
+	if days, ok := wholeDays(string(text)); ok {
+		return 0, fmt.Errorf("%q: there is no unit for days here: write %v", text, hours(days))
+	}
 	return 0, fmt.Errorf("%q is not a time: write %s, or 0 for none", text, examples)
 }
+
+// wholeDays reads a number of days, such as 7d, of ten years at most.
+func wholeDays(text string) (days time.Duration, ok bool) {
+	number, ok := strings.CutSuffix(text, "d")
+	n, err := strconv.ParseUint(number, 10, 16)
+	return time.Duration(n) * 24 * time.Hour, ok && err == nil && n < 3660
+}
+
+// hours writes a duration of whole hours.
+func hours(d time.Duration) string { return fmt.Sprintf("%dh", d/time.Hour) }
+
+// Span is the value of a flag: a duration of more than 0, which may be in days.
+type Span time.Duration
+
+// UnmarshalText reads "30m", "1h30m" or "7d".
+func (s *Span) UnmarshalText(text []byte) error {
+	d, ok := wholeDays(string(text))
+	if !ok {
+		var err error
+		if d, err = time.ParseDuration(string(text)); err != nil {
+			d = 0
+		}
+	}
+	if d <= 0 {
+		return fmt.Errorf("%q is not a time: write 30m, 1h or 7d", text)
+	}
+	*s = Span(d)
+	return nil
+}
+
+// Duration returns the value.
+func (s Span) Duration() time.Duration { return time.Duration(s) }
 
 // Duration returns the value; 0 is none.
 func (t Timeout) Duration() time.Duration { return time.Duration(t) }

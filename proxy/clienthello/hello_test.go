@@ -202,3 +202,13 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("Length allocates %v times", n)
 	}
 }
+
+// TestNamesOfBytes: a name that is not UTF-8 keeps its bytes, so that it is shown as it was sent.
+func TestNamesOfBytes(t *testing.T) {
+	for name, want := range map[string]string{"A\xffZ.Example": "a\xffz.example", "\xe9.Ä": "\xe9.Ä", "Ä.Example": "ä.example"} {
+		info, err := clienthello.Parse(says(t, &tls.Config{ServerName: name}))
+		if err != nil || info.ServerName != want {
+			t.Errorf("%q is %q, %v; want %q", name, info.ServerName, err, want)
+		}
+	}
+}

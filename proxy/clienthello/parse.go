@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Parse parses the ClientHello at the beginning of b, which is whole according to [Length]. It
@@ -48,11 +49,25 @@ var parseOnly = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo)
 	conn := hello.Conn.(*peeked)
 	conn.parsed = true
 	conn.info = Info{
-		ServerName: strings.ToLower(hello.ServerName),
+		ServerName: lowered(hello.ServerName),
 		ALPN:       hello.SupportedProtos,
 	}
 	return nil, errParsed
 }}
+
+// lowered returns a name in lower case. Bytes that are not UTF-8 stay: strings.ToLower would replace them.
+func lowered(name string) string {
+	if utf8.ValidString(name) {
+		return strings.ToLower(name)
+	}
+	b := []byte(name)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
 
 // peeked is a connection that reads rest and then EOF, and discards writes.
 type peeked struct {

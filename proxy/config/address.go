@@ -10,8 +10,11 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-func setBind(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+func setBind(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	b := v.Addr().Interface().(*Bind)
+	if text == f.dflt && text == Auto {
+		return nil
+	}
 	if d != nil {
 		b.Pos = d.here.pos()
 	}

@@ -21,7 +21,7 @@ func (l *loader) check() {
 		upstreams.define(&u.Name, l.at(&u.Name, u), "write another name")
 		upstreams.partial = upstreams.partial || u.Name == ""
 	}
-	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]unpaired)}
+	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]unpaired), modules: make(map[module]*complaint)}
 	k.hardware(&c.Limits)
 	k.sessionLog(c.SessionLog)
 	k.binds(c)
@@ -34,11 +34,18 @@ func (l *loader) check() {
 			k.upstream(u)
 		}
 	}
+	k.lane(c)
 	k.traces(c.Traces)
 	k.cycles(c.Upstreams)
+	k.mirrors(c)
+	k.knownKeys(c)
+	k.rewrites(c)
+	k.passedThrough(c)
 	k.loops(c)
 	k.unused(c)
+	k.disguised(c)
 	k.directories(c)
+	k.written(c)
 }
 
 // A checker checks listeners and upstreams.
@@ -46,6 +53,7 @@ type checker struct {
 	*decoder
 	upstreams *names
 	pairs     map[Certificate]unpaired // certificates already read, and their errors
+	modules   map[module]*complaint    // filters already loaded, and their errors
 	compared  int                      // conditions of routes, see covered
 }
 

@@ -13,7 +13,7 @@ func (k *checker) listener(ln *Listener) {
 	}
 	k.upstreams.use(&ln.Upstream, ln)
 	if ln.Upstream == "" && len(ln.Routes) == 0 && !ln.Transparent {
-		k.warnAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client is refused: there is neither a route nor an upstream")
+		k.warnAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client is refused: %s", nowhereToGo)
 	}
 	for i := range ln.Bind {
 		if b := &ln.Bind[i]; ln.Transparent && b.Address.Network == "unix" {
@@ -26,12 +26,19 @@ func (k *checker) listener(ln *Listener) {
 	if ln.TLS != nil {
 		k.termination(ln.TLS)
 	}
+	if m := ln.MetricsBy; m != nil {
+		k.metricsBy(ln, m)
+	}
+	k.postgres(ln)
 	k.burst(&ln.Limits.Bandwidth)
 	k.burst(&ln.Limits.BandwidthPerConnection)
 	k.silence(&ln.Timeouts)
+	k.congestion(&ln.Socket.Congestion, &ln.Socket)
 	k.sources(ln)
 	k.refusesAll(ln)
 	k.covered(ln)
+	k.firstBytes(ln)
+	k.filters(ln)
 	seen := make(map[string]int) // line by conditions
 	for i := range ln.Routes {
 		k.route(ln, &ln.Routes[i])
@@ -63,21 +70,35 @@ func (k *checker) versions(a *AcceptProxy) {
 
 // everybody reports whether there is no condition.
 func (m *Match) everybody() bool {
-	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0
+	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0 && len(m.TLV) == 0 && !m.FirstBytes()
 }
 
 // checkVague reports whether there may be conditions that could not be read.
 func (k *checker) checkVague(m *Match) bool {
-	if k.bad[m] || k.strange[m] || k.bad[&m.SNI] || k.bad[&m.ALPN] || k.bad[&m.Source] || k.bad[&m.Port] {
+	if k.bad[m] || k.strange[m] || k.bad[&m.Source] || k.bad[&m.Port] {
 		return true
 	}
 	unread := func(s *string) bool { return k.bad[s] }
-	return slices.ContainsFunc(pointers(m.SNI), unread) || slices.ContainsFunc(pointers(m.ALPN), unread) ||
-		slices.ContainsFunc(pointers(m.Source), func(r *Rule) bool { return k.bad[r] })
+	for _, list := range []*[]string{&m.SNI, &m.ALPN, &m.Protocol, &m.Host, &m.Path, &m.User, &m.Database} {
+		if k.bad[list] || slices.ContainsFunc(pointers(*list), unread) {
+			return true
+		}
+	}
+	return k.bad[&m.Bytes] || k.bad[&m.TLV] || slices.ContainsFunc(pointers(m.Source), func(r *Rule) bool { return k.bad[r] })
 }
 
 // key returns the same text for the same conditions.
-func (m *Match) key() string { return fmt.Sprintf("%q %q %v %d", m.SNI, m.ALPN, m.Source, m.Port) }
+func (m *Match) key() string {
+	key := fmt.Sprintf("%q %q %v %d %q %q %q %q %q", m.SNI, m.ALPN, m.Source, m.Port, m.Protocol, m.Host, m.Path, m.User, m.Database)
+	for i := range m.Bytes {
+		content, mask := m.Bytes[i].Content()
+		key += fmt.Sprintf(" %d %x %x", m.Bytes[i].Offset, content, mask)
+	}
+	for i := range m.TLV {
+		key += fmt.Sprintf(" %d %v %x", m.TLV[i].Type, m.TLV[i].Value() == nil, m.TLV[i].Value())
+	}
+	return key
+}
 
 func (k *checker) route(ln *Listener, r *Route) {
 	if k.bad[r] {

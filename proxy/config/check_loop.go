@@ -120,9 +120,18 @@ func (g *graph) leave(ln *Listener) {
 				g.followName(step{from: ln, at: g.at(&s.Upstream, s)}, s.Upstream)
 			}
 		}
+		g.followMirror(ln, r)
 		return
 	}
 	g.followName(step{from: ln, at: g.at(&ln.Upstream, ln)}, ln.Upstream)
+	g.followMirror(ln, nil)
+}
+
+// followMirror follows the mirror of a route, of the default route if that is nil.
+func (g *graph) followMirror(ln *Listener, r *Route) {
+	if m := ln.MirrorOf(r); m != nil && m.Percent > 0 {
+		g.followName(step{from: ln, at: g.at(&m.Upstream, m)}, m.Upstream)
+	}
 }
 
 func (g *graph) followName(s step, upstream string) {

@@ -24,13 +24,7 @@ func (k *checker) metrics(m *Metrics) {
 
 // token checks that the token is a secret one.
 func (k *checker) token(m *Metrics) {
-	switch at := k.at(&m.Token, m); {
-	case k.bad[&m.Token] || !k.given(&m.Token):
-	case m.Token.Value == "":
-		k.complainAt(at, "write a token into it, or leave token out", "the token is empty")
-	case m.Token.Source == "":
-		k.complainAt(at, "write file:PATH", "the token is written in the configuration, which more users may read")
-	case m.TLS == nil && m.Bind.Address.Private() != nil:
-		k.warnAt(at, "add tls", "without TLS the token crosses the network as clear text")
+	if k.credential(&m.Token, m, "the token") && m.TLS == nil && m.Bind.Address.Private() != nil {
+		k.warnAt(k.at(&m.Token, m), "add tls", "without TLS the token crosses the network as clear text")
 	}
 }

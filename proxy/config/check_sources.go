@@ -11,6 +11,7 @@ import (
 var (
 	everyIPv4 = clients.Prefix(netip.MustParsePrefix("0.0.0.0/0"))
 	everyIPv6 = clients.Prefix(netip.MustParsePrefix("::/0"))
+	everyUnix = clients.UnixClients()
 )
 
 // sources warns of source lists that probably forget some clients: clients of unix sockets and

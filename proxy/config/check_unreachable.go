@@ -35,7 +35,26 @@ func (k *checker) covers(first, m *Match) bool {
 	return (first.Port == 0 || first.Port == m.Port) &&
 		among(k, first.Source, m.Source, Rule.Covers) &&
 		among(k, first.SNI, m.SNI, coversName) &&
-		among(k, first.ALPN, m.ALPN, func(a, b string) bool { return a == b })
+		among(k, first.ALPN, m.ALPN, equal) && k.coversBytes(first, m)
+}
+
+// coversBytes is covers of the first bytes of clients.
+func (k *checker) coversBytes(first, m *Match) bool {
+	return among(k, first.Protocol, m.spoken(), equal) &&
+		among(k, first.Host, m.Host, coversName) &&
+		among(k, first.Path, m.Path, coversPath) &&
+		among(k, first.User, m.User, equal) &&
+		among(k, first.Database, m.Database, equal) &&
+		among(k, first.Bytes, m.Bytes, func(a, b ByteMatch) bool { return a.equal(&b) }) &&
+		among(k, first.TLV, m.TLV, func(a, b TLVMatch) bool { return a.equal(&b) || a.Type == b.Type && a.Value() == nil })
+}
+
+func equal(a, b string) bool { return a == b }
+
+// coversPath reports whether the pattern wide matches all paths that narrow matches.
+func coversPath(wide, narrow string) bool {
+	parent, below := strings.CutSuffix(wide, "*")
+	return wide == narrow || below && strings.HasPrefix(narrow, parent)
 }
 
 // among reports whether each element of list is covered by an accepted one.

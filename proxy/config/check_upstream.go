@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -17,11 +18,13 @@ func (k *checker) upstream(u *Upstream) {
 		names.define(&e.Name, k.at(&e.Name, e).or(k.at(&e.Address, e)), fix)
 		k.endpoint(u, e)
 	}
+	k.balanceOn(u)
 	k.weights(u)
 	k.backups(u)
 	k.twice(u)
 	k.zone(u)
 	k.source(u)
+	k.congestion(&u.Socket.Congestion, &u.Socket)
 	k.retry(u)
 	k.queue(u)
 	if u.Discover != nil {
@@ -114,6 +117,20 @@ func (k *checker) health(h *HealthCheck) {
 	} else if k.given(&h.HTTP) && !k.bad[&h.HTTP] && !k.bad[&h.Type] {
 		k.httpOfTCP(h)
 	}
+	if s := &h.Send; h.Type == "tcp" && s.Source == "" && logsIn(s.Value) {
+		k.warnAt(k.at(s, h).discreet(), "write file:PATH or ${VARIABLE}", "send seems to have a password, which more users may read here, and penstock config shows")
+	}
+}
+
+// logsIn reports whether the bytes of a check have a password, as those for Redis, POP3 and FTP do.
+func logsIn(text string) bool {
+	for line := range strings.Lines(text) {
+		word, rest, _ := strings.Cut(strings.ToUpper(line), " ")
+		if strings.TrimSpace(rest) != "" && (word == "AUTH" || word == "PASS") {
+			return true
+		}
+	}
+	return false
 }
 
 // checkTLS enables TLS for a check that expects an answer from the endpoint's own port, if

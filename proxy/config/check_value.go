@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -36,15 +37,35 @@ func (k *checker) silence(t *Timeouts) {
 
 // refusesAll warns of a listener that refuses all clients although some are allowed.
 func (k *checker) refusesAll(ln *Listener) {
-	if len(ln.Allow) == 0 || k.bad[&ln.Allow] || k.bad[&ln.Deny] {
-		return
+	if len(ln.Allow) > 0 && !k.bad[&ln.Allow] && !k.bad[&ln.Deny] && ln.deniesAllowed() {
+		k.warnAt(k.at(&ln.Allow, ln), "leave some out of deny", "all clients are refused: %s", deniesAllowed)
 	}
-	for _, r := range ln.Allow {
-		if !covered(r, ln.Deny) {
-			return
-		}
+}
+
+const (
+	nowhereToGo   = "there is neither a route nor an upstream"
+	deniesAllowed = "deny has all that allow has"
+)
+
+func (ln *Listener) deniesAllowed() bool {
+	return !slices.ContainsFunc(ln.Allow, func(r Rule) bool { return !covered(r, ln.Deny) })
+}
+
+// RefusesAll returns the reason for which the listener refuses every client, whatever happens; empty: it does not.
+func (ln *Listener) RefusesAll() string {
+	unix := func(b Bind) bool { return b.Address.Network == "unix" }
+	switch {
+	case ln.Upstream == "" && len(ln.Routes) == 0 && !ln.Transparent:
+		return nowhereToGo
+	case len(ln.Allow) > 0 && ln.deniesAllowed():
+		return deniesAllowed
+	case len(ln.Allow) > 0 && !namesUnix(ln.Allow) && ln.AcceptProxy == nil && !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return !unix(b) }):
+		return "allow has no unix, and it has unix sockets alone"
+	case covered(everyIPv4, ln.Deny) && covered(everyIPv6, ln.Deny) &&
+		(covered(everyUnix, ln.Deny) || !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return unix(b) || b.Systemd != "" })):
+		return "deny has every source"
 	}
-	k.warnAt(k.at(&ln.Allow, ln), "leave some out of deny", "all clients are refused: deny has all that allow has")
+	return ""
 }
 
 // absent warns of an endpoints file that this machine does not have. It may be created later.

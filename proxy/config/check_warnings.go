@@ -26,6 +26,12 @@ func (k *checker) unused(c *Config) {
 	}
 	for _, ln := range c.Listeners {
 		use(ln.Upstream)
+		for _, name := range ln.Mirrors() {
+			used[name] = true // a mirror has no fallback
+		}
+		for _, name := range ln.FilteredTo() {
+			use(name)
+		}
 		for i := range ln.Routes {
 			use(ln.Routes[i].Upstream)
 			for j := range ln.Routes[i].Split {

@@ -14,11 +14,13 @@ type Config struct {
 	Warnings []Problem
 
 	Limits     ProcessLimits `key:"limits" doc:"Limits of the whole process."`
-	Admin      *Admin        `key:"admin" doc:"The admin API of the running process. Absent: none."`
+	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API of the running process. off: none."`
+	StateFile  Path          `key:"state_file" default:"" eg:"/var/lib/penstock/state" restart:"yes" doc:"File in which changes by hand are kept over a restart. A change of it takes effect at a restart. Empty: penstock.state in $STATE_DIRECTORY, which systemd sets, or none."`
 	SessionLog *SessionLog   `key:"session_log" doc:"A line for each client. Absent: none."`
 	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
 	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
 	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
+	Lane       Lane          `key:"lane" doc:"Where and when sessions of listeners with lane leave user space: see lane.md. A change takes effect at a restart."`
 	Metrics    *Metrics      `key:"metrics" doc:"Metrics for scrapers over the network, at /metrics of an address of their own. Absent: the admin API alone has them."`
 	Traces     *Traces       `key:"traces" doc:"Sampled clients' sessions as spans of OpenTelemetry. Absent: none."`
 }
@@ -33,10 +35,22 @@ type ProcessLimits struct {
 	Loops  LoopLimits   `key:"loops" doc:"Event loops that serve clients, and their CPUs. A change takes effect at a restart."`
 }
 
-// Admin is the address of the admin API.
+// Admin is the address of the admin API, and the conditions of its clients.
 type Admin struct {
-	Pos  Pos
-	Bind Bind `key:"bind" required:"yes" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. A unix socket has the mode 0660 unless ?mode= says otherwise."`
+	Pos         Pos
+	Bind        Bind      `key:"bind" default:"auto" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. auto: a unix socket of mode 0600 in $RUNTIME_DIRECTORY, or else in $XDG_RUNTIME_DIR/penstock, or else in /run/penstock if the user has or can make that, or else none. Over a unix socket root and the user of the process may change everything. It has the mode 0660, or with a group 0666, unless ?mode= says otherwise. TCP needs a token or client_ca, and beyond this machine TLS."`
+	Group       string    `key:"group" default:"" eg:"ops" doc:"Group of users, by its name or number, whose processes may read over the unix socket. Empty: none."`
+	ReadToken   Secret    `key:"read_token" default:"" eg:"file:/etc/penstock/read.token" doc:"Token with which a client of TCP may read (Authorization: Bearer), in a file or a variable. Empty: none."`
+	ChangeToken Secret    `key:"change_token" default:"" eg:"file:/etc/penstock/change.token" doc:"Token with which a client of TCP may read and change. Empty: none."`
+	TLS         *AdminTLS `key:"tls" doc:"TLS of TCP. Absent: none."`
+}
+
+// AdminTLS describes the TLS of the admin API.
+type AdminTLS struct {
+	Pos      Pos
+	Cert     Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. It is read again when it has changed."`
+	Key      Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
+	ClientCA Path `key:"client_ca" default:"" eg:"ca.pem" doc:"PEM file of authorities. A client with a certificate of theirs may read and change. Empty: no certificate is asked for."`
 }
 
 // Metrics is the address of the metrics.
@@ -55,5 +69,9 @@ type MetricsTLS struct {
 	Key  Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
 }
 
-// Off is written instead of a section that is on by default.
-const Off = "off"
+// Off is written instead of a section that is on by default. Auto is written instead of the address of the
+// admin API where the process chooses it; its Bind is zero.
+const (
+	Off  = "off"
+	Auto = "auto"
+)

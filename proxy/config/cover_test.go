@@ -56,9 +56,20 @@ func TestCoveredRoutes(t *testing.T) {
 		{"port: 1", "sni: [a]", false},
 		{"port: 1, sni: ['*.b']", "sni: [c.b]", false},
 		{"sni: ['*.b']", "sni: [c.b], port: 1, alpn: [h2], source: [10.0.0.0/8]", true},
+		{"protocol: [ssh, http1]", "host: [a]", true},
+		{"protocol: [http1]", "path: [/a], port: 1", true},
+		{"protocol: [ssh]", "protocol: [ssh, redis]", false},
+		{"protocol: [ssh]", "host: [a]", false},
+		{"host: ['*.b']", "host: [c.b], path: [/a]", true},
+		{"host: [b], path: [/a]", "host: [b]", false},
+		{"path: [/a/*]", "path: [/a/b, /a/c/*]", true},
+		{"path: [/a/*]", "path: [/a]", false},
+		{"path: ['/*']", "path: [/]", true},
+		{"user: [a, b]", "user: [b], database: [c]", true},
+		{"bytes: [{text: ab}]", "bytes: [{hex: '6162'}, {text: b}]", false},
 	} {
-		text := fmt.Sprintf("listeners:\n- name: a\n  bind: ':1'\n  routes:\n  - {match: {%s}, upstream: u}\n  - {match: {alpn: [zzz]}, upstream: u}\n  - {match: {%s}, upstream: v}", c.first, c.second) +
-			"\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}]\n"
+		text := fmt.Sprintf("listeners:\n- name: a\n  bind: ':1'\n  routes:\n  - {match: {%s}, upstream: u}\n  - {match: {alpn: [zzz]}, upstream: w}\n  - {match: {%s}, upstream: v}", c.first, c.second) +
+			"\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}, {name: w, endpoints: ['h:2']}]\n"
 		if c.covered {
 			warned(t, text, "7:5: this route is never reached: all its clients are matched by the one in line 5 | put it before that one, or leave it out")
 		} else {
@@ -141,6 +152,19 @@ func TestSocketsWithoutDirectory(t *testing.T) {
 	warned(t, "admin: {bind: 'unix:/none/a'}\nlisteners: [{name: a, bind: ['unix:/none/s?mode=0600', 'unix:/x/s', 'unix:@none/s', ':1', 'systemd:x'], upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:/none/e']}]\n",
 		"1:15: this machine has no directory /none | make it before penstock run, or write another path",
 		"2:30: this machine has no directory /none | make it before penstock run, or write another path")
+}
+
+// TestSessionLogWithoutDirectory: the directory of a session log is checked, and that it is none itself.
+func TestSessionLogWithoutDirectory(t *testing.T) {
+	warned(t, "session_log: {to: /none/sessions.log}"+smallest,
+		"1:19: this machine has no directory /none | make it before penstock run, or write another path")
+	for _, to := range []string{"/x/sessions.log", "stderr", "journald", "'syslog+unix:/none/log'", "'syslog+udp://192.0.2.1:514'"} {
+		warned(t, "session_log: {to: "+to+"}"+smallest)
+	}
+	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": "session_log: {to: /var/log}" + smallest, "/var/log/a": ""}, "/etc/p.yaml", variables())
+	if len(problems) != 1 || short(problems[0]) != "1:19: /var/log is a directory | write the path of a file in it" {
+		t.Errorf("%v", problems)
+	}
 }
 
 // TestNobodyIsLetThrough: a listener without a destination is suspicious, but loads.

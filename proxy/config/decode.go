@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -18,14 +19,19 @@ type decoder struct {
 	src      *source // current file
 	here     place   // current value
 	read     func(path string, most int) ([]byte, error)
+	mode     func(path string) (fs.FileMode, error)
 	isDir    func(path string) bool
 	exists   func(path string) bool
-	isLocal  func(addr netip.Addr) bool           // reports an address of this machine
-	reaches  func(addr netip.Addr) bool           // reports whether a connection to it ends on this machine
-	cpus     func() (topology.Set, error)         // of this machine
-	nodes    func() (topology.Set, error)         // the same of NUMA nodes
-	cpusOf   func(node int) (topology.Set, error) // those of a node
-	named    []string                             // files named by values that were read
+	isLocal  func(addr netip.Addr) bool                      // reports an address of this machine
+	reaches  func(addr netip.Addr) bool                      // reports whether a connection to it ends on this machine
+	cpus     func() (topology.Set, error)                    // of this machine
+	nodes    func() (topology.Set, error)                    // the same of NUMA nodes
+	cpusOf   func(node int) (topology.Set, error)            // those of a node
+	controls func() (available, allowed []string, err error) // of congestion, that the kernel has
+	control  func(name string) (used string, err error)      // tries one of them on a socket
+	modules  map[string][]byte                               // files of filters that were read
+	named    []string                                        // files named by values that were read
+	files    []namedFile                                     // all files named by values
 	problems []Problem
 	warnings []Problem
 	dropped  int
@@ -37,6 +43,7 @@ type decoder struct {
 	trying   bool          // reading the value of a misspelled key: complaints are only counted
 
 	adminOnly bool // reads only admin and include
+	bindOnly  bool // of admin only bind
 }
 
 // complainAt records a problem. After maxFound problems it only counts them.
@@ -154,6 +161,7 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 			merged = append(merged, value)
 		case f == nil && o == root() && strings.HasPrefix(key.Value, "x-"):
 		case d.adminOnly && o == root() && key.Value != "admin" && key.Value != "include":
+		case d.bindOnly && o != root() && key.Value != "bind":
 		case f == nil:
 			if meant := d.unknown(o, key.Value, at); meant != nil {
 				guesses = append(guesses, guess{meant, value})
@@ -221,6 +229,10 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	case f.obj != nil && f.obj.shorthand != nil && t.Kind == yaml.ScalarNode:
 		one := *f.obj.shorthand
 		one.key = f.key
+		if f.optional {
+			v.Set(reflect.New(f.typ))
+			v = v.Elem()
+		}
 		f.obj.fill(v)
 		v.Field(f.obj.pos).Set(reflect.ValueOf(at.pos()))
 		d.places[v.Addr().Interface()] = at
@@ -303,15 +315,17 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 		d.markUndecoded(v)
 		return
 	}
+	if _, secret := v.Interface().(Secret); secret { // one of an empty variable is not none
+		text = n.Value
+	}
 	if text == "" && f.dflt == "" && f.hasDflt {
 		v.SetZero()
 		return
 	}
-	if _, secret := v.Interface().(Secret); secret {
-		text = n.Value
-	}
 	if c := f.form.set(d, f, v, text); c != nil {
-		d.complainAt(d.here, cmp.Or(f.zeroFix(text), c.fix), "%s", c.message)
+		at := d.here
+		at.secret = c.secret
+		d.complainAt(at, cmp.Or(f.zeroFix(text), c.fix), "%s", c.message)
 		d.markUndecoded(v)
 		return
 	}
@@ -348,6 +362,8 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
 	c := f.form.set(nil, f, reflect.New(f.typ).Elem(), text)
 	switch zero := f.zeroFix(text); {
+	case f.typ == reflect.TypeFor[Secret]():
+		d.complainAt(d.here.discreet(), "write it in quotes", "%s is text, not %s", f.key, kindOf(n))
 	case zero != "":
 		d.complainAt(d.here, zero, "%s is %s, not %q", f.key, article(f.form.name), text)
 	case f.form.style == styleInteger && n.Tag == "!!float":

@@ -19,8 +19,10 @@ const (
 	KindListener   Kind = "listener"
 	KindUpstream   Kind = "upstream"
 	KindEndpoint   Kind = "endpoint"
+	KindLane       Kind = "lane"
 	KindMetrics    Kind = "metrics"
 	KindTraces     Kind = "traces"
+	KindStateFile  Kind = "state_file"
 )
 
 // An Action is the way in which a thing changes.
@@ -81,6 +83,12 @@ func (c Change) String() string {
 func Diff(old, next *Config) []Change {
 	d := &differ{}
 	d.changed(Change{Kind: KindLimits}, d.keys(root().byKey["limits"], &old.Limits, &next.Limits))
+	if old.StateFile != next.StateFile {
+		d.found = nil
+		d.field(root().byKey["state_file"], "", reflect.ValueOf(old.StateFile), reflect.ValueOf(next.StateFile))
+		d.changed(Change{Kind: KindStateFile}, d.found)
+	}
+	d.changed(Change{Kind: KindLane}, d.keys(root().byKey["lane"], &old.Lane, &next.Lane))
 	d.thing(Change{Kind: KindAdmin}, root().byKey["admin"].obj, value(old.Admin), value(next.Admin))
 	d.thing(Change{Kind: KindSessionLog}, root().byKey["session_log"].obj, value(old.SessionLog), value(next.SessionLog))
 	d.thing(Change{Kind: KindMetrics}, root().byKey["metrics"].obj, value(old.Metrics), value(next.Metrics))
@@ -91,6 +99,24 @@ func Diff(old, next *Config) []Change {
 	})
 	each(old.Upstreams, next.Upstreams, func(u *Upstream) string { return u.Name }, d.upstream)
 	return d.changes
+}
+
+// Initial returns the changes with which a process begins: from the defaults to a configuration, without those
+// words of [Diff] that are about a process that runs.
+func Initial(next *Config) []Change {
+	none := &Config{}
+	none.Limits, _ = root().byKey["limits"].obj.template.Interface().(ProcessLimits)
+	none.Lane, _ = root().byKey["lane"].obj.template.Interface().(Lane)
+	if next.Admin != nil && next.Admin.Bind.Auto() {
+		none.Admin = next.Admin
+	}
+	changes := Diff(none, next)
+	for i := range changes {
+		for j := range changes[i].Keys {
+			changes[i].Keys[j].Restart = false
+		}
+	}
+	return changes
 }
 
 func value[T any](p *T) reflect.Value {

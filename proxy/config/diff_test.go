@@ -45,7 +45,7 @@ listeners:
 	}
 	want := []string{
 		"limits changed: connections: 5 → 6",
-		"admin added",
+		"admin changed: bind: auto → unix:/s",
 		"metrics changed: allow: [10.0.0.0/8] → [10.0.0.0/9], token: (secret) → \"\"",
 		"listener gone removed",
 		"listener b changed: routes[0].match.sni: [x.y] → [x.y, z], routes[0].upstream: u → v, routes[1].split[0].percent: 90 → 80, routes[1].split[1].percent: 10 → 20",

@@ -10,21 +10,8 @@ const noDrainTime = 5 * time.Minute
 // are reset at once. find returns nil for an unknown upstream.
 func (ln *Listener) DrainTime(find func(name string) *Upstream) time.Duration {
 	longest, known := time.Duration(0), false
-	see := func(name string) {
-		for u := find(name); u != nil; u = find(name) { // the loader has rejected circles
-			known, longest = true, max(longest, u.DrainTimeout)
-			if u.Fallback == nil {
-				return
-			}
-			name = u.Fallback.Upstream
-		}
-	}
-	see(ln.Upstream)
-	for i := range ln.Routes {
-		see(ln.Routes[i].Upstream)
-		for j := range ln.Routes[i].Split {
-			see(ln.Routes[i].Split[j].Upstream)
-		}
+	for u := range ln.reaches(find) {
+		known, longest = true, max(longest, u.DrainTimeout)
 	}
 	if !known {
 		return noDrainTime

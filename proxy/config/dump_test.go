@@ -52,7 +52,7 @@ func TestWhatIsPrintedLoadsTheSame(t *testing.T) {
 func TestDefaultsArePrintedAsWritten(t *testing.T) {
 	printed, looked := string(load(t, smallest).YAML()), 0
 	for _, k := range config.Keys() {
-		absent := strings.Contains(k.Path, ".tls.") || strings.Contains(k.Path, "accept_proxy.") || strings.Contains(k.Path, "discover.") || strings.Contains(k.Path, "zone_aware.") || strings.Contains(k.Path, "session_log.") || strings.HasPrefix(k.Path, "traces.")
+		absent := strings.Contains(k.Path, ".tls.") || strings.Contains(k.Path, "accept_proxy.") || strings.Contains(k.Path, "mirror.") || strings.Contains(k.Path, "filter.") || strings.Contains(k.Path, "rewrite.") || strings.Contains(k.Path, "metrics_by.") || strings.Contains(k.Path, "bytes[].") || strings.Contains(k.Path, "tlv[].") || strings.Contains(k.Path, "discover.") || strings.Contains(k.Path, "zone_aware.") || strings.Contains(k.Path, "session_log.") || strings.HasPrefix(k.Path, "traces.")
 		if k.Default == "" || k.List || k.Section || absent {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/internal/file"
@@ -41,10 +42,18 @@ func (t Tree) glob(pattern string) (paths []string, err error) {
 	return paths, nil
 }
 
-// isDir reports whether path is a directory: each is, but files and paths that end with none.
+// mode is that of a file: 0640, and 0644 if its name ends with public.
+func (t Tree) mode(path string) (fs.FileMode, error) {
+	if strings.HasSuffix(path, "public") {
+		return 0o644, nil
+	}
+	return 0o640, nil
+}
+
+// isDir reports whether path is a directory: each is, but files and paths that end with none or .log.
 func (t Tree) isDir(path string) bool {
 	_, file := t[path]
-	return !file && !strings.HasSuffix(path, "none")
+	return !file && !strings.HasSuffix(path, "none") && !strings.HasSuffix(path, ".log")
 }
 
 // exists reports whether path exists: each does, but those that end with none.
@@ -79,19 +88,49 @@ func (t Tree) cpusOf(node int) (topology.Set, error) {
 	return topology.ParseSet([]string{"0-3", "4-7"}[node])
 }
 
+// controls are those of a kernel that has three, of which an ordinary user may have two. They
+// cannot be read if there is a file /unreadable.
+func (t Tree) controls() (available, allowed []string, err error) {
+	if _, bad := t["/unreadable"]; bad {
+		return nil, nil, &fs.PathError{Op: "open", Path: "/proc/c", Err: fs.ErrPermission}
+	}
+	return []string{"reno", "bbr", "cubic"}, []string{"reno", "bbr"}, nil
+}
+
+// control is that of an ordinary user, of the administrator if there is a file /root; no socket is
+// to be had if there is one /full.
+func (t Tree) control(name string) (string, error) {
+	if _, full := t["/full"]; full {
+		return "", syscall.EMFILE
+	}
+	if _, root := t["/root"]; !root {
+		return "bbr", syscall.EPERM
+	}
+	return name, nil
+}
+
 // LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.isDir, t.exists, t.isLocal, t.reaches
+	l.read, l.glob, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isDir, t.exists, t.isLocal, t.reaches
 	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
+	l.controls, l.control = t.controls, t.control
 	l.file(path, place{})
 	return l.finish()
 }
 
 // AdminBindTree is AdminBind with other files than those of the file system.
-func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
+func AdminBindTree(t Tree, path string, env Env) (*Admin, []Problem) {
 	l := newLoader(env)
 	l.read, l.glob, l.isDir, l.adminOnly = t.read, t.glob, t.isDir, true
+	l.file(path, place{})
+	return l.adminBind()
+}
+
+// AdminPlaceTree is AdminPlace with other files than those of the file system.
+func AdminPlaceTree(t Tree, path string) (*Admin, []Problem) {
+	l := newLoader(func(string) (string, bool) { return "", false })
+	l.read, l.glob, l.isDir, l.adminOnly, l.bindOnly = t.read, t.glob, t.isDir, true, true
 	l.file(path, place{})
 	return l.adminBind()
 }
@@ -99,8 +138,9 @@ func AdminBindTree(t Tree, path string, env Env) (string, []Problem) {
 // Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.isDir, t.exists, t.isLocal, t.reaches
+	l.read, l.glob, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isDir, t.exists, t.isLocal, t.reaches
 	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
+	l.controls, l.control = t.controls, t.control
 	l.file(path, place{})
 	return l.problems
 }
@@ -123,6 +163,7 @@ func Parses(text string) bool {
 // A Key is the description of a key in its tags, for tests.
 type Key struct {
 	Path, Doc, Default, Example string
+	Enum                        []string
 	List, Section, Shorthand    bool
 	Required                    bool
 	Accepts                     func(text string) string // the error in a text
@@ -135,7 +176,7 @@ func Keys() []Key { return root().all("") }
 func (o *object) all(path string) (keys []Key) {
 	for _, f := range o.fields {
 		k := Key{
-			Path: path + f.key, Doc: f.doc, Default: f.dflt, Example: f.example, List: f.list, Section: f.obj != nil,
+			Path: path + f.key, Doc: f.doc, Default: f.dflt, Example: f.example, Enum: f.enum, List: f.list, Section: f.obj != nil,
 			Required: f.required, InBounds: true,
 		}
 		if f.form != nil {

@@ -87,11 +87,11 @@ func TestNothingFollows(t *testing.T) {
 			`1:66: unknown key "prot" | did you mean "port"?`,
 			"1:72: this route is never taken: the listener is not bound to port 5 | write a port that bind has",
 		}},
-		{listener("routes: [{match: {hosts: [x]}, upstream: v}, {match: {sni: [x]}, upstream: u}]"), []string{
-			`1:66: unknown key "hosts" | leave it out, or write sni, alpn, source or port`,
+		{listener("routes: [{match: {agents: [x]}, upstream: v}, {match: {sni: [x]}, upstream: u}]"), []string{
+			`1:66: unknown key "agents" | leave it out, or write sni, alpn, source, port, protocol, host, path, user, database, bytes or tlv`,
 		}},
-		{"listeners: [{name: a, bind: '127.0.0.1:1', routes: [{match: {hosts: [x]}, upstream: u}], upstream: v}]\nupstreams: [{name: u, endpoints: ['127.0.0.1:1']}, {name: v, endpoints: ['h:1']}]", []string{
-			`1:62: unknown key "hosts" | leave it out, or write sni, alpn, source or port`,
+		{"listeners: [{name: a, bind: '127.0.0.1:1', routes: [{match: {agents: [x]}, upstream: u}], upstream: v}]\nupstreams: [{name: u, endpoints: ['127.0.0.1:1']}, {name: v, endpoints: ['h:1']}]", []string{
+			`1:62: unknown key "agents" | leave it out, or write sni, alpn, source, port, protocol, host, path, user, database, bytes or tlv`,
 		}},
 		{listener("routes: [{match: x, upstream: v}, {match: {sni: [x]}, upstream: u}]"), []string{
 			"1:65: match takes a group of keys, not text | write {sni: …}",

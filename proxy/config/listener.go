@@ -17,8 +17,15 @@ type Listener struct {
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection. 0: unlimited."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte."`
 	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
+	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"How long a client has to be silent until a route with protocol: [silence] takes it: a server that speaks first waits so long for each client. 0: none does."`
 	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, they go to a route that has neither, or to upstream; those that send nothing do so after timeouts.preread."`
+	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and their requests for encryption are answered here. passthrough: TLS ends at the endpoint, which is asked for it as well; routes by sni apply to its ClientHello. terminate: TLS ends here (tls), and routes by user and database apply as well. Clients that do not ask for TLS have no sni; require_tls refuses them."`
+	Mirror      *Mirror        `key:"mirror" doc:"A second upstream that gets a copy of the bytes of some clients, those of routes without a mirror of their own included. Absent: none does."`
+	Rewrite     *Rewrite       `key:"rewrite" doc:"Masks the bytes of one direction, also those of routes without a rewrite of their own. Absent: nothing is rewritten."`
+	Filter      *Filter        `key:"filter" doc:"A module of WebAssembly that is asked about the clients, those of routes without a filter of their own included: see filters.md. Absent: none is."`
+	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Whether sessions of which nothing has to be looked at leave user space: their packets are translated in the kernel, see lane.md. auto: where that can be had. require: without it the process does not start. A session that is not eligible stays, and is counted. off ends those that have left."`
 	SessionLog  bool           `key:"session_log" default:"true" doc:"false: its clients have no line in the session log."`
+	MetricsBy   *MetricsBy     `key:"metrics_by" doc:"Counts sessions and bytes by a property of the clients as well. Absent: they are not."`
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`
 }
 
@@ -33,9 +40,12 @@ type AcceptProxy struct {
 // A Route sends the clients that it matches to one upstream, or shares them among several.
 type Route struct {
 	Pos      Pos
-	Match    Match   `key:"match" doc:"Conditions that a client of this route meets, all of them. Absent: every client matches."`
-	Upstream string  `key:"upstream" type:"upstream" default:"" eg:"tenants" doc:"Upstream of this route's clients."`
-	Split    []Share `key:"split" doc:"In place of upstream: several upstreams, each with its percentage of the clients, for a canary."`
+	Match    Match    `key:"match" doc:"Conditions that a client of this route meets, all of them. Absent: every client matches."`
+	Upstream string   `key:"upstream" type:"upstream" default:"" eg:"tenants" doc:"Upstream of this route's clients."`
+	Split    []Share  `key:"split" doc:"In place of upstream: several upstreams, each with its percentage of the clients, for a canary."`
+	Filter   *Filter  `key:"filter" doc:"In place of the listener's filter: a module of WebAssembly that is asked about these clients."`
+	Mirror   *Mirror  `key:"mirror" doc:"In place of the listener's mirror: a second upstream that gets a copy of the bytes of some of these clients."`
+	Rewrite  *Rewrite `key:"rewrite" doc:"In place of the listener's rewrite: masks the bytes of one direction of these clients."`
 }
 
 // A Match holds the conditions of a route. All given conditions must hold, each for one
@@ -46,6 +56,31 @@ type Match struct {
 	ALPN   []string `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols; a TLS client that offers one of them matches."`
 	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Sources of clients."`
 	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Destination port of the connection, or that in the client's PROXY header. 0: any."`
+
+	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence" eg:"ssh" doc:"Protocols, by the client's first bytes: tls by a whole ClientHello, http1 by the first line of a request, http2 by its preface (prior knowledge), ssh, postgres (version 3) and redis by their first message. silence: the client has sent nothing for preread_silence."`
+	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request, in clear text, written as in sni. A request whose host servers may read differently has none, and is refused."`
+	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: exact, or /api/* for all paths below /api. Escapes are decoded once, case counts. A path that servers may read differently (.., //, %2F, ;) is refused."`
+	User     []string    `key:"user" eg:"app" doc:"Users of PostgreSQL, as the client names them."`
+	Database []string    `key:"database" eg:"shop" doc:"Databases of PostgreSQL, as the client names them; that of its user's name if it names none."`
+	Bytes    []ByteMatch `key:"bytes" doc:"Patterns, one of which the client's first bytes match."`
+	TLV      []TLVMatch  `key:"tlv" doc:"TLVs, one of which the client's PROXY header of version 2 has."`
+}
+
+// A ByteMatch is bytes at a place of what a client sends first.
+type ByteMatch struct {
+	Pos    Pos
+	Offset int    `key:"offset" default:"0" range:"0..4095" unit:"B" eg:"4" doc:"Place of the first byte."`
+	Text   string `key:"text" default:"" eg:"RFB " doc:"The bytes, as text."`
+	Hex    string `key:"hex" type:"hex" default:"" eg:"0300" doc:"In place of text: the bytes, as hexadecimal digits."`
+	Mask   string `key:"mask" type:"hex" default:"" eg:"ff00" doc:"Bits that count, as hexadecimal digits, as many as text or hex has bytes. Empty: all."`
+}
+
+// A TLVMatch is a TLV of a PROXY header.
+type TLVMatch struct {
+	Pos  Pos
+	Type int    `key:"type" required:"yes" range:"0..255" eg:"0xE0" doc:"Type of the TLV."`
+	Text string `key:"text" default:"" eg:"vpc-1" doc:"Its value, as text. Empty, without hex: any."`
+	Hex  string `key:"hex" type:"hex" default:"" eg:"01" doc:"In place of text: its value, as hexadecimal digits."`
 }
 
 // A Share is one upstream of a split.
@@ -112,5 +147,6 @@ type Socket struct {
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time after which the kernel sends keepalive probes (TCP_KEEPIDLE). 0: never."`
 	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Longest time for which bytes may stay unacknowledged, or a window closed (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
+	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of the connections of clients (TCP_CONGESTION), one of those in /proc/sys/net/ipv4/tcp_available_congestion_control. Without CAP_NET_ADMIN only those in tcp_allowed_congestion_control may be used. Empty: that of the system."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied. A change makes a new socket, which replaces the old one; one from systemd stays as it is."`
 }

@@ -50,8 +50,9 @@ type loader struct {
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
-	l.env, l.read, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, isDir, exists, isLocal, sockopt.Local()
+	l.env, l.read, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, fileMode, isDir, exists, isLocal, sockopt.Local()
 	l.cpus, l.nodes, l.cpusOf = topology.CPUs, topology.Nodes, topology.CPUsOf
+	l.controls, l.control = sockopt.Congestions, sockopt.TryCongestion
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
 	root().fill(reflect.ValueOf(&l.cfg).Elem())
 	return l
@@ -104,6 +105,7 @@ func pathless(err error) error {
 // document reads the values of l.src.
 func (l *loader) document() {
 	n, problem := l.src.parse()
+	l.conceal(problem)
 	switch {
 	case problem != nil && l.adminOnly && l.salvage():
 		l.problems = append(l.problems, *problem)
@@ -149,6 +151,16 @@ func (l *loader) add(part *Config) {
 		l.moved(&from.Loops, &to.Loops)
 		l.moved(&from.Loops.Count, &to.Loops.Count)
 		l.moved(&from.Loops.Affinity, &to.Loops.Affinity)
+	}
+	if l.given(&part.Lane) {
+		l.once("lane", &l.cfg.Lane, &part.Lane)
+		l.cfg.Lane = part.Lane
+		l.moved(&part.Lane, &l.cfg.Lane)
+	}
+	if l.given(&part.StateFile) {
+		l.once("state_file", &l.cfg.StateFile, &part.StateFile)
+		l.cfg.StateFile = part.StateFile
+		l.moved(&part.StateFile, &l.cfg.StateFile)
 	}
 	section(l, "admin", &part.Admin, &l.cfg.Admin)
 	section(l, "session_log", &part.SessionLog, &l.cfg.SessionLog)

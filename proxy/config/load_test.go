@@ -73,7 +73,7 @@ func TestSmallestFile(t *testing.T) {
 	if ln.Timeouts != want {
 		t.Errorf("timeouts %+v", ln.Timeouts)
 	}
-	if ln.AcceptProxy != nil || ln.TLS != nil || u.Discover != nil || u.ZoneAware != nil || u.Fallback != nil || u.TLS != nil || cfg.Admin != nil {
+	if ln.AcceptProxy != nil || ln.TLS != nil || u.Discover != nil || u.ZoneAware != nil || u.Fallback != nil || u.TLS != nil || cfg.Admin == nil || !cfg.Admin.Bind.Auto() {
 		t.Error("a section exists that the file lacks")
 	}
 	if u.HealthCheck == nil || u.HealthCheck.Type != "tcp" || u.HealthCheck.HTTP.Path != "/" || !slices.Equal(u.HealthCheck.HTTP.Status, []int{200}) {
@@ -84,7 +84,7 @@ func TestSmallestFile(t *testing.T) {
 	}
 	wantEndpoint := config.Endpoint{
 		Pos:     config.Pos{File: "/etc/p.yaml", Line: 3, Column: 36},
-		Address: sockopt.Address{Network: "tcp", Name: "10.0.0.11:5432"}, Name: "10.0.0.11:5432", Weight: 1,
+		Address: sockopt.Address{Network: "tcp", Name: "10.0.0.11:5432"}, Name: "10.0.0.11:5432", Weight: 1, State: config.Ready,
 	}
 	if u.Endpoints[0] != wantEndpoint {
 		t.Errorf("endpoint %+v, want %+v", u.Endpoints[0], wantEndpoint)
@@ -107,7 +107,8 @@ func wholeTree(t *testing.T) config.Tree {
 	cert, key := certificate(t, "a.example")
 	return config.Tree{
 		"/etc/p.yaml": whole(t), "/etc/a.pem": cert, "/etc/a.key": key, "/etc/ca.pem": cert,
-		"/etc/sorry.txt": "-ERR sorry\r\n", "/etc/password": "s3cret\n", "/etc/token": "t0ken\n",
+		"/etc/sorry.txt": "-ERR sorry\r\n", "/etc/password": "s3cret\n", "/etc/token": "t0ken\n", "/etc/read": "0123456789abcdef\n", "/etc/change": "fedcba9876543210\n",
+		"/etc/names.wasm": filterModule(), "/etc/words.wasm": string(rewriterOf("proxy_on_upstream_data").Bytes()),
 	}
 }
 
@@ -134,7 +135,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			t.Errorf("%s is not in testdata/whole.yaml", k.Path)
 		}
 	}
-	if want := []string{"/etc/p.yaml", "/etc/token", "/etc/password", "/etc/sorry.txt"}; !slices.Equal(cfg.Files, want) {
+	if want := []string{"/etc/p.yaml", "/etc/read", "/etc/change", "/etc/token", "/etc/names.wasm", "/etc/words.wasm", "/etc/password", "/etc/sorry.txt"}; !slices.Equal(cfg.Files, want) {
 		t.Errorf("files %q, want %q", cfg.Files, want)
 	}
 	u := cfg.Upstreams[0]

@@ -45,6 +45,16 @@ func TestCircles(t *testing.T) {
 			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['[::]:1']}"},
 			[]string{"2:122: clients would go round in a circle: [::]:1 is an endpoint of v, and an address of this listener" + fix},
 		},
+		"by a mirror": {
+			[]string{"{name: a, bind: ':1', upstream: u, mirror: {upstream: v}}", "{name: b, bind: ':2', routes: [{upstream: u, mirror: {upstream: w}}]}"},
+			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['127.0.0.1:2']}", "{name: w, endpoints: ['127.0.0.1:1']}"},
+			[]string{"2:57: clients would go round in a circle: listener a → upstream v (127.0.0.1:2) → listener b → upstream w (127.0.0.1:1) → listener a" + fix},
+		},
+		"none: a mirror of nobody": {
+			[]string{"{name: a, bind: ':1', upstream: u, mirror: {upstream: v, percent: 0}}"},
+			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['127.0.0.1:1']}"},
+			nil,
+		},
 		"from outside into one of others": {
 			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: ':2', upstream: v}", "{name: c, bind: ':3', upstream: u}"},
 			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['127.0.0.1:3']}"},

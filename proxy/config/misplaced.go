@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/penstock/penstock/proxy/internal/nearest"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -26,7 +27,7 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 		fix = didYouMean(meant)
 	}
 	for _, f := range o.fields {
-		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && distance(key, meant) == 1 {
+		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && nearest.Distance(key, meant) == 1 {
 			continue
 		}
 		fix, meant = fmt.Sprintf("write %s: {%s: …}", f.key, key), ""

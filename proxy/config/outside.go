@@ -80,12 +80,13 @@ func (s *source) absolute(path string) string {
 	return filepath.Join(s.dir, path)
 }
 
-func setPath(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+func setPath(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	if c := checkLine(text); c != nil {
 		return c
 	}
 	if d != nil {
 		text = d.src.absolute(text)
+		d.names(f, text)
 	}
 	v.SetString(text)
 	return nil
@@ -102,8 +103,22 @@ func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return c
 }
 
+// setModule is setContent for a module of WebAssembly, which may be large. Empty: there is none.
+func setModule(d *decoder, f *field, v reflect.Value, text string) *complaint {
+	if text == "" && f != nil && !f.required {
+		return nil
+	}
+	path := reflect.ValueOf(new(Path)).Elem()
+	if c := setPath(d, f, path, text); c != nil || d == nil {
+		return c
+	}
+	data, c := d.module(path.String())
+	v.Set(reflect.ValueOf(Content{Path: Path(path.String()), Bytes: data}))
+	return c
+}
+
 // setSecret takes the text as it is written, before its variables were replaced.
-func setSecret(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+func setSecret(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	if d == nil {
 		v.Set(reflect.ValueOf(Secret{Value: text}))
 		return nil
@@ -115,6 +130,7 @@ func setSecret(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 		return nil // d.value has already complained
 	case isFile:
 		path := d.src.absolute(value)
+		d.names(f, path)
 		data, c := d.contents(path)
 		if c != nil {
 			return c
@@ -127,6 +143,27 @@ func setSecret(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 		v.Set(reflect.ValueOf(Secret{Value: value}))
 	}
 	return nil
+}
+
+// maxModule is the largest module of WebAssembly.
+const maxModule = 32 << 20
+
+// module returns the bytes of a module, which aliases do not repeat in memory.
+func (d *decoder) module(path string) ([]byte, *complaint) {
+	data, known := d.modules[path]
+	if !known {
+		var err error
+		data, err = d.read(path, maxModule)
+		d.named = append(d.named, path)
+		if err != nil {
+			return nil, complain(mend(err, maxModule), "%v", err)
+		}
+		if d.modules == nil {
+			d.modules = make(map[string][]byte)
+		}
+		d.modules[path] = data
+	}
+	return data, nil
 }
 
 // contents returns the bytes of a file named by a value.

@@ -20,6 +20,7 @@ type Problem struct {
 
 	line          string // excerpt of the line
 	column, width int    // of the marked characters in line
+	secret        bool   // the line is not shown
 }
 
 // String returns FILE:LINE:COLUMN: message, and below it the line, a caret and the fix.
@@ -39,7 +40,7 @@ func (p Problem) String() string {
 	default:
 		b.WriteString(message)
 	}
-	if p.Pos.Line == 0 {
+	if p.Pos.Line == 0 || p.secret {
 		if p.Fix != "" {
 			fmt.Fprintf(&b, ": %s", p.Fix)
 		}
@@ -57,8 +58,8 @@ func (p Problem) String() string {
 // Error returns the first line of String and the fix, so that a Problem is an error of one
 // line.
 func (p Problem) Error() string {
-	line, _, _ := strings.Cut(p.String(), "\n")
-	if p.Fix != "" && p.Pos.Line > 0 {
+	line, _, excerpt := strings.Cut(p.String(), "\n")
+	if p.Fix != "" && excerpt {
 		line += ": " + p.Fix
 	}
 	return line

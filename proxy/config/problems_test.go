@@ -30,6 +30,9 @@ func short(p config.Problem) string {
 	return fmt.Sprintf("%d:%d: %s | %s", p.Pos.Line, p.Pos.Column, p.Message, p.Fix)
 }
 
+// admin is a configuration with such an admin API.
+func admin(text string) string { return "admin: {" + text + "}\n" + smallest }
+
 func TestProblems(t *testing.T) {
 	cert, key := certificate(t, "a")
 	_, otherKey := certificate(t, "b")
@@ -37,6 +40,7 @@ func TestProblems(t *testing.T) {
 		text string
 		want []string
 	}{
+		{"lane: {leave: true}\n" + listener("lane: auto"), []string{"1:7: sessions can go on without this process only where they are pinned | write pins: and a directory of a BPF file system, or leave it out"}},
 		// Keys.
 		{"listners: []\n" + smallest, []string{`1:1: unknown key "listners" | did you mean "listeners"?`}},
 		{listener("time_outs: {}"), []string{`1:48: unknown key "time_outs" | did you mean "timeouts"?`}},
@@ -117,9 +121,9 @@ func TestProblems(t *testing.T) {
 		{listener("limits: {source_prefix: [24]}"), []string{"1:72: source_prefix has 2 values, not 1 | write source_prefix: [32, 64]"}},
 		{upstream("endpoints: ['h:1'], send_proxy: 3"), []string{"2:55: send_proxy is 3, more than 2 | write 2 or less"}},
 		{upstream("endpoints: [{address: 'h:1', weight: 257}]"), []string{"2:60: weight is 257, more than 256 | write 256 or less"}},
-		{"admin: {bind: '127.0.0.1:9'}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the admin interface: every client could steer this process | write another address"}},
+		{"admin: {bind: '127.0.0.1:9', change_token: 'file:token'}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['192.0.2.2:1', '192.0.2.3:1']"), []string{"1:45: clients would go round in a circle: 192.0.2.2:1 is an endpoint of u, and an address of this listener | write another upstream, or another bind"}},
-		{"admin: {bind: '[::1]:9'}\n" + upstream("endpoints: ['[::1%lo]:9']"), []string{"3:35: [::1%lo]:9 is the admin interface: every client could steer this process | write another address"}},
+		{"admin: {bind: '[::1]:9', change_token: 'file:token'}\n" + upstream("endpoints: ['[::1%lo]:9']"), []string{"3:35: [::1%lo]:9 is the admin interface: every client could steer this process | write another address"}},
 		{"metrics: {bind: ':9', allow: [all]}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the address of the metrics: every client would scrape as this machine | write another address"}},
 		{"admin: {bind: 'unix:/a'}\n" + upstream("endpoints: ['unix:/b', {address: 'unix:/a'}]"), []string{"3:56: unix:/a is the admin interface: every client could steer this process | write another address"}},
 		{upstream("endpoints: ['h:1'], panic_below: 50"), []string{"2:56: panic_below is 50, more than 1 | write 0.5 for 50 in 100"}},
@@ -131,7 +135,7 @@ func TestProblems(t *testing.T) {
 		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 101}"), []string{"2:81: failure_percentage is 101, more than 100 | write 100 or less"}},
 		// Addresses and names.
 		{listener("allow: [10.0.0.0/33, 10.0.0.1/8, '::ffff:1.2.3.4', 10.0.0.1]"), []string{
-			`1:56: "10.0.0.0/33" is not a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
+			`1:56: "10.0.0.0/33" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
 			`1:69: "10.0.0.1/8" has bits beyond its length | write 10.0.0.0/8, or 10.0.0.1/32`,
 			`1:81: "::ffff:1.2.3.4" is an IPv4 address within IPv6 | write it as IPv4`,
 		}},
@@ -207,7 +211,7 @@ upstreams:
 			"2:112: the upstream u is defined in /etc/p.yaml:2:20 already | write another name",
 		}},
 		// Binds.
-		{"admin: {bind: '127.0.0.1:2'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['127.0.0.1:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
+		{"admin: {bind: '127.0.0.1:2', change_token: 'file:token'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['127.0.0.1:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
 			"2:36: 10.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
 			"2:50: [::1]:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
 			"2:93: 127.0.0.1:2 overlaps with that of admin in /etc/p.yaml:1:15 | write another address or port, or leave one out",
@@ -226,7 +230,8 @@ upstreams:
 			"1:158: [::ffff:1.2.3.4]:2 overlaps with that of listener b in /etc/p.yaml:1:135 | write another address or port, or leave one out",
 		}},
 		{"admin: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
-			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT",
+			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT, or add tls",
+			"1:15: everybody who can connect to :9 could change everything | add change_token: file:PATH or read_token, or tls with client_ca, or write unix:/path",
 		}},
 		{"admin: {bind: 'unix:@n'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: an abstract socket is open to every user of this machine | write unix:/path",
@@ -234,15 +239,50 @@ upstreams:
 		{"admin: {bind: 'systemd:x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: the admin API does not take a socket of systemd | write unix:/path",
 		}},
+		{admin("bind: '127.0.0.1:9'"), []string{
+			"1:15: everybody who can connect to 127.0.0.1:9 could change everything | add change_token: file:PATH or read_token, or tls with client_ca, or write unix:/path",
+		}},
+		{admin("bind: ':9', tls: {cert: a, key: k}"), []string{
+			"1:15: everybody who can connect to :9 could change everything | add change_token: file:PATH or read_token, or tls with client_ca, or write unix:/path",
+		}},
+		{admin("bind: ':9', tls: {cert: a, key: k, client_ca: a}"), nil},
+		{admin("bind: ':9', tls: {cert: a, key: k}, read_token: 'file:token'"), nil},
+		{admin("bind: ':9', tls: {cert: a, key: k2, client_ca: k}"), []string{
+			"1:41: /etc/a and /etc/k2 are no pair: private key does not match public key | write a certificate and its private key, both PEM",
+			"1:56: there is no certificate in /etc/k | write a PEM file of certificates",
+		}},
+		{admin("bind: '127.0.0.1:9', change_token: 'file:public'"), []string{
+			"1:44: every user of this machine may use /etc/public (mode 0644) | chmod o= /etc/public",
+		}},
+		{admin("bind: '127.0.0.1:9', change_token: 'file:lines', read_token: 'file:short'"), []string{
+			"1:44: the token has 2 lines | leave one line in /etc/lines",
+			"1:70: the token of read_token has fewer than 16 characters | write a longer one: openssl rand -hex 32",
+		}},
+		{admin("bind: '127.0.0.1:9', change_token: 'file:token', read_token: 'file:token'"), []string{
+			"1:70: read_token is the change_token: whoever reads could change, too | write another token, or leave read_token out",
+		}},
+		{admin("bind: '127.0.0.1:9', change_token: 0123456789abcdef, read_token: 'file:empty'"), []string{
+			"1:44: the token is written in the configuration, which more users may read | write file:PATH or ${VARIABLE}",
+			"1:74: the token is empty | write it into /etc/empty, or leave it out",
+		}},
+		{admin("bind: '127.0.0.1:9', change_token: 'file:token', group: ops"), []string{
+			"1:65: the kernel does not say which user asks over TCP | leave it out, or write unix:/path as bind",
+		}},
+		{admin("bind: 'unix:/s', group: ops"), nil},
+		{admin("bind: 'unix:/s', change_token: 'file:token'"), []string{
+			"1:40: over a unix socket the user of a client decides, and no token | leave it out, or write host:port as bind",
+		}},
+		{admin("bind: 'unix:/s', tls: {cert: a, key: k}"), []string{
+			"1:31: a unix socket has no TLS | leave it out, or write host:port as bind",
+		}},
 		// Metrics.
 		{"metrics: {bind: 'unix:/s', allow: [unix], token: 'x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:17: the metrics have an address of TCP alone | write :9464, or scrape the admin API",
 			"1:35: unix matches clients of unix sockets, and there are none | leave it out",
-			"1:50: the token is written in the configuration, which more users may read | write file:PATH",
+			"1:50: the token is written in the configuration, which more users may read | write file:PATH or ${VARIABLE}",
 		}},
 		{"metrics: {bind: ':1', allow: [], token: ''}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:30: no source may scrape | write the sources of the scrapers, or all",
-			"1:41: the token is empty | write a token into it, or leave token out",
 			"2:29: :1 overlaps with that of metrics in /etc/p.yaml:1:17 | write another address or port, or leave one out",
 		}},
 		{"metrics: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{"1:10: allow is missing | write allow: [10.0.0.0/8]"}},
@@ -361,7 +401,7 @@ upstreams:
 		{"", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},
 		{"# nothing\n", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},
 	} {
-		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": cert, "/etc/k": key, "/etc/k2": otherKey}, "/etc/p.yaml", variables())
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": cert, "/etc/k": key, "/etc/k2": otherKey, "/etc/token": "0123456789abcdef\n", "/etc/public": "fedcba9876543210", "/etc/lines": "0123456789abcdef\n\n", "/etc/short": "0123456789abcde", "/etc/empty": "\n"}, "/etc/p.yaml", variables())
 		var got []string
 		for _, p := range problems {
 			got = append(got, short(p))

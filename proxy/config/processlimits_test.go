@@ -115,6 +115,15 @@ func TestLasting(t *testing.T) {
 	if got := config.Diff(old, next); len(got) != 1 || got[0].String() != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
+	const initial = "limits changed: connections: 0 → 6, memory.mlock: false → true, loops.affinity: [] → [0, 2-3]"
+	if got := config.Initial(next); len(got) == 0 || got[0].String() != initial {
+		t.Errorf("at first it is %v, want %s", got, initial)
+	}
+	for _, c := range config.Initial(load(t, limited(""))) {
+		if c.Action != config.Added {
+			t.Errorf("defaults are a change: %v", c)
+		}
+	}
 	if keys := old.Limits.Lasting(&next.Limits); len(keys) != 2 || keys[0].Key != "memory.mlock" || keys[1].Key != "loops.affinity" {
 		t.Errorf("%v", keys)
 	}

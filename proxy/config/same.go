@@ -17,12 +17,17 @@ func (ln *Listener) Same(o *Listener) bool {
 		ln.Transparent == o.Transparent &&
 		slices.EqualFunc(ln.Routes, o.Routes, Route.same) &&
 		ln.Upstream == o.Upstream &&
-		ln.RequireTLS == o.RequireTLS &&
+		both(ln.Mirror, o.Mirror, (*Mirror).same) &&
+		both(ln.Filter, o.Filter, (*Filter).Same) &&
+		both(ln.Rewrite, o.Rewrite, (*Rewrite).same) &&
+		ln.RequireTLS == o.RequireTLS && ln.Silence == o.Silence &&
+		ln.Postgres == o.Postgres &&
 		ln.Limits.same(o.Limits) &&
 		ln.Timeouts.same(o.Timeouts) &&
 		ln.Connect == o.Connect &&
 		both(ln.TLS, o.TLS, (*ListenerTLS).same) &&
-		ln.SessionLog == o.SessionLog &&
+		ln.SessionLog == o.SessionLog && ln.Lane == o.Lane &&
+		both(ln.MetricsBy, o.MetricsBy, (*MetricsBy).same) &&
 		ln.Socket.same(o.Socket)
 }
 
@@ -31,6 +36,7 @@ func (ln *Listener) Same(o *Listener) bool {
 func (u *Upstream) SameButEndpoints(o *Upstream) bool {
 	return u.Name == o.Name &&
 		u.Balance == o.Balance &&
+		u.BalanceOn == o.BalanceOn &&
 		both(u.Discover, o.Discover, (*Discover).Same) &&
 		both(u.ZoneAware, o.ZoneAware, (*ZoneAware).same) &&
 		both(u.HealthCheck, o.HealthCheck, (*HealthCheck).Same) &&
@@ -47,6 +53,8 @@ func (u *Upstream) SameButEndpoints(o *Upstream) bool {
 		u.DrainTimeout == o.DrainTimeout &&
 		u.SendProxy == o.SendProxy &&
 		u.SourceAddress == o.SourceAddress &&
+		u.Socket.Congestion == o.Socket.Congestion &&
+		u.StartTLS == o.StartTLS &&
 		both(u.TLS, o.TLS, (*UpstreamTLS).same)
 }
 
@@ -110,11 +118,25 @@ func (a *AcceptProxy) same(o *AcceptProxy) bool {
 }
 
 func (r Route) same(o Route) bool {
-	return r.Match.same(&o.Match) && r.Upstream == o.Upstream && slices.EqualFunc(r.Split, o.Split, Share.same)
+	return r.Match.same(&o.Match) && r.Upstream == o.Upstream && slices.EqualFunc(r.Split, o.Split, Share.same) &&
+		both(r.Mirror, o.Mirror, (*Mirror).same) && both(r.Rewrite, o.Rewrite, (*Rewrite).same) && both(r.Filter, o.Filter, (*Filter).Same)
 }
 
 func (m *Match) same(o *Match) bool {
-	return slices.Equal(m.SNI, o.SNI) && slices.Equal(m.ALPN, o.ALPN) && slices.Equal(m.Source, o.Source) && m.Port == o.Port
+	return slices.Equal(m.SNI, o.SNI) && slices.Equal(m.ALPN, o.ALPN) && slices.Equal(m.Source, o.Source) && m.Port == o.Port &&
+		slices.Equal(m.Protocol, o.Protocol) && slices.Equal(m.Host, o.Host) && slices.Equal(m.Path, o.Path) &&
+		slices.Equal(m.User, o.User) && slices.Equal(m.Database, o.Database) &&
+		slices.EqualFunc(m.Bytes, o.Bytes, ByteMatch.same) && slices.EqualFunc(m.TLV, o.TLV, TLVMatch.same)
+}
+
+func (b ByteMatch) same(o ByteMatch) bool {
+	b.Pos = o.Pos
+	return b == o
+}
+
+func (t TLVMatch) same(o TLVMatch) bool {
+	t.Pos = o.Pos
+	return t == o
 }
 
 func (t *ListenerTLS) same(o *ListenerTLS) bool {

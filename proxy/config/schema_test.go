@@ -86,7 +86,7 @@ func TestSchemaAgreesWithLoader(t *testing.T) {
 		}
 		for _, value := range values {
 			text := at(k.Path, value)
-			problems := config.Decode(config.Tree{"/etc/p.yaml": text, "/x": "x"}, "/etc/p.yaml", variables("SET", "5"))
+			problems := config.Decode(config.Tree{"/etc/p.yaml": text, "/x": "x", "/etc/names.wasm": filterModule()}, "/etc/p.yaml", variables("SET", "5"))
 			err := config.ValidateText(text)
 			switch {
 			case len(problems) == 0 && err != nil:

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"path/filepath"
 	"reflect"
 	"strings"
 	"time"
@@ -51,6 +52,7 @@ func (k *checker) sessionLog(l *SessionLog) {
 	if l == nil || k.bad[l] {
 		return
 	}
+	k.logFile(l)
 	switch {
 	case l.Format != sessionlog.FormatTemplate && l.Template != "":
 		k.complainAt(k.at(&l.Template, l), "write format: template, or leave template out", "template is of no use with format: %s", l.Format)
@@ -68,6 +70,20 @@ func (k *checker) sessionLog(l *SessionLog) {
 	}
 	if l.Share == 0 {
 		k.warnAt(k.at(&l.Share, l), "leave session_log out, or write a share", "share: 0 writes no line")
+	}
+}
+
+// logFile checks that the file of the log can be there, as directories does with sockets.
+func (k *checker) logFile(l *SessionLog) {
+	to, err := sessionlog.ParseDestination(l.To)
+	path := to.File()
+	if err != nil || path == "" {
+		return
+	}
+	if at := k.at(&l.To, l); k.isDir(path) {
+		k.complainAt(at, "write the path of a file in it", "%s is a directory", path)
+	} else if dir := filepath.Dir(path); !k.isDir(dir) {
+		k.warnAt(at, "make it before penstock run, or write another path", "this machine has no directory %s", dir)
 	}
 }
 

@@ -110,10 +110,11 @@ func (s *source) excerpt(n, col int) (text string, at int) {
 type place struct {
 	src              *source
 	line, col, width int
+	secret           bool // its line is not shown
 }
 
 func (s *source) at(n *yaml.Node) place {
-	p := place{s, n.Line, n.Column, 1}
+	p := place{src: s, line: n.Line, col: n.Column, width: 1}
 	switch {
 	case n.Kind == yaml.AliasNode:
 		p.width = 1 + utf8.RuneCountInString(n.Value)
@@ -133,6 +134,12 @@ func (p place) pos() Pos {
 	return Pos{p.src.name, p.line, p.col}
 }
 
+// discreet returns the place without its line, which has a secret.
+func (p place) discreet() place {
+	p.secret = true
+	return p
+}
+
 // within narrows a place to a part of its text, if that is near in its line.
 func (p place) within(part string) place {
 	line := p.src.line(p.line)
@@ -145,8 +152,8 @@ func (p place) within(part string) place {
 }
 
 func (p place) problem(fix, format string, args ...any) Problem {
-	problem := Problem{Pos: p.pos(), Message: shortened(fmt.Sprintf(format, args...)), Fix: shortened(fix)}
-	if p.src != nil && p.line > 0 {
+	problem := Problem{Pos: p.pos(), Message: shortened(fmt.Sprintf(format, args...)), Fix: shortened(fix), secret: p.secret}
+	if p.src != nil && p.line > 0 && !p.secret {
 		problem.line, problem.column = p.src.excerpt(p.line, p.col)
 		problem.width = p.width
 	}

@@ -44,9 +44,9 @@ upstreams: [{name: u, endpoints: ["h:1"]}]
 func TestBadSourceRules(t *testing.T) {
 	const unix = " | write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some"
 	for rule, want := range map[string]string{
-		"any":                 `"any" is not a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
-		"ALL":                 `"ALL" is not a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
-		"uid=1000":            `"uid=1000" is not a CIDR | write unix:uid=1000`,
+		"any":                 `"any" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
+		"ALL":                 `"ALL" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
+		"uid=1000":            `"uid=1000" is not an address or a CIDR | write unix:uid=1000`,
 		"unix:":               `"unix:" names no clients` + unix,
 		"unix:/run/s":         `"unix:/run/s" names no clients` + unix,
 		"unix:pid=1":          `"unix:pid=1" names no clients` + unix,

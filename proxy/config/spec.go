@@ -81,6 +81,10 @@ func describe(t reflect.Type) *object {
 		o.shorthand = o.byKey["address"]
 	case reflect.TypeFor[Bandwidth]():
 		o.shorthand = o.byKey["both"]
+	case reflect.TypeFor[Compare]():
+		o.shorthand = o.byKey["enabled"]
+	case reflect.TypeFor[Mask]():
+		o.shorthand = o.byKey["pattern"]
 	}
 	o.template = reflect.New(t).Elem()
 	o.size = int(t.Size())

@@ -30,7 +30,7 @@ func (s *source) garbage() *Problem {
 	}
 	before := s.data[:i]
 	start := strings.LastIndexByte(before, '\n') + 1
-	at := place{s, 1 + strings.Count(before, "\n"), 1 + utf8.RuneCountInString(before[start:]), 1}
+	at := place{src: s, line: 1 + strings.Count(before, "\n"), col: 1 + utf8.RuneCountInString(before[start:]), width: 1}
 	p := at.problem(fix, "%s", what)
 	return &p
 }
@@ -45,7 +45,7 @@ func (s *source) documents() *Problem {
 		switch {
 		case text == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t"):
 			if begun {
-				p := place{s, number, 1, 3}.problem("leave this line out, or include the rest as another file", "a file is one document: a second one begins here")
+				p := place{src: s, line: number, col: 1, width: 3}.problem("leave this line out, or include the rest as another file", "a file is one document: a second one begins here")
 				return &p
 			}
 			begun = true

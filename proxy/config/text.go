@@ -1,12 +1,15 @@
 package config
 
 import (
+	"encoding/hex"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
+	"github.com/penstock/penstock/proxy/internal/nearest"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -27,12 +30,20 @@ func stringForm(meaning string) *valueFormat {
 		name, check = "server name", checkServerName
 	case "protocol":
 		name, check = "protocol", checkProtocol
+	case "requestpath":
+		name, check = "path of a request", checkRequestPath
+	case "hex":
+		name, check = "hexadecimal digits", checkHex
 	case "domain":
 		name, check = "domain", checkDomain
 	case "urlpath":
 		name, check = "URL path", checkURLPath
 	case "collector":
 		name, check = "URL", checkCollector
+	case "clientkey":
+		name, check = "property of a client", checkClientKey
+	case "congestion":
+		name, check = "name of a congestion control", checkCongestion
 	case "attribute":
 		name, check = "attribute", checkAttribute
 	case "header":
@@ -75,7 +86,7 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 }
 
 // maxName is the longest name of anything.
-const maxName = 128
+const maxName = nearest.Longest
 
 // checkName requires a name that can be part of a metric's label, a path and a flag.
 func checkName(text string) *complaint {
@@ -87,6 +98,17 @@ func checkName(text string) *complaint {
 		return complain("write 1 to 128 letters, digits, _, . or -", "%q is not a name", text)
 	case bad >= 0 || text[0] == '-' || text[0] == '.':
 		return complain("write letters, digits, _, . or -, the first a letter, digit or _", "%q is not a name", text)
+	}
+	return nil
+}
+
+// checkCongestion requires a name as the kernel's modules have them; empty is that of the system.
+func checkCongestion(text string) *complaint {
+	if text == "" {
+		return nil
+	}
+	if c := checkName(text); c != nil || len(text) > sockopt.MaxCongestion {
+		return complain(fmt.Sprintf("write a name of at most %d letters, digits, _ or -, such as bbr", sockopt.MaxCongestion), "%.20q is not the name of a congestion control", text)
 	}
 	return nil
 }
@@ -150,6 +172,25 @@ func checkProtocol(text string) *complaint {
 		return complain("write 1 to 255 bytes, such as h2 or http/1.1", "%.20q is not an application protocol", text)
 	}
 	return checkLine(text)
+}
+
+// checkRequestPath requires a path as it is compared, or one with /* at its end.
+func checkRequestPath(text string) *complaint {
+	exact := text
+	if parent, below := strings.CutSuffix(text, "/*"); below {
+		exact = parent + "/"
+	}
+	if _, ok := firstbytes.CanonicalPath(exact); !ok || strings.Contains(exact, "*") {
+		return complain("write /status, or /api/* for all paths below /api", "%q is not the path of a request", text)
+	}
+	return nil
+}
+
+func checkHex(text string) *complaint {
+	if _, err := hex.DecodeString(text); err != nil {
+		return complain("write two digits for each byte, such as 0300ff", "%.20q is not hexadecimal", text)
+	}
+	return nil
 }
 
 func checkURLPath(text string) *complaint {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -34,7 +35,7 @@ type Traces struct {
 type TraceHeader struct {
 	Pos   Pos
 	Name  string `key:"name" type:"header" required:"yes" eg:"Authorization" doc:"Its name."`
-	Value Secret `key:"value" required:"yes" eg:"file:/etc/penstock/collector.token" doc:"Its value; file:PATH reads it from a file."`
+	Value Secret `key:"value" required:"yes" eg:"file:/etc/penstock/collector.token" doc:"Its value, in a file or a variable."`
 }
 
 // TracesTLS describes TLS to a collector.
@@ -69,10 +70,12 @@ func checkCollector(text string) *complaint {
 	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+	case err != nil && strings.Contains(text, "@"): // it may have a password
+		return &complaint{fix: fix, message: "it is not a URL of a collector", secret: true}
+	case err != nil || u.Host == "" && u.User == nil || u.Scheme != "http" && u.Scheme != "https":
 		return complain(fix, "%q is not a URL of a collector", text)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return complain("write a token as an entry of headers", "%q has more than a host and a path", text)
+		return &complaint{fix: "write a token as an entry of headers", message: "the URL has more than a host and a path", secret: true}
 	case u.Port() == "" && u.Scheme == "http":
 		return complain("write http://"+u.Host+":4317, or :4318 for http/protobuf", "%q has no port", text)
 	}
@@ -124,9 +127,7 @@ func (k *checker) traces(t *Traces) {
 	}
 	for i := range t.Headers {
 		h := &t.Headers[i]
-		if strings.ContainsFunc(h.Value.Value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			k.complainAt(k.at(&h.Value, h), "write one line", "the value of %s has control characters", h.Name)
-		}
+		k.credential(&h.Value, h, "the value of "+cmp.Or(h.Name, "the header"))
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); u.Scheme == "http" && len(t.Headers) > 0 && !sockopt.Localhost(u.Hostname()) && (err != nil || !addr.IsLoopback()) {
 		k.warnAt(k.at(&t.Headers[0], t), "write https://", "headers, which may be secrets, go over the network in plain text")

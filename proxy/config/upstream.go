@@ -11,6 +11,7 @@ type Upstream struct {
 	Pos              Pos
 	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"Its name in routes. No other upstream has it."`
 	Balance          string            `key:"balance" default:"round_robin" enum:"round_robin least_conn random_two maglev source_ip first" doc:"Policy that picks an endpoint."`
+	BalanceOn        string            `key:"balance_on" type:"clientkey" default:"source" eg:"sni" doc:"Property of a client that maglev hashes: source, sni (the server name of its ClientHello), user or database (of the startup message of PostgreSQL, see listeners[].postgres) or tlv:0xe0 (the value of that TLV of its PROXY header). Clients without it are hashed by their source, and counted."`
 	Endpoints        []Endpoint        `key:"endpoints" doc:"The endpoints: an address, or an object. Either these or discover."`
 	Discover         *Discover         `key:"discover" doc:"Service discovery of the endpoints. Either this or endpoints."`
 	ZoneAware        *ZoneAware        `key:"zone_aware" doc:"Prefers endpoints of this process's zone. Absent: zones do not matter."`
@@ -28,7 +29,15 @@ type Upstream struct {
 	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest duration of a drain; the remaining connections are reset over its last tenth. 0: at once."`
 	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that is sent to endpoints; with version 2 the TLVs of a client's own header are forwarded. 0: none."`
 	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address of the connections to endpoints. Empty: the kernel chooses."`
+	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, beside those of the listener."`
+	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol by which endpoints are asked for TLS before it begins, for tls and for checks over TLS of their own port. none: TLS begins at once."`
 	TLS              *UpstreamTLS      `key:"tls" doc:"TLS to the endpoints. Absent: plain TCP."`
+}
+
+// UpstreamSocket are options of the sockets to an upstream's endpoints.
+type UpstreamSocket struct {
+	Pos        Pos
+	Congestion string `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of the connections to endpoints, as in listeners[].socket. Checks of their health have that of the system. Empty: that of the system."`
 }
 
 // An Endpoint is a server of an upstream. It may be written as an address alone.
@@ -40,7 +49,15 @@ type Endpoint struct {
 	Backup      bool    `key:"backup" default:"false" doc:"Used only if no other endpoint is usable; see backup_when."`
 	Zone        string  `key:"zone" type:"zone" default:"" eg:"a" doc:"Its zone, for zone_aware."`
 	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Its concurrent connections. 0: no limit."`
+	State       string  `key:"state" default:"ready" enum:"ready drain maint" doc:"ready: it gets clients. drain: no new clients, and its sessions end within drain_timeout; it is checked. maint: no new clients, its sessions go on, and it is not checked."`
 }
+
+// The states of an endpoint.
+const (
+	Ready = "ready"
+	Drain = "drain"
+	Maint = "maint"
+)
 
 // Discover is the source of discovered endpoints. One of its members is set.
 type Discover struct {

@@ -24,8 +24,14 @@ type Bind struct {
 	Systemd string          // the name that FileDescriptorName= gives, see systemd.socket(5)
 }
 
+// Auto reports whether the process chooses the address. Only the admin API has such a Bind.
+func (b Bind) Auto() bool { return b.Systemd == "" && b.Address.Network == "" }
+
 // String returns the text as written in a file.
 func (b Bind) String() string {
+	if b.Auto() {
+		return Auto
+	}
 	if b.Systemd != "" {
 		return "systemd:" + b.Systemd
 	}

@@ -43,10 +43,13 @@ const (
 )
 
 // A complaint is an error in a text and its fix.
-type complaint struct{ message, fix string }
+type complaint struct {
+	message, fix string
+	secret       bool // the line of the value is not shown
+}
 
 func complain(fix, format string, args ...any) *complaint {
-	return &complaint{fmt.Sprintf(format, args...), fix}
+	return &complaint{message: fmt.Sprintf(format, args...), fix: fix}
 }
 
 // formOf returns how values of a type are written, or nil for a struct that is written as a
@@ -68,7 +71,11 @@ func formOf(t reflect.Type, meaning string) *valueFormat {
 	case reflect.TypeFor[Secret]():
 		return &valueFormat{name: "secret", set: setSecret, show: showStringer}
 	case reflect.TypeFor[Content]():
-		return &valueFormat{name: "path", set: setContent, show: func(v reflect.Value) string { return v.Field(0).String() }}
+		set := setContent
+		if meaning == "module" {
+			set = setModule
+		}
+		return &valueFormat{name: "path", set: set, show: func(v reflect.Value) string { return v.Field(0).String() }}
 	case reflect.TypeFor[CPUs]():
 		return &valueFormat{name: "CPU or range of CPUs", style: styleWordOrInteger, set: setCPUs, show: reflect.Value.String, pattern: cpusPattern, most: topology.Highest}
 	case reflect.TypeFor[Node]():
@@ -182,19 +189,13 @@ func parseUnixRule(text string) (Rule, *complaint) {
 }
 
 func parseNetwork(text string) (Rule, *complaint) {
-	prefix, err := netip.ParsePrefix(text)
-	if addr, ipErr := netip.ParseAddr(text); ipErr == nil && addr.Zone() == "" {
-		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	fix := "write 10.0.0.0/8, 2001:db8::/32, one address, unix or all"
+	if strings.HasPrefix(text, "uid=") || strings.HasPrefix(text, "gid=") {
+		fix = "write unix:" + text
 	}
-	switch {
-	case strings.HasPrefix(text, "uid="), strings.HasPrefix(text, "gid="):
-		return Rule{}, complain("write unix:"+text, "%q is not a CIDR", text)
-	case err != nil:
-		return Rule{}, complain("write 10.0.0.0/8, 2001:db8::/32, one address, unix or all", "%q is not a CIDR", text)
-	case prefix.Addr().Is4In6():
-		return Rule{}, complain("write it as IPv4", "%q is an IPv4 address within IPv6", text)
-	case prefix != prefix.Masked():
-		return Rule{}, complain(fmt.Sprintf("write %v, or %v/%d", prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen()), "%q has bits beyond its length", text)
+	prefix, err := clients.ParsePrefix(text, fix)
+	if bad := new(clients.PrefixError); errors.As(err, &bad) {
+		return Rule{}, &complaint{message: bad.Problem, fix: bad.Fix}
 	}
 	return clients.Prefix(prefix), nil
 }

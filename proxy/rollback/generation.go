@@ -50,10 +50,13 @@ const (
 	RolledBack State = "rolled back" // it was taken back
 )
 
+// Itself is the author of automatic rollbacks, in [Change] and in logs.
+const Itself = "itself"
+
 // A Record describes a generation.
 type Record struct {
-	Generation int       `json:"generation"`
-	State      State     `json:"state"`
+	Generation int       `json:"generation"`    // its number, from 1
+	State      State     `json:"state"`         // its state
 	At         time.Time `json:"at"`            // when it came into force first
 	By         string    `json:"by,omitempty"`  // origin of the change
 	Why        string    `json:"why,omitempty"` // it was taken back, or could not be
@@ -61,18 +64,19 @@ type Record struct {
 
 // Waiting describes a change that waits to be confirmed.
 type Waiting struct {
-	Generation int       `json:"generation"`
+	Generation int       `json:"generation"`            // that waits
 	Until      time.Time `json:"until"`                 // it is taken back then
 	RollbackIf string    `json:"rollback_if,omitempty"` // the bound
-	Increase   int64     `json:"increase"`              // of the bound's counter until now
+	Increase   int64     `json:"increase"`              // by which the counter of RollbackIf has risen until now
 }
 
 // Status is the state of a [Keeper]. Its JSON form is part of the interface of the program.
 type Status struct {
-	Current  int      `json:"current"`           // the number of the generation in force, from 1
-	Previous int      `json:"previous"`          // that to which a rollback returns; 0: none
-	Pending  *Waiting `json:"pending,omitempty"` // nil: none
-	History  []Record `json:"history"`           // the last ones, the newest first
+	Current  int       `json:"current"`           // the number of the generation in force, from 1
+	Since    time.Time `json:"since"`             // when that came into force: by the last reload, or the last rollback
+	Previous int       `json:"previous"`          // that to which a rollback returns; 0: none
+	Pending  *Waiting  `json:"pending,omitempty"` // nil: none
+	History  []Record  `json:"history"`           // the last ones, the newest first
 }
 
 // An Event is a change of a generation's state.

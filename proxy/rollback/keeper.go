@@ -40,10 +40,11 @@ type Keeper[T any] struct {
 
 	mu       sync.Mutex // guards the next fields, and is not held over a wait. They are written in the turn alone
 	current  kept[T]
-	previous *kept[T] // nil: none
-	last     int      // number that was given out
-	pending  *pending // nil: none
-	history  []Record // the newest last
+	since    time.Time // when the current one came into force
+	previous *kept[T]  // nil: none
+	last     int       // number that was given out
+	pending  *pending  // nil: none
+	history  []Record  // the newest last
 }
 
 // kept is a state with its number.
@@ -54,9 +55,9 @@ type kept[T any] struct {
 
 // New returns a keeper of a state that is in force already: generation 1.
 func New[T any](first T, cfg Config[T]) *Keeper[T] {
-	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), current: kept[T]{1, first}, last: 1}
+	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), current: kept[T]{1, first}, last: 1, since: time.Now()}
 	k.ending, k.end = context.WithCancel(context.Background())
-	k.history = []Record{{Generation: 1, State: Current, At: time.Now(), By: "start"}}
+	k.history = []Record{{Generation: 1, State: Current, At: k.since, By: "start"}}
 	return k
 }
 
@@ -149,6 +150,7 @@ func (k *Keeper[T]) install(next T, o Options, p *pending) {
 	k.last++
 	k.current, k.pending = kept[T]{k.last, next}, p
 	record := Record{Generation: k.last, State: Current, At: time.Now(), By: o.By}
+	k.since = record.At
 	if p != nil {
 		record.State = Pending
 		p.until = record.At.Add(p.window)
@@ -177,7 +179,7 @@ func (k *Keeper[T]) Current() (state T, number int) {
 func (k *Keeper[T]) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := Status{Current: k.current.number, History: slices.Clone(k.history)}
+	s := Status{Current: k.current.number, Since: k.since, History: slices.Clone(k.history)}
 	slices.Reverse(s.History)
 	if k.previous != nil {
 		s.Previous = k.previous.number

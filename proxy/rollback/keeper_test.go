@@ -205,6 +205,53 @@ func TestFailuresOfTheSwapCount(t *testing.T) {
 	})
 }
 
+// TestWordsOfConfirmations: an error says which generation waits, is in force, or was rolled back by whom.
+func TestWordsOfConfirmations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		confirm := func(number int, wraps error, want string) {
+			t.Helper()
+			if _, err := r.Confirm(t.Context(), number, "test"); !errors.Is(err, wraps) || err.Error() != want {
+				t.Errorf("%d: %v, want %s", number, err, want)
+			}
+		}
+		r.change(t, "two", rollback.Options{})
+		r.change(t, "three", twoMinutes)
+		confirm(999, rollback.ErrNothing, "nothing to confirm as generation 999: the last one is 3, which waits to be confirmed")
+		confirm(2, rollback.ErrLate, "too late to confirm generation 2: it is generation 3 that waits to be confirmed")
+		if _, err := r.Rollback(t.Context(), "uid=7"); err != nil {
+			t.Fatal(err)
+		}
+		confirm(0, rollback.ErrNothing, "nothing waits to be confirmed: generation 2 is in force, and generation 3 was rolled back: asked for by uid=7")
+	})
+}
+
+// TestSinceWhenAGenerationIsInForce: a rollback begins the time of the generation anew; its record has the first time.
+func TestSinceWhenAGenerationIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		began := time.Now()
+		since := func(want time.Time) {
+			t.Helper()
+			if got := r.Status().Since; !got.Equal(want) {
+				t.Errorf("since %v, want %v", got, want)
+			}
+		}
+		since(began)
+		time.Sleep(time.Hour)
+		r.change(t, "two", rollback.Options{})
+		since(began.Add(time.Hour))
+		time.Sleep(time.Hour)
+		if _, err := r.Rollback(t.Context(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		since(began.Add(2 * time.Hour))
+		if h := r.Status().History; !h[len(h)-1].At.Equal(began) {
+			t.Errorf("the first generation is of %v, want %v", h[len(h)-1].At, began)
+		}
+	})
+}
+
 // TestConfirmationComesTooLate: the confirmation comes after the bound is passed and before the
 // counter is read.
 func TestConfirmationComesTooLate(t *testing.T) {
@@ -249,6 +296,9 @@ func TestRollbackByHand(t *testing.T) {
 				r.change(t, "two", o)
 				if n, err := r.Rollback(t.Context(), "test"); n != 1 || err != nil {
 					t.Errorf("generation %d: %v", n, err)
+				}
+				if why := r.Status().History[0].Why; why != "asked for by test" {
+					t.Errorf("why is %q", why)
 				}
 				if _, err := r.Rollback(t.Context(), "test"); !errors.Is(err, rollback.ErrNothing) {
 					t.Errorf("again: %v", err)

@@ -155,7 +155,7 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 	if k.pending != p {
 		return false
 	}
-	return k.revert("itself", why) != nil
+	return k.revert(Itself, why) != nil
 }
 
 // Confirm confirms the pending change. Number is that of its generation, so that a late
@@ -172,11 +172,14 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 	if p == nil {
 		return k.current.number, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.number, k.finalStatus())
 	}
+	if number > k.last {
+		return k.current.number, fmt.Errorf("%w to confirm as generation %d: the last one is %d, which waits to be confirmed", ErrNothing, number, k.current.number)
+	}
 	if number != 0 && number != k.current.number {
 		return k.current.number, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.number)
 	}
 	if why := p.verdict(); why != "" && !p.failed {
-		if err := k.revert("itself", why); err != nil {
+		if err := k.revert(Itself, why); err != nil {
 			return k.current.number, err
 		}
 		return k.current.number, fmt.Errorf("%w, it was rolled back: %s", ErrLate, why)
@@ -193,7 +196,7 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 // finalStatus describes the state of the last generation if it is not in force.
 func (k *Keeper[T]) finalStatus() string {
 	if r := k.history[len(k.history)-1]; r.State == RolledBack {
-		return fmt.Sprintf(", %d was rolled back: %s", r.Generation, r.Why)
+		return fmt.Sprintf(", and generation %d was rolled back: %s", r.Generation, r.Why)
 	}
 	return ""
 }
@@ -209,7 +212,7 @@ func (k *Keeper[T]) Rollback(ctx context.Context, actor string) (int, error) {
 	if k.previous == nil {
 		return k.current.number, fmt.Errorf("%w to return to: generation %d is in force, and none before it is kept", ErrNothing, k.current.number)
 	}
-	err := k.revert(actor, "asked for")
+	err := k.revert(actor, "asked for by "+actor)
 	return k.current.number, err
 }
 
@@ -230,7 +233,7 @@ func (k *Keeper[T]) revert(by, why string) error {
 	}
 	k.mu.Lock()
 	p := k.pending
-	k.current, k.previous, k.pending = to, nil, nil
+	k.current, k.previous, k.pending, k.since = to, nil, nil, time.Now()
 	k.mark(from, RolledBack, why)
 	k.mark(to.number, Current, "")
 	k.mu.Unlock()

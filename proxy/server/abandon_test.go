@@ -15,6 +15,7 @@ import (
 // vain, or has the listener lead elsewhere. The client is not kept there for the whole connect timeout.
 // The same holds for a client on a goroutine.
 func TestConnectingClientsAtAReload(t *testing.T) {
+	t.Parallel()
 	cert, key := certificate.New(t, "front.test")
 	for name, listener := range map[string]string{
 		"plain": `{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: %s}`,
@@ -54,6 +55,7 @@ func TestConnectingClientsAtAReload(t *testing.T) {
 // TestFullBesideADeadOne: an endpoint without a verdict refuses, and the one that serves is at its limit. The
 // upstream is reported as full.
 func TestFullBesideADeadOne(t *testing.T) {
+	t.Parallel()
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:

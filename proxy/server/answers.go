@@ -60,7 +60,8 @@ func (s *Server) answersRound(now int64, late bool) (every time.Duration, busy b
 		}
 		u.watched = u.watched[:0]
 		for _, m := range u.order {
-			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u)})
+			state := m.endpoint.State()
+			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u), Away: state.Draining || state.Down})
 		}
 		busy = u.answers.Round(now, cfg, u.watched, late) || busy
 	}
@@ -108,7 +109,8 @@ func (s *Server) answersStatus(st *admin.Endpoint, a *health.Answers) {
 	clients, longest := a.Unanswered()
 	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
 	if took, part := a.Within(maxAnswers); part > 0 {
-		st.Answers = &admin.Answers{Percent: part, WithinUs: took.Microseconds(), Judged: a.Known()}
+		n, sum := a.Sum()
+		st.Answers = &admin.Answers{Made: n, SumUs: sum.Microseconds(), Percent: part, WithinUs: took.Microseconds(), Judged: a.Known()}
 	}
 }
 

@@ -22,6 +22,7 @@ var errClosing = fmt.Errorf("%w: it drains, and nothing is changed any more", ro
 type change struct {
 	cfg        *config.Config
 	unchanged  *unchanged
+	lives      lives // changes by hand under this configuration
 	upstreams  map[string]*nextUpstream
 	listeners  map[string]*nextListener
 	binds      map[string]*listenSocket
@@ -36,11 +37,17 @@ type change struct {
 // Apply brings a configuration into force: all of it, or nothing and an error. Parts that are the same in
 // the configuration in force are left alone.
 func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
+	defer s.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return errClosing
 	}
+	return s.apply(ctx, cfg)
+}
+
+// apply brings a configuration into force. The server's mu is held.
+func (s *Server) apply(ctx context.Context, cfg *config.Config) error {
 	began := time.Now()
 	c := s.newChange(cfg)
 	if err := s.prepare(ctx, c); err != nil {
@@ -49,11 +56,12 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 		}
 		return err
 	}
-	prepared, first := time.Now(), s.cfg == nil
+	prepared, before := time.Now(), s.cfg
 	s.swap(c)
 	swapped := time.Now()
 	s.settle(c)
-	if !first {
+	s.noteLives(before, &c.lives)
+	if before != nil {
 		s.changes = admin.Changes{
 			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: swapped.Sub(prepared).Microseconds(),
 		}
@@ -63,7 +71,7 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 
 func (s *Server) newChange(cfg *config.Config) *change {
 	return &change{
-		cfg: cfg, unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
+		cfg: cfg, lives: s.livesUnder(cfg), unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
 		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(map[string]*listenSocket, len(s.binds)),
 	}
 }
@@ -83,6 +91,9 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 		}
 	}
 	var errs []error
+	if err := s.prepareLane(c); err != nil {
+		return err
+	}
 	for _, l := range c.cfg.Listeners {
 		if err := s.prepareListener(ctx, c, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
@@ -131,7 +142,7 @@ func (s *Server) swapWith(c *change, between func()) {
 // serve by its listeners too, clients have to be admitted by these as well as by those in force.
 func (s *Server) swapUpstreams(c *change) {
 	s.coming.Store(c.coming())
-	s.cfg = c.cfg
+	s.cfg, s.live = c.cfg, c.lives.set
 	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
 	most := s.maxConnections(c.cfg)
 	s.group.SetMaxConnections(most)
@@ -147,9 +158,10 @@ func (s *Server) settle(c *change) {
 		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", c.cfg.Limits.Connections, "allowed", most)
 	}
 	s.logLasting()
+	s.settleLane(c)
 	for _, l := range c.listeners {
 		if l.old != nil && l.old != l.listener {
-			l.old.close()
+			l.old.close(l.listener)
 		}
 	}
 	var gone []*member
@@ -166,6 +178,9 @@ func (s *Server) settle(c *change) {
 	}
 	s.forget(gone)
 	s.reconsider()
+	for _, u := range c.upstreams {
+		c.lives.ended = append(c.lives.ended, s.endDiscovered(u.now)...)
+	}
 }
 
 // swapListeners makes every socket serve the new configuration.
@@ -219,7 +234,7 @@ func (s *Server) swapSockets(c *change) {
 			delete(s.listeners, name)
 			counts := l.listenerCounts // a copy, which does not keep the listener
 			s.unnamed[name] = &counts
-			l.close()
+			l.close(nil)
 		}
 	}
 	maps.DeleteFunc(s.unnamed, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
@@ -246,6 +261,7 @@ func (s *Server) serveSocket(key string, socket *listenSocket) {
 	s.rejoin(key, socket)
 	s.log.Info("listening", "listener", socket.owner, "address", socket.listener.Addr())
 	s.logOpaque(socket)
+	s.adaptCongestion(socket)
 }
 
 // localOf returns the address that all clients of a socket have connected to; invalid if there

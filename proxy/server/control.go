@@ -1,19 +1,20 @@
 package server
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/live"
+	"github.com/penstock/penstock/proxy/internal/state"
 )
 
 // DrainListener implements [admin.Balancer].
-func (s *Server) DrainListener(name string) error {
+func (s *Server) DrainListener(name, by string) error {
+	defer s.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
@@ -21,7 +22,10 @@ func (s *Server) DrainListener(name string) error {
 		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
 	}
 	if !l.drained {
-		s.logOperator("drain", admin.Serving, admin.Draining, "listener", name)
+		c := changeOf(state.ListenerDrained, by)
+		c.Listener, c.Line = name, live.BindLine(l.cfg)
+		s.setLive(s.live.With(c))
+		s.logOperator(by, "drain", admin.Serving, admin.Draining, "listener", name)
 	}
 	l.drained = true
 	for _, key := range l.keys {
@@ -33,54 +37,50 @@ func (s *Server) DrainListener(name string) error {
 	return nil
 }
 
-// DrainEndpoint implements [admin.Balancer].
-func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool) error {
+// ReadyListener implements [admin.Balancer].
+func (s *Server) ReadyListener(ctx context.Context, name, by string) error {
+	defer s.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u, m, err := s.find(upstream, endpoint)
-	if err != nil || m.draining == drain {
+	l := s.listeners[name]
+	switch {
+	case l == nil:
+		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+	case s.closing:
+		return errClosing
+	case !l.drained:
+		return nil
+	}
+	was := s.live
+	s.live = manual{s.live.Without(state.Key{Kind: state.ListenerDrained, Listener: name})}
+	if err := s.apply(ctx, s.cfg); err != nil { // its address is taken by now
+		s.live = was
 		return err
 	}
-	m.draining = drain
-	m.endpoint.SetDraining(drain)
-	from, to := admin.Serving, admin.Draining
-	if !drain {
-		from, to = to, from
-	}
-	s.logOperator("drain", from, to, "upstream", upstream, "endpoint", m.endpoint.Name())
-	s.callOff(m.cut)
-	m.cut = nil
-	if drain {
-		m.cut = s.drainSessions(m.endpoint, "drain", u.cfg.DrainTimeout, errDrained)
-	}
+	s.markLive()
+	s.logOperator(by, "ready", admin.Draining, admin.Serving, "listener", name)
 	return nil
 }
 
-var errDrained = errors.New("its endpoint was drained")
+// DrainEndpoint drains an endpoint by [Server.ChangeEndpoint], or takes that back.
+func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool, by string) error {
+	what := admin.EndpointReady
+	if drain {
+		what = admin.EndpointDrain
+	}
+	_, err := s.ChangeEndpoint(&admin.EndpointChange{What: what, Upstream: upstream, Endpoint: endpoint}, by)
+	return err
+}
 
-// SetWeight implements [admin.Balancer].
-func (s *Server) SetWeight(upstream, endpoint string, weight int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u, m, err := s.find(upstream, endpoint)
-	if err != nil {
-		return err
-	}
-	if weight < 0 || weight > lb.MaxWeight {
-		return fmt.Errorf("weight %d: %w: write 0 to %d", weight, admin.ErrInvalid, lb.MaxWeight)
-	}
-	from := m.weight()
-	if err := m.endpoint.SetWeight(weight); err != nil {
-		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
-	}
-	m.set = &weight
-	s.logOperator("weight", from, weight, "upstream", upstream, "endpoint", m.endpoint.Name())
-	u.snapshot.Set().Rebuild()
-	return nil
+// SetWeight changes a weight by [Server.ChangeEndpoint].
+func (s *Server) SetWeight(upstream, endpoint string, weight int, by string) error {
+	_, err := s.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointWeight, Upstream: upstream, Endpoint: endpoint, Weight: weight}, by)
+	return err
 }
 
 // SetSplit implements [admin.Balancer].
-func (s *Server) SetSplit(listener string, route int, percent map[string]float64) error {
+func (s *Server) SetSplit(listener string, route int, percent map[string]float64, by string) error {
+	defer s.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[listener]
@@ -105,33 +105,36 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	if err := sh.split.Set(now...); err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
-	s.logOperator("split", percentages(split, sh.now), percentages(split, now), "listener", listener, "route", route)
+	c := changeOf(state.Split, by)
+	c.Listener, c.Route, c.Line, c.Value = listener, route, live.SplitLine(split), live.Percentages(split, now)
+	set := s.live.Without(c.Key())
+	if c.Value != c.Line {
+		set = set.With(c)
+	}
+	s.setLive(set)
+	s.logOperator(by, "split", live.Percentages(split, sh.now), c.Value, "listener", listener, "route", route)
 	sh.now = now
 	return nil
 }
 
 // find returns an endpoint by its name or, if it alone has it, its address.
-func (s *Server) find(of, endpoint string) (*upstream, *member, error) {
-	u := s.upstreams[of]
-	if u == nil {
-		return nil, nil, fmt.Errorf("upstream %q: %w: there are %s", of, admin.ErrNotFound, names(s.upstreams))
-	}
+func (u *upstream) find(endpoint string) (*member, error) {
 	if m := u.members[endpoint]; m != nil {
-		return u, m, nil
+		return m, nil
 	}
-	found := make(map[string]*member)
+	of, found := u.cfg.Name, make(map[string]*member)
 	for name, m := range u.members {
 		if m.spec.Address == endpoint {
 			found[name] = m
 		}
 	}
 	if len(found) > 1 {
-		return nil, nil, fmt.Errorf("endpoint %q of %s: %w: it is the address of several: write one of %s", endpoint, of, admin.ErrInvalid, names(found))
+		return nil, fmt.Errorf("endpoint %q of %s: %w: it is the address of several: write one of %s", endpoint, of, admin.ErrInvalid, names(found))
 	}
 	for _, m := range found {
-		return u, m, nil
+		return m, nil
 	}
-	return nil, nil, fmt.Errorf("endpoint %q of %s: %w: there are %s", endpoint, of, admin.ErrNotFound, names(u.members))
+	return nil, fmt.Errorf("endpoint %q of %s: %w: there are %s", endpoint, of, admin.ErrNotFound, names(u.members))
 }
 
 // names lists the names that there are, some of them.
@@ -146,17 +149,8 @@ func names[T any](m map[string]T) string {
 	return strings.Join(all, ", ")
 }
 
-// logOperator logs a change by an operator, which is in no file.
-func (s *Server) logOperator(what string, from, to any, subject ...any) {
-	attrs := append([]any{"by", "admin", "what", what}, subject...)
+// logOperator logs a change by an operator, which is in no file, with its author.
+func (s *Server) logOperator(by, what string, from, to any, subject ...any) {
+	attrs := append([]any{"by", by, "what", what}, subject...)
 	s.log.Info("changed by hand", append(attrs, "from", from, "to", to)...)
-}
-
-// percentages are those of a split, in one word.
-func percentages(split []config.Share, percent []float64) string {
-	parts := make([]string, len(split))
-	for i, share := range split {
-		parts[i] = fmt.Sprintf("%s:%v", share.Upstream, percent[i])
-	}
-	return strings.Join(parts, ",")
 }

@@ -30,6 +30,7 @@ func (s *Server) startDiscovery(u *upstream) {
 
 // discovered has an upstream's clients sent to endpoints that its source has found.
 func (s *Server) discovered(name string, source discovery.Source, found []discovery.Endpoint) {
+	defer s.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.upstreams[name]
@@ -62,7 +63,7 @@ func (s *Server) takeFound(u *upstream, in *ownAddresses) {
 	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
 		s.log.Warn("discovered endpoints are left out", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
 	}
-	update, err := s.newEndpointUpdate(u, u, u.cfg, specsOf(u.cfg, fit))
+	update, err := s.newEndpointUpdate(u, u, u.cfg, s.live.edit(u.cfg, specsOf(u.cfg, fit)))
 	if err != nil {
 		s.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
 	}
@@ -70,6 +71,7 @@ func (s *Server) takeFound(u *upstream, in *ownAddresses) {
 	u.use(update)
 	s.settleEndpointUpdate(u, update)
 	s.forget(update.gone)
+	s.logEnded(s.endDiscovered(u))
 	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, different.attrs()...)
 	if len(update.order) == 0 {
 		s.log.Warn("endpoints discovered: there are none, "+withoutEndpoints(u.cfg), attrs...)

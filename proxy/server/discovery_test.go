@@ -79,6 +79,7 @@ func service(t *testing.T, address string, priority int) string {
 // TestDiscoveryByDNS: endpoints come from SRV records, those of a lower priority are backups, and
 // a failing name server changes nothing.
 func TestDiscoveryByDNS(t *testing.T) {
+	t.Parallel()
 	a, b := named(t, "a"), named(t, "b")
 	host := "one.test. 1 IN A 127.0.0.1"
 	z := new(zone)

@@ -17,7 +17,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, named(t, "a")))
 	c := client(t, r.At("l"))
 	line(t, c)
-	if err := r.DrainEndpoint("u", "a", true); err != nil {
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
@@ -35,7 +35,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 	line(t, c)
 	change := func(drain bool) {
 		t.Helper()
-		if err := r.DrainEndpoint("u", "a", drain); err != nil {
+		if err := r.DrainEndpoint("u", "a", drain, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}

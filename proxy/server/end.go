@@ -51,6 +51,9 @@ func (s *Server) beginDrain(timeout time.Duration) {
 		s.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
 	}
 	s.mu.Unlock()
+	if s.leavesLane() {
+		s.group.LeaveLane(errLaneLeft)
+	}
 	s.group.Drain()
 	s.full.Stop()
 	s.outOfDescriptors.Stop()
@@ -106,6 +109,9 @@ func (s *Server) Cut() {
 	s.closing = true
 	s.cutNow()
 	s.mu.Unlock()
+	if s.leavesLane() {
+		s.group.LeaveLane(errLaneLeft)
+	}
 	s.group.Cut(errCut)
 }
 

@@ -69,6 +69,7 @@ upstreams:
 // did its upstream's. It is tried when its check succeeds again, long before the breakers would
 // try it.
 func TestBreakerTriesWhoIsWell(t *testing.T) {
+	t.Parallel()
 	role := newRole(t, false)
 	address := sockets.Server(t, func(c net.Conn) {
 		if !role.well.Load() {

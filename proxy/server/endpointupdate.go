@@ -31,8 +31,8 @@ type endpointUpdate struct {
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
-// breakers, old the present members; it may be u, or nil. Changes by operators stay, as long
-// as the file is the same there. With an error the update is without invalid members.
+// breakers, old the present members; it may be u, or nil. With an error the update is without invalid
+// members.
 func (s *Server) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs specs) (*endpointUpdate, error) {
 	update := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
 	if b := cfg.CircuitBreaker; b != nil {
@@ -103,16 +103,24 @@ func (s *Server) memberOf(update *endpointUpdate, u, old *upstream, wanted *spec
 		return s.newMember(update, u, old != nil, wanted)
 	}
 	update.kept++
-	if was.spec == wanted.Endpoint && !update.changes.monitors() {
+	if was.is(wanted) && !update.changes.monitors() {
 		return was, nil
 	}
 	m := new(member)
 	*m = *was
-	if m.spec = wanted.Endpoint; was.spec.Weight != wanted.Weight {
-		m.set = nil
-	}
+	m.take(wanted)
 	s.monitorEndpoint(update, u, m)
 	return m, nil
+}
+
+// is reports whether a member is as it is wanted.
+func (m *member) is(wanted *spec) bool {
+	return m.spec == wanted.Endpoint && m.mode == wanted.mode && m.share == wanted.share && m.byHand == wanted.byHand
+}
+
+// take has a member be as it is wanted; [Server.enforce] brings its state into force.
+func (m *member) take(wanted *spec) {
+	m.spec, m.mode, m.share, m.byHand = wanted.Endpoint, wanted.mode, wanted.share, wanted.byHand
 }
 
 // newMember makes a member, its endpoint and its guards.
@@ -124,11 +132,13 @@ func (s *Server) newMember(update *endpointUpdate, u *upstream, added bool, want
 			return nil, fmt.Errorf("endpoint %s: %w", id, err)
 		}
 	}
-	e, _, err := u.router.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: wanted.Weight, Connections: wanted.Connections, Now: s.now})
+	e, _, err := u.router.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: wanted.share, Connections: wanted.Connections, Now: s.now})
 	if err != nil {
 		return nil, err
 	}
-	m := &member{spec: wanted.Endpoint, endpoint: e}
+	m := &member{endpoint: e, enforced: config.Ready}
+	m.take(wanted)
+	e.SetDraining(m.mode != config.Ready) // before a client can find it
 	s.monitorEndpoint(update, u, m)
 	e.SetMonitor(m.monitor)
 	e.SetBreaker(m.breaker)
@@ -232,5 +242,6 @@ func (s *Server) settleEndpointUpdate(u *upstream, update *endpointUpdate) {
 	}
 	for _, m := range update.order {
 		s.watch(u.cfg, m, update.changes.check)
+		s.enforce(u.cfg, m)
 	}
 }

@@ -16,6 +16,13 @@ func (s *Server) SetAfter(after func(time.Duration, func()) *time.Timer) {
 	s.after = after
 }
 
+// SetWall replaces time.Now for denials.
+func (s *Server) SetWall(now func() time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denials.clock = now
+}
+
 // Conversions of parts of a configuration.
 var (
 	OutlierConfig = outlierConfig
@@ -102,7 +109,16 @@ func (s *Server) ApplyWith(ctx context.Context, cfg *config.Config, between func
 	if err := s.prepare(ctx, n); err != nil {
 		return err
 	}
+	before := s.cfg
 	s.swapWith(n, between)
 	s.settle(n)
+	s.noteLives(before, &n.lives)
 	return nil
+}
+
+// AgeDenials has the latest denial be a minute old.
+func (s *Server) AgeDenials() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denials.latest -= int64(time.Minute)
 }

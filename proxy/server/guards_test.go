@@ -195,7 +195,7 @@ upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {addre
 	if got := line(t, c); got != "a" {
 		t.Fatal(got)
 	}
-	if err := r.DrainEndpoint("u", "a", true); err != nil {
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if got := whose(t, r.At("l")); got != "b" {
@@ -206,7 +206,7 @@ upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {addre
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
-	if err := r.DrainEndpoint("u", "a", false); err != nil {
+	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if got := whose(t, r.At("l")); got != "a" {

@@ -88,7 +88,7 @@ func (s *Server) logSession(r *record.Record) {
 	switch r.Outcome {
 	case record.Joined:
 		attrs := []any{
-			"listener", r.Listener, "upstream", r.Upstream, "client", r.From().String(), "endpoint", r.EndpointName(), "name", r.Endpoint, "reason", r.Result.Reason.String(), "duration", r.Result.Duration.String(),
+			"listener", r.Listener, "upstream", r.Upstream, "client", r.From().String(), "endpoint", r.EndpointName(), "name", r.Endpoint, "reason", r.Reason(), "duration", r.Result.Duration.String(),
 			"client_to_endpoint", r.Result.AToB.Bytes(), "endpoint_to_client", r.Result.BToA.Bytes(),
 		}
 		if r.Verdict != "" {
@@ -99,7 +99,22 @@ func (s *Server) logSession(r *record.Record) {
 		}
 		s.log.Debug("session ended", attrs...)
 	case record.Refused, record.Canceled:
-		s.log.Debug("connection refused", "listener", r.Listener, "client", r.From().String(), "error", r.Err)
+		attrs := []any{"listener", r.Listener, "client", r.From().String()}
+		for _, a := range [...]struct{ name, value string }{
+			{"reason", r.Why},
+			{"upstream", r.Upstream},
+			{"sni", r.ServerName},
+			{"protocol", r.Protocol},
+			{"host", r.Host},
+			{"path", r.Path},
+			{"user", r.User},
+			{"database", r.Database},
+		} {
+			if a.value != "" {
+				attrs = append(attrs, a.name, a.value)
+			}
+		}
+		s.log.Debug("connection refused", append(attrs, "error", r.Err)...)
 	}
 }
 

@@ -82,7 +82,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, ups
 upstreams: [{name: u, endpoints: [%q]}]`, a))
 	c := client(t, r.At("l"))
 	r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == 1 })
-	if err := r.DrainListener("l"); err != nil {
+	if err := r.DrainListener("l", "test"); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")

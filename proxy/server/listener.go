@@ -11,9 +11,13 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/clientkey"
+	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -29,10 +33,15 @@ type listener struct {
 	cfg     *config.Listener
 	now     *router.Listener
 	service *worker.Service
+	byKey   *router.KeyCounts // nil: there are none
 	tls     *tlsterm.Server
+	filters map[string]runningFilter // by name
+	modules []runningModule
 	keys    []string // of its binds
 	shares  []shares
 	drained bool // by an operator
+
+	comparisons []*comparison // of its mirrors
 }
 
 // listenerCounts are the counters of a listener's clients. They last as long as it has any,
@@ -42,6 +51,7 @@ type listenerCounts struct {
 	buckets buckets
 	sources *limit.Sources // nil: sources were never limited
 	stats   *tlsterm.Stats
+	ledgers map[string]*filter.Ledger // of filters, by name
 }
 
 // busy reports whether the listener has clients.
@@ -49,8 +59,8 @@ func (l *listenerCounts) busy() bool { return l.state.Connections.InUse() > 0 }
 
 // shares are those of a route's split.
 type shares struct {
-	file, now []float64 // percentages of the file, and those in force
-	split     *lb.WeightedSplit
+	now   []float64 // percentages in force
+	split *lb.WeightedSplit
 }
 
 // A nextListener is a listener that is being prepared.
@@ -60,7 +70,10 @@ type nextListener struct {
 	cfg       *config.Listener
 }
 
-func (l *listener) close() {
+// close closes the parts of a listener that the next one of its name does not have; nil: there is none.
+func (l *listener) close(next *listener) {
+	l.retireFilters(next)
+	l.retireModules(next)
 	if l.tls != nil {
 		l.tls.Close()
 	}
@@ -69,14 +82,15 @@ func (l *listener) close() {
 // prepareListener makes the parts that a listener lacks under the next configuration.
 func (s *Server) prepareListener(ctx context.Context, c *change, cfg *config.Listener) error {
 	old := s.listeners[cfg.Name]
-	if s.listenerUnchanged(c, old, cfg) {
+	drained := c.lives.set.drained(cfg.Name)
+	if s.listenerUnchanged(c, old, cfg, drained) {
 		c.listeners[cfg.Name] = &nextListener{old, old, cfg}
 		for _, key := range old.keys {
 			c.binds[key] = s.binds[key]
 		}
 		return nil
 	}
-	l := &listener{cfg: cfg, listenerCounts: s.countsOf(cfg.Name, old)}
+	l := &listener{cfg: cfg, listenerCounts: s.countsOf(cfg.Name, old), drained: drained}
 	c.listeners[cfg.Name] = &nextListener{l, old, cfg}
 	if err := s.prepareLimits(l, old); err != nil {
 		return err
@@ -84,12 +98,21 @@ func (s *Server) prepareListener(ctx context.Context, c *change, cfg *config.Lis
 	if err := s.prepareTLS(c, l); err != nil {
 		return err
 	}
-	routerCfg, err := s.routerConfig(c, l, old)
+	if err := s.prepareFilters(ctx, c, l, old); err != nil {
+		return err
+	}
+	if err := s.prepareModules(ctx, c, l, old); err != nil {
+		return err
+	}
+	routerCfg, err := s.routerConfig(c, l)
 	if err != nil {
 		return err
 	}
 	l.now = router.NewListener(routerCfg)
 	l.service = l.now.Service()
+	if drained {
+		return nil
+	}
 	var errs []error
 	for _, at := range cfg.Bind {
 		keys, err := s.bind(ctx, c, cfg, at)
@@ -110,7 +133,7 @@ func (s *Server) countsOf(name string, old *listener) listenerCounts {
 	if counts := s.unnamed[name]; counts != nil && counts.busy() {
 		return *counts
 	}
-	return listenerCounts{state: s.newListenerState(name), stats: new(tlsterm.Stats)}
+	return listenerCounts{state: s.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
 }
 
 // prepareLimits makes the limits that the listener has not had before. Those that it has
@@ -144,6 +167,9 @@ func (s *Server) prepareTLS(c *change, l *listener) error {
 	if err != nil {
 		return err
 	}
+	if l.cfg.SpeaksPostgres() && len(t.ALPN) == 0 {
+		t = &config.ListenerTLS{Certificates: t.Certificates, ClientCA: t.ClientCA, MinVersion: t.MinVersion, ALPN: []string{postgres.Protocol}}
+	}
 	cfg := &tlsterm.Config{
 		Name: l.cfg.Name, ClientCA: string(t.ClientCA), MinVersion: version, ALPN: t.ALPN, Timeout: l.cfg.Timeouts.Preread,
 		Files: s.files, Tickets: s.tickets, Limit: s.tls, Stats: l.stats,
@@ -159,36 +185,55 @@ func (s *Server) prepareTLS(c *change, l *listener) error {
 }
 
 // routerConfig is a listener's configuration as package router has it.
-func (s *Server) routerConfig(c *change, l, old *listener) (*router.ListenerConfig, error) {
+func (s *Server) routerConfig(c *change, l *listener) (*router.ListenerConfig, error) {
 	cfg, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
 	routerCfg := &router.ListenerConfig{
 		Name: cfg.Name, State: l.state, Process: &s.connectRate,
-		Access: limit.Access{Allow: source.NewSet(cfg.Allow), Deny: source.NewSet(cfg.Deny)},
-		Wake:   s.wakerOf(cfg.Name), SourcePrefix: cfg.Limits.SourcePrefix,
+		Access:  limit.Access{Allow: source.NewSet(cfg.Allow), Deny: source.NewSet(cfg.Deny)},
+		Denials: &s.denials.rules,
+		Wake:    s.wakerOf(cfg.Name), SourcePrefix: cfg.Limits.SourcePrefix,
 		Transparent: cfg.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Coming: s.comingListener,
 		Limits: relay.Limits{
 			IdleTimeout: cfg.Timeouts.Idle, HalfCloseTimeout: cfg.Timeouts.HalfClose, MaxLifetime: cfg.Timeouts.Lifetime,
 			LifetimeJitter: cfg.Timeouts.LifetimeJitter, FirstByte: cfg.Timeouts.FirstByte,
 			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
 		},
-		Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: s.tlsSession,
+		Lane: laneUse(cfg), Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: s.tlsSession,
 		Now: s.now, Resolver: s, Circle: s.circle,
 	}
 	if limitsSources(cfg) {
 		routerCfg.Sources = l.sources
 	}
+	l.byKey = keyCounts(cfg.MetricsBy, s.listeners[cfg.Name])
+	routerCfg.ByKey = l.byKey
 	l.buckets.limit(&routerCfg.Limits, &cfg.Limits.Bandwidth)
 	if cfg.Upstream != "" {
 		routerCfg.Default = c.snapshot(cfg.Upstream)
 	}
-	if err := s.routes(c, l, old, routerCfg); err != nil {
+	var err error
+	if routerCfg.Mirror, err = s.mirror(c, l, nil); err != nil {
 		return nil, err
 	}
+	if routerCfg.Rewrite, err = l.rewrite(cfg.RewriteOf(nil)); err != nil {
+		return nil, err
+	}
+	routerCfg.Filter = l.filter(c, cfg.FilterOf(nil))
+	if err = s.routes(c, l, routerCfg); err != nil {
+		return nil, err
+	}
+	recognised := routerCfg.Table != nil && routerCfg.Table.Recogniser() != nil // the hello is one of the first bytes then
 	routerCfg.Preread = worker.Preread{
-		Hello:    cfg.RequireTLS || routerCfg.Table != nil && routerCfg.Table.Hello(),
+		Hello:    !recognised && (cfg.RequireTLS || routerCfg.Table != nil && routerCfg.Table.Hello() || cfg.TLS == nil && cfg.Needs(clientkey.SNI, c.upstreamConfig)),
 		AnyHello: !cfg.RequireTLS && servesWithoutHello(cfg),
 		Data:     cfg.Connect == "on_data",
+		Silence:  cfg.Silence,
 		Timeout:  cfg.Timeouts.Preread,
+	}
+	if cfg.SpeaksPostgres() {
+		routerCfg.Preread.Postgres = s.postgres(l)
+	}
+	if cfg.SpeaksPostgres() || recognised {
+		routerCfg.Refusal = refusal(cfg.SpeaksPostgres())
 	}
 	if a := cfg.AcceptProxy; a != nil {
 		routerCfg.Preread.Header = &proxyproto.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
@@ -197,14 +242,22 @@ func (s *Server) routerConfig(c *change, l, old *listener) (*router.ListenerConf
 }
 
 // servesWithoutHello reports whether there is anywhere for clients that send no hello. Where
-// TLS ends here there is not.
+// TLS ends here there is not, nor for a client of PostgreSQL that was promised TLS.
 func servesWithoutHello(c *config.Listener) bool {
-	if c.TLS != nil {
+	if c.TLS != nil || c.SpeaksPostgres() {
 		return false
 	}
 	return c.Upstream != "" || c.Transparent || slices.ContainsFunc(c.Routes, func(r config.Route) bool {
 		return len(r.Match.SNI)+len(r.Match.ALPN) == 0
 	})
+}
+
+// upstreamConfig returns an upstream of the next configuration; nil: there is none of that name.
+func (c *change) upstreamConfig(name string) *config.Upstream {
+	if u := c.upstreams[name]; u != nil {
+		return u.cfg
+	}
+	return nil
 }
 
 // snapshot returns the snapshot that an upstream of the next configuration has; the loader has
@@ -217,18 +270,18 @@ func (c *change) snapshot(name string) *router.UpstreamSnapshot {
 }
 
 // routes makes the table of a listener's routes.
-func (s *Server) routes(c *change, l, old *listener, routerCfg *router.ListenerConfig) error {
+func (s *Server) routes(c *change, l *listener, routerCfg *router.ListenerConfig) error {
 	l.shares = make([]shares, len(l.cfg.Routes))
 	var table []match.Route
 	for i := range l.cfg.Routes {
 		r := &l.cfg.Routes[i]
 		m := &r.Match
-		table = append(table, match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)})
+		table = append(table, matcher(m, l.cfg.SpeaksPostgres()))
 		routerCfg.BySource = routerCfg.BySource || len(m.Source) > 0
 		routerCfg.ByPort = routerCfg.ByPort || m.Port != 0
 		to := router.Route{}
 		if len(r.Split) > 0 {
-			split, err := l.split(i, old)
+			split, err := l.split(i, c.lives.set)
 			if err != nil {
 				return fmt.Errorf("route %d: %w", i, err)
 			}
@@ -239,6 +292,14 @@ func (s *Server) routes(c *change, l, old *listener, routerCfg *router.ListenerC
 		} else {
 			to.Snapshot = c.snapshot(r.Upstream)
 		}
+		var err error
+		if to.Mirror, err = s.mirror(c, l, r); err != nil {
+			return fmt.Errorf("route %d: %w", i, err)
+		}
+		if to.Rewrite, err = l.rewrite(l.cfg.RewriteOf(r)); err != nil {
+			return fmt.Errorf("route %d: %w", i, err)
+		}
+		to.Filter = l.filter(c, l.cfg.FilterOf(r))
 		routerCfg.Routes = append(routerCfg.Routes, to)
 	}
 	if len(table) == 0 {
@@ -249,27 +310,45 @@ func (s *Server) routes(c *change, l, old *listener, routerCfg *router.ListenerC
 	return err
 }
 
-// split makes the split of a route. A change by an operator stays as long as the file is the
-// same there.
-func (l *listener) split(route int, old *listener) (*lb.WeightedSplit, error) {
-	sh := &l.shares[route]
-	for _, share := range l.cfg.Routes[route].Split {
-		sh.file = append(sh.file, share.Percent)
+// matcher is a match as package match has it. speaksPostgres says that the listener does.
+func matcher(m *config.Match, speaksPostgres bool) match.Route {
+	r := match.Route{
+		SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port),
+		Host: m.Host, Path: m.Path,
 	}
-	sh.now = sh.file
-	if old != nil && route < len(old.shares) && slices.Equal(old.shares[route].file, sh.file) && sameNames(old, l, route) {
-		sh.now = old.shares[route].now
+	if speaksPostgres { // the startup message is read by the negotiation
+		r.Users, r.Databases = m.User, m.Database
+	} else {
+		r.User, r.Database = m.User, m.Database
+	}
+	for _, name := range m.Protocol {
+		if p, ok := firstbytes.Parse(name); ok {
+			r.Protocols |= firstbytes.SetOf(p)
+		}
+	}
+	for i := range m.Bytes {
+		b := &m.Bytes[i]
+		content, mask := b.Content()
+		r.Bytes = append(r.Bytes, firstbytes.Pattern{Offset: b.Offset, Bytes: content, Mask: mask})
+	}
+	for i := range m.TLV {
+		t := &m.TLV[i]
+		r.TLVs = append(r.TLVs, match.TLV{Type: proxyproto.Type(t.Type), Value: t.Value(), Any: t.Value() == nil})
+	}
+	return r
+}
+
+// split makes the split of a route, which an operator may have changed.
+func (l *listener) split(route int, by manual) (*lb.WeightedSplit, error) {
+	sh, split := &l.shares[route], l.cfg.Routes[route].Split
+	if sh.now = by.split(l.cfg.Name, route, split); sh.now == nil {
+		for _, share := range split {
+			sh.now = append(sh.now, share.Percent)
+		}
 	}
 	var err error
 	sh.split, err = lb.NewWeightedSplit(sh.now...)
 	return sh.split, err
-}
-
-// sameNames reports whether a route is split among the same upstreams as before.
-func sameNames(old, l *listener, route int) bool {
-	return slices.EqualFunc(old.cfg.Routes[route].Split, l.cfg.Routes[route].Split, func(a, b config.Share) bool {
-		return a.Upstream == b.Upstream
-	})
 }
 
 // commitListener brings a listener into force, but for its sockets.

@@ -44,6 +44,7 @@ type listenSocket struct {
 	adapts     bool                // its options are others than before
 	before     []*worker.Listening // sockets that it has taken over, whose sessions are its own
 	overflows  overflowCount
+	congestion string           // congestion control that this process has set; "": none
 	successor  *listenSocket    // that has taken over from it; nil: none, or it is deserted
 	closeTimer *time.Timer      // of one that was replaced: when it is accepted from no more
 	draining   *drainingSockets // that it is of, once it is gone; nil: none, or it is deserted
@@ -221,6 +222,9 @@ func control(l *config.Listener, network string, c syscall.RawConn) (err error) 
 }
 
 func setOptions(l *config.Listener, fd int) error {
+	if name := l.Socket.Congestion; name != "" {
+		_ = sys.SetCongestion(fd, name) // without it the socket has that of the system: logCongestion says so
+	}
 	if l.Socket.FastOpen {
 		// The argument is how many connections without a finished handshake may wait.
 		err := sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_FASTOPEN, l.Socket.Backlog)
@@ -261,6 +265,7 @@ func (s *Server) adapt(socket *listenSocket) {
 	}
 	s.logUnchanged(socket, err)
 	s.logOpaque(socket)
+	s.adaptCongestion(socket)
 	if protocol, err := sys.GetsockoptInt(socket.fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err == nil && socket.cfg.Socket.MPTCP == (protocol == sys.IPPROTO_TCP) {
 		s.log.Warn("socket.mptcp is not applied: the socket was made by systemd, or the kernel has no Multipath TCP",
 			"listener", socket.owner, "address", socket.listener.Addr(), "mptcp", !socket.cfg.Socket.MPTCP)

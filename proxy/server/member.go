@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -27,23 +28,21 @@ type member struct {
 	monitor  *health.OutlierMonitor // nil: it is not judged
 	breaker  *health.Breaker        // nil: it has none
 	ending   *ending                // nil: it was not asked for yet
-	draining bool                   // by an operator
-	cut      *cutJob                // of that; nil: there is none
+	mode     string                 // its state: ready, drain or maint
+	enforced string                 // the state whose effects it has
+	cut      *cutJob                // of a drain; nil: there is none
 	leave    *cutJob                // of one that is gone; nil: its sessions stay
-	set      *int                   // its weight, by an operator; nil: that of the spec
-}
-
-func (m *member) weight() int {
-	if m.set != nil {
-		return *m.set
-	}
-	return m.spec.Weight
+	share    int                    // its weight
+	byHand   bool                   // it is in no file
 }
 
 // A spec is an endpoint as the file or discovery says.
 type spec struct {
 	discovery.Endpoint
 	address sockopt.Address // as the loader has read it; zero: not read yet
+	mode    string          // its state: ready, drain or maint
+	share   int             // its weight, which an operator may have changed
+	byHand  bool            // it is in no file
 }
 
 // specs are the endpoints that an upstream has, each made when it is asked for.
@@ -55,14 +54,15 @@ type specs struct {
 // specsOf returns those of the file, or those that were found.
 func specsOf(cfg *config.Upstream, found []discovery.Endpoint) specs {
 	if cfg.Discover != nil {
-		return specs{len(found), func(i int) spec { return spec{Endpoint: found[i]} }}
+		return specs{len(found), func(i int) spec { return spec{Endpoint: found[i], mode: config.Ready, share: found[i].Weight} }}
 	}
-	return specs{len(cfg.Endpoints), func(i int) spec {
-		e := &cfg.Endpoints[i]
-		return spec{address: e.Address, Endpoint: discovery.Endpoint{
-			Address: e.Address.String(), Name: e.Name, Weight: e.Weight, Backup: e.Backup, Zone: e.Zone,
-			Connections: int(e.Connections),
-		}}
+	return specs{len(cfg.Endpoints), func(i int) spec { return specOf(&cfg.Endpoints[i]) }}
+}
+
+func specOf(e *config.Endpoint) spec {
+	return spec{address: e.Address, mode: e.State, share: e.Weight, Endpoint: discovery.Endpoint{
+		Address: e.Address.String(), Name: e.Name, Weight: e.Weight, Backup: e.Backup, Zone: e.Zone,
+		Connections: int(e.Connections),
 	}}
 }
 
@@ -92,7 +92,7 @@ func changesOf(before, now *config.Upstream) (c monitorChanges) {
 // watch starts, changes or stops the checks of a member, by its upstream's configuration;
 // changed reports whether that has changed.
 func (s *Server) watch(u *config.Upstream, m *member, changed bool) {
-	if u.HealthCheck == nil {
+	if u.HealthCheck == nil || m.mode == config.Maint {
 		if m.check != nil {
 			m.check.Stop()
 			m.check = nil
@@ -132,6 +132,9 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 		if host, _, err := net.SplitHostPort(address); err == nil && h.SNI == "" && u.TLS != nil && h.Port == 0 {
 			probe.TLS.ServerName = host // as for clients; an IP address is not sent
 		}
+	}
+	if h.TLS && u.StartTLS == config.StartTLSPostgres && h.Port == 0 {
+		probe.StartTLS = postgres.Negotiate
 	}
 	if u.SendProxy > 0 && h.Port == 0 {
 		probe.Preface = ownHeader(u.SendProxy)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -25,7 +26,7 @@ func (s *Server) measure(m *metrics.Sample, total *worker.Summary, running *rout
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.Process = metrics.Process{
-		Draining: s.closing, Summary: s.summarize(total), Counters: s.counters(total), Refused: total.Refusals.EveryCount(),
+		Draining: s.closing, Summary: s.summarize(total), Traces: s.tracesStatus(), Counters: s.counters(total), Refused: total.Refusals.EveryCount(),
 		ConnectionsMost: int64(s.maxConnections(s.cfg)), TLSActive: int64(s.tls.Sessions()), TLSMost: int64(s.tls.Max()),
 	}
 	if s.pipes != nil {
@@ -64,8 +65,10 @@ func (s *Server) measureListener(l *listener, name string, running *router.Runni
 	m := metrics.Listener{
 		Name: name, State: admin.Serving, Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max(),
 		Bytes: bytesOf(l.state.Bytes(), running.Listeners[l.state]), Refused: l.state.EveryRefusal(), Pauses: l.state.PauseCounts(),
-		Tally: l.state.Tally(), Limited: l.state.Limited(),
+		Tally: l.state.Tally(), Limited: l.state.Limited(), Mirrors: l.mirrorStatus(l.state.Mirrors().Totals(true)), Rewrites: l.rewriteStatus(true), Filters: l.filterStatus(true, nil), Protocols: l.state.Spoken(),
 	}
+	m.Cancels = l.cancelStatus()
+	m.KeyedBy, m.Keyed = l.measureKeys(running)
 	switch {
 	case l.drained, s.closing:
 		m.State = admin.Draining
@@ -88,7 +91,7 @@ func (s *Server) measureUpstream(u *upstream, running *router.Running) metrics.U
 	m := metrics.Upstream{
 		Name: u.cfg.Name, Waiting: int64(u.router.Waiting()),
 		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Queued: c.Queued, Held: c.Held, LastResort: c.LastResort,
-		Fallbacks: c.Fallbacks, Failures: c.Failures,
+		Fallbacks: c.Fallbacks, Failures: c.Failures, Unkeyed: c.Unkeyed,
 		Bytes:   bytesOf(u.router.Bytes(), running.Upstreams[u.router]),
 		Refused: u.router.Refusals().Every(), LocalFaults: u.router.LocalCauses(), Tally: u.router.Tally(), Limited: u.router.Limited(),
 		States: make(map[admin.State]int64),
@@ -126,6 +129,8 @@ func (s *Server) measureEndpoint(m *member, upstream string, running *router.Run
 		p.BreakerHas, p.Broken = m.breaker.Opened(), m.breaker.State() != health.Closed
 	}
 	switch {
+	case m.mode == config.Maint:
+		p.State = admin.Maint
 	case state.Draining:
 		p.State = admin.Draining
 	case state.Down:

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/testutil/collector"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
@@ -142,7 +143,7 @@ upstreams:
 	if n, ok := m.Process.Refused["targets"]; !ok || n != 0 {
 		t.Errorf("%+v", m.Process)
 	}
-	if err := r.DrainEndpoint("u", "gone", true); err != nil {
+	if err := r.DrainEndpoint("u", "gone", true, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.sampled().Endpoints[1].State; got != admin.Draining {
@@ -169,5 +170,22 @@ func TestMetricsOfVerdicts(t *testing.T) {
 		if sum < 0.1 || sum > time.Since(began).Seconds() {
 			t.Errorf("%s: %v s of %v", name, sum, limited)
 		}
+	}
+}
+
+// TestMetricsOfReports: lines of the session log and spans are counted, those that were dropped with their reason.
+func TestMetricsOfReports(t *testing.T) {
+	to := collector.Start(t, "grpc", nil)
+	r := start(t, "session_log: {to: sessions.log, per_second: 1}\n"+tracedConfig(to, sockets.Server(t, sockets.Echo), ", max_queue_size: 1, max_export_batch_size: 1"))
+	if m := r.sampled(); m.Process.Summary.SessionLog.Lines != 0 || m.Process.Traces.Sampled != 0 {
+		t.Errorf("before: %+v, %+v", m.Process.Summary.SessionLog, m.Process.Traces)
+	}
+	talked(t, r.At("a"), 20)
+	r.Until("lines and spans are counted", func() bool {
+		l, s := r.sampled().Process.Summary.SessionLog, r.sampled().Process.Traces
+		return l.Lines+l.Dropped["rate"] == 20 && s.Exported+s.Dropped["queue_full"] == 20
+	})
+	if l := r.sampled().Process.Summary.SessionLog; l.Dropped["rate"] == 0 || l.Lines == 0 {
+		t.Errorf("%+v", l)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/monitor"
@@ -156,7 +157,7 @@ const (
 func (s *Server) watched() []monitor.Counter {
 	list := s.watcher.counters[:0]
 	for name, l := range s.listeners {
-		list = append(list, listenerRefusals(name, l.state))
+		list = l.unanswered(appendArrivals(append(list, listenerRefusals(name, l.state)), l.state))
 	}
 	if !s.closing { // or their descriptors may be closed already
 		s.countOverflows()
@@ -256,6 +257,8 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 	switch of := c.Key.(type) {
 	case *router.ListenerState:
 		return of.Counts().Refused
+	case *filter.Ledger:
+		return failuresOf(of, false)
 	case *health.OutlierDetector:
 		times := make(map[string]int64)
 		for _, m := range e.judgedBy(of) {

@@ -19,6 +19,7 @@ import (
 // TestOutageIsLogged: the log of an outage has the reason of each endpoint and, at its end, the
 // number of clients it cost. Refused clients are summed up by reason.
 func TestOutageIsLogged(t *testing.T) {
+	t.Parallel()
 	role := newRole(t, false)
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
@@ -32,7 +33,7 @@ upstreams:
     circuit_breaker: off
     health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`,
 		a, sockets.Refusing(t), role.port))
-	if err := r.DrainEndpoint("u", "b", true); err != nil {
+	if err := r.DrainEndpoint("u", "b", true, "test"); err != nil {
 		t.Fatal(err)
 	}
 	r.Until("e is ejected", func() bool {

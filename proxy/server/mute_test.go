@@ -68,6 +68,7 @@ upstreams: [{name: u, endpoints: [{name: e0, address: %q}, {name: e1, address: %
 // TestSilent: the only server is stopped, so its clients cannot be sent elsewhere. That is a
 // problem in the status, and its beginning and end are logged.
 func TestSilent(t *testing.T) {
+	t.Parallel()
 	address, signal := echoProcess(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -86,4 +87,35 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}]}]`, address))
 	signal(syscall.SIGCONT)
 	r.Until("the silence is over", func() bool { return !problem() })
 	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client was answered for")
+}
+
+// TestDrainedPeer: of two servers one is drained by an operator, and its sessions go on. The other one stops: it is
+// reported, and not ejected, for there is no other to send clients to.
+func TestDrainedPeer(t *testing.T) {
+	t.Parallel()
+	stays, signal := echoProcess(t)
+	drained, _ := echoProcess(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, drain_timeout: 1m, endpoints: [{name: stays, address: %q}, {name: drained, address: %q}]}]`, stays, drained))
+	at := r.At("l")
+	c := newCrowd(t, func() (net.Conn, error) { return net.Dial("tcp", at) })
+	c.come()
+	r.Until("the endpoints' answers are judged", func() bool {
+		a, b := r.Endpoint("u", "stays").Answers, r.Endpoint("u", "drained").Answers
+		return a != nil && b != nil && a.Judged && b.Judged
+	})
+	if err := r.DrainEndpoint("u", "drained", true, "test"); err != nil {
+		t.Fatal(err)
+	}
+	signal(syscall.SIGSTOP)
+	r.Until("the silence is reported, or the endpoint is ejected", func() bool {
+		e := r.Endpoint("u", "stays")
+		return e.Silence != nil || e.State == admin.Ejected
+	})
+	if e := r.Endpoint("u", "stays"); e.State != admin.Up {
+		t.Errorf("%+v", e)
+	}
+	signal(syscall.SIGCONT)
+	r.Until("the silence is over", func() bool { return r.Endpoint("u", "stays").Silence == nil })
 }

@@ -23,18 +23,18 @@ upstreams:
 			t.Fatal(err)
 		}
 	}
-	must(r.SetWeight("u", "e", 7))
-	r.Logs("level=INFO", "by=admin", "what=weight", "upstream=u", "endpoint=e", "from=3", "to=7")
-	must(r.SetWeight("u", "e", 2))
+	must(r.SetWeight("u", "e", 7, "test"))
+	r.Logs("level=INFO", "by=test", "what=weight", "upstream=u", "endpoint=e", "from=3", "to=7")
+	must(r.SetWeight("u", "e", 2, "test"))
 	r.Logs("what=weight", "from=7", "to=2")
-	must(r.SetSplit("l", 0, map[string]float64{"u": 50, "v": 50}))
-	r.Logs("by=admin", "what=split", "listener=l", "route=0", "from=u:95,v:5", "to=u:50,v:50")
-	must(r.DrainEndpoint("u", "e", true))
-	r.Logs("by=admin", "what=drain", "upstream=u", "endpoint=e", "from=serving", "to=draining")
-	must(r.DrainEndpoint("u", "e", false))
-	r.Logs("by=admin", "what=drain", "upstream=u", "endpoint=e", "from=draining", "to=serving")
-	must(r.DrainListener("l"))
-	r.Logs("by=admin", "what=drain", "listener=l", "from=serving", "to=draining")
+	must(r.SetSplit("l", 0, map[string]float64{"u": 50, "v": 50}, "test"))
+	r.Logs("by=test", "what=split", "listener=l", "route=0", "from=u:95,v:5", "to=u:50,v:50")
+	must(r.DrainEndpoint("u", "e", true, "test"))
+	r.Logs("by=test", "what=drain", "upstream=u", "endpoint=e", "from=ready", "to=drain")
+	must(r.DrainEndpoint("u", "e", false, "test"))
+	r.Logs("by=test", "what=ready", "upstream=u", "endpoint=e", "from=drain", "to=ready")
+	must(r.DrainListener("l", "test"))
+	r.Logs("by=test", "what=drain", "listener=l", "from=serving", "to=draining")
 }
 
 // TestAnAddressOfSeveral: an address that several endpoints share does not choose one of them.
@@ -43,7 +43,7 @@ func TestAnAddressOfSeveral(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]}]`, up))
-	for _, err := range []error{r.DrainEndpoint("u", up, true), r.SetWeight("u", up, 7)} {
+	for _, err := range []error{r.DrainEndpoint("u", up, true, "test"), r.SetWeight("u", up, 7, "test")} {
 		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "it is the address of several: write one of e, f") {
 			t.Errorf("one is chosen: %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/systemd"
 	"github.com/penstock/penstock/relay"
 )
@@ -49,6 +50,10 @@ type Options struct {
 	// Log gets messages for operators, and at level debug a line for each session. Its handler
 	// must not wait: event loops call it. Nil means no log.
 	Log *slog.Logger
+
+	// State keeps changes by hand over a restart; nil: they end with the process. The caller closes it,
+	// when the process begins to drain or after the end.
+	State *state.Store
 
 	// Sockets are those that systemd has passed to the process; nil: none. The caller closes
 	// them after the end.

@@ -117,7 +117,7 @@ func TestOptionsAreTakenAway(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: ["127.0.0.1:%s", "unix:%s?mode=%s"], upstream: u, socket: {fastopen: %v}}]
 upstreams: [{name: u, endpoints: [%[5]q]}]`
-	port, path, up := sockets.Port(t), filepath.Join(t.TempDir(), "l.sock"), named(t, "a")
+	port, path, up := sockets.Port(t), filepath.Join(sockets.Dir(t), "l.sock"), named(t, "a")
 	r := start(t, fmt.Sprintf(text, port, path, "0600", false, up))
 	_, inode := listening(t, port)
 	for _, on := range []bool{true, false} {

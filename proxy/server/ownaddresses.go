@@ -176,7 +176,7 @@ func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool
 
 // destinations are the upstreams that a listener's clients get to by some route.
 func destinations(l *config.Listener) []string {
-	list := []string{l.Upstream}
+	list := slices.Concat([]string{l.Upstream}, l.Mirrors(), l.FilteredTo())
 	for i := range l.Routes {
 		list = append(list, l.Routes[i].Upstream)
 		for j := range l.Routes[i].Split {

@@ -16,7 +16,10 @@ import (
 // whichever way it leads. An endpoint at another listener that leads on is kept.
 func TestDiscoveredCircle(t *testing.T) {
 	port, next, admin := sockets.Port(t), sockets.Port(t), sockets.Port(t)
-	path := filepath.Join(t.TempDir(), "eps.yaml")
+	path, token := filepath.Join(t.TempDir(), "eps.yaml"), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	find := func(addresses string) {
 		t.Helper()
 		if err := os.WriteFile(path+".new", []byte(addresses), 0o600); err != nil {
@@ -28,7 +31,7 @@ func TestDiscoveredCircle(t *testing.T) {
 	}
 	find(fmt.Sprintf("[%q]", named(t, "good")))
 	const file = `
-admin: {bind: "127.0.0.1:%s"}
+admin: {bind: "127.0.0.1:%s", change_token: "file:%s"}
 listeners:
 - {name: l, bind: ":%s", upstream: u}
 - {name: m, bind: "127.0.0.1:%s", upstream: v, routes: [{match: {sni: [a.example]}, upstream: %s}]}
@@ -45,7 +48,7 @@ upstreams:
 	}
 	unix, v, w := filepath.Join(t.TempDir(), "s"), named(t, "v"), named(t, "w")
 	configured := func(route string) string {
-		return fmt.Sprintf(file, admin, port, next, route, unix, back, path, v, w)
+		return fmt.Sprintf(file, admin, token, port, next, route, unix, back, path, v, w)
 	}
 	r := start(t, configured("v"))
 	status := func(found, leftOut int) func() bool {

@@ -59,6 +59,14 @@ func (s *Server) lasting() (keys []string) {
 	for _, k := range s.placement.limits.Lasting(&s.cfg.Limits) {
 		keys = append(keys, fmt.Sprintf("limits.%s: %s → %s", k.Key, k.Old, k.New))
 	}
+	if now := s.cfg.StateFile; now != s.stateFileAt {
+		keys = append(keys, fmt.Sprintf("state_file: %q → %q", s.stateFileAt, now))
+	}
+	if now := s.lane.Load(); now != nil {
+		for _, k := range now.cfg.Lasting(&s.cfg.Lane) {
+			keys = append(keys, fmt.Sprintf("lane.%s: %s → %s", k.Key, k.Old, k.New))
+		}
+	}
 	return keys
 }
 

@@ -114,7 +114,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: 
 	if got := r.shares(); got != "map[a:30 b:10]" {
 		t.Errorf("3 to 1: %s", got)
 	}
-	if err := r.SetWeight("u", "a", 1); err != nil {
+	if err := r.SetWeight("u", "a", 1, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.shares(); got != "map[a:20 b:20]" {

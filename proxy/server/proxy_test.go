@@ -87,6 +87,7 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up,
 // connection, since some servers refuse UNKNOWN (the specification, 2.1); that of version 2 is
 // LOCAL.
 func TestCheckTellsItsAddresses(t *testing.T) {
+	t.Parallel()
 	for version, want := range map[int]func(net.Conn) string{
 		1: func(c net.Conn) string {
 			from, to := c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr)

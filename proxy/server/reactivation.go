@@ -1,6 +1,10 @@
 package server
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/penstock/penstock/proxy/config"
+)
 
 // A part that was taken out of service may come back before its sessions have ended: by a
 // rollback, or because discovery leaves an endpoint out of one answer. Then it is the same one
@@ -35,7 +39,8 @@ func (s *Server) drainingMember(upstream string, wanted *spec) *member {
 
 // reuse returns a member in place of one that was gone.
 func (s *Server) reuse(update *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
-	m := &member{spec: wanted.Endpoint, endpoint: old.endpoint}
+	m := &member{endpoint: old.endpoint, enforced: config.Ready}
+	m.take(wanted)
 	s.monitorEndpoint(update, u, m)
 	update.reactivated = append(update.reactivated, reactivation{m, old})
 	return m
@@ -48,7 +53,7 @@ func (update *endpointUpdate) reactivate(u *upstream) {
 		e.SetMonitor(r.now.monitor)
 		e.SetBreaker(r.now.breaker)
 		u.router.Recall(e)
-		e.SetDraining(false)
+		e.SetDraining(r.now.mode != config.Ready)
 	}
 }
 

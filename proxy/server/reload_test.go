@@ -261,7 +261,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if n := count(); n < 1 || n > 3 {
 		t.Errorf("%d of 20, want 2", n)
 	}
-	if err := r.SetSplit("l", 0, map[string]float64{"a": 50, "b": 50}); err != nil {
+	if err := r.SetSplit("l", 0, map[string]float64{"a": 50, "b": 50}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n < 9 || n > 11 {
@@ -335,7 +335,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%[1]q]}]`, named(t
 		}
 	}
 	told(99.75, 0.25)
-	if err := r.SetSplit("l", 0, map[string]float64{"a": 99.5, "b": 0.5}); err != nil {
+	if err := r.SetSplit("l", 0, map[string]float64{"a": 99.5, "b": 0.5}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	told(99.5, 0.5)

@@ -11,6 +11,7 @@ import (
 // TestRemovalIsNoRecovery: the removal of an endpoint that is down, ejected and behind an open
 // breaker is not logged as a recovery.
 func TestRemovalIsNoRecovery(t *testing.T) {
+	t.Parallel()
 	const text = `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:

@@ -58,3 +58,19 @@ upstreams:
 	}
 	line(t, other)
 }
+
+// TestRefusesAll: the status has the reason for which a listener refuses every client, until a reload changes its rules.
+func TestRefusesAll(t *testing.T) {
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, deny: [%s]}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	echo := sockets.Server(t, sockets.Echo)
+	r := start(t, fmt.Sprintf(text, "all", echo))
+	if why := r.Status().Listeners[0].RefusesAll; why != "deny has every source" {
+		t.Errorf("%q", why)
+	}
+	r.Reload(fmt.Sprintf(text, "192.0.2.1", echo))
+	if why := r.Status().Listeners[0].RefusesAll; why != "" {
+		t.Errorf("after a reload: %q", why)
+	}
+}

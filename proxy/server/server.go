@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/cpuwait"
 	"github.com/penstock/penstock/proxy/internal/episode"
 	"github.com/penstock/penstock/proxy/internal/health"
@@ -43,36 +44,47 @@ type Server struct {
 	files       *tlsterm.Files
 	tickets     *tlsterm.Tickets
 	tls         *tlsterm.Limit
+	compares    *compare.Budget // of all mirrors
 	dnsLimit    *discovery.QueryLimiter
 	inotify     discovery.Inotify // of files that change, one for all upstreams
 	connectRate limit.Rate
 
-	mu        sync.Mutex // of all changes
-	cfg       *config.Config
-	changes   admin.Changes
-	listeners map[string]*listener
-	upstreams map[string]*upstream
-	binds     map[string]*listenSocket
-	parting   []*listenSocket // that are not bound any more, and may not be closed yet
-	replaced  []*listenSocket // that were replaced, and are accepted from still
-	closing   bool
-	watches   sync.WaitGroup                // of discovery
-	gone      map[string]int64              // counters of upstreams that are not there any more
-	retired   map[string]*upstream          // that are gone, and had sessions when that was looked at
-	givenUp   []*listenSocket               // sockets that are closed or replaced, until they are deserted
-	former    []former                      // upstreams that are gone, and may refuse clients still
-	unnamed   map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
-	draining  map[string][]*drainingSockets // sockets that are gone, by the key that they had
-	timers    map[*time.Timer]*due
-	after     func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+	mu          sync.Mutex // of all changes
+	cfg         *config.Config
+	live        manual // changes by hand that are in force
+	earlier     earlier
+	applied     lives       // of the last Apply
+	stateFileAt config.Path // of the configuration that it began with
+	changes     admin.Changes
+	listeners   map[string]*listener
+	upstreams   map[string]*upstream
+	binds       map[string]*listenSocket
+	parting     []*listenSocket // that are not bound any more, and may not be closed yet
+	replaced    []*listenSocket // that were replaced, and are accepted from still
+	closing     bool
+	watches     sync.WaitGroup                // of discovery
+	gone        map[string]int64              // counters of upstreams that are not there any more
+	retired     map[string]*upstream          // that are gone, and had sessions when that was looked at
+	givenUp     []*listenSocket               // sockets that are closed or replaced, until they are deserted
+	former      []former                      // upstreams that are gone, and may refuse clients still
+	unnamed     map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
+	draining    map[string][]*drainingSockets // sockets that are gone, by the key that they had
+	timers      map[*time.Timer]*due
+	after       func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+
+	endings map[*endJob]bool // that are under way; under mu
+	byHand  endedByHand
+	denials denials
 
 	watcher watcher // under mu
 	cpu     *cpuwait.Meter
 	lines   *monitor.Lines
 	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
-	sessions atomic.Pointer[sessionlog.Log]  // the session log, owned; nil: there was none yet
-	progress chan struct{}                   // the session log has other settings
+	sessions atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
+	progress chan struct{}                  // the session log has other settings
+	lane     atomic.Pointer[laneState]      // nil: no listener has asked for one yet
+	adopted  adopted
 	traces   atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 
 	view   atomic.Pointer[view]   // of the present state, for readers that must not wait
@@ -116,7 +128,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		options: o, log: o.Log, start: time.Now(),
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
 		binds: make(map[string]*listenSocket), gone: make(map[string]int64),
-		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), after: time.AfterFunc,
+		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), endings: make(map[*endJob]bool), after: time.AfterFunc,
+		denials: denials{clock: time.Now},
 		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), downPending: make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
 	}
@@ -130,6 +143,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.full = episode.New(func() { s.log.Info("below the limit of connections again") })
 	s.outOfDescriptors = episode.New(func() {})
+	s.compares = compare.NewBudget(compare.TotalBytes)
 	s.tls = tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes)
 	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: s.logFiles})
 	s.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.logHealth, ReportEvery: logEvery})
@@ -154,9 +168,12 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return explainMemory(&cfg.Limits.Memory, err)
 	}
+	s.stateFileAt = cfg.StateFile
+	s.restore()
 	if err := s.Apply(ctx, cfg); err != nil {
 		return err
 	}
+	s.logRestored()
 	s.awaitDiscovery(ctx)
 	return nil
 }
@@ -188,15 +205,17 @@ func (s *Server) Serve(ctx context.Context) error {
 	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(stop) })
 	beside.Go(func() { s.watchAnswers(stop) })
 	beside.Go(func() { s.logProgress(stop) })
+	beside.Go(func() { s.watchAdopted(stop) })
 	var err error
 	select {
 	case <-ctx.Done():
 		err = s.drain(served)
+		s.awaitAdopted(s.cut)
 	case <-s.cut.Done():
 		err = <-served
 	case err = <-served:
 	}
-	cut := s.cutForTheEnd()
+	cut := s.cutForTheEnd() + s.adoptedCut()
 	close(stop)
 	beside.Wait()
 	err = errors.Join(err, s.close())
@@ -223,6 +242,7 @@ func (s *Server) close() error {
 	if s.group != nil {
 		errs = append(errs, s.group.Close())
 	}
+	s.closeLane()
 	if err := s.closeSessionLog(); err != nil { // which has cost no client anything
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}
@@ -237,7 +257,7 @@ func (s *Server) close() error {
 	s.scheduler.Close()
 	s.lines.Flush(s.now())
 	for _, l := range s.listeners {
-		l.close()
+		l.close(nil)
 	}
 	for _, u := range s.upstreams {
 		u.close()

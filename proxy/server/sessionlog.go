@@ -136,6 +136,9 @@ func (h *host) Lasts(l *worker.Listening, b worker.Binding, r *record.Record) {
 
 // Ended implements [worker.Host].
 func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
+	if r.Outcome == record.Refused {
+		r.Why = router.Reason(r.Err)
+	}
 	h.addLine(sessionlog.End, l, b, r)
 	h.trace(r)
 	if h.logsSessions() {

@@ -129,8 +129,8 @@ func TestSessionLog(t *testing.T) {
 		ids[got.ID] = true
 	}
 	for _, want := range []string{
-		"echo joined eof --", "echo joined idle-timeout cD", "echo joined reset CD", "reset joined reset SD", "silent joined first-byte-timeout sD", "none refused targets SC",
-		"full refused targets sQ", "hello refused preread_timeout cR", "hello refused hello PR", "denied refused admission PR", "sorry responded  LR",
+		"echo joined eof --", "echo joined idle-timeout cD", "echo joined reset CD", "reset joined reset SD", "silent joined first-byte-timeout sD", "none refused upstream SC",
+		"full refused upstream sQ", "hello refused preread cR", "hello refused hello PR", "denied refused address PR", "sorry responded  LR",
 	} {
 		if ends[want] != 1 {
 			t.Errorf("%q: %d times", want, ends[want])

@@ -19,12 +19,7 @@ import (
 // socketPath is a path that is short enough for a socket, whatever the test's name.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "source")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	return filepath.Join(sockets.Dir(t), "s")
 }
 
 // dialUnix connects a client of a unix socket for the duration of the test.

@@ -138,7 +138,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 	times, spread := stopClock(r), worker.NewSpread(time.Hour)
 	conns := many(t, clients, r.At("l"))
 	began := time.Now()
-	if err := r.DrainEndpoint("u", "a", true); err != nil {
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
 		t.Fatal(err)
 	}
 	step := times.next(time.Hour)
@@ -153,7 +153,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 		step = then[0]
 	}
 	r.Until("some sessions are cut", func() bool { return r.Endpoint("u", "a").Active < clients*2/3 })
-	if err := r.DrainEndpoint("u", "a", false); err != nil {
+	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if step.over() {

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -12,9 +10,11 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -37,6 +37,7 @@ func (s *Server) status(total *worker.Summary, running *router.Running) admin.St
 		Summary: s.summarize(total),
 	}
 	st.Restart = s.lasting()
+	st.Live, st.StateFile, st.DeniedByHand = s.liveStatus(), s.stateFile(), s.denialsStatus()
 	st.Traces = s.tracesStatus()
 	st.Connections.Most = int64(s.maxConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
@@ -77,11 +78,16 @@ func (s *Server) listenerStatus(name string, running *router.Running) admin.List
 	l := s.listeners[name]
 	c := l.state.Counts()
 	st := admin.Listener{
-		Name: name, State: admin.Serving, Reasons: c.Refused,
+		Name: name, State: admin.Serving, Reasons: c.Refused, FastOpen: l.cfg.Socket.FastOpen,
 		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max()},
 		Bytes:       bytesOf(l.state.Bytes(), running.Listeners[l.state]),
+		Limited:     limited(l.state.Limited()),
 	}
-	st.Pauses = l.state.Pauses()
+	st.Pauses, st.RefusesAll, st.Mirrors = l.state.Pauses(), l.cfg.RefusesAll(), l.mirrorStatus(l.state.Mirrors().Totals(false))
+	st.Rewrites = l.rewriteStatus(false)
+	st.Filters = l.filterStatus(false, func(of *filter.Ledger) int64 { return s.watcher.sums.Recent(s.now(), of, unansweredLine) })
+	st.Cancels = l.cancelStatus()
+	st.DeniedByHand, st.Protocols = s.listenerDenials(name, l.state), l.state.Spoken()
 	for _, n := range c.Refused {
 		st.Connections.Refused += n
 	}
@@ -96,6 +102,7 @@ func (s *Server) listenerStatus(name string, running *router.Running) admin.List
 			st.State = admin.Paused
 		}
 	}
+	st.Congestion = s.listenerCongestion(l)
 	for _, key := range l.keys {
 		if socket := s.binds[key]; socket != nil {
 			st.Addresses = append(st.Addresses, socket.listener.Addr())
@@ -173,21 +180,38 @@ func matchText(m *config.Match) string {
 	}
 	add("sni", len(m.SNI), m.SNI)
 	add("alpn", len(m.ALPN), m.ALPN)
+	add("user", len(m.User), m.User)
+	add("database", len(m.Database), m.Database)
 	add("source", len(m.Source), m.Source)
 	add("port", m.Port, m.Port)
+	add("protocol", len(m.Protocol), m.Protocol)
+	add("host", len(m.Host), m.Host)
+	add("path", len(m.Path), m.Path)
+	add("user", len(m.User), m.User)
+	add("database", len(m.Database), m.Database)
+	for i := range m.Bytes {
+		content, _ := m.Bytes[i].Content()
+		add(fmt.Sprintf("bytes at %d", m.Bytes[i].Offset), 1, fmt.Sprintf("%q", content))
+	}
+	for i := range m.TLV {
+		add(fmt.Sprintf("tlv 0x%02x", m.TLV[i].Type), 1, fmt.Sprintf("%q", m.TLV[i].Value()))
+	}
 	return strings.Join(parts, ", ")
 }
 
 func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upstream {
 	c := u.router.Counts()
 	st := admin.Upstream{
-		Name: u.cfg.Name, Balance: u.cfg.Balance, Pending: int64(u.router.Waiting()),
-		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, LastResortAnswered: c.LastResortAnswered, Reasons: c.Refused,
-		Bytes: bytesOf(u.router.Bytes(), running.Upstreams[u.router]),
+		Name: u.cfg.Name, Balance: u.cfg.Balance, BalanceOn: balanceOn(u.cfg), Pending: int64(u.router.Waiting()),
+		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, LastResortAnswered: c.LastResortAnswered, Reasons: c.Refused, Unkeyed: c.Unkeyed,
+		Bytes: bytesOf(u.router.Bytes(), running.Upstreams[u.router]), Limited: limited(u.router.Limited()),
 	}
+	made := u.router.Tally().Connects
+	st.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds(), Buckets: made.Buckets[:]}
 	if u.tls != nil {
 		st.Handshakes, st.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
 	}
+	st.Congestion = u.congestionStatus()
 	if f := u.cfg.Fallback; f != nil {
 		st.Fallback = f.Upstream
 	}
@@ -216,8 +240,10 @@ func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upst
 	}
 	st.Panic, st.Panics = u.router.Panic()
 	st.LocalFaults = u.router.LocalCauses()
+	by := s.live.Of(u.cfg.Name)
 	for _, m := range u.order {
 		e := s.endpointStatus(m, running)
+		e.ByHand = byHand(by, m)
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
@@ -228,6 +254,7 @@ func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upst
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
+	s.removedByHand(u, &st)
 	return st
 }
 
@@ -236,8 +263,10 @@ func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoi
 	st := admin.Endpoint{
 		Name: m.spec.Identity(), Address: m.spec.Address, Zone: m.spec.Zone, Weight: e.Weight(), Backup: m.spec.Backup,
 		State: admin.Up, Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
-		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]),
+		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]), Limited: limited(e.Limited()),
 	}
+	made := e.Tally().Connects
+	st.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds()}
 	s.answersStatus(&st, e.Answers())
 	st.LastFailure = s.lastFailure(e)
 	if n, since := e.SlowConnects(); n > 0 {
@@ -260,6 +289,8 @@ func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoi
 		}
 	}
 	switch {
+	case m.mode == config.Maint:
+		st.State = admin.Maint
 	case state.Draining:
 		st.State, st.Until = admin.Draining, m.cut.ends()
 	case state.Down:
@@ -325,6 +356,20 @@ func bytesOf(ended, running worker.Bytes) admin.Bytes {
 	}
 }
 
+// limited returns times by verdict, for a status.
+func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
+	for kind, s := range seconds {
+		if s == 0 {
+			continue
+		}
+		if by == nil {
+			by = make(map[string]float64)
+		}
+		by[verdict.Kind(kind).String()] = s
+	}
+	return by
+}
+
 // discoveryStatus is how a source of endpoints is doing, for a status.
 func discoveryStatus(status discovery.Status) *admin.Discovery {
 	d := &admin.Discovery{
@@ -335,31 +380,6 @@ func discoveryStatus(status discovery.Status) *admin.Discovery {
 		d.Error = status.Err.Error()
 	}
 	return d
-}
-
-// Sessions implements [admin.Balancer]. It takes a few sessions at a time from where they are
-// served, which goes on meanwhile, so yield may take its time.
-func (s *Server) Sessions(ctx context.Context) iter.Seq[admin.Session] {
-	return func(yield func(admin.Session) bool) {
-		for one := range s.group.Sessions(ctx) {
-			if !yield(sessionStatus(&one)) {
-				return
-			}
-		}
-	}
-}
-
-func sessionStatus(session *worker.Session) admin.Session {
-	s := admin.Session{
-		Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, EndpointLocal: session.EndpointLocal, Name: session.EndpointName,
-		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(),
-		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient}, worker.Bytes{}),
-	}
-	if session.Idle >= 0 {
-		us := session.Idle.Microseconds()
-		s.IdleUs = &us
-	}
-	return s
 }
 
 // queueOf says how long the accept queue of a listening socket is. While everything ends its

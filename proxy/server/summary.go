@@ -29,8 +29,13 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 		Bytes:       bytesOf(worker.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, worker.Bytes{}),
 		Lost:        total.Totals.Lost,
 		Fallbacks:   fallbacks,
-		Pipes:       admin.Pipes{Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle},
-		Pauses:      gcPauses(),
+		Lane:        s.laneStatus(),
+		Pipes: admin.Pipes{
+			Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle,
+			TooSmall: pipes.Degraded, Refused: pipes.Refused, Denied: pipes.Denied,
+			UsedPages: pipes.UsedPages, BudgetPages: pipes.BudgetPages, MostPages: pipes.LinePages,
+		},
+		Pauses: gcPauses(),
 
 		AcceptPauses: s.paused.Load(), Goroutines: int64(runtime.NumGoroutine()),
 		Engine: admin.Engine{
@@ -45,8 +50,10 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 		Huge: total.Arena.Huge,
 	}
 	describeMemory(&sum.Arena, s.group.Memory())
-	for _, l := range total.Loops {
+	for i := range total.Loops {
+		l := &total.Loops[i]
 		sum.Loops = append(sum.Loops, admin.Loop{
+			Index: i, Lag: occurred(l.Lag[:]), TimerLate: occurred(l.TimerLate[:]),
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
 			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
 			Batches: l.Batches, BatchRefused: l.BatchRefused,
@@ -55,6 +62,14 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 		})
 	}
 	return sum
+}
+
+// occurred returns counts without the zeros at their end, never nil.
+func occurred(counts []int64) []int64 {
+	for len(counts) > 0 && counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
+	}
+	return append([]int64{}, counts...)
 }
 
 // gcPauses reads the runtime's histogram of pauses. The maximum is the upper end of the last

@@ -309,7 +309,7 @@ func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 		t.Error(got)
 	}
 	echoes(t, kept, "still here")
-	if err := r.DrainListener("n"); err != nil { // the session is this listener's by now
+	if err := r.DrainListener("n", "test"); err != nil { // the session is this listener's by now
 		t.Fatal(err)
 	}
 	if err := gone(t, kept); !errors.Is(err, syscall.ECONNRESET) {

@@ -234,3 +234,13 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health
 		t.Errorf("the endpoint is %q", e.State)
 	}
 }
+
+// helloFrom is hello from another source, and succeeds.
+func helloFrom(t *testing.T, source byte, address, name string) *tls.Conn {
+	t.Helper()
+	c := tls.Client(from(t, source, address), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+	if err := c.Handshake(); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return c
+}

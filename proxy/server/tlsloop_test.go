@@ -1,11 +1,12 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"runtime"
 	"testing"
+
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // TestTLSSessionsRunOnLoops: a joined session whose TLS ends or begins here has a loop, is counted as copied and
@@ -24,7 +25,7 @@ func TestTLSSessionsRunOnLoops(t *testing.T) {
 		g.Until(fmt.Sprintf("%s: no goroutine for each session", listener), func() bool {
 			return runtime.NumGoroutine() < before+2*many // those of the test's own server are one for each
 		})
-		for s := range g.Sessions(context.Background()) {
+		for _, s := range g.list(admin.SessionQuery{}, admin.SessionOrder{}) {
 			if s.Loop < 0 {
 				t.Errorf("%s: %+v", listener, s)
 			}

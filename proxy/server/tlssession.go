@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -43,10 +45,20 @@ func (s *Server) tlsSession(h *worker.Offloaded, offloaded *router.Offloaded) {
 // errRejoined is the error of serving a client whose session runs on its loop.
 var errRejoined = errors.New("the session runs on its loop")
 
+// errRewriteOffLoop is the error of a client whose bytes cannot be rewritten.
+var errRewriteOffLoop = errors.New("rewrite: no descriptors are left for the session to go back to its loop with, and it is rewritten there alone")
+
 // serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
 // [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
-	client, protocols, err := spoken(h, offloaded, raw)
+	client, protocols, err := s.spoken(h, offloaded, raw)
+	if err == errCancel {
+		done := make(chan error, 1)
+		s.sendCancel(h.Context(), offloaded.Listener, h.Client, offloaded.Startup, func(err error) { done <- err })
+		err = <-done
+		client.Close()
+		return relay.Result{}, err
+	}
 	if err != nil {
 		raw.Close()
 		return relay.Result{}, err
@@ -57,17 +69,23 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 	endpoint, answer, err := s.reachFor(h.Context(), raw, search, protocols)
 	switch {
 	case err != nil:
-		reset(raw)
+		s.refuseTLS(h, raw, client, err)
 		return relay.Result{}, err
 	case endpoint == nil:
 		return relay.Result{}, respond(client, answer)
 	}
 	if on := worker.TakeSockets(client, endpoint); on != nil {
-		on.Reached, on.Ended = search.Reached, s.tls.Leave
+		on.A.Moved, on.Early = len(offloaded.Startup), offloaded.Startup
+		on.Reached, on.Mirrorer, on.Rewriting, on.Ended = search.Reached, search, search, s.tls.Leave
 		if err := h.Rejoin(on); err != nil {
 			return relay.Result{}, err
 		}
 		return relay.Result{}, errRejoined
+	}
+	if search.RewriteOffLoop() {
+		reset(endpoint)
+		reset(raw)
+		return relay.Result{}, errRewriteOffLoop
 	}
 	limits, err := search.Reached(s.now())
 	if err != nil {
@@ -75,6 +93,7 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 		reset(raw)
 		return relay.Result{}, err
 	}
+	search.MirrorOffLoop()
 	session := s.relay.NewSession(client, endpoint)
 	session.Limit(limits)
 	h.Join(session, limits, endpoint.RemoteAddr().String())
@@ -83,9 +102,13 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 
 // spoken returns the client's connection after its handshake, and the protocols that may be
 // offered to its endpoint.
-func spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
-	server := offloaded.Listener.Config().TLS
-	if server == nil {
+func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
+	cfg := offloaded.Listener.Config()
+	server := cfg.TLS
+	switch {
+	case cfg.Preread.Postgres != nil && !h.Client.Postgres.TLS:
+		return raw, []string{postgres.Protocol}, nil
+	case server == nil:
 		return raw, offloaded.ALPN, nil
 	}
 	conn, err := server.Handshake(h.Context(), raw)
@@ -97,7 +120,21 @@ func spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (cli
 		protocols = []string{state.NegotiatedProtocol}
 	}
 	h.Client.Record.Hello(state.ServerName, protocols)
+	if cfg.Preread.Postgres != nil {
+		return conn, []string{postgres.Protocol}, s.login(h, offloaded, conn)
+	}
 	return conn, protocols, nil
+}
+
+// refuseTLS ends the connection of a client that gets no endpoint. One of PostgreSQL that has said its startup message learns
+// why, within its TLS if that has ended here.
+func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause error) {
+	if h.Client.Postgres.User == "" || h.Context().Err() != nil || cause == sockopt.ErrGone {
+		reset(raw)
+		return
+	}
+	defer context.AfterFunc(h.Context(), func() { raw.Close() })()
+	_ = respond(client, pgRefusal(cause))
 }
 
 // reset ends a connection, and the one beneath it, by a reset, so that the peer does not take
@@ -145,10 +182,12 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 				conn, err = s.connect(ctx, search, &step, protocols)
 				return err
 			})
-			if err == nil {
+			switch {
+			case err == nil && search.Overruled() && ctx.Err() == nil:
+				reset(conn) // Next has the search go on elsewhere
+			case err == nil:
 				return conn, nil, nil
-			}
-			if ctx.Err() == nil {
+			case ctx.Err() == nil:
 				search.Failed(err, s.now())
 			}
 		case worker.Resolve:
@@ -232,7 +271,9 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 		ctx, cancel = context.WithTimeout(ctx, step.Timeout)
 		defer cancel()
 	}
-	d := net.Dialer{KeepAlive: -1, Control: search.Options().Control}
+	d := net.Dialer{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
+		return errors.Join(step.Congestion.Control(network, c), search.Options().Control(network, address, c))
+	}}
 	d.SetMultipathTCP(false)
 	network, address := "tcp", step.Address.AddrPort.String()
 	if step.Address.Path != "" {
@@ -250,13 +291,33 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 			return nil, err
 		}
 	}
+	endpoint, err := s.secure(ctx, search, conn, protocols)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if startup := search.Startup(); len(startup) > 0 {
+		if _, err := endpoint.Write(startup); err != nil {
+			reset(endpoint)
+			return nil, err
+		}
+	}
+	return endpoint, nil
+}
+
+// secure speaks TLS with an endpoint if its upstream has it. The caller closes conn after an error.
+func (s *Server) secure(ctx context.Context, search *router.Search, conn net.Conn, protocols []string) (net.Conn, error) {
 	speaker, host := search.TLS()
 	if speaker == nil {
 		return conn, nil
 	}
+	if search.StartsTLS() {
+		if err := startTLS(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
 	encrypted, err := speaker.Handshake(ctx, conn, tlsterm.Peer{Host: host, ALPN: protocols})
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	return encrypted, nil

@@ -1,6 +1,10 @@
 package server
 
-import "github.com/penstock/penstock/proxy/config"
+import (
+	"slices"
+
+	"github.com/penstock/penstock/proxy/config"
+)
 
 // unchanged is the upstreams of a configuration that stay the same, except for their
 // endpoints: these keep their snapshot, and listeners that use them need not be made anew.
@@ -40,6 +44,11 @@ func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
 	if cfg.Upstream != "" && !same.has(cfg.Upstream) {
 		return false
 	}
+	for _, name := range slices.Concat(cfg.Mirrors(), cfg.FilteredTo()) {
+		if !same.has(name) {
+			return false
+		}
+	}
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		if r.Upstream != "" && !same.has(r.Upstream) {
@@ -57,8 +66,8 @@ func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
 // listenerUnchanged reports whether a listener of the next configuration is the same as the
 // present one: by its configuration, its upstreams and the contents of its certificates; and
 // it was not drained.
-func (s *Server) listenerUnchanged(c *change, old *listener, cfg *config.Listener) bool {
-	if old == nil || old.drained || !old.cfg.Same(cfg) || !c.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
+func (s *Server) listenerUnchanged(c *change, old *listener, cfg *config.Listener, drained bool) bool {
+	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !c.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
 		return false
 	}
 	for _, key := range old.keys {

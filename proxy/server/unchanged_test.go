@@ -128,14 +128,14 @@ func TestReloadReadsCertificates(t *testing.T) {
 	}
 }
 
-// TestReloadBringsADrainedListenerBack: that holds also for an unchanged file.
-func TestReloadBringsADrainedListenerBack(t *testing.T) {
+// TestDrainedListenerStaysDrained: a reload of an unchanged file does not open a drained listener.
+func TestDrainedListenerStaysDrained(t *testing.T) {
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 	r := start(t, text)
 	at := r.At("l")
-	if err := r.DrainListener("l"); err != nil {
+	if err := r.DrainListener("l", "test"); err != nil {
 		t.Fatal(err)
 	}
 	r.Until("no socket listens", func() bool {
@@ -149,8 +149,14 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 		t.Errorf("drained: %+v", l)
 	}
 	r.Reload(text)
-	if l := r.Status().Listeners[0]; l.State != admin.Serving || l.DrainedByHand {
+	if l := r.Status().Listeners[0]; l.State != admin.Draining || !l.DrainedByHand {
 		t.Errorf("after a reload: %+v", l)
+	}
+	if err := r.ReadyListener(t.Context(), "l", "test"); err != nil {
+		t.Fatal(err)
+	}
+	if l := r.Status().Listeners[0]; l.State != admin.Serving || l.DrainedByHand {
+		t.Errorf("ready: %+v", l)
 	}
 	if got := whose(t, at); got != "a" {
 		t.Error(got)
@@ -164,7 +170,7 @@ func TestOperatorsChangesOutlastReloads(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: "127.0.0.1:1", weight: %d}, {name: b, address: "127.0.0.1:2"}, {name: c, address: "127.0.0.1:%d"}]}]`
 	r := start(t, fmt.Sprintf(text, 5, 3))
-	if err := errors.Join(r.SetWeight("u", "a", 9), r.DrainEndpoint("u", "b", true)); err != nil {
+	if err := errors.Join(r.SetWeight("u", "a", 9, "test"), r.DrainEndpoint("u", "b", true, "test")); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int{9, 9, 7} {

@@ -21,6 +21,7 @@ import (
 // made. The outage begins with the first of them, whatever the verdicts on the endpoints, and
 // lasts until a client is served.
 func TestRefusedClientsAreAnOutage(t *testing.T) {
+	t.Parallel()
 	for name, check := range map[string]string{
 		"no check":              "health_check: off",
 		"a check of other port": "health_check: {port: %s, interval: 20ms, fast_interval: 10ms}",
@@ -215,6 +216,7 @@ upstreams:
 // TestFormerUpstreamsAreLogged: clients that connected before a reload removed their upstream
 // are refused by it afterwards. They are summed up under its name.
 func TestFormerUpstreamsAreLogged(t *testing.T) {
+	t.Parallel()
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:

@@ -8,10 +8,12 @@ import (
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // An upstream is one of the configuration, for as long as that names it. Everything is
@@ -37,6 +39,8 @@ type upstream struct {
 	answered bool     // by the source
 	first    *firstAnswer
 	stop     context.CancelFunc
+
+	congestion *sockopt.Congestion // of the connections to endpoints; nil: that of the system
 }
 
 // A nextUpstream is one that is being prepared.
@@ -72,10 +76,11 @@ func (s *Server) prepareUpstream(c *change, cfg *config.Upstream) (err error) {
 func (s *Server) prepareMembers(c *change, cfg *config.Upstream) (err error) {
 	next := c.upstreams[cfg.Name]
 	old := next.old
-	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) {
+	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) && !c.lives.touchAny(cfg.Name) {
 		return nil
 	}
-	if next.update, err = s.newEndpointUpdate(next.now, old, cfg, specsOf(cfg, s.fit(c, next.now))); old != nil {
+	wanted := c.lives.set.edit(cfg, specsOf(cfg, s.fit(c, next.now)))
+	if next.update, err = s.newEndpointUpdate(next.now, old, cfg, wanted); old != nil {
 		c.undo = append(c.undo, func() { next.update.abandon(old) })
 	}
 	return err
@@ -87,7 +92,7 @@ func (s *Server) newUpstream(c *change, old *upstream, cfg *config.Upstream) (*u
 	u := &upstream{cfg: cfg}
 	if old != nil {
 		u.router, u.stats, u.budget = old.router, old.stats, old.budget
-		u.breaker, u.outlier, u.answers = old.breaker, old.outlier, old.answers
+		u.breaker, u.outlier, u.answers, u.congestion = old.breaker, old.outlier, old.answers, old.congestion
 	} else {
 		s.from(u)
 	}
@@ -102,6 +107,10 @@ func (s *Server) newUpstream(c *change, old *upstream, cfg *config.Upstream) (*u
 	s.prepareMonitors(u)
 	if err := s.prepareSource(u, old); err != nil {
 		return nil, err
+	}
+	if name := u.cfg.Socket.Congestion; name != u.congestion.Name() {
+		u.congestion = sockopt.NewCongestion(name)
+		c.commits = append(c.commits, func() { s.logCongestion(u) })
 	}
 	u.snapshot = router.NewSnapshot(u.router, u.snapshotConfig())
 	return u, nil
@@ -154,8 +163,8 @@ func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 		Breaker: u.breaker, Budget: u.budget,
 		Attempts: c.Retry.Attempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
 		QueueSize: int64(c.Queue.Size), QueueTimeout: c.Queue.Timeout, Hold: c.Queue.Hold,
-		SendProxy: c.SendProxy, Source: c.SourceAddress, TLS: u.tls,
-		BySource: bySource(c),
+		SendProxy: c.SendProxy, Source: c.SourceAddress, Congestion: u.congestion, TLS: u.tls,
+		BySource: bySource(c), HashKey: hashKey(c), StartTLS: c.StartTLS == config.StartTLSPostgres,
 	}
 	if f := c.Fallback; f != nil && f.Upstream == "" {
 		cfg.Respond = append([]byte{}, f.Respond.Bytes...)
@@ -166,6 +175,12 @@ func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 // bySource reports whether a client's source decides which endpoint it gets.
 func bySource(c *config.Upstream) bool { return setConfig(c).Policy.Keyed() }
 
+// hashKey is the property of a client that decides which endpoint it gets, where the policy hashes one.
+func hashKey(c *config.Upstream) clientkey.Key {
+	key, _ := clientkey.Parse(c.BalanceOn) // the loader has looked
+	return key
+}
+
 // newSet makes the set of an upstream's members, which is to follow another one, if there
 // is one.
 func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb.Set) *lb.Set {
@@ -175,7 +190,7 @@ func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb
 	for i, m := range members {
 		list[i] = lb.Member{
 			Endpoint: m.endpoint.Endpoint, Zone: m.spec.Zone, Backup: m.spec.Backup,
-			Weight: m.weight(), Connections: m.spec.Connections,
+			Weight: m.share, Connections: m.spec.Connections,
 		}
 	}
 	return lb.NewSet(list, cfg, before)

@@ -34,7 +34,7 @@ upstreams: [{name: u, endpoints: [%s], drain_timeout: 1h}]`, endpoints)
 			}
 		}
 	}
-	if err := r.DrainEndpoint("u", "a", true); err != nil {
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
 		t.Fatal(err)
 	}
 	const ofA, ofB, ofL = `msg="drain waits for sessions" upstream=u endpoint=a sessions=4 until=20`, "upstream=u endpoint=b sessions=4 until=20", "listener=l address=127.0.0.1:"
@@ -42,16 +42,16 @@ upstreams: [{name: u, endpoints: [%s], drain_timeout: 1h}]`, endpoints)
 	says("after ten seconds", 11*time.Second, ofA)
 	says("soon after that", 20*time.Second)
 	says("after ten more", 22*time.Second, ofA)
-	if err := r.DrainListener("l"); err != nil {
+	if err := r.DrainListener("l", "test"); err != nil {
 		t.Fatal(err)
 	}
 	says("with a listener", 33*time.Second, ofA, ofL)
 	r.Reload(text(fmt.Sprintf("{name: a, address: %q}", a)))
-	says("with one that is removed", 44*time.Second, ofA, ofB)
-	if err := r.DrainEndpoint("u", "a", false); err != nil {
+	says("with one that is removed, and the listener drained still", 44*time.Second, ofA, ofB, ofL)
+	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
 		t.Fatal(err)
 	}
-	says("without one that is taken back", 55*time.Second, ofB)
+	says("without one that is taken back", 55*time.Second, ofB, ofL)
 	for _, c := range append(conns, rest...) {
 		c.Close()
 	}

@@ -3,12 +3,12 @@ package server
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -35,24 +35,22 @@ func (s *Server) verdictOf(sample *verdict.Sample) verdict.Verdict {
 	return verdict.Of(sample)
 }
 
-// sessionKey is a session of a loop, or of a goroutine.
-type sessionKey struct {
-	loop   int
-	began  int64
-	client string
-}
-
 // Why implements [admin.Balancer].
 func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
-	match := func(one *worker.Session) bool { return matches(&q, one) }
-	before := make(map[sessionKey]*verdict.Sample)
+	selected := whyQuery(&q)
+	before := make(map[worker.ID]*verdict.Sample)
 	began := s.now()
 	if q.For > 0 {
 		s.cpu.Look(began)
-		for one := range s.group.Inspect(ctx, match) {
-			before[keyOf(&one)] = one.Sample
+		for one := range s.group.Sessions(ctx, selected) {
+			before[one.ID] = one.Sample
 			if len(before) == maxWhy {
 				break
+			}
+		}
+		if len(before) == 0 {
+			if err := s.knows(&q); err != nil {
+				return admin.Why{}, err // now, and not after that time
 			}
 		}
 		timer := time.NewTimer(q.For)
@@ -63,45 +61,50 @@ func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 		}
 	}
 	s.cpu.Look(s.now())
-	sum := &whySum{why: admin.Why{WindowUs: q.For.Microseconds(), Verdicts: make(map[string]int64)}}
-	for one := range s.group.Inspect(ctx, match) {
+	sum := &whySum{why: admin.Why{WindowUs: q.For.Microseconds(), Verdicts: make(map[string]int64)}, by: make(whyGroups)}
+	for one := range s.group.Sessions(ctx, selected) {
 		if sum.why.Count == maxWhy {
 			sum.why.More = true
 			break
 		}
 		sample := *one.Sample
-		if first := before[keyOf(&one)]; first != nil {
+		if first := before[one.ID]; first != nil {
 			sample = sample.Since(first)
 		}
 		sum.add(&one, s.verdictOf(&sample), &sample)
 	}
+	if sum.why.Count == 0 {
+		if err := s.knows(&q); err != nil {
+			return admin.Why{}, err
+		}
+		return s.nobodyJoined(ctx, &q, sum), ctx.Err()
+	}
 	return sum.result(), ctx.Err()
 }
 
-func keyOf(one *worker.Session) sessionKey { return sessionKey{one.Loop, one.Began, one.Client} }
-
-// matches reports whether a session is asked for.
-func matches(q *admin.WhyQuery, one *worker.Session) bool {
-	switch {
-	case q.Session != "":
-		return one.Client == q.Session
-	case q.Endpoint != "":
-		return one.Endpoint == q.Endpoint || one.EndpointName == q.Endpoint
-	case q.Upstream != "":
-		return one.Upstream == q.Upstream
-	case q.Listener != "":
-		return one.Listener == q.Listener
-	case q.Source.IsValid():
-		at, err := netip.ParseAddrPort(one.Client)
-		return err == nil && q.Source.Contains(at.Addr().Unmap())
+// whyQuery returns the query of the sessions that are asked for, with their samples. A session is given by its
+// client, or by its ID.
+func whyQuery(q *admin.WhyQuery) *worker.Query {
+	selected := &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Joined: true, Sample: true}
+	if q.Source.IsValid() {
+		selected.Source = source.Prefix(q.Source)
 	}
-	return true
+	if q.Session == "" {
+		return selected
+	}
+	if id, err := worker.ParseID(q.Session); err == nil {
+		selected.ID = id
+	} else {
+		selected.Accepts = func(one *worker.Session) bool { return one.Client == q.Session }
+	}
+	return selected
 }
 
 // A whySum adds up sessions.
 type whySum struct {
 	why   admin.Why
 	times [verdict.Kinds]float64
+	by    whyGroups
 	rows  []whyRow
 }
 
@@ -116,6 +119,7 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	for k, share := range v.Shares {
 		w.times[k] += share * sample.Duration.Seconds()
 	}
+	w.by.add(one, &v, sample.Duration.Seconds())
 	w.rows = append(w.rows, whyRow{
 		busy: (1 - v.Shares[verdict.Idle]) * sample.Duration.Seconds(),
 		SessionWhy: admin.SessionWhy{
@@ -143,10 +147,14 @@ func (w *whySum) result() admin.Why {
 	}
 	kind, total := verdict.Unknown, 0.0
 	for k, t := range w.times {
-		if total += t; t > w.times[kind] {
+		if total += t; t > w.times[kind] && verdict.Kind(k) != verdict.Idle {
 			kind = verdict.Kind(k)
 		}
 	}
+	if idle := w.times[verdict.Idle]; idle > w.times[kind] && w.times[kind] < leastShare*total {
+		kind = verdict.Idle // and nothing else is worth a look
+	}
+	w.by.report(&w.why, kind, w.times[kind])
 	if total > 0 {
 		for k := range w.times {
 			w.times[k] /= total
@@ -156,16 +164,22 @@ func (w *whySum) result() admin.Why {
 	return w.why
 }
 
+// leastShare is the share of the time from which on a verdict comes before idle.
+const leastShare = 0.1
+
 // sharesOf returns those of at least a thousandth, by name.
 func sharesOf(of *[verdict.Kinds]float64) map[string]float64 {
 	shares := make(map[string]float64)
 	for k, share := range of {
 		if share >= 0.001 {
-			shares[verdict.Kind(k).String()] = float64(int(share*1000+0.5)) / 1000
+			shares[verdict.Kind(k).String()] = thousandths(share)
 		}
 	}
 	return shares
 }
+
+// thousandths rounds a share.
+func thousandths(share float64) float64 { return float64(int(share*1000+0.5)) / 1000 }
 
 func waitsOf(s *verdict.Sample) admin.WaitsUs {
 	w := &s.Waits

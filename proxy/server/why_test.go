@@ -1,11 +1,15 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -56,14 +60,112 @@ upstreams:
 	}
 	for q, want := range map[admin.WhyQuery]int64{
 		{}: 2, {Source: netip.MustParsePrefix("127.0.0.0/8")}: 2, {Source: netip.MustParsePrefix("10.0.0.0/8")}: 0,
-		{Session: "127.0.0.1:1"}: 0, {Upstream: "none"}: 0,
 	} {
 		if w := why(q); w.Count != want {
 			t.Errorf("%+v finds %d, want %d", q, w.Count, want)
 		}
 	}
+	for q, want := range map[admin.WhyQuery]string{
+		{Session: "127.0.0.1:1", For: time.Hour}: "GET /v1/sessions", {Upstream: "none"}: "there are quick, slow",
+		{Listener: "none", For: time.Hour}: "there are a, b", {Endpoint: "none", For: time.Hour}: "there are q, s",
+	} {
+		if _, err := r.Server.Why(t.Context(), q); !errors.Is(err, admin.ErrNotFound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
 	slow.Close()
 	r.Logs("session ended", "listener=a", "verdict=")
+}
+
+// TestWhyNamesTheEndpoint: the endpoint that has most of the time of the verdict is named, or else its upstream, with
+// figures that add up.
+func TestWhyNamesTheEndpoint(t *testing.T) {
+	silent := func() string { return sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) }
+	slow, other := silent(), silent()
+	r := &rig{loadbalancer.Setting{}.Start(t, fmt.Sprintf(`
+listeners:
+  - {name: a, bind: "127.0.0.1:0", upstream: one}
+  - {name: b, bind: "127.0.0.1:0", upstream: two}
+  - {name: c, bind: "127.0.0.1:0", upstream: quick}
+upstreams:
+  - {name: one, endpoints: [{name: s, address: %q}]}
+  - {name: two, endpoints: [{name: o, address: %q}, {name: p, address: %q}]}
+  - {name: quick, endpoints: [{name: q, address: %q}]}
+`, slow, other, silent(), named(t, "q")))}
+	asks := func(listener string, n int) {
+		t.Helper()
+		for range n {
+			if _, err := client(t, r.Listener(listener).Addresses[0]).Write([]byte("?")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	why := func(q admin.WhyQuery) admin.Why {
+		t.Helper()
+		w, err := r.Server.Why(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	asks("a", 3)
+	line(t, client(t, r.Listener("c").Addresses[0]))
+	var w admin.Why
+	r.Until("the endpoint keeps the sessions waiting", func() bool {
+		w = why(admin.WhyQuery{})
+		return w.Count == 4 && w.Verdict == "endpoint" && w.Most != nil && w.Most.Limited == 3 && w.Most.Share >= 0.9
+	})
+	if m := w.Most; m.Upstream != "one" || m.Endpoint != slow || m.Name != "s" || m.Sessions != 3 || m.Share < 0.9 {
+		t.Errorf("most of the time has %+v", w.Most)
+	}
+	sessions, share := int64(0), 0.0
+	for _, e := range w.Endpoints {
+		sessions, share = sessions+e.Sessions, share+e.Share
+	}
+	if len(w.Endpoints) != 2 || w.Endpoints[0].Name != "s" || w.Endpoints[1].Name != "q" || sessions != w.Count || share < 0.99 || share > 1.01 {
+		t.Errorf("%+v: %d sessions, %v of the time", w.Endpoints, sessions, share)
+	}
+	asks("b", 8)
+	r.Until("both endpoints of the other upstream keep theirs waiting", func() bool {
+		w = why(admin.WhyQuery{For: 20 * time.Millisecond})
+		return w.Verdict == "endpoint" && w.Most != nil && w.Most.Upstream == "two"
+	})
+	if m := w.Most; m.Endpoint != "" || m.Name != "" || m.Sessions != 8 || m.Upstream != "two" {
+		t.Errorf("most of the time has %+v", m)
+	}
+	if w := why(admin.WhyQuery{Upstream: "quick"}); w.Most != nil {
+		t.Errorf("%+v is named for the verdict %s", w.Most, w.Verdict)
+	}
+}
+
+// TestWhyOfNobody: without a session there is no verdict, and clients that wait are counted.
+func TestWhyOfNobody(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}}]`, sockets.Refusing(t)))
+	why := func(q admin.WhyQuery) admin.Why {
+		t.Helper()
+		w, err := r.Why(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if w := why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is joined" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
+		t.Errorf("%+v", w)
+	}
+	for range 2 {
+		client(t, r.At("l"))
+	}
+	r.Until("the clients are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
+	for q, want := range map[admin.WhyQuery]int64{
+		{}: 2, {Upstream: "u"}: 2, {Listener: "l"}: 2, {Source: netip.MustParsePrefix("10.0.0.0/8")}: 0, {Endpoint: "e"}: 0,
+	} {
+		w := why(q)
+		if w.Waiting != want || w.Verdict != admin.NoVerdict || strings.Contains(w.Advice, "2 of the clients have no endpoint: penstock status") != (want > 0) {
+			t.Errorf("%+v: %+v", q, w)
+		}
+	}
 }
 
 // TestEndpointLocal: a listed session has the address from which its endpoint was connected to.
@@ -79,7 +181,7 @@ func TestEndpointLocal(t *testing.T) {
 	defer c.Close()
 	line(t, c)
 	want := <-from
-	for s := range r.Sessions(t.Context()) {
+	for _, s := range r.list(admin.SessionQuery{}, admin.SessionOrder{}) {
 		if s.EndpointLocal != want || s.Endpoint != endpoint {
 			t.Errorf("%+v, want %s", s, want)
 		}

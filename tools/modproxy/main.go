@@ -18,7 +18,7 @@ import (
 )
 
 // modules are the directories of the modules, from the tree.
-var modules = []string{".", "proxy", "bench"}
+var modules = []string{".", "proxy", "bench", "lane"}
 
 func main() {
 	if len(os.Args) != 4 {

@@ -14,7 +14,7 @@ type benchRunCmd struct {
 
 	Quick     bool     `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
 	Scenarios names    `placeholder:"NAME,..." help:"Scenarios to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
-	Peers     names    `placeholder:"NAME,..." help:"Contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-reporting, penstock-run-1-loop, penstock-run-1-cpu, penstock-run-plain-pages, penstock-run-mlock, relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
+	Peers     names    `placeholder:"NAME,..." help:"Contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-reporting, penstock-run-lane (root only), penstock-run-1-loop, penstock-run-1-cpu, penstock-run-plain-pages, penstock-run-mlock, relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
 	Baseline  string   `default:"penstock" placeholder:"NAME" help:"Contestant beside which each of them is measured, the base of ratios; if it fails that is exit code 1 (default: ${default})."`
 	Rounds    *int     `placeholder:"N" help:"Rounds; mix takes half of them, idle 3 at most; an even number lets each go first as often (default: 6)."`
 	Seconds   *float64 `placeholder:"S" help:"Seconds of each trial; mix takes three times as long (default: 0.5)."`
@@ -46,7 +46,10 @@ Beside it there are
     penstock-bench incident    endpoints fail under load, without protection and with
     penstock-bench rolling     endpoints restart, die and fall silent: clients lost, beside HAProxy and nginx
     penstock-bench reload      changing thousands of listeners and endpoints while they serve
+    penstock-bench lane        sessions that have left user space, beside HAProxy, nginx, Envoy, io.Copy
     penstock-bench tls         handshakes and messages of a listener that terminates TLS, beside HAProxy's
+    penstock-bench mirror      what a mirror to a healthy, dead, frozen and slow shadow costs
+    penstock-bench rewrite     masks of card numbers, tokens and addresses, and a module, beside splicing and copying
     penstock-bench iperf3      one flow of iperf3 through proxies
     penstock-bench soak        stalls, resets and half-closes at random, and everything accounted for
     penstock-bench verdict     slow sessions, whose causes are made: how many verdicts are right

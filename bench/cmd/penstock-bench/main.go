@@ -35,7 +35,10 @@ type commands struct {
 	Incident    incidentCmd    `cmd:"" help:"Endpoints turn silent, slow or refusing under load: the effect on clients, without protection and with."`
 	Rolling     rollingCmd     `cmd:"" help:"Endpoints that restart, die and fall silent: clients lost, and how long others wait, beside HAProxy and nginx."`
 	Reload      benchReloadCmd `cmd:"" help:"Changing the configuration of thousands of listeners and endpoints while they serve."`
+	Lane        laneCmd        `cmd:"" help:"Sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
 	TLS         benchTLSCmd    `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
+	Rewrite     rewriteCmd     `cmd:"" help:"The cost of masks and of a module beside splicing and copying."`
+	Mirror      mirrorCmd      `cmd:"" help:"The cost of a mirror to a healthy, a dead, a frozen and a slow shadow."`
 	Iperf3      iperf3Cmd      `cmd:"" name:"iperf3" help:"One flow of iperf3 through Penstock, HAProxy with splicing, io.Copy and no proxy."`
 	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
 	Verdict     verdictCmd     `cmd:"" help:"Verdicts on slow sessions, whose causes are made: how many are right."`

@@ -121,6 +121,11 @@ func (c *benchRunCmd) plan(ctx context.Context) (*bench.Run, *report.Document, e
 	if c.Quick {
 		rounds, seconds, scenarios, peers = 4, 0.4, quickScenarios, quickPeers
 	}
+	return c.planned(ctx, rounds, seconds, scenarios, peers)
+}
+
+// planned is plan with other defaults.
+func (c *benchRunCmd) planned(ctx context.Context, rounds int, seconds float64, scenarios, peers []string) (*bench.Run, *report.Document, error) {
 	run := &bench.Run{Binaries: c.Binary, Calls: c.Syscalls, Quiet: quiet, Rounds: given(c.Rounds, rounds)}
 	err := c.check(run, given(c.Seconds, seconds))
 	if err != nil {

@@ -20,7 +20,7 @@ type verdictCmd struct {
 
 	Faults int         `default:"135" placeholder:"N" help:"Faults to draw, of each cause in turn (default: ${default})."`
 	Seed   uint64      `default:"1" placeholder:"N" help:"Of the draw (default: ${default})."`
-	Causes names       `placeholder:"NAME,..." help:"Causes: slow reader, slow sender, slow answer, tiny window, loss, thin link, starved proxy, bandwidth limit, idle (default: all)."`
+	Causes names       `placeholder:"NAME,..." help:"Causes: slow reader, slow sender, slow answer, tiny window, loss, thin link, starved proxy, bandwidth limit, idle, long way, loss on a long way, window on a long way, slow reader on a long way, slow sender on a long way, slow answer on a long way (default: all)."`
 	Time   cli.Timeout `default:"4s" placeholder:"TIME" help:"How long a session lives with its fault (default: ${default})."`
 	Detect int         `default:"3" placeholder:"N" help:"Of every so many faults of a cause one is made in a running session, too, and the time to the verdict measured; 0: none (default: ${default})."`
 
@@ -35,9 +35,9 @@ func (*verdictCmd) Help() string {
 router between them, have one session at a time, with a fault of random strength: a
 side that reads, sends or answers slowly or has a tiny window, losses or a thin link
 with a queue on the way to either, no CPU for the proxy, a limit of bandwidth, or
-nothing to do. Reported are the verdicts at the session's end and on its last second
+nothing to do. Long ways have a round trip of 20 to 200 ms, by a TUN device. Reported are the verdicts at the session's end and on its last second
 beside the right ones, and the seconds from a fault in a running session to the right
-live verdict. It takes root, ip, tc and nft.`
+live verdict. It takes root, ip, tc and nft, and /dev/net/tun for long ways.`
 }
 
 // Validate is called by kong once the flags are read.

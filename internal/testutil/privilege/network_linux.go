@@ -22,6 +22,12 @@ func Mounts(t *testing.T) bool {
 	return namespace(t, syscall.CLONE_NEWNS, "mount")
 }
 
+// NetworkAndMounts is Network and Mounts at once.
+func NetworkAndMounts(t *testing.T) bool {
+	t.Helper()
+	return namespace(t, syscall.CLONE_NEWNET|syscall.CLONE_NEWNS, "network and mount")
+}
+
 // namespace has the test go on in a child with a namespace of its own, which it names.
 func namespace(t *testing.T, flag uintptr, kind string) bool {
 	t.Helper()

@@ -53,3 +53,17 @@ func Refused(t *testing.T, errno syscall.Errno, numbers ...uintptr) bool {
 	}
 	return true
 }
+
+// NoNewCode is Ordinary for a process in which memory that was written may not be made executable, like a unit
+// of systemd with MemoryDenyWriteExecute. It is skipped where the kernel knows no PR_SET_MDWE (before Linux 6.3).
+func NoNewCode(t *testing.T) bool {
+	t.Helper()
+	if !inChild(t) {
+		rerun(t, nil)
+		return false
+	}
+	if err := sys.DenyWriteExecute(); err != nil {
+		t.Skipf("no such sandbox: %v", os.NewSyscallError("prctl PR_SET_MDWE", err))
+	}
+	return true
+}

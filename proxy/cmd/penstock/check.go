@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 type checkCmd struct {
@@ -31,12 +34,23 @@ func check(e *cli.Env, file string) error {
 		fmt.Fprintf(e.Stderr, "%s: warning: limits.connections is %d, and RLIMIT_NOFILE allows %d here: raise it where penstock runs (LimitNOFILE= of systemd), or write %d or less\n",
 			file, cfg.Limits.Connections, most, most)
 	}
+	if cfg.RequiresLane() {
+		if err := lane.Probe(); err != nil {
+			fmt.Fprintf(e.Stderr, "%s: warning: lane: require: %v: penstock run would not start with these privileges here\n", file, err)
+		}
+	}
+	if err := server.CheckPins(string(cfg.Lane.Pins)); err != nil && cfg.WantsLane() {
+		fmt.Fprintf(e.Stderr, "%s: warning: %v: sessions would stay in user space here\n", file, err)
+	}
 	endpoints := 0
 	for _, u := range cfg.Upstreams {
 		endpoints += len(u.Endpoints)
 	}
 	fmt.Fprintf(e.Stdout, "%s is good: %s, %s, %s\n", file,
 		count(len(cfg.Listeners), "listener"), count(len(cfg.Upstreams), "upstream"), count(endpoints, "endpoint"))
+	for _, line := range config.Copied(cfg) {
+		fmt.Fprintf(e.Stdout, "  %s\n", display.Text(line))
+	}
 	return nil
 }
 

@@ -37,20 +37,34 @@ type commands struct {
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
 	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
 	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
-	Sessions sessionsCmd `cmd:"" help:"List the clients that are served."`
+	Sessions sessionsCmd `cmd:"" help:"List the clients that are served, and end sessions."`
+	Sources  sourcesCmd  `cmd:"" help:"List the sources of clients with the most connections, new connections, refusals or bytes."`
+	Deny     denyCmd     `cmd:"" help:"Deny sources for a time, and list those that are denied."`
+	Page     pageCmd     `cmd:"" help:"Open the page of the running process in a browser."`
 	Why      whyCmd      `cmd:"" help:"Say what limits sessions: client, endpoint, a network, this process, a limit of bandwidth, or nothing."`
-	Drain    drainCmd    `cmd:"" help:"Drain a listener, an endpoint or the whole process."`
-	Weight   weightCmd   `cmd:"" help:"Set the weight of an endpoint."`
-	Split    splitCmd    `cmd:"" help:"Set the percentages of a split."`
+	Mirror   mirrorCmd   `cmd:"" help:"Report how the answers of mirrors compare with those that clients get, and fail a pipeline if they differ."`
+	Lane     laneCmd     `cmd:"" help:"List the sessions that have left user space, reset them, and switch that off and on."`
+	Listener listenerCmd `cmd:"" help:"List the listeners; drain one."`
+	Split    splitCmd    `cmd:"" help:"List the splits; set the percentages of one."`
+	Process  processCmd  `cmd:"" help:"Show the state of the process; drain it."`
+	Endpoint endpointCmd `cmd:"" help:"List endpoints, and change them without the file: add, remove, drain, maint, ready, weight."`
 	Trace    traceCmd    `cmd:"" help:"Show what the kernel did to the connections and threads of a process for some seconds: retransmissions, resets, drops, waits."`
 	Profile  profileCmd  `cmd:"" help:"Write the CPU profile of the running process: a flame graph, folded stacks, or for go tool pprof."`
+	Top      topCmd      `cmd:"" help:"Show throughput, sessions, endpoints, loops and problems on the terminal, as they change."`
 	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
-	Doctor   doctorCmd   `cmd:"" help:"Check this host: missing kernel features, limits and permissions, their cost and their remedy."`
+	Doctor   doctorCmd   `cmd:"" help:"Check this host, or the running process: missing kernel features, limits and permissions, their cost and their remedy."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
+
+	Completion completionCmd   `cmd:"" help:"Print a script that completes these commands in bash, zsh or fish, with the names that the running process has."`
+	Complete   completeCmd     `cmd:"" name:"__complete" hidden:"" help:"Answer such a script."`
+	Drain      formerDrainCmd  `cmd:"" hidden:""`
+	Weight     formerWeightCmd `cmd:"" hidden:""`
 }
 
 // run runs the program in e and returns its exit code.
-func run(e *cli.Env) int {
-	p := cli.Program{Name: programName, Description: description, Commands: new(commands)}
-	return p.Run(e)
+func run(e *cli.Env) int { return commandLine().Run(e) }
+
+// commandLine is the command line, not parsed yet.
+func commandLine() *cli.Program {
+	return &cli.Program{Name: programName, Description: description, Commands: new(commands)}
 }

@@ -63,6 +63,11 @@ func TestSummaryAsText(t *testing.T) {
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {
 		t.Errorf("summary is\n%s%v, want\n%s", got.String(), err, want)
 	}
+	got.Reset()
+	s.Bytes.ClientToEndpoint.Lane, s.Lane = 20, &admin.Lane{AdoptedToClient: 30}
+	if err := writeSummary(&got, "text", s); err != nil || !strings.Contains(got.String(), "7 copied; in the lane: 20 bytes to endpoints, 30 to clients; 8 bytes lost") {
+		t.Errorf("%q, %v", got.String(), err)
+	}
 }
 
 func TestWriteErrorsAreReported(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/page"
 	"github.com/penstock/penstock/proxy/internal/scrape"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
@@ -38,13 +40,24 @@ type daemon struct {
 	opened   chan struct{}     // closed once everything is open
 	over     chan struct{}     // closed when serve has returned
 	scrape   *scrape.Server    // owned by serve
+	leaves   leaving
 	measured measured
 
 	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
 	keeper  *rollback.Keeper[*config.Config]
-	changes []config.Change     // by the configuration that is being applied. Belongs to the holder of turn
-	read    *config.Config      // the last one read, in force or not. Belongs to the holder of turn
-	follow  chan *config.Config // in force, for watch; holds the latest
+	changes []config.Change // by the configuration that is being applied. Belongs to the holder of turn
+	read    *config.Config  // the last one read, in force or not. Belongs to the holder of turn
+	next    *readFile       // the one that is being applied. Belongs to the holder of turn
+	refused refusedFile
+
+	// These belong to the holder of the keeper's turn: the changes by hand that the last configuration has
+	// ended and restored, those of the last reload and the last rollback, and the file of the last reload. Of a
+	// reload or a rollback by a command, its caller reads them while it holds turn: no other of its kind comes
+	// between.
+	effect, applied, takenBack byHand
+	inForce                    *readFile
+
+	follow chan *config.Config // in force, for watch; holds the latest
 }
 
 // A daemonConfig is the part of a daemon that its command sets.
@@ -53,6 +66,8 @@ type daemonConfig struct {
 	file    bool // the source is a file, which can be read again
 	watches bool
 	fits    bool // the options depend on the configuration, see fit
+	// drainDelay is how long the process still accepts when it is about to drain.
+	drainDelay time.Duration
 	// adminExample is the setting that gives the process an admin endpoint.
 	adminExample string
 	open         opener // nil: openBalancer
@@ -89,12 +104,17 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	if r.notifier, err = systemd.NewNotifier(); err != nil {
 		r.log.Warn("some systemd notifications are disabled", "error", err)
 	}
+	r.openState(cfg)
+	defer r.closeState()
 	r.sockets = systemd.Receive()
 	r.options.Sockets = r.sockets
 	// Each address has places of its own, so that scrapers over the network keep none at the admin API out.
-	page := func() http.Handler { return metrics.NewHandler(r.measure, metrics.DefaultLimits) }
-	r.scrape = scrape.New(page(), r.log)
-	r.admin = admin.New(admin.Config{Balancer: r, Reloader: r, Stop: stop, Metrics: page(), Version: cli.Version(), Log: r.log, Self: r.self})
+	scraped := func() http.Handler { return metrics.NewHandler(r.measure, metrics.DefaultLimits) }
+	r.scrape = scrape.New(scraped(), r.log)
+	r.admin = admin.New(admin.Config{
+		Balancer: r, Reloader: r, Stop: stop, Metrics: scraped(), Page: page.Handler(), Process: r.report, Version: cli.Version(), Log: r.log, Self: r.self,
+		Leaving: r.leaves.get, Alive: r.alive, Opened: r.opened,
+	})
 	defer r.closeAdmin()
 	if err := r.openAll(ctx, cfg); err != nil {
 		if ctx.Err() == nil {
@@ -112,6 +132,7 @@ func (r *daemon) closeAdmin() {
 	ctx, cancel := context.WithTimeout(context.Background(), finalFlush)
 	defer cancel()
 	_ = r.admin.Close(ctx)
+	r.noteAdmin(new(config.Config))
 	_ = r.scrape.Close(ctx)
 	r.measured.comparing.Wait()
 	if err := r.sockets.Close(); err != nil {
@@ -119,9 +140,9 @@ func (r *daemon) closeAdmin() {
 	}
 }
 
-// openAll opens the admin socket and the load balancer, or nothing.
+// openAll opens the admin socket, which closeAdmin closes, and the load balancer.
 func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
-	move, err := r.admin.Prepare(ctx, adminBind(cfg))
+	move, err := r.prepareAdmin(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
@@ -129,9 +150,10 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
 	}
+	move.Commit() // it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
 	if err != nil {
-		return errors.Join(err, move.Abort(), scrapes.Abort())
+		return errors.Join(err, scrapes.Abort())
 	}
 	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
 		Apply:    r.apply,
@@ -145,8 +167,8 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	r.read = cfg
 	r.measured.loaded(nil)
 	r.follow <- cfg
-	move.Commit()
 	scrapes.Commit()
+	r.noteAdmin(cfg)
 	close(r.opened)
 	return nil
 }
@@ -164,26 +186,21 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 		beside.Go(func() { r.watch(ctx) })
 	}
 	beside.Go(func() { r.reopen(serving) })
+	drains, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
 	beside.Go(func() {
 		select {
 		case <-ctx.Done():
-			r.leave()
+			r.leave(serving)
+			drain()
 		case <-serving.Done():
 		}
 	})
 	r.logStart(cfg)
 	r.notify(r.notifier.Ready(r.line()))
-	err := r.loadBalancer.Serve(ctx)
+	err := r.loadBalancer.Serve(drains)
 	r.keeper.Close()
 	return err
-}
-
-// leave begins the drain of the process: no configuration is changed any more. Its status can
-// be queried until a successor wants its admin socket. A successor can have the address of the metrics at once.
-func (r *daemon) leave() {
-	r.notify(r.notifier.Stopping(r.options.DrainTimeout + 2*finalFlush))
-	r.keeper.Close()
-	r.scrape.Leave()
 }
 
 // logStart logs the limits, and the warnings of the configuration.
@@ -191,7 +208,7 @@ func (r *daemon) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
 		"max_connections", r.options.MaxConnections, "rlimit_nofile", cli.Descriptors())
 	logWarnings(r.log, cfg.Warnings)
-	if cfg.Admin == nil {
+	if r.admin.Addr() == "" && (cfg.Admin == nil || !r.file) {
 		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", r.adminExample)
 	}
 }

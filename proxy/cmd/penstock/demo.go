@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -86,7 +85,10 @@ func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
 		return err
 	}
 	d.view.heading(fmt.Sprintf("%d clients in a second connect to %s:", c.Rate, d.address))
-	return errors.Join(d.show(ctx), balancer.stop())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	d.view.show(ctx, e, d.admin, stop)
+	return errors.Join(d.show(ctx), d.view.finish(), balancer.stop())
 }
 
 // demoNames are the names of the endpoints.
@@ -155,23 +157,16 @@ type demoStep struct {
 
 // steps returns the course.
 func (d *demo) steps() []demoStep {
-	drain := []string{"drain", "--admin", "unix:" + d.socket, "--upstream", "app", "--endpoint", "three"}
+	drain := func(drain bool) error {
+		return d.admin.DrainEndpoint(context.Background(), "app", "three", drain)
+	}
 	two := d.endpoints[1]
 	return []demoStep{
 		{demoKill, "endpoint two is killed: its sessions are reset, its port is closed", func() error { two.kill(); return nil }},
 		{demoReturn, "endpoint two is back", two.open},
-		{demoDrain, "penstock drain --upstream app --endpoint three", func() error { return d.command(drain) }},
-		{demoUndo, "penstock drain --upstream app --endpoint three --undo", func() error { return d.command(append(drain, "--undo")) }},
+		{demoDrain, "penstock endpoint drain app three", func() error { return drain(true) }},
+		{demoUndo, "penstock endpoint ready app three", func() error { return drain(false) }},
 	}
-}
-
-// command runs a command of this program.
-func (d *demo) command(args []string) error {
-	var complaint strings.Builder
-	if code := run(&cli.Env{Args: args, Stdout: io.Discard, Stderr: &complaint, Getenv: d.e.Getenv}); code != cli.ExitOK {
-		return fmt.Errorf("penstock %s: %s", args[0], strings.TrimSpace(complaint.String()))
-	}
-	return nil
 }
 
 // show runs the course under load, and reports the clients' results.
@@ -205,19 +200,22 @@ func (d *demo) show(ctx context.Context) error {
 			d.view.printStay(d)
 		}
 		if s, err := d.admin.Status(ctx); err == nil {
-			d.view.draw(now, d.table(&s, load.result()))
+			result := load.result()
+			d.view.result(now, statesOf(&s), result.line())
 		}
 	}
 }
 
-// demoTick is the time between two pictures.
+// demoTick is the time between two results.
 const demoTick = 250 * time.Millisecond
 
 // end ends the load and reports its result. It fails if clients lost their sessions for
 // another reason than the death of an endpoint.
 func (d *demo) end(load *demoLoad, begin time.Time, complete bool) error {
 	result := load.stop()
-	d.view.finish()
+	if err := d.view.finish(); err != nil {
+		return err
+	}
 	if !complete {
 		return errors.New("interrupted")
 	}

@@ -38,7 +38,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		`\n  upstreams:\n`, ` endpoint two is killed`, ` two (down|ejected), `, ` endpoint two is back\n`,
-		` penstock drain --upstream app --endpoint three\n`, ` three draining; `, ` --undo\n`,
+		` penstock endpoint drain app three\n`, ` three draining; `, ` penstock endpoint ready app three\n`,
 		`\n  [1-9][0-9]* served \(one [1-9][0-9]*, two [1-9][0-9]*, three [1-9][0-9]*\)`, `\n  \d+ lost their sessions `, `penstock demo --stay`,
 	} {
 		if !regexp.MustCompile(want).MatchString(stdout) {
@@ -51,7 +51,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoStays(t *testing.T) {
-	code, stdout, stderr := demoIn(t, `penstock weight --admin unix:/`, "--seconds", "1", "--stay")
+	code, stdout, stderr := demoIn(t, `penstock endpoint weight --admin unix:/`, "--seconds", "1", "--stay")
 	if code != cli.ExitOK || stderr != "" || !strings.Contains(stdout, "Results of the clients") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}

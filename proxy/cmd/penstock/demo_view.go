@@ -1,39 +1,68 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/internal/top"
 )
 
-// A demoView writes lines, and on a terminal a picture below them that changes. It is safe for
-// concurrent use.
+// A demoView writes lines. On a terminal it shows the view of penstock top meanwhile, with the lines as its
+// notes, and writes them when that ends. It is safe for concurrent use.
 type demoView struct {
-	w    io.Writer
-	live bool // on a terminal
+	w io.Writer
 
-	mu      sync.Mutex
-	picture []string
-	second  int // of the last line, unless live
+	mu     sync.Mutex
+	live   *top.Program // nil: it is not shown
+	ended  chan error   // of the view
+	kept   strings.Builder
+	second int // of the last result, unless it is shown
 }
 
-func newDemoView(e *cli.Env) *demoView {
-	_, live := cli.TerminalWidth(e.Stdout, e.Getenv)
-	return &demoView{w: e.Stdout, live: live, second: -1}
+func newDemoView(e *cli.Env) *demoView { return &demoView{w: e.Stdout, second: -1} }
+
+// show shows a process, if there is a terminal, until finish. When its user ends it, stop is called.
+func (v *demoView) show(ctx context.Context, e *cli.Env, source top.Source, stop func()) {
+	if !onTerminal(e) {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.ended = make(chan error, 1)
+	p := top.New(ctx, top.Config{Source: source, Interval: demoInterval, Title: "penstock demo", Input: os.Stdin, Output: e.Stdout, Getenv: e.Getenv})
+	v.live = p
+	go func() {
+		err := p.Run()
+		stop()
+		v.ended <- err
+	}()
 }
 
-// print writes text above the picture.
+// demoInterval is the time between two looks.
+const demoInterval = 500 * time.Millisecond
+
+// print writes text.
 func (v *demoView) print(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.erase()
-	fmt.Fprint(v.w, text)
-	v.redraw()
+	if v.live == nil {
+		fmt.Fprint(v.w, text)
+		return
+	}
+	v.kept.WriteString(text)
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			v.live.Note(line)
+		}
+	}
 }
 
 func (v *demoView) heading(text string) { v.print("\n" + text + "\n\n") }
@@ -43,54 +72,49 @@ func (v *demoView) event(at time.Duration, text string) {
 	v.print(fmt.Sprintf("%5.1f s  %s\n", at.Seconds(), text))
 }
 
-// draw replaces the picture. On no terminal its last line is written once in a second.
-func (v *demoView) draw(at time.Duration, picture []string) {
+// result shows the result so far. On no terminal it is written once in a second.
+func (v *demoView) result(at time.Duration, states, clients string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.live {
-		if s := int(at.Seconds()); s != v.second {
-			v.second = s
-			fmt.Fprintf(v.w, "%5.1f s    %s\n", at.Seconds(), picture[len(picture)-1])
-		}
+	if v.live != nil {
+		v.live.Summarize(clients)
 		return
 	}
-	v.erase()
-	v.picture = picture
-	v.redraw()
-}
-
-// erase moves the cursor up and erases the picture (ECMA-48, CUU and ED).
-func (v *demoView) erase() {
-	if len(v.picture) > 0 {
-		fmt.Fprintf(v.w, "\x1b[%dA\x1b[J", len(v.picture))
+	if s := int(at.Seconds()); s != v.second {
+		v.second = s
+		fmt.Fprintf(v.w, "%5.1f s    %s; %s\n", at.Seconds(), states, clients)
 	}
 }
 
-func (v *demoView) redraw() {
-	for _, line := range v.picture {
-		fmt.Fprintln(v.w, line)
-	}
-}
-
-// finish leaves the last picture where it is.
-func (v *demoView) finish() {
+// finish ends the view, and writes the lines that it had as notes.
+func (v *demoView) finish() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.picture = nil
+	if v.live == nil {
+		return nil
+	}
+	v.live.Quit()
+	err := <-v.ended
+	v.live = nil
+	_, failed := io.WriteString(v.w, v.kept.String())
+	return errors.Join(err, failed)
 }
 
-// table returns the picture: a line for each endpoint, and one for all of the clients.
-func (d *demo) table(s *admin.Status, r demoResult) []string {
-	lines := []string{"", "  endpoint  state     active  clients served"}
+// statesOf is the states of the endpoints.
+func statesOf(s *admin.Status) string {
 	var states []string
 	for _, u := range s.Upstreams {
 		for _, ep := range u.Endpoints {
-			lines = append(lines, fmt.Sprintf("  %-8s  %-8s  %6d  %14d", ep.Name, ep.State, ep.Active, r.served[ep.Name]))
 			states = append(states, fmt.Sprintf("%s %s", ep.Name, ep.State))
 		}
 	}
+	return strings.Join(states, ", ")
+}
+
+// line is the result of the clients so far.
+func (r *demoResult) line() string {
 	cut, unanswered := r.cut()
-	return append(lines, fmt.Sprintf("%s; clients: %d served, %d cut, %d without an answer; the longest waited %v", strings.Join(states, ", "), r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond)))
+	return fmt.Sprintf("clients: %d served, %d cut, %d without an answer; the longest waited %v", r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond))
 }
 
 // printResult writes the clients' results.
@@ -118,8 +142,8 @@ func (v *demoView) printStay(d *demo) {
 	v.heading("It goes on until Ctrl-C. Try:")
 	v.print(fmt.Sprintf(`  echo hello | nc -N %s
   penstock status %s
-  penstock drain %s --upstream app --endpoint one
-  penstock weight %s --upstream app --endpoint two 3
+  penstock endpoint drain %s app one
+  penstock endpoint weight %s app two 3
 
 `, strings.Replace(d.address, ":", " ", 1), at, at, at))
 }

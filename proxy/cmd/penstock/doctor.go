@@ -1,35 +1,59 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 
 	"github.com/penstock/penstock/internal/doctor"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/display"
 )
 
-// doctorCmd reports the capabilities of this host and this process.
+// doctorCmd reports the capabilities of this host, or of a running process.
 type doctorCmd struct {
-	JSON bool `name:"json" help:"One JSON object on standard output instead of a text."`
+	adminFlags
+	Process bool `help:"The running process, in place of this host: its quotas, limits and fallbacks, by its counters."`
+	JSON    bool `name:"json" help:"One JSON object on standard output instead of a text."`
 }
 
-// Run prints the report, and fails if Penstock cannot run here.
-func (c *doctorCmd) Run(e *cli.Env) error {
-	report := doctor.Examine(doctor.Options{Sessions: cli.AffordableByDefault})
-	if err := c.write(e, report); err != nil {
-		return err
-	}
-	if !report.Able {
-		return errors.New("doctor: something that Penstock cannot run without is missing")
+// Validate is called by kong once the flags are read.
+func (c *doctorCmd) Validate() error {
+	if !c.Process && (c.Config != nil || c.Admin != nil) {
+		return cli.Usagef("doctor: --config and --admin are for --process")
 	}
 	return nil
 }
 
-func (c *doctorCmd) write(e *cli.Env, report *doctor.Report) error {
-	if !c.JSON {
-		return report.WriteText(e.Stdout)
+// Run prints the report, and fails if Penstock cannot run here.
+func (c *doctorCmd) Run(e *cli.Env) error {
+	if c.Process {
+		return c.ask(e, "doctor", func(ctx context.Context, client *admin.Client) error {
+			report, err := client.Process(ctx)
+			if err != nil {
+				return err
+			}
+			return c.write(e, &report)
+		})
 	}
-	out := json.NewEncoder(e.Stdout)
-	out.SetEscapeHTML(false)
-	return out.Encode(report)
+	report := doctor.Examine(doctor.Options{Sessions: cli.AffordableByDefault})
+	report.Checks = append(report.Checks, checkLane())
+	return c.write(e, report)
+}
+
+// write prints a report, and returns its verdict.
+func (c *doctorCmd) write(e *cli.Env, report *doctor.Report) error {
+	out, err := display.NewWriter(e.Stdout), error(nil)
+	if c.JSON {
+		form := json.NewEncoder(out)
+		form.SetEscapeHTML(false)
+		err = form.Encode(report)
+	} else {
+		err = report.WriteText(out)
+	}
+	if err == nil && !report.Able {
+		err = errors.New("doctor: something that Penstock cannot run without is missing")
+	}
+	return err
 }

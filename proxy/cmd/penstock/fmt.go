@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
@@ -50,7 +52,8 @@ func (c *fmtCmd) format(e *cli.Env, file string) error {
 	return replaceFile(file, formatted)
 }
 
-// replaceFile replaces the contents of a file atomically, and keeps its mode.
+// replaceFile replaces the contents of a file atomically, and keeps its mode and its owner. The contents are
+// on the disk when it returns nil.
 func replaceFile(path string, contents []byte) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -70,6 +73,9 @@ func replaceFile(path string, contents []byte) (err error) {
 	}()
 	_, err = f.Write(contents)
 	if err == nil {
+		err = keepOwner(f, info)
+	}
+	if err == nil {
 		err = f.Chmod(info.Mode().Perm())
 	}
 	if err == nil {
@@ -82,4 +88,20 @@ func replaceFile(path string, contents []byte) (err error) {
 		err = os.Rename(f.Name(), path)
 	}
 	return err
+}
+
+// keepOwner gives a file the owner and the group of another one.
+func keepOwner(f *os.File, of fs.FileInfo) error {
+	was, ok := of.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if is := info.Sys().(*syscall.Stat_t); is.Uid == was.Uid && is.Gid == was.Gid {
+		return nil
+	}
+	return f.Chown(int(was.Uid), int(was.Gid))
 }

@@ -124,6 +124,8 @@ func (g *grammar) scalar(path string, typ reflect.Type, tag reflect.StructTag) a
 		return g.duration(lo, hi)
 	case typ.Kind() == reflect.Bool:
 		return rapid.Bool().Draw(g.t, "truth")
+	case tag.Get("type") == "size":
+		return pick[any](g, "64KiB", "1MiB", hi, lo)
 	case tag.Get("type") == "rate":
 		return pick[any](g, 0, 1, "1KiB", "64MiB", "10MB/s", hi)
 	case typ.Kind() == reflect.Float64:
@@ -175,6 +177,9 @@ func (g *grammar) textual(path string, typ reflect.Type, tag reflect.StructTag) 
 	case reflect.TypeFor[config.Path]():
 		return g.path(path), true
 	case reflect.TypeFor[config.Content]():
+		if tag.Get("type") == "module" {
+			return g.mostly([]string{"sorry.txt"}, "filter.wasm"), true
+		}
 		return "sorry.txt", true
 	case reflect.TypeFor[config.Secret]():
 		return pick(g, "", "PING\r\n", "file:secret"), true
@@ -210,6 +215,12 @@ func (g *grammar) word(path string, tag reflect.StructTag) string {
 		return pick(g, "/", "/health?x=y", "/%20", "/ä")
 	case "zone":
 		return pick(g, "", "a", "eu-1", "${NAME}")
+	case "clientkey":
+		return g.mostly([]string{"source", "tlv:300", "user name"}, "sni", "tlv:0xe0")
+	case "collector":
+		return g.mostly([]string{"", "b c"}, "http://127.0.0.1:9", "https://localhost:9/v1/traces")
+	case "attribute":
+		return g.mostly([]string{"b c"}, "deployment.environment=test")
 	case "glob":
 		return pick(g, "conf.d/*.yaml", "more.yaml", "checked.yaml")
 	}
@@ -254,6 +265,9 @@ func (g *grammar) agree(path string, m map[string]any) {
 	switch path[strings.LastIndexByte(path, '.')+1:] {
 	case "upstreams":
 		without("discover", "endpoints")
+		if m["balance_on"] != nil {
+			m["balance"] = "maglev"
+		}
 		// Fallbacks go on to the next one.
 		if next, ok := strings.CutPrefix(m["name"].(string), "u"); ok && m["fallback"] != nil {
 			if n, _ := strconv.Atoi(next); n+1 < g.upstreams {
@@ -289,6 +303,18 @@ func (g *grammar) agree(path string, m map[string]any) {
 		}
 	case "fallback":
 		without("respond", "upstream")
+	case "mirror":
+		m["percent"] = 0 // or it might be to the upstream of the clients
+	case "rewrite":
+		delete(m, "patterns")
+		m["mask"] = []any{pick(g, "card", "token", "email")}
+		m["framing"] = "postgres"
+	case "metrics_by":
+		m["key"], m["values"] = "sni", []any{"a.test", "b.test"}
+	case "listeners":
+		if m["tls"] == nil && m["postgres"] == "terminate" {
+			delete(m, "postgres")
+		}
 	case "tls":
 		if (m["cert"] == nil) != (m["key"] == nil) && m["certificates"] == nil {
 			delete(m, "cert")

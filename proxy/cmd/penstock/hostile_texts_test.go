@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -76,14 +77,29 @@ func printed(t testing.TB, text string) map[string]string {
 	write("status", func(w io.Writer) error { return writeStatus(w, status, now) })
 	write("status in JSON", func(w io.Writer) error { return writeJSON(w, status) })
 	idle := int64(1)
-	sessions := admin.Sessions{Sessions: []admin.Session{{Client: "c", Listener: "l", Upstream: "u", Endpoint: "e", Name: "n", State: "joined", IdleUs: &idle}}}
+	sessions := admin.Sessions{Sessions: []admin.Session{{Client: "c", Listener: "l", Upstream: "u", Endpoint: "e", Name: "n", State: "joined", ID: "0.1.2", Verdict: "idle", IdleUs: &idle}}}
 	poison(reflect.ValueOf(&sessions), text)
 	write("sessions", func(w io.Writer) error { return writeSessions(w, &sessions) })
+	sources := admin.Sources{Sources: []admin.Source{{Source: "10.0.0.7"}}}
+	poison(reflect.ValueOf(&sources), text)
+	write("sources", func(w io.Writer) error { return writeSources(w, &sources) })
+	denied := admin.Denied{Denied: []admin.Denial{{Source: "10.0.0.7", Listener: "web", By: "admin"}}}
+	poison(reflect.ValueOf(&denied), text)
+	write("denials", func(w io.Writer) error { return writeDenied(w, &denied, now) })
+	most := admin.EndpointWhy{Upstream: "u", Endpoint: "e", Name: "n", Shares: map[string]float64{"endpoint": 1}}
+	why := admin.Why{
+		Count: 2, Verdict: "endpoint", Advice: "look", Shares: map[string]float64{"endpoint": 1}, Verdicts: map[string]int64{"endpoint": 2}, Most: &most,
+		Endpoints: []admin.EndpointWhy{most, {Endpoint: "f"}}, Sessions: []admin.SessionWhy{{Client: "c", Endpoint: "e", Verdict: "endpoint", Why: "slow"}},
+	}
+	poison(reflect.ValueOf(&why), text)
+	write("why", func(w io.Writer) error { return writeWhy(w, &why) })
 	plan := admin.Plan{Path: "/p.yaml", Changes: []admin.PlannedChange{{
 		What: "listener web: bind", Disposition: admin.Drain, Connections: 2, Kept: 1, Leaves: []admin.Bind{{Bind: "unix:/s", Active: 2}},
 	}}}
 	poison(reflect.ValueOf(&plan), text)
-	write("plan", func(w io.Writer) error { return (&planCmd{}).write(&cli.Env{Stdout: w}, plan, "/q.yaml") })
+	write("plan", func(w io.Writer) error {
+		return (&planCmd{}).write(&cli.Env{Stdout: w}, plan, "/q.yaml", &config.Config{})
+	})
 	reloaded := admin.Reloaded{Changes: []string{"a", "b"}, Pending: &rollback.Waiting{RollbackIf: "failures>5"}}
 	poison(reflect.ValueOf(&reloaded), text)
 	write("reload", func(w io.Writer) error { return writeReloaded(w, reloaded) })
@@ -132,4 +148,15 @@ func FuzzHostileTexts(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestBytesInLogs: bytes that are not UTF-8 are escaped as \xff in each form of the log, and not replaced.
+func TestBytesInLogs(t *testing.T) {
+	for form, want := range map[string]string{"text": `name=a\xff`, "json": `"name":"a\\xff","error":"b\\xfe","n":1`} {
+		var out strings.Builder
+		newLogger(&out, form, "info").Info("client", "name", "a\xff", "error", errors.New("b\xfe"), "n", 1)
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "\ufffd") {
+			t.Errorf("%s: %s", form, out.String())
+		}
+	}
 }

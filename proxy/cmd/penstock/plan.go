@@ -17,7 +17,7 @@ import (
 
 type planCmd struct {
 	configFlag
-	Admin *string `placeholder:"ADDR" help:"Where the running process is asked: unix:/path, or host:port of this machine. (default: the address in the file)"`
+	accessFlags
 }
 
 // Run prints the changes that a configuration would make in the running process, and the
@@ -30,41 +30,52 @@ func (c *planCmd) Run(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	if c.Admin == nil && next.Admin == nil {
-		return c.unasked(e, next, `it names no admin address, so nobody was asked what runs`)
+	if c.address(e) == "" && next.Admin == nil {
+		if err := elsewhere(e.Environment(), c.path, errAdminOff); !errors.Is(err, errAdminOff) {
+			return err
+		}
+		return c.unasked(e, next, `its admin is off, so no process was asked`)
 	}
 	path, err := filepath.Abs(c.path)
 	if err != nil {
 		return err
 	}
 	var p admin.Plan
-	whom := adminFlags{Config: &c.path, Admin: c.Admin}
+	whom := adminFlags{Config: &c.path, accessFlags: c.accessFlags}
 	err = whom.ask(e, "plan", func(ctx context.Context, client *admin.Client) (err error) {
 		p, err = client.Plan(ctx, path)
 		return err
 	})
 	switch {
 	case errors.Is(err, admin.ErrNotRunning):
-		return c.unasked(e, next, err.Error())
+		return c.unasked(e, next, strings.TrimPrefix(err.Error(), display.Text(c.path)+": "))
 	case err != nil:
 		return err
 	}
-	return c.write(e, p, path)
+	return c.write(e, p, path, next)
+}
+
+// writeCopied writes which directions are not zero-copy with a configuration.
+func writeCopied(w io.Writer, next *config.Config) {
+	for _, line := range config.Copied(next) {
+		fmt.Fprintf(w, "  %s\n", display.Text(line))
+	}
 }
 
 // unasked prints the initial configuration where no process runs, and why there is no more.
 func (c *planCmd) unasked(e *cli.Env, next *config.Config, why string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.path, why)
-	for _, line := range lines(config.Diff(new(config.Config), next)) {
+	for _, line := range lines(config.Initial(next)) {
 		fmt.Fprintf(&text, "  %s\n", display.Text(line))
 	}
+	writeCopied(&text, next)
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
 }
 
 // write writes a plan.
-func (c *planCmd) write(e *cli.Env, p admin.Plan, path string) error {
+func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Config) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s to generation %d, which has %s\n", c.path,
 		count(len(p.Changes), "change"), p.Generation, count(int(p.Connections), "connection"))
@@ -72,6 +83,8 @@ func (c *planCmd) write(e *cli.Env, p admin.Plan, path string) error {
 		fmt.Fprintf(&text, "  %s\n", display.Text(change.What))
 		writeDispositions(&text, &change)
 	}
+	writeCopied(&text, next)
+	writeLive(&text, p.Live)
 	if p.Path != path {
 		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", display.Text(p.Path))
 	}
@@ -89,6 +102,9 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 		}
 	case p.Connections > 0:
 		fmt.Fprintf(w, "    %s\n", dispositionWords(p.Connections, p.Disposition, p.ResetAfterUs))
+	}
+	if p.LaneReset > 0 {
+		fmt.Fprintf(w, "    in the lane: %s\n", dispositionWords(p.LaneReset, admin.Reset, 0))
 	}
 	if p.Kept > 0 {
 		fmt.Fprintf(w, "    %s\n", dispositionWords(p.Kept, admin.Keep, 0))

@@ -21,6 +21,7 @@ type proxyCmd struct {
 	MaxConnections *int64 `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: as many as RLIMIT_NOFILE allows)"`
 
 	Admin       string `placeholder:"ADDR" help:"Address of the admin API, for penstock status and drain: unix:/path, or 127.0.0.1:PORT. (default: none)"`
+	AdminToken  string `placeholder:"FILE" help:"A file with the token of the admin API, which an address of TCP needs (penstock status --token-file FILE)."`
 	PrintConfig bool   `help:"Print the configuration of these flags, for penstock run, and exit."`
 
 	serverFlags

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
@@ -26,11 +27,7 @@ func stageOf(t *testing.T) (s *stage, variables map[string]string) {
 		t.Fatal(err)
 	}
 	s, variables = newStage(), map[string]string{}
-	// With room for a unix socket, whose path the kernel bounds: t.TempDir has the test's name.
-	if s.workDir, err = os.MkdirTemp("", "stage-"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(s.workDir) })
+	s.workDir = sockets.Dir(t)
 	s.setenv = func(name, value string) { variables[name] = value }
 	t.Cleanup(s.clear)
 	if err := os.Mkdir(s.workDir+"/.bin", 0o755); err != nil {

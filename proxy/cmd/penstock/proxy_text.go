@@ -86,6 +86,9 @@ func (c *proxyCmd) write() (*flagText, error) {
 	if c.Admin != "" {
 		t.add("--admin", "admin:")
 		t.add("--admin", "  bind: %s", quoted(c.Admin))
+		if c.AdminToken != "" {
+			t.add("--admin-token", "  change_token: %s", quoted("file:"+c.AdminToken))
+		}
 	}
 	t.add("", "listeners:")
 	t.add("--listen", "  - name: %s", proxyName)
@@ -151,6 +154,9 @@ func (c *proxyCmd) checkAddresses() error {
 				return fmt.Errorf("%s: %w", f.flag, err)
 			}
 		}
+	}
+	if at, err := sockopt.Parse(c.Admin); err == nil && at.Network != "unix" && at.Private() == nil && c.AdminToken == "" {
+		return fmt.Errorf("--admin: every user of this machine could change everything at %s: write --admin-token FILE too, or --admin unix:/path", at)
 	}
 	for flag, spec := range map[string]string{"--admin": c.Admin, "--source-address": c.SourceAddress} {
 		if !utf8.ValidString(spec) { // as YAML it would be another one

@@ -51,6 +51,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded) error {
 		fmt.Fprintf(w, "  %s\n", display.Text(line))
 	}
 	_, err := fmt.Fprintf(w, "generation %d is in force: %s\n", done.Generation, count(len(done.Changes), "change"))
+	writeHandChanges(w, "ended", done.Ended)
 	if p := done.Pending; p != nil && err == nil {
 		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
 	}
@@ -77,8 +78,13 @@ func (c *confirmCmd) Run(e *cli.Env) error {
 			return cli.Usagef("confirm: --generation %d: write 1 or more (see: penstock confirm --help)", number)
 		}
 	}
-	return c.settle(e, "confirm", "generation %d stays\n", func(client *admin.Client, ctx context.Context) (admin.Outcome, error) {
-		return client.Confirm(ctx, number)
+	return c.ask(e, "confirm", func(ctx context.Context, client *admin.Client) error {
+		now, err := client.Confirm(ctx, number)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(e.Stdout, "generation %d stays\n", now.Generation)
+		return err
 	})
 }
 
@@ -86,17 +92,39 @@ type rollbackCmd struct{ adminFlags }
 
 // Run rolls a running process back to the previous configuration.
 func (c *rollbackCmd) Run(e *cli.Env) error {
-	return c.settle(e, "rollback", "generation %d is in force again\n", (*admin.Client).Rollback)
-}
-
-// settle makes a request, and prints the generation that is in force afterwards.
-func (f *adminFlags) settle(e *cli.Env, command, done string, ask func(*admin.Client, context.Context) (admin.Outcome, error)) error {
-	return f.ask(e, command, func(ctx context.Context, client *admin.Client) error {
-		now, err := ask(client, ctx)
+	return c.ask(e, "rollback", func(ctx context.Context, client *admin.Client) error {
+		done, err := client.Rollback(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.Stdout, done, now.Generation)
-		return err
+		return writeRolledBack(e.Stdout, &done)
 	})
+}
+
+// writeRolledBack prints the result of a rollback.
+func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
+	_, err := fmt.Fprintf(w, "generation %d is in force again\n", done.Generation)
+	writeHandChanges(w, "ended", done.Ended)
+	writeHandChanges(w, "are in force again", done.Restored)
+	if r := done.Refused; r != nil && err == nil {
+		_, err = fmt.Fprintf(w, "%s still has generation %d, which does not run: the next reload or start brings it back; penstock plan shows the difference\n", display.Text(r.Path), r.Generation)
+	}
+	return err
+}
+
+// writeHandChanges prints changes by hand, and what has become of them.
+func writeHandChanges(w io.Writer, verb string, list []admin.LiveChange) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "changes by hand that %s:\n", verb)
+	for i := range list {
+		c := &list[i]
+		fmt.Fprintf(w, "  %s\n", display.Text(c.What))
+		why := ""
+		if c.Ends != "" {
+			why = ": " + c.Ends
+		}
+		fmt.Fprintf(w, "    %s\n", display.Text(fmt.Sprintf("by %s at %s%s", c.By, c.Since.Local().Format(time.DateTime), why)))
+	}
 }

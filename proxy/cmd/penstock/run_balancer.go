@@ -23,6 +23,10 @@ type loadBalancer interface {
 	Serve(ctx context.Context) error
 	// Apply puts a configuration into force: all of it, or nothing and an error.
 	Apply(ctx context.Context, cfg *config.Config) error
+	// LiveUnder returns the changes by hand, and why a configuration would end them.
+	LiveUnder(cfg *config.Config) []admin.LiveChange
+	// AppliedLive returns the changes by hand that the last Apply has ended, and restored.
+	AppliedLive() (ended, restored []admin.LiveChange)
 	// ReopenLogs has files that were moved away opened again.
 	ReopenLogs()
 	// Counter returns one of the status's counters that never decrease.

@@ -57,10 +57,19 @@ func logWarnings(log *slog.Logger, warnings []config.Problem) {
 	}
 }
 
-// adminBind returns the admin address of a configuration; "" if there is none.
-func adminBind(cfg *config.Config) string {
-	if cfg.Admin == nil {
-		return ""
+// adminAccess returns the admin address of a configuration, and the conditions of its clients. The address is
+// "" if there is none, or it is a private one.
+func adminAccess(cfg *config.Config) (a admin.Access) {
+	c := cfg.Admin
+	if c == nil {
+		return a
 	}
-	return cfg.Admin.Bind.String()
+	a = admin.Access{Group: c.Group, ReadToken: c.ReadToken.Value, ChangeToken: c.ChangeToken.Value}
+	if !c.Bind.Auto() {
+		a.Bind = c.Bind.String()
+	}
+	if c.TLS != nil {
+		a.Cert, a.Key, a.ClientCA = string(c.TLS.Cert), string(c.TLS.Key), string(c.TLS.ClientCA)
+	}
+	return a
 }

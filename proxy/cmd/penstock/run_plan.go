@@ -34,12 +34,51 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	}
 	before, number := r.keeper.Current()
 	now := r.Status()
-	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}}
+	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
 	live := newConnectionCounts(&now, before, next)
 	for _, c := range config.Diff(before, next) {
-		p.Changes = append(p.Changes, live.planned(c, before))
+		change := live.planned(c, before)
+		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
+			n, err := r.inLane(c.Name)
+			if err != nil {
+				return admin.Plan{}, err
+			}
+			resetFromLane(&change, n)
+		}
+		p.Changes = append(p.Changes, change)
 	}
 	return p, nil
+}
+
+// mayLeave reports whether sessions of a listener may leave user space.
+func mayLeave(c *config.Config, listener string) bool {
+	return slices.ContainsFunc(c.Listeners, func(l *config.Listener) bool {
+		return l.Name == listener && l.Lane != config.LaneOff && !l.Transparent
+	})
+}
+
+// inLane counts the sessions of a listener that have left user space.
+func (r *daemon) inLane(listener string) (n int64, err error) {
+	list, err := r.Sessions(context.Background(), admin.SessionQuery{Listener: listener, Engine: admin.EngineLane}, admin.SessionOrder{})
+	if err != nil {
+		return 0, err
+	}
+	for range list.Sessions {
+		n++
+	}
+	return n, nil
+}
+
+// resetFromLane has n connections of a listener be reset that would stay as they are.
+func resetFromLane(p *admin.PlannedChange, n int64) {
+	kept := &p.Kept
+	if p.Disposition == admin.Keep {
+		kept = &p.Connections
+	}
+	p.LaneReset = n
+	if *kept = max(*kept-n, 0); p.Connections == 0 {
+		p.Disposition = ""
+	}
 }
 
 // lines formats changes, one in each line.

@@ -14,7 +14,7 @@ import (
 func (r *daemon) hangup() {
 	select {
 	case <-r.opened:
-		_, _, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false) // load logs it
+		_, _, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil) // load logs it
 	case <-r.over:
 	}
 }
@@ -34,20 +34,26 @@ func (r *daemon) take(ctx context.Context) error {
 
 // Reload reads the configuration again, and applies it even if it is unchanged.
 func (r *daemon) Reload(ctx context.Context, o rollback.Options) (done admin.Reloaded, err error) {
-	now, to, err := r.load(ctx, o, false)
+	done.Ended = []admin.LiveChange{}
+	now, to, err := r.load(ctx, o, false, &done.Ended)
 	if err != nil {
 		return done, err
 	}
-	return admin.Reloaded{Generation: now.Generation, Changes: lines(config.Diff(now.Before, to)), Pending: now.Pending}, nil
+	done.Generation, done.Changes, done.Pending = now.Generation, lines(config.Diff(now.Before, to)), now.Pending
+	return done, nil
 }
+
+// byHand is the changes by hand that a configuration has ended and restored.
+type byHand struct{ ended, restored []admin.LiveChange }
 
 // installed is the result of applying a configuration.
 type installed = rollback.Installed[*config.Config]
 
 // load reads the configuration and applies it. It returns the result, and the configuration
 // read. If unlessSame is set and the configuration equals the last one read, load does
-// nothing. (That one may have been rolled back since, for a reason.)
-func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool) (now installed, to *config.Config, err error) {
+// nothing. (That one may have been rolled back since, for a reason.) The changes by hand that it has ended are
+// stored in ended, unless that is nil.
+func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, ended *[]admin.LiveChange) (now installed, to *config.Config, err error) {
 	if err := r.take(ctx); err != nil {
 		return now, nil, err
 	}
@@ -70,10 +76,13 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool) 
 		return now, nil, nil
 	}
 	r.read = to
+	r.next = &readFile{to, fingerprint(to, r.source.name())}
 	logWarnings(r.log, to.Warnings)
 	before, _ := r.keeper.Current()
 	r.changes = config.Diff(before, to)
-	now, err = r.keeper.Apply(ctx, to, o)
+	if now, err = r.keeper.Apply(ctx, to, o); err == nil && ended != nil {
+		*ended = r.applied.ended
+	}
 	return now, to, err
 }
 
@@ -92,7 +101,7 @@ func (r *daemon) logRefused(actor string, err error) {
 
 // apply puts a configuration into force, together with its addresses for the admin API and for metrics.
 func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
-	move, err := r.admin.Prepare(ctx, adminBind(cfg))
+	move, err := r.prepareAdmin(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
@@ -103,8 +112,10 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	if err := r.loadBalancer.Apply(ctx, cfg); err != nil {
 		return errors.Join(err, move.Abort(), scrapes.Abort())
 	}
+	r.effect.ended, r.effect.restored = r.AppliedLive()
 	move.Commit()
 	scrapes.Commit()
+	r.noteAdmin(cfg)
 	select { // drop one that watch has not received: it is outdated
 	case <-r.follow:
 	default:
@@ -113,14 +124,44 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	return nil
 }
 
+// prepareAdmin prepares the admin address of a configuration. Without a private one, where that is meant, the
+// process serves its clients all the same.
+func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.Move, error) {
+	access := adminAccess(cfg)
+	if cfg.Admin == nil || !cfg.Admin.Bind.Auto() || !r.file {
+		return r.admin.Prepare(ctx, access)
+	}
+	bind, err := privateAddress(r.env, r.source.name())
+	if access.Bind = bind; access.Group == "" {
+		access.Bind += privateMode
+	}
+	if err == nil {
+		var move *admin.Move
+		if move, err = r.admin.Prepare(ctx, access); err == nil {
+			return move, nil
+		}
+	}
+	r.log.Warn("no admin endpoint: penstock status, reload and drain cannot reach this process", "error", err, "to_have_one", adminFor(r.source.name()))
+	return r.admin.Prepare(ctx, admin.Access{})
+}
+
+// noteAdmin notes where the process listens, unless that is a private socket, which is found by its name.
+func (r *daemon) noteAdmin(cfg *config.Config) {
+	if !r.file {
+		return
+	}
+	at := r.admin.Addr()
+	if cfg.Admin == nil || cfg.Admin.Bind.Auto() {
+		at = ""
+	}
+	if err := writeNote(r.env, r.source.name(), at); err != nil {
+		r.log.Debug("the address of the admin endpoint is not noted", "error", err)
+	}
+}
+
 // Confirm makes the pending reload permanent.
 func (r *daemon) Confirm(ctx context.Context, number int, actor string) (int, error) {
 	return r.keeper.Confirm(ctx, number, actor)
-}
-
-// Rollback returns to the previous generation.
-func (r *daemon) Rollback(ctx context.Context, actor string) (int, error) {
-	return r.keeper.Rollback(ctx, actor)
 }
 
 // Generations returns the present and the pending generation.
@@ -140,11 +181,15 @@ func (r *daemon) logChange(c rollback.Change) {
 		if p := c.Pending; p != nil {
 			attrs = append(attrs, "confirm_until", p.Until, "rollback_if", p.RollbackIf)
 		}
+		r.applied, r.inForce = r.effect, r.next
+		r.refused.forget()
 		r.log.Info("configuration in force", append(attrs, "changes", summary(r.changes))...)
 	case rollback.Confirmed:
 		r.log.Info("configuration confirmed", attrs...)
 	case rollback.TakenBack:
 		r.measured.takenBack()
+		r.takenBack = r.effect
+		r.refused.set(r.source.name(), r.inForce, &c)
 		r.log.Warn("configuration rolled back", append(attrs, "from", c.Generation, "why", c.Why)...)
 	case rollback.RollbackFailed:
 		r.log.Error("rollback failed", append(attrs, "why", c.Why, "error", c.Err)...)

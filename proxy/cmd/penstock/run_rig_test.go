@@ -125,6 +125,12 @@ func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 func (b *paperBalancer) ReopenLogs()             {}
 func (b *paperBalancer) Metrics(*metrics.Sample) {}
 
+func (b *paperBalancer) LiveUnder(*config.Config) []admin.LiveChange { return nil }
+
+func (b *paperBalancer) AppliedLive() (ended, restored []admin.LiveChange) {
+	return []admin.LiveChange{}, []admin.LiveChange{}
+}
+
 func (b *paperBalancer) Cut() { close(b.cut) }
 
 func (b *paperBalancer) Alive(context.Context) error { return nil }
@@ -144,6 +150,7 @@ func (b *paperBalancer) listeners() string {
 type runRig struct {
 	t        *testing.T
 	balancer *paperBalancer
+	opens    chan struct{} // nil: at once; otherwise the balancer opens when there is one to receive
 	dir      string
 	file     string // the configuration
 	stderr   *output
@@ -192,6 +199,9 @@ func (r *runRig) run(args []string) {
 		return
 	}
 	c.Run.open = func(_ context.Context, cfg *config.Config, _ server.Options) (loadBalancer, error) {
+		if r.opens != nil {
+			<-r.opens
+		}
 		r.balancer.cfg = cfg
 		return r.balancer, nil
 	}

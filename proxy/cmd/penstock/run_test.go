@@ -67,7 +67,7 @@ func TestReloadCommand(t *testing.T) {
 	}
 	r.has("a b")
 	r.writeText("listeners: 1\n")
-	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": no place to ask at: write there, for example, admin: {") {
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": nothing runs there: it names no admin address, and no process of this user has it") {
 		t.Errorf("of a file without an address it says %q", complaint)
 	}
 	r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
@@ -94,7 +94,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r.tells(cli.ExitError, "confirm", "--config", r.file)
 	r.write("c")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if out, _ = r.tells(cli.ExitOK, "rollback", "--config", r.file); out != "generation 2 is in force again\n" {
+	if out, _ = r.tells(cli.ExitOK, "rollback", "--config", r.file); !strings.HasPrefix(out, "generation 2 is in force again\n"+r.file+" still has generation 3, which does not run: ") {
 		t.Errorf("it says %q", out)
 	}
 	r.has("b")
@@ -445,4 +445,32 @@ func TestConfirmationOfAnother(t *testing.T) {
 		r.tells(cli.ExitUsage, append([]string{"reload", "--config", r.file}, wrong...)...)
 	}
 	r.has("b")
+}
+
+// TestStarting: while the listeners are being opened the admin socket answers that the process starts. A request waits for
+// those that are opened soon.
+func TestStarting(t *testing.T) {
+	dir := t.TempDir()
+	r := &runRig{
+		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: dir, file: filepath.Join(dir, "penstock.yaml"),
+		opens: make(chan struct{}), stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), done: make(chan struct{}),
+	}
+	close(r.balancer.drains)
+	r.write("a")
+	go r.run([]string{"run", "--config", r.file, "--log", "json"})
+	r.says("admin listens")
+	for _, command := range []string{"status", "reload"} {
+		if _, stderr := r.tells(1, command, "--admin", "unix:"+filepath.Join(dir, "admin.sock")); !strings.Contains(stderr, "starting: the process has not opened its listeners yet") {
+			t.Errorf("%s: %q", command, stderr)
+		}
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		r.tells(0, "status", "--admin", "unix:"+filepath.Join(dir, "admin.sock"))
+	}()
+	r.opens <- struct{}{}
+	r.says("starting")
+	<-answered
+	r.end(cli.ExitOK)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // TestMain is the program itself if it is called by the program's name, as by the scripts.
@@ -23,7 +24,20 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "penstock" {
 		main()
 	}
-	leak.Main(m)
+	leak.Main(inRuntime{m})
+}
+
+// inRuntime is tests with a runtime directory of their own: without one, those of root would make theirs in /run.
+type inRuntime struct{ *testing.M }
+
+func (m inRuntime) Run() int {
+	dir, err := os.MkdirTemp("", "penstock-runtime-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	return m.M.Run()
 }
 
 // patience bounds every wait of a script.
@@ -71,6 +85,7 @@ func runScripts(t *testing.T, dir string) {
 	t.Cleanup(func() { signal.Stop(hup) })
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
+		WorkdirRoot:         sockets.Dir(t),
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
@@ -78,11 +93,18 @@ func runScripts(t *testing.T, dir string) {
 			if err := os.Mkdir(bin, 0o755); err != nil {
 				return err
 			}
+			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir) // of private sockets
 			e.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 			s := newStage()
 			e.Values[stageKey{}] = s
 			e.Defer(s.clear)
 			return os.Symlink(program, filepath.Join(bin, "penstock"))
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "root" { // who may make a directory in /run
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return os.Geteuid() == 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start":      onStage((*stage).start),
@@ -109,6 +131,10 @@ func onStage(f func(s *stage, args []string) error) func(*testscript.TestScript,
 		}
 		s := ts.Value(stageKey{}).(*stage)
 		s.setenv, s.workDir = ts.Setenv, ts.Getenv("WORK")
+		s.env = nil
+		for _, name := range []string{"XDG_RUNTIME_DIR", "RUNTIME_DIRECTORY"} {
+			s.env = append(s.env, name+"="+ts.Getenv(name))
+		}
 		ts.Check(f(s, args))
 	}
 }

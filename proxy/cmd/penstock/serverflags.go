@@ -11,6 +11,7 @@ import (
 type serverFlags struct {
 	engineFlags
 
+	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"How long the process still accepts after SIGTERM or SIGINT, while GET /readyz fails, so that balancers in front of it stop sending; then it drains. A second signal ends it at once. (default: ${default})"`
 	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; those that are left are reset over the last tenth of it, and a second signal cuts them at once. 0 is off. (default: ${default})"`
 }
 
@@ -31,7 +32,7 @@ func (f *logFlags) serve(e *cli.Env, command string, log *slog.Logger, flags *se
 	}
 	defer tune(e)()
 	options.Log, options.Version = log, cli.Version()
-	c.fits = true
+	c.fits, c.drainDelay = true, max(flags.DrainDelay.Duration(), 0)
 	r := newDaemon(c, e, options)
 	defer r.end()
 	s := &service{form: f.Log, log: log}

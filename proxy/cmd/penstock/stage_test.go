@@ -24,6 +24,7 @@ import (
 
 // A stage is the state of a script: running programs, origins, clients.
 type stage struct {
+	env       []string // of its processes, beside that of the test
 	setenv    func(name, value string)
 	workDir   string
 	processes map[string]*program
@@ -129,6 +130,7 @@ func (s *stage) start(args []string) error {
 		cmd:    exec.Command(command[0], command[1:]...),
 		stdout: newOutput(), stderr: newOutput(), done: make(chan struct{}),
 	}
+	p.cmd.Env = append(os.Environ(), s.env...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.workDir, p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {
 		return err
@@ -308,6 +310,9 @@ func (s *stage) client(args []string) error {
 		return s.dial(name, text)
 	}
 	conn := s.clients[name]
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil && verb != "close" {
+		return err
+	}
 	switch verb {
 	case "send":
 		_, err := io.WriteString(conn, text)
@@ -346,7 +351,7 @@ func (s *stage) dial(name, address string) error {
 		return err
 	}
 	s.clients[name] = conn
-	return conn.SetDeadline(time.Now().Add(patience))
+	return nil
 }
 
 // reset is a connection that was reset before the client received it.

@@ -16,7 +16,7 @@ func aStatus(now time.Time) *admin.Status {
 		ClientToEndpoint: admin.ByEngine{Spliced: 1_000_000, Copied: 200_000}, EndpointToClient: admin.ByEngine{Spliced: 3_400_000_000},
 	}
 	return &admin.Status{
-		PID: 7, State: admin.Serving, Generation: 3, Started: now.Add(-time.Hour),
+		PID: 7, State: admin.Serving, Generation: 3, Started: now.Add(-time.Hour), GenerationSince: now.Add(-2 * time.Minute),
 		Pending: &rollback.Waiting{Generation: 3, Until: now.Add(90 * time.Second), RollbackIf: "failures>50", Increase: 4},
 		Problems: []admin.Problem{
 			{Severity: admin.Outage, Upstream: "shop", Text: "upstream shop has no usable endpoint: b: one\nand more"},
@@ -27,23 +27,29 @@ func aStatus(now time.Time) *admin.Status {
 			Connections: admin.Connections{Accepted: 5, Active: 496, Most: 496, Refused: 1}, Bytes: bytes, Lost: 17,
 			Fallbacks: map[string]int64{"urgent": 2}, Pipes: admin.Pipes{Made: 9, Reused: 100, Leased: 3, Idle: 5},
 			Arena: admin.Arena{Size: 8 << 20, Used: 1 << 16, Pages: "plain pages", Locked: true, Nodes: []int{1, 1}, Fallback: "reserved huge pages:\nno", Refused: 3},
-			Loops: make([]admin.Loop, 2), CPUs: "0-1",
+			Loops: []admin.Loop{{LagMaxUs: 256}, {Index: 1, LagMaxUs: 1893}}, CPUs: "0-1",
 		},
 		Traces: &admin.Traces{
 			Endpoint: "http://127.0.0.1:4317", Sample: 2.5, Sampled: 100, Open: 10, Queued: 20, Exported: 30, Unconfirmed: 5, Dropped: map[string]int64{"queue_full": 33, "refused": 2},
 			LastError: "connection refused", LastErrorAt: now.Add(-time.Minute),
 		},
+		DeniedByHand: &admin.Denials{Count: 12, Latest: []admin.Denial{
+			{Source: "127.0.0.0/24", Until: now.Add(time.Hour), By: "uid=0"}, {Source: "unix", Listener: "web", Until: now.Add(time.Hour)},
+		}},
 		Listeners: []admin.Listener{{
 			Name: "web", State: admin.Paused, PausedAt: "connections", Pauses: map[string]int64{"connections": 2}, Bytes: bytes,
 			Connections: admin.Connections{Active: 3, Most: 4},
 			Addresses:   []string{"127.0.0.1:443", "127.0.0.2:443", "unix:/s"},
+			Congestion:  &admin.Congestion{Configured: "bbr", Used: "cubic", Error: "refused"},
 			Queues:      []admin.Queue{{Known: true, Length: 3, Most: 128}, {Known: true, Length: 129, Most: 128, Dropped: 7, DroppedKnown: true}, {}},
 			Routes:      []admin.Route{{Match: "sni: [a.test]", To: map[string]float64{"shop": 95, "shop-next": 5}}, {To: map[string]float64{"shop": 100}}},
+			Rewrites:    &admin.Rewrites{Sessions: 3, Bytes: 2_000_000, Masked: map[string]int64{"card": 2, "email": 1}, Late: 4, OffLoop: 1, Encrypted: 2, Unframed: 1, Calls: 4, TimeUs: 100, BytesOut: 3_000_000, Reset: map[string]int64{"trap": 1}, Passed: map[string]int64{"timeout": 2}, Modules: []admin.RewriteModule{{File: "/m.wasm", Direction: "up", Engine: "compiler", Instances: 3}}},
+			Mirrors:     &admin.Mirrors{To: []string{"shadow"}, Running: 2, Ended: map[string]int64{"complete": 7, "late": 1}, Teed: 3_000_000, Copied: 4_000, Undelivered: 17},
 		}},
 		Upstreams: []admin.Upstream{
 			{
 				Name: "shop", Balance: "first", Breaker: "open", BreakerWhy: "9 of 9 connections failed", BreakerUntil: now.Add(time.Minute), Bytes: bytes,
-				EjectionsWithheld: 12, Held: 3,
+				EjectionsWithheld: 12, Held: 3, Congestion: &admin.Congestion{Configured: "bbr", Used: "bbr", Refused: 3},
 				Discovery: &admin.Discovery{Kind: "dns", From: "A db.test", Endpoints: 3, Confirmed: now.Add(-5 * time.Minute), Error: "SERVFAIL", Failures: 8},
 				Endpoints: []admin.Endpoint{
 					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes, LastFailure: &admin.Failure{Cause: "cannot be connected to: connection refused", Time: now.Add(-3 * time.Second)}},
@@ -66,35 +72,47 @@ func TestStatusForPeople(t *testing.T) {
 	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
-process      7      serving               generation 3, for 1h0m0s
+process         7      serving               generation 3, for 2m0s; up 1h0m0s
       generation 3 waits to be confirmed until 10:01:30 (in 1m30s), or is taken back; sooner if failures>50 (4 until now)
-connections                               active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
+connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
       17 B had arrived, and the other side did not take them before its session ended
       fallbacks: urgent 2
-pipes                                     leased 3, idle 5, made 9, reused 100
-traces              2.5 %                 sampled 100, exported 30, open 10, queued 20
+pipes                                        leased 3, idle 5, made 9, reused 100
+traces                 2.5 %                 sampled 100, exported 30, open 10, queued 20
       dropped 35 (queue_full 33, refused 2), unconfirmed 5
       last failed request at 09:59:00: connection refused
-memory                                    8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
+memory                                       8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
       no huge pages: reserved huge pages:; no
       kept on the heap for want of room: 3 times
-loops                                     2, on CPU 0-1
-listener     web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128, overflows unknown), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
+loops                                        2, on CPU 0-1, the longest turn 1.893ms, of loop 1
+listener        web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128, overflows unknown), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
+      congestion control: cubic in place of bbr: refused
       has paused at its limits (connections 2)
       route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %
-upstream     shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
+      mirrors to shadow: 2 running, 8 ended (complete 7, late 1); 3.00 MB teed, 4.00 kB copied, 17 B undelivered
+      rewritten: 2.00 MB in 3 sessions, which is not zero-copy; 3 masked (card 2, email 1); 4 B had gone on before; 1 clients refused, for want of descriptors; 2 sessions reset, which were encrypted; 1 sessions reset, which were not of the framing
+      rewritten up by /m.wasm (compiler), of which sessions have 3 instances
+      modules: 4 calls of 25µs, which made 3.00 MB
+      sessions reset because of a module (trap 1)
+      sessions whose bytes have gone on as they came, because a module had failed (timeout 2)
+upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
+      congestion control: bbr; 3 connections were refused it
       max_ejected has held back ejections: 12 failures
       3 endpoints from dns A db.test, which has failed 8 times: the last good answer was at 2026-01-02 09:55:00, 5m0s ago
       SERVFAIL
-  endpoint   a      up                    active 0, ever 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
+  endpoint      a      up                    active 0, ever 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
       last failure 3s ago: cannot be connected to: connection refused
-  endpoint   b      down                  active 0, ever 0, failures 0, weight 1, in 0 B, out 0 B
+  endpoint      b      down                  active 0, ever 0, failures 0, weight 1, in 0 B, out 0 B
       ` + strings.Repeat("long ", 50) + `
-  endpoint   c      ejected               active 1 of 1 (limit), ever 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
+  endpoint      c      ejected               active 1 of 1 (limit), ever 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
       ejected until 10:00:30 (in 30s): 5 failures in a row
-upstream     other  round_robin           active 0, waiting 0, in 0 B, out 0 B
+upstream        other  round_robin           active 0, waiting 0, in 0 B, out 0 B
       2 endpoints from file eps.yaml
+denied by hand                               12 sources
+      127.0.0.0/24 at all listeners until 2026-01-02 11:00:00, by uid=0
+      unix at listener web until 2026-01-02 11:00:00, by -
+      ... and 10 more, see penstock deny list
 `
 	if got := text.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

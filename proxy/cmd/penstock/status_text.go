@@ -65,9 +65,12 @@ func (t *statusText) write(w io.Writer, above []string) error {
 // writeStatus writes a status as text, for a reader at the time now.
 func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	t := &statusText{now: now}
-	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v", s.Generation, now.Sub(s.Started).Round(time.Second)))
+	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
 	if p := s.Pending; p != nil {
 		t.note("generation %d waits to be confirmed until %s, or is taken back%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
+	}
+	if r := s.Refused; r != nil {
+		t.note("generation %d was rolled back at %s, by %s, and %s still has it: the next reload or start brings it back; penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
 	if s.Lost > 0 {
@@ -75,6 +78,12 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	}
 	if len(s.Fallbacks) > 0 {
 		t.note("fallbacks: %s", counts(s.Fallbacks))
+	}
+	if s.Lane != nil {
+		t.row("lane", "", "", laneLine(s.Lane))
+		if len(s.Lane.Stays) > 0 {
+			t.note("stay in user space: %s", counts(s.Lane.Stays))
+		}
 	}
 	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
 	if l := s.SessionLog; l != nil {
@@ -94,14 +103,65 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 		t.traces(s.Traces)
 	}
 	t.memory(&s.Arena)
-	t.row("loops", "", "", fmt.Sprintf("%d, on CPU %s", len(s.Loops), cmp.Or(s.CPUs, "unknown")))
+	t.row("loops", "", "", fmt.Sprintf("%d, on CPU %s%s", len(s.Loops), cmp.Or(s.CPUs, "unknown"), longestTurn(s.Loops)))
 	for i := range s.Listeners {
 		t.listener(&s.Listeners[i])
 	}
 	for i := range s.Upstreams {
 		t.upstream(&s.Upstreams[i])
 	}
+	t.live(s.Live)
+	t.denied(s.DeniedByHand)
 	return t.write(w, problemLines(s.Problems))
+}
+
+// since is the time since another one, in whole seconds.
+func since(now, then time.Time) time.Duration { return max(now.Sub(then), 0).Round(time.Second) }
+
+// longestTurn describes the loop that has had the longest turn.
+func longestTurn(loops []admin.Loop) string {
+	if len(loops) == 0 {
+		return ""
+	}
+	worst := slices.MaxFunc(loops, func(a, b admin.Loop) int { return cmp.Compare(a.LagMaxUs, b.LagMaxUs) })
+	if worst.LagMaxUs == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", the longest turn %v, of loop %d", time.Duration(worst.LagMaxUs)*time.Microsecond, worst.Index)
+}
+
+// live writes the changes by hand.
+func (t *statusText) live(list []admin.LiveChange) {
+	if len(list) == 0 {
+		return
+	}
+	t.row("by hand", "", "", count(len(list), "change"))
+	for i := range list {
+		c := &list[i]
+		t.note("%s, by %s at %s", c.What, c.By, c.Since.Local().Format(time.DateTime))
+		if c.Waits != "" {
+			t.note("  without effect: %s", c.Waits)
+		}
+	}
+}
+
+// denied writes the sources that are denied by hand.
+func (t *statusText) denied(d *admin.Denials) {
+	if d == nil {
+		return
+	}
+	t.row("denied by hand", "", "", count(d.Count, "source"))
+	for i := range d.Latest {
+		one := &d.Latest[i]
+		at := "all listeners"
+		if one.Listener != "" {
+			at = "listener " + one.Listener
+		}
+		t.note("%s at %s until %s, by %s", one.Source, at, one.Until.Local().Format(time.DateTime), cmp.Or(one.By, "-"))
+	}
+	if more := d.Count - len(d.Latest); more > 0 {
+		t.note("... and %d more, see penstock deny list", more)
+	}
 }
 
 // traces writes the export of traces.
@@ -216,13 +276,59 @@ func (t *statusText) listener(l *admin.Listener) {
 		state += " (" + l.PausedAt + ")"
 	}
 	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
+	t.congestion(l.Congestion)
 	if len(l.Pauses) > 0 {
 		t.note("has paused at its limits%s", byReason(l.Pauses))
+	}
+	if len(l.Protocols) > 0 {
+		t.note("clients by their first bytes%s", byReason(l.Protocols))
 	}
 	for i, r := range l.Routes {
 		if len(r.To) > 1 {
 			t.note("route %d is split%s: %s", i, matched(r.Match), shares(r.To))
 		}
+	}
+	t.mirrors(l.Mirrors)
+	t.silentMirrors(l)
+	t.rewrites(l.Rewrites)
+	for i := range l.Filters {
+		t.filter(&l.Filters[i])
+	}
+}
+
+// filter writes the line of a filter.
+func (t *statusText) filter(f *admin.Filter) {
+	t.note("filter %s (%s): %d calls of %s%s", f.Name, f.Engine, f.Calls, mean(f.TimeUs, f.Calls), byReason(f.Answers))
+	if len(f.Failures) > 0 {
+		t.note("filter %s has not answered%s", f.Name, byReason(f.Failures))
+	}
+}
+
+// mirrors writes the line of a listener's mirrors.
+func (t *statusText) mirrors(m *admin.Mirrors) {
+	if m == nil {
+		return
+	}
+	to := mirroredTo(m)
+	var ended int64
+	for _, n := range m.Ended {
+		ended += n
+	}
+	t.note("mirrors to %s: %d running, %d ended%s; %s teed, %s copied, %s undelivered", to, m.Running, ended, byReason(m.Ended),
+		display.Bytes(m.Teed), display.Bytes(m.Copied), display.Bytes(m.Undelivered))
+	for i := range m.Comparisons {
+		k := &m.Comparisons[i]
+		t.note("compared with %s%s: %s", k.To, matched(k.Route), comparisonLine(k))
+	}
+}
+
+// mostSilent is after how many mirrors in a row without an answer the status says so.
+const mostSilent = 10
+
+// silentMirrors warns of an endpoint of mirrors that takes bytes and answers none, while clients get answers.
+func (t *statusText) silentMirrors(l *admin.Listener) {
+	if m := l.Mirrors; m != nil && m.Silent >= mostSilent && l.Bytes.EndpointToClient.Spliced+l.Bytes.EndpointToClient.Copied > 0 {
+		t.note("WARNING: the last %d complete mirrors got no byte of an answer: is the mirror's endpoint frozen?", m.Silent)
 	}
 }
 
@@ -278,6 +384,10 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	}
 	t.row("upstream", u.Name, state, fmt.Sprintf("%s, waiting %d%s%s, %s", active(max(u.Active, u.Connections), u.Most), u.Pending, held, refused, traffic(u.Bytes)))
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
+	t.congestion(u.Congestion)
+	if u.Unkeyed > 0 {
+		t.note("hashed by their source for want of %s: %d sessions", u.BalanceOn, u.Unkeyed)
+	}
 	if u.EjectionsWithheld > 0 {
 		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)
 	}
@@ -332,7 +442,7 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	}
 	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
 	switch {
-	case e.State == admin.Draining || e.State == admin.Removed:
+	case e.State == admin.Draining || e.State == admin.Maint || e.State == admin.Removed:
 		if !e.Until.IsZero() && e.Active > 0 {
 			t.note("its sessions are reset at %s", t.until(e.Until))
 		}
@@ -340,6 +450,9 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
 	case e.Why != "":
 		t.note("%s", e.Why)
+	}
+	if len(e.ByHand) > 0 {
+		t.note("%s", strings.Join(e.ByHand, "; "))
 	}
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
 	if f := e.LastFailure; f != nil && !f.Over {

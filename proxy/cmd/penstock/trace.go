@@ -6,7 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/internal/evidence"
 )
@@ -62,16 +61,12 @@ func (c *traceCmd) target(ctx context.Context, e *cli.Env) (t evidence.Target, e
 	if c.PID > 0 || c.Cgroup != "" {
 		return t, nil
 	}
-	bind, err := c.bind(e, "trace")
-	if err != nil {
-		return t, err
-	}
-	if t.Admin, err = admin.NewClient(bind); err != nil {
-		return t, cli.Usagef("trace: --admin: %w", err)
+	if t.Admin, err = c.client(e, "trace"); err != nil {
+		return t, c.elsewhere(e, err)
 	}
 	status, err := t.Admin.Status(ctx)
 	if err != nil {
-		return t, fmt.Errorf("%w (another process is traced with --pid N)", err)
+		return t, fmt.Errorf("%w (another process is traced with --pid N)", c.elsewhere(e, err))
 	}
 	t.PIDs = []int{status.PID}
 	return t, nil

@@ -36,7 +36,10 @@ func TestTraceCommand(t *testing.T) {
 	}
 	r.tells(cli.ExitUsage, "trace", "--for", "0")
 	r.tells(cli.ExitUsage, "trace", "--pid", "1", "--cgroup", "/sys/fs/cgroup")
-	if _, stderr := r.tells(cli.ExitError, "trace", "--pid", "4194304"); !strings.Contains(stderr, "process 4194304") {
+	if _, stderr := r.tells(cli.ExitError, "trace", "--pid", "4194304"); !strings.Contains(stderr, "there is no process 4194304") || !strings.Contains(stderr, "of penstock") {
+		t.Error(stderr)
+	}
+	if _, stderr := r.tells(cli.ExitError, "trace", "--cgroup", "/nosuch"); !strings.Contains(stderr, "there is no cgroup /nosuch: write its directory") {
 		t.Error(stderr)
 	}
 }

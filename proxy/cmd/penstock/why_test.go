@@ -14,7 +14,7 @@ func TestWhyCommand(t *testing.T) {
 	r := startRun(t, nil, "one")
 	at := "unix:" + filepath.Join(r.dir, "admin.sock")
 	out, _ := r.tells(cli.ExitOK, "why", "--admin", at, "--for", "0")
-	if !strings.Contains(out, "no such session is joined") {
+	if !strings.Contains(out, "no session is joined") {
 		t.Errorf("it says %q", out)
 	}
 	out, _ = r.tells(cli.ExitOK, "why", "--admin", at, "--for", "0", "--json", "--source", "10.0.0.0/8")
@@ -32,13 +32,23 @@ func TestWriteWhy(t *testing.T) {
 	err := writeWhy(&out, &admin.Why{
 		Count: 30, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.72, "idle": 0.28},
 		Verdicts: map[string]int64{"endpoint_network": 20, "idle": 10},
+		Most:     &admin.EndpointWhy{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92},
+		Endpoints: []admin.EndpointWhy{
+			{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92, Shares: map[string]float64{"endpoint_network": 0.95, "idle": 0.05}},
+			{Upstream: "app", Endpoint: "10.0.0.3:80", Name: "10.0.0.3:80", Sessions: 13, Limited: 4, Share: 0.08, Shares: map[string]float64{"endpoint_network": 0.1, "idle": 0.9}},
+		},
 		Sessions: []admin.SessionWhy{{Client: "10.0.0.1:5", Endpoint: "10.0.0.2:80", Verdict: "endpoint_network", Why: "lost\x1b"}},
 	})
 	want := `endpoint_network: 72 % of the time of 30 sessions
+endpoint two (10.0.0.2:80) of app\x1b: 16 of 17 sessions, 92 % of that time
 look there
 
 endpoint_network  72 %  verdict of 20
 idle              28 %  verdict of 10
+
+endpoint_network, by endpoint          sessions  of that time  of its own time
+endpoint two (10.0.0.2:80) of app\x1b  16 of 17  92 %          95 %
+endpoint 10.0.0.3:80 of app            4 of 13   8 %           10 %
 
 10.0.0.1:5 -> 10.0.0.2:80  endpoint_network
     lost\x1b

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +81,9 @@ func (r *Report) find(target *Target) (err error) {
 	case target.Cgroup != "":
 		r.Target = "cgroup " + target.Cgroup
 		r.Processes, err = kerneltrace.CgroupProcesses(target.Cgroup)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no cgroup %s: write its directory, such as /sys/fs/cgroup/system.slice/nginx.service (%w)", target.Cgroup, err)
+		}
 		return err
 	case len(target.PIDs) == 0:
 		return errors.New("no process to trace")
@@ -86,13 +91,40 @@ func (r *Report) find(target *Target) (err error) {
 	r.Target = fmt.Sprintf("process %d", target.PIDs[0])
 	name := threadName(target.PIDs[0], target.PIDs[0])
 	if name == "" {
-		return fmt.Errorf("process %d: %w", target.PIDs[0], os.ErrProcessDone)
+		return &NoProcessError{PID: target.PIDs[0]}
 	}
 	r.Target += " (" + name + ")"
 	if n := len(r.Processes) - len(target.PIDs); n > 0 {
 		r.Target += fmt.Sprintf(" and %d children", n)
 	}
 	return nil
+}
+
+// A NoProcessError says that there is no process of a number. It wraps [os.ErrProcessDone].
+type NoProcessError struct{ PID int }
+
+// Error implements error. It lists processes of this program.
+func (e *NoProcessError) Error() string {
+	text := fmt.Sprintf("there is no process %d", e.PID)
+	if others := namesakes(); len(others) > 0 {
+		return text + ": of penstock there are " + strings.Join(others, ", ")
+	}
+	return text + ", and none of penstock"
+}
+
+// Unwrap implements [errors.Unwrap].
+func (e *NoProcessError) Unwrap() error { return os.ErrProcessDone }
+
+// namesakes are the other processes of penstock, ten at most.
+func namesakes() (list []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range all {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil && pid != os.Getpid() && threadName(pid, pid) == "penstock" && len(list) < 10 {
+			list = append(list, strconv.Itoa(pid))
+		}
+	}
+	return list
 }
 
 // withChildren adds the descendants of processes (proc_pid_task_tid_children, CONFIG_PROC_CHILDREN).
@@ -122,7 +154,7 @@ func (r *Report) list(ctx context.Context, c *admin.Client, o *owners) {
 	if err == nil {
 		o.addStatus(&status)
 		var sessions admin.Sessions
-		sessions, err = c.Sessions(ctx)
+		sessions, err = c.Sessions(ctx, admin.SessionQuery{}, admin.SessionOrder{})
 		o.addSessions(sessions.Sessions)
 		if sessions.More {
 			r.Notes = append(r.Notes, fmt.Sprintf("only %d sessions are listed: the endpoint of others is not in their events", len(sessions.Sessions)))

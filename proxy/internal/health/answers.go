@@ -22,6 +22,7 @@ type Answers struct {
 	round    atomic.Int64 // clock: the last round
 
 	times [answerTimes]atomic.Int64 // first answers by the time they took
+	took  atomic.Int64              // the sum of these times
 	kinds [questions]tallied
 	first atomic.Int64 // the longest time that a question has been unanswered, in this round
 
@@ -81,6 +82,7 @@ func (a *Answers) First(took time.Duration, asked bool, now int64) {
 		kind = firstQuestion
 	}
 	a.times[answerTime(took)].Add(1)
+	a.took.Add(int64(max(took, 0)))
 	switch p := a.patience.Load(); {
 	case p == 0:
 	case int64(took) < p:
@@ -199,6 +201,14 @@ func (a *Answers) Within(percent float64) (took time.Duration, part float64) {
 	var t answerCounts
 	t.add(a)
 	return t.within(percent)
+}
+
+// Sum returns how many sessions have had a first answer, ever, and the sum of the times that these took.
+func (a *Answers) Sum() (answers int64, took time.Duration) {
+	for i := range a.times {
+		answers += a.times[i].Load()
+	}
+	return answers, time.Duration(a.took.Load())
 }
 
 // answerCounts are the first answers of several endpoints by the time they took.

@@ -62,7 +62,7 @@ func peersInTime(all []Watched, i int) bool {
 		p := &all[j].Answers.record
 		late := total(p.answeredLate) / max(total(p.answeredSoon)+total(p.answeredLate), 1)
 		switch {
-		case j == i || p.out != notEjected:
+		case j == i || p.out != notEjected || all[j].Away:
 		case p.drift.sum > unlikely/4 || late > seldom:
 			ill++
 		case p.recentSoon >= 2:

@@ -156,11 +156,11 @@ func behaveOtherwise(r *record, all []Watched, i int) bool {
 	return left >= learned && mine.distance(&theirs) >= 0.75
 }
 
-// peersText describes how soon the other endpoints answer.
+// peersText describes how soon the other endpoints answer that get clients.
 func peersText(w *Watched, all []Watched) string {
 	var peers answerCounts
 	for i := range all {
-		if all[i].Answers != w.Answers {
+		if all[i].Answers != w.Answers && !all[i].Away {
 			peers.add(all[i].Answers)
 		}
 	}

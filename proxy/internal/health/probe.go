@@ -31,6 +31,10 @@ type ProbeConfig struct {
 	// according to it. For a check of the handshake alone, set InsecureSkipVerify.
 	TLS *tls.Config
 
+	// StartTLS asks the endpoint for TLS by its own protocol, after the Preface; nil: TLS begins at once. It may wait as
+	// long as the connection's deadline says.
+	StartTLS func(conn net.Conn) error
+
 	// HTTP, if not nil, is the request that is made.
 	HTTP *HTTPProbe
 
@@ -132,6 +136,11 @@ func (p *Probe) ask(ctx context.Context, conn net.Conn) error {
 	}
 	if p.cfg.End {
 		return awaitEnd(conn)
+	}
+	if p.cfg.TLS != nil && p.cfg.StartTLS != nil {
+		if err := p.cfg.StartTLS(conn); err != nil {
+			return plain(err)
+		}
 	}
 	if p.cfg.TLS != nil {
 		secure := tls.Client(conn, p.cfg.TLS)

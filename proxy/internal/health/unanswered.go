@@ -26,6 +26,8 @@ type Watched struct {
 	Answers *Answers
 	// Judge ejects it; nil: it is not ejected.
 	Judge *OutlierMonitor
+	// Away says that it gets no clients: it is drained, or down. It says nothing of its peers then.
+	Away bool
 	// Probe checks whether it closes a connection, see [ProbeConfig.End].
 	Probe Prober
 }
@@ -200,7 +202,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 func (u *Unanswered) peersAnswer(now int64, all []Watched, i int) (well, alone bool) {
 	var count [peerStates]int
 	for j := range all {
-		if p := &all[j].Answers.record; j != i && p.out == notEjected {
+		if p := &all[j].Answers.record; j != i && p.out == notEjected && !all[j].Away {
 			count[p.peer(now)]++
 		}
 	}
@@ -263,7 +265,7 @@ func (u *Unanswered) witness(now int64, all []Watched, i int) (w *Watched) {
 	for k := range all {
 		j := (u.turn + k) % len(all)
 		r := &all[j].Answers.record
-		if j == i || r.out != notEjected || all[j].Probe == nil || r.peer(now) == peerSilent {
+		if j == i || r.out != notEjected || all[j].Away || all[j].Probe == nil || r.peer(now) == peerSilent {
 			continue
 		}
 		if w = &all[j]; r.ends == yes {

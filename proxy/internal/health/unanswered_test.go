@@ -208,6 +208,27 @@ func TestStandsStill(t *testing.T) {
 	}
 }
 
+// TestDrainedPeers: a drained endpoint does not vouch for its peers, though its sessions go on: nothing could serve the
+// clients of the one that is left. Its silence is reported.
+func TestDrainedPeers(t *testing.T) {
+	for _, drained := range []bool{true, false} {
+		w := newWorld(1, 2, byDefault)
+		w.come(100, func(c *session) { c.answer(w.quick(), c.leave) })
+		lasting := w.connect(w.endpoints[1])
+		w.every(20*time.Millisecond, func() { lasting.answer(w.quick(), nil) })
+		w.run(20 * second)
+		w.endpoints[1].drained = drained
+		w.endpoints[0].freeze(time.Hour)
+		w.run(30 * second)
+		if times := w.endpoints[0].times; (times > 0) == drained {
+			t.Errorf("drained %v: the other one was ejected %d times", drained, times)
+		}
+		if n, first := w.alarms(); drained && (n != 1 || strings.Contains(first.Cause, "its peers answer")) {
+			t.Errorf("%d alarms, %q", n, first.Cause)
+		}
+	}
+}
+
 // TestLateRounds: while this process is stopped there are no reports of endpoints. They are
 // not found silent because of that, and a silent one is still detected.
 func TestLateRounds(t *testing.T) {

@@ -46,6 +46,7 @@ type server struct {
 	slow    bool // it answers late
 	refuses bool
 	absent  bool // it gets no clients yet
+	drained bool // and no more
 	times   int  // that it was ejected
 }
 
@@ -150,7 +151,7 @@ func (w *world) round() {
 			t := c.look(now)
 			s.answers.Watch(c.from(), &t, now)
 		}
-		all[i] = health.Watched{Answers: &s.answers, Judge: s.member, Probe: s}
+		all[i] = health.Watched{Answers: &s.answers, Judge: s.member, Probe: s, Away: s.drained}
 	}
 	late := now-w.last > int64(2*w.period)
 	w.last = now
@@ -224,7 +225,7 @@ func (s *server) does(after time.Duration, do func()) {
 func (w *world) pick() *server {
 	for range w.endpoints {
 		w.turn++
-		if s := w.endpoints[w.turn%len(w.endpoints)]; !s.target.ejected.Load() && !s.refuses && !s.absent {
+		if s := w.endpoints[w.turn%len(w.endpoints)]; !s.target.ejected.Load() && !s.refuses && !s.absent && !s.drained {
 			return s
 		}
 	}

@@ -311,3 +311,12 @@ func TestKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestKeyOf: the key of a text is fixed, so that nodes of different versions agree, and no text but the empty one has none.
+func TestKeyOf(t *testing.T) {
+	for text, want := range map[string]uint64{"": 0, "a": 0xe6c632b61e964e1f, "tenant-1.example": 0x489c49e9c652c0be} {
+		if got := lb.KeyOf(text); got != want {
+			t.Errorf("the key of %q is %#x, want %#x", text, got, want)
+		}
+	}
+}

@@ -26,7 +26,7 @@ type Request struct {
 	// Source is the client's address. The consistent policies hash its IP address;
 	// a client of a unix socket has no IP address and is sent anywhere.
 	Source netip.AddrPort
-	// Key is hashed instead of Source, if it is not 0.
+	// Key is hashed instead of Source, if it is not 0; see [KeyOf].
 	Key uint64
 	// Tried are endpoints that this client is not to be sent to again.
 	Tried []*Endpoint

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -204,7 +205,7 @@ func TestListenersShareALimit(t *testing.T) {
 }
 
 func TestQueuedConnectionsAreServed(t *testing.T) {
-	for _, spec := range []string{"127.0.0.1:0", "[::1]:0", abstract("queue"), "unix:" + t.TempDir() + "/s"} {
+	for _, spec := range []string{"127.0.0.1:0", "[::1]:0", abstract("queue"), "unix:" + sockets.Dir(t) + "/s"} {
 		t.Run(strings.ReplaceAll(spec, "/", "_"), func(t *testing.T) {
 			const queued = 50
 			l := listen(t, spec, nil)

@@ -1,6 +1,6 @@
 // Package match finds the first of a listener's routes that fits a client: by the host
-// that its TLS hello names, the protocols that it speaks, where it comes from, and
-// which port it has come to.
+// that its TLS hello names, the protocols that it speaks, its first bytes, the TLVs of its
+// PROXY header, where it comes from, and which port it has come to.
 //
 // A [Table] is made once and never changed; it is safe for concurrent use, takes no
 // lock, and allocates nothing.
@@ -9,8 +9,8 @@ package match
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
@@ -26,11 +26,37 @@ type Route struct {
 	// ALPN are protocols, one of which the client must have offered.
 	ALPN []string
 
+	// Users and Databases are names of which a client whose negotiation of PostgreSQL is answered must have one. Unlike
+	// User and Database they need none of its first bytes.
+	Users, Databases []string
+
 	// Source are rules, one of which is for where the client comes from.
 	Source []source.Rule
 
 	// Port is that which the client has come to; 0: any.
 	Port uint16
+
+	// TLVs are those of a PROXY header, one of which the client's must have.
+	TLVs []TLV
+
+	// Protocols are those that the client may speak; 0: any, or none.
+	Protocols firstbytes.Set
+
+	// Host are names of hosts as in SNI, and Path paths, of an HTTP/1 request. A path is as
+	// [firstbytes.CanonicalPath] returns it, or ends in "/*" for all paths that begin so.
+	Host, Path []string
+
+	// User and Database are names in a StartupMessage of PostgreSQL.
+	User, Database []string
+
+	// Bytes are patterns in the client's first bytes.
+	Bytes []firstbytes.Pattern
+}
+
+// FirstBytes reports whether matching the route needs a client's first bytes, and not its hello
+// alone.
+func (r *Route) FirstBytes() bool {
+	return r.Protocols != 0 || len(r.Host)+len(r.Path)+len(r.User)+len(r.Database)+len(r.Bytes) > 0
 }
 
 // Hello reports whether matching the route needs a client's hello.
@@ -41,71 +67,59 @@ func (r *Route) Hello() bool { return len(r.SNI) > 0 || len(r.ALPN) > 0 }
 type Client struct {
 	ServerName string   // in lower case, without a dot at its end
 	ALPN       []string // as offered
+	User       string   // of a session of PostgreSQL
+	Database   string
 	Source     source.Source
 	Port       uint16 // that it has come to
+	TLVs       []byte // of its PROXY header, see [proxyproto.Info.TLVs]
+	// First is the knowledge of its first bytes, where [Table.Recogniser] is not nil.
+	First *firstbytes.Facts
 }
 
 // A Table is the routes of a listener.
 type Table struct {
-	routes []route
-	hello  bool
-	exact  map[string][]int32 // by name: routes, in order
-	suffix map[string][]int32 // by the name after "*.": the same
-	named  []int32            // for every name
-	rest   []int32            // for those without one too
+	routes  []route
+	hello   bool
+	sni     names
+	rest    []int32 // without SNI
+	host    names
+	neither []int32 // without SNI and without Host
+
+	recogniser *firstbytes.Recogniser // nil: no route depends on first bytes
 }
 
 // A route is a Route and the set that its Source makes.
 type route struct {
 	Route
-	from *source.Set
+	from     *source.Set
+	patterns []int // of the recogniser
 }
 
 // New makes the table of routes, the first of which that fits counts. The error says
 // which one has a name that is none.
 func New(routes []Route) (*Table, error) {
-	t := &Table{
-		exact:  map[string][]int32{},
-		suffix: map[string][]int32{},
-	}
+	t := &Table{sni: newNames(), host: newNames()}
 	for i, r := range routes {
-		t.routes = append(t.routes, route{r, source.NewSet(r.Source)})
+		t.routes = append(t.routes, route{Route: r, from: source.NewSet(r.Source)})
 		t.hello = t.hello || r.Hello()
 		if len(r.SNI) == 0 {
 			t.rest = append(t.rest, int32(i))
 		}
+		if len(r.SNI)+len(r.Host) == 0 {
+			t.neither = append(t.neither, int32(i))
+		}
 		for _, pattern := range r.SNI {
-			if err := t.add(int32(i), pattern); err != nil {
+			if err := t.sni.add(int32(i), pattern); err != nil {
+				return nil, fmt.Errorf("route %d: %w", i+1, err)
+			}
+		}
+		for _, pattern := range r.Host {
+			if err := t.host.add(int32(i), pattern); err != nil {
 				return nil, fmt.Errorf("route %d: %w", i+1, err)
 			}
 		}
 	}
-	return t, nil
-}
-
-// add notes that route i is for a pattern.
-func (t *Table) add(i int32, pattern string) error {
-	name, err := Pattern(pattern)
-	if err != nil {
-		return err
-	}
-	switch parent, wild := strings.CutPrefix(name, "*."); {
-	case name == "*":
-		t.named = note(t.named, i)
-	case wild:
-		t.suffix[parent] = note(t.suffix[parent], i)
-	default:
-		t.exact[name] = note(t.exact[name], i)
-	}
-	return nil
-}
-
-// note appends a route, unless it is the last one.
-func note(list []int32, i int32) []int32 {
-	if n := len(list); n > 0 && list[n-1] == i {
-		return list
-	}
-	return append(list, i)
+	return t, t.recognise()
 }
 
 // Len is how many routes there are.
@@ -114,45 +128,38 @@ func (t *Table) Len() int { return len(t.routes) }
 // Hello reports whether a client's hello must be known to find its route.
 func (t *Table) Hello() bool { return t.hello }
 
-// Find returns the index of the first route that fits c, or -1. It costs a look into a
+// None is the result of a search without a route: none fits.
+const None = -1
+
+// Find returns the index of the first route that fits c, or None. It is not for tables with a
+// recogniser, see [Table.Decide]. It costs a look into a
 // map for the name and each domain above it, and a look at each route that has one of
 // these names, or none, before the one that fits.
 func (t *Table) Find(c *Client) int {
-	best := int32(len(t.routes))
-	if name := c.ServerName; name != "" {
-		best = t.first(t.exact[name], best, c)
-		for at := strings.IndexByte(name, '.'); at > 0 && len(t.suffix) > 0; { // a name that begins with a dot is none
-			name = name[at+1:]
-			best = t.first(t.suffix[name], best, c)
-			at = strings.IndexByte(name, '.')
-		}
-		best = t.first(t.named, best, c)
-	}
-	best = t.first(t.rest, best, c)
+	by := look{t, c, false}
+	best := t.sni.first(c.ServerName, int32(len(t.routes)), &by)
+	best = by.first(t.rest, best)
 	if int(best) == len(t.routes) {
-		return -1
+		return None
 	}
 	return int(best)
 }
 
-// first returns the first route of list that fits c but for the name, or best if there
-// is none before that.
-func (t *Table) first(list []int32, best int32, c *Client) int32 {
-	for _, i := range list {
-		if i >= best || t.routes[i].fits(c) {
-			return min(i, best)
-		}
-	}
-	return best
-}
-
 // fits looks at all but the name.
 func (r *route) fits(c *Client) bool {
+	return r.fitsBesidesLogin(c) &&
+		(len(r.Users) == 0 || slices.Contains(r.Users, c.User)) &&
+		(len(r.Databases) == 0 || slices.Contains(r.Databases, c.Database))
+}
+
+// fitsBesidesLogin looks at all but the name, the user and the database.
+func (r *route) fitsBesidesLogin(c *Client) bool {
 	if r.Port != 0 && r.Port != c.Port {
 		return false
 	}
 	return (len(r.ALPN) == 0 || speaks(r.ALPN, c.ALPN)) &&
-		(len(r.Source) == 0 || r.from.Contains(c.Source))
+		(len(r.Source) == 0 || r.from.Contains(c.Source)) &&
+		(len(r.TLVs) == 0 || hasOne(r.TLVs, c.TLVs))
 }
 
 func speaks(wanted, offered []string) bool {

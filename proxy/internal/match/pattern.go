@@ -3,6 +3,8 @@ package match
 import (
 	"fmt"
 	"strings"
+
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 )
 
 // Pattern checks an element of [Route.SNI], and returns it as it is compared: in lower case,
@@ -30,4 +32,17 @@ func Pattern(s string) (string, error) {
 		}
 	}
 	return name, nil
+}
+
+// PathPattern checks an element of [Route.Path], and returns it as it is compared.
+func PathPattern(s string) (string, error) {
+	exact, below := s, ""
+	if parent, ok := strings.CutSuffix(s, "/*"); ok {
+		exact, below = parent+"/", "*"
+	}
+	path, ok := firstbytes.CanonicalPath(exact)
+	if !ok || strings.Contains(exact, "*") {
+		return "", fmt.Errorf("%q is no path; write /status, or /api/* for all paths below /api", s)
+	}
+	return path + below, nil
 }

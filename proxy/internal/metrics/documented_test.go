@@ -62,12 +62,15 @@ func reference() string {
 		}
 		return list
 	}
-	objects := slices.Concat(of("penstock_loop_"), of("penstock_listener_"), of("penstock_upstream_"), of("penstock_endpoint_"))
+	objects := slices.Concat(of("penstock_loop_"), of("penstock_listener_"), of("penstock_mirror_"), of("penstock_rewrite_"), of("penstock_upstream_"), of("penstock_endpoint_"))
 	section("Process", slices.DeleteFunc(slices.Clone(all), func(f Family) bool {
 		return slices.ContainsFunc(objects, func(o Family) bool { return o.Name == f.Name })
 	}))
 	section("Event loops", of("penstock_loop_"))
 	section("Listeners", of("penstock_listener_"))
+	section("Mirrors", of("penstock_mirror_"))
+	section("Rewriting", of("penstock_rewrite_"))
+	section("Filters", of("penstock_filter_"))
 	section("Upstreams", of("penstock_upstream_"))
 	section("Endpoints", of("penstock_endpoint_"))
 	return b.String()

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 )
@@ -102,11 +103,16 @@ func (e *encoder) timestamp(extra string, at time.Time) {
 }
 
 // bytes writes the bytes of both directions and engines.
-func (e *encoder) bytes(b *Bytes) {
-	e.int(`,direction="client_to_endpoint",engine="splice"`, b.ClientToEndpoint.Spliced)
-	e.int(`,direction="client_to_endpoint",engine="copy"`, b.ClientToEndpoint.Copied)
-	e.int(`,direction="endpoint_to_client",engine="splice"`, b.EndpointToClient.Spliced)
-	e.int(`,direction="endpoint_to_client",engine="copy"`, b.EndpointToClient.Copied)
+func (e *encoder) bytes(b *Bytes) { e.bytesOf("", b) }
+
+// bytesOf is bytes with further labels before those of direction and engine.
+func (e *encoder) bytesOf(extra string, b *Bytes) {
+	e.int(extra+`,direction="client_to_endpoint",engine="splice"`, b.ClientToEndpoint.Spliced)
+	e.int(extra+`,direction="client_to_endpoint",engine="copy"`, b.ClientToEndpoint.Copied)
+	e.int(extra+`,direction="client_to_endpoint",engine="lane"`, b.ClientToEndpoint.Lane)
+	e.int(extra+`,direction="endpoint_to_client",engine="splice"`, b.EndpointToClient.Spliced)
+	e.int(extra+`,direction="endpoint_to_client",engine="copy"`, b.EndpointToClient.Copied)
+	e.int(extra+`,direction="endpoint_to_client",engine="lane"`, b.EndpointToClient.Lane)
 }
 
 // limited writes seconds by verdict.
@@ -140,7 +146,7 @@ var closeNames = [tally.Closes][2]string{
 	tally.ClientReset: {"reset", "client"}, tally.EndpointReset: {"reset", "endpoint"},
 	tally.ClientFailed: {"error", "client"}, tally.EndpointFailed: {"error", "endpoint"},
 	tally.Idle: {"idle", "timeout"}, tally.HalfClose: {"half_close", "timeout"}, tally.Lifetime: {"lifetime", "timeout"},
-	tally.FirstByte: {"first_byte", "timeout"}, tally.Canceled: {"canceled", "penstock"}, tally.Other: {"other", "unknown"},
+	tally.FirstByte: {"first_byte", "timeout"}, tally.Canceled: {"canceled", "penstock"}, tally.Operator: {"operator", "operator"}, tally.Other: {"other", "unknown"},
 }
 
 var closeLabels = func() (labels [tally.Closes]string) {
@@ -208,14 +214,23 @@ func firstLabel(name, value string) string { return name + `="` + quoted(value) 
 
 var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
-// quoted returns the value of a label. Bytes that are not UTF-8, which a path may have, are replaced.
+// quoted returns the value of a label. Where bytes are not UTF-8, as those of a path may be, they
+// are escaped, so that two of them stay two.
 func quoted(value string) string {
 	for i := range len(value) {
 		if c := value[i]; c >= utf8.RuneSelf || c == '\\' || c == '"' || c == '\n' {
-			return escaper.Replace(strings.ToValidUTF8(value, "\uFFFD"))
+			return escaper.Replace(valid(value))
 		}
 	}
 	return value
+}
+
+// valid returns a text of UTF-8.
+func valid(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return display.Text(text)
 }
 
 // list writes series by one more label.

@@ -27,9 +27,6 @@ type Limits struct {
 // DefaultLimits are those of a [Handler] of the program.
 var DefaultLimits = Limits{Listeners: 5000, Upstreams: 5000, Endpoints: 20_000, EndpointHistograms: 1000}
 
-// maxScrapes is how many scrapes are served at once. Each has a sample of its own in memory.
-const maxScrapes = 2
-
 // readTime is how long a sample may take: the loops are asked for the bytes of their sessions, a few
 // sessions in each turn.
 const readTime = 5 * time.Second
@@ -38,8 +35,8 @@ const readTime = 5 * time.Second
 type Handler struct {
 	read    func(*Sample)
 	limits  Limits
-	places  chan struct{} // one element for each scrape
-	samples sync.Pool     // of *Sample
+	places  *places
+	samples sync.Pool // of *Sample
 	beside  []prometheus.Collector
 }
 
@@ -47,7 +44,7 @@ type Handler struct {
 // time.
 func NewHandler(read func(*Sample), limits Limits) *Handler {
 	return &Handler{
-		read: read, limits: limits, places: make(chan struct{}, maxScrapes),
+		read: read, limits: limits, places: newPlaces(),
 		samples: sync.Pool{New: func() any { return new(Sample) }},
 		beside:  []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
 	}
@@ -59,7 +56,7 @@ var (
 )
 
 // ServeHTTP writes the metrics. It holds no lock while it writes, and a client that does not read keeps a
-// sample in memory: the caller limits the time for writing.
+// sample in memory: until the place is wanted by another one, or until the caller's limit of the time for writing.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sample, err := h.sample(r.Context())
 	if err != nil {
@@ -80,16 +77,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead || head.code != http.StatusOK {
 		return
 	}
-	_ = h.write(w, sample, head.body.Bytes(), strings.HasPrefix(head.header.Get("Content-Type"), openMetricsType))
+	to := h.places.answer(w)
+	defer to.end()
+	_ = h.write(to, sample, head.body.Bytes(), strings.HasPrefix(head.header.Get("Content-Type"), openMetricsType))
 }
 
 const openMetricsType = "application/openmetrics-text"
 
 // sample reads a sample. It is given back by done.
 func (h *Handler) sample(ctx context.Context) (*Sample, error) {
-	select {
-	case h.places <- struct{}{}:
-	default:
+	if !h.places.take(ctx) {
 		return nil, errBusy
 	}
 	s := h.samples.Get().(*Sample)
@@ -120,7 +117,7 @@ func (h *Handler) sample(ctx context.Context) (*Sample, error) {
 func (h *Handler) done(s *Sample) {
 	s.reset()
 	h.samples.Put(s)
-	<-h.places
+	h.places.release()
 }
 
 // A response is one in memory.

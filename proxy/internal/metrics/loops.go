@@ -1,6 +1,10 @@
 package metrics
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
 
 // loopFamilies are those with the label loop.
 var loopFamilies = []objectFamily[Loop]{
@@ -23,29 +27,49 @@ var loopFamilies = []objectFamily[Loop]{
 // exponents: 16 us to a second.
 var powerBounds = [...]int{4, 6, 8, 10, 12, 14, 16, 18, 20}
 
-var powerLabels = func() (labels [len(powerBounds)][2]string) {
-	for i, bound := range powerBounds {
-		labels[i] = leLabels(float64(int64(1)<<bound) / 1e6)
+// filterBounds are those for the calls of filters: 1 us to 65 ms.
+var filterBounds = [...]int{0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16}
+
+var powerLabels, filterLabels = powersLabels(powerBounds[:]), powersLabels(filterBounds[:])
+
+func powersLabels(bounds []int) (labels [][2]string) {
+	for _, bound := range bounds {
+		labels = append(labels, leLabels(float64(int64(1)<<bound)/1e6))
 	}
 	return labels
-}()
+}
 
 // powers writes the buckets of times that are counted by powers of two of a microsecond: counts[i] has
 // those below 2^i, and not below half of that.
-func (e *encoder) powers(counts []int64) {
+func (e *encoder) powers(counts []int64) { e.powersOf("", powerBounds[:], powerLabels, counts) }
+
+// powersOf is powers with bounds of its own, and with further labels.
+func (e *encoder) powersOf(extra string, bounds []int, labels [][2]string, counts []int64) {
 	sum, next := int64(0), 0
-	for i, bound := range powerBounds {
+	for i, bound := range bounds {
 		for ; next <= bound && next < len(counts); next++ {
 			sum += counts[next]
 		}
-		e.name("_bucket", powerLabels[i][e.dialect()])
+		e.name("_bucket", extra+labels[i][e.dialect()])
 		e.buf = strconv.AppendInt(e.buf, sum, 10)
 		e.end()
 	}
 	for ; next < len(counts); next++ {
 		sum += counts[next]
 	}
-	e.name("_bucket", `,le="+Inf"`)
+	e.name("_bucket", extra+`,le="+Inf"`)
 	e.buf = strconv.AppendInt(e.buf, sum, 10)
+	e.end()
+}
+
+// filterTimes writes the histogram of a filter.
+func (e *encoder) filterTimes(f *admin.Filter) {
+	extra := e.cached("filter", f.Name)
+	e.powersOf(extra, filterBounds[:], filterLabels, f.Times)
+	e.name("_sum", extra)
+	e.buf = strconv.AppendFloat(e.buf, float64(f.TimeUs)/1e6, 'g', -1, 64)
+	e.end()
+	e.name("_count", extra)
+	e.buf = strconv.AppendInt(e.buf, f.Calls, 10)
 	e.end()
 }

@@ -191,12 +191,12 @@ func TestScraperThatLeaves(t *testing.T) {
 	cancel()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r.WithContext(ctx))
-	if w.Code != http.StatusServiceUnavailable || len(h.places) != 1 {
-		t.Errorf("%d, %d places taken", w.Code, len(h.places))
+	if w.Code != http.StatusServiceUnavailable || len(h.places.taken) != 1 {
+		t.Errorf("%d, %d places taken", w.Code, len(h.places.taken))
 	}
 	close(leave)
-	h.places <- struct{}{} // there is one more
-	h.places <- struct{}{} // and this one has come back
+	h.places.taken <- struct{}{} // there is one more
+	h.places.taken <- struct{}{} // and this one has come back
 }
 
 // TestNames: names and labels follow the rules of Prometheus, and none is there twice.
@@ -217,5 +217,32 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: help %q", f.Name, f.Help)
 		}
 		seen = append(seen, f.Name)
+	}
+}
+
+// TestDropsFromTheBeginning: dropped lines and spans have a series for each reason from 0 on, so that the first one is
+// a rate; without a session log and traces, too.
+func TestDropsFromTheBeginning(t *testing.T) {
+	empty := NewHandler(func(s *Sample) { *s = Sample{} }, DefaultLimits)
+	_, none := scrape(t, empty, "text/plain")
+	_, some := scrape(t, filled(), "text/plain")
+	for name, want := range map[string]map[string][2]float64{
+		"penstock_session_log_dropped_total": {"ring": {0, 2}, "destination": {}, "rate": {}},
+		"penstock_spans_dropped_total":       {"queue_full": {}, "refused": {0, 1}, "unavailable": {}, "shutdown": {}},
+	} {
+		for i, text := range []string{none, some} {
+			got := make(map[string]float64)
+			for _, m := range parse(t, text)[name].GetMetric() {
+				got[m.Label[0].GetValue()] = m.GetCounter().GetValue()
+			}
+			if len(got) != len(want) {
+				t.Errorf("%s: %v", name, got)
+			}
+			for reason, n := range want {
+				if v, ok := got[reason]; !ok || v != n[i] {
+					t.Errorf("%s of %s: %v, want %v", name, reason, v, n[i])
+				}
+			}
+		}
 	}
 }

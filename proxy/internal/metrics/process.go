@@ -1,8 +1,11 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
 	"time"
 
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -47,6 +50,33 @@ func emitAll(emit emitter, counts map[string]int64) {
 	}
 }
 
+// emitEach is emitAll with those of names that did not occur: a rate needs a beginning.
+func emitEach(emit emitter, counts map[string]int64, names ...string) {
+	all := make(map[string]int64, len(names))
+	for _, name := range names {
+		all[name] = 0
+	}
+	maps.Copy(all, counts)
+	emitAll(emit, all)
+}
+
+// sessionLog is the counts of the session log; all are 0 if there was none.
+func (s *Sample) sessionLog() *admin.SessionLog {
+	return cmp.Or(s.Process.Summary.SessionLog, &admin.SessionLog{})
+}
+
+// collectAdopted is the bytes of adopted sessions.
+func collectAdopted(s *Sample, emit emitter) {
+	emit(float64(s.lane().AdoptedToEndpoint), "client_to_endpoint")
+	emit(float64(s.lane().AdoptedToClient), "endpoint_to_client")
+}
+
+// lane is that of the process; all are 0 if there is none.
+func (s *Sample) lane() *admin.Lane { return cmp.Or(s.Process.Summary.Lane, &admin.Lane{}) }
+
+// traces is the counts of spans; all are 0 if there were none.
+func (s *Sample) traces() *admin.Traces { return cmp.Or(s.Process.Traces, &admin.Traces{}) }
+
 var processFamilies = []processFamily{
 	{gauge("penstock_build_info", "1, with the version.", "version"), func(s *Sample, emit emitter) { emit(1, s.Process.Version) }},
 	{gauge("penstock_draining", "1 while the process drains before its end."), boolean(func(s *Sample) bool { return s.Process.Draining })},
@@ -59,6 +89,13 @@ var processFamilies = []processFamily{
 	{counter("penstock_bytes_total", "Bytes of all sessions, of those that run, too; "+byDirection, "direction", "engine"), collectBytes},
 	{counter("penstock_bytes_lost_total", "Bytes that had arrived and that the other side did not take."), number(func(s *Sample) int64 { return s.Process.Summary.Lost })},
 	{counter("penstock_splice_fallbacks_total", "Departures from splicing. Reasons that did not occur are left out.", "reason"), func(s *Sample, emit emitter) { emitAll(emit, s.Process.Summary.Fallbacks) }},
+	{gauge("penstock_lane_sessions", "Sessions that have left user space, or have ended there and linger."), number(func(s *Sample) int64 { return s.lane().Active })},
+	{gauge("penstock_lane_on", "1 if sessions may leave user space."), boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
+	{gauge("penstock_lane_wanted", "1 if a listener has asked for the lane since the start."), boolean(func(s *Sample) bool { return s.Process.Summary.Lane != nil })},
+	{counter("penstock_lane_left_total", "Sessions that have left user space."), number(func(s *Sample) int64 { return s.lane().Left })},
+	{gauge("penstock_lane_adopted_sessions", "Sessions in the lane that a process before this one had: they are of no listener."), number(func(s *Sample) int64 { return s.lane().AdoptedActive })},
+	{counter("penstock_lane_adopted_bytes_total", "Bytes of adopted sessions since their adoption; they are in no other series.", "direction"), collectAdopted},
+	{counter("penstock_lane_stays_total", "Sessions that stay in user space though their listener has lane, by reason; those that could not leave at an attempt each time. Reasons that did not occur are left out.", "reason"), func(s *Sample, emit emitter) { emitAll(emit, s.lane().Stays) }},
 	{counter("penstock_engine_changes_total", "Changes of a direction of a session: splice (from copying to splicing), copy (back), larger_pipe, mark_raised and mark_lowered (low-water mark of a socket).", "to"), collectEngine},
 	{counter("penstock_turns_cut_total", "Turns of a session that ended with more to be moved, for the sake of other sessions."), number(func(s *Sample) int64 { return s.Process.Summary.Engine.TurnsCut })},
 	{gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collectPipes},
@@ -76,6 +113,16 @@ var processFamilies = []processFamily{
 	{gauge("penstock_tls_sessions_limit", "Limit of these; more are refused."), number(func(s *Sample) int64 { return s.Process.TLSMost })},
 	{counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), named("transitions")},
 	{counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), named("hellos_missing")},
+	{counter("penstock_session_log_lines_total", "Lines of the session log that were written."), number(func(s *Sample) int64 { return s.sessionLog().Lines })},
+	{counter("penstock_session_log_dropped_total", "Lines of the session log that were dropped. reason is ring (that of a loop was full), destination (it took no more) or rate (more than per_second).", "reason"), func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
+	{counter("penstock_session_log_filtered_total", "Sessions without a line, because of only, slower_than or share."), number(func(s *Sample) int64 { return s.sessionLog().Filtered })},
+	{counter("penstock_spans_sampled_total", "Sessions that were sampled for traces."), number(func(s *Sample) int64 { return s.traces().Sampled })},
+	{counter("penstock_spans_exported_total", "Spans that the collector has confirmed."), number(func(s *Sample) int64 { return s.traces().Exported })},
+	{counter("penstock_spans_unconfirmed_total", "Spans that were sent and had no answer: the collector may have them."), number(func(s *Sample) int64 { return s.traces().Unconfirmed })},
+	{counter("penstock_spans_dropped_total", "Spans that the collector does not have. reason is queue_full, refused (by the collector), unavailable (it was not reached) or shutdown.", "reason"), func(s *Sample, emit emitter) {
+		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
+	}},
+	{gauge("penstock_spans_queued", "Spans that wait to be sent, or are being sent."), number(func(s *Sample) int64 { return s.traces().Queued })},
 	{gauge("penstock_config_generation", "Number of the configuration in force."), number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
 	{gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), boolean(func(s *Sample) bool { return s.Config.Unconfirmed })},
 	{gauge("penstock_config_restart_keys", "Keys of the configuration whose values take effect when the process is started again."), number(func(s *Sample) int64 { return int64(s.Config.Restart) })},
@@ -92,8 +139,10 @@ func collectBytes(s *Sample, emit emitter) {
 	b := s.Process.Summary.Bytes
 	emit(float64(b.ClientToEndpoint.Spliced), "client_to_endpoint", "splice")
 	emit(float64(b.ClientToEndpoint.Copied), "client_to_endpoint", "copy")
+	emit(float64(b.ClientToEndpoint.Lane), "client_to_endpoint", "lane")
 	emit(float64(b.EndpointToClient.Spliced), "endpoint_to_client", "splice")
 	emit(float64(b.EndpointToClient.Copied), "endpoint_to_client", "copy")
+	emit(float64(b.EndpointToClient.Lane), "endpoint_to_client", "lane")
 }
 
 func collectEngine(s *Sample, emit emitter) {

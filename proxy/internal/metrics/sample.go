@@ -31,6 +31,7 @@ type Process struct {
 	Version  string
 	Draining bool
 	Summary  admin.Summary
+	Traces   *admin.Traces    // nil: there were none
 	Counters map[string]int64 // those of [admin.Status]
 	Refused  map[string]int64 // clients by reason, with those that did not occur
 
@@ -93,8 +94,22 @@ type Listener struct {
 	Queues                 []admin.Queue
 	Certificates           []admin.Certificate
 	Handshakes             *admin.Handshakes // nil: TLS is not terminated here
+	Mirrors                *admin.Mirrors    // nil: there are none
+	Cancels                *admin.Cancels    // nil: it does not speak PostgreSQL
+	KeyedBy                string            // the property of Keyed
+	Keyed                  []Keyed           // by a property of the clients; nil: there are none
+	Rewrites               *admin.Rewrites   // nil: there are none
+	Filters                []admin.Filter
+	Protocols              map[string]int64 // clients by what their first bytes have shown
 
 	labels string
+}
+
+// A Keyed is the sessions of a listener with one value of a property of their clients.
+type Keyed struct {
+	Value    string
+	Sessions int64
+	Bytes    Bytes
 }
 
 // An Upstream is the counters of an upstream.
@@ -103,6 +118,7 @@ type Upstream struct {
 	Active, Waiting                         int64
 	Retries, RetriesDenied, Queued, Held    int64
 	LastResort, Fallbacks, Failures         int64
+	Unkeyed                                 int64
 	Panic                                   bool
 	Panics, EjectionsWithheld               int64
 	Breaker                                 string // closed, open, half-open; "": there is none

@@ -6,7 +6,7 @@ import "github.com/penstock/penstock/proxy/admin"
 var breakerStates = []string{"closed", "open", "half-open"}
 
 // endpointStates are the states of an endpoint.
-var endpointStates = []admin.State{admin.Up, admin.Down, admin.Ejected, admin.Draining}
+var endpointStates = []admin.State{admin.Up, admin.Down, admin.Ejected, admin.Draining, admin.Maint}
 
 // upstreamFamilies are those with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
@@ -19,6 +19,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_retries_denied_total", "Attempts that the retry budget has denied, at most one for each client.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.RetriesDenied) }},
 	{counter("penstock_upstream_last_resort_total", "Connections to endpoints in spite of their state, or beyond the retries.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.LastResort) }},
 	{counter("penstock_upstream_fallbacks_total", "Clients that went to the fallback.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Fallbacks) }},
+	{counter("penstock_upstream_unkeyed_total", "Sessions of clients without the property that balance_on names: they were hashed by their source.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Unkeyed) }},
 	{counter("penstock_upstream_failures_total", "Failed connections to its endpoints, and sessions that ended before the endpoint's first byte.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Failures) }},
 	{counter("penstock_upstream_local_faults_total", "Connections that failed for lack of a resource in this process or on this machine. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.counts("cause", u.LocalFaults) }},
 	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
@@ -85,8 +86,8 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 // endpointFamilies are those with the labels upstream and endpoint. The two last ones are left out for
 // all endpoints but the first ones, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
-	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, ejected or draining, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
-	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), ejected (by outlier_detection) or draining.", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
+	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
+	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
 	{gauge("penstock_endpoint_sessions", "Sessions now, connections being made included.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Active) }},
 	{gauge("penstock_endpoint_sessions_limit", "Limit of sessions. Left out: there is none.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) {
 		if p.Most > 0 {

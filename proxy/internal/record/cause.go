@@ -7,7 +7,20 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/penstock/penstock/relay"
 )
+
+// ErrOperator is the error of a session that an operator has ended, by the admin API.
+var ErrOperator = errors.New("ended by an operator")
+
+// Reason is why the session of r has ended, in one word: that of its result, or operator.
+func (r *Record) Reason() string {
+	if r.Result.Reason == relay.ReasonCanceled && errors.Is(r.Err, ErrOperator) {
+		return "operator"
+	}
+	return r.Result.Reason.String()
+}
 
 // A Cause is why an attempt at an endpoint has failed, in one word.
 type Cause uint8

@@ -23,12 +23,14 @@ type Kept struct {
 
 // A Rest is the properties that only some sessions have.
 type Rest struct {
-	client                     source.Source // of a unix socket, or with a zone
-	local, endpoint            netip.AddrPort
-	source, destination        netip.AddrPort
-	path, serverName, protocol string
-	failures                   [MaxFailures]Failure
-	before                     uint32
+	client                           source.Source // of a unix socket, or with a zone
+	local, endpoint                  netip.AddrPort
+	source, destination              netip.AddrPort
+	path, serverName, protocol, tags string
+	user, database                   string
+	spoken, host, httpPath           string
+	failures                         [MaxFailures]Failure
+	before                           uint32
 }
 
 const (
@@ -76,7 +78,7 @@ func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 	}
 	*spare = Rest{
 		client: r.Client, local: r.Local, endpoint: r.EndpointAddress, source: r.Source, destination: r.Destination,
-		path: r.EndpointPath, serverName: r.ServerName, protocol: r.Protocols, failures: r.Failures, before: r.Before,
+		path: r.EndpointPath, serverName: r.ServerName, protocol: r.Protocols, tags: r.Tags, user: r.User, database: r.Database, spoken: r.Protocol, host: r.Host, httpPath: r.Path, failures: r.Failures, before: r.Before,
 	}
 	k.rest = spare
 	return true
@@ -84,7 +86,7 @@ func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 
 // hasRest reports whether r has something that only some have, beside addresses.
 func (r *Record) hasRest() bool {
-	return r.Source.IsValid() || r.EndpointPath != "" || r.ServerName != "" || r.Protocols != "" || r.NumFailures > 0 || r.Before > 0
+	return r.Source.IsValid() || r.EndpointPath != "" || r.ServerName != "" || r.Protocols != "" || r.Tags != "" || r.User != "" || r.Protocol != "" || r.NumFailures > 0 || r.Before > 0
 }
 
 // Unpack fills r in with all that is kept.
@@ -104,7 +106,8 @@ func (k *Kept) Unpack(r *Record) {
 		return
 	}
 	r.Client, r.Local, r.EndpointAddress, r.Source, r.Destination = s.client, s.local, s.endpoint, s.source, s.destination
-	r.EndpointPath, r.ServerName, r.Protocols, r.Failures, r.Before = s.path, s.serverName, s.protocol, s.failures, s.before
+	r.EndpointPath, r.ServerName, r.Protocols, r.Tags, r.Failures, r.Before = s.path, s.serverName, s.protocol, s.tags, s.failures, s.before
+	r.User, r.Database, r.Protocol, r.Host, r.Path = s.user, s.database, s.spoken, s.host, s.httpPath
 }
 
 // Rest returns the Rest that k owns, for the next one; nil: none.

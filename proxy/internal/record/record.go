@@ -9,6 +9,7 @@ package record
 import (
 	"net/netip"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/relay"
@@ -39,6 +40,10 @@ func (o Outcome) String() string { return outcomeNames[o] }
 const (
 	MaxServerName = 96
 	MaxProtocols  = 32
+	MaxTags       = 256
+	MaxLogin      = 63 // of a user's or a database's name
+	MaxHost       = 96
+	MaxPath       = 96
 	// Cut marks a name that was cut.
 	Cut = "…"
 )
@@ -73,6 +78,14 @@ type Record struct {
 	// ServerName is the SNI of the client's hello. Protocols is the ALPN that it offers, with
 	// commas between, and the negotiated one where TLS ends here. They may hold any byte.
 	ServerName, Protocols string
+	// Tags are those of filters, as "name=value name=value".
+	Tags string
+	// User and Database are those of the startup message of a client of PostgreSQL, where that was read. They may hold any
+	// byte but 0.
+	User, Database string
+	// Protocol is the client's, by its first bytes, where they were looked at for that, and Host and Path are those of its
+	// first request of HTTP/1.
+	Protocol, Host, Path string
 
 	// Accepted is when the client was accepted, and Begun when it had a place under the limit of
 	// connections. Header is when its PROXY header was complete, Preread when its hello or first
@@ -102,8 +115,9 @@ type Record struct {
 	// Err is the cause of the end. Both are valid during the call that passes the record.
 	Result relay.Result
 	Err    error
-	// Refusal is why a client was refused, in one word.
-	Refusal string
+	// Refusal is how a client was refused, in one word of package worker, and Why the reason in the word of its listener's
+	// counts; empty: it was not asked for.
+	Refusal, Why string
 
 	// Counts are those at the end, the client included.
 	Counts Counts
@@ -233,6 +247,31 @@ func (r *Record) Hello(serverName string, protocols []string) {
 	}
 }
 
+// Tag notes tags of a filter.
+func (r *Record) Tag(tags string) {
+	switch {
+	case r == nil || tags == "":
+	case r.Tags == "":
+		r.Tags = Bounded(tags, MaxTags)
+	default:
+		r.Tags = Bounded(r.Tags+" "+tags, MaxTags)
+	}
+}
+
+// Login notes the user and the database that a client has named.
+func (r *Record) Login(user, database string) {
+	if r != nil {
+		r.User, r.Database = Bounded(user, MaxLogin), Bounded(database, MaxLogin)
+	}
+}
+
+// First notes the protocol, and the host and path, that a client's first bytes have shown.
+func (r *Record) First(protocol, host, path string) {
+	if r != nil {
+		r.Protocol, r.Host, r.Path = protocol, Bounded(host, MaxHost), Bounded(path, MaxPath)
+	}
+}
+
 // joined joins protocols with commas, as far as there is room.
 func joined(protocols []string) string {
 	if len(protocols) == 1 {
@@ -252,7 +291,14 @@ func Bounded(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	return s[:most-len(Cut)] + Cut
+	end := most - len(Cut)
+	for i := range utf8.UTFMax { // not within a character, or its first bytes are taken for ones that are no UTF-8
+		if utf8.RuneStart(s[end-i]) {
+			end -= i
+			break
+		}
+	}
+	return s[:end] + Cut
 }
 
 // From is where the client comes from: the source of its PROXY header if that has one.

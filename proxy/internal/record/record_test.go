@@ -48,7 +48,7 @@ func full() record.Record {
 		ID: record.NewIDs().Of(7), TLS: true, Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")),
 		Source: netip.MustParseAddrPort("[2001:db8::1]:77"), Destination: netip.MustParseAddrPort("[2001:db8::2]:443"),
 		Local: netip.MustParseAddrPort("127.0.0.1:443"), EndpointAddress: netip.MustParseAddrPort("[::1]:8080"),
-		ServerName: "a.example", Protocols: "h2,http/1.1",
+		ServerName: "a.example", Protocols: "h2,http/1.1", Tags: "team=a",
 		Accepted: 1000 * s, Begun: 1000*s + 1000, Header: 1001 * s, Preread: 1002 * s, Routed: 1003 * s,
 		Queued: time.Minute, Paused: time.Second, Waits: 2, Before: 3, Picked: 1004 * s, Connecting: 1005 * s, Joined: 1006 * s,
 		ClientFirst: 1007 * s, EndpointFirst: 1008 * s, HalfClosed: 1000*s + 100*3600*s, Retries: 4, Redispatched: true, NumFailures: 5,

@@ -55,7 +55,7 @@ const recheckEvery = 250 * time.Millisecond
 // fallback serves. So a client that tries a dead host is not kept there when another endpoint is back.
 // Nor do such clients keep the places under the breaker's bounds from others.
 func (s *Search) Abandon(now int64) bool {
-	if s.stillMay() != nil {
+	if s.Overruled() {
 		return true
 	}
 	e := s.endpoint
@@ -119,10 +119,8 @@ func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 			tried = append(tried, membersAt(set, f.endpoint)...)
 		}
 	}
-	r := lb.Request{Tried: tried, Eligible: lb.Working}
-	if snap.BySource {
-		r.Source = s.client.Source().AddrPort()
-	}
+	r := s.request(snap)
+	r.Tried, r.Eligible = tried, lb.Working
 	e, err := set.Pick(&r)
 	if err != nil {
 		return false
@@ -158,6 +156,10 @@ func (s *Search) abandoned(now int64) {
 		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
 		began: s.start, ended: now, own: true,
 	})
+	if s.Overruled() { // Next has it begin anew
+		s.stage = choosing
+		return
+	}
 	if l := s.elsewhere(); l != nil {
 		s.reroute(l, now)
 		if set := l.snapshotFor(s.client).Set(); set != nil {

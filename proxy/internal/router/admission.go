@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/tally"
@@ -35,7 +38,11 @@ type ListenerState struct {
 	tally    tally.Tally
 	judged   judged
 	pauses   pauses
+	mirrors  worker.MirrorCounts
+	rewrites Rewrites
+	cancels  Cancels
 	refused  [admissionRejects]atomic.Int64
+	spoken   [firstbytes.Protocols + 1]atomic.Int64 // clients by protocol; the last: by none of them
 	tokens   sync.Pool
 }
 
@@ -44,6 +51,7 @@ type admissionReject uint8
 
 const (
 	refusedAddress admissionReject = iota
+	refusedDenied
 	refusedNoSource
 	refusedSourceConnections
 	refusedSourceRate
@@ -51,17 +59,25 @@ const (
 	refusedHeader
 	refusedHello
 	refusedPreread
+	refusedFirstBytes
 	refusedRoute
+	refusedFilter
+	refusedFilterFailed
+	refusedFilterOverload
 	refusedUpstream
 	refusedTLS
+	refusedPostgres
+	refusedUnencrypted
+	refusedEndpointTLS
+	refusedCancelOverload
 	refusedOther
 	admissionRejects
 )
 
 func (r admissionReject) String() string {
 	return [...]string{
-		"address", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "no_route",
-		"upstream", "tls", "other",
+		"address", "denied", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "first_bytes", "no_route",
+		"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "other",
 	}[r]
 }
 
@@ -70,6 +86,7 @@ var admissionCauses = []struct {
 	as    admissionReject
 }{
 	{limit.ErrDenied, refusedAddress},
+	{limit.ErrDeniedNow, refusedDenied},
 	{source.ErrUnknown, refusedNoSource},
 	{limit.ErrSourceConnections, refusedSourceConnections},
 	{limit.ErrSourceRate, refusedSourceRate},
@@ -86,13 +103,29 @@ var admissionCauses = []struct {
 	{clienthello.ErrMalformed, refusedHello},
 	{worker.ErrPrereadTimeout, refusedPreread},
 	{worker.ErrPrereadEnded, refusedPreread},
+	{match.ErrUndecided, refusedFirstBytes},
 	{ErrNoRoute, refusedRoute},
 	{ErrLoop, refusedRoute},
+	{worker.ErrFiltered, refusedFilter},
+	{worker.ErrFilterFailed, refusedFilterFailed},
+	{worker.ErrFilterOverload, refusedFilterOverload},
 	{tlsterm.ErrSessions, refusedTLS},
+	{postgres.ErrNotPostgres, refusedPostgres},
+	{postgres.ErrMalformed, refusedPostgres},
+	{postgres.ErrEarly, refusedPostgres},
+	{postgres.ErrAgain, refusedPostgres},
+	{worker.ErrNoTLS, refusedUnencrypted},
+	{postgres.ErrEndpoint, refusedEndpointTLS},
+	{worker.ErrCancelOverload, refusedCancelOverload},
 }
 
+// Reason returns the word by which a listener counts a client that is refused for a cause.
+func Reason(cause error) string { return rejectOf(cause).String() }
+
 // Refused counts a client that was refused, by reason.
-func (state *ListenerState) Refused(cause error) {
+func (state *ListenerState) Refused(cause error) { state.refused[rejectOf(cause)].Add(1) }
+
+func rejectOf(cause error) admissionReject {
 	as := refusedOther
 	switch {
 	case errors.As(cause, new(*UpstreamError)):
@@ -102,11 +135,10 @@ func (state *ListenerState) Refused(cause error) {
 	}
 	for _, c := range admissionCauses {
 		if errors.Is(cause, c.cause) {
-			as = c.as
-			break
+			return c.as
 		}
 	}
-	state.refused[as].Add(1)
+	return as
 }
 
 // ListenerCounts are the events at a listener.

@@ -73,7 +73,7 @@ func (p pickPass) eligible() lb.Eligibility {
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
-	r := s.request()
+	r := s.request(s.snapshot)
 	pass, avoided := avoiding, 0
 	for range 3*len(set.Members()) + maxAvoided + 3 {
 		r.Eligible, r.Tried = pass.eligible(), s.tried[s.round:]
@@ -119,12 +119,12 @@ func (s *Search) mayTryAgain() error {
 }
 
 // triesOnce reports whether the client tries no endpoint a second time: there is a fallback, which
-// gets it at once, or it has waited for a connection that came to nothing for so long that another one
+// gets it at once, or one has turned it down, or it has waited for a connection that came to nothing for so long that another one
 // to the same endpoint is for the last resort.
 func (s *Search) triesOnce() bool {
 	snap := s.snapshot
 	return snap.Fallback != nil || snap.Respond != nil ||
-		slices.ContainsFunc(s.failures, func(f failure) bool { return f.ended-f.began >= int64(firstResent) })
+		slices.ContainsFunc(s.failures, func(f failure) bool { return f.turnedDown || f.ended-f.began >= int64(firstResent) })
 }
 
 // maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is
@@ -153,14 +153,6 @@ func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 // firstResent is when the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT
 // of include/net/tcp.h).
 const firstResent = time.Second
-
-// request is the input of a pick, beside the endpoints that the client has tried.
-func (s *Search) request() (r lb.Request) {
-	if s.snapshot.BySource {
-		r.Source = s.client.Source().AddrPort()
-	}
-	return r
-}
 
 // admit begins an attempt at an endpoint that was acquired, if its breaker lets the client
 // through, or is not to be minded. Otherwise it gives the endpoint back.
@@ -233,6 +225,7 @@ type failure struct {
 	err          error
 	began, ended int64 // clock
 	own          bool  // the cause is not the endpoint's
+	turnedDown   bool  // nor this machine's, see [Search.turnedDown]
 	late         int   // how many attempts began after the client's patience was over
 }
 

@@ -10,13 +10,14 @@ import (
 )
 
 // A binding binds sessions to an endpoint, and holds their limits: all that came by one
-// listener under one generation have the same, so that it costs a session nothing. A session
+// listener under one generation have the same, one for each [KeyCount], so that it costs a session nothing. A session
 // that is a trial of a breaker has one of its own.
 type binding struct {
 	limits   relay.Limits
 	listener *Listener
 	snapshot *UpstreamSnapshot
 	endpoint *Endpoint
+	key      *KeyCount // of all its sessions; nil: they are not counted by a property of their clients
 
 	breaker                *health.Breaker // the endpoint's, that let it through; nil: none
 	permit, upstreamPermit health.Permit
@@ -34,12 +35,12 @@ var _ worker.Binding = (*binding)(nil)
 
 // bindingOf returns the binding of a session that was let through by a breaker of the
 // endpoint's, or by nil.
-func (l *Listener) bindingOf(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
-	key := bindingKey{snap, e}
+func (l *Listener) bindingOf(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker, count *KeyCount) *binding {
+	key := bindingKey{snap, e, count}
 	if b, ok := l.bindings.Load(key); ok && b.(*binding).breaker == breaker {
 		return b.(*binding)
 	}
-	b := l.newBinding(snap, e, breaker)
+	b := l.newBinding(snap, e, breaker, count)
 	l.bindings.Store(key, b)
 	if e.gone.Load() { // its removal may have been here before
 		l.bindings.Delete(key)
@@ -50,10 +51,11 @@ func (l *Listener) bindingOf(snap *UpstreamSnapshot, e *Endpoint, breaker *healt
 type bindingKey struct {
 	snapshot *UpstreamSnapshot
 	endpoint *Endpoint
+	count    *KeyCount
 }
 
-func (l *Listener) newBinding(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker) *binding {
-	b := &binding{limits: l.limits, listener: l, snapshot: snap, endpoint: e, breaker: breaker}
+func (l *Listener) newBinding(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker, count *KeyCount) *binding {
+	b := &binding{limits: l.limits, listener: l, snapshot: snap, endpoint: e, breaker: breaker, key: count}
 	b.limits.Of, b.limits.FirstByteCame = b, b.firstByte
 	return b
 }
@@ -65,7 +67,10 @@ func (b *binding) Names() (upstream, endpoint string) {
 
 // EndpointOf returns the endpoint of sessions with that binding, nil for a binding of others.
 func EndpointOf(b worker.Binding) *Endpoint {
-	if b, ok := b.(*binding); ok {
+	switch b := b.(type) {
+	case *binding:
+		return b.endpoint
+	case mirrorBinding:
 		return b.endpoint
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // connect says which of the endpoint's addresses is to be connected to.
@@ -21,7 +22,7 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	return worker.Step{
 		Action: worker.Connect, Address: s.addrs[s.at], Source: s.source(), Timeout: s.left(now, len(s.addrs)-s.at),
-		MaybeSelf: s.endpoint.self, ProxyHeader: snap.SendProxy > 0, Recheck: recheckEvery,
+		Congestion: s.congestion(), MaybeSelf: s.endpoint.self, ProxyHeader: snap.SendProxy > 0, Recheck: recheckEvery,
 	}, true
 }
 
@@ -31,6 +32,14 @@ func (s *Search) source() netip.Addr {
 		return netip.Addr{}
 	}
 	return s.snapshot.Source
+}
+
+// congestion is the congestion control of the connection; a unix socket has none.
+func (s *Search) congestion() *sockopt.Congestion {
+	if s.addrs[s.at].Path != "" {
+		return nil
+	}
+	return s.snapshot.Congestion
 }
 
 // left is an equal share, among so many, of the time that the endpoint has left.
@@ -75,6 +84,10 @@ func (s *Search) Failed(err error, now int64) {
 	}
 	s.failed = append(s.failed, err)
 	if s.at++; s.at < len(s.addrs) && (s.end == 0 || now < s.end) {
+		return
+	}
+	if s.turnsDown(err) {
+		s.turnedDown(err, now)
 		return
 	}
 	o := health.ConnectFailed

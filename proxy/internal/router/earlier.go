@@ -126,7 +126,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	set := s.snapshot.Set()
 	panicking := s.snapshot.upstream.panicking(set)
 	if err = s.enterBreaker(panicking); err == nil { // which the trial that was not made has left
-		r := s.request()
+		r := s.request(s.snapshot)
 		r.Eligible = lb.Working
 		var e *lb.Endpoint
 		if e, err = set.Pick(&r); err == nil && s.admit(e, panicking, now) {
@@ -178,7 +178,7 @@ func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 	tried := len(s.tried)
 	defer func() { s.tried = s.tried[:tried] }()
-	r := s.request()
+	r := s.request(s.snapshot)
 	r.Eligible = lb.LastResort
 	for range maxAvoided {
 		r.Tried = s.tried[s.round:]

@@ -38,7 +38,7 @@ func (s *Sample) Take(now int64) bool { return s.s.take(now) }
 // NewWaitingSearch returns a search for an endpoint of a view, which signals on Woken that it has
 // to look again.
 func NewWaitingSearch(l *Listener, snap *UpstreamSnapshot) *Search {
-	return (&Offloaded{Listener: l, snapshot: snap}).NewSearch()
+	return (&Offloaded{Listener: l, way: way{snapshot: snap}}).NewSearch()
 }
 
 // Judge returns the monitor of its connections.

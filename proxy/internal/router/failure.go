@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
@@ -51,7 +52,7 @@ func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
 	last := &lastFailure{outcome: o, at: now}
 	if o == health.ConnectFailed || o == health.Unknown {
 		last.cause = causeOf(err)
-		last.plain = o == health.ConnectFailed && !errors.As(err, new(*tlsterm.Error))
+		last.plain = o == health.ConnectFailed && !errors.As(err, new(*tlsterm.Error)) && !errors.Is(err, postgres.ErrEndpoint)
 	}
 	e.note(last)
 	if o.Failed() {

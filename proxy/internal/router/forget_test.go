@@ -20,8 +20,8 @@ func TestForget(t *testing.T) {
 		l.bindings.Range(func(any, any) bool { n++; return true })
 		return n
 	}
-	l.bindingOf(snap, e, nil)
-	if l.bindingOf(snap, e, nil); kept() != 1 {
+	l.bindingOf(snap, e, nil, nil)
+	if l.bindingOf(snap, e, nil, nil); kept() != 1 {
 		t.Fatalf("%d bonds, want one for all sessions", kept())
 	}
 	up.Forget(e)
@@ -29,7 +29,7 @@ func TestForget(t *testing.T) {
 	if kept() != 0 {
 		t.Error("the binding of before is kept")
 	}
-	if b := l.bindingOf(snap, e, nil); b.endpoint != e || kept() != 0 {
+	if b := l.bindingOf(snap, e, nil, nil); b.endpoint != e || kept() != 0 {
 		t.Error("the binding of a client that was late is kept")
 	}
 }

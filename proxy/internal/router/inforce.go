@@ -41,10 +41,21 @@ func (l *Listener) admits(c *worker.Client) error {
 
 // allows returns why the rules of access keep a client out.
 func (l *Listener) allows(c *worker.Client) error {
+	if err := l.denies(c); err != nil {
+		return err
+	}
 	if !l.cfg.Access.Limits() {
 		return nil
 	}
 	return l.cfg.Access.Check(c.Source())
+}
+
+// denies returns why an operator keeps a client out.
+func (l *Listener) denies(c *worker.Client) error {
+	if !l.cfg.Denials.Any() {
+		return nil
+	}
+	return l.cfg.Denials.Check(l.cfg.Name, c.Source())
 }
 
 // takes returns the reason that a client's header, or the lack of one, would not do.
@@ -59,14 +70,27 @@ func (l *Listener) takes(c *worker.Client) error {
 	return nil
 }
 
-// stillMay returns why the client may not be served by the rules that are in force now. It may
-// have waited since it came in, whether for its turn, its header, its handshake or an endpoint.
-func (s *Search) stillMay() error {
-	under := s.listener
+// generations returns the generation in force, and the one that is about to be, or nil.
+func (s *Search) generations() [2]*Listener {
+	under := s.cameBy()
+	return [2]*Listener{under.inForce(s.client), under.alsoIn(s.client)}
+}
+
+// cameBy returns the generation under which the client came in.
+func (s *Search) cameBy() *Listener {
 	if s.home != nil {
-		under = s.home
+		return s.home
 	}
-	now, next := under.inForce(s.client), under.alsoIn(s.client)
+	return s.listener
+}
+
+// stillMay returns why the client may not be served by the rules of the generations that are in force now. It may
+// have waited since it came in, whether for its turn, its header, its handshake or an endpoint.
+func (s *Search) stillMay(by [2]*Listener) error {
+	under, now, next := s.cameBy(), by[0], by[1]
+	if err := now.denies(s.client); err != nil {
+		return err
+	}
 	if err := s.mayUnder(now, under); err != nil || next == nil || next == now {
 		return err
 	}
@@ -80,7 +104,7 @@ func (s *Search) mayUnder(l, under *Listener) error {
 			return err
 		}
 	}
-	if l.cfg.TLS == nil || s.offloaded == nil && under.cfg.TLS != nil { // its handshake is to come
+	if l.cfg.TLS == nil || l.servesPlain(s.client) || s.offloaded == nil && under.cfg.TLS != nil { // its handshake is to come
 		return nil
 	}
 	return l.cfg.TLS.Accepts(s.offloaded.conn())

@@ -145,7 +145,7 @@ func (s *Search) resort(err error, now int64) {
 		s.failing = now
 	}
 	switch {
-	case !s.hold(err, now):
+	case s.onlyTurnedDown() || !s.hold(err, now):
 		s.refuse(err, full, now)
 	case !full:
 		s.noteUnserved(now)
@@ -180,7 +180,7 @@ func (s *Search) exclude(now int64) {
 		f := &s.failures[i]
 		vain := f.began >= f.endpoint.trials.lastSuccess.Load()
 		fresh := now < f.ended+int64(trialEvery)
-		if f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
+		if f.turnedDown || f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
 			s.tried = append(s.tried, f.endpoint.Endpoint)
 		}
 	}
@@ -227,7 +227,7 @@ func (s *Search) isBeyond(e *Endpoint) bool {
 
 // lastOf acquires an endpoint that is not failing.
 func (s *Search) lastOf(set *lb.Set, eligible lb.Eligibility) (e *lb.Endpoint, full bool) {
-	r := s.request()
+	r := s.request(s.snapshot)
 	r.Tried, r.Eligible = s.tried, eligible
 	e, err := set.Pick(&r)
 	if err == nil {

@@ -20,6 +20,9 @@ type Route struct {
 	Snapshot  *UpstreamSnapshot // nil if there is a Split
 	Split     *lb.WeightedSplit // shares clients among Snapshots
 	Snapshots []*UpstreamSnapshot
+	Mirror    *Mirror  // nil: there is none
+	Rewrite   *Rewrite // nil: nothing is rewritten
+	Filter    *Filter  // nil: there is none
 }
 
 // ListenerConfig sets up a [Listener]. A field without a default may be zero.
@@ -28,6 +31,8 @@ type ListenerConfig struct {
 	State *ListenerState // required
 	// Access says which sources may come in.
 	Access limit.Access
+	// Denials are those of an operator, which come and go while clients do; nil: none.
+	Denials *limit.Denials
 	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
 	Sources *limit.Sources
 	Process *limit.Rate
@@ -50,6 +55,12 @@ type ListenerConfig struct {
 	Table   *match.Table
 	Routes  []Route
 	Default *UpstreamSnapshot
+	// Mirror, Rewrite and Filter are those of clients that no route matches; nil: there is none.
+	Mirror  *Mirror
+	Rewrite *Rewrite
+	Filter  *Filter
+	// ByKey counts the sessions by a property of their clients as well; nil: they are not.
+	ByKey *KeyCounts
 	// BySource and ByPort say that a route depends on these: otherwise the kernel is not
 	// asked for them.
 	BySource, ByPort bool
@@ -59,7 +70,9 @@ type ListenerConfig struct {
 	Own         func(netip.AddrPort) bool
 
 	Preread worker.Preread
-	Limits  relay.Limits // of sessions; Of is set by the listener
+	Refusal func(c *worker.Client, cause error) []byte // see [worker.Service]; it may be nil
+	Limits  relay.Limits                               // of sessions; Of is set by the listener
+	Lane    worker.LaneUse                             // whether sessions leave user space
 	Options sockopt.Options
 	// Connect bounds the attempt to reach one endpoint; 0: as the kernel likes.
 	Connect time.Duration
@@ -101,11 +114,15 @@ func (l *Listener) Config() *ListenerConfig { return &l.cfg }
 
 // Service returns the service of its clients for package worker.
 func (l *Listener) Service() *worker.Service {
+	preread := l.cfg.Preread
+	preread.First = l.firstBytes()
 	return &worker.Service{
 		Admitter:  (*admission)(l),
-		Preread:   l.cfg.Preread,
+		Preread:   preread,
+		Lane:      l.cfg.Lane,
 		Limits:    &l.limits,
 		Options:   l.cfg.Options,
+		Refusal:   l.cfg.Refusal,
 		NewSearch: func() worker.Search { return &Search{listener: l} },
 	}
 }
@@ -129,23 +146,37 @@ func (l *Listener) now() int64 { return l.cfg.Now() }
 
 // snapshotFor returns where a client goes, nil if there is nowhere.
 func (l *Listener) snapshotFor(c *worker.Client) *UpstreamSnapshot {
-	if l.cfg.Table != nil && l.cfg.Table.Len() > 0 {
-		of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN}
-		if l.cfg.BySource {
-			of.Source = c.Source()
-		}
-		if l.cfg.ByPort {
-			of.Port = l.destination(c).Port()
-		}
-		if i := l.cfg.Table.Find(&of); i >= 0 {
-			r := &l.cfg.Routes[i]
-			if r.Split != nil {
-				return r.Snapshots[r.Split.Next()]
-			}
-			return r.Snapshot
-		}
+	to, _ := l.wayOf(c)
+	return to.snapshot
+}
+
+// A way is where a client goes by a route, and what is done with its bytes.
+type way struct {
+	route    int               // the route's index; match.None: that of clients that no route matches
+	snapshot *UpstreamSnapshot // nil: there is none
+	mirror   *Mirror           // nil: there is none
+	rewrite  *Rewrite          // nil: there is none
+	filter   *Filter           // nil: there is none
+}
+
+// wayOf returns where a client goes. It fails with [match.ErrUndecided].
+func (l *Listener) wayOf(c *worker.Client) (way, error) { return l.wayAfter(c, match.None) }
+
+// wayAfter returns where a client goes by the first route after another one that is for it; after match.None are all.
+func (l *Listener) wayAfter(c *worker.Client, after int) (way, error) {
+	i, err := l.indexAfter(c, after)
+	switch {
+	case err != nil:
+		return way{}, err
+	case i == match.None:
+		return way{match.None, l.cfg.Default, l.cfg.Mirror, l.cfg.Rewrite, l.cfg.Filter}, nil
 	}
-	return l.cfg.Default
+	r := &l.cfg.Routes[i]
+	to := way{i, r.Snapshot, r.Mirror, r.Rewrite, r.Filter}
+	if r.Split != nil {
+		to.snapshot = r.Snapshots[r.Split.Next()]
+	}
+	return to, nil
 }
 
 // destination returns the address that a client has connected to: that of its PROXY header, or

@@ -10,7 +10,7 @@ import (
 // A meter adds up the bytes of sessions that have ended.
 type meter struct{ toEndpoint, toClient moved }
 
-type moved struct{ spliced, copied atomic.Int64 }
+type moved struct{ spliced, copied, lane atomic.Int64 }
 
 // add touches nothing that would not change: one engine does most of a session.
 func (m *moved) add(o worker.Moved) {
@@ -20,6 +20,13 @@ func (m *moved) add(o worker.Moved) {
 	if o.Copied != 0 {
 		m.copied.Add(o.Copied)
 	}
+	if o.Lane != 0 {
+		m.lane.Add(o.Lane)
+	}
+}
+
+func (m *moved) load() worker.Moved {
+	return worker.Moved{Spliced: m.spliced.Load(), Copied: m.copied.Load(), Lane: m.lane.Load()}
 }
 
 func (m *meter) add(b worker.Bytes) {
@@ -28,10 +35,7 @@ func (m *meter) add(b worker.Bytes) {
 }
 
 func (m *meter) bytes() worker.Bytes {
-	return worker.Bytes{
-		ClientToEndpoint: worker.Moved{Spliced: m.toEndpoint.spliced.Load(), Copied: m.toEndpoint.copied.Load()},
-		EndpointToClient: worker.Moved{Spliced: m.toClient.spliced.Load(), Copied: m.toClient.copied.Load()},
-	}
+	return worker.Bytes{ClientToEndpoint: m.toEndpoint.load(), EndpointToClient: m.toClient.load()}
 }
 
 // Bytes returns the bytes of ended sessions that have come in there, see
@@ -54,6 +58,9 @@ func (b *binding) Moved(bytes worker.Bytes) {
 	b.listener.state.meter.add(bytes)
 	b.snapshot.upstream.meter.add(bytes)
 	b.endpoint.meter.add(bytes)
+	if b.key != nil {
+		b.key.meter.add(bytes)
+	}
 }
 
 // An originalDst is the binding of sessions to where clients wanted to go anyway.
@@ -73,17 +80,21 @@ type Running struct {
 	Listeners map[*ListenerState]worker.Bytes
 	Upstreams map[*Upstream]worker.Bytes
 	Endpoints map[*Endpoint]worker.Bytes
+	Keys      map[*KeyCount]worker.Bytes
 }
 
 // NewRunning adds up the running bytes of [worker.Group.Metered].
 func NewRunning(moved map[worker.Binding]*worker.Bytes) *Running {
-	r := &Running{make(map[*ListenerState]worker.Bytes), make(map[*Upstream]worker.Bytes), make(map[*Endpoint]worker.Bytes)}
+	r := &Running{make(map[*ListenerState]worker.Bytes), make(map[*Upstream]worker.Bytes), make(map[*Endpoint]worker.Bytes), make(map[*KeyCount]worker.Bytes)}
 	for b, bytes := range moved {
 		switch b := b.(type) {
 		case *binding:
 			put(r.Listeners, b.listener.state, bytes)
 			put(r.Upstreams, b.snapshot.upstream, bytes)
 			put(r.Endpoints, b.endpoint, bytes)
+			if b.key != nil {
+				put(r.Keys, b.key, bytes)
+			}
 		case originalDst:
 			put(r.Listeners, b.state, bytes)
 		}

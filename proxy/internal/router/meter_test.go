@@ -31,7 +31,7 @@ func TestRunning(t *testing.T) {
 		t.Fatal("sessions without an upstream have no binding")
 	}
 	of := func(n int64) *worker.Bytes { return &worker.Bytes{EndpointToClient: worker.Moved{Spliced: n}} }
-	r := NewRunning(map[worker.Binding]*worker.Bytes{l.newBinding(snap, e, nil): of(1), l.newBinding(snap, f, nil): of(2), l.newBinding(snap, f, nil): of(4), direct: of(8)})
+	r := NewRunning(map[worker.Binding]*worker.Bytes{l.newBinding(snap, e, nil, nil): of(1), l.newBinding(snap, f, nil, nil): of(2), l.newBinding(snap, f, nil, nil): of(4), direct: of(8)})
 	if r.Listeners[door] != *of(15) || r.Upstreams[up] != *of(7) || r.Endpoints[e] != *of(1) || r.Endpoints[f] != *of(6) {
 		t.Errorf("%+v", r)
 	}

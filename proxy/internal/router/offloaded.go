@@ -3,6 +3,7 @@ package router
 import (
 	"crypto/tls"
 
+	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
@@ -16,9 +17,13 @@ type Offloaded struct {
 	Listener *Listener
 	// ALPN is the protocols of the client's hello, if it was looked at.
 	ALPN []string
+	// Startup is the startup message of a client of PostgreSQL whose TLS has ended here: the endpoint gets it first.
+	Startup []byte
 
-	snapshot *UpstreamSnapshot
-	over     *tlsterm.Conn // the client's TLS, which has ended here; nil: it has not
+	way
+	gate     *filter.Filter // see Search
+	unrouted bool           // its route depends on bytes that are still to be read
+	over     *tlsterm.Conn  // the client's TLS, which has ended here; nil: it has not
 	tls      tls.ConnectionState
 	woken    chan struct{}
 }
@@ -75,6 +80,17 @@ func (s *Search) TLS() (*tlsterm.Client, string) {
 	}
 	return s.snapshot.TLS, s.endpoint.host
 }
+
+// Startup returns the bytes that were read of the client, and that the endpoint gets first.
+func (s *Search) Startup() []byte {
+	if s.offloaded == nil {
+		return nil
+	}
+	return s.offloaded.Startup
+}
+
+// StartsTLS reports whether the endpoint that is being connected to is asked for TLS by the protocol of PostgreSQL.
+func (s *Search) StartsTLS() bool { return s.snapshot != nil && s.snapshot.StartTLS }
 
 // addTLS adds the state of the client's TLS to the header for endpoints.
 func (h *Offloaded) addTLS(conn *proxyproto.Connection) {

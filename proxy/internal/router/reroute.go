@@ -12,10 +12,17 @@ func (s *Search) elsewhere() *Listener {
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
 		return nil
 	}
+	if (l.cfg.Preread.Postgres != nil) != (s.listener.cfg.Preread.Postgres != nil) {
+		return nil
+	}
 	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's has not been looked at
 		return nil
 	}
-	if root := l.snapshotFor(s.client); root == nil || root.sameWay(s.root) && root.connectsAlike(s.root) || s.offloaded == nil && root.TLS != nil {
+	to, err := l.wayOf(s.client)
+	if err != nil || s.offloaded != nil && to.filter != nil && to.filter.Of.Preread() > 0 { // first bytes are looked at on the loop alone
+		return nil
+	}
+	if root := to.snapshot; root == nil || root.sameWay(s.root) && root.connectsAlike(s.root) || s.offloaded == nil && root.TLS != nil {
 		return nil
 	}
 	return l
@@ -36,7 +43,7 @@ func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 // endpoints: otherwise those of the one may fail that the other's do not.
 func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
-		if snap.TLS != o.TLS || snap.Source != o.Source || snap.SendProxy != o.SendProxy {
+		if snap.TLS != o.TLS || snap.StartTLS != o.StartTLS || snap.Source != o.Source || snap.Congestion != o.Congestion || snap.SendProxy != o.SendProxy {
 			return false
 		}
 	}
@@ -46,15 +53,22 @@ func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 // reroute has the search begin again by another generation of the listener. The client must have
 // no endpoint and no place in a queue.
 func (s *Search) reroute(l *Listener, now int64) {
-	s.conclude(now)
+	if s.snapshot != nil {
+		s.conclude(now)
+	}
+	s.leaveFilter()
 	if s.home == nil {
 		s.home = s.listener
 	}
 	s.listener = l
-	if s.offloaded != nil {
-		s.offloaded.snapshot = l.snapshotFor(s.client)
+	s.way, s.root, s.gate, s.cause, s.stage = way{}, nil, nil, nil, routing
+	if of := s.offloaded; of != nil {
+		of.way, _ = l.wayOf(s.client) // the caller has seen to it that there is one
+		if of.filter != nil {
+			s.way, s.gate = of.way, of.filter.Of
+			s.filterBy(of.filter, of.route, now)
+		}
 	}
-	s.snapshot, s.root, s.cause, s.stage = nil, nil, nil, routing
 	s.budgetCounted, s.onlyLastResort, s.unreported, s.held, s.full, s.mayRetry, s.back = false, false, false, false, false, false, false
 	s.failing, s.round, s.retries, s.pauseCount = 0, 0, 0, 0
 	s.tried, s.failures, s.failed, s.visits = s.tried[:0], s.failures[:0], s.failed[:0], s.visits[:0]
@@ -68,9 +82,12 @@ func (s *Search) refuse(err error, full bool, now int64) {
 		s.reroute(l, now)
 		return
 	}
-	if full || isFull(err) {
+	switch {
+	case full || isFull(err):
 		s.noteDenied(now)
-	} else {
+	case s.onlyTurnedDown():
+		err = s.causes()
+	default:
 		s.noteUnserved(now)
 	}
 	up := s.snapshot.upstream

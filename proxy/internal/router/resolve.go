@@ -9,12 +9,15 @@ import (
 )
 
 // resolver returns the resolver of the endpoint's host.
-func (s *Search) resolver() worker.Resolver {
-	c := &s.listener.cfg
+func (s *Search) resolver() worker.Resolver { return s.listener.resolverOf(s.endpoint) }
+
+// resolverOf returns the resolver of an endpoint's host.
+func (l *Listener) resolverOf(e *Endpoint) worker.Resolver {
+	c := &l.cfg
 	if c.Circle == nil {
 		return c.Resolver
 	}
-	return &endpointResolver{c.Resolver, s.endpoint, c.Circle}
+	return &endpointResolver{c.Resolver, e, c.Circle}
 }
 
 // An endpointResolver leaves out the addresses of a host that lead back to the endpoint's

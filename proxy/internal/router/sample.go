@@ -69,7 +69,7 @@ func (b *binding) of(from health.Source) *binding {
 	if of := place.Load(); of != nil && of.from == from {
 		return of
 	}
-	of := b.listener.newBinding(b.snapshot, b.endpoint, b.breaker)
+	of := b.listener.newBinding(b.snapshot, b.endpoint, b.breaker, b.key)
 	of.from = from
 	of.limits.Answered = of.heard
 	place.Store(of)

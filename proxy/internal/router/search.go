@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
@@ -22,8 +23,8 @@ type Search struct {
 	offloaded *Offloaded // the client, once handed to a goroutine; nil before that
 
 	stage          stage
-	snapshot       *UpstreamSnapshot
-	root           *UpstreamSnapshot // the snapshot of the route; snapshot may be one of its fallbacks
+	way                              // of the route; snapshot may be a fallback's
+	root           *UpstreamSnapshot // the snapshot of the route
 	place          waiter            // the place in a queue of snapshot, or of the listener
 	earlier        []*queuedUpstream // places in the queues of snapshots before this one
 	visits         []visit           // queues that the client has waited in: it keeps its place in each until it is served
@@ -37,6 +38,8 @@ type Search struct {
 	full           bool              // the last look found endpoints that serve, and none with room
 	cause          error             // why the client is held
 
+	filtering                 // by the route's filter
+	gate       *filter.Filter // that of the client's first route, if it is asked about the client, or has let it through
 	entry      breakerEntry   // the entry through the breaker of snapshot
 	endpoint   *Endpoint      // the endpoint that is acquired; nil: none
 	attempt                   // the attempt at endpoint
@@ -57,6 +60,8 @@ type stage uint8
 const (
 	admitting stage = iota
 	routing
+	filtered  // until the route's filter has answered
+	lookingOn // until first bytes decide the route after that filter's
 	choosing
 	queueing // joining the queue for room again, after a trial that failed
 	waiting  // parked in the queue for room
@@ -75,21 +80,35 @@ func (s *Search) Begin(c *worker.Client, _ int64) {
 		visits:  s.visits[:0],
 		attempt: attempt{failed: s.failed[:0]},
 	}
+	if s.offloaded != nil {
+		s.gate = s.offloaded.gate
+	}
 }
 
 // Next implements [worker.Search].
 func (s *Search) Next(now int64) worker.Step {
-	if err := s.stillMay(); err != nil && s.stage != over {
+	by, renewed := s.generations(), false
+	if err := s.stillMay(by); err != nil && s.stage != over {
 		s.giveUp(err)
 	}
 	for {
 		var step worker.Step
 		var done bool
+		if !renewed && s.stage != admitting && s.stage != over {
+			if step, renewed = s.renew(by, now); renewed {
+				return step
+			}
+			renewed = true
+		}
 		switch s.stage {
 		case admitting:
 			step, done = s.enter(now)
 		case routing:
-			step, done = s.route()
+			step, done = s.route(now)
+		case filtered:
+			step, done = s.askFilter(now)
+		case lookingOn:
+			step, done = s.lookOn(now)
 		case choosing:
 			step, done = s.choose(now)
 		case queueing:
@@ -146,14 +165,25 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 }
 
 // route finds out where the client goes.
-func (s *Search) route() (worker.Step, bool) {
+func (s *Search) route(now int64) (worker.Step, bool) {
 	l := s.listener
 	switch {
-	case s.snapshot != nil: // a fallback
-	case s.offloaded != nil:
-		s.snapshot = s.offloaded.snapshot
+	case s.snapshot != nil || s.passed: // a fallback, or a filter's answer
+	case s.offloaded != nil && !s.offloaded.unrouted:
+		s.way = s.offloaded.way
+	case s.offloaded == nil && s.routesLater():
+		return worker.Step{Action: worker.Handover, To: s.handover()}, true
 	default:
-		s.snapshot = l.snapshotFor(s.client)
+		to, err := l.wayOf(s.client)
+		if err != nil {
+			return worker.Step{}, s.giveUp(err)
+		}
+		s.way = to
+		if to.filter != nil {
+			s.gate = to.filter.Of
+			s.filterBy(to.filter, to.route, now)
+			return worker.Step{}, false
+		}
 	}
 	if s.root == nil {
 		s.root = s.snapshot
@@ -178,13 +208,13 @@ func (s *Search) route() (worker.Step, bool) {
 
 // terminated reports whether TLS ends or begins in this process.
 func (s *Search) terminated() bool {
-	return s.listener.cfg.TLS != nil || s.snapshot != nil && s.snapshot.TLS != nil
+	return s.listener.endsTLS(s.client) || s.snapshot != nil && s.snapshot.TLS != nil
 }
 
 // handover returns the function that goes on with the client on a goroutine.
 func (s *Search) handover() func(*worker.Offloaded) {
-	l, snap, offers := s.listener, s.snapshot, s.client.Hello.ALPN
-	return func(h *worker.Offloaded) { l.cfg.Offloaded(h, &Offloaded{Listener: l, snapshot: snap, ALPN: offers}) }
+	of := Offloaded{Listener: s.listener, way: s.way, ALPN: s.client.Hello.ALPN, gate: s.gate, unrouted: s.snapshot == nil}
+	return func(h *worker.Offloaded) { of.Listener.cfg.Offloaded(h, &of) }
 }
 
 // giveUp ends the search. The result is always false, so Next continues with the new stage.
@@ -339,19 +369,25 @@ func (snap *UpstreamSnapshot) backoff(n int) time.Duration {
 
 // ProxyHeader implements [worker.Search].
 func (s *Search) ProxyHeader(b []byte) []byte {
+	of := s.connection()
+	return proxyproto.Append(b, s.snapshot.SendProxy, &of)
+}
+
+// connection is the client's, for PROXY headers.
+func (s *Search) connection() proxyproto.Connection {
 	c := s.client
 	of := proxyproto.Connection{
 		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Authority: c.Hello.ServerName,
 		TLVs: c.Header.TLVs, Local: c.Header.Local,
 	}
 	s.offloaded.addTLS(&of)
-	return proxyproto.Append(b, s.snapshot.SendProxy, &of)
+	return of
 }
 
 // Reached implements [worker.Search].
 func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	l, e := s.listener, s.endpoint
-	if err := s.stillMay(); err != nil {
+	if err := s.mayJoin(); err != nil {
 		return nil, err
 	}
 	if e == nil {
@@ -360,6 +396,9 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	s.endSlow()
 	e.total.Add(1)
 	e.upstream.sessions.Add(1)
+	if s.unkeyed() {
+		e.upstream.unkeyed.Add(1)
+	}
 	s.countConnect(now)
 	s.touched(now)
 	e.noteConnected(s.start, now)
@@ -383,12 +422,12 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 // binding binds the session that begins. A session that is a trial or a last resort has a binding of its
 // own, which notes whether the client is served.
 func (s *Search) binding(now int64) *binding {
-	l, e, snap := s.listener, s.endpoint, s.snapshot
+	l, e, snap, count := s.listener, s.endpoint, s.snapshot, s.count()
 	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced
 	if !tried && !s.lastResort {
-		return s.sampled(l.bindingOf(snap, e, s.breaker), now)
+		return s.sampled(l.bindingOf(snap, e, s.breaker, count), now)
 	}
-	b := l.newBinding(snap, e, s.breaker)
+	b := l.newBinding(snap, e, s.breaker, count)
 	b.permit, b.upstreamPermit, b.from = s.permit, s.entry.permit, s.from()
 	b.forced, b.upstreamForced = s.forced, s.entry.forced
 	b.resort, b.began = s.lastResort, now
@@ -404,13 +443,14 @@ func (s *Search) Close() {
 		q.leave(&s.place)
 	}
 	s.leaveEarlier()
+	s.leaveFilter()
 	if s.endpoint != nil {
 		s.settle(health.Unknown, s.listener.now())
 	}
 	if s.entry.through {
 		s.exitBreaker(health.Unknown, s.listener.now())
 	}
-	s.client, s.snapshot, s.root, s.failures, s.cause, s.err = nil, nil, nil, nil, nil, nil
+	s.client, s.way, s.root, s.gate, s.failures, s.cause, s.err = nil, way{}, nil, nil, nil, nil, nil
 	clear(s.visits[:cap(s.visits)])
 	clear(s.tried[:cap(s.tried)])
 	s.tried = s.tried[:0]

@@ -4,9 +4,11 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // SnapshotConfig sets up an [UpstreamSnapshot]. A field without a default may be zero.
@@ -38,11 +40,17 @@ type SnapshotConfig struct {
 	SendProxy int
 	// Source is the local address to connect from, if valid.
 	Source netip.Addr
+	// Congestion is the congestion control of connections to endpoints; nil: that of the system.
+	Congestion *sockopt.Congestion
 	// BySource says that which endpoint is picked depends on where the client comes from:
 	// otherwise the kernel is not asked for that.
 	BySource bool
+	// HashKey is the property of a client that decides instead, of clients that have it, if BySource is set.
+	HashKey clientkey.Key
 	// TLS is that of connections to endpoints; nil: the client's bytes as they are.
 	TLS *tlsterm.Client
+	// StartTLS asks endpoints for that TLS by the protocol of PostgreSQL.
+	StartTLS bool
 }
 
 // An UpstreamSnapshot is an upstream as one generation of the configuration has it. It is not

@@ -1,9 +1,11 @@
 package router
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -38,20 +40,20 @@ var (
 )
 
 // Counted implements [worker.EndCounter].
-func (b *binding) Counted(loop int, r relay.Result) {
-	why := closeOf(&r)
+func (b *binding) Counted(loop int, r relay.Result, err error) {
+	why := closeOf(&r, err)
 	b.listener.state.tally.Ended(loop, r.Duration, why)
 	b.snapshot.upstream.tally.Ended(loop, r.Duration, why)
 	b.endpoint.tally.Ended(loop, r.Duration, why)
 }
 
 // Counted implements [worker.EndCounter].
-func (o originalDst) Counted(loop int, r relay.Result) {
-	o.state.tally.Ended(loop, r.Duration, closeOf(&r))
+func (o originalDst) Counted(loop int, r relay.Result, err error) {
+	o.state.tally.Ended(loop, r.Duration, closeOf(&r, err))
 }
 
-// closeOf is the reason that a session ended; its a is the client.
-func closeOf(r *relay.Result) tally.Close {
+// closeOf is the reason that a session ended, with an error or nil; its a is the client.
+func closeOf(r *relay.Result, err error) tally.Close {
 	switch r.Reason {
 	case relay.ReasonEOF:
 		return bySide(r.First, tally.ClientClosed, tally.EndpointClosed)
@@ -68,6 +70,9 @@ func closeOf(r *relay.Result) tally.Close {
 	case relay.ReasonFirstByte:
 		return tally.FirstByte
 	case relay.ReasonCanceled:
+		if errors.Is(err, record.ErrOperator) {
+			return tally.Operator
+		}
 		return tally.Canceled
 	}
 	return tally.Other

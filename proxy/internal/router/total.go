@@ -5,6 +5,12 @@ import "sync/atomic"
 // Refusals returns how many clients were refused, for whatever reason.
 func (state *ListenerState) Refusals() int64 { return total(state.refused[:]) }
 
+// Accepted returns how many clients have come.
+func (state *ListenerState) Accepted() int64 { return state.accepted.Load() }
+
+// DeniedByHand returns how many were refused because an operator has denied their source.
+func (state *ListenerState) DeniedByHand() int64 { return state.refused[refusedDenied].Load() }
+
 // Refusals are the clients that got neither an endpoint of an upstream nor its fallback. They
 // do not keep the upstream in memory.
 type Refusals struct {
@@ -56,7 +62,7 @@ func byName(counts []atomic.Int64, name func(int) string) map[string]int64 {
 // is a fault: the other reasons are its rules, or bytes that clients have sent.
 func Fault(reason string) bool {
 	switch reason {
-	case refusedSources.String(), refusedUpstream.String(), refusedOther.String():
+	case refusedSources.String(), refusedFilterFailed.String(), refusedUpstream.String(), refusedOther.String():
 		return true
 	}
 	return false

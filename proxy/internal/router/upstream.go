@@ -40,6 +40,7 @@ type Upstream struct {
 	lastResort, resortAnswered, heldTotal atomic.Int64
 	resortsUnserved                       atomic.Int64 // last resorts since one was served; see vain
 	sessions                              atomic.Int64 // now
+	unkeyed                               atomic.Int64 // sessions of clients without the key of the policy
 	meter                                 meter
 	tally                                 tally.Tally
 	refused                               *Refusals
@@ -119,6 +120,7 @@ type UpstreamCounts struct {
 	// LastResortAnswered those of them whose clients were served, see [Upstream.ServedSince].
 	LastResort, LastResortAnswered int64
 	Fallbacks                      int64            // clients that went to the fallback
+	Unkeyed                        int64            // sessions of clients without the [SnapshotConfig.HashKey]
 	Refused                        map[string]int64 // clients that got none of this, by reason
 }
 
@@ -126,7 +128,7 @@ type UpstreamCounts struct {
 func (u *Upstream) Counts() UpstreamCounts {
 	c := UpstreamCounts{
 		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
-		Held: u.heldTotal.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Refused: u.refused.ByReason(),
+		Held: u.heldTotal.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Unkeyed: u.unkeyed.Load(), Refused: u.refused.ByReason(),
 	}
 	return c
 }

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/keypair"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -113,11 +114,11 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 		now.token = &sum
 	}
 	if cfg.Cert != "" {
-		pair, err := newPair(cfg.Cert, cfg.Key, s.log)
+		pair, err := keypair.New(cfg.Cert, cfg.Key, s.log)
 		if err != nil {
 			return nil, err
 		}
-		now.tls = &tls.Config{GetCertificate: pair.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		now.tls = &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	}
 	s.mu.Lock()
 	same := s.at != nil && s.at.addr == cfg.Address

@@ -132,7 +132,7 @@ const sessionPriority = "<134>"
 
 func (s *syslog) add(line []byte, e *Event) {
 	b := append(s.b[:0], sessionPriority+"1 "...)
-	b = s.context.wall(e.now).UTC().AppendFormat(b, timeLayout)
+	b = s.context.appendTime(b, e.now)
 	b = append(append(b, ' '), s.context.host...)
 	b = append(append(b, " penstock "...), s.context.pid...)
 	b = append(append(append(b, ' '), e.Kind.String()...), " - "...)

@@ -2,6 +2,7 @@ package sessionlog
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -47,7 +48,7 @@ func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 	for _, n := range [...]int64{
 		now, r.Accepted, r.Begun, r.Header, r.Preread, r.Routed, int64(r.Queued), int64(r.Paused), r.Picked, r.Connecting, r.Joined,
 		r.ClientFirst, r.EndpointFirst, r.HalfClosed, r.Ended, int64(r.Loop), int64(r.Waits), int64(r.Before), int64(r.Retries), int64(r.NumFailures),
-		r.Result.AToB.Spliced, r.Result.AToB.Copied, r.Result.AToB.Lost, r.Result.BToA.Spliced, r.Result.BToA.Copied, r.Result.BToA.Lost,
+		r.Result.AToB.Spliced, r.Result.AToB.Copied, r.Result.AToB.Carried, r.Result.AToB.Lost, r.Result.BToA.Spliced, r.Result.BToA.Copied, r.Result.BToA.Carried, r.Result.BToA.Lost,
 		int64(r.Result.Reason), int64(r.Result.Culprit), int64(r.Result.First),
 		r.Counts.Process, r.Counts.Listener, r.Counts.Upstream, r.Counts.Endpoint,
 		int64(r.ClientLeg.RTT), int64(r.ClientLeg.MinRTT), int64(r.ClientLeg.Retransmitted),
@@ -68,11 +69,18 @@ func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 		{r.Upstream, maxName},
 		{r.Endpoint, maxName},
 		{r.Refusal, maxName},
+		{r.Why, maxName},
+		{r.Protocol, maxName},
 		{r.Verdict, maxName},
 		{r.Protocols, record.MaxProtocols},
 		{errorText(r), maxError},
 		{r.EndpointPath, maxPath},
 		{r.ServerName, record.MaxServerName},
+		{r.Tags, record.MaxTags},
+		{r.User, record.MaxLogin},
+		{r.Database, record.MaxLogin},
+		{r.Host, record.MaxHost},
+		{r.Path, record.MaxPath},
 	}
 	for i, s := range texts { // each has its length at least
 		b = appendText(b, s.text, min(s.most, MaxEvent-len(b)-(len(texts)-i)))
@@ -86,11 +94,12 @@ const (
 	flagClientLeg
 	flagEndpointLeg
 	flagUnix
+	flagOperator
 )
 
 func flagsOf(r *record.Record) (f byte) {
 	_, unix := r.Client.Credentials()
-	for i, set := range [...]bool{r.TLS, r.Redispatched, r.ClientLeg.Known, r.EndpointLeg.Known, unix} {
+	for i, set := range [...]bool{r.TLS, r.Redispatched, r.ClientLeg.Known, r.EndpointLeg.Known, unix, errors.Is(r.Err, record.ErrOperator)} {
 		if set {
 			f |= 1 << i
 		}
@@ -232,7 +241,7 @@ func (e *Event) read(b []byte) bool {
 	for _, to := range [...]*int64{
 		&e.now, &r.Accepted, &r.Begun, &r.Header, &r.Preread, &r.Routed, &queued, &paused, &r.Picked, &r.Connecting, &r.Joined,
 		&r.ClientFirst, &r.EndpointFirst, &r.HalfClosed, &r.Ended, &loop, &waits, &before, &retries, &failures,
-		&r.Result.AToB.Spliced, &r.Result.AToB.Copied, &r.Result.AToB.Lost, &r.Result.BToA.Spliced, &r.Result.BToA.Copied, &r.Result.BToA.Lost,
+		&r.Result.AToB.Spliced, &r.Result.AToB.Copied, &r.Result.AToB.Carried, &r.Result.AToB.Lost, &r.Result.BToA.Spliced, &r.Result.BToA.Copied, &r.Result.BToA.Carried, &r.Result.BToA.Lost,
 		&reason, &culprit, &first, &r.Counts.Process, &r.Counts.Listener, &r.Counts.Upstream, &r.Counts.Endpoint,
 		&leg[0], &leg[1], &leg[2], &leg[3], &leg[4], &leg[5], &cause,
 	} {
@@ -241,6 +250,9 @@ func (e *Event) read(b []byte) bool {
 	e.setNumbers(queued, paused, loop, waits, before, retries, failures, reason, culprit, first, cause)
 	r.ClientLeg = record.Leg{Known: flags&flagClientLeg != 0, RTT: time.Duration(leg[0]), MinRTT: time.Duration(leg[1]), Retransmitted: uint32(leg[2])}
 	r.EndpointLeg = record.Leg{Known: flags&flagEndpointLeg != 0, RTT: time.Duration(leg[3]), MinRTT: time.Duration(leg[4]), Retransmitted: uint32(leg[5])}
+	if flags&flagOperator != 0 {
+		r.Err = record.ErrOperator
+	}
 	r.TLS, r.Redispatched = flags&flagTLS != 0, flags&flagRedispatched != 0
 	cred := source.Credentials{PID: int32(d.int()), UID: uint32(d.uint()), GID: uint32(d.uint())}
 	client := d.address()
@@ -249,7 +261,7 @@ func (e *Event) read(b []byte) bool {
 	}
 	r.Source, r.Destination, r.Local, r.EndpointAddress = d.address(), d.address(), d.address(), d.address()
 	for _, to := range [...]*string{
-		&r.Listener, &r.Upstream, &r.Endpoint, &r.Refusal, &r.Verdict, &r.Protocols, &e.error, &r.EndpointPath, &r.ServerName,
+		&r.Listener, &r.Upstream, &r.Endpoint, &r.Refusal, &r.Why, &r.Protocol, &r.Verdict, &r.Protocols, &e.error, &r.EndpointPath, &r.ServerName, &r.Tags, &r.User, &r.Database, &r.Host, &r.Path,
 	} {
 		*to = d.text()
 	}

@@ -1,6 +1,9 @@
 package sessionlog
 
 import (
+	"cmp"
+	"encoding/hex"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -11,38 +14,65 @@ import (
 // A field is a property of a line.
 type field struct {
 	name string
-	// append appends the value; nothing at all if there is none, or if it is not known.
+	// append appends the value; nothing at all if there is none, or if it is not known. Unless of is there, it
+	// needs no escape.
 	append func(b []byte, e *Event, c *context) []byte
 	number bool // it is a JSON number, or true or false
+	// of returns the value of a text that may need an escape; nil: it is none.
+	of func(e *Event) string
 }
 
 // A context is the rest of a line, beside its event.
 type context struct {
 	host, pid string
 	wall      func(clock int64) time.Time
-	value     [512]byte // of a field, while it is written
+	value     [512]byte // of a field, while a template is written
+
+	second     int64 // Unix time that secondText is of
+	secondText []byte
 }
 
-const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
+const secondLayout = "2006-01-02T15:04:05"
+
+// appendTime appends a time of the loops' clock as the time of day, in UTC to the microsecond. The text of a second is made
+// once.
+func (c *context) appendTime(b []byte, clock int64) []byte {
+	at := c.wall(clock).UTC()
+	if at.Unix() != c.second || len(c.secondText) == 0 {
+		c.second = at.Unix()
+		c.secondText = at.AppendFormat(c.secondText[:0], secondLayout)
+	}
+	micros := at.Nanosecond() / 1000
+	b = append(append(b, c.secondText...), ".000000Z"...)
+	for i := len(b) - 2; micros > 0; i-- {
+		b[i] = byte('0' + micros%10)
+		micros /= 10
+	}
+	return b
+}
 
 // fields are all of them, in the order of a JSON line.
 var fields = []field{
-	{"time", func(b []byte, e *Event, c *context) []byte { return c.wall(e.now).UTC().AppendFormat(b, timeLayout) }, false},
-	{"event", func(b []byte, e *Event, _ *context) []byte { return append(b, e.Kind.String()...) }, false},
-	{"id", func(b []byte, e *Event, _ *context) []byte { return append(b, e.ID.String()...) }, false},
+	written("time", func(b []byte, e *Event, c *context) []byte { return c.appendTime(b, e.now) }),
+	written("event", func(b []byte, e *Event, _ *context) []byte { return append(b, e.Kind.String()...) }),
+	written("id", func(b []byte, e *Event, _ *context) []byte { return hex.AppendEncode(b, e.ID[:]) }),
 	text("listener", func(e *Event) string { return e.Listener }),
 	text("upstream", func(e *Event) string { return e.Upstream }),
 	text("endpoint", func(e *Event) string { return e.Endpoint }),
 	text("endpoint_address", func(e *Event) string { return e.EndpointName() }),
 	text("client", func(e *Event) string { return e.Client.String() }),
-	{"source", func(b []byte, e *Event, _ *context) []byte { return address(b, e.Source.IsValid(), e.Source.AppendTo) }, false},
-	{"destination", func(b []byte, e *Event, _ *context) []byte {
-		return address(b, e.Destination.IsValid(), e.Destination.AppendTo)
-	}, false},
-	{"local", func(b []byte, e *Event, _ *context) []byte { return address(b, e.Local.IsValid(), e.Local.AppendTo) }, false},
+	address("source", func(e *Event) netip.AddrPort { return e.Source }),
+	address("destination", func(e *Event) netip.AddrPort { return e.Destination }),
+	address("local", func(e *Event) netip.AddrPort { return e.Local }),
 	text("sni", func(e *Event) string { return e.ServerName }),
+	text("user", func(e *Event) string { return e.User }),
+	text("database", func(e *Event) string { return e.Database }),
+	text("protocol", func(e *Event) string { return e.Protocol }),
+	text("host", func(e *Event) string { return e.Host }),
+	text("path", func(e *Event) string { return e.Path }),
 	text("alpn", func(e *Event) string { return e.Protocols }),
-	{"tls", func(b []byte, e *Event, _ *context) []byte { return strconv.AppendBool(b, e.TLS) }, true},
+	text("tags", func(e *Event) string { return e.Tags }),
+	{name: "tls", number: true, append: func(b []byte, e *Event, _ *context) []byte { return strconv.AppendBool(b, e.TLS) }},
 	text("outcome", func(e *Event) string { return e.Outcome.String() }),
 	text("reason", (*Event).reason),
 	text("state", (*Event).state),
@@ -55,6 +85,8 @@ var fields = []field{
 	count("bytes_to_client", func(e *Event) int64 { return e.Result.BToA.Bytes() }),
 	count("spliced_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Spliced }),
 	count("spliced_to_client", func(e *Event) int64 { return e.Result.BToA.Spliced }),
+	count("lane_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Carried }),
+	count("lane_to_client", func(e *Event) int64 { return e.Result.BToA.Carried }),
 	count("lost", func(e *Event) int64 { return e.Result.AToB.Lost + e.Result.BToA.Lost }),
 	span("duration_us", func(e *Event) (time.Duration, bool) { return e.Since(e.now), true }),
 	span("accept_wait_us", func(e *Event) (time.Duration, bool) { return between(e.Accepted, e.Begun) }),
@@ -96,8 +128,13 @@ func Fields() []string {
 	return names
 }
 
+// written is a field whose value is appended as it is, and needs no escape.
+func written(name string, appendTo func(b []byte, e *Event, c *context) []byte) field {
+	return field{name: name, append: appendTo}
+}
+
 func text(name string, of func(e *Event) string) field {
-	return field{name: name, append: func(b []byte, e *Event, _ *context) []byte { return append(b, of(e)...) }}
+	return field{name: name, of: of, append: func(b []byte, e *Event, _ *context) []byte { return append(b, of(e)...) }}
 }
 
 func count(name string, of func(e *Event) int64) field {
@@ -114,11 +151,14 @@ func span(name string, of func(e *Event) (d time.Duration, known bool)) field {
 	}}
 }
 
-func address(b []byte, known bool, appendTo func([]byte) []byte) []byte {
-	if !known {
-		return b
-	}
-	return appendTo(b)
+// address is a field with an address; its zone is the name of an interface, which may hold any byte but a slash.
+func address(name string, of func(e *Event) netip.AddrPort) field {
+	return text(name, func(e *Event) string {
+		if at := of(e); at.IsValid() {
+			return at.String()
+		}
+		return ""
+	})
 }
 
 // between is the time from one stage to another, which is not known if either was not reached.
@@ -145,18 +185,20 @@ func (e *Event) reason() string {
 	case e.Kind != End:
 		return ""
 	case e.Outcome == record.Joined:
-		return e.Result.Reason.String()
+		return e.Reason()
 	case e.Outcome == record.Refused:
-		return e.Refusal
+		return cmp.Or(e.Why, e.Refusal)
 	}
 	return ""
 }
 
-// engine is how the bytes were moved.
+// engine is how the bytes were moved; lane of a session that has left user space, whatever it was before.
 func (e *Event) engine() string {
 	spliced := e.Result.AToB.Spliced + e.Result.BToA.Spliced
 	copied := e.Result.AToB.Copied + e.Result.BToA.Copied
 	switch {
+	case e.Result.AToB.Carried+e.Result.BToA.Carried > 0:
+		return "lane"
 	case spliced > 0 && copied > 0:
 		return "both"
 	case spliced > 0:

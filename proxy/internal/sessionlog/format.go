@@ -38,32 +38,42 @@ func appendJSON(b []byte, e *Event, c *context) []byte {
 	began := len(b)
 	for i := range fields {
 		f := &fields[i]
-		v := f.append(c.value[:0], e, c)
-		switch {
-		case len(v) == 0:
-		case f.number:
-			b = append(append(b, jsonKeys[i]...), v...)
-		default:
-			b = append(appendJSONText(append(append(b, jsonKeys[i]...), '"'), v), '"')
+		if f.of != nil {
+			if v := f.of(e); v != "" {
+				b = append(appendJSONText(append(append(b, jsonKeys[i]...), '"'), v), '"')
+			}
+			continue
+		}
+		before := len(b)
+		b = append(b, jsonKeys[i]...)
+		key := len(b)
+		if b = f.append(b, e, c); len(b) == key {
+			b = b[:before]
+		} else if !f.number {
+			b = append(b, '"')
 		}
 	}
 	b[began] = '{' // in place of the first comma: there is always a time
 	return append(b, '}')
 }
 
-// jsonKeys are the keys of the fields, with comma and colon.
+// jsonKeys are the keys of the fields, with comma and colon, and the quote of a value that is
+// appended as it is.
 var jsonKeys = func() []string {
 	keys := make([]string, len(fields))
 	for i, f := range fields {
 		keys[i] = `,"` + f.name + `":`
+		if f.of == nil && !f.number {
+			keys[i] += `"`
+		}
 	}
 	return keys
 }()
 
 // plain returns how many bytes at the beginning of a text need no escape.
-func plain(text []byte) int {
-	for i, c := range text {
-		if c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+func plain(text string) int {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
 			return i
 		}
 	}
@@ -74,13 +84,13 @@ const hexDigits = "0123456789abcdef"
 
 // appendJSONText appends the inside of a JSON string. Nothing but visible ASCII is written as it
 // is; a byte that is no UTF-8 becomes \xNN in the text.
-func appendJSONText(b, text []byte) []byte {
+func appendJSONText(b []byte, text string) []byte {
 	for len(text) > 0 {
 		if n := plain(text); n > 0 {
 			b, text = append(b, text[:n]...), text[n:]
 			continue
 		}
-		r, n := utf8.DecodeRune(text)
+		r, n := utf8.DecodeRuneInString(text)
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))

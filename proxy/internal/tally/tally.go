@@ -23,7 +23,8 @@ const (
 	HalfClose
 	Lifetime
 	FirstByte
-	Canceled // by a drain, a reload or an operator
+	Canceled // by a drain or a reload
+	Operator // by a request to end sessions
 	Other
 
 	Closes // how many there are
@@ -84,6 +85,7 @@ type Tally struct {
 type block struct {
 	connects, sessions histogram
 	closes             [Closes]atomic.Int64
+	_                  [7]int64
 }
 
 type histogram struct {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/display"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -106,7 +107,7 @@ func (s *sender) answerHTTP(answer *http.Response, data []byte) outcome {
 
 // statusText returns the message of a google.rpc.Status, as OTLP has it in the body of an error.
 func statusText(data []byte) string {
-	if text := clean(string(textOf(data, 2))); text != "" {
+	if text := display.Text(string(textOf(data, 2))); text != "" {
 		return ": " + shortened(text)
 	}
 	return ""
@@ -131,7 +132,7 @@ func accepted(data []byte) (out outcome) {
 			out.refused = int64(v)
 		case field == 2 && kind == protowire.BytesType:
 			text, _ := protowire.ConsumeBytes(value)
-			out.err = fmt.Errorf("the collector says: %s", shortened(clean(string(text))))
+			out.err = fmt.Errorf("the collector says: %s", shortened(display.Text(string(text))))
 		}
 		partial = partial[n+size:]
 	}
@@ -182,7 +183,7 @@ func (s *sender) answerGRPC(answer *http.Response, data []byte) outcome {
 		return accepted(unframed(data))
 	}
 	message, _ := url.PathUnescape(status.Get("Grpc-Message"))
-	failed := fmt.Errorf("the collector has answered with the status %d of gRPC: %s", code, shortened(clean(message)))
+	failed := fmt.Errorf("the collector has answered with the status %d of gRPC: %s", code, shortened(display.Text(message)))
 	after, told := retryDelay(status.Get("Grpc-Status-Details-Bin"))
 	if retryCodes>>code&1 == 1 || code == resourceExhausted && told {
 		return outcome{after: after, err: failed}

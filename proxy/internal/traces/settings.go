@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/record"
 )
 
@@ -174,7 +175,7 @@ func (s *Settings) request(ctx context.Context, body []byte) (*http.Request, err
 	for key, values := range s.Headers {
 		r.Header[key] = values
 	}
-	r.Header.Set("User-Agent", "OTel-OTLP-Exporter-Penstock/"+clean(s.Version))
+	r.Header.Set("User-Agent", "OTel-OTLP-Exporter-Penstock/"+display.Text(s.Version))
 	if host := s.Headers.Get("Host"); host != "" {
 		r.Host = host
 	}

@@ -1,11 +1,9 @@
 package traces
 
 import (
+	"cmp"
 	"net/netip"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
@@ -54,6 +52,8 @@ func (s *span) attributes(a attributes) {
 		a.text("tls.client.server_name", r.ServerName)
 	}
 	a.text("penstock.tls.protocols", r.Protocols)
+	a.text("penstock.user", r.User)
+	a.text("db.namespace", r.Database)
 	if r.TLS {
 		a.boolean("tls.established", r.Joined != 0)
 	}
@@ -149,6 +149,8 @@ func (s *span) result(a attributes) {
 // engine names the path of a direction's bytes; empty: there were none.
 func engine(f *relay.Flow) string {
 	switch {
+	case f.Carried > 0:
+		return "lane"
 	case f.Spliced > 0 && f.Copied > 0:
 		return "copy,splice"
 	case f.Spliced > 0:
@@ -173,9 +175,9 @@ func leg(a attributes, of string, l *record.Leg) {
 func (s *span) reason() string {
 	switch r := &s.record; r.Outcome {
 	case record.Joined:
-		return r.Result.Reason.String()
+		return r.Reason()
 	case record.Refused:
-		return r.Refusal
+		return cmp.Or(r.Why, r.Refusal)
 	}
 	return ""
 }
@@ -215,22 +217,6 @@ func (s *span) status(m *message) {
 
 // seconds is a duration as an attribute.
 func seconds(d time.Duration) float64 { return d.Seconds() }
-
-// clean makes a text valid UTF-8 without control characters: names from the network may have
-// any byte.
-func clean(s string) string {
-	for _, c := range s {
-		if c == utf8.RuneError || unicode.IsControl(c) {
-			return strings.Map(func(c rune) rune {
-				if unicode.IsControl(c) {
-					return utf8.RuneError
-				}
-				return c
-			}, s)
-		}
-	}
-	return s
-}
 
 // instance makes the ID of a process, a UUID of version 4, from random bytes.
 func instance(random record.ID) string {

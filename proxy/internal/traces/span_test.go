@@ -170,7 +170,7 @@ func TestSpanOfRefused(t *testing.T) {
 		r.Begin(id, "web", 0, 100)
 		r.Sampler, r.Client, r.Outcome, r.Refusal, r.Err, r.Ended = by, source.Unix(source.Credentials{UID: 7, GID: 8, PID: 9}), record.Refused, "admission", errors.New("denied\nby \x1b a rule"), 300
 	})
-	if s.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || s.Status.Message != "denied\ufffdby \ufffd a rule" {
+	if s.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || s.Status.Message != `denied\nby \x1b a rule` {
 		t.Errorf("status %v", s.Status)
 	}
 	want := map[string]string{
@@ -187,11 +187,13 @@ func TestSpanOfRefused(t *testing.T) {
 
 // TestNamesFromTheNetwork: whatever a client says, the collector can read the span.
 func TestNamesFromTheNetwork(t *testing.T) {
-	for _, name := range []string{"\xff\xfe", "a\x00b", strings.Repeat("ü", 200), "\x1b[2J"} {
+	for name, want := range map[string]string{
+		"\xff\xfe": `\xff\xfe`, "a\x00b": `a\x00b`, strings.Repeat("ü", 200): strings.Repeat("ü", 200), "\x1b[2J": `\x1b[2J`, "münchen.example": "münchen.example",
+	} {
 		s, _ := exported(t, func(r *record.Record) { r.Hello(name, []string{name, name}) })
 		got := values(s.Attributes)
 		for _, key := range []string{"tls.client.server_name", "penstock.tls.protocols"} {
-			if v := got[key]; v == "" || !utf8.ValidString(v) || strings.ContainsAny(v, "\x00\x1b") {
+			if v := got[key]; !utf8.ValidString(v) || !strings.HasPrefix(v, want[:min(len(want), 8)]) || strings.Contains(v, `\xc3`) {
 				t.Errorf("%s of %q is %q", key, name, v)
 			}
 		}

@@ -3,6 +3,7 @@ package traces
 import (
 	"math"
 
+	"github.com/penstock/penstock/proxy/display"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -53,7 +54,7 @@ func (m *message) string(field protowire.Number, v string) {
 		return
 	}
 	m.b = protowire.AppendTag(m.b, field, protowire.BytesType)
-	m.b = protowire.AppendString(m.b, clean(v))
+	m.b = protowire.AppendString(m.b, display.Text(v))
 }
 
 func (m *message) varint(field protowire.Number, v uint64) {
@@ -104,7 +105,7 @@ func (a attributes) text(key, v string) {
 	if v == "" {
 		return
 	}
-	v = clean(v)
+	v = display.Text(v)
 	a.begin(key, 1+protowire.SizeBytes(len(v)))
 	a.string(valueString, v)
 }

@@ -8,7 +8,18 @@ type Verdict struct {
 	// Shares are the shares of the session's time, which add up to 1; all are 0 if it has lasted for no time.
 	Shares [Kinds]float64
 	sample Sample
+	parts  parts
 }
+
+// parts are the parts of the times of [Client], [Endpoint] and [Proxy], which add up to them.
+type parts struct {
+	a, b      hostParts
+	cpu, turn time.Duration // without a CPU, and waiting for a turn of the loop
+}
+
+// hostParts are the time in which a peer sent nothing, in which it took nothing, and in which its window was shut
+// though nothing waited for room.
+type hostParts struct{ sent, took, shut time.Duration }
 
 // Of judges a sample. It allocates nothing.
 func Of(s *Sample) Verdict {
@@ -16,7 +27,7 @@ func Of(s *Sample) Verdict {
 	if s.Duration <= 0 {
 		return v
 	}
-	t := s.times()
+	t := s.times(&v.parts)
 	for k := range t {
 		v.Shares[k] = float64(t[k]) / float64(s.Duration)
 		if v.Shares[k] > v.Shares[v.Kind] {
@@ -27,28 +38,31 @@ func Of(s *Sample) Verdict {
 }
 
 // times divides the time of a sample.
-func (s *Sample) times() (t [Kinds]time.Duration) {
+func (s *Sample) times(p *parts) (t [Kinds]time.Duration) {
 	w := &s.Waits
 	sum := w.ForA + w.ForB + w.ToA + w.ToB
-	t[Limit], t[Proxy] = min(w.Bandwidth, s.Duration), min(w.Loop, s.Duration)
-	waited := min(sum, max(s.Duration-t[Limit]-t[Proxy], 0)) // more is a wait from before, or ticks
+	t[Limit], p.turn = min(w.Bandwidth, s.Duration), min(w.Loop, s.Duration)
+	waited := min(sum, max(s.Duration-t[Limit]-p.turn, 0)) // more is a wait from before, or ticks
 	if sum > 0 {
 		a, b := s.A.divide(w.ForA, w.ToA, w.PausesA), s.B.divide(w.ForB, w.ToB, w.PausesB)
 		scale := float64(waited) / float64(sum)
 		a.scale(scale)
 		b.scale(scale)
-		t[Proxy] += s.starve(&a, &b)
-		t[Client], t[ClientNetwork] = a.hostFor+a.hostTo, a.networkFor+a.networkTo
-		t[Endpoint], t[EndpointNetwork] = b.hostFor+b.hostTo, b.networkFor+b.networkTo
+		p.cpu = s.starve(&a, &b)
+		p.a, p.b = hostParts{sent: a.hostFor, took: a.hostTo}, hostParts{sent: b.hostFor, took: b.hostTo}
+		t[ClientNetwork], t[EndpointNetwork] = a.networkFor+a.networkTo, b.networkFor+b.networkTo
 		t[Unknown] = a.unknown + b.unknown
 	}
+	t[Client], t[Endpoint], t[Proxy] = p.a.sent+p.a.took, p.b.sent+p.b.took, p.turn+p.cpu
 	rest := s.Duration
 	for _, d := range t {
 		rest -= d
 	}
 	rest = max(rest, 0)
-	rest -= s.A.outstanding(rest, w.ForA+w.ToA, &t[Client], &t[ClientNetwork])
-	rest -= s.B.outstanding(rest, w.ForB+w.ToB, &t[Endpoint], &t[EndpointNetwork])
+	rest -= s.A.outstanding(rest, w.ForA+w.ToA, &p.a.shut, &t[ClientNetwork])
+	rest -= s.B.outstanding(rest, w.ForB+w.ToB, &p.b.shut, &t[EndpointNetwork])
+	t[Client] += p.a.shut
+	t[Endpoint] += p.b.shut
 	t[s.quiet()] += rest
 	return t
 }
@@ -61,7 +75,7 @@ func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Durat
 		return 0
 	}
 	shut := time.Duration(float64(busy) * p.window())
-	*host += shut
+	*host = shut
 	*network += busy - shut
 	return busy
 }
@@ -170,12 +184,19 @@ const (
 	// queueing is by how much a round trip is longer than the least one where bytes wait in a queue: more than
 	// a delayed acknowledgment's share of the average.
 	queueing = 10 * time.Millisecond
+	// shortQueue is the same where packets come one by one, as from a link, and not in bursts, as from a program.
+	shortQueue = 3 * time.Millisecond
 	// delayed is the same for single round trips, each of which may have such a delay (include/net/tcp.h,
 	// TCP_DELACK_MIN).
 	delayed = 50 * time.Millisecond
-	// fullFlight is how many pauses between bytes a round trip has at least if they wait in a queue. BBR keeps four
+	// fullFlight is how many pauses between bytes a queue takes at least if they wait in it. BBR keeps four
 	// packets under way (net/ipv4/tcp_bbr.c, bbr_cwnd_min_target).
 	fullFlight = 3
+	// leastMeasured is the payload of the smallest packets that the kernel measures a round trip with (net/ipv4/tcp_input.c,
+	// tcp_rcv_rtt_measure_ts; include/net/tcp.h, TCP_MIN_MSS and TCP_MSS_DEFAULT).
+	leastMeasured = 536
+	// atOnce is how many packets of an answer are sent without waiting for an acknowledgment (RFC 6928): it fills no queue.
+	atOnce = 10
 	// behindGap is one in how many packets comes behind a gap where losses limit the sender: a share p lost leaves
 	// it a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP congestion avoidance
 	// algorithm", 1997), and most of those come behind the one that was lost. Of a sender that pauses it is fewer.
@@ -207,10 +228,19 @@ func (p *Peer) asking(busy time.Duration) time.Duration {
 	return min(busy, time.Duration(p.SegmentsSent)*p.MinRTT)
 }
 
-// queued reports whether the peer's bytes wait in a queue on their way: a round trip is much longer than the pauses
-// between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is as long as one of them,
-// or as long as it takes to receive a whole window. A pause for each packet of ours is that of an answer.
+// queued reports whether the peer's bytes wait in a queue on their way: they do so for much longer than the pauses
+// between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is longer by one of them,
+// or by the time it takes to receive a whole window, which alone is known of small packets, and may be of answers. A
+// pause for each packet of ours is that of an answer.
 func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
+	if p.Received < p.SegmentsReceived*leastMeasured || p.SegmentsReceived <= p.SegmentsSent*atOnce {
+		return false
+	}
+	least := queueing
+	if 2*pauses >= p.SegmentsReceived {
+		least = shortQueue
+	}
 	pauses -= p.SegmentsSent
-	return pauses > 0 && p.ReceiverRTT > p.MinRTT+queueing && p.ReceiverRTT > fullFlight*bytes/time.Duration(pauses)
+	queue := p.ReceiverRTT - p.MinRTT
+	return pauses > 0 && queue > least && queue > fullFlight*bytes/time.Duration(pauses)
 }

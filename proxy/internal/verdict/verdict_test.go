@@ -13,7 +13,7 @@ const ms = time.Millisecond
 
 // leg is the account of a leg whose network has nothing the matter.
 func leg() verdict.Peer {
-	return verdict.Peer{Leg: relay.Leg{Known: true, RTT: ms, MinRTT: ms, SegmentsSent: 1000, Sent: 1_400_000, SegmentsReceived: 1000}}
+	return verdict.Peer{Leg: relay.Leg{Known: true, RTT: ms, MinRTT: ms, SegmentsSent: 1000, Sent: 1_400_000, Received: 1_400_000, SegmentsReceived: 1000}}
 }
 
 // TestOf: one figure after the other decides.
@@ -45,6 +45,31 @@ func TestOf(t *testing.T) {
 		"a long way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 900*ms, 50*ms, 50*ms, 18
 		}, verdict.EndpointNetwork, ""},
+		"pauses on a long way": {func(s *verdict.Sample) {
+			s.Waits.ForA, s.Waits.PausesA, s.A.SegmentsSent, s.A.MinRTT, s.A.RTT, s.A.ReceiverRTT = 900*ms, 15, 0, 181*ms, 182*ms, 251*ms
+		}, verdict.Client, ""},
+		"small packets": {func(s *verdict.Sample) { // the estimate is the time of a whole window
+			s.Waits.ForA, s.Waits.PausesA, s.A.SegmentsSent, s.A.ReceiverRTT, s.A.Received = 900*ms, 80, 0, 3882*ms, 217_000
+		}, verdict.Client, ""},
+		"a short queue, packet by packet": {func(s *verdict.Sample) { // BBR on a link of 10 Mbit/s
+			s.Waits.ForB, s.Waits.PausesB, s.B.SegmentsSent, s.B.MinRTT, s.B.ReceiverRTT, s.B.Received, s.B.SegmentsReceived = 981*ms, 690, 0, 0, 6*ms, 1_164_192, 804
+		}, verdict.EndpointNetwork, ""},
+		"short pauses, packet by packet": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.Waits.PausesB, s.B.SegmentsSent, s.B.MinRTT, s.B.ReceiverRTT, s.B.Received, s.B.SegmentsReceived = 981*ms, 190, 0, 0, 6*ms, 190_000, 190
+		}, verdict.Endpoint, ""},
+		"bursts": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.Waits.PausesB, s.B.SegmentsSent, s.B.MinRTT, s.B.ReceiverRTT, s.B.Received, s.B.SegmentsReceived = 950*ms, 770, 0, 0, 9*ms, 10_133_064, 7040
+		}, verdict.Endpoint, ""},
+		"answers of a few packets": {func(s *verdict.Sample) {
+			s.Waits.ForB, s.Waits.PausesB, s.B.Busy, s.B.RTT, s.B.MinRTT, s.B.ReceiverRTT = 995*ms, 15, 200*ms, 26*ms, 24*ms, 1571*ms
+			s.B.SegmentsSent, s.B.SegmentsReceived, s.B.Received = 8, 32, 43_024
+		}, verdict.Endpoint, ""},
+		"a queue on a long way": {func(s *verdict.Sample) {
+			s.Waits.ForA, s.Waits.PausesA, s.A.SegmentsSent, s.A.MinRTT, s.A.RTT, s.A.ReceiverRTT = 900*ms, 300, 0, 181*ms, 182*ms, 251*ms
+		}, verdict.ClientNetwork, "a round trip takes 251ms, 181ms without a queue"},
+		"a window on a long way": {func(s *verdict.Sample) {
+			s.Waits.ToA, s.A.Busy, s.A.PeerWindow, s.A.MinRTT, s.A.RTT = 900*ms, 950*ms, 800*ms, 181*ms, 190*ms
+		}, verdict.Client, "its window was shut for 84 %"},
 		"a delayed acknowledgment": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
 		}, verdict.Endpoint, ""},
@@ -80,6 +105,49 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestWhyAddsUp: the times of a sentence are those of the share in it, also if a part of a wait counts elsewhere.
+func TestWhyAddsUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *verdict.Sample)
+		want   string
+	}{
+		"a part counts for the proxy": {
+			func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 850*ms, 20, 200*ms },
+			"waited for the endpoint for 65 % of 1s: for 650ms it sent nothing",
+		},
+		"more than the process waited for": {
+			func(s *verdict.Sample) {
+				s.Waits.ForB, s.Waits.PausesB, s.Waits.Loop, s.Starved = 500*ms, 20, 300*ms, 900*ms
+			},
+			"bytes waited for this process for 80 % of 1s: 500ms without a CPU, 300ms for a turn",
+		},
+		"a part counts for the network": {
+			func(s *verdict.Sample) {
+				s.Waits.ForB, s.B.Busy, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 400*ms, 10*ms, 20
+			},
+			"waited for the endpoint for 70 % of 1s: for 700ms it sent nothing",
+		},
+		"bytes and room": {
+			func(s *verdict.Sample) {
+				s.Waits.ForA, s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 500*ms, 400*ms, 400*ms, 400*ms
+			},
+			"waited for the client for 90 % of 1s: for 500ms it sent nothing, for 400ms it took nothing",
+		},
+		"longer than the time": {
+			func(s *verdict.Sample) { s.Waits.ForB = 2 * time.Second }, "waited for the endpoint for 100 % of 1s: for 1s it sent nothing",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := verdict.Sample{Duration: time.Second, A: leg(), B: leg()}
+			c.change(&s)
+			v := verdict.Of(&s)
+			if got := v.Why(); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
 // TestOfNothing: a session that has lasted for no time has no verdict.
 func TestOfNothing(t *testing.T) {
 	v := verdict.Of(&verdict.Sample{})
@@ -92,7 +160,8 @@ func TestOfNothing(t *testing.T) {
 func TestSince(t *testing.T) {
 	before := verdict.Sample{Duration: time.Second, A: leg(), B: verdict.Peer{}, Waits: relay.Waits{ForA: 300 * ms, ForB: 500 * ms}, Starved: -1}
 	after := verdict.Sample{Duration: 3 * time.Second, A: leg(), B: leg(), Waits: relay.Waits{ForA: 200 * ms, ForB: 900 * ms}, Starved: time.Second}
-	after.A.Received, after.A.Busy, after.A.RTT = 1000, time.Second, 7*ms
+	after.A.Received += 1000
+	after.A.Busy, after.A.RTT = time.Second, 7*ms
 	got := after.Since(&before)
 	want := verdict.Sample{Duration: 2 * time.Second, Waits: relay.Waits{ForB: 400 * ms}, Starved: -1}
 	want.A.Leg = relay.Leg{Known: true, RTT: 7 * ms, MinRTT: ms, Received: 1000, Busy: time.Second}

@@ -15,15 +15,15 @@ func (v *Verdict) Why() string {
 	share := fmt.Sprintf("%.0f %% of %v", 100*v.Shares[v.Kind], round(s.Duration))
 	switch v.Kind {
 	case Client:
-		return "waited for the client for " + share + s.A.host(s.Waits.ForA, s.Waits.ToA)
+		return "waited for the client for " + share + s.A.host(&v.parts.a, s.Duration)
 	case ClientNetwork:
 		return "the path to the client took " + share + s.A.network(s.Waits.ToA)
 	case Endpoint:
-		return "waited for the endpoint for " + share + s.B.host(s.Waits.ForB, s.Waits.ToB)
+		return "waited for the endpoint for " + share + s.B.host(&v.parts.b, s.Duration)
 	case EndpointNetwork:
 		return "the path to the endpoint took " + share + s.B.network(s.Waits.ToB)
 	case Proxy:
-		return fmt.Sprintf("bytes waited for this process for %s: %v without a CPU, %v for a turn", share, round(max(s.Starved, 0)), round(s.Waits.Loop))
+		return fmt.Sprintf("bytes waited for this process for %s: %v without a CPU, %v for a turn", share, round(v.parts.cpu), round(v.parts.turn))
 	case Limit:
 		return "waited for bandwidth for " + share
 	case Idle:
@@ -34,15 +34,23 @@ func (v *Verdict) Why() string {
 	}
 }
 
-// host describes a peer that keeps the session waiting.
-func (p *Peer) host(bytes, room time.Duration) string {
-	switch {
-	case room <= bytes:
-		return fmt.Sprintf(": for %v it sent nothing", round(bytes))
-	case p.Local || p.Busy <= 0:
-		return fmt.Sprintf(": for %v it took nothing", round(room))
+// host describes a peer that keeps the session waiting. Its times add up to the share of the verdict, but for those
+// below a hundredth of all the time.
+func (p *Peer) host(of *hostParts, all time.Duration) string {
+	var list []string
+	add := func(d time.Duration, format string) {
+		if d > 0 && d >= all/100 {
+			list = append(list, fmt.Sprintf(format, round(d)))
+		}
 	}
-	return fmt.Sprintf(": for %v it took nothing, its window was shut for %.0f %% of the time with bytes for it", round(room), 100*p.window())
+	add(of.sent, "for %v it sent nothing")
+	add(of.took, "for %v it took nothing")
+	add(of.shut, "for %v its window was shut")
+	text := strings.Join(list, ", ")
+	if of.took > of.sent && !p.Local && p.Busy > 0 {
+		text += fmt.Sprintf(", its window was shut for %.0f %% of the time with bytes for it", 100*p.window())
+	}
+	return ": " + text
 }
 
 // network describes a path that does.

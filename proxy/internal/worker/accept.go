@@ -124,12 +124,20 @@ func (w *worker) admit(accepted *client) bool {
 	if r != nil {
 		describe(r, &w.asked)
 	}
-	if accepted.socket.TCP {
+	var answer []byte
+	if f := accepted.service.Refusal; f != nil {
+		answer = f(&w.asked, err)
+	}
+	if len(answer) > 0 {
+		_, _ = sendSome(accepted.fd, answer, 0) // a buffer that is empty takes it; nothing is waited for
+	} else if accepted.socket.TCP {
 		_ = sys.AbortOnClose(accepted.fd)
 	}
 	closeSocket(accepted.fd)
 	w.accepted++
 	w.refused++
+	w.arrived.note(&w.asked, w.loop.Now())
+	w.turnedAway.note(&w.asked, w.loop.Now())
 	why := refusalOf(dialing, false, err)
 	w.refusals[why]++
 	w.group.cfg.Host.Refused(accepted.socket, err)
@@ -223,6 +231,7 @@ func (w *worker) lacks(l *Listening, err error) {
 		g.paused.Add(1)
 	}
 	w.fdReserve.Trim()
+	g.shedMirrors()
 	g.cfg.Host.Paused(l, err, g.gate.active.Load(), l.pauses.Add(1))
 }
 

@@ -13,8 +13,9 @@ import (
 type blockingSessions struct {
 	mu       sync.Mutex
 	ring     Offloaded // around it, in the order in which they came
+	number   int64     // of those that have come
 	active   int64
-	refused  int64
+	refusals Refusals
 	canceled int64
 	left     int64
 	ended    Totals
@@ -29,11 +30,13 @@ func (b *blockingSessions) add(h *Offloaded) {
 	h.prev, h.next = b.ring.prev, &b.ring
 	h.prev.next, b.ring.prev = h, h
 	b.active++
+	b.number++
+	h.number = b.number
 }
 
 // end takes one out, and returns its binding, and whether it was joined. left means that it
-// has gone before that.
-func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (binding Binding, joined bool) {
+// has gone before that; err is why it was refused.
+func (b *blockingSessions) end(h *Offloaded, r relay.Result, err error, left bool) (binding Binding, joined bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.next.prev, h.prev.next = h.prev, h.next
@@ -45,7 +48,7 @@ func (b *blockingSessions) end(h *Offloaded, r relay.Result, left bool) (binding
 	case joined && r.Reason == relay.ReasonCanceled, !joined && h.ctx.Err() != nil:
 		b.canceled++
 	case !joined:
-		b.refused++
+		b.refusals[refusedOffLoop(err)]++
 	}
 	b.ended.Add(r)
 	if binding, h.session = h.binding, nil; binding != nil {
@@ -100,8 +103,11 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 	if running != nil && b.held == nil {
 		b.held = make(bytesByBinding)
 	}
-	sum := Summary{Active: b.active, Refused: b.refused, Canceled: b.canceled, Left: b.left, Totals: b.ended}
-	sum.Refusals[RefusedOffLoop] = b.refused
+	sum := Summary{Active: b.active, Canceled: b.canceled, Left: b.left, Totals: b.ended}
+	sum.Refusals = b.refusals
+	for _, n := range b.refusals {
+		sum.Refused += n
+	}
 	for h := b.ring.next; h != &b.ring; h = h.next {
 		if h.session != nil {
 			r := h.session.Result()
@@ -122,29 +128,35 @@ func (h *Offloaded) sample() *verdict.Sample {
 	return &s
 }
 
-// list returns those of their sessions that match, with their samples, or all.
-func (b *blockingSessions) list(match func(*Session) bool) (sessions []Session) {
+// list returns those of their sessions that a query selects.
+func (b *blockingSessions) list(q *Query) (sessions []Session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for h := b.ring.next; h != &b.ring; h = h.next {
-		s := Session{
-			Client: h.name, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
-			State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(), Endpoint: h.endpoint,
+		s := h.describe()
+		if !q.takes(&s) || !q.takesSource(&s) || !q.takesEndpoint(&s) || !q.accepts(&s) {
+			continue
 		}
-		if h.session != nil {
-			s.SetResult(h.session.Result())
-			if idle, known := h.session.Idle(); known {
-				s.Idle = idle
-			}
-		}
-		s.setBinding(h.binding)
-		if match != nil {
-			if h.session == nil || !match(&s) {
-				continue
-			}
+		if q.Sample && h.session != nil {
 			s.Sample = h.sample()
 		}
 		sessions = append(sessions, s)
 	}
 	return sessions
+}
+
+// describe returns its session. The caller holds the book's mu.
+func (h *Offloaded) describe() Session {
+	s := Session{
+		ID: ID{-1, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
+		State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(), Endpoint: h.endpoint,
+	}
+	if h.session != nil {
+		s.SetResult(h.session.Result())
+		if idle, known := h.session.Idle(); known {
+			s.Idle = idle
+		}
+	}
+	s.setBinding(h.binding)
+	return s
 }

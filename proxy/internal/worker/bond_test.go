@@ -148,7 +148,7 @@ func TestCutMatching(t *testing.T) {
 		talk(t, conns[len(conns)-1])
 	}
 	listed := map[string]int{}
-	for s := range r.Sessions(context.Background()) {
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
 		listed[s.Listener+" "+s.Upstream+" "+s.EndpointName]++
 	}
 	if listed["first u a"] != clients/2 || listed["first u b"] != clients/2 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -13,10 +14,18 @@ import (
 // A Client is the known properties of a client until it is joined. It is used again for
 // others, so it must not be kept; but for its Waker it belongs to the loop's goroutine.
 type Client struct {
-	// Hello is the contents of its ClientHello, where [Preread.Hello] is set.
+	// Hello is the contents of its ClientHello, where [Preread.Hello] is set, or First needs it.
 	Hello clienthello.Info
+	// First is what its first bytes have shown, where [Preread.First] is set.
+	First firstbytes.Facts
 	// Header is the contents of its PROXY header; its Version is 0 if there was none.
 	Header proxyproto.Info
+	// Looked is the client's first bytes, after [Look], during the next call of [Search.Next] alone, and
+	// LookedEnded says that no more come.
+	Looked      []byte
+	LookedEnded bool
+	// Postgres is what it has said by the protocol of PostgreSQL, where [Preread.Postgres] is set.
+	Postgres PostgresClient
 	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left. It is
 	// kept outside of the session: it costs nothing where it is nil.
 	AdmissionToken any

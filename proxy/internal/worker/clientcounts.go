@@ -50,7 +50,7 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 			at = p.next
 		}
 	}
-	for _, s := range g.handed.list(nil) {
+	for _, s := range g.handed.list(new(Query)) {
 		all.add(CountKey{s.Listener, s.Upstream}, s.Age)
 	}
 	return all
@@ -59,7 +59,7 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 // count counts some clients from a place on.
 func (w *worker) count(at int) (ClientCounts, int) {
 	part := make(ClientCounts)
-	next := w.pass(at, func(n *conn) bool {
+	next := w.pass(at, func(_ int, n *conn) bool {
 		place, age := CountKey{Listener: n.ref.serving.socket.Name}, time.Duration(0)
 		if c := n.ref.pending; c != nil {
 			age = time.Duration(w.loop.Now() - c.began)

@@ -39,7 +39,7 @@ func TestCensus(t *testing.T) {
 	r.dial(t)
 	eventually(t, func() bool { return r.Active() == clients+1 })
 	listed := make(map[worker.CountKey]worker.ClientCount)
-	for s := range r.Sessions(context.Background()) {
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
 		at := worker.CountKey{Listener: s.Listener, Upstream: s.Upstream}
 		listed[at] = worker.ClientCount{Clients: listed[at].Clients + 1, Oldest: max(listed[at].Oldest, s.Age)}
 	}

@@ -109,7 +109,7 @@ func (p *places) free(n *conn) {
 // pass calls see for some clients from a place on, until it says that it is enough, and
 // returns the place to go on at; negative: there is none. A client stays where it is, so none
 // is met twice.
-func (p *places) pass(at int, see func(n *conn) bool) (next int) {
+func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
 	began := time.Now()
 	for range listLooks {
 		slab := at / slabSize
@@ -118,7 +118,7 @@ func (p *places) pass(at int, see func(n *conn) bool) (next int) {
 		}
 		n := &p.slabs[slab][at%slabSize]
 		at++
-		if n.state != free && (!see(n) || time.Since(began) > listTime) {
+		if n.state != free && (!see(at-1, n) || time.Since(began) > listTime) {
 			break
 		}
 	}

@@ -16,6 +16,7 @@ func (g *Group) CutMatching(match Match, cause error) int {
 		h.cut(cause)
 		cut++
 	}
+	g.cutMirrorsMatching(match)
 	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
 	all := g.scanClients(func(w *worker, n *conn) {
 		if n.state == joined && match(n.ref.serving.socket, bindingOf(n.session.Limits())) {

@@ -36,6 +36,7 @@ type pendingClient struct {
 	id           loop.ID     // the client's registration
 	events       loop.Events // of the client until now
 	phase        phase
+	refused      bool   // it was, and gets the bytes of step
 	reserved     bool   // there is a spare for the endpoint's socket
 	admitted     bool   // Released has to be called at its end
 	undelayed    bool   // the endpoint's TCP_NODELAY is set
@@ -98,7 +99,7 @@ func (w *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingCl
 		c.cfg.Control, c.listenerRef.pending, c.client.wakes = c.control, c, c
 	}
 	c.conn, n.ref, c.next, c.events, c.began, c.phase = n, &c.listenerRef, nil, 0, w.loop.Now(), dialing
-	c.serving, c.endpoint.fd = s, -1
+	c.serving, c.endpoint.fd, c.refused = s, -1, false
 	c.client.use = c.use
 	c.client.bind(s.socket, int(n.fd), peer)
 	c.client.loop = w.index
@@ -171,7 +172,7 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 	switch {
 	case n.hasGone(events):
 		n.worker.clientLeft(c)
-	case c.phase == awaitHeader || c.phase == awaitHello || c.phase == awaitData:
+	case c.phase.prereads():
 		if events&arrived != 0 || events == 0 {
 			n.worker.peek(c)
 		}
@@ -228,12 +229,16 @@ func (w *worker) proceed(c *pendingClient) {
 		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 	case Park:
 		c.phase = parked
-		c.record.Wait(w.loop.Now())
+		if !c.step.Unqueued {
+			c.record.Wait(w.loop.Now())
+		}
 		if c.step.Timeout > 0 {
 			w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 		}
 	case Respond:
 		w.respond(c)
+	case Look:
+		w.look(c)
 	case Handover:
 		w.offload(c, c.step.To)
 	default:
@@ -251,6 +256,7 @@ func (c *pendingClient) control(fd int, _ string) error {
 	}
 	w.unreserve(c)
 	w.fdAvailable(c)
+	c.step.Congestion.Set(fd)
 	return c.serving.service.Options.First(fd)
 }
 
@@ -265,7 +271,9 @@ func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 		}
 	}
 	switch {
-	case err == nil && (c.step.ProxyHeader || len(c.buffered) > 0):
+	case err == nil && c.client.asksEndpoint():
+		w.askTLS(c)
+	case err == nil && (c.step.ProxyHeader || len(c.buffered) > 0 && !rewritesClient(c.search)):
 		w.writeProxyHeader(c)
 	case err == nil:
 		w.join(c)
@@ -365,8 +373,12 @@ func (t *clientTimer) Expired(*loop.Timer) {
 	switch c.phase {
 	case awaitHeader:
 		w.refuse(c, ErrHeaderTimeout)
-	case awaitHello, awaitData:
+	case awaitHello, awaitData, awaitFirst, awaitPostgres, looking:
 		w.prereadFailed(c, ErrPrereadTimeout)
+	case awaitSilence:
+		w.silenceOver(c)
+	case awaitAnswer:
+		w.failedAnswer(c, os.ErrDeadlineExceeded)
 	case dialing:
 		w.askAbandon(c)
 	case pausing, parked:

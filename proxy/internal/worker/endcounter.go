@@ -7,14 +7,14 @@ import "github.com/penstock/penstock/relay"
 type EndCounter interface {
 	Binding
 	// Counted is called at the end of a session, once, with the index of its loop, or of the one
-	// that the client came from. It must not wait.
-	Counted(loop int, r relay.Result)
+	// that the client came from, and the error of [Binding.Ended]. It must not wait.
+	Counted(loop int, r relay.Result, err error)
 }
 
 // countEnd counts the end of a session, if its binding does.
-func countEnd(b Binding, loop int, r relay.Result) {
+func countEnd(b Binding, loop int, r relay.Result, err error) {
 	if c, ok := b.(EndCounter); ok {
-		c.Counted(loop, r)
+		c.Counted(loop, r, err)
 	}
 }
 

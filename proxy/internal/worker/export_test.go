@@ -2,8 +2,12 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"reflect"
+	"time"
+
+	"github.com/penstock/penstock/relay"
 )
 
 // SendSome sends a PROXY header or a response.
@@ -84,7 +88,7 @@ const (
 // ListParts lists the clients of the first core, and returns the number of parts.
 func (g *Group) ListParts() (parts, clients int) {
 	for at := 0; at >= 0; parts++ {
-		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at, nil) })
+		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at, new(Query)) })
 		clients += len(p.sessions)
 		at = p.next
 	}
@@ -99,4 +103,76 @@ func (g *Group) KeptRecords() (n int) {
 		<-done
 	}
 	return n
+}
+
+// SetParts has parts of lists, and of ends, called by f on the loops. It is called before there are any.
+func (g *Group) SetParts(f func(part func())) { g.parts = f }
+
+// Simulate joins pairs of descriptors, which are the group's then, to sessions of the first listener on
+// a loop, and adds sessions without descriptors, until restore.
+func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), err error) {
+	w, l := g.workers[loop], g.First()
+	var without []*conn
+	on := func(f func()) {
+		done := make(chan struct{})
+		w.post(func() { f(); close(done) })
+		<-done
+	}
+	on(func() {
+		for i := range len(pairs) + more {
+			n := w.take(client{fd: -1, socket: l})
+			s := w.servingOf(client{socket: l, service: l.service.Load()})
+			n.ref, n.state = &s.listenerRef, joined
+			if i >= len(pairs) {
+				without = append(without, n)
+				continue
+			}
+			a := relay.Socket{FD: pairs[i][0], TCP: true, NoDelay: true, Events: 0}
+			b := relay.Socket{FD: pairs[i][1], TCP: true, NoDelay: true}
+			var errA, errB error
+			a.ID, errA = w.loop.Add(a.FD, whichClient, n)
+			b.ID, errB = w.loop.Add(b.FD, whichEndpoint, n)
+			if err = errors.Join(err, errA, errB); err != nil {
+				return
+			}
+			l.refs.Add(1)
+			g.gate.acquire()
+			w.active++
+			w.load.Add(1)
+			s.clients++
+			n.fd, n.tcp = int32(b.FD), true
+			w.driver.StartLimited(&n.session, a, b, n, s.service.Limits)
+		}
+	})
+	restore = func() {
+		on(func() {
+			for _, n := range without {
+				w.free(n)
+			}
+		})
+	}
+	return restore, err
+}
+
+// A Ring is the last clients of a loop.
+type Ring struct{ arrivals }
+
+// NewRing returns one of so many chunks of a size.
+func NewRing(chunk, chunks int) *Ring { return &Ring{arrivals{chunk: chunk, most: chunks}} }
+
+// Note notes a client.
+func (r *Ring) Note(c *Client, now int64) { r.note(c, now) }
+
+// Since returns those that came after a time, the newest first, by the lowest byte of their addresses, and the
+// time that is remembered of it.
+func (r *Ring) Since(since, now int64) (list []byte, full time.Duration) {
+	for before, end := uint64(0), false; !end; {
+		p := r.part(before, since, now)
+		for i := range p.list {
+			b := p.list[i].arrival(1).Source.AddrPort().Addr().AsSlice()
+			list = append(list, b[len(b)-1])
+		}
+		full, before, end = p.full, p.next, p.end || p.next == 0
+	}
+	return list, full
 }

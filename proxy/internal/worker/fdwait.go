@@ -67,12 +67,13 @@ func (t *descriptors) stopWaiting(c *pendingClient) {
 func (w *worker) waitForFD(c *pendingClient, err error) {
 	now := w.loop.Now()
 	switch {
-	case w.group.cfg.Host.Trim() > 0, w.fdReserve.Claim():
+	case w.shedMirrors(), w.group.cfg.Host.Trim() > 0, w.fdReserve.Claim():
 		w.search(c)
 		return
 	case c.waitsForFD == 0:
 		c.waitsForFD = now
 		w.group.gate.holds.Add(1)
+		w.group.shedMirrors()
 		w.group.wake()
 	case now-c.waitsForFD > int64(fdPatience):
 		w.refuse(c, err)

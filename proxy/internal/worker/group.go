@@ -90,6 +90,7 @@ type Group struct {
 	live     atomic.Int64     // sockets that are accepted from, or have clients
 	draining atomic.Bool      // no further sockets are listened on; written under mu
 	handed   blockingSessions // of clients that are not on loops any more
+	stays    stayCounts
 	finished sync.Once
 	done     chan struct{} // closed when no client is left
 	started  atomic.Bool
@@ -99,6 +100,7 @@ type Group struct {
 	metering sync.Mutex   // before summing
 	ids      record.IDs   // of sessions
 	control  func() error // a test's: why a socket cannot be had
+	parts    func(func()) // a test's: calls a part of something; nil: there is no test
 
 	mu         sync.Mutex
 	listenings map[*Listening]struct{} // that are accepted from, or have clients; under mu
@@ -293,6 +295,7 @@ func (g *Group) Close() error {
 	var errs []error
 	for _, w := range g.workers {
 		w.fdReserve.Close()
+		w.cutMirrors()
 		errs = append(errs, w.driver.Close())
 	}
 	g.lookups.Wait()

@@ -23,7 +23,12 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 		w.header = c.search.ProxyHeader(w.header)
 	}
 	size, flags := len(w.header), 0
+	rewritten := rewritesClient(c.search)
 	switch {
+	case rewritten && c.queued():
+		flags = sys.MSG_MORE
+	case rewritten:
+		c.setNoDelay()
 	case len(c.buffered) > 0:
 		w.header = append(w.header, c.buffered...)
 	case len(c.ahead) > 0 && w.group.cfg.Relay.Engine() != relay.EngineSplice:
@@ -34,7 +39,7 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 		c.setNoDelay()
 	}
 	n, err := sendSome(c.endpoint.fd, w.header, flags)
-	if len(c.buffered) > 0 {
+	if len(c.buffered) > 0 && !rewritten {
 		size, c.moved = len(w.header), len(c.buffered)
 	} else {
 		c.moved = max(n-size, 0)
@@ -76,7 +81,7 @@ func (c *pendingClient) setNoDelay() {
 func (c *pendingClient) queued() bool {
 	p := &c.serving.service.Preread
 	const all = loop.Readable | loop.PeerClosed | loop.HungUp
-	return p.Hello || p.Data || p.Header == nil && c.events&all == loop.Readable
+	return p.Hello || p.Data || c.client.First.Seen() > 0 || p.Header == nil && c.events&all == loop.Readable
 }
 
 // A headerWrite is a pending client whose endpoint has not taken the whole PROXY header yet.

@@ -18,9 +18,19 @@ func (w *worker) join(c *pendingClient) {
 	if limits == nil {
 		limits = s.service.Limits
 	}
+	var m *mirroring
+	if by, ok := c.search.(Mirrorer); ok {
+		m = w.mirror(by, s, c.movedBytes())
+	}
 	c.takeAhead()
-	a := relay.Socket{FD: int(n.fd), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved} // and SO_OOBINLINE: inherited
+	a := relay.Socket{FD: int(n.fd), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
+	if by, ok := c.search.(Rewriting); ok && by.Rewritten() != relay.SideNone {
+		a, b = rewrite(by, a, b)
+	}
+	if a.Rewriter != nil || a.Transform != nil {
+		a.Ahead = c.buffered
+	}
 	w.note(n, &c.client)
 	ref := w.keepPending(c, bindingOf(limits))
 	n.fd, n.tcp = int32(e.fd), b.TCP
@@ -28,22 +38,35 @@ func (w *worker) join(c *pendingClient) {
 	w.freePending(c)
 	n.state, n.ref = joined, ref
 	s.lateSockopts.apply(n)
+	if s.service.Lane != LaneOff {
+		w.awaitLane(n)
+	}
 	w.driver.StartLimited(&n.session, a, b, n, limits)
+	m.reach()
+}
+
+// movedBytes returns the client's bytes that the endpoint has got.
+func (c *pendingClient) movedBytes() []byte {
+	if c.buffered != nil {
+		return c.buffered[:c.moved]
+	}
+	return c.ahead[:c.moved]
 }
 
 // Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w, s := n.worker, n.ref.serving
 	n.unlink()
+	left := len(w.lanes.of) > 0 && w.laneEnded(n)
 	w.ended.Add(r)
-	if r.Reason == relay.ReasonCanceled {
+	if !left && r.Reason == relay.ReasonCanceled {
 		w.canceledClients++
 	}
 	w.scanPast(n, r)
 	b := bindingOf(n.session.Limits())
 	if b != nil {
 		b.Ended(r, err)
-		countEnd(b, w.index, r)
+		countEnd(b, w.index, r, err)
 		w.deferred.ended(b, &r)
 	}
 	if k := n.ref.kept; k != nil {

@@ -12,10 +12,15 @@ import (
 // of its server. (A unix socket has no reset; there it is an end of file unless the client had
 // sent something, which makes it ECONNRESET.)
 func (w *worker) refuse(c *pendingClient, cause error) {
+	if b := c.refusal(cause); b != nil {
+		w.refuseWith(c, cause, b)
+		return
+	}
 	n, l := c.conn, c.serving.socket
 	if n.tcp {
 		_ = sys.AbortOnClose(int(n.fd))
 	}
+	w.turnedAway.note(&c.client, w.loop.Now())
 	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
 	if w.canceled != nil {
 		w.canceledClients++
@@ -31,8 +36,38 @@ func (w *worker) refuse(c *pendingClient, cause error) {
 	w.group.cfg.Host.Refused(l, cause)
 }
 
+// refusal is what a client gets that is refused for a cause; nil: it is reset.
+func (c *pendingClient) refusal(cause error) []byte {
+	f := c.serving.service.Refusal
+	if f == nil || c.worker.canceled != nil || c.phase == awaitPostgres || c.phase == awaitHello || c.phase == awaitHeader || c.phase == responding || c.phase == lingering {
+		return nil
+	}
+	return f(&c.client, cause)
+}
+
+// refuseWith refuses a client that gets bytes which say why, and is then closed properly.
+func (w *worker) refuseWith(c *pendingClient, cause error, b []byte) {
+	l := c.serving.socket
+	w.turnedAway.note(&c.client, w.loop.Now())
+	why := refusalOf(c.phase, c.search != nil, cause)
+	w.refused++
+	w.refusals[why]++
+	if r := c.record; r != nil {
+		r.Outcome, r.Err, r.Refusal = record.Refused, cause, why.String()
+	}
+	c.dropEndpoint()
+	c.refused = true
+	c.step = Step{Action: Respond, Bytes: b}
+	w.respond(c)
+	w.group.cfg.Host.Refused(l, cause)
+}
+
 // clientLeft closes a client that has gone before it was joined.
 func (w *worker) clientLeft(c *pendingClient) {
+	if c.refused { // and counted as such
+		w.closeClient(c)
+		return
+	}
 	w.leftClients++
 	if c.record != nil {
 		c.record.Outcome = record.Left

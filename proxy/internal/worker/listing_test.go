@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -40,11 +41,11 @@ func TestListingIsBounded(t *testing.T) {
 
 // A unix socket has its path for an address, and @ if it has none.
 func TestListingOfUnixSockets(t *testing.T) {
-	r := newRigAt(t, "unix", t.TempDir()+"/proxy", nil)
+	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", nil)
 	r.serve(t)
 	talk(t, r.dial(t))
 	n := 0
-	for s := range r.Sessions(context.Background()) {
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
 		if n++; !strings.HasPrefix(s.Client, fmt.Sprintf("unix:uid=%d,gid=%d,pid=", os.Geteuid(), os.Getegid())) || s.State != worker.Joined {
 			t.Errorf("the listing has %+v", s)
 		}

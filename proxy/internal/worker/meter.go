@@ -13,7 +13,7 @@ func (b *Bytes) Add(o Bytes) {
 
 // bytesOf are those of a session; its a is the client.
 func bytesOf(r *relay.Result) Bytes {
-	return Bytes{Moved{r.AToB.Spliced, r.AToB.Copied}, Moved{r.BToA.Spliced, r.BToA.Copied}}
+	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
 }
 
 // A Meter is a [Binding] that adds up the bytes of its sessions.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -32,6 +33,8 @@ type Offloaded struct {
 	admitted   bool
 	began      time.Time
 	name       string
+	from       source.Source
+	number     int64          // among those that ever left their loops; of the book, under its mu
 	record     *record.Record // owned; nil: none is kept
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
@@ -43,8 +46,15 @@ type Offloaded struct {
 	endpoint string
 }
 
-// offload takes a client off its loop.
+// offload takes a client off its loop, to a goroutine of its own.
 func (w *worker) offload(c *pendingClient, to func(*Offloaded)) {
+	h := w.takeOff(c)
+	w.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
+	go to(h)
+}
+
+// takeOff takes a client off its loop.
+func (w *worker) takeOff(c *pendingClient) *Offloaded {
 	n, g, s, fd, id := c.conn, w.group, c.serving, int(c.conn.fd), c.id
 	client := c.client
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
@@ -52,18 +62,17 @@ func (w *worker) offload(c *pendingClient, to func(*Offloaded)) {
 	client.Record = w.takeRecord(c)
 	h := &Offloaded{
 		FD: fd, TCP: n.tcp, Client: &client, early: c.buffered, Service: s.service, worker: w, serving: s, admitted: c.admitted,
-		began: time.Now(), name: c.clientName(), record: client.Record,
+		began: time.Now(), name: c.clientName(), from: client.Source(), record: client.Record,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	_ = w.loop.Detach(id)
 	w.freePending(c)
-	w.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
 	w.freeSlot(n, s)
 	g.handed.add(h)
 	if w.canceled != nil {
 		h.cancel(w.canceled)
 	}
-	go to(h)
+	return h
 }
 
 // Context ends when the client is cut; its cause says why. It has ended after End, too.
@@ -73,6 +82,9 @@ func (h *Offloaded) Context() context.Context { return h.ctx }
 // limits, and the name of its endpoint, for lists. It is listed and cut with the others from
 // then on. If the client was cut before, it is cut at once.
 func (h *Offloaded) Join(session *relay.Session, limits *relay.Limits, endpoint string) {
+	if h.Service.Lane != LaneOff {
+		h.worker.group.stays[stayTLS].Add(1)
+	}
 	b := h.sessions()
 	b.mu.Lock()
 	h.session, h.binding, h.endpoint = session, bindingOf(limits), endpoint
@@ -100,10 +112,10 @@ func (h *Offloaded) Left() { h.end(relay.Result{}, nil, true) }
 func (h *Offloaded) end(r relay.Result, err error, left bool) {
 	g, b := h.serving.socket.group, h.sessions()
 	canceled := h.ctx.Err() != nil
-	binding, joined := b.end(h, r, left)
+	binding, joined := b.end(h, r, err, left)
 	if binding != nil {
 		binding.Ended(r, err)
-		countEnd(binding, h.worker.index, r)
+		countEnd(binding, h.worker.index, r, err)
 	}
 	h.cancel(context.Canceled)
 	if !joined && err != nil {
@@ -117,6 +129,9 @@ func (h *Offloaded) end(r relay.Result, err error, left bool) {
 	}
 	g.release(h.serving, h.admitted, h.Client.AdmissionToken)
 }
+
+// Close closes the client's socket, of which Conn has not made a connection.
+func (h *Offloaded) Close() { closeSocket(h.FD) }
 
 // Conn makes a connection of package net of the client's socket, which FD is not any
 // more; the Client knows its addresses from then on. With an error it was closed.

@@ -95,7 +95,7 @@ func TestHandover(t *testing.T) {
 		t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
 	}
 	var names []string
-	for s := range r.Sessions(context.Background()) {
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
 		if s.State != worker.Joined || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
 			t.Errorf("listed is %+v", s)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -14,7 +15,7 @@ import (
 func (r *rig) waitFor(t *testing.T, state worker.State) {
 	t.Helper()
 	eventually(t, func() bool {
-		for s := range r.Sessions(context.Background()) {
+		for s := range r.Sessions(context.Background(), new(worker.Query)) {
 			if s.State == state {
 				return true
 			}
@@ -47,7 +48,7 @@ func TestClientLeavesWhileItWaits(t *testing.T) {
 			network, _, _ := strings.Cut(name, "/")
 			addr := "127.0.0.1:0"
 			if network == "unix" {
-				addr = t.TempDir() + "/proxy"
+				addr = sockets.Dir(t) + "/proxy"
 			}
 			a := new(counted)
 			r := newRigAt(t, network, addr, func(c *worker.Config) {

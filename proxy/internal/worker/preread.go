@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
 )
@@ -56,13 +57,19 @@ func (w *worker) admitSource(c *pendingClient) {
 
 // prereadMore looks at the bytes that the route depends on.
 func (w *worker) prereadMore(c *pendingClient) {
+	w.arrived.note(&c.client, w.loop.Now())
 	p := &c.serving.service.Preread
 	switch {
+	case p.Postgres != nil:
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
+		w.expect(c, awaitPostgres)
+	case p.First != nil:
+		w.recognise(c)
 	case p.Hello:
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.wait())
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
 		w.expect(c, awaitHello)
 	case p.Data:
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.wait())
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
 		w.expect(c, awaitData)
 	default:
 		w.search(c)
@@ -113,6 +120,9 @@ func (w *worker) peek(c *pendingClient) {
 	case c.futilePeek(n):
 		w.bufferPreread(c)
 	default:
+		if n < int(c.raised) { // the kernel may have no room for more: then it reports that again
+			c.raised = 0
+		}
 		c.raise(need)
 	}
 }
@@ -124,6 +134,12 @@ func (c *pendingClient) maxPreread() int {
 		return min(cmp.Or(max(c.serving.service.Preread.Header.Max, 0), proxyproto.DefaultMax)+proxyproto.MaxV1, scratchSize)
 	case awaitHello:
 		return clienthello.Max
+	case awaitFirst, awaitSilence:
+		return c.serving.service.Preread.First.Max()
+	case looking:
+		return min(c.step.Most, scratchSize)
+	case awaitPostgres:
+		return postgres.Max
 	default:
 		return 1
 	}
@@ -136,6 +152,12 @@ func (c *pendingClient) length(b []byte) (int, error) {
 		return c.serving.service.Preread.Header.Length(b)
 	case awaitHello:
 		return clienthello.Length(b)
+	case awaitFirst, awaitSilence:
+		return c.serving.service.Preread.First.Look(&c.client, b)
+	case looking:
+		return c.step.Need, nil
+	case awaitPostgres:
+		return postgres.Length(b)
 	default:
 		return 1, nil
 	}
@@ -143,8 +165,12 @@ func (c *pendingClient) length(b []byte) (int, error) {
 
 // prereadComplete goes on when the awaited bytes are there.
 func (w *worker) prereadComplete(c *pendingClient, b []byte) {
-	w.loop.Disarm(&c.timer)
 	c.lower()
+	if c.phase == awaitPostgres {
+		w.postgresMessage(c, b)
+		return
+	}
+	w.loop.Disarm(&c.timer)
 	switch c.phase {
 	case awaitHeader:
 		n, err := c.serving.service.Preread.Header.Parse(b, &c.client.Header)
@@ -174,6 +200,11 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 		}
 		c.keepAhead(b)
 		w.prereadOver(c)
+	case awaitFirst, awaitSilence:
+		c.keepAhead(b)
+		w.recognised(c)
+	case looking:
+		w.looked(c, b, false)
 	default:
 		w.prereadOver(c)
 	}
@@ -183,7 +214,7 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 func (w *worker) prereadOver(c *pendingClient) {
 	if c.record != nil {
 		c.record.Preread = w.loop.Now()
-		c.record.Hello(c.client.Hello.ServerName, c.client.Hello.ALPN)
+		learned(c.record, &c.client)
 	}
 	w.search(c)
 }
@@ -191,9 +222,14 @@ func (w *worker) prereadOver(c *pendingClient) {
 // prereadFailed is the end of waiting for bytes that have not come: the client is refused, unless it
 // is served without a hello.
 func (w *worker) prereadFailed(c *pendingClient, cause error) {
+	if c.phase == looking {
+		w.lookFailed(c, cause)
+		return
+	}
 	p := &c.serving.service.Preread
 	silent := c.events&arrived == 0 && c.buffered == nil
-	if c.phase != awaitHello || !p.AnyHello || silent && p.Data {
+	cut := !silent && (cause == ErrPrereadTimeout || cause == ErrPrereadEnded) // in the middle of a hello, whose name is not known
+	if c.phase != awaitHello || !p.AnyHello || cut || silent && p.Data {
 		w.refuse(c, cause)
 		return
 	}
@@ -247,9 +283,9 @@ func consume(fd int, b []byte, flags int) error {
 	return nil
 }
 
-// raise has the kernel report n bytes, and no fewer. It is not asked for the same again: bytes
-// that a peek does not show, because an urgent mark is before them, would be reported at once,
-// and for ever.
+// raise has the kernel report n bytes, and no fewer, unless it has no room for them. It is not asked for
+// the same again, but where that is counted: bytes that a peek does not show, because an urgent mark is
+// before them, would be reported at once, and for ever.
 func (c *pendingClient) raise(n int) {
 	if c.conn.tcp && n > int(c.raised) {
 		c.raised = int32(n)

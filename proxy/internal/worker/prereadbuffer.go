@@ -12,11 +12,18 @@ import (
 // 150 bytes are enough). Each peek would then go over all of them again, and at last the
 // window is shut and the rest never comes. So from there on its bytes are taken out of the
 // socket, which has room again, into memory of ours: at most as much as would have been looked
-// at. The same goes for a unix socket, which knows no mark, and whose sender is charged for
-// each piece.
+// at.
+//
+// A unix socket knows no mark, and its sender is charged for each piece. Once they fill its buffer
+// it can send no more, and no event comes; whether they do is not to be seen from here. So its
+// bytes are taken after the first peek that shows too little.
+//
+// Where first bytes have no length field (an HTTP/1 header) each piece is reported, and looked
+// at. After some pieces such a client's bytes are taken, too.
 const (
-	vainPeeksTCP  = 2
-	vainPeeksUnix = 4
+	vainPeeksTCP   = 2
+	vainPeeksUnix  = 1
+	vainPeeksFirst = 8
 )
 
 // futilePeek counts a peek that has shown too little although the kernel was asked to wait for
@@ -26,7 +33,10 @@ func (c *pendingClient) futilePeek(n int) bool {
 	switch {
 	case !c.conn.tcp:
 		most = vainPeeksUnix
-	case c.raised == 0 || n >= int(c.raised):
+	case n < int(c.raised):
+	case c.phase.recognises():
+		most = vainPeeksFirst
+	default:
 		return false
 	}
 	c.futilePeeks++
@@ -76,5 +86,5 @@ func (w *worker) bufferPreread(c *pendingClient) {
 
 // sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
 func (c *pendingClient) sentOn() bool {
-	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.buffered)
+	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.buffered) && !rewritesClient(c.search)
 }

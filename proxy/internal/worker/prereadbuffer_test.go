@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -68,7 +69,7 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 	const clients = 4
 	at := "127.0.0.1:0"
 	if x.network == "unix" {
-		at = t.TempDir() + "/proxy"
+		at = sockets.Dir(t) + "/proxy"
 	}
 	ln := listenOn(t)
 	r := newRigAt(t, x.network, at, func(c *worker.Config) {

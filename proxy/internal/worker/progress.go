@@ -30,7 +30,7 @@ func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duratio
 
 // progress looks at some clients from a place on, and returns the place to go on at.
 func (w *worker) progress(at int, from, to, every int64) (next int) {
-	return w.pass(at, func(n *conn) bool {
+	return w.pass(at, func(_ int, n *conn) bool {
 		if k := n.ref.kept; n.state == joined && k != nil && due(k.Joined(), from, to, every) {
 			w.lasts(n, k)
 		}

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"cmp"
+
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
 )
@@ -64,6 +67,29 @@ func describe(r *record.Record, c *Client) {
 	}
 }
 
+// learned notes what a client has said so far, as far as its bytes were looked at.
+func learned(r *record.Record, c *Client) {
+	hello, said, first := &c.Hello, &c.Postgres, &c.First
+	if hello.ServerName == "" && len(hello.ALPN) == 0 {
+		hello = &first.Hello
+	}
+	r.Hello(hello.ServerName, hello.ALPN)
+	known := func(p *firstbytes.Property) string {
+		if p.Verdict != firstbytes.Yes {
+			return ""
+		}
+		return p.Value
+	}
+	r.Login(cmp.Or(said.User, known(&first.User)), cmp.Or(said.Database, known(&first.Database)))
+	protocol := ""
+	if p, ok := first.Recognised(); ok {
+		protocol = p.String()
+	} else if said.User != "" || said.Asked {
+		protocol = firstbytes.Postgres.String()
+	}
+	r.First(protocol, known(&first.Host), known(&first.Path))
+}
+
 // recordRefused is the end of one that was refused before it was taken on. r may be nil.
 func (w *worker) recordRefused(l *Listening, r *record.Record, why Refusal, cause error) {
 	if r != nil {
@@ -80,13 +106,14 @@ func (w *worker) recordUnjoined(c *pendingClient) {
 	}
 	c.record, c.client.Record = nil, nil
 	describe(r, &c.client)
+	learned(r, &c.client)
 	r.Resume(w.loop.Now())
 	r.Ended = w.loop.Now()
 	if c.phase == responding || c.phase == lingering {
 		r.Result.BToA.Copied = int64(len(c.step.Bytes) - len(c.rest))
 	}
 	switch {
-	case c.phase == lingering: // it has the response
+	case c.phase == lingering && r.Outcome != record.Refused: // it has the response
 		r.Outcome = record.Responded
 	case r.Outcome == record.Joined: // it has not taken the response in time
 		r.Outcome = record.Left
@@ -104,6 +131,7 @@ func (w *worker) takeRecord(c *pendingClient) *record.Record {
 	}
 	c.record, c.ownRecord = nil, nil
 	describe(r, &c.client)
+	learned(r, &c.client)
 	r.TLS = true
 	return r
 }
@@ -216,7 +244,7 @@ func (h *Offloaded) recordEnd(b Binding, joined, left, canceled bool, res relay.
 	case err != nil && canceled:
 		r.Outcome = record.Canceled
 	case err != nil:
-		r.Outcome, r.Refusal = record.Refused, RefusedOffLoop.String()
+		r.Outcome, r.Refusal = record.Refused, refusedOffLoop(err).String()
 	default:
 		r.Outcome = record.Responded
 	}
@@ -228,10 +256,4 @@ func setNames(r *record.Record, b Binding) {
 	if b != nil {
 		r.Upstream, r.Endpoint = b.Names()
 	}
-}
-
-// names returns the names of both peers for a list.
-func (k *kept) names() (client, endpoint string) {
-	from, endpoint := k.Addresses()
-	return from.String(), endpoint
 }

@@ -13,8 +13,14 @@ type Rejoin struct {
 	// A and B are the sockets of the client and of its endpoint, on no loop, with TCP_NODELAY if they are of
 	// TCP. Their IDs and events are the loop's to set.
 	A, B relay.Socket
+	// Early is the client's bytes that the endpoint has got already, A.Moved of them; nil: none.
+	Early []byte
 	// Reached is [Search.Reached].
 	Reached func(now int64) (*relay.Limits, error)
+	// Mirrorer is asked for the session's mirror, after Reached; nil: it has none.
+	Mirrorer Mirrorer
+	// Rewriting is asked for the session's Rewriter, after Reached; nil: it has none.
+	Rewriting Rewriting
 	// Ended is called on the loop at the end of the session, before the client's place is free. It must not wait.
 	Ended func()
 }
@@ -75,8 +81,20 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 		n.ref = w.keep(rec, s, bindingOf(limits))
 	}
 	w.ends[n] = r.Ended
+	var m *mirroring
+	if r.Mirrorer != nil {
+		m = w.mirror(r.Mirrorer, s, r.Early)
+		r.A.Mirror = m.relay()
+	}
+	if by := r.Rewriting; by != nil && by.Rewritten() != relay.SideNone {
+		r.A, r.B = rewrite(by, r.A, r.B)
+	}
 	n.fd, n.tcp, n.state = int32(r.B.FD), r.B.TCP, joined
+	if s.service.Lane != LaneOff {
+		w.awaitLane(n)
+	}
 	w.driver.StartLimited(&n.session, r.A, r.B, n, limits)
+	m.reach()
 	return nil
 }
 

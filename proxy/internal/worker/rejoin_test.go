@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -85,7 +86,7 @@ func TestRejoin(t *testing.T) {
 		t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
 	}
 	var names []string
-	for s := range r.Sessions(context.Background()) {
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
 		if s.State != worker.Joined || s.Loop < 0 || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
 			t.Errorf("listed is %+v", s)
 		}
@@ -124,8 +125,14 @@ func TestRejoinRefused(t *testing.T) {
 	x.refuse = errNotAdmitted
 	r := directed(t, x.director(), nil)
 	r.serve(t)
-	c := r.dial(t)
-	_, _ = c.Read(make([]byte, 1))
+	c, err := net.Dial(r.addr.Network(), r.addr.String())
+	switch {
+	case err == nil:
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 1))
+	case !errors.Is(err, syscall.ECONNRESET): // the reset may come before connect(2) has reported the connection
+		t.Fatal(err)
+	}
 	eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
 	if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted || x.ended.Load() != 0 || b.ended() != 0 {
 		t.Errorf("the summary is %+v, for %v", sum, r.causes())

@@ -21,6 +21,8 @@ type Service struct {
 	Admitter Admitter
 	// Preread is the data to look at before a target is chosen.
 	Preread Preread
+	// Lane is whether the sessions may leave user space.
+	Lane LaneUse
 	// Limits are those of sessions for which [Search.Reached] returns none; nil means
 	// those of the relay.
 	Limits *relay.Limits
@@ -30,6 +32,10 @@ type Service struct {
 	// are made as have ever been in use at a time. It is called on the loops'
 	// goroutines, several at a time. It is required.
 	NewSearch func() Search
+	// Refusal returns the bytes that a client gets that is refused, before it is closed properly, within a few seconds; nil: it is reset.
+	// It is not asked about clients of which a first message is awaited. It is called on the loops' goroutines, several
+	// at a time, and must not wait. It may be nil, which is for all to be reset.
+	Refusal func(c *Client, cause error) []byte
 }
 
 // A Preread is the data to look at before a target is chosen. It is not consumed, except for
@@ -47,8 +53,29 @@ type Preread struct {
 	AnyHello bool
 	// Data has the first byte waited for.
 	Data bool
-	// Timeout is how long Hello or Data may take to come; 0: 5 s.
+	// Postgres has the negotiation of PostgreSQL read and answered, in place of Hello and Data; nil: it is not.
+	Postgres *Postgres
+	// First has the client's first bytes looked at until they decide its route, in place of
+	// Hello; nil: they are not.
+	First FirstBytes
+	// Silence is how long a client may say nothing until First is asked whether there is a
+	// route for it all the same; 0: it is not asked.
+	Silence time.Duration
+	// Timeout is how long Hello, Data, First or Postgres may take; 0: 5 s.
 	Timeout time.Duration
+}
+
+// FirstBytes looks at clients' first bytes for a listener. It is used by all loops at once.
+type FirstBytes interface {
+	// Max is how many bytes are looked at, at most.
+	Max() int
+	// Look looks at all bytes that a client has sent so far, none at first, and notes in
+	// [Client.First] what they show. need is how many there must be before it is worth looking
+	// again, 0 if the client's route is decided. With an error it never will be.
+	Look(c *Client, b []byte) (need int, err error)
+	// Silent notes that a client has said nothing for [Preread.Silence], and reports whether
+	// there is a route for it.
+	Silent(c *Client) bool
 }
 
 // expectsHeader reports whether a peer has to send a header first.
@@ -58,7 +85,8 @@ func (p *Preread) expectsHeader(c *Client) bool {
 
 const defaultPrereadTimeout = 5 * time.Second
 
-func (p *Preread) wait() time.Duration {
+// Wait is how long the client's first bytes are waited for.
+func (p *Preread) Wait() time.Duration {
 	if p.Timeout <= 0 {
 		return defaultPrereadTimeout
 	}
@@ -70,7 +98,7 @@ func (p *Preread) wait() time.Duration {
 var (
 	// ErrPrereadTimeout is the error of a client that has not sent in time the data that
 	// [Preread] waits for.
-	ErrPrereadTimeout = errors.New("preread timeout: no complete hello or PROXY header from the client")
+	ErrPrereadTimeout = errors.New("preread timeout: the client has not sent the first bytes that are waited for (a whole hello, PROXY header or request)")
 	// ErrHeaderTimeout is that of one that has not sent its PROXY header in time.
 	ErrHeaderTimeout = errors.New("the client did not send its PROXY header in time")
 	// ErrPrereadEnded is that of one that has ended in the middle of either.
@@ -131,6 +159,11 @@ const (
 	// Respond with Step.Bytes, then close the connection properly: the end of file is
 	// sent, and the client's is waited for, for Step.Timeout at most (0: 5 s).
 	Respond
+	// Look at the client's first bytes, which stay in its queue: once there are Step.Need of them, Next is
+	// asked, with the first Step.Most of them in [Client.Looked], and also when there are fewer and no more
+	// come. A client that does not send as many within Step.Timeout, unless that is 0, is refused with
+	// [ErrPrereadTimeout].
+	Look
 	// Handover: Step.To gets the client, on a goroutine of its own.
 	Handover
 )
@@ -141,6 +174,8 @@ type Step struct {
 	Address loop.Address
 	// Source is the local address to connect from, if valid.
 	Source netip.Addr
+	// Congestion is the congestion control of the socket that connects; nil: that of the system.
+	Congestion *sockopt.Congestion
 	// Timeout is for this step; 0 means none, unless the Action says otherwise.
 	Timeout time.Duration
 	// Recheck is how often [Search.Abandon] is asked while Connect or Resolve is under way; 0:
@@ -153,6 +188,8 @@ type Step struct {
 	// ProxyHeader means that [Search.ProxyHeader] has bytes to be written before the client's.
 	ProxyHeader bool
 	Host        string
+	Need, Most  int
+	Unqueued    bool // Park is not in a queue for an endpoint
 	Resolver    Resolver
 	Bytes       []byte // they stay as they are for as long as there are clients
 	To          func(*Offloaded)

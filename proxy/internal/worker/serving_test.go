@@ -145,7 +145,7 @@ func TestListingOfThoseWhoWait(t *testing.T) {
 		r.serve(t)
 		c := r.dial(t)
 		eventually(t, func() bool {
-			for s := range r.Sessions(context.Background()) {
+			for s := range r.Sessions(context.Background(), new(worker.Query)) {
 				if s.State == state && s.Client == c.LocalAddr().String() && s.Listener == "first" {
 					return true
 				}

@@ -3,16 +3,21 @@ package worker
 import (
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
 // A Session is an entry of a list: a client at the moment at which it was looked at.
 type Session struct {
+	// ID names it in later requests.
+	ID ID
 	// Client and Endpoint are the two peers: the client's [source.Source], which is of its
 	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
 	// "gone" for one that is not connected any more. Endpoint is empty while there is none.
 	Client, Endpoint string
+	// Source is where the client comes from; unknown if it is not connected any more.
+	Source source.Source
 	// EndpointLocal is this machine's address of the connection to an endpoint of TCP, empty if there is none, or it is
 	// not known: sessions on goroutines have none here.
 	EndpointLocal string
@@ -20,6 +25,10 @@ type Session struct {
 	// [Binding]; all three may be empty.
 	Listener, Upstream, EndpointName string
 	State                            State
+	// Lane says that it has left user space.
+	Lane bool
+	// Binding is its binding; nil: it has none, or is not joined yet.
+	Binding Binding
 	// Loop is the index of the loop that serves it, negative where there are goroutines.
 	Loop int
 	// Age is the time since it was joined, and before that since it was accepted.
@@ -73,13 +82,14 @@ func (s *Session) SetResult(r relay.Result) {
 		s.State = Joined
 	}
 	s.Age = r.Duration
-	s.ClientToEndpoint = Moved{r.AToB.Spliced, r.AToB.Copied}
-	s.EndpointToClient = Moved{r.BToA.Spliced, r.BToA.Copied}
+	s.ClientToEndpoint = movedBy(&r.AToB)
+	s.EndpointToClient = movedBy(&r.BToA)
 }
 
-// setBinding fills in the names of a session's binding.
+// setBinding fills in a session's binding, with its names.
 func (s *Session) setBinding(b Binding) {
 	if b != nil {
+		s.Binding = b
 		s.Upstream, s.EndpointName = b.Names()
 	}
 }

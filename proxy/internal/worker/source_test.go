@@ -74,7 +74,7 @@ func TestHeadersOverUnix(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := new(counted)
-			r := newRigAt(t, "unix", t.TempDir()+"/proxy", func(c *worker.Config) {
+			r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
 				s := serviceOf(t, straight(echo(t)))
 				s.Admitter, s.Preread.Header = a, &proxyproto.Policy{From: x.from}
 				c.Listeners[0].Service = s

@@ -154,7 +154,7 @@ func TestStorm(t *testing.T) {
 		s.CutMatching(func(*worker.Listening, worker.Binding) bool { return rand.IntN(3) == 0 }, errNotAdmitted)
 	})
 	s.again(&work, func() {
-		for range s.Sessions(context.Background()) {
+		for range s.Sessions(context.Background(), new(worker.Query)) {
 		}
 		_ = s.Summary()
 	})

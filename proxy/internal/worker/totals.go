@@ -9,12 +9,19 @@ import (
 )
 
 // Moved are bytes by engine.
-type Moved struct{ Spliced, Copied int64 }
+type Moved struct{ Spliced, Copied, Lane int64 }
+
+// All returns the bytes of all engines.
+func (m Moved) All() int64 { return m.Spliced + m.Copied + m.Lane }
 
 func (m *Moved) add(n Moved) {
 	m.Spliced += n.Spliced
 	m.Copied += n.Copied
+	m.Lane += n.Lane
 }
+
+// movedBy are the bytes of a direction.
+func movedBy(f *relay.Flow) Moved { return Moved{f.Spliced, f.Copied, f.Carried} }
 
 // Totals are sums over sessions.
 type Totals struct {
@@ -25,8 +32,8 @@ type Totals struct {
 
 // Add adds the result of a session; its a is the client.
 func (t *Totals) Add(r relay.Result) {
-	t.ClientToEndpoint.add(Moved{r.AToB.Spliced, r.AToB.Copied})
-	t.EndpointToClient.add(Moved{r.BToA.Spliced, r.BToA.Copied})
+	t.ClientToEndpoint.add(movedBy(&r.AToB))
+	t.EndpointToClient.add(movedBy(&r.BToA))
 	t.Lost += r.AToB.Lost + r.BToA.Lost
 	for i := range t.Fallbacks {
 		t.Fallbacks[i] += r.AToB.Fallbacks[i] + r.BToA.Fallbacks[i]

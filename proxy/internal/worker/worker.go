@@ -26,7 +26,11 @@ type worker struct {
 	buffers
 	statistics
 	records     records // of sessions
+	arrived     arrivals
+	turnedAway  arrivals // that were refused
+	mirrors     mirrors  // of sessions
 	lateOptions map[sockopt.Options]*lateSockopts
+	lanes       lanes
 	callbacks
 	shared
 
@@ -84,14 +88,18 @@ type shared struct {
 	inbox   inbox
 	changes changes
 	wakes   wakes
+	part    chan struct{} // holds one while the loop is asked for a part of something, see askPart
 }
 
 func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
 	w := &worker{
 		group: g, index: index, loop: l, notes: newNotes(),
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
+		arrived:     newArrivals(mostArrivals), turnedAway: newArrivals(mostRefusals),
 	}
 	w.places.init(w)
+	w.mirrors.init()
+	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.collect = w.adjust, g.gate.notify, w.collectInbox
 	w.changeOn, w.wakeOn, w.scanClientsOn = w.change, w.collectWakes, w.scanSomeClients
 	var err error
@@ -216,5 +224,6 @@ func (w *worker) cut(cause error) {
 			}
 		}
 	}
+	w.cutMirrors()
 	w.wake()
 }

@@ -17,11 +17,18 @@ var program string
 func TestBalancing(t *testing.T) {
 	program = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 	for name, test := range map[string]func(*testing.T){
-		"failover": testFailover,
-		"redis":    testRedis,
-		"names":    testNames,
-		"headers":  testHeaders,
-		"told":     testTold,
+		"failover":                    testFailover,
+		"redis":                       testRedis,
+		"rewritten Redis":             testRewrittenRedis,
+		"mirrored":                    testMirrored,
+		"mirrored PostgreSQL":         testMirroredPostgres,
+		"names":                       testNames,
+		"redis of another version":    testCanaryOfRedis,
+		"postgres of another version": testCanaryOfPostgres,
+		"headers":                     testHeaders,
+		"told":                        testTold,
+		"protocols":                   testProtocols,
+		"evasion":                     testEvasion,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,11 +30,19 @@ type status struct {
 		Addresses   []string
 		Connections counts
 		Reasons     map[string]int64 `json:"refused_by"`
+		Protocols   map[string]int64
+		Mirrors     mirrors
 	}
 	Upstreams []struct {
 		Name      string
 		Endpoints []endpoint
 	}
+}
+
+type mirrors struct {
+	Running                   int64
+	Ended                     map[string]int64
+	Teed, Copied, Undelivered int64
 }
 
 type counts struct{ Accepted, Active, Refused int64 }
@@ -171,7 +179,7 @@ func (p *penstock) status() *status {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.dir, "admin.sock"))
 		},
 	}}
-	answer, err := client.Get("http://penstock/status")
+	answer, err := client.Get("http://penstock/v1/status")
 	must(p.t, err)
 	defer answer.Body.Close()
 	s := new(status)

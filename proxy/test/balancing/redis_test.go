@@ -20,13 +20,19 @@ type store struct {
 
 func newStore(t *testing.T) *store {
 	t.Helper()
+	return newStoreOf(t, software.Need(t, "redis-server", "redis-server"))
+}
+
+// newStoreOf starts one of another version.
+func newStoreOf(t *testing.T, server string) *store {
+	t.Helper()
 	s := new(store)
 	var host string
 	s.addr, host, s.port = software.Addr(t)
 	dir := software.Dir(t, nil)
 	s.Process = software.Service{
 		Command: []string{
-			software.Need(t, "redis-server", "redis-server"), "--bind", host, "--port", s.port,
+			server, "--bind", host, "--port", s.port,
 			"--dir", dir, "--save", "", "--appendonly", "no",
 		},
 		Dir: dir, Ready: "Ready to accept connections", Addr: s.addr, Stop: syscall.SIGTERM,

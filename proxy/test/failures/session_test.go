@@ -183,7 +183,11 @@ func TestKilled(t *testing.T) {
 
 // moved reports whether a session with the victim has forwarded bytes to it.
 func moved(s *scene) bool {
-	for c := range s.Sessions(s.T.Context()) {
+	list, err := s.Sessions(s.T.Context(), admin.SessionQuery{}, admin.SessionOrder{})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	for c := range list.Sessions {
 		if c.Name == "victim" && c.Bytes.ClientToEndpoint.All() > 0 {
 			return true
 		}

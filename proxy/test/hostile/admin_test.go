@@ -37,7 +37,7 @@ func TestAdminGarbage(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	move, err := a.Prepare(t.Context(), "unix:"+path)
+	move, err := a.Prepare(t.Context(), admin.Access{Bind: "unix:" + path})
 	must(t, err)
 	move.Commit()
 	before := r.cost()
@@ -65,14 +65,14 @@ func TestAdminGarbage(t *testing.T) {
 	var beside sync.WaitGroup
 	for _, sent := range []string{
 		"\x16\x03\x01\xff\xff", "GET", "GET / HTTP/9.9\r\n\r\n", string(random),
-		"GET /status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
+		"GET /v1/status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
 		"GET /" + strings.Repeat("x", 1<<20) + " HTTP/1.1\r\n\r\n",
-		"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
-		"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n",
-		"POST /drain HTTP/1.1\r\nHost: x\r\n\r\n", // without the header that confirms the request
-		"POST /weight?weight=-1&weight=%zz HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
-		"POST /weight?upstream=u&endpoint=x&weight=1e9 HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
-		"POST /split?listener=hello&route=-1&percent=x HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
+		"POST /v1/process/drain HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+		"POST /v1/process/drain HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n",
+		"POST /v1/process/drain HTTP/1.1\r\nHost: x\r\n\r\n", // without the header that confirms the request
+		"POST /v1/endpoint/weight?weight=-1&weight=%zz HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
+		"POST /v1/endpoint/weight?upstream=u&endpoint=x&weight=1e9 HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
+		"POST /v1/split/set?listener=hello&route=-1&percent=x HTTP/1.1\r\nHost: x\r\nPenstock-Admin: 1\r\n\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		for range 10 {
@@ -85,7 +85,7 @@ func TestAdminGarbage(t *testing.T) {
 		c, err := net.Dial("unix", path)
 		must(t, err)
 		defer c.Close()
-		_, _ = io.WriteString(c, "GET /status HTT")
+		_, _ = io.WriteString(c, "GET /v1/status HTT")
 		slow = append(slow, c)
 	}
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{
@@ -95,7 +95,7 @@ func TestAdminGarbage(t *testing.T) {
 		},
 	}}
 	began := time.Now()
-	res, err := client.Get("http://localhost/status")
+	res, err := client.Get("http://localhost/v1/status")
 	must(t, err)
 	body, err := io.ReadAll(res.Body)
 	must(t, err)

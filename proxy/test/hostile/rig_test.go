@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
+	byname "github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { byname.Main(m, servingName, serveHere) }
 
 // patience is how long a test waits for an event that is due soon.
 const patience = condition.Patience

@@ -84,8 +84,8 @@ func TestStorm(t *testing.T) {
 	often(10*time.Millisecond, func() { r.Write("eps.yaml", found()) })
 	often(3*time.Millisecond, func() {
 		endpoint := fmt.Sprintf("e%d", rand.IntN(4)) // it may not exist
-		_ = r.DrainEndpoint("u", endpoint, rand.IntN(2) == 0)
-		_ = r.SetWeight("u", endpoint, rand.IntN(5))
+		_ = r.DrainEndpoint("u", endpoint, rand.IntN(2) == 0, "test")
+		_ = r.SetWeight("u", endpoint, rand.IntN(5), "test")
 		_ = r.Status()
 	})
 	for range 40 {

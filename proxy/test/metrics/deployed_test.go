@@ -115,7 +115,11 @@ func TestRunbooks(t *testing.T) {
 		}
 		delete(left, r.Alert+".md")
 		text := read(t, "runbooks", r.Alert+".md")
-		for _, part := range []string{"# " + r.Alert + "\n", "holds for " + r.For + ":", "    " + r.Expr + "\n", "Severity " + r.Labels["severity"] + ".", "\n## Meaning\n", "\n## Where to look\n", "\n## Actions\n"} {
+		when := "Fires when this holds for " + r.For + ":"
+		if r.For == "" {
+			when = "Fires at once:"
+		}
+		for _, part := range []string{"# " + r.Alert + "\n", when, "    " + r.Expr + "\n", "Severity " + r.Labels["severity"] + ".", "\n## Meaning\n", "\n## Where to look\n", "\n## Actions\n"} {
 			if !strings.Contains(text, part) {
 				t.Errorf("the runbook of %s has no %q", r.Alert, part)
 			}

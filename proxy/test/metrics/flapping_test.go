@@ -82,6 +82,9 @@ func TestFlapping(t *testing.T) {
 	if raceEnabled {
 		t.Skip("it takes two minutes of two other programs, in which the race detector finds nothing")
 	}
+	if testing.Short() {
+		t.Skip("-short: it takes two minutes of two other programs; the run without -short has it")
+	}
 	alertmanager := software.Need(t, "prometheus-alertmanager", "prometheus-alertmanager")
 	software.Need(t, "prometheus", "prometheus")
 	history := newReplay(15)

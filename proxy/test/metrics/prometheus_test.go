@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
 
 // A prometheus is one that runs.
@@ -93,23 +94,33 @@ func penstock(t *testing.T) (addr, token string) {
 	dir := software.Dir(t, nil)
 	addr, _, _ = software.Addr(t)
 	plain, _, _ := software.Addr(t)
+	filtered, _, _ := software.Addr(t)
+	failing, _, _ := software.Addr(t)
+	masked, _, _ := software.Addr(t)
+	rewritten, _, _ := software.Addr(t)
 	cert, key := certificate.New(t, "front.test")
 	echo := sockets.Server(t, sockets.Echo)
 	token = filepath.Join(dir, "token")
 	for name, text := range map[string]string{
 		"c.pem": cert, "k.pem": key, "token": "s3cret\n", "found.yaml": fmt.Sprintf("- %q\n", echo),
+		"allow.wasm": filter(wasmfile.Const(0)), "trap.wasm": filter(wasmfile.Unreachable),
 		"penstock.yaml": fmt.Sprintf(`
 admin: {bind: "unix:admin.sock"}
 metrics: {bind: %q, allow: [127.0.0.0/8], token: "file:token"}
 listeners:
-  - {name: plain, bind: %q, upstream: web}
+  - {name: plain, bind: %q, upstream: web, mirror: {upstream: shadow, compare: {framing: resp}}}
+  - {name: filtered, bind: %q, upstream: found, filter: {wasm: allow.wasm, timeout: 10s}}
+  - {name: failing, bind: %q, upstream: found, filter: {wasm: trap.wasm, on_error: allow}}
+  - {name: masked, bind: %q, upstream: found, rewrite: {direction: up, mask: [card]}}
+  - {name: rewritten, bind: %q, upstream: found, rewrite: {direction: up, wasm: allow.wasm, timeout: 10s}}
   - {name: tls, bind: "127.0.0.1:0", upstream: found, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
 upstreams:
   - name: web
     endpoints: [%q, %q]
     circuit_breaker: {connections: 1000, pending: 100}
   - {name: found, discover: {file: {path: found.yaml}}}
-`, addr, plain, echo, sockets.Refusing(t)),
+  - {name: shadow, endpoints: [%q]}
+`, addr, plain, filtered, failing, masked, rewritten, echo, sockets.Refusing(t), echo),
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
@@ -126,11 +137,23 @@ upstreams:
 			case <-stop:
 				return
 			case <-tick.C:
-				session(plain)
+				for _, at := range []string{plain, filtered, failing, masked, rewritten} {
+					session(at)
+				}
 			}
 		}
 	}()
 	return addr, token
+}
+
+// filter is a module that is asked about each new connection, and lets the bytes of clients go on.
+func filter(code any) string {
+	m := &wasmfile.Module{Pages: 1}
+	i32 := string(rune(wasmfile.I32))
+	m.Func("proxy_on_downstream_data", i32+i32+i32, i32, 0, wasmfile.Const(0))
+	m.Func("proxy_abi_version_0_2_1", "", "", 0)
+	m.Func("proxy_on_new_connection", i32, i32, 0, wasmfile.Code(code))
+	return string(m.Bytes())
 }
 
 // session is a client's session, which may fail.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -50,9 +51,7 @@ type proxy struct {
 // front of target. It returns once connections are accepted. The test must call stop.
 func startProxy(t *testing.T, target string, flags ...string) *proxy {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "traffic-") // with room for a socket: t.TempDir has the test's name
-	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := sockets.Dir(t)
 	socket := "unix:" + dir + "/admin"
 	client, err := admin.NewClient(socket)
 	must(t, err)

@@ -1,0 +1,62 @@
+package contestant
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/template"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// LaneName is the kind that is `penstock run` whose sessions leave user space.
+const LaneName = "penstock-run-lane"
+
+// errOrdinary is the reason that an ordinary user has no lane.
+var errOrdinary = errors.New("sessions leave user space by BPF programs, which take CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: run it as root")
+
+// laned is `penstock run` with the smallest file and `lane: auto`.
+type laned struct{ balancer }
+
+func newLaned() laned {
+	return laned{balancer{text: template.Must(template.New(LaneName).Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, lane: auto}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
+`))}}
+}
+
+func (laned) available(context.Context, *Setting) error {
+	if os.Geteuid() != 0 {
+		return errOrdinary
+	}
+	return nil
+}
+
+// start refuses a process that serves without a lane: it would be measured under a name that it has no right to.
+func (l laned) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	c, err := l.balancer.start(ctx, name, s)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.Account(ctx)
+	if err == nil {
+		err = laneOn(a.Summary.Lane)
+	}
+	if err != nil {
+		c.Kill()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+// laneOn returns the reason that sessions of a process with that lane do not leave user space; nil: they may.
+func laneOn(l *admin.Lane) error {
+	switch {
+	case l == nil:
+		return errors.New("its status has no lane")
+	case l.State != admin.LaneOn:
+		return fmt.Errorf("sessions stay in user space: the lane is %s: %s", l.State, cmp.Or(l.Why, "no reason given"))
+	}
+	return nil
+}

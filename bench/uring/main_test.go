@@ -1,0 +1,9 @@
+package uring
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }

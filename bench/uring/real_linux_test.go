@@ -1,0 +1,113 @@
+package uring
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// open makes a ring that is this thread's, and closes it when the test ends.
+func open(t testing.TB, submissions, completions uint32) *Ring {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	r, err := Open(submissions, completions, Deferred)
+	if err != nil {
+		t.Skip("needs io_uring of Linux 6.1:", err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.Enable(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRequestsCompleteInOrder: more than either queue holds, several times around.
+func TestRequestsCompleteInOrder(t *testing.T) {
+	r := open(t, 8, 16)
+	var e CQE
+	next := uint64(0)
+	for sent := uint64(0); next < 1000; {
+		for sent < 1000 && r.Push(&SQE{Opcode: sys.IORING_OP_NOP, UserData: sent}) {
+			sent++
+		}
+		if err := r.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		for r.Next(&e) {
+			if e.UserData != next || e.Res != 0 {
+				t.Fatalf("got %+v, want %d", e, next)
+			}
+			next++
+		}
+	}
+}
+
+// TestOverflow: completions that find no room are not lost.
+func TestOverflow(t *testing.T) {
+	r := open(t, 8, 8)
+	const n = 40
+	for i := range uint64(n) {
+		for !r.Push(&SQE{Opcode: sys.IORING_OP_NOP, UserData: i}) {
+			if err := r.Submit(); err != nil && err != syscall.EBUSY {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = r.Submit()
+	if !r.Overflowed() {
+		t.Fatal("no overflow")
+	}
+	var e CQE
+	for next := uint64(0); next < n; {
+		if !r.Next(&e) {
+			if err := r.Submit(); err != nil && err != syscall.EBUSY {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if e.UserData != next {
+			t.Fatalf("got %d, want %d", e.UserData, next)
+		}
+		next++
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	r := open(t, 8, 8)
+	if err := r.Wait(1e6); err != syscall.ETIME {
+		t.Errorf("got %v, want ETIME", err)
+	}
+}
+
+// TestCancelAllReleasesFiles: the other end of a pair whose end was closed sees that only when no request
+// holds the file.
+func TestCancelAllReleasesFiles(t *testing.T) {
+	r := open(t, 8, 8)
+	a, b, err := sys.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(b)
+	r.Push(&SQE{Opcode: sys.IORING_OP_POLL_ADD, Fd: int32(a), Len: sys.IORING_POLL_ADD_MULTI, OpFlags: sys.EPOLLIN, UserData: 1})
+	if err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	sys.Close(a)
+	buf := make([]byte, 1)
+	if _, err := sys.Recv(b, buf, sys.MSG_DONTWAIT); err != syscall.EAGAIN {
+		t.Fatalf("while the request holds it: %v, want EAGAIN", err)
+	}
+	if err := r.CancelAll(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := sys.Recv(b, buf, sys.MSG_DONTWAIT); n != 0 || err != nil {
+		t.Fatalf("after that: %d, %v, want an end of file", n, err)
+	}
+}

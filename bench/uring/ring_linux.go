@@ -1,0 +1,284 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// SQE and CQE are entries of the two queues.
+type (
+	SQE = sys.IoUringSQE
+	CQE = sys.IoUringCQE
+)
+
+// needed are the features that a kernel must have: one mapping for both queues, no completion dropped on overflow, timeouts of
+// io_uring_enter(2).
+const needed = sys.IORING_FEAT_SINGLE_MMAP | sys.IORING_FEAT_NODROP | sys.IORING_FEAT_EXT_ARG
+
+// Deferred are the flags of a ring whose completions are posted by its one thread, when that asks for them. Polled are
+// those of one whose submissions a thread of the kernel takes (SQPOLL), and whose completions need no call either.
+const (
+	Deferred = sys.IORING_SETUP_SINGLE_ISSUER | sys.IORING_SETUP_DEFER_TASKRUN
+	Polled   = sys.IORING_SETUP_SINGLE_ISSUER | sys.IORING_SETUP_SQPOLL
+)
+
+var (
+	errFeatures = fmt.Errorf("the kernel's io_uring lacks what is needed here: %w", errors.ErrUnsupported)
+	errLayout   = errors.New("the kernel's layout of the rings makes no sense")
+)
+
+// A kernel is the system calls of a ring. Tests have one that follows a script.
+type kernel interface {
+	enter(fd int, submit uint32) (int, error)
+	wait(fd int, submit, wait uint32, nsec int64) (int, error)
+}
+
+type system struct{}
+
+func (system) enter(fd int, submit uint32) (int, error) { return sys.IoUringEnterNow(fd, submit) }
+
+func (system) wait(fd int, submit, wait uint32, nsec int64) (int, error) {
+	return sys.IoUringEnter(fd, submit, wait, nsec)
+}
+
+// A Ring is a pair of queues. Make it with [Open].
+type Ring struct {
+	fd     int // owned
+	kernel kernel
+	polled bool
+	queues []byte // owned mapping
+	slots  []byte // owned mapping
+
+	sqHead, sqFlags, sqTail *uint32 // the kernel's, the kernel's, ours
+	cqHead, cqTail          *uint32 // ours, the kernel's
+	sqes                    []SQE
+	cqes                    []CQE
+	tail                    uint32 // of the submissions, those that are not published yet included
+	head                    uint32 // of the completions
+	seen                    uint32 // the kernel's tail of them, as it was looked at last
+}
+
+// idle is after how many milliseconds without work the kernel's thread of a Polled ring sleeps.
+const idle = 20
+
+// Open makes a ring with so many entries for submissions and completions, powers of two, and Deferred or Polled. It is disabled until
+// [Ring.Enable]. The caller closes it. The error wraps that of io_uring_setup(2) or mmap(2), or errors.ErrUnsupported.
+func Open(submissions, completions, flags uint32) (*Ring, error) {
+	const always = sys.IORING_SETUP_CQSIZE | sys.IORING_SETUP_R_DISABLED | sys.IORING_SETUP_SUBMIT_ALL
+	p := sys.IoUringParams{Flags: flags | always, CQEntries: completions, SQThreadIdle: idle}
+	fd, err := sys.IoUringSetup(submissions, &p)
+	if err != nil {
+		return nil, os.NewSyscallError("io_uring_setup", err)
+	}
+	r := &Ring{fd: fd, kernel: system{}, polled: flags&sys.IORING_SETUP_SQPOLL != 0}
+	if err := r.open(&p); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Ring) open(p *sys.IoUringParams) (err error) {
+	if p.Features&needed != needed {
+		return errFeatures
+	}
+	queues, slots, err := sizes(p)
+	if err != nil {
+		return err
+	}
+	if r.queues, err = sys.MmapRing(r.fd, sys.IORING_OFF_SQ_RING, queues); err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	if r.slots, err = sys.MmapRing(r.fd, sys.IORING_OFF_SQES, slots); err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	return r.attach(p, r.queues, r.slots)
+}
+
+const maxEntries = 1 << 16 // the kernel's own bound of completions (IORING_MAX_CQ_ENTRIES)
+
+// sizes are those of the mappings that the kernel describes.
+func sizes(p *sys.IoUringParams) (queues, slots int, err error) {
+	for _, n := range []uint32{p.SQEntries, p.CQEntries} {
+		if n == 0 || n > maxEntries || n&(n-1) != 0 {
+			return 0, 0, fmt.Errorf("%w: %d entries", errLayout, n)
+		}
+	}
+	const bound = 1 << 24
+	sq, cq := &p.SQOff, &p.CQOff
+	queues = 0
+	for _, part := range []struct{ at, size, align uint32 }{
+		{sq.Head, 4, 4},
+		{sq.Tail, 4, 4},
+		{sq.RingMask, 4, 4},
+		{sq.Fifth, 4, 4},
+		{sq.Seventh, 4 * p.SQEntries, 4},
+		{cq.Head, 4, 4},
+		{cq.Tail, 4, 4},
+		{cq.RingMask, 4, 4},
+		{cq.Sixth, uint32(unsafe.Sizeof(CQE{})) * p.CQEntries, 8},
+	} {
+		if part.at > bound || part.at%part.align != 0 {
+			return 0, 0, fmt.Errorf("%w: an offset is %d", errLayout, part.at)
+		}
+		queues = max(queues, int(part.at)+int(part.size))
+	}
+	return queues, int(p.SQEntries) * int(unsafe.Sizeof(SQE{})), nil
+}
+
+// attach finds the parts of the mappings, which are as large as sizes says.
+func (r *Ring) attach(p *sys.IoUringParams, queues, slots []byte) error {
+	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&queues[at])) }
+	sq, cq := &p.SQOff, &p.CQOff
+	if *word(sq.RingMask) != p.SQEntries-1 || *word(cq.RingMask) != p.CQEntries-1 {
+		return fmt.Errorf("%w: the masks are %#x and %#x for %d and %d entries", errLayout, *word(sq.RingMask),
+			*word(cq.RingMask), p.SQEntries, p.CQEntries)
+	}
+	r.sqHead, r.sqTail, r.sqFlags = word(sq.Head), word(sq.Tail), word(sq.Fifth)
+	r.cqHead, r.cqTail = word(cq.Head), word(cq.Tail)
+	r.sqes = unsafe.Slice((*SQE)(unsafe.Pointer(unsafe.SliceData(slots))), p.SQEntries)
+	r.cqes = unsafe.Slice((*CQE)(unsafe.Pointer(&queues[cq.Sixth])), p.CQEntries)
+	array := unsafe.Slice(word(sq.Seventh), p.SQEntries)
+	for i := range array {
+		array[i] = uint32(i) // entries are used in the order of their places
+	}
+	r.tail = atomic.LoadUint32(r.sqTail)
+	r.head = atomic.LoadUint32(r.cqHead)
+	r.seen = r.head
+	return nil
+}
+
+// Enable gives the ring to the calling thread.
+func (r *Ring) Enable() error {
+	return os.NewSyscallError("io_uring_register", sys.IoUringRegister(r.fd, sys.IORING_REGISTER_ENABLE_RINGS, nil, 0))
+}
+
+// Push adds a submission, which the next [Ring.Submit] or [Ring.Wait] has the kernel take, and reports whether there
+// was room.
+func (r *Ring) Push(e *SQE) bool {
+	if r.Pending() >= uint32(len(r.sqes)) {
+		return false
+	}
+	r.sqes[r.tail&uint32(len(r.sqes)-1)] = *e
+	r.tail++
+	return true
+}
+
+// Pending is how many submissions the kernel has not taken.
+func (r *Ring) Pending() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
+
+// publish shows the submissions to the kernel, and returns their number.
+func (r *Ring) publish() uint32 {
+	atomic.StoreUint32(r.sqTail, r.tail)
+	return r.Pending()
+}
+
+// Submit has the kernel take the submissions, and post the completions that there are. It does not wait. The error is
+// the kernel's, unwrapped: some of the submissions may be pending still. EEXIST: this is not the ring's thread.
+func (r *Ring) Submit() error {
+	n := r.publish()
+	if r.polled {
+		return r.wake()
+	}
+	_, err := r.kernel.enter(r.fd, n)
+	return err
+}
+
+// wake wakes the kernel's thread, if it sleeps.
+func (r *Ring) wake() error {
+	if atomic.LoadUint32(r.sqFlags)&sys.IORING_SQ_NEED_WAKEUP == 0 {
+		return nil
+	}
+	return sys.IoUringWake(r.fd)
+}
+
+// Wait is Submit that waits for a completion, for nsec nanoseconds at most, or without end if that is negative. ETIME
+// and EINTR mean that there may be none.
+func (r *Ring) Wait(nsec int64) error {
+	n := r.publish()
+	if r.polled {
+		if err := r.wake(); err != nil {
+			return err
+		}
+		n = 0
+	}
+	_, err := r.kernel.wait(r.fd, n, 1, nsec)
+	return err
+}
+
+// Next takes the next completion, if there is one. Those that did not fit into the queue come after the next Submit
+// or Wait, in order.
+func (r *Ring) Next(e *CQE) bool {
+	if r.head == r.seen {
+		if r.seen = atomic.LoadUint32(r.cqTail); r.head == r.seen {
+			return false
+		}
+	}
+	*e = r.cqes[r.head&uint32(len(r.cqes)-1)]
+	r.head++
+	atomic.StoreUint32(r.cqHead, r.head)
+	return true
+}
+
+// Overflowed reports whether completions wait in the kernel for room in the queue.
+func (r *Ring) Overflowed() bool {
+	return atomic.LoadUint32(r.sqFlags)&sys.IORING_SQ_CQ_OVERFLOW != 0
+}
+
+// cancelled is the user data of the request that cancels all others, of which a caller's may not have it.
+const cancelled = 1<<64 - 1
+
+// CancelAll cancels all requests, and returns when none holds a file any more. It is for the ring's thread. Pending
+// submissions go first, and completions are dropped.
+func (r *Ring) CancelAll() error {
+	cancel := SQE{
+		Opcode: sys.IORING_OP_ASYNC_CANCEL, Fd: -1, UserData: cancelled,
+		OpFlags: sys.IORING_ASYNC_CANCEL_ALL | sys.IORING_ASYNC_CANCEL_ANY,
+	}
+	found := int32(1)
+	for pushed := false; found > 0 || pushed; {
+		if !pushed {
+			pushed = r.Push(&cancel)
+		}
+		if err := r.Submit(); err != nil && err != syscall.EINTR && err != syscall.EBUSY {
+			return os.NewSyscallError("io_uring_enter", err)
+		}
+		for e := (CQE{}); r.Next(&e); {
+			if e.UserData == cancelled {
+				pushed, found = false, e.Res
+			}
+		}
+	}
+	return r.settle()
+}
+
+// settle has the requests end that were cancelled: the kernel does so for some at a time.
+func (r *Ring) settle() error {
+	for some := true; some; {
+		if err := r.Submit(); err != nil && err != syscall.EINTR && err != syscall.EBUSY {
+			return os.NewSyscallError("io_uring_enter", err)
+		}
+		some = false
+		for e := (CQE{}); r.Next(&e); {
+			some = true
+		}
+	}
+	return nil
+}
+
+// Close unmaps and closes the ring. Requests that it still has are cancelled by the kernel, some time later.
+func (r *Ring) Close() error {
+	var errs []error
+	for _, b := range [][]byte{r.queues, r.slots} {
+		if b != nil {
+			errs = append(errs, os.NewSyscallError("munmap", sys.Munmap(b)))
+		}
+	}
+	r.queues, r.slots = nil, nil
+	return errors.Join(append(errs, os.NewSyscallError("close", sys.Close(r.fd)))...)
+}

@@ -1,0 +1,97 @@
+//go:build wasip1
+
+package host
+
+import (
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+//go:wasmimport env proxy_get_buffer_bytes
+func getBuffer(kind, offset, most uint32, data, size unsafe.Pointer) uint32
+
+//go:wasmimport env proxy_set_buffer_bytes
+func setBuffer(kind, start, size uint32, data unsafe.Pointer, n uint32) uint32
+
+//go:wasmimport env proxy_get_property
+func getProperty(path unsafe.Pointer, n uint32, data, size unsafe.Pointer) uint32
+
+//go:wasmimport env proxy_set_property
+func setProperty(path unsafe.Pointer, n uint32, value unsafe.Pointer, size uint32) uint32
+
+// space is where the proxy writes bytes: it is used again by the next call.
+var space [64 << 10]byte
+
+//go:wasmexport proxy_on_memory_allocate
+func allocate(size uint32) unsafe.Pointer {
+	if size > uint32(len(space)) {
+		return nil
+	}
+	return unsafe.Pointer(&space)
+}
+
+//go:wasmexport proxy_abi_version_0_2_1
+func version() {}
+
+func buffer(kind uint32) []byte {
+	var data, size uint32
+	if getBuffer(kind, 0, uint32(len(space)), unsafe.Pointer(&data), unsafe.Pointer(&size)) != 0 {
+		return nil
+	}
+	return space[:size]
+}
+
+// Configuration returns the text of the key config.
+func Configuration() string { return string(buffer(7)) }
+
+// FirstBytes returns the client's first bytes, until the next call of this package. They are there during
+// proxy_on_downstream_data.
+func FirstBytes() []byte { return buffer(1) }
+
+// Property returns a property, such as "connection.requested_server_name"; empty: it is not known.
+func Property(name string) string {
+	path := strings.ReplaceAll(name, ".", "\x00")
+	var data, size uint32
+	if getProperty(unsafe.Pointer(unsafe.StringData(path)), uint32(len(path)), unsafe.Pointer(&data), unsafe.Pointer(&size)) != 0 {
+		return ""
+	}
+	return string(space[:size])
+}
+
+func set(path, value string) {
+	setProperty(unsafe.Pointer(unsafe.StringData(path)), uint32(len(path)), unsafe.Pointer(unsafe.StringData(value)), uint32(len(value)))
+}
+
+// Allow has the client go on. A filter that has only looked at a new connection, and at no bytes, says so by
+// returning 0 too.
+func Allow() { set("penstock\x00allow", "") }
+
+// Deny has the client refused. The reason is logged.
+func Deny(reason string) { set("penstock\x00deny", reason) }
+
+// Route has the client go to another upstream, of those that the key upstreams lists.
+func Route(upstream string) { set("penstock\x00route", upstream) }
+
+// Next has the client go on as if the route had not matched.
+func Next() { set("penstock\x00next", "") }
+
+// Tag gives the client a tag in the session log.
+func Tag(name, value string) { set("penstock\x00tag\x00"+name, value) }
+
+// Streams, for a module that rewrites one.
+const (
+	Downstream = 1 // what the client sends, during proxy_on_downstream_data
+	Upstream   = 2 // what the endpoint sends, during proxy_on_upstream_data
+)
+
+// Buffer returns the bytes of a stream that are in hand, until the next call of this package.
+func Buffer(stream uint32) []byte { return buffer(stream) }
+
+// SetBuffer puts bytes in place of all that are in hand.
+func SetBuffer(stream uint32, b []byte) {
+	setBuffer(stream, 0, 1<<31, unsafe.Pointer(unsafe.SliceData(b)), uint32(len(b)))
+}
+
+// Hold has the last n bytes in hand held back, and be the first ones at the next call. The others go on when the function returns 0.
+func Hold(n int) { set("penstock\x00hold", strconv.Itoa(n)) }

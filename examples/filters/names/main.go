@@ -1,0 +1,38 @@
+//go:build wasip1
+
+// A filter that admits clients of TLS whose server name is in its configuration, which has names with spaces
+// between, and denies all others:
+//
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o names.wasm ./examples/filters/names
+//
+//	filter: {wasm: names.wasm, memory: 4MiB, preread: 4KiB, config: a.example b.example}
+package main
+
+import (
+	"strings"
+
+	"github.com/penstock/penstock/examples/filters/host"
+)
+
+var names = make(map[string]bool)
+
+//go:wasmexport proxy_on_configure
+func configure(_, _ uint32) uint32 {
+	for name := range strings.FieldsSeq(host.Configuration()) {
+		names[strings.ToLower(name)] = true
+	}
+	if len(names) == 0 {
+		return 0 // it is not accepted
+	}
+	return 1
+}
+
+//go:wasmexport proxy_on_downstream_data
+func data(_, _, _ uint32) uint32 {
+	if name := host.Property("connection.requested_server_name"); !names[name] {
+		host.Deny("server name " + name)
+	}
+	return 0
+}
+
+func main() {}

@@ -1,0 +1,123 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/state"
+)
+
+// bpfFileSystem is BPF_FS_MAGIC (include/uapi/linux/magic.h).
+const bpfFileSystem = 0xcafe4a11
+
+// lockPin locks the directory of pins, so that one process has the lane. It returns -1 without one.
+func lockPin(dir string) (fd int, err error) {
+	if dir == "" {
+		return -1, nil
+	}
+	fd, err = syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("lane: directory of pins: %w", err)
+	}
+	var fs syscall.Statfs_t
+	if err = syscall.Fstatfs(fd, &fs); err == nil && uint32(fs.Type) != bpfFileSystem {
+		err = fmt.Errorf("no BPF file system: %w", os.ErrInvalid)
+	}
+	if err != nil {
+		_ = syscall.Close(fd)
+		return -1, fmt.Errorf("lane: directory of pins %s: %w", dir, err)
+	}
+	if err = sys.Flock(fd, sys.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrBusy
+	}
+	if err != nil {
+		_ = syscall.Close(fd)
+		return -1, fmt.Errorf("lane: directory of pins %s: %w", dir, err)
+	}
+	return fd, nil
+}
+
+func unlock(fd int) error {
+	if fd < 0 {
+		return nil
+	}
+	return syscall.Close(fd)
+}
+
+// adopt looks at every slot: most are free. Sessions that a process before this one had in user
+// space died with it; those in the lane go on.
+func (l *Lane) adopt() {
+	for slot := l.program.Size(); slot > 0; slot-- {
+		r := l.program.Session(slot - 1)
+		l.generation = max(l.generation, r.Generation)
+		switch r.State() {
+		case state.Free:
+			l.free = append(l.free, slot-1)
+		case state.User, state.Armed, state.Claimed:
+			r.Change(state.User, state.Armed, state.Claimed)
+			l.program.Forget(slot - 1)
+			r.Change(state.Free, state.User)
+			l.batch.ended = append(l.batch.ended, slot-1)
+		default:
+			l.adoptOne(slot-1, r.Generation)
+		}
+	}
+	l.knocked()
+}
+
+// adoptOne adopts a session in the lane, and holds its port.
+func (l *Lane) adoptOne(slot, generation uint32) {
+	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, graced: true, adopted: true, flew: true, begun: now()}
+	s.since = s.begun
+	s.ended.Add(1)
+	l.sessions[slot] = s
+	r := s.record()
+	if r.ToBeReset() {
+		r.Change(state.Reset, state.Held) // the process died while it ended the session
+	}
+	switch r.State() {
+	case state.Held: // it died while the session came back
+		s.phase = returning
+		l.stopped = append(l.stopped, s)
+		l.counts.adopted.Add(1)
+	case state.Lane:
+		leg := r.Leg(1)
+		hold, err := sys.Established(leg.Local, leg.Remote, 0, 0)
+		if err != nil {
+			l.counts.failed.Add(1)
+		}
+		s.hold = int32(hold)
+		l.counts.adopted.Add(1)
+	case state.Reset:
+		s.over(true, nil)
+	}
+}
+
+// resetHere resets a session that is in user space, and forgets one in the lane, which goes on.
+func (s *Session) resetHere() {
+	s.mu.Lock()
+	s.reset = s.disarm()
+	here := s.reset
+	s.mu.Unlock()
+	if here {
+		s.Reset()
+		return
+	}
+	s.flipped()
+	owed := s.owner != nil && s.left() && s.lane.owes(s, parting{left: true})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgotten = true
+	if s.phase == away || owed && s.phase == leaving && !s.handed {
+		s.forget()
+	}
+}
+
+// forget ends a session here that goes on without this process. It needs the lock.
+func (s *Session) forget() {
+	s.phase = over
+	s.ended.Done()
+}

@@ -1,0 +1,256 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
+)
+
+// gapPeriod is how often a session that shall come back is looked at.
+const gapPeriod = 500 * time.Microsecond
+
+// ComeBack takes the session back to user space, where it goes on, and stays until [Session.MayLeave].
+// It waits for a gap, at which all that was sent is acknowledged, for as long as patience; then it
+// makes one: packets are dropped for some tens of milliseconds, and the endpoints send them again. For a
+// session in user space it only has it stay.
+//
+// A session of an [Owner] is refused with an error that wraps os.ErrInvalid: it is for [Session.TakeBack]. So is a call
+// while [Config.Restored] runs for the session.
+//
+// Sockets are made anew for it by TCP_REPAIR, see [Config.Restored]. Where that fails both
+// connections are reset, in sequence: the error wraps a [Reason] and its cause, and is that of the [Result] too;
+// Stats.Unrestored counts it. Without descriptors for the resets they are tried again for as long as [Config.Linger], and the
+// kernel resets an endpoint that sends something before. The error wraps net.ErrClosed if the session has ended.
+func (s *Session) ComeBack(patience time.Duration) error {
+	if s.owner != nil {
+		return fmt.Errorf("lane: come back: the session has an owner: %w", os.ErrInvalid)
+	}
+	stopped, err := s.stop(patience)
+	if err != nil || !stopped {
+		return err
+	}
+	return s.goOn()
+}
+
+// stop keeps the session in user space, and reports whether it was in the lane: then it is returning.
+func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
+	s.mu.Lock()
+	s.kept = true
+	s.mu.Unlock()
+	for deadline := time.Now().Add(patience); ; time.Sleep(gapPeriod) {
+		s.mu.Lock()
+		p, mine := s.phase, s.disarm()
+		if p == away && (s.quiet() || !time.Now().Before(deadline)) {
+			if stopped = s.record().Stop(false); stopped {
+				s.phase = returning
+			}
+		}
+		owed := p == leaving && s.owner != nil && !s.handed && !time.Now().Before(deadline)
+		s.mu.Unlock()
+		switch {
+		case mine || stopped:
+			return stopped, nil
+		case p == over:
+			return false, fmt.Errorf("lane: come back: %w", net.ErrClosed)
+		case p == restoring: // it may be Restored that waits here for itself
+			return false, fmt.Errorf("lane: come back: it is coming back, and Config.Restored is running: %w", os.ErrInvalid)
+		case owed:
+			return false, fmt.Errorf("lane: come back: the owner has not called Leave: %w", os.ErrDeadlineExceeded)
+		}
+		s.flipped()
+	}
+}
+
+// MayLeave lets a session that was kept in user space leave it again.
+func (s *Session) MayLeave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = false
+	if s.owner == nil { // who arms it by itself
+		s.arm()
+	}
+}
+
+// quiet reports whether there is a gap. It needs the lock.
+func (s *Session) quiet() bool {
+	f := s.flows()
+	return translate.Quiet(&f[0], &f[1])
+}
+
+// goOn relays a session that is returning, with sockets that are made anew.
+func (s *Session) goOn() error {
+	fds, err := s.anew()
+	if err != nil {
+		return err
+	}
+	var conn [2]*net.TCPConn
+	for i := range conn {
+		c, e := connection(fds[i])
+		conn[i], err = c, errors.Join(err, e)
+	}
+	if err != nil {
+		for _, c := range conn {
+			if c != nil {
+				_ = c.Close() // in silence, as those that are in repair
+			}
+		}
+		return s.unrestored(err)
+	}
+	s.restored(&conn)
+	ended, reset := s.back(&conn)
+	for _, c := range conn {
+		if err := control(c, sys.Resume); err != nil {
+			reset = true
+		}
+	}
+	go s.run(ended)
+	if reset {
+		s.Reset()
+	}
+	return nil
+}
+
+// restored calls Config.Restored.
+func (s *Session) restored(conn *[2]*net.TCPConn) {
+	if s.lane.cfg.Restored == nil {
+		return
+	}
+	s.mu.Lock()
+	s.phase = restoring
+	s.mu.Unlock()
+	s.lane.cfg.Restored(s, conn[0], conn[1])
+}
+
+// anew makes the sockets of a session that is returning, in repair. The caller owns them. After an error the
+// session has ended.
+func (s *Session) anew() (fds [2]int, err error) {
+	err = sys.GracePeriod() // a program that has begun before goes on in the lane
+	if f := s.flows(); translate.Ended(&f[0], &f[1]) || s.record().WasReset() {
+		s.mu.Lock()
+		s.record().Change(state.Done, state.Held)
+		s.phase = away
+		s.mu.Unlock()
+		s.settle()
+		return fds, fmt.Errorf("lane: come back: %w", net.ErrClosed)
+	}
+	s.letGo()
+	for i := 0; i < 2 && err == nil; i++ {
+		if fds[i], err = remade(s.record().Connection(i)); err != nil && i == 1 {
+			_ = syscall.Close(fds[0]) // in silence
+		}
+	}
+	if err != nil {
+		return fds, s.unrestored(err)
+	}
+	return fds, nil
+}
+
+// unrestored resets a session that is held, and returns why it could not come back.
+func (s *Session) unrestored(err error) error {
+	why := reasonOf(err)
+	s.lane.counts.unrestored[why].Add(1)
+	err = &unrestored{why, err}
+	s.resetHeld(err)
+	return err
+}
+
+// An unrestored is why a session could not come back.
+type unrestored struct {
+	why   Reason
+	cause error
+}
+
+func (e *unrestored) Error() string {
+	return fmt.Sprintf("lane: come back: %v, so it is reset: %v", e.why, e.cause)
+}
+
+func (e *unrestored) Unwrap() []error { return []error{e.why, e.cause} }
+
+// back gives the session to user space, with its sockets still in repair, and returns which
+// directions have ended, and whether it was to end meanwhile.
+func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.flows()
+	for i := range ended {
+		ended[i] = f[i].Fin != 0 && f[1-i].Acked >= f[i].Fin
+	}
+	s.moved, s.since = s.bytes(), now()
+	s.record().Restored()
+	_, s.tries = s.record().Refusal() // the last has taken it
+	s.conn, s.phase, s.armed, s.idle, s.handed = conn, relaying, false, [2]bool{}, false
+	s.lane.counts.returned.Add(1)
+	return ended, s.reset || s.forgotten
+}
+
+// room is a window that a new socket has room for.
+const room = 1<<16 - 1
+
+// announce gives the endpoint a window of at least room, if the other endpoint's was smaller: a socket in
+// front of its number sends an acknowledgement that is in sequence, as no option of a socket at its number has it do.
+func announce(c *sys.Connection) error {
+	if c.ReceiveWindow >= room {
+		return nil
+	}
+	c.ReceiveWindow = room
+	before := *c
+	before.Send++ // a window probe is of the number before
+	fd, err := sys.Restore(before)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(sys.Resume(fd), sys.Repair(fd, true), syscall.Close(fd))
+	c.Timestamp += 16 // that of the acknowledgement was some ms after it
+	return err
+}
+
+// remade makes a socket in repair.
+func remade(c sys.Connection) (fd int, err error) {
+	if err := announce(&c); err != nil {
+		return -1, err
+	}
+	return sys.Restore(c)
+}
+
+// connection takes a descriptor.
+func connection(fd int) (*net.TCPConn, error) {
+	f := os.NewFile(uintptr(fd), "session")
+	defer f.Close()
+	conn, err := net.FileConn(f) // has a descriptor of its own
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// control calls a function with the descriptor of a connection.
+func control(c *net.TCPConn, do func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if e := raw.Control(func(fd uintptr) { err = do(int(fd)) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// reasonOf returns the reason of an error.
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EADDRINUSE):
+		return AddressTaken
+	case errors.Is(err, syscall.EPERM):
+		return NotPermitted
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return Route
+	}
+	return Unrestorable
+}

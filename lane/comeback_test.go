@@ -1,0 +1,195 @@
+package lane_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/lane"
+)
+
+// comesBack has a session come back, and expects it in user space.
+func (p pair) comesBack(t testing.TB, patience time.Duration) {
+	t.Helper()
+	if err := p.ComeBack(patience); err != nil {
+		t.Fatal(err)
+	}
+	if p.Left() {
+		t.Fatal("it has not come back")
+	}
+}
+
+// TestComesBack: a session comes back to user space, stays there, leaves again, and ends, every byte
+// counted.
+func TestComesBack(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(address, func(t *testing.T) {
+			p := joined(t, l, "tcp", address)
+			for range 3 {
+				p.talk(t)
+				p.comesBack(t, time.Second)
+				for range 20 {
+					p.exchange(t, []byte("in user space"), p.client, p.server)
+					p.exchange(t, []byte("both ways"), p.server, p.client)
+				}
+				if p.Left() {
+					t.Error("it has left again")
+				}
+				p.MayLeave()
+			}
+			p.talk(t)
+			p.comesBack(t, 0)
+			big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+			go func() { _, _ = p.client.Write(big) }()
+			got := make([]byte, len(big))
+			if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
+				t.Fatal("bulk:", err)
+			}
+			p.finish(t, len(big))
+			if err := p.ComeBack(0); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("one that has ended comes back: %v", err)
+			}
+		})
+	}
+	if st := l.Stats(); st.Left != 8 || st.Returned != 8 || st.Reset != 0 || st.Failed != 0 || len(st.Unrestored) != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// returning has pairs go back and forth while they transfer.
+func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i, p := range pairs {
+		all.Go(func() {
+			stop := make(chan struct{})
+			var back atomic.Int64
+			var flips sync.WaitGroup
+			flips.Go(func() { p.backAndForth(t, uint64(i), &back, stop) })
+			p.transferUntil(t, total, uint64(i), func() bool { return back.Load() >= enough })
+			close(stop)
+			flips.Wait()
+		})
+	}
+	all.Wait()
+	st := l.Stats()
+	t.Logf("%+v", st)
+	if st.Reset != 0 || st.Failed != 0 || len(st.Unrestored) != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestComesBackStreams: bytes of both directions arrive once, in order and to the end, while sessions go back
+// and forth in the middle of them, without a gap; also where packets are lost, doubled and late, and between hosts.
+func TestComesBackStreams(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	t.Run("good", func(t *testing.T) {
+		l := open(t, "lo")
+		pairs := make([]pair, 8)
+		for i := range pairs {
+			pairs[i] = joined(t, l, "tcp", []string{"127.0.0.1:0", "[::1]:0"}[i%2])
+		}
+		returning(t, l, pairs, 200_000)
+	})
+	t.Run("bad", func(t *testing.T) {
+		l := open(t, "lo")
+		pairs := make([]pair, 8)
+		for i := range pairs {
+			pairs[i] = joined(t, l, "tcp", "127.0.0.1:0")
+		}
+		badLink(t, "lo")
+		returning(t, l, pairs, 100_000)
+	})
+	t.Run("forwarded", func(t *testing.T) {
+		here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+		front, back := here.Join(client), here.Join(server)
+		l := open(t, front.Device, back.Device)
+		pairs := make([]pair, 8)
+		for i := range pairs {
+			pairs[i] = across(t, l, client, server, front.Near, back.Far)
+		}
+		badLink(t, front.Device)
+		badLink(t, back.Device)
+		returning(t, l, pairs, 100_000)
+	})
+}
+
+// TestComesBackHalfClosed: a session whose client has sent its end of file comes back, and the other direction goes
+// on to its own.
+func TestComesBackHalfClosed(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for name, ends := range map[string]func(p pair) (done, open *net.TCPConn){
+		"client": func(p pair) (done, open *net.TCPConn) { return p.client, p.server },
+		"server": func(p pair) (done, open *net.TCPConn) { return p.server, p.client },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := joined(t, l, "tcp", "127.0.0.1:0")
+			p.talk(t)
+			done, open := ends(p)
+			done.CloseWrite()
+			if b, err := io.ReadAll(open); err != nil || len(b) != 0 {
+				t.Fatal(b, err)
+			}
+			p.comesBack(t, time.Second)
+			p.exchange(t, bytes.Repeat([]byte("after the return"), 1000), open, done)
+			open.CloseWrite()
+			if b, err := io.ReadAll(done); err != nil || len(b) != 0 {
+				t.Fatal(b, err)
+			}
+			p.Wait()
+			if got := p.Bytes(); got != *p.sent {
+				t.Errorf("counted %v, want %v", got, *p.sent)
+			}
+		})
+	}
+	if st := l.Stats(); st.Returned != 2 || st.Ended != 2 || st.Reset != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestComesBackClosed: a sender whose window was closed goes on when the session has come back, though the other
+// endpoint does not read yet. Its probes are made to come too late for that.
+func TestComesBackClosed(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	const least = "/proc/sys/net/ipv4/tcp_rto_min_us"
+	if err := os.WriteFile(least, []byte("100000000"), 0o644); err != nil {
+		t.Skip("Linux 6.11 can make timers late:", err)
+	}
+	l := open(t, "lo")
+	p := joined(t, l, "tcp", "127.0.0.1:0")
+	p.talk(t)
+	go func() {
+		for b := make([]byte, 1<<12); ; {
+			if _, err := p.client.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	until(t, "the window is closed", func() bool {
+		v, _ := p.Look() // or too small for a segment
+		return v.Ends[0].Packets > 10 && v.Ends[0].Outstanding == 0 && v.Ends[1].Window < 50_000
+	})
+	before := p.Bytes()[0]
+	p.comesBack(t, 0)
+	until(t, "the client's bytes are in user space", func() bool { return p.Bytes()[0] > before+10_000 })
+	p.Reset()
+	p.Wait()
+}

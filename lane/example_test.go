@@ -1,0 +1,91 @@
+package lane_test
+
+import (
+	"log"
+	"net"
+
+	"github.com/penstock/penstock/lane"
+)
+
+// A proxy whose sessions leave user space when they can.
+func Example() {
+	l, err := lane.Open(lane.Config{Devices: []string{"eth0", "lo"}})
+	if err != nil {
+		log.Fatal(err) // an *lane.Unavailable names what is missing
+	}
+	defer l.Close()
+	at, err := net.Listen("tcp", ":8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for {
+		client, err := at.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", "192.0.2.7:80")
+		if err != nil {
+			client.Close()
+			continue
+		}
+		ended := func(r lane.Result) { log.Print(r.Bytes, r.Err) }
+		if _, err := l.Join(client.(*net.TCPConn), server.(*net.TCPConn), ended); err != nil {
+			client.Close()
+			server.Close()
+		}
+	}
+}
+
+// Two connections are joined, and their bytes counted.
+func ExampleLane_Join() {
+	count := func(l *lane.Lane, client, server *net.TCPConn) ([2]uint64, error) {
+		s, err := l.Join(client, server, nil) // takes both connections
+		if err != nil {
+			return [2]uint64{}, err
+		}
+		s.Wait()
+		return s.Bytes(), nil
+	}
+	_ = count
+}
+
+// A poster is an Owner whose session is of one loop.
+type poster struct {
+	run     func(func()) // on the loop
+	session *lane.Session
+	a, b    int
+}
+
+func (p *poster) Ready() { p.run(func() { p.session.Arm() }) }
+
+func (p *poster) Left() { p.run(p.readable) }
+
+func (p *poster) Ended(r lane.Result) {
+	p.run(func() {
+		_ = p.session.Leave(p.a, p.b) // an error if they are given away already
+		log.Print(r.Bytes, r.Err)
+	})
+}
+
+// readable is called by the loop when a socket has something.
+func (p *poster) readable() {
+	if !p.session.Disarm() {
+		_ = p.session.Leave(p.a, p.b)
+		return
+	}
+	// bytes are moved here
+	p.session.Arm()
+}
+
+// An event loop has its session leave whenever it rests.
+func ExampleLane_Register() {
+	register := func(l *lane.Lane, p *poster) {
+		p.run(func() {
+			var err error
+			if p.session, err = l.Register(p.a, p.b, p); err != nil {
+				log.Print("it stays: ", err)
+			}
+		})
+	}
+	_ = register
+}

@@ -1,0 +1,130 @@
+package lane
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/program"
+	"github.com/penstock/penstock/lane/internal/state"
+)
+
+// follow follows the changes that the programs report.
+func (l *Lane) follow() {
+	for {
+		record, err := l.events.Read()
+		if err != nil {
+			return // closed
+		}
+		if e, ok := program.ParseEvent(record.RawSample); ok {
+			l.changed(e)
+		}
+	}
+}
+
+func (l *Lane) changed(e program.Event) {
+	l.mu.Lock()
+	s := l.sessions[e.Slot]
+	l.mu.Unlock()
+	if s == nil || s.generation != e.Generation {
+		return
+	}
+	switch e.State {
+	case state.Lane:
+		s.flipped()
+	case state.Done:
+		s.flipped()
+		s.settle()
+	}
+}
+
+// sweepPeriod is how often sessions are looked at that linger, and whose events were lost because
+// the ring was full.
+const sweepPeriod = 250 * time.Millisecond
+
+// sweep gives slots back when nothing has passed for a while.
+func (l *Lane) sweep() {
+	t := time.NewTicker(sweepPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-l.stop:
+			return
+		}
+		l.sendAgain() // before a place is given back
+		lingering := 0
+		for _, s := range l.Sessions() {
+			if s.look() {
+				lingering++
+			}
+		}
+		if most := min(mostLingering, max(l.cfg.Sessions/4, 1)); lingering > most {
+			l.forgetOldest(lingering - most)
+		}
+	}
+}
+
+// mostLingering is how many sessions may linger, each with a descriptor and a slot, and no more than a quarter of the slots.
+// Beyond it those that have ended first go: the kernel bounds its own in TIME_WAIT as well (tcp_max_tw_buckets).
+const mostLingering = 256
+
+// forgetOldest gives back the slots of the n sessions that have lingered for longest.
+func (l *Lane) forgetOldest(n int) {
+	type ended struct {
+		session *Session
+		since   int64
+	}
+	var all []ended
+	for _, s := range l.Sessions() {
+		s.mu.Lock()
+		if s.phase == over && s.never == None {
+			all = append(all, ended{s, s.since})
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b ended) int { return cmp.Compare(a.since, b.since) })
+	for _, e := range all[:min(n, len(all))] {
+		if at := e.session.record().State(); at == state.Done || at == state.Reset {
+			l.release(e.session, at)
+		}
+	}
+}
+
+// mostLinger is how much longer packets that come late may keep a session that has ended, in times of Config.Linger.
+const mostLinger = 4
+
+// look acts on the state of a session's record, and reports whether the session lingers.
+func (s *Session) look() (lingers bool) {
+	linger := s.lane.cfg.Linger
+	s.expire()
+	s.mu.Lock()
+	ended, since := s.phase == over, s.since
+	s.mu.Unlock()
+	if s.never != None {
+		return false
+	}
+	r := s.record()
+	switch at := r.State(); at {
+	case state.Lane, state.Done:
+		s.flipped()
+		s.settle()
+		last := min(max(since, int64(r.LastPacket())), since+(mostLinger-1)*int64(linger))
+		if lingers = ended && now()-last <= int64(linger); ended && !lingers {
+			s.lane.release(s, at)
+		}
+	case state.Reset:
+		if lingers = ended && now()-since <= int64(linger); ended && !lingers {
+			s.lane.release(s, at)
+		}
+	}
+	return lingers
+}
+
+// now is the time of the clock that the programs stamp packets with, in ns. It cannot fail
+// (clock_gettime(2): CLOCK_MONOTONIC is always there).
+func now() int64 {
+	t, _ := sys.Monotonic()
+	return int64(t)
+}

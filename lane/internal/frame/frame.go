@@ -1,0 +1,145 @@
+// Package frame makes packets for tests, and computes their checksums from nothing.
+package frame
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// A Packet is an IP packet with a TCP segment.
+type Packet struct {
+	From, To netip.AddrPort
+	Seq, Ack uint32
+	Flags    byte
+	Window   uint16
+	Options  []byte // filled up to a multiple of four
+	Payload  []byte
+	Traffic  byte // class, with the ECN bits
+}
+
+// Bytes returns the packet with its checksums.
+func (p Packet) Bytes() []byte {
+	options := append([]byte(nil), p.Options...)
+	for len(options)%4 != 0 {
+		options = append(options, 1)
+	}
+	t := make([]byte, 20, 60+len(p.Payload))
+	binary.BigEndian.PutUint16(t, p.From.Port())
+	binary.BigEndian.PutUint16(t[2:], p.To.Port())
+	binary.BigEndian.PutUint32(t[4:], p.Seq)
+	binary.BigEndian.PutUint32(t[8:], p.Ack)
+	t[12], t[13] = byte(20+len(options))<<2, p.Flags
+	binary.BigEndian.PutUint16(t[14:], p.Window)
+	t = append(append(t, options...), p.Payload...)
+	var head []byte
+	if p.From.Addr().Is4() {
+		head = make([]byte, 20)
+		head[0], head[1], head[8], head[9] = 0x45, p.Traffic, 61, 6
+		binary.BigEndian.PutUint16(head[2:], uint16(20+len(t)))
+		head[6] = 0x40
+		copy(head[12:], p.From.Addr().AsSlice())
+		copy(head[16:], p.To.Addr().AsSlice())
+		binary.BigEndian.PutUint16(head[10:], ^sum(head))
+	} else {
+		head = make([]byte, 40)
+		head[0], head[1], head[6], head[7] = 0x60|p.Traffic>>4, p.Traffic<<4, 6, 61
+		binary.BigEndian.PutUint16(head[4:], uint16(len(t)))
+		copy(head[8:], p.From.Addr().AsSlice())
+		copy(head[24:], p.To.Addr().AsSlice())
+	}
+	b := append(head, t...)
+	binary.BigEndian.PutUint16(b[len(head)+16:], Checksum(b))
+	return b
+}
+
+// Checksum computes the TCP checksum of a packet from nothing.
+func Checksum(b []byte) uint16 {
+	at, from := 20, 12
+	if b[0]>>4 == 6 {
+		at, from = 40, 8
+	}
+	pseudo := append([]byte(nil), b[from:at]...)
+	pseudo = append(pseudo, 0, 6, byte((len(b)-at)>>8), byte(len(b)-at))
+	t := append([]byte(nil), b[at:]...)
+	t[16], t[17] = 0, 0
+	if len(t)%2 != 0 {
+		t = append(t, 0)
+	}
+	return ^sum(append(pseudo, t...))
+}
+
+// Right reports whether the checksums of a packet are right.
+func Right(b []byte) bool {
+	at := 20
+	if b[0]>>4 == 6 {
+		at = 40
+	} else if sum(b[:20]) != 0xffff {
+		return false
+	}
+	return Checksum(b) == binary.BigEndian.Uint16(b[at+16:])
+}
+
+func sum(b []byte) uint16 {
+	var n uint32
+	for i := 0; i < len(b); i += 2 {
+		n += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for n > 0xffff {
+		n = n&0xffff + n>>16
+	}
+	return uint16(n)
+}
+
+// Same reports whether checksums are right, where 0 and 0xffff are one (RFC 1624).
+func Same(b []byte) bool {
+	if Right(b) {
+		return true
+	}
+	at := 20
+	if b[0]>>4 == 6 {
+		at = 40
+	}
+	n := binary.BigEndian.Uint16(b[at+16:])
+	return (n == 0 || n == 0xffff) && (Checksum(b) == 0 || Checksum(b) == 0xffff)
+}
+
+// Alike reports whether packets are the same, but for the two ways to write a checksum of 0 (RFC 1624).
+func Alike(a, b []byte) bool {
+	tcp, v6 := 20, len(a) > 0 && a[0]>>4 == 6
+	if v6 {
+		tcp = 40
+	}
+	if len(a) != len(b) || len(a) < tcp+20 {
+		return bytes.Equal(a, b)
+	}
+	a, b = bytes.Clone(a), bytes.Clone(b)
+	for _, p := range [][]byte{a, b} {
+		for _, i := range []int{10, tcp + 16} {
+			if (i != 10 || !v6) && p[i] == 0xff && p[i+1] == 0xff {
+				p[i], p[i+1] = 0, 0
+			}
+		}
+	}
+	return bytes.Equal(a, b)
+}
+
+// Address gives a packet those addresses and ports, a whole length and right checksums.
+func Address(b []byte, from, to netip.AddrPort) {
+	tcp, v6 := 20, b[0]>>4 == 6
+	if v6 {
+		tcp = 40
+		copy(b[8:], from.Addr().AsSlice())
+		copy(b[24:], to.Addr().AsSlice())
+		binary.BigEndian.PutUint16(b[4:], uint16(len(b)-40))
+	} else {
+		copy(b[12:], from.Addr().AsSlice())
+		copy(b[16:], to.Addr().AsSlice())
+		binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+		b[10], b[11] = 0, 0
+		binary.BigEndian.PutUint16(b[10:], ^sum(b[:20]))
+	}
+	binary.BigEndian.PutUint16(b[tcp:], from.Port())
+	binary.BigEndian.PutUint16(b[tcp+2:], to.Port())
+	binary.BigEndian.PutUint16(b[tcp+16:], Checksum(b))
+}

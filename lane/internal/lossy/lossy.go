@@ -1,0 +1,55 @@
+// Package lossy makes a device of a test lose packets, double them and change their order, by a BPF
+// program before all others: a kernel may lack netem.
+package lossy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang -target bpfel -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -mcpu=v3" lossy bpf/lossy.c
+
+// A Rate is how many of 10,000 packets that arrive are treated so.
+type Rate struct{ Lose, Twice, Late uint32 }
+
+// A Counts is how many were.
+type Counts struct{ Lost, Doubled, Delayed uint64 }
+
+// A Link is a device that is lossy until Close.
+type Link struct {
+	objects lossyObjects
+	link    link.Link // owned
+}
+
+// Attach makes a device of this network namespace lossy.
+func Attach(device int, r Rate) (*Link, error) {
+	spec, err := loadLossy()
+	if err != nil {
+		return nil, err
+	}
+	for name, v := range map[string]uint32{"lose": r.Lose, "twice": r.Twice, "late": r.Late} {
+		if err := spec.Variables[name].Set(v); err != nil {
+			return nil, fmt.Errorf("lossy: %s: %w", name, err)
+		}
+	}
+	l := new(Link)
+	if err := spec.LoadAndAssign(&l.objects, nil); err != nil {
+		return nil, fmt.Errorf("lossy: %w", err)
+	}
+	l.link, err = link.AttachTCX(link.TCXOptions{Interface: device, Program: l.objects.PenstockLossy, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lossy: %w", err), l.objects.Close())
+	}
+	return l, nil
+}
+
+// Counts returns the counts.
+func (l *Link) Counts() (c Counts, err error) {
+	return c, errors.Join(l.objects.Lost.Get(&c.Lost), l.objects.Doubled.Get(&c.Doubled), l.objects.Delayed.Get(&c.Delayed))
+}
+
+// Close ends it.
+func (l *Link) Close() error { return errors.Join(l.link.Close(), l.objects.Close()) }

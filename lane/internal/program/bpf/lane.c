@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+
+/* The lane: at tc ingress packets of joined sessions are made those of the other connection; at
+ * tc egress a guard keeps in what the sockets of such sessions would send. States and their
+ * changes are those of lane/internal/state, and the order of steps is that of its model. */
+#include "error.h"
+#include "flip.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Sizes of the maps are set before loading. */
+struct {
+	__uint(type, MAP_HASH);
+	__uint(max_entries, 2);
+	__type(key, struct tuple);
+	__type(value, struct place);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, MAP_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct session);
+} sessions SEC(".maps");
+
+struct {
+	__uint(type, MAP_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} events SEC(".maps");
+
+/* The type is wanted in Go. */
+const struct event *described __attribute__((unused));
+
+static inline_always void report(struct session *s, u32 slot, u32 state, bool reset)
+{
+	struct event e = {slot, s->generation, state, reset};
+	bpf_ringbuf_output(&events, &e, sizeof e, 0);
+}
+
+/* find returns the session of a tuple. Slots are used again, so the generation must fit. */
+static inline_always struct session *find(const struct tuple *key, struct place *at)
+{
+	struct place *found = bpf_map_lookup_elem(&flows, key);
+	if (!found)
+		return NULL;
+	*at = *found;
+	struct session *s = bpf_map_lookup_elem(&sessions, &at->slot);
+	return s && s->generation == at->generation ? s : NULL;
+}
+
+/* note has it known that data up to end, or an RST, is let up to the socket. What is already noted
+ * needs no barrier: a flip that reads the older note is right for this packet too. */
+static inline_always void note(struct half *h, const struct packet *p)
+{
+	u32 end = p->sequence + p->length + (p->flags & FIN ? 1 : 0);
+	if (p->flags & RST) {
+		__sync_fetch_and_or(&h->noted, NOTED_RESET);
+		return;
+	}
+	for (int i = 0; i < 8; i++) {
+		u64 old = load(&h->noted);
+		if ((old & NOTED) && (s32)(end - (u32)old) <= 0)
+			return;
+		if (swap(&h->noted, old, (old & ~0xffffffffULL) | NOTED | end))
+			return;
+	}
+	__sync_fetch_and_or(&h->noted, NOTED_LOST);
+}
+
+/* position returns where a number is that is near to a known position. */
+static inline_always s64 position(u32 first, u64 known, u32 number) { return (s64)known + (s32)(number - (first + (u32)known)); }
+
+#define LONGEST (0xffffLL << 14)
+
+/* acknowledge notes an acknowledgement, and reports whether it fits. */
+static inline_always bool acknowledge(struct half *h, struct half *o, const struct packet *p)
+{
+	s64 known = load(&h->acked), ack = position(h->first_ack, known, p->ack);
+	if (ack > (s64)load(&o->sent) || ack < known - LONGEST)
+		return false;
+	if (ack < 0)
+		return true;
+	raise(&h->acked, ack);
+	/* A small window is rounded up to a unit, and the other endpoint may use all of that. */
+	u64 window = (u64)p->window << (h->scale & 15), shown = (u64)unscaled(h, p->window) << (h->unit & 15);
+	if (shown > window)
+		window = shown;
+	raise(&h->edge, ack + window);
+	if (ack >= known) {
+		if (!window && h->window)
+			h->zeros++;
+		h->window = window;
+	}
+	return true;
+}
+
+/* What a packet is for the account. */
+enum { STRAY, FITS, RESETS };
+
+/* account notes a packet in the lane (translate.Flow.Note). */
+static inline_always u32 account(struct half *h, struct half *o, const struct packet *p)
+{
+	s64 begin = position(h->first, load(&h->sent), p->sequence), end = begin + p->length + (p->flags & FIN ? 1 : 0);
+	s64 acked = load(&o->acked), sent = load(&h->sent);
+	if ((p->flags & SYN) || end > (s64)load(&o->edge) + 1 || begin < acked - LONGEST)
+		return STRAY;
+	if (p->flags & RST)
+		return begin == acked || begin == sent ? RESETS : STRAY;
+	if ((p->flags & ACK) && !acknowledge(h, o, p))
+		return STRAY;
+	if (p->length && end <= sent)
+		h->repeats++;
+	if (end > 0)
+		raise(&h->sent, end);
+	if ((p->flags & FIN) && end > 0)
+		swap(&h->fin, 0, end);
+	return FITS;
+}
+
+/* stamps notes the timestamps of a packet that fits, and how long the way to its endpoint and back
+ * has taken: from a packet of the other side to the first that echoes its timestamp. Another CPU that does
+ * the same makes one measure wrong, and nothing else. */
+static inline_always void stamps(struct half *h, struct half *o, const struct packet *p, u64 now)
+{
+	raise_stamp(&h->stamp, p->time);
+	if (p->length && !h->asked) {
+		h->asked_stamp = p->time;
+		h->asked = now;
+	}
+	u64 asked = o->asked;
+	if ((p->flags & ACK) && asked && (s32)(p->echo - o->asked_stamp) >= 0) {
+		o->asked = 0;
+		h->rtt = (now - asked) / 1000 + 1;
+		if (!h->least_rtt || h->rtt < h->least_rtt)
+			h->least_rtt = h->rtt;
+	}
+}
+
+static inline_always bool ended(struct half *a, struct half *b)
+{
+	u64 x = load(&a->fin), y = load(&b->fin);
+	return x && y && load(&b->acked) >= x && load(&a->acked) >= y;
+}
+
+/* carry gives the packet to the other connection. */
+static never_inline int carry(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
+{
+	struct half *h = at->side ? &s->half[1] : &s->half[0], *o = at->side ? &s->half[0] : &s->half[1];
+	bool forwarded = !s->looped;
+	if ((p->flags & (SYN | ACK)) == SYN && state_of(load(&s->word)) == STATE_DONE) { /* the tuple begins anew */
+		bpf_map_delete_elem(&flows, &p->key);
+		return NEXT;
+	}
+	u32 fit = account(h, o, p);
+	u64 now = bpf_ktime_get_ns();
+	__sync_fetch_and_add(&h->packets, 1);
+	s->last = now;
+	if (translate(skb, p, h, o, forwarded))
+		return DROP;
+	if (fit == FITS && p->stamped)
+		stamps(h, o, p, now);
+	if (fit == RESETS)
+		s->reset = true;
+	if (fit == RESETS || ended(h, o)) {
+		u64 word = load(&s->word);
+		if (state_of(word) == STATE_LANE && MAY_INGRESS_LANE_TO_DONE && change(s, word, STATE_DONE))
+			report(s, at->slot, STATE_DONE, fit == RESETS);
+	}
+	if (!forwarded)
+		return NEXT;
+	skb->tc_index = CARRIED;
+	return bpf_redirect_neigh(o->device, NULL, 0, 0);
+}
+
+/* claim tries to flip the session with this packet, and reports whether it is in the lane. */
+static inline_always bool claim(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u64 word)
+{
+	u64 mine = next(word, STATE_CLAIMED);
+	if (!MAY_INGRESS_ARMED_TO_CLAIMED || !swap(&s->word, word, mine))
+		return false;
+	s->tries++;
+	stamp(skb, p);
+	u32 why = p->flags & URG ? WHY_URGENT : look(skb, s, p, at->side);
+	if (!why && MAY_CLAIMER_CLAIMED_TO_LANE) {
+		if (change(s, mine, STATE_LANE)) {
+			report(s, at->slot, STATE_LANE, false);
+			return true;
+		}
+		why = WHY_TAKEN;
+	}
+	s->why = why;
+	note(at->side ? &s->half[1] : &s->half[0], p);
+	if (MAY_CLAIMER_CLAIMED_TO_USER)
+		change(s, mine, STATE_USER);
+	return false;
+}
+
+/* up lets a packet that is noted go up to the socket, unless the lane has the session meanwhile. */
+static inline_always int up(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
+{
+	for (int i = 0; i < 4; i++) {
+		u64 word = load(&s->word);
+		switch (state_of(word)) {
+		case STATE_LANE:
+		case STATE_DONE:
+			return carry(skb, s, p, at);
+		case STATE_HELD:
+			return DROP;
+		case STATE_CLAIMED:
+			if (MAY_INGRESS_CLAIMED_TO_USER && change(s, word, STATE_USER))
+				return NEXT;
+			break;
+		default:
+			return NEXT;
+		}
+	}
+	return DROP; /* as a queue that is full: the endpoint sends it again */
+}
+
+/* too_big passes an error on to the endpoint whose packet it is about. All others pass. */
+static never_inline int too_big(struct __sk_buff *skb)
+{
+	u32 was[V6_ERROR / 4] = {}, is[V6_ERROR / 4];
+	struct tuple key;
+	struct place at;
+	bool v6 = skb->protocol == to_net16(0x86dd);
+	if (skb->vlan_present || (!v6 && skb->protocol != to_net16(0x0800)))
+		return NEXT;
+	if (v6 ? !read_v6(skb, was, &key) : !read_v4(skb, was, &key))
+		return NEXT;
+	struct session *s = find(&key, &at);
+	if (!s || s->looped || (state_of(load(&s->word)) != STATE_LANE && state_of(load(&s->word)) != STATE_DONE))
+		return NEXT;
+	struct half *h = at.side ? &s->half[0] : &s->half[1]; /* whose packets go to the connection */
+	__builtin_memcpy(is, was, sizeof is);
+	if (v6 ? write_v6(skb, was, is, h) : write_v4(skb, was, is, h))
+		return DROP;
+	skb->tc_index = CARRIED;
+	return bpf_redirect_neigh(h->device, NULL, 0, 0);
+}
+
+SEC("tc")
+int penstock_ingress(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	struct place at;
+	if (!parse(skb, &p))
+		return too_big(skb);
+	struct session *s = find(&p.key, &at);
+	if (!s)
+		return NEXT;
+	struct half *h = at.side ? &s->half[1] : &s->half[0];
+	u64 word = load(&s->word);
+	u32 state = state_of(word);
+	switch (state) {
+	case STATE_LANE:
+	case STATE_DONE:
+		return carry(skb, s, &p, &at);
+	case STATE_HELD:
+		return DROP;
+	case STATE_FREE:
+	case STATE_RESET:
+		return NEXT;
+	}
+	if (h->device != skb->ifindex)
+		h->device = skb->ifindex;
+	if (p.congested && h->ecn && h->restored)
+		return DROP; /* the socket knows nothing of ECN any more: a mark is a loss, as without it (RFC 3168, 5) */
+	if (h->behind && (p.flags & ACK) && catch_up(skb, h, &p))
+		return DROP;
+	if ((p.flags & SYN) || (!p.length && !(p.flags & (FIN | RST))))
+		return NEXT;
+	if (state == STATE_ARMED && p.length && !(p.flags & (FIN | RST))) {
+		if (claim(skb, s, &p, &at, word))
+			return carry(skb, s, &p, &at);
+	}
+	note(h, &p);
+	return up(skb, s, &p, &at);
+}
+
+SEC("tc")
+int penstock_egress(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	struct place at;
+	if (skb->tc_index == CARRIED || !parse(skb, &p))
+		return NEXT;
+	struct tuple arriving = {.remote_port = p.key.local_port, .local_port = p.key.remote_port};
+	__builtin_memcpy(arriving.remote, p.key.local, 16);
+	__builtin_memcpy(arriving.local, p.key.remote, 16);
+	struct session *s = find(&arriving, &at);
+	if (!s)
+		return NEXT;
+	bool end = p.flags & (FIN | RST);
+	for (int i = 0; i < 4; i++) {
+		u64 word = load(&s->word);
+		switch (state_of(word)) {
+		case STATE_ARMED:
+			if (!end || (MAY_EGRESS_ARMED_TO_USER && change(s, word, STATE_USER)))
+				return NEXT;
+			break;
+		case STATE_CLAIMED:
+			if ((!end && !p.length) || (MAY_EGRESS_CLAIMED_TO_USER && change(s, word, STATE_USER)))
+				return NEXT;
+			break;
+		case STATE_HELD: /* the owner announces a window */
+			return end || p.length || (p.flags & SYN) ? DROP : NEXT;
+		case STATE_LANE:
+		case STATE_DONE:
+			return DROP;
+		default:
+			return NEXT;
+		}
+	}
+	return DROP; /* as a queue that is full: the socket sends it again */
+}
+
+/* Whether the kernel knows the flag of bpf_l4_csum_replace that v6_flags is for: it returns 0 if so. */
+SEC("tc")
+int penstock_probe(struct __sk_buff *skb) { return bpf_l4_csum_replace(skb, ETHER + V6_HEADER + CHECKSUM, 0, 0, PSEUDO_HEADER | 1 << 7) ? 1 : 0; }

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+
+/* The memory that the programs share with user space, and what they read of a packet. */
+#ifndef SESSION_H
+#define SESSION_H
+
+#include "kernel.h"
+#include "state.h"
+
+/* A tuple is the addresses of a packet that arrives from an endpoint. An IPv4 address is mapped
+ * into IPv6. Ports are in network byte order. */
+struct tuple {
+	u32 remote[4], local[4];
+	u16 remote_port, local_port;
+};
+
+/* A place is where a tuple's session is. */
+struct place {
+	u32 slot;
+	u32 generation;
+	u32 side;
+};
+
+/* Flags of half.noted, above the number. */
+#define NOTED (1ULL << 32)
+#define NOTED_RESET (1ULL << 33)
+#define NOTED_LOST (1ULL << 34) /* a note could not be made: the session is never flipped */
+
+/* A half has the packets that arrive from one endpoint. Positions count from the flip, see
+ * lane/internal/translate. */
+struct half {
+	u64 noted; /* the end of data that was let up */
+	u64 sent, acked, edge, fin;
+	u64 packets;
+	u64 asked; /* ktime of the packet of this side whose echo is waited for, or 0 */
+	u32 first, first_ack;
+	u32 sequence, time; /* added to sequence numbers and timestamps */
+	u32 device;         /* where packets of this side arrive, and those to it leave */
+	u32 stamp, asked_stamp; /* the highest timestamp, and that of the packet whose echo is waited for */
+	u32 window;             /* the last, in bytes */
+	u32 zeros, repeats;     /* how often the window became 0, and segments that came again */
+	u32 reach;              /* the number after all that the lane has carried to the endpoint, if behind */
+	u32 rtt, least_rtt;     /* from here to the endpoint and back, in us, plus 1; 0: not known */
+	struct tuple in;
+	u16 takes, gives; /* the largest segment that the endpoint takes, and that it may send */
+	u8 scale, unit;   /* shifts of windows that arrive, and that leave to the other side */
+	u8 timestamps, v6, sack;
+	u8 ecn;      /* both ends have agreed on it */
+	u8 restored; /* the socket was made anew */
+	u8 behind;   /* the endpoint may have bytes up to reach that the socket has not sent */
+};
+
+enum why {
+	WHY_NONE,
+	WHY_NO_SOCKET,
+	WHY_NOT_ESTABLISHED,
+	WHY_UNREAD,
+	WHY_OUT_OF_ORDER,
+	WHY_NOT_NEXT,
+	WHY_UNACKNOWLEDGED,
+	WHY_IN_FLIGHT,
+	WHY_RESET,
+	WHY_TIMESTAMPS,
+	WHY_MICROSECONDS,
+	WHY_MSS,
+	WHY_PATH_MTU,
+	WHY_ECN,
+	WHY_MPTCP,
+	WHY_SIGNED,
+	WHY_URGENT,
+	WHY_ULP,
+	WHY_BIG_TCP,
+	WHY_DEVICE,
+	WHY_ROUTE,
+	WHY_TAKEN,
+	WHY_COUNT,
+};
+
+struct session {
+	u64 word; /* the state and the count of its changes */
+	u64 last; /* ktime of the last packet in the lane, in ns */
+	u32 generation;
+	enum why why; /* why the last claim was given up, enum why */
+	u32 tries;
+	u8 looped; /* both endpoints are reached over the loopback */
+	u8 reset;  /* an RST has passed */
+	u8 ends;   /* the owner has stopped the session to reset it */
+	u8 unused;
+	struct half half[2];
+};
+
+struct event {
+	u32 slot, generation, state, reset;
+};
+
+/* A packet is what is read of one. */
+struct packet {
+	struct tuple key;
+	u32 sequence, ack, length;
+	u32 time, echo; /* its timestamps, if stamped; the echo as the other side has sent it */
+	u16 window;
+	u8 flags, header; /* header: bytes of the TCP header */
+	u8 v6, stamped, congested;
+};
+
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16, URG = 32 };
+
+static inline_always u32 state_of(u64 word) { return word & ((1 << STATE_BITS) - 1); }
+static inline_always u64 next(u64 word, u32 state) { return (((word >> STATE_BITS) + 1) << STATE_BITS) | state; }
+static inline_always u64 load(u64 *p) { return *(volatile u64 *)p; }
+
+/* swap is a compare-and-swap, and a full barrier. */
+static inline_always bool swap(u64 *p, u64 from, u64 to) { return __sync_val_compare_and_swap(p, from, to) == from; }
+
+static inline_always bool change(struct session *s, u64 word, u32 state) { return swap(&s->word, word, next(word, state)); }
+
+/* raise has a number that never falls be n at least. Where it fails, other CPUs have raised it
+ * eight times meanwhile. */
+static inline_always bool raise(u64 *p, u64 n)
+{
+	for (int i = 0; i < 8; i++) {
+		u64 old = load(p);
+		if (old >= n || swap(p, old, n))
+			return true;
+	}
+	return false;
+}
+
+/* raise_stamp is raise for timestamps, which wrap around. */
+static inline_always void raise_stamp(u32 *p, u32 n)
+{
+	for (int i = 0; i < 8; i++) {
+		u32 old = *(volatile u32 *)p;
+		if ((s32)(n - old) <= 0 || __sync_val_compare_and_swap(p, old, n) == old)
+			return;
+	}
+}
+
+#endif

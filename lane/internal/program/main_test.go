@@ -1,0 +1,13 @@
+package program
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/netns"
+)
+
+func TestMain(m *testing.M) {
+	netns.Main()
+	leak.Main(m)
+}

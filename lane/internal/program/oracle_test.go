@@ -1,0 +1,229 @@
+package program
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/penstock/penstock/lane/internal/frame"
+	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
+)
+
+var legs = map[bool][2]Leg{
+	false: {
+		{netip.MustParseAddrPort("192.0.2.1:40000"), netip.MustParseAddrPort("192.0.2.2:443")},
+		{netip.MustParseAddrPort("198.51.100.2:8443"), netip.MustParseAddrPort("198.51.100.1:51000")},
+	},
+	true: {
+		{netip.MustParseAddrPort("[2001:db8::1]:40000"), netip.MustParseAddrPort("[2001:db8::2]:443")},
+		{netip.MustParseAddrPort("[2001:db8:1::2]:8443"), netip.MustParseAddrPort("[2001:db8:1::1]:51000")},
+	},
+}
+
+// A rig is a session in the lane, in the programs and in Go.
+type rig struct {
+	*Program
+	t     testing.TB
+	slot  uint32
+	side  [2]translate.Side
+	flow  [2]translate.Flow
+	reset bool
+	v6    bool
+}
+
+// newRig has a session in the lane that was never flipped: its constants are of the test.
+func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32, forwarded bool) *rig {
+	t.Helper()
+	l := legs[v6]
+	if err := p.Register(slot, slot+1, l); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{Program: p, t: t, slot: slot, v6: v6}
+	s := p.Session(slot)
+	s.Looped = 1
+	for i := range 2 {
+		h, o := &s.Half[i], constants[4*i:]
+		h.First, h.FirstAck, h.Time, h.Edge = o[0], constants[4*(1-i)]+constants[4*i+1], o[2], 1<<16
+		h.Sequence, h.Scale, h.Unit, h.Device = o[1], uint8(o[3]%15), uint8(constants[4*(1-i)+3]%15), 1
+		r.flow[i] = translate.Flow{First: h.First, FirstAck: h.FirstAck, Edge: h.Edge}
+	}
+	for i := range 2 {
+		h, o := &s.Half[i], &s.Half[1-i]
+		r.side[i] = translate.Side{
+			Source: l[1-i].Local, Destination: l[1-i].Remote, Sequence: h.Sequence, Acknowledged: o.Sequence,
+			Time: h.Time, Echo: o.Time, Scale: h.Scale, Unit: h.Unit,
+		}
+		if forwarded {
+			s.Looped, r.side[i].HopLimit = 0, 64
+		}
+	}
+	s.Word = uint64(state.Lane)
+	t.Cleanup(r.end)
+	return r
+}
+
+func (r *rig) end() {
+	r.Forget(r.slot)
+	r.Session(r.slot).Word = 0
+}
+
+// ethernet puts an IP packet in a frame.
+func ethernet(packet []byte) []byte {
+	f := make([]byte, 14, 14+len(packet))
+	f[12], f[13] = 8, 0
+	if len(packet) > 0 && packet[0]>>4 == 6 {
+		f[12], f[13] = 0x86, 0xdd
+	}
+	return append(f, packet...)
+}
+
+// run gives a packet to a program, and returns its answer and the packet afterwards.
+func run(t testing.TB, p *ebpf.Program, packet []byte) (int32, []byte) {
+	t.Helper()
+	in := ethernet(packet)
+	out := make([]byte, len(in)+64)
+	o := ebpf.RunOptions{Data: in, DataOut: out}
+	answer, err := p.Run(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(answer), o.DataOut[14:]
+}
+
+// judge gives a packet of a side to the program and to the oracle.
+func (r *rig) judge(side int, packet []byte) {
+	r.t.Helper()
+	want := bytes.Clone(packet)
+	err := r.side[side].Packet(want)
+	answer, got := run(r.t, r.objects.PenstockIngress, packet)
+	if !frame.Alike(got, want) {
+		r.t.Fatalf("side %d, %v: answer %d\npacket  %x\nprogram %x\noracle  %x", side, err, answer, packet, got, want)
+	}
+	if err != nil {
+		return
+	}
+	l, _ := translate.Parse(packet)
+	b := packet[l.TCP:]
+	stamp, stamped := translate.Stamp(b[:l.Header])
+	r.reset = r.flow[side].Note(&r.flow[1-side], translate.Segment{
+		Sequence: binary.BigEndian.Uint32(b[4:]), Ack: binary.BigEndian.Uint32(b[8:]), Length: uint32(l.Payload),
+		Window: r.side[side].Offered(binary.BigEndian.Uint16(b[14:])), Flags: b[13], Stamp: stamp, Stamped: stamped,
+	}) || r.reset
+	s := r.Session(r.slot)
+	for i := range 2 {
+		if got := s.Flow(i); got != r.flow[i] {
+			r.t.Fatalf("side %d, after %x of %d:\nprogram %+v\noracle  %+v", i, packet, side, got, r.flow[i])
+		}
+	}
+	done := r.reset || translate.Ended(&r.flow[0], &r.flow[1])
+	if is := s.State() == state.Done; is != done {
+		r.t.Fatalf("after %x of %d: state %v, the oracle: ended %v", packet, side, s.State(), done)
+	}
+}
+
+var optionLayouts = [][]byte{
+	nil,
+	{1, 1, 8, 10, 0, 0, 0x10, 0, 0xff, 0xff, 0xff, 0xf0},
+	{8, 10, 0, 0, 0x10, 0, 0xff, 0xff, 0xff, 0xf0, 1, 1},
+	{1, 8, 10, 0, 0, 0x10, 0, 0xff, 0xff, 0xff, 0xf0, 5, 10, 0, 0, 0, 9, 0, 0, 0, 12},
+	{1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 26, 0, 0, 0, 9, 0, 0, 0, 12, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4},
+	{5, 34, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0},
+	{5, 11, 0, 0, 0, 9, 0, 0, 0, 12, 7}, // no number of blocks
+	{254, 6, 1, 2, 3, 4, 8, 10, 0, 0, 0x10, 0, 0xff, 0xff, 0xff, 0xf0, 0, 8},
+	{254, 0, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1},
+	{8, 10, 0, 0, 0, 1, 0, 0, 0, 1, 8, 10, 0, 0, 0, 2, 0, 0, 0, 2},
+	{1, 1, 1, 5},
+	{8},
+	{5, 200},
+	{1, 1, 8, 10},
+}
+
+// random makes a packet of a side, near to where its session is.
+func (r *rig) random(rnd *rand.Rand, side int) []byte {
+	l := legs[r.v6][side]
+	f := &r.flow[side]
+	near := func(n uint64) uint32 {
+		switch rnd.IntN(8) {
+		case 0:
+			return rnd.Uint32()
+		case 1:
+			return uint32(n) + uint32(rnd.IntN(200)) - 100
+		}
+		return uint32(n)
+	}
+	flags := []byte{translate.ACK, translate.ACK | translate.PSH, translate.ACK | translate.URG, 0, translate.FIN | translate.ACK, translate.RST, translate.RST | translate.ACK, translate.SYN}
+	pick := flags[0]
+	if rnd.IntN(4) == 0 {
+		pick = flags[rnd.IntN(len(flags))]
+	}
+	p := frame.Packet{
+		From: l.Remote, To: l.Local, Flags: pick, Window: uint16(rnd.Uint32()), Traffic: byte(rnd.Uint32()),
+		Seq: f.First + near(f.Sent), Ack: f.FirstAck + near(r.flow[1-side].Sent),
+		Options: optionLayouts[rnd.IntN(len(optionLayouts))], Payload: make([]byte, []int{0, 0, 1, 64, 1447}[rnd.IntN(5)]),
+	}
+	for i := range p.Payload {
+		p.Payload[i] = byte(i * 7)
+	}
+	b := p.Bytes()
+	if rnd.IntN(6) == 0 { // the length of many segments; test runs take one page
+		at := 2
+		if r.v6 {
+			at = 4
+		}
+		binary.BigEndian.PutUint16(b[at:], binary.BigEndian.Uint16(b[at:])+20000)
+	}
+	return b
+}
+
+// TestAgainstOracle: the program makes of every packet the same as the translator in Go, and
+// accounts for it in the same way, over both families and both ways to send it on.
+func TestAgainstOracle(t *testing.T) {
+	p := load(t, 64)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		var constants [8]uint32
+		for i := range constants {
+			constants[i] = rnd.Uint32()
+		}
+		if round%2 == 0 { // scales of most connections
+			constants[3], constants[7] = 7, 7
+		}
+		r := newRig(t, p, uint32(round)%64, round%4 < 2, constants, round%8 == 7)
+		for range 60 {
+			side := rnd.IntN(2)
+			r.judge(side, r.random(rnd, side))
+			if r.Session(r.slot).State() == state.Done {
+				break
+			}
+		}
+		r.end()
+	}
+}
+
+// FuzzProgram: whatever the bytes, the program does as the oracle does.
+func FuzzProgram(f *testing.F) {
+	p := load(f, 4)
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for i := range 40 {
+		r := rig{v6: i%2 == 0}
+		f.Add(r.random(rnd, 0), rnd.Uint32(), rnd.Uint32(), uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, sequence, time uint32, scale uint8) {
+		l, err := translate.Parse(b)
+		if len(b) < 40 || len(b) > 2000 { // no frame that test runs take
+			return
+		}
+		r := newRig(t, p, 1, l.V6, [8]uint32{1: sequence, 2: time, 3: uint32(scale), 5: time, 6: sequence, 7: 7}, false)
+		defer r.end()
+		if err == nil {
+			b = b[:l.TCP+l.Header+min(l.Payload, len(b)-l.TCP-l.Header)]
+			frame.Address(b, legs[l.V6][0].Remote, legs[l.V6][0].Local)
+		}
+		r.judge(0, b)
+	})
+}

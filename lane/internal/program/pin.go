@@ -1,0 +1,89 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+)
+
+// mapNames are the maps that are pinned, under their names.
+var mapNames = []string{"sessions", "flows", "events"}
+
+// pinned returns the maps that are pinned in the directory: none, or all of them. A part of them, or
+// records of another version, is an error: the sessions in them are not known.
+func (p *Program) pinned() (maps map[string]*ebpf.Map, err error) {
+	if p.pin == "" {
+		return nil, nil
+	}
+	maps = make(map[string]*ebpf.Map)
+	defer func() {
+		if err != nil {
+			for _, m := range maps {
+				m.Close()
+			}
+		}
+	}()
+	for _, name := range mapNames {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(p.pin, name), nil)
+		if errors.Is(err, fs.ErrNotExist) && len(maps) == 0 {
+			return nil, nil
+		}
+		if err != nil {
+			return maps, fmt.Errorf("pinned map %s: %w", name, err)
+		}
+		maps[name] = m
+	}
+	if m := maps["sessions"]; int(m.ValueSize()) != sessionSize {
+		return maps, fmt.Errorf("%s has sessions of another version: records of %d bytes, want %d", p.pin, m.ValueSize(), sessionSize)
+	}
+	return maps, nil
+}
+
+// pinMaps pins new maps.
+func (p *Program) pinMaps() error {
+	if p.pin == "" || p.Adopted {
+		return nil
+	}
+	var errs []error
+	for i, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows, p.objects.Events} {
+		errs = append(errs, m.Pin(filepath.Join(p.pin, mapNames[i])))
+	}
+	return errors.Join(errs...)
+}
+
+// linkPath is where the link of a device is pinned.
+func (p *Program) linkPath(device int, name string) string {
+	return filepath.Join(p.pin, "link-"+strconv.Itoa(device)+"-"+name)
+}
+
+// Unpin removes all that is pinned, so that it ends with its descriptors.
+func (p *Program) Unpin() error {
+	if p.pin == "" {
+		return nil
+	}
+	links, err := filepath.Glob(filepath.Join(p.pin, "link-*"))
+	errs := []error{err}
+	for _, name := range mapNames {
+		links = append(links, filepath.Join(p.pin, name))
+	}
+	for _, path := range links {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// IsPinned reports whether a link of the device is pinned here.
+func (p *Program) IsPinned(device int) bool {
+	if p.pin == "" {
+		return false
+	}
+	_, err := os.Stat(p.linkPath(device, "ingress"))
+	return err == nil
+}

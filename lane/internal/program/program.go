@@ -1,0 +1,169 @@
+// Package program has the BPF programs of the lane, and the memory that they share with user space.
+//
+// The programs are in bpf/lane.c. Maps are of a fixed size, which is given when they are made.
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang -target bpfel -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -mcpu=v3" -type tuple -type place -type half -type session -type event -type why lane bpf/lane.c
+
+// A Program is the loaded programs and their maps. Its methods may be called concurrently.
+type Program struct {
+	objects laneObjects
+	memory  []byte // the mapping of the map sessions
+	size    uint32
+	pin     string // a directory, or ""
+
+	// Adopted: the maps were pinned before Load, by another process.
+	Adopted bool
+}
+
+// ipv6Flag is BPF_F_IPV6 of bpf_l4_csum_replace (include/uapi/linux/bpf.h, Linux 6.16).
+const ipv6Flag = 1 << 7
+
+// Load loads the programs, with room for that many sessions. If a directory of a BPF file system is
+// given, maps that are pinned there are used, with the sessions in them and as large as they are, and
+// new ones are pinned there. The caller calls Close.
+func Load(sessions uint32, pin string) (p *Program, err error) {
+	spec, err := loadLane()
+	if err != nil {
+		return nil, fmt.Errorf("programs: %w", err)
+	}
+	known, err := knowsFlag(spec)
+	if err != nil {
+		return nil, err
+	}
+	if known {
+		if err := spec.Variables["v6_flags"].Set(uint64(ipv6Flag)); err != nil {
+			return nil, fmt.Errorf("constant v6_flags: %w", err)
+		}
+	}
+	spec.Maps["sessions"].MaxEntries, spec.Maps["flows"].MaxEntries = sessions, 2*sessions
+	p = &Program{pin: pin}
+	pinned, err := p.pinned()
+	if err != nil {
+		return nil, err
+	}
+	for name, m := range pinned {
+		defer m.Close() // the collection has clones
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
+	p.size, p.Adopted = spec.Maps["sessions"].MaxEntries, pinned != nil
+	if err := spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{MapReplacements: pinned}); err != nil {
+		return nil, fmt.Errorf("programs: %w", err)
+	}
+	if err := errors.Join(p.pinMaps(), p.mapMemory()); err != nil {
+		return nil, errors.Join(err, p.objects.Close())
+	}
+	return p, nil
+}
+
+// knowsFlag finds out by doing whether bpf_l4_csum_replace knows the flag for IPv6.
+func knowsFlag(spec *ebpf.CollectionSpec) (bool, error) {
+	probe, err := ebpf.NewProgram(spec.Programs["penstock_probe"])
+	if err != nil {
+		return false, fmt.Errorf("programs: %w", err)
+	}
+	defer probe.Close()
+	frame := make([]byte, 14+40+20)
+	frame[12], frame[13], frame[14] = 0x86, 0xdd, 0x60
+	got, err := probe.Run(&ebpf.RunOptions{Data: frame})
+	if err != nil {
+		return false, fmt.Errorf("probe of bpf_l4_csum_replace: %w", err)
+	}
+	return got == 0, nil
+}
+
+// mapMemory maps the sessions, whose records are a multiple of eight bytes long.
+func (p *Program) mapMemory() (err error) {
+	length := (int(p.size)*sessionSize + pageMask) &^ pageMask
+	p.memory, err = syscall.Mmap(p.objects.Sessions.FD(), 0, length, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("memory of the sessions: %w", err)
+	}
+	return nil
+}
+
+// Size returns how many sessions there is room for.
+func (p *Program) Size() uint32 { return p.size }
+
+// Events returns a reader of the changes that the programs make. The caller closes it.
+func (p *Program) Events() (*ringbuf.Reader, error) { return ringbuf.NewReader(p.objects.Events) }
+
+// Attach attaches the guard and then the translation to a device of this network namespace. Links
+// that are pinned get these programs in place of theirs; new ones are pinned if Load was given a
+// directory. The caller owns the links, and closes them in the reverse order, so that a ghost is
+// never unguarded.
+func (p *Program) Attach(device int) (links []link.Link, err error) {
+	for _, a := range []struct {
+		program *ebpf.Program
+		at      ebpf.AttachType
+		name    string
+	}{{p.objects.PenstockEgress, ebpf.AttachTCXEgress, "egress"}, {p.objects.PenstockIngress, ebpf.AttachTCXIngress, "ingress"}} {
+		l, err := p.attach(device, a.program, a.at, a.name)
+		if err != nil {
+			for _, l := range links {
+				err = errors.Join(err, l.Close())
+			}
+			return nil, err
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+func (p *Program) attach(device int, program *ebpf.Program, at ebpf.AttachType, name string) (link.Link, error) {
+	path := p.linkPath(device, name)
+	if p.pin != "" {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err == nil {
+			if err = l.Update(program); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+			return l, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: device, Program: program, Attach: at})
+	if err == nil && p.pin != "" {
+		if err = l.Pin(path); err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return l, err
+}
+
+// Close frees the programs and maps. What is attached or pinned stays.
+func (p *Program) Close() error {
+	err := syscall.Munmap(p.memory)
+	p.memory = nil
+	return errors.Join(err, p.objects.Close())
+}
+
+// Name begins the ingress program's name in the kernel, which cuts it.
+const Name = "penstock_ingres"
+
+// ProbeTCX finds out by doing whether the kernel has TCX: attaching to a device that there is not
+// fails with ENODEV then (kernel/bpf/tcx.c, tcx_link_attach).
+func (p *Program) ProbeTCX() error {
+	const noDevice = 1<<31 - 1
+	l, err := link.AttachTCX(link.TCXOptions{Interface: noDevice, Program: p.objects.PenstockIngress, Attach: ebpf.AttachTCXIngress})
+	if err == nil {
+		return errors.Join(errors.New("attached to a device that there is not"), l.Close())
+	}
+	if errors.Is(err, syscall.ENODEV) {
+		return nil
+	}
+	return err
+}

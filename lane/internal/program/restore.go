@@ -1,0 +1,57 @@
+package program
+
+import (
+	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/state"
+)
+
+// Connection returns the numbers and options that a socket to one side's endpoint goes on with where the lane has stopped,
+// in state Held and after a grace period: all that the other endpoint has acknowledged counts as
+// received, and nothing else, so that this endpoint sends the rest again.
+func (s *Session) Connection(side int) sys.Connection {
+	h, other := &s.Half[side], &s.Half[1-side]
+	f, o, l := s.Flow(side), s.Flow(1-side), s.Leg(side)
+	return sys.Connection{
+		Local: l.Local, Remote: l.Remote,
+		Send: f.FirstAck + uint32(f.Acked), Receive: f.First + uint32(o.Acked),
+		SendWindow: f.Window, ReceiveWindow: uint32(o.Edge - o.Acked),
+		SendScale: h.Scale, ReceiveScale: other.Unit,
+		SACK: h.Sack != 0, Timestamps: h.Timestamps != 0, Timestamp: o.Stamp + other.Time,
+		SegmentSize: h.Takes,
+	}
+}
+
+// Stop stops the lane, so that packets are dropped, and reports whether the program had the session. The
+// owner has it in state Held, and knows how it is to end.
+func (s *Session) Stop(ends bool) bool {
+	if s.State() != state.Lane {
+		return false
+	}
+	s.Ends = 0 // it is not read in state Lane
+	if ends {
+		s.Ends = 1
+	}
+	return s.Change(state.Held, state.Lane)
+}
+
+// ToBeReset reports whether the session was stopped to be reset.
+func (s *Session) ToBeReset() bool { return s.Ends != 0 }
+
+// Restored notes, in state Held, that the sockets were made anew, and gives the session to user
+// space: no packet is on the way to them.
+func (s *Session) Restored() {
+	for i := range s.Half {
+		atomic.StoreUint64(&s.Half[i].Noted, 0)
+		f, o := s.Flow(i), s.Flow(1-i)
+		s.Half[i].Restored, s.Half[i].Behind, s.Half[i].Reach = 1, 0, f.FirstAck+uint32(o.Sent)
+		if o.Sent > f.Acked {
+			s.Half[i].Behind = 1
+		}
+	}
+	s.Change(state.User, state.Held)
+}
+
+// WasReset reports whether an RST has passed since the session was flipped.
+func (s *Session) WasReset() bool { return s.Reset != 0 }

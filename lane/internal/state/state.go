@@ -1,0 +1,124 @@
+// Package state is the table of a session's states: which there are, who moves a session from one
+// to another, and the fate of a packet in each. The BPF programs have its numbers from
+// header.go, and the tests check every interleaving of two CPUs, of user space and of the death of
+// a process over it.
+//
+// A session's state is in one word of memory that the programs and user space share, and changes
+// by compare-and-swap alone. The word counts its changes too, so that a claim that was taken away
+// and another one of later are never mistaken for each other.
+package state
+
+// A State is who carries a session.
+type State uint8
+
+// The states of a session.
+const (
+	// Free: the slot has no session.
+	Free State = iota
+	// User: user space relays, and may touch the sockets. The programs note which bytes were let
+	// up to them.
+	User
+	// Armed: user space holds nothing of the session, and has promised not to touch its sockets.
+	Armed
+	// Claimed: one CPU looks at the sockets, and no other may move the session to Lane.
+	Claimed
+	// Lane: packets are translated, and the sockets are ghosts, which nothing reaches or leaves.
+	Lane
+	// Done: both directions have ended. Stragglers are translated.
+	Done
+	// Held: user space has stopped the lane. Packets are dropped, and the endpoints send them again.
+	Held
+	// Reset: there are no sockets any more. Packets go up, and the kernel resets who sent them.
+	Reset
+
+	count
+)
+
+var names = [count]string{"free", "user", "armed", "claimed", "lane", "done", "held", "reset"}
+
+// String returns the state's name.
+func (s State) String() string {
+	if s >= count {
+		return "unknown"
+	}
+	return names[s]
+}
+
+// All returns the states, in order of their numbers.
+func All() []State {
+	all := make([]State, count)
+	for i := range all {
+		all[i] = State(i)
+	}
+	return all
+}
+
+// An Actor is who changes a session's state.
+type Actor uint8
+
+// The actors.
+const (
+	// Owner is the process that has the session, or that has adopted it.
+	Owner Actor = iota
+	// Ingress is the program on a CPU that a packet of the session arrives at.
+	Ingress
+	// Claimer is the program on the CPU that has claimed the session.
+	Claimer
+	// Egress is the guard on packets that leave the sockets.
+	Egress
+)
+
+// String returns the actor's name.
+func (a Actor) String() string { return [...]string{"owner", "ingress", "claimer", "egress"}[a] }
+
+// A Transition is a change of state.
+type Transition struct {
+	From, To State
+	By       Actor
+	When     string
+}
+
+// Transitions are all changes that there are.
+var Transitions = []Transition{
+	{Free, User, Owner, "the session is registered"},
+	{User, Free, Owner, "the session has ended in user space"},
+	{User, Armed, Owner, "nothing is held, and a grace period has passed since it was registered"},
+	{Armed, User, Owner, "user space wants to touch the sockets"},
+	{Armed, Claimed, Ingress, "a data packet arrives"},
+	{Armed, User, Egress, "a FIN or RST leaves a socket"},
+	{Claimed, Lane, Claimer, "both sockets are empty, and the packet is the next one"},
+	{Claimed, User, Claimer, "they are not"},
+	{Claimed, User, Ingress, "another packet with data, FIN or RST goes up meanwhile"},
+	{Claimed, User, Egress, "data, a FIN or an RST leaves a socket"},
+	{Claimed, User, Owner, "user space wants to touch the sockets"},
+	{Lane, Done, Ingress, "both FINs are acknowledged, or a reset has passed"},
+	{Lane, Held, Owner, "the session shall come back or end"},
+	{Held, User, Owner, "the sockets are restored"},
+	{Held, Done, Owner, "both directions had ended when it was stopped"},
+	{Held, Reset, Owner, "the session shall end"},
+	{Done, Reset, Owner, "it has ended by a reset: nobody goes on with it"},
+	{Done, Free, Owner, "nothing has passed for a while"},
+	{Reset, Free, Owner, "nothing has passed for a while"},
+}
+
+// Allowed reports whether the actor may make that change.
+func Allowed(from, to State, by Actor) bool {
+	for _, t := range Transitions {
+		if t.From == from && t.To == to && t.By == by {
+			return true
+		}
+	}
+	return false
+}
+
+// A Word is a state with the count of changes before it.
+type Word uint64
+
+// stateBits are the low bits of a word, which hold the state.
+const stateBits = 8
+
+// State returns the word's state.
+func (w Word) State() State { return State(w & (1<<stateBits - 1)) }
+
+// Next returns the word of a session that changes to s.
+func (w Word) Next(s State) Word { return (w>>stateBits+1)<<stateBits | Word(s) }

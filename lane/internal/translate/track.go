@@ -1,0 +1,112 @@
+package translate
+
+// A Flow is what is known of the packets that have arrived from one side since the session was
+// flipped. Its positions count bytes, and a FIN as one, from there; none ever falls.
+//
+// A packet is translated whether it fits or not: the endpoint judges it as it would one of its own
+// connection, and answers with a challenge (RFC 5961) where it would. But one that does not fit
+// changes nothing here, so that a stray or forged one neither ends a session nor is counted.
+type Flow struct {
+	// First is the sequence number of position 0, and FirstAck that of the other side's.
+	First, FirstAck uint32
+	// Sent is the end of the highest segment.
+	Sent uint64
+	// Acked is the highest acknowledgement: a position of the other side's.
+	Acked uint64
+	// Edge is how far the other side may send: the highest acknowledgement and window together.
+	Edge uint64
+	// Fin is the position after the FIN, 0 while there is none.
+	Fin uint64
+	// Stamp is the highest timestamp, which wraps around.
+	Stamp uint32
+	// Window is the last one, in bytes, Zeros is how often it has become 0, and Repeats is how many
+	// segments with data have come again.
+	Window, Zeros, Repeats uint32
+}
+
+// A Segment is the head of a packet.
+type Segment struct {
+	Sequence, Ack uint32
+	Length        uint32 // of the payload
+	Window        uint32 // in bytes, see [Side.Offered]
+	Flags         uint8
+	Stamp         uint32 // the timestamp, if Stamped
+	Stamped       bool
+}
+
+// longest is the largest window that there is: 65535 with a scale of 14 (RFC 7323, 2.3).
+const longest = 0xffff << 14
+
+// at returns the position of a sequence number that is near to a known one.
+func at(first uint32, known uint64, seq uint32) int64 {
+	return int64(known) + int64(int32(seq-(first+uint32(known))))
+}
+
+// Note notes a segment of side f, and reports whether the session has been reset by it.
+func (f *Flow) Note(o *Flow, s Segment) (reset bool) {
+	begin := at(f.First, f.Sent, s.Sequence)
+	end := begin + int64(s.Length)
+	if s.Flags&FIN != 0 {
+		end++
+	}
+	switch {
+	case s.Flags&SYN != 0, end > int64(o.Edge)+1, begin < int64(o.Acked)-longest:
+		return false // a probe of a window of 0 is one byte beyond the edge
+	case s.Flags&RST != 0:
+		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): that is one that
+		// it has not acknowledged, or, with all that was sent at hand, the last.
+		return begin == int64(o.Acked) || begin == int64(f.Sent)
+	}
+	if s.Flags&ACK != 0 && !f.acknowledge(o, s) {
+		return false
+	}
+	if s.Length > 0 && end <= int64(f.Sent) {
+		f.Repeats++
+	}
+	if s.Stamped && int32(s.Stamp-f.Stamp) > 0 {
+		f.Stamp = s.Stamp
+	}
+	f.Sent = max(f.Sent, uint64(max(end, 0)))
+	if s.Flags&FIN != 0 && f.Fin == 0 && end > 0 {
+		f.Fin = uint64(end)
+	}
+	return false
+}
+
+// acknowledge notes the acknowledgement, and reports whether it fits.
+func (f *Flow) acknowledge(o *Flow, s Segment) bool {
+	ack := at(f.FirstAck, f.Acked, s.Ack)
+	if ack > int64(o.Sent) || ack < int64(f.Acked)-longest {
+		return false
+	}
+	if ack < 0 {
+		return true // of before the flip
+	}
+	if uint64(ack) >= f.Acked {
+		if s.Window == 0 && f.Window != 0 {
+			f.Zeros++
+		}
+		f.Window = s.Window
+	}
+	f.Acked = max(f.Acked, uint64(ack))
+	f.Edge = max(f.Edge, uint64(ack)+uint64(s.Window))
+	return true
+}
+
+// Quiet reports whether all that both sides have sent is acknowledged, and either may send more.
+func Quiet(a, b *Flow) bool {
+	return a.Sent == b.Acked && b.Sent == a.Acked && a.Window != 0 && b.Window != 0
+}
+
+// Ended reports whether the FINs of both sides are acknowledged.
+func Ended(a, b *Flow) bool {
+	return a.Fin != 0 && b.Fin != 0 && b.Acked >= a.Fin && a.Acked >= b.Fin
+}
+
+// Delivered returns how many bytes of side f the other side has acknowledged.
+func Delivered(f, o *Flow) uint64 {
+	if f.Fin != 0 && o.Acked >= f.Fin {
+		return o.Acked - 1
+	}
+	return o.Acked
+}

@@ -1,0 +1,109 @@
+package translate_test
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/lane/internal/translate"
+)
+
+const window = 1000
+
+// pair is two flows of a session that begins shortly before numbers wrap.
+func pair() (a, b *translate.Flow) {
+	a = &translate.Flow{First: 1<<32 - 10, FirstAck: 1<<31 - 10, Edge: window}
+	b = &translate.Flow{First: 1<<31 - 10, FirstAck: 1<<32 - 10, Edge: window}
+	return a, b
+}
+
+// segment is one of a flow, by positions.
+func segment(f *translate.Flow, at, length, ack int64, flags uint8) translate.Segment {
+	return translate.Segment{Sequence: f.First + uint32(at), Ack: f.FirstAck + uint32(ack), Length: uint32(length), Window: window, Flags: flags | translate.ACK}
+}
+
+func TestFlows(t *testing.T) {
+	a, b := pair()
+	a.Note(b, segment(a, 0, 100, 0, 0))
+	a.Note(b, segment(a, 0, 100, 0, 0)) // again
+	b.Note(a, segment(b, 0, 40, 100, 0))
+	a.Note(b, segment(a, 100, 0, 40, translate.FIN))
+	b.Note(a, segment(b, 40, 20, 101, 0))
+	if translate.Ended(a, b) {
+		t.Error("ended with a FIN of one side alone")
+	}
+	b.Note(a, segment(b, 60, 0, 101, translate.FIN))
+	if translate.Ended(a, b) {
+		t.Error("ended before the last FIN is acknowledged")
+	}
+	a.Note(b, segment(a, 101, 0, 61, 0))
+	if !translate.Ended(a, b) || translate.Delivered(a, b) != 100 || translate.Delivered(b, a) != 60 {
+		t.Errorf("ended %v, delivered %d and %d", translate.Ended(a, b), translate.Delivered(a, b), translate.Delivered(b, a))
+	}
+}
+
+// TestStrays: a packet that no socket would take changes nothing, and resets nothing.
+func TestStrays(t *testing.T) {
+	a, b := pair()
+	a.Note(b, segment(a, 0, 100, 0, 0))
+	b.Note(a, segment(b, 0, 0, 60, 0))
+	for name, s := range map[string]translate.Segment{
+		"beyond the window":                  segment(a, 5000, 10, 0, 0),
+		"FIN beyond the window":              segment(a, 5000, 0, 0, translate.FIN),
+		"acknowledges what was never sent":   segment(a, 100, 10, 500, 0),
+		"RST beyond the window":              segment(a, 5000, 0, 0, translate.RST),
+		"RST between, which is challenged":   segment(a, 80, 0, 0, translate.RST),
+		"RST before":                         segment(a, 30, 0, 0, translate.RST),
+		"SYN":                                segment(a, 100, 0, 0, translate.SYN),
+		"two gigabytes away":                 segment(a, -1<<31+200, 10, 0, 0),
+		"acknowledges from two gigabytes of": segment(a, 100, 10, -1<<31+1, 0),
+	} {
+		wasA, wasB := *a, *b
+		if reset := a.Note(b, s); reset || *a != wasA || *b != wasB {
+			t.Errorf("%s: reset %v, %+v, was %+v", name, reset, *a, wasA)
+		}
+	}
+	for name, at := range map[string]int64{"at what is acknowledged": 60, "after all that was sent": 100} {
+		if !a.Note(b, segment(a, at, 0, 0, translate.RST)) {
+			t.Errorf("an RST %s resets nothing", name)
+		}
+	}
+}
+
+// TestWraps: positions go on when numbers wrap, more than once.
+func TestWraps(t *testing.T) {
+	a, b := pair()
+	const step = 1 << 29
+	a.Edge, b.Edge = step, step
+	for i := int64(0); i < 40; i++ {
+		s := segment(a, i*step, step, 0, 0)
+		a.Note(b, s)
+		r := segment(b, 0, 0, (i+1)*step, 0)
+		r.Window = step
+		b.Note(a, r)
+	}
+	if translate.Delivered(a, b) != 40*step || a.Sent != 40*step {
+		t.Errorf("delivered %d, sent %d, want %d", translate.Delivered(a, b), a.Sent, 40*step)
+	}
+}
+
+// FuzzFlows: no course of segments has a flow fall, or an acknowledgement of more than was sent.
+func FuzzFlows(f *testing.F) {
+	f.Add([]byte{0, 100, 0, 0, 1, 0, 100, 0, 0, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		a, b := pair()
+		for ; len(script) >= 4; script = script[4:] {
+			x, y := a, b
+			if script[3]&1 != 0 {
+				x, y = b, a
+			}
+			was := *x
+			s := segment(x, int64(x.Sent)+int64(int8(script[0])), int64(script[1]), int64(y.Sent)+int64(int8(script[2])), script[3]>>1)
+			x.Note(y, s)
+			if x.Sent < was.Sent || x.Acked < was.Acked || x.Edge < was.Edge || (was.Fin != 0 && x.Fin != was.Fin) {
+				t.Fatalf("%+v after %+v by %+v", *x, was, s)
+			}
+			if x.Acked > y.Sent || x.Sent > y.Edge+1 {
+				t.Fatalf("%+v and %+v", *x, *y)
+			}
+		}
+	})
+}

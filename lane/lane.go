@@ -1,0 +1,324 @@
+// Package lane joins two TCP connections, and lets the session leave user space: once nothing of it
+// has to be looked at, a BPF program at tc ingress translates its packets, and neither socket is
+// visited any more. No byte of it costs this process anything then, and an idle session has one
+// socket in place of two.
+//
+//	l, err := lane.Open(lane.Config{Devices: []string{"lo"}})
+//	...
+//	s, err := l.Join(client, server, func(r lane.Result) { log.Print(r.Bytes) }) // takes both connections
+//	...
+//	s.Wait()
+//
+// An event loop that relays by itself uses [Lane.Register] in place of Join.
+//
+// A session that is not eligible, or not yet, is relayed in user space by copying, so that Join
+// works for every pair of connections. [Session.Refused] has the reason.
+//
+// It takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and a kernel with TCX and BTF: see [Probe].
+// docs/lane.md has the states, the guarantees, and those that are still missing.
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/penstock/penstock/lane/internal/program"
+)
+
+// A Config says where sessions may leave user space. Its zero value is not enough: it has no devices.
+type Config struct {
+	// Devices are network devices of this process's network namespace: all that the packets of
+	// sessions arrive at. The loopback and Ethernet devices can be used.
+	Devices []string
+	// Sessions is how many there may be at once. 0 is 4096. One takes about 600 bytes of the
+	// kernel's memory, which are there from the begin.
+	Sessions int
+	// Pin is a directory of a BPF file system (bpf(2)), which is for this lane alone. The programs and their maps
+	// are pinned there, so that sessions in the lane go on when this process dies; the next one that
+	// opens the lane there adopts them, see [Lane.Sessions]. "" pins nothing: the kernel resets
+	// the sessions of a process that has died as soon as an endpoint sends something.
+	Pin string
+	// IdleTimeout ends sessions that no packet of was seen for that long, and Lifetime those that were
+	// joined that long ago: both connections are reset, and the error of the [Result] is ErrIdle or
+	// ErrLifetime. They are looked at four times a second. 0 ends none. For a session of an [Owner] idle time is that in the
+	// lane, and one that ends in user space has its connections reset by the owner, see Owner.Ended.
+	IdleTimeout, Lifetime time.Duration
+	// Restored is called with the sockets of a session that comes back, to a and to b, before bytes pass:
+	// options of those of before are lost, but for TCP's own. nil: they have those that package net sets. It must not
+	// wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and [Lane.Close] would not return.
+	Restored func(s *Session, a, b *net.TCPConn)
+	// Linger is how long a session that has ended stays, for packets that come late. 0 is 10 s.
+	Linger time.Duration
+}
+
+// A Lane is the programs at some devices, and the sessions that they carry. Its methods may be
+// called concurrently.
+type Lane struct {
+	cfg     Config
+	program *program.Program // owned
+	links   []link.Link      // owned; of each device the guard first
+	events  *ringbuf.Reader  // owned
+	lock    int              // owned; the directory of pins, -1 if there is none
+
+	running sync.WaitGroup
+	stop    chan struct{}
+
+	mu         sync.Mutex
+	closed     bool
+	free       []uint32              // slots
+	sessions   map[uint32]*Session   // by slot
+	staying    map[*Session]struct{} // those that never leave user space
+	generation uint32
+	batch      batch
+	knock      chan struct{}
+	stopped    []*Session           // adopted in state Held, until they are back
+	parting    map[*Session]parting // sessions that have ended before their owners have called Leave
+	unsent     []unsent             // resets that are to be tried again
+
+	counts counts
+}
+
+// counts are those of Stats.
+type counts struct {
+	joined, departed, returned, ended, reset, failed, adopted atomic.Uint64
+	refused, unrestored                                       [reasons]atomic.Uint64
+}
+
+// check returns what is wrong with the configuration by itself.
+func (c *Config) check() error {
+	switch {
+	case len(c.Devices) == 0:
+		return errors.New("no devices")
+	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
+		return fmt.Errorf("%d sessions", c.Sessions)
+	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.Linger < 0:
+		return fmt.Errorf("a negative time: idle %v, lifetime %v, linger %v", c.IdleTimeout, c.Lifetime, c.Linger)
+	}
+	return nil
+}
+
+// Open loads the programs and attaches them. The error is an [*Unavailable] if this host or this
+// process lacks something, and wraps [ErrBusy] if a device has another lane, and os.ErrInvalid if the configuration cannot
+// be one. The caller calls Close.
+func Open(cfg Config) (*Lane, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("lane: %w: %w", err, os.ErrInvalid)
+	}
+	if cfg.Sessions == 0 {
+		cfg.Sessions = 4096
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = 10 * time.Second
+	}
+	lock, err := lockPin(cfg.Pin)
+	if err != nil {
+		return nil, err
+	}
+	p, err := load(uint32(cfg.Sessions), cfg.Pin)
+	if err != nil {
+		return nil, errors.Join(err, unlock(lock))
+	}
+	l := &Lane{
+		cfg: cfg, program: p, lock: lock, sessions: make(map[uint32]*Session), staying: make(map[*Session]struct{}),
+		stop: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting),
+	}
+	l.adopt()
+	if err := l.begin(cfg.Devices); err != nil {
+		return nil, errors.Join(err, l.detach())
+	}
+	return l, nil
+}
+
+// begin attaches to the devices and starts the goroutines.
+func (l *Lane) begin(devices []string) (err error) {
+	if l.events, err = l.program.Events(); err != nil {
+		return fmt.Errorf("lane: events: %w", err)
+	}
+	for _, name := range devices {
+		device, err := l.usable(name)
+		if err != nil {
+			return err
+		}
+		links, err := l.program.Attach(device)
+		if err != nil {
+			return fmt.Errorf("lane: device %s: %w", name, err)
+		}
+		l.links = append(l.links, links...)
+	}
+	l.running.Go(l.follow)
+	l.running.Go(l.sweep)
+	l.running.Go(l.wait)
+	for _, s := range l.stopped {
+		l.running.Go(func() { _ = s.goOn() })
+	}
+	l.stopped = nil
+	return nil
+}
+
+// ErrBusy is the error of a device that another lane is attached to. Packets would have to pass both, in an order that
+// depends on the direction.
+var ErrBusy = errors.New("another lane is attached")
+
+// usable returns the index of a device that packets can be translated at.
+func (l *Lane) usable(name string) (int, error) {
+	d, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("lane: device %s: %w", name, err)
+	}
+	if d.Flags&net.FlagLoopback == 0 && len(d.HardwareAddr) != 6 {
+		return 0, fmt.Errorf("lane: device %s: neither Ethernet nor the loopback", name)
+	}
+	if l.program.IsPinned(d.Index) {
+		return d.Index, nil // ours
+	}
+	attached, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return 0, fmt.Errorf("lane: device %s: programs: %w", name, err)
+	}
+	for _, a := range attached.Programs {
+		p, err := ebpf.NewProgramFromID(a.ID)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		info, err := p.Info()
+		_ = p.Close()
+		if err == nil && strings.HasPrefix(info.Name, program.Name) {
+			return 0, fmt.Errorf("lane: device %s: %w", name, ErrBusy)
+		}
+	}
+	return d.Index, nil
+}
+
+// Close ends every session: those in the lane are reset on both sides, and then the programs are
+// detached. Nothing stays pinned. It waits for no owner to call [Session.Leave]: one that does so later resets both sides
+// then; meanwhile its sockets neither answer nor end. The end functions of Join and the methods of an [Owner] must not
+// call it: it waits for them.
+func (l *Lane) Close() error {
+	if !l.finish((*Session).cut) {
+		return nil
+	}
+	return errors.Join(l.program.Unpin(), l.detach())
+}
+
+// Leave is Close, but for sessions in the lane of one that is pinned: they go on, and the next process that opens
+// it adopts them. Sessions in user space are reset.
+func (l *Lane) Leave() error {
+	if l.lock < 0 {
+		return l.Close()
+	}
+	if !l.finish((*Session).resetHere) {
+		return nil
+	}
+	return l.detach()
+}
+
+// finish ends sessions and goroutines, and reports whether it is the first to do so.
+func (l *Lane) finish(end func(*Session)) bool {
+	l.mu.Lock()
+	first := !l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if !first {
+		return false
+	}
+	all := l.Sessions()
+	var ending sync.WaitGroup
+	for _, s := range all {
+		ending.Go(func() {
+			end(s)
+			s.Wait()
+		})
+	}
+	ending.Wait()
+	close(l.stop)
+	_ = l.events.Close()
+	l.running.Wait()
+	l.sendAgain()
+	for _, s := range all {
+		s.letGo()
+	}
+	return true
+}
+
+// Sessions returns the sessions that there are, also those that were adopted from another process,
+// in no order.
+func (l *Lane) Sessions() []*Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*Session, 0, len(l.sessions))
+	for _, s := range l.sessions {
+		all = append(all, s)
+	}
+	for s := range l.staying {
+		all = append(all, s)
+	}
+	return all
+}
+
+// detach closes what Open has opened, in the reverse order. What is pinned stays attached.
+func (l *Lane) detach() error {
+	var errs []error
+	for i := len(l.links) - 1; i >= 0; i-- {
+		errs = append(errs, l.links[i].Close())
+	}
+	if l.events != nil {
+		_ = l.events.Close()
+	}
+	return errors.Join(append(errs, l.program.Close(), unlock(l.lock))...)
+}
+
+// Stats are counts since Open.
+type Stats struct {
+	Joined   uint64 // sessions that Join was called for
+	Left     uint64 // how often one has left user space
+	Returned uint64 // how often one has come back
+	Ended    uint64 // sessions that have ended, wherever
+	Reset    uint64 // of these, that were reset
+	Failed   uint64 // sockets that could not be closed in silence, whose packets the guard keeps in, and ports that are not held
+	Adopted  uint64 // that were in the lane of a process before this one
+	Lane     int    // sessions that are in the lane now
+	// Unrestored are sessions that could not come back, and were reset, by reason.
+	Unrestored map[Reason]uint64
+	// Refused are how often a session could not leave, by reason: once for one that never can,
+	// and once for each attempt of others.
+	Refused map[Reason]uint64
+}
+
+// Stats returns the counts.
+func (l *Lane) Stats() Stats {
+	st := Stats{
+		Joined: l.counts.joined.Load(), Left: l.counts.departed.Load(), Returned: l.counts.returned.Load(), Ended: l.counts.ended.Load(),
+		Reset: l.counts.reset.Load(), Failed: l.counts.failed.Load(), Adopted: l.counts.adopted.Load(),
+		Unrestored: byReason(&l.counts.unrestored), Refused: byReason(&l.counts.refused),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.sessions {
+		if s.left() {
+			st.Lane++
+		}
+	}
+	return st
+}
+
+// byReason returns the counts that are not 0.
+func byReason(counts *[reasons]atomic.Uint64) map[Reason]uint64 {
+	m := make(map[Reason]uint64)
+	for i := range counts {
+		if n := counts[i].Load(); n > 0 {
+			m[Reason(i)] = n
+		}
+	}
+	return m
+}

@@ -1,0 +1,207 @@
+package lane
+
+import (
+	"net"
+	"slices"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
+)
+
+// leave closes the sockets of a session that the program has taken, both in repair, so that they
+// send nothing. A socket in repair that is made anew holds the local port of the connection to b: no
+// other connection of this host can be made to the same address from it. It has no timers, as one of
+// before could have.
+func (s *Session) leave(conn [2]*net.TCPConn) {
+	for _, c := range conn {
+		if err := control(c, func(fd int) error { return sys.Repair(fd, true) }); err != nil {
+			s.lane.counts.failed.Add(1) // the guard keeps in its FIN
+		}
+		_ = c.Close()
+	}
+	s.departed()
+}
+
+// departed notes that the sockets are closed, and holds the port.
+func (s *Session) departed() {
+	l := s.record().Leg(1)
+	hold, err := sys.Established(l.Local, l.Remote, 0, 0)
+	if err != nil {
+		s.lane.counts.failed.Add(1)
+	}
+	s.mu.Lock()
+	s.hold, s.conn, s.phase, s.flew = int32(hold), nil, away, true
+	reset := s.reset
+	if s.forgotten {
+		s.forget()
+	}
+	s.mu.Unlock()
+	s.lane.counts.departed.Add(1)
+	if reset {
+		s.resetAway()
+	}
+	s.settle()
+}
+
+// letGo closes the socket that holds the port.
+func (s *Session) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hold >= 0 {
+		_ = syscall.Close(int(s.hold)) // in repair: nothing is sent
+	}
+	s.hold = -1
+}
+
+// settle looks whether a session that is away has ended.
+func (s *Session) settle() {
+	s.mu.Lock()
+	r := s.record()
+	ended := s.phase == away && r.State() == state.Done
+	s.mu.Unlock()
+	if !ended {
+		return
+	}
+	f := s.flows()
+	reset := !translate.Ended(&f[0], &f[1])
+	if reset {
+		// The endpoint may have taken the RST for none of its connection's (RFC 5961). A session that has ended
+		// carries nothing more, so the kernel resets who goes on.
+		s.letGo()
+		r.Change(state.Reset, state.Done)
+	}
+	s.over(reset, nil)
+}
+
+// over ends the session, once, and reports that.
+func (s *Session) over(reset bool, err error) {
+	r, first := s.conclude(reset, err)
+	if !first {
+		return
+	}
+	if s.end != nil {
+		s.end(r)
+	}
+	if s.owner != nil {
+		s.lane.running.Go(func() { s.owner.Ended(r) }) // not by the caller of Reset, which may hold what the owner waits for
+	}
+	s.ended.Done()
+}
+
+// conclude is over without its reports. The first caller calls ended.Done.
+func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
+	s.mu.Lock()
+	if s.phase == over {
+		s.mu.Unlock()
+		return r, false
+	}
+	if s.why != nil {
+		err = s.why
+	}
+	gone := s.gone()
+	r = Result{Bytes: s.bytes(), Left: s.flew, Reset: reset, Err: err}
+	s.moved, s.phase, s.since = r.Bytes, over, now()
+	s.conn = nil
+	if s.armed {
+		s.record().Change(state.User, state.Armed, state.Claimed)
+	}
+	s.mu.Unlock()
+	switch {
+	case s.never != None:
+		s.lane.mu.Lock()
+		delete(s.lane.staying, s)
+		s.lane.mu.Unlock()
+	case !gone:
+		s.lane.release(s, state.User)
+	} // one that is in the lane lingers, and holds its port: a new connection from there would not be let out
+	s.lane.counts.ended.Add(1)
+	if reset {
+		s.lane.counts.reset.Add(1)
+	}
+	return r, true
+}
+
+// Reset ends the session: both connections are reset, in the sequence that each endpoint expects. It
+// returns when the resets are sent, or on their way. A session of an [Owner] that is in user space stays
+// there, and never leaves.
+func (s *Session) Reset() {
+	s.mu.Lock()
+	s.reset = true
+	conn, mine, isAway := s.conn, s.disarm(), s.phase == away
+	s.mu.Unlock()
+	switch {
+	case mine && s.owner != nil:
+		s.over(true, nil)
+	case mine && conn != nil:
+		abort(*conn)
+	case isAway:
+		s.resetAway()
+	default: // it is leaving, or over
+		s.flipped()
+	}
+}
+
+// resetAway resets a session that the lane has. Packets are dropped meanwhile, so that the numbers
+// stay; then the stack has the connections again, without sockets, and resets who sends more.
+func (s *Session) resetAway() {
+	s.mu.Lock()
+	stopped := s.record().Stop(true)
+	s.mu.Unlock()
+	if !stopped {
+		return // it ends by itself
+	}
+	s.lane.mu.Lock()
+	s.lane.batch.resetting = append(s.lane.batch.resetting, s)
+	s.lane.knocked()
+	s.lane.mu.Unlock()
+}
+
+// resetHeld is the second half, after a grace period. err is that of the result.
+func (s *Session) resetHeld(err error) {
+	r := s.record()
+	s.letGo()
+	r.Change(state.Reset, state.Held)
+	for i := range 2 {
+		if sendReset(r.Connection(i)) != nil {
+			s.lane.counts.failed.Add(1)
+			s.lane.mu.Lock()
+			s.lane.unsent = append(s.lane.unsent, unsent{s, i})
+			s.lane.mu.Unlock()
+		}
+	}
+	s.over(true, err)
+}
+
+// An unsent is a reset to one side that could not be sent, such as without descriptors.
+type unsent struct {
+	session *Session
+	side    int
+}
+
+// sendAgain tries the resets again of sessions that still have their place.
+func (l *Lane) sendAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsent = slices.DeleteFunc(l.unsent, func(u unsent) bool {
+		s := u.session
+		return l.sessions[s.slot] != s || sendReset(s.record().Connection(u.side)) == nil
+	})
+}
+
+// sendReset sends an RST at the number that the endpoint expects next: of a socket that is made for
+// that.
+func sendReset(c sys.Connection) error {
+	fd, err := sys.Established(c.Local, c.Remote, c.Send, c.Receive)
+	if err != nil {
+		return err
+	}
+	if err = sys.Repair(fd, false); err == nil {
+		err = sys.AbortOnClose(fd)
+	}
+	if e := syscall.Close(fd); err == nil {
+		err = e
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package lane
+
+import "time"
+
+// A View has the lane's observations of a session, for verdicts on it. Counts are of all its time in the
+// lane, not of that in user space.
+type View struct {
+	// Ends are the endpoints of a and of b.
+	Ends [2]End
+	// InLane reports whether the session is in the lane now.
+	InLane bool
+	// LastPacket is when a packet was carried last, of the monotonic clock (CLOCK_MONOTONIC). 0: none was.
+	LastPacket time.Duration
+}
+
+// An End is one of the two endpoints of a session. A stray or forged packet, which fits no window, counts in
+// Packets alone.
+type End struct {
+	Packets uint64 // packets that have come from it and were carried
+	// Outstanding are bytes that it has sent, and that the other one has not acknowledged. 0 in user space.
+	Outstanding uint64
+	// Window is the last window that it has advertised, in bytes.
+	Window uint32
+	// ZeroWindows is how often its window has become 0: it does not read as fast as it is sent to.
+	ZeroWindows uint32
+	// Repeated are segments with data of numbers that it had sent before: those that the path behind the lane, or
+	// the other endpoint, has lost or not acknowledged in time. Probes of a window of 0 with a byte count too.
+	Repeated uint32
+	// RoundTrip is how long the last packet took from here to the endpoint and back to here, by the
+	// echo of its timestamp, with the time until the endpoint acknowledges. LeastRoundTrip is the shortest of all
+	// that were measured: one at a time. 0: none was, as for connections without timestamps.
+	RoundTrip, LeastRoundTrip time.Duration
+}
+
+// Look returns the lane's observations of the session, or false if it has no place in the lane.
+func (s *Session) Look() (v View, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.never != None || s.phase == over { // another session may have its place
+		return v, false
+	}
+	r, f := s.record(), s.flows()
+	v.InLane, v.LastPacket = s.gone(), time.Duration(r.LastPacket())
+	for i := range v.Ends {
+		e := &v.Ends[i]
+		*e = End{Packets: r.Packets(i), Window: f[i].Window, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats}
+		e.RoundTrip, e.LeastRoundTrip = r.RoundTrip(i)
+		if v.InLane {
+			e.Outstanding = f[i].Sent - min(f[i].Sent, f[1-i].Acked)
+		}
+	}
+	return v, true
+}

@@ -1,0 +1,177 @@
+package lane
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/program"
+)
+
+// An Owner relays a session in user space by itself, such as by an event loop. Its methods are called
+// by goroutines of the lane, which hold no lock. They may call methods of the session, but none that waits: ComeBack, TakeBack, Wait,
+// or Close of the lane.
+type Owner interface {
+	// Ready is called once, maybe before Register returns: [Session.Arm] arms the session from then on. It is not called
+	// for one that has ended before.
+	Ready()
+	// Left is called when the lane has the session, unless [Session.Disarm] has reported that before.
+	Left()
+	// Ended is called once, when the session has ended other than by [Session.Release], wherever it was: by its
+	// endpoints, by a timeout, by [Session.Reset] or [Lane.Close]. Sockets that were not given to Leave are still the owner's.
+	Ended(Result)
+}
+
+// Register prepares a session of two connected TCP sockets, which the owner goes on relaying: it calls
+// [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
+// [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes
+// soon: until then the session can neither come back nor end. The
+// error is a [Reason], or wraps os.ErrInvalid without an owner, EBADF of a descriptor that is none, and net.ErrClosed after Close. No call waits for a grace period.
+func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
+	if owner == nil {
+		return nil, fmt.Errorf("lane: register: no owner: %w", os.ErrInvalid)
+	}
+	s := &Session{lane: l, owner: owner, hold: -1, begun: now()}
+	s.since = s.begun
+	s.ended.Add(1)
+	legs, why := [2]program.Leg{}, None
+	for i, fd := range [2]int{a, b} {
+		r, err := transport(fd)
+		if err != nil {
+			return nil, fmt.Errorf("lane: register: descriptor %d: %w", fd, err)
+		}
+		if legs[i], err = legOfSocket(fd); err != nil && r == None {
+			r = NotEstablished // the peer has gone
+		}
+		why = cmp.Or(why, r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("lane: register: %w", net.ErrClosed)
+	}
+	l.counts.joined.Add(1)
+	if why == None {
+		why = l.register(s, legs)
+	}
+	if why != None {
+		l.counts.refused[why].Add(1)
+		return nil, why
+	}
+	return s, nil
+}
+
+// legOfSocket returns the addresses of a socket.
+func legOfSocket(fd int) (leg program.Leg, err error) {
+	unmapped := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+	peer, err := sys.PeerName(fd)
+	if err != nil {
+		return leg, err
+	}
+	local, err := sys.LocalName(fd)
+	if err == nil && !(peer.AddrPort.IsValid() && local.AddrPort.IsValid()) {
+		err = syscall.EAFNOSUPPORT
+	}
+	return program.Leg{Remote: unmapped(peer.AddrPort), Local: unmapped(local.AddrPort)}, err
+}
+
+// Arm lets the lane take the session with the next packet that fits, and reports whether it may. The
+// owner holds no byte of it, and touches neither socket before Disarm. Without an owner, for a session of [Lane.Join], it
+// does nothing, as the lane itself relays that.
+func (s *Session) Arm() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner == nil {
+		return false
+	}
+	s.idle = [2]bool{true, true}
+	s.arm()
+	return s.armed && s.phase == relaying
+}
+
+// Disarm takes the session back, and reports whether the owner may touch the sockets: if not, the lane
+// has the session, or it has ended, and Leave is to be called. For a session of [Lane.Join] it does nothing, and reports
+// false.
+func (s *Session) Disarm() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owner != nil && s.disarm()
+}
+
+// Tries returns how often a packet could not take the session.
+func (s *Session) Tries() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == over {
+		return 0
+	}
+	_, tries := s.record().Refusal()
+	return tries
+}
+
+// A departure is the sockets of a session that has left.
+type departure struct {
+	session *Session
+	sockets [2]int // owned
+}
+
+// Leave gives the sockets of a session that has left to the lane, which closes them in silence. After the end of a
+// session of which Disarm has said that the lane has it, such as by [Lane.Close], it closes them before it returns, and resets both
+// sides if they were not. The error wraps os.ErrInvalid, and the sockets are the caller's still, where there is nothing to
+// be given away: for a session in user space, one of Join, and after Leave or Release.
+func (s *Session) Leave(a, b int) error {
+	l, sockets := s.lane, [2]int{a, b}
+	s.mu.Lock()
+	mine := s.disarm()
+	if s.owner == nil || s.handed || mine {
+		s.mu.Unlock()
+		return fmt.Errorf("lane: leave: no sockets of the session are to be given away: %w", os.ErrInvalid)
+	}
+	s.handed = true
+	if s.phase == returning { // without its sockets: it is being cut
+		closeSilently(sockets)
+	}
+	at := s.phase
+	s.mu.Unlock()
+	switch at {
+	case leaving:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.batch.departing = append(l.batch.departing, departure{s, sockets})
+		l.knocked()
+	case over:
+		return l.part(s, sockets)
+	}
+	return nil
+}
+
+// leaveSockets closes the sockets, both in repair, so that they send nothing.
+func (s *Session) leaveSockets(sockets [2]int) {
+	s.lane.counts.failed.Add(closeSilently(sockets)) // the guard keeps in their FIN
+	s.departed()
+}
+
+// Release ends a session that has ended in user space, or shall stay there, without a call of Ended. It does nothing for
+// one that has left.
+func (s *Session) Release() {
+	if !s.Disarm() {
+		return
+	}
+	if _, first := s.conclude(false, nil); first {
+		s.mu.Lock()
+		s.handed = true
+		s.mu.Unlock()
+		s.ended.Done()
+	}
+}
+
+// Adopted reports whether the session is of a process before this one, and has not ended.
+func (s *Session) Adopted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.adopted && s.phase != over
+}

@@ -1,0 +1,134 @@
+package lane_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/lane"
+)
+
+// open1 returns a descriptor of the test's, or fails.
+func open1(t *testing.T) func(fd int, err error) int {
+	return func(fd int, err error) int {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Close(fd) })
+		return fd
+	}
+}
+
+// TestRegisterRefused: descriptors that can be no session's are refused, each for its own reason.
+func TestRegisterRefused(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
+	client, near := connected(t, at)
+	far, server := connected(t, at)
+	for _, c := range []*net.TCPConn{client, near, far, server} {
+		defer c.Close()
+	}
+	a, b, got := sockets.FD(t, near), sockets.FD(t, far), open1(t)
+	s, err := l.Register(a, b, &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	const multipath = 262
+	for _, c := range []struct {
+		name string
+		fd   int
+		want error
+	}{
+		{"unix", got(syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)), lane.NotTCP},
+		{"UDP", got(syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)), lane.NotTCP},
+		{"MPTCP", got(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, multipath)), lane.Multipath},
+		{"not connected", got(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)), lane.NotEstablished},
+		{"file", got(syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)), lane.NotTCP},
+		{"none", -1, syscall.EBADF},
+		{"joined", a, lane.JoinedAlready},
+		{"the other end", sockets.FD(t, client), lane.SharedConnection},
+	} {
+		for _, fds := range [][2]int{{c.fd, b}, {b, c.fd}} {
+			if c.name == "the other end" {
+				fds = [2]int{c.fd, sockets.FD(t, server)}
+			}
+			if _, err := l.Register(fds[0], fds[1], &recorder{}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", c.name, err, c.want)
+			}
+		}
+	}
+}
+
+// TestJoinRefused: a connection that is closed is an error, and the other one is the caller's still; one that is joined twice has
+// its reason. A session that comes back has no reason "none".
+func TestJoinRefused(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
+	client, a := connected(t, at)
+	b, server := connected(t, at)
+	gone, other := connected(t, at)
+	gone.Close()
+	other.Close()
+	for _, c := range [][2]*net.TCPConn{{gone, b}, {a, gone}} {
+		if _, err := l.Join(c[0], c[1], nil); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	p := join(t, l, client, a, b, server)
+	p.talk(t)
+	p.comesBack(t, time.Second)
+	p.MayLeave()
+	p.exchange(t, []byte("from user space"), p.client, p.server)
+	if n, ok := l.Stats().Refused[lane.None]; ok {
+		t.Errorf("%d sessions could not leave for no reason", n)
+	}
+	client, a = connected(t, at)
+	b, server = connected(t, at)
+	p = join(t, l, client, a, b, server)
+	p.exchange(t, []byte("once"), p.client, p.server)
+	twice, err := l.Join(a, b, nil)
+	if err != nil || !errors.Is(twice.Refused(), lane.JoinedAlready) {
+		t.Error(err, twice.Refused())
+	}
+}
+
+// TestBadConfig: configurations that no lane can have are invalid, not unavailable.
+func TestBadConfig(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	lo := []string{"lo"}
+	for _, c := range []lane.Config{
+		{},
+		{Devices: lo, Sessions: -1},
+		{Devices: lo, Sessions: 1 << 31},
+		{Devices: lo, Linger: -1},
+		{Devices: lo, IdleTimeout: -1},
+		{Devices: lo, Lifetime: -1},
+		{Devices: lo, Pin: t.TempDir()},
+	} {
+		if l, err := lane.Open(c); !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%+v: %v", c, err)
+			if err == nil {
+				l.Close()
+			}
+		}
+	}
+	l, err := lane.Open(lane.Config{Devices: lo, Sessions: 1 << 30})
+	var missing *lane.Unavailable
+	if err == nil {
+		l.Close()
+	} else if !errors.As(err, &missing) || missing.Missing[0] != "memory for that many sessions" {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,116 @@
+package lane_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/lane"
+)
+
+const patience = 30 * time.Second
+
+// alone reports whether the test goes on: in a child process with a network of its own. It is
+// skipped for users that may not have a lane, never for root.
+func alone(t *testing.T) bool {
+	t.Helper()
+	permitted(t)
+	return netns.Alone(t)
+}
+
+// permitted skips the test for an ordinary user without the rights. Root has them, or the test fails.
+func permitted(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	var missing *lane.Unavailable
+	if err := lane.Probe(); errors.As(err, &missing) {
+		t.Skip("no lane for an ordinary user:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t testing.TB, devices ...string) *lane.Lane {
+	t.Helper()
+	l, err := lane.Open(lane.Config{Devices: devices, Sessions: 256, Linger: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// A pair is the two ends of a session, and the session.
+type pair struct {
+	client, server *net.TCPConn
+	sent           *[2]uint64 // bytes by the client and by the server
+	*lane.Session
+}
+
+// joined connects a client to a proxy and that to a server, and joins them.
+func joined(t testing.TB, l *lane.Lane, network, address string) pair {
+	t.Helper()
+	at, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	return joinedTo(t, l, at)
+}
+
+// joinedTo is joined with a listener that is the proxy's and the server's.
+func joinedTo(t testing.TB, l *lane.Lane, at net.Listener) pair {
+	t.Helper()
+	client, a := connected(t, at)
+	b, server := connected(t, at)
+	return join(t, l, client, a, b, server)
+}
+
+// connected makes a connection to a listener.
+func connected(t testing.TB, at net.Listener) (near, far *net.TCPConn) {
+	t.Helper()
+	c, err := net.Dial(at.Addr().Network(), at.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := at.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn), s.(*net.TCPConn)
+}
+
+// join joins connections.
+func join(t testing.TB, l *lane.Lane, client, a, b, server *net.TCPConn) pair {
+	t.Helper()
+	for _, c := range []*net.TCPConn{client, server} {
+		t.Cleanup(func() { c.Close() })
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := l.Join(a, b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair{client, server, new([2]uint64), s}
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, met func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain until", what)
+		}
+	}
+}

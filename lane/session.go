@@ -1,0 +1,250 @@
+package lane
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/penstock/penstock/lane/internal/program"
+	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
+)
+
+// A phase is where a session is, as its own goroutines see it.
+type phase uint8
+
+const (
+	relaying  phase = iota // the two pumps have it
+	leaving                // the program has it, and the pumps are ending
+	away                   // the program has it, and the sockets are closed or in repair
+	returning              // it is held, and the sockets are made anew
+	restoring              // the same, and Config.Restored is running
+	over
+)
+
+// A Result is how a session ended.
+type Result struct {
+	// Bytes are those delivered from a to b, and from b to a, by user space and by the lane: the
+	// latter are counted by acknowledgements.
+	Bytes [2]uint64
+	// Left reports whether the session has ever left user space.
+	Left bool
+	// Reset reports whether it ended by a reset in place of an end of file of each side.
+	Reset bool
+	// Err is the error of user space that ended it, if one did.
+	Err error
+}
+
+// A Session is two joined connections. Its methods may be called concurrently.
+type Session struct {
+	lane       *Lane
+	end        func(Result)
+	owner      Owner // of a session of Register; nil for one of Join
+	generation uint32
+	slot       uint32
+	hold       int32 // owned; -1, or the socket in repair that holds the local port to b
+
+	mu        sync.Mutex
+	conn      *[2]*net.TCPConn // owned; nil once the session is away
+	moved     [2]uint64        // bytes relayed in user space
+	idle      [2]bool          // the pump of a direction waits for bytes, and holds none
+	armed     bool             // as far as user space knows
+	graced    bool             // a grace period has passed since the session was registered
+	reset     bool             // by Reset, which is to be carried out
+	forgotten bool             // by Leave: it goes on without this process
+	kept      bool             // by ComeBack: it does not leave
+	flew      bool             // it has left user space once at least
+	adopted   bool             // from a process before this one
+	handed    bool             // the owner has given its sockets away, or has released the session
+	phase     phase
+	never     Reason // why it stays in user space; None if it may leave
+	tries     uint32 // that were counted
+	begun     int64  // when it was joined or adopted, in ns of the monotonic clock
+	since     int64  // when user space moved bytes last, if there is a timeout, or when it ended
+	why       error  // of the timeout that has it end
+	ended     sync.WaitGroup
+}
+
+// Join joins two connections, takes both, and relays between them until it ends: in user space, and
+// by the lane as soon as a packet finds nothing of the session in user space or in the sockets.
+// Bytes that were read ahead of one have been written to the other. end, unless it is nil, is
+// called once, by a goroutine of the lane, and must not wait for the session: neither by Wait nor by Close. The error wraps
+// os.ErrInvalid without two connections, and net.ErrClosed for one that is closed and after Close; the connections
+// are the caller's then.
+func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
+	never, err := transports(a, b)
+	if err != nil {
+		return nil, fmt.Errorf("lane: join: %w", err)
+	}
+	s := &Session{lane: l, end: end, hold: -1, conn: &[2]*net.TCPConn{a, b}, begun: now(), never: never}
+	s.since = s.begun
+	s.ended.Add(1)
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("lane: join: %w", net.ErrClosed)
+	}
+	l.counts.joined.Add(1)
+	if s.never == None {
+		s.never = l.register(s, [2]program.Leg{legOf(a), legOf(b)})
+	}
+	if s.never != None {
+		l.counts.refused[s.never].Add(1)
+		l.staying[s] = struct{}{}
+	}
+	l.mu.Unlock()
+	go s.run([2]bool{})
+	return s, nil
+}
+
+// transports returns why sessions of these connections can never leave user space, or an error if one can have no session.
+func transports(a, b *net.TCPConn) (never Reason, err error) {
+	for i, c := range [2]*net.TCPConn{a, b} {
+		if c == nil {
+			return never, fmt.Errorf("no connection %c: %w", 'a'+i, os.ErrInvalid)
+		}
+		why, err := transportOf(c)
+		if err != nil {
+			return never, fmt.Errorf("connection %c: %w", 'a'+i, err)
+		}
+		never = cmp.Or(never, why)
+	}
+	return never, nil
+}
+
+// record is the session's record. It is called only while the session has a slot.
+func (s *Session) record() *program.Session { return s.lane.program.Session(s.slot) }
+
+// flows returns the accounts of both sides.
+func (s *Session) flows() [2]translate.Flow {
+	r := s.record()
+	return [2]translate.Flow{r.Flow(0), r.Flow(1)}
+}
+
+// left reports whether the session has left user space.
+func (s *Session) left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone()
+}
+
+// gone reports whether the sockets are not those of user space. It needs the lock.
+func (s *Session) gone() bool { return leaving <= s.phase && s.phase <= restoring }
+
+// Refused returns why the session is in user space: why it stays there, or why the last packet did
+// not take it. None: it has left, or no packet has tried.
+func (s *Session) Refused() Reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.never != None || s.phase != relaying:
+		return s.never
+	case s.kept:
+		return Kept
+	}
+	why, _ := s.record().Refusal()
+	return Reason(min(why, uint32(reasons)))
+}
+
+// Left reports whether the session is in the lane now.
+func (s *Session) Left() bool { return s.left() }
+
+// Bytes returns how many bytes were delivered from a to b and from b to a.
+func (s *Session) Bytes() [2]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes()
+}
+
+// bytes needs the lock. Once the session is over, moved has all.
+func (s *Session) bytes() (n [2]uint64) {
+	n = s.moved
+	if !s.gone() {
+		return n
+	}
+	f := s.flows()
+	for i := range n {
+		n[i] += translate.Delivered(&f[i], &f[1-i])
+	}
+	return n
+}
+
+// Addresses returns those of the connections to a and to b, each the remote and the local one, or
+// false for a session that has no place in the lane.
+func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.never != None || s.phase == over { // another session may have its place
+		return a, b, false
+	}
+	x, y := s.record().Leg(0), s.record().Leg(1)
+	return [2]netip.AddrPort{x.Remote, x.Local}, [2]netip.AddrPort{y.Remote, y.Local}, true
+}
+
+// Wait returns when the session has ended, and end of [Lane.Join] has returned, which must not call it.
+func (s *Session) Wait() { s.ended.Wait() }
+
+// wake takes the session back for the pump of a direction, and reports whether it may touch the
+// sockets: not if the lane has the session.
+func (s *Session) wake(d int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.disarm() {
+		return false
+	}
+	s.idle[d] = false
+	return true
+}
+
+// disarm needs the lock, and reports whether user space has the session.
+func (s *Session) disarm() bool {
+	if s.phase != relaying {
+		return false
+	}
+	if !s.armed {
+		return true
+	}
+	r := s.record()
+	if !r.Change(state.User, state.Armed, state.Claimed) && r.State() != state.User {
+		s.phase = leaving
+		return false
+	}
+	s.armed = false
+	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // or one that is still tried
+		s.tries = tries
+		s.lane.counts.refused[min(why, uint32(reasons-1))].Add(1)
+	}
+	return true
+}
+
+// rest is called by a pump that is about to wait for bytes, and that holds none.
+func (s *Session) rest(d int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle[d] = true
+	s.arm()
+}
+
+// arm lets the lane have the session, if user space has nothing of it. It needs the lock.
+func (s *Session) arm() {
+	if s.idle == [2]bool{true, true} && s.graced && !s.armed && !s.reset && !s.kept && s.never == None && s.phase == relaying {
+		s.armed = s.record().Change(state.Armed, state.User)
+	}
+}
+
+// grace notes that a grace period has passed. An owner arms the session by itself.
+func (s *Session) grace() {
+	s.mu.Lock()
+	s.graced = true
+	ready := s.owner != nil && s.phase == relaying
+	if s.owner == nil {
+		s.arm()
+	}
+	s.mu.Unlock()
+	if ready {
+		s.owner.Ready() // may call Arm
+	}
+}

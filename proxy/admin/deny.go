@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// A Denial denies sources for a time, beside the rules of the configuration. It is the form in which denials
+// are kept.
+type Denial struct {
+	Source   string    `json:"source"`             // as in [SessionQuery]
+	Listener string    `json:"listener,omitempty"` // "": all
+	Until    time.Time `json:"until"`              // its end
+	Since    time.Time `json:"since"`              // when it was made
+	By       string    `json:"by,omitempty"`       // whose request it was
+}
+
+// Bounds of denials.
+const (
+	LeastDenial = time.Second
+	MaxDenial   = 366 * 24 * time.Hour
+	MaxDenials  = 10_000
+)
+
+// Denied is a list of denials.
+type Denied struct {
+	Denied []Denial `json:"denied"` // in force
+}
+
+// Denials describes the denials in force; GET /v1/denied lists them.
+type Denials struct {
+	Count  int      `json:"count"`  // all
+	Latest []Denial `json:"latest"` // up to 10, the latest first
+}
+
+// ListenerDenials describes the denials in force at a listener. Clients and Refused count since the latest of them
+// was made, but not longer than about a minute.
+type ListenerDenials struct {
+	Count   int    `json:"count"` // all of its
+	Latest  Denial `json:"latest"`
+	All     bool   `json:"all,omitempty"` // every client is denied
+	Clients int64  `json:"clients"`       // that have come
+	Refused int64  `json:"refused"`       // by the denials
+}
+
+// nearlyAll reports whether the denials refuse nine of ten clients, or more.
+func (d *ListenerDenials) nearlyAll() bool { return d.Refused > 0 && d.Refused*10 >= d.Clients*9 }
+
+// NewDenial is the answer to a new denial.
+type NewDenial struct {
+	Denial
+	// Unkept is why the denial ends with the process; empty: it survives a restart.
+	Unkept string `json:"unkept,omitempty"`
+	Ended  *Ended `json:"ended,omitempty"` // sessions of the source; nil: they go on
+}
+
+func (s *Server) denied(context.Context, *arguments) (any, error) {
+	return Denied{s.cfg.Balancer.Denied()}, nil
+}
+
+// denyAdd handles POST /v1/deny/add.
+func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {
+	if a.window < LeastDenial || a.window > MaxDenial {
+		return nil, fmt.Errorf("%w: for: %v: write a time from 1s to 8784h (366 days), such as 1h", ErrInvalid, a.window)
+	}
+	d, err := s.cfg.Balancer.Deny(a.source, a.listener, a.window, a.by)
+	if err != nil || !a.endToo {
+		return d, err
+	}
+	ended, err := s.cfg.Balancer.EndSessions(ctx, EndQuery{SessionQuery: SessionQuery{Source: a.source, Listener: a.listener}, Now: true}, a.by)
+	d.Ended = &ended
+	return d, err
+}
+
+// denyRemove handles POST /v1/deny/remove.
+func (s *Server) denyRemove(_ context.Context, a *arguments) (any, error) {
+	return empty{}, s.cfg.Balancer.Undeny(a.source, a.listener, a.by)
+}
+
+// Deny denies a source for a time, at a listener or at all. With end its sessions are ended at once.
+func (c *Client) Deny(ctx context.Context, source, listener string, within time.Duration, end bool) (d NewDenial, err error) {
+	values := denial(source, listener)
+	values.Set("for", within.String())
+	if end {
+		values.Set("end", "true")
+	}
+	return d, c.do(ctx, http.MethodPost, "/v1/deny/add", values, &d)
+}
+
+// Undeny takes a denial back.
+func (c *Client) Undeny(ctx context.Context, source, listener string) error {
+	return c.do(ctx, http.MethodPost, "/v1/deny/remove", denial(source, listener), nil)
+}
+
+func denial(source, listener string) url.Values {
+	values := url.Values{"source": {source}}
+	if listener != "" {
+		values.Set("listener", listener)
+	}
+	return values
+}
+
+// Denied returns the denials in force.
+func (c *Client) Denied(ctx context.Context) (d Denied, err error) {
+	return d, c.do(ctx, http.MethodGet, "/v1/denied", nil, &d)
+}

@@ -1,0 +1,28 @@
+package admin_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+func TestWithin(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		before, now []int64
+		want        admin.Lag
+	}{
+		{"nothing yet", nil, nil, admin.Lag{}},
+		{"all time", nil, []int64{0, 0, 5}, admin.Lag{P99: 4 * time.Microsecond, Longest: 4 * time.Microsecond, Count: 5}},
+		{"the time between", []int64{10, 1, 3}, []int64{109, 1, 3, 1}, admin.Lag{P99: time.Microsecond, Longest: 8 * time.Microsecond, Count: 100}},
+		{"one of 99 is more than a hundredth", []int64{10}, []int64{108, 0, 1}, admin.Lag{P99: 4 * time.Microsecond, Longest: 4 * time.Microsecond, Count: 99}},
+		{"no turn between", []int64{1, 2}, []int64{1, 2}, admin.Lag{}},
+		{"another process", []int64{9}, []int64{0, 2}, admin.Lag{P99: 2 * time.Microsecond, Longest: 2 * time.Microsecond, Count: 2}},
+		{"another process with shorter turns", []int64{0, 0, 1}, []int64{4}, admin.Lag{P99: time.Microsecond, Longest: time.Microsecond, Count: 4}},
+	} {
+		if got := admin.Within(test.before, test.now); got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+)
+
+// A Lane is the sessions that have left user space: their packets are translated in the kernel.
+type Lane struct {
+	// State is on, off (by an operator, until the process ends), busy (another process has it still; it is tried
+	// again) or unavailable.
+	State   string   `json:"state"`
+	Why     string   `json:"why,omitempty"`     // reason that it is not on
+	Devices []string `json:"devices,omitempty"` // at which packets are translated
+	Active  int64    `json:"active"`            // sessions that have left now, or have ended and linger
+	Most    int64    `json:"most"`              // how many there may be at once, those that are prepared included
+	Left    int64    `json:"left"`              // sessions ever that have left
+	Ended   int64    `json:"ended"`             // sessions ever that have ended, those that were prepared and never left included
+	Reset   int64    `json:"reset"`             // of these, that were reset
+	Adopted int64    `json:"adopted,omitempty"` // sessions of a process before this one
+	// AdoptedActive are those of them that are there now; the two below are their bytes since the adoption, of those
+	// that have ended as well.
+	AdoptedActive     int64 `json:"adopted_active,omitempty"`
+	AdoptedToEndpoint int64 `json:"adopted_to_endpoint,omitempty"` // from clients
+	AdoptedToClient   int64 `json:"adopted_to_client,omitempty"`   // from endpoints
+	Failed            int64 `json:"failed,omitempty"`              // sockets that could not be closed in silence, and ports that are not held
+	// Stays counts sessions that stay in user space, by reason: those of which something has to be looked at once,
+	// and the others each time that they could not leave.
+	Stays map[string]int64 `json:"stays,omitempty"`
+}
+
+// The states of a [Lane].
+const (
+	LaneOn          = "on"
+	LaneOff         = "off"
+	LaneBusy        = "busy"
+	LaneUnavailable = "unavailable"
+)
+
+// LaneChanged is the answer to a change of the lane by hand.
+type LaneChanged struct {
+	State string `json:"state"` // of the [Lane] now
+	Reset int    `json:"reset"` // sessions that had left user space, and are being reset
+}
+
+// A LaneSwitcher has sessions that leave user space.
+type LaneSwitcher interface {
+	// SwitchLane has sessions leave user space or not, until the process ends, and FlushLane resets those that have
+	// left. Their errors wrap [ErrNotFound] where there is no lane.
+	SwitchLane(on bool, by string) (LaneChanged, error)
+	FlushLane(by string) (LaneChanged, error)
+}
+
+// laneSwitch handles POST /v1/lane/on, and with false /v1/lane/off.
+func laneSwitch(on bool) func(*Server, context.Context, *arguments) (any, error) {
+	return func(s *Server, _ context.Context, a *arguments) (any, error) {
+		return s.cfg.Balancer.SwitchLane(on, a.by)
+	}
+}
+
+// laneFlush handles POST /v1/lane/flush.
+func (s *Server) laneFlush(_ context.Context, a *arguments) (any, error) {
+	return s.cfg.Balancer.FlushLane(a.by)
+}
+
+// SwitchLane has sessions leave user space or not, until the process ends.
+func (c *Client) SwitchLane(ctx context.Context, on bool) (l LaneChanged, err error) {
+	path := "/v1/lane/off"
+	if on {
+		path = "/v1/lane/on"
+	}
+	return l, c.do(ctx, http.MethodPost, path, nil, &l)
+}
+
+// FlushLane resets the sessions that have left user space.
+func (c *Client) FlushLane(ctx context.Context) (l LaneChanged, err error) {
+	return l, c.do(ctx, http.MethodPost, "/v1/lane/flush", nil, &l)
+}

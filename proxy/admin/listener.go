@@ -1,0 +1,93 @@
+package admin
+
+import "time"
+
+// A Listener is the status of a listener.
+type Listener struct {
+	Name      string   `json:"name"`               // as in the file
+	Addresses []string `json:"addresses"`          // with the ports that the kernel chose
+	Binds     []Bind   `json:"binds,omitempty"`    // as in the file
+	State     State    `json:"state"`              // serving, paused or draining
+	FastOpen  bool     `json:"fastopen,omitempty"` // as in the file
+	// Congestion is the congestion control of its clients' connections; nil: that of the system, or it listens on unix
+	// sockets alone.
+	Congestion *Congestion `json:"congestion,omitempty"`
+	// DrainedByHand means that it was drained through this API, until a reload.
+	DrainedByHand bool `json:"drained_by_hand,omitempty"`
+	// RefusesAll is the reason for which it refuses every client, by its own rules.
+	RefusesAll string `json:"refuses_all,omitempty"`
+	// DeniedByHand are the sources that are denied here by hand; nil: none is.
+	DeniedByHand *ListenerDenials `json:"denied_by_hand,omitempty"`
+	// PausedAt is the limit at which accepting is paused, and Pauses counts the pauses at each
+	// limit. Further clients wait in the kernel's queue. The limits are "connections",
+	// "per_second" and, of all listeners together, "process per_second".
+	PausedAt    string           `json:"paused_at,omitempty"`
+	Pauses      map[string]int64 `json:"pauses,omitempty"`
+	Connections Connections      `json:"connections"`
+	Bytes       Bytes            `json:"bytes"`
+	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
+	// Protocols counts the clients whose routes depend on their first bytes, by protocol; "other" is none of those that
+	// routes depend on.
+	Protocols  map[string]int64 `json:"protocols,omitempty"`
+	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
+	Queues     []Queue          `json:"accept_queues"`        // of its sockets
+	// Certificates are those shown to clients.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	Routes       []Route       `json:"routes,omitempty"` // in order; the default route is the last
+	// Limited is the time of its sessions that have ended, in seconds, by verdict: the cause that limited it. Only
+	// verdicts that occurred; sessions that were too short for a verdict are not in it.
+	Limited map[string]float64 `json:"limited_seconds,omitempty"`
+	// Mirrors are the copies of its sessions that other upstreams get; nil: there are none.
+	Mirrors *Mirrors `json:"mirrors,omitempty"`
+	// Rewrites are its sessions of which the bytes of one direction are rewritten; nil: there are none.
+	Rewrites *Rewrites `json:"rewrites,omitempty"`
+	// Filters are the modules that are asked about its clients.
+	Filters []Filter `json:"filters,omitempty"`
+	// Cancels are the requests to cancel a query; left out unless the listener speaks PostgreSQL.
+	Cancels *Cancels `json:"cancel_requests,omitempty"`
+}
+
+// A Bind is an address of a listener, or all sockets that systemd has passed under a name.
+type Bind struct {
+	Bind   string `json:"bind"`   // as in the file
+	Active int64  `json:"active"` // connections accepted there
+}
+
+// A Congestion is the congestion control of sockets that the file names, and the one that they have.
+type Congestion struct {
+	Configured string `json:"configured"` // as in the file
+	// Used is read back from the kernel: from a listening socket, or a new one as those that connect; "": unknown.
+	Used string `json:"used"`
+	// Error is the reason for which they are not the same.
+	Error string `json:"error,omitempty"`
+	// Refused counts the connections to endpoints that the kernel has refused it, and that have that of the system.
+	Refused int64 `json:"refused,omitempty"`
+}
+
+// A Queue is the accept queue of a listening socket: connections that the kernel has
+// established, and that wait for accept.
+type Queue struct {
+	Address string `json:"address"` // of the socket
+	Known   bool   `json:"known"`   // the kernel reports its length
+	Length  int64  `json:"length"`  // now; 0 if unknown
+	Most    int64  `json:"most"`    // if more wait the queue overflows, and clients have to try again
+	// Dropped counts the overflows, and DroppedLastMinute those within about the last minute,
+	// as of the last second. Both are 0 if unknown: the kernel does not count them for
+	// Multipath TCP and unix sockets.
+	Dropped           int64 `json:"dropped"`
+	DroppedLastMinute int64 `json:"dropped_last_minute"`
+	DroppedKnown      bool  `json:"dropped_known"` // whether they are known
+}
+
+// A Certificate is one that is shown to peers.
+type Certificate struct {
+	Path string    `json:"path"` // of its file
+	From time.Time `json:"from"` // start of its validity
+	Ends time.Time `json:"ends"` // end of its validity
+}
+
+// A Route is the destination of a listener's clients.
+type Route struct {
+	Match string             `json:"match,omitempty"` // as in the file; "" for the default route
+	To    map[string]float64 `json:"to"`              // percentages by upstream
+}

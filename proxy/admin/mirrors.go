@@ -1,0 +1,152 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Mirrors are the mirrors of a listener's sessions: second connections that get the clients' bytes as well.
+type Mirrors struct {
+	To      []string         `json:"to,omitempty"`    // upstreams
+	Running int64            `json:"running"`         // now
+	Ended   map[string]int64 `json:"ended,omitempty"` // by reason, those included that were not to be had
+	// Teed and Copied are the bytes that their endpoints have got: those that never entered the process, and the
+	// others. Undelivered are those that they did not take, and Answered those that they answered, which were
+	// thrown away. Those of mirrors that run are counted about every second.
+	Teed        int64 `json:"teed"`
+	Copied      int64 `json:"copied"`
+	Undelivered int64 `json:"undelivered"`
+	Answered    int64 `json:"answered"`
+	// Unanswered are those of the complete ones whose endpoint has answered no byte, as one that is frozen, and Silent
+	// so many of the last ones in a row.
+	Unanswered int64 `json:"unanswered,omitempty"`
+	Silent     int64 `json:"silent,omitempty"`
+	// Comparisons are those mirrors of which the answers are compared.
+	Comparisons []Comparison `json:"comparisons,omitempty"`
+}
+
+// StoppedBudget is the reason in [Comparison.Stopped] of sessions for which there was no memory.
+const StoppedBudget = "budget"
+
+// A Comparison is the answers of a mirror's endpoints compared with those that clients got.
+type Comparison struct {
+	Route   string `json:"route,omitempty"` // match of the route whose mirror it is; left out: it is the listener's
+	To      string `json:"to"`              // upstream
+	Framing string `json:"framing"`         // as in the configuration
+	// Since is when the report began: at a reset, a reload that changed the comparison, or the start of the process.
+	Since time.Time `json:"since"`
+	// Sessions are those that were compared, those that run included, and Stopped those of them, by reason, of which
+	// only the beginning was compared; budget are sessions that were not compared at all, as there was no memory.
+	Sessions int64            `json:"sessions"`
+	Stopped  map[string]int64 `json:"stopped"`
+	ComparedAnswers
+	// Unnamed are sessions of which not all that the client sent was seen, so that names of answers are unknown;
+	// Summed answers of which a part was only compared by a sum, as one side was far ahead; MaskLimited places in long
+	// answers where a mask was given fewer bytes than it may have matched; ShadowUnframed sessions in which the answers
+	// of the mirror's endpoint were not of the framing.
+	Unnamed        int64 `json:"unnamed,omitempty"`
+	Summed         int64 `json:"summed,omitempty"`
+	MaskLimited    int64 `json:"mask_limited,omitempty"`
+	ShadowUnframed int64 `json:"shadow_unframed,omitempty"`
+	// Names are the answers by the command, statement or frame that they are for, and Examples differences. The
+	// status has neither.
+	Names    []NamedAnswers `json:"names,omitempty"`
+	Examples []Example      `json:"examples,omitempty"`
+}
+
+// ComparedAnswers are the results of a comparison.
+type ComparedAnswers struct {
+	Compared  int64 `json:"compared"`  // equal and different ones
+	Equal     int64 `json:"equal"`     // those of both sides are the same, but for masks
+	Different int64 `json:"different"` // they are not, or one side lacks its answer
+	Masked    int64 `json:"masked"`    // not compared, as a mask says
+	Unsettled int64 `json:"unsettled"` // equal as far as they came before the session or its mirror ended
+	// Lag is how much later the mirror's endpoint has ended its answers.
+	Lag ShadowLag `json:"lag"`
+}
+
+// A ShadowLag is how much later a mirror's endpoint has ended its answers than the client's endpoint. Times are
+// negative if it was earlier.
+type ShadowLag struct {
+	Slower int64 `json:"slower"` // answers
+	Faster int64 `json:"faster"` // likewise
+	Alike  int64 `json:"alike"`  // within a microsecond
+	P50Us  int64 `json:"p50_us"` // half of the answers are at most so much later, in microseconds, to an eighth
+	P90Us  int64 `json:"p90_us"` // likewise nine of ten
+	P99Us  int64 `json:"p99_us"` // likewise 99 of 100
+}
+
+// NamedAnswers are the answers to a command or statement, or the frames of a type.
+type NamedAnswers struct {
+	Name string `json:"name"` // other: of further names; unknown: the request was not seen
+	ComparedAnswers
+}
+
+// An Example is a difference.
+type Example struct {
+	Name     string  `json:"name"`     // as in names
+	Offset   int64   `json:"offset"`   // of the first difference in the answer, masked
+	Exact    bool    `json:"exact"`    // false: the first difference is there or behind it
+	Redacted bool    `json:"redacted"` // letters are x in the excerpts, and digits 0
+	Primary  Excerpt `json:"primary"`
+	Shadow   Excerpt `json:"shadow"`
+}
+
+// An Excerpt is bytes of an answer around the first difference.
+type Excerpt struct {
+	Text   string `json:"text"`   // as within quotes of Go and JSON: \r\n, \x00
+	Begin  int64  `json:"begin"`  // of the excerpt in the answer
+	Length int64  `json:"length"` // of the answer
+}
+
+// A MirrorReport is the mirrors of one listener, with the whole reports of comparisons.
+type MirrorReport struct {
+	Listener string `json:"listener"` // its name
+	// Since is when the report was reset; left out: it was not. Mirrors that ended, their bytes and the comparisons count
+	// from then on, or from the start of the listener.
+	Since time.Time `json:"since,omitzero"`
+	Mirrors
+}
+
+// MirrorReports are the mirrors of all listeners that have some.
+type MirrorReports struct {
+	Mirrors []MirrorReport `json:"mirrors"` // in the order of the names of listeners
+}
+
+// A MirrorReporter has the mirrors of a running load balancer.
+type MirrorReporter interface {
+	// Mirrors returns the mirrors of a listener, of all if that is empty, with the reports of comparisons, and
+	// ResetMirrors has reports count from now on. Their errors wrap [ErrNotFound].
+	Mirrors(listener string) (MirrorReports, error)
+	ResetMirrors(listener, by string) error
+}
+
+// mirrors handles GET /v1/mirrors.
+func (s *Server) mirrors(_ context.Context, a *arguments) (any, error) {
+	return s.cfg.Balancer.Mirrors(a.listener)
+}
+
+// resetMirrors handles POST /v1/mirrors/reset.
+func (s *Server) resetMirrors(_ context.Context, a *arguments) (any, error) {
+	return empty{}, s.cfg.Balancer.ResetMirrors(a.listener, a.by)
+}
+
+// Mirrors returns the mirrors of a listener, of all if that is empty.
+func (c *Client) Mirrors(ctx context.Context, listener string) (m MirrorReports, err error) {
+	return m, c.do(ctx, http.MethodGet, "/v1/mirrors", ofListener(listener), &m)
+}
+
+// ResetMirrors has the reports on the mirrors of a listener, of all if that is empty, count from now on.
+func (c *Client) ResetMirrors(ctx context.Context, listener string) error {
+	return c.do(ctx, http.MethodPost, "/v1/mirrors/reset", ofListener(listener), nil)
+}
+
+func ofListener(name string) url.Values {
+	values := url.Values{}
+	if name != "" {
+		values.Set("listener", name)
+	}
+	return values
+}

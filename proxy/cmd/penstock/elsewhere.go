@@ -1,0 +1,183 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
+)
+
+// A process may listen somewhere else than its file says by now: the file has changed, and is not in force. It
+// leaves a note of its address beside private sockets, by the path of its configuration.
+
+// noteName is the name of the note of a configuration's process.
+func noteName(path string) string { return strings.TrimSuffix(socketName(path), ".sock") + ".admin" }
+
+// writeNote notes the address of this process, which "" removes. Without a directory for it there is none.
+func writeNote(env config.Env, path, address string) error {
+	dir, err := privateDirectory(env, serviceDirectory)
+	if errors.Is(err, errNoDirectory) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, noteName(path))
+	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
+		address = "unix:" + absolute(socket)
+	}
+	if address != "" {
+		return putFile(name, fmt.Sprintf("%s\n%d\n", address, os.Getpid()))
+	}
+	if _, pid := readNote(name); pid != os.Getpid() { // there is none, or it is a successor's
+		return nil
+	}
+	return os.Remove(name)
+}
+
+// putFile writes a file that all users may read, at once: in place of one of that name, and not through it.
+func putFile(name, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// readNote returns the address and the process of a note; "": there is none.
+func readNote(name string) (address string, pid int) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", 0
+	}
+	address, number, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	pid, err = strconv.Atoi(number)
+	if err != nil || pid <= 0 {
+		return "", 0
+	}
+	return address, pid
+}
+
+// elsewhere returns an error that says where the process of a configuration can be asked, or why it cannot be,
+// in place of err: that nothing runs where the file says. Without such a process it returns err.
+func elsewhere(env config.Env, path string, err error) error {
+	if at := listensElsewhere(searched(env), path); at != "" {
+		return fmt.Errorf("%s: its process listens elsewhere, by the configuration in force: write --admin %s", display.Text(path), display.Text(at))
+	}
+	pid, uid := processOf("/proc", path)
+	if pid == 0 {
+		return err
+	}
+	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
+		return fmt.Errorf("%s: its process is another user's: write --admin %s", display.Text(path), display.Text(at))
+	}
+	return fmt.Errorf("%s: process %d has it, and no admin endpoint that is known here: write there %s, and kill -HUP %[2]d", display.Text(path), pid, display.Text(adminFor(path)))
+}
+
+// adminFor is what a configuration needs for an admin socket: in the directory of the service if there is one, or
+// else beside the configuration.
+func adminFor(path string) string {
+	dir := serviceDirectory
+	if _, err := os.Stat(dir); err != nil {
+		dir = filepath.Dir(absolute(path))
+	}
+	return fmt.Sprintf("admin: {bind: %q}", "unix:"+filepath.Join(dir, "admin.sock"))
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// listensElsewhere returns the address at which the process of a configuration listens, by what is in those
+// directories; "": there is none.
+func listensElsewhere(dirs []string, path string) string {
+	for _, dir := range dirs {
+		if socket := filepath.Join(dir, socketName(path)); listens(socket) {
+			return "unix:" + socket
+		}
+		if at, pid := readNote(filepath.Join(dir, noteName(path))); at != "" && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) && answers(at) {
+			return at
+		}
+	}
+	return ""
+}
+
+// answers reports whether something listens at an admin address, as far as this user may know.
+func answers(address string) bool {
+	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
+		return listens(socket)
+	}
+	c, err := net.DialTimeout("tcp", address, time.Second)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// processOf returns a penstock run with a configuration, and its user, as far as this user may see it; 0: there
+// is none.
+func processOf(proc, path string) (pid int, uid uint32) {
+	path = absolute(path)
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+	for _, dir := range dirs {
+		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+		if err != nil || len(args) < 2 || filepath.Base(args[0]) != programName || args[1] != "run" {
+			continue
+		}
+		cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
+		if err != nil || !hasConfig(cwd, args[2:], path) {
+			continue
+		}
+		n, _ := strconv.Atoi(filepath.Base(dir))
+		if info, err := os.Stat(dir); err == nil {
+			if of, ok := info.Sys().(*syscall.Stat_t); ok {
+				return n, of.Uid
+			}
+		}
+	}
+	return 0, 0
+}
+
+// hasConfig reports whether a penstock run in a directory has the configuration of a path: one of its arguments
+// names it, or none names a file, and it is the default one.
+func hasConfig(cwd string, args []string, path string) bool {
+	from := func(name string) string {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(cwd, name)
+		}
+		return filepath.Clean(name)
+	}
+	for _, arg := range args {
+		name := from(strings.TrimPrefix(arg, "--config="))
+		if name == path {
+			return true
+		}
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			return false
+		}
+	}
+	paths := make([]string, len(defaultConfigs))
+	for i, name := range defaultConfigs {
+		paths[i] = from(name)
+	}
+	return defaultConfig(paths) == path
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// The commands drain and weight are gone. They answer with their present spelling, and change nothing.
+
+type formerDrainCmd struct {
+	adminFlags
+	Listener string
+	Upstream string
+	Endpoint string
+	Process  bool
+	Undo     bool
+	Rest     []string `arg:"" optional:""`
+}
+
+// Run returns the present spelling.
+func (c *formerDrainCmd) Run(*cli.Env) error {
+	now := "penstock process drain, penstock listener drain NAME, or penstock endpoint drain UPSTREAM ENDPOINT"
+	switch {
+	case c.Process:
+		now = "penstock process drain"
+	case c.Listener != "":
+		now = "penstock listener drain " + c.Listener
+	case c.Upstream != "" || c.Endpoint != "":
+		verb := "drain"
+		if c.Undo {
+			verb = "ready"
+		}
+		now = fmt.Sprintf("penstock endpoint %s %s %s", verb, cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"))
+	}
+	return cli.Usagef("drain: it is spelled otherwise now, and nothing was changed: write %s", now)
+}
+
+type formerWeightCmd struct {
+	adminFlags
+	Upstream string
+	Endpoint string
+	Weight   []string `arg:"" optional:""`
+}
+
+// Run returns the present spelling.
+func (c *formerWeightCmd) Run(*cli.Env) error {
+	weight := "N"
+	if len(c.Weight) == 1 {
+		weight = c.Weight[0]
+	}
+	return cli.Usagef("weight: it is spelled otherwise now, and nothing was changed: write penstock endpoint weight %s %s %s",
+		cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"), weight)
+}
+
+// routeFlag is a flag that was given.
+func routeFlag(route *int) string {
+	if route == nil {
+		return ""
+	}
+	return fmt.Sprintf(" --route %d", *route)
+}

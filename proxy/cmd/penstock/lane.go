@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/display"
+)
+
+type laneCmd struct {
+	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
+	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and reset those that have left."`
+	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
+	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence."`
+}
+
+type laneListCmd struct {
+	adminFlags
+	JSON bool `name:"json" help:"In JSON."`
+}
+
+// A laneList is the lane of a process, and the sessions in it.
+type laneList struct {
+	Lane     *admin.Lane     `json:"lane"`
+	Sessions []admin.Session `json:"sessions"`
+}
+
+// Run lists the sessions that have left user space.
+func (c *laneListCmd) Run(e *cli.Env) error {
+	return c.ask(e, "lane", func(ctx context.Context, client *admin.Client) error {
+		st, err := client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := client.Sessions(ctx, admin.SessionQuery{Engine: admin.EngineLane}, admin.SessionOrder{})
+		switch {
+		case err != nil:
+			return err
+		case c.JSON:
+			return writeJSON(e.Stdout, laneList{st.Lane, list.Sessions})
+		}
+		if err := writeLane(e.Stdout, st.Lane); err != nil || len(list.Sessions) == 0 {
+			return err
+		}
+		return writeSessions(e.Stdout, &list)
+	})
+}
+
+// writeLane writes the state of the lane.
+func writeLane(w io.Writer, l *admin.Lane) error {
+	if l == nil {
+		_, err := fmt.Fprintln(w, "sessions stay in user space: no listener has lane: auto or require")
+		return err
+	}
+	_, err := fmt.Fprintln(w, laneLine(l))
+	if err == nil && len(l.Stays) > 0 {
+		_, err = fmt.Fprintln(w, "stay in user space: "+counts(l.Stays))
+	}
+	return err
+}
+
+// laneLine is the state of the lane in one line.
+func laneLine(l *admin.Lane) string {
+	line := l.State
+	if l.Why != "" {
+		line += ": " + display.Text(l.Why)
+	}
+	return line + fmt.Sprintf("; %d of %d sessions now, %d have left, %d of the ended were reset", l.Active, l.Most, l.Left, l.Reset) + adoptedText(l)
+}
+
+// adoptedText has the sessions of a process before.
+func adoptedText(l *admin.Lane) string {
+	if l.Adopted == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d adopted, %d of them now", l.Adopted, l.AdoptedActive)
+}
+
+type laneOffCmd struct {
+	adminFlags
+	Keep bool `help:"Have those that have left go on there."`
+}
+
+// Run switches the lane off.
+func (c *laneOffCmd) Run(e *cli.Env) error {
+	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
+		changed, err := client.SwitchLane(ctx, false)
+		if err == nil && !c.Keep {
+			changed, err = client.FlushLane(ctx)
+		}
+		return writeLaneChanged(e.Stdout, &changed, err)
+	})
+}
+
+type laneOnCmd struct{ adminFlags }
+
+// Run switches the lane on.
+func (c *laneOnCmd) Run(e *cli.Env) error {
+	return c.ask(e, "lane on", func(ctx context.Context, client *admin.Client) error {
+		changed, err := client.SwitchLane(ctx, true)
+		return writeLaneChanged(e.Stdout, &changed, err)
+	})
+}
+
+type laneFlushCmd struct{ adminFlags }
+
+// Run resets the sessions that have left user space.
+func (c *laneFlushCmd) Run(e *cli.Env) error {
+	return c.ask(e, "lane flush", func(ctx context.Context, client *admin.Client) error {
+		changed, err := client.FlushLane(ctx)
+		return writeLaneChanged(e.Stdout, &changed, err)
+	})
+}
+
+func writeLaneChanged(w io.Writer, l *admin.LaneChanged, err error) error {
+	if err == nil {
+		_, err = fmt.Fprintf(w, "the lane is %s; %s reset\n", l.State, plural(int64(l.Reset), "session is", "sessions are"))
+	}
+	return err
+}

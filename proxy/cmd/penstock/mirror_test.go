@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// comparedWith is a report on one comparison.
+func comparedWith() *admin.MirrorReports {
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	return &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "cache", Since: since, Mirrors: admin.Mirrors{
+		To: []string{"next"}, Running: 1, Ended: map[string]int64{"complete": 99, "behind": 1},
+		Comparisons: []admin.Comparison{{
+			To: "next", Framing: "resp", Since: since, Sessions: 1000, Stopped: map[string]int64{"full": 2, "budget": 1}, Unnamed: 3,
+			ComparedAnswers: admin.ComparedAnswers{
+				Compared: 2000, Equal: 1990, Different: 10, Unsettled: 5,
+				Lag: admin.ShadowLag{Slower: 1200, Faster: 700, Alike: 100, P50Us: 120, P90Us: 900, P99Us: 4000},
+			},
+			Names:    []admin.NamedAnswers{{Name: "GET", ComparedAnswers: admin.ComparedAnswers{Compared: 2000, Equal: 1990, Different: 10, Lag: admin.ShadowLag{Faster: 1, P50Us: -5}}}},
+			Examples: []admin.Example{{Name: "GET", Offset: 3, Exact: true, Redacted: true, Primary: admin.Excerpt{Text: `$0\r\n`, Length: 9}, Shadow: admin.Excerpt{Text: "\x1b[2J", Length: 8}}},
+		}},
+	}}}}
+}
+
+// TestMirrorConditions: a condition that holds and one of which too little is known have exit codes of their own,
+// and reasons.
+func TestMirrorConditions(t *testing.T) {
+	for _, c := range []struct {
+		condition, says string
+		code            int
+	}{
+		{"different>0.1%", "10 of 2000 answers: different (0.5 %)", cli.ExitCondition},
+		{"different > 0.5%", "", 0},
+		{"different>=0.5%", "10 of 2000", cli.ExitCondition},
+		{"different>10", "", 0},
+		{"different>9", "10 of 2000 answers: different", cli.ExitCondition},
+		{"different>0.001%", "10 of 2000", cli.ExitCondition},
+		{"masked>0.01%", "too little is known: 2000 answers, and 10000 are needed", cli.ExitUnknown},
+		{"masked>0.1%", "", 0},
+		{"equal<99.9%", "1990 of 2000", cli.ExitCondition},
+		{"compared<100", "", 0},
+		{"compared<2001", "2000 answers compared", cli.ExitCondition},
+		{"slower>119us", "120µs, of 2000 answers", cli.ExitCondition},
+		{"slower>5ms", "", 0},
+		{"faster>5ms", "", 0},
+		{"slower>50%", "1200 of 2000 answers: slower (60 %)", cli.ExitCondition},
+		{"p99>3ms", "4ms, of 2000 answers", cli.ExitCondition},
+		{"p90<=900us", "900µs", cli.ExitCondition},
+		{"stopped>0.2%", "3 of 1001 sessions: stopped (0.3 %)", cli.ExitCondition},
+		{"behind>=1%", "1 of 100 mirrors that have ended: behind (1 %)", cli.ExitCondition},
+		{"late>1%", "", 0},
+		{"late>0.5%", "too little is known: 100 mirrors that have ended, and 200 are needed", cli.ExitUnknown},
+	} {
+		one, err := parseCondition(c.condition)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var said strings.Builder
+		err = judgeMirrors(&said, comparedWith(), []bound{one})
+		var code cli.ExitCode
+		if errors.As(err, &code); int(code) != c.code || (said.Len() > 0) != (c.says != "") || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%s: %v, %q", c.condition, err, said.String())
+		}
+	}
+}
+
+// TestMirrorConditionsOfNothing: without answers no condition of theirs is met, and none is a success.
+func TestMirrorConditionsOfNothing(t *testing.T) {
+	for _, m := range []*admin.MirrorReports{{}, {Mirrors: []admin.MirrorReport{{Listener: "l", Mirrors: admin.Mirrors{Comparisons: []admin.Comparison{{To: "s"}}}}}}} {
+		for _, text := range []string{"different>0.1%", "different>0", "different>=0", "equal<100%", "slower>5ms", "p99>1s", "behind>1%", "stopped>1"} {
+			one, err := parseCondition(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			err = judgeMirrors(&said, m, []bound{one})
+			var code cli.ExitCode
+			if errors.As(err, &code); int(code) != cli.ExitUnknown {
+				t.Errorf("%s: %v, %s", text, err, said.String())
+			}
+		}
+	}
+}
+
+// TestMirrorConditionsOfAFewSessions: where more than 1 % of the sessions were not compared to their end, a condition on
+// answers that does not hold is unknown, and one that holds still does. A condition on those sessions sets its own bound.
+func TestMirrorConditionsOfAFewSessions(t *testing.T) {
+	encrypted := func(m *admin.MirrorReport) {
+		m.Comparisons[0].Sessions, m.Comparisons[0].Stopped = 37, map[string]int64{"encrypted": 37}
+	}
+	refused := func(m *admin.MirrorReport) {
+		m.Ended = map[string]int64{"complete": 90, "cut": 5, "connect": 3, "behind": 2}
+	}
+	few := func(m *admin.MirrorReport) {
+		m.Comparisons[0].Stopped, m.Ended = map[string]int64{"full": 5, "budget": 5}, map[string]int64{"complete": 95, "cut": 4, "connect": 1}
+	}
+	for _, c := range []struct {
+		with       func(*admin.MirrorReport)
+		conditions string
+		code       int
+		says       string
+	}{
+		{encrypted, "different>1%", cli.ExitUnknown, "37 of 37 sessions stopped comparing (encrypted 37)"},
+		{encrypted, "different>0", cli.ExitCondition, "10 of 2000 answers: different"},
+		{encrypted, "p99>1s", cli.ExitUnknown, "37 of 37 sessions"},
+		{encrypted, "unsettled>5%", cli.ExitUnknown, "37 of 37 sessions"},
+		{encrypted, "compared<10", 0, ""},
+		{encrypted, "stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
+		{encrypted, "different>1% stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
+		{encrypted, "different>1% stopped>100%", 0, ""},
+		{refused, "different>1%", cli.ExitUnknown, "5 of 100 mirrors ended before their answers were compared (behind 2, connect 3)"},
+		{refused, "different>1% connect>10%", cli.ExitUnknown, "2 of 100 mirrors ended before their answers were compared (behind 2)"},
+		{refused, "different>1% connect>10% behind>10%", 0, ""},
+		{few, "different>1% p99>1s", 0, ""},
+	} {
+		m := comparedWith()
+		c.with(&m.Mirrors[0])
+		var conditions []bound
+		for text := range strings.FieldsSeq(c.conditions) {
+			one, err := parseCondition(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conditions = append(conditions, one)
+		}
+		var said strings.Builder
+		err := judgeMirrors(&said, m, conditions)
+		var code cli.ExitCode
+		if errors.As(err, &code); int(code) != c.code || (said.Len() > 0) != (c.says != "") || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%s: %v, %q", c.conditions, err, said.String())
+		}
+	}
+}
+
+// TestBadConditions: a condition that is none is refused, with what to write.
+func TestBadConditions(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "write a figure", "different": "write a figure", "different=1": "write a figure", "differ>1": "there is no figure differ",
+		"different>x": "write a number, a percentage", "different>-1": "write a number", "different>5ms": "different is no time",
+		"compared<5%": "compared is a number of answers", "p99>5": "p99 is a time", "slower>NaN": "write a number", "behind>1s": "behind is no time",
+	} {
+		if _, err := parseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestWriteMirrors: the report names commands and examples, and shows no bytes of others as they are.
+func TestWriteMirrors(t *testing.T) {
+	var b strings.Builder
+	if err := writeMirrors(&b, comparedWith()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"cache has mirrors to next: 1 running, 100 ended (behind 1, complete 99) since 2026-01-02 03:04:05\n",
+		"cache to next: 2000 answers compared (resp), 1990 equal, 10 different (0.5 %); slower 60 %, faster 35 %: 120µs later by the median, p99 4ms later; 1000 sessions since 2026-01-02 03:04:05, stopped comparing (budget 1, full 2)\n",
+		"3 sessions whose commands are unknown", "GET      2000   1990         10", "-5 us", "different: GET, at byte 3 of the answer\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Errorf("%q", b.String())
+	}
+	b.Reset()
+	if err := writeMirrors(&b, &admin.MirrorReports{}); err != nil || b.String() != "no listener has mirrors\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+// TestSilentMirrors: the status warns of mirrors that get no answer, if clients do.
+func TestSilentMirrors(t *testing.T) {
+	for _, c := range []struct {
+		silent, down int64
+		warns        bool
+	}{{10, 1, true}, {9, 1, false}, {10, 0, false}} {
+		var text statusText
+		text.listener(&admin.Listener{Name: "l", Bytes: admin.Bytes{EndpointToClient: admin.ByEngine{Copied: c.down}}, Mirrors: &admin.Mirrors{To: []string{"s"}, Silent: c.silent}})
+		if got := strings.Contains(strings.Join(text.notes[0], " "), "WARNING: the last 10 complete mirrors"); got != c.warns {
+			t.Errorf("%+v: %q", c, text.notes)
+		}
+	}
+}
+
+// TestMirrorConditionsWithoutCompare: conditions on the mirrors that ended are decided without a comparison, and others have a reason.
+func TestMirrorConditionsWithoutCompare(t *testing.T) {
+	m := &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "l"}}}
+	m.Mirrors[0].Ended = map[string]int64{"complete": 15}
+	for _, c := range []struct {
+		condition, says string
+		code            int
+	}{
+		{"complete>3", "15 of 15 mirrors that have ended: complete", cli.ExitCondition},
+		{"complete<3", "", 0},
+		{"behind>1", "", 0},
+		{"different>0", "l: different>0: answers are not compared", cli.ExitUnknown},
+		{"compared<1", "answers are not compared", cli.ExitUnknown},
+	} {
+		one, err := parseCondition(c.condition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		err = judgeMirrors(&said, m, []bound{one})
+		var code cli.ExitCode
+		if errors.As(err, &code); int(code) != c.code || (said.Len() > 0) != (c.says != "") || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%s: %v, %q", c.condition, err, said.String())
+		}
+	}
+	var said strings.Builder
+	one, _ := parseCondition("complete>3")
+	if err := judgeMirrors(&said, new(admin.MirrorReports), []bound{one}); err == nil || !strings.Contains(said.String(), "no listener has mirrors") {
+		t.Errorf("%v, %q", err, said.String())
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+// A readFile is a configuration that was read, and the facts of its files at that time. See fingerprint.
+type readFile struct {
+	cfg   *config.Config
+	print string
+}
+
+// A refusedFile is the configuration that was rolled back last, for as long as the file still has it. The zero
+// value is ready: there is none.
+type refusedFile struct {
+	mu   sync.Mutex
+	read *readFile // nil: none, or the file has another one by now
+	is   admin.RefusedFile
+}
+
+// set notes that a generation was rolled back.
+func (f *refusedFile) set(path string, read *readFile, c *rollback.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read = read
+	f.is = admin.RefusedFile{Path: path, Generation: c.Generation, At: time.Now().Truncate(time.Millisecond), By: c.By, Why: c.Why, Automatic: c.By == rollback.Itself}
+}
+
+// forget notes that another configuration is in force.
+func (f *refusedFile) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read = nil
+}
+
+// get returns it if the source still has that configuration; nil: it does not, or there is none. The source is
+// read only if its files have other facts than before.
+func (f *refusedFile) get(from source) *admin.RefusedFile {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.read == nil {
+		return nil
+	}
+	if print := fingerprint(f.read.cfg, from.name()); print != f.read.print {
+		now, err := from.load()
+		if err != nil || len(config.Diff(f.read.cfg, now)) > 0 {
+			f.read = nil
+			return nil
+		}
+		f.read = &readFile{f.read.cfg, print}
+	}
+	is := f.is
+	return &is
+}
+
+// Status implements [admin.Balancer], with the state of the file.
+func (r *daemon) Status() admin.Status {
+	s := r.loadBalancer.Status()
+	s.Refused = r.refused.get(r.source)
+	return s
+}
+
+// Rollback returns to the previous generation. No reload comes between it and its result.
+func (r *daemon) Rollback(ctx context.Context, actor string) (done admin.RolledBack, err error) {
+	if err := r.take(ctx); err != nil {
+		return done, err
+	}
+	defer func() { <-r.turn }()
+	if done.Generation, err = r.keeper.Rollback(ctx, actor); err != nil {
+		return done, err
+	}
+	done.Ended, done.Restored = r.takenBack.ended, r.takenBack.restored
+	done.Refused = r.refused.get(r.source)
+	return done, nil
+}

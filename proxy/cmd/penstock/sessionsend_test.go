@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// endProcess runs a load balancer in this process with a client whose question is open, and returns its admin address
+// and its log.
+func endProcess(t *testing.T) (bind string, out *output) {
+	t.Helper()
+	dir := t.TempDir()
+	file, at := filepath.Join(dir, "penstock.yaml"), filepath.Join(dir, "web.sock")
+	bind = "unix:" + filepath.Join(dir, "admin.sock")
+	got := make(chan struct{}, 1)
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		got <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	text := fmt.Sprintf(`admin: {bind: %q}
+listeners: [{name: web, bind: "unix:%s", upstream: app}]
+upstreams: [{name: app, endpoints: [%q], health_check: off}]
+`, bind, at, endpoint)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stops, done := make(chan os.Signal, 2), make(chan struct{})
+	out = newOutput()
+	go func() {
+		defer close(done)
+		run(&cli.Env{Args: []string{"run", "--config", file}, Stdout: io.Discard, Stderr: out, Getenv: os.Getenv, Stops: stops})
+	}()
+	t.Cleanup(func() {
+		stops <- os.Interrupt
+		stops <- os.Interrupt
+		<-done
+	})
+	if _, err := out.wait(`msg=starting`, 1, done); err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	if _, err := client.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	<-got
+	return bind, out
+}
+
+// TestSessionsEndInterrupted: an interrupt of the question ends the command, and no session. One of an end that is under
+// way says how that is called off.
+func TestSessionsEndInterrupted(t *testing.T) {
+	const interrupt = "\x03"
+	bind, out := endProcess(t)
+	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--now", "--admin", bind))
+	term.shows(`1 session selected\s+end them\? \[y/N\] `)
+	term.press(interrupt)
+	term.shows(`interrupted: nothing was ended`)
+	term.interrupted()
+	term = openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--admin", bind))
+	term.shows(`1 session selected\s+end them\? \[y/N\] `)
+	term.press("y\r")
+	if _, err := out.wait(`msg="sessions are being ended"`, 1, term.done); err != nil {
+		t.Fatal(err)
+	}
+	term.press(interrupt)
+	term.shows(`interrupted, and what has begun goes on: penstock sessions end --stop calls it off`)
+	term.interrupted()
+	said, err := penstockCommand(t, nil, "sessions", "end", "--stop", "--admin", bind).Output()
+	if want := "1 request stopped, 1 session goes on\n"; err != nil || string(said) != want {
+		t.Errorf("%q, %v, want %q", said, err, want)
+	}
+}
+
+// interrupted waits for the end of the command by an interrupt.
+func (term *terminal) interrupted() {
+	term.t.Helper()
+	<-term.done
+	_ = term.cmd.Wait()
+	if code := term.cmd.ProcessState.ExitCode(); code != 130 {
+		text, _ := term.output.text()
+		term.t.Errorf("exit code %d: %q", code, text)
+	}
+}

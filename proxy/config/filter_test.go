@@ -1,0 +1,91 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/config"
+	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
+)
+
+// filterModule is a filter that allows every client, by either way to decide.
+func filterModule() string { return string(filterOf(nil)) }
+
+// filterOf is filterModule with an import beside its own.
+func filterOf(imports func(m *Module)) []byte {
+	const i32 = string(rune(I32))
+	m := &Module{Pages: 1}
+	if imports != nil {
+		imports(m)
+	}
+	m.Func("proxy_abi_version_0_2_1", "", "", 0)
+	m.Func("proxy_on_new_connection", i32, i32, 0, Const(0))
+	m.Func("proxy_on_downstream_data", i32+i32+i32, i32, 0, Const(0))
+	return m.Bytes()
+}
+
+// TestFilterProblems: a filter that cannot be is found with its place in the file, and a remedy.
+func TestFilterProblems(t *testing.T) {
+	const (
+		head = "listeners:\n  - name: l\n    bind: ':80'\n    upstream: u\n"
+		tail = "upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]\n"
+	)
+	unknown := string(filterOf(func(m *Module) { m.Import("env", "proxy_http_call", string([]byte{I32}), string([]byte{I32})) }))
+	large := &Module{Pages: 17}
+	false0 := &Module{Pages: 1}
+	false0.Func("proxy_abi_version_0_2_1", "", "", 0)
+	false0.Func("proxy_on_new_connection", string([]byte{I32}), string([]byte{I32}), 0, Const(0))
+	false0.Func("proxy_on_configure", string([]byte{I32, I32}), string([]byte{I32}), 0, Const(0))
+	data := &Module{Pages: 1}
+	data.Func("proxy_abi_version_0_2_1", "", "", 0)
+	data.Func("proxy_on_downstream_data", string([]byte{I32, I32, I32}), string([]byte{I32}), 0, Const(0))
+	tree := config.Tree{
+		"/etc/data.wasm": string(data.Bytes()),
+		"/etc/a.wasm":    filterModule(), "/etc/unknown.wasm": unknown, "/etc/large.wasm": string(large.Bytes()), "/etc/text.wasm": "(module)",
+		"/etc/empty.wasm": "", "/etc/false.wasm": string(false0.Bytes()), "/etc/cut.wasm": filterModule()[:40],
+	}
+	for filter, want := range map[string]string{
+		"{wasm: a.wasm}": "",
+		"{wasm: a.wasm, preread: 16KiB, timeout: 1ms}": "",
+		"{wasm: none.wasm}":                            "5:20: open /etc/none.wasm",
+		"{wasm: unknown.wasm}":                         "5:20: /etc/unknown.wasm: the module imports env.proxy_http_call",
+		"{wasm: large.wasm}":                           "5:20: /etc/large.wasm: the module wants more memory than it may have",
+		"{wasm: text.wasm}":                            "5:20: /etc/text.wasm: not a valid module",
+		"{wasm: cut.wasm}":                             "5:20: /etc/cut.wasm: not a valid module",
+		"{wasm: empty.wasm}":                           "5:20: /etc/empty.wasm is empty",
+		"{wasm: data.wasm}":                            "5:20: /etc/data.wasm: the module decides by first bytes alone (proxy_on_downstream_data), and preread is 0: write preread: 4KiB",
+		"{wasm: data.wasm, preread: 1}":                "",
+		"{wasm: false.wasm}":                           "5:20: /etc/false.wasm: the module does not accept its configuration",
+		"{wasm: a.wasm, upstreams: [x]}":               "5:40: there is no upstream x",
+		"{wasm: a.wasm, memory: 1KiB}":                 "5:36: memory is 1KiB, less than 64KiB",
+		"{wasm: a.wasm, on_error: ignore}":             "5:38: ",
+		"{wasm: a.wasm}\n    postgres: terminate\n    tls: {certificates: [{cert: c, key: k}]}": "5:20: postgres: terminate has routes",
+	} {
+		tree["/etc/p.yaml"] = head + "    filter: " + filter + "\n" + tail
+		_, problems := config.LoadTree(tree, "/etc/p.yaml", variables())
+		got := ""
+		if len(problems) > 0 {
+			got = fmt.Sprint(problems[0])
+		}
+		if want == "" && got != "" || want != "" && !strings.HasPrefix(strings.TrimPrefix(got, "/etc/p.yaml:"), want) {
+			t.Errorf("%s: %q, want %q", filter, got, want)
+		}
+	}
+}
+
+// TestFilterContent: the module itself is a part of the configuration, so one that was built again is another.
+func TestFilterContent(t *testing.T) {
+	text := "{listeners: [{name: l, bind: ':80', upstream: u, filter: {wasm: a.wasm}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"
+	load := func(module string) *config.Config {
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": module}, "/etc/p.yaml", variables())
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return cfg
+	}
+	a, b := load(filterModule()), load(string(filterOf(func(m *Module) { m.Import("env", "proxy_log", string([]byte{I32, I32, I32}), string([]byte{I32})) })))
+	if !a.Listeners[0].Same(load(filterModule()).Listeners[0]) || a.Listeners[0].Same(b.Listeners[0]) {
+		t.Error("the content is not compared")
+	}
+}

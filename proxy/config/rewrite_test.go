@@ -1,0 +1,106 @@
+package config_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// TestRewrites: masks that cannot be are refused, with the bytes that cannot be seen, and those that are end zero-copy, which is said.
+func TestRewrites(t *testing.T) {
+	for _, c := range []struct {
+		listener string
+		want     []string
+		copied   int
+	}{
+		{"upstream: u, rewrite: {direction: down, mask: [card, token, email]}", nil, 1},
+		{"upstream: u, rewrite: {direction: up, patterns: ['ID-[0-9]{6}']}, routes: [{match: {port: 1}, upstream: u, rewrite: {direction: down, mask: [card]}}]", nil, 2},
+		{"upstream: u, rewrite: {direction: none}", nil, 0},
+		{"upstream: u, rewrite: {direction: none, mask: [card]}", nil, 0},
+		{"upstream: u, rewrite: {mask: [card]}", []string{"direction is missing"}, 0},
+		{"upstream: u, rewrite: {direction: both, mask: [card]}", []string{"direction"}, 0},
+		{"upstream: u, rewrite: {direction: up}", []string{"nothing says what is to be rewritten"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [cards]}", []string{"card"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card, card]}", []string{"card is listed twice"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card], hold: 0s}", []string{"hold is 0s"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['a+']}", []string{"write counts such as {1,64}"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['^a']}", []string{"write it without them"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['(']}", []string{"write a regular expression of RE2"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['a?']}", []string{"at least one character"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['ä']}", []string{"the bytes of their UTF-8"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['[a-z]{250}', '[a-z]{251}', '[a-z]{252}', '[a-z]{253}', '[a-z]{254}']}", []string{"too large together"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card], framing: postgres}, routes: [{match: {protocol: [redis]}, upstream: u, rewrite: {direction: down, mask: [card], framing: resp}}]", nil, 2},
+		{"upstream: u, rewrite: {direction: up, mask: [card], framing: pg}", []string{"framing is "}, 0},
+		{"upstream: u, postgres: passthrough, rewrite: {direction: down, mask: [card]}", []string{"write postgres: terminate and tls at the listener"}, 0},
+		{"upstream: u, postgres: passthrough, rewrite: {direction: down, mask: [card], framing: postgres}", []string{"TLS is passed through"}, 0},
+		{"upstream: u, postgres: passthrough, routes: [{match: {source: [10.0.0.1]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"TLS is passed through"}, 0},
+		{"upstream: u, postgres: passthrough, rewrite: {direction: none}", nil, 0},
+		{"upstream: u, postgres: terminate, tls: {certificates: [{cert: c, key: k}]}, rewrite: {direction: down, mask: [card]}", []string{"/c: file", "/k: file", "write framing: postgres"}, 0},
+		{"upstream: u, rewrite: {direction: down, mask: [card]}, routes: [{match: {protocol: [ssh]}, upstream: u}]", []string{"rewrite: {direction: none} at the route in line 1"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [ssh]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"SSH is passed through"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [tls, postgres]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"TLS is passed through"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [http2]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"HTTP/2 cannot be rewritten"}, 0},
+		{"upstream: u, require_tls: true, rewrite: {direction: up, mask: [card]}", []string{"TLS is passed through"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}, routes: [{match: {sni: [a.b]}, upstream: u}]", []string{"rewrite: {direction: none} at the route in line 1"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}, routes: [{match: {sni: [a.b]}, upstream: u, rewrite: {direction: none}}]", nil, 1},
+		{"upstream: u, routes: [{match: {protocol: [redis]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"write framing: resp"}, 0},
+		{"upstream: u, rewrite: {direction: down, mask: [card]}, routes: [{match: {protocol: [redis]}, upstream: u}]", []string{"framing: resp at the route in line 1"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [postgres]}, upstream: u, rewrite: {direction: down, mask: [card], framing: resp}}]", []string{"write framing: postgres"}, 0},
+		{"upstream: u, routes: [{match: {user: [ann]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"write framing: postgres"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [redis, http1]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"one route for each protocol"}, 1},
+		{"upstream: u, rewrite: {direction: up, mask: [card], framing: postgres}, mirror: {upstream: v, compare: {framing: resp}}", []string{"p.yaml:1:148: the rewrite in line 1 has framing: postgres"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}, mirror: {upstream: v, compare: {framing: resp}}", []string{"write framing: resp"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}, mirror: {upstream: v, compare: {framing: grpc}}", []string{"which masks cannot keep valid"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}, mirror: {upstream: v, compare: {framing: http1}}", nil, 1},
+		{"upstream: u, rewrite: {direction: up, mask: [card], framing: resp}, mirror: {upstream: v, compare: {framing: resp}}", nil, 1},
+		{"upstream: u, rewrite: {direction: up, mask: [card], framing: resp}, mirror: {upstream: v, compare: true}", nil, 1},
+	} {
+		text := "listeners: [{name: a, bind: ':1', " + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
+		if strings.Contains(c.listener, "upstream: v") {
+			text = strings.TrimSuffix(text, "]") + ", {name: v, endpoints: ['h:2']}]"
+		}
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		if cfg != nil {
+			problems = append(problems, cfg.Warnings...)
+		}
+		if len(problems) != len(c.want) {
+			t.Errorf("%s: %v", c.listener, problems)
+			continue
+		}
+		for i, p := range problems {
+			if !strings.Contains(p.String(), c.want[i]) {
+				t.Errorf("%s: %v, want %s", c.listener, p, c.want[i])
+			}
+		}
+		if cfg != nil && len(config.Copied(cfg)) != c.copied {
+			t.Errorf("%s: %q", c.listener, config.Copied(cfg))
+		}
+	}
+}
+
+// TestRewritesDiffer: a change of a rewrite is a change of its listener.
+func TestRewritesDiffer(t *testing.T) {
+	with := func(keys string) *config.Config {
+		return load(t, "listeners: [{name: a, bind: ':1', upstream: u, "+keys+"}]"+upstreams)
+	}
+	old := with("rewrite: {direction: up, mask: [card]}")
+	for keys, want := range map[string]string{
+		"rewrite: {direction: up, mask: [card], hold: 10ms}":    "",
+		"rewrite: {direction: down, mask: [card]}":              "listener a changed: rewrite.direction: up → down",
+		"rewrite: {direction: up, mask: [card], hold: 20ms}":    "listener a changed: rewrite.hold: 10ms → 20ms",
+		"rewrite: {direction: up, mask: [card], framing: resp}": "listener a changed: rewrite.framing: bytes → resp",
+	} {
+		next, got := with(keys), ""
+		for _, c := range config.Diff(old, next) {
+			got += c.String()
+		}
+		if got != want || old.Listeners[0].Same(next.Listeners[0]) != (want == "") {
+			t.Errorf("%s: %q, want %q", keys, got, want)
+		}
+	}
+	if got := config.Copied(old); !slices.Equal(got, []string{"listener a: rewrite: bytes from clients to endpoints are copied, not spliced: that direction is not zero-copy"}) {
+		t.Errorf("%q", got)
+	}
+}

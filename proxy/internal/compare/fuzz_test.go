@@ -1,0 +1,78 @@
+package compare
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fuzz plays any bytes in pieces of two sizes: nothing panics, memory is bounded and comes back, and
+// pieces change no result.
+func fuzz(f *testing.F, c Config) {
+	f.Fuzz(func(t *testing.T, request, primary, shadow []byte, size uint8) {
+		w := wire{request: request, primary: primary, shadow: shadow}
+		a := play(t, c, w, whole, true)
+		b := play(t, c, w, func(n int) int { return min(n, int(size)%64+1) }, true)
+		stopped := a.Summed + b.Summed
+		for reason := range a.Stopped { // where one side stops, it depends on the pieces how far the other was
+			stopped += a.Stopped[reason] + b.Stopped[reason]
+		}
+		same := a.Equal == b.Equal && a.Different == b.Different && a.Unsettled == b.Unsettled
+		if stopped == 0 && !same {
+			t.Fatalf("whole: %+v\nin pieces: %+v", a, b)
+		}
+		if same := play(t, c, wire{request: request, primary: primary, shadow: primary}, whole, true); same.Different != 0 {
+			t.Fatalf("equal sides differ: %+v", same)
+		}
+	})
+}
+
+func FuzzBytes(f *testing.F) {
+	f.Add([]byte("ask"), []byte("hello"), []byte("hallo"), uint8(3))
+	fuzz(f, Config{Mask: []Mask{{Pattern: "[0-9]+"}}})
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("ask"), []byte("hello\nyou\n"), []byte("hello\nme\n"), uint8(3))
+	fuzz(f, Config{Framing: Lines, Mask: []Mask{{Pattern: "[0-9]{2}"}}})
+}
+
+func FuzzLengths(f *testing.F) {
+	f.Add([]byte("ask"), []byte("x\x00\x03abcx\x00\x00"), []byte("x\x00\x03abdx\x00\x01z"), uint8(3))
+	fuzz(f, Config{Framing: LengthPrefixed, Offset: 1, Width: 2})
+}
+
+// bench compares equal answers in pieces of 16 KiB, one side a piece ahead.
+func bench(b *testing.B, c Config, request, answers []byte) {
+	plan, err := NewPlan(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, budget, now := NewReport(), NewBudget(TotalBytes), time.Now()
+	b.SetBytes(int64(len(answers)))
+	b.ReportAllocs()
+	begin := cpu(b)
+	for b.Loop() {
+		s := plan.NewSession(budget, r)
+		s.Request(request, now)
+		for n := 0; n < len(answers); n += 16 << 10 {
+			piece := answers[n:min(n+16<<10, len(answers))]
+			s.Primary(piece, now)
+			s.Shadow(piece, now)
+		}
+		s.End(true, now)
+	}
+	b.ReportMetric(float64(b.N)*float64(len(answers))/1e6/(cpu(b)-begin).Seconds(), "MB/CPU-s")
+	if got := r.Snapshot(); got.Different+got.Unsettled > 0 || got.Equal == 0 || len(got.Stopped) != int(stops)-1 {
+		b.Fatalf("%+v", got)
+	}
+}
+
+// cpu returns the time that the process has had a CPU, which other load on the machine does not change.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,176 @@
+// Package fanout sends requests to many targets each, a bounded number at a time, and in turn between their sources.
+package fanout
+
+import (
+	"errors"
+	"sync"
+)
+
+const (
+	// MaxJobs is how many jobs a queue has at most, those that are being sent included.
+	MaxJobs = 64
+	// MaxSends is how many sends of a queue run at a time.
+	MaxSends = 32
+)
+
+// ErrOverload is the error of a job for which there is no place.
+var ErrOverload = errors.New("too many requests to cancel a query are being sent")
+
+// A Job is one request to some targets.
+type Job struct {
+	// Source is where it comes from. Sources have their turns one after the other.
+	Source uint64
+	// Targets is called once, when the job has a place, and returns how many targets there are. It must not use the queue.
+	Targets func() int
+	// Send sends to one target; required. It is called on goroutines of the queue, for several targets at a time.
+	Send func(target int)
+	// Done is called once, when all sends have returned, or with [ErrOverload] before any was made; required.
+	Done func(error)
+
+	targets, next, sent int
+	line                *line
+}
+
+// A line is the jobs of one source.
+type line struct {
+	source uint64
+	jobs   []*Job // that have targets which are still to be sent to, in the order in which they came
+	count  int    // of all its jobs
+}
+
+// A Queue is the jobs of many sources. The zero value is an empty one. It is safe for concurrent use.
+type Queue struct {
+	mu    sync.Mutex
+	lines map[uint64]*line
+	turn  []*line // those with jobs to be sent, the next one first
+	jobs  int
+	sends int // goroutines
+}
+
+// Add has a job sent, which it does not wait for. A queue has most jobs at most, and [MaxJobs]. If it is full, the newest job that has
+// not begun of the source with the most of them makes room for one of a source with fewer; otherwise the job itself ends with
+// [ErrOverload]. Done may be called before Add returns.
+func (q *Queue) Add(j *Job, most int) {
+	q.mu.Lock()
+	out := q.enter(j, min(most, MaxJobs))
+	if out != j {
+		if j.targets = j.Targets(); j.targets == 0 {
+			q.leave(j)
+		} else if j.line.jobs = append(j.line.jobs, j); len(j.line.jobs) == 1 {
+			q.turn = append(q.turn, j.line)
+		}
+		for range min(j.targets, MaxSends-q.sends) {
+			q.sends++
+			go q.run()
+		}
+	}
+	q.mu.Unlock()
+	if out != nil {
+		out.Done(ErrOverload)
+	}
+	if out != j && j.targets == 0 {
+		j.Done(nil)
+	}
+}
+
+// enter gives a job a place. It returns the job that has to go for that, or has got none.
+func (q *Queue) enter(j *Job, most int) (out *Job) {
+	own := q.lines[j.Source]
+	if q.jobs >= most {
+		n := 1
+		if own != nil {
+			n += own.count
+		}
+		if out = q.newestOfMore(n); out == nil {
+			return j
+		}
+		q.drop(out)
+		own = q.lines[j.Source]
+	}
+	if own == nil {
+		own = &line{source: j.Source}
+		if q.lines == nil {
+			q.lines = make(map[uint64]*line)
+		}
+		q.lines[j.Source] = own
+	}
+	j.line = own
+	own.count++
+	q.jobs++
+	return out
+}
+
+// newestOfMore returns the newest job, if it has not begun, of the source with the most jobs, which are more than n; nil: there is none.
+func (q *Queue) newestOfMore(n int) (found *Job) {
+	for _, l := range q.lines {
+		if last := len(l.jobs) - 1; l.count > n && last >= 0 && l.jobs[last].next == 0 {
+			found, n = l.jobs[last], l.count
+		}
+	}
+	return found
+}
+
+// drop takes out a job that has not begun.
+func (q *Queue) drop(j *Job) {
+	l := j.line
+	if l.jobs = l.jobs[:len(l.jobs)-1]; len(l.jobs) == 0 {
+		for i, other := range q.turn {
+			if other == l {
+				q.turn = append(q.turn[:i], q.turn[i+1:]...)
+				break
+			}
+		}
+	}
+	q.leave(j)
+}
+
+// leave gives up a job's place.
+func (q *Queue) leave(j *Job) {
+	q.jobs--
+	if j.line.count--; j.line.count == 0 {
+		delete(q.lines, j.line.source)
+	}
+}
+
+// run makes sends for as long as there are any.
+func (q *Queue) run() {
+	for {
+		j, target := q.take()
+		if j == nil {
+			return
+		}
+		j.Send(target)
+		q.mu.Lock()
+		j.sent++
+		over := j.sent == j.targets
+		if over {
+			q.leave(j)
+		}
+		q.mu.Unlock()
+		if over {
+			j.Done(nil)
+		}
+	}
+}
+
+// take returns the next target, of the source that has the turn; nil: there is none, and the goroutine ends.
+func (q *Queue) take() (*Job, int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.turn) == 0 {
+		q.turn = nil
+		q.sends--
+		return nil, 0
+	}
+	l := q.turn[0]
+	q.turn = q.turn[1:]
+	j := l.jobs[0]
+	target := j.next
+	if j.next++; j.next == j.targets {
+		l.jobs = l.jobs[1:]
+	}
+	if len(l.jobs) > 0 {
+		q.turn = append(q.turn, l)
+	}
+	return j, target
+}

@@ -1,0 +1,76 @@
+package filter
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Buckets is how many buckets of times there are: bucket n has times of less than 2^n µs, the last all others.
+const Buckets = 18
+
+// counts are those of a filter, for as long as it has its name.
+type counts struct {
+	calls    atomic.Int64
+	nanos    atomic.Int64
+	verdicts [verdicts]atomic.Int64
+	failures [failures]atomic.Int64
+	tagged   atomic.Int64
+	logged   atomic.Int64
+	unlogged atomic.Int64
+	times    [Buckets]atomic.Int64
+}
+
+// Counts are the figures of a filter.
+type Counts struct {
+	// Calls is how often it was asked, and Time the sum of the times that its calls took.
+	Calls int64
+	Time  time.Duration
+	// Verdicts are the answers, by [Verdict]. A call that has failed is in the one that OnError has made of it.
+	Verdicts [verdicts]int64
+	// Failures are the calls without an answer, by reason.
+	Failures [failures]int64
+	Tagged   int64
+	// Logged is how many lines were logged, Unlogged how many there were beside them.
+	Logged, Unlogged int64
+	// Times are the times of calls, see [Buckets].
+	Times [Buckets]int64
+	// Waiting is the clients that wait for an instance; Running and Idle are instances.
+	Waiting, Running, Idle int
+}
+
+func (c *counts) took(d time.Duration) {
+	c.calls.Add(1)
+	c.nanos.Add(int64(d))
+	c.times[min(bits.Len64(uint64(max(d.Microseconds(), 0))), Buckets-1)].Add(1)
+}
+
+// Counts returns the figures.
+func (f *Filter) Counts() (n Counts) {
+	c := &f.counts.counts
+	n.Calls, n.Time = c.calls.Load(), time.Duration(c.nanos.Load())
+	for i := range n.Verdicts {
+		n.Verdicts[i] = c.verdicts[i].Load()
+	}
+	n.Failures = f.counts.Failures()
+	for i := range n.Times {
+		n.Times[i] = c.times[i].Load()
+	}
+	n.Tagged, n.Logged, n.Unlogged = c.tagged.Load(), c.logged.Load(), c.unlogged.Load()
+	n.Running, n.Idle = f.engine.Load().pool.Sizes()
+	f.mu.Lock()
+	n.Waiting = f.waiting
+	f.mu.Unlock()
+	return n
+}
+
+// A Ledger has the counts of filters: one that replaces another goes on with its counts.
+type Ledger struct{ counts }
+
+// Failures returns the calls without an answer, by [Failure].
+func (l *Ledger) Failures() (n [failures]int64) {
+	for i := range n {
+		n[i] = l.failures[i].Load()
+	}
+	return n
+}

@@ -1,0 +1,160 @@
+package filter
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/wasm"
+)
+
+// An instance is the filter's side of an instance of its module.
+type instance struct {
+	filter *Filter
+	wasm   *wasm.Instance
+	output output
+
+	create, connection, data, done, log, remove, allocate *wasm.Function
+
+	next   uint32      // number of the next context
+	of     *Connection // that it is asked about; nil: none
+	stream *Stream     // that it rewrites; nil: none
+	answer Answer
+	chosen bool  // answer has a verdict of set_property
+	err    error // of an answer that is none
+}
+
+const root = 1
+
+// Actions of proxy-wasm.
+const (
+	actionContinue = 0
+	actionPause    = 1
+)
+
+// instance makes an instance that is ready to be asked.
+func (f *Filter) instance(module *wasm.Module) (*wasm.Instance, error) {
+	s := &instance{filter: f, next: root + 1}
+	s.output.log = &f.log
+	i, err := module.Instantiate(&s.output, s)
+	if err != nil {
+		return nil, err
+	}
+	s.wasm = i
+	if err := s.begin(); err != nil {
+		i.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// begin starts the root context.
+func (s *instance) begin() error {
+	i := s.wasm
+	s.create, s.connection = i.Function("proxy_on_context_create"), i.Function("proxy_on_new_connection")
+	s.data = i.Function(cmp.Or(s.filter.stream, "proxy_on_downstream_data"))
+	s.done, s.log, s.remove = i.Function("proxy_on_done"), i.Function("proxy_on_log"), i.Function("proxy_on_delete")
+	if s.allocate = i.Function("proxy_on_memory_allocate"); s.allocate == nil {
+		s.allocate = i.Function("malloc")
+	}
+	i.Begin(startTime(s.filter))
+	if _, err := s.call(s.create, root, 0); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		name   string
+		buffer string
+	}{{"proxy_on_vm_start", ""}, {"proxy_on_configure", s.filter.cfg.Config}} {
+		f := i.Function(step.name)
+		if f == nil {
+			continue
+		}
+		ok, err := i.Call(f, root, uint64(len(step.buffer)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		if uint32(ok) == 0 {
+			return fmt.Errorf("%w: %s has returned false", ErrConfiguration, step.name)
+		}
+	}
+	return i.End()
+}
+
+func startTime(f *Filter) time.Duration {
+	if f.cfg.Bounds.Start > 0 {
+		return f.cfg.Bounds.Start
+	}
+	return 5 * time.Second
+}
+
+// call calls a function if the module has it.
+func (s *instance) call(f *wasm.Function, params ...uint64) (uint64, error) {
+	if f == nil {
+		return actionContinue, nil
+	}
+	return s.wasm.Call(f, params...)
+}
+
+// decide asks the module about a client.
+func (s *instance) decide(of *Connection) error {
+	s.of, s.answer, s.chosen, s.err = of, Answer{}, false, nil
+	s.wasm.Begin(s.filter.cfg.Timeout)
+	err := s.ask(of)
+	s.of = nil
+	_ = s.wasm.End() // an answer that is there is one, though the instance is of no further use
+	if err == nil {
+		err = s.err
+	}
+	return err
+}
+
+func (s *instance) ask(of *Connection) error {
+	id := uint64(s.next)
+	if s.next++; s.next == 1<<31 {
+		s.next = root + 1
+	}
+	if _, err := s.call(s.create, id, root); err != nil {
+		return err
+	}
+	action, err := s.call(s.connection, id)
+	if err == nil {
+		err = s.judge(action)
+	}
+	if err == nil && !s.chosen && s.data != nil && s.filter.cfg.Preread > 0 {
+		ended := uint64(0)
+		if of.Ended {
+			ended = 1
+		}
+		if action, err = s.call(s.data, id, uint64(len(of.First)), ended); err == nil {
+			err = s.judge(action)
+		}
+	}
+	if err == nil && !s.chosen && action == actionPause {
+		s.answer.Verdict = More
+		if s.data == nil || of.Ended || len(of.First) >= s.filter.cfg.Preread {
+			err = fmt.Errorf("%w: it pauses, and there is nothing more to come", ErrAnswer)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.endContext(id)
+}
+
+// judge refuses an action that there is not.
+func (s *instance) judge(action uint64) error {
+	if uint32(action) > actionPause {
+		return fmt.Errorf("%w: action %d", ErrAnswer, uint32(action))
+	}
+	return nil
+}
+
+// endContext ends the context of a client.
+func (s *instance) endContext(id uint64) error {
+	for _, f := range []*wasm.Function{s.done, s.log, s.remove} {
+		if _, err := s.call(f, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package filter
+
+import (
+	"bytes"
+	"sync"
+	"time"
+)
+
+const (
+	// maxLine is the most bytes of a line of a module's, and linesPerSecond the most lines of a filter.
+	maxLine        = 512
+	linesPerSecond = 10
+)
+
+// A logger passes lines of a filter on, and counts those beyond its rate.
+type logger struct {
+	counts *counts
+	to     func(level int, line string)
+
+	mu    sync.Mutex
+	since time.Time
+	lines int
+}
+
+func (l *logger) line(level int, b []byte) {
+	if l.to == nil || !l.may() {
+		l.counts.unlogged.Add(1)
+		return
+	}
+	l.counts.logged.Add(1)
+	l.to(level, text(b, maxLine))
+}
+
+// may reports whether there is room for a line in this second.
+func (l *logger) may() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.since) >= time.Second {
+		l.since, l.lines = now, 0
+	}
+	l.lines++
+	return l.lines <= linesPerSecond
+}
+
+// An output is the standard output of an instance: lines at level info.
+type output struct {
+	log  *logger
+	rest []byte
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		line, after, ended := bytes.Cut(rest, []byte{'\n'})
+		rest = after
+		if room := maxLine + 1 - len(o.rest); room > 0 {
+			o.rest = append(o.rest, line[:min(len(line), room)]...)
+		}
+		if ended {
+			if len(o.rest) > 0 {
+				o.log.line(2, o.rest)
+			}
+			o.rest = o.rest[:0]
+		}
+	}
+	return len(b), nil
+}

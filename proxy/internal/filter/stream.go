@@ -1,0 +1,384 @@
+package filter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/mask"
+	"github.com/penstock/penstock/proxy/internal/wasm"
+)
+
+// A Stream is one direction of a session that a [Rewriter] rewrites, by an instance of its own, which is made for it and
+// closed after it. It implements relay.Transform. Its buffer is the session's loop's and the goroutine's that works on it by turns.
+type Stream struct {
+	r     *Rewriter
+	of    *Connection
+	wake  func()
+	next  *Stream    // that waits
+	hello mask.Hello // the loop's
+
+	mu      sync.Mutex
+	chunk   *[]byte // of chunks, where data has begun; nil: there is none
+	data    []byte  // data[at:ready] goes on, and the rest is held back; of the goroutine while it works
+	at      int
+	ready   int
+	size    int // of data[at:]
+	working bool
+	ended   bool // no more come
+	closed  bool
+	passing bool // the module has failed, and the bytes go on as they are
+	err     error
+
+	// The goroutine's:
+	engine   *engine // of the instance, which must not be freed before it
+	wasm     *wasm.Instance
+	original []byte // the buffer before the module has changed it; nil: it has not
+	changed  bool
+	hold     int // that the module has asked for
+	calling  bool
+}
+
+// chunks are buffers of mostChunk bytes.
+var chunks = sync.Pool{New: func() any { b := make([]byte, 0, mostChunk); return &b }}
+
+// NewStream returns the state of a session's direction that begins. Its instance is made when the first bytes come.
+func (r *Rewriter) NewStream(of *Connection) *Stream { return &Stream{r: r, of: of} }
+
+// Begin implements relay.Transform.
+func (s *Stream) Begin(wake func()) { s.wake = wake }
+
+// Most implements relay.Transform. There is room for a byte at least: a full buffer is a failure.
+func (s *Stream) Most() int { return min(mostChunk, s.r.cfg.Buffer-s.size) }
+
+// Held implements relay.Transform.
+func (s *Stream) Held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size
+}
+
+// Put implements relay.Transform.
+func (s *Stream) Put(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(b) > 0 {
+		s.r.cfg.Counts.in.Add(int64(len(b)))
+		if s.data == nil {
+			s.chunk = chunks.Get().(*[]byte)
+			s.data = (*s.chunk)[:0]
+		}
+		s.data = append(s.data, b...)
+		s.size = len(s.data)
+	}
+	switch {
+	case s.err != nil:
+	case s.hello.Begins(b):
+		s.fail(mask.ErrEncrypted)
+	case s.passing:
+		s.ready = len(s.data)
+	default:
+		s.start()
+	}
+}
+
+// End implements relay.Transform.
+func (s *Stream) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.err == nil && !s.passing {
+		s.start()
+	}
+}
+
+// start has the goroutine work.
+func (s *Stream) start() {
+	s.working = true
+	s.r.queue(s)
+}
+
+// Take implements relay.Transform.
+func (s *Stream) Take(b []byte) (n int, busy bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.working || s.err != nil {
+		return 0, s.working, s.err
+	}
+	n = copy(b, s.data[s.at:s.ready])
+	s.r.cfg.Counts.out.Add(int64(n))
+	s.at += n
+	s.size -= n
+	if s.at == s.ready {
+		s.data = s.data[:copy(s.data, s.data[s.ready:])]
+		s.at, s.ready = 0, 0
+		if len(s.data) == 0 {
+			s.freeData()
+		}
+	}
+	return n, false, nil
+}
+
+func (s *Stream) freeData() {
+	if s.chunk != nil {
+		chunks.Put(s.chunk)
+	}
+	s.data, s.chunk, s.at, s.ready = nil, nil, 0, 0
+}
+
+// Close implements relay.Transform. The instance's end is the goroutine's.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	switch {
+	case s.working:
+	case s.wasm != nil:
+		s.start()
+	default:
+		s.freeData()
+	}
+}
+
+// work calls the module, on a goroutine of the Rewriter's, and returns why that has failed.
+func (s *Stream) work() error {
+	s.mu.Lock()
+	closed, ended := s.closed, s.ended
+	s.mu.Unlock()
+	var err error
+	if !closed {
+		began := time.Now()
+		if err = s.call(ended); err != nil && s.changed {
+			s.data = s.original
+		}
+		s.original, s.changed = nil, false
+		c := s.r.cfg.Counts
+		c.calls.Add(1)
+		c.nanos.Add(int64(time.Since(began)))
+	}
+	s.mu.Lock()
+	s.settle(err)
+	closed = s.closed
+	if closed {
+		s.freeData()
+	}
+	s.mu.Unlock()
+	if closed {
+		s.leave()
+		return err
+	}
+	s.wake()
+	return err
+}
+
+// settle notes the result of a call.
+func (s *Stream) settle(err error) {
+	if err != nil {
+		s.drop()
+	}
+	switch {
+	case err != nil && !s.closed && s.fail(err):
+		s.ready = len(s.data)
+	case err == nil:
+		s.ready = len(s.data) - s.hold
+	}
+	s.working, s.size = false, len(s.data)
+}
+
+// fail counts a failure, and reports whether the bytes go on as they are all the same.
+func (s *Stream) fail(err error) (passes bool) {
+	why := streamFailureOf(err)
+	if s.r.cfg.Pass && why.Passes() {
+		s.r.cfg.Counts.passed[why].Add(1)
+		s.passing = true
+		return true
+	}
+	s.r.cfg.Counts.reset[why].Add(1)
+	s.err = fmt.Errorf("module %s: %w", s.r.cfg.Name, err)
+	return false
+}
+
+func streamFailureOf(err error) Failure {
+	for _, c := range []struct {
+		err error
+		f   Failure
+	}{
+		{wasm.ErrBusy, FailedOverload},
+		{mask.ErrEncrypted, FailedEncrypted},
+		{ErrDenied, FailedDenied},
+		{ErrBuffer, FailedBuffer},
+	} {
+		if errors.Is(err, c.err) {
+			return c.f
+		}
+	}
+	return failureOf(err)
+}
+
+// streamContext is the number of the stream's context: an instance has one.
+const streamContext = root + 1
+
+// call has the module rewrite the buffer.
+func (s *Stream) call(ended bool) error {
+	fresh := s.wasm == nil
+	if fresh {
+		e := s.r.f.engine.Load()
+		i, err := e.pool.Get()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errStart, err)
+		}
+		s.engine, s.wasm = e, i
+	}
+	of := s.wasm.State.(*instance)
+	of.stream, of.of, of.answer, of.chosen, of.err = s, s.of, Answer{}, false, nil
+	s.hold = 0
+	s.wasm.Begin(s.r.cfg.Timeout)
+	err := s.ask(of, fresh, ended)
+	if late := s.wasm.End(); err == nil {
+		err = late
+	}
+	if err == nil {
+		err = of.err
+	}
+	if of.chosen { // a denial stays, whatever follows
+		err = ErrDenied
+		if of.answer.Reason != "" {
+			err = fmt.Errorf("%w: %s", ErrDenied, of.answer.Reason)
+		}
+	}
+	of.of = nil
+	return err
+}
+
+func (s *Stream) ask(of *instance, fresh, ended bool) error {
+	if fresh {
+		if _, err := of.call(of.create, streamContext, root); err != nil {
+			return err
+		}
+		action, err := of.call(of.connection, streamContext)
+		if err != nil {
+			return err
+		}
+		if uint32(action) != actionContinue {
+			return fmt.Errorf("%w: it pauses a new connection, which is there already", ErrAnswer)
+		}
+	}
+	end := uint64(0)
+	if ended {
+		end = 1
+	}
+	s.calling = true
+	action, err := of.call(of.data, streamContext, uint64(len(s.data)), end)
+	s.calling = false
+	if err == nil {
+		err = of.judge(action)
+	}
+	if err != nil {
+		return err
+	}
+	if action == actionPause {
+		s.hold = len(s.data)
+	}
+	switch s.hold = min(s.hold, len(s.data)); {
+	case ended && (s.hold > 0 || action == actionPause):
+		return fmt.Errorf("%w: it pauses, or holds bytes back, and there is nothing more to come", ErrAnswer)
+	case s.hold >= s.r.cfg.Buffer:
+		return fmt.Errorf("%w: it holds %d bytes back", ErrBuffer, s.hold)
+	}
+	return nil
+}
+
+// drop closes the instance.
+func (s *Stream) drop() {
+	if s.wasm != nil {
+		s.wasm.Close()
+		s.engine.pool.Put(s.wasm)
+		s.wasm, s.engine = nil, nil
+	}
+}
+
+// leave ends the context of a stream that is over, and the instance.
+func (s *Stream) leave() {
+	if s.wasm == nil {
+		return
+	}
+	of := s.wasm.State.(*instance)
+	of.of = s.of
+	s.wasm.Begin(s.r.cfg.Timeout)
+	_ = of.endContext(streamContext) // nothing depends on it any more
+	_ = s.wasm.End()
+	s.drop()
+}
+
+// buffer is the bytes that the module may see; nil: none now.
+func (s *Stream) buffer() []byte {
+	if !s.calling {
+		return nil
+	}
+	if s.data == nil {
+		return []byte{}
+	}
+	return s.data
+}
+
+// hostSetBuffer is proxy_set_buffer_bytes(type, start, size, data, size): it puts bytes in place of others.
+func (s *instance) hostSetBuffer(p []uint64) uint32 {
+	of := s.stream
+	if of == nil || !of.calling || uint32(p[0]) != of.r.buffer {
+		return statusNotFound
+	}
+	by, ok := s.wasm.Bytes(uint32(p[3]), uint32(p[4]))
+	if !ok {
+		return statusInvalidMemoryAccess
+	}
+	start := min(uint64(uint32(p[1])), uint64(len(of.data)))
+	end := min(start+uint64(uint32(p[2])), uint64(len(of.data)))
+	if uint64(len(of.data))-(end-start)+uint64(len(by)) > uint64(of.r.cfg.Buffer) {
+		s.wrong(fmt.Errorf("%w: it was to have %d bytes", ErrBuffer, len(of.data)-int(end-start)+len(by)))
+		return statusBadArgument
+	}
+	of.replace(int(start), int(end), by)
+	return statusOK
+}
+
+// replace puts bytes in place of data[start:end]. What was there before is kept for a failure after which it goes on.
+func (s *Stream) replace(start, end int, by []byte) {
+	if !s.changed && s.r.cfg.Pass {
+		s.original = bytes.Clone(s.data)
+	}
+	s.changed = s.r.cfg.Pass
+	tail := len(s.data) - end
+	size := start + len(by) + tail
+	if size > cap(s.data) {
+		data := make([]byte, size, max(size, min(2*cap(s.data), s.r.cfg.Buffer)))
+		copy(data, s.data[:start])
+		copy(data[start+len(by):], s.data[end:])
+		s.data = data
+	} else {
+		data := s.data[:size]
+		copy(data[start+len(by):], s.data[end:])
+		s.data = data
+	}
+	copy(s.data[start:], by)
+}
+
+// setStream is set for a module that rewrites streams: hold and deny.
+func (s *instance) setStream(name string, value []byte) uint32 {
+	switch name {
+	case "hold":
+		n, err := strconv.ParseUint(string(value), 10, 31)
+		if err != nil || !s.stream.calling {
+			return statusBadArgument
+		}
+		s.stream.hold = int(n)
+	case "deny":
+		s.choose(Answer{Verdict: Deny, Reason: text(value, MaxReason)})
+	default:
+		s.wrong(fmt.Errorf("%w: there is no penstock.%s to be set", ErrAnswer, text([]byte(name), MaxReason)))
+		return statusNotFound
+	}
+	return statusOK
+}

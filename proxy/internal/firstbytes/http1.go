@@ -1,0 +1,263 @@
+package firstbytes
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// MaxHead is the longest header of an HTTP/1 request that is read, with its first line.
+const MaxHead = 8 << 10
+
+// lookHTTP1 reads the first line of a request, and its header if the host is wanted.
+func lookHTTP1(r *Recogniser, b []byte, f *Facts) (need int) {
+	b = b[:min(len(b), MaxHead)]
+	if f.verdicts[HTTP1] == Open {
+		end, need := f.requestLine(r, b)
+		if f.verdicts[HTTP1] != Yes {
+			return need
+		}
+		f.scanned = end
+		if !r.wants.Host {
+			return 0
+		}
+	}
+	return f.head(b)
+}
+
+// requestLine reads the first line, and returns where the header begins. Servers differ in the lines that they take: some skip white space
+// before them, split them at any of it, or take any bytes for a method. So a line is one of another protocol only if that shows in the whole of
+// it. Before that bytes which are in no well-formed one settle it: it is in doubt, unless they are another protocol's that is looked for.
+func (f *Facts) requestLine(r *Recogniser, b []byte) (end, need int) {
+	if isSpace(b[0]) {
+		f.verdicts[HTTP1] = f.doubt("there is white space before the first request")
+		return 0, 0
+	}
+	for at := f.scanned; at < len(b); at++ {
+		switch c := b[at]; {
+		case c == '\r' && at+1 == len(b) && at+1 < MaxHead:
+			f.scanned = at
+			return 0, len(b) + 1
+		case c == '\r' && at+1 < len(b) && b[at+1] == '\n':
+			end = at + 2
+			f.firstLine(b[:end])
+			return end, 0
+		case c == '\r' || c == '\n':
+			f.verdicts[HTTP1] = f.doubt("the first line ends in a bare line feed or carriage return")
+			return 0, 0
+		case c < ' ' && c != '\t' || c == 0x7f:
+			f.unless(r.binary)
+			return 0, 0
+		}
+	}
+	if len(b) >= MaxHead {
+		f.verdicts[HTTP1] = f.doubt("the first line is too long")
+		return 0, 0
+	}
+	f.scanned = len(b)
+	return 0, len(b) + 1
+}
+
+// isSpace reports whether a server may skip c before a request, or take it for a separator in its first line. (Python's str.split, in Latin-1.)
+func isSpace(c byte) bool {
+	return c == ' ' || '\t' <= c && c <= '\r' || 0x1c <= c && c <= 0x1f || c == 0x85 || c == 0xa0
+}
+
+// unless notes that the client does not speak HTTP/1 if it speaks one of some protocols, which may not be known yet, and that it is in doubt
+// otherwise.
+func (f *Facts) unless(others Set) { f.others = others | SetOf(Silence) }
+
+// settle decides what was noted by unless.
+func (f *Facts) settle() {
+	if f.others == 0 || f.verdicts[HTTP1] != Open {
+		return
+	}
+	v := No
+	for p := range Silence {
+		if f.others.Has(p) {
+			v = v.Or(f.verdicts[p])
+		}
+	}
+	switch v {
+	case Yes:
+		f.verdicts[HTTP1] = No
+	case No, Doubt:
+		f.verdicts[HTTP1] = f.doubt("the first line is malformed, or binary")
+	}
+}
+
+// firstLine judges a whole line, which ends in CR LF.
+func (f *Facts) firstLine(line []byte) {
+	if q, ok := parseLine(line); ok {
+		f.Path, f.verdicts[HTTP1] = f.pathOf(&q), Yes
+		return
+	}
+	first := 0
+	for !isSpace(line[first]) {
+		first++
+	}
+	switch {
+	case string(line) == "PRI * HTTP/2.0\r\n":
+		f.unless(SetOf(HTTP2))
+	case looksLikeHTTP(line), bytes.ContainsAny(line[first:], "/\\"), slices.Contains(simpleMethods, lowered(line[:first])):
+		f.verdicts[HTTP1] = f.doubt("the first line is malformed")
+	default:
+		f.verdicts[HTTP1] = No
+	}
+}
+
+// simpleMethods are those of requests without a version, of which the target may be without a slash.
+var simpleMethods = []string{"get", "head", "post"}
+
+// looksLikeHTTP reports whether a line names the protocol.
+func looksLikeHTTP(line []byte) bool { return strings.Contains(lowered(line), "http/") }
+
+// A requestTarget is the target of a request's first line, in its parts: RFC 9112, 3.2.
+type requestTarget struct {
+	authority string // "": it names no host
+	path      string // with a query; "": it has none
+	valid     bool   // it is of one of the four forms
+}
+
+// parseLine reads a request's first line, if that is well-formed: RFC 9112, 3.
+func parseLine(line []byte) (q requestTarget, ok bool) {
+	text, ok := strings.CutSuffix(string(line), "\r\n")
+	if !ok {
+		return q, false
+	}
+	method, rest, _ := strings.Cut(text, " ")
+	target, version, _ := strings.Cut(rest, " ")
+	if target == "" || !isToken([]byte(method)) || version != "HTTP/1.1" && version != "HTTP/1.0" {
+		return q, false
+	}
+	for i := range len(target) {
+		if target[i] <= ' ' || target[i] >= 0x7f {
+			return q, false
+		}
+	}
+	return parseTarget(target, strings.EqualFold(method, "CONNECT")), true
+}
+
+func parseTarget(target string, connect bool) (q requestTarget) {
+	scheme, rest, absolute := strings.Cut(target, "://")
+	switch {
+	case target == "*":
+		q.valid = true
+	case target[0] == '/':
+		q.path, q.valid = target, true
+	case connect:
+		q.authority, q.valid = target, !strings.ContainsAny(target, "/?#")
+	case absolute && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")):
+		end := strings.IndexAny(rest+"/", "/?#")
+		q.authority, q.path, q.valid = rest[:end], rest[end:], end > 0
+		if !strings.HasPrefix(q.path, "/") {
+			q.path = "/" + q.path
+		}
+	}
+	return q
+}
+
+// pathOf returns the path of a target.
+func (f *Facts) pathOf(q *requestTarget) Property {
+	raw, _, _ := strings.Cut(q.path, "?")
+	path, ok := CanonicalPath(raw)
+	switch {
+	case !q.valid:
+		return Property{Verdict: f.doubt("the target of the request is malformed")}
+	case q.path == "":
+		return Property{Verdict: No}
+	case !ok:
+		return Property{Verdict: f.doubt("servers may read the path differently")}
+	}
+	return Property{Yes, path}
+}
+
+// head waits for the end of the header, and reads the host. Line ends that only some servers take for one are a doubt.
+func (f *Facts) head(b []byte) (need int) {
+	for at := f.scanned; at < len(b); at++ {
+		c := b[at]
+		switch {
+		case c == '\n' && b[at-1] != '\r', c != '\n' && b[at-1] == '\r', c == 0:
+			f.Host.Verdict = f.doubt("the header has a line end that is none")
+			return 0
+		case c == '\n' && b[at-2] == '\n': // at least the first line is before it
+			f.Host = f.hostOf(b[:at-1])
+			return 0
+		}
+	}
+	f.scanned = len(b)
+	if len(b) >= MaxHead {
+		f.Host.Verdict = f.doubt("the header is too long")
+		return 0
+	}
+	return len(b) + 1
+}
+
+// hostOf returns the host that a header names, which is a whole number of lines: in its first line, in its only field
+// Host, or in both alike.
+func (f *Facts) hostOf(head []byte) Property {
+	line, fields, _ := bytes.Cut(head, []byte("\n"))
+	host, why := hostField(fields)
+	if why != "" {
+		return Property{Verdict: f.doubt(why)}
+	}
+	q, _ := parseLine(append(bytes.Clone(line), '\n'))
+	if !q.valid {
+		return Property{Verdict: f.doubt("the target of the request is malformed")}
+	}
+	if q.authority != "" {
+		named, v := CanonicalHost(q.authority)
+		if v != Yes || host.Verdict == Yes && host.Value != named {
+			return Property{Verdict: f.doubt("the request names two hosts, or none that is valid")}
+		}
+		return Property{Yes, named}
+	}
+	return host
+}
+
+// hostField returns the only field Host of some lines, or says why it is not known.
+func hostField(fields []byte) (host Property, why string) {
+	host.Verdict = No
+	seen := false
+	for line := range bytes.SplitSeq(fields, []byte("\r\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		name, value, ok := bytes.Cut(line, []byte(":"))
+		if !ok || !isToken(name) || !isText(value) {
+			return host, "a field of the header is malformed"
+		}
+		if !strings.EqualFold(string(name), "Host") {
+			continue
+		}
+		if seen {
+			return host, "the request has two Host fields"
+		}
+		seen = true
+		host.Value, host.Verdict = CanonicalHost(string(bytes.Trim(value, " \t")))
+		if host.Verdict == Doubt {
+			return host, "the Host field is malformed"
+		}
+	}
+	return host, ""
+}
+
+// isToken reports whether b is a field's name: RFC 9110, 5.6.2.
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !isLetter(c) && !('0' <= c && c <= '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// isText reports whether b may be a field's value.
+func isText(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

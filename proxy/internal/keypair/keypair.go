@@ -1,0 +1,71 @@
+// Package keypair follows a certificate and its key in files, for servers that need no more than one.
+package keypair
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// A Pair is a certificate and its key in files, which are read again when they have changed. If they cannot
+// be used then, the former ones stay in use. It is safe for concurrent use.
+type Pair struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu     sync.Mutex
+	now    *tls.Certificate
+	looked [2]stamp
+}
+
+// A stamp differs between two contents of a file.
+type stamp struct {
+	at   time.Time
+	size int64
+}
+
+// New reads a certificate and its key. Files that cannot be used later are logged.
+func New(cert, key string, log *slog.Logger) (*Pair, error) {
+	p := &Pair{cert: cert, key: key, log: log}
+	looked := p.look()
+	now, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s, key %s: %w", cert, key, err)
+	}
+	p.now, p.looked = &now, looked
+	return p, nil
+}
+
+// look returns the stamps of the files; those that are not there have none.
+func (p *Pair) look() (stamps [2]stamp) {
+	for i, path := range []string{p.cert, p.key} {
+		if info, err := os.Stat(path); err == nil {
+			stamps[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	return stamps
+}
+
+// Get implements GetCertificate of [tls.Config]. It never fails.
+func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.Now(), nil }
+
+// Now returns the certificate in use, whose Leaf is set.
+func (p *Pair) Now() *tls.Certificate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	looked := p.look()
+	if looked == p.looked {
+		return p.now
+	}
+	now, err := tls.LoadX509KeyPair(p.cert, p.key)
+	p.looked = looked
+	if err != nil {
+		p.log.Warn("the certificate is not changed", "cert", p.cert, "key", p.key, "error", err)
+		return p.now
+	}
+	p.now = &now
+	return p.now
+}

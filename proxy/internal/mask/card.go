@@ -1,0 +1,191 @@
+package mask
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Lengths of card numbers, in digits.
+const (
+	leastDigits = 13
+	mostDigits  = 19
+	clearDigits = 4 // that are not masked
+)
+
+// maxCard is the most bytes of a card number: digits and separators.
+const maxCard = 2*mostDigits - 1
+
+// digitRing is how many digits are remembered, a power of 2: mostDigits and the one before them.
+const digitRing = 32
+
+// A cardScanner finds card numbers. Digits that follow one another, but for single separators, are a chain. Where a group of
+// digits ends it looks whether the last 13 to 19 digits are a number that begins where a group does. For Luhn's sums of any digits
+// of the chain it keeps two running sums: with every even digit doubled, and with every odd one.
+type cardScanner struct {
+	seen   int64            // bytes before those of the present scan
+	digits uint32           // read so far; it may wrap
+	chain  uint32           // of those, the ones of the chain, at most digitRing
+	starts uint32           // digits at which a number may begin: bit i is that of digit i modulo digitRing
+	at     [digitRing]int64 // where they are in the stream
+	sums   [digitRing][2]int32
+	from   uint32 // the digit from which on, to the one before which, the last ones are masked
+	to     uint32
+	after  afterDigit
+	ended  bool // the group has ended for want of more bytes
+}
+
+type afterDigit uint8
+
+const (
+	afterOther     afterDigit = iota // not in a chain
+	afterADigit                      // in a group
+	afterSeparator                   // behind one in a chain
+)
+
+func isDigit(c byte) bool  { return c-'0' < 10 }
+func isLetter(c byte) bool { return c|0x20-'a' < 26 }
+
+func (s *cardScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+	for i := at; i < len(b); i++ {
+		if s.after == afterOther {
+			if i += beforeDigit(b[i:]); i == len(b) {
+				break
+			}
+			if n := shortChain(b[i:]); n > 0 {
+				i += n
+				continue
+			}
+		}
+		c := b[i]
+		switch {
+		case isDigit(c):
+			s.digit(c-'0', s.seen+int64(i-at))
+		case s.after == afterSeparator:
+			s.after = afterOther
+		default:
+			if !s.ended {
+				s.groupEnds(b, lo, at, f)
+			}
+			if s.after = afterOther; c == ' ' || c == '-' {
+				s.after = afterSeparator
+			}
+		}
+	}
+	s.seen += int64(len(b) - at)
+	return s.undecided()
+}
+
+// beforeDigit is how many bytes there are before the first digit. It looks at eight at a time.
+func beforeDigit(b []byte) (n int) {
+	const each = 0x0101010101010101
+	for ; n+8 <= len(b); n += 8 {
+		x := binary.LittleEndian.Uint64(b[n:]) ^ '0'*each // digits are below 10
+		if digits := (x - 10*each) &^ x & (0x80 * each); digits != 0 {
+			return n + bits.TrailingZeros64(digits)/8
+		}
+	}
+	for n < len(b) && !isDigit(b[n]) {
+		n++
+	}
+	return n
+}
+
+// shortChain is how many bytes there are before the one that ends a chain at the beginning of b, if that has too few digits for a
+// number, and ends in b; else 0.
+func shortChain(b []byte) int {
+	digits := 0
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case isDigit(c):
+			if digits++; digits == leastDigits {
+				return 0
+			}
+		case c != ' ' && c != '-' || !isDigit(b[i-1]):
+			return i
+		}
+	}
+	return 0
+}
+
+// digit adds one to the chain.
+func (s *cardScanner) digit(v byte, at int64) {
+	if s.after == afterOther {
+		s.chain, s.starts = 0, 0
+	}
+	i := s.digits % digitRing
+	bit := uint32(1) << i
+	s.starts &^= bit
+	if s.after != afterADigit && v >= 2 {
+		s.starts |= bit
+	}
+	doubled := int32(2 * v)
+	if v >= 5 {
+		doubled -= 9
+	}
+	before := s.sums[(i-1)%digitRing]
+	before[s.digits%2] += doubled
+	before[1-s.digits%2] += int32(v)
+	s.sums[i], s.at[i] = before, at
+	s.digits++
+	s.chain = min(s.chain+1, digitRing)
+	s.after, s.ended = afterADigit, false
+}
+
+// groupEnds masks the numbers that end with the last digit.
+func (s *cardScanner) groupEnds(b []byte, lo, at int, f *found) {
+	last := s.digits - 1
+	double := 1 - last%2 // Luhn's sum doubles every second digit, and not the last one
+	sum := s.sums[last%digitRing][double]
+	for n := min(mostDigits, s.chain); n >= leastDigits; n-- {
+		first := s.digits - n
+		if s.starts&(1<<(first%digitRing)) == 0 {
+			continue
+		}
+		if (sum-s.sums[(first-1)%digitRing][double])%10 != 0 {
+			continue
+		}
+		f.matches++
+		s.cover(b, lo, at, first, f)
+	}
+}
+
+// cover masks the digits from first on, but for the last four of those that were read, and for those that are masked already.
+func (s *cardScanner) cover(b []byte, lo, at int, first uint32, f *found) {
+	d, end := first, s.digits-clearDigits
+	if int32(first-s.from) >= 0 && int32(s.to-first) >= 0 {
+		d = s.to
+	} else {
+		s.from, s.to = first, first
+	}
+	for ; int32(end-d) > 0; d++ {
+		i := at + int(s.at[d%digitRing]-s.seen)
+		f.cover(b, lo, i, i+1)
+	}
+	if int32(end-s.to) > 0 {
+		s.to = end
+	}
+}
+
+// undecided is how many bytes there are from the first digit of a number that the next bytes may complete.
+func (s *cardScanner) undecided() int {
+	if s.after == afterOther {
+		return 0
+	}
+	n := min(mostDigits, s.chain)
+	if s.after == afterSeparator {
+		n = min(mostDigits-1, s.chain)
+	}
+	for ; n > 0; n-- {
+		if d := (s.digits - n) % digitRing; s.starts&(1<<d) != 0 {
+			return int(s.seen - s.at[d])
+		}
+	}
+	return 0
+}
+
+func (s *cardScanner) settle(b []byte, lo int, f *found) {
+	if s.after == afterADigit && !s.ended {
+		s.groupEnds(b, lo, len(b), f)
+		s.ended = true
+	}
+}

@@ -1,0 +1,138 @@
+package mask
+
+import "bytes"
+
+// Lengths of the parts of an address (RFC 5321, 4.5.3.1).
+const (
+	maxLocal  = 64
+	maxDomain = 253
+	leastTop  = 2 // letters at the beginning of the label by which a domain is known
+)
+
+// maxEmail is the most bytes of an address before it is known to be one.
+const maxEmail = maxLocal + 1 + maxDomain
+
+// An emailScanner finds addresses: characters of a local part, @, and a domain of which a label that is not the first begins
+// with two letters. Domain characters that directly follow an address belong to it.
+type emailScanner struct {
+	state  emailState
+	run    int // characters of a local part that come directly before the next byte, at most maxLocal
+	local  int // of an address that may be one
+	domain int // bytes of its domain
+	label  int // of the last label
+	top    int // of those, letters at its beginning
+	dotted bool
+}
+
+type emailState uint8
+
+const (
+	noAddress emailState = iota
+	inDomain             // it is not known yet whether it is one
+	inTail               // of an address
+)
+
+func isDomain(c byte) bool { return isDigit(c) || isLetter(c) || c == '-' || c == '.' }
+
+// localSet has the characters of local parts.
+var localSet = func() (set [256]bool) {
+	for c := range set {
+		set[c] = isDomain(byte(c)) || c == '_' || c == '%' || c == '+'
+	}
+	return set
+}()
+
+func (s *emailScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+	for i := at; i < len(b); {
+		switch s.state {
+		case noAddress:
+			n := bytes.IndexByte(b[i:], '@')
+			if n < 0 {
+				s.run = s.runOf(b[i:])
+				i = len(b)
+				break
+			}
+			run := s.runOf(b[i : i+n])
+			i += n + 1
+			if s.run = 0; run > 0 {
+				*s = emailScanner{state: inDomain, local: run}
+			}
+		case inDomain:
+			if !s.domainByte(b[i]) {
+				*s = emailScanner{run: min(maxLocal, s.domain)}
+				break
+			}
+			if i++; s.dotted && s.top == leastTop && s.label == leastTop {
+				s.found(b, lo, i, f)
+			}
+		default:
+			i = s.tail(b, i)
+		}
+	}
+	switch s.state {
+	case noAddress:
+		return s.run
+	case inDomain:
+		return s.local + 1 + s.domain
+	}
+	return 0
+}
+
+// runOf is how many characters of a local part b ends with, with those before b.
+func (s *emailScanner) runOf(b []byte) int {
+	n := 0
+	for n < min(len(b), maxLocal) && localSet[b[len(b)-1-n]] {
+		n++
+	}
+	if n == len(b) {
+		n = min(maxLocal, n+s.run)
+	}
+	return n
+}
+
+// domainByte takes one more byte of a domain, if it is one.
+func (s *emailScanner) domainByte(c byte) bool {
+	switch {
+	case s.domain == maxDomain || !isDomain(c) || c == '.' && s.label == 0:
+		return false
+	case c == '.':
+		s.label, s.top, s.dotted = 0, 0, true
+	default:
+		if isLetter(c) && s.top == s.label {
+			s.top++
+		}
+		s.label++
+	}
+	s.domain++
+	return true
+}
+
+// found masks the address whose domain ends before i so far.
+func (s *emailScanner) found(b []byte, lo, i int, f *found) {
+	f.matches++
+	at := i - s.domain
+	f.cover(b, lo, at-1-s.local, at-1)
+	for ; at < i; at++ {
+		if at < lo { // a dash or a dot would not have been masked
+			f.late++
+		} else if isDigit(b[at]) || isLetter(b[at]) {
+			b[at] = by
+		}
+	}
+	*s = emailScanner{state: inTail}
+}
+
+// tail masks the rest of a domain from i on, and returns where it has ended.
+func (s *emailScanner) tail(b []byte, i int) int {
+	for ; i < len(b) && isDomain(b[i]); i++ {
+		if b[i] != '.' && b[i] != '-' {
+			b[i] = by
+		}
+	}
+	if i < len(b) {
+		s.state = noAddress
+	}
+	return i
+}
+
+func (s *emailScanner) settle([]byte, int, *found) {}

@@ -1,0 +1,237 @@
+package mask
+
+// A prefix is the beginning of a token.
+type prefix struct {
+	text  string
+	least int // characters that have to follow
+	class uint8
+}
+
+// Classes of characters.
+const (
+	ofWords    uint8 = 1 << iota // letters, digits, _ . -
+	ofBearers                    // those, and ~ + / = (RFC 6750, 2.1)
+	ofBase64                     // letters, digits, _ -
+	ofCapitals                   // capital letters and digits
+)
+
+// tokens is the prefixes of tokens, none of which begins with another. A token begins where a word does. All that follows the prefix
+// is masked, as far as the word goes, and after Bearer also ~ + / and =.
+var tokens = [...]prefix{
+	{"bearer ", 8, ofBearers}, // in capitals, too
+	{jwtPrefix, leastJWT, ofBase64},
+	{"sk-", 20, ofBase64},
+	{"sk_live_", 16, ofBase64},
+	{"sk_test_", 16, ofBase64},
+	{"rk_live_", 16, ofBase64},
+	{"rk_test_", 16, ofBase64},
+	{"whsec_", 16, ofBase64},
+	{"ghp_", 30, ofBase64},
+	{"gho_", 30, ofBase64},
+	{"ghu_", 30, ofBase64},
+	{"ghs_", 30, ofBase64},
+	{"ghr_", 30, ofBase64},
+	{"github_pat_", 22, ofBase64},
+	{"glpat-", 20, ofWords},
+	{"xoxa-", 10, ofBase64},
+	{"xoxb-", 10, ofBase64},
+	{"xoxp-", 10, ofBase64},
+	{"xoxr-", 10, ofBase64},
+	{"xoxs-", 10, ofBase64},
+	{"xapp-", 10, ofBase64},
+	{"AKIA", 16, ofCapitals},
+	{"ASIA", 16, ofCapitals},
+	{"AIza", 35, ofBase64},
+	{"SG.", 20, ofWords},
+	{"hvs.", 20, ofBase64},
+	{"npm_", 36, ofBase64},
+	{"dop_v1_", 32, ofBase64},
+	{"pypi-", 16, ofBase64},
+	{"hf_", 30, ofBase64},
+}
+
+// A JWT (RFC 7519) is a header, which is the base64 of an object of JSON, a dot, and more.
+const (
+	jwtPrefix = "eyJ"
+	jwtToken  = 1 // index in tokens
+	leastJWT  = 6
+	mostJWT   = 500 // characters of the header that follow the prefix
+	leastRest = 4   // characters that follow the dot
+)
+
+// maxToken is the most bytes that follow a prefix before they are known to be a token.
+const maxToken = mostJWT + 1 + leastRest
+
+// maxPrefix is the longest prefix.
+const maxPrefix = 11
+
+// prefixNext[n][c] has a bit for each prefix whose character n is c; prefixLast[n] for each of n+1 characters.
+var prefixNext, prefixLast = func() (next [maxPrefix][256]uint32, last [maxPrefix]uint32) {
+	for t := range tokens {
+		p := &tokens[t]
+		for n := range len(p.text) {
+			next[n][p.text[n]] |= 1 << t
+			if t == 0 && isLetter(p.text[n]) {
+				next[n][p.text[n]^0x20] |= 1 << t
+			}
+		}
+		last[len(p.text)-1] |= 1 << t
+	}
+	return next, last
+}()
+
+// classes has those of each character.
+var classes = func() (set [256]uint8) {
+	for c := range set {
+		b := byte(c)
+		if isLetter(b) || isDigit(b) || b == '_' || b == '-' {
+			set[c] |= ofBase64 | ofWords | ofBearers
+		}
+		if isDigit(b) || isLetter(b) && b < 'a' {
+			set[c] |= ofCapitals
+		}
+		switch b {
+		case '.':
+			set[c] |= ofWords | ofBearers
+		case '~', '+', '/', '=':
+			set[c] |= ofBearers
+		}
+	}
+	return set
+}()
+
+// A tokenScanner finds tokens.
+type tokenScanner struct {
+	state tokenState
+	token uint8  // of those, once it is known which
+	fits  uint32 // bits of those whose beginning has been read
+	n     int    // characters of the beginning, or of the rest
+	rest  int    // of those, from the dot of a JWT on
+}
+
+type tokenState uint8
+
+const (
+	betweenWords tokenState = iota
+	inWord                  // in one that is no token
+	inPrefix
+	behindPrefix // it is not known yet whether it is a token
+	inToken
+)
+
+func (s *tokenScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+	for i := at; i < len(b); {
+		switch s.state {
+		case betweenWords:
+			i = s.nextWord(b, i)
+		case inWord:
+			i = s.skip(b, i, ofWords)
+		case inPrefix:
+			if s.prefixByte(b[i]) {
+				i++
+			}
+		case behindPrefix:
+			switch {
+			case !s.tokenByte(b[i]):
+				s.state = inWord
+				continue // which looks at the byte again
+			case s.complete():
+				f.matches++
+				f.cover(b, lo, i+1-s.n, i+1)
+				s.state = inToken
+			}
+			i++
+		default:
+			class := tokens[s.token].class&ofBearers | ofWords
+			end := i
+			for end < len(b) && classes[b[end]]&class != 0 {
+				b[end] = by
+				end++
+			}
+			if i = end; i < len(b) {
+				s.state = betweenWords
+			}
+		}
+	}
+	if s.state == behindPrefix {
+		return s.n
+	}
+	return 0
+}
+
+// nextWord returns where the next word begins that may be a prefix.
+func (s *tokenScanner) nextWord(b []byte, i int) int {
+	for i < len(b) {
+		c := b[i]
+		if classes[c]&ofWords == 0 {
+			i++
+			continue
+		}
+		if i+1 == len(b) || prefixNext[0][c]&prefixNext[1][b[i+1]] != 0 {
+			s.state, s.n, s.fits = inPrefix, 0, 1<<len(tokens)-1
+			return i
+		}
+		for i++; i < len(b) && classes[b[i]]&ofWords != 0; i++ {
+		}
+		if i == len(b) {
+			s.state = inWord
+		}
+	}
+	return i
+}
+
+// skip returns where characters of a class end.
+func (s *tokenScanner) skip(b []byte, i int, class uint8) int {
+	for i < len(b) && classes[b[i]]&class != 0 {
+		i++
+	}
+	if i < len(b) {
+		s.state = betweenWords
+	}
+	return i
+}
+
+// prefixByte takes one more byte of a prefix, if it is one.
+func (s *tokenScanner) prefixByte(c byte) bool {
+	if s.fits &= prefixNext[s.n][c]; s.fits == 0 {
+		s.state = inWord
+		return false
+	}
+	if last := s.fits & prefixLast[s.n]; last != 0 {
+		s.state = behindPrefix
+		for s.token = 0; last>>s.token != 1; s.token++ {
+		}
+		s.n, s.rest = 0, 0
+		return true
+	}
+	s.n++
+	return true
+}
+
+// tokenByte takes one more byte behind a prefix, if it can be one of a token.
+func (s *tokenScanner) tokenByte(c byte) bool {
+	ok := classes[c]&tokens[s.token].class != 0
+	if s.token == jwtToken {
+		switch {
+		case s.rest > 0 || c == '.' && s.n >= leastJWT:
+			ok = ok || s.rest == 0
+			s.rest++
+		case s.n == mostJWT:
+			ok = false
+		}
+	}
+	if ok {
+		s.n++
+	}
+	return ok
+}
+
+// complete reports whether the bytes behind the prefix are a token.
+func (s *tokenScanner) complete() bool {
+	if s.token == jwtToken {
+		return s.rest == 1+leastRest
+	}
+	return s.n == tokens[s.token].least
+}
+
+func (s *tokenScanner) settle([]byte, int, *found) {}

@@ -1,0 +1,115 @@
+// Generations, their confirmation and rollback, and the file on disk.
+import { byId, cells, element, list, mark, text } from "./dom.js";
+import { clock, count, plural, since } from "./format.js";
+import { ask, attempt, get, post, say } from "./request.js";
+
+const unknown = "Compares the file with the configuration in force, and changes nothing.";
+
+const titles = ["", "state", "since", "by", "reason"];
+
+export class Configuration {
+  constructor(state) {
+    this.state = state;
+    this.seen = "";
+    const on = (id, action) => byId(id).addEventListener("click", () => attempt(byId(id), action));
+    on("confirm", () => this.confirm());
+    on("pending-confirm", () => this.confirm());
+    on("rollback", () => this.rollback());
+    on("pending-rollback", () => this.rollback());
+    on("plan", () => this.plan());
+    on("reload", () => this.reload());
+  }
+
+  update() {
+    const p = this.state.process;
+    this.pending(p.pending);
+    const now = JSON.stringify([p.generation, p.pending?.generation, p.started]);
+    if (this.seen !== now) {
+      if (this.seen) this.forget();
+      this.seen = now;
+      this.load();
+    }
+  }
+
+  pending(w) {
+    byId("pending").hidden = !w;
+    byId("confirm").disabled = !w;
+    if (!w) return;
+    const left = Math.max(Date.parse(w.until) - this.state.at, 0) / 1000;
+    text(byId("pending-title"), `Generation ${w.generation} waits to be confirmed`);
+    const bound = w.rollback_if ? `, or if ${w.rollback_if} (it has risen by ${count(w.increase)})` : "";
+    text(byId("pending-text"), `It is rolled back in ${since(Math.floor(left))}${bound}.`);
+  }
+
+  async load() {
+    const g = await get("generations").catch((error) => (say(error.message, "down"), null));
+    if (!g) return;
+    this.generations = g;
+    byId("rollback").disabled = !g.previous;
+    list(byId("generations").tBodies[0], g.history, cells(titles), (row, r) => {
+      mark(row, "generation", String(r.generation));
+      mark(row, "level", { current: "ok", pending: "warning", "rolled back": "down" }[r.state] || "off");
+      [String(r.generation), r.state, clock(r.at, Date.now()), r.by || "", r.why || ""].forEach((value, i) => text(row.children[i], value));
+    });
+  }
+
+  async confirm() {
+    const { generation } = await post("confirm", { generation: this.state.process.pending.generation });
+    say(`Generation ${generation} is confirmed.`);
+    await this.load();
+  }
+
+  async rollback() {
+    const { current, previous } = this.generations;
+    if (!await ask("Roll back?", `Generation ${current} is taken back, and generation ${previous} is in force again. Sessions go on.`, `Roll back to ${previous}`)) return;
+    const { generation } = await post("rollback");
+    say(`Generation ${generation} is in force again.`);
+    await this.load();
+  }
+
+  /** forget takes a comparison away, which was made with another generation. */
+  forget() {
+    byId("reload").disabled = true;
+    mark(byId("plan-note"), "level", "");
+    text(byId("plan-note"), unknown);
+    list(byId("changes"), [], () => element("li"), () => {});
+  }
+
+  /** plan compares the file, and returns how many changes it has; null: it cannot be used. */
+  async plan() {
+    const plan = await post("plan").catch((error) => {
+      byId("reload").disabled = true;
+      text(byId("plan-note"), `At ${clock(Date.now(), Date.now())}: ${error.message}`);
+      mark(byId("plan-note"), "level", "down");
+      list(byId("changes"), [], () => element("li"), () => {});
+    });
+    if (!plan) return null;
+    const n = plan.changes.length;
+    byId("reload").disabled = n === 0;
+    mark(byId("plan-note"), "level", "");
+    text(byId("plan-note"), `At ${clock(Date.now(), Date.now())}, ${plan.path}: ${n ? plural(n, "change", "changes") : "no change"} against generation ${plan.generation}, with ${plural(plan.connections, "connection", "connections")} then.`);
+    list(byId("changes"), plan.changes, () => element("li", {}, element("span"), element("small")), (node, c) => {
+      mark(node, "level", { reset: "down", drain: "warning" }[c.fate]);
+      text(node.children[0], c.what);
+      text(node.children[1], fate(c));
+    });
+    return n;
+  }
+
+  async reload() {
+    const n = await this.plan(); // the file may have changed since
+    if (!n) return;
+    if (!await ask("Reload?", `${plural(n, "change", "changes")} of the file ${n === 1 ? "comes" : "come"} into force, and ${n === 1 ? "is" : "are"} rolled back in 2 minutes unless you confirm.`, "Reload")) return;
+    const { generation } = await post("reload", { confirm: "2m" });
+    say(`Generation ${generation} is in force, and waits to be confirmed.`);
+    await this.load();
+  }
+}
+
+/** fate says what becomes of the connections that a change affects. */
+function fate(c) {
+  if (!c.connections) return "";
+  const of = plural(c.connections, "connection", "connections");
+  if (c.fate === "drain") return `${of} may last for ${since((c.reset_after_us || 0) / 1e6)}`;
+  return c.fate === "reset" ? `${of} end at once` : `${of} go on`;
+}

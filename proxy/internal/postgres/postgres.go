@@ -1,0 +1,203 @@
+// Package postgres reads the first messages of a client of PostgreSQL: requests for encryption, requests to cancel, and
+// the startup message (PostgreSQL, "Message Formats", version 3; src/include/libpq/pqcomm.h).
+package postgres
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// A Kind is the kind of a message.
+type Kind uint8
+
+const (
+	// Startup asks for a session: with a user, a database and other parameters.
+	Startup Kind = iota
+	// SSLRequest asks for TLS. The answer is a byte: Accepted or Declined.
+	SSLRequest
+	// GSSENCRequest asks for encryption by GSSAPI. The answer is the same.
+	GSSENCRequest
+	// CancelRequest asks for the end of a query of another session. There is no answer.
+	CancelRequest
+	// Hello is no message of PostgreSQL but a TLS record: a client that begins TLS without asking (PostgreSQL 17,
+	// sslnegotiation=direct).
+	Hello
+)
+
+// The answers to an [SSLRequest] and a [GSSENCRequest].
+const (
+	Accepted = 'S'
+	Declined = 'N'
+)
+
+// Protocol is the application protocol of TLS that a client without an [SSLRequest] must offer (src/include/libpq/pqcomm.h,
+// PG_ALPN_PROTOCOL).
+const Protocol = "postgresql"
+
+const (
+	codeCancel = 1234<<16 | 5678
+	codeSSL    = 1234<<16 | 5679
+	codeGSSENC = 1234<<16 | 5680
+	major      = 3
+
+	requestSize = 8
+	// A CancelRequest has a secret of 4 bytes up to version 3.0, and of up to 256 later.
+	minCancel, maxCancel = 16, 12 + 256
+	recordHandshake      = 0x16
+)
+
+// Max is the longest startup message that servers take (MAX_STARTUP_PACKET_LENGTH). No other message is longer.
+const Max = 10000
+
+// MaxName is how many bytes of a user's or a database's name a server knows (NAMEDATALEN is 64, with a zero at the end).
+// Longer names are cut by servers, and refused here.
+const MaxName = 63
+
+// Reasons to refuse a client.
+var (
+	// ErrNotPostgres: its first bytes are no message of PostgreSQL.
+	ErrNotPostgres = errors.New("not PostgreSQL: the client did not begin with a message of version 3")
+	// ErrMalformed: its startup message cannot be read.
+	ErrMalformed = errors.New("malformed startup message of PostgreSQL")
+	// ErrEarly: it has sent bytes behind a request for encryption, before the answer: they are not the client's, or are
+	// not meant to be read in the clear.
+	ErrEarly = errors.New("the client sent bytes behind its request for encryption, before the answer")
+	// ErrAgain: it has asked for the same encryption twice.
+	ErrAgain = errors.New("the client asked for encryption a second time")
+)
+
+// A Message is the first message of a client.
+type Message struct {
+	Kind Kind
+	// Len is its length in bytes; of a Hello it is 0.
+	Len int
+	// User and Database are those of a Startup. The database is the user's name if the client has named none.
+	User, Database string
+}
+
+// Length returns how many bytes there must be before it is worth looking again: the length of the message once that is
+// known. The error is [ErrNotPostgres] as soon as the bytes cannot become a message.
+func Length(b []byte) (int, error) {
+	if len(b) > 0 && b[0] == recordHandshake {
+		return 1, nil
+	}
+	for i := range min(len(b), 2) {
+		if limit := [2]byte{0, Max >> 8}[i]; b[i] > limit {
+			return 0, ErrNotPostgres
+		}
+	}
+	if len(b) < requestSize {
+		return requestSize, nil
+	}
+	return lengthOf(binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]))
+}
+
+// lengthOf checks the length of a message by its code.
+func lengthOf(length, code uint32) (int, error) {
+	n := int(length)
+	ok := false
+	switch {
+	case code == codeSSL || code == codeGSSENC:
+		ok = n == requestSize
+	case code == codeCancel:
+		ok = n >= minCancel && n <= maxCancel
+	case code>>16 == major:
+		ok = n > requestSize && n <= Max
+	}
+	if !ok {
+		return 0, ErrNotPostgres
+	}
+	return n, nil
+}
+
+// Parse reads the message at the beginning of b, of which [Length] has said that it is there. Names are copied.
+func Parse(b []byte) (Message, error) {
+	n, err := Length(b)
+	switch {
+	case err != nil:
+		return Message{}, err
+	case n > len(b):
+		return Message{}, ErrNotPostgres
+	case b[0] == recordHandshake:
+		return Message{Kind: Hello}, nil
+	}
+	m := Message{Len: n}
+	switch binary.BigEndian.Uint32(b[4:]) {
+	case codeSSL:
+		m.Kind = SSLRequest
+	case codeGSSENC:
+		m.Kind = GSSENCRequest
+	case codeCancel:
+		m.Kind = CancelRequest
+	default:
+		err = m.parameters(b[requestSize:n])
+	}
+	return m, err
+}
+
+// parameters reads the parameters of a startup message: names and values in turn, each with a zero at its end, and a zero
+// behind the last.
+func (m *Message) parameters(b []byte) error {
+	var user, database []byte
+	var users, databases int
+	for len(b) > 0 && b[0] != 0 {
+		name, rest, ok := bytes.Cut(b, []byte{0})
+		value, rest, closed := bytes.Cut(rest, []byte{0})
+		if !ok || !closed {
+			return fmt.Errorf("%w: a parameter has no end", ErrMalformed)
+		}
+		switch string(name) {
+		case "user":
+			user = value
+			users++
+		case "database":
+			database = value
+			databases++
+		}
+		b = rest
+	}
+	if len(database) == 0 {
+		database = user
+	}
+	switch {
+	case len(b) != 1:
+		return fmt.Errorf("%w: it has no end, or bytes behind it", ErrMalformed)
+	case users > 1 || databases > 1: // servers take the last one, poolers may take another
+		return fmt.Errorf("%w: it names its user or its database twice", ErrMalformed)
+	case len(user) == 0:
+		return fmt.Errorf("%w: it has no user", ErrMalformed)
+	case len(user) > MaxName || len(database) > MaxName:
+		return fmt.Errorf("%w: a name is longer than %d bytes", ErrMalformed, MaxName)
+	}
+	m.User, m.Database = string(user), string(database)
+	return nil
+}
+
+// Request is an SSLRequest, as a client sends it.
+var Request = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, requestSize), codeSSL)
+
+// Refusal returns a message that ends a client's session before it began: an ErrorResponse of severity FATAL. code is an
+// SQLSTATE.
+func Refusal(code, text string) []byte {
+	b := []byte{'E', 0, 0, 0, 0}
+	for _, field := range [...]struct {
+		kind byte
+		text string
+	}{{'S', "FATAL"}, {'V', "FATAL"}, {'C', code}, {'M', text}} {
+		b = append(append(append(b, field.kind), field.text...), 0)
+	}
+	b = append(b, 0)
+	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-1))
+	return b
+}
+
+// SQLSTATEs of refusals, as servers have them (src/backend/utils/errcodes.txt).
+const (
+	NotAuthorized      = "28000"       // invalid_authorization_specification
+	NoEncryption       = NotAuthorized // of a client that has to be encrypted
+	Rejected           = "08004"       // sqlserver_rejected_establishment_of_sqlconnection
+	TooManyConnections = "53300"       // too_many_connections
+	CannotConnectNow   = "57P03"       // cannot_connect_now: libpq tries its next host
+)

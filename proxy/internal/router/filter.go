@@ -1,0 +1,237 @@
+package router
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A Filter is asked about the clients of a route, before they get an endpoint.
+type Filter struct {
+	Of *filter.Filter
+	// Snapshots are the upstreams to which it may send a client.
+	Snapshots map[string]*UpstreamSnapshot
+	// Wait is how long a client waits for the filter, and as long again for its first bytes, if the filter
+	// wants them.
+	Wait time.Duration
+}
+
+// A FilterError is why a filter has a client refused. It matches [worker.ErrFiltered] if the filter has denied
+// it, and [worker.ErrFilterFailed] if it has not answered.
+type FilterError struct {
+	Filter string
+	Reason string // its own, safe to be logged; empty: it has none
+	Err    error  // why it has not answered; nil: it has denied the client
+}
+
+// Error implements error.
+func (e *FilterError) Error() string {
+	switch {
+	case e.Err != nil:
+		return e.Err.Error() + ": refused, since on_error is deny"
+	case e.Reason != "":
+		return "filter " + e.Filter + ": denied: " + e.Reason
+	}
+	return "filter " + e.Filter + ": denied"
+}
+
+// Is implements the matching of errors.Is.
+func (e *FilterError) Is(target error) bool {
+	if e.Err != nil {
+		return target == worker.ErrFilterFailed
+	}
+	return target == worker.ErrFiltered
+}
+
+// Unwrap returns the cause.
+func (e *FilterError) Unwrap() error { return e.Err }
+
+// A filtering is a client's part in a filter.
+type filtering struct {
+	asking   *Filter // the filter; nil: the route has none, or it is over
+	passed   bool    // the filters of the client's routes are over
+	asked    int     // the route's index; match.None for the default
+	call     *filter.Call
+	need     int   // first bytes that are wanted
+	looksBy  int64 // clock until which first bytes are waited for
+	answerBy int64 // clock until which the answer is waited for
+}
+
+// filterBy begins to ask a filter.
+func (s *Search) filterBy(f *Filter, route int, now int64) {
+	s.filtering = filtering{asking: f, asked: route, need: min(1, f.Of.Preread()), looksBy: now + int64(f.Wait)}
+	s.client.LookedEnded = false
+	s.stage = filtered
+}
+
+// askFilter waits for first bytes, if the filter wants them, and for its answer.
+func (s *Search) askFilter(now int64) (worker.Step, bool) {
+	f := s.asking
+	first, ended := s.client.Looked, s.client.LookedEnded
+	s.client.Looked = nil
+	if s.call == nil {
+		if len(first) < s.need && !ended {
+			return worker.Step{
+				Action: worker.Look, Need: s.need, Most: f.Of.Preread(), Timeout: max(time.Duration(s.looksBy-now), time.Millisecond),
+			}, true
+		}
+		of, whole := s.described(first, ended)
+		if !whole {
+			return worker.Step{}, false // with more to need
+		}
+		s.call, s.answerBy = &filter.Call{Of: of}, now+int64(f.Wait)
+		if !f.Of.Ask(s.call, s.waker().Wake) {
+			s.overloaded()
+			return worker.Step{}, false
+		}
+	}
+	answer, ok := s.call.Answer()
+	switch {
+	case ok:
+		s.obey(&answer, now)
+		return worker.Step{}, false
+	case s.answerBy <= now:
+		s.call.Cancel()
+		f.Of.Overloaded()
+		s.overloaded()
+		return worker.Step{}, false
+	}
+	return worker.Step{Action: worker.Park, Timeout: time.Duration(s.answerBy - now), Unqueued: true}, true
+}
+
+// overloaded goes on, as on_error says, with a client that the filter was not asked about, or not in time.
+func (s *Search) overloaded() {
+	f := s.asking.Of
+	if s.call, s.asking = nil, nil; f.OnError() != filter.Allow {
+		s.giveUp(fmt.Errorf("filter %s: %w", f.Name(), worker.ErrFilterOverload))
+		return
+	}
+	s.stage, s.passed = routing, true
+}
+
+// described is the client as its filter sees it. It is not whole where the first bytes are the beginning of a
+// ClientHello that the filter may see more of.
+func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool) {
+	c := s.client
+	of = filter.Connection{
+		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Listener: s.listener.cfg.Name,
+		ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: bytes.Clone(c.Header.TLVs),
+		First: bytes.Clone(first), Ended: ended,
+	}
+	if s.snapshot != nil {
+		of.Upstream = s.snapshot.upstream.name
+	}
+	if len(first) == 0 || of.ServerName != "" || len(of.ALPN) > 0 {
+		return of, true
+	}
+	need, err := clienthello.Length(first)
+	switch {
+	case err != nil:
+	case need > len(first):
+		if s.need = need; need <= s.asking.Of.Preread() && !ended {
+			return of, false
+		}
+	default:
+		if hello, err := clienthello.Parse(first); err == nil {
+			of.ServerName, of.ALPN = hello.ServerName, hello.ALPN
+		}
+	}
+	return of, true
+}
+
+// obey does as the filter has answered.
+func (s *Search) obey(a *filter.Answer, now int64) {
+	f, call := s.asking, s.call
+	s.call, s.asking = nil, nil
+	s.client.Record.Tag(a.Tags)
+	s.stage = routing
+	switch a.Verdict {
+	case filter.Deny:
+		s.giveUp(&FilterError{Filter: f.Of.Name(), Reason: a.Reason, Err: a.Err})
+	case filter.More:
+		s.asking, s.stage = f, filtered
+		s.need = len(call.Of.First) + 1
+	case filter.Next:
+		s.gate = nil
+		s.nextRoute(f.Wait, now)
+	case filter.Route:
+		s.snapshot, s.passed = f.Snapshots[a.Upstream], true
+	default:
+		s.passed = true
+	}
+}
+
+// nextRoute goes on with the route after that of the filter. First bytes that decide it are waited for.
+func (s *Search) nextRoute(wait time.Duration, now int64) {
+	var to way
+	if s.asked != match.None {
+		var err error
+		if to, err = s.listener.wayAfter(s.client, s.asked); errors.Is(err, match.ErrUndecided) {
+			s.looksBy, s.need, s.stage = now+int64(wait), 1, lookingOn
+			s.client.LookedEnded = false
+			return
+		} else if err != nil {
+			s.giveUp(err)
+			return
+		}
+	}
+	s.goOn(to, now)
+}
+
+// lookOn looks at more of a client's first bytes than those that have decided its first route: routes after that
+// of a filter depend on them.
+func (s *Search) lookOn(now int64) (worker.Step, bool) {
+	first, ended := s.client.Looked, s.client.LookedEnded
+	s.client.Looked = nil
+	if len(first) >= s.need || ended {
+		need, err := s.learn(first, ended)
+		if err != nil {
+			return worker.Step{}, s.giveUp(err)
+		}
+		to, err := s.listener.wayAfter(s.client, s.asked)
+		switch {
+		case err == nil && (need <= len(first) || s.listener.recogniser() != nil):
+			s.goOn(to, now)
+			return worker.Step{}, false
+		case err != nil && !errors.Is(err, match.ErrUndecided) || need <= len(first) || ended:
+			return worker.Step{}, s.giveUp(cmp.Or(err, worker.ErrPrereadEnded))
+		}
+		s.need = need
+	}
+	return worker.Step{Action: worker.Look, Need: s.need, Most: s.listener.mostFirst(), Timeout: max(time.Duration(s.looksBy-now), time.Millisecond)}, true
+}
+
+// mostFirst is how many first bytes routes depend on, at most.
+func (l *Listener) mostFirst() int {
+	if r := l.recogniser(); r != nil {
+		return r.Max()
+	}
+	return clienthello.Max
+}
+
+// goOn goes the way of a route after that of a filter.
+func (s *Search) goOn(to way, now int64) {
+	s.stage = routing
+	s.way, s.passed = to, true
+	if to.filter != nil {
+		if s.asked == match.None { // none before it was asked
+			s.gate = to.filter.Of
+		}
+		s.filterBy(to.filter, to.route, now)
+	}
+}
+
+// leaveFilter ends the client's waiting for a filter.
+func (s *Search) leaveFilter() {
+	if s.call != nil {
+		s.call.Cancel()
+	}
+	s.filtering = filtering{}
+}

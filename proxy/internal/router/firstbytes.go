@@ -1,0 +1,109 @@
+package router
+
+import (
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
+	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A recognition is the [worker.FirstBytes] of one generation of a listener.
+type recognition Listener
+
+// firstBytes returns what looks at clients' first bytes, nil if no route depends on them.
+func (l *Listener) firstBytes() worker.FirstBytes {
+	if l.recogniser() == nil {
+		return nil
+	}
+	return (*recognition)(l)
+}
+
+// recogniser returns that of the listener's routes; nil: none depends on first bytes.
+func (l *Listener) recogniser() *firstbytes.Recogniser {
+	if l.cfg.Table == nil {
+		return nil
+	}
+	return l.cfg.Table.Recogniser()
+}
+
+// Max implements [worker.FirstBytes].
+func (r *recognition) Max() int { return r.cfg.Table.Recogniser().Max() }
+
+// Look implements [worker.FirstBytes].
+func (r *recognition) Look(c *worker.Client, b []byte) (need int, err error) {
+	need = r.cfg.Table.Recogniser().Look(b, &c.First)
+	if _, err = r.decide(c); err == nil {
+		r.state.recognised(&c.First)
+		return 0, nil
+	}
+	if need > 0 {
+		return need, nil
+	}
+	return 0, err
+}
+
+// Silent implements [worker.FirstBytes].
+func (r *recognition) Silent(c *worker.Client) bool {
+	c.First.Silent = true
+	_, err := r.decide(c)
+	if c.First.Silent = err == nil; c.First.Silent {
+		r.state.recognised(&c.First)
+	}
+	return c.First.Silent
+}
+
+// recognised counts a client whose route is decided by its protocol. One that has not been looked at for that is not
+// counted.
+func (state *ListenerState) recognised(f *firstbytes.Facts) {
+	if p, ok := f.Recognised(); ok {
+		state.spoken[p].Add(1)
+	} else if f.Seen() > 0 {
+		state.spoken[firstbytes.Protocols].Add(1)
+	}
+}
+
+// Spoken returns how many clients have spoken each protocol, by its name; "other" are those that have spoken none of those
+// that the routes depend on.
+func (state *ListenerState) Spoken() map[string]int64 {
+	return byName(state.spoken[:], func(i int) string {
+		if p := firstbytes.Protocol(i); p < firstbytes.Protocols {
+			return p.String()
+		}
+		return "other"
+	})
+}
+
+// decide returns the route of a client, or [match.None], or fails if it is not known.
+func (r *recognition) decide(c *worker.Client) (int, error) {
+	of := (*Listener)(r).clientOf(c)
+	return r.cfg.Table.Decide(&of, match.None)
+}
+
+// clientOf returns the properties of a client that routes depend on.
+func (l *Listener) clientOf(c *worker.Client) match.Client {
+	of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: c.Header.TLVs, User: c.Postgres.User, Database: c.Postgres.Database, First: &c.First}
+	if l.cfg.BySource {
+		of.Source = c.Source()
+	}
+	if l.cfg.ByPort {
+		of.Port = l.destination(c).Port()
+	}
+	return of
+}
+
+// indexAfter returns the index of a client's route among those after another one, after match.None are all; or
+// [match.None]. It fails if what the client has not said would decide that.
+func (l *Listener) indexAfter(c *worker.Client, after int) (int, error) {
+	if l.cfg.Table == nil || l.cfg.Table.Len() == 0 {
+		return match.None, nil
+	}
+	of := l.clientOf(c)
+	switch {
+	case l.recogniser() != nil:
+		return l.cfg.Table.Decide(&of, after)
+	case c.Postgres.Hidden():
+		return l.cfg.Table.FindHidden(&of, after)
+	case after != match.None:
+		return l.cfg.Table.FindAfter(&of, after), nil
+	}
+	return l.cfg.Table.Find(&of), nil
+}

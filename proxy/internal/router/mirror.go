@@ -1,0 +1,108 @@
+package router
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Mirror has the bytes of some clients sent to an endpoint of another upstream as well.
+type Mirror struct {
+	Snapshot *UpstreamSnapshot
+	// Share is of two parts. The sessions of the first are mirrored.
+	Share    *lb.WeightedSplit
+	Patience time.Duration
+	Compare  *worker.Comparison // nil: answers of the endpoint are thrown away
+}
+
+// Mirrors returns the counts of the mirrors of the listener's sessions.
+func (state *ListenerState) Mirrors() *worker.MirrorCounts { return &state.mirrors }
+
+// Mirror implements [worker.Mirrorer]. What becomes of a mirror is no verdict on its endpoint: an open breaker of
+// the endpoint or of the upstream means that there is none, and neither breakers nor outlier detection learn
+// from it. It counts among the endpoint's connections.
+func (s *Search) Mirror(int64) *worker.Mirror {
+	m, counts := s.mirror, &s.listener.state.mirrors
+	if m == nil || m.Share.Next() != 0 {
+		return nil
+	}
+	e, err := m.pick(s)
+	switch {
+	case err == lb.ErrFull:
+		counts.Skip(worker.MirrorFull)
+		return nil
+	case err != nil:
+		counts.Skip(worker.MirrorNoEndpoint)
+		return nil
+	}
+	e.total.Add(1)
+	e.upstream.sessions.Add(1)
+	of := &worker.Mirror{
+		Binding: mirrorBinding{e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),
+		MaybeSelf: e.self, Timeout: s.listener.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
+		Ended: func() { m.ended(e) },
+	}
+	if e.Address.Network != "unix" {
+		of.Source, of.Congestion = m.Snapshot.Source, m.Snapshot.Congestion
+	}
+	if v := m.Snapshot.SendProxy; v > 0 {
+		connection := s.connection()
+		of.Header = proxyproto.Append(nil, v, &connection)
+	}
+	return of
+}
+
+// MirrorOffLoop counts a session that was to have a mirror, and runs on goroutines.
+func (s *Search) MirrorOffLoop() {
+	if m := s.mirror; m != nil && m.Share.Next() == 0 {
+		s.listener.state.mirrors.Skip(worker.MirrorOffLoop)
+	}
+}
+
+// maxMirrorPicks is how many endpoints with open breakers are passed over.
+const maxMirrorPicks = 8
+
+// pick acquires a usable endpoint, by the policy of the upstream.
+func (m *Mirror) pick(s *Search) (*Endpoint, error) {
+	set := m.Snapshot.Set()
+	if set == nil || m.Snapshot.Breaker != nil && m.Snapshot.Breaker.State() != health.Closed {
+		return nil, lb.ErrUnavailable
+	}
+	r := s.request(m.Snapshot)
+	for range maxMirrorPicks {
+		picked, err := set.Pick(&r)
+		if err != nil {
+			return nil, err
+		}
+		e := picked.Of.(*Endpoint)
+		state := e.State()
+		if b := e.breaker.Load(); (b == nil || b.State() == health.Closed) && !state.Down && !state.Ejected {
+			return e, nil
+		}
+		picked.Return()
+		r.Tried = append(r.Tried, picked)
+	}
+	return nil, lb.ErrUnavailable
+}
+
+// ended gives the endpoint back.
+func (m *Mirror) ended(e *Endpoint) {
+	e.upstream.sessions.Add(-1)
+	e.Release()
+	m.Snapshot.notifyRoom()
+}
+
+// A mirrorBinding is the binding of a mirror, which is no session.
+type mirrorBinding struct{ endpoint *Endpoint }
+
+// Ended implements [worker.Binding].
+func (mirrorBinding) Ended(relay.Result, error) {}
+
+// Names implements [worker.Binding].
+func (b mirrorBinding) Names() (upstream, endpoint string) {
+	return b.endpoint.upstream.name, b.endpoint.name
+}

@@ -1,0 +1,233 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/file"
+)
+
+// maxFile is the largest size of a file, in bytes.
+const maxFile = 16 << 20
+
+// patience is the time in which a process that drains leaves the file to its successor.
+const patience = time.Second
+
+// Errors that a store may have.
+var (
+	// ErrTaken: another process keeps its changes in the file.
+	ErrTaken = errors.New("another process keeps its changes there")
+	// ErrClosed: the process drains, and has left the file to its successor.
+	ErrClosed = errors.New("the process drains, and has left the file to its successor")
+	// ErrCorrupt: the file is one of changes that could not be understood, and was moved away.
+	ErrCorrupt = errors.New("the file was corrupt")
+	// ErrForeign: the file cannot be read, or is none of changes. It is left as it is.
+	ErrForeign = errors.New("this is no file of changes by hand, so it stays as it is, and changes are not kept")
+)
+
+// A Store is a file of changes, and its content. One process at a time has it. It is safe for
+// concurrent use.
+type Store struct {
+	path string
+
+	mu      sync.Mutex // of the content; never held while the file is written
+	content content
+	marked  bool  // the content is not in the file yet
+	failed  error // why nothing is kept
+	corrupt error // of the file that was found at the start; not under mu
+
+	writing sync.Mutex // held while the file is written
+	lock    *os.File   // owned; nil: the file is not ours. Under writing
+	replace func(path string, data []byte) error
+}
+
+// Open reads a file, which need not exist, and takes it: no other process has it until Close. If that
+// is not possible the store is empty and keeps nothing, see Err. A corrupt file is moved aside, see Corrupt. One that
+// cannot be read, or does not begin like those that a store writes, is not the store's: it is neither moved nor
+// replaced, and Err wraps [ErrForeign].
+func Open(path string) *Store {
+	s := &Store{path: path, replace: replace}
+	if s.failed = s.take(); s.failed != nil {
+		return s
+	}
+	data, err := file.Read(path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s
+	}
+	if err == nil {
+		var c *content
+		if c, err = decode(data); err == nil {
+			s.content = *c
+			return s
+		}
+		if recognised(data) {
+			s.corrupt = s.setAside(err)
+			return s
+		}
+	}
+	s.giveUp(fmt.Errorf("%s: %w: %w", path, ErrForeign, err))
+	return s
+}
+
+// giveUp leaves the file to others: nothing is kept. It is called by Open alone.
+func (s *Store) giveUp(cause error) {
+	s.failed = cause
+	s.lock.Close()
+	s.lock = nil
+}
+
+// take locks the file, by one beside it that is never replaced.
+func (s *Store) take() error {
+	f, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	for until := time.Now().Add(patience); ; time.Sleep(patience / 100) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(until) {
+			break
+		}
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrTaken
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, errors.Join(err, f.Close()))
+	}
+	s.lock = f
+	return nil
+}
+
+// setAside moves a corrupt file away, so that the next change does not replace it.
+func (s *Store) setAside(cause error) error {
+	aside := s.path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
+	if err := os.Rename(s.path, aside); err != nil {
+		s.giveUp(fmt.Errorf("%s: %w: %w, and it cannot be moved away: %w", s.path, ErrCorrupt, cause, err))
+		return s.failed
+	}
+	return fmt.Errorf("%s: %w, and is in %s now: the changes by hand in it are not in force: %w", s.path, ErrCorrupt, aside, cause)
+}
+
+// Path returns the path of the file.
+func (s *Store) Path() string { return s.path }
+
+// Err returns why changes are not kept; nil: they are.
+func (s *Store) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// Corrupt returns the fault of the file at the start; nil: it had none. It wraps [ErrCorrupt].
+func (s *Store) Corrupt() error { return s.corrupt }
+
+// Changes returns the changes.
+func (s *Store) Changes() []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.content.changes)
+}
+
+// SetChanges replaces the changes. [Store.Flush] writes them to the file.
+func (s *Store) SetChanges(list []Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.content.changes, s.marked = slices.Clone(list), true
+}
+
+// Denials returns the denials.
+func (s *Store) Denials() []Denial {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.content.denials)
+}
+
+// SetDenials replaces the denials. [Store.Flush] writes them to the file.
+func (s *Store) SetDenials(list []Denial) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.content.denials, s.marked = slices.Clone(list), true
+}
+
+// Flush writes the content to the file, if that has another one. Calls at the same time share a write: each waits for
+// one that began after its own change. When it returns nil, everything that was set before the call
+// survives a crash of the machine. After an error the next call tries again.
+func (s *Store) Flush() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	if !s.marked || s.lock == nil {
+		defer s.mu.Unlock()
+		if !s.marked {
+			return nil
+		}
+		return s.failed
+	}
+	data, err := s.content.encode()
+	s.marked = false
+	s.mu.Unlock()
+	if err == nil {
+		err = s.replace(s.path, data)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+	s.marked = s.marked || err != nil
+	return err
+}
+
+// Close is Flush, and leaves the file to another process. Later changes are
+// not kept.
+func (s *Store) Close() error {
+	err := s.Flush()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.lock == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.failed = fmt.Errorf("%s: %w", s.path, ErrClosed)
+	s.mu.Unlock()
+	lock := s.lock
+	s.lock = nil
+	return errors.Join(err, lock.Close())
+}
+
+// replace replaces a file at once, by one that is on the disk.
+func replace(path string, data []byte) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,346 @@
+package state_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/proxy/internal/state"
+)
+
+func open(t *testing.T, path string) *state.Store {
+	t.Helper()
+	s := state.Open(path)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+var (
+	then    = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	changes = []state.Change{
+		{Kind: state.EndpointWeight, Upstream: "u", Endpoint: "a", Value: "5", Line: "weight: 1", By: "uid=1", Since: then},
+		{Kind: state.EndpointAdded, Upstream: "u", Endpoint: "b", Added: &state.Endpoint{Address: "127.0.0.1:80", Name: "b", Weight: 2}, By: "uid=1", Since: then},
+	}
+	denials = []state.Denial{{Source: "192.0.2.0/24", Listener: "l", Until: then, By: "uid=1", Since: then}}
+)
+
+// TestStore: the content that is set and flushed is there for the next process, and the file is its owner's alone.
+func TestStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	s := open(t, path)
+	if err := errors.Join(s.Err(), s.Corrupt()); err != nil || len(s.Changes()) != 0 {
+		t.Fatal(err, s.Changes())
+	}
+	s.SetChanges(changes)
+	s.SetDenials(denials)
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, path)
+	if d := cmp.Diff(changes, next.Changes()); d != "" || next.Err() != nil {
+		t.Errorf("%v %s", next.Err(), d)
+	}
+	if d := cmp.Diff(denials, next.Denials()); d != "" {
+		t.Error(d)
+	}
+	if list, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(list) > 0 {
+		t.Errorf("left over: %q", list)
+	}
+}
+
+// TestFlushesShareAWrite: changes that are made while the file is written are in the next write, all of them, and a
+// Flush returns once its own change is in the file.
+func TestFlushesShareAWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	s := open(t, path)
+	writes, begun, goOn := 0, make(chan bool, 1), make(chan bool)
+	s.BeforeWrite(func() {
+		if writes++; writes == 1 {
+			begun <- true
+			<-goOn
+		}
+	})
+	const clients = 50
+	var all []state.Denial
+	var set, done sync.WaitGroup
+	var mu sync.Mutex
+	change := func(i int) {
+		mine := fmt.Sprintf("192.0.2.%d", i)
+		mu.Lock()
+		all = append(all, state.Denial{Source: mine, Until: then, Since: then})
+		s.SetDenials(all)
+		mu.Unlock()
+		set.Done()
+		if err := s.Flush(); err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"`+mine+`"`) {
+			t.Errorf("%s is not in the file: %v", mine, err)
+		}
+	}
+	set.Add(1 + clients)
+	done.Go(func() { change(0) })
+	<-begun
+	for i := range clients {
+		done.Go(func() { change(1 + i) })
+	}
+	set.Wait() // in the store; the first write, which has none of them, is not over
+	close(goOn)
+	done.Wait()
+	if writes != 2 {
+		t.Errorf("%d writes, want 2", writes)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(all, open(t, path).Denials()); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestDenialsThatChange: each write has the denials of the moment, those that were written before, too.
+func TestDenialsThatChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	s := open(t, path)
+	denial := func(source string, hours int) state.Denial {
+		return state.Denial{Source: source, Listener: "<l>", Until: then.Add(time.Duration(hours) * time.Hour), By: "uid=1", Since: then}
+	}
+	for _, list := range [][]state.Denial{
+		{denial("a", 1), denial("b", 1)},
+		{denial("a", 1), denial("b", 2), denial("c", 1)},
+		{denial("c", 1), denial("a", 1)},
+		nil,
+		{denial("b", 1)},
+	} {
+		s.SetDenials(list)
+		s.SetChanges(changes)
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		copied := filepath.Join(t.TempDir(), "copy")
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(copied, text, 0o600)
+		}
+		next := open(t, copied)
+		if d := cmp.Diff(list, next.Denials()) + cmp.Diff(changes, next.Changes()); d != "" || err != nil || next.Err() != nil {
+			t.Errorf("%v, %v %s", err, next.Err(), d)
+		}
+	}
+}
+
+// TestStoreOfTwoProcesses: one process at a time has the file, and a process that has left it writes no
+// more to it.
+func TestStoreOfTwoProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	first := open(t, path)
+	first.SetChanges(changes[:1])
+	second := open(t, path)
+	second.SetChanges(nil)
+	if err := second.Flush(); !errors.Is(err, state.ErrTaken) || !errors.Is(second.Err(), state.ErrTaken) {
+		t.Errorf("%v, %v", err, second.Err())
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third := open(t, path)
+	if d := cmp.Diff(changes[:1], third.Changes()); d != "" {
+		t.Error(d)
+	}
+	first.SetChanges(nil)
+	if err := first.Flush(); !errors.Is(err, state.ErrClosed) {
+		t.Error(err)
+	}
+	third.SetChanges(changes)
+	if err := third.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, path).Changes(); len(got) != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestSuccessorWaits: a successor gets the file of a process that is about to leave it.
+func TestSuccessorWaits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	first := open(t, path)
+	first.SetChanges(changes)
+	opened := make(chan *state.Store)
+	go func() { opened <- state.Open(path) }()
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	next := <-opened
+	defer next.Close()
+	if d := cmp.Diff(changes, next.Changes()); d != "" || next.Err() != nil {
+		t.Error(next.Err(), d)
+	}
+}
+
+// TestCorruptFile: a file of changes that is not understood is refused, and kept aside.
+func TestCorruptFile(t *testing.T) {
+	for name, text := range map[string]string{
+		"torn":            "{\n  \"changes\": [\n    {\n      \"kind\": \"endp",
+		"torn early":      "{\n  \"chan",
+		"empty":           "",
+		"no version":      `{"changes": []}`,
+		"another version": `{"version": 2, "changes": []}`,
+		"no list":         `{"version": 1, "changes": {}}`,
+		"no endpoint":     `{"version": 1, "changes": [{"kind": "endpoint added", "upstream": "u"}]}`,
+		"denials":         `{"version": 1, "changes": [], "denials": 7}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "penstock.state")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := open(t, path)
+			if err := s.Corrupt(); !errors.Is(err, state.ErrCorrupt) || !strings.Contains(err.Error(), path+".corrupt-") || len(s.Changes()) != 0 {
+				t.Errorf("%v, %v", err, s.Changes())
+			}
+			aside, _ := filepath.Glob(path + ".corrupt-*")
+			if len(aside) != 1 {
+				t.Fatalf("%q", aside)
+			}
+			if kept, err := os.ReadFile(aside[0]); err != nil || string(kept) != text {
+				t.Errorf("%q, %v", kept, err)
+			}
+			s.SetChanges(changes)
+			if err := s.Flush(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestForeignFile: a file that is none of changes, or cannot be read, stays as it is, and the store keeps nothing.
+func TestForeignFile(t *testing.T) {
+	for name, text := range map[string]string{
+		"key":           "-----BEGIN PRIVATE KEY-----\nMIG=\n-----END PRIVATE KEY-----\n",
+		"configuration": "listeners: [{name: l, bind: ':80', upstream: u}]\n",
+		"JSON":          `{"name": "shop", "version": "1.2.3"}`,
+		"JSON, version": `{"version": 1, "name": "shop"}`,
+		"list":          `["127.0.0.1:80"]`,
+		"object":        `{}`,
+		"changes":       `{"changes": "none", "of": "ours"}`,
+		"zeros":         strings.Repeat("\x00", 4096),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "penstock.state")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			expectForeign(t, path)
+			if kept, err := os.ReadFile(path); err != nil || string(kept) != text {
+				t.Errorf("%q, %v", kept, err)
+			}
+		})
+	}
+	t.Run("directory", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "penstock.state")
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		expectForeign(t, path)
+	})
+	t.Run("unreadable", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "penstock.state")
+		if err := os.Symlink("penstock.state", path); err != nil { // a link to itself, which root cannot read either
+			t.Fatal(err)
+		}
+		expectForeign(t, path)
+	})
+}
+
+// expectForeign opens and changes a store, and expects the path to be the only file beside its lock.
+func expectForeign(t *testing.T, path string) {
+	t.Helper()
+	before, _ := os.Lstat(path)
+	s := open(t, path)
+	s.SetChanges(changes)
+	if err := s.Flush(); !errors.Is(err, state.ErrForeign) || !errors.Is(s.Err(), state.ErrForeign) || s.Corrupt() != nil {
+		t.Errorf("%v, %v, %v", err, s.Err(), s.Corrupt())
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+		t.Error("it was replaced", err)
+	}
+	if list, _ := filepath.Glob(path + "*"); len(list) > 2 {
+		t.Errorf("%q", list)
+	}
+}
+
+// TestUnknownContent: keys and kinds of another version of the program stay in the file.
+func TestUnknownContent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	const text = `{"version": 1, "moon": {"phase": 3}, "changes": [{"kind": "moon shifted", "value": 7}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, path)
+	s.SetChanges(changes[:1])
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Moon    struct{ Phase int }
+		Changes []struct {
+			Kind  string
+			Value any
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &got)
+	}
+	if err != nil || got.Moon.Phase != 3 || len(got.Changes) != 2 || got.Changes[1].Kind != "moon shifted" || got.Changes[1].Value != 7.0 {
+		t.Errorf("%v: %s", err, data)
+	}
+}
+
+// TestUnwritable: where nothing can be written there is an error, and the content is written when it can be.
+func TestUnwritable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	s := open(t, filepath.Join(dir, "penstock.state"))
+	if !errors.Is(s.Err(), os.ErrNotExist) {
+		t.Error(s.Err())
+	}
+	s.SetChanges(changes)
+	if err := s.Flush(); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	later := open(t, filepath.Join(dir, "penstock.state"))
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	later.SetChanges(changes)
+	if err := later.Flush(); err == nil || later.Err() == nil {
+		t.Error("a directory that is gone is written to")
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := later.Flush(); err != nil || later.Err() != nil {
+		t.Error(err, later.Err())
+	}
+}

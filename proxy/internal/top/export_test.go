@@ -1,0 +1,30 @@
+package top
+
+import (
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// Looked is the message of a look.
+func Looked(l Look, err error) tea.Msg { return lookMsg{l, err} }
+
+// Due is the message that the next look is due.
+func Due() tea.Msg { return dueMsg{} }
+
+// Noted is the message of a note, and Summarized that of the caller's line.
+func Noted(text string) tea.Msg      { return noteMsg(text) }
+func Summarized(text string) tea.Msg { return summaryMsg(text) }
+
+// Environment is environment.
+var Environment = environment
+
+// Judged is the message of verdicts.
+func Judged(y admin.Why) tea.Msg { return whyMsg{y, nil} }
+
+// Pause is the time after a look that took so long.
+func Pause(took, interval time.Duration) time.Duration {
+	return (&Look{Took: took}).pause(interval)
+}

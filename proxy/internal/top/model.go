@@ -1,0 +1,295 @@
+package top
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// The tabs.
+const (
+	tabEndpoints = iota
+	tabListeners
+	tabUpstreams
+	tabSessions
+	tabLoops
+	tabProblems
+	tabCount
+)
+
+var tabNames = [tabCount]string{"endpoints", "listeners", "upstreams", "sessions", "loops", "problems"}
+
+// A Model is the state of the view. It implements [tea.Model], and is changed by its messages alone.
+type Model struct {
+	config Config
+	ctx    context.Context // of requests
+
+	now, before *Look
+	picture     *picture // of these looks; nil: there is none yet
+	why         *admin.Why
+	asking      bool  // Why is being asked
+	err         error // of the last request; nil: it was answered
+
+	width, height int
+	tab           int
+	sorts         [tabCount]sorting
+	cursor, first [tabCount]int // rows: the chosen one, and the first that is shown
+	shown         table         // the rows of the tab, filtered and sorted
+	filter        string
+	typing        bool // the filter is being written
+	paused        bool
+	notes         []string // the last ones
+	summary       string   // a line of the caller's
+}
+
+// unsorted is the column of tables that are in an order of their own.
+const unsorted = 1 << 16
+
+// NewModel returns the model of a view of a process. Its requests end when ctx does.
+func NewModel(ctx context.Context, c Config) *Model {
+	m := &Model{config: c, ctx: ctx, width: 80, height: 24}
+	for tab := range m.sorts {
+		m.sorts[tab].column = unsorted
+	}
+	m.sorts[tabLoops].column = 0
+	return m
+}
+
+// The messages of the view, beside those of the terminal.
+type (
+	lookMsg struct {
+		look Look
+		err  error
+	}
+	whyMsg struct {
+		why admin.Why
+		err error
+	}
+	dueMsg     struct{} // the next look is due
+	noteMsg    string
+	summaryMsg string
+)
+
+// Init asks for the first look.
+func (m *Model) Init() tea.Cmd { return m.look }
+
+// look asks for a status.
+func (m *Model) look() tea.Msg {
+	l, err := see(m.ctx, m.config.Source)
+	return lookMsg{l, err}
+}
+
+// askWhy asks for the verdicts on the time to the next look.
+func (m *Model) askWhy() tea.Msg {
+	y, err := m.config.Source.Why(m.ctx, admin.WhyQuery{For: min(m.config.Interval, admin.MaxWhy)})
+	return whyMsg{y, err}
+}
+
+// Update takes a message.
+func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tea.KeyPressMsg:
+		return m, m.key(msg.String(), msg.Text)
+	case lookMsg:
+		return m, m.looked(msg)
+	case whyMsg:
+		return m, m.judged(msg)
+	case dueMsg:
+		if m.paused {
+			return m, m.wait(m.config.Interval)
+		}
+		return m, m.look
+	case noteMsg:
+		m.notes = append(m.notes, oneLine(string(msg)))
+		m.notes = m.notes[max(len(m.notes)-maxNotes, 0):]
+	case summaryMsg:
+		m.summary = oneLine(string(msg))
+	}
+	return m, nil
+}
+
+// maxNotes is how many notes are shown.
+const maxNotes = 6
+
+// wait is the time until the next look.
+func (m *Model) wait(d time.Duration) tea.Cmd {
+	return tea.Tick(d, func(time.Time) tea.Msg { return dueMsg{} })
+}
+
+// looked takes a look. The one before stays if there was no answer.
+func (m *Model) looked(msg lookMsg) tea.Cmd {
+	if m.err = msg.err; m.err != nil {
+		return m.wait(m.config.Interval)
+	}
+	if !m.paused { // it may have been asked for before
+		m.before, m.now = m.now, &msg.look
+		m.picture = pictureOf(m.before, m.now)
+		m.show()
+	}
+	return tea.Batch(m.wait(msg.look.pause(m.config.Interval)), m.inspect())
+}
+
+// inspect asks for verdicts while they are looked at.
+func (m *Model) inspect() tea.Cmd {
+	if m.tab != tabSessions || m.paused || m.asking {
+		return nil
+	}
+	m.asking = true
+	return m.askWhy
+}
+
+func (m *Model) judged(msg whyMsg) tea.Cmd {
+	m.asking = false
+	if m.err = msg.err; m.err != nil || m.paused {
+		return nil // the next look asks again
+	}
+	m.why = &msg.why
+	m.show()
+	return m.inspect()
+}
+
+// show makes the rows of the tab.
+func (m *Model) show() {
+	m.shown = table{}
+	if m.picture == nil {
+		return
+	}
+	of := m.table()
+	m.shown = table{of.columns, slices.Clone(of.rows)}
+	m.shown.filter(m.filter)
+	m.shown.sort(m.sorts[m.tab])
+	m.scroll(0)
+}
+
+// table is that of the tab.
+func (m *Model) table() table {
+	switch m.tab {
+	case tabListeners:
+		return m.picture.listeners
+	case tabUpstreams:
+		return m.picture.upstreams
+	case tabLoops:
+		return m.picture.loops
+	case tabProblems:
+		return m.picture.problems
+	case tabSessions:
+		if m.why == nil {
+			return table{columns: sessionColumns}
+		}
+		return sessionTable(m.why)
+	}
+	return m.picture.endpoints
+}
+
+// scroll moves the cursor, and the rows that are shown with it.
+func (m *Model) scroll(by int) {
+	last := len(m.shown.rows) - 1
+	at := max(min(m.cursor[m.tab]+by, last), 0)
+	m.cursor[m.tab] = at
+	rows := max(m.place().rows, 1)
+	first := &m.first[m.tab]
+	*first = max(min(*first, at, last-rows+1), 0)
+	*first = max(*first, at-rows+1)
+}
+
+// key takes a key, by its name and by the text that it writes.
+func (m *Model) key(name, text string) tea.Cmd {
+	if name == "ctrl+c" {
+		return tea.Quit
+	}
+	if m.typing {
+		m.edit(name, text)
+		return nil
+	}
+	page := max(m.place().rows, 1)
+	switch name {
+	case "q":
+		return tea.Quit
+	case "ctrl+z":
+		return tea.Suspend
+	case "p", "space", " ":
+		m.paused = !m.paused
+		return m.inspect()
+	case "/":
+		m.typing = true
+	case "esc":
+		m.filter = ""
+		m.show()
+	case "s":
+		m.resort(1)
+	case "S":
+		m.resort(-1)
+	case "r":
+		m.sorts[m.tab].reversed = !m.sorts[m.tab].reversed
+		m.show()
+	case "tab", "right", "l":
+		return m.choose((m.tab + 1) % tabCount)
+	case "shift+tab", "left", "h":
+		return m.choose((m.tab + tabCount - 1) % tabCount)
+	case "up", "k":
+		m.scroll(-1)
+	case "down", "j":
+		m.scroll(1)
+	case "pgup":
+		m.scroll(-page)
+	case "pgdown":
+		m.scroll(page)
+	case "home", "g":
+		m.scroll(-len(m.shown.rows))
+	case "end", "G":
+		m.scroll(len(m.shown.rows))
+	default:
+		if tab := strings.Index("123456", name); tab >= 0 && len(name) == 1 {
+			return m.choose(tab)
+		}
+	}
+	return nil
+}
+
+// choose shows another tab.
+func (m *Model) choose(tab int) tea.Cmd {
+	m.tab = tab
+	m.show()
+	return m.inspect()
+}
+
+// resort sorts by the next column, or by the one before. Behind the last one is the order of the table itself.
+func (m *Model) resort(by int) {
+	n := len(m.shown.columns)
+	if n == 0 {
+		return
+	}
+	s := &m.sorts[m.tab]
+	s.reversed = false
+	s.column = (min(s.column, n) + by + n + 1) % (n + 1)
+	m.show()
+}
+
+// maxFilter bounds the filter.
+const maxFilter = 100
+
+// edit changes the filter by a key.
+func (m *Model) edit(name, text string) {
+	switch name {
+	case "enter":
+		m.typing = false
+	case "esc":
+		m.typing, m.filter = false, ""
+	case "backspace":
+		if r := []rune(m.filter); len(r) > 0 {
+			m.filter = string(r[:len(r)-1])
+		}
+	default:
+		if len(m.filter)+len(text) <= maxFilter {
+			m.filter += oneLine(text)
+		}
+	}
+	m.show()
+}

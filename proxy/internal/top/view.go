@@ -1,0 +1,216 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/penstock/penstock/proxy/display"
+)
+
+// The styles. A terminal without colours shows them as bold, faint and reversed, or not at all.
+var (
+	bold   = ansi.NewStyle().Bold()
+	dim    = ansi.NewStyle().Faint()
+	marked = ansi.NewStyle().Reverse(true)
+	tones  = [...]ansi.Style{calm: nil, faint: dim, warn: ansi.NewStyle().ForegroundColor(ansi.Yellow), bad: ansi.NewStyle().ForegroundColor(ansi.Red)}
+)
+
+// A place is how many lines each part of the view has.
+type place struct {
+	problems int // lines, the one that counts the others included
+	notes    int
+	verdict  int
+	whole    int // of the chosen row's last text
+	rows     int // of the table
+}
+
+// fixedLines are those of the title, the totals, the tabs, the columns and the keys.
+const fixedLines = 5
+
+// place shares the lines of the terminal. The table has at least half of them.
+func (m *Model) place() place {
+	p := place{notes: len(m.notes)}
+	if m.summary != "" {
+		p.notes++
+	}
+	if m.tab == tabSessions {
+		p.verdict = 2 // the verdict on all, and the advice
+	}
+	if m.tab != tabProblems && m.now != nil {
+		p.problems = min(len(m.now.Status.Problems), max((m.height-fixedLines)/5, 1))
+	}
+	p.whole = 1 + min(m.height/20, 2)
+	for p.rows = m.height - fixedLines - p.problems - p.notes - p.verdict - p.whole; p.rows < m.height/3 && p.notes > 0; p.rows++ {
+		p.notes--
+	}
+	p.rows = max(p.rows, 0)
+	return p
+}
+
+// View shows the model.
+func (m *Model) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen = true
+	return v
+}
+
+// lines are those of the view: as many as the terminal has at most, none wider than it.
+func (m *Model) lines() []string {
+	lines := []string{m.title()}
+	p := m.place()
+	if m.picture != nil {
+		lines = append(lines, m.totals())
+		lines = append(lines, m.problemLines(p.problems)...)
+	}
+	lines = append(lines, m.tabs())
+	if m.tab == tabSessions {
+		lines = append(lines, verdictLines(m.why)...)
+	}
+	lines = append(lines, m.rows(p.rows)...)
+	for len(lines) < m.height-p.notes-p.whole-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines, m.detail(p.whole)...)
+	lines = append(lines, m.noteLines(p.notes)...)
+	lines = append(lines, m.help())
+	if len(lines) > m.height { // the keys are the last line of the smallest terminal
+		lines = append(lines[:max(m.height-1, 0)], lines[len(lines)-1])
+	}
+	for i := range lines {
+		lines[i] = ansi.Truncate(lines[i], m.width, "…")
+	}
+	return lines
+}
+
+// title is the process, and the time of the look.
+func (m *Model) title() string {
+	left := bold.Styled(m.config.Title)
+	if m.now == nil {
+		if m.err != nil {
+			return left + "  " + tones[bad].Styled(oneLine(m.err.Error()))
+		}
+		return left + "  waits for the process ..."
+	}
+	s := &m.now.Status
+	left += fmt.Sprintf("  pid %d  %s  generation %d  for %s  up %s", s.PID, display.Text(string(s.State)), s.Generation, age(m.now.At.Sub(s.GenerationSince)), age(m.now.At.Sub(s.Started)))
+	right := m.now.At.Local().Format(time.TimeOnly)
+	switch {
+	case m.err != nil:
+		return left + "  " + tones[bad].Styled("no answer since "+right+": "+oneLine(m.err.Error()))
+	case m.paused:
+		right = "paused  " + right
+	}
+	if space := m.width - ansi.StringWidth(left) - len(right); space > 0 {
+		return left + strings.Repeat(" ", space) + right
+	}
+	return left + "  " + right
+}
+
+// totals are the rates of the process.
+func (m *Model) totals() string { return m.picture.totals(&m.now.Status.Summary.Connections) }
+
+// problemLines are the first problems, and how many others there are.
+func (m *Model) problemLines(n int) (lines []string) {
+	all := m.picture.problems.rows
+	shown := n
+	if len(all) > n {
+		shown--
+	}
+	for _, r := range all[:max(shown, 0)] {
+		lines = append(lines, tones[r.tone].Styled(strings.ToUpper(r.cells[0].text)+"  "+r.detail))
+	}
+	if more := len(all) - max(shown, 0); more > 0 && n > 0 {
+		worst := all[max(shown, 0)].tone
+		lines = append(lines, tones[worst].Styled(fmt.Sprintf("... and %d more: tab 6", more)))
+	}
+	return lines
+}
+
+// tabs are the names of the tabs, the one that is shown reversed.
+func (m *Model) tabs() string {
+	var b strings.Builder
+	for tab, name := range tabNames {
+		text := fmt.Sprintf(" %d %s ", tab+1, name)
+		if tab == m.tab {
+			text = marked.Styled(text)
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// rows are the columns, and n rows from the first that is shown.
+func (m *Model) rows(n int) []string {
+	if len(m.shown.columns) == 0 {
+		return nil
+	}
+	l := m.shown.layout(m.width)
+	lines := []string{bold.Styled(m.shown.header(l, m.sorts[m.tab]))}
+	first := m.first[m.tab]
+	for i := first; i < min(first+n, len(m.shown.rows)); i++ {
+		r := &m.shown.rows[i]
+		text := m.shown.text(l, r)
+		switch {
+		case i == m.cursor[m.tab]:
+			text = marked.Styled(text + strings.Repeat(" ", max(m.width-ansi.StringWidth(text), 0)))
+		default:
+			text = tones[r.tone].Styled(text)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// detail is the last text of the chosen row, and where it is among the others, in n lines.
+func (m *Model) detail(n int) []string {
+	lines := strings.Split(ansi.Wrap(m.chosen(), max(m.width, 1), ""), "\n")
+	if len(lines) > n {
+		lines = append(lines[:n-1], strings.Join(lines[n-1:], " ")) // which is cut
+	}
+	for len(lines) < n {
+		lines = append(lines, "")
+	}
+	for i := range lines {
+		lines[i] = dim.Styled(lines[i])
+	}
+	return lines
+}
+
+// chosen describes the chosen row.
+func (m *Model) chosen() string {
+	n := len(m.shown.rows)
+	switch {
+	case n == 0 && m.filter != "":
+		return "no row has " + m.filter
+	case n == 0:
+		return ""
+	}
+	at := m.cursor[m.tab]
+	return strings.TrimSpace(fmt.Sprintf("%d of %d  %s", at+1, n, oneLine(m.shown.rows[at].detail)))
+}
+
+// noteLines are the last notes, and the caller's line.
+func (m *Model) noteLines(n int) []string {
+	lines := m.notes
+	if m.summary != "" {
+		lines = append(lines[:len(lines):len(lines)], m.summary)
+	}
+	return lines[max(len(lines)-n, 0):]
+}
+
+const keys = "1-6 tab  ↑↓ row  s sort  r reverse  / filter  p pause  q quit"
+
+// help is the keys, or the filter that is being written.
+func (m *Model) help() string {
+	switch {
+	case m.typing:
+		return bold.Styled("filter: "+m.filter+"_") + dim.Styled("  enter keeps it, esc clears it")
+	case m.filter != "":
+		return bold.Styled("filter: "+m.filter) + dim.Styled("  esc clears it  "+keys)
+	}
+	return dim.Styled(keys)
+}

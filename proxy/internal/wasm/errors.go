@@ -1,0 +1,85 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// Why a call has ended, or a module is not accepted, beside its result: for errors.Is.
+var (
+	// ErrTrap: an instruction that has no result, such as unreachable, a division by zero, an address beyond
+	// the memory; or a function of the host was called with an argument that it does not accept.
+	ErrTrap = errors.New("the module has trapped")
+	// ErrTimeout: the deadline has passed.
+	ErrTimeout = errors.New("the module has run for longer than it may")
+	// ErrMemory: it wants more linear memory than it may have.
+	ErrMemory = errors.New("the module wants more memory than it may have")
+	// ErrStack: its functions call each other too deeply.
+	ErrStack = errors.New("the module's calls are nested too deeply")
+	// ErrExit: it has ended itself, by proc_exit of WASI.
+	ErrExit = errors.New("the module has ended itself")
+	// ErrClosed: the instance is closed, or has failed before.
+	ErrClosed = errors.New("the instance is closed")
+	// ErrBusy: as many instances are in use as may be.
+	ErrBusy = errors.New("all instances are in use")
+	// ErrInvalid: the file is not a module of WebAssembly 2.0, or it exceeds a bound that no configuration
+	// changes.
+	ErrInvalid = errors.New("not a valid module")
+)
+
+// An ImportError is a function, or something else, that a module imports and that the host does not have.
+type ImportError struct {
+	Module, Name string
+	// Reason says why it is not accepted.
+	Reason string
+}
+
+// Error implements error.
+func (e *ImportError) Error() string {
+	return fmt.Sprintf("the module imports %s.%s: %s", Printable(e.Module), Printable(e.Name), e.Reason)
+}
+
+// maxText is the most bytes of a text of a module, or of wazero on it, that go into an error.
+const maxText = 256
+
+// Printable returns a text of a module as it may be logged: of bounded length, in one line, without control
+// characters.
+func Printable(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError || r >= 0x7f && r <= 0x9f || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// failure turns an error of wazero into one of this package.
+func (i *Instance) failure(err error) error {
+	var exit *sys.ExitError
+	switch {
+	case i.memory.refused:
+		return fmt.Errorf("%w: %d KiB", ErrMemory, i.module.bounds.Memory>>10)
+	case i.stackExhausted():
+		return ErrStack
+	case errors.As(err, &exit) && (exit.ExitCode() == sys.ExitCodeDeadlineExceeded || exit.ExitCode() == sys.ExitCodeContextCanceled):
+		return ErrTimeout
+	case errors.As(err, &exit):
+		return fmt.Errorf("%w: exit status %d", ErrExit, exit.ExitCode())
+	case errors.Is(err, ErrTimeout):
+		return ErrTimeout
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	if strings.HasSuffix(text, "stack overflow") { // the interpreter's own bound
+		return ErrStack
+	}
+	text = strings.TrimPrefix(strings.TrimSuffix(text, " (recovered by wazero)"), "wasm error: ")
+	return fmt.Errorf("%w: %s", ErrTrap, Printable(text))
+}

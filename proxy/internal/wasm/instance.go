@@ -1,0 +1,216 @@
+package wasm
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// An Instance is a memory with the functions of a module. It is used by one goroutine at a time.
+type Instance struct {
+	// State is the caller's, for its functions.
+	State any
+
+	module   *Module
+	instance api.Module
+	memory   memory
+	stack    api.Global
+	deadline deadline
+	failed   bool
+	values   [8]uint64
+}
+
+// A Function is one that an instance exports.
+type Function struct {
+	f       api.Function
+	results int
+}
+
+// Instantiate makes an instance, and runs its start function and _initialize, for as long as [Bounds] says.
+// output gets the module's standard output and error output; nil: they are thrown away. state is [Instance.State].
+func (m *Module) Instantiate(output io.Writer, state any) (*Instance, error) {
+	if output == nil {
+		output = io.Discard
+	}
+	i := &Instance{module: m, State: state}
+	i.memory.most = uint64(m.bounds.Memory)
+	i.deadline = deadline{instance: i, done: make(chan struct{})}
+	i.deadline.timer = time.AfterFunc(time.Hour, i.deadline.expire)
+	i.deadline.timer.Stop()
+	ctx := experimental.WithMemoryAllocator(&i.deadline, experimental.MemoryAllocatorFunc(i.memory.allocate))
+	if err := i.begin(ctx, limited{output, &i.deadline}); err != nil {
+		i.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// Function returns an exported function, nil if there is none. It is to be looked up once.
+func (i *Instance) Function(name string) *Function {
+	f := i.instance.ExportedFunction(name)
+	if f == nil {
+		return nil
+	}
+	return &Function{f, len(f.Definition().ResultTypes())}
+}
+
+// Begin bounds the time of the calls until [Instance.End].
+func (i *Instance) Begin(d time.Duration) { i.deadline.timer.Reset(d) }
+
+// End ends the time that Begin began. With an error the time was over, and the instance is of no further use,
+// though its last call may have ended before.
+func (i *Instance) End() error {
+	if !i.deadline.timer.Stop() {
+		i.failed = true
+		return ErrTimeout
+	}
+	return nil
+}
+
+// Call calls a function with as many parameters as it has, eight at most, and returns its result, if it has
+// one. After an error the instance is of no further use. The call ends soon after the deadline, see
+// [Instance.Begin]. Without one it may take any time.
+func (i *Instance) Call(f *Function, params ...uint64) (uint64, error) {
+	if i.failed {
+		return 0, ErrClosed
+	}
+	copy(i.values[:], params)
+	i.values[len(params)] = 0
+	err := f.f.CallWithStack(&i.deadline, i.values[:max(len(params), f.results)])
+	if err != nil || i.memory.refused {
+		i.failed = true
+		if err == nil {
+			err = ErrMemory
+		}
+		return 0, i.failure(err)
+	}
+	return i.values[0], nil
+}
+
+// Failed reports whether the instance is of no further use.
+func (i *Instance) Failed() bool { return i.failed }
+
+// Overdue returns [ErrTimeout] when the deadline has passed: for functions of the host that take long, which
+// panic with it.
+func (i *Instance) Overdue() error { return i.deadline.Err() }
+
+// Bytes returns a piece of the memory: it is the module's own, and valid until the module goes on. ok is false
+// where it is not within the memory.
+func (i *Instance) Bytes(at, n uint32) (b []byte, ok bool) {
+	m := i.memoryNow()
+	if uint64(at)+uint64(n) > uint64(len(m)) {
+		return nil, false
+	}
+	return m[at : at+n : at+n], true
+}
+
+func (i *Instance) memoryNow() []byte { return i.memory.b }
+
+// Memory returns how much linear memory the instance has, in bytes.
+func (i *Instance) Memory() int { return len(i.memory.b) }
+
+// stackExhausted reports whether the module has ended because of its stack, see [instrument].
+func (i *Instance) stackExhausted() bool { return i.stack != nil && uint32(i.stack.Get()) == 1<<32-1 }
+
+// Close frees the instance. No call may be under way.
+func (i *Instance) Close() {
+	i.failed = true
+	i.deadline.timer.Stop()
+	if i.instance != nil {
+		_ = i.instance.Close(context.Background())
+	}
+}
+
+// A deadline is the context of the calls of one instance. It ends once: then the instance is of no further
+// use.
+type deadline struct {
+	instance *Instance
+	timer    *time.Timer
+	done     chan struct{}
+	over     atomic.Bool
+}
+
+func (d *deadline) expire() {
+	if d.over.CompareAndSwap(false, true) {
+		close(d.done)
+	}
+}
+
+// Deadline implements context.Context: wazero does not ask.
+func (d *deadline) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (d *deadline) Done() <-chan struct{} { return d.done }
+
+// Err implements context.Context.
+func (d *deadline) Err() error {
+	if d.over.Load() {
+		return fmt.Errorf("%w: %w", ErrTimeout, context.DeadlineExceeded)
+	}
+	return nil
+}
+
+// Value implements context.Context.
+func (d *deadline) Value(key any) any {
+	if key == (instanceKey{}) {
+		return d.instance
+	}
+	return nil
+}
+
+type instanceKey struct{}
+
+func instanceOf(ctx context.Context) *Instance { return ctx.Value(instanceKey{}).(*Instance) }
+
+// A memory is the linear memory of an instance.
+type memory struct {
+	b       []byte
+	most    uint64
+	refused bool // it was to be larger than it may be
+}
+
+func (m *memory) allocate(_, _ uint64) experimental.LinearMemory { return m }
+
+// Reallocate implements experimental.LinearMemory. The memory grows by half at least, so that one that grows by
+// a page at a time is not copied each time.
+func (m *memory) Reallocate(size uint64) []byte {
+	switch {
+	case size > m.most:
+		m.refused = true
+		return nil
+	case size > uint64(cap(m.b)):
+		b := make([]byte, size, min(max(size, uint64(len(m.b))*3/2), m.most))
+		copy(b, m.b)
+		m.b = b
+	default:
+		m.b = m.b[:size]
+	}
+	return m.b
+}
+
+// Free implements experimental.LinearMemory.
+func (m *memory) Free() { m.b = nil }
+
+// random is the source of random bytes of modules.
+type random struct{}
+
+func (random) Read(b []byte) (int, error) { return rand.Read(b) }
+
+// limited is the output of a module until its deadline.
+type limited struct {
+	io.Writer
+	deadline *deadline
+}
+
+func (l limited) Write(b []byte) (int, error) {
+	if err := l.deadline.Err(); err != nil {
+		return 0, err
+	}
+	return l.Writer.Write(b)
+}

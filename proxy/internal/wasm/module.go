@@ -1,0 +1,222 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/penstock/penstock/internal/feature"
+)
+
+// Engines.
+const (
+	Compiler    = "compiler"
+	Interpreter = "interpreter"
+)
+
+// Bounds are those of a module and its instances.
+type Bounds struct {
+	// Memory is the most linear memory of an instance, in bytes; 0: 1 MiB. It is rounded down to pages of
+	// 64 KiB.
+	Memory int64
+	// Start is how long an instance may take to begin, for its start function and _initialize; 0: 5 s.
+	Start time.Duration
+	// Code is the most bytes of a module; 0: 32 MiB.
+	Code int
+	// Interpret has the module interpreted, though it might be compiled.
+	Interpret bool
+}
+
+const (
+	// DefaultMemory is the memory of an instance where nothing else is said, in bytes.
+	DefaultMemory = 1 << 20
+	// MaxMemory is the most that may be said.
+	MaxMemory    = 1 << 30
+	defaultStart = 5 * time.Second
+	defaultCode  = 32 << 20
+)
+
+func (b Bounds) filled() Bounds {
+	if b.Memory <= 0 {
+		b.Memory = DefaultMemory
+	}
+	b.Memory = min(b.Memory, MaxMemory) &^ (pageSize - 1)
+	if b.Start <= 0 {
+		b.Start = defaultStart
+	}
+	if b.Code <= 0 {
+		b.Code = defaultCode
+	}
+	return b
+}
+
+// A HostFunction is one that modules may import.
+type HostFunction struct {
+	Name            string
+	Params, Results []api.ValueType
+	// Call gets the parameters in stack, and puts the result in its place. The instance is the caller's. A
+	// panic with an error ends the call of the module with [ErrTrap].
+	Call func(i *Instance, stack []uint64)
+}
+
+// A Host is the functions that a module may import, by the name of the module that they seem to be of. Beside
+// them there is WASI (wasi_snapshot_preview1), without files, sockets, arguments and environment.
+type Host map[string][]HostFunction
+
+// A Module is a compiled module. It may be used by several goroutines.
+type Module struct {
+	bounds   Bounds
+	runtime  wazero.Runtime
+	compiled wazero.CompiledModule
+	engine   string
+}
+
+// MayCompile reports whether Compile compiles: otherwise modules are interpreted.
+func MayCompile(bounds Bounds) bool { return !bounds.Interpret && feature.ExecutableMemory() == nil }
+
+// Compile compiles a module. Errors match [ErrInvalid], [ErrMemory] (it needs more memory to begin with), or
+// are an [ImportError], or the cause of the context's end.
+func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Module, err error) {
+	bounds = bounds.filled()
+	if len(code) > bounds.Code {
+		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, len(code), bounds.Code)
+	}
+	instrumented, minPages, err := instrument(code)
+	if err != nil {
+		return nil, err
+	}
+	if need := int64(minPages) * pageSize; need > bounds.Memory {
+		return nil, fmt.Errorf("%w: it needs %d KiB to begin with, and may have %d KiB", ErrMemory, need>>10, bounds.Memory>>10)
+	}
+	m := &Module{bounds: bounds, engine: Interpreter}
+	config := wazero.NewRuntimeConfigInterpreter()
+	if MayCompile(bounds) {
+		m.engine = Compiler
+		config = wazero.NewRuntimeConfig() // which interprets on an architecture that it does not compile for
+	}
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithCloseOnContextDone(true).WithDebugInfoEnabled(false))
+	defer func() {
+		if r := recover(); r != nil { // of wazero's compiler, without memory for the code
+			err = fmt.Errorf("compile: %v", r)
+		}
+		if err != nil {
+			_ = m.Close()
+		}
+	}()
+	m.compiled, err = m.runtime.CompileModule(ctx, instrumented)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrInvalid, Printable(err.Error()))
+	}
+	return m, m.link(ctx, host)
+}
+
+// link offers the module the functions that it imports.
+func (m *Module) link(ctx context.Context, host Host) error {
+	if err := m.checkImports(ctx, host); err != nil {
+		return err
+	}
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
+		return err
+	}
+	for name, functions := range host {
+		b := m.runtime.NewHostModuleBuilder(name)
+		for _, f := range functions {
+			call := api.GoFunc(func(ctx context.Context, stack []uint64) { f.Call(instanceOf(ctx), stack) })
+			b = b.NewFunctionBuilder().WithGoFunction(call, f.Params, f.Results).Export(f.Name)
+		}
+		if _, err := b.Instantiate(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkImports looks for functions that there are not.
+func (m *Module) checkImports(ctx context.Context, host Host) error {
+	wasi, err := wasi_snapshot_preview1.NewBuilder(m.runtime).Compile(ctx)
+	if err != nil {
+		return err
+	}
+	defer wasi.Close(ctx)
+	for _, d := range m.compiled.ImportedFunctions() {
+		module, name, _ := d.Import()
+		params, results, ok := host.signature(module, name)
+		if !ok && module == wasi_snapshot_preview1.ModuleName {
+			if f := wasi.ExportedFunctions()[name]; f != nil {
+				params, results, ok = f.ParamTypes(), f.ResultTypes(), true
+			}
+		}
+		switch {
+		case !ok:
+			return &ImportError{module, name, "there is no such function here"}
+		case string(params) != string(d.ParamTypes()) || string(results) != string(d.ResultTypes()):
+			return &ImportError{module, name, "its parameters or results are others"}
+		}
+	}
+	return nil
+}
+
+func (h Host) signature(module, name string) (params, results []api.ValueType, ok bool) {
+	for _, f := range h[module] {
+		if f.Name == name {
+			return f.Params, f.Results, true
+		}
+	}
+	return nil, nil, false
+}
+
+// Engine is [Compiler] or [Interpreter].
+func (m *Module) Engine() string { return m.engine }
+
+// Exports reports whether the module exports a function with these parameters and results.
+func (m *Module) Exports(name string, params, results []api.ValueType) (there, fits bool) {
+	f := m.compiled.ExportedFunctions()[name]
+	if f == nil {
+		return false, false
+	}
+	return true, string(f.ParamTypes()) == string(params) && string(f.ResultTypes()) == string(results)
+}
+
+// Close frees the module and its code. Instances must have been closed, and no call be under way.
+func (m *Module) Close() error {
+	if m.runtime == nil {
+		return nil
+	}
+	return m.runtime.Close(context.Background())
+}
+
+var errNotReactor = errors.New("the module has no _initialize: build it as a reactor (-buildmode=c-shared with Go)")
+
+// begin makes the instance ready for calls.
+func (i *Instance) begin(ctx context.Context, output io.Writer) (err error) {
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().
+		WithStdout(output).WithStderr(output).WithSysWalltime().WithSysNanotime().WithRandSource(random{})
+	i.Begin(i.module.bounds.Start)
+	defer func() {
+		if ended := i.End(); err == nil {
+			err = ended
+		}
+	}()
+	if i.instance, err = i.module.runtime.InstantiateModule(ctx, i.module.compiled, config); err != nil {
+		return i.failure(err)
+	}
+	i.stack = i.instance.ExportedGlobal(stackExport)
+	start := i.Function("_initialize")
+	if start == nil {
+		if i.Function("_start") != nil {
+			return errNotReactor
+		}
+		return nil
+	}
+	_, err = i.Call(start)
+	return err
+}

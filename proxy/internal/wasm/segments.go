@@ -1,0 +1,124 @@
+package wasm
+
+// boundTables gives each table a greatest length.
+func (p *parsed) boundTables() error {
+	r := reader{b: p.sections[sectionTable]}
+	if r.b == nil {
+		return nil
+	}
+	var out []byte
+	n := r.each(maxTables, func() {
+		kind, flags, least, most := r.byte(), r.byte(), r.u32(), uint32(maxTable)
+		switch flags {
+		case 0:
+		case 1:
+			most = min(most, r.u32())
+		default:
+			r.fail("a table with limits of kind %#x", flags)
+		}
+		if least > maxTable {
+			r.fail("a table of %d elements: %d are the most", least, maxTable)
+		}
+		out = appendU32(appendU32(append(out, kind, 1), least), max(most, least))
+	})
+	p.sections[sectionTable] = append(appendU32(nil, n), out...)
+	return r.err
+}
+
+// readGlobals reads the globals to their ends.
+func (p *parsed) readGlobals() error {
+	r := reader{b: p.sections[sectionGlobal]}
+	if r.b == nil {
+		return nil
+	}
+	p.globals = r.each(maxTypes, func() {
+		r.take(2)
+		r.constant()
+	})
+	return r.err
+}
+
+// readElements reads the segments of elements, for the lengths of their vectors. The lowest bits of the flags
+// say that a segment is passive or declarative, that it names its table, and that its elements are
+// expressions.
+func (p *parsed) readElements() error {
+	r := reader{b: p.sections[sectionElement]}
+	if r.b == nil {
+		return nil
+	}
+	total := uint32(0)
+	r.each(maxSegments, func() {
+		flags := r.u32()
+		if flags > 7 {
+			r.fail("a segment of elements of kind %d", flags)
+		}
+		if flags&1 == 0 {
+			if flags&2 != 0 {
+				r.u32()
+			}
+			r.constant()
+		}
+		if flags&3 != 0 {
+			r.byte()
+		}
+		total += r.each(maxElements, func() {
+			if flags&4 != 0 {
+				r.constant()
+			} else {
+				r.u32()
+			}
+		})
+		if total > maxElements {
+			r.fail("%d elements: %d are the most", total, maxElements)
+		}
+	})
+	return r.err
+}
+
+// readData reads the segments of data, for their lengths.
+func (p *parsed) readData() error {
+	r := reader{b: p.sections[sectionData]}
+	if r.b == nil {
+		return nil
+	}
+	r.each(maxSegments, func() {
+		flags := r.u32()
+		if flags > 2 {
+			r.fail("a segment of data of kind %d", flags)
+		}
+		if flags == 2 {
+			r.u32()
+		}
+		if flags != 1 {
+			r.constant()
+		}
+		r.take(r.u32())
+	})
+	return r.err
+}
+
+// constant reads a constant expression to its end.
+func (r *reader) constant() {
+	for r.err == nil {
+		switch op := r.byte(); op {
+		case 0x0b: // end
+			return
+		case 0x41, 0x42: // i32.const, i64.const
+			for n := 0; r.byte()&0x80 != 0 && n < 10; n++ {
+			}
+		case 0x43: // f32.const
+			r.take(4)
+		case 0x44: // f64.const
+			r.take(8)
+		case 0x23, 0xd2: // global.get, ref.func
+			r.u32()
+		case 0xd0: // ref.null
+			r.byte()
+		case 0xfd: // v128.const
+			r.u32()
+			r.take(16)
+		default:
+			r.fail("an initial value with instruction %#x", op)
+		}
+	}
+}

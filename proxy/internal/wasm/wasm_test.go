@@ -1,0 +1,330 @@
+package wasm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/penstock/penstock/internal/feature"
+	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
+	"github.com/penstock/penstock/proxy/internal/wasm"
+)
+
+const i32 = string(I32)
+
+// engines runs a test compiled and interpreted.
+func engines(t *testing.T, f func(t *testing.T, b wasm.Bounds)) {
+	t.Run(wasm.Interpreter, func(t *testing.T) { f(t, wasm.Bounds{Interpret: true}) })
+	t.Run(wasm.Compiler, func(t *testing.T) {
+		if err := feature.ExecutableMemory(); err != nil {
+			t.Skip(err)
+		}
+		f(t, wasm.Bounds{})
+	})
+}
+
+func compile(t *testing.T, m *Module, host wasm.Host, b wasm.Bounds) *wasm.Module {
+	t.Helper()
+	c, err := wasm.Compile(t.Context(), m.Bytes(), host, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func instantiate(t *testing.T, m *Module, host wasm.Host, b wasm.Bounds) *wasm.Instance {
+	t.Helper()
+	i, err := compile(t, m, host, b).Instantiate(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	return i
+}
+
+// TestCallsAndResults: instrumented functions do what the module's own do: with several parameters, by a
+// table, recursively.
+func TestCallsAndResults(t *testing.T) {
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		m := &Module{Pages: 1}
+		m.Func("sub", i32+i32, i32, 0, Code(Get(0), Get(1), I32Sub))
+		m.Func("fib", i32, i32, 0, Code(Get(0), Const(2), I32LessS, IfInt(Get(0), Code(
+			Get(0), Const(1), I32Sub, Call(1), Get(0), Const(2), I32Sub, Call(1), I32Add))))
+		g := m.Global(7)
+		m.Func("count", "", i32, 0, Code(GetGlobal(g), Const(1), I32Add, SetGlobal(g), GetGlobal(g)))
+		i := instantiate(t, m, nil, b)
+		i.Begin(10 * time.Second)
+		for _, c := range []struct {
+			name   string
+			params []uint64
+			want   uint64
+		}{{"sub", []uint64{50, 8}, 42}, {"fib", []uint64{15}, 610}, {"count", nil, 8}, {"count", nil, 9}} {
+			got, err := i.Call(i.Function(c.name), c.params...)
+			if err != nil || got != c.want {
+				t.Errorf("%s%v: %d, %v, want %d", c.name, c.params, got, err, c.want)
+			}
+		}
+		if err := i.End(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBounds: each way to exceed a bound has its own error, in bounded time.
+func TestBounds(t *testing.T) {
+	fib := Code(Get(0), Const(2), I32LessS, IfInt(Get(0), Code(
+		Get(0), Const(1), I32Sub, Call(0), Get(0), Const(2), I32Sub, Call(0), I32Add)))
+	for _, c := range []struct {
+		name   string
+		want   error
+		locals uint32
+		code   []byte
+	}{
+		{"loop", wasm.ErrTimeout, 0, Code(Forever(), Const(0))},
+		{"recursion without a loop", wasm.ErrTimeout, 0, fib},
+		{"deep recursion", wasm.ErrStack, 0, Code(Get(0), Call(0), Const(1), I32Add)},
+		{"deep recursion with locals", wasm.ErrStack, 4000, Code(Get(0), Call(0), Const(1), I32Add)},
+		{"unreachable", wasm.ErrTrap, 0, Code(Unreachable)},
+		{"division by zero", wasm.ErrTrap, 0, Code(Const(1), Const(0), I32DivS)},
+		{"address", wasm.ErrTrap, 0, Code(Const(-8), Load(0))},
+		{"memory", wasm.ErrMemory, 0, Code(Const(16), Grow())},
+		{"memory of 4 GiB", wasm.ErrMemory, 0, Code(Const(65535), Grow())},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			engines(t, func(t *testing.T, b wasm.Bounds) {
+				m := &Module{Pages: 1}
+				m.Func("run", i32, i32, c.locals, c.code)
+				i := instantiate(t, m, nil, b)
+				timeout := time.Minute
+				if c.want == wasm.ErrTimeout {
+					timeout = 200 * time.Millisecond
+				}
+				i.Begin(timeout)
+				_, err := i.Call(i.Function("run"), 100)
+				if !errors.Is(err, c.want) {
+					t.Errorf("%v, want %v", err, c.want)
+				}
+				if _, err := i.Call(i.Function("run"), 1); !errors.Is(err, wasm.ErrClosed) || !i.Failed() {
+					t.Errorf("after an error: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestMemoryMayGrow: up to its bound, and no further.
+func TestMemoryMayGrow(t *testing.T) {
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		m := &Module{Pages: 1}
+		m.Func("grow", i32, i32, 0, Code(Get(0), Grow()))
+		m.Func("store", i32, i32, 0, Code(Get(0), Const(5), Store(0), Get(0), Load(0)))
+		i := instantiate(t, m, nil, b)
+		i.Begin(10 * time.Second)
+		for page := range uint64(15) {
+			if was, err := i.Call(i.Function("grow"), 1); err != nil || was != page+1 {
+				t.Fatalf("grow: %d, %v", was, err)
+			}
+		}
+		if i.Memory() != wasm.DefaultMemory {
+			t.Errorf("%d bytes", i.Memory())
+		}
+		if v, err := i.Call(i.Function("store"), wasm.DefaultMemory-4); err != nil || v != 5 {
+			t.Errorf("%d, %v", v, err)
+		}
+		if _, ok := i.Bytes(wasm.DefaultMemory-4, 4); !ok {
+			t.Error("the last bytes are not there")
+		}
+		for _, at := range [][2]uint32{{wasm.DefaultMemory - 4, 5}, {1<<32 - 1, 1<<32 - 1}, {wasm.DefaultMemory + 1, 0}} {
+			if _, ok := i.Bytes(at[0], at[1]); ok {
+				t.Errorf("bytes beyond the memory: %v", at)
+			}
+		}
+	})
+}
+
+// TestStartIsBounded: a start function, or _initialize, that does not end is no instance.
+func TestStartIsBounded(t *testing.T) {
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		b.Start = 50 * time.Millisecond
+		loops := &Module{Pages: 1}
+		loops.Start(loops.Func("", "", "", 0, Forever()))
+		initialize := &Module{Pages: 1}
+		initialize.Func("_initialize", "", "", 0, Forever())
+		traps := &Module{Pages: 1}
+		traps.Start(traps.Func("", "", "", 0, []byte{Unreachable}))
+		for _, c := range []struct {
+			m    *Module
+			want error
+		}{{loops, wasm.ErrTimeout}, {initialize, wasm.ErrTimeout}, {traps, wasm.ErrTrap}} {
+			if i, err := compile(t, c.m, nil, b).Instantiate(nil, nil); !errors.Is(err, c.want) {
+				t.Errorf("%v, %v, want %v", i, err, c.want)
+			}
+		}
+	})
+}
+
+// TestRefused: a module that cannot be run is refused when it is compiled, with its import by name.
+func TestRefused(t *testing.T) {
+	host := wasm.Host{"env": {{Name: "f", Params: []api.ValueType{api.ValueTypeI32}, Call: func(*wasm.Instance, []uint64) {}}}}
+	imports := func(module, name, params string) []byte {
+		m := &Module{Pages: 1}
+		m.Import(module, name, params, "")
+		return m.Bytes()
+	}
+	large := &Module{Pages: 17}
+	table := &Module{Pages: 1, Table: 1<<16 + 1}
+	locals := &Module{Pages: 1}
+	locals.Func("", "", "", 1<<20, nil)
+	invalid := &Module{Pages: 1}
+	invalid.Func("", "", i32, 0, nil)
+	mine := &Module{Pages: 1}
+	mine.Func("penstock.stack", "", "", 0, nil)
+	for _, c := range []struct {
+		name string
+		code []byte
+		want error
+		text string
+	}{
+		{"empty", nil, wasm.ErrInvalid, "does not begin"},
+		{"a text", []byte("(module)"), wasm.ErrInvalid, "does not begin"},
+		{"cut", imports("env", "f", i32)[:20], wasm.ErrInvalid, ""},
+		{"a memory that is too large", large.Bytes(), wasm.ErrMemory, "1088 KiB"},
+		{"a table that is too large", table.Bytes(), wasm.ErrInvalid, "65537 elements"},
+		{"too many locals", locals.Bytes(), wasm.ErrInvalid, "1048576 locals"},
+		{"no result", invalid.Bytes(), wasm.ErrInvalid, ""},
+		{"our export", mine.Bytes(), wasm.ErrInvalid, "penstock.stack"},
+		{"an unknown function", imports("env", "proxy_http_call", i32), nil, "env.proxy_http_call: there is no such function"},
+		{"other parameters", imports("env", "f", i32+i32), nil, "env.f: its parameters"},
+		{"an unknown module", imports("a\nb", "f", i32), nil, "a\uFFFDb.f"},
+		{"elements without end", append([]byte("\x00asm\x01\x00\x00\x00"), 9, 5, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "longer than"},
+		{"values of elements without end", append([]byte("\x00asm\x01\x00\x00\x00"), 9, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "longer than"},
+		{"data without end", append([]byte("\x00asm\x01\x00\x00\x00"), 11, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "ends in the middle"},
+		{"giant", append(imports("env", "f", i32), make([]byte, 33<<20)...), wasm.ErrInvalid, "are the most"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, err := wasm.Compile(t.Context(), c.code, host, wasm.Bounds{})
+			if err == nil {
+				m.Close()
+				t.Fatal("accepted")
+			}
+			if of := new(wasm.ImportError); c.want == nil && !errors.As(err, &of) || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v, want %v with %q", err, c.want, c.text)
+			}
+		})
+	}
+	if m, err := wasm.Compile(t.Context(), imports("env", "f", i32), host, wasm.Bounds{}); err != nil {
+		t.Error(err)
+	} else {
+		m.Close()
+	}
+}
+
+// TestCompilingEndsWithItsContext: with its cause.
+func TestCompilingEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	m := &Module{Pages: 1}
+	for range 100 {
+		m.Func("", "", "", 0, nil)
+	}
+	if c, err := wasm.Compile(ctx, m.Bytes(), nil, wasm.Bounds{}); err == nil || !strings.Contains(err.Error(), "enough") {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+// TestHostFunctions: they know the instance, and their panics are traps.
+func TestHostFunctions(t *testing.T) {
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		var got []byte
+		host := wasm.Host{"env": {{
+			Name: "look", Params: []api.ValueType{api.ValueTypeI32, api.ValueTypeI32}, Results: []api.ValueType{api.ValueTypeI32},
+			Call: func(i *wasm.Instance, stack []uint64) {
+				b, ok := i.Bytes(uint32(stack[0]), uint32(stack[1]))
+				if !ok {
+					panic(errors.New("not in the memory"))
+				}
+				got = bytes.Clone(b)
+				stack[0] = uint64(i.State.(int))
+			},
+		}}}
+		m := &Module{Pages: 1}
+		m.Data(8, "a text")
+		look := m.Import("env", "look", i32+i32, i32)
+		m.Func("run", i32, i32, 0, Code(Get(0), Const(6), Call(look)))
+		i, err := compile(t, m, host, b).Instantiate(nil, 42)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer i.Close()
+		i.Begin(10 * time.Second)
+		if v, err := i.Call(i.Function("run"), 8); err != nil || v != 42 || string(got) != "a text" {
+			t.Errorf("%d, %v, %q", v, err, got)
+		}
+		if _, err := i.Call(i.Function("run"), 1<<32-1); !errors.Is(err, wasm.ErrTrap) || !strings.Contains(err.Error(), "not in the memory") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestPool: as many instances as may be, and none that has failed twice.
+func TestPool(t *testing.T) {
+	m := &Module{Pages: 1}
+	m.Func("run", "", "", 0, []byte{Unreachable})
+	c := compile(t, m, nil, wasm.Bounds{})
+	p := wasm.NewPool(2, func() (*wasm.Instance, error) { return c.Instantiate(nil, nil) })
+	a, err1 := p.Get()
+	b, err2 := p.Get()
+	if _, err := p.Get(); err1 != nil || err2 != nil || err != wasm.ErrBusy {
+		t.Fatal(err1, err2, err)
+	}
+	p.Put(a)
+	if again, err := p.Get(); err != nil || again != a {
+		t.Fatal("an idle instance is not used again", err)
+	}
+	if _, err := a.Call(a.Function("run")); !errors.Is(err, wasm.ErrTrap) {
+		t.Error(err)
+	}
+	p.Put(a)
+	if fresh, err := p.Get(); err != nil || fresh == a {
+		t.Error("an instance that has failed is used again", err)
+	} else {
+		p.Put(fresh)
+	}
+	if out, idle := p.Sizes(); out != 1 || idle != 1 {
+		t.Error(out, idle)
+	}
+	p.Close()
+	p.Put(b)
+	if out, idle := p.Sizes(); out != 0 || idle != 0 || !b.Failed() {
+		t.Error(out, idle)
+	}
+}
+
+// FuzzCompile: whatever a file contains, there is a module or an error.
+func FuzzCompile(f *testing.F) {
+	m := &Module{Pages: 1, Table: 3}
+	m.Import("env", "f", i32, "")
+	m.Func("run", i32+i32, i32, 2, Code(Get(0), Get(1), I32Add))
+	m.Start(m.Func("", "", "", 0, nil))
+	m.Global(1)
+	m.Data(0, "text")
+	f.Add(m.Bytes())
+	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
+	host := wasm.Host{"env": {{Name: "f", Params: []api.ValueType{api.ValueTypeI32}, Call: func(*wasm.Instance, []uint64) {}}}}
+	f.Fuzz(func(t *testing.T, code []byte) {
+		c, err := wasm.Compile(t.Context(), code, host, wasm.Bounds{Start: 20 * time.Millisecond})
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if i, err := c.Instantiate(nil, nil); err == nil {
+			i.Close()
+		}
+	})
+}

@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/loop"
+)
+
+// LaneUse is whether the sessions of a listening socket may leave user space.
+type LaneUse uint8
+
+const (
+	// LaneOff: they stay.
+	LaneOff LaneUse = iota
+	// LaneOn: they may, if nothing of them has to be looked at.
+	LaneOn
+	// LaneTransparent: they would, but for their addresses, which are not this machine's own.
+	LaneTransparent
+)
+
+// Times of a session at which it is asked whether it may leave user space. One that ends before has cost
+// nothing; one that has exchanged something twice by the first time is likely to go on for as long again.
+const (
+	// laneMoves are the reads and writes of two questions and their answers.
+	laneMoves = 8
+	// laneRetry is how much longer than the first time it takes until the question is asked again, and then
+	// again and again of one that has not shown that its endpoint answers.
+	laneRetry = 20
+	// laneBatch is how many sessions of a loop are prepared in one turn, at some ten microseconds each.
+	laneBatch = 16
+	// laneTries is how many packets may fail to take a session before it rests for a time of laneRetry.
+	laneTries = 64
+)
+
+// A laneCandidate is a session that is going to be asked.
+type laneCandidate struct {
+	conn  *conn
+	began int64 // loop clock; another session of the conn has another
+	due   int64
+}
+
+// A laneQueue is candidates in the order in which they are due.
+type laneQueue struct {
+	worker *worker
+	list   []laneCandidate
+	timer  loop.Timer
+	last   bool // those that were asked before
+}
+
+// lanes is a worker's part in the lane. Without one it is never touched.
+type lanes struct {
+	lane         *lane.Lane // borrowed; nil: no session may leave
+	after        time.Duration
+	first, again *laneQueue
+	of           map[*conn]*laneSession // that are prepared, or have left
+}
+
+// SetLane has sessions leave user space by a lane, once they have lasted for a time; nil: none leaves any more,
+// and those that have left stay there, see [Group.CutLane]. The lane is borrowed until the group is closed. It may
+// be called at any time by any goroutine but those of the loops.
+func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
+	for _, w := range g.workers {
+		w.post(func() { w.setLane(l, after) })
+	}
+}
+
+func (w *worker) setLane(l *lane.Lane, after time.Duration) {
+	t := &w.lanes
+	if t.first == nil {
+		t.first, t.again = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}
+		t.of = make(map[*conn]*laneSession)
+	}
+	t.lane, t.after = l, after
+	if l != nil {
+		return
+	}
+	for _, q := range []*laneQueue{t.first, t.again} {
+		w.loop.Disarm(&q.timer)
+		q.list = nil
+	}
+	for n := range t.of {
+		w.withdraw(n)
+	}
+}
+
+// withdraw has a session stay in user space, if it is there, and reports whether it is.
+func (w *worker) withdraw(n *conn) bool {
+	c := w.lanes.of[n]
+	if c == nil {
+		return true
+	}
+	if !n.session.Withdraw() {
+		return false
+	}
+	delete(w.lanes.of, n)
+	c.session.Release()
+	return true
+}
+
+// awaitLane notes a session that begins, if it may be one of the lane's.
+func (w *worker) awaitLane(n *conn) {
+	if t := &w.lanes; t.lane != nil {
+		t.first.add(n, w.loop.Now(), t.after)
+	}
+}
+
+// add has a session be asked after a time, which is the same for all of a queue.
+func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
+	l := q.worker.loop
+	q.list = append(q.list, laneCandidate{n, began, l.Now() + int64(after)})
+	if !q.timer.Armed() {
+		l.Arm(&q.timer, q, after)
+	}
+}
+
+// Expired implements [loop.Expirer].
+func (q *laneQueue) Expired(*loop.Timer) {
+	w, n := q.worker, 0
+	now := w.loop.Now()
+	for prepared := 0; n < len(q.list) && q.list[n].due <= now && prepared < laneBatch; n++ {
+		c := q.list[n]
+		if c.conn.state == joined && w.loop.Now()-int64(c.conn.session.Result().Duration) == c.began && w.askLane(c.conn, c.began, q.last) {
+			prepared++
+		}
+	}
+	q.list = append(q.list[:0], q.list[n:]...)
+	if len(q.list) > 0 {
+		w.loop.Arm(&q.timer, q, max(time.Duration(q.list[0].due-now), w.lanes.after/8)) // several at a time
+	}
+}
+
+// askLane asks whether a session may leave user space, and if so prepares it, which it reports.
+func (w *worker) askLane(n *conn, began int64, last bool) (prepared bool) {
+	t := &w.lanes
+	switch why := w.staysHere(n, last); why {
+	case mayLeave:
+	case notYet:
+		t.again.add(n, began, laneRetry*t.after)
+		return false
+	default:
+		w.group.stays[why].Add(1)
+		return false
+	}
+	c := &laneSession{worker: w, conn: n}
+	a, b := n.session.Descriptors()
+	var err error
+	if c.session, err = t.lane.Register(a, b, c); err != nil {
+		return true // the lane has counted it
+	}
+	t.of[n] = c
+	return true
+}

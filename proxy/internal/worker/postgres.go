@@ -1,0 +1,211 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/postgres"
+)
+
+// A Postgres is how the negotiation of PostgreSQL is answered, before a target is chosen: requests for encryption are
+// taken away and answered, everything else is only looked at.
+type Postgres struct {
+	// Terminate says that TLS ends in this process: a client that was promised TLS goes to its [Search] with no hello
+	// read. Otherwise its ClientHello is read, as by [Preread.Hello], and it goes on to an endpoint that was asked for
+	// TLS in turn.
+	Terminate bool
+	// RequireTLS refuses clients that do not ask for TLS, with an error of PostgreSQL.
+	RequireTLS bool
+	// Cancel gets a client that has sent a CancelRequest, and the request, which was read; it is required. It is called on the
+	// client's loop, and must not wait. [Offloaded.Conn] is not for this client, whose addresses are known; [Offloaded.Close] ends it.
+	Cancel func(h *Offloaded, request []byte)
+}
+
+// A PostgresClient is what a client has said by the protocol of PostgreSQL.
+type PostgresClient struct {
+	// TLS says that it speaks TLS, or is about to; Asked, that it has asked for that first, and was promised it.
+	TLS, Asked bool
+	// User and Database are those of its startup message; empty: it was not read.
+	User, Database string
+
+	declined    bool // a request for encryption by GSSAPI was
+	passThrough bool // its TLS ends at the endpoint
+}
+
+// Hidden reports whether the client has a user and a database that cannot be read, since its TLS is passed through.
+func (c *PostgresClient) Hidden() bool { return c.passThrough }
+
+// ErrNoTLS is the error of a client that has to ask for TLS, and does not.
+var ErrNoTLS = errors.New("the client does not ask for TLS, which require_tls has it do")
+
+// asksEndpoint reports whether the endpoint has to be asked for TLS before the client's bytes.
+func (c *Client) asksEndpoint() bool { return c.Postgres.Asked && c.Postgres.passThrough }
+
+// postgresMessage goes on with a message that has come, with all bytes that have.
+func (w *worker) postgresMessage(c *pendingClient, b []byte) {
+	p, said := c.serving.service.Preread.Postgres, &c.client.Postgres
+	m, err := postgres.Parse(b)
+	switch {
+	case err != nil:
+	case m.Kind == postgres.SSLRequest:
+		if err = w.answer(c, b, m.Len, postgres.Accepted, said.Asked); err == nil {
+			said.Asked = true
+			w.promised(c, p)
+			return
+		}
+	case m.Kind == postgres.GSSENCRequest:
+		if err = w.answer(c, b, m.Len, postgres.Declined, said.declined); err == nil {
+			said.declined = true
+			w.expect(c, awaitPostgres)
+			return
+		}
+	case m.Kind == postgres.Hello:
+		w.promised(c, p)
+		return
+	case m.Kind == postgres.CancelRequest:
+		request := append([]byte(nil), b[:m.Len]...)
+		if err = c.takeMessage(request); err == nil {
+			w.loop.Disarm(&c.timer)
+			h := w.takeOff(c)
+			h.Client.leave()
+			p.Cancel(h, request)
+			return
+		}
+	case p.RequireTLS:
+		w.refuseWith(c, ErrNoTLS, noEncryption)
+		return
+	default:
+		w.loop.Disarm(&c.timer)
+		said.User, said.Database = m.User, m.Database
+		c.keepAhead(b)
+		w.prereadOver(c)
+		return
+	}
+	w.refuse(c, err)
+}
+
+// noEncryption is the answer to a client that is refused with [ErrNoTLS].
+var noEncryption = postgres.Refusal(postgres.NoEncryption, "this server requires TLS: connect with sslmode=require or stronger")
+
+// promised goes on with a client that speaks TLS next.
+func (w *worker) promised(c *pendingClient, p *Postgres) {
+	c.client.Postgres.TLS = true
+	if p.Terminate {
+		w.loop.Disarm(&c.timer)
+		w.search(c)
+		return
+	}
+	c.client.Postgres.passThrough = true
+	w.expect(c, awaitHello)
+}
+
+// answer takes a request for encryption out of the client's queue, and answers it. Bytes behind the request, of b, have
+// come before the answer. again says that it was answered before.
+func (w *worker) answer(c *pendingClient, b []byte, n int, with byte, again bool) error {
+	switch {
+	case again:
+		return postgres.ErrAgain
+	case len(b) > n:
+		return postgres.ErrEarly
+	}
+	if err := c.takeMessage(b[:n]); err != nil {
+		return err
+	}
+	switch sent, err := sendSome(int(c.conn.fd), []byte{with}, 0); {
+	case err != nil:
+		return err
+	case sent == 0: // which a client whose buffer is empty does not do
+		return syscall.ENOBUFS
+	}
+	return nil
+}
+
+// takeMessage takes a message that was looked at out of the client's queue.
+func (c *pendingClient) takeMessage(b []byte) error {
+	if c.buffered != nil {
+		c.buffered = c.buffered[:0] // what is behind the message is refused, or not read any more
+		return nil
+	}
+	return consume(int(c.conn.fd), b, 0)
+}
+
+// askTLS asks an endpoint for TLS, behind its PROXY header if there is one, for a client that was promised it.
+func (w *worker) askTLS(c *pendingClient) {
+	w.header = w.header[:0]
+	if c.step.ProxyHeader {
+		w.header = c.search.ProxyHeader(w.header)
+	}
+	w.header = append(w.header, postgres.Request...)
+	c.setNoDelay()
+	n, err := sendSome(c.endpoint.fd, w.header, 0)
+	if err != nil {
+		w.failed(c, err)
+		return
+	}
+	c.phase, c.rest = awaitAnswer, append([]byte(nil), w.header[n:]...)
+	wait := headerTimeout
+	if c.step.Timeout > 0 {
+		wait = c.step.Timeout
+	}
+	w.loop.Arm(&c.timer, (*clientTimer)(c), wait)
+	w.loop.Hand(c.endpoint.id, (*answerWait)(c))
+}
+
+// An answerWait is a pending client whose endpoint was asked for TLS.
+type answerWait pendingClient
+
+// Ready is called for the endpoint.
+func (p *answerWait) Ready(_ uint8, events loop.Events) {
+	c := (*pendingClient)(p)
+	w := c.worker
+	c.endpoint.events |= events
+	n, err := sendSome(c.endpoint.fd, c.rest, 0)
+	if c.rest = c.rest[n:]; err != nil {
+		w.failedAnswer(c, err)
+		return
+	}
+	var b [2]byte // one byte is the answer, and a second one must not be there
+	n, err = sys.Recv(c.endpoint.fd, b[:], sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	switch {
+	case err == syscall.EAGAIN:
+		return
+	case err == syscall.EINTR:
+		w.loop.Again(c.endpoint.id)
+		return
+	case err == nil && n == 0:
+		err = postgres.ErrUnanswered
+	case err == nil:
+		err = postgres.CheckAnswer(b[:n])
+	}
+	if err == nil {
+		err = consume(c.endpoint.fd, b[:1], 0)
+	}
+	if err != nil {
+		w.failedAnswer(c, err)
+		return
+	}
+	w.loop.Disarm(&c.timer)
+	c.phase, c.rest, c.step.ProxyHeader = dialing, nil, false // which it has got
+	if len(c.buffered) > 0 && !rewritesClient(c.search) {
+		w.writeProxyHeader(c)
+		return
+	}
+	w.join(c)
+}
+
+// failedAnswer goes on after an endpoint that does not begin TLS.
+func (w *worker) failedAnswer(c *pendingClient, err error) {
+	w.loop.Disarm(&c.timer)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = postgres.ErrNoAnswer
+	case !errors.Is(err, postgres.ErrEndpoint):
+		err = fmt.Errorf("%w: %w", postgres.ErrUnanswered, err)
+	}
+	c.phase, c.rest = dialing, nil
+	w.failed(c, err)
+}

@@ -1,0 +1,187 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/state"
+)
+
+// TestDenyByHand: a denial applies to new clients and to those that wait, by their PROXY headers if they have one; it
+// survives a reload, and sessions go on.
+func TestDenyByHand(t *testing.T) {
+	a := named(t, "a")
+	ports := [3]string{sockets.Port(t), sockets.Port(t), sockets.Port(t)}
+	text := fmt.Sprintf(`
+listeners:
+  - {name: room, bind: "127.0.0.1:%s", upstream: u}
+  - {name: data, bind: "127.0.0.1:%s", upstream: v, connect: on_data}
+  - {name: header, bind: "127.0.0.1:%s", upstream: v, accept_proxy: {from: [127.0.0.0/8]}}
+upstreams:
+  - {name: u, endpoints: [{address: %q, connections: 1}], queue: {timeout: 1m}}
+  - {name: v, endpoints: [%[4]q]}`, ports[0], ports[1], ports[2], a)
+	r := start(t, text)
+	from := func(i int, ip string) net.Conn {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", "127.0.0.1:"+ports[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(patience))
+		return c
+	}
+	session := from(0, "127.0.0.9")
+	line(t, session)
+	waits, other := from(0, "127.0.0.9"), from(0, "127.0.0.8")
+	data, proxied, honest := from(1, "127.0.0.9"), from(2, "127.0.0.8"), from(2, "127.0.0.8")
+	r.Until("all clients are accepted", func() bool { return r.Status().Connections.Active == 6 })
+	if _, err := r.Deny("127.0.0.9", "", time.Hour, "uid=7"); err != nil {
+		t.Fatal(err)
+	}
+	echoes(t, session, "still here")
+	_, _ = io.WriteString(data, "x")
+	_, _ = io.WriteString(proxied, "PROXY TCP4 127.0.0.9 127.0.0.1 1 1\r\n")
+	_, _ = io.WriteString(honest, "PROXY TCP4 127.0.0.7 127.0.0.1 1 1\r\n")
+	line(t, honest)
+	session.Close() // this makes room
+	for name, c := range map[string]net.Conn{"room": waits, "data": data, "header": proxied} {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the client that waits for %s gets %v, want a reset", name, err)
+		}
+		r.Until("the refusal is counted", func() bool { return r.Refused(name, "denied") == 1 })
+	}
+	line(t, other)
+	r.Reload(text + "\n")
+	for range 2 {
+		if c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", "127.0.0.1:"+ports[1]); err == nil { // else it was reset at once
+			_ = c.SetDeadline(time.Now().Add(patience))
+			reset(t, c)
+			c.Close()
+		}
+	}
+	r.Until("they are counted", func() bool { return r.Refused("data", "denied") == 3 })
+	if err := r.Undeny("127.0.0.9", "", "uid=7"); err != nil {
+		t.Fatal(err)
+	}
+	again := from(1, "127.0.0.9")
+	_, _ = io.WriteString(again, "x")
+	line(t, again)
+}
+
+// TestDenialsEnd: a denial ends with its time, and is kept in a plain form.
+func TestDenialsEnd(t *testing.T) {
+	r := steered(t)
+	c := stopClock(r)
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
+	r.SetWall(func() time.Time { return now })
+	if _, err := r.Deny("127.0.0.0/8", "web", time.Hour, "uid=7"); err != nil {
+		t.Fatal(err)
+	}
+	first := c.any(time.Hour)
+	refused(t, r.At("web"))
+	whose(t, r.At("api"))
+	if _, err := r.Deny("10.0.0.7", "", 2*time.Hour, "uid=8"); err != nil {
+		t.Fatal(err)
+	}
+	second := c.any(time.Hour) // that of the first, again
+	kept := r.Denied()
+	if len(kept) != 2 || kept[0] != (admin.Denial{Source: "127.0.0.0/8", Listener: "web", Until: now.Add(time.Hour), Since: now, By: "uid=7"}) {
+		t.Errorf("%+v", kept)
+	}
+	now = now.Add(time.Hour)
+	if first.over() {
+		t.Error("the first timer goes on beside the second")
+	}
+	if _, ok := second.step(); !ok {
+		t.Fatal("the second timer was stopped")
+	}
+	whose(t, r.At("web"))
+	if got := r.Denied(); len(got) != 1 || got[0].Source != "10.0.0.7" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDenialsOverARestart: a denial survives a restart, with its end and its author. One that cannot be read is logged.
+func TestDenialsOverARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
+	r := startAt(t, path, text)
+	d, err := r.Deny("127.0.0.0/8", "l", time.Hour, "uid=7")
+	if d.Unkept != "" {
+		t.Errorf("it is not kept: %s", d.Unkept)
+	}
+	if err == nil {
+		_, err = r.Deny("10.0.0.7", "", time.Hour, "uid=8")
+	}
+	if err == nil {
+		err = r.Undeny("10.0.0.7", "", "uid=8")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.store.SetDenials(append(r.store.Denials(), state.Denial{Source: "gone", Until: d.Until}))
+	r = r.restart(t, path, text)
+	refused(t, r.At("l"))
+	if got := r.Denied(); len(got) != 1 || !got[0].Until.Equal(d.Until) || got[0].By != "uid=7" || got[0].Source != d.Source {
+		t.Errorf("%+v", got)
+	}
+	r.Logs("level=ERROR", "a source that was denied by hand before the restart is not denied any more", "source=gone")
+}
+
+// TestDenialsOfUnixClients: they are denied by user. Mistakes deny no client.
+func TestDenialsOfUnixClients(t *testing.T) {
+	path := socketPath(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "unix:%s", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
+	for name, err := range map[string]error{
+		"a host":               second(r.Deny("localhost", "", time.Hour, "")),
+		"host bits":            second(r.Deny("127.0.0.78/24", "", time.Hour, "")),
+		"all of IPv4":          second(r.Deny("0.0.0.0/0", "", time.Hour, "")),
+		"all of IPv6":          second(r.Deny("::/0", "l", time.Hour, "")),
+		"a listener":           second(r.Deny("10.0.0.7", "other", time.Hour, "")),
+		"one that is not":      r.Undeny("10.0.0.7", "", ""),
+		"one without a number": r.Undeny("unix:uid=x", "", ""),
+	} {
+		if !errors.Is(err, admin.ErrInvalid) && !errors.Is(err, admin.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if list := r.Denied(); len(list) != 0 {
+		t.Errorf("denied: %+v", list)
+	}
+	dialUnix(t, path).Close()
+	if d, err := r.Deny("unix", "l", time.Hour, "uid=7"); err != nil || !strings.Contains(d.Unkept, "state_file:") {
+		t.Fatal(d, err)
+	}
+	r.Until("the client is denied", func() bool { dialUnix(t, path).Close(); return r.Refused("l", "denied") > 0 })
+	for _, where := range []struct{ listener, want string }{
+		{"", "source unix: not found: it is denied at listener l alone: name that listener"},
+		{"m", "source unix: not found: it is denied at listener l alone: name that listener"},
+		{"l", ""},
+		{"", "source unix: not found: there is no denial of it: penstock deny list has those in force"},
+	} {
+		if err := r.Undeny("unix", where.listener, ""); err == nil && where.want != "" || err != nil && err.Error() != where.want {
+			t.Errorf("at %q: %v, want %s", where.listener, err, where.want)
+		}
+	}
+	if _, err := r.Deny("unix", "", time.Hour, "uid=7"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Undeny("unix", "l", ""); err == nil || err.Error() != "source unix: not found: it is denied for the whole process, and not for listener l: leave the listener out" {
+		t.Errorf("the one of all: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

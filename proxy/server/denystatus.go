@@ -1,0 +1,97 @@
+package server
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
+)
+
+// The lines of counters that only a status has.
+const (
+	acceptedLine = "clients accepted"
+	deniedLine   = "clients denied by hand"
+)
+
+// arrivals are clients of a listener, until some moment.
+type arrivals struct{ accepted, denied int64 }
+
+func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
+
+// markDenial notes the moment from which a new denial is in force. The caller holds s.mu.
+func (s *Server) markDenial() {
+	s.denials.latest = s.now()
+	s.denials.before = make(map[*router.ListenerState]arrivals, len(s.listeners))
+	for _, l := range s.listeners {
+		s.denials.before[l.state] = arrivalsAt(l.state)
+	}
+}
+
+// appendArrivals appends the counters for the last minute of a listener's clients.
+func appendArrivals(list []monitor.Counter, l *router.ListenerState) []monitor.Counter {
+	at := arrivalsAt(l)
+	return append(list,
+		monitor.Counter{Key: l, Message: acceptedLine, Total: at.accepted, Unlogged: true},
+		monitor.Counter{Key: l, Message: deniedLine, Total: at.denied, Unlogged: true},
+	)
+}
+
+// maxLatest is how many denials a status has.
+const maxLatest = 10
+
+// denialsStatus returns the denials in force, nil if there are none. The caller holds s.mu.
+func (s *Server) denialsStatus() *admin.Denials {
+	list := s.denials.list
+	if len(list) == 0 {
+		return nil
+	}
+	st := &admin.Denials{Count: len(list)}
+	for _, d := range slices.Backward(list[max(len(list)-maxLatest, 0):]) {
+		st.Latest = append(st.Latest, d.Denial)
+	}
+	return st
+}
+
+// A denialSum is the denials at one listener, or those at all.
+type denialSum struct {
+	count  int
+	latest admin.Denial
+	all    bool // every client is denied
+}
+
+func (d *denialSum) add(one *denial) {
+	d.count, d.latest, d.all = d.count+1, one.Denial, d.all || one.rule == source.All()
+}
+
+// sumUp counts the denials by listener.
+func (d *denials) sumUp() {
+	d.sums = make(map[string]denialSum)
+	for i := range d.list {
+		sum := d.sums[d.list[i].Listener]
+		sum.add(&d.list[i])
+		d.sums[d.list[i].Listener] = sum
+	}
+}
+
+// listenerDenials describes the denials at a listener, nil if there are none. Clients from before the latest one
+// do not count: it may have made the difference. The caller holds s.mu.
+func (s *Server) listenerDenials(name string, l *router.ListenerState) *admin.ListenerDenials {
+	everywhere, here := s.denials.sums[""], s.denials.sums[name]
+	if everywhere.count+here.count == 0 {
+		return nil
+	}
+	st := &admin.ListenerDenials{Count: everywhere.count + here.count, Latest: here.latest, All: everywhere.all || here.all}
+	if here.count == 0 || everywhere.latest.Since.After(here.latest.Since) {
+		st.Latest = everywhere.latest
+	}
+	now, at, before := s.now(), arrivalsAt(l), s.denials.before[l]
+	if now-s.denials.latest < int64(time.Minute) {
+		st.Clients, st.Refused = at.accepted-before.accepted, at.denied-before.denied
+		return st
+	}
+	st.Clients, st.Refused = s.watcher.sums.Recent(now, l, acceptedLine), s.watcher.sums.Recent(now, l, deniedLine)
+	return st
+}

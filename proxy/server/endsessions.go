@@ -1,0 +1,324 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// mostEndings is how many requests to end sessions may be under way at once.
+const mostEndings = 16
+
+// endLook is how often sessions that are not quiet are looked at, at most. endShare bounds the part of the time
+// that goes into that, as 1/endShare.
+const (
+	endLook  = 100 * time.Millisecond
+	endShare = 10
+)
+
+// An endJob ends sessions that an operator has chosen. Each has its turn at a time of its own: at random within the
+// time over which the ends are spread. The job's goroutine has all but counts, which is under the server's mu.
+type endJob struct {
+	server  *Server
+	query   admin.EndQuery
+	by      string
+	cancel  context.CancelFunc
+	loops   map[int][]endTurn // that are left, by loop, in the order of their turns
+	done    chan struct{}     // closed at the end
+	counted admin.Ended       // under the server's mu
+}
+
+// An endTurn is a session, and when its turn is.
+type endTurn struct {
+	id       worker.ID
+	at       int64
+	endpoint *router.Endpoint // nil: that is not known
+}
+
+// unanswering reports whether the session's endpoint is down, ejected or silent. Then it says nothing that the
+// session is silent, too: the endpoint may stand still in the middle of an answer.
+func (t *endTurn) unanswering() bool {
+	if t.endpoint == nil {
+		return false
+	}
+	_, silent := t.endpoint.Answers().Silence()
+	state := t.endpoint.State()
+	return silent || state.Down || state.Ejected
+}
+
+// EndSessions implements [admin.Balancer].
+func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
+	of, err := queryOf(&q.SessionQuery)
+	if err != nil {
+		return admin.Ended{}, err
+	}
+	if err := s.named(ctx, of); err != nil {
+		return admin.Ended{}, err
+	}
+	of.Brief = true
+	q.Grace, q.Quiet = cmp.Or(q.Grace, admin.DefaultGrace), cmp.Or(q.Quiet, admin.DefaultQuiet)
+	if q.Now {
+		q.Quiet = 0
+	}
+	if !q.DryRun {
+		s.byHand.begin()
+	}
+	j := &endJob{server: s, query: q, by: by, loops: make(map[int][]endTurn), done: make(chan struct{})}
+	now := s.now()
+	for one := range s.selected(ctx, &q.SessionQuery, of) {
+		if !one.State.HasEndpoint() {
+			j.counted.WithoutEndpoint++
+			continue
+		}
+		at := now
+		if q.Over > 0 {
+			at += rand.Int64N(int64(q.Over))
+		}
+		turn := endTurn{one.ID, at, router.EndpointOf(one.Binding)}
+		j.loops[one.ID.Loop] = append(j.loops[one.ID.Loop], turn)
+		if turn.unanswering() {
+			j.counted.Unanswering++
+		}
+		j.counted.Touched++
+	}
+	if err := ctx.Err(); err != nil {
+		j.drop()
+		return admin.Ended{}, err
+	}
+	turns := j.counted.Touched
+	j.counted.QuietUs = q.Quiet.Microseconds()
+	s.endAdopted(&q, of, &j.counted)
+	if q.DryRun {
+		j.counted.DryRun, j.counted.Done = true, true
+		return j.counted, nil
+	}
+	j.counted.Waiting = turns
+	if err := s.beginEnding(j); err != nil {
+		j.drop()
+		return admin.Ended{}, err
+	}
+	timer := time.NewTimer(admin.EndWait)
+	defer timer.Stop()
+	select {
+	case <-j.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.counted, nil
+}
+
+// drop ends a job that has not begun.
+func (j *endJob) drop() {
+	if !j.query.DryRun {
+		j.server.byHand.finish()
+	}
+}
+
+// beginEnding has a job run, unless there are too many.
+func (s *Server) beginEnding(j *endJob) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closing:
+		return worker.ErrEnding
+	case len(s.endings) >= mostEndings:
+		return fmt.Errorf("%w (%d): wait for them, or stop them", admin.ErrEndings, mostEndings)
+	}
+	for _, turns := range j.loops {
+		slices.SortFunc(turns, func(a, b endTurn) int { return cmp.Compare(a.at, b.at) })
+	}
+	within := j.query.Over
+	if !j.query.Now {
+		within += j.query.Grace
+	}
+	j.counted.Until = time.Now().Add(within)
+	how := "gently"
+	if j.query.Now {
+		how = "now"
+	}
+	s.log.Info("sessions are being ended", "by", j.by, "sessions", j.counted.Touched, "selected", j.query.SessionQuery.String(), "how", how, "quiet", j.query.Quiet, "until", j.counted.Until.Format(time.RFC3339))
+	ctx, cancel := context.WithCancel(s.ended)
+	j.cancel = cancel
+	s.endings[j] = true
+	s.goTracked(func() { j.run(ctx) })
+	return nil
+}
+
+// StopEnding implements [admin.Balancer].
+func (s *Server) StopEnding(by string) (stopped admin.Stopped) {
+	s.mu.Lock()
+	jobs := make([]*endJob, 0, len(s.endings))
+	for j := range s.endings {
+		jobs = append(jobs, j)
+		j.cancel()
+	}
+	s.mu.Unlock()
+	for _, j := range jobs {
+		<-j.done
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		stopped.Requests++
+		stopped.Kept += j.counted.Stopped
+	}
+	if len(jobs) > 0 {
+		s.log.Info("ends of sessions were stopped", "by", by, "requests", stopped.Requests, "kept", stopped.Kept)
+	}
+	return stopped
+}
+
+// run ends the sessions, each in its turn, until none is left or ctx ends.
+func (j *endJob) run(ctx context.Context) {
+	s := j.server
+	defer close(j.done)
+	defer s.byHand.finish()
+	for ctx.Err() == nil {
+		began := s.now()
+		for loop := range j.loops {
+			j.step(ctx, loop, began)
+		}
+		next := j.next(began, s.now()-began)
+		if next < 0 || !s.pause(ctx, next) {
+			break
+		}
+	}
+	j.lookAgain()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.cancel()
+	delete(s.endings, j)
+	c := &j.counted
+	c.Stopped, c.Waiting, c.Done, c.Until = c.Waiting, 0, true, time.Time{}
+	s.log.Info("sessions were ended", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
+}
+
+// step has those of a loop end that have their turn. Sessions that are not quiet stay, until their time is over.
+func (j *endJob) step(ctx context.Context, loop int, now int64) {
+	turns := j.loops[loop]
+	due, _ := slices.BinarySearchFunc(turns, now, func(t endTurn, now int64) int { return cmp.Compare(t.at, now+1) })
+	late := 0 // of these, so many have had their time
+	if !j.query.Now {
+		late, _ = slices.BinarySearchFunc(turns[:due], now-int64(j.query.Grace), func(t endTurn, now int64) int { return cmp.Compare(t.at, now+1) })
+	}
+	sum := new(endSum)
+	var busy []endTurn
+	busy = append(busy, j.end(ctx, turns[:late], j.lateQuiet(), sum)...)
+	sum.kept, busy = int64(len(busy)), busy[:0]
+	busy = append(busy, j.end(ctx, turns[late:due], j.query.Quiet, sum)...)
+	j.loops[loop] = append(busy, turns[due:]...)
+	if len(j.loops[loop]) == 0 {
+		delete(j.loops, loop)
+	}
+	j.add(sum)
+}
+
+// add counts the results of a step.
+func (j *endJob) add(sum *endSum) {
+	j.server.mu.Lock()
+	defer j.server.mu.Unlock()
+	c := &j.counted
+	c.Ended, c.Other, c.Left, c.Kept = c.Ended+sum.ended, c.Other+sum.other, c.Left+sum.left, c.Kept+sum.kept
+	c.Waiting = c.Touched - c.Ended - c.Other - c.Left - c.Kept
+}
+
+// lookAgain counts the sessions that are left, and gone: a job that was called off ends no more, but some may have ended
+// before their turn.
+func (j *endJob) lookAgain() {
+	for _, turns := range j.loops {
+		sum := new(endSum)
+		j.end(j.server.ended, turns, never, sum)
+		j.add(sum)
+	}
+}
+
+// never is a silence that no session has.
+const never = math.MaxInt64
+
+// lateQuiet is the silence that sessions need whose time is over; 0: none.
+func (j *endJob) lateQuiet() time.Duration {
+	if j.query.ThenReset {
+		return 0
+	}
+	return j.query.Quiet
+}
+
+// An endSum is the results of a step.
+type endSum struct{ ended, other, left, kept int64 }
+
+// end tries to end sessions of a loop, and returns those that are busy, in their order. Those of an endpoint that does
+// not answer are, unless none has to be quiet.
+func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, sum *endSum) (busy []endTurn) {
+	ids, asked := make([]worker.ID, 0, len(turns)), make([]int, 0, len(turns))
+	for i := range turns {
+		if quiet == 0 || quiet == never || !turns[i].unanswering() {
+			ids, asked = append(ids, turns[i].id), append(asked, i)
+		}
+	}
+	over := make([]bool, len(turns))
+	n, byHand := 0, &j.server.byHand
+	byHand.turn.Lock()
+	defer byHand.turn.Unlock()
+	_ = j.server.group.End(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
+		over[asked[n]] = e != worker.Busy
+		switch {
+		case e == worker.Busy:
+		case e == worker.EndedNow && byHand.note(id):
+			sum.ended++
+		case byHand.has(id):
+			sum.other++
+		default:
+			sum.left++
+		}
+		n++
+	}) // an error is that of ctx: the rest is busy
+	for i, t := range turns {
+		if !over[i] {
+			busy = append(busy, t)
+		}
+	}
+	return busy
+}
+
+// next returns for how long nothing is to be done after a step at a time; negative: nothing is left.
+func (j *endJob) next(now, spent int64) time.Duration {
+	first := int64(-1)
+	for _, turns := range j.loops {
+		at := turns[0].at
+		if at <= now { // it is busy
+			at = now + max(int64(endLook), endShare*spent)
+		}
+		if first < 0 || at < first {
+			first = at
+		}
+	}
+	if first < 0 {
+		return -1
+	}
+	return time.Duration(max(first-now, int64(10*time.Millisecond)))
+}
+
+// pause waits by the server's timers, and reports whether ctx goes on.
+func (s *Server) pause(ctx context.Context, d time.Duration) bool {
+	over := make(chan struct{})
+	s.mu.Lock()
+	timer := s.after(d, func() { close(over) })
+	s.mu.Unlock()
+	defer timer.Stop()
+	select {
+	case <-over:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,206 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A laneState is the lane of the process, or why there is none. It does not change.
+type laneState struct {
+	lane    *lane.Lane // owned by the server; nil: there is none
+	cfg     config.Lane
+	devices []string
+	state   string // of [admin.Lane]
+	why     error
+}
+
+// laneRetryEvery is how often a lane that another process has is tried again.
+const laneRetryEvery = 2 * time.Second
+
+// errLaneOff is the cause of the end of sessions that have left user space, where that was switched off.
+var errLaneOff = errors.New("its session had left user space, and that was switched off")
+
+// prepareLane opens the lane for the first configuration that wants it.
+func (s *Server) prepareLane(c *change) error {
+	c.commits = append(c.commits, func() {
+		s.adopted.setIdle(c.cfg)
+		s.warnOfPins(c.cfg)
+	})
+	if !c.cfg.WantsLane() || s.lane.Load() != nil && s.lane.Load().lane != nil {
+		return nil
+	}
+	next := openLane(&c.cfg.Lane)
+	if next.state == admin.LaneUnavailable && c.cfg.RequiresLane() {
+		return fmt.Errorf("lane: require: %w", next.why)
+	}
+	if next.lane != nil {
+		c.undo = append(c.undo, func() { s.logLaneClosed(next.lane.Close()) })
+	}
+	c.commits = append(c.commits, func() { s.commitLane(next) })
+	return nil
+}
+
+// openLane opens a lane, or says why there is none.
+func openLane(cfg *config.Lane) *laneState {
+	next := &laneState{cfg: *cfg, state: admin.LaneOn, devices: cfg.Devices}
+	if len(next.devices) == 0 {
+		next.devices, next.why = laneDevices()
+	}
+	if next.why == nil {
+		next.why = makePins(string(cfg.Pins))
+	}
+	if next.why == nil {
+		next.lane, next.why = lane.Open(lane.Config{Devices: next.devices, Sessions: int(cfg.Sessions), Pin: string(cfg.Pins)})
+	}
+	switch {
+	case next.why == nil:
+	case errors.Is(next.why, lane.ErrBusy):
+		next.state = admin.LaneBusy
+	default:
+		next.state = admin.LaneUnavailable
+	}
+	return next
+}
+
+// laneDevices returns the loopback and the Ethernet devices that are up and have an address.
+func laneDevices() (names []string, err error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	for _, d := range all {
+		if d.Flags&net.FlagUp == 0 || d.Flags&net.FlagLoopback == 0 && len(d.HardwareAddr) != 6 {
+			continue
+		}
+		if addresses, err := d.Addrs(); err == nil && len(addresses) > 0 {
+			names = append(names, d.Name)
+		}
+	}
+	if len(names) == 0 {
+		err = errors.New("no device is up and has an address")
+	}
+	return names, err
+}
+
+// commitLane brings a lane into force, or notes why there is none. The server's mu is held.
+func (s *Server) commitLane(next *laneState) {
+	last := s.lane.Swap(next)
+	switch {
+	case next.lane != nil:
+		s.log.Info("sessions may leave user space", "devices", next.devices, "sessions", next.cfg.Sessions, "adopted", next.lane.Stats().Adopted)
+		s.adopted.adopt(next.lane)
+		s.group.SetLane(next.lane, next.cfg.After)
+		return
+	case last == nil || last.state != next.state:
+		s.log.Warn("sessions stay in user space: there is no lane", "error", next.why)
+	}
+	if next.state == admin.LaneBusy {
+		s.retryLane()
+	}
+}
+
+// retryLane tries again later. The server's mu is held.
+func (s *Server) retryLane() {
+	s.goTracked(func() {
+		select {
+		case <-s.ended.Done():
+			return
+		case <-time.After(laneRetryEvery):
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if now := s.lane.Load(); !s.closing && now.state == admin.LaneBusy {
+			s.commitLane(openLane(&now.cfg))
+		}
+	})
+}
+
+// laneUse is whether the sessions of a listener may leave user space.
+func laneUse(l *config.Listener) worker.LaneUse {
+	switch {
+	case l.Lane == config.LaneOff:
+		return worker.LaneOff
+	case l.Transparent:
+		return worker.LaneTransparent
+	}
+	return worker.LaneOn
+}
+
+// settleLane ends the sessions that have left user space by listeners whose sessions stay there now.
+func (s *Server) settleLane(c *change) {
+	now := s.lane.Load()
+	if now == nil || now.lane == nil {
+		return
+	}
+	off := make(map[string]bool)
+	for name, l := range c.listeners {
+		if l.old != nil && laneUse(l.old.cfg) == worker.LaneOn && laneUse(l.cfg) != worker.LaneOn {
+			off[name] = true
+		}
+	}
+	if len(off) > 0 {
+		s.goTracked(func() {
+			n := s.group.CutLane(func(l *worker.Listening, _ worker.Binding) bool { return off[l.Name] }, errLaneOff)
+			s.log.Info("sessions that had left user space are reset", "sessions", n, "cause", errLaneOff)
+		})
+	}
+}
+
+// errLaneLeft is the cause of the end of sessions that have left user space, in a process that leaves them to the next one.
+var errLaneLeft = errors.New("the process ends, and its session goes on without it")
+
+// leavesLane is whether sessions that have left user space go on when this process ends.
+func (s *Server) leavesLane() bool {
+	now := s.lane.Load()
+	return now != nil && now.lane != nil && now.cfg.Leave
+}
+
+// closeLane closes the lane, after all sessions of the loops have ended.
+func (s *Server) closeLane() {
+	switch now := s.lane.Load(); {
+	case now == nil || now.lane == nil:
+	case now.cfg.Leave:
+		s.log.Info("sessions that have left user space go on without this process", "sessions", now.lane.Stats().Lane, "pins", now.cfg.Pins)
+		s.logLaneClosed(now.lane.Leave())
+	default:
+		s.logLaneClosed(now.lane.Close())
+	}
+}
+
+func (s *Server) logLaneClosed(err error) {
+	if err != nil {
+		s.log.Log(s.cut, slog.LevelWarn, "the lane was not closed in good order", "error", err)
+	}
+}
+
+// laneStatus is the status of the lane; nil: none was asked for.
+func (s *Server) laneStatus() *admin.Lane {
+	now := s.lane.Load()
+	if now == nil {
+		return nil
+	}
+	st := &admin.Lane{State: now.state, Devices: now.devices, Most: now.cfg.Sessions, Stays: s.group.LaneStays()}
+	if now.why != nil {
+		st.Why = now.why.Error()
+	}
+	if now.lane == nil {
+		return st
+	}
+	n := now.lane.Stats()
+	st.Active, st.Left, st.Ended, st.Reset = int64(n.Lane), int64(n.Left), int64(n.Ended), int64(n.Reset)
+	st.Adopted, st.Failed = int64(n.Adopted), int64(n.Failed)
+	there, moved := s.adopted.count()
+	st.AdoptedActive, st.AdoptedToEndpoint, st.AdoptedToClient = there, moved[0], moved[1]
+	for why, count := range n.Refused {
+		st.Stays[why.String()] += int64(count)
+	}
+	return st
+}

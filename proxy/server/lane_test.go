@@ -1,0 +1,422 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/server"
+)
+
+// laned reports whether the test goes on: in a child process with a network of its own. It is skipped for users
+// that may not have a lane, never for root.
+func laned(t *testing.T) bool {
+	t.Helper()
+	var missing *lane.Unavailable
+	if err := lane.Probe(); errors.As(err, &missing) && os.Geteuid() != 0 {
+		t.Skip("no lane for an ordinary user:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return netns.Alone(t)
+}
+
+// withLane is a load balancer before an echo, whose sessions may leave early.
+func withLane(t *testing.T, listener string) *rig {
+	t.Helper()
+	return start(t, laneConfig(sockets.Server(t, sockets.Echo), listener))
+}
+
+func laneConfig(endpoint, listener string) string {
+	return fmt.Sprintf(`
+lane: {devices: [lo], sessions: 64, after: 5ms}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, %s}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, listener, endpoint)
+}
+
+// session returns the one session of the balancer; nil: there is none.
+func (r *rig) session(t *testing.T) *admin.Session {
+	t.Helper()
+	list, err := r.Sessions(context.Background(), admin.SessionQuery{}, admin.SessionOrder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range list.Sessions {
+		return &s
+	}
+	return nil
+}
+
+// leaves echoes until the client's session has left user space, and returns how many bytes that took.
+func (r *rig) leaves(t *testing.T, c net.Conn) (sent int64) {
+	t.Helper()
+	r.Until("the session has left", func() bool {
+		echoes(t, c, "there and back")
+		sent += int64(len("there and back"))
+		s := r.session(t)
+		return s != nil && s.Engine == "lane"
+	})
+	return sent
+}
+
+// TestLane: a session leaves user space and goes on there, every byte of it counted, and ends as its ends have it
+// end.
+func TestLane(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r := withLane(t, "lane: require")
+	r.laneSession(t)
+	before, once := descriptors(t), r.Status().Bytes.ClientToEndpoint.All()
+	twice := once + r.laneSession(t)
+	if b := r.Status().Bytes; b.ClientToEndpoint.All() != twice || b.EndpointToClient.All() != twice {
+		t.Errorf("bytes of both sessions: %+v, want %d", b, twice)
+	}
+	r.Until("a session leaves no descriptor but the one that holds its port", func() bool { return descriptors(t) <= before+1 })
+}
+
+// laneSession has a session leave user space, and end, and returns its bytes.
+func (r *rig) laneSession(t *testing.T) (sent int64) {
+	t.Helper()
+	left := int64(0)
+	if l := r.Status().Lane; l != nil {
+		left = l.Left
+	}
+	c := client(t, r.At("l"))
+	defer c.Close()
+	sent = r.leaves(t, c)
+	s := r.session(t)
+	if s.Client != c.LocalAddr().String() || s.Endpoint == "" || s.EndpointLocal == "" || s.IdleUs == nil || *s.IdleUs > time.Minute.Microseconds() {
+		t.Errorf("the session: %+v", s)
+	}
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
+	go func() { _, _ = c.Write(big) }()
+	got := make([]byte, len(big))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, big) {
+		t.Fatal("bulk:", err)
+	}
+	sent += int64(len(big))
+	r.Until("the sockets are closed", func() bool { return r.Status().Lane.Left == left+1 })
+	r.Until("all bytes are counted", func() bool {
+		b := r.session(t).Bytes
+		return b.ClientToEndpoint.All() == sent && b.EndpointToClient.All() == sent
+	})
+	st := r.Status()
+	if st.Lane == nil || st.Lane.State != admin.LaneOn || st.Connections.Active != 1 || st.Bytes.ClientToEndpoint.Lane == 0 {
+		t.Errorf("status: %+v, %+v", st.Lane, st.Bytes)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(got); n != 0 || err != io.EOF {
+		t.Errorf("after the half-close: %d, %v", n, err)
+	}
+	r.Until("the session has ended", func() bool { return r.session(t) == nil })
+	if active := r.Status().Connections.Active; active != 0 {
+		t.Errorf("after the end: %d connections", active)
+	}
+	return sent
+}
+
+// TestLaneIdle: the idle timeout of a session in the lane resets both sides.
+func TestLaneIdle(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r := withLane(t, "lane: auto, timeouts: {idle: 400ms}")
+	c := client(t, r.At("l"))
+	r.leaves(t, c)
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	r.Until("the session has ended", func() bool { return r.session(t) == nil })
+}
+
+// TestLaneReload: sessions that have left are reset when a reload has the sessions of their listener stay.
+func TestLaneReload(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	r := start(t, laneConfig(endpoint, "lane: auto"))
+	c := client(t, r.At("l"))
+	r.leaves(t, c)
+	r.Reload(laneConfig(endpoint, "lane: auto, limits: {connections: 5}"))
+	echoes(t, c, "a reload that leaves the lane alone")
+	r.Reload(laneConfig(endpoint, "lane: off"))
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}
+
+// TestLaneSwitch: by hand, sessions that have left are reset, others stay while it is off, and leave again afterwards.
+func TestLaneSwitch(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r := withLane(t, "lane: auto")
+	c := client(t, r.At("l"))
+	r.leaves(t, c)
+	if changed, err := r.SwitchLane(false, "test"); err != nil || changed.State != admin.LaneOff {
+		t.Fatal(changed, err)
+	}
+	echoes(t, c, "it goes on there")
+	if changed, err := r.FlushLane("test"); err != nil || changed.Reset != 1 {
+		t.Fatal(changed, err)
+	}
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	stays := client(t, r.At("l"))
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+		echoes(t, stays, "here")
+	}
+	if st := r.Status().Lane; st.State != admin.LaneOff || st.Left != 1 {
+		t.Errorf("while it is off: %+v", st)
+	}
+	stays.Close()
+	r.Until("it has ended", func() bool { return r.session(t) == nil })
+	if _, err := r.SwitchLane(true, "test"); err != nil {
+		t.Fatal(err)
+	}
+	r.leaves(t, client(t, r.At("l")))
+}
+
+// TestLaneEnds: sessions that have left are ended by hand, by the end of a drain, and are counted as others.
+func TestLaneEnds(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r := withLane(t, "lane: auto")
+	c := client(t, r.At("l"))
+	r.leaves(t, c)
+	if ended, err := r.EndSessions(context.Background(), admin.EndQuery{All: true, Now: true}, "test"); err != nil || ended.Ended != 1 {
+		t.Error(ended, err)
+	}
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	last := client(t, r.At("l"))
+	r.leaves(t, last)
+	r.Stop()
+	if err := r.End(); !errors.Is(err, server.ErrCut) {
+		t.Error(err)
+	}
+	if err := gone(t, last); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}
+
+// TestLaneStays: sessions of which something has to be looked at stay in user space, and are counted by the reason.
+func TestLaneStays(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	unix := filepath.Join(sockets.Dir(t), "l")
+	for reason, listener := range map[string]string{
+		"bandwidth limit": `limits: {bandwidth: 1GiB}`,
+		"mirror":          `mirror: {upstream: v}`,
+		"rewrite":         `rewrite: {direction: down, mask: [card]}`,
+		"unix socket":     `bind: "unix:` + unix + `"`,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			if reason != "unix socket" {
+				listener = `bind: "127.0.0.1:0", ` + listener
+			}
+			r := start(t, fmt.Sprintf(`
+lane: {devices: [lo], sessions: 64, after: 1ms}
+listeners: [{name: l, upstream: u, lane: auto, %s}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: v, endpoints: [%[2]q], health_check: off}]`, listener, sockets.Server(t, sockets.Echo)))
+			c, err := net.Dial(strings.SplitN(r.At("l"), ":", 2)[0], unix)
+			if err != nil {
+				c = client(t, r.At("l"))
+			}
+			defer c.Close()
+			r.Until("it is counted", func() bool {
+				echoes(t, c, "here\n")
+				return r.Status().Lane.Stays[reason] == 1
+			})
+			if st := r.Status().Lane; st.Left != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// TestLaneIsMissing: where there is no lane, require refuses with the reason, and auto serves as without it and says
+// so.
+func TestLaneIsMissing(t *testing.T) {
+	var missing *lane.Unavailable
+	if err := lane.Probe(); !errors.As(err, &missing) {
+		if !privilege.Ordinary(t) {
+			return
+		}
+		if err = lane.Probe(); !errors.As(err, &missing) {
+			t.Fatal("an ordinary user has a lane:", err)
+		}
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	r := start(t, laneConfig(endpoint, "lane: auto"))
+	echoes(t, client(t, r.At("l")), "as without")
+	if st := r.Status().Lane; st.State != admin.LaneUnavailable || !strings.Contains(st.Why, missing.Missing[0]) {
+		t.Errorf("%+v", st)
+	}
+	r.Logs("there is no lane", missing.Missing[0])
+	_, err := server.Open(t.Context(), r.Load(laneConfig(endpoint, "lane: require")), server.Options{MaxConnections: 10})
+	if !errors.As(err, &missing) {
+		t.Errorf("require: %v", err)
+	}
+}
+
+// TestLaneAnyAddress: clients of a socket for all addresses of both families leave user space as well.
+func TestLaneAnyAddress(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r := start(t, strings.Replace(laneConfig(sockets.Server(t, sockets.Echo), "lane: auto"), "127.0.0.1:0", ":0", 1))
+	_, port, err := net.SplitHostPort(r.At("l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.leaves(t, client(t, net.JoinHostPort("127.0.0.1", port)))
+}
+
+// pinned is laned with a BPF file system of its own. It returns a directory of pins, which is not there yet; "" ends the test.
+func pinned(t *testing.T) string {
+	t.Helper()
+	var missing *lane.Unavailable
+	if err := lane.Probe(); errors.As(err, &missing) && os.Geteuid() != 0 {
+		t.Skip("no lane for an ordinary user:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if !privilege.NetworkAndMounts(t) {
+		return ""
+	}
+	dir := t.TempDir()
+	if err := errors.Join(sys.InterfaceUp("lo"), syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""),
+		syscall.Mount("bpf", dir, "bpf", 0, "mode=0700")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir + "/lane"
+}
+
+func pinnedConfig(endpoint, listener, lane string) string {
+	return strings.Replace(laneConfig(endpoint, listener), "lane: {", "lane: {"+lane+", ", 1)
+}
+
+// TestLaneLeave: with leave the end of a process does not end the sessions that have left, and the next one has them.
+func TestLaneLeave(t *testing.T) {
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	text := pinnedConfig(sockets.Server(t, sockets.Echo), "lane: require", "leave: true, pins: "+pins)
+	r := start(t, text)
+	if at, err := os.Stat(pins); err != nil || at.Mode().Perm() != 0o700 {
+		t.Errorf("the directory was not made: %v, %v", at, err)
+	}
+	if server.CheckPins(pins) != nil || server.CheckPins(pins+"/not/there") == nil || server.CheckPins(t.TempDir()+"/x") == nil {
+		t.Error("where pins can be")
+	}
+	c := client(t, r.At("l"))
+	r.leaves(t, c)
+	if err := r.End(); err != nil {
+		t.Errorf("a session that goes on is none that was cut: %v", err)
+	}
+	r.Logs("go on without this process", "sessions=1")
+	echoes(t, c, "without a process")
+	off := start(t, strings.Replace(text, "lane: require", "lane: off", 1))
+	off.Logs("nothing looks after them", pins)
+	if err := off.End(); err != nil {
+		t.Error(err)
+	}
+	next := start(t, text)
+	echoes(t, c, "adopted")
+	if st := next.Status().Lane; st.Adopted != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestLaneAdopted: sessions of a process before are listed and counted, end by their source and by an idle timeout, and a drain
+// waits for them.
+func TestLaneAdopted(t *testing.T) {
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	before := start(t, pinnedConfig(endpoint, "lane: require", "leave: true, pins: "+pins))
+	var clients []net.Conn
+	for n, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"} {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", before.At("l"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		clients = append(clients, c)
+		before.Until("it has left", func() bool {
+			echoes(t, c, "there and back")
+			return before.Status().Lane.Left == int64(n+1)
+		})
+	}
+	if err := before.End(); err != nil {
+		t.Fatal(err)
+	}
+	text := pinnedConfig(endpoint, "lane: require, timeouts: {idle: %s}", "pins: "+pins)
+	r := start(t, fmt.Sprintf(text, "1h"))
+	for _, c := range clients {
+		echoes(t, c, "adopted")
+	}
+	if s := r.session(t); s == nil || !s.Adopted || s.Engine != "lane" || s.Endpoint != endpoint || s.Bytes.ClientToEndpoint.Lane == 0 {
+		t.Errorf("%+v", s)
+	}
+	r.Until("they and their bytes are counted", func() bool {
+		st := r.Status().Lane
+		return st.AdoptedActive == 3 && st.AdoptedToEndpoint == 3*int64(len("adopted")) && st.AdoptedToClient == st.AdoptedToEndpoint
+	})
+	ended, err := r.EndSessions(context.Background(), admin.EndQuery{SessionQuery: admin.SessionQuery{Source: "127.0.0.2"}, Now: true}, "test")
+	if err != nil || ended.Ended != 1 || ended.Touched != 1 {
+		t.Error(ended, err)
+	}
+	if err := gone(t, clients[0].(*net.TCPConn)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	r.Logs("an adopted session has ended", clients[0].LocalAddr().String())
+	r.Reload(fmt.Sprintf(text, "300ms"))
+	r.Until("the idle one ends", func() bool {
+		echoes(t, clients[2], "busy")
+		return r.Status().Lane.AdoptedActive == 1
+	})
+	r.Reload(fmt.Sprintf(text, "1h"))
+	r.Stop()
+	r.Logs("drain waits for adopted sessions", "sessions=1")
+	echoes(t, clients[2], "while it drains")
+	if err := r.End(); !errors.Is(err, server.ErrCut) {
+		t.Error(err)
+	}
+	if err := gone(t, clients[2].(*net.TCPConn)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// SwitchLane implements [admin.LaneSwitcher].
+func (s *Server) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := s.laneInForce()
+	if err != nil {
+		return admin.LaneChanged{}, err
+	}
+	next := *now
+	next.state = admin.LaneOff
+	if on {
+		next.state = admin.LaneOn
+		s.group.SetLane(next.lane, next.cfg.After)
+	} else {
+		s.group.SetLane(nil, 0)
+	}
+	if next.state != now.state {
+		s.lane.Store(&next)
+		s.log.Warn("sessions leave user space", "state", next.state, "by", by)
+	}
+	return admin.LaneChanged{State: next.state}, nil
+}
+
+// FlushLane implements [admin.LaneSwitcher]. Sessions of a process before this one are reset as well.
+func (s *Server) FlushLane(by string) (admin.LaneChanged, error) {
+	s.mu.Lock()
+	now, err := s.laneInForce()
+	s.mu.Unlock()
+	if err != nil {
+		return admin.LaneChanged{}, err
+	}
+	n := s.group.CutLane(func(*worker.Listening, worker.Binding) bool { return true }, record.ErrOperator)
+	n += int(s.adopted.cut(func(*adoptedSession) bool { return true }, record.ErrOperator))
+	s.log.Warn("sessions that had left user space are reset", "sessions", n, "by", by)
+	return admin.LaneChanged{State: now.state, Reset: n}, nil
+}
+
+// laneInForce returns the lane, or why there is none.
+func (s *Server) laneInForce() (*laneState, error) {
+	switch now := s.lane.Load(); {
+	case now == nil:
+		return nil, fmt.Errorf("%w: no listener has lane: auto or require", admin.ErrNotFound)
+	case now.lane == nil:
+		return nil, fmt.Errorf("%w: there is no lane: %w", admin.ErrNotFound, now.why)
+	default:
+		return now, nil
+	}
+}

@@ -1,0 +1,401 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// Messages of clients of PostgreSQL.
+var (
+	sslRequest = message(80877103, "")
+	gssRequest = message(80877104, "")
+	cancel     = message(80877102, "12345678")
+	startup    = message(3<<16, "user\x00ann\x00database\x00shop\x00\x00")
+)
+
+// message is one with a code and a body.
+func message(code uint32, body string) string {
+	b := binary.BigEndian.AppendUint32(nil, uint32(8+len(body)))
+	return string(binary.BigEndian.AppendUint32(b, code)) + body
+}
+
+// A pgServer is an endpoint that answers an SSLRequest, and otherwise sends its name and a line for the bytes that came.
+type pgServer struct {
+	mu      sync.Mutex
+	cancels []string // messages
+}
+
+// serve returns its address. answer is what it sends to an SSLRequest; S begins TLS.
+func (p *pgServer) serve(t *testing.T, name, answer string) string {
+	t.Helper()
+	cert, key := certificate.New(t, name+".test")
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, 8)
+		if _, err := io.ReadFull(c, b); err != nil {
+			return
+		}
+		if string(b) == sslRequest {
+			_, _ = io.WriteString(c, answer)
+			if answer != "S" {
+				_, _ = c.Read(b)
+				return
+			}
+			secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"postgresql"}})
+			if _, err := io.ReadFull(secure, b); err != nil {
+				return
+			}
+			c = secure
+		}
+		rest := make([]byte, binary.BigEndian.Uint32(b)-8)
+		if _, err := io.ReadFull(c, rest); err != nil {
+			return
+		}
+		if binary.BigEndian.Uint32(b[4:]) == 80877102 {
+			p.mu.Lock()
+			p.cancels = append(p.cancels, string(b)+string(rest))
+			p.mu.Unlock()
+			return
+		}
+		fmt.Fprintf(c, "%s %q\n", name, rest)
+		sockets.Echo(c)
+	})
+}
+
+// drip sends bytes one at a time, each in a segment of its own.
+func drip(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	for i := range len(text) {
+		if _, err := io.WriteString(c, text[i:i+1]); err != nil {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+}
+
+// expect reads bytes.
+func expect(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	b := make([]byte, len(want))
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
+		t.Fatalf("%q, %v, want %q", b, err, want)
+	}
+}
+
+// A dripper writes what TLS writes a byte at a time.
+type dripper struct {
+	net.Conn
+	t *testing.T
+}
+
+func (d dripper) Write(b []byte) (int, error) {
+	drip(d.t, d.Conn, string(b))
+	return len(b), nil
+}
+
+// TestPostgres: clients that speak a byte at a time are served, by TLS that is passed through or ends here, with and without a
+// declined request for GSSAPI before it; and by TLS that begins without a request (PostgreSQL 17).
+func TestPostgres(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	a, plain := new(pgServer).serve(t, "a", "S"), new(pgServer).serve(t, "plain", "N")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: through, bind: "127.0.0.1:0", postgres: passthrough, routes: [{match: {sni: [a.test]}, upstream: a}, {match: {user: [ann]}, upstream: plain}]}
+  - {name: ends, bind: "127.0.0.1:0", postgres: terminate, tls: {certificates: [{cert: c.pem, key: k.pem}]}, routes: [{match: {user: [ann], database: [shop]}, upstream: plain}]}
+  - {name: unix, bind: "unix:sock", postgres: passthrough, routes: [{match: {sni: [a.test]}, upstream: a}, {match: {user: [ann]}, upstream: plain}]}
+  - {name: header, bind: "127.0.0.1:0", postgres: passthrough, upstream: plain}
+upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: plain, endpoints: [%q], health_check: off}]`, a, plain), "c.pem", cert, "k.pem", key)
+	const parameters = `"user\x00ann\x00database\x00shop\x00\x00"`
+	for _, c := range []struct {
+		listener string
+		gss      bool
+		tls      string // plain, asked or direct
+		want     string
+	}{
+		{"through", false, "asked", "a " + parameters},
+		{"through", true, "asked", "a " + parameters},
+		{"through", false, "plain", "plain " + parameters},
+		{"through", true, "plain", "plain " + parameters},
+		{"ends", false, "asked", "plain " + parameters},
+		{"ends", true, "asked", "plain " + parameters},
+		{"ends", false, "plain", "plain " + parameters},
+		{"ends", false, "direct", "plain " + parameters},
+		{"unix", true, "asked", "a " + parameters},
+		{"unix", false, "plain", "plain " + parameters},
+	} {
+		t.Run(fmt.Sprint(c.listener, " ", c.tls, " ", c.gss), func(t *testing.T) {
+			conn := pgDial(t, r.At(c.listener))
+			if c.gss {
+				drip(t, conn, gssRequest)
+				expect(t, conn, "N")
+			}
+			if c.tls == "asked" {
+				drip(t, conn, sslRequest)
+				expect(t, conn, "S")
+			}
+			if c.tls != "plain" {
+				secure := tls.Client(dripper{conn, t}, &tls.Config{ServerName: "a.test", InsecureSkipVerify: true, NextProtos: []string{"postgresql"}})
+				if err := secure.Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				conn = secure
+			}
+			drip(t, conn, startup)
+			if got := line(t, conn); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			echoes(t, conn, "and so on")
+		})
+	}
+}
+
+// pgDial connects to an address, which may be that of a unix socket.
+func pgDial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	path, ok := strings.CutPrefix(address, "unix:")
+	if !ok {
+		return client(t, address)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+// TestPostgresRefusals: a client that injects bytes behind its request, asks twice, sends something else, or nothing, is
+// reset, and counted by reason; one that does not ask for TLS and has to gets an error of PostgreSQL.
+func TestPostgresRefusals(t *testing.T) {
+	cert, key := certificate.New(t, "front.test")
+	a := new(pgServer).serve(t, "a", "S")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: through, bind: "127.0.0.1:0", postgres: passthrough, require_tls: true, upstream: a, timeouts: {preread: 200ms}}
+  - {name: ends, bind: "127.0.0.1:0", postgres: terminate, require_tls: true, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: a, timeouts: {preread: 200ms}}
+upstreams: [{name: a, endpoints: [%q], health_check: off}]`, a), "c.pem", cert, "k.pem", key)
+	for _, listener := range []string{"through", "ends"} {
+		for _, c := range []struct {
+			name, reason string
+			say          func(c net.Conn)
+		}{
+			{"a startup message behind the request", "postgres", func(c net.Conn) { _, _ = io.WriteString(c, sslRequest+startup) }},
+			{"a byte behind the request", "postgres", func(c net.Conn) { _, _ = io.WriteString(c, gssRequest+"x") }},
+			{"HTTP", "postgres", func(c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n") }},
+			{"a startup message without a user, a byte at a time", "postgres", func(c net.Conn) { _, _ = io.WriteString(c, message(3<<16, "database\x00shop\x00\x00")) }},
+			{"a second GSSENCRequest", "postgres", func(c net.Conn) {
+				_, _ = io.WriteString(c, gssRequest)
+				expect(t, c, "N")
+				_, _ = io.WriteString(c, gssRequest)
+			}},
+			{"nothing", "preread", func(net.Conn) {}},
+			{"a part", "preread", func(c net.Conn) { _, _ = io.WriteString(c, startup[:20]) }},
+		} {
+			before := r.Refused(listener, c.reason)
+			conn := client(t, r.At(listener))
+			c.say(conn)
+			if err := gone(t, conn); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s, %s: %v, want a reset", listener, c.name, err)
+			}
+			r.Until(c.name+" is counted as "+c.reason, func() bool { return r.Refused(listener, c.reason) == before+1 })
+		}
+		conn := client(t, r.At(listener))
+		_, _ = io.WriteString(conn, startup)
+		b, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(b), "E\x00\x00\x00") || !strings.Contains(string(b), "SFATAL\x00VFATAL\x00C28000\x00Mthis server requires TLS") {
+			t.Errorf("%s: a client without TLS gets %q, %v", listener, b, err)
+		}
+		r.Until("it is counted", func() bool { return r.Refused(listener, "unencrypted") == 1 })
+	}
+	// In place of a hello.
+	conn := client(t, r.At("through"))
+	_, _ = io.WriteString(conn, sslRequest)
+	expect(t, conn, "S")
+	_, _ = io.WriteString(conn, startup)
+	gone(t, conn)
+	r.Until("the client without a hello is counted", func() bool { return r.Refused("through", "hello") == 1 })
+	// TLS for another protocol, and for none, without a request.
+	for _, protocols := range [][]string{nil, {"h2"}} {
+		direct := tls.Client(client(t, r.At("ends")), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+		if err := direct.Handshake(); err == nil {
+			_, err = direct.Read(make([]byte, 1))
+			if err == nil {
+				t.Errorf("TLS for %v is served", protocols)
+			}
+		}
+	}
+}
+
+// TestPostgresNoHello: a client that was promised TLS and sends anything else, or a part of a hello, gets to no upstream, though there is
+// one by default and TLS is not required.
+func TestPostgresNoHello(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: sni, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, routes: [{match: {sni: [a.test]}, upstream: a}], timeouts: {preread: 300ms}}
+  - {name: none, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, timeouts: {preread: 300ms}}
+upstreams: [{name: a, endpoints: [%q], health_check: off}]`, new(pgServer).serve(t, "a", "S")))
+	for _, listener := range []string{"sni", "none"} {
+		for say, reason := range map[string]string{
+			startup: "hello", sslRequest: "hello", gssRequest: "hello", cancel: "hello", "junk\r\n\r\n": "hello", "\x16\x03\x01\x00\x05hello": "hello",
+			"\x16": "preread", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc": "preread", "": "preread",
+		} {
+			before := r.Refused(listener, reason)
+			conn := client(t, r.At(listener))
+			_, _ = io.WriteString(conn, sslRequest)
+			expect(t, conn, "S")
+			_, _ = io.WriteString(conn, say)
+			if err := gone(t, conn); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s, %q: %v, want a reset", listener, say, err)
+			}
+			r.Until(fmt.Sprintf("%q is counted as %s", say, reason), func() bool { return r.Refused(listener, reason) == before+1 })
+		}
+	}
+}
+
+// TestPostgresHiddenLogin: a client that hides its user in TLS that is passed through takes no route behind one that the user would decide.
+func TestPostgresHiddenLogin(t *testing.T) {
+	a, admin := new(pgServer).serve(t, "a", "S"), new(pgServer).serve(t, "admin", "S")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, routes: [{match: {sni: [a.test]}, upstream: a}, {match: {user: [admin]}, upstream: admin}]}
+upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoints: [%q], health_check: off}]`, a, admin))
+	for i, asks := range []bool{true, false} {
+		conn := client(t, r.At("l"))
+		if asks {
+			_, _ = io.WriteString(conn, sslRequest)
+			expect(t, conn, "S")
+		}
+		secure := tls.Client(conn, &tls.Config{ServerName: "other.test", InsecureSkipVerify: true, NextProtos: []string{"postgresql"}})
+		if err := secure.Handshake(); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v, want a reset", err)
+		}
+		r.Until("the client is counted", func() bool { return r.Refused("l", "first_bytes") == int64(i)+1 })
+	}
+	for user, want := range map[string]string{"admin": "admin ", "ann": "a "} {
+		conn := client(t, r.At("l"))
+		_, _ = io.WriteString(conn, message(3<<16, "user\x00"+user+"\x00\x00"))
+		if got := line(t, conn); !strings.HasPrefix(got, want) {
+			t.Errorf("%s gets to %s", user, got)
+		}
+	}
+}
+
+// TestPostgresEndpoints: an endpoint that does not answer an SSLRequest by S alone gets no client, which goes to another
+// endpoint, or is refused, with the answer in the session log.
+func TestPostgresEndpoints(t *testing.T) {
+	good := new(pgServer).serve(t, "good", "S")
+	for name, c := range map[string]struct{ answer, log string }{
+		"N":       {"N", "it answered N to the SSLRequest"},
+		"error":   {"E\x00\x00\x00\x05x", "with an error"},
+		"garbage": {"HTTP/1.1 400 Bad Request\r\n\r\n", `it answered \"H\" to the SSLRequest`},
+		"more":    {"S\x16\x03\x01", "bytes behind its S"},
+		"silent":  {"", "it did not answer the SSLRequest in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bad := new(pgServer).serve(t, "bad", c.answer)
+			r := start(t, fmt.Sprintf(`
+session_log: {to: sessions.log}
+listeners:
+  - {name: one, bind: "127.0.0.1:0", postgres: passthrough, upstream: one, timeouts: {connect: 300ms}}
+  - {name: both, bind: "127.0.0.1:0", postgres: passthrough, upstream: both, timeouts: {connect: 300ms}}
+upstreams:
+  - {name: one, endpoints: [%q], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}}
+  - {name: both, balance: first, endpoints: [%[1]q, %q], health_check: off}`, bad, good))
+			conn := client(t, r.At("both"))
+			_, _ = io.WriteString(conn, sslRequest)
+			expect(t, conn, "S")
+			secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+			_, _ = io.WriteString(secure, startup)
+			if got := line(t, secure); !strings.HasPrefix(got, "good ") {
+				t.Errorf("served by %s", got)
+			}
+			conn.Close()
+			conn = client(t, r.At("one"))
+			_, _ = io.WriteString(conn, sslRequest)
+			expect(t, conn, "S")
+			if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%v, want a reset", err)
+			}
+			r.Until("the client is counted", func() bool { return r.Refused("one", "endpoint_tls") == 1 })
+			if e := r.Endpoint("one", bad); (e.Failures != 0) != (name == "silent") {
+				t.Errorf("%d failures of the endpoint are counted", e.Failures)
+			}
+			if got := string(r.logged(t, 2)); !strings.Contains(got, c.log) {
+				t.Errorf("the session log has %s, want %s", got, c.log)
+			}
+		})
+	}
+}
+
+// TestPostgresEndpointsWithoutTLS: clients whose TLS would be passed through, and whom an endpoint turns down for that, are refused with its
+// answer, and others go on to be served by it.
+func TestPostgresEndpointsWithoutTLS(t *testing.T) {
+	for name, answer := range map[string]string{"N": "N", "error": "E\x00\x00\x00\x05x", "end": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := sockets.Server(t, func(c net.Conn) {
+				b := make([]byte, 8)
+				if _, err := io.ReadFull(c, b); err != nil {
+					return
+				}
+				if string(b) == sslRequest {
+					_, _ = io.WriteString(c, answer)
+					return
+				}
+				_, _ = io.WriteString(c, "served\n")
+				sockets.Echo(c)
+			})
+			r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: through, bind: "127.0.0.1:0", postgres: passthrough, upstream: u}
+  - {name: plain, bind: "127.0.0.1:0", upstream: u}
+upstreams:
+  - name: u
+    endpoints: [%q]
+    health_check: off
+    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h}
+    circuit_breaker: {min_volume: 3, open: 1h}`, server))
+			serve := func() {
+				conn := client(t, r.At("plain"))
+				_, _ = io.WriteString(conn, startup)
+				if got := line(t, conn); got != "served" {
+					t.Fatalf("got %q", got)
+				}
+			}
+			serve()
+			const clients = 12
+			for range clients {
+				conn := client(t, r.At("through"))
+				_, _ = io.WriteString(conn, sslRequest)
+				expect(t, conn, "S")
+				if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v, want a reset", err)
+				}
+			}
+			r.Until("the clients are counted", func() bool { return r.Refused("through", "endpoint_tls") == clients })
+			for range 3 {
+				serve()
+			}
+			e := r.Endpoint("u", server)
+			if e.State != "up" || e.Failures != 0 && answer != "" || e.LastFailure != nil && answer != "" {
+				t.Errorf("the endpoint is %+v", e)
+			}
+		})
+	}
+}

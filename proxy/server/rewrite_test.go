@@ -1,0 +1,251 @@
+package server_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// Text with something to mask, and the same masked.
+const (
+	clearText  = "pay 4111 1111 1111 1111 for joe@example.com; Bearer abcdefgh12345678, ID-0042. 5500-0055-5555-5559\n"
+	maskedText = "pay **** **** **** 1111 for ***@*******.***; Bearer ****************, *******. ****-****-****-5559\n"
+)
+
+const allMasks = `mask: [card, token, email], patterns: ["ID-[0-9]{4}"], hold: 1m`
+
+// writeBytes writes a text one byte at a time.
+func writeBytes(t *testing.T, c io.Writer, text string) {
+	t.Helper()
+	for i := range len(text) {
+		if _, err := c.Write([]byte{text[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRewritten: the endpoint gets the masked bytes of clients, however they are cut into pieces, and whatever was read before: a hello of
+// another protocol, bytes behind a PROXY header, decrypted bytes. The mirror gets the same. The PROXY header stays as it is.
+func TestRewritten(t *testing.T) {
+	primary, atPrimary := recorder(t)
+	shadow, atShadow := recorder(t)
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: plain, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, %[3]s}, mirror: {upstream: s, patience: 30s}}
+  - {name: data, bind: "127.0.0.1:0", upstream: h, rewrite: {direction: up, %[3]s}, mirror: {upstream: s, patience: 30s}, connect: on_data}
+  - {name: proxied, bind: "127.0.0.1:0", upstream: h, rewrite: {direction: up, %[3]s}, mirror: {upstream: sh, patience: 30s}, accept_proxy: {from: [127.0.0.1]}}
+  - {name: routed, bind: "127.0.0.1:0", routes: [{match: {sni: ["*"]}, upstream: u}], upstream: h, rewrite: {direction: up, %[3]s}, mirror: {upstream: s, patience: 30s}, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
+  - {name: route, bind: "127.0.0.1:0", routes: [{match: {source: [127.0.0.1]}, upstream: u, rewrite: {direction: up, %[3]s}}], mirror: {upstream: s, patience: 30s}}
+upstreams:
+  - {name: u, endpoints: [%[1]q], health_check: off}
+  - {name: h, endpoints: [%[1]q], send_proxy: 1, health_check: off}
+  - {name: s, endpoints: [%[2]q], health_check: off}
+  - {name: sh, endpoints: [%[2]q], send_proxy: 1, health_check: off}`, primary, shadow, allMasks), "c.pem", cert, "k.pem", key)
+	for _, c := range []struct{ listener, before string }{{"plain", ""}, {"data", ""}, {"proxied", "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n"}, {"routed", ""}, {"route", ""}} {
+		tcp := client(t, r.At(c.listener))
+		if _, err := io.WriteString(tcp, c.before); err != nil {
+			t.Fatal(err)
+		}
+		var conn net.Conn = tcp
+		if c.listener == "routed" {
+			conn = tls.Client(tcp, &tls.Config{ServerName: "front.test", InsecureSkipVerify: true})
+		}
+		writeBytes(t, conn, clearText)
+		bulk := strings.Repeat(clearText, 3000)
+		echoed := make(chan []byte, 1)
+		go func() {
+			b, _ := io.ReadAll(conn)
+			echoed <- b
+		}()
+		if _, err := io.WriteString(conn, bulk+"4111111111111111"); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		want := []byte(strings.Repeat(maskedText, 3001) + "************1111")
+		at, there, back := next(t, atPrimary), next(t, atShadow), <-echoed
+		for what, b := range map[string][]byte{"the endpoint": at.bytes, "the mirror": there.bytes, "the client": back} {
+			h := header(b)
+			if b = b[len(h):]; !bytes.Equal(b, want) {
+				t.Errorf("%s: %s has got %d bytes, want %d: %.300s", c.listener, what, len(b), len(want), b)
+			}
+			if c.before != "" && !strings.HasPrefix(string(h), "PROXY TCP4 192.0.2.7 192.0.2.8 ") {
+				t.Errorf("%s: the header at %s is %q", c.listener, what, h)
+			}
+		}
+		w := r.rewritesOf(c.listener, int64(len(want)))
+		if w.Sessions != 1 || w.Masked["card"] != 2*3001+1 || w.Masked["email"] != 3001 || w.Masked["token"] != 3001 || w.Masked["pattern"] != 3001 || w.Late != 0 {
+			t.Errorf("%s: %+v", c.listener, w)
+		}
+		_ = conn.Close()
+	}
+	r.Until("all sessions are counted, which were copied", func() bool { return r.Summary().Fallbacks["rewrite"] == 5 })
+}
+
+// rewritesOf is the status of a listener's rewriting, once so many bytes were rewritten.
+func (r *rig) rewritesOf(listener string, n int64) (w *admin.Rewrites) {
+	r.Until(fmt.Sprintf("%d bytes of %s were rewritten", n, listener), func() bool {
+		w = r.Listener(listener).Rewrites
+		return w != nil && w.Bytes == n
+	})
+	return w
+}
+
+// TestRewrittenDown: answers are masked, and requests are not; without a rewrite neither is, and a route's own takes the place of
+// the listener's. After a reload a session keeps that with which it began.
+func TestRewrittenDown(t *testing.T) {
+	primary, atPrimary := recorder(t)
+	text := func(rewrite string) string {
+		return fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", upstream: u, %s}
+  - {name: none, bind: "127.0.0.1:0", routes: [{match: {source: [127.0.0.1]}, upstream: u, rewrite: {direction: none}}], rewrite: {direction: down, mask: [card]}}
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, rewrite, primary)
+	}
+	r := start(t, text("rewrite: {direction: down, "+allMasks+"}"))
+	masked := client(t, r.At("l"))
+	ask := func(c net.Conn, want string) {
+		t.Helper()
+		writeBytes(t, c, clearText)
+		if got := line(t, c); got+"\n" != want && got != want {
+			t.Errorf("the answer is %q, want %q", got, want)
+		}
+	}
+	ask(masked, maskedText)
+	none := client(t, r.At("none"))
+	ask(none, clearText)
+	r.Reload(text("timeouts: {idle: 10m}"))
+	ask(masked, maskedText)
+	after := client(t, r.At("l"))
+	ask(after, clearText)
+	for _, c := range []*net.TCPConn{masked, none, after} {
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, atPrimary); strings.Contains(string(got.bytes), "*") || got.err != nil {
+			t.Errorf("the endpoint has got %q, %v", got.bytes, got.err)
+		}
+	}
+	if w := r.Listener("l").Rewrites; w == nil || w.Sessions != 1 || w.Masked["card"] != 4 {
+		t.Errorf("%+v", w)
+	}
+}
+
+// TestRewriteLetsGo: a server that waits for nothing more gets bytes that may be the beginning of a match in the time of hold.
+func TestRewriteLetsGo(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, mask: [card, email], hold: 5ms}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)))
+	c := client(t, r.At("l"))
+	echoes(t, c, "login joe")
+	echoes(t, c, "4111 1111")
+}
+
+// TestRewriteOfStalls: with a framing, a sender who pauses within a text gets nothing of a match through, however long the pause is.
+func TestRewriteOfStalls(t *testing.T) {
+	for framing, c := range map[string]struct{ first, rest, want string }{
+		"resp":     {"+ok\r\n$19\r\n4111 1111 ", "1111 1111\r\n", "+ok\r\n$19\r\n**** **** **** 1111\r\n"},
+		"postgres": {"Z\x00\x00\x00\x05ID\x00\x00\x00\x1d\x00\x01\x00\x00\x00\x134111 1111 ", "1111 1111", "Z\x00\x00\x00\x05ID\x00\x00\x00\x1d\x00\x01\x00\x00\x00\x13**** **** **** 1111"},
+	} {
+		t.Run(framing, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: down, framing: %s, mask: [card], hold: 1ms}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, framing, sockets.Server(t, sockets.Echo)))
+			conn := client(t, r.At("l"))
+			_, _ = io.WriteString(conn, c.first)
+			masked := len(c.first) - len("4111 1111 ")
+			expect(t, conn, c.want[:masked])
+			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			if n, err := conn.Read(make([]byte, 1)); n > 0 {
+				t.Fatalf("half a number has gone on, %v", err)
+			}
+			_ = conn.SetReadDeadline(time.Time{})
+			_, _ = io.WriteString(conn, c.rest)
+			expect(t, conn, c.want[masked:])
+			if late := r.Listener("l").Rewrites.Late; late != 0 {
+				t.Errorf("%d bytes are late", late)
+			}
+		})
+	}
+}
+
+// TestRewrittenPreread: bytes that were taken from the client's queue before the session, behind a PROXY header that came in pieces, are
+// rewritten, too.
+func TestRewrittenPreread(t *testing.T) {
+	primary, atPrimary := recorder(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	for i, proxy := range []string{"", "send_proxy: 1, "} {
+		at := fmt.Sprint(socket, i)
+		r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "unix:%s", upstream: u, rewrite: {direction: up, %s}, accept_proxy: {}}]
+upstreams: [{name: u, endpoints: [%q], %s health_check: off}]`, at, allMasks, primary, proxy))
+		for range 20 {
+			c, err := net.Dial("unix", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const head = "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n"
+			for _, piece := range head[:len(head)-1] {
+				if _, err := io.WriteString(c, string(piece)); err != nil {
+					t.Fatal(err)
+				}
+				runtime.Gosched()
+			}
+			if _, err := io.WriteString(c, head[len(head)-1:]+clearText[:30]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(c, clearText[30:]); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.(*net.UnixConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			got := next(t, atPrimary)
+			if b := got.bytes[len(header(got.bytes)):]; string(b) != maskedText || len(header(got.bytes)) > 0 != (proxy != "") {
+				t.Fatalf("the endpoint has got %q", got.bytes)
+			}
+			_ = c.Close()
+		}
+		r.Until("all has been rewritten", func() bool { return r.Listener("l").Rewrites.Bytes == int64(20*len(clearText)) })
+	}
+}
+
+// TestRewriteOfEncrypted: a session in which TLS or SSH begins, or that is not of the framing, is reset, and the reason is counted.
+func TestRewriteOfEncrypted(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: tls, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, mask: [card]}}
+  - {name: ssh, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: down, mask: [card]}}
+  - {name: pg, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, mask: [card], framing: postgres}}
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)))
+	for _, c := range []struct{ listener, bytes string }{{"tls", sslRequest + "\x16\x03\x01\x02\x00\x01\x00\x01\xfc"}, {"ssh", "SSH-2.0-x\r\n"}, {"pg", "GET / HTTP/1.1\r\n\r\n"}} {
+		conn := client(t, r.At(c.listener))
+		if _, err := io.WriteString(conn, c.bytes); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: the session ends with %v, want a reset", c.listener, err)
+		}
+		var w *admin.Rewrites
+		r.Until(c.listener+" is counted", func() bool { w = r.Listener(c.listener).Rewrites; return w.Encrypted+w.Unframed == 1 })
+		if w.Unframed > 0 != (c.listener == "pg") {
+			t.Errorf("%s: %+v", c.listener, w)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package filters_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/wasm"
+)
+
+const replaced = "secret=[removed]\nsecretary=clerk\n4111=****"
+
+// rewriter loads the example, interpreted, which begins sooner, with all the time that a machine needs that has other work to do.
+func rewriter(t testing.TB, code []byte, fromServer bool) *filter.Rewriter {
+	t.Helper()
+	cfg := filter.RewriterConfig{Name: "replace", Config: replaced, Bounds: interpreted, FromServer: fromServer, Timeout: time.Minute, Counts: new(filter.StreamCounts)}
+	cfg.Bounds.Memory, cfg.Bounds.Start = 8<<20, time.Minute
+	r, err := filter.NewRewriter(t.Context(), code, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// A stream is one of the example's.
+type stream struct {
+	t     testing.TB
+	s     *filter.Stream
+	woken chan struct{}
+	out   strings.Builder
+}
+
+func newStream(t testing.TB, r *filter.Rewriter) *stream {
+	s := &stream{t: t, s: r.NewStream(&filter.Connection{}), woken: make(chan struct{}, 1)}
+	s.s.Begin(func() {
+		select {
+		case s.woken <- struct{}{}:
+		default: // one of before has not been waited for
+		}
+	})
+	return s
+}
+
+// put passes bytes; empty: nothing comes for a while.
+func (s *stream) put(text string) {
+	s.t.Helper()
+	s.s.Put([]byte(text))
+	s.take()
+}
+
+func (s *stream) take() {
+	s.t.Helper()
+	b := make([]byte, 1000)
+	for {
+		n, busy, err := s.s.Take(b)
+		s.out.Write(b[:n])
+		switch {
+		case err != nil:
+			s.t.Fatal(err)
+		case busy:
+			<-s.woken
+		case n == 0:
+			return
+		}
+	}
+}
+
+func (s *stream) end() string {
+	s.t.Helper()
+	s.s.End()
+	s.take()
+	s.s.Close()
+	return s.out.String()
+}
+
+// TestReplace: the module of examples/filters/replace does as its comment says, in both directions, by whatever pieces. What it holds
+// back goes on when nothing comes for a while.
+func TestReplace(t *testing.T) {
+	code := build(t, "replace")
+	in, want := "a secret secretary pays 41114111 secre", "a [removed] [removed]ary pays ******** secre"
+	for _, fromServer := range []bool{false, true} {
+		r := rewriter(t, code, fromServer)
+		for _, n := range []int{1, 7, len(in)} {
+			s := newStream(t, r)
+			for rest := in; rest != ""; {
+				k := min(n, len(rest))
+				s.put(rest[:k])
+				rest = rest[k:]
+			}
+			if got := s.out.String(); got != strings.TrimSuffix(want, "secre") {
+				t.Errorf("in pieces of %d: %q", n, got)
+			}
+			if s.put(""); s.out.String() != want {
+				t.Errorf("in pieces of %d, after a while: %q", n, s.out.String())
+			}
+			if got := s.end(); got != want {
+				t.Errorf("in pieces of %d: %q, want %q", n, got, want)
+			}
+		}
+	}
+}
+
+// TestReplaceSplit: how bytes are cut changes nothing of the output. The text's own rules are fuzzed in examples/filters/replace/text; an
+// instance takes too long to begin for that.
+func TestReplaceSplit(t *testing.T) {
+	r := rewriter(t, build(t, "replace"), false)
+	const seed = 1
+	random := rand.New(rand.NewPCG(seed, 0))
+	pieces := []string{"secret", "secre", "retary", "4111", "411", " ", "\n", "a", "s", strings.Repeat("x", 300)}
+	for range 25 {
+		text := ""
+		for range 1 + random.IntN(40) {
+			text += pieces[random.IntN(len(pieces))]
+		}
+		whole, cut := newStream(t, r), newStream(t, r)
+		whole.put(text)
+		n := 1 + random.IntN(len(text))
+		cut.put(text[:n])
+		if n < len(text) {
+			cut.put(text[n:])
+		}
+		if a, b := whole.end(), cut.end(); a != b {
+			t.Errorf("%q, cut at %d: %q, whole: %q", text, n, b, a)
+		}
+	}
+}
+
+// BenchmarkReplace: the module of examples/filters/replace is called about chunks of 16 KiB, and about the first byte of new streams, each
+// with a new instance, compiled and interpreted.
+func BenchmarkReplace(b *testing.B) {
+	code := build(b, "replace")
+	for _, engine := range []string{wasm.Compiler, wasm.Interpreter} {
+		cfg := filter.RewriterConfig{Name: "replace", Config: replaced, Timeout: time.Minute, Counts: new(filter.StreamCounts)}
+		cfg.Bounds = wasm.Bounds{Memory: 8 << 20, Start: time.Minute, Interpret: engine == wasm.Interpreter}
+		r, err := filter.NewRewriter(b.Context(), code, cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		text := strings.Repeat("a line of text without it\n", 16<<10/26)
+		b.Run("chunk/"+engine, func(b *testing.B) {
+			s := newStream(b, r)
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				s.out.Reset()
+				s.put(text)
+			}
+			s.end()
+		})
+		b.Run("stream/"+engine, func(b *testing.B) {
+			for b.Loop() {
+				s := newStream(b, r)
+				s.put("x")
+				s.end()
+			}
+		})
+		r.Close()
+	}
+}

@@ -1,0 +1,225 @@
+package relay
+
+import (
+	"syscall"
+	"time"
+)
+
+// A Carrier carries a session on a loop otherwise than by its sockets, such as by a program in the kernel that
+// translates packets. Its methods are called on the loop's goroutine, and must not wait.
+type Carrier interface {
+	// Arm is called when the session holds no byte and waits for both sides: the Carrier may take it at any
+	// moment from then on.
+	Arm()
+	// Disarm is called before a socket is touched, and reports whether the session is still there. If not, the
+	// Carrier has it for good.
+	Disarm() bool
+	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and are on no loop
+	// once they are closed. It calls [Driven.Finish] at the end.
+	Leave(a, b int)
+	// Progress returns the bytes that the Carrier has delivered, and for how long nothing has moved.
+	Progress() (aToB, bToA int64, idle time.Duration)
+	// Reset ends a session that has left: both sides are reset, and [Driven.Finish] is called soon after.
+	Reset()
+}
+
+// An offer is a session that a Carrier may take, or has taken.
+type offer struct {
+	carrier Carrier
+	armed   bool
+	moved   int64  // by the Carrier, at the last look
+	reason  Reason // of a session that has left and is being reset
+	cause   error
+}
+
+// An Obstacle is why no [Carrier] may have a session, for as long as it lasts.
+type Obstacle uint8
+
+const (
+	// NoObstacle: a Carrier may have it.
+	NoObstacle Obstacle = iota
+	// ObstacleSocket: an end is no TCP socket.
+	ObstacleSocket
+	// ObstacleLayer: a [Layer] is spoken at an end.
+	ObstacleLayer
+	// ObstacleBandwidth: it has a limit of bandwidth.
+	ObstacleBandwidth
+	// ObstacleMirror: a [Mirror] gets its bytes, or did.
+	ObstacleMirror
+	// ObstacleRewrite: a [Rewriter] changes its bytes.
+	ObstacleRewrite
+	// ObstacleEnd: a side has ended.
+	ObstacleEnd
+)
+
+// Obstacle returns the first reason why no [Carrier] may have the session. Between Start and the end it may be
+// called on the loop's goroutine.
+func (s *Driven) Obstacle() Obstacle {
+	x, y := s.layers()
+	switch {
+	case s.drv == nil, s.is(over | half | toEnd):
+		return ObstacleEnd
+	case x != nil || y != nil:
+		return ObstacleLayer
+	case !s.a.is(tcp) || !s.b.is(tcp):
+		return ObstacleSocket
+	case s.limits.paces():
+		return ObstacleBandwidth
+	case s.ab.mode == rewriting || s.ba.mode == rewriting:
+		return ObstacleRewrite
+	case (s.ab.state|s.ba.state)&(mirrored|observed) != 0:
+		return ObstacleMirror
+	}
+	return NoObstacle
+}
+
+// Heard is for those who decide about [Driven.Offer], as penstock's program does: it reports whether bytes of the second side have moved.
+func (s *Driven) Heard() bool { return s.ba.moves != 0 }
+
+// Moves is for those who decide about [Driven.Offer], as penstock's program does: how many reads and writes have moved bytes, both
+// ways; it may wrap.
+func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
+
+// Offer lets a Carrier have the session, as soon as it rests and each time that it does, until Withdraw. It does
+// nothing for a session with an [Obstacle], nor for one that has been offered. It is called on the loop's
+// goroutine, and not within a callback of a session's.
+func (s *Driven) Offer(c Carrier) {
+	if s.is(offered) || s.Obstacle() != NoObstacle {
+		return
+	}
+	if s.drv.offers == nil {
+		s.drv.offers = make(map[*Driven]*offer)
+	}
+	s.drv.offers[s] = &offer{carrier: c}
+	s.state |= offered
+	s.lend()
+}
+
+// Withdraw ends the offer, unless the Carrier has the session already, and reports whether it is here.
+func (s *Driven) Withdraw() bool {
+	if !s.is(offered) {
+		return true
+	}
+	here := s.regain()
+	if here {
+		s.forgetOffer()
+	}
+	return here
+}
+
+// Recall looks whether the session is still here, as before a socket is touched. One that is goes on being
+// offered.
+func (s *Driven) Recall() bool {
+	if !s.is(offered) {
+		return true
+	}
+	here := s.regain()
+	if here {
+		s.lend()
+	}
+	return here
+}
+
+// Carried reports whether a [Carrier] has the session.
+func (s *Driven) Carried() bool { return s.is(carried) }
+
+func (s *Driven) forgetOffer() {
+	if s.is(offered) {
+		delete(s.drv.offers, s)
+		s.state &^= offered | carried
+	}
+}
+
+// lend arms the Carrier of a session that is offered, if it rests.
+func (s *Driven) lend() {
+	if s.is(offered) && !s.is(carried) && s.rests() {
+		if o := s.drv.offers[s]; !o.armed {
+			o.armed = true
+			o.carrier.Arm()
+		}
+	}
+}
+
+// rests reports whether nothing is held, and both sides are waited for.
+func (s *Driven) rests() bool {
+	const stirred = readable | peerClosed | drained | urgent | gone | raised
+	return s.state&^offered == 0 && (s.a.state|s.b.state)&stirred == 0 && s.ab.residue() == 0 && s.ba.residue() == 0
+}
+
+// regain has the session back before a socket is touched, and reports whether it is here. It is called for
+// sessions that are offered.
+func (s *Driven) regain() bool {
+	o := s.drv.offers[s]
+	switch {
+	case s.is(carried):
+		return false
+	case !o.armed:
+		return true
+	}
+	o.armed = false
+	if o.carrier.Disarm() {
+		return true
+	}
+	s.state |= carried
+	s.drv.loop.Drop(s.a.id)
+	s.drv.loop.Drop(s.b.id)
+	a, b := s.Descriptors()
+	s.a.fd, s.b.fd = -1, -1
+	o.carrier.Leave(a, b)
+	return false
+}
+
+// refresh has active be the time at which the Carrier has last delivered bytes, as far as that is known: if it has
+// delivered some since the last look, that of the last packet.
+func (s *Driven) refresh() {
+	o := s.drv.offers[s]
+	ab, ba, idle := o.carrier.Progress()
+	if ab+ba != o.moved {
+		o.moved = ab + ba
+		s.active = max(s.active, s.drv.loop.Now()-int64(idle))
+	}
+}
+
+// resetCarried is settle of a session that has left. The first cause counts.
+func (s *Driven) resetCarried(reason Reason, cause error) {
+	if s.is(toEnd) {
+		s.drv.forgetEnd(s)
+		s.state &^= toEnd
+	}
+	o := s.drv.offers[s]
+	if o.reason != ReasonNone {
+		return
+	}
+	o.reason, o.cause = reason, cause
+	s.drv.loop.Disarm(&s.timer)
+	o.carrier.Reset()
+}
+
+// Finish ends a session that its [Carrier] has had; reset says that at least one side was, and not both have
+// ended. The owner is notified before it returns. It is called on the loop's goroutine, once.
+func (s *Driven) Finish(reset bool) {
+	if !s.is(carried) {
+		return
+	}
+	drv, o := s.drv, s.drv.offers[s]
+	ab, ba, _ := o.carrier.Progress()
+	s.refresh()
+	reason, cause := o.reason, o.cause
+	switch {
+	case !reset:
+		reason, cause = ReasonEOF, nil
+	case reason == ReasonNone:
+		reason, cause = ReasonReset, opErrorOn(&s.a, "read", syscall.ECONNRESET)
+	}
+	s.forgetOffer()
+	s.ab.rareState().carried, s.ba.rareState().carried = ab, ba
+	s.ab.finished(reason)
+	s.ba.finished(reason)
+	s.reason, s.state, s.active = reason, s.state|over, drv.loop.Now()
+	drv.loop.Disarm(&s.timer)
+	drv.sessions--
+	s.owner.Ended(s, s.Result(), cause)
+	if s.is(over) {
+		s.limits = &drv.relay.limits
+	}
+}

@@ -1,0 +1,51 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// Expired implements [loop.Expirer]: it cuts the session if a timeout has passed, and
+// otherwise waits for the rest of it.
+func (s *Driven) Expired(*loop.Timer) {
+	if s.is(offered) && !s.regain() {
+		s.refresh()
+	}
+	if !s.timeout() {
+		s.lend()
+	}
+}
+
+// timeout is Expired, and reports whether it has ended the session.
+func (s *Driven) timeout() bool {
+	if told := s.limits.Answered; told != nil && s.ba.spoken() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
+		told()
+		if s.is(over) { // that has cut it
+			return true
+		}
+	}
+	switch left, what := s.nextTimeout(); {
+	case what == ReasonNone:
+		s.drv.loop.Disarm(&s.timer)
+	case left > 0:
+		s.drv.loop.Arm(&s.timer, s, left)
+	default:
+		s.settle(what, timeoutError(what))
+		return true
+	}
+	return false
+}
+
+// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
+// there is none.
+func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
+	now := s.drv.loop.Now()
+	if s.ab.pace == resting || s.ba.pace == resting {
+		s.pass(forBandwidth, now)
+	}
+	return s.limits.next(age{
+		now: now, started: s.started, active: s.active, seed: s.started ^ int64(s.a.id)<<20,
+		half: s.is(half), answered: s.ba.answered() || s.ba.pace == resting,
+	})
+}

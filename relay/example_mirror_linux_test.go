@@ -1,0 +1,131 @@
+package relay_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+// A redactor is a [relay.Rewriter] that replaces digits. It decides about each byte by itself, so it holds none back. One
+// that does says in Room how many at most, has those come first in b before at, and returns them by Release.
+type redactor struct{}
+
+func (redactor) Room() int { return 0 }
+func (redactor) Most() int { return 64 << 10 }
+func (redactor) Held() int { return 0 }
+
+func (redactor) Rewrite(b []byte, at int) (from, to int, err error) {
+	for i := at; i < len(b); i++ {
+		if '0' <= b[i] && b[i] <= '9' {
+			b[i] = '*'
+		}
+	}
+	return at, len(b), nil
+}
+
+func (redactor) Release([]byte) (from, to int, err error) { return 0, 0, nil }
+
+// A mirroredClient is a session whose client's bytes are redacted, and sent to a second server as well. It is the
+// owner of the session, of the mirror, and of the connect to the shadow.
+type mirroredClient struct {
+	session relay.Driven
+	mirror  relay.Mirror
+	dial    loop.Dial
+	on      *looper
+	open    int // the session and the mirror
+}
+
+// start is called on the loop's goroutine, or before the loop runs.
+func (c *mirroredClient) start(client, endpoint *net.TCPConn, shadow loop.Address) error {
+	a, err := c.on.take(client, 0, &c.session)
+	if err != nil {
+		return errors.Join(err, endpoint.Close())
+	}
+	b, err := c.on.take(endpoint, 1, &c.session)
+	if err != nil {
+		return errors.Join(err, c.on.drop(a))
+	}
+	c.open = 2
+	c.on.driver.StartMirror(&c.mirror, time.Second, c)
+	a.Mirror, a.Rewriter = &c.mirror, redactor{}
+	c.on.loop.Connect(&c.dial, 0, shadow, nil, c)
+	c.on.driver.Start(&c.session, a, b, c) // which owns both sockets from here on
+	return nil
+}
+
+// Connected implements [loop.Connector]: the shadow is there, or not.
+func (c *mirroredClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
+	if err != nil {
+		c.mirror.Refused(err)
+		return
+	}
+	c.mirror.Connected(relay.Socket{FD: fd, ID: id, Events: events, TCP: true})
+}
+
+// Ended implements [relay.Owner].
+func (c *mirroredClient) Ended(_ *relay.Driven, res relay.Result, err error) {
+	fmt.Println("session:", res.Reason, res.AToB.Bytes(), err)
+	c.over()
+}
+
+// MirrorEnded implements [relay.MirrorOwner]. It may come before Ended or after it.
+func (c *mirroredClient) MirrorEnded(_ *relay.Mirror, res relay.MirrorResult) {
+	fmt.Println("mirror:", res.Reason, res.Teed+res.Copied, res.Err)
+	c.over()
+}
+
+func (c *mirroredClient) over() {
+	if c.open--; c.open == 0 {
+		c.on.loop.Stop()
+	}
+}
+
+// A mirror has a second server sent what the client sends, here as a Rewriter has changed it.
+func ExampleMirror() {
+	origin, shadow := echoServer(), echoServer()
+	defer origin.Close()
+	defer shadow.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	p := new(looper)
+	if p.loop, err = loop.New(nil); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer p.loop.Close()
+	if p.driver, err = r.NewDriver(p.loop, nil); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer p.driver.Close()
+
+	answer := make(chan string, 1)
+	go func() { answer <- ask(l.Addr(), "my pin is 1234") }()
+	client, _ := l.Accept()
+	endpoint, _ := net.Dial("tcp", origin.Addr().String())
+	c := &mirroredClient{on: p}
+	to := loop.Address{AddrPort: shadow.Addr().(*net.TCPAddr).AddrPort()}
+	if err := c.start(client.(*net.TCPConn), endpoint.(*net.TCPConn), to); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := p.loop.Run(); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(<-answer)
+	// Unordered output:
+	// session: eof 14 <nil>
+	// mirror: complete 14 <nil>
+	// MY PIN IS ****
+}

@@ -1,0 +1,259 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A Rewriter changes the bytes that one side of a session on a loop sends, before the other side and a mirror get
+// them. So they are copied, whatever the engine, and [FallbackRewrite] is counted. A Rewriter may hold back bytes that it
+// cannot decide about, until more come, or none come for [Socket.Hold]. It is the state of one stream. Its methods are called
+// on the loop's goroutine, must not wait, and return soon. An error of theirs, and a result that they may not return
+// ([ErrRewriter]), end the session with [ReasonError]; both sides are reset.
+type Rewriter interface {
+	// Room is how many bytes Rewrite needs before those that it is passed: at most 32 KiB. It is called once, at the start.
+	Room() int
+	// Most is how many bytes Rewrite takes at once, at least 1: so many that it returns soon. Others have their turn then.
+	// It is called once, at the start.
+	Most() int
+	// Rewrite takes the bytes that come next, which are b[at:], and returns those that go on now as b[from:to]. It may
+	// write anywhere in b, which is borrowed, and is zero before at. An error ends the session.
+	Rewrite(b []byte, at int) (from, to int, err error)
+	// Release returns all bytes that are held back as b[from:to]. b has Room bytes, which are zero. It is called if
+	// nothing has come for Socket.Hold, and then Rewrite may be called again, and at the end of the source's bytes.
+	Release(b []byte) (from, to int, err error)
+	// Held is how many bytes are held back: at most Room, and none after Release.
+	Held() int
+}
+
+// ErrRewriter is the cause of the end of a session whose [Rewriter] has returned a result that it may not return. The
+// error says which.
+var ErrRewriter = errors.New("invalid result of a Rewriter")
+
+// A rewrite is the rewriting of a direction.
+type rewrite struct {
+	Rewriter  // nil: transform is there
+	transform transforming
+	dir       *direction
+	hold      time.Duration
+	ahead     []byte     // bytes of the source that were read before; borrowed
+	timer     loop.Timer // armed while bytes are held back, and none are to be read
+	in        int64      // bytes that the Rewriter has taken
+	mark      int64      // in when the timer was set
+	room      int        // Room
+	most      int        // Most
+	held      int        // Held, after the last call
+	due       bool       // what is held back is not waited for any longer; of a Transform: Take is to be called
+	dropped   bool       // what is held back is not delivered: its source, or the Rewriter, has failed
+}
+
+// setRewriter has the bytes of a socket rewritten, those read before included. It comes before setMirror. The direction
+// has failed after it if the Rewriter has wrong bounds.
+func (d *direction) setRewriter(s *Socket) {
+	if s.Transform != nil {
+		d.setTransform(s)
+	}
+	if s.Rewriter == nil || s.Transform != nil {
+		return
+	}
+	o := d.rareState()
+	r := &rewrite{Rewriter: s.Rewriter, dir: d, hold: s.Hold, ahead: o.ahead, room: s.Rewriter.Room(), most: s.Rewriter.Most()}
+	o.rewrite, o.ahead = r, nil
+	d.mode = rewriting
+	d.set(pinned, true)
+	d.fallback(FallbackRewrite)
+	switch {
+	case r.room < 0 || r.room > mostRoom:
+		d.failRewrite(fmt.Errorf("%w: Room returned %d, not 0 to %d", ErrRewriter, r.room, mostRoom))
+	case r.most < 1:
+		d.failRewrite(fmt.Errorf("%w: Most returned %d, not 1 or more", ErrRewriter, r.most))
+	}
+}
+
+// mostRoom is so little that half a buffer is left for the bytes of a read.
+const mostRoom = bufferSize / 2
+
+// failRewrite ends the direction for a Rewriter that cannot be relied on any more.
+func (d *direction) failRewrite(err error) wait {
+	d.rareState().rewrite.dropped = true
+	return d.fail("rewrite", sideNone, err)
+}
+
+// take notes the result of a call that was passed b, and returns an error unless the direction may go on with it.
+func (r *rewrite) take(call string, b []byte, from, to, mostHeld int) error {
+	if from < 0 || to < from || to > len(b) {
+		return fmt.Errorf("%w: %s returned from %d to %d, of %d bytes", ErrRewriter, call, from, to, len(b))
+	}
+	held := r.Held()
+	if held < 0 || held > mostHeld {
+		return fmt.Errorf("%w: Held returned %d after %s, not 0 to %d", ErrRewriter, held, call, mostHeld)
+	}
+	r.held = held
+	r.dir.held.off, r.dir.held.end = from, to
+	return nil
+}
+
+// fillRewritten reads once into the buffer, and rewrites the bytes.
+func (d *direction) fillRewritten() wait {
+	r := d.rareState().rewrite
+	if r.Rewriter == nil {
+		return d.fillTransformed(r)
+	}
+	if r.due && r.held > 0 {
+		return d.releaseHeld(r)
+	}
+	if err := d.wholeBuffer(); err != nil {
+		return d.fail("lease buffer for", sideSource, err)
+	}
+	b, room := d.held.buf.b, r.room
+	n, err := r.read(b[room : room+d.clip(min(len(b)-room, r.most))])
+	switch {
+	case n > 0:
+		r.due = false
+		r.in += int64(n)
+		d.consumed(n)
+		clear(b[:room]) // which may have been another session's
+		b = b[: room+n : room+n]
+		from, to, err := r.Rewrite(b, room)
+		if err != nil {
+			d.countLost(int64(n))
+			return d.fail("rewrite", sideNone, err)
+		}
+		if err = r.take("Rewrite", b, from, to, room); err != nil {
+			d.countLost(int64(n))
+			return d.failRewrite(err)
+		}
+		if d.pace == resting { // before bytes that were read go on
+			return waitTokens
+		}
+		return waitTurn
+	case err == nil:
+		return d.sourceEnd()
+	}
+	w := d.sourceError("read", err)
+	if w == waitSource {
+		r.wait()
+	}
+	return w
+}
+
+// wholeBuffer leases a buffer, if there is none of full size.
+func (d *direction) wholeBuffer() error {
+	if d.held.buf != nil && len(d.held.buf.b) < bufferSize {
+		d.releaseBuffer()
+	}
+	if d.held.buf != nil {
+		return nil
+	}
+	buf, err := d.env().buffer(bufferSize)
+	d.held.buf = buf
+	return err
+}
+
+// read reads from the source, first what was read before.
+func (r *rewrite) read(p []byte) (n int, err error) {
+	if len(r.ahead) == 0 {
+		return r.dir.link.recv(p)
+	}
+	n = copy(p, r.ahead)
+	if r.ahead = r.ahead[n:]; len(r.ahead) == 0 {
+		r.ahead = nil
+	}
+	return n, nil
+}
+
+// releaseHeld has what is held back delivered. Nothing else is held.
+func (d *direction) releaseHeld(r *rewrite) wait {
+	if err := d.wholeBuffer(); err != nil {
+		return d.fail("lease buffer for", sideSource, err)
+	}
+	b := d.held.buf.b[:r.room:r.room]
+	clear(b)
+	from, to, err := r.Release(b)
+	if err != nil {
+		return d.fail("rewrite", sideNone, err)
+	}
+	r.due = false
+	if err = r.take("Release", b, from, to, 0); err != nil {
+		return d.failRewrite(err)
+	}
+	return waitTurn
+}
+
+// wait sets the timer if bytes are held back for a time, unless it is set.
+func (r *rewrite) wait() {
+	if r.held > 0 && r.hold >= 0 && !r.timer.Armed() {
+		r.mark = r.in
+		sessionOf(r.dir).drv.loop.Arm(&r.timer, r, r.hold)
+	}
+}
+
+// Expired implements [loop.Expirer]. If bytes that were held back when the timer was set still are, all go on; so none is
+// held back for more than twice the time.
+func (r *rewrite) Expired(*loop.Timer) {
+	switch held := int64(r.held); {
+	case held == 0:
+	case r.in-held >= r.mark:
+		r.wait()
+	case r.Rewriter == nil:
+		r.quiet()
+	default:
+		r.due = true
+		sessionOf(r.dir).move()
+	}
+}
+
+// waitsForSink reports whether there is something to deliver that the source need not be read for.
+func (d *direction) waitsForSink() bool {
+	if d.mode != rewriting {
+		return d.readAhead() > 0
+	}
+	r := d.rareState().rewrite
+	return len(r.ahead) > 0 || r.due && (r.held > 0 || r.Rewriter == nil)
+}
+
+// heldBack is how many bytes of the direction are not residue, and have not been passed on either.
+func (d *direction) heldBack() int {
+	if d.mode != rewriting {
+		return 0
+	}
+	r := d.rareState().rewrite
+	return r.held + len(r.ahead)
+}
+
+// endRewrite has what is held back delivered at the end of file. It returns waitDone when there is nothing left.
+func (d *direction) endRewrite() wait {
+	r := d.rareState().rewrite
+	switch {
+	case r.Rewriter == nil:
+		return d.endTransform(r)
+	case r.held == 0:
+		return waitDone
+	}
+	d.releaseHeld(r)
+	return waitTurn
+}
+
+// flushHeldBack is a part of flush. A source that has failed has what is held back dropped: what would have followed is not
+// known, and its bytes' receiver is reset.
+func (d *direction) flushHeldBack() {
+	r := d.rareState().rewrite
+	if r.dropped || r.held == 0 || d.residue() > 0 || r.Rewriter == nil {
+		return
+	}
+	d.releaseHeld(r)
+	for moves := 0; moves < flushMoves && d.residue() > 0 && d.move() == waitTurn; moves++ {
+	}
+}
+
+// stopRewrite is the end of the session.
+func (d *direction) stopRewrite() {
+	if d.mode == rewriting {
+		r := d.rareState().rewrite
+		sessionOf(d).drv.loop.Disarm(&r.timer)
+		r.closeTransform()
+	}
+}
