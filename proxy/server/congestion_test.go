@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -36,30 +37,30 @@ func anotherCongestion(t *testing.T) (usual, another string) {
 	return "", ""
 }
 
-// congestionOf returns the congestion control of the socket of this process between two addresses.
-func congestionOf(t *testing.T, local, peer net.Addr) string {
+// congestionOf returns the congestion control of the socket of this process between two addresses. A session with TLS gets
+// descriptors of its own of its sockets, so a look at all descriptors may miss one that is being replaced.
+func congestionOf(t *testing.T, local, peer net.Addr) (name string) {
 	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
 	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
-	for _, entry := range list {
-		fd, _ := strconv.Atoi(entry.Name())
-		from, err := sys.LocalName(fd)
-		if err != nil || from.AddrPort != at(local) {
-			continue
+	condition.Await(t, fmt.Sprintf("a socket from %v to %v", local, peer), func() bool {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
 		}
-		if to, err := sys.PeerName(fd); err == nil && to.AddrPort == at(peer) {
-			name, err := sys.Congestion(fd)
-			if err != nil {
-				t.Fatal(err)
+		for _, entry := range list {
+			fd, _ := strconv.Atoi(entry.Name())
+			from, err := sys.LocalName(fd)
+			if err != nil || from.AddrPort != at(local) {
+				continue
 			}
-			return name
+			if to, err := sys.PeerName(fd); err == nil && to.AddrPort == at(peer) {
+				name, err = sys.Congestion(fd)
+				return err == nil
+			}
 		}
-	}
-	t.Fatalf("no socket from %v to %v", local, peer)
-	return ""
+		return false
+	})
+	return name
 }
 
 // TestCongestion: the connections of clients and those to endpoints have the congestion control of the listener and of
