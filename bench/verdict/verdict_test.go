@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -51,8 +52,9 @@ func penstock(t testing.TB) Runner {
 }
 
 // TestVerdicts: strong faults, one of each kind, get the right verdict at the session's end and live. Other work on the
-// machine is a fault of its own, so each has three attempts.
+// machine is a fault of its own, so each has ten attempts.
 func TestVerdicts(t *testing.T) {
+	software.Long(t, "a program in networks with faults")
 	possible(t)
 	s := &Setup{Run: penstock(t), Time: 2500 * time.Millisecond, Window: time.Second}
 	for _, f := range []Fault{
@@ -73,7 +75,7 @@ func TestVerdicts(t *testing.T) {
 		t.Run(f.String(), func(t *testing.T) {
 			var last Trial
 			var err error
-			for range 3 {
+			for range 10 {
 				if last, err = s.run(t.Context(), f); errors.Is(err, os.ErrPermission) {
 					t.Skip(err)
 				}

@@ -33,6 +33,19 @@ func Build(t testing.TB, packages ...string) (dir string) {
 	return dir
 }
 
+// Long skips a test that runs for long in programs that are not built from the package under test, in the two runs
+// where it would find what it finds in the first: with -short, which is that of an ordinary user, and with the race
+// detector.
+func Long(t testing.TB, of string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: %s, for every user the same; the run without -short has it", of)
+	}
+	if raceEnabled {
+		t.Skipf("%s, in which the race detector finds nothing; the run without it has it", of)
+	}
+}
+
 // Need returns the path of a program. Without it the test is skipped, or fails where CI is
 // set; pkg is the Debian package to install.
 func Need(t testing.TB, program, pkg string) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -43,6 +44,7 @@ func (b *browser) focusOn(selector string) {
 // TestDrainAndReady: an endpoint is drained and ready again, by the mouse and by keys, each after a question; its cause has the
 // author, and so has the list of changes by hand.
 func TestDrainAndReady(t *testing.T) {
+	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
 	state := func() admin.State { return p.status().Upstreams[0].Endpoints[1].State }
@@ -85,6 +87,7 @@ func TestDrainAndReady(t *testing.T) {
 
 // TestEndSessionsOfAnEndpoint: its sessions are counted first, and end gently after the question; those of the other one stay.
 func TestEndSessionsOfAnEndpoint(t *testing.T) {
+	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
 	const each = 3
@@ -111,6 +114,7 @@ func TestEndSessionsOfAnEndpoint(t *testing.T) {
 
 // TestDenialsOnThePage: a denial is listed with its author and its end, and is removed after a question.
 func TestDenialsOnThePage(t *testing.T) {
+	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	d, err := p.Deny(t.Context(), "203.0.113.7", "web", time.Hour, false)
 	must(t, err)
@@ -131,12 +135,10 @@ func TestDenialsOnThePage(t *testing.T) {
 
 // TestReaderIsRefused: who may only read sees the list, and is refused each change with a message that stays.
 func TestReaderIsRefused(t *testing.T) {
+	t.Parallel()
 	s := &stage{endpoints: 3, sessions: 30, at: began}
 	s.denied = []admin.Denial{{Source: "203.0.113.7", Until: time.Now().Add(time.Hour), Since: time.Now(), By: "uid=7"}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	bind := l.Addr().String()
-	l.Close()
+	bind := "127.0.0.1:" + sockets.Port(t)
 	s.prepare(t, admin.Access{Bind: bind, ReadToken: "read", ChangeToken: "change"})
 	client, err := admin.NewClientAs(bind, &admin.Credentials{Token: "read"})
 	must(t, err)
@@ -170,6 +172,7 @@ func (b *browser) refused(what string) {
 
 // TestAuthorOfARollback: the list of generations has who has rolled back.
 func TestAuthorOfARollback(t *testing.T) {
+	t.Parallel()
 	first, second := startServer(t), startServer(t)
 	p := startProgram(t, two(first, second, "10m"))
 	p.write(two(first, second, "7m"))

@@ -28,6 +28,12 @@ const fonts = `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fon
 <match target="pattern"><edit name="family" mode="assign" binding="strong"><string>Liberation Sans</string></edit></match>
 </fontconfig>`
 
+// browsing is which tests run once alone, see [software.Long].
+const browsing = "a browser shows the page"
+
+// browsers bounds those that run at the same time. Each is busy while it starts and paints.
+var browsers = make(chan struct{}, 2)
+
 // A browser is a Chromium with one page. Its methods are called by the test's goroutine.
 type browser struct {
 	testing.TB
@@ -40,6 +46,9 @@ type browser struct {
 // startBrowser starts a browser for a test. The test fails if the page logs an error or violates its policy.
 func startBrowser(t testing.TB) *browser {
 	t.Helper()
+	software.Long(t, browsing)
+	browsers <- struct{}{}
+	t.Cleanup(func() { <-browsers })
 	program := software.Need(t, "chromium-headless-shell", "chromium-headless-shell")
 	dir := t.TempDir()
 	config := filepath.Join(dir, "fonts.conf")

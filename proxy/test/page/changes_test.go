@@ -17,6 +17,7 @@ import (
 // TestKilledEndpointTurnsRed: an endpoint that is killed is red on the page, with the cause in words, soon after the
 // verdict on it; and not any more when it is back.
 func TestKilledEndpointTurnsRed(t *testing.T) {
+	t.Parallel()
 	victim := startServer(t)
 	p := startProgram(t, two(startServer(t), victim, "10m"))
 	b := openPage(t, p.page())
@@ -49,6 +50,7 @@ func TestKilledEndpointTurnsRed(t *testing.T) {
 // TestConfirmAndRollBack: the file on disk is compared, reloaded, confirmed and taken back, by the mouse and by the
 // keyboard.
 func TestConfirmAndRollBack(t *testing.T) {
+	t.Parallel()
 	first, second := startServer(t), startServer(t)
 	press := func(b *browser, id string) { b.do(chromedp.Click(chromedp.ID(id))) }
 	for name, use := range map[string]func(*browser, string){"mouse": press, "keyboard": (*browser).reach} {
@@ -102,6 +104,7 @@ func TestConfirmAndRollBack(t *testing.T) {
 
 // TestReloadComparesAgain: the question before a reload is about the file as it is then, and not as it was compared.
 func TestReloadComparesAgain(t *testing.T) {
+	t.Parallel()
 	first, second := startServer(t), startServer(t)
 	p := startProgram(t, two(first, second, "10m"))
 	b := openPage(t, p.page())
@@ -118,6 +121,7 @@ func TestReloadComparesAgain(t *testing.T) {
 
 // TestLookNow: the result has its time, and sentences.
 func TestLookNow(t *testing.T) {
+	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
 	c, err := net.Dial("tcp", p.status().Listeners[0].Addresses[0])
@@ -144,6 +148,7 @@ func (b *browser) reach(id string) {
 
 // TestFiltersOfEndpoints: the list has the endpoints of a filter, sorted by the column that is chosen, also by keys.
 func TestFiltersOfEndpoints(t *testing.T) {
+	t.Parallel()
 	s := &stage{endpoints: 300, sessions: 3000, at: began}
 	b := openPage(t, s.serve(t))
 	keys := func() string {
@@ -176,6 +181,7 @@ func TestFiltersOfEndpoints(t *testing.T) {
 
 // TestTheme: the theme is that of the system, or the one that is chosen, which a reload of the page keeps.
 func TestTheme(t *testing.T) {
+	t.Parallel()
 	s := &stage{endpoints: 3, sessions: 30, at: began}
 	b := openPage(t, s.serve(t))
 	back := func() string { return eval[string](b, `getComputedStyle(document.body).backgroundColor`) }
@@ -202,6 +208,7 @@ func TestTheme(t *testing.T) {
 
 // TestHostileNames: text of the network is shown as it is, and never becomes a part of the page.
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	const bad = `<img src=x onerror=alert(1)>"'&amp;`
 	s := &stage{endpoints: 3, sessions: 30, at: began, name: bad}
 	b := openPage(t, s.serve(t))
@@ -214,6 +221,7 @@ func TestHostileNames(t *testing.T) {
 // TestPolicyHolds: a script and a style within the page are refused, and so are other hosts. So the test of every
 // page would have seen them.
 func TestPolicyHolds(t *testing.T) {
+	t.Parallel()
 	s := &stage{endpoints: 3, sessions: 30, at: began}
 	b := openPage(t, s.serve(t))
 	for name, script := range map[string]string{
@@ -238,6 +246,7 @@ func TestPolicyHolds(t *testing.T) {
 
 // TestNodesStay: at 10,000 endpoints, of which all change, the list has a few nodes, and none comes or goes.
 func TestNodesStay(t *testing.T) {
+	t.Parallel()
 	s := &stage{endpoints: 10_000, sessions: 100_000, at: began, runs: true}
 	b := openPage(t, s.serve(t))
 	b.until("a third event", `document.documentElement.dataset.event > 2`)

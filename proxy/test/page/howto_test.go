@@ -52,8 +52,7 @@ func readHowto(t testing.TB, addresses map[string]string) *howto {
 			h.env = append(h.env, v)
 		}
 	}
-	programs := software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock")
-	h.env = append(h.env, "XDG_RUNTIME_DIR="+run, "PATH="+programs+":"+os.Getenv("PATH"))
+	h.env = append(h.env, "XDG_RUNTIME_DIR="+run, "PATH="+build(t)+":"+os.Getenv("PATH"))
 	return h
 }
 

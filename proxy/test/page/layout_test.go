@@ -84,6 +84,7 @@ func (g longGenerations) Rollback(context.Context, string) (admin.RolledBack, er
 // TestNothingIsCut: at four widths, in an outage and with long values, nothing is wider than the page, and nothing is cut
 // without a cue; also with all problems, a dialog and messages, which cover no row.
 func TestNothingIsCut(t *testing.T) {
+	t.Parallel()
 	url := crowded().serve(t)
 	b := startBrowser(t)
 	b.before(longer)

@@ -47,6 +47,7 @@ func (b *browser) view() (v view) {
 // TestNumbersAreTheAPIs: while clients come, move bytes and go, every number on the page is that of the event that it shows.
 // When they rest, it is that of GET /v1/status.
 func TestNumbersAreTheAPIs(t *testing.T) {
+	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	f := follow(t, p.Client)
 	b := openPage(t, p.page())

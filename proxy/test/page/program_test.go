@@ -19,7 +19,37 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { leak.Main(tests{m}) }
+
+// tests are those of the package. The program is built once for all of them.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer os.RemoveAll(built.dir)
+	return m.M.Run()
+}
+
+// built is where the program is, once a test has needed it.
+var built struct {
+	sync.Once
+	dir string
+}
+
+// build returns the directory with penstock.
+func build(t testing.TB) string {
+	t.Helper()
+	built.Do(func() {
+		from := filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+		dir, err := os.MkdirTemp("", "penstock-page-")
+		must(t, err)
+		must(t, os.Rename(from, filepath.Join(dir, "penstock")))
+		built.dir = dir
+	})
+	if built.dir == "" {
+		t.Fatal("penstock is not built")
+	}
+	return built.dir
+}
 
 // A program is penstock run with an admin socket, and penstock page for it.
 type program struct {
@@ -32,8 +62,8 @@ type program struct {
 // startProgram runs a configuration until the end of the test.
 func startProgram(t testing.TB, configuration string) *program {
 	t.Helper()
-	p := &program{TB: t, dir: t.TempDir()}
-	p.path = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	software.Long(t, browsing)
+	p := &program{TB: t, dir: t.TempDir(), path: filepath.Join(build(t), "penstock")}
 	p.write(configuration)
 	p.begin(&p.log, "run", "--config", "penstock.yaml")
 	var err error

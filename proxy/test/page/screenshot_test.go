@@ -30,6 +30,7 @@ const readme = "../../../docs/page.png"
 //
 // keeps what the page looks like now.
 func TestScreenshots(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat(fontFolder); err != nil && os.Getenv("CI") == "" {
 		t.Skipf("%v (Debian package fonts-liberation)", err)
 	}

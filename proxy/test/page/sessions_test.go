@@ -14,6 +14,7 @@ import (
 // TestSessions: the list has the sessions that the filters select, a hundred at most of however many, and an endpoint
 // leads to its sessions.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	s := &stage{endpoints: 300, sessions: 100_000, at: began}
 	b := openPage(t, s.serve(t))
 	rows := `[...document.querySelectorAll("#t-sessions .row")].filter((r) => !r.hidden)`
@@ -35,6 +36,7 @@ func TestSessions(t *testing.T) {
 
 // TestSessionsOfAProcess: the list has the sessions of a real process, and a filter that the server refuses says why.
 func TestSessionsOfAProcess(t *testing.T) {
+	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
 	c, err := net.Dial("tcp", p.status().Listeners[0].Addresses[0])
