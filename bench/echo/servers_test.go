@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/bench/echo"
 	"github.com/penstock/penstock/bench/traffic"
+	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 // servers lists all servers: a program, and a way in which it serves.
@@ -26,6 +27,7 @@ var servers = []struct{ program, way string }{
 const patience = time.Minute
 
 func TestServers(t *testing.T) {
+	software.Unraced(t, "servers in processes of their own")
 	dir := t.TempDir()
 	if said, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./...").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)

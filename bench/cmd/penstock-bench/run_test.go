@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
@@ -21,6 +22,7 @@ import (
 var tiny = []string{"--peers", "penstock,direct", "--rounds", "1", "--seconds", "0.05", "--no-syscalls"}
 
 func TestBench(t *testing.T) {
+	software.Unraced(t, "whole runs of the program")
 	path := buildProgram(t)
 	for _, test := range []struct {
 		name string

@@ -41,6 +41,13 @@ func Long(t testing.TB, of string) {
 	if testing.Short() {
 		t.Skipf("-short: %s, for every user the same; the run without -short has it", of)
 	}
+	Unraced(t, of)
+}
+
+// Unraced skips a test that runs for long in programs that are built without the race detector, where that is to find
+// races.
+func Unraced(t testing.TB, of string) {
+	t.Helper()
 	if raceEnabled {
 		t.Skipf("%s, in which the race detector finds nothing; the run without it has it", of)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
@@ -73,6 +74,7 @@ var interpreted = wasm.Bounds{Interpret: true}
 
 // TestExamples: the filters of examples/filters do what their comments say.
 func TestExamples(t *testing.T) {
+	software.Long(t, "filters that the Go compiler makes")
 	t.Run("names", func(t *testing.T) {
 		f := load(t, build(t, "names"), filter.Config{Config: "a.example  B.example\n", Preread: 100})
 		for name, want := range map[string]filter.Verdict{"a.example": filter.Allow, "b.example": filter.Allow, "c.example": filter.Deny, "": filter.Deny} {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
@@ -79,6 +80,7 @@ func (s *stream) end() string {
 // TestReplace: the module of examples/filters/replace does as its comment says, in both directions, by whatever pieces. What it holds
 // back goes on when nothing comes for a while.
 func TestReplace(t *testing.T) {
+	software.Long(t, "filters that the Go compiler makes")
 	code := build(t, "replace")
 	in, want := "a secret secretary pays 41114111 secre", "a [removed] [removed]ary pays ******** secre"
 	for _, fromServer := range []bool{false, true} {
@@ -106,6 +108,7 @@ func TestReplace(t *testing.T) {
 // TestReplaceSplit: how bytes are cut changes nothing of the output. The text's own rules are fuzzed in examples/filters/replace/text; an
 // instance takes too long to begin for that.
 func TestReplaceSplit(t *testing.T) {
+	software.Long(t, "filters that the Go compiler makes")
 	r := rewriter(t, build(t, "replace"), false)
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -79,12 +79,7 @@ func (p *pager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // that come and go for hours, are among them.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
-	if raceEnabled {
-		t.Skip("it takes two minutes of two other programs, in which the race detector finds nothing")
-	}
-	if testing.Short() {
-		t.Skip("-short: it takes two minutes of two other programs; the run without -short has it")
-	}
+	software.Long(t, "two minutes of two other programs")
 	alertmanager := software.Need(t, "prometheus-alertmanager", "prometheus-alertmanager")
 	software.Need(t, "prometheus", "prometheus")
 	history := newReplay(15)

@@ -172,6 +172,7 @@ func session(addr string) {
 // TestPrometheus: the example scrapes a running penstock, each query of the dashboard and each rule returns
 // data, and each alert without its threshold. None fires without a reason.
 func TestPrometheus(t *testing.T) {
+	software.Long(t, "Prometheus reads the metrics")
 	promtool := software.Need(t, "promtool", "prometheus")
 	addr, token := penstock(t)
 	configuration := strings.NewReplacer(
