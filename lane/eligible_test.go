@@ -78,9 +78,8 @@ func TestMarked(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
-	client, a := connected(t, at)
-	b, server := connected(t, at)
+	l := open(t, "lo")
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	raw, err := b.SyscallConn()
 	if err != nil {
 		t.Fatal(err)

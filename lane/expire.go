@@ -13,31 +13,38 @@ var (
 
 // Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former
 // are known only for a session of Join, and if the lane has an IdleTimeout: else it counts from the join, or from the last return.
-func (s *Session) Idle() time.Duration {
+func (s *Session) Idle() time.Duration { return s.idleAt(now()) }
+
+func (s *Session) idleAt(at int64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.since
 	if s.gone() {
 		last = max(last, int64(s.record().LastPacket()))
 	}
-	return time.Duration(now() - last)
+	return time.Duration(at - last)
+}
+
+// due returns the timeout of the session that has passed at a time of the monotonic clock, in ns; nil: none has.
+func (s *Session) due(at int64) error {
+	c := &s.lane.cfg
+	switch {
+	case c.Lifetime > 0 && at-s.begun > int64(c.Lifetime):
+		return ErrLifetime
+	case c.IdleTimeout > 0 && s.idleAt(at) > c.IdleTimeout && (s.owner == nil || s.left()): // bytes that an owner moves are not seen
+		return ErrIdle
+	}
+	return nil
 }
 
 // expire resets the session if one of its timeouts has passed.
 func (s *Session) expire() {
-	c := &s.lane.cfg
-	if c.IdleTimeout <= 0 && c.Lifetime <= 0 {
+	why := s.due(now())
+	if why == nil {
 		return
 	}
-	var why error
-	switch idle := s.Idle(); {
-	case c.Lifetime > 0 && now()-s.begun > int64(c.Lifetime):
-		why = ErrLifetime
-	case c.IdleTimeout > 0 && idle > c.IdleTimeout && (s.owner == nil || s.left()): // bytes that an owner moves are not seen
-		why = ErrIdle
-	}
 	s.mu.Lock()
-	again := why == nil || s.phase == over || s.why != nil
+	again := s.phase == over || s.why != nil
 	if !again {
 		s.why = why
 	}

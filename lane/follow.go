@@ -97,27 +97,27 @@ const mostLinger = 4
 
 // look acts on the state of a session's record, and reports whether the session lingers.
 func (s *Session) look() (lingers bool) {
-	linger := s.lane.cfg.Linger
+	linger := int64(s.lane.cfg.Linger)
 	s.expire()
 	s.mu.Lock()
-	ended, since := s.phase == over, s.since
+	ended, last := s.phase == over, s.since
 	s.mu.Unlock()
 	if s.never != None {
 		return false
 	}
 	r := s.record()
-	switch at := r.State(); at {
+	at := r.State()
+	switch at {
 	case state.Lane, state.Done:
 		s.flipped()
 		s.settle()
-		last := min(max(since, int64(r.LastPacket())), since+(mostLinger-1)*int64(linger))
-		if lingers = ended && now()-last <= int64(linger); ended && !lingers {
-			s.lane.release(s, at)
-		}
+		last = min(max(last, int64(r.LastPacket())), last+(mostLinger-1)*linger)
 	case state.Reset:
-		if lingers = ended && now()-since <= int64(linger); ended && !lingers {
-			s.lane.release(s, at)
-		}
+	default:
+		return false
+	}
+	if lingers = ended && now()-last <= linger; ended && !lingers {
+		s.lane.release(s, at)
 	}
 	return lingers
 }

@@ -80,14 +80,11 @@ func TestTimeouts(t *testing.T) {
 			at := listener(t, "127.0.0.1:0")
 			busy := joinedTo(t, l, at)
 			for _, leaves := range []bool{true, false} {
-				client, a := connected(t, at)
-				b, server := connected(t, at)
+				client, a, b, server := legs(t, at)
 				s, err := l.Join(a, b, func(r lane.Result) { results <- r })
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer client.Close()
-				defer server.Close()
 				p := pair{client, server, new([2]uint64), s}
 				if leaves {
 					p.talk(t)

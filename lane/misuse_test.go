@@ -27,11 +27,7 @@ func registered(t *testing.T, cfg lane.Config) (p owned, a, b int, o *recorder) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	at := listener(t, "127.0.0.1:0")
-	client, near := connected(t, at)
-	far, server := connected(t, at)
-	t.Cleanup(func() { client.Close(); server.Close() })
-	_ = errors.Join(client.SetDeadline(time.Now().Add(patience)), server.SetDeadline(time.Now().Add(patience)))
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
 	a, b = descriptor(t, near), descriptor(t, far)
 	_ = errors.Join(syscall.SetNonblock(a, false), syscall.SetNonblock(b, false))
 	o = &recorder{ended: make(chan lane.Result, 2)}
@@ -79,11 +75,13 @@ func TestOwnerTimeouts(t *testing.T) {
 	})
 	t.Run("idle in the lane", func(t *testing.T) {
 		p, a, b, o := registered(t, lane.Config{IdleTimeout: 300 * time.Millisecond})
-		time.Sleep(600 * time.Millisecond) // two looks
-		if !p.Arm() || !p.Disarm() || len(o.ended) != 0 {
-			t.Error("it has ended in user space, idle for", p.Idle())
+		if err := lane.DueIn(p.Session, time.Hour); err != nil {
+			t.Error("it is to end in user space:", err)
 		}
 		p.leaves(t, a, b)
+		if err := lane.DueIn(p.Session, time.Hour); !errors.Is(err, lane.ErrIdle) {
+			t.Error("in the lane:", err)
+		}
 		if err := p.Session.Leave(a, b); err != nil {
 			t.Error(err)
 		}
@@ -222,11 +220,8 @@ func TestArmInReady(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
-	client, near := connected(t, at)
-	far, server := connected(t, at)
-	defer client.Close()
-	defer server.Close()
+	l := open(t, "lo")
+	_, near, far, _ := legs(t, listener(t, "127.0.0.1:0"))
 	a, b := descriptor(t, near), descriptor(t, far)
 	o := &armer{recorder{ended: make(chan lane.Result, 1)}, make(chan *lane.Session, 1), make(chan bool, 1)}
 	s, err := l.Register(a, b, o)
@@ -282,17 +277,13 @@ func TestNoDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	at := listener(t, "127.0.0.1:0")
-	client, a := connected(t, at)
-	b, server := connected(t, at)
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	results := make(chan lane.Result, 1)
 	s, err := l.Join(a, b, func(r lane.Result) { results <- r })
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := pair{client, server, new([2]uint64), s}
-	defer client.Close()
-	defer server.Close()
 	p.talk(t)
 	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
 	var old syscall.Rlimit
@@ -311,7 +302,6 @@ func TestNoDescriptors(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_ = errors.Join(client.SetDeadline(time.Now().Add(patience)), server.SetDeadline(time.Now().Add(patience)))
 	wantReset(t, "client", client)
 	wantReset(t, "server", server)
 }

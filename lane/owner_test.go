@@ -30,15 +30,7 @@ func TestRegister(t *testing.T) {
 		return
 	}
 	l := open(t, "lo")
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer at.Close()
-	client, a := connected(t, at)
-	b, server := connected(t, at)
-	defer client.Close()
-	defer server.Close()
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	fd := [2]int{sockets.FD(t, a), sockets.FD(t, b)}
 	o := newOwner()
 	s, err := l.Register(fd[0], fd[1], o)
@@ -91,16 +83,9 @@ func TestRelease(t *testing.T) {
 		return
 	}
 	l := open(t, "lo")
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer at.Close()
-	client, a := connected(t, at)
-	b, server := connected(t, at)
-	for _, c := range []*net.TCPConn{client, a, b, server} {
-		defer c.Close()
-	}
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+	defer a.Close()
+	defer b.Close()
 	o := newOwner()
 	s, err := l.Register(sockets.FD(t, a), sockets.FD(t, b), o)
 	if err != nil {

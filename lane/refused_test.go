@@ -29,12 +29,10 @@ func TestRegisterRefused(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
-	client, near := connected(t, at)
-	far, server := connected(t, at)
-	for _, c := range []*net.TCPConn{client, near, far, server} {
-		defer c.Close()
-	}
+	l := open(t, "lo")
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	defer near.Close()
+	defer far.Close()
 	a, b, got := sockets.FD(t, near), sockets.FD(t, far), open1(t)
 	s, err := l.Register(a, b, &recorder{})
 	if err != nil {
@@ -74,8 +72,7 @@ func TestJoinRefused(t *testing.T) {
 		return
 	}
 	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
-	client, a := connected(t, at)
-	b, server := connected(t, at)
+	client, a, b, server := legs(t, at)
 	gone, other := connected(t, at)
 	gone.Close()
 	other.Close()
@@ -92,8 +89,7 @@ func TestJoinRefused(t *testing.T) {
 	if n, ok := l.Stats().Refused[lane.None]; ok {
 		t.Errorf("%d sessions could not leave for no reason", n)
 	}
-	client, a = connected(t, at)
-	b, server = connected(t, at)
+	client, a, b, server = legs(t, at)
 	p = join(t, l, client, a, b, server)
 	p.exchange(t, []byte("once"), p.client, p.server)
 	twice, err := l.Join(a, b, nil)

@@ -70,8 +70,7 @@ func joined(t testing.TB, l *lane.Lane, network, address string) pair {
 // joinedTo is joined with a listener that is the proxy's and the server's.
 func joinedTo(t testing.TB, l *lane.Lane, at net.Listener) pair {
 	t.Helper()
-	client, a := connected(t, at)
-	b, server := connected(t, at)
+	client, a, b, server := legs(t, at)
 	return join(t, l, client, a, b, server)
 }
 
@@ -89,15 +88,30 @@ func connected(t testing.TB, at net.Listener) (near, far *net.TCPConn) {
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// join joins connections.
-func join(t testing.TB, l *lane.Lane, client, a, b, server *net.TCPConn) pair {
+// legs makes the two connections of a session, to a listener that is the proxy's and the server's: a and b are the proxy's ends.
+func legs(t testing.TB, at net.Listener) (client, a, b, server *net.TCPConn) {
 	t.Helper()
-	for _, c := range []*net.TCPConn{client, server} {
+	client, a = connected(t, at)
+	b, server = connected(t, at)
+	limited(t, client, server)
+	return client, a, b, server
+}
+
+// limited closes connections when the test ends, and gives them a deadline.
+func limited(t testing.TB, all ...*net.TCPConn) {
+	t.Helper()
+	for _, c := range all {
 		t.Cleanup(func() { c.Close() })
 		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// join joins connections.
+func join(t testing.TB, l *lane.Lane, client, a, b, server *net.TCPConn) pair {
+	t.Helper()
+	limited(t, client, server)
 	s, err := l.Join(a, b, nil)
 	if err != nil {
 		t.Fatal(err)

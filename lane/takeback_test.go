@@ -75,13 +75,8 @@ func TestTakeBack(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
-	client, near := connected(t, at)
-	far, server := connected(t, at)
-	for _, c := range []*net.TCPConn{client, server} {
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-	}
+	l := open(t, "lo")
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
 	a, b := descriptor(t, near), descriptor(t, far)
 	o := &recorder{ended: make(chan lane.Result, 1)}
 	s, err := l.Register(a, b, o)
