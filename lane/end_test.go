@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/lane/lossy"
 )
 
 // wantReset reads until the connection is reset.
@@ -177,5 +178,25 @@ func TestBusy(t *testing.T) {
 	}
 	if _, err := lane.Open(lane.Config{}); err == nil {
 		t.Error("no device is no error")
+	}
+}
+
+// TestSparedResets: a link that loses everything but resets passes a reset.
+func TestSparedResets(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	near, far := connected(t, listener(t, "127.0.0.1:0"))
+	six, last := connected(t, listener(t, "[::1]:0"))
+	limited(t, near, far, six, last)
+	lossyLink(t, "lo", lossy.Rate{Lose: 10_000, SpareResets: true})
+	for _, c := range [][2]*net.TCPConn{{near, far}, {six, last}} {
+		if _, err := c[1].Write([]byte("lost")); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(c[0].SetLinger(0), c[0].Close()); err != nil {
+			t.Error(err)
+		}
+		wantReset(t, "the other end", c[1])
 	}
 }

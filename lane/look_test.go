@@ -8,7 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
-	"github.com/penstock/penstock/lane/internal/lossy"
+	"github.com/penstock/penstock/lane/lossy"
 )
 
 // TestLook: an endpoint that does not read has windows of 0, repeated segments are counted where packets

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/lane/internal/lossy"
+	"github.com/penstock/penstock/lane/lossy"
 )
 
 // soakVariable is the environment variable with the number of messages of TestSoak: 10,000,000 take a quarter of an hour

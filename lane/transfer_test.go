@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane"
-	"github.com/penstock/penstock/lane/internal/lossy"
+	"github.com/penstock/penstock/lane/lossy"
 )
 
 // A stream is bytes that depend on their position and on a seed.

@@ -1,5 +1,5 @@
-// Package lossy makes a device of a test lose packets, double them and change their order, by a BPF
-// program before all others: a kernel may lack netem.
+// Package lossy makes a network device lose packets, double them and change their order, by a BPF
+// program before all others: a kernel may lack netem. It is for tests and measurements.
 package lossy
 
 import (
@@ -13,24 +13,29 @@ import (
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang -target bpfel -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -mcpu=v3" lossy bpf/lossy.c
 
 // A Rate is how many of 10,000 packets that arrive are treated so.
-type Rate struct{ Lose, Twice, Late uint32 }
+type Rate struct {
+	Lose, Twice, Late uint32
+	// SpareResets leaves segments with RST alone: no sender repeats one, so that an endpoint may never learn of a reset
+	// that is lost.
+	SpareResets bool
+}
 
 // A Counts is how many were.
 type Counts struct{ Lost, Doubled, Delayed uint64 }
 
-// A Link is a device that is lossy until Close.
+// A Link is a device that is lossy until Close, or until the process ends.
 type Link struct {
 	objects lossyObjects
 	link    link.Link // owned
 }
 
-// Attach makes a device of this network namespace lossy.
+// Attach makes a device lossy, by its index in this network namespace. It takes CAP_BPF and CAP_NET_ADMIN.
 func Attach(device int, r Rate) (*Link, error) {
 	spec, err := loadLossy()
 	if err != nil {
 		return nil, err
 	}
-	for name, v := range map[string]uint32{"lose": r.Lose, "twice": r.Twice, "late": r.Late} {
+	for name, v := range map[string]any{"lose": r.Lose, "twice": r.Twice, "late": r.Late, "spare_resets": r.SpareResets} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return nil, fmt.Errorf("lossy: %s: %w", name, err)
 		}
@@ -51,5 +56,5 @@ func (l *Link) Counts() (c Counts, err error) {
 	return c, errors.Join(l.objects.Lost.Get(&c.Lost), l.objects.Doubled.Get(&c.Doubled), l.objects.Delayed.Get(&c.Delayed))
 }
 
-// Close ends it.
+// Close ends it: packets are left alone from then on.
 func (l *Link) Close() error { return errors.Join(l.link.Close(), l.objects.Close()) }

@@ -22,6 +22,7 @@ const (
 	lossyVarLate           = "late"
 	lossyVarLose           = "lose"
 	lossyVarLost           = "lost"
+	lossyVarSpareResets    = "spare_resets"
 	lossyVarTwice          = "twice"
 )
 
@@ -80,12 +81,13 @@ type lossyMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossyVariableSpecs struct {
-	Delayed *ebpf.VariableSpec `ebpf:"delayed"`
-	Doubled *ebpf.VariableSpec `ebpf:"doubled"`
-	Late    *ebpf.VariableSpec `ebpf:"late"`
-	Lose    *ebpf.VariableSpec `ebpf:"lose"`
-	Lost    *ebpf.VariableSpec `ebpf:"lost"`
-	Twice   *ebpf.VariableSpec `ebpf:"twice"`
+	Delayed     *ebpf.VariableSpec `ebpf:"delayed"`
+	Doubled     *ebpf.VariableSpec `ebpf:"doubled"`
+	Late        *ebpf.VariableSpec `ebpf:"late"`
+	Lose        *ebpf.VariableSpec `ebpf:"lose"`
+	Lost        *ebpf.VariableSpec `ebpf:"lost"`
+	SpareResets *ebpf.VariableSpec `ebpf:"spare_resets"`
+	Twice       *ebpf.VariableSpec `ebpf:"twice"`
 }
 
 // lossyObjects contains all objects after they have been loaded into the kernel.
@@ -118,12 +120,13 @@ func (m *lossyMaps) Close() error {
 //
 // It can be passed to loadLossyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossyVariables struct {
-	Delayed *ebpf.Variable `ebpf:"delayed"`
-	Doubled *ebpf.Variable `ebpf:"doubled"`
-	Late    *ebpf.Variable `ebpf:"late"`
-	Lose    *ebpf.Variable `ebpf:"lose"`
-	Lost    *ebpf.Variable `ebpf:"lost"`
-	Twice   *ebpf.Variable `ebpf:"twice"`
+	Delayed     *ebpf.Variable `ebpf:"delayed"`
+	Doubled     *ebpf.Variable `ebpf:"doubled"`
+	Late        *ebpf.Variable `ebpf:"late"`
+	Lose        *ebpf.Variable `ebpf:"lose"`
+	Lost        *ebpf.Variable `ebpf:"lost"`
+	SpareResets *ebpf.Variable `ebpf:"spare_resets"`
+	Twice       *ebpf.Variable `ebpf:"twice"`
 }
 
 // lossyPrograms contains all programs after they have been loaded into the kernel.
