@@ -40,6 +40,17 @@ func BenchmarkHello(b *testing.B) {
 	})
 }
 
+// BenchmarkParse parses a hello that has come in one piece.
+func BenchmarkParse(b *testing.B) {
+	whole := says(b, &tls.Config{ServerName: "bench.example"})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := clienthello.Parse(whole); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func drip(b *testing.B, whole []byte, each bool) {
 	for at := 1; ; {
 		need, err := clienthello.Length(whole[:at])
