@@ -29,8 +29,8 @@ const manyRoutes = `
 listeners:
   - name: many
     bind: "127.0.0.1:0"
-    preread_silence: 100ms
-    timeouts: {preread: 1s}
+    preread_silence: %s
+    timeouts: {preread: %s}
     routes:
       - {match: {protocol: [ssh]}, upstream: ssh}
       - {match: {bytes: [{offset: 1, text: RFB}]}, upstream: rfb}
@@ -46,8 +46,9 @@ listeners:
 upstreams:
 `
 
-func startMany(t *testing.T) *rig {
-	text := manyRoutes
+// startMany has a load balancer serve manyRoutes, with two times of its listener.
+func startMany(t *testing.T, silence, preread string) *rig {
+	text := fmt.Sprintf(manyRoutes, silence, preread)
 	for _, name := range []string{"ssh", "deny", "a", "web", "app", "pg", "redis", "rfb", "rest"} {
 		text += fmt.Sprintf("  - {name: %s, endpoints: [%q]}\n", name, greeted(t, name))
 	}
@@ -86,7 +87,7 @@ var firstBytes = []struct{ sent, to string }{
 // TestFirstBytes: a client gets to the first route that its first bytes fit, however they are split. If they leave a route
 // in doubt that comes before, it is refused, and counted.
 func TestFirstBytes(t *testing.T) {
-	r := startMany(t)
+	r := startMany(t, "20s", "20s") // none of these clients waits for either
 	refused := int64(0)
 	for _, c := range firstBytes {
 		for _, piece := range []int{len(c.sent), 1} {
@@ -129,7 +130,7 @@ func TestFirstBytes(t *testing.T) {
 // TestSilence: a client that says nothing gets to the route for that. One that is late with the rest of what it says is
 // refused.
 func TestSilence(t *testing.T) {
-	r := startMany(t)
+	r := startMany(t, "100ms", "1s")
 	if got := whose(t, r.At("many")); got != "smtp" {
 		t.Errorf("a silent client gets to %s", got)
 	}
