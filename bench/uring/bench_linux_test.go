@@ -39,7 +39,7 @@ func BenchmarkEcho(b *testing.B) { compare(b, "echo") }
 
 func BenchmarkAccept(b *testing.B) { compare(b, "accept") }
 
-func compare(b *testing.B, what string) {
+func compare(b *testing.B, workload string) {
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
 			var rates, tails, cpus []float64
@@ -47,9 +47,9 @@ func compare(b *testing.B, what string) {
 				var of [2]measured
 				for i := range of {
 					if (i+round)%2 == 0 {
-						of[0] = measure(b, what, nil)
+						of[0] = measure(b, workload, nil)
 					} else {
-						of[1] = measure(b, what, &w.way)
+						of[1] = measure(b, workload, &w.way)
 					}
 				}
 				rates = append(rates, float64(of[1].n)/float64(of[0].n))
@@ -77,18 +77,18 @@ type measured struct {
 }
 
 // measure runs a server under load: by package loop if w is nil.
-func measure(b *testing.B, what string, w *way) (m measured) {
+func measure(b *testing.B, workload string, w *way) (m measured) {
 	b.Helper()
 	addr, fd := listen(b, "127.0.0.1")
-	run, end := byLoop(b, fd, what == "accept")
+	run, end := byLoop(b, fd, workload == "accept")
 	if w != nil {
-		s := newServer(b, fd, *w, what == "accept")
+		s := newServer(b, fd, *w, workload == "accept")
 		run, end = s.run, s.end
 	}
 	before := cpuTime()
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
-	out := load(b, what, addr)
+	out := load(b, workload, addr)
 	used := cpuTime() - before
 	end()
 	if err := <-ended; err != nil {
@@ -119,10 +119,10 @@ func listen(t testing.TB, address string) (addr string, fd int) {
 }
 
 // load runs TestLoad in a process of its own, and returns its result.
-func load(b *testing.B, what, addr string) string {
+func load(b *testing.B, workload, addr string) string {
 	b.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestLoad$", "-test.v")
-	cmd.Env = append(os.Environ(), "URING_LOAD="+what+" "+addr)
+	cmd.Env = append(os.Environ(), "URING_LOAD="+workload+" "+addr)
 	out, err := cmd.CombinedOutput()
 	at := bytes.Index(out, []byte("load: "))
 	if err != nil || at < 0 {
@@ -202,7 +202,7 @@ func (c *conn) close() {
 
 // TestLoad is the process of the load.
 func TestLoad(t *testing.T) {
-	what, addr, ok := strings.Cut(os.Getenv("URING_LOAD"), " ")
+	workload, addr, ok := strings.Cut(os.Getenv("URING_LOAD"), " ")
 	if !ok {
 		t.Skip("for the benchmarks alone")
 	}
@@ -211,7 +211,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := &demand{l: l, to: netip.MustParseAddrPort(addr), short: what == "accept"}
+	d := &demand{l: l, to: netip.MustParseAddrPort(addr), short: workload == "accept"}
 	clients := make([]client, 64)
 	for i := range clients {
 		clients[i].of = d

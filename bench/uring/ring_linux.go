@@ -29,7 +29,7 @@ const (
 )
 
 var (
-	errFeatures = fmt.Errorf("the kernel's io_uring lacks what is needed here: %w", errors.ErrUnsupported)
+	errFeatures = fmt.Errorf("the kernel's io_uring lacks a feature that is needed here: %w", errors.ErrUnsupported)
 	errLayout   = errors.New("the kernel's layout of the rings makes no sense")
 )
 

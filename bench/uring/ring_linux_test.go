@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A fake is a kernel that follows a script: a byte each time that it is entered. It completes what it takes, in order,
+// A fake is a kernel that follows a script: a byte each time that it is entered. It completes the submissions that it takes, in order,
 // with the submission's length as the result.
 type fake struct {
 	r        *Ring

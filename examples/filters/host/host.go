@@ -81,8 +81,8 @@ func Tag(name, value string) { set("penstock\x00tag\x00"+name, value) }
 
 // Streams, for a module that rewrites one.
 const (
-	Downstream = 1 // what the client sends, during proxy_on_downstream_data
-	Upstream   = 2 // what the endpoint sends, during proxy_on_upstream_data
+	Downstream = 1 // the bytes of the client, during proxy_on_downstream_data
+	Upstream   = 2 // the bytes of the endpoint, during proxy_on_upstream_data
 )
 
 // Buffer returns the bytes of a stream that are in hand, until the next call of this package.
