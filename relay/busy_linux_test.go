@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/relay"
@@ -37,6 +38,8 @@ func testBusyPairs(t *testing.T, d *driving, pairs int) {
 	sent := make([]int64, pairs)
 	for i := range rigs {
 		rigs[i] = d.newRig(t, r, smallTCP, smallTCP)
+		_ = rigs[i].A.SetDeadline(time.Now().Add(10 * patience)) // a gigabyte in all
+		_ = rigs[i].B.SetDeadline(time.Now().Add(10 * patience))
 	}
 	buffers := fillAll(t, d, r, rigs, sent)
 	var wg sync.WaitGroup
