@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/bench/rolling"
 	"github.com/penstock/penstock/bench/shadow"
 	"github.com/penstock/penstock/bench/sink"
+	"github.com/penstock/penstock/bench/soak"
 	"github.com/penstock/penstock/bench/switches"
 	"github.com/penstock/penstock/bench/write"
 )
@@ -68,6 +69,8 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return rolling.RunPart(ctx, in, out)
 	case shadow.PartServer:
 		return shadow.RunPart(ctx, args, in, out)
+	case soak.Part:
+		return soak.RunPart(ctx, in)
 	case million.Part:
 		return runMillion(args, out)
 	}

@@ -39,6 +39,7 @@ type Account struct {
 	Spliced, Copied, Lane int64
 	Summary               *admin.Summary // Penstock's own; nil for others
 	Mirrors               *admin.Mirrors // of Penstock's first listener; nil: it has none
+	Listeners             []string       // addresses of Penstock's listeners, in the order of its file
 }
 
 // Account asks the contestant for its account; nil if it keeps none. Once ctx

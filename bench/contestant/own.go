@@ -121,6 +121,9 @@ func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Accoun
 	st, err := client.Status(ctx)
 	if err == nil {
 		a := accountOf(&st.Summary)
+		for i := range st.Listeners {
+			a.Listeners = append(a.Listeners, st.Listeners[i].Addresses...)
+		}
 		if len(st.Listeners) > 0 {
 			a.Mirrors = st.Listeners[0].Mirrors
 		}

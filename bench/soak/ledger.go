@@ -12,6 +12,9 @@ import (
 // settleTime bounds the wait for descriptors to be closed and sums to be right.
 const settleTime = 10 * time.Second
 
+// laneSettleTime is that of sessions that have left user space, which linger for 10 s, and up to 40 s if packets come late.
+const laneSettleTime = time.Minute
+
 // Bounds of the growth of a proxy's memory: for the remains of each of the connections at
 // once, and a generous one for everything else.
 const (
@@ -113,7 +116,7 @@ func (l *ledger) close(ctx context.Context, s *soak, r *round) error {
 // settle waits until the account is in order.
 func (l *ledger) settle(ctx context.Context, s *soak, r *round) error {
 	end := time.Now().Add(s.settling)
-	for pause := time.Millisecond; ctx.Err() == nil; pause *= 2 {
+	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 250*time.Millisecond) {
 		st, err := s.look(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", r.n, err)
@@ -199,6 +202,11 @@ func (l *ledger) complaints(s *soak, st state, r *round) (all []string) {
 	equal("summary: connections refused", 0, sum.Connections.Refused)
 	equal("summary: pipes leased", 0, sum.Pipes.Leased)
 	equal("connections without a byte that ended in order at the origin", r.silent, r.ended)
+	if s.Lane {
+		for _, fault := range s.laneComplaints(sum.Lane) {
+			all = append(all, fmt.Sprintf("round %d: %s", r.n, fault))
+		}
+	}
 	for _, leak := range l.first.held.leaks(st.held, sum.Pipes.Idle-l.first.Summary.Pipes.Idle) {
 		all = append(all, fmt.Sprintf("round %d: %s", r.n, leak))
 	}

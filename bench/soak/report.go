@@ -20,6 +20,8 @@ type Report struct {
 	Moved [2]int64 `json:"moved"`
 	Lost  int64    `json:"lost"`
 
+	Lane *Lane `json:"lane,omitempty"` // nil: no session may leave user space
+
 	DescriptorsFirst int   `json:"descriptors_first"` // before the first connection
 	DescriptorsLast  int   `json:"descriptors_last"`  // after the last one
 	PipesIdle        int64 `json:"pipes_idle"`        // two descriptors each, of the last
@@ -37,6 +39,7 @@ func (s *soak) report() *Report {
 		Seed: s.Seed, Flags: s.Flags, Connections: s.Connections, Seconds: time.Since(s.began).Seconds(),
 		Actions: s.tally.counts(), Rounds: l.rounds, Exact: l.exact, Torn: l.torn,
 		Moved:            [2]int64{l.last.ClientToEndpoint - l.first.ClientToEndpoint, l.last.EndpointToClient - l.first.EndpointToClient},
+		Lane:             s.laneReport(),
 		Lost:             l.last.Summary.Lost - l.first.Summary.Lost,
 		DescriptorsFirst: l.first.held.sum(), DescriptorsLast: l.last.held.sum(), PipesIdle: l.last.Summary.Pipes.Idle,
 		RssAnonFirst: l.first.RssAnon, RssAnonLast: l.last.RssAnon, RssAnonMost: l.rssMost,

@@ -72,12 +72,15 @@ func (r *round) one(ctx context.Context, c *pair) error {
 	o := c.plan.parts[client].socket
 	r.with(func() { r.pairs[c.plan.id] = c })
 	r.s.tally.dialed.Add(1)
-	conn, err := o.dial(ctx, r.s.proxy.Address, r.s.Patience)
+	conn, err := o.dial(ctx, r.s.address(c.plan.id), r.s.Patience)
 	if err != nil {
 		r.with(func() { delete(r.pairs, c.plan.id) })
 		return err
 	}
 	r.s.opened(c.plan)
+	if r.s.leaves(c.plan.id) {
+		r.s.tally.count(throughLane)
+	}
 	if c.serve(ctx, client, conn) {
 		r.judge(c)
 	}

@@ -22,24 +22,30 @@ const deathNotice = 200 * time.Millisecond
 const (
 	usualPatience = 30 * time.Second
 	usualRound    = 10 * time.Second
+	laneRound     = 20 * time.Second // its sessions linger for half of that
+	laneStart     = 2 * time.Minute  // the kernel verifies the programs for a third of a second of CPU, which a busy machine lacks
 )
 
 // Config is the load of a proxy.
 type Config struct {
-	Program     contestant.Program // which has `penstock proxy`
-	Flags       []string           // further flags for it
-	Seed        uint64             // of everything that is drawn
-	Duration    time.Duration      // how long connections are opened
-	Connections int                // how many there are at once
+	Program contestant.Program // which has `penstock proxy`
+	Flags   []string           // further flags for it
+	Seed    uint64             // of everything that is drawn
+	// Lane has every second connection leave user space, over a loopback that loses, doubles and delays. It takes a
+	// network namespace of this process's own: see [RunAlone].
+	Lane        bool
+	Duration    time.Duration // how long connections are opened
+	Connections int           // how many there are at once
 
-	// Round is how long a round is; 0 means 10 s, or half of Duration if that is less.
+	// Round is how long a round is; 0 means 10 s, or half of Duration if that is less. With Lane it is 20 s, or all of
+	// Duration.
 	Round time.Duration
 	// Longest is how long a connection may pause; 0 means 3 s.
 	Longest time.Duration
 	// Patience is how long anything may take beside the pauses; 0 means 30 s.
 	Patience time.Duration
 	// Watch is called every second with the progress, from one goroutine; may be nil.
-	Watch func(Progress)
+	Watch func(Progress) `json:"-"`
 
 	settling time.Duration // settleTime if 0
 }
@@ -47,8 +53,12 @@ type Config struct {
 func (c *Config) fill() {
 	c.Patience = cmp.Or(c.Patience, usualPatience)
 	c.Longest = cmp.Or(c.Longest, longestIdle)
-	c.settling = cmp.Or(c.settling, settleTime)
-	c.Round = cmp.Or(c.Round, min(usualRound, max(c.Duration/2, time.Millisecond)))
+	round, settling := min(usualRound, max(c.Duration/2, time.Millisecond)), settleTime
+	if c.Lane {
+		round, settling = min(laneRound, c.Duration), laneSettleTime
+	}
+	c.settling = cmp.Or(c.settling, settling)
+	c.Round = cmp.Or(c.Round, round)
 }
 
 // Progress is how it goes.
@@ -70,6 +80,8 @@ var (
 type soak struct {
 	Config
 	proxy  *contestant.Contestant
+	stays  string // with Lane: the address of the listener whose sessions stay in user space
+	link   link
 	origin *origin
 	round  atomic.Pointer[round]
 	tally  tally
@@ -125,6 +137,12 @@ func Run(ctx context.Context, cfg *Config) (*Report, error) {
 	if err := s.start(inner, group, dir); err != nil {
 		return nil, err
 	}
+	if cfg.Lane {
+		if err := s.link.open(); err != nil {
+			return nil, fmt.Errorf("soak: %w", err)
+		}
+		defer s.link.close()
+	}
 	err = s.conclude(ctx, s.rounds(inner))
 	return s.report(), err
 }
@@ -132,7 +150,11 @@ func Run(ctx context.Context, cfg *Config) (*Report, error) {
 // start starts the proxy and opens the books.
 func (s *soak) start(ctx context.Context, group *process.Group, dir string) (err error) {
 	setting := &contestant.Setting{Group: group, Program: s.Program, Upstream: s.origin.address, Dir: dir}
-	s.proxy, err = contestant.Penstock("penstock", "", s.Flags...).Start(ctx, setting)
+	kind := contestant.Penstock("penstock", "", s.Flags...)
+	if s.Lane {
+		kind, setting.Patience = contestant.Leaving(), max(s.Patience, laneStart)
+	}
+	s.proxy, err = kind.Start(ctx, setting)
 	if err != nil {
 		return err
 	}
@@ -143,12 +165,15 @@ func (s *soak) start(ctx context.Context, group *process.Group, dir string) (err
 		case <-ctx.Done():
 		}
 	}()
-	return s.ledger.open(ctx, s)
+	if err := s.ledger.open(ctx, s); err != nil || !s.Lane {
+		return err
+	}
+	return s.bothListen(s.ledger.first.Account)
 }
 
 // rounds soaks until the time is over or something is violated.
 func (s *soak) rounds(ctx context.Context) error {
-	end := s.began.Add(s.Duration)
+	end := time.Now().Add(s.Duration)
 	for n := uint32(1); ctx.Err() == nil && time.Now().Before(end); n++ {
 		until := time.Now().Add(s.Round)
 		if end.Sub(until) < s.Round/2 {

@@ -24,6 +24,7 @@ const (
 	stalls
 	tinyBuffers
 	summaries
+	throughLane
 	actions int = iota
 )
 
@@ -46,6 +47,7 @@ var actionNames = [actions]string{
 	stalls:        "stalls: an end does not read",
 	tinyBuffers:   "ends with buffers below 32 KiB",
 	summaries:     "summaries asked for while busy",
+	throughLane:   "connections by the listener whose sessions leave user space",
 }
 
 // tally counts actions; safe for concurrent use.

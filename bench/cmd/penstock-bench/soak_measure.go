@@ -47,7 +47,7 @@ func (c *soakCmd) soak(ctx context.Context, e *cli.Env) (*soak.Report, error) {
 		return nil, err
 	}
 	cfg := &soak.Config{
-		Program: program, Flags: []string{"--engine", c.Engine},
+		Program: program, Flags: []string{"--engine", c.Engine}, Lane: c.Lane,
 		Duration: c.Duration.Duration(), Connections: c.Connections, Seed: given(c.Seed, uint64(rand.Uint32())),
 	}
 	if c.Loops != nil {
@@ -62,6 +62,10 @@ func (c *soakCmd) soak(ctx context.Context, e *cli.Env) (*soak.Report, error) {
 	}
 	fmt.Fprintf(e.Stderr, "seed %d: %d connections at once for %v, and a proxy that is a process of its own. Ctrl-C ends it.\n",
 		cfg.Seed, cfg.Connections, cfg.Duration)
+	if c.Lane {
+		cfg.Flags = nil
+		return soak.RunAlone(ctx, cfg)
+	}
 	return soak.Run(ctx, cfg)
 }
 

@@ -12,13 +12,20 @@ import (
 // print writes the report for people.
 func (d *soakDocument) print(e *cli.Env) {
 	line := func(format string, args ...any) { fmt.Fprintf(e.Stdout, format+"\n", args...) }
-	line("penstock-bench soak, seed %d: %d connections at once, %.0f s, penstock proxy %s",
-		d.Seed, d.Connections, d.Seconds, strings.Join(d.Flags, " "))
+	what := "penstock proxy " + strings.Join(d.Flags, " ")
+	if d.Lane != nil {
+		what = "penstock run with a lane"
+	}
+	line("penstock-bench soak, seed %d: %d connections at once, %.0f s, %s", d.Seed, d.Connections, d.Seconds, what)
 	if d.Interrupted {
 		line("Interrupted: what follows is what was done until then.")
 	}
 	line("")
-	for _, t := range []*report.Table{soakActions(d.Report), soakBytes(d.Report), soakHeld(d.Report)} {
+	tables := []*report.Table{soakActions(d.Report), soakBytes(d.Report), soakHeld(d.Report)}
+	if d.Lane != nil {
+		tables = append(tables, soakLane(d.Lane))
+	}
+	for _, t := range tables {
 		for _, l := range t.Lines() {
 			line("%s", l)
 		}
@@ -59,6 +66,26 @@ func soakBytes(r *soak.Report) *report.Table {
 	t.Row("  lost, says the proxy", "", "", report.Exact(r.Lost))
 	t.Row("  thrown away by kernels", report.Exact(missing-r.Lost))
 	return t
+}
+
+// soakLane is the sessions that have left user space, and the link.
+func soakLane(l *soak.Lane) *report.Table {
+	t := new(report.Table)
+	t.Row("connections that may leave user space", report.Exact(l.Connections), "")
+	t.Row("  that have left", report.Exact(l.Left), percent(l.Left, l.Connections))
+	t.Row("bytes there, of all that were moved", report.Exact(l.Bytes), percent(l.Bytes, l.BytesAll))
+	t.Row("packets lost", report.Exact(int64(l.Link.Lost)), "")
+	t.Row("packets doubled", report.Exact(int64(l.Link.Doubled)), "")
+	t.Row("packets late", report.Exact(int64(l.Link.Delayed)), "")
+	return t
+}
+
+// percent is a share of all in words; "" of nothing.
+func percent(n, all int64) string {
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(all))
 }
 
 // soakHeld is the resources that the proxy held before and after.
