@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"math/bits"
 	"sync/atomic"
 	"syscall"
 )
@@ -35,19 +36,25 @@ type direction struct {
 	copied  atomic.Int64
 	reason  atomic.Uint32 // a Reason: why it ended
 
-	pipeSize int32  // size of the next lease of a pipe, bytes
-	moves    uint32 // reads and writes that moved bytes; they may wrap
-	streak   uint16 // reads in a row that spoke for a change of mode
-	state    directionState
+	moves  uint32 // reads and writes that moved bytes; they may wrap
+	streak uint16 // reads in a row that spoke for a change of mode
+	state  directionState
 
-	pauses uint32 // waits of a tick or more for the source's bytes, see waits.go
-
-	mode      mode  // how the next read goes
-	growScore uint8 // how much speaks for a larger pipe, up to growAt
-
-	ended bool
-	pace  pacing
+	mode      mode     // how the next read goes
+	pipeSize  pipeSize // of the next lease of a pipe
+	growScore uint8    // how much speaks for a larger pipe, up to growAt
+	pace      pacing
 }
+
+// A pipeSize is the binary logarithm of a pipe's size in bytes, which is a power of two (pipe(7)).
+type pipeSize uint8
+
+const defaultPipe pipeSize = 16 // pipe.DefaultSize
+
+// pipeOf returns the largest size of no more than n bytes.
+func pipeOf(n int) pipeSize { return pipeSize(max(bits.Len(uint(n)), 1) - 1) }
+
+func (p pipeSize) bytes() int { return 1 << p }
 
 // A directionState is small facts about a direction.
 type directionState uint16
@@ -67,6 +74,7 @@ const (
 	mirrored                               // the mirror of rareState gets its bytes
 	observed                               // the observer of a mirror sees its bytes
 	eofSeen
+	ended // there is nothing more to be moved
 )
 
 func (d *direction) is(s directionState) bool { return d.state&s != 0 }
@@ -184,7 +192,7 @@ func (d *direction) step() wait {
 
 func (d *direction) move() wait {
 	switch {
-	case d.ended:
+	case d.is(ended):
 		return waitDone
 	case d.readAhead() > 0:
 		return d.deliverAhead()
@@ -210,7 +218,7 @@ func (d *direction) move() wait {
 
 // wantsRead reports whether the next move reads.
 func (d *direction) wantsRead() bool {
-	return !d.ended && !d.is(eofSeen) && !d.spent() && d.residue() == 0
+	return !d.is(ended|eofSeen) && !d.spent() && d.residue() == 0
 }
 
 // limit allows n more bytes to be read.
@@ -284,7 +292,7 @@ func (d *direction) sourceEnd() wait {
 // passEnd passes the end of file on, once everything was delivered.
 func (d *direction) passEnd() wait {
 	if d.mode == rewriting {
-		if w := d.endRewrite(); w != waitDone || d.ended { // or it has failed
+		if w := d.endRewrite(); w != waitDone || d.is(ended) { // or it has failed
 			return w
 		}
 	}
@@ -337,7 +345,7 @@ func (d *direction) sinkError(op string, err error) wait {
 
 // fail ends the direction. Its residue stays held until abandon.
 func (d *direction) fail(op string, s side, err error) wait {
-	if !d.ended {
+	if !d.is(ended) {
 		d.rareState().failure = &failure{op: op, side: s, err: err}
 		d.finished(reasonOf(err))
 	}
@@ -375,7 +383,7 @@ func (d *direction) readAhead() int {
 
 func (d *direction) finished(r Reason) {
 	d.refund()
-	d.ended = true
+	d.set(ended, true)
 	d.reason.Store(uint32(r))
 	if d.state&(mirrored|observed) != 0 {
 		d.showEnd(r == ReasonEOF)

@@ -249,7 +249,7 @@ func TestDirectionFlush(t *testing.T) {
 		d.fail("read", sideSource, syscall.ETIMEDOUT) // as by a cut
 		d.flush(c.all)
 		d.abandon(true)
-		if !d.ended || d.failure().err != syscall.ETIMEDOUT || d.flow().Reason != ReasonError || dst.ended != 0 {
+		if !d.is(ended) || d.failure().err != syscall.ETIMEDOUT || d.flow().Reason != ReasonError || dst.ended != 0 {
 			t.Errorf("%s: how it ended has changed: %v, %v, %d ends passed on", c.name, d.failure(), d.flow().Reason, dst.ended)
 		}
 		if len(dst.got) != c.got || d.flow().Lost != int64(c.lost) || from.buffers+from.pipes != 0 {

@@ -23,6 +23,7 @@ type Driven struct {
 	state   drivenState
 	counted uint16                // the last count of the bulk tracker that it was in
 	waited  [smallWaitings]uint32 // ticks, see waits.go; active is the end of the last of them
+	pauses  [2]uint32             // waits of a tick or more for bytes of a, and of b
 }
 
 // A drivenState is small facts about a Driven.
@@ -207,7 +208,7 @@ func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	if err == nil {
 		return false
 	}
-	if !reads.ended {
+	if !reads.is(ended) {
 		reads.fail("read", sideSource, err)
 	} else {
 		writes.fail("write", sideSink, err)
@@ -281,7 +282,7 @@ func (s *Driven) canMove(d *direction) bool {
 		from, to = to, from
 	}
 	switch {
-	case d.ended, d.pace == resting:
+	case d.is(ended), d.pace == resting:
 		return false
 	case d.held != nil:
 		return to.is(writable)

@@ -30,7 +30,7 @@ func TestChoicesAreCounted(t *testing.T) {
 func TestMarksAreCounted(t *testing.T) {
 	d, src, _, _ := scripted(splicing, nil, nil)
 	d.rareState().mark = &lowWaterMark{}
-	d.pipeSize = markPipe
+	d.pipeSize = pipeOf(markPipe)
 	d.raiseMark()
 	d.raiseMark() // it is raised already
 	if got, want := d.env().counts.stats(), (DriverStats{MarksRaised: 1}); got != want {

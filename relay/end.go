@@ -3,7 +3,6 @@ package relay
 import (
 	"io"
 
-	"github.com/penstock/penstock/pipe"
 )
 
 // An end is the source (an io.Reader) or the sink (an io.Writer) of a direction.
@@ -18,7 +17,7 @@ type end struct {
 // own Write: the direction waits in Read, and must hold nothing there.
 func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end) {
 	ends.env = env
-	d.link, d.pipeSize = ends, pipe.DefaultSize
+	d.link, d.pipeSize = ends, defaultPipe
 	if from.desc == nil {
 		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg, buffer: newWaitingBuffer(r.cfg.WrappedBuffer, d.is(oneWay))}
 		to.desc = nil

@@ -107,7 +107,7 @@ func (s *Session) Prove() { s.ab.prove(); s.ba.prove() }
 func (s *Driven) Prove() { s.ab.prove(); s.ba.prove() }
 
 func (d *direction) prove() {
-	d.mode, d.pipeSize = splicing, markPipe
+	d.mode, d.pipeSize = splicing, pipeOf(markPipe)
 	d.set(pinned, true)
 	d.rareState().mark = new(lowWaterMark)
 }

@@ -59,15 +59,15 @@ const (
 // leasePipe leases a pipe for the next fill. A pipe that cannot be had is counted
 // once for each stretch of reads that are copied for want of it.
 func (d *direction) leasePipe() bool {
-	p, err := d.env().pipe(int(d.pipeSize))
-	if err != nil && d.pipeSize > pipe.DefaultSize {
-		d.pipeSize = pipe.DefaultSize
-		p, err = d.env().pipe(int(d.pipeSize))
+	p, err := d.env().pipe(d.pipeSize.bytes())
+	if err != nil && d.pipeSize > defaultPipe {
+		d.pipeSize = defaultPipe
+		p, err = d.env().pipe(d.pipeSize.bytes())
 	}
 	if err == nil {
 		d.held.pipe = p
 		d.set(noPipe, false)
-		d.pipeSize = min(d.pipeSize, int32(p.Size()))
+		d.pipeSize = min(d.pipeSize, pipeOf(p.Size()))
 		return true
 	}
 	if !d.is(noPipe) {
@@ -114,9 +114,9 @@ func (d *direction) grow(n int) {
 	if d.is(mirrored) { // so that its mirror's pipe takes a few of its fills
 		most /= mirrorFills
 	}
-	if d.growScore == growAt && int(d.pipeSize) < most {
+	if larger := min(d.pipeSize+2, pipeOf(most)); d.growScore == growAt && larger > d.pipeSize {
 		d.growScore = 0
-		d.pipeSize = int32(min(4*int(d.pipeSize), most))
+		d.pipeSize = larger
 		d.env().counts.note(pipeGrown)
 	}
 }
@@ -158,15 +158,15 @@ func (d *direction) releasePipe() {
 // The direction has ended, and its end stays as it is: an end of file that is met here is not
 // passed on, nor does a failure count.
 func (d *direction) flush(all bool) {
-	ended, reason, failure := d.ended, d.reason.Load(), d.failure()
-	d.ended = false
+	wasEnded, reason, failure := d.is(ended), d.reason.Load(), d.failure()
+	d.set(ended, false)
 	d.unbind()
 	for moves := 0; moves < flushMoves && d.mayFlush(all) && d.move() == waitTurn; moves++ {
 	}
 	if d.mode == rewriting {
 		d.flushHeldBack()
 	}
-	d.ended = ended
+	d.set(ended, wasEnded)
 	d.reason.Store(reason)
 	if o := d.rare.Load(); o != nil {
 		o.failure = failure

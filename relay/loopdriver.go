@@ -6,7 +6,6 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
-	"github.com/penstock/penstock/pipe"
 )
 
 // A Driver drives sessions on an event loop, without a goroutine for any of them: the second
@@ -334,11 +333,11 @@ type marked struct {
 
 func (m marked) inForce() bool {
 	o := m.dir.rare.Load()
-	return o != nil && o.mark == m.mark && !m.dir.ended
+	return o != nil && o.mark == m.mark && !m.dir.is(ended)
 }
 
 // bind sets up a direction.
 func (d *Driver) bind(dir *direction, l link) {
-	*dir = direction{link: l, pipeSize: pipe.DefaultSize}
+	*dir = direction{link: l, pipeSize: defaultPipe}
 	dir.chooseMode(d.relay, true)
 }

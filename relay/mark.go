@@ -44,7 +44,7 @@ const (
 
 // raiseMark is called when the source has run dry, before it is waited for.
 func (d *direction) raiseMark() {
-	if d.env().tune.TailDelay < 0 || d.pipeSize < markPipe || d.mode != splicing || d.is(oneWay) {
+	if d.env().tune.TailDelay < 0 || d.pipeSize.bytes() < markPipe || d.mode != splicing || d.is(oneWay) {
 		return
 	}
 	o := d.rareState()
@@ -55,7 +55,7 @@ func (d *direction) raiseMark() {
 	if m.raised.Load() || d.spliced.Load()-m.since < m.proof {
 		return
 	}
-	if !d.link.raiseMark(int(d.pipeSize) / 2) {
+	if !d.link.raiseMark(d.pipeSize.bytes() / 2) {
 		m.proof = math.MaxInt64
 		return
 	}

@@ -83,7 +83,7 @@ func TestGuard(t *testing.T) {
 	raised := func() (*direction, *scriptedSource) {
 		d, src, _, _ := scripted(splicing, nil, nil)
 		d.rareState().mark = &lowWaterMark{proof: markProof}
-		d.pipeSize = markPipe
+		d.pipeSize = pipeOf(markPipe)
 		d.spliced.Store(markProof)
 		d.raiseMark()
 		g.add(d)

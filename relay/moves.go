@@ -42,7 +42,7 @@ func (d *direction) fillBuffer() wait {
 // fillPipe splices once from the source into a leased, empty pipe, or copies
 // where no pipe is to be had.
 func (d *direction) fillPipe() wait {
-	if d.held.pipe != nil && d.held.pipe.Size() < int(d.pipeSize) {
+	if d.held.pipe != nil && d.held.pipe.Size() < d.pipeSize.bytes() {
 		d.releasePipe()
 	}
 	if d.held.pipe == nil && !d.leasePipe() {

@@ -25,7 +25,7 @@ func (s *Driven) Quiet() bool {
 
 // unanswered reports whether the first side was the last to send, and may get an answer. Unlike asked it takes
 // one that only sends for one that asks: what it has sent may be one long question.
-func (s *Driven) unanswered() bool { return !s.ba.ended && s.ab.moves != 0 && !s.b.is(saidLast) }
+func (s *Driven) unanswered() bool { return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) }
 
 // written reports whether the socket has taken all that the layer has written. There may be no layer.
 func (y *layered) written() bool { return y == nil || len(y.out) == y.sent }

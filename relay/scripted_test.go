@@ -4,7 +4,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/penstock/penstock/pipe"
 )
 
 // Scripted sockets: a source and a sink that follow a list of events, so that a
@@ -328,7 +327,7 @@ func scripted(mode mode, source, sink []event) (*direction, *scriptedSource, *sc
 	cfg := Config{PromoteBytes: 8, PromoteReads: 2, DemoteBytes: 4, DemoteReads: 2}.withDefaults()
 	d := &direction{
 		link: &pair{source: src, sink: dst, env: &environment{leaser: from, tune: &cfg, counts: new(counts)}}, held: new(inFlight),
-		mode: mode, pipeSize: pipe.DefaultSize,
+		mode: mode, pipeSize: defaultPipe,
 	}
 	return d, src, dst, from
 }

@@ -203,7 +203,7 @@ func (s *Session) stopped(d *direction) {
 		return
 	}
 	switch {
-	case !d.ended:
+	case !d.is(ended):
 		s.cut(ReasonError, errLeft)
 	case !s.guarded(func() { s.conclude(d) }):
 		s.cut(ReasonError, errPanicked)
@@ -414,7 +414,7 @@ func (e ending) flushAndAbandon(held bool) {
 // because the source has failed since. A direction that the other one's end has ended
 // (directionEnded) has passed on none, but may have lost nothing either.
 func (e ending) over() (resetSink bool) {
-	if !e.ended {
+	if !e.is(ended) {
 		e.finished(e.reason)
 	}
 	return e.sourceFailed || !e.atEOF() || !e.is(eofSeen) && e.flow().Lost > 0

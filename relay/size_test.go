@@ -12,7 +12,7 @@ func TestDrivenSize(t *testing.T) {
 	if bits.UintSize != 64 {
 		t.Skip("the bound is for 64 bits")
 	}
-	if n := unsafe.Sizeof(Driven{}); n > 288 {
-		t.Errorf("a Driven takes %d bytes, more than 288", n)
+	if n := unsafe.Sizeof(Driven{}); n > 280 {
+		t.Errorf("a Driven takes %d bytes, more than 280", n)
 	}
 }

@@ -37,7 +37,7 @@ func (s *Driven) Look() Turn {
 		return Turn{}
 	}
 	now := s.drv.loop.Now()
-	t := Turn{Quiet: time.Duration(now - s.active), Spoke: s.b.is(answered), Last: s.saidLast(), Ended: s.ab.ended}
+	t := Turn{Quiet: time.Duration(now - s.active), Spoke: s.b.is(answered), Last: s.saidLast(), Ended: s.ab.is(ended)}
 	wasAsked, saidA, saidB := s.a.is(asking), s.a.is(said), s.b.is(said)
 	if t.Answered = saidB && (wasAsked || saidA); t.Answered && wasAsked {
 		t.Waited = s.sinceAsked(now)
@@ -47,7 +47,7 @@ func (s *Driven) Look() Turn {
 	s.b.set(answered, s.ba.moves != 0)
 	s.a.set(asking, t.Last == SideA)
 	switch {
-	case s.ab.moves == 0 && s.ba.moves == 0 && !s.ba.ended:
+	case s.ab.moves == 0 && s.ba.moves == 0 && !s.ba.is(ended):
 		t.Asked = t.Quiet
 		return t
 	case t.Last != SideA:
@@ -68,7 +68,7 @@ func (s *Driven) sinceAsked(now int64) time.Duration {
 // saidLast returns [Turn.Last].
 func (s *Driven) saidLast() Side {
 	switch {
-	case s.ba.ended, s.ab.pace == resting, s.ba.pace == resting:
+	case s.ba.is(ended), s.ab.pace == resting, s.ba.pace == resting:
 		return SideNone
 	case s.b.is(saidLast):
 		return SideB

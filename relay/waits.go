@@ -95,9 +95,9 @@ func (s *Driven) pause(w waiting, n uint32) {
 	switch {
 	case n == 0:
 	case w == forA:
-		s.ab.pauses++
+		s.pauses[0]++
 	case w == forB:
-		s.ba.pauses++
+		s.pauses[1]++
 	}
 }
 
@@ -140,7 +140,7 @@ func (s *Driven) open() waiting {
 // asked reports whether the first side waits for an answer, as far as its bytes show. One that goes on without
 // any does not.
 func (s *Driven) asked() bool {
-	return !s.ba.ended && s.ab.moves != 0 && !s.b.is(saidLast) && (s.ba.moves != 0 || s.ab.moves < fewMoves)
+	return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) && (s.ba.moves != 0 || s.ab.moves < fewMoves)
 }
 
 // waits returns the sums so far.
@@ -161,7 +161,7 @@ func (s *Driven) waits() (w Waits) {
 		}
 	}
 	w = newWaits(&of)
-	w.PausesA, w.PausesB = int64(s.ab.pauses), int64(s.ba.pauses)
+	w.PausesA, w.PausesB = int64(s.pauses[0]), int64(s.pauses[1])
 	return w
 }
 

@@ -35,7 +35,7 @@ type SourcesConfig struct {
 	// Defaults: 32, 64.
 	PrefixV4, PrefixV6 int
 	// Entries bounds the table: how many sources are remembered, with 56 bytes each, and a
-	// fifth more for chance; a connection takes 32 bytes besides. A source with connections
+	// fifth more for chance; a connection takes 20 bytes besides. A source with connections
 	// is never forgotten; one without is when another needs its place, the longest unseen
 	// first. As many as there may be connections is enough never to refuse a source for want
 	// of a place. Default 65,536.
@@ -64,8 +64,8 @@ type rules struct {
 	pace        *interval
 }
 
-// An Entry is the place of one connection. The zero value is none.
-type Entry struct{ place uint32 } // 1 + index<<6 + stripe
+// An Entry is the place of one connection: a number, for whoever keeps many. 0 is none.
+type Entry uint32 // 1 + index<<6 + stripe
 
 // NewSources returns a table of no sources.
 func NewSources(cfg SourcesConfig) (*Sources, error) {
@@ -102,7 +102,7 @@ func (s *Sources) Set(connections int, perSecond float64, burst int) {
 // source is not known. The caller gives an entry back by Leave when the connection is over.
 func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
 	if !src.Known() {
-		return Entry{}, source.ErrUnknown
+		return 0, source.ErrUnknown
 	}
 	k := keyOf(src)
 	at := maphash.Comparable(s.seed, k) % shards
@@ -111,20 +111,20 @@ func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
 	defer p.mu.Unlock()
 	place, err := s.table.Load().admit(k, s.rules.Load(), now)
 	if err != nil {
-		return Entry{}, err
+		return 0, err
 	}
-	return Entry{place: 1 + uint32(p.hold(k, place))<<6 + uint32(at)}, nil
+	return Entry(1 + uint32(p.hold(k, place))<<6 + uint32(at)), nil
 }
 
-// Leave gives an entry back, once. It does nothing for the zero Entry.
+// Leave gives an entry back, once. It does nothing for none.
 func (s *Sources) Leave(e Entry) {
-	if e.place == 0 {
+	if e == 0 {
 		return
 	}
-	p := &s.stripes[(e.place-1)%shards]
+	p := &s.stripes[(e-1)%shards]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if place := p.letGo(int32((e.place - 1) >> 6)); place > 0 {
+	if place := p.letGo(int32((e - 1) >> 6)); place > 0 {
 		s.table.Load().leave(place)
 	}
 }
@@ -151,10 +151,8 @@ func (s *Sources) SetPrefix(v4, v6 int, now int64) error {
 	pace := s.rules.Load().pace
 	next.merge(before, pace, now)
 	for i := range s.stripes {
-		for j := range s.stripes[i].held {
-			if h := &s.stripes[i].held[j]; h.place > 0 {
-				h.place = next.count(h.of, before, h.place, now)
-			}
+		for h := range s.stripes[i].all() {
+			h.move(next.count(h.key(), before, h.inTable(), now))
 		}
 	}
 	s.table.Store(next)

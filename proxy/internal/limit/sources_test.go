@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/source"
 )
@@ -49,10 +50,10 @@ func TestSourcesConnections(t *testing.T) {
 	s.Set(3, 0, 0)
 	admit("10.0.0.1", nil)
 	admit("10.0.0.1", limit.ErrSourceConnections)
-	if e, err := s.Admit(source.Source{}, 1); err != source.ErrUnknown || e != (limit.Entry{}) {
+	if e, err := s.Admit(source.Source{}, 1); err != source.ErrUnknown || e != (limit.Entry(0)) {
 		t.Errorf("a client without a source: %v, %v", e, err)
 	}
-	s.Leave(limit.Entry{})
+	s.Leave(limit.Entry(0))
 	if st := s.Stats(); st.Sources != 4 || st.Connections != 7 || st.Refused != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -315,5 +316,23 @@ func BenchmarkSources(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestMemoryOfConnections: each connection takes little more than its holding.
+func TestMemoryOfConnections(t *testing.T) {
+	s := sources(t, limit.SourcesConfig{Connections: 1e6})
+	const n = 20_000
+	admit := func(n int) {
+		for range n {
+			_, err := s.Admit(any4(1), 1)
+			must(t, err)
+		}
+	}
+	admit(1)
+	before := heap.InUse()
+	admit(n)
+	if each := (heap.InUse() - before) / n; each > 21 {
+		t.Errorf("%d bytes for each connection, want at most 21", each)
 	}
 }

@@ -2,7 +2,6 @@ package router
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +42,6 @@ type ListenerState struct {
 	cancels  Cancels
 	refused  [admissionRejects]atomic.Int64
 	spoken   [firstbytes.Protocols + 1]atomic.Int64 // clients by protocol; the last: by none of them
-	tokens   sync.Pool
 }
 
 // An admissionReject is a reason to refuse a client of a listener.
@@ -155,19 +153,11 @@ func (state *ListenerState) Counts() ListenerCounts {
 	}
 }
 
-// An admissionToken is the client's entries in limits, beside its place under Connections.
-type admissionToken struct {
-	sources *limit.Sources // of entry; nil: none
-	entry   limit.Entry
-	over    bool // it has no such place yet
-}
+// An admissionToken is a [worker.Client]'s: its entry in the table of its source, a [limit.Entry], and overLimit.
+type admissionToken = uint64
 
-func (state *ListenerState) newToken() *admissionToken {
-	if t, _ := state.tokens.Get().(*admissionToken); t != nil {
-		return t
-	}
-	return new(admissionToken)
-}
+// overLimit says that the client has no place under Connections yet. It is above every Entry.
+const overLimit admissionToken = 1 << 32
 
 // An admission is the [worker.Admitter] of one generation of a listener.
 type admission Listener
@@ -204,7 +194,7 @@ func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
 		a.cfg.Process.Spend(now)
 	}
 	if !state.Connections.Take() {
-		a.tokenOf(c).over = true
+		c.AdmissionToken |= overLimit
 	}
 	return nil
 }
@@ -250,34 +240,17 @@ func (a *admission) source(c *worker.Client, now int64) error {
 	if err != nil {
 		return err
 	}
-	t := a.tokenOf(c)
-	t.sources, t.entry = a.cfg.Sources, entry
+	c.AdmissionToken |= admissionToken(entry)
 	return nil
 }
 
-// tokenOf returns a client's ticket, which it has from now on.
-func (a *admission) tokenOf(c *worker.Client) *admissionToken {
-	t, _ := c.AdmissionToken.(*admissionToken)
-	if t == nil {
-		t = a.state.newToken()
-		c.AdmissionToken = t
-	}
-	return t
-}
-
 // Released implements [worker.Admitter].
-func (a *admission) Released(token any) {
+func (a *admission) Released(token admissionToken) {
 	state := a.state
-	over := false
-	if t, _ := token.(*admissionToken); t != nil {
-		over = t.over
-		if t.sources != nil {
-			t.sources.Leave(t.entry)
-		}
-		*t = admissionToken{}
-		state.tokens.Put(t)
+	if entry := limit.Entry(token); entry != 0 { // of this admission's table, which has admitted the client
+		a.cfg.Sources.Leave(entry)
 	}
-	if over {
+	if token&overLimit != 0 {
 		return
 	}
 	if state.Connections.Give() {

@@ -139,8 +139,7 @@ func (s *Search) Next(now int64) worker.Step {
 
 // enter takes a place under the listener's limit for a client that has none yet.
 func (s *Search) enter(now int64) (worker.Step, bool) {
-	t, _ := s.client.AdmissionToken.(*admissionToken)
-	if t == nil || !t.over {
+	if s.client.AdmissionToken&overLimit == 0 {
 		s.stage = routing
 		return worker.Step{}, false
 	}
@@ -159,7 +158,7 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 		}
 	}
 	state.queue.leave(&s.place)
-	t.over = false
+	s.client.AdmissionToken &^= overLimit
 	s.stage = routing
 	return worker.Step{}, false
 }

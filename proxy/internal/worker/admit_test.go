@@ -32,7 +32,7 @@ func TestAdmission(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &counted{admit: x.admit, source: func(c *worker.Client) error {
-				c.AdmissionToken = c.Source()
+				c.AdmissionToken = tokenOf(c.Source())
 				if x.source != nil {
 					return x.source(c)
 				}
@@ -45,7 +45,7 @@ func TestAdmission(t *testing.T) {
 				t.Errorf("the client gets %v", err)
 			}
 			eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == x.in })
-			if x.in > 0 && !slices.Equal(a.tickets, []any{source}) {
+			if x.in > 0 && !slices.Equal(a.tickets, []uint64{tokenOf(source)}) {
 				t.Errorf("the tickets are %v, want %v", a.tickets, source)
 			}
 			if sum := r.Summary(); a.in.Load() != x.in || (sum.Refusals[worker.RefusedByAdmitter] == 0) != x.served {

@@ -26,9 +26,9 @@ type Client struct {
 	LookedEnded bool
 	// Postgres is what it has said by the protocol of PostgreSQL, where [Preread.Postgres] is set.
 	Postgres PostgresClient
-	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left. It is
-	// kept outside of the session: it costs nothing where it is nil.
-	AdmissionToken any
+	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left; 0: none. It is a number, for
+	// every session that rests keeps one.
+	AdmissionToken uint64
 	// Record is the course of the client so far; nil: none is kept. Its methods may be called
 	// all the same.
 	Record *record.Record

@@ -11,15 +11,18 @@ import (
 // again; an idle session costs one conn, and two slots of the loop's table, so nothing is in
 // it that is not needed then.
 type conn struct {
-	session    relay.Driven // owns both sockets while joined
-	worker     *worker
-	next, prev *conn        // of the list that it is in: unused, young, older
-	ref        *listenerRef // of its dialing, or once it is joined of its serving
-	fd         int32        // the client's, owned, until it is joined; then the endpoint's, the session's
-	slab       uint16
-	state      state
-	tcp        bool // fd is a TCP socket
+	session        relay.Driven // owns both sockets while joined
+	next, prev     *conn        // of the list that it is in: unused, young, older
+	ref            *listenerRef // of its dialing, or once it is joined of its serving; nil while it is free
+	admissionToken uint64       // once it is joined
+	fd             int32        // the client's, owned, until it is joined; then the endpoint's, the session's
+	slab           uint16
+	state          state
+	tcp            bool // fd is a TCP socket
 }
+
+// worker returns that of a conn that is not free.
+func (n *conn) worker() *worker { return n.ref.serving.worker }
 
 type state uint8
 
@@ -69,15 +72,11 @@ func (l *list) move(o *list) {
 
 // places are the conns of a worker, in slabs. A conn never moves.
 type places struct {
-	owner  *worker
 	slabs  [][]conn
 	unused list
 }
 
-func (p *places) init(owner *worker) {
-	p.owner = owner
-	p.unused.init()
-}
+func (p *places) init() { p.unused.init() }
 
 // take returns a free conn for a client.
 func (p *places) take(accepted client) *conn {
@@ -93,7 +92,7 @@ func (p *places) take(accepted client) *conn {
 func (p *places) grow() {
 	slab := make([]conn, slabSize)
 	for i := range slab {
-		slab[i].worker, slab[i].slab = p.owner, uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
+		slab[i].slab = uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
 		p.unused.append(&slab[i])
 	}
 	p.slabs = append(p.slabs, slab)
@@ -102,7 +101,7 @@ func (p *places) grow() {
 // free takes a conn back.
 func (p *places) free(n *conn) {
 	n.state = free
-	n.ref = nil
+	n.ref, n.admissionToken = nil, 0
 	p.unused.append(n)
 }
 

@@ -171,13 +171,13 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 	}
 	switch {
 	case n.hasGone(events):
-		n.worker.clientLeft(c)
+		n.worker().clientLeft(c)
 	case c.phase.prereads():
 		if events&arrived != 0 || events == 0 {
-			n.worker.peek(c)
+			n.worker().peek(c)
 		}
 	case c.phase == responding || c.phase == lingering:
-		n.worker.respondOn(c)
+		n.worker().respondOn(c)
 	}
 }
 

@@ -12,8 +12,8 @@ type client struct {
 	peer           netip.AddrPort // as [loop.Acceptor] has it
 	socket         *Listening
 	service        *Service
-	admissionToken any   // the service's Admitter's, who has admitted it if there is one
-	accepted       int64 // clock
+	admissionToken uint64 // the service's Admitter's, who has admitted it if there is one
+	accepted       int64  // clock
 }
 
 // An inbox is the clients that were handed to a worker. They have places.

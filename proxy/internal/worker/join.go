@@ -32,6 +32,7 @@ func (w *worker) join(c *pendingClient) {
 		a.Ahead = c.buffered
 	}
 	w.note(n, &c.client)
+	n.admissionToken = c.client.AdmissionToken
 	ref := w.keepPending(c, bindingOf(limits))
 	n.fd, n.tcp = int32(e.fd), b.TCP
 	c.endpoint.fd = -1
@@ -55,7 +56,7 @@ func (c *pendingClient) movedBytes() []byte {
 
 // Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
-	w, s := n.worker, n.ref.serving
+	w, s := n.worker(), n.ref.serving
 	n.unlink()
 	left := len(w.lanes.of) > 0 && w.laneEnded(n)
 	w.ended.Add(r)
@@ -74,7 +75,8 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	} else {
 		w.group.judge(b, &r, !s.socket.TCP, !n.tcp, nil)
 	}
-	admissionToken := w.forget(n)
+	w.forget(n)
+	admissionToken := n.admissionToken
 	w.freeSlot(n, s)
 	w.group.release(s, s.service.Admitter != nil, admissionToken)
 }

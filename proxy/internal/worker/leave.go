@@ -98,7 +98,7 @@ func (w *worker) freeSlot(n *conn, s *serving) {
 // release is the end of a client that had a place. There is room for others now; they are
 // woken and not served from here, as this may be called from within the relay, and by any
 // goroutine.
-func (g *Group) release(s *serving, admitted bool, admissionToken any) {
+func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 	if admitted {
 		s.service.Admitter.Released(admissionToken)
 	}

@@ -5,27 +5,23 @@ import "net/netip"
 // notes are what only few sessions have, beside their conns: sessions that have none of it pay
 // nothing for it.
 type notes struct {
-	tokens  map[*conn]any            // admission tokens that are not nil
 	sources map[*conn]netip.AddrPort // of clients with a PROXY header that has one
 	ends    map[*conn]func()         // to be called at the end of sessions that have rejoined
 }
 
 func newNotes() notes {
-	return notes{tokens: make(map[*conn]any), sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())}
+	return notes{sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())}
 }
 
-// note notes the admission token and the source of a session that begins.
+// note notes the source of a session that begins.
 func (t *notes) note(n *conn, c *Client) {
-	if c.AdmissionToken != nil {
-		t.tokens[n] = c.AdmissionToken
-	}
 	if c.Header.Known() {
 		t.sources[n] = c.Header.Source
 	}
 }
 
-// forget ends the notes on a session, and returns the admission token.
-func (t *notes) forget(n *conn) (token any) {
+// forget ends the notes on a session.
+func (t *notes) forget(n *conn) {
 	if len(t.ends) > 0 {
 		if ended := t.ends[n]; ended != nil {
 			delete(t.ends, n)
@@ -35,9 +31,4 @@ func (t *notes) forget(n *conn) (token any) {
 	if len(t.sources) > 0 {
 		delete(t.sources, n)
 	}
-	if len(t.tokens) > 0 {
-		token = t.tokens[n]
-		delete(t.tokens, n)
-	}
-	return token
 }

@@ -76,7 +76,7 @@ func (x *hand) take(h *worker.Offloaded) {
 // Its binding is notified of the end.
 func TestHandover(t *testing.T) {
 	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
-	a.source = func(c *worker.Client) error { c.AdmissionToken = c.Source(); return nil }
+	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
 	x := newHand(t, b)
 	d := x.director()
 	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
@@ -120,7 +120,7 @@ func TestHandover(t *testing.T) {
 		t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
 	}
 	for _, admissionToken := range a.tickets {
-		if admissionToken == nil {
+		if admissionToken == 0 {
 			t.Error("a ticket is lost")
 		}
 	}

@@ -217,14 +217,14 @@ var _ relay.Observer = (*conn)(nil)
 // FirstByte implements [relay.Observer].
 func (n *conn) FirstByte(_ *relay.Driven, source relay.Side) {
 	if k := n.ref.kept; k != nil {
-		k.FirstByte(source == relay.SideA, n.worker.loop.Now())
+		k.FirstByte(source == relay.SideA, n.worker().loop.Now())
 	}
 }
 
 // HalfClosed implements [relay.Observer].
 func (n *conn) HalfClosed(*relay.Driven, relay.Side) {
 	if k := n.ref.kept; k != nil {
-		k.HalfClosed(n.worker.loop.Now())
+		k.HalfClosed(n.worker().loop.Now())
 	}
 }
 

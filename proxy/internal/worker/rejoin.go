@@ -75,6 +75,7 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	w.load.Add(1)
 	s.clients++
 	w.note(n, h.Client)
+	n.admissionToken = h.Client.AdmissionToken
 	if rec := h.record; rec != nil {
 		h.record = nil
 		rec.Joined = w.loop.Now()

@@ -68,7 +68,7 @@ func (x *returning) take(h *worker.Offloaded) {
 // until its end, and is reported then.
 func TestRejoin(t *testing.T) {
 	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
-	a.source = func(c *worker.Client) error { c.AdmissionToken = c.Source(); return nil }
+	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
 	x := newReturning(t, b)
 	r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
 		c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
@@ -112,7 +112,7 @@ func TestRejoin(t *testing.T) {
 		t.Errorf("the summary is %+v", sum)
 	}
 	for _, token := range a.tickets {
-		if token == nil {
+		if token == 0 {
 			t.Error("a token is lost")
 		}
 	}

@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"errors"
+	"hash/fnv"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -123,12 +125,13 @@ func directed(t *testing.T, d *director, change func(*worker.Config, *worker.Ser
 
 // counted is an admitter that counts the clients that are in.
 type counted struct {
-	room             func() error
-	admit, source    func(c *worker.Client) error
-	asked, in, left  atomic.Int64
-	rooms            atomic.Int64
-	mu               sync.Mutex
-	sources, tickets []any
+	room            func() error
+	admit, source   func(c *worker.Client) error
+	asked, in, left atomic.Int64
+	rooms           atomic.Int64
+	mu              sync.Mutex
+	sources         []any
+	tickets         []uint64
 }
 
 func (a *counted) CanAccept(int64) error {
@@ -168,7 +171,14 @@ func (a *counted) AdmitSource(c *worker.Client, _ int64) error {
 	return nil
 }
 
-func (a *counted) Released(admissionToken any) {
+// tokenOf returns an admission token of a client's source.
+func tokenOf(s source.Source) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, s.String())
+	return h.Sum64()
+}
+
+func (a *counted) Released(admissionToken uint64) {
 	a.left.Add(1)
 	a.mu.Lock()
 	defer a.mu.Unlock()

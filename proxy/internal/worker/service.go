@@ -130,8 +130,8 @@ type Admitter interface {
 	// called.
 	AdmitSource(c *Client, now int64) error
 	// Released is called once for each client for which Admit has returned nil, when
-	// everything of it has ended, with [Client.AdmissionToken] as it was set by then, or nil.
-	Released(admissionToken any)
+	// everything of it has ended, with [Client.AdmissionToken] as it was set by then, or 0.
+	Released(admissionToken uint64)
 }
 
 // A RoomTimer is an [Admitter] that knows when there is going to be room again, because

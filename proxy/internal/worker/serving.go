@@ -12,6 +12,7 @@ type listenerRef struct {
 // served by one worker.
 type serving struct {
 	listenerRef
+	worker       *worker
 	socket       *Listening
 	service      *Service
 	lateSockopts *lateSockopts
@@ -32,7 +33,7 @@ func (w *worker) servingOf(accepted client) *serving {
 			}
 		}
 	}
-	s := &serving{socket: accepted.socket, service: accepted.service, lateSockopts: w.lateSockoptsOf(accepted.service.Options)}
+	s := &serving{worker: w, socket: accepted.socket, service: accepted.service, lateSockopts: w.lateSockoptsOf(accepted.service.Options)}
 	s.listenerRef.serving = s
 	older := s // unless it is the present one
 	if accepted.service == accepted.socket.service.Load() {

@@ -130,7 +130,7 @@ func TestStorm(t *testing.T) {
 		return nil
 	}
 	s.admitter.source = func(c *worker.Client) error {
-		if c.AdmissionToken = c.Source(); rand.IntN(10) == 0 {
+		if c.AdmissionToken = tokenOf(c.Source()); rand.IntN(10) == 0 {
 			return errNotAdmitted
 		}
 		return nil

@@ -97,7 +97,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
 		arrived:     newArrivals(mostArrivals), turnedAway: newArrivals(mostRefusals),
 	}
-	w.places.init(w)
+	w.places.init()
 	w.mirrors.init()
 	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.collect = w.adjust, g.gate.notify, w.collectInbox
