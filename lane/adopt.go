@@ -106,7 +106,7 @@ func (s *Session) resetHere() {
 		s.Reset()
 		return
 	}
-	s.flipped()
+	s.noteLeft()
 	owed := s.owner != nil && s.left() && s.lane.owes(s, parting{left: true})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -64,7 +64,7 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 		case owed:
 			return false, fmt.Errorf("lane: come back: the owner has not called Leave: %w", os.ErrDeadlineExceeded)
 		}
-		s.flipped()
+		s.noteLeft()
 	}
 }
 

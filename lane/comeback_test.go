@@ -75,11 +75,11 @@ func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
 		all.Go(func() {
 			stop := make(chan struct{})
 			var back atomic.Int64
-			var flips sync.WaitGroup
-			flips.Go(func() { p.backAndForth(t, uint64(i), &back, stop) })
+			var away sync.WaitGroup
+			away.Go(func() { p.backAndForth(t, uint64(i), &back, stop) })
 			p.transferUntil(t, total, uint64(i), func() bool { return back.Load() >= enough })
 			close(stop)
-			flips.Wait()
+			away.Wait()
 		})
 	}
 	all.Wait()

@@ -32,9 +32,9 @@ func (l *Lane) changed(e program.Event) {
 	}
 	switch e.State {
 	case state.Lane:
-		s.flipped()
+		s.noteLeft()
 	case state.Done:
-		s.flipped()
+		s.noteLeft()
 		s.settle()
 	}
 }
@@ -109,7 +109,7 @@ func (s *Session) look() (lingers bool) {
 	at := r.State()
 	switch at {
 	case state.Lane, state.Done:
-		s.flipped()
+		s.noteLeft()
 		s.settle()
 		last = min(max(last, int64(r.LastPacket())), last+(mostLinger-1)*linger)
 	case state.Reset:

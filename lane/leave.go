@@ -139,7 +139,7 @@ func (s *Session) Reset() {
 	case isAway:
 		s.resetAway()
 	default: // it is leaving, or over
-		s.flipped()
+		s.noteLeft()
 	}
 }
 

@@ -125,8 +125,8 @@ func (s *Session) fill(d int, raw syscall.RawConn) (b *[chunk]byte, n int, err e
 // past is a deadline that ends every wait.
 var past = time.Unix(1, 0)
 
-// flipped ends the pumps if the program has taken the session. It may have come back since that was reported.
-func (s *Session) flipped() {
+// noteLeft ends the pumps if the program has taken the session. It may have come back since that was reported.
+func (s *Session) noteLeft() {
 	s.mu.Lock()
 	first := false
 	if s.phase == relaying && s.never == None {

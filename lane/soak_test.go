@@ -61,10 +61,10 @@ func TestSoak(t *testing.T) {
 // soak has messages pass both ways until there are enough, and every second session go back and forth.
 func (p pair) soak(t *testing.T, seed uint64, messages *atomic.Int64, total int64) {
 	stop := make(chan struct{})
-	var both, flips sync.WaitGroup
+	var both, away sync.WaitGroup
 	var back atomic.Int64
 	if seed%2 == 0 {
-		flips.Go(func() { p.backAndForth(t, seed, &back, stop) })
+		away.Go(func() { p.backAndForth(t, seed, &back, stop) })
 	} else {
 		back.Store(enough)
 	}
@@ -88,7 +88,7 @@ func (p pair) soak(t *testing.T, seed uint64, messages *atomic.Int64, total int6
 	})
 	both.Wait()
 	close(stop)
-	flips.Wait()
+	away.Wait()
 	if _, err := io.ReadFull(p.client, make([]byte, 1)); err != io.EOF {
 		t.Errorf("session %d: the client reads %v at the end", seed, err)
 	}

@@ -46,7 +46,7 @@ func (s *stream) send(c *net.TCPConn, total int, mayEnd func() bool, rnd *rand.R
 		if _, err := c.Write(b[:n]); err != nil {
 			return err
 		}
-		if rnd.IntN(4) == 0 { // a gap, at which a session may flip
+		if rnd.IntN(4) == 0 { // a gap, at which a session may leave
 			time.Sleep(time.Duration(rnd.IntN(2000)) * time.Microsecond)
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Session) Change(to state.State, from ...state.State) bool {
 	}
 }
 
-// Refusal returns why the last flip was given up, and how many were tried.
+// Refusal returns why the last attempt to leave was given up, and how many were tried.
 func (s *Session) Refusal() (why, tries uint32) {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&s.Why))), atomic.LoadUint32(&s.Tries)
 }

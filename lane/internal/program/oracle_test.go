@@ -36,7 +36,7 @@ type rig struct {
 	v6    bool
 }
 
-// newRig has a session in the lane that was never flipped: its constants are of the test.
+// newRig has a session in the lane that never left user space: its constants are of the test.
 func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32, forwarded bool) *rig {
 	t.Helper()
 	l := legs[v6]

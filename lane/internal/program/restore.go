@@ -53,5 +53,5 @@ func (s *Session) Restored() {
 	s.Change(state.User, state.Held)
 }
 
-// WasReset reports whether an RST has passed since the session was flipped.
+// WasReset reports whether an RST has passed since the session left.
 func (s *Session) WasReset() bool { return s.Reset != 0 }

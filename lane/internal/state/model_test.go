@@ -6,9 +6,9 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// stuck returns how many worlds lead to none in which all units have arrived, of those after a flip.
+// stuck returns how many worlds lead to none in which all units have arrived, of those after it has left.
 func stuck(m mutant) (worlds, bad int) {
-	start := world{word: uint8(state.Lane), flips: 1}
+	start := world{word: uint8(state.Lane), leaves: 1}
 	start.user = user{registered: true, grace: true, arms: m.arms}
 	number, all := map[world]int{start: 0}, []world{start}
 	before := [][]int32{nil}
@@ -119,7 +119,7 @@ var scenarios = map[string]scenario{
 }
 
 // TestModel: no course of two CPUs, user space, the sockets and a death breaks a promise: no byte
-// is in two places or in none, one CPU alone flips, no FIN or RST of a ghost leaves, and user space
+// is in two places or in none, one CPU alone has it leave, no FIN or RST of a ghost leaves, and user space
 // touches no socket that it has not taken back. Every change of the table is made by some course.
 func TestModel(t *testing.T) {
 	if race {
@@ -162,7 +162,7 @@ func TestMutants(t *testing.T) {
 		"notes are not looked at":            {scenario: both, noNotes: true},
 		"no guard at egress":                 {scenario: death, noGuard: true},
 		"user space takes what the lane has": {scenario: both, noDisarm: true},
-		"a flip is no compare-and-swap":      {scenario: both, noSwap: true},
+		"leaving is no compare-and-swap":     {scenario: both, noSwap: true},
 		"resets are not noted":               {scenario: reset, noReset: true},
 	} {
 		t.Run(name, func(t *testing.T) {

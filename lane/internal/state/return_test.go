@@ -46,7 +46,7 @@ func (w *world) restore(m mutant) {
 		w.socket[i] = socket{rcv: at[i], read: at[i], written: at[1-i], acked: at[1-i]}
 		w.note[i] = 0
 	}
-	w.user.owns, w.user.waiting, w.user.grace, w.flips = true, false, true, 0
+	w.user.owns, w.user.waiting, w.user.grace, w.leaves = true, false, true, 0
 }
 
 // adopt has another process take the session over, once its predecessor's sockets are closed: one that is

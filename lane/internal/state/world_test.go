@@ -27,7 +27,7 @@ type world struct {
 	seen    [2]uint8 // units of the other side that the endpoint has acknowledged, as the lane knows
 	carried [2]uint8 // units of this side that the lane has carried
 	passed  bool     // an RST has passed in the lane
-	flips   uint8
+	leaves  uint8
 	killed  bool
 	adopted bool // by a second process
 }
@@ -57,7 +57,7 @@ type cpu struct {
 	rst   bool
 	pure  bool  // an acknowledgement without a unit
 	claim uint8 // count of its claim
-	fit   bool  // what it has seen so far allows the flip
+	fit   bool  // what it has seen so far allows it to leave
 	notes [2]uint8
 	shift [2]int8
 	old   bool // has begun before the grace period that user space waits for
@@ -155,7 +155,7 @@ func (w *world) change(to state.State, by state.Actor) {
 		w.count++ // changes that others could be mistaken for
 	}
 	if to == state.Lane {
-		w.flips++
+		w.leaves++
 	}
 	exercised[[3]uint8{uint8(from), uint8(to), uint8(by)}] = true
 }
@@ -168,8 +168,8 @@ func (w *world) state() state.State { return state.State(w.word) }
 // broken returns which promise the world breaks, or "".
 func (w *world) broken() string {
 	s := w.state()
-	if w.flips > 1 {
-		return "the session was flipped twice without coming back"
+	if w.leaves > 1 {
+		return "the session left twice without coming back"
 	}
 	for i := range 2 {
 		in, out, from, to := &w.socket[i], &w.socket[1-i], &w.endpoint[i], &w.endpoint[1-i]

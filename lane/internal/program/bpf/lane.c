@@ -4,7 +4,7 @@
  * tc egress a guard keeps in what the sockets of such sessions would send. States and their
  * changes are those of lane/internal/state, and the order of steps is that of its model. */
 #include "error.h"
-#include "flip.h"
+#include "leave.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -50,7 +50,7 @@ static inline_always struct session *find(const struct tuple *key, struct place 
 }
 
 /* note has it known that data up to end, or an RST, is let up to the socket. What is already noted
- * needs no barrier: a flip that reads the older note is right for this packet too. */
+ * needs no barrier: a claim that reads the older note is right for this packet too. */
 static inline_always void note(struct half *h, const struct packet *p)
 {
 	u32 end = p->sequence + p->length + (p->flags & FIN ? 1 : 0);
@@ -173,7 +173,7 @@ static never_inline int carry(struct __sk_buff *skb, struct session *s, struct p
 	return bpf_redirect_neigh(o->device, NULL, 0, 0);
 }
 
-/* claim tries to flip the session with this packet, and reports whether it is in the lane. */
+/* claim has the session leave user space with this packet if it can, and reports whether it is in the lane. */
 static inline_always bool claim(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u64 word)
 {
 	u64 mine = next(word, STATE_CLAIMED);

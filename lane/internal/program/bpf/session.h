@@ -24,9 +24,9 @@ struct place {
 /* Flags of half.noted, above the number. */
 #define NOTED (1ULL << 32)
 #define NOTED_RESET (1ULL << 33)
-#define NOTED_LOST (1ULL << 34) /* a note could not be made: the session is never flipped */
+#define NOTED_LOST (1ULL << 34) /* a note could not be made: the session never leaves */
 
-/* A half has the packets that arrive from one endpoint. Positions count from the flip, see
+/* A half has the packets that arrive from one endpoint. Positions count from the moment of leaving, see
  * lane/internal/translate. */
 struct half {
 	u64 noted; /* the end of data that was let up */

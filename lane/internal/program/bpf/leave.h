@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* The flip: from two sockets to constants. Order matters: notes are read before the sockets, so
+/* A session leaves user space: from two sockets to constants. Order matters: notes are read before the sockets, so
  * that a packet that was let up and has not reached its socket is missed there. */
-#ifndef FLIP_H
-#define FLIP_H
+#ifndef LEAVE_H
+#define LEAVE_H
 
 #include "parse.h"
 
@@ -22,7 +22,7 @@ static inline_always void *lookup(struct __sk_buff *skb, const struct half *h)
 	return bpf_skc_lookup_tcp(skb, &t, sizeof t, CURRENT_NETNS, 0);
 }
 
-/* unfit returns why the session cannot be flipped while this socket is as it is. */
+/* unfit returns why the session cannot leave while this socket is as it is. */
 static inline_always u32 unfit(struct tcp_sock *t, u64 noted)
 {
 	struct sock *sk = &t->inet_conn.icsk_inet.sk;
@@ -167,7 +167,7 @@ static inline_always u32 devices(struct session *s, struct __sk_buff *skb)
 	return WHY_NONE;
 }
 
-/* look returns why the session cannot be flipped by this packet, or fills it. */
+/* look returns why the session cannot leave by this packet, or fills it. */
 static never_inline u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	u64 noted_a = load(&s->half[0].noted), noted_b = load(&s->half[1].noted);
