@@ -111,6 +111,7 @@ func (s *Session) look() (lingers bool) {
 	case state.Lane, state.Done:
 		s.noteLeft()
 		s.settle()
+		s.reportHalf()
 		last = min(max(last, int64(r.LastPacket())), last+(mostLinger-1)*linger)
 	case state.Reset:
 	default:
@@ -120,6 +121,18 @@ func (s *Session) look() (lingers bool) {
 		s.lane.release(s, at)
 	}
 	return lingers
+}
+
+// reportHalf reports the first end of file, once, to an owner that is an Observer.
+func (s *Session) reportHalf() {
+	o, ok := s.owner.(Observer)
+	if !ok || s.halved {
+		return
+	}
+	if from := s.halfEnded(); from >= 0 {
+		s.halved = true
+		o.HalfClosed(from)
+	}
 }
 
 // now is the time of the clock that the programs stamp packets with, in ns. It cannot fail

@@ -26,6 +26,8 @@ type End struct {
 	// Repeated are segments with data of numbers that it had sent before: those that the path behind the lane, or
 	// the other endpoint, has lost or not acknowledged in time. Probes of a window of 0 with a byte count too.
 	Repeated uint32
+	// Last reports whether the last bytes that the lane has carried for the first time have come from it.
+	Last bool
 	// RoundTrip is how long the last packet took from here to the endpoint and back to here, by the
 	// echo of its timestamp, with the time until the endpoint acknowledges. LeastRoundTrip is the shortest of all
 	// that were measured: one at a time. 0: none was, as for connections without timestamps.
@@ -43,11 +45,27 @@ func (s *Session) Look() (v View, ok bool) {
 	v.InLane, v.LastPacket = s.gone(), time.Duration(r.LastPacket())
 	for i := range v.Ends {
 		e := &v.Ends[i]
-		*e = End{Packets: r.Packets(i), Window: f[i].Window, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats}
+		*e = End{Packets: r.Packets(i), Window: f[i].Window, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats, Last: r.LastSpoke() == i}
 		e.RoundTrip, e.LeastRoundTrip = r.RoundTrip(i)
 		if v.InLane {
 			e.Outstanding = f[i].Sent - min(f[i].Sent, f[1-i].Acked)
 		}
 	}
 	return v, true
+}
+
+// halfEnded returns the direction that has ended of a session in the lane whose other one goes on, -1 if none has.
+func (s *Session) halfEnded() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != away {
+		return -1
+	}
+	f := s.flows()
+	for i := range f {
+		if f[i].Fin != 0 && f[1-i].Acked >= f[i].Fin {
+			return i
+		}
+	}
+	return -1
 }

@@ -26,6 +26,14 @@ type Owner interface {
 	Ended(Result)
 }
 
+// An Observer is an Owner that is notified of the first end of file of a session in the lane as well.
+type Observer interface {
+	Owner
+	// HalfClosed is called once, within a quarter of a second after the other endpoint has acknowledged the end of file: from is 0
+	// for that of a, and 1 for that of b. It is not called once both have ended.
+	HalfClosed(from int)
+}
+
 // Register prepares a session of two connected TCP sockets, which the owner goes on relaying: it calls
 // [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
 // [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes

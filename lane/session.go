@@ -58,6 +58,7 @@ type Session struct {
 	kept      bool             // by ComeBack: it does not leave
 	flew      bool             // it has left user space once at least
 	adopted   bool             // from a process before this one
+	halved    bool             // an end of file was reported to an Observer; the sweep's
 	handed    bool             // the owner has given its sockets away, or has released the session
 	phase     phase
 	never     Reason // why it stays in user space; None if it may leave

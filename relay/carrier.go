@@ -12,13 +12,16 @@ type Carrier interface {
 	// moment from then on.
 	Arm()
 	// Disarm is called before a socket is touched, and reports whether the session is still there. If not, the
-	// Carrier has it for good.
+	// Carrier has it, until [Driven.Return] if ever.
 	Disarm() bool
 	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and are on no loop
 	// once they are closed. It calls [Driven.Finish] at the end.
 	Leave(a, b int)
-	// Progress returns the bytes that the Carrier has delivered, and for how long nothing has moved.
+	// Progress returns the bytes that Carriers have delivered, each time that one has had the session, and for how
+	// long nothing has moved.
 	Progress() (aToB, bToA int64, idle time.Duration)
+	// Quiet is [Driven.Quiet] of a session that has left.
+	Quiet() bool
 	// Reset ends a session that has left: both sides are reset, and [Driven.Finish] is called soon after.
 	Reset()
 }
@@ -90,7 +93,7 @@ func (s *Driven) Offer(c Carrier) {
 	if s.drv.offers == nil {
 		s.drv.offers = make(map[*Driven]*offer)
 	}
-	s.drv.offers[s] = &offer{carrier: c}
+	s.drv.offers[s] = &offer{carrier: c, moved: s.ab.carried() + s.ba.carried()}
 	s.state |= offered
 	s.lend()
 }

@@ -118,7 +118,7 @@ type rareState struct {
 	mirror  *Mirror       // nil unless mirrored
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
-	carried int64         // bytes that a Carrier has delivered; set at the end, by a loop
+	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }
@@ -388,6 +388,14 @@ func (d *direction) finished(r Reason) {
 	if d.state&(mirrored|observed) != 0 {
 		d.showEnd(r == ReasonEOF)
 	}
+}
+
+// carried returns the bytes that Carriers have delivered, but for one that has the session now.
+func (d *direction) carried() int64 {
+	if o := d.rare.Load(); o != nil {
+		return o.carried
+	}
+	return 0
 }
 
 // atEOF reports whether the direction ended by end of file.

@@ -7,10 +7,15 @@ import "time"
 // was the first side the last to send. That is not to say that its question is answered in whole: the
 // second side may have sent something else (tickets of TLS, settings of HTTP/2), the first of several
 // answers, or a part of one. Only a longer silence, by [Driven.Idle], makes that less likely. It makes up to four system calls, and none if less already shows that the session is not quiet.
-// It may be called on the loop's goroutine; before Start and after the end it is false, and for a session that a [Carrier] has.
+// It may be called on the loop's goroutine; before Start and after the end it is false. Of a session that a [Carrier] has
+// that knows.
 func (s *Driven) Quiet() bool {
 	switch {
-	case s.drv == nil, s.is(over | carried), s.is(recalled | due), s.unanswered():
+	case s.drv == nil, s.is(over):
+		return false
+	case s.is(carried):
+		return s.drv.offers[s].carrier.Quiet()
+	case s.is(recalled | due), s.unanswered():
 		return false
 	case s.ab.pace == resting, s.ba.pace == resting, s.ab.held != nil, s.ba.held != nil:
 		return false

@@ -29,7 +29,7 @@ func lookIoUring(p *process) facts {
 func (f ioUring) judge() finding {
 	switch {
 	case f.Works:
-		return finding{state: OK, found: "rings can be made; this release makes none"}
+		return finding{state: OK, found: "rings can be made; this release serves no session by them"}
 	case f.Disabled.value > 0 && errors.Is(f.err, feature.ErrNotSupported):
 		return unused(fmt.Sprintf("forbidden by kernel.io_uring_disabled = %s", f.Disabled))
 	case errors.Is(f.err, feature.ErrNotSupported):

@@ -115,9 +115,9 @@ type PlannedChange struct {
 	// Connections counts the connections accepted there, and Kept the listener's others.
 	Leaves []Bind `json:"leaves,omitempty"`
 	Kept   int64  `json:"kept,omitempty"`
-	// LaneReset counts the listener's connections that have left user space now, and are reset at once because its
+	// LaneReturned counts the listener's connections that have left user space now, and come back because its
 	// sessions stay there from then on. The other counts are without them.
-	LaneReset int64 `json:"lane_reset,omitempty"`
+	LaneReturned int64 `json:"lane_returned,omitempty"`
 }
 
 // A Disposition is the treatment of the connections that a change affects.

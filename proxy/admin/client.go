@@ -136,7 +136,7 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 		return window + c.quick
 	case "/v1/sessions/end", "/v1/deny/add":
 		return EndWait + c.quick
-	case "/v1/plan", "/v1/reload", "/v1/confirm", "/v1/rollback":
+	case "/v1/plan", "/v1/reload", "/v1/confirm", "/v1/rollback", "/v1/lane/return":
 		return slowAnswer
 	}
 	return c.quick

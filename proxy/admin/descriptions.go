@@ -55,6 +55,7 @@ var descriptions = map[string]*description{
 	"/v1/mirrors/reset":   {summary: "The reports on mirrors count from now on: the mirrors that ended, their bytes, and the comparisons.", answer: empty{}, codes: []int{http.StatusNotFound}},
 	"/v1/lane/on":         {summary: "Sessions of listeners with lane leave user space again.", answer: LaneChanged{}, codes: []int{http.StatusNotFound}},
 	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Those that have left go on there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/lane/return":     {summary: "Sessions that have left user space come back, and go on there. Those that cannot, and those of a process before this one, are reset on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound}, note: "It is answered when all have."},
 	"/v1/lane/flush":      {summary: "Sessions that have left user space are reset, on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound}},
 	"/v1/denied":          {summary: "The sources that are denied by hand.", answer: Denied{}},
 	"/v1/deny/add": {summary: "Denies a source for a time, at a listener or at all; end=true ends its sessions, too.", answer: NewDenial{}, codes: []int{http.StatusNotFound}, note: fmt.Sprintf("With end it is answered when they have ended, or else after %v.", EndWait), params: map[string]*jsonschema.Schema{

@@ -11,6 +11,7 @@ type Lane struct {
 	// again) or unavailable.
 	State   string   `json:"state"`
 	Why     string   `json:"why,omitempty"`     // reason that it is not on
+	Wanted  bool     `json:"wanted"`            // a listener has lane: auto or require
 	Devices []string `json:"devices,omitempty"` // at which packets are translated
 	Active  int64    `json:"active"`            // sessions that have left now, or have ended and linger
 	Most    int64    `json:"most"`              // how many there may be at once, those that are prepared included
@@ -23,10 +24,13 @@ type Lane struct {
 	AdoptedActive     int64 `json:"adopted_active,omitempty"`
 	AdoptedToEndpoint int64 `json:"adopted_to_endpoint,omitempty"` // from clients
 	AdoptedToClient   int64 `json:"adopted_to_client,omitempty"`   // from endpoints
+	Returned          int64 `json:"returned,omitempty"`            // sessions ever that have come back to user space
 	Failed            int64 `json:"failed,omitempty"`              // sockets that could not be closed in silence, and ports that are not held
 	// Stays counts sessions that stay in user space, by reason: those of which something has to be looked at once,
 	// and the others each time that they could not leave.
 	Stays map[string]int64 `json:"stays,omitempty"`
+	// Unrestored counts sessions that could not come back, and were reset, by reason.
+	Unrestored map[string]int64 `json:"unrestored,omitempty"`
 }
 
 // The states of a [Lane].
@@ -39,15 +43,18 @@ const (
 
 // LaneChanged is the answer to a change of the lane by hand.
 type LaneChanged struct {
-	State string `json:"state"` // of the [Lane] now
-	Reset int    `json:"reset"` // sessions that had left user space, and are being reset
+	State    string `json:"state"`    // of the [Lane] now
+	Returned int    `json:"returned"` // sessions that had left user space, and have come back
+	Reset    int    `json:"reset"`    // sessions that had left user space, and are being reset
 }
 
 // A LaneSwitcher has sessions that leave user space.
 type LaneSwitcher interface {
-	// SwitchLane has sessions leave user space or not, until the process ends, and FlushLane resets those that have
-	// left. Their errors wrap [ErrNotFound] where there is no lane.
+	// SwitchLane has sessions leave user space or not, until the process ends. ReturnLane has those that have left go on in
+	// user space, but for those of a process before, which are reset, as are those that cannot come back. FlushLane resets all
+	// that have left. Their errors wrap [ErrNotFound] where there is no lane.
 	SwitchLane(on bool, by string) (LaneChanged, error)
+	ReturnLane(by string) (LaneChanged, error)
 	FlushLane(by string) (LaneChanged, error)
 }
 
@@ -56,6 +63,11 @@ func laneSwitch(on bool) func(*Server, context.Context, *arguments) (any, error)
 	return func(s *Server, _ context.Context, a *arguments) (any, error) {
 		return s.cfg.Balancer.SwitchLane(on, a.by)
 	}
+}
+
+// laneReturn handles POST /v1/lane/return.
+func (s *Server) laneReturn(_ context.Context, a *arguments) (any, error) {
+	return s.cfg.Balancer.ReturnLane(a.by)
 }
 
 // laneFlush handles POST /v1/lane/flush.
@@ -70,6 +82,11 @@ func (c *Client) SwitchLane(ctx context.Context, on bool) (l LaneChanged, err er
 		path = "/v1/lane/on"
 	}
 	return l, c.do(ctx, http.MethodPost, path, nil, &l)
+}
+
+// ReturnLane has the sessions that have left user space come back.
+func (c *Client) ReturnLane(ctx context.Context) (l LaneChanged, err error) {
+	return l, c.do(ctx, http.MethodPost, "/v1/lane/return", nil, &l)
 }
 
 // FlushLane resets the sessions that have left user space.

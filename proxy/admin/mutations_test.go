@@ -88,7 +88,7 @@ var goods = []string{
 	"/v1/sessions/end?all=true", "/v1/sessions/end?endpoint=a&now=true&over=5m", "/v1/sessions/end?older=5m&grace=1m&quiet=5s&then_reset=true&bytes=1MiB", "/v1/sessions/keep",
 	"/v1/deny/add?source=10.0.0.7&for=1h", "/v1/deny/add?for=1h30m&source=unix&listener=web&end=true", "/v1/deny/remove?source=10.0.0.7", "/v1/deny/remove?source=unix&listener=web",
 	"/v1/mirrors/reset", "/v1/mirrors/reset?listener=web",
-	"/v1/lane/on", "/v1/lane/off", "/v1/lane/flush",
+	"/v1/lane/on", "/v1/lane/off", "/v1/lane/return", "/v1/lane/flush",
 	"/v1/leave", // for good, so it is the last
 }
 

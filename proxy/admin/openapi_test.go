@@ -250,7 +250,7 @@ func TestErrorsAsDocumented(t *testing.T) {
 	r.balancer.mu.Lock()
 	r.balancer.noLane = true
 	r.balancer.mu.Unlock()
-	post("/v1/lane/on", "/v1/lane/off", "/v1/lane/flush")
+	post("/v1/lane/on", "/v1/lane/off", "/v1/lane/return", "/v1/lane/flush")
 	r.balancer.drain(true)
 	ask(r.Handler(), http.MethodGet, "/readyz", "localhost", "")
 	r.balancer.drain(false)

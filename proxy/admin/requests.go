@@ -70,6 +70,7 @@ var requests = []request{
 	{http.MethodPost, "/v1/mirrors/reset", changes, [][]string{{}}, (*Server).resetMirrors, []string{"listener"}},
 	{http.MethodPost, "/v1/lane/on", changes, [][]string{{}}, laneSwitch(true), nil},
 	{http.MethodPost, "/v1/lane/off", changes, [][]string{{}}, laneSwitch(false), nil},
+	{http.MethodPost, "/v1/lane/return", changes, [][]string{{}}, (*Server).laneReturn, nil},
 	{http.MethodPost, "/v1/lane/flush", changes, [][]string{{}}, (*Server).laneFlush, nil},
 	{http.MethodGet, "/v1/denied", reads, [][]string{{}}, (*Server).denied, nil},
 	{http.MethodPost, "/v1/deny/add", changes, [][]string{{"source", "for"}}, (*Server).denyAdd, []string{"listener", "end"}},

@@ -126,6 +126,11 @@ func (b *balancer) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	return admin.LaneChanged{State: admin.LaneOff}, b.laneError()
 }
 
+func (b *balancer) ReturnLane(by string) (admin.LaneChanged, error) {
+	b.note("return the lane by %s", by)
+	return admin.LaneChanged{State: admin.LaneOff, Returned: 2, Reset: 1}, b.laneError()
+}
+
 func (b *balancer) FlushLane(by string) (admin.LaneChanged, error) {
 	b.note("flush the lane by %s", by)
 	return admin.LaneChanged{State: admin.LaneOff, Reset: 2}, b.laneError()

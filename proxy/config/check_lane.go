@@ -1,5 +1,22 @@
 package config
 
+import "time"
+
+// unbound warns of settings that bind no session that has left user space, where they were chosen.
+func (k *checker) unbound(ln *Listener) {
+	if ln.Lane == LaneOff || k.bad[ln] {
+		return
+	}
+	for _, s := range []struct {
+		key string
+		at  *time.Duration
+	}{{"keepalive", &ln.Socket.KeepAlive}, {"user_timeout", &ln.Socket.UserTimeout}} {
+		if *s.at > 0 && k.given(s.at) && !k.bad[s.at] {
+			k.warnAt(k.at(s.at, ln), "rely on timeouts.idle, or write lane: off", "%s does not bind sessions that have left user space", s.key)
+		}
+	}
+}
+
 // lane checks that what is pinned has a place, and warns of settings that nothing uses.
 func (k *checker) lane(c *Config) {
 	l := &c.Lane
@@ -11,5 +28,8 @@ func (k *checker) lane(c *Config) {
 	}
 	if k.given(l) && !c.WantsLane() && !k.partial {
 		k.warnAt(k.at(l, l), "write lane: auto at a listener, or leave it out", "no listener has sessions leave user space")
+	}
+	for _, ln := range c.Listeners {
+		k.unbound(ln)
 	}
 }

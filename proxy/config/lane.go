@@ -12,6 +12,7 @@ const (
 // Lane describes where and when sessions leave user space.
 type Lane struct {
 	Pos      Pos
+	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"The lane of listeners that write none."`
 	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices that the packets of sessions arrive at, of clients and of endpoints: each TCP packet there is looked up. Empty: the loopback and every Ethernet device that has an address at the start."`
 	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"How many there may be at once; each takes 500 bytes of the kernel's memory from the start. More stay in user space."`
 	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session that has had two answers may leave; others are asked 20 times as late."`
@@ -36,5 +37,16 @@ func (c *Config) laneMode(mode string) bool {
 
 // Lasting returns the keys that a process with this lane cannot change to those of next.
 func (l *Lane) Lasting(next *Lane) []KeyChange {
-	return new(differ).keys(root().byKey["lane"], l, next)
+	was := *l
+	was.Default = next.Default // listeners have it
+	return new(differ).keys(root().byKey["lane"], &was, next)
+}
+
+// laneDefault gives listeners that write no lane that of the section.
+func (l *loader) laneDefault() {
+	for _, ln := range l.cfg.Listeners {
+		if !l.given(&ln.Lane) {
+			ln.Lane = l.cfg.Lane.Default
+		}
+	}
 }

@@ -23,7 +23,7 @@ type Listener struct {
 	Mirror      *Mirror        `key:"mirror" doc:"A second upstream that gets a copy of the bytes of some clients, those of routes without a mirror of their own included. Absent: none does."`
 	Rewrite     *Rewrite       `key:"rewrite" doc:"Masks the bytes of one direction, also those of routes without a rewrite of their own. Absent: nothing is rewritten."`
 	Filter      *Filter        `key:"filter" doc:"A module of WebAssembly that is asked about the clients, those of routes without a filter of their own included: see filters.md. Absent: none is."`
-	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Whether sessions of which nothing has to be looked at leave user space: their packets are translated in the kernel, see lane.md. auto: where that can be had. require: without it the process does not start. A session that is not eligible stays, and is counted. off ends those that have left."`
+	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Whether sessions of which nothing has to be looked at leave user space: their packets are translated in the kernel, see lane.md. auto: where that can be had. require: without it the process does not start. A session that is not eligible stays, and is counted. off has those that have left come back. A listener without it has lane.default."`
 	SessionLog  bool           `key:"session_log" default:"true" doc:"false: its clients have no line in the session log."`
 	MetricsBy   *MetricsBy     `key:"metrics_by" doc:"Counts sessions and bytes by a property of the clients as well. Absent: they are not."`
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`

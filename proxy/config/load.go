@@ -200,6 +200,7 @@ func (l *loader) moved(from, to any) {
 
 // finish checks the whole and returns it.
 func (l *loader) finish() (*Config, []Problem) {
+	l.laneDefault()
 	if len(l.names) > 0 && l.memory <= maxMemory {
 		l.check()
 	}

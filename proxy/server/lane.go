@@ -25,13 +25,11 @@ type laneState struct {
 // laneRetryEvery is how often a lane that another process has is tried again.
 const laneRetryEvery = 2 * time.Second
 
-// errLaneOff is the cause of the end of sessions that have left user space, where that was switched off.
-var errLaneOff = errors.New("its session had left user space, and that was switched off")
-
 // prepareLane opens the lane for the first configuration that wants it.
 func (s *Server) prepareLane(c *change) error {
 	c.commits = append(c.commits, func() {
 		s.adopted.setIdle(c.cfg)
+		s.laneWanted.Store(c.cfg.WantsLane())
 		s.warnOfPins(c.cfg)
 	})
 	if !c.cfg.WantsLane() || s.lane.Load() != nil && s.lane.Load().lane != nil {
@@ -134,24 +132,30 @@ func laneUse(l *config.Listener) worker.LaneUse {
 	return worker.LaneOn
 }
 
-// settleLane ends the sessions that have left user space by listeners whose sessions stay there now.
+// settleLane has the sessions that have left user space come back whose listeners have them stay there now, and asks those
+// of listeners that did not have it before.
 func (s *Server) settleLane(c *change) {
 	now := s.lane.Load()
 	if now == nil || now.lane == nil {
 		return
 	}
-	off := make(map[string]bool)
+	stay, leave := make(map[string]bool), make(map[string]bool)
 	for name, l := range c.listeners {
-		if l.old != nil && laneUse(l.old.cfg) == worker.LaneOn && laneUse(l.cfg) != worker.LaneOn {
-			off[name] = true
+		if l.old == nil {
+			continue
+		}
+		if was, is := laneUse(l.old.cfg) == worker.LaneOn, laneUse(l.cfg) == worker.LaneOn; was != is {
+			stay[name], leave[name] = was, is
 		}
 	}
-	if len(off) > 0 {
-		s.goTracked(func() {
-			n := s.group.CutLane(func(l *worker.Listening, _ worker.Binding) bool { return off[l.Name] }, errLaneOff)
-			s.log.Info("sessions that had left user space are reset", "sessions", n, "cause", errLaneOff)
-		})
+	if len(stay) == 0 {
+		return
 	}
+	s.group.AskLane(func(l *worker.Listening, _ worker.Binding) bool { return leave[l.Name] })
+	s.goTracked(func() {
+		back, reset := s.group.ReturnLane(func(l *worker.Listening, _ worker.Binding) bool { return stay[l.Name] })
+		s.log.Info("sessions have come back to user space, for their listener has no lane any more", "sessions", back, "reset", reset)
+	})
 }
 
 // errLaneLeft is the cause of the end of sessions that have left user space, in a process that leaves them to the next one.
@@ -187,7 +191,7 @@ func (s *Server) laneStatus() *admin.Lane {
 	if now == nil {
 		return nil
 	}
-	st := &admin.Lane{State: now.state, Devices: now.devices, Most: now.cfg.Sessions, Stays: s.group.LaneStays()}
+	st := &admin.Lane{State: now.state, Wanted: s.laneWanted.Load(), Devices: now.devices, Most: now.cfg.Sessions, Stays: s.group.LaneStays()}
 	if now.why != nil {
 		st.Why = now.why.Error()
 	}
@@ -196,11 +200,17 @@ func (s *Server) laneStatus() *admin.Lane {
 	}
 	n := now.lane.Stats()
 	st.Active, st.Left, st.Ended, st.Reset = int64(n.Lane), int64(n.Left), int64(n.Ended), int64(n.Reset)
-	st.Adopted, st.Failed = int64(n.Adopted), int64(n.Failed)
+	st.Adopted, st.Failed, st.Returned = int64(n.Adopted), int64(n.Failed), int64(n.Returned)
 	there, moved := s.adopted.count()
 	st.AdoptedActive, st.AdoptedToEndpoint, st.AdoptedToClient = there, moved[0], moved[1]
 	for why, count := range n.Refused {
 		st.Stays[why.String()] += int64(count)
+	}
+	if len(n.Unrestored) > 0 {
+		st.Unrestored = make(map[string]int64, len(n.Unrestored))
+	}
+	for why, count := range n.Unrestored {
+		st.Unrestored[why.String()] = int64(count)
 	}
 	return st
 }

@@ -147,7 +147,8 @@ func TestLaneIdle(t *testing.T) {
 	r.Until("the session has ended", func() bool { return r.session(t) == nil })
 }
 
-// TestLaneReload: sessions that have left are reset when a reload has the sessions of their listener stay.
+// TestLaneReload: sessions that have left come back when a reload has the sessions of their listener stay, and leave again when
+// another one lets them.
 func TestLaneReload(t *testing.T) {
 	if !laned(t) {
 		return
@@ -155,13 +156,32 @@ func TestLaneReload(t *testing.T) {
 	endpoint := sockets.Server(t, sockets.Echo)
 	r := start(t, laneConfig(endpoint, "lane: auto"))
 	c := client(t, r.At("l"))
-	r.leaves(t, c)
+	sent := r.leaves(t, c)
 	r.Reload(laneConfig(endpoint, "lane: auto, limits: {connections: 5}"))
-	echoes(t, c, "a reload that leaves the lane alone")
+	sent += echoed(t, c, "a reload that leaves the lane alone")
 	r.Reload(laneConfig(endpoint, "lane: off"))
-	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Error(err)
-	}
+	r.Logs("have come back to user space", "sessions=1", "reset=0")
+	sent += echoed(t, c, "in user space")
+	r.counts(t, false, sent)
+	r.Reload(laneConfig(endpoint, "lane: auto"))
+	sent += r.leaves(t, c)
+	r.counts(t, true, sent)
+}
+
+// echoed is echoes, and returns how many bytes it has sent.
+func echoed(t *testing.T, c net.Conn, text string) int64 {
+	t.Helper()
+	echoes(t, c, text)
+	return int64(len(text))
+}
+
+// counts expects that the one session has left user space or not, and has moved so many bytes each way.
+func (r *rig) counts(t *testing.T, left bool, bytes int64) {
+	t.Helper()
+	r.Until("its bytes are counted", func() bool {
+		s := r.session(t)
+		return s != nil && (s.Engine == admin.EngineLane) == left && s.Bytes.ClientToEndpoint.All() == bytes && s.Bytes.EndpointToClient.All() == bytes
+	})
 }
 
 // TestLaneSwitch: by hand, sessions that have left are reset, others stay while it is off, and leave again afterwards.

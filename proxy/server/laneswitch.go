@@ -31,6 +31,20 @@ func (s *Server) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	return admin.LaneChanged{State: next.state}, nil
 }
 
+// ReturnLane implements [admin.LaneSwitcher].
+func (s *Server) ReturnLane(by string) (admin.LaneChanged, error) {
+	s.mu.Lock()
+	now, err := s.laneInForce()
+	s.mu.Unlock()
+	if err != nil {
+		return admin.LaneChanged{}, err
+	}
+	back, reset := s.group.ReturnLane(func(*worker.Listening, worker.Binding) bool { return true })
+	reset += int(s.adopted.cut(func(*adoptedSession) bool { return true }, record.ErrOperator))
+	s.log.Warn("sessions have come back to user space", "sessions", back, "reset", reset, "by", by)
+	return admin.LaneChanged{State: now.state, Returned: back, Reset: reset}, nil
+}
+
 // FlushLane implements [admin.LaneSwitcher]. Sessions of a process before this one are reset as well.
 func (s *Server) FlushLane(by string) (admin.LaneChanged, error) {
 	s.mu.Lock()

@@ -81,11 +81,12 @@ type Server struct {
 	lines   *monitor.Lines
 	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
 
-	sessions atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
-	progress chan struct{}                  // the session log has other settings
-	lane     atomic.Pointer[laneState]      // nil: no listener has asked for one yet
-	adopted  adopted
-	traces   atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
+	sessions   atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
+	progress   chan struct{}                  // the session log has other settings
+	lane       atomic.Pointer[laneState]      // nil: no listener has asked for one yet
+	laneWanted atomic.Bool                    // a listener of the configuration in force has lane
+	adopted    adopted
+	traces     atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 
 	view   atomic.Pointer[view]   // of the present state, for readers that must not wait
 	coming atomic.Pointer[coming] // of the change that is being brought into force; nil: there is none

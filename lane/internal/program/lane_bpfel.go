@@ -74,7 +74,7 @@ type laneSession struct {
 	Looped     uint8
 	Reset      uint8
 	Ends       uint8
-	Unused     uint8
+	Spoke      uint8
 	Half       [2]laneHalf
 }
 

@@ -129,6 +129,9 @@ func (s *Session) RoundTrip(side int) (last, least time.Duration) {
 // Packets returns how many packets of one side were carried.
 func (s *Session) Packets(side int) uint64 { return atomic.LoadUint64(&s.Half[side].Packets) }
 
+// LastSpoke returns the side that new bytes have come from last in the lane, -1 if none have.
+func (s *Session) LastSpoke() int { return int(s.Spoke) - 1 }
+
 // An Event is a change that a program has made.
 type Event struct {
 	Slot, Generation uint32

@@ -12,7 +12,7 @@ import (
 
 type laneCmd struct {
 	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and reset those that have left."`
+	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back."`
 	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
 	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence."`
 }
@@ -89,7 +89,7 @@ func (c *laneOffCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
 		changed, err := client.SwitchLane(ctx, false)
 		if err == nil && !c.Keep {
-			changed, err = client.FlushLane(ctx)
+			changed, err = client.ReturnLane(ctx)
 		}
 		return writeLaneChanged(e.Stdout, &changed, err)
 	})
@@ -117,7 +117,7 @@ func (c *laneFlushCmd) Run(e *cli.Env) error {
 
 func writeLaneChanged(w io.Writer, l *admin.LaneChanged, err error) error {
 	if err == nil {
-		_, err = fmt.Fprintf(w, "the lane is %s; %s reset\n", l.State, plural(int64(l.Reset), "session is", "sessions are"))
+		_, err = fmt.Fprintf(w, "the lane is %s; %s back in user space, %s reset\n", l.State, plural(int64(l.Returned), "session is", "sessions are"), plural(int64(l.Reset), "is", "are"))
 	}
 	return err
 }

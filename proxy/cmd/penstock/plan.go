@@ -103,8 +103,8 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 	case p.Connections > 0:
 		fmt.Fprintf(w, "    %s\n", dispositionWords(p.Connections, p.Disposition, p.ResetAfterUs))
 	}
-	if p.LaneReset > 0 {
-		fmt.Fprintf(w, "    in the lane: %s\n", dispositionWords(p.LaneReset, admin.Reset, 0))
+	if p.LaneReturned > 0 {
+		fmt.Fprintf(w, "    in the lane: %s back to user space\n", plural(p.LaneReturned, "connection comes", "connections come"))
 	}
 	if p.Kept > 0 {
 		fmt.Fprintf(w, "    %s\n", dispositionWords(p.Kept, admin.Keep, 0))

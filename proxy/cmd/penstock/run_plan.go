@@ -43,7 +43,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 			if err != nil {
 				return admin.Plan{}, err
 			}
-			resetFromLane(&change, n)
+			returnFromLane(&change, n)
 		}
 		p.Changes = append(p.Changes, change)
 	}
@@ -69,13 +69,13 @@ func (r *daemon) inLane(listener string) (n int64, err error) {
 	return n, nil
 }
 
-// resetFromLane has n connections of a listener be reset that would stay as they are.
-func resetFromLane(p *admin.PlannedChange, n int64) {
+// returnFromLane has n connections of a listener come back that would stay as they are.
+func returnFromLane(p *admin.PlannedChange, n int64) {
 	kept := &p.Kept
 	if p.Disposition == admin.Keep {
 		kept = &p.Connections
 	}
-	p.LaneReset = n
+	p.LaneReturned = n
 	if *kept = max(*kept-n, 0); p.Connections == 0 {
 		p.Disposition = ""
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -53,11 +54,13 @@ type lanes struct {
 	lane         *lane.Lane // borrowed; nil: no session may leave
 	after        time.Duration
 	first, again *laneQueue
-	of           map[*conn]*laneSession // that are prepared, or have left
+	full         *laneFull
+
+	of map[*conn]*laneSession // that are prepared, or have left
 }
 
 // SetLane has sessions leave user space by a lane, once they have lasted for a time; nil: none leaves any more,
-// and those that have left stay there, see [Group.CutLane]. The lane is borrowed until the group is closed. It may
+// and those that have left stay there, see [Group.ReturnLane]. Sessions from before are asked as well. The lane is borrowed until the group is closed. It may
 // be called at any time by any goroutine but those of the loops.
 func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 	for _, w := range g.workers {
@@ -68,13 +71,19 @@ func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	t := &w.lanes
 	if t.first == nil {
-		t.first, t.again = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}
+		t.first, t.again, t.full = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}, &laneFull{worker: w}
 		t.of = make(map[*conn]*laneSession)
 	}
+	was := t.lane
 	t.lane, t.after = l, after
 	if l != nil {
+		if was == nil {
+			w.askAgain(func(*Listening, Binding) bool { return true })
+		}
 		return
 	}
+	w.loop.Disarm(&t.full.timer)
+	t.full.list = nil
 	for _, q := range []*laneQueue{t.first, t.again} {
 		w.loop.Disarm(&q.timer)
 		q.list = nil
@@ -93,8 +102,10 @@ func (w *worker) withdraw(n *conn) bool {
 	if !n.session.Withdraw() {
 		return false
 	}
-	delete(w.lanes.of, n)
-	c.session.Release()
+	if !c.came {
+		delete(w.lanes.of, n)
+		c.session.Release()
+	}
 	return true
 }
 
@@ -119,8 +130,7 @@ func (q *laneQueue) Expired(*loop.Timer) {
 	w, n := q.worker, 0
 	now := w.loop.Now()
 	for prepared := 0; n < len(q.list) && q.list[n].due <= now && prepared < laneBatch; n++ {
-		c := q.list[n]
-		if c.conn.state == joined && w.loop.Now()-int64(c.conn.session.Result().Duration) == c.began && w.askLane(c.conn, c.began, q.last) {
+		if c := q.list[n]; w.goesOn(c) && w.askLane(c, q.last) {
 			prepared++
 		}
 	}
@@ -130,22 +140,39 @@ func (q *laneQueue) Expired(*loop.Timer) {
 	}
 }
 
+// goesOn reports whether the session of a candidate has not ended.
+func (w *worker) goesOn(c laneCandidate) bool {
+	return c.conn.state == joined && w.began(c.conn) == c.began
+}
+
 // askLane asks whether a session may leave user space, and if so prepares it, which it reports.
-func (w *worker) askLane(n *conn, began int64, last bool) (prepared bool) {
-	t := &w.lanes
+func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
+	t, n := &w.lanes, of.conn
+	c := t.of[n]
+	if c != nil && !c.came || n.session.Carried() {
+		return false // it was asked before
+	}
 	switch why := w.staysHere(n, last); why {
 	case mayLeave:
 	case notYet:
-		t.again.add(n, began, laneRetry*t.after)
+		t.again.add(n, of.began, laneRetry*t.after)
 		return false
 	default:
 		w.group.stays[why].Add(1)
 		return false
 	}
-	c := &laneSession{worker: w, conn: n}
+	if c != nil { // it has come back
+		c.session.MayLeave()
+		n.session.Offer(c)
+		return true
+	}
+	c = &laneSession{worker: w, conn: n}
 	a, b := n.session.Descriptors()
 	var err error
 	if c.session, err = t.lane.Register(a, b, c); err != nil {
+		if errors.Is(err, lane.Full) {
+			t.full.add(of)
+		}
 		return true // the lane has counted it
 	}
 	t.of[n] = c

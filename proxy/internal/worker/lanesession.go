@@ -17,11 +17,13 @@ type laneSession struct {
 	session *lane.Session
 	back    uint32       // how often it was taken back
 	left    bool         // it goes on without this process, and has ended for it
+	coming  bool         // it is coming back, see [Group.ReturnLane]
+	came    bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
 	result  *lane.Result // of one that has ended in the lane
 }
 
 var (
-	_ lane.Owner    = (*laneSession)(nil)
+	_ lane.Observer = (*laneSession)(nil)
 	_ relay.Carrier = (*laneSession)(nil)
 )
 
@@ -44,8 +46,16 @@ func (c *laneSession) Left() { c.onLoop(func() { c.conn.session.Recall() }) }
 func (c *laneSession) Ended(r lane.Result) {
 	c.onLoop(func() {
 		c.result = &r
+		if r.Err != nil { // it could not come back
+			c.conn.session.Cut(r.Err)
+		}
 		c.conn.session.Finish(r.Reset)
 	})
+}
+
+// HalfClosed implements [lane.Observer].
+func (c *laneSession) HalfClosed(from int) {
+	c.onLoop(func() { c.conn.session.HalfEnded([2]relay.Side{relay.SideA, relay.SideB}[from]) })
 }
 
 // Arm implements [relay.Carrier].
@@ -64,12 +74,15 @@ func (c *laneSession) Disarm() bool {
 func (c *laneSession) rest() {
 	w, n := c.worker, c.conn
 	if w.withdraw(n) && w.lanes.lane != nil {
-		w.lanes.again.add(n, w.loop.Now()-int64(n.session.Result().Duration), laneRetry*w.lanes.after)
+		w.lanes.again.add(n, w.began(n), laneRetry*w.lanes.after)
 	}
 }
 
 // Leave implements [relay.Carrier].
-func (c *laneSession) Leave(a, b int) { _ = c.session.Leave(a, b) } // once, after Disarm
+func (c *laneSession) Leave(a, b int) {
+	c.conn.fd = -1            // which the lane closes
+	_ = c.session.Leave(a, b) // once, after Disarm
+}
 
 // Progress implements [relay.Carrier].
 func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
@@ -80,6 +93,12 @@ func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
 	return int64(bytes[0]), int64(bytes[1]), c.session.Idle()
 }
 
+// Quiet implements [relay.Carrier]: all that was sent is acknowledged, and the endpoint was the last to send.
+func (c *laneSession) Quiet() bool {
+	v, ok := c.session.Look()
+	return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0 && v.Ends[1].Last
+}
+
 // Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
 func (c *laneSession) Reset() {
 	if c.left {
@@ -88,6 +107,9 @@ func (c *laneSession) Reset() {
 	}
 	c.session.Reset()
 }
+
+// away reports whether the session has left user space, and is not coming back.
+func (c *laneSession) away() bool { return c.conn.session.Carried() && !c.coming }
 
 // laneEnded is the end of a session that may have been prepared, and reports whether it goes on without this process.
 func (w *worker) laneEnded(n *conn) (left bool) {
@@ -105,9 +127,11 @@ func (g *Group) LeaveLane(cause error) {
 	for _, w := range g.workers {
 		w.post(func() {
 			w.setLane(nil, 0)
-			for n, c := range w.lanes.of { // setLane has withdrawn the others
-				c.left = true
-				n.session.Cut(cause)
+			for n, c := range w.lanes.of {
+				if c.away() { // others are in user space now, or soon
+					c.left = true
+					n.session.Cut(cause)
+				}
 			}
 		})
 	}
@@ -131,24 +155,4 @@ func (w *worker) laneSource(n *conn) source.Source {
 		return source.Source{}
 	}
 	return source.TCP(client)
-}
-
-// CutLane ends the sessions that match and have left user space: both sides are reset, and their results have the
-// cause. Those that match and are about to leave stay. It returns how many were cut.
-func (g *Group) CutLane(match Match, cause error) int {
-	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
-	all := g.scanClients(func(w *worker, n *conn) {
-		if n.state != joined || w.lanes.of[n] == nil || !match(n.ref.serving.socket, bindingOf(n.session.Limits())) {
-			return
-		}
-		if !w.withdraw(n) {
-			counts[w.index]++
-			n.session.Cut(cause)
-		}
-	})
-	cut := 0
-	for _, t := range all {
-		cut += counts[t.worker.index]
-	}
-	return cut
 }

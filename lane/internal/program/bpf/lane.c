@@ -152,8 +152,11 @@ static never_inline int carry(struct __sk_buff *skb, struct session *s, struct p
 		bpf_map_delete_elem(&flows, &p->key);
 		return NEXT;
 	}
+	u64 sent = load(&h->sent);
 	u32 fit = account(h, o, p);
 	u64 now = bpf_ktime_get_ns();
+	if (p->length && load(&h->sent) > sent)
+		s->spoke = at->side + 1;
 	__sync_fetch_and_add(&h->packets, 1);
 	s->last = now;
 	if (translate(skb, p, h, o, forwarded))

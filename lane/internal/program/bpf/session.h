@@ -85,7 +85,7 @@ struct session {
 	u8 looped; /* both endpoints are reached over the loopback */
 	u8 reset;  /* an RST has passed */
 	u8 ends;   /* the owner has stopped the session to reset it */
-	u8 unused;
+	u8 spoke;  /* the side that new bytes have come from last, plus 1; 0: none have */
 	struct half half[2];
 };
 

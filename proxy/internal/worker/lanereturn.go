@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay"
+)
+
+const (
+	// laneGap is how long a session that comes back waits for a moment at which nothing of it is on the way. Without one a
+	// sender waits for its retransmission timer.
+	laneGap = 200 * time.Millisecond
+	// laneReturns is how many come back at a time: each has a thread wait for the kernel's grace period.
+	laneReturns = 64
+)
+
+// CutLane ends the sessions that match and have left user space: both sides are reset, and their results have the
+// cause. Those that match and are about to leave stay. It returns how many were cut.
+func (g *Group) CutLane(match Match, cause error) int {
+	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
+	cut := 0
+	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
+		counts[w.index]++
+		n.session.Cut(cause)
+	}) {
+		cut += counts[t.worker.index]
+	}
+	return cut
+}
+
+// scanLane calls visit for sessions that match and have left user space. Those that are about to leave stay.
+func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned {
+	return g.scanClients(func(w *worker, n *conn) {
+		if n.state == joined && w.lanes.of[n] != nil && match(n.ref.serving.socket, bindingOf(n.session.Limits())) && !w.withdraw(n) {
+			visit(w, n)
+		}
+	})
+}
+
+// ReturnLane has the sessions that match and have left user space go on there again, and returns how many do, and how many could
+// not, so that both sides were reset: their results have the reason. Those that end meanwhile are neither. One that has
+// come back leaves again as others do. It may be called at any time by any goroutine but those of the loops.
+func (g *Group) ReturnLane(match Match) (returned, reset int) {
+	lists := make([][]*laneSession, len(g.workers)) // each its worker's, until that has been scanned
+	var back, failed atomic.Int64
+	var all sync.WaitGroup
+	turns := make(chan struct{}, laneReturns)
+	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
+		if c := w.lanes.of[n]; !c.coming {
+			c.coming = true
+			lists[w.index] = append(lists[w.index], c)
+		}
+	}) {
+		for _, c := range lists[t.worker.index] {
+			turns <- struct{}{}
+			all.Go(func() {
+				defer func() { <-turns }()
+				switch here, err := c.comeBack(); {
+				case here:
+					back.Add(1)
+				case err != nil && !errors.Is(err, net.ErrClosed):
+					failed.Add(1)
+				}
+			})
+		}
+	}
+	all.Wait()
+	return int(back.Load()), int(failed.Load())
+}
+
+// comeBack has a session go on in user space, and reports whether it does. It waits. An error that wraps net.ErrClosed is
+// that of one that has ended; with others both sides were reset.
+func (c *laneSession) comeBack() (here bool, err error) {
+	a, b, ended, err := c.session.TakeBack(laneGap)
+	switch {
+	case a < 0:
+		return false, err
+	case err != nil: // its sockets are in repair still
+		c.discard(a, b)
+		return false, err
+	}
+	arrived := make(chan error, 1)
+	if err := c.worker.loop.Post(func() { arrived <- c.arrive(a, b, ended) }); err != nil {
+		c.discard(a, b)
+		return false, err
+	}
+	select {
+	case err = <-arrived:
+	case <-c.worker.group.ended:
+		select {
+		case err = <-arrived:
+		default:
+			err = ErrEnding
+		}
+	}
+	return err == nil, err
+}
+
+// discard ends a session whose new sockets are of no use, with a reset of both.
+func (c *laneSession) discard(a, b int) {
+	for _, fd := range [2]int{a, b} {
+		_ = sys.AbortOnClose(fd)
+		closeSocket(fd)
+	}
+	c.session.Reset() // Ended is called
+}
+
+// arrive is the second half of comeBack, on the loop.
+func (c *laneSession) arrive(a, b int, ended [2]bool) error {
+	w, n := c.worker, c.conn
+	c.coming = false
+	if w.lanes.of[n] != c { // it was cut meanwhile
+		c.discard(a, b)
+		return net.ErrClosed
+	}
+	ida, errA := w.loop.Add(a, whichClient, &n.session)
+	idb, errB := w.loop.Add(b, whichEndpoint, &n.session)
+	if err := errors.Join(errA, errB); err != nil {
+		w.loop.Drop(ida)
+		w.loop.Drop(idb)
+		c.discard(a, b)
+		return err
+	}
+	options := n.ref.serving.service.Options
+	_, _ = options.Set(a), options.Set(b) // without them they are connections like others
+	last := relay.SideNone
+	if v, ok := c.session.Look(); ok && v.Ends[0].Last {
+		last = relay.SideA
+	} else if ok && v.Ends[1].Last {
+		last = relay.SideB
+	}
+	n.fd, c.came = int32(b), true
+	if t := &w.lanes; t.lane != nil {
+		t.again.add(n, w.began(n), laneRetry*t.after)
+	}
+	if !n.session.Return(relay.Socket{FD: a, ID: ida, TCP: true, NoDelay: true}, relay.Socket{FD: b, ID: idb, TCP: true, NoDelay: true}, ended, last) {
+		w.loop.Drop(ida) // it is being reset
+		w.loop.Drop(idb)
+		c.discard(a, b)
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// AskLane asks again sessions that match, and have not left user space, whether they may.
+func (g *Group) AskLane(match Match) {
+	for _, w := range g.workers {
+		w.post(func() { w.askAgain(match) })
+	}
+}
+
+func (w *worker) askAgain(match Match) {
+	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+		if t := &w.lanes; t.lane != nil && n.state == joined && match(n.ref.serving.socket, bindingOf(n.session.Limits())) {
+			t.first.add(n, w.began(n), t.after)
+		}
+	}})
+}
+
+// began is when the session of a client began, by the loop's clock.
+func (w *worker) began(n *conn) int64 { return w.loop.Now() - int64(n.session.Result().Duration) }
