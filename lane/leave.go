@@ -102,6 +102,9 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	}
 	gone := s.gone()
 	r = Result{Bytes: s.bytes(), Left: s.flew, Reset: reset, Err: err}
+	if s.flew {
+		r.View = s.view()
+	}
 	s.moved, s.phase, s.since = r.Bytes, over, now()
 	s.conn = nil
 	if s.armed {

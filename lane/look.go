@@ -1,6 +1,10 @@
 package lane
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/lane/internal/translate"
+)
 
 // A View has the lane's observations of a session, for verdicts on it. Counts are of all its time in the
 // lane, not of that in user space.
@@ -11,6 +15,10 @@ type View struct {
 	InLane bool
 	// LastPacket is when a packet was carried last, of the monotonic clock (CLOCK_MONOTONIC). 0: none was.
 	LastPacket time.Duration
+	// Time is for how long it has been in the lane.
+	Time time.Duration
+	// EndedFirst is the endpoint of which a FIN or an RST has come first, since it has left last: 0 is a, and 1 is b. -1: of none.
+	EndedFirst int
 }
 
 // An End is one of the two endpoints of a session. A stray or forged packet, which fits no window, counts in
@@ -28,10 +36,17 @@ type End struct {
 	Repeated uint32
 	// Last reports whether the last bytes that the lane has carried for the first time have come from it.
 	Last bool
-	// RoundTrip is how long the last packet took from here to the endpoint and back to here, by the
-	// echo of its timestamp, with the time until the endpoint acknowledges. LeastRoundTrip is the shortest of all
-	// that were measured: one at a time. 0: none was, as for connections without timestamps.
-	RoundTrip, LeastRoundTrip time.Duration
+	// RoundTrip is how long the last packets took from here to the endpoint and back to here, by the
+	// echo of their timestamps, with the time until the endpoint acknowledges; the last one has half of the weight. LeastRoundTrip is the shortest of all
+	// that were measured: one at a time. DataRoundTrip is from a packet without data to the first with data, with the endpoint's own
+	// pauses. 0: none was, as for connections without timestamps.
+	RoundTrip, LeastRoundTrip, DataRoundTrip time.Duration
+	// Payload is their bytes, repeated ones included. Segments are packets with data, and BehindGap are those of them that came behind one that was missing. Lost are those that
+	// came again though none was missing: the path behind the lane has lost them, or was slow.
+	Payload                   uint64
+	Segments, BehindGap, Lost uint32
+	// Waits is for how long the session has waited for this endpoint.
+	Waits Waits
 }
 
 // Look returns the lane's observations of the session, or false if it has no place in the lane.
@@ -41,17 +56,32 @@ func (s *Session) Look() (v View, ok bool) {
 	if s.never != None || s.phase == over { // another session may have its place
 		return v, false
 	}
+	return s.view(), true
+}
+
+// view needs the lock, and a place in the lane.
+func (s *Session) view() (v View) {
 	r, f := s.record(), s.flows()
-	v.InLane, v.LastPacket = s.gone(), time.Duration(r.LastPacket())
+	clock := r.Clock()
+	v.InLane, v.LastPacket, v.Time = s.gone(), time.Duration(r.LastPacket()), r.Spent()
+	v.EndedFirst = r.EndedFirst()
+	if v.InLane {
+		open := max(0, now()-int64(r.LastPacket()))
+		v.Time += time.Duration(open)
+		clock = clock.Now(&f, uint32(open>>translate.Tick))
+	}
 	for i := range v.Ends {
 		e := &v.Ends[i]
-		*e = End{Packets: r.Packets(i), Window: f[i].Window, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats, Last: r.LastSpoke() == i}
-		e.RoundTrip, e.LeastRoundTrip = r.RoundTrip(i)
+		*e = End{
+			Packets: r.Packets(i), Window: f[i].Window, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats,
+			Payload: f[i].Payload, Segments: f[i].Segments, BehindGap: f[i].BehindGap, Lost: f[i].Lost, Last: r.LastNew() == i, Waits: waitsOf(&clock, i),
+		}
+		e.RoundTrip, e.LeastRoundTrip, e.DataRoundTrip = r.RoundTrip(i)
 		if v.InLane {
 			e.Outstanding = f[i].Sent - min(f[i].Sent, f[1-i].Acked)
 		}
 	}
-	return v, true
+	return v
 }
 
 // halfEnded returns the direction that has ended of a session in the lane whose other one goes on, -1 if none has.

@@ -36,6 +36,8 @@ type Result struct {
 	Reset bool
 	// Err is the error of user space that ended it, if one did.
 	Err error
+	// View has the lane's observations until the end of a session that has ever left.
+	View View
 }
 
 // A Session is two joined connections. Its methods may be called concurrently.

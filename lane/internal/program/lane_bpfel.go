@@ -22,39 +22,50 @@ type laneEvent struct {
 }
 
 type laneHalf struct {
-	_          structs.HostLayout
-	Noted      uint64
-	Sent       uint64
-	Acked      uint64
-	Edge       uint64
-	Fin        uint64
-	Packets    uint64
-	Asked      uint64
-	First      uint32
-	FirstAck   uint32
-	Sequence   uint32
-	Time       uint32
-	Device     uint32
-	Stamp      uint32
-	AskedStamp uint32
-	Window     uint32
-	Zeros      uint32
-	Repeats    uint32
-	Reach      uint32
-	Rtt        uint32
-	LeastRtt   uint32
-	In         laneTuple
-	Takes      uint16
-	Gives      uint16
-	Scale      uint8
-	Unit       uint8
-	Timestamps uint8
-	V6         uint8
-	Sack       uint8
-	Ecn        uint8
-	Restored   uint8
-	Behind     uint8
-	_          [4]byte
+	_           structs.HostLayout
+	Noted       uint64
+	Sent        uint64
+	Acked       uint64
+	Edge        uint64
+	Fin         uint64
+	Packets     uint64
+	Asked       uint64
+	Nudged      uint64
+	Payload     uint64
+	Hole        uint64
+	First       uint32
+	FirstAck    uint32
+	Sequence    uint32
+	Time        uint32
+	Device      uint32
+	Stamp       uint32
+	AskedStamp  uint32
+	NudgedStamp uint32
+	Window      uint32
+	Zeros       uint32
+	Repeats     uint32
+	Reach       uint32
+	Rtt         uint32
+	LeastRtt    uint32
+	DataRtt     uint32
+	Segments    uint32
+	BehindGap   uint32
+	Lost        uint32
+	Answers     uint32
+	Pauses      uint32
+	Waits       [7]uint32
+	In          laneTuple
+	Takes       uint16
+	Gives       uint16
+	Scale       uint8
+	Unit        uint8
+	Timestamps  uint8
+	V6          uint8
+	Sack        uint8
+	Ecn         uint8
+	Restored    uint8
+	Behind      uint8
+	_           [4]byte
 }
 
 type lanePlace struct {
@@ -65,17 +76,24 @@ type lanePlace struct {
 }
 
 type laneSession struct {
-	_          structs.HostLayout
-	Word       uint64
-	Last       uint64
-	Generation uint32
-	Why        laneWhy
-	Tries      uint32
-	Looped     uint8
-	Reset      uint8
-	Ends       uint8
-	Spoke      uint8
-	Half       [2]laneHalf
+	_           structs.HostLayout
+	Word        uint64
+	Last        uint64
+	Begun       uint64
+	SpentBefore uint64
+	Pending     uint32
+	Acked       uint32
+	Generation  uint32
+	Why         laneWhy
+	Tries       uint32
+	Looped      uint8
+	Reset       uint8
+	Ends        uint8
+	Spoke       uint8
+	FirstEnd    uint8
+	Newest      uint8
+	Unused      [6]uint8
+	Half        [2]laneHalf
 }
 
 type laneTuple struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -32,8 +33,19 @@ type rig struct {
 	slot  uint32
 	side  [2]translate.Side
 	flow  [2]translate.Flow
+	clock translate.Clock
 	reset bool
 	v6    bool
+	pause uint64 // before each packet, in ns
+}
+
+// clock is that of the programs.
+func clock(t testing.TB) uint64 {
+	now, err := sys.Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint64(now)
 }
 
 // newRig has a session in the lane that never left user space: its constants are of the test.
@@ -50,7 +62,8 @@ func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32,
 		h, o := &s.Half[i], constants[4*i:]
 		h.First, h.FirstAck, h.Time, h.Edge = o[0], constants[4*(1-i)]+constants[4*i+1], o[2], 1<<16
 		h.Sequence, h.Scale, h.Unit, h.Device = o[1], uint8(o[3]%15), uint8(constants[4*(1-i)+3]%15), 1
-		r.flow[i] = translate.Flow{First: h.First, FirstAck: h.FirstAck, Edge: h.Edge}
+		h.Takes, h.LeastRtt = 1447, 1
+		r.flow[i] = translate.Flow{First: h.First, FirstAck: h.FirstAck, Edge: h.Edge, Takes: h.Takes}
 	}
 	for i := range 2 {
 		h, o := &s.Half[i], &s.Half[1-i]
@@ -63,6 +76,7 @@ func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32,
 		}
 	}
 	s.Word = uint64(state.Lane)
+	s.Last = clock(t)
 	t.Cleanup(r.end)
 	return r
 }
@@ -99,6 +113,11 @@ func run(t testing.TB, p *ebpf.Program, packet []byte) (int32, []byte) {
 func (r *rig) judge(side int, packet []byte) {
 	r.t.Helper()
 	want := bytes.Clone(packet)
+	s := r.Session(r.slot)
+	s.Last -= min(r.pause, s.Last)
+	last := s.Last
+	r.flow[0].Takes, r.flow[1].Takes = s.Half[0].Takes, s.Half[1].Takes
+	_, least, _ := s.RoundTrip(side)
 	err := r.side[side].Packet(want)
 	answer, got := run(r.t, r.objects.PenstockIngress, packet)
 	if !frame.Alike(got, want) {
@@ -110,11 +129,17 @@ func (r *rig) judge(side int, packet []byte) {
 	l, _ := translate.Parse(packet)
 	b := packet[l.TCP:]
 	stamp, stamped := translate.Stamp(b[:l.Header])
-	r.reset = r.flow[side].Note(&r.flow[1-side], translate.Segment{
+	open := translate.OpenWait(&r.flow, side)
+	fate := r.flow[side].Note(&r.flow[1-side], translate.Segment{
 		Sequence: binary.BigEndian.Uint32(b[4:]), Ack: binary.BigEndian.Uint32(b[8:]), Length: uint32(l.Payload),
 		Window: r.side[side].Offered(binary.BigEndian.Uint16(b[14:])), Flags: b[13], Stamp: stamp, Stamped: stamped,
-	}) || r.reset
-	s := r.Session(r.slot)
+	})
+	r.reset = r.reset || fate.Reset
+	ticks := s.Last>>translate.Tick - last>>translate.Tick
+	r.clock.Pass(open, fate, l.Payload > 0, side, uint32(ticks), least)
+	if got := s.Clock(); got != r.clock {
+		r.t.Fatalf("after %x of %d, %d ticks, %+v, %+v:\nprogram %+v\noracle  %+v", packet, side, ticks, open, fate, got, r.clock)
+	}
 	for i := range 2 {
 		if got := s.Flow(i); got != r.flow[i] {
 			r.t.Fatalf("side %d, after %x of %d:\nprogram %+v\noracle  %+v", i, packet, side, got, r.flow[i])
@@ -196,6 +221,7 @@ func TestAgainstOracle(t *testing.T) {
 		r := newRig(t, p, uint32(round)%64, round%4 < 2, constants, round%8 == 7)
 		for range 60 {
 			side := rnd.IntN(2)
+			r.pause = []uint64{0, 1e6, 40e6, 3e9}[rnd.IntN(4)]
 			r.judge(side, r.random(rnd, side))
 			if r.Session(r.slot).State() == state.Done {
 				break

@@ -115,22 +115,45 @@ func (s *Session) Flow(side int) translate.Flow {
 		Sent: atomic.LoadUint64(&h.Sent), Acked: atomic.LoadUint64(&h.Acked), Edge: atomic.LoadUint64(&h.Edge), Fin: atomic.LoadUint64(&h.Fin),
 		Stamp: atomic.LoadUint32(&h.Stamp), Window: atomic.LoadUint32(&h.Window),
 		Zeros: atomic.LoadUint32(&h.Zeros), Repeats: atomic.LoadUint32(&h.Repeats),
+		Hole: atomic.LoadUint64(&h.Hole), Payload: atomic.LoadUint64(&h.Payload), Segments: atomic.LoadUint32(&h.Segments),
+		BehindGap: atomic.LoadUint32(&h.BehindGap), Lost: atomic.LoadUint32(&h.Lost), Takes: h.Takes,
 	}
 }
 
-// RoundTrip returns how long the last packet to one side's endpoint took until its timestamp came back, and the
-// shortest of all that were measured. 0: none was.
-func (s *Session) RoundTrip(side int) (last, least time.Duration) {
+// Clock returns how the session's time has passed until its last packet.
+func (s *Session) Clock() (c translate.Clock) {
+	c.Pending, c.Acked, c.Spoke = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), s.Spoke
+	for i := range s.Half {
+		h := &s.Half[i]
+		for w := range h.Waits {
+			c.Waits[i][w] = atomic.LoadUint32(&h.Waits[w])
+		}
+		c.Answers[i], c.Pauses[i] = atomic.LoadUint32(&h.Answers), atomic.LoadUint32(&h.Pauses)
+	}
+	return c
+}
+
+// Spent returns for how long the session has been in the lane, until its last packet.
+func (s *Session) Spent() time.Duration {
+	return time.Duration(atomic.LoadUint64(&s.SpentBefore) + atomic.LoadUint64(&s.Last) - atomic.LoadUint64(&s.Begun))
+}
+
+// EndedFirst returns the side of the first FIN or RST, or -1 if there was none.
+func (s *Session) EndedFirst() int { return int(s.FirstEnd) - 1 }
+
+// RoundTrip returns how long the last packets to one side's endpoint took until their timestamps came back, the
+// shortest of all that were measured, and the time from one without data until data came. 0: none was.
+func (s *Session) RoundTrip(side int) (mean, least, data time.Duration) {
 	h := &s.Half[side]
 	of := func(n *uint32) time.Duration { return max(0, time.Duration(atomic.LoadUint32(n))-1) * time.Microsecond }
-	return of(&h.Rtt), of(&h.LeastRtt)
+	return of(&h.Rtt), of(&h.LeastRtt), of(&h.DataRtt)
 }
 
 // Packets returns how many packets of one side were carried.
 func (s *Session) Packets(side int) uint64 { return atomic.LoadUint64(&s.Half[side].Packets) }
 
-// LastSpoke returns the side that new bytes have come from last in the lane, -1 if none have.
-func (s *Session) LastSpoke() int { return int(s.Spoke) - 1 }
+// LastNew returns the side that new bytes have come from last in the lane, -1 if none have.
+func (s *Session) LastNew() int { return int(s.Newest) - 1 }
 
 // An Event is a change that a program has made.
 type Event struct {

@@ -22,6 +22,22 @@ type Flow struct {
 	// Window is the last one, in bytes, Zeros is how often it has become 0, and Repeats is how many
 	// segments with data have come again.
 	Window, Zeros, Repeats uint32
+	// Hole is the position after the first byte that was missing here when a segment last came behind a gap; 0: none did.
+	Hole uint64
+	// Payload is the bytes of data that came, also again. Segments are those with data, BehindGap those of them that came behind a gap, and Lost those that came again
+	// though none was missing here.
+	Payload                   uint64
+	Segments, BehindGap, Lost uint32
+	// Takes is the largest segment that the endpoint takes.
+	Takes uint16
+}
+
+// A Fate is what a segment is for the account.
+type Fate struct {
+	Fits  bool // and counts; one that resets the session does not
+	Reset bool // the session has been reset by it
+	Again bool // its data has been here, and none was missing
+	News  bool // it acknowledges something for the first time
 }
 
 // A Segment is the head of a packet.
@@ -42,8 +58,8 @@ func at(first uint32, known uint64, seq uint32) int64 {
 	return int64(known) + int64(int32(seq-(first+uint32(known))))
 }
 
-// Note notes a segment of side f, and reports whether the session has been reset by it.
-func (f *Flow) Note(o *Flow, s Segment) (reset bool) {
+// Note notes a segment of side f.
+func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	begin := at(f.First, f.Sent, s.Sequence)
 	end := begin + int64(s.Length)
 	if s.Flags&FIN != 0 {
@@ -51,17 +67,21 @@ func (f *Flow) Note(o *Flow, s Segment) (reset bool) {
 	}
 	switch {
 	case s.Flags&SYN != 0, end > int64(o.Edge)+1, begin < int64(o.Acked)-longest:
-		return false // a probe of a window of 0 is one byte beyond the edge
+		return fate // a probe of a window of 0 is one byte beyond the edge
 	case s.Flags&RST != 0:
 		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): that is one that
 		// it has not acknowledged, or, with all that was sent at hand, the last.
-		return begin == int64(o.Acked) || begin == int64(f.Sent)
+		fate.Reset = begin == int64(o.Acked) || begin == int64(f.Sent)
+		return fate
 	}
+	acked := f.Acked
 	if s.Flags&ACK != 0 && !f.acknowledge(o, s) {
-		return false
+		return fate
 	}
-	if s.Length > 0 && end <= int64(f.Sent) {
-		f.Repeats++
+	fate.Fits, fate.News = true, f.Acked > acked
+	if s.Length > 0 {
+		f.Payload += uint64(s.Length)
+		fate.Again = f.data(o, begin, end)
 	}
 	if s.Stamped && int32(s.Stamp-f.Stamp) > 0 {
 		f.Stamp = s.Stamp
@@ -70,8 +90,35 @@ func (f *Flow) Note(o *Flow, s Segment) (reset bool) {
 	if s.Flags&FIN != 0 && f.Fin == 0 && end > 0 {
 		f.Fin = uint64(end)
 	}
+	return fate
+}
+
+// data notes a segment with data, and reports whether it came again though nothing was missing.
+func (f *Flow) data(o *Flow, begin, end int64) (again bool) {
+	gap := f.missing(o)
+	f.Segments++
+	if end <= int64(f.Sent) {
+		f.Repeats++
+		if !gap {
+			f.Lost++
+		}
+		return !gap
+	}
+	if begin > int64(f.Sent) {
+		f.Hole = f.Sent + 1
+		gap = true
+	}
+	if gap {
+		f.BehindGap++
+	}
 	return false
 }
+
+// missing reports whether the other endpoint lacks data that has not been here.
+func (f *Flow) missing(o *Flow) bool { return f.Hole != 0 && o.Acked < f.Hole }
+
+// shut reports whether the window keeps a segment of the other side back.
+func (f *Flow) shut(o *Flow) bool { return o.Sent+uint64(f.Takes) > f.Edge }
 
 // acknowledge notes the acknowledgement, and reports whether it fits.
 func (f *Flow) acknowledge(o *Flow, s Segment) bool {

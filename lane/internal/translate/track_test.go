@@ -57,12 +57,12 @@ func TestStrays(t *testing.T) {
 		"acknowledges from two gigabytes of": segment(a, 100, 10, -1<<31+1, 0),
 	} {
 		wasA, wasB := *a, *b
-		if reset := a.Note(b, s); reset || *a != wasA || *b != wasB {
-			t.Errorf("%s: reset %v, %+v, was %+v", name, reset, *a, wasA)
+		if fate := a.Note(b, s); fate != (translate.Fate{}) || *a != wasA || *b != wasB {
+			t.Errorf("%s: %+v, %+v, was %+v", name, fate, *a, wasA)
 		}
 	}
 	for name, at := range map[string]int64{"at what is acknowledged": 60, "after all that was sent": 100} {
-		if !a.Note(b, segment(a, at, 0, 0, translate.RST)) {
+		if !a.Note(b, segment(a, at, 0, 0, translate.RST)).Reset {
 			t.Errorf("an RST %s resets nothing", name)
 		}
 	}

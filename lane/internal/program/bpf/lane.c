@@ -5,6 +5,7 @@
  * changes are those of lane/internal/state, and the order of steps is that of its model. */
 #include "error.h"
 #include "leave.h"
+#include "wait.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -74,7 +75,7 @@ static inline_always s64 position(u32 first, u64 known, u32 number) { return (s6
 #define LONGEST (0xffffLL << 14)
 
 /* acknowledge notes an acknowledgement, and reports whether it fits. */
-static inline_always bool acknowledge(struct half *h, struct half *o, const struct packet *p)
+static inline_always bool acknowledge(struct half *h, struct half *o, struct packet *p)
 {
 	s64 known = load(&h->acked), ack = position(h->first_ack, known, p->ack);
 	if (ack > (s64)load(&o->sent) || ack < known - LONGEST)
@@ -82,6 +83,7 @@ static inline_always bool acknowledge(struct half *h, struct half *o, const stru
 	if (ack < 0)
 		return true;
 	raise(&h->acked, ack);
+	p->news = ack > known;
 	/* A small window is rounded up to a unit, and the other endpoint may use all of that. */
 	u64 window = (u64)p->window << (h->scale & 15), shown = (u64)unscaled(h, p->window) << (h->unit & 15);
 	if (shown > window)
@@ -95,11 +97,28 @@ static inline_always bool acknowledge(struct half *h, struct half *o, const stru
 	return true;
 }
 
+/* data counts a packet with data. */
+static inline_always void data(struct half *h, struct half *o, struct packet *p, s64 begin, s64 end, s64 sent)
+{
+	bool gap = missing(h, o);
+	h->segments++;
+	h->payload += p->length;
+	if (end <= sent) {
+		h->repeats++;
+		p->again = !gap;
+		h->lost += !gap;
+		return;
+	}
+	if (begin > sent)
+		h->hole = sent + 1;
+	h->behind_gap += gap || begin > sent;
+}
+
 /* What a packet is for the account. */
 enum { STRAY, FITS, RESETS };
 
 /* account notes a packet in the lane (translate.Flow.Note). */
-static inline_always u32 account(struct half *h, struct half *o, const struct packet *p)
+static inline_always u32 account(struct half *h, struct half *o, struct packet *p)
 {
 	s64 begin = position(h->first, load(&h->sent), p->sequence), end = begin + p->length + (p->flags & FIN ? 1 : 0);
 	s64 acked = load(&o->acked), sent = load(&h->sent);
@@ -109,8 +128,8 @@ static inline_always u32 account(struct half *h, struct half *o, const struct pa
 		return begin == acked || begin == sent ? RESETS : STRAY;
 	if ((p->flags & ACK) && !acknowledge(h, o, p))
 		return STRAY;
-	if (p->length && end <= sent)
-		h->repeats++;
+	if (p->length)
+		data(h, o, p, begin, end, sent);
 	if (end > 0)
 		raise(&h->sent, end);
 	if ((p->flags & FIN) && end > 0)
@@ -118,23 +137,43 @@ static inline_always u32 account(struct half *h, struct half *o, const struct pa
 	return FITS;
 }
 
+/* mean is the mean of a round trip since a time and the one before. */
+static inline_always u32 mean(u32 before, u64 since, u64 now)
+{
+	u32 took = (now - since) / 1000 + 1;
+	return before ? (before + took) / 2 : took;
+}
+
 /* stamps notes the timestamps of a packet that fits, and how long the way to its endpoint and back
- * has taken: from a packet of the other side to the first that echoes its timestamp. Another CPU that does
- * the same makes one measure wrong, and nothing else. */
+ * has taken: from a packet of the other side to the first that echoes its timestamp, and from one without data
+ * to the first with data. Another CPU that does the same makes one measure wrong, and nothing else. */
 static inline_always void stamps(struct half *h, struct half *o, const struct packet *p, u64 now)
 {
 	raise_stamp(&h->stamp, p->time);
 	if (p->length && !h->asked) {
 		h->asked_stamp = p->time;
 		h->asked = now;
+	} else if (!p->length && !h->nudged) {
+		h->nudged_stamp = p->time;
+		h->nudged = now;
 	}
-	u64 asked = o->asked;
-	if ((p->flags & ACK) && asked && (s32)(p->echo - o->asked_stamp) >= 0) {
+	if (!(p->flags & ACK))
+		return;
+	u64 asked = o->asked, nudged = o->nudged;
+	u32 took = 0;
+	if (asked && (s32)(p->echo - o->asked_stamp) >= 0) {
 		o->asked = 0;
-		h->rtt = (now - asked) / 1000 + 1;
-		if (!h->least_rtt || h->rtt < h->least_rtt)
-			h->least_rtt = h->rtt;
+		h->rtt = mean(h->rtt, asked, now);
+		took = mean(0, asked, now);
 	}
+	if (nudged && p->length && (s32)(p->echo - o->nudged_stamp) >= 0) {
+		o->nudged = 0;
+		h->data_rtt = mean(h->data_rtt, nudged, now);
+		if (!took)
+			took = mean(0, nudged, now);
+	}
+	if (took && (!h->least_rtt || took < h->least_rtt))
+		h->least_rtt = took;
 }
 
 static inline_always bool ended(struct half *a, struct half *b)
@@ -153,12 +192,17 @@ static never_inline int carry(struct __sk_buff *skb, struct session *s, struct p
 		return NEXT;
 	}
 	u64 sent = load(&h->sent);
+	before(p, h, o, at->side);
 	u32 fit = account(h, o, p);
 	u64 now = bpf_ktime_get_ns();
 	if (p->length && load(&h->sent) > sent)
-		s->spoke = at->side + 1;
+		s->newest = at->side + 1;
 	__sync_fetch_and_add(&h->packets, 1);
+	p->stray = fit != FITS;
+	passed(s, p, at->side, now);
 	s->last = now;
+	if (!s->first_end && (fit == RESETS || (fit == FITS && (p->flags & FIN))))
+		s->first_end = 1 + at->side;
 	if (translate(skb, p, h, o, forwarded))
 		return DROP;
 	if (fit == FITS && p->stamped)

@@ -101,7 +101,7 @@ static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp
 	h->time = h->timestamps ? now + other->tsoffset - recent : 0;
 	h->scale = bit_field(mine, rx_opt.wscale_ok) ? bit_field(mine, rx_opt.snd_wscale) : 0;
 	h->unit = bit_field(other, rx_opt.wscale_ok) ? bit_field(other, rx_opt.rcv_wscale) : 0;
-	h->sent = h->acked = h->fin = h->asked = 0;
+	h->sent = h->acked = h->fin = h->asked = h->nudged = h->hole = 0;
 	h->behind = 0;
 	h->stamp = recent;
 	h->window = mine->snd_wnd;
@@ -139,7 +139,8 @@ static inline_always u32 join(struct session *s, struct packet *p, u32 side, str
 	struct tcp_sock *other = side ? a : b;
 	if (mine->write_seq != p->ack || other->write_seq != other->snd_una)
 		return WHY_UNACKNOWLEDGED;
-	u32 now = bpf_ktime_get_ns() / 1000000; /* as tcp_clock_ms() */
+	u64 ns = bpf_ktime_get_ns();
+	u32 now = ns / 1000000; /* as tcp_clock_ms() */
 	u32 recent_a = a->rx_opt.ts_recent, recent_b = b->rx_opt.ts_recent;
 	/* A socket that was made anew, and has got no packet yet, does not know it. */
 	if (s->half[0].restored && !recent_a)
@@ -151,6 +152,10 @@ static inline_always u32 join(struct session *s, struct packet *p, u32 side, str
 	else if (p->stamped)
 		recent_a = p->time;
 	s->reset = false;
+	if (s->begun)
+		s->spent_before += s->last - s->begun;
+	s->begun = s->last = ns;
+	s->pending = s->acked = s->spoke = s->newest = s->first_end = 0;
 	fill(&s->half[0], a, b, recent_a, now);
 	fill(&s->half[1], b, a, recent_b, now);
 	return WHY_NONE;

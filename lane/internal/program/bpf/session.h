@@ -28,19 +28,40 @@ struct place {
 
 /* A half has the packets that arrive from one endpoint. Positions count from the moment of leaving, see
  * lane/internal/translate. */
+/* The time of a session passes in ticks of 2^17 ns. Each counts once, for one side, and of it for one of these: */
+enum wait {
+	WAIT_ANSWER, /* for its data, after data of the other side */
+	WAIT_MORE,   /* for its data, after data of its own */
+	WAIT_WINDOW, /* for its window, which held less than a segment */
+	WAIT_ACK,    /* for its acknowledgement, after which the other side went on at once */
+	WAIT_FLIGHT, /* for the other side's data, with more than a segment on the way to it */
+	WAIT_GAP,    /* for data of its own that is missing here */
+	WAIT_AGAIN,  /* for the other side to send again */
+	WAITS,
+};
+
+enum { TICK = 17, QUIET = 2000000000 >> TICK, AT_ONCE = 8 };
+
 struct half {
 	u64 noted; /* the end of data that was let up */
 	u64 sent, acked, edge, fin;
 	u64 packets;
-	u64 asked; /* ktime of the packet of this side whose echo is waited for, or 0 */
+	u64 asked, nudged; /* ktime of the packet of this side whose echo is waited for, with data and without, or 0 */
+	u64 payload; /* bytes of data, also of those that came again */
+	u64 hole; /* the position after the first byte that was missing when a packet last came behind a gap, or 0 */
 	u32 first, first_ack;
 	u32 sequence, time; /* added to sequence numbers and timestamps */
 	u32 device;         /* where packets of this side arrive, and those to it leave */
-	u32 stamp, asked_stamp; /* the highest timestamp, and that of the packet whose echo is waited for */
+	u32 stamp, asked_stamp, nudged_stamp; /* the highest timestamp, and those of the packets whose echo is waited for */
 	u32 window;             /* the last, in bytes */
 	u32 zeros, repeats;     /* how often the window became 0, and segments that came again */
 	u32 reach;              /* the number after all that the lane has carried to the endpoint, if behind */
 	u32 rtt, least_rtt;     /* from here to the endpoint and back, in us, plus 1; 0: not known */
+	u32 data_rtt;           /* the same until the endpoint sends data, with its own pauses */
+	u32 segments;           /* packets with data */
+	u32 behind_gap, lost;   /* those that came behind a gap, and those that came again though none was missing here */
+	u32 answers, pauses;    /* the waits of WAIT_ANSWER and of WAIT_MORE */
+	u32 waits[WAITS];       /* by enum wait, in ticks */
 	struct tuple in;
 	u16 takes, gives; /* the largest segment that the endpoint takes, and that it may send */
 	u8 scale, unit;   /* shifts of windows that arrive, and that leave to the other side */
@@ -79,13 +100,18 @@ enum why {
 struct session {
 	u64 word; /* the state and the count of its changes */
 	u64 last; /* ktime of the last packet in the lane, in ns */
+	u64 begun, spent_before; /* ktime of the last flip, and for how long the session was in the lane before */
+	u32 pending, acked; /* the wait that goes on, and the part of it that the last acknowledgement has ended, in ticks */
 	u32 generation;
 	enum why why; /* why the last claim was given up, enum why */
 	u32 tries;
 	u8 looped; /* both endpoints are reached over the loopback */
 	u8 reset;  /* an RST has passed */
 	u8 ends;   /* the owner has stopped the session to reset it */
-	u8 spoke;  /* the side that new bytes have come from last, plus 1; 0: none have */
+	u8 spoke;  /* 1 and the side that has sent data last; 0: none has */
+	u8 first_end; /* 1 and the side of the first FIN or RST; 0: there was none */
+	u8 newest; /* 1 and the side that new bytes have come from last; 0: none have */
+	u8 unused[6];
 	struct half half[2];
 };
 
@@ -101,6 +127,9 @@ struct packet {
 	u16 window;
 	u8 flags, header; /* header: bytes of the TCP header */
 	u8 v6, stamped, congested;
+	u8 wait, waited; /* 1 and the enum wait that the session was in before it, and the side; 0: none of those that last */
+	u8 again, news;  /* it came again though nothing was missing, and it acknowledges something new */
+	u8 stray;
 };
 
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16, URG = 32 };
