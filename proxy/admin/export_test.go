@@ -56,6 +56,42 @@ func AnswersTheGone() bool {
 	return c.begin()
 }
 
+// KeepsPlace reports whether a client is not closed to make room that has sent bytes, of which the server has read all,
+// and looks at them for longer than a silent client may take.
+func KeepsPlace(sent string) bool {
+	f := newLimitListener(1)
+	f.grace = time.Hour
+	client, conn := net.Pipe()
+	defer client.Close()
+	defer conn.Close()
+	read := make(chan struct{})
+	c := &trackedConn{Conn: &noted{conn, read}, listener: f, conditions: new(conditions), release: func() {}, since: time.Now().Add(-time.Minute)}
+	f.tracked = append(f.tracked, c)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = c.Read(make([]byte, 8))
+	}()
+	<-read
+	if sent != "" {
+		_, _ = client.Write([]byte(sent))
+		<-done
+	}
+	f.makeRoom()
+	return !c.gone
+}
+
+// noted is a connection of which the first Read is noted.
+type noted struct {
+	net.Conn
+	read chan struct{}
+}
+
+func (n *noted) Read(p []byte) (int, error) {
+	close(n.read)
+	return n.Conn.Read(p)
+}
+
 // Handler is the HTTP handler of the server, for requests of root over a unix socket.
 func (s *Server) Handler() http.Handler {
 	c := &trackedConn{listener: s.conns, unix: true, user: user{known: true, pid: 7}, conditions: new(conditions)}

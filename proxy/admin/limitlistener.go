@@ -78,7 +78,11 @@ func (f *limitListener) makeRoom() {
 	f.mu.Lock()
 	var leave []*trackedConn
 	if len(f.tracked) >= f.most {
-		leave = append(leave, f.evict((*trackedConn).silent, min(silentTime, f.grace)))
+		silence := min(silentTime, f.grace)
+		leave = append(leave, f.evict((*trackedConn).silent, silence))
+		if leave[0] == nil && slices.ContainsFunc(f.tracked, (*trackedConn).unclear) {
+			time.AfterFunc(silence, f.makeRoom)
+		}
 		if leave[0] == nil {
 			leave[0] = f.evict(func(c *trackedConn) bool { return c.queued }, 0)
 		}
@@ -176,8 +180,9 @@ type trackedConn struct {
 
 	conditions *conditions // of the address, when it was accepted
 	unix       bool
-	user       user // of a unix socket
-	trusted    bool // the user is root, or that of this process
+	user       user        // of a unix socket
+	trusted    bool        // the user is root, or that of this process
+	waits      atomic.Bool // it waits for bytes of its client; what has come is being looked at otherwise
 
 	// Guarded by mu of the listener:
 	since   time.Time // start of the wait for its client, unless busy
@@ -196,10 +201,23 @@ func (c *trackedConn) judge() *conditions {
 	return c.conditions
 }
 
-// silent reports whether its client has sent no request, or only a part of one, as far as the server has
-// looked. One with TLS may wait for a part of the handshake. The caller holds mu of the listener.
+// silent reports whether its client has sent no request, or only a part of one, and all that has come was looked
+// at: a request that a busy machine has not begun yet is none that is waited for. One with TLS may wait for
+// a part of the handshake. The caller holds mu of the listener.
 func (c *trackedConn) silent() bool {
-	return !c.asked && (c.unix || c.conditions.tls == nil) && !readable(c.Conn)
+	return !c.asked && c.waits.Load() && (c.unix || c.conditions.tls == nil) && !readable(c.Conn)
+}
+
+// unclear reports whether the server looks at bytes of a request that may be complete, or not: it is known soon. The
+// caller holds mu of the listener.
+func (c *trackedConn) unclear() bool { return !c.asked && !c.waits.Load() }
+
+// Read implements [net.Conn].
+func (c *trackedConn) Read(p []byte) (int, error) {
+	c.waits.Store(true)
+	n, err := c.Conn.Read(p)
+	c.waits.Store(false)
+	return n, err
 }
 
 // Close closes the connection.

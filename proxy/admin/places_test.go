@@ -9,13 +9,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -162,9 +162,7 @@ func (r *rig) accepted(t *testing.T) net.Conn {
 	t.Helper()
 	n := r.Guests()
 	c := dial(t, r.Addr())
-	for r.Guests() == n {
-		runtime.Gosched()
-	}
+	condition.Await(t, "the connection is accepted", func() bool { return r.Guests() != n })
 	return c
 }
 
@@ -218,12 +216,10 @@ func TestMoves(t *testing.T) {
 // gone waits until no socket listens at a path, and the path does not exist.
 func gone(t *testing.T, path string) {
 	t.Helper()
-	for t.Context().Err() == nil {
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-		runtime.Gosched()
-	}
+	condition.Await(t, path+" is gone", func() bool {
+		_, err := os.Lstat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // TestPrepareFails: the error is one line, and nothing moves.
@@ -260,9 +256,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			c.Close()
 		})
 	}
-	for r.Answering() < 32 {
-		runtime.Gosched()
-	}
+	condition.Await(t, "all are being answered", func() bool { return r.Answering() == 32 })
 	r.SetGrace(0)
 	r.MakeRoom()
 	if n := r.Guests(); n != 32 {
@@ -284,6 +278,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	busy.Wait()
+}
+
+// TestRequestsThatHaveCome: a client whose request was read and is not begun yet, as on a busy machine, is not one that
+// the server waits for, and keeps its place.
+func TestRequestsThatHaveCome(t *testing.T) {
+	for sent, want := range map[string]bool{"GET": true, "": false} {
+		if kept := admin.KeepsPlace(sent); kept != want {
+			t.Errorf("a client that has sent %q keeps its place: %v", sent, kept)
+		}
+	}
 }
 
 // TestEndWaitsForAnswers: the end waits for unfinished answers, up to its time limit.
