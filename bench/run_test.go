@@ -52,6 +52,9 @@ func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
 }
 
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestRunAsAnOrdinaryUser has two of these scenarios; the run without -short has all")
+	}
 	runAll(t, append(paired, "idle", "correctness"))
 }
 

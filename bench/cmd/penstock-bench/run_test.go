@@ -22,7 +22,7 @@ import (
 var tiny = []string{"--peers", "penstock,direct", "--rounds", "1", "--seconds", "0.05", "--no-syscalls"}
 
 func TestBench(t *testing.T) {
-	software.Unraced(t, "whole runs of the program")
+	software.Long(t, "whole runs of the program, as root and as an ordinary user")
 	path := buildProgram(t)
 	for _, test := range []struct {
 		name string

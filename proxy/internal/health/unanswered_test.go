@@ -20,7 +20,7 @@ func suspected(p *protocol, endpoints int, after time.Duration, digits float64) 
 	w.judge.SetChance(digits)
 	p.run(w)
 	sessions := 100_000
-	if raceEnabled { // nothing here is concurrent
+	if raceEnabled || testing.Short() { // nothing here is concurrent, or another one for another user
 		sessions = 5000
 	}
 	w.until(1<<62, func() bool { return w.sessions >= sessions })

@@ -15,6 +15,9 @@ func TestMain(m *testing.M) { leak.Main(m) }
 var program string
 
 func TestBalancing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: choices among endpoints are the same for every user; the run without -short has them")
+	}
 	program = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 	for name, test := range map[string]func(*testing.T){
 		"failover":                    testFailover,
