@@ -116,6 +116,9 @@ var modes = map[string]mode{"copy": copying, "splice": splicing, "transfer": tra
 // four source and two sink events, and of up to three each, in every mode, pinned
 // and not.
 func TestDirectionEveryInterleaving(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: a state machine is the same for every user; the run without -short has it")
+	}
 	source := []event{{evBytes, 5}, {evBlock, 0}, {evEINTR, 0}, {evRefuse, 0}, {evUrgent, 0}, {evEnd, 0}, {evReset, 0}}
 	sink := []event{{evBytes, 2}, {evBlock, 0}, {evEINTR, 0}, {evRefuse, 0}, {evReset, 0}}
 	spare := new(buffer)

@@ -291,7 +291,7 @@ func TestMirrorPatience(t *testing.T) {
 		for _, e := range splicing {
 			d := ofLoop()
 			r, clock := d.clockedRelay(t, relay.Config{Engine: e})
-			m := newMirrored(t, r, d, smallTCP, time.Second)
+			m := newMirrored(t, r, d, smallTCP, 20*time.Second) // the kernel's clock is not moved
 			if connected {
 				m.connect()
 				fillMirror(t, m)
@@ -299,12 +299,12 @@ func TestMirrorPatience(t *testing.T) {
 				m.unconnected()
 				sendOn(t, m, 100)
 			}
-			clock.advance(900 * time.Millisecond)
+			clock.advance(18 * time.Second)
 			if res := m.mirrorNow(); res.Reason != relay.MirrorNone {
 				t.Fatalf("%v, %v: early: %+v", connected, e, res)
 			}
-			clock.advance(200 * time.Millisecond) // the first byte's, which may have been taken
-			clock.advance(1100 * time.Millisecond)
+			clock.advance(4 * time.Second) // the first byte's, which may have been taken
+			clock.advance(22 * time.Second)
 			if res := m.mirrorEnd(); res.Reason != relay.MirrorLate || res.Undelivered == 0 {
 				t.Errorf("%v, %v: %+v", connected, e, res)
 			}
@@ -315,7 +315,7 @@ func TestMirrorPatience(t *testing.T) {
 
 // TestMirrorOfAFrozenShadow: bytes that the kernel has taken for a shadow whose window is closed are undelivered, too.
 func TestMirrorOfAFrozenShadow(t *testing.T) {
-	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, 300*time.Millisecond)
+	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, 3*time.Second)
 	m.connect()
 	for unsent := 0; unsent < 256<<10; { // more than there is room for at the other end
 		sendOn(t, m, 1000)
