@@ -134,7 +134,7 @@ func TestEarly(t *testing.T) {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		t.Skip("kernel.perf_event_paranoid does not let this user sample the kernel:", err)
 	}
-	if err != nil || time.Since(began) > 10*time.Second {
+	if err != nil || time.Since(began) > time.Minute {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
