@@ -70,6 +70,14 @@ func (p pair) pass(t *testing.T, from, to *net.TCPConn, a, b int) (left bool) {
 	return left
 }
 
+// blocking has reads of both descriptors wait.
+func blocking(t *testing.T, fd [2]int) {
+	t.Helper()
+	if err := errors.Join(syscall.SetNonblock(fd[0], false), syscall.SetNonblock(fd[1], false)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTakeBack: an owner has its session leave, takes it back with new sockets, relays, and has it leave again.
 func TestTakeBack(t *testing.T) {
 	if !alone(t) {
@@ -86,7 +94,7 @@ func TestTakeBack(t *testing.T) {
 	p := pair{client, server, new([2]uint64), s}
 	until(t, "it is ready", o.ready.Load)
 	for round := range uint64(3) {
-		_ = errors.Join(syscall.SetNonblock(a, false), syscall.SetNonblock(b, false))
+		blocking(t, [2]int{a, b})
 		until(t, "it leaves", func() bool {
 			s.Arm()
 			if p.pass(t, client, server, a, b) {

@@ -22,7 +22,7 @@ func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	s.drv.loop.Hand(b.ID, s)
 	for i, d := range [2]*direction{&s.ab, &s.ba} {
 		if ended[i] {
-			s.HalfEnded(s.sideOf(d))
+			s.halfEnded(s.sideOf(d))
 			s.socketOf(d).state |= peerClosed | drained
 			d.set(eofSeen, true)
 			d.finished(ReasonEOF)
@@ -47,9 +47,17 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 }
 
 // HalfEnded notes that a direction of a session has ended that a [Carrier] has: its timeout is that of [Limits.HalfCloseTimeout]
-// from now on. It is called on the loop's goroutine, and does nothing if a direction has ended before.
+// from now on. It is called on the loop's goroutine, and does nothing if a direction has ended before, or no Carrier has the session.
 func (s *Driven) HalfEnded(source Side) {
-	if s.drv == nil || s.is(over|half) {
+	if s.is(carried) && !s.is(half) {
+		s.halfEnded(source)
+		s.refresh()
+		s.timeout()
+	}
+}
+
+func (s *Driven) halfEnded(source Side) {
+	if s.is(half) {
 		return
 	}
 	d := &s.ab
@@ -60,9 +68,5 @@ func (s *Driven) HalfEnded(source Side) {
 	s.socketOf(d).set(lastWay, true)
 	if o, ok := s.owner.(Observer); ok {
 		o.HalfClosed(s, source)
-	}
-	if s.is(carried) {
-		s.refresh()
-		s.timeout()
 	}
 }

@@ -161,11 +161,17 @@ func TestLaneReload(t *testing.T) {
 	sent += echoed(t, c, "a reload that leaves the lane alone")
 	r.Reload(laneConfig(endpoint, "lane: off"))
 	r.Logs("have come back to user space", "sessions=1", "reset=0")
+	if st := r.Status().Lane; st.Wanted || st.Returned != 1 {
+		t.Errorf("no listener has lane: %+v", st)
+	}
 	sent += echoed(t, c, "in user space")
 	r.counts(t, false, sent)
 	r.Reload(laneConfig(endpoint, "lane: auto"))
 	sent += r.leaves(t, c)
 	r.counts(t, true, sent)
+	if st := r.Status().Lane; !st.Wanted || st.Reset != 0 {
+		t.Errorf("a listener has lane: %+v", st)
+	}
 }
 
 // echoed is echoes, and returns how many bytes it has sent.
@@ -215,6 +221,38 @@ func TestLaneSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.leaves(t, client(t, r.At("l")))
+}
+
+// TestLaneFull: a session that has found no place in the lane leaves when another one has gone, and not before.
+func TestLaneFull(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r := start(t, strings.Replace(laneConfig(sockets.Server(t, sockets.Echo), "lane: auto"), "sessions: 64", "sessions: 16", 1))
+	var clients []*net.TCPConn
+	for n := range int64(16) {
+		c := client(t, r.At("l"))
+		clients = append(clients, c)
+		r.Until("it has left", func() bool {
+			echoes(t, c, "there and back")
+			return r.Status().Lane.Left == n+1
+		})
+	}
+	waits := client(t, r.At("l"))
+	r.Until("it finds no place, twice", func() bool {
+		echoes(t, waits, "there and back")
+		return r.Status().Lane.Stays[lane.Full.String()] >= 2
+	})
+	if st := r.Status().Lane; st.Left != 16 {
+		t.Errorf("%+v", st)
+	}
+	for _, c := range clients[:8] {
+		c.Close()
+	}
+	r.Until("it has left", func() bool {
+		echoes(t, waits, "there and back")
+		return r.Status().Lane.Left == 17
+	})
 }
 
 // TestLaneEnds: sessions that have left are ended by hand, by the end of a drain, and are counted as others.

@@ -136,8 +136,8 @@ upstreams:
 		}
 	}
 	asked["get /v1/events"] = true // has no end, see TestEventsAreTheStatus in proxy/admin
-	for _, verb := range []string{"on", "off", "flush"} {
-		asked["post /v1/lane/"+verb] = true // take privileges, see TestLaneSwitch in proxy/server
+	for _, verb := range []string{"on", "off", "return", "flush"} {
+		asked["post /v1/lane/"+verb] = true // take privileges, see TestLaneSwitch and TestLaneReturns in proxy/server
 	}
 	asked["get /page/"] = true // the files of the page, see proxy/test/page
 	for path, methods := range d.Paths {

@@ -1,0 +1,153 @@
+//go:build linux
+
+// Package killed_test kills the program with SIGKILL while sessions are in the lane.
+package killed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// A process is a running penstock run.
+type process struct {
+	cmd   *exec.Cmd
+	log   software.Output
+	admin *admin.Client
+}
+
+// begin starts the program with a configuration, and returns when it serves.
+func begin(t *testing.T, program, file, socket string) *process {
+	t.Helper()
+	client, err := admin.NewClient("unix:" + socket)
+	must(t, err)
+	p := &process{cmd: exec.Command(program, "run", "--config", file, "--drain-timeout", "1s"), admin: client}
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(t, p.cmd.Start())
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("log of the program:\n%s", p.log.String())
+		}
+	})
+	p.until(t, "it serves", func(s *admin.Status) bool { return s.PID == p.cmd.Process.Pid })
+	return p
+}
+
+// until waits until the status meets a condition.
+func (p *process) until(t *testing.T, what string, ok func(*admin.Status) bool) {
+	t.Helper()
+	var last admin.Status
+	var err error
+	if !software.Eventually(func() bool {
+		last, err = p.admin.Status(context.Background())
+		return err == nil && ok(&last)
+	}) {
+		t.Fatalf("not in time: %s: %v; the lane is %+v", what, err, last.Lane)
+	}
+}
+
+// echoes sends a text and waits for its echo.
+func echoes(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_ = c.SetDeadline(time.Now().Add(software.Patience))
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("echo of %q: %q, %v", text, got, err)
+	}
+}
+
+// TestKilled: sessions in the lane go on while the program is dead by SIGKILL. The next process adopts them, counts on, and reports
+// their ends, also of one that has ended while nothing ran.
+func TestKilled(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a BPF file system of the test's own takes root")
+	}
+	if !privilege.NetworkAndMounts(t) {
+		return
+	}
+	dir := sockets.Dir(t)
+	must(t, errors.Join(sys.InterfaceUp("lo"), syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), os.Mkdir(dir+"/bpf", 0o700),
+		syscall.Mount("bpf", dir+"/bpf", "bpf", 0, "mode=0700")))
+	t.Cleanup(func() { must(t, syscall.Unmount(dir+"/bpf", syscall.MNT_DETACH)) })
+	program := filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	const at = "127.0.0.1:7000" // the network is the test's own
+	file, socket := dir+"/penstock.yaml", dir+"/admin.sock"
+	must(t, os.WriteFile(file, fmt.Appendf(nil, `
+admin: {bind: "unix:%s"}
+lane: {devices: [lo], sessions: 64, after: 5ms, pins: %s/bpf/lane}
+listeners: [{name: l, bind: %q, upstream: u, lane: require}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]
+`, socket, dir, at, sockets.Server(t, sockets.Echo)), 0o600))
+
+	first := begin(t, program, file, socket)
+	var clients []*net.TCPConn
+	for n := range 3 {
+		c := sockets.Dial(t, at)
+		clients = append(clients, c)
+		first.until(t, "its session has left", func(s *admin.Status) bool {
+			echoes(t, c, "there and back")
+			return s.Lane != nil && s.Lane.Left == int64(n+1)
+		})
+	}
+	must(t, first.cmd.Process.Kill())
+	_ = first.cmd.Wait()
+	for _, c := range clients {
+		echoes(t, c, "while nothing runs")
+	}
+	must(t, clients[2].Close())
+
+	next := begin(t, program, file, socket)
+	next.until(t, "they are adopted", func(s *admin.Status) bool { return s.Lane.AdoptedActive == 2 })
+	for _, c := range clients[:2] {
+		echoes(t, c, "adopted")
+	}
+	next.until(t, "their bytes are counted", func(s *admin.Status) bool {
+		n := 2 * int64(len("adopted"))
+		return s.Lane.AdoptedToEndpoint == n && s.Lane.AdoptedToClient == n
+	})
+	fresh := sockets.Dial(t, at)
+	next.until(t, "another session leaves", func(s *admin.Status) bool {
+		echoes(t, fresh, "there and back")
+		return s.Lane.Left == 1
+	})
+	must(t, clients[0].Close())
+	next.until(t, "one has ended", func(s *admin.Status) bool { return s.Lane.AdoptedActive == 1 })
+	echoes(t, clients[1], "the other goes on")
+	must(t, next.cmd.Process.Signal(syscall.SIGTERM))
+	if _, err := clients[1].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("at the end of the drain: %v", err)
+	}
+	_ = next.cmd.Wait()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
