@@ -59,6 +59,9 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 	if err == nil && len(l.Stays) > 0 {
 		_, err = fmt.Fprintln(w, "stay in user space: "+counts(l.Stays))
 	}
+	if err == nil && len(l.Unrestored) > 0 {
+		_, err = fmt.Fprintln(w, "reset, for they could not come back: "+counts(l.Unrestored))
+	}
 	return err
 }
 
@@ -68,7 +71,15 @@ func laneLine(l *admin.Lane) string {
 	if l.Why != "" {
 		line += ": " + display.Text(l.Why)
 	}
-	return line + fmt.Sprintf("; %d of %d sessions now, %d have left, %d of the ended were reset", l.Active, l.Most, l.Left, l.Reset) + adoptedText(l)
+	return line + fmt.Sprintf("; %d of %d sessions now, %d have left, %d of the ended were reset", l.Active, l.Most, l.Left, l.Reset) + returnedText(l) + adoptedText(l)
+}
+
+// returnedText has the sessions that have come back.
+func returnedText(l *admin.Lane) string {
+	if l.Returned == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d have come back", l.Returned)
 }
 
 // adoptedText has the sessions of a process before.
