@@ -33,10 +33,14 @@ func (g *Group) CutLane(match Match, cause error) int {
 	return cut
 }
 
-// scanLane calls visit for sessions that match and have left user space. Those that are about to leave stay.
+// scanLane calls visit for sessions that match and have left user space. Those that are about to leave stay, and are asked later.
 func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned {
 	return g.scanClients(func(w *worker, n *conn) {
-		if n.state == joined && w.lanes.of[n] != nil && match(n.ref.serving.socket, bindingOf(n.session.Limits())) && !w.withdraw(n) {
+		switch {
+		case n.state != joined || w.lanes.of[n] == nil || !match(n.ref.serving.socket, bindingOf(n.session.Limits())):
+		case w.withdraw(n):
+			w.askLater(n)
+		default:
 			visit(w, n)
 		}
 	})
@@ -135,9 +139,7 @@ func (c *laneSession) arrive(a, b int, ended [2]bool) error {
 		last = relay.SideB
 	}
 	n.fd, c.came = int32(b), true
-	if t := &w.lanes; t.lane != nil {
-		t.again.add(n, w.began(n), laneRetry*t.after)
-	}
+	w.askLater(n)
 	if !n.session.Return(relay.Socket{FD: a, ID: ida, TCP: true, NoDelay: true}, relay.Socket{FD: b, ID: idb, TCP: true, NoDelay: true}, ended, last) {
 		w.loop.Drop(ida) // it is being reset
 		w.loop.Drop(idb)
@@ -160,6 +162,13 @@ func (w *worker) askAgain(match Match) {
 			t.first.add(n, w.began(n), t.after)
 		}
 	}})
+}
+
+// askLater has a session be asked again.
+func (w *worker) askLater(n *conn) {
+	if t := &w.lanes; t.lane != nil {
+		t.again.add(n, w.began(n), laneRetry*t.after)
+	}
 }
 
 // began is when the session of a client began, by the loop's clock.

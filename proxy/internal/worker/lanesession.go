@@ -72,9 +72,8 @@ func (c *laneSession) Disarm() bool {
 
 // rest has the session be asked again later.
 func (c *laneSession) rest() {
-	w, n := c.worker, c.conn
-	if w.withdraw(n) && w.lanes.lane != nil {
-		w.lanes.again.add(n, w.began(n), laneRetry*w.lanes.after)
+	if c.worker.withdraw(c.conn) {
+		c.worker.askLater(c.conn)
 	}
 }
 
