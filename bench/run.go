@@ -293,7 +293,7 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 		out.CPUSeconds, out.ContextSwitches = report.Unmeasured(), report.Unmeasured()
 	}
 	if t.Plan.Warmup > 0 {
-		out.WarmupBytes = res.Warmup
+		out.WarmupBytes, out.WarmupSeconds = res.Warmup, report.Number(t.Plan.Warmup.Seconds())
 	}
 	if t.Lane >= 0 {
 		share := report.Number(t.Lane)

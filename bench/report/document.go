@@ -194,9 +194,11 @@ type Trial struct {
 	// LaneShare is the part of the bytes in the time that counts that was carried by sessions which had left user space,
 	// by the contestant's own account; null: it has no lane.
 	LaneShare *Number `json:"lane_share,omitempty"`
-	Idle      *Idle   `json:"idle,omitempty"`
-	Many      *Many   `json:"many,omitempty"`
-	Classes   []Class `json:"classes,omitempty"`
+	// WarmupSeconds is the time before the time that counts.
+	WarmupSeconds Number  `json:"warmup_seconds,omitempty"`
+	Idle          *Idle   `json:"idle,omitempty"`
+	Many          *Many   `json:"many,omitempty"`
+	Classes       []Class `json:"classes,omitempty"`
 }
 
 // Many is what is measured beside an echo or a hello over many connections.

@@ -54,6 +54,7 @@ Beside it there are
     penstock-bench soak        stalls, resets and half-closes at random, and everything accounted for
     penstock-bench verdict     slow sessions, whose causes are made: how many verdicts are right
     penstock-bench claims      the page of claims, with fresh figures
+    penstock-bench shares      where the CPU time of a run went, from samples of perf
     penstock-bench echo-servers    the same echo server on Penstock's loops and other libraries
 
 idle takes about 12 s for every contestant in each of its 3 rounds, and for the

@@ -43,6 +43,7 @@ type commands struct {
 	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
 	Verdict     verdictCmd     `cmd:"" help:"Verdicts on slow sessions, whose causes are made: how many are right."`
 	Claims      claimsCmd      `cmd:"" help:"The page of claims, with fresh figures."`
+	Shares      sharesCmd      `cmd:"" help:"A picture of the parts of the work that the CPU time of a run went to, from samples of perf."`
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 	Part        partCmd        `cmd:"" hidden:""`
 }
