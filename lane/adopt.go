@@ -72,7 +72,6 @@ func (l *Lane) adopt() {
 func (l *Lane) adoptOne(slot, generation uint32) {
 	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, graced: true, adopted: true, flew: true, begun: now()}
 	s.since = s.begun
-	s.ended.Add(1)
 	l.sessions[slot] = s
 	r := s.record()
 	if r.ToBeReset() {
@@ -119,5 +118,5 @@ func (s *Session) resetHere() {
 // forget ends a session here that goes on without this process. It needs the lock.
 func (s *Session) forget() {
 	s.phase = over
-	s.ended.Done()
+	s.finish()
 }

@@ -11,6 +11,17 @@ var (
 	ErrLifetime = errors.New("lane: the session has reached its lifetime")
 )
 
+// A timeout is the one that has a session end.
+type timeout uint8
+
+const (
+	noTimeout timeout = iota
+	idleTooLong
+	lifetimeOver
+)
+
+func (t timeout) err() error { return [...]error{idleTooLong: ErrIdle, lifetimeOver: ErrLifetime}[t] }
+
 // Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former
 // are known only for a session of Join, and if the lane has an IdleTimeout: else it counts from the join, or from the last return.
 func (s *Session) Idle() time.Duration { return s.idleAt(now()) }
@@ -25,26 +36,26 @@ func (s *Session) idleAt(at int64) time.Duration {
 	return time.Duration(at - last)
 }
 
-// due returns the timeout of the session that has passed at a time of the monotonic clock, in ns; nil: none has.
-func (s *Session) due(at int64) error {
+// due returns the timeout of the session that has passed at a time of the monotonic clock, in ns.
+func (s *Session) due(at int64) timeout {
 	c := &s.lane.cfg
 	switch {
 	case c.Lifetime > 0 && at-s.begun > int64(c.Lifetime):
-		return ErrLifetime
+		return lifetimeOver
 	case c.IdleTimeout > 0 && s.idleAt(at) > c.IdleTimeout && (s.owner == nil || s.left()): // bytes that an owner moves are not seen
-		return ErrIdle
+		return idleTooLong
 	}
-	return nil
+	return noTimeout
 }
 
 // expire resets the session if one of its timeouts has passed.
 func (s *Session) expire() {
 	why := s.due(now())
-	if why == nil {
+	if why == noTimeout {
 		return
 	}
 	s.mu.Lock()
-	again := s.phase == over || s.why != nil
+	again := s.phase == over || s.why != noTimeout
 	if !again {
 		s.why = why
 	}

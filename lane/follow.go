@@ -24,8 +24,11 @@ func (l *Lane) follow() {
 }
 
 func (l *Lane) changed(e program.Event) {
+	var s *Session
 	l.mu.Lock()
-	s := l.sessions[e.Slot]
+	if int(e.Slot) < len(l.sessions) {
+		s = l.sessions[e.Slot]
+	}
 	l.mu.Unlock()
 	if s == nil || s.generation != e.Generation {
 		return

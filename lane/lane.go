@@ -77,8 +77,9 @@ type Lane struct {
 	mu         sync.Mutex
 	closed     bool
 	free       []uint32              // slots
-	sessions   map[uint32]*Session   // by slot
+	sessions   []*Session            // by slot; nil where it is free
 	staying    map[*Session]struct{} // those that never leave user space
+	ends       map[*Session]func(Result)
 	generation uint32
 	batch      batch
 	knock      chan struct{}
@@ -130,7 +131,7 @@ func Open(cfg Config) (*Lane, error) {
 		return nil, errors.Join(err, unlock(lock))
 	}
 	l := &Lane{
-		cfg: cfg, program: p, lock: lock, sessions: make(map[uint32]*Session), staying: make(map[*Session]struct{}),
+		cfg: cfg, program: p, lock: lock, sessions: make([]*Session, p.Size()), ends: make(map[*Session]func(Result)), staying: make(map[*Session]struct{}),
 		stop: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting),
 	}
 	l.adopt()
@@ -256,9 +257,11 @@ func (l *Lane) finish(end func(*Session)) bool {
 func (l *Lane) Sessions() []*Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]*Session, 0, len(l.sessions))
+	all := make([]*Session, 0, max(len(l.sessions)-len(l.free), 0)+len(l.staying))
 	for _, s := range l.sessions {
-		all = append(all, s)
+		if s != nil {
+			all = append(all, s)
+		}
 	}
 	for s := range l.staying {
 		all = append(all, s)
@@ -305,12 +308,16 @@ func (l *Lane) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.sessions {
-		if s.left() {
+		if s != nil && s.left() {
 			st.Lane++
 		}
 	}
 	return st
 }
+
+// Memory returns how many bytes of the kernel's memory the table of sessions takes, for as long as the lane is open, however
+// many there are; 0: the kernel does not report it. In this process a session takes 124 bytes more.
+func (l *Lane) Memory() uint64 { return l.program.Memory() }
 
 // byReason returns the counts that are not 0.
 func byReason(counts *[reasons]atomic.Uint64) map[Reason]uint64 {

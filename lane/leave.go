@@ -81,24 +81,33 @@ func (s *Session) over(reset bool, err error) {
 	if !first {
 		return
 	}
-	if s.end != nil {
-		s.end(r)
+	if end := s.lane.takeEnd(s); end != nil {
+		end(r)
 	}
 	if s.owner != nil {
 		s.lane.running.Go(func() { s.owner.Ended(r) }) // not by the caller of Reset, which may hold what the owner waits for
 	}
-	s.ended.Done()
+	s.finished()
 }
 
-// conclude is over without its reports. The first caller calls ended.Done.
+// takeEnd returns the function of Join that the end is reported to, once.
+func (l *Lane) takeEnd(s *Session) func(Result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end := l.ends[s]
+	delete(l.ends, s)
+	return end
+}
+
+// conclude is over without its reports. The first caller calls finished.
 func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	s.mu.Lock()
 	if s.phase == over {
 		s.mu.Unlock()
 		return r, false
 	}
-	if s.why != nil {
-		err = s.why
+	if s.why != noTimeout {
+		err = s.why.err()
 	}
 	gone := s.gone()
 	r = Result{Bytes: s.bytes(), Left: s.flew, Reset: reset, Err: err}

@@ -45,7 +45,6 @@ func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 	}
 	s := &Session{lane: l, owner: owner, hold: -1, begun: now()}
 	s.since = s.begun
-	s.ended.Add(1)
 	legs, why := [2]program.Leg{}, None
 	for i, fd := range [2]int{a, b} {
 		r, err := transport(fd)
@@ -172,8 +171,8 @@ func (s *Session) Release() {
 	if _, first := s.conclude(false, nil); first {
 		s.mu.Lock()
 		s.handed = true
+		s.finish()
 		s.mu.Unlock()
-		s.ended.Done()
 	}
 }
 

@@ -107,7 +107,7 @@ func (l *Lane) release(s *Session, from state.State) {
 	s.letGo()
 	l.program.Forget(s.slot)
 	l.program.Session(s.slot).Change(state.Free, from)
-	delete(l.sessions, s.slot)
+	l.sessions[s.slot] = nil
 	l.batch.ended = append(l.batch.ended, s.slot)
 	l.knocked()
 }

@@ -41,13 +41,15 @@ type Result struct {
 }
 
 // A Session is two joined connections. Its methods may be called concurrently.
+//
+// Every session that rests has one, so it is small (TestSessionSize); few sessions need the functions of Lane.ends.
 type Session struct {
 	lane       *Lane
-	end        func(Result)
 	owner      Owner // of a session of Register; nil for one of Join
 	generation uint32
 	slot       uint32
-	hold       int32 // owned; -1, or the socket in repair that holds the local port to b
+	hold       int32  // owned; -1, or the socket in repair that holds the local port to b
+	tries      uint32 // that were counted
 
 	mu        sync.Mutex
 	conn      *[2]*net.TCPConn // owned; nil once the session is away
@@ -64,11 +66,11 @@ type Session struct {
 	handed    bool             // the owner has given its sockets away, or has released the session
 	phase     phase
 	never     Reason // why it stays in user space; None if it may leave
-	tries     uint32 // that were counted
-	begun     int64  // when it was joined or adopted, in ns of the monotonic clock
-	since     int64  // when user space moved bytes last, if there is a timeout, or when it ended
-	why       error  // of the timeout that has it end
-	ended     sync.WaitGroup
+	why       timeout
+	done      bool          // it has ended, and that was reported
+	begun     int64         // when it was joined or adopted, in ns of the monotonic clock
+	since     int64         // when user space moved bytes last, if there is a timeout, or when it ended
+	ended     chan struct{} // closed when it is done; nil: nothing waits for that
 }
 
 // Join joins two connections, takes both, and relays between them until it ends: in user space, and
@@ -82,15 +84,17 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
-	s := &Session{lane: l, end: end, hold: -1, conn: &[2]*net.TCPConn{a, b}, begun: now(), never: never}
+	s := &Session{lane: l, hold: -1, conn: &[2]*net.TCPConn{a, b}, begun: now(), never: never}
 	s.since = s.begun
-	s.ended.Add(1)
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("lane: join: %w", net.ErrClosed)
 	}
 	l.counts.joined.Add(1)
+	if end != nil {
+		l.ends[s] = end
+	}
 	if s.never == None {
 		s.never = l.register(s, [2]program.Leg{legOf(a), legOf(b)})
 	}
@@ -188,7 +192,34 @@ func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 }
 
 // Wait returns when the session has ended, and end of [Lane.Join] has returned, which must not call it.
-func (s *Session) Wait() { s.ended.Wait() }
+func (s *Session) Wait() {
+	s.mu.Lock()
+	if s.done {
+		s.mu.Unlock()
+		return
+	}
+	if s.ended == nil {
+		s.ended = make(chan struct{})
+	}
+	ended := s.ended
+	s.mu.Unlock()
+	<-ended
+}
+
+// finished notes that the end was reported. It is called once.
+func (s *Session) finished() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finish()
+}
+
+// finish is finished with the lock held.
+func (s *Session) finish() {
+	s.done = true
+	if s.ended != nil {
+		close(s.ended)
+	}
+}
 
 // wake takes the session back for the pump of a direction, and reports whether it may touch the
 // sockets: not if the lane has the session.

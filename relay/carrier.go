@@ -29,10 +29,10 @@ type Carrier interface {
 // An offer is a session that a Carrier may take, or has taken.
 type offer struct {
 	carrier Carrier
-	armed   bool
-	moved   int64  // by the Carrier, at the last look
-	reason  Reason // of a session that has left and is being reset
 	cause   error
+	moved   int64 // by the Carrier, at the last look
+	armed   bool
+	reason  Reason // of a session that has left and is being reset, and its cause
 }
 
 // An Obstacle is why no [Carrier] may have a session, for as long as it lasts.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"io"
-
 )
 
 // An end is the source (an io.Reader) or the sink (an io.Writer) of a direction.

@@ -3,7 +3,6 @@ package relay
 import (
 	"slices"
 	"syscall"
-
 )
 
 // Scripted sockets: a source and a sink that follow a list of events, so that a

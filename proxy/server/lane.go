@@ -93,7 +93,7 @@ func (s *Server) commitLane(next *laneState) {
 	last := s.lane.Swap(next)
 	switch {
 	case next.lane != nil:
-		s.log.Info("sessions may leave user space", "devices", next.devices, "sessions", next.cfg.Sessions, "adopted", next.lane.Stats().Adopted)
+		s.log.Info("sessions may leave user space", "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
 		s.adopted.adopt(next.lane)
 		s.group.SetLane(next.lane, next.cfg.After)
 		return

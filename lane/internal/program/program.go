@@ -96,6 +96,19 @@ func (p *Program) mapMemory() (err error) {
 // Size returns how many sessions there is room for.
 func (p *Program) Size() uint32 { return p.size }
 
+// Memory returns how much memory of the kernel the maps take: its own account of them, as in the file of a descriptor in
+// /proc/self/fdinfo (kernel/bpf/syscall.c, bpf_map_show_fdinfo).
+func (p *Program) Memory() (bytes uint64) {
+	for _, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows} {
+		if info, err := m.Info(); err == nil {
+			if n, ok := info.Memlock(); ok {
+				bytes += n
+			}
+		}
+	}
+	return bytes
+}
+
 // Events returns a reader of the changes that the programs make. The caller closes it.
 func (p *Program) Events() (*ringbuf.Reader, error) { return ringbuf.NewReader(p.objects.Events) }
 
