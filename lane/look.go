@@ -17,8 +17,9 @@ type View struct {
 	LastPacket time.Duration
 	// Time is for how long it has been in the lane.
 	Time time.Duration
-	// EndedFirst is the endpoint of which a FIN or an RST has come first, since it has left last: 0 is a, and 1 is b. -1: of none.
-	EndedFirst int
+	// EndedBy is the endpoint of which an RST was carried since the session has left last, or else of which a FIN has come first:
+	// 0 is a, and 1 is b. -1: there was neither.
+	EndedBy int
 }
 
 // An End is one of the two endpoints of a session. A stray or forged packet, which fits no window, counts in
@@ -64,7 +65,7 @@ func (s *Session) view() (v View) {
 	r, f := s.record(), s.flows()
 	clock := r.Clock()
 	v.InLane, v.LastPacket, v.Time = s.gone(), time.Duration(r.LastPacket()), r.Spent()
-	v.EndedFirst = r.EndedFirst()
+	v.EndedBy = r.By()
 	if v.InLane {
 		open := max(0, now()-int64(r.LastPacket()))
 		v.Time += time.Duration(open)

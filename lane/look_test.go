@@ -33,6 +33,15 @@ func TestLook(t *testing.T) {
 			t.Errorf("endpoint %d, of a good link: %+v", i, e)
 		}
 	}
+	p.exchange(t, []byte("a question"), p.client, p.server)
+	until(t, "the answer is waited for", func() bool {
+		v, _ = p.Look()
+		return v.Ends[1].Waits.Answer > 20*time.Millisecond && v.Time > v.Ends[1].Waits.Answer
+	})
+	p.exchange(t, []byte("an answer"), p.server, p.client)
+	if v, _ = p.Look(); v.Ends[1].Waits.Answer < 20*time.Millisecond || v.Ends[1].Waits.Answers == 0 || v.Ends[0].Segments < 11 || v.Ends[0].Payload < 60 {
+		t.Errorf("after an answer: %+v", v.Ends)
+	}
 	lossyLink(t, "lo", lossy.Rate{Twice: 5000})
 	go func() {
 		for b := make([]byte, 1<<16); ; {
@@ -43,7 +52,7 @@ func TestLook(t *testing.T) {
 	}()
 	until(t, "the server's window is 0", func() bool {
 		v, _ = p.Look()
-		return v.Ends[1].ZeroWindows > 0 && v.Ends[0].Repeated > 0
+		return v.Ends[1].ZeroWindows > 0 && v.Ends[0].Repeated > 0 && v.Ends[0].Lost > 0 && v.Ends[1].Waits.Window > 0
 	})
 	if v.Ends[0].ZeroWindows != 0 {
 		t.Errorf("the client: %+v", v.Ends[0])

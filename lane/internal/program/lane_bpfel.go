@@ -90,7 +90,7 @@ type laneSession struct {
 	Reset       uint8
 	Ends        uint8
 	Spoke       uint8
-	FirstEnd    uint8
+	EndedBy     uint8
 	Newest      uint8
 	Unused      [6]uint8
 	Half        [2]laneHalf

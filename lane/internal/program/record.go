@@ -138,8 +138,8 @@ func (s *Session) Spent() time.Duration {
 	return time.Duration(atomic.LoadUint64(&s.SpentBefore) + atomic.LoadUint64(&s.Last) - atomic.LoadUint64(&s.Begun))
 }
 
-// EndedFirst returns the side of the first FIN or RST, or -1 if there was none.
-func (s *Session) EndedFirst() int { return int(s.FirstEnd) - 1 }
+// By returns the side of the RST that was carried, or else of the first FIN; -1: there was none.
+func (s *Session) By() int { return int(s.EndedBy) - 1 }
 
 // RoundTrip returns how long the last packets to one side's endpoint took until their timestamps came back, the
 // shortest of all that were measured, and the time from one without data until data came. 0: none was.

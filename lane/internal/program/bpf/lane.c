@@ -201,8 +201,8 @@ static never_inline int carry(struct __sk_buff *skb, struct session *s, struct p
 	p->stray = fit != FITS;
 	passed(s, p, at->side, now);
 	s->last = now;
-	if (!s->first_end && (fit == RESETS || (fit == FITS && (p->flags & FIN))))
-		s->first_end = 1 + at->side;
+	if (fit == RESETS || (!s->ended_by && fit == FITS && (p->flags & FIN)))
+		s->ended_by = 1 + at->side;
 	if (translate(skb, p, h, o, forwarded))
 		return DROP;
 	if (fit == FITS && p->stamped)

@@ -109,7 +109,7 @@ struct session {
 	u8 reset;  /* an RST has passed */
 	u8 ends;   /* the owner has stopped the session to reset it */
 	u8 spoke;  /* 1 and the side that has sent data last; 0: none has */
-	u8 first_end; /* 1 and the side of the first FIN or RST; 0: there was none */
+	u8 ended_by; /* 1 and the side of the RST that has passed, or else of the first FIN; 0: there was none */
 	u8 newest; /* 1 and the side that new bytes have come from last; 0: none have */
 	u8 unused[6];
 	struct half half[2];
