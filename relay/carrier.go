@@ -199,8 +199,8 @@ func (s *Driven) resetCarried(reason Reason, cause error) {
 }
 
 // Finish ends a session that its [Carrier] has had; reset says that at least one side was, and not both have
-// ended. The owner is notified before it returns. It is called on the loop's goroutine, once.
-func (s *Driven) Finish(reset bool) {
+// ended. by is the side that has reset it, or has ended first; SideNone: that is not known. The owner is notified before it returns. It is called on the loop's goroutine, once.
+func (s *Driven) Finish(reset bool, by Side) {
 	if !s.is(carried) {
 		return
 	}
@@ -211,8 +211,9 @@ func (s *Driven) Finish(reset bool) {
 	switch {
 	case !reset:
 		reason, cause = ReasonEOF, nil
+		s.endedFirst(by)
 	case reason == ReasonNone:
-		reason, cause = ReasonReset, opErrorOn(&s.a, "read", syscall.ECONNRESET)
+		reason, cause = ReasonReset, s.resetBy(by)
 	}
 	s.forgetOffer()
 	s.ab.rareState().carried, s.ba.rareState().carried = ab, ba
@@ -225,4 +226,27 @@ func (s *Driven) Finish(reset bool) {
 	if s.is(over) {
 		s.limits = &drv.relay.limits
 	}
+}
+
+// endedFirst notes the side that has ended first, unless that was before the session left.
+func (s *Driven) endedFirst(by Side) {
+	switch {
+	case s.a.is(lastWay) || s.b.is(lastWay):
+	case by == SideA:
+		s.a.set(lastWay, true)
+	case by == SideB:
+		s.b.set(lastWay, true)
+	}
+}
+
+// resetBy notes the side that has reset the session, and returns the error of that.
+func (s *Driven) resetBy(by Side) error {
+	d, p := &s.ab, &s.a
+	if by == SideB {
+		d, p = &s.ba, &s.b
+	}
+	if by != SideNone {
+		d.rareState().failure = &failure{side: sideSource, op: "read", err: syscall.ECONNRESET}
+	}
+	return opErrorOn(p, "read", syscall.ECONNRESET)
 }

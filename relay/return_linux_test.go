@@ -117,7 +117,7 @@ type finisher struct {
 	s *loopSession
 }
 
-func (c *finisher) Reset() { _ = c.s.on.loop.Post(func() { c.s.driven.Finish(true) }) }
+func (c *finisher) Reset() { _ = c.s.on.loop.Post(func() { c.s.driven.Finish(true, relay.SideNone) }) }
 
 // pairOn calls f on the loop with two sockets that are on it for the session, and returns their far ends.
 func pairOn(t *testing.T, on *looped, f func(a, b relay.Socket), s *loopSession) (halfConn, halfConn) {

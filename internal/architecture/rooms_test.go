@@ -57,7 +57,7 @@ var rooms = []room{
 	{"proxy/rollback", nil},
 	{"proxy/internal/wasm", []string{"internal/feature"}},
 	{"proxy/internal/health", []string{"relay", "proxy/internal/source"}},
-	{"proxy/internal/verdict", []string{"relay"}},
+	{"proxy/internal/verdict", []string{"relay", "lane"}},
 	{"proxy/internal/cpuwait", nil},
 	{"proxy/internal/flamegraph", nil},
 	{"proxy/internal/kerneltrace", []string{"internal/sys"}},

@@ -14,6 +14,8 @@ type Sample struct {
 	// Starved is for how long threads of this process waited for a CPU, of those the one that did longest;
 	// negative: unknown.
 	Starved time.Duration
+	// Lane is its time out of user space, as [OfLane] has it; nil: it has never left. The sides are as the lane has seen them then.
+	Lane *Lane
 }
 
 // A Peer is one of the sides.
@@ -35,6 +37,12 @@ func OfResult(r *relay.Result, localA, localB bool, starved time.Duration) Sampl
 // Since returns the sample of the time since another one of the same session.
 func (s Sample) Since(before *Sample) Sample {
 	s.Duration -= before.Duration
+	if s.Lane != nil {
+		s.Lane = s.Lane.since(before)
+		if before.Lane == nil {
+			return s // the other figures are of the lane
+		}
+	}
 	w, v := &s.Waits, &before.Waits
 	less := func(a, b time.Duration) time.Duration { return max(a-b, 0) } // a wait that had not ended may count elsewhere now
 	s.Waits = relay.Waits{

@@ -27,7 +27,12 @@ func Of(s *Sample) Verdict {
 	if s.Duration <= 0 {
 		return v
 	}
-	t := s.times(&v.parts)
+	var t [Kinds]time.Duration
+	if s.Lane != nil {
+		t = s.laneTimes(&v.parts)
+	} else {
+		t = s.times(&v.parts)
+	}
 	for k := range t {
 		v.Shares[k] = float64(t[k]) / float64(s.Duration)
 		if v.Shares[k] > v.Shares[v.Kind] {
@@ -181,9 +186,9 @@ func (p *Peer) troubled() bool {
 func (p *Peer) window() float64 { return min(float64(p.PeerWindow)/float64(max(p.Busy, 1)), 1) }
 
 const (
-	// queueing is by how much a round trip is longer than the least one where bytes wait in a queue: more than
+	// longQueue is by how much a round trip is longer than the least one where bytes wait in a queue: more than
 	// a delayed acknowledgment's share of the average.
-	queueing = 10 * time.Millisecond
+	longQueue = 10 * time.Millisecond
 	// shortQueue is the same where packets come one by one, as from a link, and not in bursts, as from a program.
 	shortQueue = 3 * time.Millisecond
 	// delayed is the same for single round trips, each of which may have such a delay (include/net/tcp.h,
@@ -222,7 +227,7 @@ func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 // asking is the network's part of the time in which bytes for the peer were outstanding while it was waited for. An
 // acknowledgment may wait for the peer's answer, so without a loss or a queue that is a round trip for each flight.
 func (p *Peer) asking(busy time.Duration) time.Duration {
-	if p.Retransmitted > 0 || p.RTT > p.MinRTT+queueing && p.Sent > 1000*p.SegmentsSent {
+	if p.Retransmitted > 0 || p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent {
 		return time.Duration(float64(busy) * (1 - p.window()))
 	}
 	return min(busy, time.Duration(p.SegmentsSent)*p.MinRTT)
@@ -236,7 +241,7 @@ func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
 	if p.Received < p.SegmentsReceived*leastMeasured || p.SegmentsReceived <= p.SegmentsSent*atOnce {
 		return false
 	}
-	least := queueing
+	least := longQueue
 	if 2*pauses >= p.SegmentsReceived {
 		least = shortQueue
 	}

@@ -58,9 +58,12 @@ func (c *pendingClient) movedBytes() []byte {
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w, s := n.worker(), n.ref.serving
 	n.unlink()
-	left := len(w.lanes.of) > 0 && w.laneEnded(n)
+	var away *laneSession
+	if len(w.lanes.of) > 0 {
+		away = w.laneEnded(n)
+	}
 	w.ended.Add(r)
-	if !left && r.Reason == relay.ReasonCanceled {
+	if (away == nil || !away.left) && r.Reason == relay.ReasonCanceled {
 		w.canceledClients++
 	}
 	w.scanPast(n, r)
@@ -71,9 +74,9 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 		w.deferred.ended(b, &r)
 	}
 	if k := n.ref.kept; k != nil {
-		w.recordEnded(n, k, b, &r, err)
+		w.recordEnded(n, k, b, &r, err, away)
 	} else {
-		w.group.judge(b, &r, !s.socket.TCP, !n.tcp, nil)
+		w.group.judge(b, &r, !s.socket.TCP, !n.tcp, nil, away)
 	}
 	w.forget(n)
 	admissionToken := n.admissionToken

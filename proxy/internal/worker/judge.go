@@ -2,21 +2,20 @@ package worker
 
 import (
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
 // judge has the host judge a session that has ended, if the kernel's account of its connections was taken, and fills in the
-// record, which may be nil. Local sides are unix sockets.
-func (g *Group) judge(b Binding, res *relay.Result, localClient, localEndpoint bool, r *record.Record) {
-	if res.Legs == nil {
+// record, which may be nil. Local sides are unix sockets. away is its part in the lane, or nil.
+func (g *Group) judge(b Binding, res *relay.Result, localClient, localEndpoint bool, r *record.Record, away *laneSession) {
+	sample, ok := sampleAtEnd(res, localClient, localEndpoint, away)
+	if !ok {
 		return
 	}
-	sample := verdict.OfResult(res, localClient, localEndpoint, -1)
 	v := g.cfg.Host.Judge(b, &sample)
 	if r != nil {
 		r.Verdict = v.Kind.String()
-		r.ClientLeg, r.EndpointLeg = legOf(&res.Legs.A), legOf(&res.Legs.B)
+		r.ClientLeg, r.EndpointLeg = legOf(&sample.A.Leg), legOf(&sample.B.Leg)
 	}
 }
 

@@ -16,6 +16,7 @@ type laneSession struct {
 	conn    *conn
 	session *lane.Session
 	back    uint32       // how often it was taken back
+	before  laneBefore   // of one that has left
 	left    bool         // it goes on without this process, and has ended for it
 	coming  bool         // it is coming back, see [Group.ReturnLane]
 	came    bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
@@ -49,7 +50,7 @@ func (c *laneSession) Ended(r lane.Result) {
 		if r.Err != nil { // it could not come back
 			c.conn.session.Cut(r.Err)
 		}
-		c.conn.session.Finish(r.Reset)
+		c.conn.session.Finish(r.Reset, sideOf(&r.View))
 	})
 }
 
@@ -64,6 +65,9 @@ func (c *laneSession) Arm() { c.session.Arm() }
 // Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
+	if !here {
+		c.noteLeaving()
+	}
 	if c.back++; here && c.back%laneTries == 0 && c.session.Tries() >= laneTries {
 		c.onLoop(c.rest)
 	}
@@ -101,7 +105,7 @@ func (c *laneSession) Quiet() bool {
 // Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
 func (c *laneSession) Reset() {
 	if c.left {
-		c.onLoop(func() { c.conn.session.Finish(true) })
+		c.onLoop(func() { c.conn.session.Finish(true, relay.SideNone) })
 		return
 	}
 	c.session.Reset()
@@ -110,14 +114,14 @@ func (c *laneSession) Reset() {
 // away reports whether the session has left user space, and is not coming back.
 func (c *laneSession) away() bool { return c.conn.session.Carried() && !c.coming }
 
-// laneEnded is the end of a session that may have been prepared, and reports whether it goes on without this process.
-func (w *worker) laneEnded(n *conn) (left bool) {
-	if c := w.lanes.of[n]; c != nil {
+// laneEnded is the end of a session that may have been prepared, and returns its part in the lane; nil: it had none.
+func (w *worker) laneEnded(n *conn) *laneSession {
+	c := w.lanes.of[n]
+	if c != nil {
 		delete(w.lanes.of, n)
 		c.session.Release()
-		left = c.left
 	}
-	return left
+	return c
 }
 
 // LeaveLane has the sessions that have left user space go on without this process: for it they end, and their

@@ -7,7 +7,6 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/source"
-	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
 // A listing is the part of a list that one turn of a worker's loop yields: up to listMost
@@ -127,14 +126,6 @@ func (w *worker) complete(s *Session, n *conn, q *Query) bool {
 		s.Sample = n.sample()
 	}
 	return true
-}
-
-// sample returns what is known of a joined session's waits.
-func (n *conn) sample() *verdict.Sample {
-	r, legs := n.session.Result(), n.session.Legs()
-	r.Legs = &legs
-	s := verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp, -1)
-	return &s
 }
 
 // outline returns the part of a client's session that costs no system call.

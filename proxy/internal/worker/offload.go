@@ -122,7 +122,7 @@ func (h *Offloaded) end(r relay.Result, err error, left bool) {
 		g.cfg.Host.Refused(h.serving.socket, err)
 	}
 	if joined {
-		g.judge(binding, &r, !h.TCP, strings.HasPrefix(h.endpoint, "unix:"), h.record)
+		g.judge(binding, &r, !h.TCP, strings.HasPrefix(h.endpoint, "unix:"), h.record, nil)
 	}
 	if h.record != nil {
 		h.recordEnd(binding, joined, left, canceled, r, err)

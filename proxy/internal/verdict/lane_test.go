@@ -1,0 +1,89 @@
+package verdict_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/internal/verdict"
+)
+
+// laneView is that of a session in the lane, whose network has nothing the matter.
+func laneView() *lane.View {
+	end := lane.End{RoundTrip: ms, LeastRoundTrip: ms, Payload: 1_400_000, Segments: 1000}
+	return &lane.View{Time: time.Second, Ends: [2]lane.End{end, end}}
+}
+
+// TestOfLane: one figure of the lane after the other decides.
+func TestOfLane(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a, b *lane.End)
+		want   verdict.Kind
+		why    string // a part of it
+	}{
+		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "nothing was asked for in 100 % of 1s"},
+		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "for 895ms it sent nothing"},
+		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "for 900ms it sent nothing"},
+		"a long way": {func(a, _ *lane.End) {
+			a.Waits.Answer, a.Waits.Answers, a.RoundTrip, a.LeastRoundTrip = 900*ms, 18, 50*ms, 50*ms
+		}, verdict.ClientNetwork, "a round trip takes 50ms"},
+		"answers of a long way": {func(_, b *lane.End) {
+			b.Waits.Answer, b.Waits.Answers, b.RoundTrip, b.LeastRoundTrip = 900*ms, 4, 50*ms, 50*ms
+		}, verdict.Endpoint, "for 700ms it sent nothing"},
+		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "for 900ms it took nothing, its window was shut for 100 %"},
+		"a window and BBR": {func(a, b *lane.End) { a.Waits.Window, b.Waits.More, b.Waits.Pauses = 200*ms, 700*ms, 300 }, verdict.Client, "it took nothing"},
+		"a window full of a queue": {func(a, b *lane.End) {
+			a.Waits.Window, a.RoundTrip = 900*ms, 200*ms
+		}, verdict.ClientNetwork, "a round trip takes 200ms"},
+		"losses behind the lane": {func(a, b *lane.End) { a.Waits.Again, b.Lost = 900*ms, 50 }, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
+		"losses before it":       {func(_, b *lane.End) { b.Waits.Gap, b.BehindGap = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
+		"pauses of losses":       {func(_, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.BehindGap = 900*ms, 40, 50 }, verdict.EndpointNetwork, ""},
+		"acknowledgements":       {func(_, b *lane.End) { b.Waits.Ack, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, "a round trip takes 30ms, 1ms without a queue"},
+		"packets in a queue":     {func(_, b *lane.End) { b.Waits.Flight, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, ""},
+		"packets in no queue":    {func(a, b *lane.End) { b.Waits.Flight = 900 * ms }, verdict.Client, "it sent nothing"},
+		"a queue of their own": {func(a, b *lane.End) {
+			b.Waits.More, b.Waits.Pauses, b.DataRoundTrip, a.Segments = 900*ms, 300, 100*ms, 1
+		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
+		"pauses without a queue":  {func(a, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.DataRoundTrip, a.Segments = 900*ms, 15, 60*ms, 1 }, verdict.Endpoint, ""},
+		"one packet of a million": {func(a, b *lane.End) { b.Waits.Answer, b.Waits.Answers, a.Lost = 900*ms, 5, 1 }, verdict.Endpoint, ""},
+	} {
+		view := laneView()
+		c.change(&view.Ends[0], &view.Ends[1])
+		s := verdict.OfLane(view, verdict.Times{})
+		v := verdict.Of(&s)
+		sum := 0.0
+		for _, share := range v.Shares {
+			sum += share
+		}
+		if v.Kind != c.want || !strings.Contains(v.Why(), c.why) || sum < 0.999 || sum > 1.001 {
+			t.Errorf("%s: %v (%s), shares %v, want %v (%s)", name, v.Kind, v.Why(), v.Shares, c.want, c.why)
+		}
+	}
+}
+
+// TestOfLaneSince: the time in user space counts as it was judged, and only that of the window.
+func TestOfLaneSince(t *testing.T) {
+	user := verdict.Sample{Duration: time.Second, A: leg(), B: leg(), Starved: -1}
+	user.Waits.ForB = 900 * ms
+	before := verdict.TimesOf(&user)
+	view := laneView()
+	view.Ends[0].Waits.Window = 800 * ms
+	all := verdict.OfLane(view, before)
+	if v := verdict.Of(&all); v.Kind != verdict.Endpoint || all.Duration != 2*time.Second || !near(v.Shares[verdict.Endpoint], 0.45) || !near(v.Shares[verdict.Client], 0.4) {
+		t.Errorf("all of it: %v of %v", v.Shares, all.Duration)
+	}
+	part := all.Since(&user)
+	if v := verdict.Of(&part); v.Kind != verdict.Client || !near(v.Shares[verdict.Client], 0.8) || v.Shares[verdict.Endpoint] != 0 {
+		t.Errorf("since it was in user space: %v of %v", v.Shares, part.Duration)
+	}
+	view.Time += time.Second
+	view.Ends[1].Waits.Answer, view.Ends[1].Waits.Answers = 700*ms, 1
+	later := verdict.OfLane(view, before)
+	part = later.Since(&all)
+	if v := verdict.Of(&part); part.Duration != time.Second || !near(v.Shares[verdict.Endpoint], 0.7) || v.Shares[verdict.Client] != 0 {
+		t.Errorf("in the lane: %v of %v", v.Shares, part.Duration)
+	}
+}
+
+func near(got, want float64) bool { return got > want-0.01 && got < want+0.01 }

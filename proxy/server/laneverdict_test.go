@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+)
+
+// TestLaneVerdict: a session that has left user space has a live verdict, and one at its end, in the log and in the
+// seconds of its endpoint.
+func TestLaneVerdict(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	release := make(chan struct{})
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			if b[0] == '?' {
+				<-release
+			}
+			if _, err := c.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	})
+	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, laneConfig(endpoint, "lane: require"))}
+	c := client(t, r.At("l"))
+	r.leaves(t, c)
+	if _, err := c.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	for window, text := range map[time.Duration]string{100 * time.Millisecond: "now", 0: "since its beginning"} {
+		r.Until("the endpoint keeps the session waiting, "+text, func() bool {
+			w, err := r.Why(t.Context(), admin.WhyQuery{For: window})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w.Verdict == "endpoint" && len(w.Sessions) == 1 && w.Sessions[0].EndpointLeg != nil
+		})
+	}
+	close(release)
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	r.Until("the session has ended", func() bool { return r.session(t) == nil })
+	r.Logs("session ended", "verdict=endpoint")
+	if by := r.Status().Upstreams[0].Endpoints[0].Limited; by["endpoint"] == 0 || by["proxy"] != 0 {
+		t.Errorf("seconds by verdict: %v", by)
+	}
+}
+
+// TestLaneEndedBy: the end of a session in the lane counts for the side that has reset it, or has ended first.
+func TestLaneEndedBy(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			switch b[0] {
+			case '!':
+				_ = c.(*net.TCPConn).SetLinger(0)
+				return
+			case '.':
+				return
+			}
+			if _, err := c.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	})
+	r := start(t, laneConfig(endpoint, "lane: require"))
+	for _, one := range []struct {
+		want tally.Close
+		end  func(c *net.TCPConn)
+	}{
+		{tally.ClientReset, func(c *net.TCPConn) { _ = c.SetLinger(0); c.Close() }},
+		{tally.EndpointReset, func(c *net.TCPConn) { _, _ = c.Write([]byte("!")); _ = gone(t, c) }},
+		{tally.ClientClosed, func(c *net.TCPConn) { c.Close() }},
+		{tally.EndpointClosed, func(c *net.TCPConn) { _, _ = c.Write([]byte(".")); _ = gone(t, c); c.Close() }},
+	} {
+		c := client(t, r.At("l"))
+		r.leaves(t, c)
+		one.end(c)
+		r.Until("the end is counted", func() bool { return closesOf(r, "l")[one.want] == 1 })
+	}
+}
