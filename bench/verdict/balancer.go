@@ -33,10 +33,10 @@ type record struct {
 	Level                                      string
 }
 
-// startBalancer starts it with further keys of its listener, and waits until it listens.
-func startBalancer(ctx context.Context, n *network, run Runner, dir string, endpoint net.Addr, keys string) (*balancer, error) {
+// startBalancer starts it with further keys of its listener, and of the file, and waits until it listens.
+func startBalancer(ctx context.Context, n *network, run Runner, dir string, endpoint net.Addr, keys, more string) (*balancer, error) {
 	socket := filepath.Join(dir, "admin.sock")
-	text := fmt.Sprintf("admin: {bind: %q}\nlisteners: [{name: front, bind: \"%s:0\", upstream: back%s}]\n"+
+	text := more + fmt.Sprintf("admin: {bind: %q}\nlisteners: [{name: front, bind: \"%s:0\", upstream: back%s}]\n"+
 		"upstreams: [{name: back, health_check: {interval: 1s}, endpoints: [{name: e, address: %q}]}]\n", "unix:"+socket, nearClient, keys, endpoint)
 	file := filepath.Join(dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -74,7 +74,7 @@ func download(b *testing.B, run Runner, congestion string, percent float64) (int
 			c.Close()
 		}
 	})
-	balancer, err := startBalancer(b.Context(), n, run, b.TempDir(), ln.Addr(), ", connect: on_data, socket: {congestion: "+congestion+"}")
+	balancer, err := startBalancer(b.Context(), n, run, b.TempDir(), ln.Addr(), ", connect: on_data, socket: {congestion: "+congestion+"}", "")
 	if err != nil {
 		return 0, err
 	}

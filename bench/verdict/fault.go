@@ -47,6 +47,7 @@ type Fault struct {
 	Unit     string  `json:"unit"`
 	Reno     bool    `json:"reno"`  // the congestion control, in place of the machine's own
 	Chunk    int     `json:"chunk"` // bytes of a read, a write, an answer, or a queue
+	Lane     bool    `json:"lane"`  // the session has left user space before
 	// RTT is the round trip to the fault's side in ms, from the session's beginning, and Jitter how much of it comes and
 	// goes; 0: as of the machine.
 	RTT    float64 `json:"rtt_ms,omitempty"`
@@ -83,6 +84,9 @@ func (f *Fault) String() string {
 	}
 	if f.Reno {
 		traffic += ", reno"
+	}
+	if f.Lane {
+		traffic += ", in the lane"
 	}
 	path := ""
 	if f.RTT > 0 {
@@ -162,6 +166,9 @@ func (f *Fault) drawFar(r *rand.Rand) {
 		f.Strength, f.Unit, f.Requests, f.Client = f.RTT*between(r, 2, 5), "ms before each", true, false
 	}
 }
+
+// InLane are the causes that there can be in the lane: neither this process nor a limit of it is one.
+func (c Cause) InLane() bool { return c != Starved && c != Bandwidth }
 
 // period is the strength of those that are times.
 func (f *Fault) period() time.Duration {

@@ -15,6 +15,7 @@ type Experiment struct {
 	Faults int // of all causes in turn
 	// DetectEvery is of how many faults one is made in a session that had none before, too; 0: none.
 	DetectEvery int
+	LaneEvery   int // of how many faults of a cause one is in the lane, if that can be; 0: none
 	Causes      []Cause
 	Watch       func(done int, t *Trial) // after each trial; may be nil
 }
@@ -32,8 +33,10 @@ func (e *Experiment) Measure(ctx context.Context) (trials []Trial, err error) {
 	r := rand.New(rand.NewPCG(e.Seed, 0))
 	for i := range e.Faults {
 		f := Draw(r, e.Causes[i%len(e.Causes)])
+		round := i / len(e.Causes)
+		f.Lane = e.LaneEvery > 0 && f.Cause.InLane() && (round+i)%e.LaneEvery == 0
 		s := e.Setup
-		s.Detect = e.DetectEvery > 0 && i/len(e.Causes)%e.DetectEvery == 0
+		s.Detect = e.DetectEvery > 0 && round%e.DetectEvery == 0
 		t, err := s.run(ctx, f)
 		if err != nil {
 			return trials, fmt.Errorf("fault %d, %v: %w", i, &f, err)

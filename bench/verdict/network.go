@@ -26,7 +26,16 @@ type network struct {
 const (
 	clientAt, nearClient     = "10.201.1.1", "10.201.2.1"
 	endpointAt, nearEndpoint = "10.201.4.1", "10.201.3.1"
+
+	nearClientRouter, nearEndpointRouter = "10.201.2.2", "10.201.3.2"
 )
+
+// deviceTo is the device of a host to a router's inner device.
+func deviceTo(routerAt string) string { return ownDevice("inner", routerAt) }
+
+func ownDevice(device, routerAt string) string {
+	return "to-" + device + strings.ReplaceAll(routerAt[len("10.201"):], ".", "-")
+}
 
 // newNetwork makes it. Without privileges the error wraps syscall.EPERM.
 func newNetwork() (n *network, err error) {
@@ -39,8 +48,8 @@ func newNetwork() (n *network, err error) {
 	}
 	err = errors.Join(
 		link(n.client, clientAt, n.clientRouter, "outer", "10.201.1.2"),
-		link(n.proxy, nearClient, n.clientRouter, "inner", "10.201.2.2"),
-		link(n.proxy, nearEndpoint, n.endpointRouter, "inner", "10.201.3.2"),
+		link(n.proxy, nearClient, n.clientRouter, "inner", nearClientRouter),
+		link(n.proxy, nearEndpoint, n.endpointRouter, "inner", nearEndpointRouter),
 		link(n.endpoint, endpointAt, n.endpointRouter, "outer", "10.201.4.2"),
 		on(n.client, "ip route add default via 10.201.1.2"),
 		on(n.endpoint, "ip route add default via 10.201.4.2"),
@@ -73,7 +82,7 @@ func link(host *process.Group, hostAt string, router *process.Group, device, rou
 	if err := router.Do(func() { thread = sys.Gettid() }); err != nil {
 		return err
 	}
-	own := "to-" + device + strings.ReplaceAll(routerAt[len("10.201"):], ".", "-")
+	own := ownDevice(device, routerAt)
 	if err := on(host, "ip link add "+own+" type veth peer name "+device+" netns "+strconv.Itoa(thread)); err != nil {
 		return err
 	}

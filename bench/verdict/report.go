@@ -14,6 +14,18 @@ type Report struct {
 	Trials        []Trial `json:"trials"`
 }
 
+// Part returns the report on the faults in the lane, or on the others.
+func (r *Report) Part(lane bool) *Report {
+	part := *r
+	part.Trials = nil
+	for i := range r.Trials {
+		if t := &r.Trials[i]; t.Lane == lane {
+			part.Trials = append(part.Trials, *t)
+		}
+	}
+	return &part
+}
+
 // A Matrix counts the verdicts given for each right one.
 type Matrix map[string]map[string]int
 

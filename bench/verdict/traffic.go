@@ -141,9 +141,46 @@ func (p *pair) slow() {
 	side.set(now)
 }
 
+// Bytes of the opening of a session that is to leave user space: pings are answered, and go is not.
+const (
+	ping = byte('p')
+	goOn = byte('g')
+)
+
+// opening has both sides exchange a byte now and then until left says that the session has left user space.
+func (p *pair) opening(c net.Conn, left func() bool) error {
+	var answer [1]byte
+	for !left() {
+		if _, err := c.Write([]byte{ping}); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, answer[:]); err != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_, err := c.Write([]byte{goOn})
+	return err
+}
+
+// answerOpening is the endpoint's side of it.
+func answerOpening(c net.Conn) error {
+	for b := [1]byte{}; ; {
+		if _, err := io.ReadFull(c, b[:]); err != nil || b[0] == goOn {
+			return err
+		}
+		if _, err := c.Write(b[:]); err != nil {
+			return err
+		}
+	}
+}
+
 // serve is the endpoint's side of a connection.
 func (p *pair) serve(c net.Conn) {
 	defer c.Close()
+	if p.fault.Lane && answerOpening(c) != nil {
+		return
+	}
 	switch {
 	case p.fault.Requests:
 		p.endpoint.answer(c, p.fault.Chunk)

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -96,11 +97,14 @@ func (sc *scene) open(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	sc.serving.Go(sc.accept)
-	keys := ""
+	keys, more := "", ""
+	if f.Lane {
+		keys, more = ", lane: require", fmt.Sprintf("lane: {devices: [%s, %s], sessions: 64, after: 20ms}\n", deviceTo(nearClientRouter), deviceTo(nearEndpointRouter))
+	}
 	if f.Cause == Bandwidth {
 		keys = fmt.Sprintf(", limits: {bandwidth_per_connection: %dB/s}", int64(f.Strength*1e6))
 	}
-	if sc.balancer, err = startBalancer(ctx, sc.net, sc.setup.Run, dir, sc.listener.Addr(), keys); err != nil {
+	if sc.balancer, err = startBalancer(ctx, sc.net, sc.setup.Run, dir, sc.listener.Addr(), keys, more); err != nil {
 		sc.listener.Close()
 		sc.serving.Wait()
 	}
@@ -180,18 +184,25 @@ func (sc *scene) make() error {
 	return nil
 }
 
-// judge looks at a session that lives with the fault.
+// judge looks at a session that lives with the fault: from its beginning, or since it has left user space.
 func (sc *scene) judge(ctx context.Context, t *Trial) error {
 	sc.pair.healthy()
-	if err := sc.make(); err != nil {
-		return err
+	if !t.Lane {
+		if err := sc.make(); err != nil {
+			return err
+		}
 	}
 	defer sc.mend()
-	end, err := sc.session()
+	end, err := sc.session(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
+	if t.Lane {
+		if err := sc.make(); err != nil {
+			return err
+		}
+	}
 	if err := wait(ctx, sc.setup.Time-sc.setup.Window); err != nil {
 		return err
 	}
@@ -214,10 +225,16 @@ func (sc *scene) judge(ctx context.Context, t *Trial) error {
 }
 
 // session begins a session, and returns its end, which may be called twice.
-func (sc *scene) session() (end func(), err error) {
+func (sc *scene) session(ctx context.Context) (end func(), err error) {
 	c, err := sc.net.dial(sc.balancer.at, sc.buffer(true))
 	if err != nil {
 		return nil, err
+	}
+	if sc.pair.fault.Lane {
+		if err := sc.leave(ctx, c); err != nil {
+			c.Close()
+			return nil, err
+		}
 	}
 	done := make(chan struct{})
 	go func() {
@@ -233,6 +250,25 @@ func (sc *scene) session() (end func(), err error) {
 	}, nil
 }
 
+// leave waits until a session has left user space.
+func (sc *scene) leave(ctx context.Context, c net.Conn) error {
+	var failed error
+	deadline := time.Now().Add(patience)
+	err := sc.pair.opening(c, func() bool {
+		all, err := sc.balancer.admin.Sessions(ctx, admin.SessionQuery{}, admin.SessionOrder{})
+		switch {
+		case err == nil && len(all.Sessions) == 1 && all.Sessions[0].Engine == "lane":
+			return true
+		case time.Now().After(deadline):
+			failed = fmt.Errorf("%v: the session does not leave user space: %+v", sc.pair.fault, all.Sessions)
+		case err != nil:
+			failed = err
+		}
+		return failed != nil
+	})
+	return errors.Join(err, failed)
+}
+
 // live returns the verdict on the session that there is.
 func (sc *scene) live(ctx context.Context) (string, *admin.SessionWhy, error) {
 	w, err := sc.balancer.admin.Why(ctx, admin.WhyQuery{For: sc.setup.Window})
@@ -246,7 +282,7 @@ func (sc *scene) live(ctx context.Context) (string, *admin.SessionWhy, error) {
 func (sc *scene) detect(ctx context.Context, t *Trial) error {
 	t.Sought = true
 	sc.pair.healthy()
-	end, err := sc.session()
+	end, err := sc.session(ctx)
 	if err != nil {
 		return err
 	}

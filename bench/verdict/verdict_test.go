@@ -71,6 +71,12 @@ func TestVerdicts(t *testing.T) {
 		{Cause: LongWay, Client: true, Requests: true, Strength: 80, Unit: "ms", Chunk: 1000, RTT: 80},
 		{Cause: LongWindow, Client: true, Strength: 16, Unit: "KB", Chunk: 64 << 10, RTT: 80, Reno: true},
 		{Cause: LongSender, Strength: 80, Unit: "ms", Chunk: 4 << 10, RTT: 80, Jitter: 4},
+		{Cause: SlowReader, Client: true, Strength: 1, Unit: "MB/s", Chunk: 64 << 10, Lane: true},
+		{Cause: SlowSender, Strength: 150, Unit: "ms", Chunk: 16 << 10, Lane: true},
+		{Cause: SlowAnswer, Requests: true, Strength: 150, Unit: "ms", Chunk: 1000, Lane: true},
+		{Cause: Loss, Client: true, Strength: 8, Unit: "%", Chunk: 256 << 10, Reno: true, Lane: true},
+		{Cause: ThinLink, Strength: 4, Unit: "Mbit/s", Chunk: 128 << 10, Reno: true, Lane: true},
+		{Cause: Idle, Requests: true, Strength: 5, Unit: "s", Chunk: 1000, Lane: true},
 	} {
 		t.Run(f.String(), func(t *testing.T) {
 			var last Trial
@@ -161,10 +167,13 @@ func TestDraw(t *testing.T) {
 func TestMatrix(t *testing.T) {
 	r := Report{Trials: []Trial{
 		{Want: "client", End: "client"},
-		{Want: "client", End: "proxy"},
+		{Fault: Fault{Lane: true}, Want: "client", End: "proxy"},
 		{Fault: Fault{Cause: Idle}, Want: "idle", End: "", Sought: true, Detected: 2, Health: true},
 		{Fault: Fault{Cause: Idle}, Want: "idle", End: "idle", Sought: true, Detected: -1},
 	}}
+	if here, there := len(r.Part(false).Trials), len(r.Part(true).Trials); here != len(r.Trials)-1 || there != 1 {
+		t.Errorf("%d in user space and %d in the lane", here, there)
+	}
 	m := r.Matrix(func(t *Trial) string { return t.End })
 	if right, all := m.Right(""); right != 2 || all != 4 {
 		t.Errorf("%d of %d", right, all)

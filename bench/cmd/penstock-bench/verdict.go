@@ -24,6 +24,8 @@ type verdictCmd struct {
 	Time   cli.Timeout `default:"4s" placeholder:"TIME" help:"How long a session lives with its fault (default: ${default})."`
 	Detect int         `default:"3" placeholder:"N" help:"Of every so many faults of a cause one is made in a running session, too, and the time to the verdict measured; 0: none (default: ${default})."`
 
+	Lane   int         `default:"3" placeholder:"N" help:"Of every so many faults of a cause one is in a session that has left user space, where that can be; 0: none (default: ${default})."`
+
 	JSON   string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
 	Format string `default:"text" enum:"text,markdown" placeholder:"text|markdown" help:"Of the report (default: ${default})."`
 	Strict bool   `help:"Exit code 1 where less than 92 % of the verdicts are right, or less than 80 % of any one."`
@@ -37,7 +39,8 @@ side that reads, sends or answers slowly or has a tiny window, losses or a thin 
 with a queue on the way to either, no CPU for the proxy, a limit of bandwidth, or
 nothing to do. Long ways have a round trip of 20 to 200 ms, by a TUN device. Reported are the verdicts at the session's end and on its last second
 beside the right ones, and the seconds from a fault in a running session to the right
-live verdict. It takes root, ip, tc and nft, and /dev/net/tun for long ways.`
+live verdict. A third of the faults that can be there are in sessions that have left
+user space (see docs/lane.md), with matrices of their own. It takes root, ip, tc and nft, and /dev/net/tun for long ways.`
 }
 
 // Validate is called by kong once the flags are read.
@@ -49,6 +52,8 @@ func (c *verdictCmd) Validate() error {
 		return cli.Usagef("--time %v: write 2s or more, and at most 1m", c.Time.Duration())
 	case c.Detect < 0:
 		return cli.Usagef("--detect %d: write 0 or more", c.Detect)
+	case c.Lane < 0:
+		return cli.Usagef("--lane %d: write 0 or more", c.Lane)
 	}
 	_, err := c.causes()
 	return err
@@ -94,7 +99,7 @@ func (c *verdictCmd) measure(ctx context.Context, e *cli.Env, d *verdictDocument
 			Run:  func(args ...string) process.Spec { return program.Penstock("penstock run", program.Run, args...) },
 			Time: c.Time.Duration(), Window: time.Second,
 		},
-		Seed: c.Seed, Faults: c.Faults, DetectEvery: c.Detect, Causes: causes,
+		Seed: c.Seed, Faults: c.Faults, DetectEvery: c.Detect, LaneEvery: c.Lane, Causes: causes,
 		Watch: func(done int, t *verdict.Trial) {
 			d.Trials = append(d.Trials, *t)
 			fmt.Fprintf(e.Stderr, "%d of %d: %v: %s, live %s\n", done, c.Faults, &t.Fault, t.End, t.Live)
@@ -123,17 +128,33 @@ type verdictDocument struct {
 
 func (d *verdictDocument) measured() bool { return d.Report != nil && len(d.Trials) > 0 }
 
-func (d *verdictDocument) atEnd() verdict.Matrix {
-	return d.Matrix(func(t *verdict.Trial) string { return t.End })
+// A verdictMatrix is that of the verdicts at one time on the faults in one place.
+type verdictMatrix struct {
+	name string
+	verdict.Matrix
 }
 
-func (d *verdictDocument) live() verdict.Matrix {
-	return d.Matrix(func(t *verdict.Trial) string { return t.Live })
+// matrices are those that there are.
+func (d *verdictDocument) matrices() (list []verdictMatrix) {
+	for _, lane := range []bool{false, true} {
+		part, where := d.Part(lane), ""
+		if len(part.Trials) == 0 {
+			continue
+		}
+		if lane {
+			where = ", in the lane"
+		}
+		list = append(list,
+			verdictMatrix{"at the session's end" + where, part.Matrix(func(t *verdict.Trial) string { return t.End })},
+			verdictMatrix{"live, over the session's last second" + where, part.Matrix(func(t *verdict.Trial) string { return t.Live })})
+	}
+	return list
 }
 
-// missed returns the bounds that are missed.
+// missed returns the bounds that are missed: those in the lane have the same.
 func (d *verdictDocument) missed() (list []string) {
-	for name, m := range map[string]verdict.Matrix{"at the end": d.atEnd(), "live": d.live()} {
+	for _, one := range d.matrices() {
+		m, name := one.Matrix, one.name
 		if right, all := m.Right(""); float64(right) < 0.92*float64(all) {
 			list = append(list, fmt.Sprintf("%d of %d %s", right, all, name))
 		}
@@ -161,8 +182,9 @@ func (d *verdictDocument) print(e *cli.Env) {
 	f.add("method", "%d faults, drawn with seed %d; sessions of %v s; live verdicts on %v s; Reno for half of them, %s for the others",
 		len(d.Trials), d.Seed, d.SessionS, d.WindowS, d.CongestionOwn)
 	p.header(&d.benchHead, f)
-	p.matrix("At the session's end (rows: the right verdict)", d.atEnd())
-	p.matrix("Live, the session's last second", d.live())
+	for _, m := range d.matrices() {
+		p.matrix("Verdicts "+m.name+" (rows: the right one)", m.Matrix)
+	}
 	p.delays()
 	p.wrong()
 }
