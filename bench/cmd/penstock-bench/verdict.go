@@ -24,7 +24,7 @@ type verdictCmd struct {
 	Time   cli.Timeout `default:"4s" placeholder:"TIME" help:"How long a session lives with its fault (default: ${default})."`
 	Detect int         `default:"3" placeholder:"N" help:"Of every so many faults of a cause one is made in a running session, too, and the time to the verdict measured; 0: none (default: ${default})."`
 
-	Lane   int         `default:"3" placeholder:"N" help:"Of every so many faults of a cause one is in a session that has left user space, where that can be; 0: none (default: ${default})."`
+	Lane int `default:"3" placeholder:"N" help:"Of every so many faults of a cause one is in a session that has left user space, where that can be; 0: none (default: ${default})."`
 
 	JSON   string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
 	Format string `default:"text" enum:"text,markdown" placeholder:"text|markdown" help:"Of the report (default: ${default})."`
