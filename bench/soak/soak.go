@@ -16,7 +16,7 @@ import (
 )
 
 // deathNotice is how long after its connections a process may be seen to die.
-const deathNotice = 200 * time.Millisecond
+const deathNotice = 2 * time.Second
 
 // The defaults of a Config.
 const (
