@@ -52,6 +52,7 @@ func TestAFaithfulProxyPasses(t *testing.T) {
 }
 
 func TestFaultsAreSeen(t *testing.T) {
+	turns := make(chan struct{}, 2) // each is work for a CPU
 	for fault, want := range map[string]string{
 		losesAByte:   "client: expected",
 		swapsABit:    "server: expected the bytes that the client had sent, got others",
@@ -69,6 +70,8 @@ func TestFaultsAreSeen(t *testing.T) {
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
+			turns <- struct{}{}
+			defer func() { <-turns }()
 			cfg := config(fault)
 			cfg.settling = time.Second
 			switch fault {
