@@ -2,7 +2,7 @@ package translate
 
 import "time"
 
-// A Wait is what a side is waited for.
+// A Wait is a cause for which a side is waited for.
 type Wait uint8
 
 const (

@@ -108,7 +108,7 @@ func TestClock(t *testing.T) {
 }
 
 // TestClockNow: a wait that goes on counts for the second side, if the first one has sent the last data, and for
-// whoever keeps packets on the way.
+// an endpoint that keeps packets on the way.
 func TestClockNow(t *testing.T) {
 	c := newCourse()
 	c.packet(0, 0, 0, 100, 0, open)

@@ -1,6 +1,6 @@
 package translate
 
-// A Flow is what is known of the packets that have arrived from one side since the session
+// A Flow is the account of the packets that have arrived from one side since the session
 // left. Its positions count bytes, and a FIN as one, from there; none ever falls.
 //
 // A packet is translated whether it fits or not: the endpoint judges it as it would one of its own
@@ -32,7 +32,7 @@ type Flow struct {
 	Takes uint16
 }
 
-// A Fate is what a segment is for the account.
+// A Fate is the meaning of a segment for the account.
 type Fate struct {
 	Fits  bool // and counts; one that resets the session does not
 	Reset bool // the session has been reset by it
