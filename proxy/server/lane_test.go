@@ -410,6 +410,7 @@ func TestLaneLeave(t *testing.T) {
 		t.Error(err)
 	}
 	next := start(t, text)
+	_ = c.SetDeadline(time.Now().Add(patience)) // to start may have taken as long
 	echoes(t, c, "adopted")
 	if st := next.Status().Lane; st.Adopted != 1 {
 		t.Errorf("%+v", st)
