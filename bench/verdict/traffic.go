@@ -141,7 +141,7 @@ func (p *pair) slow() {
 	side.set(now)
 }
 
-// Bytes of the opening of a session that is to leave user space: pings are answered, and go is not.
+// Bytes of the opening of a session that is to leave user space. They are answered: nothing is asked for after it.
 const (
 	ping = byte('p')
 	goOn = byte('g')
@@ -159,17 +159,20 @@ func (p *pair) opening(c net.Conn, left func() bool) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	_, err := c.Write([]byte{goOn})
+	if _, err := c.Write([]byte{goOn}); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, answer[:])
 	return err
 }
 
 // answerOpening is the endpoint's side of it.
 func answerOpening(c net.Conn) error {
 	for b := [1]byte{}; ; {
-		if _, err := io.ReadFull(c, b[:]); err != nil || b[0] == goOn {
+		if _, err := io.ReadFull(c, b[:]); err != nil {
 			return err
 		}
-		if _, err := c.Write(b[:]); err != nil {
+		if _, err := c.Write(b[:]); err != nil || b[0] == goOn {
 			return err
 		}
 	}

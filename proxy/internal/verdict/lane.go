@@ -127,7 +127,7 @@ func (p *Peer) assign(own, other *lane.Waits) {
 		// BBR paces to the rate at which this peer reads.
 		own.Window = room + other.More
 		own.Ack, own.Flight, own.Again, other.More = 0, 0, 0, 0
-	case !p.losing() && !p.queueing():
+	case !p.losing() && !p.slowed():
 		other.More += own.Flight // the other one had no more to send
 		own.Flight = 0
 	}
@@ -140,7 +140,7 @@ func (p *Peer) divideLane(w *lane.Waits) (d division) {
 		d.hostTo, d.networkTo = 0, d.networkTo+d.hostTo
 	}
 	asking := min(w.Answer, time.Duration(w.Answers)*p.MinRTT)
-	if p.losing() || p.queueing() {
+	if p.queueing() { // what is lost is waited for as that
 		asking = w.Answer
 	}
 	bytes := w.Answer + w.More - asking
@@ -153,6 +153,10 @@ func (p *Peer) divideLane(w *lane.Waits) (d division) {
 func (p *Peer) losing() bool {
 	return p.Retransmitted > 0 && p.Retransmitted*100 >= p.SegmentsSent
 }
+
+// slowed reports whether packets to the peer, of which several are under way, take longer than one alone. Two full ones are
+// acknowledged at once.
+func (p *Peer) slowed() bool { return p.RTT > 2*p.MinRTT+time.Millisecond }
 
 // queueing reports whether packets to the peer wait in a queue. A short one may have its acknowledgment delayed.
 func (p *Peer) queueing() bool {
