@@ -50,7 +50,7 @@ func TestSourcesConnections(t *testing.T) {
 	s.Set(3, 0, 0)
 	admit("10.0.0.1", nil)
 	admit("10.0.0.1", limit.ErrSourceConnections)
-	if e, err := s.Admit(source.Source{}, 1); err != source.ErrUnknown || e != (limit.Entry(0)) {
+	if e, err := s.Admit(source.Source{}, 1); err != source.ErrUnknown || e != limit.Entry(0) {
 		t.Errorf("a client without a source: %v, %v", e, err)
 	}
 	s.Leave(limit.Entry(0))
