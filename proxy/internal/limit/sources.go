@@ -64,7 +64,7 @@ type rules struct {
 	pace        *interval
 }
 
-// An Entry is the place of one connection: a number, for owners that keep many. 0 is none.
+// An Entry is the place of one connection: a number, so that a caller that has many needs little. 0 is none.
 type Entry uint32 // 1 + index<<6 + stripe
 
 // NewSources returns a table of no sources.
