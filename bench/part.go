@@ -43,7 +43,7 @@ type listening struct {
 // RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
 // how it learns that the Rig is gone. PartOrigin and PartSink take the number of
 // threads to serve with (the origin ignores it), contestant.PartRival the address to
-// forward to and "splice", "copy" or "relay", contestant.PartObserved a form, that address
+// forward to and "splice", "copy" or "relay", all of them maybe an address to listen at, contestant.PartObserved a form, that address
 // and the most sessions, million.Part a form and a number of sessions; PartLoad and
 // those of packages switches, write, endpoint, incident and rolling take nothing. The program that a Rig runs must call it
 // when asked to by the arguments that Program.Part gives.
@@ -52,7 +52,8 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 	case PartLoad:
 		return load.Serve(ctx, in, out)
 	case PartOrigin:
-		return serve(ctx, in, out, origin.Serve)
+		_, listen := listenAt(args, 1)
+		return serve(ctx, in, out, listen, origin.Serve)
 	case PartSink:
 		return runSink(ctx, args, in, out)
 	case contestant.PartRival:
@@ -87,11 +88,12 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 }
 
 func runSink(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	args, listen := listenAt(args, 1)
 	threads, err := strconv.Atoi(strings.Join(args, " "))
 	if err != nil || threads < 1 {
 		return fmt.Errorf("bench: %s takes a number of threads, not %q", PartSink, args)
 	}
-	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error {
+	return serve(ctx, in, out, listen, func(ctx context.Context, l net.Listener) error {
 		return sink.Serve(ctx, l.(*net.TCPListener), threads)
 	})
 }
@@ -100,11 +102,12 @@ func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	forms := map[string]func(context.Context, net.Listener, string) error{
 		contestant.RivalSplice: rival.Serve, contestant.RivalCopy: rival.ServeCopying, contestant.RivalRelay: rival.ServeRelay,
 	}
+	args, listen := listenAt(args, 2)
 	run := forms[strings.Join(args[min(1, len(args)):], " ")]
 	if run == nil {
 		return fmt.Errorf("bench: %s takes an address and %s, %s or %s, not %q", contestant.PartRival, contestant.RivalSplice, contestant.RivalCopy, contestant.RivalRelay, args)
 	}
-	return serve(ctx, in, out, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
+	return serve(ctx, in, out, listen, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
 }
 
 func runObserved(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
@@ -131,11 +134,19 @@ func runMillion(args []string, out io.Writer) error {
 	return million.Serve(million.Form(args[0]), n, out)
 }
 
-// serve listens on a free port of loopback, says which, and serves it.
-func serve(ctx context.Context, in io.Reader, out io.Writer, f func(context.Context, net.Listener) error) error {
+// listenAt splits the address to listen at from arguments, of which n come before it; without one it is a free port of loopback.
+func listenAt(args []string, n int) (before []string, address string) {
+	if len(args) == n+1 {
+		return args[:n], args[n]
+	}
+	return args, "127.0.0.1:0"
+}
+
+// serve listens, says where, and serves that.
+func serve(ctx context.Context, in io.Reader, out io.Writer, listen string, f func(context.Context, net.Listener) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}

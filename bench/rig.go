@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/network"
 	"github.com/penstock/penstock/bench/process"
 )
 
@@ -25,7 +27,8 @@ type Rig struct {
 	// 10 s.
 	Patience time.Duration
 
-	setting contestant.Setting // its Group is owned here
+	setting contestant.Setting // its Group is that of the hosts
+	hosts   *network.Hosts     // owned
 	server  *process.Child
 	load    *process.Child
 	// accounts are the newest of the contestants that keep one.
@@ -38,12 +41,17 @@ type Rig struct {
 // takes the program, Dir and Binaries; Group and Upstream are filled in. Close
 // must be called.
 func NewRig(ctx context.Context, group *process.Group, server string, setting contestant.Setting) (*Rig, error) {
-	r := &Rig{Patience: patience, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}
-	r.setting.Group = group
+	return NewRigOn(ctx, network.One(group), server, setting)
+}
+
+// NewRigOn is NewRig on hosts.
+func NewRigOn(ctx context.Context, hosts *network.Hosts, server string, setting contestant.Setting) (*Rig, error) {
+	r := &Rig{Patience: patience, hosts: hosts, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}
+	r.setting.Group = hosts.Proxy
 	var err error
 	r.server, r.setting.Upstream, err = r.serving(ctx, "the "+server, server)
 	if err == nil {
-		r.load, err = group.Start(setting.Program.Spec("the load", setting.Program.Part, PartLoad))
+		r.load, err = hosts.Client.Start(setting.Program.Spec("the load", setting.Program.Part, PartLoad))
 	}
 	if err != nil {
 		r.Close()
@@ -53,13 +61,13 @@ func NewRig(ctx context.Context, group *process.Group, server string, setting co
 }
 
 // Close kills all that the rig started and waits until it is gone.
-func (r *Rig) Close() { r.setting.Group.Close() }
+func (r *Rig) Close() { r.hosts.Close() }
 
 // Start adds a contestant, which listens at listen, an IPv4 address and a port,
 // or where it likes if that is empty.
 func (r *Rig) Start(ctx context.Context, k *contestant.Kind, listen string) (*contestant.Contestant, error) {
 	s := r.setting
-	s.Listen, s.Patience = listen, r.Patience
+	s.Listen, s.Patience = cmp.Or(listen, r.hosts.ProxyAt+":0"), r.Patience
 	c, err := k.Start(ctx, &s)
 	if err != nil {
 		return nil, err
@@ -88,7 +96,7 @@ func (r *Rig) Stop(c *contestant.Contestant) {
 // serving starts a part that serves, and waits until it does.
 func (r *Rig) serving(ctx context.Context, name, part string) (*process.Child, string, error) {
 	p := &r.setting.Program
-	c, err := r.setting.Group.Start(p.Spec(name, p.Part, part, strconv.Itoa(runtime.NumCPU())))
+	c, err := r.hosts.Server.Start(p.Spec(name, p.Part, part, strconv.Itoa(runtime.NumCPU()), r.hosts.ServerAt+":0"))
 	if err != nil {
 		return nil, "", err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/network"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/bench/syscalls"
@@ -31,6 +32,7 @@ type Run struct {
 	Quiet       time.Duration // how long idle sessions rest before they are looked at
 	Preamble    []byte        // first bytes of each connection, see load.Plan
 	ServerName  string        // in Preamble, see contestant.Setting
+	Network     network.Kind  // "" is network.Loopback
 	Calls       bool          // count system calls if there is a tool that can
 }
 
@@ -98,10 +100,11 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 // open starts the rig.
 func (r *runner) open(ctx context.Context, dir string) error {
 	method := &r.doc.Method
-	group, missing := process.NewGroupWherePossible()
-	method.NetworkNamespace, method.NamespaceMissing = missing == "", missing
-	var err error
-	if r.rig, err = NewRig(ctx, group, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir, ServerName: r.ServerName}); err != nil {
+	hosts, err := r.hosts(method)
+	if err != nil {
+		return err
+	}
+	if r.rig, err = NewRigOn(ctx, hosts, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir, ServerName: r.ServerName}); err != nil {
 		return err
 	}
 	method.KernelSlab = slabCounted()
@@ -115,6 +118,17 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	}
 	method.SystemCallCounter = r.counter.Tool()
 	return nil
+}
+
+// hosts makes the hosts of the run.
+func (r *Run) hosts(method *report.Method) (*network.Hosts, error) {
+	if r.Network == "" || r.Network == network.Loopback {
+		group, missing := process.NewGroupWherePossible()
+		method.NetworkNamespace, method.NamespaceMissing = missing == "", missing
+		return network.One(group), nil
+	}
+	method.NetworkNamespace, method.Network = true, string(r.Network)
+	return network.New(r.Network)
 }
 
 // judgeNamed makes failures of the contestants that were asked for and have never

@@ -1,6 +1,9 @@
 package contestant
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 func TestParseSpliced(t *testing.T) {
 	for text, want := range map[string]int64{
@@ -21,7 +24,7 @@ func TestParseSpliced(t *testing.T) {
 func TestParseStat(t *testing.T) {
 	const head = "# pxname,svname,scur,bin,bout,\n"
 	a, err := parseStat(head + "other,FRONTEND,1,2,3,\nbench,BACKEND,4,5,6,\nbench,FRONTEND,7,8,9,\n\n")
-	if err != nil || a.Active != 7 || a.ClientToEndpoint != 8 || a.EndpointToClient != 9 {
+	if err != nil || !reflect.DeepEqual(*a, Account{Active: 7, ClientToEndpoint: 8, EndpointToClient: 9}) {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	for _, text := range []string{"", head, head + "bench,FRONTEND,x,8,9,\n", head + "bench,FRONTEND\n"} {

@@ -81,7 +81,11 @@ func (k *Kind) Config(ctx context.Context, s *Setting) string { return k.starter
 // Start starts the kind and returns once it accepts connections. If the program ended instead,
 // the error has its last message.
 func (k *Kind) Start(ctx context.Context, s *Setting) (*Contestant, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.patience(), fmt.Errorf("%s did not start within %v", k.Name, s.patience()))
+	patience := s.patience()
+	if _, ok := k.starter.(laned); ok {
+		patience = max(patience, laneStart)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s did not start within %v", k.Name, patience))
 	defer cancel()
 	return k.starter.start(ctx, k.Name, s)
 }

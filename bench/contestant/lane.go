@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"os"
 	"text/template"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 )
 
 // LaneName is the kind that is `penstock run` whose sessions leave user space.
 const LaneName = "penstock-run-lane"
+
+// laneStart is how long a process with a lane may take to start: the kernel verifies its programs for a third of a second of
+// CPU, which a busy machine may not have for long.
+const laneStart = 2 * time.Minute
 
 // errOrdinary is the reason that an ordinary user has no lane.
 var errOrdinary = errors.New("sessions leave user space by BPF programs, which take CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: run it as root")

@@ -32,7 +32,7 @@ type rivalStarter struct {
 }
 
 func (r rivalStarter) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
-	return startPart(ctx, name, s.Group, s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form))
+	return startPart(ctx, name, s.Group, s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form, s.listen()))
 }
 
 // startPart starts a part. The first line of a part, a JSON object, has the address that it

@@ -63,7 +63,7 @@ type Setting struct {
 	// Upstream. The others are to be given none.
 	Endpoints []string
 	// Listen is the IPv4 address and port to listen at; "" and port 0 leave
-	// the choice of a port to the kernel. The rival always chooses itself.
+	// the choice of a port to the kernel.
 	Listen string
 	// Dir is where configurations and unix sockets are put, each start in a
 	// new directory below it, which the caller removes with Dir.

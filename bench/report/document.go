@@ -51,6 +51,8 @@ type Method struct {
 	// says why.
 	NetworkNamespace bool   `json:"network_namespace"`
 	NamespaceMissing string `json:"namespace_missing,omitempty"`
+	// Network is how the hosts of the load, the contestants and the sink are joined: veth, or loss; empty: they are one host.
+	Network string `json:"network,omitempty"`
 	// SystemCallCounter is the tool that counted system calls, empty if none did.
 	// If there was none, SystemCallsMissing says why.
 	SystemCallCounter  string `json:"system_call_counter,omitempty"`

@@ -172,7 +172,15 @@ func (p *printer) wrapped(t *Table) {
 	}
 }
 
-func (m *Method) network() string { return Network(m.NetworkNamespace, m.NamespaceMissing) }
+func (m *Method) network() string {
+	switch m.Network {
+	case "":
+		return Network(m.NetworkNamespace, m.NamespaceMissing)
+	case "loss":
+		return "in three network namespaces joined by veth, of which that to the client loses 1 % of the packets"
+	}
+	return "in three network namespaces joined by " + m.Network
+}
 
 // Network describes the network of a run: a network namespace of its own, or why there was
 // none, "" if unknown.

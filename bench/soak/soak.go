@@ -23,7 +23,6 @@ const (
 	usualPatience = 30 * time.Second
 	usualRound    = 10 * time.Second
 	laneRound     = 20 * time.Second // its sessions linger for half of that
-	laneStart     = 2 * time.Minute  // the kernel verifies the programs for a third of a second of CPU, which a busy machine lacks
 )
 
 // Config is the load of a proxy.
@@ -152,7 +151,7 @@ func (s *soak) start(ctx context.Context, group *process.Group, dir string) (err
 	setting := &contestant.Setting{Group: group, Program: s.Program, Upstream: s.origin.address, Dir: dir}
 	kind := contestant.Penstock("penstock", "", s.Flags...)
 	if s.Lane {
-		kind, setting.Patience = contestant.Leaving(), max(s.Patience, laneStart)
+		kind = contestant.Leaving()
 	}
 	s.proxy, err = kind.Start(ctx, setting)
 	if err != nil {

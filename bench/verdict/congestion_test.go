@@ -58,7 +58,7 @@ func download(b *testing.B, run Runner, congestion string, percent float64) (int
 	}
 	defer way.close()
 	rule := fmt.Sprintf("nft add rule inet verdict out oifname outer meta l4proto tcp numgen random mod 10000 < %d drop", int(percent*100))
-	if err := on(n.clientRouter, "nft add table inet verdict", "nft add chain inet verdict out { type filter hook forward priority 0 ; }", rule); err != nil {
+	if err := n.clientRouter.Run("nft add table inet verdict", "nft add chain inet verdict out { type filter hook forward priority 0 ; }", rule); err != nil {
 		return 0, err
 	}
 	ln, err := n.listen(0)

@@ -1,13 +1,10 @@
 package verdict
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,9 +48,9 @@ func newNetwork() (n *network, err error) {
 		link(n.proxy, nearClient, n.clientRouter, "inner", nearClientRouter),
 		link(n.proxy, nearEndpoint, n.endpointRouter, "inner", nearEndpointRouter),
 		link(n.endpoint, endpointAt, n.endpointRouter, "outer", "10.201.4.2"),
-		on(n.client, "ip route add default via 10.201.1.2"),
-		on(n.endpoint, "ip route add default via 10.201.4.2"),
-		on(n.proxy, "ip route add 10.201.1.0/24 via 10.201.2.2", "ip route add 10.201.4.0/24 via 10.201.3.2"),
+		n.client.Run("ip route add default via 10.201.1.2"),
+		n.endpoint.Run("ip route add default via 10.201.4.2"),
+		n.proxy.Run("ip route add 10.201.1.0/24 via 10.201.2.2", "ip route add 10.201.4.0/24 via 10.201.3.2"),
 		n.write("net/ipv4/ip_forward", "1", n.clientRouter, n.endpointRouter),
 	)
 	if err != nil {
@@ -83,13 +80,13 @@ func link(host *process.Group, hostAt string, router *process.Group, device, rou
 		return err
 	}
 	own := ownDevice(device, routerAt)
-	if err := on(host, "ip link add "+own+" type veth peer name "+device+" netns "+strconv.Itoa(thread)); err != nil {
+	if err := host.Run("ip link add " + own + " type veth peer name " + device + " netns " + strconv.Itoa(thread)); err != nil {
 		return err
 	}
-	if err := on(host, "ip addr add "+hostAt+"/24 dev "+own, "ip link set "+own+" up gso_max_segs 1"); err != nil {
+	if err := host.Run("ip addr add "+hostAt+"/24 dev "+own, "ip link set "+own+" up gso_max_segs 1"); err != nil {
 		return err
 	}
-	return on(router, "ip addr add "+routerAt+"/24 dev "+device, "ip link set "+device+" up gso_max_segs 1")
+	return router.Run("ip addr add "+routerAt+"/24 dev "+device, "ip link set "+device+" up gso_max_segs 1")
 }
 
 // reno has all hosts use Reno in place of this machine's congestion control. (Any other one may be refused in a
@@ -103,23 +100,6 @@ func (n *network) write(name, text string, hosts ...*process.Group) (err error) 
 	for _, g := range hosts {
 		if stop := g.Do(func() { err = os.WriteFile("/proc/sys/"+name, []byte(text), 0o644) }); stop != nil || err != nil {
 			return errors.Join(stop, err)
-		}
-	}
-	return nil
-}
-
-// on runs commands on a host, without a shell.
-func on(g *process.Group, commands ...string) (err error) {
-	for _, c := range commands {
-		words := strings.Fields(c)
-		cmd := exec.Command(words[0], words[1:]...)
-		var said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &said, &said
-		if stop := g.Do(func() { err = cmd.Run() }); stop != nil {
-			return stop
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", c, err, bytes.TrimSpace(said.Bytes()))
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func lengthen(router *process.Group, delay, jitter time.Duration) (p *path, err 
 	p = &path{device: os.NewFile(uintptr(fd), pathDevice), delay: delay, jitter: jitter, queue: make(chan delayed, pathQueue)}
 	p.done.Go(p.take)
 	p.done.Go(p.give)
-	if err := on(router, "ip link set "+pathDevice+" txqueuelen 5000 up", "ip route add default dev "+pathDevice+" table 100",
+	if err := router.Run("ip link set "+pathDevice+" txqueuelen 5000 up", "ip route add default dev "+pathDevice+" table 100",
 		// A packet of the device itself matches neither rule: it goes to the link that it was for.
 		"ip rule add iif outer lookup 100", "ip rule add iif inner lookup 100"); err != nil {
 		p.close()

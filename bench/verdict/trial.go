@@ -165,15 +165,15 @@ func (sc *scene) make() error {
 	switch f.Cause {
 	case Loss, LongLoss:
 		rule := fmt.Sprintf("nft add rule inet verdict out oifname %s meta l4proto tcp numgen random mod 10000 < %d drop", device, int(f.Strength*100))
-		if err := on(router, "nft add table inet verdict", "nft add chain inet verdict out { type filter hook forward priority 0 ; }", rule); err != nil {
+		if err := router.Run("nft add table inet verdict", "nft add chain inet verdict out { type filter hook forward priority 0 ; }", rule); err != nil {
 			return err
 		}
-		sc.undo = append(sc.undo, func() { _ = on(router, "nft delete table inet verdict") })
+		sc.undo = append(sc.undo, func() { _ = router.Run("nft delete table inet verdict") })
 	case ThinLink:
-		if err := on(router, fmt.Sprintf("tc qdisc add dev %s root tbf rate %dkbit burst 10000 limit %d", device, int(f.Strength*1000), f.Chunk)); err != nil {
+		if err := router.Run(fmt.Sprintf("tc qdisc add dev %s root tbf rate %dkbit burst 10000 limit %d", device, int(f.Strength*1000), f.Chunk)); err != nil {
 			return err
 		}
-		sc.undo = append(sc.undo, func() { _ = on(router, "tc qdisc del dev "+device+" root") })
+		sc.undo = append(sc.undo, func() { _ = router.Run("tc qdisc del dev " + device + " root") })
 	case Starved:
 		undo, err := sc.balancer.starve(f.Strength / 100)
 		if err != nil {

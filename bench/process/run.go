@@ -1,0 +1,26 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Run runs commands, one after the other, in the network namespace of the group's children, and without a shell: words are
+// separated by blanks. The error of one that fails has what it has written, and the rest is not run.
+func (g *Group) Run(commands ...string) (err error) {
+	for _, c := range commands {
+		words := strings.Fields(c)
+		cmd := exec.Command(words[0], words[1:]...)
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		if stop := g.Do(func() { err = cmd.Run() }); stop != nil {
+			return stop
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", c, err, bytes.TrimSpace(said.Bytes()))
+		}
+	}
+	return nil
+}
