@@ -108,7 +108,7 @@ func TestClock(t *testing.T) {
 }
 
 // TestClockNow: a wait that goes on counts for the second side, if the first one has sent the last data, and for
-// an endpoint that keeps packets on the way.
+// the side that packets are on the way to.
 func TestClockNow(t *testing.T) {
 	c := newCourse()
 	c.packet(0, 0, 0, 100, 0, open)
