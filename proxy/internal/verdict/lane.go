@@ -140,7 +140,7 @@ func (p *Peer) divideLane(w *lane.Waits) (d division) {
 		d.hostTo, d.networkTo = 0, d.networkTo+d.hostTo
 	}
 	asking := min(w.Answer, time.Duration(w.Answers)*p.MinRTT)
-	if p.queueing() { // what is lost is waited for as that
+	if p.queueing() { // losses are in Again
 		asking = w.Answer
 	}
 	bytes := w.Answer + w.More - asking
