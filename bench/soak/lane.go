@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// linkRate is 1 % of all packets each. No side repeats a reset that is lost.
+// linkRate is 1 % of all packets each. No sender repeats a reset that is lost.
 var linkRate = lossy.Rate{Lose: 100, Twice: 100, Late: 100, SpareResets: true}
 
 // Lane is the part of the sessions that have left user space.

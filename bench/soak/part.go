@@ -95,7 +95,7 @@ func RunPart(ctx context.Context, in io.Reader) error {
 	}()
 	out := os.NewFile(eventsFD, "events")
 	to := json.NewEncoder(out)
-	cfg.Watch = func(p Progress) { _ = to.Encode(event{Progress: &p}) } // without a reader it is not waited for
+	cfg.Watch = func(p Progress) { _ = to.Encode(event{Progress: &p}) } // without a reader it is of no use
 	report, err := Run(ctx, &cfg)
 	last := event{Report: report}
 	if err != nil {
