@@ -2,7 +2,7 @@ package translate
 
 import "time"
 
-// A Wait is a cause for which a side is waited for.
+// A Wait is the thing that a side is waited for.
 type Wait uint8
 
 const (

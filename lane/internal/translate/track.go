@@ -1,7 +1,7 @@
 package translate
 
-// A Flow is the account of the packets that have arrived from one side since the session
-// left. Its positions count bytes, and a FIN as one, from there; none ever falls.
+// A Flow is what is known of the packets that have arrived from one side since the session was
+// flipped. Its positions count bytes, and a FIN as one, from there; none ever falls.
 //
 // A packet is translated whether it fits or not: the endpoint judges it as it would one of its own
 // connection, and answers with a challenge (RFC 5961) where it would. But one that does not fit
@@ -32,7 +32,7 @@ type Flow struct {
 	Takes uint16
 }
 
-// A Fate is the meaning of a segment for the account.
+// A Fate is the part of a segment in the account.
 type Fate struct {
 	Fits  bool // and counts; one that resets the session does not
 	Reset bool // the session has been reset by it
@@ -127,7 +127,7 @@ func (f *Flow) acknowledge(o *Flow, s Segment) bool {
 		return false
 	}
 	if ack < 0 {
-		return true // of before it left
+		return true // of before the flip
 	}
 	if uint64(ack) >= f.Acked {
 		if s.Window == 0 && f.Window != 0 {
