@@ -19,7 +19,7 @@ type laneCmd struct {
 
 	Quick     bool              `help:"bulk-8, echo-64-64 and connections; 4 rounds of 0.4 s."`
 	Scenarios names             `placeholder:"NAME,..." help:"Of bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-64, connections, or the beginning of a name for all that share it (default: all)."`
-	Network   network.Kind      `default:"loopback" enum:"loopback,veth,loss" placeholder:"loopback|veth|loss" help:"Of the load, the contestants and the sink: one host, three network namespaces joined by veth, or those with a link to the client that loses 1 %% (default: ${default})."`
+	Network   network.Kind      `default:"loopback" enum:"loopback,veth,loss" placeholder:"loopback|veth|loss" help:"Of the load, the contestants and the sink: one host, three network namespaces joined by veth, or those with a link to the client that loses 1 % (default: ${default})."`
 	Peers     names             `placeholder:"NAME,..." help:"Contestants beside penstock-run-lane, as in penstock-bench run (default: direct, penstock-run, io.Copy, and those that are installed of haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx and envoy)."`
 	Rounds    *int              `placeholder:"N" help:"Rounds; an even number lets each go first as often (default: 6)."`
 	Seconds   *float64          `placeholder:"S" help:"Seconds of each trial that count (default: 1)."`
