@@ -57,6 +57,29 @@ func TestEnds(t *testing.T) {
 	until(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
 }
 
+// TestBytesOfAReset: bytes that have arrived count though a reset comes before they are acknowledged, which takes an endpoint a while.
+func TestBytesOfAReset(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for range 20 {
+		p := joined(t, l, "tcp", "127.0.0.1:0")
+		p.talk(t)
+		n, err := p.client.Write([]byte("has arrived"))
+		if err := errors.Join(err, p.client.SetLinger(0)); err != nil {
+			t.Fatal(err)
+		}
+		p.sent[0] += uint64(n)
+		await(t, p.server)
+		p.client.Close()
+		p.Wait()
+		if p.Bytes() != *p.sent {
+			t.Errorf("%v bytes counted, want %v", p.Bytes(), *p.sent)
+		}
+	}
+}
+
 // await waits until a connection has bytes to be read, and leaves them.
 func await(t *testing.T, c *net.TCPConn) {
 	raw, err := c.SyscallConn()

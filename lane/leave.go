@@ -111,6 +111,9 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	}
 	gone := s.gone()
 	r = Result{Bytes: s.bytes(), Left: s.flew, Reset: reset, Err: err}
+	if reset {
+		r.Bytes = s.carried()
+	}
 	if s.flew {
 		r.View = s.view()
 	}

@@ -28,7 +28,8 @@ const (
 // A Result is how a session ended.
 type Result struct {
 	// Bytes are those delivered from a to b, and from b to a, by user space and by the lane: the
-	// latter are counted by acknowledgements.
+	// latter are counted by acknowledgements. After a reset, before which some may not have come, those count that
+	// the lane has carried, as bytes that user space has written do.
 	Bytes [2]uint64
 	// Left reports whether the session has ever left user space.
 	Left bool
@@ -168,13 +169,23 @@ func (s *Session) Bytes() [2]uint64 {
 
 // bytes needs the lock. Once the session is over, moved has all.
 func (s *Session) bytes() (n [2]uint64) {
+	return s.count(translate.Delivered)
+}
+
+// carried is bytes with those that are not acknowledged.
+func (s *Session) carried() (n [2]uint64) {
+	return s.count(func(f, _ *translate.Flow) uint64 { return translate.Carried(f) })
+}
+
+// count adds those of the lane, by its account of each direction and of the opposite one, to those of user space.
+func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
 	n = s.moved
 	if !s.gone() {
 		return n
 	}
 	f := s.flows()
 	for i := range n {
-		n[i] += translate.Delivered(&f[i], &f[1-i])
+		n[i] += lane(&f[i], &f[1-i])
 	}
 	return n
 }

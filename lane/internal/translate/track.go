@@ -157,3 +157,11 @@ func Delivered(f, o *Flow) uint64 {
 	}
 	return o.Acked
 }
+
+// Carried returns how many bytes of side f have been on the way to the other side, acknowledged or not.
+func Carried(f *Flow) uint64 {
+	if f.Fin != 0 {
+		return f.Sent - 1
+	}
+	return f.Sent
+}

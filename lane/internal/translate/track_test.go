@@ -26,7 +26,13 @@ func TestFlows(t *testing.T) {
 	a.Note(b, segment(a, 0, 100, 0, 0)) // again
 	b.Note(a, segment(b, 0, 40, 100, 0))
 	a.Note(b, segment(a, 100, 0, 40, translate.FIN))
+	if translate.Carried(a) != 100 || translate.Carried(b) != 40 || translate.Delivered(b, a) != 40 || translate.Delivered(a, b) != 100 {
+		t.Errorf("carried %d and %d, delivered %d and %d", translate.Carried(a), translate.Carried(b), translate.Delivered(a, b), translate.Delivered(b, a))
+	}
 	b.Note(a, segment(b, 40, 20, 101, 0))
+	if translate.Carried(b) != 60 || translate.Delivered(b, a) != 40 {
+		t.Errorf("carried %d, delivered %d", translate.Carried(b), translate.Delivered(b, a))
+	}
 	if translate.Ended(a, b) {
 		t.Error("ended with a FIN of one side alone")
 	}
