@@ -181,7 +181,7 @@ func TestOneThingWrong(t *testing.T) {
 // patterns are all requests that change something, with their parameters sorted and decoded.
 // They follow the page about them, and not the server.
 var patterns = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)^/v1/(reload|confirm|rollback|process/drain|plan|leave|sessions/keep|mirrors/reset|lane/(on|off|flush))$`),
+	regexp.MustCompile(`(?s)^/v1/(reload|confirm|rollback|process/drain|plan|leave|sessions/keep|mirrors/reset|lane/(on|off|return|flush))$`),
 	regexp.MustCompile(`(?s)^/v1/plan\?config=/.*$`),
 	regexp.MustCompile(`(?s)^/v1/reload\?confirm=[^\n&]+(\nrollback_if=[^\n&]+)?$`),
 	regexp.MustCompile(`(?s)^/v1/confirm\?generation=[0-9]+$`),

@@ -87,7 +87,7 @@ var firstBytes = []struct{ sent, to string }{
 // TestFirstBytes: a client gets to the first route that its first bytes fit, however they are split. If they leave a route
 // in doubt that comes before, it is refused, and counted.
 func TestFirstBytes(t *testing.T) {
-	r := startMany(t, "20s", "20s") // none of these clients waits for either
+	r := startMany(t, "19s", "20s") // none of these clients waits for either
 	refused := int64(0)
 	for _, c := range firstBytes {
 		for _, piece := range []int{len(c.sent), 1} {

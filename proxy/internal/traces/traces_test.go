@@ -116,7 +116,7 @@ func TestRefusing(t *testing.T) {
 		to.Answer(func(request, _ int) collector.Answer {
 			return [...]collector.Answer{{Code: invalid}, {Rejected: 7}, {Code: later}, {Code: later}, {}}[min(request-1, 4)]
 		})
-		r := export(t, to, protocol, func(s *traces.Settings) { s.Batch = 10 })
+		r := export(t, to, protocol, func(s *traces.Settings) { s.Batch, s.Delay = 10, condition.Patience }) // all of ten in one request
 		for i, want := range []traces.Stats{{Exported: 0}, {Exported: 3}, {Exported: 13}} {
 			r.sessions(10)
 			if s := r.settled(); s.Exported != want.Exported || int64(to.Distinct()) != want.Exported || s.LastError == nil {

@@ -154,19 +154,7 @@ func (c *Collector) take(ctx context.Context, header http.Header, r *coltrace.Ex
 			spans = append(spans, ss.Spans...)
 		}
 	}
-	c.mu.Lock()
-	c.requests++
-	var a Answer
-	if c.answer != nil {
-		a = c.answer(c.requests, len(spans))
-	}
-	if a.Code == 0 {
-		c.count(spans[int(a.Rejected):])
-	}
-	if a.Code == 0 && !c.countOnly {
-		c.spans, c.resources, c.headers = append(c.spans, spans[int(a.Rejected):]...), append(c.resources, resources...), append(c.headers, header)
-	}
-	c.mu.Unlock()
+	a := c.note(header, spans, resources)
 	if a.Lost {
 		<-ctx.Done()
 	} else if a.Delay > 0 {
@@ -174,6 +162,25 @@ func (c *Collector) take(ctx context.Context, header http.Header, r *coltrace.Ex
 		case <-ctx.Done():
 		case <-time.After(a.Delay):
 		}
+	}
+	return a
+}
+
+// note decides on a request, and keeps what is taken of it.
+func (c *Collector) note(header http.Header, spans []*trace.Span, resources []*resource.Resource) (a Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests++
+	if c.answer != nil {
+		a = c.answer(c.requests, len(spans))
+	}
+	if a.Code != 0 {
+		return a
+	}
+	taken := spans[min(int(a.Rejected), len(spans)):]
+	c.count(taken)
+	if !c.countOnly {
+		c.spans, c.resources, c.headers = append(c.spans, taken...), append(c.resources, resources...), append(c.headers, header)
 	}
 	return a
 }
