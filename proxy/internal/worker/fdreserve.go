@@ -17,11 +17,8 @@ type FDReserve struct {
 	needed int        // by clients and listeners
 }
 
-// surplus is how many descriptors beyond the need are kept for the next clients. The need of a loop rises and falls by
-// as many clients as wait at a time, for a hello or an endpoint: with a surplus of 4, one of 25 connections opened a
-// descriptor and closed it again, where the loop had eight clients whose hello it waited for. Those that are kept are
-// closed where descriptors are short (Trim, Claim).
-const surplus = 32
+// surplus is how many descriptors beyond the need are kept for the next clients.
+const surplus = 4
 
 // Reserve sees to it that there is one more. The error is that descriptors are
 // short: a spare that cannot be had for another reason is done without.
