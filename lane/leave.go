@@ -67,10 +67,11 @@ func (s *Session) settle() {
 	f := s.flows()
 	reset := !translate.Ended(&f[0], &f[1])
 	if reset {
-		// The endpoint may have taken the RST for none of its connection's (RFC 5961). A session that has ended
-		// carries nothing more, so the kernel resets who goes on.
+		// The endpoint may have taken the RST for none of its connection's (RFC 5961), or for a damaged one, and wait for
+		// the other one that has gone. A session that has ended carries nothing more.
 		s.letGo()
 		r.Change(state.Reset, state.Done)
+		s.sendResets()
 	}
 	s.over(reset, nil)
 }
@@ -178,15 +179,20 @@ func (s *Session) resetHeld(err error) {
 	r := s.record()
 	s.letGo()
 	r.Change(state.Reset, state.Held)
+	s.sendResets()
+	s.over(true, err)
+}
+
+// sendResets resets both sides of a session that the stack has again.
+func (s *Session) sendResets() {
 	for i := range 2 {
-		if sendReset(r.Connection(i)) != nil {
+		if s.record().Resets(i, sendReset) != nil {
 			s.lane.counts.failed.Add(1)
 			s.lane.mu.Lock()
 			s.lane.unsent = append(s.lane.unsent, unsent{s, i})
 			s.lane.mu.Unlock()
 		}
 	}
-	s.over(true, err)
 }
 
 // An unsent is a reset to one side that could not be sent, such as without descriptors.
@@ -201,12 +207,11 @@ func (l *Lane) sendAgain() {
 	defer l.mu.Unlock()
 	l.unsent = slices.DeleteFunc(l.unsent, func(u unsent) bool {
 		s := u.session
-		return l.sessions[s.slot] != s || sendReset(s.record().Connection(u.side)) == nil
+		return l.sessions[s.slot] != s || s.record().Resets(u.side, sendReset) == nil
 	})
 }
 
-// sendReset sends an RST at the number that the endpoint expects next: of a socket that is made for
-// that.
+// sendReset sends an RST at the number that a connection sends next: of a socket that is made for that.
 func sendReset(c sys.Connection) error {
 	fd, err := sys.Established(c.Local, c.Remote, c.Send, c.Receive)
 	if err != nil {

@@ -94,7 +94,7 @@ func (s *Session) halfEnded() int {
 	}
 	f := s.flows()
 	for i := range f {
-		if f[i].Fin != 0 && f[1-i].Acked >= f[i].Fin {
+		if f[i].Fin != 0 { // acknowledged or not: the endpoint that goes on may do without
 			return i
 		}
 	}

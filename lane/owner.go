@@ -132,6 +132,9 @@ type departure struct {
 // be given away: for a session in user space, one of Join, and after Leave or Release.
 func (s *Session) Leave(a, b int) error {
 	l, sockets := s.lane, [2]int{a, b}
+	if a < 0 || b < 0 {
+		return fmt.Errorf("lane: leave: descriptors %d and %d: %w", a, b, syscall.EBADF)
+	}
 	s.mu.Lock()
 	mine := s.disarm()
 	if s.owner == nil || s.handed || mine {

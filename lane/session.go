@@ -120,6 +120,9 @@ func transports(a, b *net.TCPConn) (never Reason, err error) {
 		}
 		never = cmp.Or(never, why)
 	}
+	if a == b {
+		return never, fmt.Errorf("a and b are one connection: %w", os.ErrInvalid)
+	}
 	return never, nil
 }
 

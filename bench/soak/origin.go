@@ -25,7 +25,7 @@ type origin struct {
 // listen returns the origin of s and its listener. Sockets that it accepts take
 // urgent bytes with the others, and lose none of them.
 func (s *soak) listen(ctx context.Context) (*origin, net.Listener, error) {
-	cfg := net.ListenConfig{Control: options{}.set, KeepAlive: -1}
+	cfg := net.ListenConfig{Control: options{probes: s.probes()}.set, KeepAlive: -1}
 	l, err := cfg.Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err

@@ -66,6 +66,7 @@ type options struct {
 	sendBuffer, receiveBuffer int  // SO_SNDBUF, SO_RCVBUF
 	segment                   int  // TCP_MAXSEG
 	nagle                     bool // no TCP_NODELAY
+	probes                    int  // seconds between keepalive probes, see soak.probes; 0: none
 }
 
 // how is the way in which an end ends.

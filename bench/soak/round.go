@@ -70,6 +70,7 @@ func (r *round) connect(ctx context.Context) {
 // one is a connection from its beginning until both ends are over.
 func (r *round) one(ctx context.Context, c *pair) error {
 	o := c.plan.parts[client].socket
+	o.probes = r.s.probes()
 	r.with(func() { r.pairs[c.plan.id] = c })
 	r.s.tally.dialed.Add(1)
 	conn, err := o.dial(ctx, r.s.address(c.plan.id), r.s.Patience)

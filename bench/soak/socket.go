@@ -26,6 +26,9 @@ func (o options) apply(fd int) error {
 		{sys.SOL_SOCKET, syscall.SO_RCVBUF, o.receiveBuffer},
 		{sys.IPPROTO_TCP, syscall.TCP_MAXSEG, o.segment},
 		{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1},
+		{sys.SOL_SOCKET, sys.SO_KEEPALIVE, o.probes},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, 2 * o.probes},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, o.probes},
 	} {
 		if option.value == 0 {
 			continue

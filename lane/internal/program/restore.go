@@ -1,6 +1,7 @@
 package program
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -21,6 +22,20 @@ func (s *Session) Connection(side int) sys.Connection {
 		SACK: h.Sack != 0, Timestamps: h.Timestamps != 0, Timestamp: o.Stamp + other.Time,
 		SegmentSize: h.Takes,
 	}
+}
+
+// Resets calls reset for a side's connection at the last number that was carried to its endpoint, and at the last that it has
+// acknowledged, if that is another one. An endpoint takes an RST at the number that it expects next, which is one of them
+// or between them: it acknowledges an RST that is ahead, and the stack answers with one at that number; one that is behind
+// is nothing to it (RFC 5961, 3.2).
+func (s *Session) Resets(side int, reset func(sys.Connection) error) (err error) {
+	c, f, o := s.Connection(side), s.Flow(side), s.Flow(1-side)
+	if last := f.FirstAck + uint32(o.Sent); last != c.Send {
+		ahead := c
+		ahead.Send = last
+		err = reset(ahead)
+	}
+	return errors.Join(err, reset(c))
 }
 
 // Stop stops the lane, so that packets are dropped, and reports whether the program had the session. The

@@ -36,8 +36,11 @@ type Flow struct {
 type Fate struct {
 	Fits  bool // and counts; one that resets the session does not
 	Reset bool // the session has been reset by it
-	Again bool // its data has been here, and none was missing
+	Again bool // its data has been here and is not acknowledged, and none was missing
 	News  bool // it acknowledges something for the first time
+	// Beyond: it is behind the end of file, and goes no further. No endpoint sends after its FIN: that has not arrived, as with a
+	// wrong checksum.
+	Beyond bool
 }
 
 // A Segment is the head of a packet.
@@ -66,6 +69,9 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 		end++
 	}
 	switch {
+	case f.Fin != 0 && end > int64(f.Fin):
+		fate.Beyond = true
+		return fate
 	case s.Flags&SYN != 0, end > int64(o.Edge)+1, begin < int64(o.Acked)-longest:
 		return fate // a probe of a window of 0 is one byte beyond the edge
 	case s.Flags&RST != 0:
@@ -99,10 +105,11 @@ func (f *Flow) data(o *Flow, begin, end int64) (again bool) {
 	f.Segments++
 	if end <= int64(f.Sent) {
 		f.Repeats++
-		if !gap {
+		again = !gap && end > int64(o.Acked) // a keepalive probe may have a byte that was acknowledged
+		if again {
 			f.Lost++
 		}
-		return !gap
+		return again
 	}
 	if begin > int64(f.Sent) {
 		f.Hole = f.Sent + 1

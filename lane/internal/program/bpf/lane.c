@@ -105,8 +105,8 @@ static inline_always void data(struct half *h, struct half *o, struct packet *p,
 	h->payload += p->length;
 	if (end <= sent) {
 		h->repeats++;
-		p->again = !gap;
-		h->lost += !gap;
+		p->again = !gap && end > (s64)load(&o->acked); /* a keepalive probe may have a byte that was acknowledged */
+		h->lost += p->again;
 		return;
 	}
 	if (begin > sent)
@@ -115,13 +115,15 @@ static inline_always void data(struct half *h, struct half *o, struct packet *p,
 }
 
 /* What a packet is for the account. */
-enum { STRAY, FITS, RESETS };
+enum { STRAY, FITS, RESETS, BEYOND };
 
 /* account notes a packet in the lane (translate.Flow.Note). */
 static inline_always u32 account(struct half *h, struct half *o, struct packet *p)
 {
 	s64 begin = position(h->first, load(&h->sent), p->sequence), end = begin + p->length + (p->flags & FIN ? 1 : 0);
-	s64 acked = load(&o->acked), sent = load(&h->sent);
+	s64 acked = load(&o->acked), sent = load(&h->sent), fin = load(&h->fin);
+	if (fin && end > fin)
+		return BEYOND; /* no endpoint sends after its FIN: that has not arrived, as with a wrong checksum */
 	if ((p->flags & SYN) || end > (s64)load(&o->edge) + 1 || begin < acked - LONGEST)
 		return STRAY;
 	if (p->flags & RST)
@@ -203,7 +205,7 @@ static never_inline int carry(struct __sk_buff *skb, struct session *s, struct p
 	s->last = now;
 	if (fit == RESETS || (!s->ended_by && fit == FITS && (p->flags & FIN)))
 		s->ended_by = 1 + at->side;
-	if (translate(skb, p, h, o, forwarded))
+	if (translate(skb, p, h, o, forwarded) || fit == BEYOND)
 		return DROP;
 	if (fit == FITS && p->stamped)
 		stamps(h, o, p, now);
