@@ -36,8 +36,8 @@ upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
 func Leaving() *Kind {
 	return &Kind{"penstock-run-lane", "penstock run: sessions of one of two listeners leave user space", laned{balancer{text: template.Must(template.New("leaving").Parse(`lane: {devices: [lo], after: 1ms}
 listeners:
-  - {name: leaves, bind: "127.0.0.1:0", upstream: sink, lane: require}
-  - {name: stays, bind: "127.0.0.1:0", upstream: sink, lane: off}
+  - {name: leaves, bind: "127.0.0.1:0", upstream: sink, lane: require, socket: {keepalive: 2s}}
+  - {name: stays, bind: "127.0.0.1:0", upstream: sink, lane: off, socket: {keepalive: 2s}}
 upstreams:
   - {name: sink, endpoints: ["{{.Upstream}}"], health_check: off, outlier_detection: off, circuit_breaker: off}
 `))}}}
@@ -57,6 +57,14 @@ func (l laned) start(ctx context.Context, name string, s *Setting) (*Contestant,
 		return nil, err
 	}
 	a, err := c.Account(ctx)
+	for err == nil && a.Summary.Lane != nil && a.Summary.Lane.State == admin.LaneOpening {
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+			a, err = c.Account(ctx)
+		}
+	}
 	if err == nil {
 		err = laneOn(a.Summary.Lane)
 	}

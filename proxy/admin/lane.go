@@ -7,7 +7,7 @@ import (
 
 // A Lane is the sessions that have left user space: their packets are translated in the kernel.
 type Lane struct {
-	// State is on, off (by an operator, until the process ends), busy (another process has it still; it is tried
+	// State is opening (when the process starts), on, off (by an operator, until the process ends), busy (another process has it still; it is tried
 	// again) or unavailable.
 	State   string   `json:"state"`
 	Why     string   `json:"why,omitempty"`     // reason that it is not on
@@ -37,6 +37,7 @@ type Lane struct {
 const (
 	LaneOn          = "on"
 	LaneOff         = "off"
+	LaneOpening     = "opening"
 	LaneBusy        = "busy"
 	LaneUnavailable = "unavailable"
 )

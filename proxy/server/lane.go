@@ -25,7 +25,11 @@ type laneState struct {
 // laneRetryEvery is how often a lane that another process has is tried again.
 const laneRetryEvery = 2 * time.Second
 
-// prepareLane opens the lane for the first configuration that wants it.
+// errLaneOpening is why there is no lane yet.
+var errLaneOpening = errors.New("it is being opened")
+
+// prepareLane opens the lane for the first configuration that wants it: beside the listeners, for the kernel takes a second or
+// more for the programs on a busy machine, and before them where one requires it.
 func (s *Server) prepareLane(c *change) error {
 	c.commits = append(c.commits, func() {
 		s.adopted.setIdle(c.cfg)
@@ -35,8 +39,13 @@ func (s *Server) prepareLane(c *change) error {
 	if !c.cfg.WantsLane() || s.lane.Load() != nil && s.lane.Load().lane != nil {
 		return nil
 	}
+	if !c.cfg.RequiresLane() {
+		next := &laneState{cfg: c.cfg.Lane, devices: c.cfg.Lane.Devices, state: admin.LaneOpening, why: errLaneOpening}
+		c.commits = append(c.commits, func() { s.commitLane(next) })
+		return nil
+	}
 	next := openLane(&c.cfg.Lane)
-	if next.state == admin.LaneUnavailable && c.cfg.RequiresLane() {
+	if next.state == admin.LaneUnavailable {
 		return fmt.Errorf("lane: require: %w", next.why)
 	}
 	if next.lane != nil {
@@ -97,26 +106,34 @@ func (s *Server) commitLane(next *laneState) {
 		s.adopted.adopt(next.lane)
 		s.group.SetLane(next.lane, next.cfg.After)
 		return
+	case next.state == admin.LaneOpening:
 	case last == nil || last.state != next.state:
 		s.log.Warn("sessions stay in user space: there is no lane", "error", next.why)
 	}
-	if next.state == admin.LaneBusy {
-		s.retryLane()
+	switch next.state {
+	case admin.LaneOpening:
+		s.openLaneAfter(0)
+	case admin.LaneBusy:
+		s.openLaneAfter(laneRetryEvery)
 	}
 }
 
-// retryLane tries again later. The server's mu is held.
-func (s *Server) retryLane() {
+// openLaneAfter opens the lane in force after a while, unless another one has taken its place by then. The server's mu is held.
+func (s *Server) openLaneAfter(d time.Duration) {
+	now := s.lane.Load()
 	s.goTracked(func() {
 		select {
 		case <-s.ended.Done():
 			return
-		case <-time.After(laneRetryEvery):
+		case <-time.After(d):
 		}
+		next := openLane(&now.cfg)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if now := s.lane.Load(); !s.closing && now.state == admin.LaneBusy {
-			s.commitLane(openLane(&now.cfg))
+		if !s.closing && s.lane.Load() == now {
+			s.commitLane(next)
+		} else if next.lane != nil {
+			s.logLaneClosed(next.lane.Close())
 		}
 	})
 }
@@ -154,7 +171,9 @@ func (s *Server) settleLane(c *change) {
 	s.group.AskLane(func(l *worker.Listening, _ worker.Binding) bool { return leave[l.Name] })
 	s.goTracked(func() {
 		back, reset := s.group.ReturnLane(func(l *worker.Listening, _ worker.Binding) bool { return stay[l.Name] })
-		s.log.Info("sessions have come back to user space, for their listener has no lane any more", "sessions", back, "reset", reset)
+		if back+reset > 0 {
+			s.log.Info("sessions have come back to user space, for their listener has no lane any more", "sessions", back, "reset", reset)
+		}
 	})
 }
 

@@ -26,7 +26,7 @@ func (s *Server) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	}
 	if next.state != now.state {
 		s.lane.Store(&next)
-		s.log.Warn("sessions leave user space", "state", next.state, "by", by)
+		s.log.Info("whether sessions leave user space was changed", "lane", next.state, "by", by)
 	}
 	return admin.LaneChanged{State: next.state}, nil
 }

@@ -124,8 +124,11 @@ func (f *Flow) data(o *Flow, begin, end int64) (again bool) {
 // missing reports whether the other endpoint lacks data that has not been here.
 func (f *Flow) missing(o *Flow) bool { return f.Hole != 0 && o.Acked < f.Hole }
 
-// shut reports whether the window keeps a segment of the other side back.
-func (f *Flow) shut(o *Flow) bool { return o.Sent+uint64(f.Takes) > f.Edge }
+// ordinary is the segment of Ethernet, in bytes.
+const ordinary = 1460
+
+// shut reports whether the window keeps a segment of the other side back: one of the loopback, of nearly 64 KiB, is sent in parts.
+func (f *Flow) shut(o *Flow) bool { return o.Sent+uint64(min(f.Takes, ordinary)) > f.Edge }
 
 // acknowledge notes the acknowledgement, and reports whether it fits.
 func (f *Flow) acknowledge(o *Flow, s Segment) bool {

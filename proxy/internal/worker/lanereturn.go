@@ -82,7 +82,8 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 func (c *laneSession) comeBack() (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
 	switch {
-	case a < 0:
+	case a < 0: // it has not left, or has ended
+		c.onLoop(func() { c.coming = false })
 		return false, err
 	case err != nil: // its sockets are in repair still
 		c.discard(a, b)

@@ -40,6 +40,8 @@ enum wait {
 	WAITS,
 };
 
+enum { ORDINARY = 1460 }; /* bytes of a segment of Ethernet */
+
 enum { TICK = 17, QUIET = 2000000000 >> TICK, AT_ONCE = 8 };
 
 struct half {

@@ -11,8 +11,12 @@
 /* missing reports whether the endpoint of o lacks data of h that has not been here. */
 static inline_always bool missing(struct half *h, struct half *o) { return h->hole && load(&o->acked) < h->hole; }
 
-/* shut reports whether the window of h keeps a segment of o back. */
-static inline_always bool shut(struct half *h, struct half *o) { return (s64)load(&o->sent) + h->takes > (s64)load(&h->edge); }
+/* shut reports whether the window of h keeps a segment of o back: one of the loopback, of nearly 64 KiB, is sent in parts. */
+static inline_always bool shut(struct half *h, struct half *o)
+{
+	u32 segment = h->takes < ORDINARY ? h->takes : ORDINARY;
+	return (s64)load(&o->sent) + segment > (s64)load(&h->edge);
+}
 
 /* before notes the wait that a packet of side `side` ends, or is in the middle of. */
 static inline_always void before(struct packet *p, struct half *h, struct half *o, u32 side)
