@@ -49,31 +49,82 @@ func TestForgedEnd(t *testing.T) {
 	if !alone(t) {
 		return
 	}
+	l := open(t, "lo")
+	for name, forge := range map[string]func(f *forger){
+		"ahead": func(f *forger) {
+			f.send(9000, 0x18, "z", true)
+			f.send(9001, 4, "", false)
+		},
+		"with a wrong checksum": func(f *forger) { f.send(0, 4, "", true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := joined(t, l, "tcp", "127.0.0.1:0")
+			p.talk(t)
+			forge(newForger(t, p))
+			p.Wait()
+			wantReset(t, "server", p.server) // which sends nothing
+			wantReset(t, "client", p.client)
+		})
+	}
+}
+
+// TestForgedEndOfFile: a client whose end of file its endpoint refuses sends nothing more, and stays in the account.
+func TestForgedEndOfFile(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	p := joined(t, open(t, "lo"), "tcp", "127.0.0.1:0")
 	p.talk(t)
+	f := newForger(t, p)
+	f.send(0, 0x11, "", true)
+	f.send(0, 0x18, "z", false)
+	f.send(1, 0x18, "zz", false)
+	if err := p.server.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, p.client); err != nil { // all packets have passed
+		t.Fatal(err)
+	}
+	if !p.Left() || p.Bytes() != *p.sent {
+		t.Errorf("left %v, %v bytes, want %v", p.Left(), p.Bytes(), *p.sent)
+	}
+	p.Reset()
+	wantReset(t, "server", p.server) // and no byte before
+}
+
+// A forger sends packets in the name of a client.
+type forger struct {
+	t      *testing.T
+	raw    int
+	packet frame.Packet
+	next   uint32
+}
+
+func newForger(t *testing.T, p pair) *forger {
+	t.Helper()
 	raw, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.IPPROTO_RAW)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Close(raw)
+	t.Cleanup(func() { syscall.Close(raw) })
 	send, receive := numbers(t, p.client)
-	packet := frame.Packet{
-		From: p.client.LocalAddr().(*net.TCPAddr).AddrPort(), To: p.client.RemoteAddr().(*net.TCPAddr).AddrPort(),
-		Seq: send + 9000, Ack: receive, Flags: 0x18, Window: 1000, Payload: []byte("z"),
+	return &forger{t, raw, frame.Packet{
+		From: p.client.LocalAddr().(*net.TCPAddr).AddrPort(), To: p.client.RemoteAddr().(*net.TCPAddr).AddrPort(), Ack: receive, Window: 1000,
+	}, send}
+}
+
+// send sends a packet of a number ahead of the client's next one. A damaged one has a wrong checksum, so that the endpoint
+// refuses it.
+func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
+	f.t.Helper()
+	f.packet.Seq, f.packet.Flags, f.packet.Payload = f.next+ahead, flags, []byte(payload)
+	b := f.packet.Bytes()
+	if damaged {
+		b[36] ^= 0x55
 	}
-	beyond := packet.Bytes()
-	beyond[36] ^= 0x55 // the checksum: the endpoint drops it
-	packet.Seq, packet.Flags, packet.Payload = send+9001, 4, nil
-	for _, b := range [][]byte{beyond, packet.Bytes()} {
-		if err := syscall.Sendto(raw, b, 0, sockaddr(packet.To)); err != nil {
-			t.Fatal(err)
-		}
+	if err := syscall.Sendto(f.raw, b, 0, sockaddr(f.packet.To)); err != nil {
+		f.t.Fatal(err)
 	}
-	p.Wait()
-	for err = error(nil); err == nil; { // until the reset has arrived
-		_, err = p.client.Write([]byte("x"))
-	}
-	wantReset(t, "server", p.server)
 }
 
 // TestLingeringIsBounded: sessions that have ended take no more than a quarter of the slots, and descriptors, from others.

@@ -34,13 +34,11 @@ type Flow struct {
 
 // A Fate is the part of a segment in the account.
 type Fate struct {
-	Fits  bool // and counts; one that resets the session does not
-	Reset bool // the session has been reset by it
-	Again bool // its data has been here and is not acknowledged, and none was missing
-	News  bool // it acknowledges something for the first time
-	// Beyond: it is behind the end of file, and goes no further. No endpoint sends after its FIN: that has not arrived, as with a
-	// wrong checksum.
-	Beyond bool
+	Fits   bool // and counts; one that resets the session does not
+	Reset  bool // the session has been reset by it
+	Again  bool // its data has been here and is not acknowledged, and none was missing
+	News   bool // it acknowledges something for the first time
+	Beyond bool // it is behind the end of file, and goes no further
 }
 
 // A Segment is the head of a packet.
@@ -69,7 +67,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 		end++
 	}
 	switch {
-	case f.Fin != 0 && end > int64(f.Fin):
+	case f.beyond(o, begin+int64(s.Length), end, s.Length > 0):
 		fate.Beyond = true
 		return fate
 	case s.Flags&SYN != 0, end > int64(o.Edge)+1, begin < int64(o.Acked)-longest:
@@ -97,6 +95,13 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 		f.Fin = uint64(end)
 	}
 	return fate
+}
+
+// beyond reports whether a segment has data at the FIN's number or behind, where no endpoint has any: the FIN has not
+// arrived, as with a wrong checksum. Once it is acknowledged a keepalive probe may have a byte there.
+func (f *Flow) beyond(o *Flow, data, end int64, any bool) bool {
+	fin := int64(f.Fin)
+	return fin != 0 && (end > fin || any && int64(o.Acked) < fin && data >= fin)
 }
 
 // data notes a segment with data, and reports whether it came again though nothing was missing.

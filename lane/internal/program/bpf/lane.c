@@ -122,8 +122,10 @@ static inline_always u32 account(struct half *h, struct half *o, struct packet *
 {
 	s64 begin = position(h->first, load(&h->sent), p->sequence), end = begin + p->length + (p->flags & FIN ? 1 : 0);
 	s64 acked = load(&o->acked), sent = load(&h->sent), fin = load(&h->fin);
-	if (fin && end > fin)
-		return BEYOND; /* no endpoint sends after its FIN: that has not arrived, as with a wrong checksum */
+	/* No endpoint sends data at its FIN's number or behind: that has not arrived, as with a wrong checksum. Once
+	 * it is acknowledged a keepalive probe may have a byte there. */
+	if (fin && (end > fin || (p->length && acked < fin && begin + p->length >= fin)))
+		return BEYOND;
 	if ((p->flags & SYN) || end > (s64)load(&o->edge) + 1 || begin < acked - LONGEST)
 		return STRAY;
 	if (p->flags & RST)
