@@ -24,6 +24,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,8 +72,9 @@ type Lane struct {
 	events  *ringbuf.Reader  // owned
 	lock    int              // owned; the directory of pins, -1 if there is none
 
-	running sync.WaitGroup
-	stop    chan struct{}
+	running  sync.WaitGroup
+	stop     chan struct{}
+	finished chan struct{} // closed at the end of the first Close or Leave
 
 	mu         sync.Mutex
 	closed     bool
@@ -101,6 +103,10 @@ func (c *Config) check() error {
 	switch {
 	case len(c.Devices) == 0:
 		return errors.New("no devices")
+	case slices.Contains(c.Devices, ""):
+		return errors.New("a device without a name")
+	case len(slices.Compact(slices.Sorted(slices.Values(c.Devices)))) < len(c.Devices):
+		return fmt.Errorf("a device is named twice: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
 		return fmt.Errorf("%d sessions", c.Sessions)
 	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.Linger < 0:
@@ -132,7 +138,7 @@ func Open(cfg Config) (*Lane, error) {
 	}
 	l := &Lane{
 		cfg: cfg, program: p, lock: lock, sessions: make([]*Session, p.Size()), ends: make(map[*Session]func(Result)), staying: make(map[*Session]struct{}),
-		stop: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting),
+		stop: make(chan struct{}), finished: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting),
 	}
 	l.adopt()
 	if err := l.begin(cfg.Devices); err != nil {
@@ -204,11 +210,13 @@ func (l *Lane) usable(name string) (int, error) {
 // Close ends every session: those in the lane are reset on both sides, and then the programs are
 // detached. Nothing stays pinned. It waits for no owner to call [Session.Leave]: one that does so later resets both sides
 // then; meanwhile its sockets neither answer nor end. The end functions of Join and the methods of an [Owner] must not
-// call it: it waits for them.
+// call it: it waits for them. A second Close waits for the first.
 func (l *Lane) Close() error {
 	if !l.finish((*Session).cut) {
+		<-l.finished
 		return nil
 	}
+	defer close(l.finished)
 	return errors.Join(l.program.Unpin(), l.detach())
 }
 
@@ -219,8 +227,10 @@ func (l *Lane) Leave() error {
 		return l.Close()
 	}
 	if !l.finish((*Session).resetHere) {
+		<-l.finished
 		return nil
 	}
+	defer close(l.finished)
 	return l.detach()
 }
 

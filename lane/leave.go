@@ -115,6 +115,7 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	if reset {
 		r.Bytes = s.carried()
 	}
+	r.View.EndedBy = -1
 	if s.flew {
 		r.View = s.view()
 	}

@@ -55,7 +55,7 @@ func (s *Session) Look() (v View, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.never != None || s.phase == over { // another session may have its place
-		return v, false
+		return View{EndedBy: -1}, false
 	}
 	return s.view(), true
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -106,6 +107,8 @@ func TestBadConfig(t *testing.T) {
 	lo := []string{"lo"}
 	for _, c := range []lane.Config{
 		{},
+		{Devices: []string{""}},
+		{Devices: []string{"lo", "eth0", "lo"}},
 		{Devices: lo, Sessions: -1},
 		{Devices: lo, Sessions: 1 << 31},
 		{Devices: lo, Linger: -1},
@@ -127,4 +130,31 @@ func TestBadConfig(t *testing.T) {
 	} else if !errors.As(err, &missing) || missing.Missing[0] != "memory for that many sessions" {
 		t.Error(err)
 	}
+}
+
+// TestMisusedSession: descriptors that are none are not the lane's, and one connection is no session. Close waits for Close.
+func TestMisusedSession(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	p, a, b, _ := registered(t, lane.Config{})
+	p.leaves(t, a, b)
+	if err := p.Session.Leave(-1, -1); !errors.Is(err, syscall.EBADF) {
+		t.Error("Leave:", err)
+	}
+	if err := p.Session.Leave(a, b); err != nil {
+		t.Error("Leave after one of no descriptors:", err)
+	}
+	if s, err := p.lane.Join(p.client, p.client, nil); s != nil || !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("Join of a connection with itself: %v, %v", s, err)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := p.lane.Close(); err != nil {
+				t.Error("Close:", err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -197,7 +197,10 @@ func (l *ledger) complaints(s *soak, st state, r *round) (all []string) {
 			all = append(all, fmt.Sprintf("round %d: %s: expected %d, got %d", r.n, what, want, got))
 		}
 	}
-	equal("summary: connections accepted", s.tally.done[opened].Load(), sum.Connections.Accepted)
+	// Of some the lossy link has lost the end of the handshake, and a reset came first.
+	if n := s.tally.done[opened].Load(); !s.Lane || sum.Connections.Accepted < n-n/100 || sum.Connections.Accepted > n {
+		equal("summary: connections accepted", n, sum.Connections.Accepted)
+	}
 	equal("summary: connections active", 0, sum.Connections.Active)
 	equal("summary: connections refused", 0, sum.Connections.Refused)
 	equal("summary: pipes leased", 0, sum.Pipes.Leased)
