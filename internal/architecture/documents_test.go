@@ -162,9 +162,9 @@ func TestReadmeUnused(t *testing.T) {
 func TestOverview(t *testing.T) {
 	chart := read(t, "docs/overview.svg")
 	for _, name := range readmes {
-		rows := regexp.MustCompile(`(?m)^\| (?:bulk.*CPU per GB|user memory|大流量.*CPU|空闲会话).*$`).FindAllString(read(t, name), -1)
-		if len(rows) != 2 {
-			t.Fatalf("%s has %d rows of the chart, want 2", name, len(rows))
+		rows := regexp.MustCompile(`(?m)^\| (?:bulk.*CPU per GB|user memory|lane: |大流量.*CPU|空闲会话|lane：).*$`).FindAllString(read(t, name), -1)
+		if len(rows) != 3 {
+			t.Fatalf("%s has %d rows of the chart, want 3", name, len(rows))
 		}
 		for _, row := range rows {
 			for _, figure := range regexp.MustCompile(`\| ([0-9.]+)`).FindAllStringSubmatch(row, -1) {
