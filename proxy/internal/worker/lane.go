@@ -30,8 +30,10 @@ const (
 	laneRetry = 20
 	// laneBatch is how many sessions of a loop are prepared in one turn, at some ten microseconds each.
 	laneBatch = 16
-	// laneTries is how many packets may fail to take a session before it rests for a time of laneRetry.
-	laneTries = 64
+	// laneTries is how many packets may fail to take a session, and laneTrying for how much longer than the first time they
+	// may, before it rests for a time of laneRetry: a stream has 64 packets within a millisecond, and leaves after some tenths of a second.
+	laneTries  = 64
+	laneTrying = 3
 )
 
 // A laneCandidate is a session that is going to be asked.
@@ -58,6 +60,9 @@ type lanes struct {
 
 	of map[*conn]*laneSession // that are prepared, or have left
 }
+
+// trying is for how many milliseconds packets may fail to take a session.
+func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
 
 // SetLane has sessions leave user space by a lane, once they have lasted for a time; nil: none leaves any more,
 // and those that have left stay there, see [Group.ReturnLane]. Sessions from before are asked as well. The lane is borrowed until the group is closed. It may
@@ -162,11 +167,12 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		return false
 	}
 	if c != nil { // it has come back
+		c.begun = w.milliseconds()
 		c.session.MayLeave()
 		n.session.Offer(c)
 		return true
 	}
-	c = &laneSession{worker: w, conn: n}
+	c = &laneSession{worker: w, conn: n, begun: w.milliseconds()}
 	a, b := n.session.Descriptors()
 	var err error
 	if c.session, err = t.lane.Register(a, b, c); err != nil {

@@ -16,6 +16,7 @@ type laneSession struct {
 	conn    *conn
 	session *lane.Session
 	back    uint32       // how often it was taken back
+	begun   uint32       // when packets began to try, by milliseconds
 	before  laneBefore   // of one that has left
 	left    bool         // it goes on without this process, and has ended for it
 	coming  bool         // it is coming back, see [Group.ReturnLane]
@@ -68,11 +69,14 @@ func (c *laneSession) Disarm() bool {
 	if !here {
 		c.noteLeaving()
 	}
-	if c.back++; here && c.back%laneTries == 0 && c.session.Tries() >= laneTries {
+	if c.back++; here && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker.milliseconds()-c.begun >= c.worker.lanes.trying() {
 		c.onLoop(c.rest)
 	}
 	return here
 }
+
+// milliseconds is the loop's clock, which wraps around.
+func (w *worker) milliseconds() uint32 { return uint32(w.loop.Now() / int64(time.Millisecond)) }
 
 // rest has the session be asked again later.
 func (c *laneSession) rest() {
