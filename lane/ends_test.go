@@ -34,12 +34,7 @@ type ends struct {
 func newEnds(t testing.TB) *ends {
 	t.Helper()
 	e := &ends{t: t, calls: make(chan func() error), result: make(chan error)}
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends, and its descriptors with it
-		for f := range e.calls {
-			e.result <- f()
-		}
-	}()
+	go e.serve()
 	t.Cleanup(func() { close(e.calls) })
 	e.do(func() (err error) {
 		if err := syscall.Unshare(syscall.CLONE_FILES); err != nil {
@@ -142,4 +137,20 @@ func (e *ends) exchange(i int) {
 		}
 		return nil
 	})
+}
+
+// serve makes the calls on a thread of their own, for good: the thread ends, and its descriptors with it. It is not the first
+// one, which does not end, and whose descriptors are those of /proc/self.
+func (e *ends) serve() {
+	runtime.LockOSThread()
+	if sys.Gettid() == os.Getpid() {
+		over := make(chan struct{})
+		go func() { defer close(over); e.serve() }()
+		<-over
+		runtime.UnlockOSThread()
+		return
+	}
+	for f := range e.calls {
+		e.result <- f()
+	}
 }
