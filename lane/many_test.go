@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// TestThousandsIdle: 9,000 sessions rest in the lane at once, with at most 125 bytes of this process for each, one descriptor
+// TestThousandsIdle: 9,000 sessions rest in the lane at once, with at most 130 bytes of this process for each, one descriptor
 // and no goroutine; then all go on, byte for byte.
 func TestThousandsIdle(t *testing.T) {
 	if !alone(t) {
@@ -63,8 +63,8 @@ func TestThousandsIdle(t *testing.T) {
 	until(t, "all slots are free", func() bool { return len(l.Sessions()) == 0 })
 	each := (inLane - heap.InUse()) / n
 	t.Logf("%d sessions, %d bytes for each", n, each)
-	if each > 125 {
-		t.Errorf("%d bytes for each session, want at most 125", each)
+	if each > 130 {
+		t.Errorf("%d bytes for each session, want at most 130", each)
 	}
 	if held := descriptors - openDescriptors(t); held != n {
 		t.Errorf("%d descriptors for %d sessions", held, n)
