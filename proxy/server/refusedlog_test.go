@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,9 +46,9 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
 		}
 		got = append(got, strings.Join(strings.Fields(strings.Join([]string{e.Reason, e.Protocol, e.SNI, e.Host, e.Path, e.User, e.Database}, " ")), " "))
 	}
-	for i, want := range []string{"no_route http1 b.example /b", "first_bytes http1 a.example", "no_route b.example", "no_route postgres ann shop", "no_route postgres ann shop"} {
-		if i >= len(got) || got[i] != want {
-			t.Errorf("%d: want %q of %q", i, want, got)
-		}
+	slices.Sort(got) // clients of different loops may be logged in another order
+	want := []string{"first_bytes http1 a.example", "no_route b.example", "no_route http1 b.example /b", "no_route postgres ann shop", "no_route postgres ann shop"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
