@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // unbound warns of settings that bind no session that has left user space, where they were chosen.
 func (k *checker) unbound(ln *Listener) {
@@ -29,7 +32,24 @@ func (k *checker) lane(c *Config) {
 	if k.given(l) && !c.WantsLane() && !k.partial {
 		k.warnAt(k.at(l, l), "write lane: auto at a listener, or leave it out", "no listener has sessions leave user space")
 	}
+	k.devices(l)
 	for _, ln := range c.Listeners {
 		k.unbound(ln)
+	}
+}
+
+// devices checks that each has a name of its own. Whether it is there is known when the lane is opened.
+func (k *checker) devices(l *Lane) {
+	for i, name := range l.Devices {
+		switch {
+		case k.bad[&l.Devices]:
+			return
+		case name == "":
+			k.complainAt(k.at(&l.Devices, l), "write its name, such as eth0, or leave it out", "a device has no name")
+			return
+		case slices.Contains(l.Devices[:i], name):
+			k.complainAt(k.at(&l.Devices, l), "write it once", "the device %s is named twice", name)
+			return
+		}
 	}
 }
