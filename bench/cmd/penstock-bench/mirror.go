@@ -99,22 +99,14 @@ func (d *mirrorDocument) print(e *cli.Env) {
 	}
 	p.header(&d.benchHead, f)
 	p.line("")
-	var figures, ends report.Table
-	figures.Row("shadow", "bulk 8", "ratio", "CPU/GB", "ratio", "echo 64 × 64", "ratio", "p99", "ratio")
+	var ends report.Table
 	ends.Row("shadow", "teed", "copied", "undelivered", "ended")
-	for i, r := range d.Rows {
-		m := r.Median
-		if m == nil {
-			continue
-		}
-		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
-		figures.Row(r.Shadow, report.Bytes(float64(m.Bulk))+"/s", ratio("bulk_bytes_per_second"), told(m.BulkCPU), ratio("bulk_cpu_seconds_per_gigabyte"),
-			report.Count(float64(m.Messages))+"/s", ratio("messages_per_second"), told(m.P99), ratio("message_p99_seconds"))
-		if t := r.Mirrors; t != nil {
+	for _, r := range d.Rows {
+		if t := r.Mirrors; t != nil && r.Median != nil {
 			ends.Row(r.Shadow, report.Bytes(float64(t.Teed)), report.Bytes(float64(t.Copied)), report.Bytes(float64(t.Undelivered)), byReason(t.Ended))
 		}
 	}
-	p.table(&figures)
+	p.table(shadowTable("shadow", d.Rows))
 	p.line("")
 	p.table(&ends)
 	p.heading("How to read it")
@@ -129,4 +121,20 @@ func byReason(counts map[string]int64) string {
 		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
 	}
 	return strings.Join(list, ", ")
+}
+
+// shadowTable has the figures of each row, and their ratios to the first. name is that of the rows.
+func shadowTable(name string, rows []shadow.Row) *report.Table {
+	var figures report.Table
+	figures.Row(name, "bulk 8", "ratio", "CPU/GB", "ratio", "echo 64 × 64", "ratio", "p99", "ratio")
+	for i, r := range rows {
+		m := r.Median
+		if m == nil {
+			continue
+		}
+		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
+		figures.Row(r.Shadow, report.Bytes(float64(m.Bulk))+"/s", ratio("bulk_bytes_per_second"), told(m.BulkCPU), ratio("bulk_cpu_seconds_per_gigabyte"),
+			report.Count(float64(m.Messages))+"/s", ratio("messages_per_second"), told(m.P99), ratio("message_p99_seconds"))
+	}
+	return &figures
 }

@@ -42,18 +42,7 @@ func (d *rewriteDocument) print(e *cli.Env) {
 	}
 	p.header(&d.benchHead, f)
 	p.line("")
-	var figures report.Table
-	figures.Row("rewrite", "bulk 8", "ratio", "CPU/GB", "ratio", "echo 64 × 64", "ratio", "p99", "ratio")
-	for i, r := range d.Rows {
-		m := r.Median
-		if m == nil {
-			continue
-		}
-		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
-		figures.Row(r.Shadow, report.Bytes(float64(m.Bulk))+"/s", ratio("bulk_bytes_per_second"), told(m.BulkCPU), ratio("bulk_cpu_seconds_per_gigabyte"),
-			report.Count(float64(m.Messages))+"/s", ratio("messages_per_second"), told(m.P99), ratio("message_p99_seconds"))
-	}
-	p.table(&figures)
+	p.table(shadowTable("rewrite", d.Rows))
 	p.heading("How to read it")
 	p.prose(`bulk 8: bytes that 8 connections have sent to the endpoint. echo 64 × 64: messages of 64 bytes on 64 connections, there and back, and the 99th percentile
 		of their time. A ratio is the figure divided by that of spliced, the median of the rounds'.`)
