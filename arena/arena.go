@@ -135,7 +135,8 @@ func (a *Arena) Local(i int) *Local { return &a.locals[i] }
 func (a *Arena) Locals() int { return len(a.locals) }
 
 // Pages returns the kind of memory that the arena has: PagesTransparent only if the kernel has
-// been read back to have made some of it of huge pages.
+// been read back to have made some of it of huge pages. Like Fallback and Unbound it never
+// changes, and is safe for concurrent use, Close included.
 func (a *Arena) Pages() Pages { return a.pages }
 
 // Fallback returns why the memory is no better: the kinds that were tried with PagesAuto

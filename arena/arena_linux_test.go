@@ -237,6 +237,19 @@ func TestEmptyChunkGoesLast(t *testing.T) {
 	put(t, l, third, fourth, large)
 }
 
+// TestCloseBesidePages: the kind of memory may be asked for while the arena is closed.
+func TestCloseBesidePages(t *testing.T) {
+	a := plain(t, 1, 2)
+	done := make(chan arena.Pages)
+	go func() { done <- a.Pages() }()
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if during := <-done; during != arena.PagesPlain || a.Pages() != during {
+		t.Errorf("pages while it is closed: %v, then %v", during, a.Pages())
+	}
+}
+
 func TestClose(t *testing.T) {
 	a := plain(t, 2, 2)
 	h, i := get(t, a.Local(0), 1, arena.Peek), get(t, a.Local(1), 1, arena.Read)

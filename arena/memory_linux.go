@@ -150,8 +150,9 @@ func (m *memory) settle() error {
 	return nil
 }
 
+// unmap leaves the kind of pages alone, which anybody may read at any time.
 func (m *memory) unmap() error {
 	whole := m.whole
-	*m = memory{pages: m.pages}
+	m.whole, m.bytes, m.huge = nil, nil, 0
 	return os.NewSyscallError("munmap", sys.Munmap(whole))
 }

@@ -47,6 +47,20 @@ func TestSocketSlabGrowsWithSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	grown := grownBy1000(t, before)
+	for tries := 1; tries < 20 && grown < 1000*1000; tries++ { // sockets of other processes come and go
+		if before, err = SocketSlab(); err != nil {
+			t.Fatal(err)
+		}
+		grown = grownBy1000(t, before)
+	}
+	if grown < 1000*1000 {
+		t.Errorf("1,000 sockets, the last of twenty times: %d bytes more", grown)
+	}
+}
+
+// grownBy1000 returns how many bytes more than before there are with 1,000 sockets, which are closed afterwards.
+func grownBy1000(t *testing.T, before int64) int64 {
 	for range 1000 {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
@@ -55,7 +69,8 @@ func TestSocketSlabGrowsWithSockets(t *testing.T) {
 		defer l.Close()
 	}
 	after, err := SocketSlab()
-	if err != nil || after-before < 1000*1000 {
-		t.Errorf("1,000 sockets: from %d to %d, %v", before, after, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return after - before
 }

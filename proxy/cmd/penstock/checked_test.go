@@ -21,7 +21,7 @@ import (
 
 // TestWhatIsCheckedStarts: penstock run starts any configuration that passes penstock check,
 // and takes it over by a reload. The exceptions depend on the moment: ports that are taken
-// meanwhile, and addresses and protocols that this machine does not have.
+// meanwhile, and addresses, protocols and devices that this machine does not have, or a lane that this user may not open.
 func TestWhatIsCheckedStarts(t *testing.T) {
 	dir := sockets.Dir(t)
 	cert, key := certificate.New(t, "a.example.test", "localhost")
@@ -87,9 +87,10 @@ func freePorts(t *testing.T) (ports []string) {
 // taken.
 var (
 	errTaken  = errors.New("bind: address already in use")
-	errAbsent = errors.New("this machine has no such address")
+	errAbsent = errors.New("this machine has no such address or device, or not for this user")
 
-	absent = regexp.MustCompile(`bind: cannot assign requested address|address family not supported`)
+	absent = regexp.MustCompile(`bind: cannot assign requested address|address family not supported|` +
+		`lane: require: lane: (device .* no such network interface|.*operation not permitted)`)
 )
 
 // A checked is a test of configurations that are checked and then run.

@@ -197,6 +197,9 @@ func (g *grammar) word(path string, tag reflect.StructTag) string {
 	if path == "session_log.to" { // no path of a socket: one file would be there for all that are drawn
 		return g.mostly([]string{"", "b c", "${NAME}"}, "lines.log", g.dir+"/lines.log", "syslog+udp://127.0.0.1:9", "syslog+unix:"+g.dir+"/none")
 	}
+	if path == "lane.devices" {
+		return g.mostly([]string{"", "none0"}, "lo")
+	}
 	switch tag.Get("type") {
 	case "name":
 		g.counts[path]++
