@@ -138,6 +138,7 @@ const (
 const (
 	laneMapEvents           = "events"
 	laneMapFlows            = "flows"
+	laneMapPorts            = "ports"
 	laneMapSessions         = "sessions"
 	laneProgPenstockEgress  = "penstock_egress"
 	laneProgPenstockIngress = "penstock_ingress"
@@ -199,6 +200,7 @@ type laneProgramSpecs struct {
 type laneMapSpecs struct {
 	Events   *ebpf.MapSpec `ebpf:"events"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
+	Ports    *ebpf.MapSpec `ebpf:"ports"`
 	Sessions *ebpf.MapSpec `ebpf:"sessions"`
 }
 
@@ -232,6 +234,7 @@ func (o *laneObjects) Close() error {
 type laneMaps struct {
 	Events   *ebpf.Map `ebpf:"events"`
 	Flows    *ebpf.Map `ebpf:"flows"`
+	Ports    *ebpf.Map `ebpf:"ports"`
 	Sessions *ebpf.Map `ebpf:"sessions"`
 }
 
@@ -239,6 +242,7 @@ func (m *laneMaps) Close() error {
 	return _LaneClose(
 		m.Events,
 		m.Flows,
+		m.Ports,
 		m.Sessions,
 	)
 }

@@ -20,6 +20,7 @@ import (
 type Program struct {
 	objects laneObjects
 	memory  []byte // the mapping of the map sessions
+	ports   ports
 	size    uint32
 	pin     string // a directory, or ""
 
@@ -61,10 +62,21 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	if err := spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{MapReplacements: pinned}); err != nil {
 		return nil, fmt.Errorf("programs: %w", err)
 	}
-	if err := errors.Join(p.pinMaps(), p.mapMemory()); err != nil {
+	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.objects.Close())
 	}
 	return p, nil
+}
+
+// open pins and maps the maps. What is attached by another process has ports of its own.
+func (p *Program) open() error {
+	if err := errors.Join(p.pinMaps(), p.mapMemory()); err != nil {
+		return err
+	}
+	if err := p.ports.open(p.objects.Ports, p.objects.Flows); err != nil {
+		return errors.Join(err, p.unmap())
+	}
+	return nil
 }
 
 // knowsFlag finds out by doing whether bpf_l4_csum_replace knows the flag for IPv6.
@@ -99,7 +111,7 @@ func (p *Program) Size() uint32 { return p.size }
 // Memory returns how much memory of the kernel the maps take: its own account of them, as in the file of a descriptor in
 // /proc/self/fdinfo (kernel/bpf/syscall.c, bpf_map_show_fdinfo).
 func (p *Program) Memory() (bytes uint64) {
-	for _, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows} {
+	for _, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows, p.objects.Ports} {
 		if info, err := m.Info(); err == nil {
 			if n, ok := info.Memlock(); ok {
 				bytes += n
@@ -158,10 +170,12 @@ func (p *Program) attach(device int, program *ebpf.Program, at ebpf.AttachType, 
 }
 
 // Close frees the programs and maps. What is attached or pinned stays.
-func (p *Program) Close() error {
+func (p *Program) Close() error { return errors.Join(p.ports.close(), p.unmap(), p.objects.Close()) }
+
+func (p *Program) unmap() error {
 	err := syscall.Munmap(p.memory)
 	p.memory = nil
-	return errors.Join(err, p.objects.Close())
+	return err
 }
 
 // Name begins the ingress program's name in the kernel, which cuts it.

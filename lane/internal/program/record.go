@@ -70,6 +70,7 @@ func (p *Program) Register(slot uint32, generation uint32, legs [2]Leg) error {
 		return fmt.Errorf("slot %d is not free any more", slot)
 	}
 	for i := range legs {
+		p.ports.add(slot, i, &s.Half[i].In)
 		if err := p.objects.Flows.Update(&s.Half[i].In, &lanePlace{Slot: slot, Generation: generation, Side: uint32(i)}, ebpf.UpdateNoExist); err != nil {
 			p.Forget(slot)
 			s.Change(state.Free, state.User)
@@ -98,6 +99,7 @@ func (p *Program) Forget(slot uint32) {
 		if err := p.objects.Flows.Lookup(&s.Half[i].In, &at); err == nil && at.Slot == slot && at.Generation == s.Generation {
 			_ = p.objects.Flows.Delete(&s.Half[i].In) // a SYN may have removed it meanwhile
 		}
+		p.ports.remove(slot, i)
 	}
 }
 

@@ -34,7 +34,7 @@ enum { ESTABLISHED = 1 };
 enum { ECN_OK = 1, ECN_ACCURATE = 1 << 4, ECN_PENDING = 6, SACK_SEEN = 1 }; /* include/net/tcp.h */
 
 struct __sk_buff {
-	u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex, ifindex, tc_index;
+	u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
 	/* and more, which is not read */
 };
 

@@ -25,6 +25,15 @@ struct {
 	__type(value, struct session);
 } sessions SEC(".maps");
 
+/* A bit for each hash of two ports: only where it is set there may be a session. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1 << 10);
+	__uint(map_flags, MAP_MMAPABLE);
+	__type(key, u32);
+	__type(value, u64);
+} ports SEC(".maps");
+
 struct {
 	__uint(type, MAP_RINGBUF);
 	__uint(max_entries, 1 << 16);
@@ -37,6 +46,30 @@ static inline_always void report(struct session *s, u32 slot, u32 state, bool re
 {
 	struct event e = {slot, s->generation, state, reset};
 	bpf_ringbuf_output(&events, &e, sizeof e, 0);
+}
+
+/* of_none reports whether a packet is a TCP segment of no session, as most are. It reads no more than the ports, and those only
+ * where the first bytes are at hand; what it does not know is not of none. */
+static inline_always bool of_none(struct __sk_buff *skb)
+{
+	u8 *b = (u8 *)(long)skb->data, *end = (u8 *)(long)skb->data_end;
+	if (skb->vlan_present || b + ETHER + V4_HEADER + 4 > end)
+		return false;
+	b += ETHER;
+	if (skb->protocol == to_net16(0x0800)) {
+		if (b[0] != 0x45 || b[9] != TCP || ((b[6] << 8 | b[7]) & 0x1fff))
+			return false;
+		b += V4_HEADER;
+	} else if (skb->protocol == to_net16(0x86dd)) {
+		if (b[6] != TCP || b + V6_HEADER + 4 > end)
+			return false;
+		b += V6_HEADER;
+	} else {
+		return false;
+	}
+	u32 bit = *(u16 *)b ^ *(u16 *)(b + 2), word = bit >> 6;
+	u64 *bits = bpf_map_lookup_elem(&ports, &word);
+	return bits && !(*bits >> (bit & 63) & 1);
 }
 
 /* find returns the session of a tuple. Slots are used again, so the generation must fit. */
@@ -294,6 +327,8 @@ static never_inline int too_big(struct __sk_buff *skb)
 SEC("tc")
 int penstock_ingress(struct __sk_buff *skb)
 {
+	if (of_none(skb))
+		return NEXT;
 	struct packet p = {};
 	struct place at;
 	if (!parse(skb, &p))
@@ -333,9 +368,11 @@ int penstock_ingress(struct __sk_buff *skb)
 SEC("tc")
 int penstock_egress(struct __sk_buff *skb)
 {
+	if (skb->tc_index == CARRIED || of_none(skb))
+		return NEXT;
 	struct packet p = {};
 	struct place at;
-	if (skb->tc_index == CARRIED || !parse(skb, &p))
+	if (!parse(skb, &p))
 		return NEXT;
 	struct tuple arriving = {.remote_port = p.key.local_port, .local_port = p.key.remote_port};
 	__builtin_memcpy(arriving.remote, p.key.local, 16);
