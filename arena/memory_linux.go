@@ -150,7 +150,7 @@ func (m *memory) settle() error {
 	return nil
 }
 
-// unmap leaves the kind of pages alone, which anybody may read at any time.
+// unmap leaves the kind of pages alone, which other goroutines may read at any time.
 func (m *memory) unmap() error {
 	whole := m.whole
 	m.whole, m.bytes, m.huge = nil, nil, 0
