@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Errors of a [Result], for sessions that a timeout of the [Config] has ended.
+// Errors of a [Result], for sessions that a timeout of the [Config] has ended. That of Config.UserTimeout is a [TimedOut].
 var (
 	ErrIdle     = errors.New("lane: the session was idle for too long")
 	ErrLifetime = errors.New("lane: the session has reached its lifetime")
@@ -18,9 +18,15 @@ const (
 	noTimeout timeout = iota
 	idleTooLong
 	lifetimeOver
+	unacknowledged // by the endpoint of a; the next is that of b
+	_
 )
 
-func (t timeout) err() error { return [...]error{idleTooLong: ErrIdle, lifetimeOver: ErrLifetime}[t] }
+func (t timeout) err() error {
+	return [...]error{
+		idleTooLong: ErrIdle, lifetimeOver: ErrLifetime, unacknowledged: &TimedOut{By: 0}, unacknowledged + 1: &TimedOut{By: 1},
+	}[t]
+}
 
 // Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former
 // are known only for a session of Join, and if the lane has an IdleTimeout: else it counts from the join, or from the last return.
@@ -48,9 +54,13 @@ func (s *Session) due(at int64) timeout {
 	return noTimeout
 }
 
-// expire resets the session if one of its timeouts has passed.
-func (s *Session) expire() {
-	why := s.due(now())
+// expire resets the session if one of its timeouts has passed. stalls are the sweep's.
+func (s *Session) expire(stalls *stalls) {
+	at := now()
+	why := s.due(at)
+	if by, found := stalls.look(s, at); found && why == noTimeout {
+		why = unacknowledged + timeout(by)
+	}
 	if why == noTimeout {
 		return
 	}

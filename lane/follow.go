@@ -46,10 +46,11 @@ func (l *Lane) changed(e program.Event) {
 // the ring was full.
 const sweepPeriod = 250 * time.Millisecond
 
-// sweep gives slots back when nothing has passed for a while.
+// sweep gives slots back when nothing has passed for a while, and has sessions end by their timeouts.
 func (l *Lane) sweep() {
 	t := time.NewTicker(sweepPeriod)
 	defer t.Stop()
+	stalls := stalls{of: make(map[stalled]stall)}
 	for {
 		select {
 		case <-t.C:
@@ -59,10 +60,11 @@ func (l *Lane) sweep() {
 		l.sendAgain() // before a place is given back
 		lingering := 0
 		for _, s := range l.Sessions() {
-			if s.look() {
+			if s.look(&stalls) {
 				lingering++
 			}
 		}
+		stalls.next()
 		if most := min(mostLingering, max(l.cfg.Sessions/4, 1)); lingering > most {
 			l.forgetOldest(lingering - most)
 		}
@@ -99,9 +101,9 @@ func (l *Lane) forgetOldest(n int) {
 const mostLinger = 4
 
 // look acts on the state of a session's record, and reports whether the session lingers.
-func (s *Session) look() (lingers bool) {
+func (s *Session) look(stalls *stalls) (lingers bool) {
 	linger := int64(s.lane.cfg.Linger)
-	s.expire()
+	s.expire(stalls)
 	s.mu.Lock()
 	ended, last := s.phase == over, s.since
 	s.mu.Unlock()

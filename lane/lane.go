@@ -55,6 +55,10 @@ type Config struct {
 	// ErrLifetime. They are looked at four times a second. 0 ends none. For a session of an [Owner] idle time is that in the
 	// lane, and one that ends in user space has its connections reset by the owner, see Owner.Ended.
 	IdleTimeout, Lifetime time.Duration
+	// UserTimeout ends sessions in the lane of which an endpoint has not acknowledged bytes for that long, though the other one has sent them again, as
+	// TCP_USER_TIMEOUT does those in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
+	// takes up to half a second more. A window that is closed is no such bytes. 0 ends none. An owner that is a [Bounded] has its own.
+	UserTimeout time.Duration
 	// Restored is called with the sockets of a session that comes back, to a and to b, before bytes pass:
 	// options of those of before are lost, but for TCP's own. nil: they have those that package net sets. It must not
 	// wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and [Lane.Close] would not return.
@@ -109,8 +113,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("a device is named twice: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
 		return fmt.Errorf("%d sessions", c.Sessions)
-	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.Linger < 0:
-		return fmt.Errorf("a negative time: idle %v, lifetime %v, linger %v", c.IdleTimeout, c.Lifetime, c.Linger)
+	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.UserTimeout < 0 || c.Linger < 0:
+		return fmt.Errorf("a negative time: idle %v, lifetime %v, user timeout %v, linger %v", c.IdleTimeout, c.Lifetime, c.UserTimeout, c.Linger)
 	}
 	return nil
 }

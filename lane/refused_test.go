@@ -113,6 +113,7 @@ func TestBadConfig(t *testing.T) {
 		{Devices: lo, Sessions: 1 << 31},
 		{Devices: lo, Linger: -1},
 		{Devices: lo, IdleTimeout: -1},
+		{Devices: lo, UserTimeout: -1},
 		{Devices: lo, Lifetime: -1},
 		{Devices: lo, Pin: t.TempDir()},
 	} {

@@ -15,7 +15,7 @@ type Carrier interface {
 	// Carrier has it, until [Driven.Return] if ever.
 	Disarm() bool
 	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and are on no loop
-	// once they are closed. It calls [Driven.Finish] at the end.
+	// once they are closed. It calls [Driven.Finish] or [Driven.FinishError] at the end.
 	Leave(a, b int)
 	// Progress returns the bytes that Carriers have delivered, each time that one has had the session, and for how
 	// long nothing has moved.
@@ -204,17 +204,37 @@ func (s *Driven) Finish(reset bool, by Side) {
 	if !s.is(carried) {
 		return
 	}
-	drv, o := s.drv, s.drv.offers[s]
-	ab, ba, _ := o.carrier.Progress()
-	s.refresh()
+	o := s.drv.offers[s]
 	reason, cause := o.reason, o.cause
 	switch {
 	case !reset:
 		reason, cause = ReasonEOF, nil
 		s.endedFirst(by)
 	case reason == ReasonNone:
-		reason, cause = ReasonReset, s.resetBy(by)
+		reason, cause = ReasonReset, s.failedAt(by, syscall.ECONNRESET)
 	}
+	s.finish(reason, cause)
+}
+
+// FinishError is Finish of a session that was reset because the connection of a side has failed otherwise, such as by
+// syscall.ETIMEDOUT: its result is that of a read there with this error.
+func (s *Driven) FinishError(at Side, cause syscall.Errno) {
+	if !s.is(carried) {
+		return
+	}
+	o := s.drv.offers[s]
+	if o.reason != ReasonNone {
+		s.finish(o.reason, o.cause)
+		return
+	}
+	s.finish(reasonOf(cause), s.failedAt(at, cause))
+}
+
+// finish ends a session that its Carrier has had.
+func (s *Driven) finish(reason Reason, cause error) {
+	drv, o := s.drv, s.drv.offers[s]
+	ab, ba, _ := o.carrier.Progress()
+	s.refresh()
 	s.forgetOffer()
 	s.ab.rareState().carried, s.ba.rareState().carried = ab, ba
 	s.ab.finished(reason)
@@ -239,14 +259,14 @@ func (s *Driven) endedFirst(by Side) {
 	}
 }
 
-// resetBy notes the side that has reset the session, and returns the error of that.
-func (s *Driven) resetBy(by Side) error {
+// failedAt notes the side at which the connection has failed, and returns the error of that.
+func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	d, p := &s.ab, &s.a
 	if by == SideB {
 		d, p = &s.ba, &s.b
 	}
 	if by != SideNone {
-		d.rareState().failure = &failure{side: sideSource, op: "read", err: syscall.ECONNRESET}
+		d.rareState().failure = &failure{side: sideSource, op: "read", err: cause}
 	}
-	return opErrorOn(p, "read", syscall.ECONNRESET)
+	return opErrorOn(p, "read", cause)
 }

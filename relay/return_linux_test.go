@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"errors"
 	"io"
 	"syscall"
 	"testing"
@@ -131,4 +132,38 @@ func pairOn(t *testing.T, on *looped, f func(a, b relay.Socket), s *loopSession)
 		f(a, b)
 	})
 	return A, B
+}
+
+// TestFinishError: a session that a Carrier has had ends with the error of the side that has failed, unless it was being reset before.
+func TestFinishError(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		on := ofLoop().looped(t, newRelay(t, nil))
+		ended := make(chan outcome, 1)
+		s := &loopSession{on: on, ended: func(res relay.Result, err error) { ended <- outcome{res, err} }}
+		A, _ := pairOn(t, on, func(a, b relay.Socket) { on.driver.Start(&s.driven, a, b, s) }, s)
+		c := &thief{takes: true, has: make(chan struct{}), ab: 7}
+		on.do(func() {
+			s.driven.FinishError(relay.SideA, syscall.ETIMEDOUT) // no Carrier has it
+			s.driven.Offer(c)
+		})
+		if _, err := io.WriteString(A, "x"); err != nil {
+			t.Fatal(err)
+		}
+		<-c.has
+		on.do(func() {
+			if cut {
+				s.driven.Cut(io.ErrNoProgress)
+			}
+			s.driven.FinishError(relay.SideB, syscall.ETIMEDOUT)
+			s.driven.FinishError(relay.SideA, syscall.ETIMEDOUT) // it has ended
+		})
+		o := end(t, ended)
+		reason, side, want := relay.ReasonError, relay.SideB, error(syscall.ETIMEDOUT)
+		if cut {
+			reason, side, want = relay.ReasonCanceled, relay.SideNone, io.ErrNoProgress
+		}
+		if r := o.result; r.Reason != reason || r.Culprit != side || !errors.Is(o.err, want) || r.AToB.Carried != 7 {
+			t.Errorf("cut %v: %+v, %v", cut, r, o.err)
+		}
+	}
 }

@@ -1,0 +1,139 @@
+package lane_test
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/penstock/penstock/lane"
+)
+
+// deafen has the kernel drop all that arrives for a connection, as if its host had vanished.
+func deafen(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	nothing := []syscall.SockFilter{{Code: syscall.BPF_RET | syscall.BPF_K}}
+	program := syscall.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := raw.Control(func(fd uintptr) {
+		text := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
+		err = syscall.SetsockoptString(int(fd), syscall.SOL_SOCKET, syscall.SO_ATTACH_FILTER, text)
+	}); errors.Join(e, err) != nil {
+		t.Fatal(e, err)
+	}
+	runtime.KeepAlive(nothing)
+}
+
+// A boundedOwner is an owner with a user timeout of its own.
+type boundedOwner struct {
+	recorder
+	timeout time.Duration
+}
+
+func (o *boundedOwner) UserTimeout() time.Duration { return o.timeout }
+
+var _ lane.Bounded = (*boundedOwner)(nil)
+
+// TestUserTimeout: a session in the lane whose endpoint has vanished with bytes, or an end of file, on the way to it ends with that as
+// its error. Another one that rests goes on.
+func TestUserTimeout(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	rests := joined(t, l, "tcp", "127.0.0.1:0")
+	rests.talk(t)
+	for _, c := range []struct {
+		name string
+		by   int
+		send func(c *net.TCPConn) error
+	}{
+		{"bytes to the server", 1, func(c *net.TCPConn) error { _, err := c.Write([]byte("unheard")); return err }},
+		{"bytes to the client", 0, func(c *net.TCPConn) error { _, err := c.Write([]byte("unheard")); return err }},
+		{"much more", 1, func(c *net.TCPConn) error {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+			_, _ = c.Write(make([]byte, 1<<22))
+			return nil
+		}},
+		{"an end of file", 1, (*net.TCPConn).CloseWrite},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			results := make(chan lane.Result, 1)
+			client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+			s, err := l.Join(a, b, func(r lane.Result) { results <- r })
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := pair{client, server, new([2]uint64), s}
+			p.talk(t)
+			until(t, "all is acknowledged", func() bool {
+				v, ok := p.Look()
+				return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0
+			})
+			from, to := client, server
+			if c.by == 0 {
+				from, to = to, from
+			}
+			deafen(t, to)
+			began := time.Now()
+			if err := c.send(from); err != nil {
+				t.Fatal(err)
+			}
+			var got *lane.TimedOut
+			r := <-results
+			t.Logf("after %v: %v", time.Since(began).Round(time.Millisecond), r.Err)
+			if !errors.As(r.Err, &got) || got.By != c.by || !errors.Is(r.Err, syscall.ETIMEDOUT) || !r.Reset || !r.Left {
+				t.Errorf("%+v", r)
+			}
+			wantReset(t, "the sender", from)
+		})
+	}
+	rests.exchange(t, []byte("still here"), rests.client, rests.server)
+	if st := l.Stats(); st.Ended != 4 || st.Reset != 4 || st.Failed != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestUserTimeoutOfOwner: an owner's own timeout binds its session in place of the lane's.
+func TestUserTimeoutOfOwner(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, UserTimeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	fd := [2]int{descriptor(t, near), descriptor(t, far)}
+	blocking(t, fd)
+	o := &boundedOwner{recorder{ended: make(chan lane.Result, 1)}, 100 * time.Millisecond}
+	s, err := l.Register(fd[0], fd[1], o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is ready", o.ready.Load)
+	p := pair{client, server, new([2]uint64), s}
+	p.leaves(t, fd[0], fd[1])
+	if err := s.Leave(fd[0], fd[1]); err != nil {
+		t.Fatal(err)
+	}
+	deafen(t, server)
+	if _, err := client.Write([]byte("unheard")); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-o.ended; !errors.Is(r.Err, syscall.ETIMEDOUT) {
+		t.Errorf("%+v", r)
+	}
+	wantReset(t, "client", client)
+}
