@@ -1,22 +1,14 @@
 package config
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
-// unbound warns of settings that bind no session that has left user space, where they were chosen.
+// unbound warns of a keepalive, which binds no session that has left user space, where it was chosen.
 func (k *checker) unbound(ln *Listener) {
 	if ln.Lane == LaneOff || k.bad[ln] {
 		return
 	}
-	for _, s := range []struct {
-		key string
-		at  *time.Duration
-	}{{"keepalive", &ln.Socket.KeepAlive}, {"user_timeout", &ln.Socket.UserTimeout}} {
-		if *s.at > 0 && k.given(s.at) && !k.bad[s.at] {
-			k.warnAt(k.at(s.at, ln), "rely on timeouts.idle, or write lane: off", "%s does not bind sessions that have left user space", s.key)
-		}
+	if at := &ln.Socket.KeepAlive; *at > 0 && k.given(at) && !k.bad[at] {
+		k.warnAt(k.at(at, ln), "rely on timeouts.idle, or write lane: off", "keepalive does not bind sessions that have left user space")
 	}
 }
 

@@ -36,7 +36,7 @@ func TestLaneDefault(t *testing.T) {
 	}
 }
 
-// TestLaneUnbound: a listener with lane is warned of keys that it writes and that bind no session that has left user space.
+// TestLaneUnbound: a listener with lane is warned of a keepalive that it writes, for that binds no session that has left user space.
 func TestLaneUnbound(t *testing.T) {
 	for _, c := range []struct {
 		keys     string
@@ -44,7 +44,8 @@ func TestLaneUnbound(t *testing.T) {
 	}{
 		{"lane: auto", 0},
 		{"lane: auto, socket: {keepalive: 30s}", 1},
-		{"lane: require, socket: {keepalive: 30s, user_timeout: 10s}", 2},
+		{"lane: require, socket: {keepalive: 30s, user_timeout: 10s}", 1},
+		{"lane: auto, socket: {user_timeout: 10s}", 0},
 		{"lane: auto, socket: {keepalive: 0s, user_timeout: 0s}", 0},
 		{"lane: off, socket: {keepalive: 30s}", 0},
 		{"socket: {keepalive: 30s}", 0},

@@ -206,20 +206,26 @@ func laneEndpoint(t *testing.T) (address string, accepted <-chan *net.TCPConn) {
 // leavesFor has messages pass both ways until the session has left user space.
 func (r *rig) leavesFor(t *testing.T, a, b *net.TCPConn) {
 	t.Helper()
-	message, got := []byte("a message"), make([]byte, 9)
 	r.Until("the session has left", func() bool {
-		for _, way := range [2][2]*net.TCPConn{{a, b}, {b, a}} {
-			_ = way[1].SetReadDeadline(time.Now().Add(patience))
-			if _, err := way[0].Write(message); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, message) {
-				t.Fatal(err)
-			}
-		}
+		passes(t, a, b)
 		s := r.session(t)
 		return s != nil && s.Engine == admin.EngineLane
 	})
+}
+
+// passes has a message pass each way between both ends of a session.
+func passes(t *testing.T, a, b *net.TCPConn) {
+	t.Helper()
+	message, got := []byte("a message"), make([]byte, 9)
+	for _, way := range [2][2]*net.TCPConn{{a, b}, {b, a}} {
+		_ = way[1].SetReadDeadline(time.Now().Add(patience))
+		if _, err := way[0].Write(message); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, message) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestLaneGentleEnd: a session in the lane is ended gently when its endpoint has answered and all is acknowledged, and not before.

@@ -63,6 +63,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// SetUserTimeout returns the TCP_USER_TIMEOUT that is set, in whole milliseconds; 0: it is left to the kernel.
+func (o Options) SetUserTimeout() time.Duration {
+	return time.Duration(milliseconds(max(0, o.withDefaults().UserTimeout))) * time.Millisecond
+}
+
 // seconds rounds up: an option of 0 would mean something else.
 func seconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)

@@ -54,6 +54,9 @@ func TestOptions(t *testing.T) {
 			check(t, fd, sys.SOL_SOCKET, sys.SO_KEEPALIVE, c.keepAlive)
 			check(t, fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1)
 			check(t, fd, sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, c.limit)
+			if got := c.options.SetUserTimeout(); got != time.Duration(c.limit)*time.Millisecond {
+				t.Errorf("it says that %v are set", got)
+			}
 			if c.idle >= 0 {
 				check(t, fd, sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, c.idle)
 				check(t, fd, sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, cmp.Or(c.interval, tcp[sys.TCP_KEEPINTVL]))

@@ -77,6 +77,9 @@ func ConnSize() (all, relays uintptr) {
 	return t.Size(), session.Type.Size()
 }
 
+// LaneSize is the size of a session's part in the lane in bytes.
+func LaneSize() uintptr { return reflect.TypeFor[laneSession]().Size() }
+
 // DialingSize is the size of a client in bytes until it is joined, beside its search.
 func DialingSize() uintptr { return reflect.TypeFor[pendingClient]().Size() }
 

@@ -58,7 +58,8 @@ type lanes struct {
 	first, again *laneQueue
 	full         *laneFull
 
-	of map[*conn]*laneSession // that are prepared, or have left
+	of       map[*conn]*laneSession // that are prepared, or have left
+	controls []string               // congestion controls that sockets of sessions that left have had
 }
 
 // trying is for how many milliseconds packets may fail to take a session.
@@ -172,7 +173,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		n.session.Offer(c)
 		return true
 	}
-	c = &laneSession{worker: w, conn: n, begun: w.milliseconds()}
+	c = &laneSession{worker: w, conn: n, begun: w.milliseconds(), userTimeout: userTimeoutOf(n)}
 	a, b := n.session.Descriptors()
 	var err error
 	if c.session, err = t.lane.Register(a, b, c); err != nil {

@@ -131,8 +131,7 @@ func (c *laneSession) arrive(a, b int, ended [2]bool) error {
 		c.discard(a, b)
 		return err
 	}
-	options := n.ref.serving.service.Options
-	_, _ = options.Set(a), options.Set(b) // without them they are connections like others
+	c.setOptions([2]int{a, b})
 	last := relay.SideNone
 	if v, ok := c.session.Look(); ok && v.Ends[0].Last {
 		last = relay.SideA

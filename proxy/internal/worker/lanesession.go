@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"errors"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -10,22 +12,25 @@ import (
 )
 
 // A laneSession is a session that is prepared to leave user space, or has left. It is the lane's Owner and the
-// relay's Carrier. Fields belong to the loop's goroutine.
+// relay's Carrier. Fields belong to the loop's goroutine, but for those that do not change.
 type laneSession struct {
-	worker  *worker
-	conn    *conn
-	session *lane.Session
-	back    uint32       // how often it was taken back
-	begun   uint32       // when packets began to try, by milliseconds
-	before  laneBefore   // of one that has left
-	left    bool         // it goes on without this process, and has ended for it
-	coming  bool         // it is coming back, see [Group.ReturnLane]
-	came    bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
-	result  *lane.Result // of one that has ended in the lane
+	worker      *worker
+	conn        *conn
+	session     *lane.Session
+	begun       uint32       // when packets began to try, by milliseconds
+	before      laneBefore   // of one that has left
+	userTimeout uint32       // in ms, of its listener when it was accepted; 0: none. It does not change
+	controls    [2]control   // the congestion controls of its sockets when it left
+	back        uint8        // how often it was taken back; it wraps around
+	left        bool         // it goes on without this process, and has ended for it
+	coming      bool         // it is coming back, see [Group.ReturnLane]
+	came        bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
+	result      *lane.Result // of one that has ended in the lane
 }
 
 var (
 	_ lane.Observer = (*laneSession)(nil)
+	_ lane.Bounded  = (*laneSession)(nil)
 	_ relay.Carrier = (*laneSession)(nil)
 )
 
@@ -48,6 +53,11 @@ func (c *laneSession) Left() { c.onLoop(func() { c.conn.session.Recall() }) }
 func (c *laneSession) Ended(r lane.Result) {
 	c.onLoop(func() {
 		c.result = &r
+		var dead *lane.TimedOut
+		if errors.As(r.Err, &dead) {
+			c.conn.session.FinishError(sides[dead.By], syscall.ETIMEDOUT)
+			return
+		}
 		if r.Err != nil { // it could not come back
 			c.conn.session.Cut(r.Err)
 		}
@@ -55,9 +65,17 @@ func (c *laneSession) Ended(r lane.Result) {
 	})
 }
 
+// sides are those of the lane's a and b.
+var sides = [2]relay.Side{relay.SideA, relay.SideB}
+
+// UserTimeout implements [lane.Bounded].
+func (c *laneSession) UserTimeout() time.Duration {
+	return time.Duration(c.userTimeout) * time.Millisecond
+}
+
 // HalfClosed implements [lane.Observer].
 func (c *laneSession) HalfClosed(from int) {
-	c.onLoop(func() { c.conn.session.HalfEnded([2]relay.Side{relay.SideA, relay.SideB}[from]) })
+	c.onLoop(func() { c.conn.session.HalfEnded(sides[from]) })
 }
 
 // Arm implements [relay.Carrier].
@@ -87,6 +105,8 @@ func (c *laneSession) rest() {
 
 // Leave implements [relay.Carrier].
 func (c *laneSession) Leave(a, b int) {
+	t := &c.worker.lanes
+	c.controls = [2]control{t.controlOf(a), t.controlOf(b)}
 	c.conn.fd = -1            // which the lane closes
 	_ = c.session.Leave(a, b) // once, after Disarm
 }
