@@ -62,6 +62,10 @@ func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout
 	return f.Repeats != st.repeats
 }
 
+// awaited reports whether f has sent bytes that the other endpoint is to acknowledge. The byte with which some kernels probe a closed
+// window is none: it is behind the edge.
+func awaited(f, o *translate.Flow) bool { return min(f.Sent, o.Edge) > o.Acked }
+
 // A stalled is the sender's side of a session.
 type stalled struct {
 	session *Session
@@ -88,7 +92,7 @@ func (l *stalls) look(s *Session, at int64) (by int, found bool) {
 	r, f := s.record(), s.flows()
 	for from := range 2 {
 		o := &f[1-from]
-		if f[from].Sent <= o.Acked {
+		if !awaited(&f[from], o) {
 			continue
 		}
 		key, packets := stalled{s, uint8(from)}, [2]uint64{r.Packets(from), r.Packets(1 - from)}

@@ -34,6 +34,18 @@ func TestStallIsOver(t *testing.T) {
 	}
 }
 
+// TestAwaited: bytes that fit the window are to be acknowledged, and a probe of a closed one is not.
+func TestAwaited(t *testing.T) {
+	for _, c := range []struct {
+		sent, acked, edge uint64
+		want              bool
+	}{{100, 100, 200, false}, {150, 100, 200, true}, {200, 100, 200, true}, {101, 100, 100, false}, {201, 199, 200, true}} {
+		if got := awaited(&translate.Flow{Sent: c.sent}, &translate.Flow{Acked: c.acked, Edge: c.edge}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // TestStallsAreForgotten: what a round does not find is forgotten.
 func TestStallsAreForgotten(t *testing.T) {
 	l, s := &stalls{of: make(map[stalled]stall)}, new(Session)
