@@ -73,7 +73,7 @@ func (s *Session) MayLeave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept = false
-	if s.owner == nil { // who arms it by itself
+	if s.owner == nil { // an owner arms it by itself
 		s.arm()
 	}
 }
@@ -103,6 +103,9 @@ func (s *Session) goOn() error {
 		}
 		return s.unrestored(err)
 	}
+	s.lane.mu.Lock()
+	s.lane.relay(&conn)
+	s.lane.mu.Unlock()
 	s.restored(&conn)
 	ended, reset := s.back(&conn)
 	for _, c := range conn {

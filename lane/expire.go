@@ -30,7 +30,12 @@ func (t timeout) err() error {
 
 // Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former
 // are known only for a session of Join, and if the lane has an IdleTimeout: else it counts from the join, or from the last return.
-func (s *Session) Idle() time.Duration { return s.idleAt(now()) }
+func (s *Session) Idle() time.Duration {
+	if s.lane == nil {
+		return 0
+	}
+	return s.idleAt(now())
+}
 
 func (s *Session) idleAt(at int64) time.Duration {
 	s.mu.Lock()

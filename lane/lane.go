@@ -14,7 +14,10 @@
 // A session that is not eligible, or not yet, is relayed in user space by copying, so that Join
 // works for every pair of connections. [Session.Refused] has the reason.
 //
-// It takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and a kernel with TCX and BTF: see [Probe].
+// It takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and a kernel with TCX and BTF: see [Probe]. The package is for
+// Linux alone, and does not build for other systems, on which there is nothing for it to do: a program for several has its calls of it
+// in a file with //go:build linux, and joins by package relay elsewhere, as it does where Open returns an [*Unavailable].
+//
 // docs/lane.md has the states, the guarantees, and those that are still missing.
 package lane
 
@@ -68,7 +71,7 @@ type Config struct {
 }
 
 // A Lane is the programs at some devices, and the sessions that they carry. Its methods may be
-// called concurrently.
+// called concurrently. The zero Lane is one that is closed: errors of its methods wrap net.ErrClosed.
 type Lane struct {
 	cfg     Config
 	program *program.Program // owned
@@ -81,10 +84,11 @@ type Lane struct {
 	finished chan struct{} // closed at the end of the first Close or Leave
 
 	mu         sync.Mutex
-	closed     bool
-	free       []uint32              // slots
-	sessions   []*Session            // by slot; nil where it is free
-	staying    map[*Session]struct{} // those that never leave user space
+	open       bool                      // from Open until Close or Leave
+	relayed    map[*net.TCPConn]struct{} // the connections of Join that are in user space
+	free       []uint32                  // slots
+	sessions   []*Session                // by slot; nil where it is free
+	staying    map[*Session]struct{}     // those that never leave user space
 	ends       map[*Session]func(Result)
 	generation uint32
 	batch      batch
@@ -102,7 +106,7 @@ type counts struct {
 	refused, unrestored                                       [reasons]atomic.Uint64
 }
 
-// check returns what is wrong with the configuration by itself.
+// check returns an error for a configuration that no host could serve.
 func (c *Config) check() error {
 	switch {
 	case len(c.Devices) == 0:
@@ -141,6 +145,7 @@ func Open(cfg Config) (*Lane, error) {
 		return nil, errors.Join(err, unlock(lock))
 	}
 	l := &Lane{
+		open: true, relayed: make(map[*net.TCPConn]struct{}),
 		cfg: cfg, program: p, lock: lock, sessions: make([]*Session, p.Size()), ends: make(map[*Session]func(Result)), staying: make(map[*Session]struct{}),
 		stop: make(chan struct{}), finished: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting),
 	}
@@ -217,7 +222,6 @@ func (l *Lane) usable(name string) (int, error) {
 // call it: it waits for them. A second Close waits for the first.
 func (l *Lane) Close() error {
 	if !l.finish((*Session).cut) {
-		<-l.finished
 		return nil
 	}
 	defer close(l.finished)
@@ -231,20 +235,22 @@ func (l *Lane) Leave() error {
 		return l.Close()
 	}
 	if !l.finish((*Session).resetHere) {
-		<-l.finished
 		return nil
 	}
 	defer close(l.finished)
 	return l.detach()
 }
 
-// finish ends sessions and goroutines, and reports whether it is the first to do so.
+// finish ends sessions and goroutines, and reports whether it is the first to do so. Others wait for that one.
 func (l *Lane) finish(end func(*Session)) bool {
 	l.mu.Lock()
-	first := !l.closed
-	l.closed = true
+	first := l.open
+	l.open = false
 	l.mu.Unlock()
 	if !first {
+		if l.finished != nil { // a zero Lane was never open
+			<-l.finished
+		}
 		return false
 	}
 	all := l.Sessions()
@@ -283,7 +289,7 @@ func (l *Lane) Sessions() []*Session {
 	return all
 }
 
-// detach closes what Open has opened, in the reverse order. What is pinned stays attached.
+// detach closes what Open has opened, in the reverse order. Pinned programs stay attached.
 func (l *Lane) detach() error {
 	var errs []error
 	for i := len(l.links) - 1; i >= 0; i-- {
@@ -331,7 +337,12 @@ func (l *Lane) Stats() Stats {
 
 // Memory returns how many bytes of the kernel's memory the table of sessions takes, for as long as the lane is open, however
 // many there are; 0: the kernel does not report it. In this process a session takes 124 bytes more.
-func (l *Lane) Memory() uint64 { return l.program.Memory() }
+func (l *Lane) Memory() uint64 {
+	if l.program == nil {
+		return 0
+	}
+	return l.program.Memory()
+}
 
 // byReason returns the counts that are not 0.
 func byReason(counts *[reasons]atomic.Uint64) map[Reason]uint64 {

@@ -32,12 +32,14 @@ func (s *Session) departed() {
 		s.lane.counts.failed.Add(1)
 	}
 	s.mu.Lock()
+	conn := s.conn
 	s.hold, s.conn, s.phase, s.flew = int32(hold), nil, away, true
 	reset := s.reset
 	if s.forgotten {
 		s.forget()
 	}
 	s.mu.Unlock()
+	s.lane.unrelay(conn)
 	s.lane.counts.departed.Add(1)
 	if reset {
 		s.resetAway()
@@ -86,7 +88,7 @@ func (s *Session) over(reset bool, err error) {
 		end(r)
 	}
 	if s.owner != nil {
-		s.lane.running.Go(func() { s.owner.Ended(r) }) // not by the caller of Reset, which may hold what the owner waits for
+		s.lane.running.Go(func() { s.owner.Ended(r) }) // not by the caller of Reset, which may hold a lock that the owner waits for
 	}
 	s.finished()
 }
@@ -120,11 +122,13 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		r.View = s.view()
 	}
 	s.moved, s.phase, s.since = r.Bytes, over, now()
+	conn := s.conn
 	s.conn = nil
 	if s.armed {
 		s.record().Change(state.User, state.Armed, state.Claimed)
 	}
 	s.mu.Unlock()
+	s.lane.unrelay(conn)
 	switch {
 	case s.never != None:
 		s.lane.mu.Lock()
@@ -161,7 +165,7 @@ func (s *Session) Reset() {
 }
 
 // resetAway resets a session that the lane has. Packets are dropped meanwhile, so that the numbers
-// stay; then the stack has the connections again, without sockets, and resets who sends more.
+// stay; then the stack has the connections again, without sockets, and resets an endpoint that sends more.
 func (s *Session) resetAway() {
 	s.mu.Lock()
 	stopped := s.record().Stop(true)

@@ -38,12 +38,12 @@ type Observer interface {
 // [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
 // [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes
 // soon: until then the session can neither come back nor end. The
-// error is a [Reason], or wraps os.ErrInvalid without an owner, EBADF of a descriptor that is none, and net.ErrClosed after Close. No call waits for a grace period.
+// error wraps a [Reason], or os.ErrInvalid without an owner, EBADF of a descriptor that is none, and net.ErrClosed after Close. No call waits for a grace period.
 func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 	if owner == nil {
 		return nil, fmt.Errorf("lane: register: no owner: %w", os.ErrInvalid)
 	}
-	s := &Session{lane: l, owner: owner, hold: -1, begun: now()}
+	s := &Session{lane: l, owner: owner, hold: -1, phase: relaying, begun: now()}
 	s.since = s.begun
 	legs, why := [2]program.Leg{}, None
 	for i, fd := range [2]int{a, b} {
@@ -58,7 +58,7 @@ func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if !l.open {
 		return nil, fmt.Errorf("lane: register: %w", net.ErrClosed)
 	}
 	l.counts.joined.Add(1)
@@ -67,7 +67,7 @@ func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 	}
 	if why != None {
 		l.counts.refused[why].Add(1)
-		return nil, why
+		return nil, fmt.Errorf("lane: register: not eligible: %w", why)
 	}
 	return s, nil
 }
@@ -132,7 +132,10 @@ type departure struct {
 // be given away: for a session in user space, one of Join, and after Leave or Release.
 func (s *Session) Leave(a, b int) error {
 	l, sockets := s.lane, [2]int{a, b}
-	if a < 0 || b < 0 {
+	switch {
+	case l == nil:
+		return fmt.Errorf("lane: leave: a zero Session: %w", net.ErrClosed)
+	case a < 0 || b < 0:
 		return fmt.Errorf("lane: leave: descriptors %d and %d: %w", a, b, syscall.EBADF)
 	}
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package lane
 
-// A Reason is why a session does not leave user space. It is an error, so that errors.Is finds it.
+// A Reason is why a session does not leave user space, or could not come back. It is an error, so that errors.Is finds it:
+// those that wrap it name the operation.
 type Reason uint8
 
 // Reasons. Those up to Interrupted are of the packet and the moment, or of the two sockets as the program
@@ -53,7 +54,7 @@ var reasonTexts = [reasons]string{
 	Kept: "kept in user space", AddressTaken: "address is taken", NotPermitted: "TCP_REPAIR is not permitted", Unrestorable: "socket cannot be made",
 }
 
-// String returns the reason as a few words.
+// String returns the reason as a few words, such as "no slot is free".
 func (r Reason) String() string {
 	if r >= reasons {
 		return "unknown"
@@ -62,4 +63,4 @@ func (r Reason) String() string {
 }
 
 // Error is String.
-func (r Reason) Error() string { return "lane: not eligible: " + r.String() }
+func (r Reason) Error() string { return r.String() }

@@ -66,8 +66,8 @@ func TestRegisterRefused(t *testing.T) {
 	}
 }
 
-// TestJoinRefused: a connection that is closed is an error, and the other one is the caller's still; one that is joined twice has
-// its reason. A session that comes back has no reason "none".
+// TestJoinRefused: a connection that is closed, or that a session has already, is an error, and the other one is the caller's still. A
+// session that comes back has no reason "none".
 func TestJoinRefused(t *testing.T) {
 	if !alone(t) {
 		return
@@ -92,10 +92,19 @@ func TestJoinRefused(t *testing.T) {
 	}
 	client, a, b, server = legs(t, at)
 	p = join(t, l, client, a, b, server)
+	if err := p.ComeBack(0); err != nil { // it stays in user space
+		t.Error(err)
+	}
 	p.exchange(t, []byte("once"), p.client, p.server)
-	twice, err := l.Join(a, b, nil)
-	if err != nil || !errors.Is(twice.Refused(), lane.JoinedAlready) {
-		t.Error(err, twice.Refused())
+	_, c, d, _ := legs(t, at)
+	for _, again := range [][2]*net.TCPConn{{a, b}, {b, a}, {a, c}, {c, b}} {
+		if s, err := l.Join(again[0], again[1], nil); s != nil || !errors.Is(err, lane.JoinedAlready) {
+			t.Errorf("joined again: %v, %v", s, err)
+		}
+	}
+	p.exchange(t, []byte("and goes on"), p.client, p.server)
+	if _, err := l.Join(c, d, nil); err != nil {
+		t.Error("a connection that was to be joined with one of another session is not free:", err)
 	}
 }
 

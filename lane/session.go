@@ -17,12 +17,12 @@ import (
 type phase uint8
 
 const (
-	relaying  phase = iota // the two pumps have it
+	over      phase = iota // also of a zero Session
+	relaying               // the two pumps have it
 	leaving                // the program has it, and the pumps are ending
 	away                   // the program has it, and the sockets are closed or in repair
 	returning              // it is held, and the sockets are made anew
 	restoring              // the same, and Config.Restored is running
-	over
 )
 
 // A Result is how a session ended.
@@ -41,7 +41,8 @@ type Result struct {
 	View View
 }
 
-// A Session is two joined connections. Its methods may be called concurrently.
+// A Session is two joined connections. Its methods may be called concurrently. The zero Session is one that has ended:
+// errors of its methods wrap net.ErrClosed.
 //
 // Every session that rests has one, so it is small (TestSessionSize); few sessions need the functions of Lane.ends.
 type Session struct {
@@ -78,20 +79,21 @@ type Session struct {
 // by the lane as soon as a packet finds nothing of the session in user space or in the sockets.
 // Bytes that were read ahead of one have been written to the other. end, unless it is nil, is
 // called once, by a goroutine of the lane, and must not wait for the session: neither by Wait nor by Close. The error wraps
-// os.ErrInvalid without two connections, and net.ErrClosed for one that is closed and after Close; the connections
-// are the caller's then.
+// os.ErrInvalid without two connections, [JoinedAlready] for one that a session of this lane relays in user space, and net.ErrClosed
+// for one that is closed, and after Close. The connections are not taken then.
 func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	never, err := transports(a, b)
 	if err != nil {
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
-	s := &Session{lane: l, hold: -1, conn: &[2]*net.TCPConn{a, b}, begun: now(), never: never}
+	s := &Session{lane: l, hold: -1, conn: &[2]*net.TCPConn{a, b}, phase: relaying, begun: now(), never: never}
 	s.since = s.begun
 	l.mu.Lock()
-	if l.closed {
+	if err := l.joinable(s.conn); err != nil {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("lane: join: %w", net.ErrClosed)
+		return nil, fmt.Errorf("lane: join: %w", err)
 	}
+	l.relay(s.conn)
 	l.counts.joined.Add(1)
 	if end != nil {
 		l.ends[s] = end
@@ -106,6 +108,38 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	l.mu.Unlock()
 	go s.run([2]bool{})
 	return s, nil
+}
+
+// joinable returns why two connections can have no session. It needs the lock.
+func (l *Lane) joinable(conn *[2]*net.TCPConn) error {
+	if !l.open {
+		return net.ErrClosed
+	}
+	for i, c := range conn {
+		if _, joined := l.relayed[c]; joined {
+			return fmt.Errorf("connection %c: %w", 'a'+i, JoinedAlready)
+		}
+	}
+	return nil
+}
+
+// relay notes connections that a session has in user space. It needs the lock.
+func (l *Lane) relay(conn *[2]*net.TCPConn) {
+	for _, c := range conn {
+		l.relayed[c] = struct{}{}
+	}
+}
+
+// unrelay notes that a session has these no more; nil: it had none.
+func (l *Lane) unrelay(conn *[2]*net.TCPConn) {
+	if conn == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range conn {
+		delete(l.relayed, c)
+	}
 }
 
 // transports returns why sessions of these connections can never leave user space, or an error if one can have no session.
@@ -208,7 +242,7 @@ func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 // Wait returns when the session has ended, and end of [Lane.Join] has returned, which must not call it.
 func (s *Session) Wait() {
 	s.mu.Lock()
-	if s.done {
+	if s.done || s.lane == nil {
 		s.mu.Unlock()
 		return
 	}

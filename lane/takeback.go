@@ -3,6 +3,7 @@ package lane
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -19,7 +20,10 @@ import (
 // the owner has not called Leave in time: the session has left, and may be taken back later. It wraps os.ErrInvalid for a
 // session without an owner.
 func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err error) {
-	if s.owner == nil {
+	switch {
+	case s.lane == nil:
+		return -1, -1, ended, fmt.Errorf("lane: take back: a zero Session: %w", net.ErrClosed)
+	case s.owner == nil:
 		return -1, -1, ended, fmt.Errorf("lane: take back: the session has no owner: %w", os.ErrInvalid)
 	}
 	stopped, err := s.stop(patience)

@@ -20,7 +20,8 @@ import (
 // Reaching the end of src is no error. An error of a connection is a
 // [*net.OpError], that of a file an [*os.PathError], and that of any other Read or Write is returned as
 // it is. After an error of src all bytes read have been delivered. After one of dst the bytes that were
-// read and not taken are gone, as with io.Copy; [Relay.Move] counts them.
+// read and not taken are gone, as with io.Copy; [Relay.Move] counts them. Without a dst or a src the error names it, and
+// wraps os.ErrInvalid.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	var f Flow
 	err := r.move(dst, src, &f)
@@ -52,6 +53,10 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 
 // move is Move. Its frame, which is on the stack of a goroutine that waits, has no Flow.
 func (r *Relay) move(dst io.Writer, src io.Reader, f *Flow) error {
+	if err := r.copies(dst, src); err != nil {
+		f.Reason = ReasonError
+		return err
+	}
 	limit, remain := (*io.LimitedReader)(nil), int64(-1)
 	if l, ok := src.(*io.LimitedReader); ok {
 		if l.N <= 0 {

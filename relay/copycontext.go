@@ -14,8 +14,11 @@ import (
 // The end of ctx sets the deadlines of both ends to the past, where they have deadlines, to end a call
 // that waits. They stay so: a caller that goes on with an end sets another one. The Read of a reader, and
 // the Write of a writer, without deadlines is waited for; of a regular file there are up to 16 MiB. What
-// was read and not taken by dst is gone, as after an error of dst.
+// was read and not taken by dst is gone, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
+	if err := r.copiesUntil(ctx, dst, src); err != nil {
+		return 0, err
+	}
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}

@@ -101,7 +101,7 @@ func (l *leg) abort() (lost int64) {
 
 // close closes the connection, once.
 func (l *leg) close() {
-	if !l.closed {
+	if !l.closed && !l.absent() {
 		l.closed = true
 		_ = l.conn.Close()
 	}

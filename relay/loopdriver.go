@@ -45,8 +45,14 @@ type Driver struct {
 // NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
 // kept in mem, which is the loop's from now on; nil means an arena of the driver's own, of
 // [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on its goroutine.
-// The error wraps that of the arena.
+// The error wraps that of the arena, or os.ErrInvalid without a loop or for a zero Relay.
 func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
+	if err := r.ready(); err != nil {
+		return nil, err
+	}
+	if l == nil {
+		return nil, errNilLoop
+	}
 	d := &Driver{relay: r, loop: l, mem: mem}
 	if mem == nil {
 		own, err := arena.New(&arena.Config{Locals: 1})

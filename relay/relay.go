@@ -12,7 +12,7 @@ import (
 )
 
 // A Relay joins connections. It holds the common resources of its sessions, and is safe for
-// concurrent use.
+// concurrent use. It is made by [New]: a zero Relay moves nothing, and its errors wrap os.ErrInvalid.
 type Relay struct {
 	cfg       Config
 	limits    Limits     // of sessions that were given none

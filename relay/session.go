@@ -58,9 +58,6 @@ type Session struct {
 // ErrRan is returned by a second Run or Start of the same session.
 var ErrRan = errors.New("penstock: relay: session has been run already")
 
-// errNilConn is returned by Run and Start if a connection is nil.
-var errNilConn = fmt.Errorf("penstock: relay: join a nil connection: %w", os.ErrInvalid)
-
 // errLoopConn is returned by Run and Start if a connection is a *loop.Conn.
 var errLoopConn = fmt.Errorf("penstock: relay: join a loop.Conn, which its loop serves: take it off by its Detach first: %w", os.ErrInvalid)
 
@@ -68,6 +65,9 @@ var errLoopConn = fmt.Errorf("penstock: relay: join a loop.Conn, which its loop 
 // from its Run or Start on. Bytes that the wrappers of a and b have read ahead are handed over
 // here.
 func (r *Relay) NewSession(a, b net.Conn) *Session {
+	if r == nil {
+		r = new(Relay)
+	}
 	s := &Session{r: r, limits: &r.limits}
 	var fromA, fromB []byte
 	var ofA, ofB meters
@@ -107,14 +107,15 @@ func (s *Session) bind(d *direction, ends *pair, from, to *leg, ahead []byte) {
 // side's end of file was seen; otherwise it is reset. The error is nil if both
 // directions ended by end of file. Otherwise it wraps the cause: the *net.OpError
 // of the operation that failed, [context.Cause], or os.ErrDeadlineExceeded for a
-// timeout; the result's Reason says the same in one word. Run of a nil connection
-// closes the other one and returns os.ErrInvalid. That holds for a [loop.Conn] too,
-// which is left alone: see its Detach. A second Run returns [ErrRan].
+// timeout; the result's Reason says the same in one word. Run of a nil connection, without a ctx, or of
+// a zero Relay closes the connections that there are, and its error names what is missing and wraps
+// os.ErrInvalid. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
+// returns [ErrRan].
 //
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
 // turn.
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
-	if err := s.begin(); err != nil {
+	if err := s.begin(ctx != nil); err != nil {
 		return s.Result(), err
 	}
 	s.done = make(chan struct{})
@@ -131,16 +132,19 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	return s.Result(), s.err()
 }
 
-// Start is Run for callers that do not wait: it returns at once, and ended, which must not be
-// nil, is called once, when Run would have returned, with its results. An error of Start
-// itself is os.ErrInvalid or [ErrRan]; then ended is never called. [Session.Cut] takes the
-// place of the context.
+// Start is Run for callers that do not wait: it returns at once, and ended
+// is called once, when Run would have returned, with its results. An error of Start
+// itself wraps os.ErrInvalid or is [ErrRan]; then ended is never called. Without an ended
+// the session has not begun. [Session.Cut] takes the place of the context.
 //
 // The two goroutines that drive the session are made for it, and while it is idle they keep 2
 // KiB of stack each; a goroutine that has dialed before it calls Run keeps four times as much.
 // A panic of a wrapped connection ends the program, after ended has been called.
 func (s *Session) Start(ended func(Result, error)) error {
-	if err := s.begin(); err != nil {
+	if ended == nil {
+		return errNilEnded
+	}
+	if err := s.begin(true); err != nil {
 		return err
 	}
 	s.ended = ended
@@ -150,18 +154,15 @@ func (s *Session) Start(ended func(Result, error)) error {
 	return nil
 }
 
-// begin prepares both directions to be driven.
-func (s *Session) begin() error {
+// begin prepares both directions to be driven, if there is a context for that.
+func (s *Session) begin(hasContext bool) error {
 	if s.ran.Swap(true) {
 		return ErrRan
 	}
-	if s.a.absent() || s.b.absent() {
+	if err := s.missing(hasContext); err != nil {
 		s.a.close()
 		s.b.close()
-		if s.a.onLoop || s.b.onLoop {
-			return errLoopConn
-		}
-		return errNilConn
+		return err
 	}
 	now := max(1, s.r.clock.now())
 	s.active.Store(now)
@@ -184,6 +185,21 @@ func (s *Session) begin() error {
 		started(s)
 	}
 	return nil
+}
+
+// missing returns what a session has not been given.
+func (s *Session) missing(hasContext bool) error {
+	switch {
+	case s.a.onLoop || s.b.onLoop:
+		return errLoopConn
+	case s.a.absent():
+		return errNilA
+	case s.b.absent():
+		return errNilB
+	case !hasContext:
+		return errNilContext
+	}
+	return s.r.ready()
 }
 
 // drive runs one direction to its end, and settles if it is the last one. Its goroutine is
