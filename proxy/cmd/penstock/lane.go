@@ -99,10 +99,11 @@ type laneOffCmd struct {
 func (c *laneOffCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
 		changed, err := client.SwitchLane(ctx, false)
-		if err == nil && !c.Keep {
-			changed, err = client.ReturnLane(ctx)
+		if err != nil || c.Keep {
+			return writeLaneState(e.Stdout, &changed, ": sessions that have left user space go on there", err)
 		}
-		return writeLaneChanged(e.Stdout, &changed, err)
+		changed, err = client.ReturnLane(ctx)
+		return writeLaneState(e.Stdout, &changed, returnedOf(&changed), err)
 	})
 }
 
@@ -112,7 +113,7 @@ type laneOnCmd struct{ adminFlags }
 func (c *laneOnCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane on", func(ctx context.Context, client *admin.Client) error {
 		changed, err := client.SwitchLane(ctx, true)
-		return writeLaneChanged(e.Stdout, &changed, err)
+		return writeLaneState(e.Stdout, &changed, "", err)
 	})
 }
 
@@ -122,13 +123,38 @@ type laneFlushCmd struct{ adminFlags }
 func (c *laneFlushCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane flush", func(ctx context.Context, client *admin.Client) error {
 		changed, err := client.FlushLane(ctx)
-		return writeLaneChanged(e.Stdout, &changed, err)
+		return writeLaneState(e.Stdout, &changed, flushedOf(&changed), err)
 	})
 }
 
-func writeLaneChanged(w io.Writer, l *admin.LaneChanged, err error) error {
+// writeLaneState writes the state of the lane after a change, and the result of that.
+func writeLaneState(w io.Writer, l *admin.LaneChanged, result string, err error) error {
 	if err == nil {
-		_, err = fmt.Fprintf(w, "the lane is %s; %s back in user space, %s reset\n", l.State, plural(int64(l.Returned), "session is", "sessions are"), plural(int64(l.Reset), "is", "are"))
+		_, err = fmt.Fprintf(w, "the lane is %s%s\n", l.State, result)
 	}
 	return err
+}
+
+// noneHadLeft is the result of a change that has found no session in the lane.
+const noneHadLeft = ": no session had left user space"
+
+// returnedOf is what has become of the sessions that were to come back.
+func returnedOf(l *admin.LaneChanged) string {
+	switch {
+	case l.Returned == 0 && l.Reset == 0:
+		return noneHadLeft
+	case l.Reset == 0:
+		return fmt.Sprintf(": %s come back to user space", plural(int64(l.Returned), "session has", "sessions have"))
+	case l.Returned == 0:
+		return fmt.Sprintf(": no session has come back to user space, and %s reset", plural(int64(l.Reset), "is", "are"))
+	}
+	return fmt.Sprintf(": %s come back to user space, and %s reset", plural(int64(l.Returned), "session has", "sessions have"), plural(int64(l.Reset), "is", "are"))
+}
+
+// flushedOf is how many sessions are reset, of which none comes back.
+func flushedOf(l *admin.LaneChanged) string {
+	if l.Reset == 0 {
+		return noneHadLeft
+	}
+	return fmt.Sprintf(": %s reset on both sides", plural(int64(l.Reset), "session is", "sessions are"))
 }

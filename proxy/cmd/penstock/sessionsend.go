@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,20 +65,21 @@ func (c *sessionsEndCmd) endQuery() (admin.EndQuery, error) {
 	return admin.EndQuery{SessionQuery: selected, All: c.All, Now: c.Now, Over: c.Over.Duration(), Grace: c.Grace.Duration(), Quiet: c.Quiet.Duration(), ThenReset: c.ThenReset}, nil
 }
 
-// end ends sessions. On a terminal it says how many there are, and asks.
+// end ends sessions. It says how many there are, and when each will end; on a terminal it asks.
 func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Client, q admin.EndQuery) error {
-	_, terminal := cli.TerminalWidth(e.Stdout, e.Getenv)
-	if asks := terminal && !c.Yes && !c.JSON; asks || c.DryRun {
+	if !c.JSON || c.DryRun {
 		found, err := c.count(ctx, e, client, q)
 		if err != nil || c.DryRun || found.Touched == 0 {
 			return err
 		}
-		agreed, err := agrees(ctx, e, os.Stdin)
-		switch {
-		case err != nil:
-			return interrupted(e, "interrupted: nothing was ended")
-		case !agreed:
-			return fmt.Errorf("sessions end: not confirmed: nothing was changed")
+		if _, terminal := cli.TerminalWidth(e.Stdout, e.Getenv); terminal && !c.Yes && !c.JSON {
+			agreed, err := agrees(ctx, e, os.Stdin)
+			switch {
+			case err != nil:
+				return interrupted(e, "interrupted: nothing was ended")
+			case !agreed:
+				return fmt.Errorf("sessions end: not confirmed: nothing was changed")
+			}
 		}
 	}
 	ended, err := client.EndSessions(ctx, q)
@@ -96,10 +98,11 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	if ended.Kept == 0 {
 		ended.Unanswering = 0
 	}
+	ended.WithoutEndpoint = 0 // the count has said that
 	return writeAside(e.Stdout, &ended)
 }
 
-// count says how many sessions there are.
+// count says how many sessions there are, and when they will end.
 func (c *sessionsEndCmd) count(ctx context.Context, e *cli.Env, client *admin.Client, q admin.EndQuery) (admin.Ended, error) {
 	q.DryRun = true
 	found, err := client.EndSessions(ctx, q)
@@ -109,8 +112,30 @@ func (c *sessionsEndCmd) count(ctx context.Context, e *cli.Env, client *admin.Cl
 	case c.JSON:
 		return found, writeJSON(e.Stdout, found)
 	}
-	fmt.Fprintln(e.Stdout, plural(found.Touched, "session", "sessions"), "selected")
+	fmt.Fprint(e.Stdout, plural(found.Touched, "session", "sessions"), " selected", whenEnded(&q, found.Touched), "\n")
 	return found, writeAside(e.Stdout, &found)
+}
+
+// whenEnded says when n sessions end that a query selects.
+func whenEnded(q *admin.EndQuery, n int64) string {
+	turn, since := "", ""
+	if q.Over > 0 {
+		turn, since = fmt.Sprintf(" its moment comes, at random within %v, and", q.Over), " of it"
+	}
+	switch {
+	case n == 0:
+		return ""
+	case q.Now && q.Over > 0:
+		return fmt.Sprintf(": each ends at a random moment within %v, in the middle of whatever it does", q.Over)
+	case q.Now:
+		return ": all end at once, in the middle of whatever they do"
+	}
+	quiet, grace := cmp.Or(q.Quiet, admin.DefaultQuiet), cmp.Or(q.Grace, admin.DefaultGrace)
+	late := "goes on"
+	if q.ThenReset {
+		late = "ends all the same"
+	}
+	return fmt.Sprintf(": none at once; each ends as soon as%s it has moved no byte for %v, the last from its endpoint; one that has not been quiet within %v%s %s", turn, quiet, grace, since, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.

@@ -64,12 +64,12 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	const interrupt = "\x03"
 	bind, out := endProcess(t)
 	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--now", "--admin", bind))
-	term.shows(`1 session selected\s+end them\? \[y/N\] `)
+	term.shows(`1 session selected: all end at once, in the middle of whatever they do\s+end them\? \[y/N\] `)
 	term.press(interrupt)
 	term.shows(`interrupted: nothing was ended`)
 	term.interrupted()
 	term = openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--admin", bind))
-	term.shows(`1 session selected\s+end them\? \[y/N\] `)
+	term.shows(`(?s)1 session selected: none at once; each ends as soon as it has moved no byte for 10s, .*end them\? \[y/N\] `)
 	term.press("y\r")
 	if _, err := out.wait(`msg="sessions are being ended"`, 1, term.done); err != nil {
 		t.Fatal(err)
