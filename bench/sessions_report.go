@@ -95,9 +95,5 @@ func each(make func(figure int) float64) *SessionFigures {
 
 // sessionSample is one of the figures in every trial.
 func sessionSample(trials []SessionFigures, figure int) report.Sample {
-	s := make(report.Sample, len(trials))
-	for i := range trials {
-		s[i] = float64(*trials[i].figures()[figure])
-	}
-	return s
+	return report.SampleOf(trials, func(f *SessionFigures) report.Number { return *f.figures()[figure] })
 }

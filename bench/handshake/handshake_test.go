@@ -76,7 +76,7 @@ func TestMeasure(t *testing.T) {
 		if !(m.Share > 0.9) || !strings.HasPrefix(row.Agreed, "TLS 1.3, ") {
 			t.Errorf("%s: %v of the handshakes resumed; %s", row.Contestant, m.Share, row.Agreed)
 		}
-		if other := i > 0; (row.Ratio("new_cpu_seconds") != nil) != other {
+		if other := i > 0; (row.Ratios.Of("new_cpu_seconds") != nil) != other {
 			t.Errorf("%s: %v", row.Contestant, row.Ratios)
 		}
 	}

@@ -17,19 +17,13 @@ type Report struct {
 
 // Row is one contestant.
 type Row struct {
-	Contestant string   `json:"contestant"`
-	About      string   `json:"about"`
-	Agreed     string   `json:"agreed,omitempty"` // version and cipher suite
-	Rounds     []Round  `json:"rounds,omitempty"`
-	Median     *Round   `json:"median,omitempty"` // nil without rounds
-	Ratios     []*Ratio `json:"ratios,omitempty"` // of Penstock's to this one's, by figure; none of Penstock itself
-	Failed     string   `json:"failed,omitempty"`
-}
-
-// Ratio is a figure of Penstock's divided by the same of another, round by round.
-type Ratio struct {
-	Figure string `json:"figure"`
-	report.Band
+	Contestant string              `json:"contestant"`
+	About      string              `json:"about"`
+	Agreed     string              `json:"agreed,omitempty"` // version and cipher suite
+	Rounds     []Round             `json:"rounds,omitempty"`
+	Median     *Round              `json:"median,omitempty"` // nil without rounds
+	Ratios     report.FigureRatios `json:"ratios,omitempty"` // of Penstock's to this one's; none of Penstock itself
+	Failed     string              `json:"failed,omitempty"`
 }
 
 // Round is one of a contestant's rounds.
@@ -54,13 +48,7 @@ type Round struct {
 	ManyOpenCPU report.Number `json:"many_plain_message_cpu_seconds"`
 }
 
-// figure is one of a Round's.
-type figure struct {
-	name string
-	of   func(*Round) *report.Number
-}
-
-var figures = []figure{
+var figures = []report.RoundFigure[Round]{
 	{"new_handshakes_per_second", func(r *Round) *report.Number { return &r.New }},
 	{"new_cpu_seconds", func(r *Round) *report.Number { return &r.NewCPU }},
 	{"resumed_handshakes_per_second", func(r *Round) *report.Number { return &r.Resumed }},
@@ -86,25 +74,10 @@ func (r *Row) sum(base *Row) {
 	if len(r.Rounds) == 0 {
 		return
 	}
-	r.Median = new(Round)
-	for _, f := range figures {
-		*f.of(r.Median) = report.Number(sample(r.Rounds, &f).Median())
-		ratios := above(sample(base.Rounds, &f)).Over(above(sample(r.Rounds, &f)))
-		if m := report.Number(ratios.Median()); r != base && m.Known() {
-			low, high := ratios.Stray()
-			r.Ratios = append(r.Ratios, &Ratio{f.name, report.Band{Median: m, Low: report.Number(low), High: report.Number(high), Values: len(ratios)}})
-		}
+	r.Median = report.Medians(figures, r.Rounds)
+	if r != base {
+		r.Ratios = report.RoundRatios(figures, base.Rounds, r.Rounds, above)
 	}
-}
-
-// Ratio returns that of a figure, nil if there is none.
-func (r *Row) Ratio(name string) *report.Band {
-	for _, x := range r.Ratios {
-		if x.Figure == name {
-			return &x.Band
-		}
-	}
-	return nil
 }
 
 // above leaves the values out that are not above 0, which only a difference of noisy ones
@@ -114,14 +87,6 @@ func above(s report.Sample) report.Sample {
 		if s[i] <= 0 {
 			s[i] = math.NaN()
 		}
-	}
-	return s
-}
-
-func sample(rounds []Round, f *figure) report.Sample {
-	s := make(report.Sample, len(rounds))
-	for i := range rounds {
-		s[i] = float64(*f.of(&rounds[i]))
 	}
 	return s
 }

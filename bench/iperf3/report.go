@@ -51,7 +51,7 @@ func (r *Row) sum(base *Row) {
 		return
 	}
 	median := func(of func(*Figures) report.Number) report.Number {
-		return report.Number(sample(r.Flows, of).Median())
+		return report.Number(report.SampleOf(r.Flows, of).Median())
 	}
 	r.Median = &Figures{
 		Bytes:         int64(median(func(f *Figures) report.Number { return report.Number(f.Bytes) })),
@@ -66,18 +66,9 @@ func (r *Row) sum(base *Row) {
 	}
 }
 
-// sample is one figure of every flow.
-func sample(flows []Figures, of func(*Figures) report.Number) report.Sample {
-	s := make(report.Sample, len(flows))
-	for i := range flows {
-		s[i] = float64(of(&flows[i]))
-	}
-	return s
-}
-
 // over is a figure's ratio to base's, round by round.
 func (r *Row) over(base *Row, of func(*Figures) report.Number) *report.Band {
-	ratios := sample(r.Flows, of).Over(sample(base.Flows, of))
+	ratios := report.SampleOf(r.Flows, of).Over(report.SampleOf(base.Flows, of))
 	m := report.Number(ratios.Median())
 	if !m.Known() {
 		return nil

@@ -64,10 +64,7 @@ func (r *Row) sum() {
 	}
 	r.Median, r.Worst = new(Round), new(Round)
 	for f := range r.Median.figures() {
-		values := make(report.Sample, len(r.Rounds))
-		for i := range r.Rounds {
-			values[i] = float64(*r.Rounds[i].figures()[f])
-		}
+		values := report.SampleOf(r.Rounds, func(of *Round) report.Number { return *of.figures()[f] })
 		_, most := values.Range()
 		*r.Median.figures()[f], *r.Worst.figures()[f] = report.Number(values.Median()), report.Number(most)
 	}

@@ -34,15 +34,20 @@ const (
 )
 
 // laneCPU is the most CPU of the process, in seconds per request, that counts as none: a process with nothing to do
-// has its timers, and looks at what sessions in the lane have carried.
+// has its timers, and looks at the bytes that sessions in the lane have carried.
 const laneCPU = 1e-7
+
+// ratiosOf returns a function that appends goals of a subject: bounds of its ratio to the peers.
+func ratiosOf(subject string, all *[]Goal) func(scenario, figure string, must, aim Number) {
+	return func(scenario, figure string, must, aim Number) {
+		*all = append(*all, Goal{Scenario: scenario, Figure: figure, Subject: subject, Must: must, Aim: aim})
+	}
+}
 
 // LaneGoals returns the goals of sessions that have left user space, in the order of the scenarios.
 func LaneGoals() []Goal {
 	var all []Goal
-	ratio := func(scenario, figure string, must, aim Number) {
-		all = append(all, Goal{Scenario: scenario, Figure: figure, Subject: subjectLane, Must: must, Aim: aim})
-	}
+	ratio := ratiosOf(subjectLane, &all)
 	for _, s := range []string{"bulk-1", "bulk-8", "bulk-64"} {
 		ratio(s, "gigabytes_per_second", 1, 1.3)
 		ratio(s, "machine_cpu_seconds_per_gb", 0.75, 0.65)
@@ -88,9 +93,7 @@ var splicers = []Goal{
 // Goals returns all of them in the order of the scenarios.
 func Goals() []Goal {
 	var all []Goal
-	ratio := func(scenario, figure string, must, aim Number) {
-		all = append(all, Goal{Scenario: scenario, Figure: figure, Subject: subject, Must: must, Aim: aim})
-	}
+	ratio := ratiosOf(subject, &all)
 	for _, s := range []string{"bulk-1", "bulk-8", "bulk-64"} {
 		ratio(s, "gigabytes_per_second", 1, 1.1)
 		ratio(s, "cpu_seconds_per_gb", 0.7, 0.5)

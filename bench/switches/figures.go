@@ -45,11 +45,7 @@ func median(trials []Figures) Figures {
 
 // sample is the i-th of the figures in every trial.
 func sample(trials []Figures, i int) report.Sample {
-	s := make(report.Sample, len(trials))
-	for t := range trials {
-		s[t] = float64(*trials[t].figures()[i])
-	}
-	return s
+	return report.SampleOf(trials, func(f *Figures) report.Number { return *f.figures()[i] })
 }
 
 // over returns the median of the ratios of each figure to base's of the same

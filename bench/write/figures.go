@@ -47,25 +47,16 @@ func (f *Figures) figures() []*report.Number {
 func median(trials []Figures) *Figures {
 	m := new(Figures)
 	for i, f := range m.figures() {
-		s := sample(trials, func(f *Figures) report.Number { return *f.figures()[i] })
+		s := report.SampleOf(trials, func(f *Figures) report.Number { return *f.figures()[i] })
 		*f = report.Number(s.Median())
 	}
-	m.UserPerGB = mean(sample(trials, userPerGB))
-	m.SystemPerGB = mean(sample(trials, systemPerGB))
+	m.UserPerGB = mean(report.SampleOf(trials, userPerGB))
+	m.SystemPerGB = mean(report.SampleOf(trials, systemPerGB))
 	return m
 }
 
 func userPerGB(f *Figures) report.Number   { return f.UserPerGB }
 func systemPerGB(f *Figures) report.Number { return f.SystemPerGB }
-
-// sample is one figure of every trial.
-func sample(trials []Figures, of func(*Figures) report.Number) report.Sample {
-	s := make(report.Sample, len(trials))
-	for i := range trials {
-		s[i] = float64(of(&trials[i]))
-	}
-	return s
-}
 
 // mean of trials that have all written the same is that of all of them together.
 func mean(s report.Sample) report.Number {

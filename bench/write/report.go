@@ -67,11 +67,7 @@ type Turn struct {
 
 // objects is the median of those of the turns.
 func (r *Row) objects() report.Number {
-	s := make(report.Sample, len(r.Turns))
-	for i, t := range r.Turns {
-		s[i] = float64(t.Objects)
-	}
-	return report.Number(s.Median())
+	return report.Number(report.SampleOf(r.Turns, func(t *Turn) report.Number { return t.Objects }).Median())
 }
 
 // sum works out the medians and the ratios.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/contestant"
@@ -34,20 +32,7 @@ func (c *balancerCmd) Run(e *cli.Env) error {
 	if !c.Plain {
 		run.ServerName, run.Preamble = balancerServer, bench.ClientHello(balancerServer)
 	}
-	doc.Command = commandLine(e.Args)
-	if c.PrintConfigs {
-		return bare.printConfigs(ctx, e, run)
-	}
-	files, err := bare.open(e)
-	if err != nil {
-		return fmt.Errorf("balancer: %w", err)
-	}
-	progress := newBenchProgress(e, run.Estimate())
-	failed := run.Do(ctx, doc, progress.show)
-	progress.end()
-	doc.Interrupted = errors.Is(failed, errInterrupted)
-	c.judge(doc)
-	return bare.conclude(files, doc, failed)
+	return bare.carryOut(ctx, e, "balancer", run, doc, func(error) { c.judge(doc) })
 }
 
 // bare is penstock-bench run with the same flags.
@@ -63,7 +48,7 @@ func (c *balancerCmd) bare() *benchRunCmd {
 	return &benchRunCmd{
 		programFlag: c.programFlag,
 		Scenarios:   scenarios, Peers: balancerPeers, Baseline: "penstock", Rounds: &rounds, Seconds: &seconds,
-		Syscalls: c.Syscalls, JSON: c.JSON, Format: c.Format,
+		Syscalls: c.Syscalls, JSON: c.JSON, Format: c.Format, PrintConfigs: c.PrintConfigs,
 	}
 }
 

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/bench"
@@ -67,22 +65,11 @@ func (c *laneCmd) Run(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	doc.Command = commandLine(e.Args)
-	if c.PrintConfigs {
-		return bare.printConfigs(ctx, e, run)
-	}
-	files, err := bare.open(e)
-	if err != nil {
-		return fmt.Errorf("lane: %w", err)
-	}
-	progress := newBenchProgress(e, run.Estimate())
-	failed := run.Do(ctx, doc, progress.show)
-	progress.end()
-	doc.Interrupted = errors.Is(failed, errInterrupted)
-	if c.Network == network.Loopback { // the bounds are of it
-		doc.JudgeBy(report.LaneGoals())
-	}
-	return bare.conclude(files, doc, failed)
+	return bare.carryOut(ctx, e, "lane", run, doc, func(error) {
+		if c.Network == network.Loopback { // the bounds are of it
+			doc.JudgeBy(report.LaneGoals())
+		}
+	})
 }
 
 // bare is penstock-bench run with the same flags, but without scenarios.
@@ -94,7 +81,7 @@ func (c *laneCmd) bare() *benchRunCmd {
 	rounds, seconds = given(c.Rounds, rounds), given(c.Seconds, seconds)
 	return &benchRunCmd{
 		programFlag: c.programFlag, Peers: c.Peers, Baseline: contestant.LaneName, Rounds: &rounds, Seconds: &seconds,
-		Binary: c.Binary, JSON: c.JSON, SVG: c.SVG, Format: c.Format,
+		Binary: c.Binary, JSON: c.JSON, SVG: c.SVG, Format: c.Format, PrintConfigs: c.PrintConfigs,
 	}
 }
 

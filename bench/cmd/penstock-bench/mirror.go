@@ -132,7 +132,7 @@ func shadowTable(name string, rows []shadow.Row) *report.Table {
 		if m == nil {
 			continue
 		}
-		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
+		ratio := func(figure string) string { return ratioOf(r.Ratios.Of(figure), i == 0) }
 		figures.Row(r.Shadow, report.Bytes(float64(m.Bulk))+"/s", ratio("bulk_bytes_per_second"), told(m.BulkCPU), ratio("bulk_cpu_seconds_per_gigabyte"),
 			report.Count(float64(m.Messages))+"/s", ratio("messages_per_second"), told(m.P99), ratio("message_p99_seconds"))
 	}

@@ -32,22 +32,29 @@ func (c *benchRunCmd) Run(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
+	return c.carryOut(ctx, e, "run", run, doc, func(failed error) {
+		doc.Failures = append(doc.Failures, c.thresholds().Missed(doc)...)
+		if failed != nil && !doc.Interrupted {
+			doc.Failures = append(doc.Failures, failed.Error())
+		}
+	})
+}
+
+// carryOut makes the planned run of a command of that name, has it judged, which adds to the document, and writes that.
+func (c *benchRunCmd) carryOut(ctx context.Context, e *cli.Env, name string, run *bench.Run, doc *report.Document, judge func(failed error)) error {
 	doc.Command = commandLine(e.Args)
 	if c.PrintConfigs {
 		return c.printConfigs(ctx, e, run)
 	}
 	files, err := c.open(e)
 	if err != nil {
-		return fmt.Errorf("%w", err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	progress := newBenchProgress(e, run.Estimate())
 	failed := run.Do(ctx, doc, progress.show)
 	progress.end()
 	doc.Interrupted = errors.Is(failed, errInterrupted)
-	doc.Failures = append(doc.Failures, c.thresholds().Missed(doc)...)
-	if failed != nil && !doc.Interrupted {
-		doc.Failures = append(doc.Failures, failed.Error())
-	}
+	judge(failed)
 	return c.conclude(files, doc, failed)
 }
 

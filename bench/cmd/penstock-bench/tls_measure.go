@@ -90,7 +90,7 @@ func (d *tlsDocument) handshakes() *report.Table {
 		if m == nil {
 			continue
 		}
-		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
+		ratio := func(figure string) string { return ratioOf(r.Ratios.Of(figure), i == 0) }
 		t.Row(r.Contestant, report.Count(float64(m.New)), ratio("new_handshakes_per_second"), told(m.NewCPU), ratio("new_cpu_seconds"),
 			report.Count(float64(m.Resumed)), ratio("resumed_handshakes_per_second"), told(m.ResumedCPU), ratio("resumed_cpu_seconds"),
 			fmt.Sprintf("%.0f %%", 100*float64(m.Share)), report.Count(float64(m.Plain)), told(m.PlainCPU))
@@ -104,7 +104,7 @@ func (d *tlsDocument) messages() *report.Table {
 	t.Row("", "message", "p99", "plain", "added", "ratio", "CPU", "plain CPU")
 	for i, r := range d.Rows {
 		if m := r.Median; m != nil {
-			t.Row(r.Contestant, told(m.Message), told(m.MessageP99), told(m.Unsealed), told(m.Added), ratioOf(r.Ratio("added_seconds"), i == 0), told(m.MessagesCPU), told(m.UnsealedCPU))
+			t.Row(r.Contestant, told(m.Message), told(m.MessageP99), told(m.Unsealed), told(m.Added), ratioOf(r.Ratios.Of("added_seconds"), i == 0), told(m.MessagesCPU), told(m.UnsealedCPU))
 		}
 	}
 	return t
@@ -119,7 +119,7 @@ func (d *tlsDocument) many() *report.Table {
 		if m == nil {
 			continue
 		}
-		ratio := func(figure string) string { return ratioOf(r.Ratio(figure), i == 0) }
+		ratio := func(figure string) string { return ratioOf(r.Ratios.Of(figure), i == 0) }
 		t.Row(r.Contestant, report.Count(float64(m.Many)), ratio("many_messages_per_second"), told(m.ManyCPU), ratio("many_message_cpu_seconds"),
 			told(m.ManyP99), ratio("many_message_p99_seconds"), report.Count(float64(m.ManyOpen)), told(m.ManyOpenCPU))
 	}
