@@ -2,9 +2,8 @@ package bench
 
 import "github.com/penstock/penstock/proxy/admin"
 
-// Since returns what happened between the summary before and s. What is a
-// state and not a counter (active connections, leased and idle pipes) is taken
-// from s.
+// Since returns the counts between the summary before and s. States, which are
+// no counts (active connections, leased and idle pipes), are taken from s.
 func Since(before, s *admin.Summary) *admin.Summary {
 	d := *s
 	d.Connections.Accepted -= before.Connections.Accepted

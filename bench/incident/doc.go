@@ -1,4 +1,4 @@
-// Package incident measures what clients see of an incident: a load balancer passes
+// Package incident measures how clients fare in an incident: a load balancer passes
 // requests on to a number of endpoints, and at a moment a third of these turn silent,
 // slow or refusing, while the load goes on. It is for Linux only.
 //

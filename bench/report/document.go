@@ -203,7 +203,7 @@ type Trial struct {
 	Classes       []Class `json:"classes,omitempty"`
 }
 
-// Many is what is measured beside an echo or a hello over many connections.
+// Many has the further figures of an echo or a hello over many connections.
 type Many struct {
 	LoadCPUSeconds Number `json:"load_cpu_seconds"`
 	// HeldBytes is the server's memory (RssAnon) with all connections at rest, less that before the first one.

@@ -1,4 +1,4 @@
-// Package rounds is what all measurements have in common: contestants that take turns in rounds, each
+// Package rounds is the common part of all measurements: contestants that take turns in rounds, each
 // a process of its own, and the progress of that.
 package rounds
 

@@ -40,7 +40,7 @@ func (l *link) close() { _ = l.of.Close() }
 func (s *soak) leaves(i id) bool { return s.Lane && i.n&2 == 0 } // the last bit is the ends' own, see sendEnd
 
 // probes is how many seconds are between keepalive probes of all ends. An endpoint that lacks the bytes before a reset takes
-// the reset for none of its connection's (RFC 5961), and asks once what there is: if that is lost, too, it learns of the
+// the reset for none of its connection's (RFC 5961), and challenges it once: if that is lost, too, it learns of the
 // reset by a probe or never. Without a lane the loopback loses nothing.
 func (s *soak) probes() int {
 	if s.Lane {

@@ -139,7 +139,7 @@ func Draw(r *rand.Rand, cause Cause) Fault {
 	return f
 }
 
-// firstFlight is what a sender may have under way at once (RFC 6928).
+// firstFlight is how many bytes a sender may have under way at once (RFC 6928).
 const firstFlight = 10 * 1400
 
 // drawFar draws a fault on a long path. Its strength is such that the path is not the limit, unless it is the fault.

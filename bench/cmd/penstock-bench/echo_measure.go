@@ -76,7 +76,7 @@ func (c *echoServersCmd) scenarios() (all []bench.Scenario, err error) {
 	return all, nil
 }
 
-// wanted reports whether a server takes part: by default those that serve what is measured, and without
+// wanted reports whether a server takes part: by default those that serve the measured load, and without
 // --connections those that are there for the memory do not.
 func (c *echoServersCmd) wanted(s *contestant.Echo) bool {
 	if len(c.Servers) > 0 {

@@ -31,7 +31,7 @@ func (c *idleCmd) measure(ctx context.Context, e *cli.Env, d *idleDocument) erro
 	if err != nil {
 		return err
 	}
-	most := c.Sessions + idleShare                 // never met: what is measured is no pause of accepting
+	most := c.Sessions + idleShare                 // never met: no pause of accepting is measured
 	const gc, goroutinesGC = "GOGC=200", "GOGC=50" // as penstock does; goroutines leave more garbage
 	s := &bench.Sessions{
 		Program: program, Sessions: c.Sessions, Rounds: c.Rounds, Quiet: fromSeconds(c.Rest),

@@ -39,7 +39,7 @@ func RightError(b []byte) bool {
 	return sum(b[:20]) == 0xffff && sum(even(b[20:])) == 0xffff && sum(b[28:48]) == 0xffff
 }
 
-// pseudo6 is what the checksum of ICMPv6 covers.
+// pseudo6 returns the bytes that the checksum of ICMPv6 covers.
 func pseudo6(b []byte) []byte {
 	p := append([]byte(nil), b[8:40]...)
 	p = append(p, 0, 58, byte((len(b)-40)>>8), byte(len(b)-40))

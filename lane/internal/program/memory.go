@@ -25,7 +25,7 @@ func (p *Program) Session(slot uint32) *Session {
 	return (*Session)(unsafe.Pointer(&p.memory[int(slot)*sessionSize]))
 }
 
-// State returns who carries the session.
+// State returns the state of the session.
 func (s *Session) State() state.State { return state.Word(atomic.LoadUint64(&s.Word)).State() }
 
 // Change changes the state as the owner, and reports whether it was one of from.

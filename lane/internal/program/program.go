@@ -68,7 +68,7 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	return p, nil
 }
 
-// open pins and maps the maps. What is attached by another process has ports of its own.
+// open pins and maps the maps. Programs that another process has attached have ports of their own.
 func (p *Program) open() error {
 	if err := errors.Join(p.pinMaps(), p.mapMemory()); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (p *Program) attach(device int, program *ebpf.Program, at ebpf.AttachType, 
 	return l, err
 }
 
-// Close frees the programs and maps. What is attached or pinned stays.
+// Close frees the programs and maps. Programs that are attached or pinned stay.
 func (p *Program) Close() error { return errors.Join(p.ports.close(), p.unmap(), p.objects.Close()) }
 
 func (p *Program) unmap() error {

@@ -1,6 +1,6 @@
 package state
 
-// A Fate is what becomes of a packet.
+// A Fate is the way that a packet takes.
 type Fate uint8
 
 // The fates.

@@ -1,4 +1,4 @@
-// Package state is the table of a session's states: which there are, who moves a session from one
+// Package state is the table of a session's states: the states, the actors that move a session from one
 // to another, and the fate of a packet in each. The BPF programs have its numbers from
 // header.go, and the tests check every interleaving of two CPUs, of user space and of the death of
 // a process over it.
@@ -8,7 +8,7 @@
 // and another one of later are never mistaken for each other.
 package state
 
-// A State is who carries a session.
+// A State names the carrier of a session.
 type State uint8
 
 // The states of a session.
@@ -28,7 +28,7 @@ const (
 	Done
 	// Held: user space has stopped the lane. Packets are dropped, and the endpoints send them again.
 	Held
-	// Reset: there are no sockets any more. Packets go up, and the kernel resets who sent them.
+	// Reset: there are no sockets any more. Packets go up, and the kernel resets their sender.
 	Reset
 
 	count
@@ -53,7 +53,7 @@ func All() []State {
 	return all
 }
 
-// An Actor is who changes a session's state.
+// An Actor is a program, or a part of user space, that changes a session's state.
 type Actor uint8
 
 // The actors.

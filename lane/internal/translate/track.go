@@ -1,6 +1,6 @@
 package translate
 
-// A Flow is what is known of the packets that have arrived from one side since the session was
+// A Flow is the account of the packets that have arrived from one side since the session was
 // flipped. Its positions count bytes, and a FIN as one, from there; none ever falls.
 //
 // A packet is translated whether it fits or not: the endpoint judges it as it would one of its own
