@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Errors of what a caller has not given.
+// Errors of arguments that are missing.
 var (
 	errNilA       = fmt.Errorf("penstock: relay: join: connection a is nil: %w", os.ErrInvalid)
 	errNilB       = fmt.Errorf("penstock: relay: join: connection b is nil: %w", os.ErrInvalid)

@@ -108,7 +108,7 @@ func (s *Session) bind(d *direction, ends *pair, from, to *leg, ahead []byte) {
 // directions ended by end of file. Otherwise it wraps the cause: the *net.OpError
 // of the operation that failed, [context.Cause], or os.ErrDeadlineExceeded for a
 // timeout; the result's Reason says the same in one word. Run of a nil connection, without a ctx, or of
-// a zero Relay closes the connections that there are, and its error names what is missing and wraps
+// a zero Relay closes the connections that there are, and its error names the missing one and wraps
 // os.ErrInvalid. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
 // returns [ErrRan].
 //
@@ -187,7 +187,7 @@ func (s *Session) begin(hasContext bool) error {
 	return nil
 }
 
-// missing returns what a session has not been given.
+// missing returns the error of an argument that the session has not got.
 func (s *Session) missing(hasContext bool) error {
 	switch {
 	case s.a.onLoop || s.b.onLoop:

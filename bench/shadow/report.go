@@ -32,10 +32,10 @@ type Round struct {
 }
 
 var figures = []report.RoundFigure[Round]{
-	{"bulk_bytes_per_second", func(r *Round) *report.Number { return &r.Bulk }},
-	{"bulk_cpu_seconds_per_gigabyte", func(r *Round) *report.Number { return &r.BulkCPU }},
-	{"messages_per_second", func(r *Round) *report.Number { return &r.Messages }},
-	{"message_p99_seconds", func(r *Round) *report.Number { return &r.P99 }},
+	{Name: "bulk_bytes_per_second", Of: func(r *Round) *report.Number { return &r.Bulk }},
+	{Name: "bulk_cpu_seconds_per_gigabyte", Of: func(r *Round) *report.Number { return &r.BulkCPU }},
+	{Name: "messages_per_second", Of: func(r *Round) *report.Number { return &r.Messages }},
+	{Name: "message_p99_seconds", Of: func(r *Round) *report.Number { return &r.P99 }},
 }
 
 // sum works out the medians, and the ratios to base, which has no mirror.
