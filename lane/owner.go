@@ -126,7 +126,8 @@ type departure struct {
 	sockets [2]int // owned
 }
 
-// Leave gives the sockets of a session that has left to the lane, which closes them in silence. After the end of a
+// Leave gives the sockets of a session that has left to the lane, which closes them in silence. The owner has taken both off its
+// poller before (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them at a time of its own, and their numbers are given to other files then. After the end of a
 // session of which Disarm has said that the lane has it, such as by [Lane.Close], it closes them before it returns, and resets both
 // sides if they were not. The error wraps os.ErrInvalid, and the sockets are the caller's still, where there is nothing to
 // be given away: for a session in user space, one of Join, and after Leave or Release.
