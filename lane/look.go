@@ -30,6 +30,8 @@ type End struct {
 	Outstanding uint64
 	// Window is the last window that it has advertised, in bytes.
 	Window uint32
+	// WidestWindow is the largest that it has advertised.
+	WidestWindow uint32
 	// ZeroWindows is how often its window has become 0: it does not read as fast as it is sent to.
 	ZeroWindows uint32
 	// Repeated are segments with data of numbers that it had sent before: those that the path behind the lane, or
@@ -74,7 +76,7 @@ func (s *Session) view() (v View) {
 	for i := range v.Ends {
 		e := &v.Ends[i]
 		*e = End{
-			Packets: r.Packets(i), Window: f[i].Window, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats,
+			Packets: r.Packets(i), Window: f[i].Window, WidestWindow: f[i].Widest, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats,
 			Payload: f[i].Payload, Segments: f[i].Segments, BehindGap: f[i].BehindGap, Lost: f[i].Lost, Last: r.LastNew() == i, Waits: waitsOf(&clock, i),
 		}
 		e.RoundTrip, e.LeastRoundTrip, e.DataRoundTrip = r.RoundTrip(i)

@@ -22,6 +22,8 @@ type Waits struct {
 	Again  time.Duration // for the other one to send again, though nothing was missing here
 	// Answers and Pauses are how many waits Answer and More are, without those that were too short for a step.
 	Answers, Pauses uint32
+	// Narrow is for how long its window held less than two segments, or had less than a third of the largest one left, whatever was waited for.
+	Narrow time.Duration
 }
 
 func waitsOf(c *translate.Clock, side int) Waits {
@@ -32,5 +34,6 @@ func waitsOf(c *translate.Clock, side int) Waits {
 		Answer: of(translate.WaitAnswer), More: of(translate.WaitMore), Window: of(translate.WaitWindow), Ack: of(translate.WaitAck),
 		Flight: of(translate.WaitFlight), Gap: of(translate.WaitGap), Again: of(translate.WaitAgain),
 		Answers: c.Answers[side], Pauses: c.Pauses[side],
+		Narrow: time.Duration(c.Narrow[side]) << translate.Tick,
 	}
 }

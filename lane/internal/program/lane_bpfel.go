@@ -54,6 +54,8 @@ type laneHalf struct {
 	Answers     uint32
 	Pauses      uint32
 	Waits       [7]uint32
+	Widest      uint32
+	Narrow      uint32
 	In          laneTuple
 	Takes       uint16
 	Gives       uint16

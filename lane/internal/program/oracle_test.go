@@ -62,8 +62,8 @@ func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32,
 		h, o := &s.Half[i], constants[4*i:]
 		h.First, h.FirstAck, h.Time, h.Edge = o[0], constants[4*(1-i)]+constants[4*i+1], o[2], 1<<16
 		h.Sequence, h.Scale, h.Unit, h.Device = o[1], uint8(o[3]%15), uint8(constants[4*(1-i)+3]%15), 1
-		h.Takes, h.LeastRtt = 1447, 1
-		r.flow[i] = translate.Flow{First: h.First, FirstAck: h.FirstAck, Edge: h.Edge, Takes: h.Takes}
+		h.Takes, h.LeastRtt, h.Widest = 1447, 1, 1<<16
+		r.flow[i] = translate.Flow{First: h.First, FirstAck: h.FirstAck, Edge: h.Edge, Takes: h.Takes, Widest: h.Widest}
 	}
 	for i := range 2 {
 		h, o := &s.Half[i], &s.Half[1-i]

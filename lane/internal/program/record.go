@@ -115,7 +115,7 @@ func (s *Session) Flow(side int) translate.Flow {
 	return translate.Flow{
 		First: h.First, FirstAck: h.FirstAck,
 		Sent: atomic.LoadUint64(&h.Sent), Acked: atomic.LoadUint64(&h.Acked), Edge: atomic.LoadUint64(&h.Edge), Fin: atomic.LoadUint64(&h.Fin),
-		Stamp: atomic.LoadUint32(&h.Stamp), Window: atomic.LoadUint32(&h.Window),
+		Stamp: atomic.LoadUint32(&h.Stamp), Window: atomic.LoadUint32(&h.Window), Widest: atomic.LoadUint32(&h.Widest),
 		Zeros: atomic.LoadUint32(&h.Zeros), Repeats: atomic.LoadUint32(&h.Repeats),
 		Hole: atomic.LoadUint64(&h.Hole), Payload: atomic.LoadUint64(&h.Payload), Segments: atomic.LoadUint32(&h.Segments),
 		BehindGap: atomic.LoadUint32(&h.BehindGap), Lost: atomic.LoadUint32(&h.Lost), Takes: h.Takes,
@@ -130,6 +130,7 @@ func (s *Session) Clock() (c translate.Clock) {
 		for w := range h.Waits {
 			c.Waits[i][w] = atomic.LoadUint32(&h.Waits[w])
 		}
+		c.Narrow[i] = atomic.LoadUint32(&h.Narrow)
 		c.Answers[i], c.Pauses[i] = atomic.LoadUint32(&h.Answers), atomic.LoadUint32(&h.Pauses)
 	}
 	return c

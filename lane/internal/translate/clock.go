@@ -40,6 +40,9 @@ type Clock struct {
 	Spoke           uint8  // 1 and the side that has sent data last; 0: none has
 	Waits           [2][Waits]uint32
 	Answers, Pauses [2]uint32 // of WaitAnswer and of WaitMore
+	// Narrow is for how long each side's window held less than two segments, or had less than a third of the largest one left, whatever was
+	// waited for.
+	Narrow [2]uint32
 }
 
 // An Open is the wait that a packet ends, or is in the middle of; Side is the one that is waited for.
@@ -47,31 +50,49 @@ type Open struct {
 	Wait Wait
 	Side int
 	Any  bool // else it is that for data alone
+	// Narrow says which windows are narrow, see [Clock.Narrow].
+	Narrow [2]bool
 }
 
 // OpenWait returns the wait of a session before a packet of a side.
-func OpenWait(flows *[2]Flow, side int) Open {
+func OpenWait(flows *[2]Flow, side int) (w Open) {
 	f, o := &flows[side], &flows[1-side]
+	w.Narrow[side], w.Narrow[1-side] = f.narrow(o), o.narrow(f)
+	w.Side, w.Any = 1-side, true
 	switch {
 	case f.missing(o):
-		return Open{WaitGap, side, true}
+		w.Wait, w.Side = WaitGap, side
 	case o.missing(f):
-		return Open{WaitGap, 1 - side, true}
+		w.Wait = WaitGap
 	case o.shut(f):
-		return Open{WaitWindow, 1 - side, true}
+		w.Wait = WaitWindow
 	case f.shut(o):
-		return Open{WaitWindow, side, true}
+		w.Wait, w.Side = WaitWindow, side
 	case f.Sent > o.Acked+uint64(o.Takes):
-		return Open{WaitFlight, 1 - side, true}
+		w.Wait = WaitFlight
+	default:
+		w.Side, w.Any = 0, false
 	}
-	return Open{}
+	return w
+}
+
+// count counts ticks of the wait, and reports whether they are of none for data.
+func (c *Clock) count(open *Open, ticks uint32) bool {
+	for i, narrow := range open.Narrow {
+		if narrow {
+			c.Narrow[i] += ticks
+		}
+	}
+	if !open.Any || open.Wait == WaitFlight {
+		return false
+	}
+	c.Waits[open.Side][open.Wait] += ticks
+	return true
 }
 
 // Pass counts the ticks until a packet of a side. least is the shortest way to its endpoint and back.
 func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, least time.Duration) {
-	if open.Any && open.Wait != WaitFlight {
-		c.Waits[open.Side][open.Wait] += ticks
-	} else {
+	if !c.count(&open, ticks) {
 		c.Pending += ticks
 	}
 	wait, acked, spoke := c.Pending, c.Acked, c.Spoke
@@ -107,8 +128,7 @@ func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, le
 // be for nothing.
 func (c Clock) Now(flows *[2]Flow, ticks uint32) Clock {
 	open := OpenWait(flows, 0)
-	if open.Any && open.Wait != WaitFlight {
-		c.Waits[open.Side][open.Wait] += ticks
+	if c.count(&open, ticks) {
 		ticks = 0
 	}
 	wait := c.Pending + ticks

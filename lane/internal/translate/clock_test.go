@@ -18,7 +18,7 @@ const mss = 1000
 func newCourse() *course {
 	c := new(course)
 	for i := range c.flow {
-		c.flow[i] = translate.Flow{Edge: 1 << 16, Window: 1 << 16, Takes: mss}
+		c.flow[i] = translate.Flow{Edge: 1 << 16, Window: 1 << 16, Widest: 1 << 16, Takes: mss}
 	}
 	return c
 }
@@ -74,7 +74,6 @@ func TestClock(t *testing.T) {
 		"a window": {func(c *course) {
 			c.packet(0, 1, 0, 1000, 0, open)
 			c.packet(7, 0, 0, 0, 1000, 0)
-			c.flow[0].Edge = 1000
 			c.packet(800, 0, 0, 0, 1000, 5000)
 			c.packet(3, 1, 1000, 1000, 0, open)
 		}, [2]counts{{translate.WaitWindow: 800, translate.WaitAck: 7}, {translate.WaitMore: 3}}},
@@ -124,8 +123,42 @@ func TestClockNow(t *testing.T) {
 	if now := c.clock.Now(&c.flow, 500); now.Waits[0][translate.WaitAck] != 500 {
 		t.Errorf("packets on the way: %+v", now)
 	}
-	c.flow[0].Edge = 2100
+	c.flow[0].Window = 2100 // and Edge stays
 	if now := c.clock.Now(&c.flow, 500); now.Waits[0][translate.WaitWindow] != 500 {
 		t.Errorf("a window: %+v", now)
 	}
+}
+
+// TestClockNarrow: the time in which less than a third of a window's largest size is left counts beside what was waited for, also
+// where the window is a smaller one by then, and where it holds less than two segments.
+func TestClockNarrow(t *testing.T) {
+	const whole = 3 << 14
+	c := newCourse()
+	c.flow[0].Window, c.flow[0].Widest = whole, whole
+	expect := func(when string, want uint32) {
+		t.Helper()
+		if got := c.clock.Narrow; got != [2]uint32{want, 0} {
+			t.Errorf("%s: %d, want %d of the first side", when, got, want)
+		}
+	}
+	c.packet(0, 1, 0, whole*2/3, 0, open)
+	c.packet(10, 1, whole*2/3, 1, 0, open)
+	expect("with a third left", 0)
+	if now := c.clock.Now(&c.flow, 500); now.Narrow != [2]uint32{500, 0} {
+		t.Errorf("what goes on: %d", now.Narrow)
+	}
+	c.packet(30, 0, 0, 0, whole*2/3+1, whole)
+	expect("until it opens", 30)
+	c.packet(50, 1, whole*2/3+1, whole-1, 0, open)
+	c.packet(7, 0, 0, 0, whole*5/3, whole/8)
+	expect("until all is acknowledged", 37)
+	c.packet(20, 1, whole*5/3, 100, 0, open)
+	expect("with a smaller window that is all free", 57)
+	if got := c.clock.Waits[0][translate.WaitWindow]; got != 7 {
+		t.Errorf("it was shut for %d, want 7", got)
+	}
+	c = newCourse()
+	c.flow[0].Window, c.flow[0].Widest = 2*mss-1, 2*mss-1
+	c.packet(3, 1, 0, 1, 0, open)
+	expect("with less than two segments", 3)
 }

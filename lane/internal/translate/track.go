@@ -22,6 +22,8 @@ type Flow struct {
 	// Window is the last one, in bytes, Zeros is how often it has become 0, and Repeats is how many
 	// segments with data have come again.
 	Window, Zeros, Repeats uint32
+	// Widest is the largest window so far.
+	Widest uint32
 	// Hole is the position after the first byte that was missing here when a segment last came behind a gap; 0: none did.
 	Hole uint64
 	// Payload is the bytes of data that came, also again. Segments are those with data, BehindGap those of them that came behind a gap, and Lost those that came again
@@ -132,8 +134,22 @@ func (f *Flow) missing(o *Flow) bool { return f.Hole != 0 && o.Acked < f.Hole }
 // ordinary is the segment of Ethernet, in bytes.
 const ordinary = 1460
 
-// shut reports whether the window keeps a segment of the other side back: one of the loopback, of nearly 64 KiB, is sent in parts.
-func (f *Flow) shut(o *Flow) bool { return o.Sent+uint64(min(f.Takes, ordinary)) > f.Edge }
+// segment is that of a sender to the endpoint, in bytes: one of the loopback, of nearly 64 KiB, is sent in parts.
+func (f *Flow) segment() int64 { return int64(min(f.Takes, ordinary)) }
+
+// room is how much is left of the last window, to which the other side keeps: the edge may be that of an earlier one, or of the socket
+// here.
+func (f *Flow) room(o *Flow) int64 { return int64(f.Acked) + int64(f.Window) - int64(o.Sent) }
+
+// shut reports whether the window keeps a segment of the other side back.
+func (f *Flow) shut(o *Flow) bool { return f.room(o) < f.segment() }
+
+// narrow reports whether the window may keep back a sender that wants to send more than a segment at a time: one that gathers
+// segments waits for a third of the window (net/ipv4/tcp_output.c, tcp_tso_should_defer), and one that paces, as BBR does, keeps some of
+// it free.
+func (f *Flow) narrow(o *Flow) bool {
+	return f.room(o) < 2*f.segment() || 3*f.room(o) < int64(f.Widest)
+}
 
 // acknowledge notes the acknowledgement, and reports whether it fits.
 func (f *Flow) acknowledge(o *Flow, s Segment) bool {
@@ -149,6 +165,7 @@ func (f *Flow) acknowledge(o *Flow, s Segment) bool {
 			f.Zeros++
 		}
 		f.Window = s.Window
+		f.Widest = max(f.Widest, s.Window)
 	}
 	f.Acked = max(f.Acked, uint64(ack))
 	f.Edge = max(f.Edge, uint64(ack)+uint64(s.Window))

@@ -15,6 +15,8 @@ type Times [Kinds]time.Duration
 type Lane struct {
 	Duration time.Duration
 	A, B     lane.Waits
+	// WindowA and WindowB are the largest windows that the sides have advertised, in bytes.
+	WindowA, WindowB uint32
 	// Before are the parts of the time in user space.
 	Before Times
 }
@@ -35,7 +37,7 @@ func OfLane(v *lane.View, before Times) Sample {
 	a, b := &v.Ends[0], &v.Ends[1]
 	s := Sample{
 		A: Peer{Leg: legOf(a, b)}, B: Peer{Leg: legOf(b, a)}, Starved: -1,
-		Lane: &Lane{Duration: v.Time, A: a.Waits, B: b.Waits, Before: before},
+		Lane: &Lane{Duration: v.Time, A: a.Waits, B: b.Waits, WindowA: a.WidestWindow, WindowB: b.WidestWindow, Before: before},
 	}
 	s.Waits = relay.Waits{
 		ForA: bytesOf(&a.Waits), ForB: bytesOf(&b.Waits), ToA: roomOf(&a.Waits), ToB: roomOf(&b.Waits),
@@ -88,6 +90,7 @@ func waitsSince(w lane.Waits, before *lane.Waits) lane.Waits {
 		{&w.Flight, &before.Flight},
 		{&w.Gap, &before.Gap},
 		{&w.Again, &before.Again},
+		{&w.Narrow, &before.Narrow},
 	} {
 		*d[0] = max(*d[0]-*d[1], 0)
 	}
@@ -99,9 +102,10 @@ func waitsSince(w lane.Waits, before *lane.Waits) lane.Waits {
 // laneTimes divides the time of a sample of a session that has left.
 func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 	l := *s.Lane
-	s.A.assign(&l.A, &l.B)
-	s.B.assign(&l.B, &l.A)
-	a, b := s.A.divideLane(&l.A), s.B.divideLane(&l.B)
+	queueA, queueB := s.A.fills(l.WindowA, l.Duration), s.B.fills(l.WindowB, l.Duration)
+	s.A.assign(&l.A, &l.B, queueA)
+	s.B.assign(&l.B, &l.A, queueB)
+	a, b := s.A.divideLane(&l.A, queueA), s.B.divideLane(&l.B, queueB)
 	if sum := a.sum() + b.sum(); sum > l.Duration {
 		scale := float64(l.Duration) / float64(sum)
 		a.scale(scale)
@@ -120,12 +124,32 @@ func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 
 func (d *division) sum() time.Duration { return d.hostFor + d.networkFor + d.hostTo + d.networkTo }
 
-// assign has waits count where they belong, as far as that shows in all of them.
-func (p *Peer) assign(own, other *lane.Waits) {
-	switch room := roomOf(own); {
-	case own.Window > 0 && own.Window >= time.Duration(shut*float64(room+other.More)) && !p.troubled():
-		// BBR paces to the rate at which this peer reads.
-		own.Window = room + other.More
+const (
+	// narrow is the share of the time from which on it is a peer's window that keeps bytes back which was too small for the sender, if not shut:
+	// BBR paces to the rate at which the peer reads.
+	narrow = 0.5
+	// roundTrips is in how many round trips a window is sent that is full of packets in a queue, at most: it is one, but the window may
+	// have grown meanwhile. Of a slow reader it is more, which advertises less than the largest window.
+	roundTrips = 2
+)
+
+// fills reports whether all that the peer's largest window admits waits in a queue on the way to it: a round trip is longer by more than
+// a delayed acknowledgment, and about as long as sending the window takes.
+func (p *Peer) fills(window uint32, over time.Duration) bool {
+	return p.RTT > p.MinRTT+delayed && float64(window)*float64(over) <= roundTrips*float64(p.Sent)*float64(p.RTT)
+}
+
+// limits reports whether it is the peer's window that keeps bytes back, where the network shows nothing else.
+func limits(own, other *lane.Waits) bool {
+	all := float64(roomOf(own) + other.More)
+	return own.Window > 0 && float64(own.Window) >= shut*all || own.Narrow > 0 && float64(own.Narrow) >= narrow*all
+}
+
+// assign has waits count where they belong, as far as that shows in all of them. queue says that the window is full of packets in one.
+func (p *Peer) assign(own, other *lane.Waits, queue bool) {
+	switch {
+	case limits(own, other) && !p.losing() && !queue:
+		own.Window = roomOf(own) + other.More
 		own.Ack, own.Flight, own.Again, other.More = 0, 0, 0, 0
 	case !p.losing() && !p.slowed():
 		other.More += own.Flight // the other one had no more to send
@@ -134,9 +158,9 @@ func (p *Peer) assign(own, other *lane.Waits) {
 }
 
 // divideLane divides the waits for a peer.
-func (p *Peer) divideLane(w *lane.Waits) (d division) {
+func (p *Peer) divideLane(w *lane.Waits, queue bool) (d division) {
 	d.hostTo, d.networkTo = w.Window, w.Ack+w.Flight+w.Again
-	if p.RTT > p.MinRTT+delayed { // all that the window admits waits in a queue
+	if queue {
 		d.hostTo, d.networkTo = 0, d.networkTo+d.hostTo
 	}
 	asking := min(w.Answer, time.Duration(w.Answers)*p.MinRTT)

@@ -36,6 +36,27 @@ func TestOfLane(t *testing.T) {
 		"a window full of a queue": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip = 900*ms, 200*ms
 		}, verdict.ClientNetwork, "a round trip takes 200ms"},
+		"the same, of a window that has grown": {func(a, b *lane.End) {
+			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 500_000
+		}, verdict.ClientNetwork, "a round trip takes 200ms"},
+		"a slow reader that acknowledges late": {func(a, b *lane.End) {
+			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 600_000
+		}, verdict.Client, "for 900ms it took nothing"},
+		"a narrow window and BBR": {func(a, b *lane.End) {
+			a.Waits.Narrow, a.Waits.Ack, a.Waits.Flight, a.RoundTrip = 700*ms, 600*ms, 300*ms, 30*ms
+		}, verdict.Client, "for 900ms it took nothing"},
+		"a narrow window and pauses": {func(a, b *lane.End) {
+			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 900*ms, 900*ms, 7
+		}, verdict.Client, "for 900ms it took nothing"},
+		"a narrow window now and then": {func(a, b *lane.End) {
+			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 400*ms, 900*ms, 7
+		}, verdict.Endpoint, "for 900ms it sent nothing"},
+		"a narrow window and losses": {func(a, b *lane.End) {
+			a.Waits.Narrow, a.Waits.Again, b.Lost = 900*ms, 900*ms, 50
+		}, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
+		"a narrow window and answers": {func(a, b *lane.End) {
+			a.Waits.Narrow, b.Waits.Answer, b.Waits.Answers = 900*ms, 900*ms, 5
+		}, verdict.Endpoint, "for 895ms it sent nothing"},
 		"losses behind the lane": {func(a, b *lane.End) { a.Waits.Again, b.Lost = 900*ms, 50 }, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
 		"losses before it":       {func(_, b *lane.End) { b.Waits.Gap, b.BehindGap = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
 		"pauses of losses":       {func(_, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.BehindGap = 900*ms, 40, 50 }, verdict.EndpointNetwork, ""},

@@ -126,6 +126,8 @@ static inline_always bool acknowledge(struct half *h, struct half *o, struct pac
 		if (!window && h->window)
 			h->zeros++;
 		h->window = window;
+		if (window > h->widest)
+			h->widest = window;
 	}
 	return true;
 }

@@ -104,7 +104,7 @@ static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp
 	h->sent = h->acked = h->fin = h->asked = h->nudged = h->hole = 0;
 	h->behind = 0;
 	h->stamp = recent;
-	h->window = mine->snd_wnd;
+	h->window = h->widest = mine->snd_wnd;
 	h->takes = mine->rx_opt.mss_clamp;
 	h->sack = bit_field(mine, rx_opt.sack_ok) & SACK_SEEN;
 	if (!h->restored) {

@@ -42,7 +42,7 @@ enum wait {
 
 enum { ORDINARY = 1460 }; /* bytes of a segment of Ethernet */
 
-enum { TICK = 17, QUIET = 2000000000 >> TICK, AT_ONCE = 8 };
+enum { TICK = 17, QUIET = 2000000000 >> TICK, AT_ONCE = 8, NARROW = 3 };
 
 struct half {
 	u64 noted; /* the end of data that was let up */
@@ -64,6 +64,7 @@ struct half {
 	u32 behind_gap, lost;   /* those that came behind a gap, and those that came again though none was missing here */
 	u32 answers, pauses;    /* the waits of WAIT_ANSWER and of WAIT_MORE */
 	u32 waits[WAITS];       /* by enum wait, in ticks */
+	u32 widest, narrow;     /* the largest window so far, in bytes, and the ticks in which too little of it was left (wait.h) */
 	struct tuple in;
 	u16 takes, gives; /* the largest segment that the endpoint takes, and that it may send */
 	u8 scale, unit;   /* shifts of windows that arrive, and that leave to the other side */
@@ -132,6 +133,7 @@ struct packet {
 	u8 wait, waited; /* 1 and the enum wait that the session was in before it, and the side; 0: none of those that last */
 	u8 again, news;  /* it came again though nothing was missing, and it acknowledges something new */
 	u8 stray;
+	u8 narrow; /* the sides whose windows were narrow before it: 1, 2, or both */
 };
 
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16, URG = 32 };

@@ -11,26 +11,34 @@
 /* missing reports whether the endpoint of o lacks data of h that has not been here. */
 static inline_always bool missing(struct half *h, struct half *o) { return h->hole && load(&o->acked) < h->hole; }
 
-/* shut reports whether the window of h keeps a segment of o back: one of the loopback, of nearly 64 KiB, is sent in parts. */
-static inline_always bool shut(struct half *h, struct half *o)
-{
-	u32 segment = h->takes < ORDINARY ? h->takes : ORDINARY;
-	return (s64)load(&o->sent) + segment > (s64)load(&h->edge);
-}
+/* room is how much is left of the last window of h, to which a sender keeps: the edge may be that of an earlier one, or of the
+ * socket here. */
+static inline_always s64 room(struct half *h, struct half *o) { return (s64)(load(&h->acked) + h->window) - (s64)load(&o->sent); }
+
+/* segment is that of a sender to h: one of the loopback, of nearly 64 KiB, is sent in parts. */
+static inline_always u32 segment(struct half *h) { return h->takes < ORDINARY ? h->takes : ORDINARY; }
+
+/* shut reports whether the window of h keeps a segment back. */
+static inline_always bool shut(struct half *h, s64 room) { return room < segment(h); }
+
+/* narrow reports whether it may keep back a sender that wants to send more than a segment at a time, or that paces. */
+static inline_always bool narrow(struct half *h, s64 room) { return room < 2 * segment(h) || NARROW * room < h->widest; }
 
 /* before notes the wait that a packet of side `side` ends, or is in the middle of. */
 static inline_always void before(struct packet *p, struct half *h, struct half *o, u32 side)
 {
+	s64 left = room(h, o), other = room(o, h);
+	p->narrow = narrow(h, left) << side | narrow(o, other) << (1 - side);
 	if (missing(h, o)) {
 		p->wait = 1 + WAIT_GAP;
 		p->waited = side;
 	} else if (missing(o, h)) {
 		p->wait = 1 + WAIT_GAP;
 		p->waited = 1 - side;
-	} else if (shut(o, h)) {
+	} else if (shut(o, other)) {
 		p->wait = 1 + WAIT_WINDOW;
 		p->waited = 1 - side;
-	} else if (shut(h, o)) {
+	} else if (shut(h, left)) {
 		p->wait = 1 + WAIT_WINDOW;
 		p->waited = side;
 	} else if (load(&h->sent) > load(&o->acked) + o->takes) {
@@ -52,6 +60,10 @@ static never_inline int passed(struct session *s, struct packet *p, u32 side, u6
 	} else {
 		s->pending += ticks;
 	}
+	if (p->narrow & 1)
+		s->half[0].narrow += ticks;
+	if (p->narrow & 2)
+		s->half[1].narrow += ticks;
 	u32 wait = s->pending;
 	if (p->stray || !p->length) {
 		if (p->news)
