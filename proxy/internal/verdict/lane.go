@@ -133,10 +133,10 @@ const (
 	roundTrips = 2
 )
 
-// fills reports whether all that the peer's largest window admits waits in a queue on the way to it: a round trip is longer by more than
-// a delayed acknowledgment, and about as long as sending the window takes.
+// fills reports whether all that the peer's largest window admits waits in a queue on the way to it: that has most of a round trip, more
+// than a delayed acknowledgment does, and a round trip is about as long as sending the window takes.
 func (p *Peer) fills(window uint32, over time.Duration) bool {
-	return p.RTT > p.MinRTT+delayed && float64(window)*float64(over) <= roundTrips*float64(p.Sent)*float64(p.RTT)
+	return p.RTT > 2*p.MinRTT+delayed && float64(window)*float64(over) <= roundTrips*float64(p.Sent)*float64(p.RTT)
 }
 
 // limits reports whether it is the peer's window that keeps bytes back, where the network shows nothing else.

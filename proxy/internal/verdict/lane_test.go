@@ -42,6 +42,9 @@ func TestOfLane(t *testing.T) {
 		"a slow reader that acknowledges late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 600_000
 		}, verdict.Client, "for 900ms it took nothing"},
+		"a window on a long way, acknowledged late": {func(a, b *lane.End) {
+			a.Waits.Window, a.RoundTrip, a.LeastRoundTrip = 900*ms, 220*ms, 100*ms
+		}, verdict.Client, "for 900ms it took nothing"},
 		"a narrow window and BBR": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Ack, a.Waits.Flight, a.RoundTrip = 700*ms, 600*ms, 300*ms, 30*ms
 		}, verdict.Client, "for 900ms it took nothing"},
