@@ -102,8 +102,8 @@ type Lane struct {
 
 // counts are those of Stats.
 type counts struct {
-	joined, departed, returned, ended, reset, failed, adopted atomic.Uint64
-	refused, unrestored                                       [reasons]atomic.Uint64
+	joined, departed, returned, ended, reset, failed, adopted, gaps atomic.Uint64
+	refused, unrestored                                             [reasons]atomic.Uint64
 }
 
 // check returns an error for a configuration that no host could serve.
@@ -311,6 +311,7 @@ type Stats struct {
 	Failed   uint64 // sockets that could not be closed in silence, whose packets the guard keeps in, and ports that are not held
 	Adopted  uint64 // that were in the lane of a process before this one
 	Lane     int    // sessions that are in the lane now
+	Gaps     uint64 // how often Session.Shut has begun to make a gap
 	// Unrestored are sessions that could not come back, and were reset, by reason.
 	Unrestored map[Reason]uint64
 	// Refused are how often a session could not leave, by reason: once for one that never can,
@@ -322,7 +323,7 @@ type Stats struct {
 func (l *Lane) Stats() Stats {
 	st := Stats{
 		Joined: l.counts.joined.Load(), Left: l.counts.departed.Load(), Returned: l.counts.returned.Load(), Ended: l.counts.ended.Load(),
-		Reset: l.counts.reset.Load(), Failed: l.counts.failed.Load(), Adopted: l.counts.adopted.Load(),
+		Reset: l.counts.reset.Load(), Failed: l.counts.failed.Load(), Adopted: l.counts.adopted.Load(), Gaps: l.counts.gaps.Load(),
 		Unrestored: byReason(&l.counts.unrestored), Refused: byReason(&l.counts.refused),
 	}
 	l.mu.Lock()

@@ -95,3 +95,19 @@ func (c *Connection) window() string {
 func Resume(fd int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF)
 }
+
+// ProbeWindow has a socket that is connected send what Resume sends: an acknowledgement with its window, at the number before the next
+// one. It takes CAP_NET_ADMIN. The option that its address may be used again, which repair ends, is restored.
+func ProbeWindow(fd int) error {
+	reuse, err := GetsockoptInt(fd, SOL_SOCKET, unix.SO_REUSEADDR)
+	if err == nil {
+		err = Repair(fd, true)
+	}
+	if err == nil {
+		err = Resume(fd)
+	}
+	if err == nil {
+		err = SetsockoptInt(fd, SOL_SOCKET, unix.SO_REUSEADDR, reuse)
+	}
+	return err
+}

@@ -219,7 +219,7 @@ func (s *Server) laneStatus() *admin.Lane {
 	}
 	n := now.lane.Stats()
 	st.Active, st.Left, st.Ended, st.Reset = int64(n.Lane), int64(n.Left), int64(n.Ended), int64(n.Reset)
-	st.Adopted, st.Failed, st.Returned = int64(n.Adopted), int64(n.Failed), int64(n.Returned)
+	st.Adopted, st.Failed, st.Returned, st.Gaps = int64(n.Adopted), int64(n.Failed), int64(n.Returned), int64(n.Gaps)
 	there, moved := s.adopted.count()
 	st.AdoptedActive, st.AdoptedToEndpoint, st.AdoptedToClient = there, moved[0], moved[1]
 	for why, count := range n.Refused {

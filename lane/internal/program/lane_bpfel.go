@@ -94,7 +94,9 @@ type laneSession struct {
 	Spoke       uint8
 	EndedBy     uint8
 	Newest      uint8
-	Unused      [6]uint8
+	Shut        uint8
+	Opens       uint8
+	Unused      [4]uint8
 	Half        [2]laneHalf
 }
 

@@ -44,7 +44,7 @@ func (s *Session) Stop(ends bool) bool {
 	if s.State() != state.Lane {
 		return false
 	}
-	s.Ends = 0 // it is not read in state Lane
+	s.Ends, s.Shut = 0, 0 // they are not read in state Lane
 	if ends {
 		s.Ends = 1
 	}

@@ -57,6 +57,7 @@ type lanes struct {
 	after        time.Duration
 	first, again *laneQueue
 	full         *laneFull
+	gaps         *laneGaps
 
 	of       map[*conn]*laneSession // that are prepared, or have left
 	controls []string               // congestion controls that sockets of sessions that left have had
@@ -78,6 +79,7 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	t := &w.lanes
 	if t.first == nil {
 		t.first, t.again, t.full = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}, &laneFull{worker: w}
+		t.gaps = &laneGaps{worker: w}
 		t.of = make(map[*conn]*laneSession)
 	}
 	was := t.lane
@@ -94,6 +96,7 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 		w.loop.Disarm(&q.timer)
 		q.list = nil
 	}
+	t.gaps.forget()
 	for n := range t.of {
 		w.withdraw(n)
 	}
@@ -108,6 +111,7 @@ func (w *worker) withdraw(n *conn) bool {
 	if !n.session.Withdraw() {
 		return false
 	}
+	c.open()
 	if !c.came {
 		delete(w.lanes.of, n)
 		c.session.Release()
@@ -170,7 +174,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	if c != nil { // it has come back
 		c.begun = w.milliseconds()
 		c.session.MayLeave()
-		n.session.Offer(c)
+		c.offer()
 		return true
 	}
 	c = &laneSession{worker: w, conn: n, begun: w.milliseconds(), userTimeout: userTimeoutOf(n)}

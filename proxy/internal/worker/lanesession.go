@@ -25,6 +25,8 @@ type laneSession struct {
 	left        bool         // it goes on without this process, and has ended for it
 	coming      bool         // it is coming back, see [Group.ReturnLane]
 	came        bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
+	armed       bool         // the lane may take it
+	gap         gapState     // of one that is a flow
 	result      *lane.Result // of one that has ended in the lane
 }
 
@@ -44,7 +46,13 @@ func (c *laneSession) onLoop(f func()) {
 }
 
 // Ready implements [lane.Owner].
-func (c *laneSession) Ready() { c.onLoop(func() { c.conn.session.Offer(c) }) }
+func (c *laneSession) Ready() { c.onLoop(c.offer) }
+
+// offer lets the lane have the session from now on, and has it looked at later whether it is a flow without a gap.
+func (c *laneSession) offer() {
+	c.conn.session.Offer(c)
+	c.worker.lanes.gaps.await(c)
+}
 
 // Left implements [lane.Owner].
 func (c *laneSession) Left() { c.onLoop(func() { c.conn.session.Recall() }) }
@@ -79,15 +87,16 @@ func (c *laneSession) HalfClosed(from int) {
 }
 
 // Arm implements [relay.Carrier].
-func (c *laneSession) Arm() { c.session.Arm() }
+func (c *laneSession) Arm() { c.armed = c.session.Arm() }
 
 // Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
+	c.armed = false
 	if !here {
 		c.noteLeaving()
 	}
-	if c.back++; here && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker.milliseconds()-c.begun >= c.worker.lanes.trying() {
+	if c.back++; here && c.gap < shut && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker.milliseconds()-c.begun >= c.worker.lanes.trying() {
 		c.onLoop(c.rest)
 	}
 	return here

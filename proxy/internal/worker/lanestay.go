@@ -20,13 +20,14 @@ const (
 	stayMirror
 	stayRewrite
 	stayEnded
+	stayFlow
 
 	stays = iota
 )
 
 var stayTexts = [stays]string{
 	stayOff: "switched off", stayTransparent: "transparent", stayUnix: "unix socket", stayTLS: "TLS ends or begins here", stayBandwidth: "bandwidth limit",
-	stayMirror: "mirror", stayRewrite: "rewrite", stayEnded: "a side has ended",
+	stayMirror: "mirror", stayRewrite: "rewrite", stayEnded: "a side has ended", stayFlow: "no gap",
 }
 
 var stayOf = map[relay.Obstacle]stay{
@@ -53,12 +54,18 @@ func (w *worker) staysHere(n *conn, last bool) stay {
 	}
 	limits := n.session.Limits()
 	switch {
-	case !n.session.Heard(), !last && n.session.Moves() < laneMoves:
+	case !n.session.Heard(), !last && n.session.Moves() < laneMoves && !flows(n):
 		return notYet
 	case limits.Answered != nil && n.session.Result().Duration <= limits.FirstByte: // a trial that is not reported
 		return notYet
 	}
 	return mayLeave
+}
+
+// flows reports whether a session has moved as much as a flow does, be it by few reads and writes.
+func flows(n *conn) bool {
+	r := n.session.Result()
+	return r.AToB.Bytes()+r.BToA.Bytes() >= gapBytes
 }
 
 // LaneStays returns how many sessions have stayed in user space, by reason; only reasons that occurred. The lane has

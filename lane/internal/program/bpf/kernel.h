@@ -28,7 +28,7 @@ enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_RINGBUF = 27 };
 enum { MAP_MMAPABLE = 1 << 10 };
 enum { CARRIED = 0x4c4e }; /* skb->tc_index of packets that the lane forwards */
 enum { NEXT = -1, DROP = 2 }; /* enum tcx_action_base */
-enum { ETHER = 14, V4_HEADER = 20, V6_HEADER = 40, TCP = 6, TCP_HEADER = 20, TCP_MOST = 60, ACKNOWLEDGEMENT = 8, CHECKSUM = 16 };
+enum { ETHER = 14, V4_HEADER = 20, V6_HEADER = 40, TCP = 6, TCP_HEADER = 20, TCP_MOST = 60, SEQUENCE = 4, ACKNOWLEDGEMENT = 8, WINDOW = 14, CHECKSUM = 16 };
 enum { CURRENT_NETNS = -1, PSEUDO_HEADER = 1 << 4 };
 enum { ESTABLISHED = 1 };
 enum { ECN_OK = 1, ECN_ACCURATE = 1 << 4, ECN_PENDING = 6, SACK_SEEN = 1 }; /* include/net/tcp.h */

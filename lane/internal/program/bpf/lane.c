@@ -5,6 +5,7 @@
  * changes are those of lane/internal/state, and the order of steps is that of its model. */
 #include "error.h"
 #include "leave.h"
+#include "shut.h"
 #include "wait.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -382,6 +383,8 @@ int penstock_egress(struct __sk_buff *skb)
 	struct session *s = find(&arriving, &at);
 	if (!s)
 		return NEXT;
+	if (((s->shut | s->opens) & (1 << (at.side & 1))) && show(skb, s, &p, at.side))
+		return DROP;
 	bool end = p.flags & (FIN | RST);
 	for (int i = 0; i < 4; i++) {
 		u64 word = load(&s->word);

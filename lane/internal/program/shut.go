@@ -1,0 +1,23 @@
+package program
+
+// ShutSides has the endpoints of those sides see a window of 0 in all that their sockets send, and those of other sides the windows
+// of the sockets. The next packet shows it.
+func (s *Session) ShutSides(sides [2]bool) {
+	bits := uint8(0)
+	for i, is := range sides {
+		if is {
+			bits |= 1 << i
+		}
+	}
+	s.Shut = bits
+}
+
+// IsShut reports whether the endpoint of a side sees a window of 0.
+func (s *Session) IsShut(side int) bool { return s.Shut&(1<<side) != 0 }
+
+// Announce calls probe, which has a side's socket send a probe: that announces its window.
+func (s *Session) Announce(side int, probe func() error) error {
+	s.Opens = 1 << side
+	defer func() { s.Opens = 0 }()
+	return probe()
+}

@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+const (
+	// gapBytes is how much a session moves within the time between two looks that is a flow. Others have gaps.
+	gapBytes = 64 << 10
+	// gapPoll is how often a gap that is being made is looked at.
+	gapPoll = time.Millisecond
+	// gapMost is for how long one is made: until a slow sink has taken what is queued before it, which are some megabytes. It has
+	// bytes until the gap is there, so the flow does not pause meanwhile.
+	gapMost = 2 * time.Second
+	// gapTries is how many packets may fail to take the session out of gaps of its own, before it rests.
+	gapTries = 2
+	// gapsAtOnce is how many flows of a loop have a gap made at a time. Each costs its loop a look at both sockets per gapPoll.
+	gapsAtOnce = 64
+)
+
+// A gapState is how far a flow has come with a gap of its own.
+type gapState uint8
+
+const (
+	noGap  gapState = iota
+	queued          // it is looked at later
+	shut            // its endpoints see a window of 0
+	opened          // they see windows again, and the next packet takes it
+)
+
+// A laneFlow is a session that was offered, with its bytes then.
+type laneFlow struct {
+	session *laneSession
+	moved   [2]int64
+	due     int64 // loop clock
+}
+
+// A gapInMaking is a gap that is being made.
+type gapInMaking struct {
+	session *laneSession
+	sides   [2]bool // whose windows are shut
+	both    bool    // the other one's is shut later, for there is a flow both ways
+	since   int64   // loop clock
+	back    uint8   // of the session when it was opened
+	tries   int
+}
+
+// laneGaps are the gaps of a loop. A session that has one without help is not among them.
+type laneGaps struct {
+	worker      *worker
+	flows       []laneFlow // in the order in which they are due
+	making      []gapInMaking
+	looks, poll loop.Timer
+}
+
+// await has a session that is offered be looked at, once it has had the time to leave by itself.
+func (g *laneGaps) await(c *laneSession) {
+	if c.gap == noGap {
+		c.gap = queued
+		g.add(c)
+	}
+}
+
+func (g *laneGaps) add(c *laneSession) {
+	w := g.worker
+	g.flows = append(g.flows, laneFlow{c, c.moved(), w.loop.Now() + int64(w.lanes.after)})
+	if !g.looks.Armed() {
+		w.loop.Arm(&g.looks, g, w.lanes.after)
+	}
+}
+
+// moved is the bytes of both directions.
+func (c *laneSession) moved() [2]int64 {
+	r := c.conn.session.Result()
+	return [2]int64{r.AToB.Bytes(), r.BToA.Bytes()}
+}
+
+// forget is called when no session leaves any more.
+func (g *laneGaps) forget() {
+	for _, t := range []*loop.Timer{&g.looks, &g.poll} {
+		g.worker.loop.Disarm(t)
+	}
+	for _, f := range g.flows {
+		f.session.gap = noGap
+	}
+	g.flows = nil
+	for _, m := range g.making {
+		m.session.open()
+	}
+	g.making = nil
+}
+
+// is reports whether the lane may take a session, and has not.
+func (g *laneGaps) is(c *laneSession, at gapState) bool {
+	return g.worker.lanes.of[c.conn] == c && c.gap == at && !c.conn.session.Carried()
+}
+
+// Expired implements [loop.Expirer].
+func (g *laneGaps) Expired(t *loop.Timer) {
+	if t == &g.poll {
+		making := g.making
+		g.making = g.making[:0]
+		for i := range making {
+			if m := making[i]; !g.goOn(&m) {
+				g.making = append(g.making, m)
+			}
+		}
+		clear(making[len(g.making):])
+	}
+	g.look()
+	if len(g.making) > 0 && !g.poll.Armed() {
+		g.worker.loop.Arm(&g.poll, g, gapPoll)
+	}
+}
+
+// look begins gaps for the flows that are due, as many as may be made at a time.
+func (g *laneGaps) look() {
+	w := g.worker
+	now := w.loop.Now()
+	for len(g.flows) > 0 && g.flows[0].due <= now && len(g.making) < gapsAtOnce {
+		f := g.flows[0]
+		g.flows = g.flows[1:]
+		if here := g.is(f.session, queued); here {
+			g.begin(f, now)
+		} else if f.session.gap == queued {
+			f.session.gap = noGap
+		}
+	}
+	switch {
+	case len(g.flows) == 0:
+		g.flows = nil
+	case len(g.making) < gapsAtOnce: // else the end of one looks again
+		w.loop.Arm(&g.looks, g, max(time.Duration(g.flows[0].due-now), w.lanes.after/8))
+	}
+}
+
+// begin shuts the windows of a flow's sources. A session that has moved little is looked at again, unless it is idle: then it leaves with
+// its next packet.
+func (g *laneGaps) begin(f laneFlow, now int64) {
+	c, moved := f.session, f.session.moved()
+	var sides [2]bool
+	most := int64(0)
+	for i := range moved {
+		by := moved[i] - f.moved[i]
+		sides[i], most = by >= gapBytes, max(most, by)
+	}
+	c.gap = noGap
+	switch {
+	case most == 0 && c.armed, !passing(c.session.Refused()):
+	case most < gapBytes:
+		c.gap = queued
+		g.add(c)
+	default:
+		m := gapInMaking{session: c, sides: sides, both: sides == [2]bool{true, true}, since: now}
+		if m.both { // an endpoint that answers what it gets stops reading if its own window is shut
+			m.sides[1] = false
+		}
+		if m.shut() {
+			g.making = append(g.making, m)
+		}
+	}
+}
+
+// passing reports whether the reason for which a packet could not take a session may be that it has no gap.
+func passing(why lane.Reason) bool {
+	switch why {
+	case lane.None, lane.Unread, lane.OutOfOrder, lane.NotNext, lane.Unacknowledged, lane.InFlight, lane.Device, lane.Interrupted:
+		return true
+	}
+	return false
+}
+
+// goOn looks at a gap that is being made, and reports whether that is over.
+func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
+	c := m.session
+	if !g.is(c, shut) && !g.is(c, opened) || c.conn.session.Obstacle() != relay.NoObstacle { // it has left, or stays
+		c.open()
+		return true
+	}
+	late, unused := g.worker.loop.Now()-m.since >= int64(gapMost), c.gap == opened && c.back == m.back
+	switch {
+	case unused && late: // it is no flow any more
+		c.gap = noGap
+		return true
+	case unused: // no packet has come yet
+	case late, c.gap == opened && m.tries == gapTries:
+		g.worker.group.stays[stayFlow].Add(1)
+		c.open()
+		c.rest()
+		return true
+	case c.gap == opened: // a packet has come, and has not taken it
+		return !m.shut()
+	case m.both && g.worker.loop.Now()-m.since >= int64(gapMost)/2:
+		m.both, m.sides = false, [2]bool{true, true}
+		return !m.shut()
+	case !c.armed: // its source's mark may have been lowered
+		c.conn.session.Recall()
+	case c.delivered():
+		m.tries, m.back = m.tries+1, c.back
+		c.open()
+		c.gap = opened
+	}
+	return false
+}
+
+// shut shuts windows, and reports whether that can be had.
+func (m *gapInMaking) shut() bool {
+	c := m.session
+	if c.gap = noGap; !c.session.Shut(m.sides[0], m.sides[1]) {
+		return false
+	}
+	c.gap = shut
+	return true
+}
+
+// delivered reports whether the peers have acknowledged all that the sockets have sent.
+func (c *laneSession) delivered() bool {
+	a, b := c.conn.session.Descriptors()
+	for _, fd := range [2]int{a, b} {
+		if n, err := sys.SIOCOUTQ(fd); err != nil || n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// open ends the gap of a session, if one is being made: its endpoints see windows again.
+func (c *laneSession) open() {
+	if c.gap == shut {
+		a, b := c.conn.session.Descriptors()
+		_ = c.session.Open(a, b) // or they see them later
+	}
+	c.gap = noGap
+}
