@@ -44,7 +44,6 @@ type laneFlow struct {
 type gapInMaking struct {
 	session *laneSession
 	sides   [2]bool // whose windows are shut
-	both    bool    // the other one's is shut later, for there is a flow both ways
 	since   int64   // loop clock
 	back    uint8   // of the session when it was opened
 	tries   int
@@ -139,8 +138,9 @@ func (g *laneGaps) look() {
 	}
 }
 
-// begin shuts the windows of a flow's sources. A session that has moved little is looked at again, unless it is idle: then it leaves with
-// its next packet.
+// begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: then it leaves with
+// its next packet. None is shut of a flow both ways: an endpoint whose window has been taken back acknowledges with a number from before
+// (net/ipv4/tcp_output.c, tcp_acceptable_seq), which its peer drops, so that the other way would stand still.
 func (g *laneGaps) begin(f laneFlow, now int64) {
 	c, moved := f.session, f.session.moved()
 	var sides [2]bool
@@ -151,16 +151,12 @@ func (g *laneGaps) begin(f laneFlow, now int64) {
 	}
 	c.gap = noGap
 	switch {
-	case most == 0 && c.armed, !passing(c.session.Refused()):
+	case most == 0 && c.armed, sides[0] && sides[1], !passing(c.session.Refused()):
 	case most < gapBytes:
 		c.gap = queued
 		g.add(c)
 	default:
-		m := gapInMaking{session: c, sides: sides, both: sides == [2]bool{true, true}, since: now}
-		if m.both { // an endpoint that answers what it gets stops reading if its own window is shut
-			m.sides[1] = false
-		}
-		if m.shut() {
+		if m := (gapInMaking{session: c, sides: sides, since: now}); m.shut() {
 			g.making = append(g.making, m)
 		}
 	}
@@ -194,9 +190,6 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 		c.rest()
 		return true
 	case c.gap == opened: // a packet has come, and has not taken it
-		return !m.shut()
-	case m.both && g.worker.loop.Now()-m.since >= int64(gapMost)/2:
-		m.both, m.sides = false, [2]bool{true, true}
 		return !m.shut()
 	case !c.armed: // its source's mark may have been lowered
 		c.conn.session.Recall()
