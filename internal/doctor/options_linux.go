@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -53,8 +54,20 @@ func lookLowat(p *process) facts {
 // lowat is a number of bytes to wait for.
 const lowat = 4096
 
-// tryLowat sees that a socket is readable at the mark and not before.
-func tryLowat() error {
+// tryLowat tries a few times before it says that the option has no effect: a kernel that is short of memory for TCP wakes
+// readers before the mark (net/ipv4/tcp.c, tcp_epollin_ready).
+func tryLowat() (err error) {
+	for pause := time.Millisecond; pause < 100*time.Millisecond; pause *= 4 {
+		if err = tryLowatOnce(); !errors.Is(err, errNoEffect) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+	return err
+}
+
+// tryLowatOnce sees that a socket is readable at the mark and not before.
+func tryLowatOnce() error {
 	client, server, err := connect(either(), nil)
 	if err != nil {
 		return err
