@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -19,6 +20,8 @@ const (
 	gapMost = 2 * time.Second
 	// gapTries is how many packets may fail to take the session out of gaps of its own, before it rests.
 	gapTries = 2
+	// gapLater is how many times later a flow is looked at that has not moved a byte: it waits for its sink.
+	gapLater = 20
 	// gapsAtOnce is how many flows of a loop have a gap made at a time. Each costs its loop a look at both sockets per gapPoll.
 	gapsAtOnce = 64
 )
@@ -52,7 +55,7 @@ type gapInMaking struct {
 // laneGaps are the gaps of a loop. A session that has one without help is not among them.
 type laneGaps struct {
 	worker      *worker
-	flows       []laneFlow // in the order in which they are due
+	flows       [2][]laneFlow // those that move, and those that stand still, each in the order in which they are due
 	making      []gapInMaking
 	looks, poll loop.Timer
 }
@@ -61,13 +64,18 @@ type laneGaps struct {
 func (g *laneGaps) await(c *laneSession) {
 	if c.gap == noGap {
 		c.gap = queued
-		g.add(c)
+		g.add(c, false)
 	}
 }
 
-func (g *laneGaps) add(c *laneSession) {
+// add has a flow be looked at again, later if it stands still.
+func (g *laneGaps) add(c *laneSession, still bool) {
 	w := g.worker
-	g.flows = append(g.flows, laneFlow{c, c.moved(), w.loop.Now() + int64(w.lanes.after)})
+	list, wait := &g.flows[0], w.lanes.after
+	if still {
+		list, wait = &g.flows[1], gapLater*w.lanes.after
+	}
+	*list = append(*list, laneFlow{c, c.moved(), w.loop.Now() + int64(wait)})
 	if !g.looks.Armed() {
 		w.loop.Arm(&g.looks, g, w.lanes.after)
 	}
@@ -84,10 +92,12 @@ func (g *laneGaps) forget() {
 	for _, t := range []*loop.Timer{&g.looks, &g.poll} {
 		g.worker.loop.Disarm(t)
 	}
-	for _, f := range g.flows {
-		f.session.gap = noGap
+	for i, list := range g.flows {
+		for _, f := range list {
+			f.session.gap = noGap
+		}
+		g.flows[i] = nil
 	}
-	g.flows = nil
 	for _, m := range g.making {
 		m.session.open()
 	}
@@ -117,25 +127,39 @@ func (g *laneGaps) Expired(t *loop.Timer) {
 	}
 }
 
-// look begins gaps for the flows that are due, as many as may be made at a time.
+// look begins gaps for the flows that are due, as many as may be made at a time, and sets the time of the next look: no later
+// than that of a flow that is added meanwhile.
 func (g *laneGaps) look() {
 	w := g.worker
 	now := w.loop.Now()
-	for len(g.flows) > 0 && g.flows[0].due <= now && len(g.making) < gapsAtOnce {
-		f := g.flows[0]
-		g.flows = g.flows[1:]
+	next := int64(math.MaxInt64)
+	for i := range g.flows {
+		if due := g.beginDue(i, now); due != 0 {
+			next = min(next, due)
+		}
+	}
+	if next != math.MaxInt64 && len(g.making) < gapsAtOnce { // else the end of one looks again
+		w.loop.Arm(&g.looks, g, min(max(time.Duration(next-now), w.lanes.after/8), w.lanes.after))
+	}
+}
+
+// beginDue begins those of one list, and returns when the next one is due; 0: there is none.
+func (g *laneGaps) beginDue(i int, now int64) (next int64) {
+	list := &g.flows[i]
+	for len(*list) > 0 && (*list)[0].due <= now && len(g.making) < gapsAtOnce {
+		f := (*list)[0]
+		*list = (*list)[1:]
 		if here := g.is(f.session, queued); here {
 			g.begin(f, now)
 		} else if f.session.gap == queued {
 			f.session.gap = noGap
 		}
 	}
-	switch {
-	case len(g.flows) == 0:
-		g.flows = nil
-	case len(g.making) < gapsAtOnce: // else the end of one looks again
-		w.loop.Arm(&g.looks, g, max(time.Duration(g.flows[0].due-now), w.lanes.after/8))
+	if len(*list) == 0 {
+		*list = nil
+		return 0
 	}
+	return (*list)[0].due
 }
 
 // begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: then it leaves with
@@ -154,7 +178,7 @@ func (g *laneGaps) begin(f laneFlow, now int64) {
 	case most == 0 && c.armed, sides[0] && sides[1], !passing(c.session.Refused()):
 	case most < gapBytes:
 		c.gap = queued
-		g.add(c)
+		g.add(c, most == 0)
 	default:
 		if m := (gapInMaking{session: c, sides: sides, since: now}); m.shut() {
 			g.making = append(g.making, m)
