@@ -193,3 +193,38 @@ func TestComesBackClosed(t *testing.T) {
 	p.Reset()
 	p.Wait()
 }
+
+// TestResetAfterReturn: after a return without a gap, in which an endpoint has bytes that it has not acknowledged, it learns of a reset
+// at once, and the other one as well, whoever resets.
+func TestResetAfterReturn(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for name, reset := range map[string]func(pair){
+		"by the session":  func(p pair) { p.Reset() },
+		"by the endpoint": func(p pair) { _ = p.server.SetLinger(0); p.server.Close() },
+		"by the client":   func(p pair) { _ = p.client.SetLinger(0); p.client.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 4 {
+				p := joined(t, l, "tcp", "127.0.0.1:0")
+				p.talk(t)
+				p.exchange(t, []byte("answered at once"), p.client, p.server)
+				p.exchange(t, []byte("not acknowledged yet"), p.server, p.client)
+				p.comesBack(t, 0)
+				reset(p)
+				for _, c := range []*net.TCPConn{p.client, p.server} { // a place is given back after 10 s, which resets too
+					_ = c.SetReadDeadline(time.Now().Add(8 * time.Second))
+				}
+				if name != "by the client" {
+					wantReset(t, "the client", p.client)
+				}
+				if name != "by the endpoint" {
+					wantReset(t, "the endpoint", p.server)
+				}
+				p.Wait()
+			}
+		})
+	}
+}

@@ -220,6 +220,20 @@ static never_inline int catch_up(struct __sk_buff *skb, struct half *h, struct p
 	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
 }
 
+/* reset_at_reach gives the RST of a socket that was made anew the number after all that the lane has carried to the endpoint: the
+ * socket's own is before bytes that the endpoint may have got, so that it would be nothing to it. One that has not got
+ * them answers, and gets an RST at the number that it expects (RFC 5961, 3.2). */
+static never_inline int reset_at_reach(struct __sk_buff *skb, struct half *h, struct packet *p)
+{
+	h->behind = 0;
+	if ((s32)(h->reach - p->sequence) <= 0)
+		return 0;
+	u32 was = to_net32(p->sequence), is = to_net32(h->reach), at = tcp_at(p);
+	if (bpf_skb_store_bytes(skb, at + SEQUENCE, &is, sizeof is, 0))
+		return 1;
+	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
+}
+
 /* stamp reads the timestamp of a packet. */
 static never_inline int stamp(struct __sk_buff *skb, struct packet *p)
 {
