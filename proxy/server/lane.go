@@ -99,12 +99,17 @@ func laneDevices() (names []string, err error) {
 
 // commitLane brings a lane into force, or notes why there is none. The server's mu is held.
 func (s *Server) commitLane(next *laneState) {
+	if next.lane != nil && s.laneOff {
+		next.state, s.laneOff = admin.LaneOff, false
+	}
 	last := s.lane.Swap(next)
 	switch {
 	case next.lane != nil:
-		s.log.Info("sessions may leave user space", "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
+		s.log.Info(map[bool]string{false: "sessions may leave user space", true: "the lane is open, and switched off"}[next.state == admin.LaneOff], "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
 		s.adopted.adopt(next.lane)
-		s.group.SetLane(next.lane, next.cfg.After)
+		if next.state != admin.LaneOff {
+			s.group.SetLane(next.lane, next.cfg.After)
+		}
 		return
 	case next.state == admin.LaneOpening:
 	case last == nil || last.state != next.state:

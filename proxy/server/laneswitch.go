@@ -12,6 +12,11 @@ import (
 func (s *Server) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if now := s.laneToCome(); now != nil {
+		s.laneOff = !on
+		s.log.Info("whether sessions leave user space was changed, before there is a lane", "on", on, "by", by)
+		return admin.LaneChanged{State: s.stateToCome(now)}, nil
+	}
 	now, err := s.laneInForce()
 	if err != nil {
 		return admin.LaneChanged{}, err
@@ -34,6 +39,10 @@ func (s *Server) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 // ReturnLane implements [admin.LaneSwitcher].
 func (s *Server) ReturnLane(by string) (admin.LaneChanged, error) {
 	s.mu.Lock()
+	if now := s.laneToCome(); now != nil { // none has left
+		defer s.mu.Unlock()
+		return admin.LaneChanged{State: s.stateToCome(now)}, nil
+	}
 	now, err := s.laneInForce()
 	s.mu.Unlock()
 	if err != nil {
@@ -57,6 +66,22 @@ func (s *Server) FlushLane(by string) (admin.LaneChanged, error) {
 	n += int(s.adopted.cut(func(*adoptedSession) bool { return true }, record.ErrOperator))
 	s.log.Warn("sessions that had left user space are reset", "sessions", n, "by", by)
 	return admin.LaneChanged{State: now.state, Reset: n}, nil
+}
+
+// laneToCome returns the state of a lane that is being opened or will be, for another process has it; nil: there is none. The server's mu is held.
+func (s *Server) laneToCome() *laneState {
+	if now := s.lane.Load(); now != nil && now.lane == nil && (now.state == admin.LaneOpening || now.state == admin.LaneBusy) {
+		return now
+	}
+	return nil
+}
+
+// stateToCome is off for a lane that is to begin switched off. The server's mu is held.
+func (s *Server) stateToCome(now *laneState) string {
+	if s.laneOff {
+		return admin.LaneOff
+	}
+	return now.state
 }
 
 // laneInForce returns the lane, or why there is none.

@@ -84,6 +84,7 @@ type Server struct {
 	sessions   atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
 	progress   chan struct{}                  // the session log has other settings
 	lane       atomic.Pointer[laneState]      // nil: no listener has asked for one yet
+	laneOff    bool                           // a lane that is to come begins switched off. It needs mu
 	laneWanted atomic.Bool                    // a listener of the configuration in force has lane
 	adopted    adopted
 	traces     atomic.Pointer[traces.Exporter] // owned; nil: there were none yet

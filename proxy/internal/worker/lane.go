@@ -165,6 +165,9 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	switch why := w.staysHere(n, last); why {
 	case mayLeave:
 	case notYet:
+		if last && !n.session.Heard() {
+			w.group.stays[staySilent].Add(1)
+		}
 		t.again.add(n, of.began, laneRetry*t.after)
 		return false
 	default:

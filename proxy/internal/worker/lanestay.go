@@ -21,13 +21,14 @@ const (
 	stayRewrite
 	stayEnded
 	stayFlow
+	staySilent
 
 	stays = iota
 )
 
 var stayTexts = [stays]string{
 	stayOff: "switched off", stayTransparent: "transparent", stayUnix: "unix socket", stayTLS: "TLS ends or begins here", stayBandwidth: "bandwidth limit",
-	stayMirror: "mirror", stayRewrite: "rewrite", stayEnded: "a side has ended", stayFlow: "no gap",
+	stayMirror: "mirror", stayRewrite: "rewrite", stayEnded: "a side has ended", stayFlow: "no gap", staySilent: "the endpoint has sent nothing",
 }
 
 var stayOf = map[relay.Obstacle]stay{
