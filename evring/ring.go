@@ -129,7 +129,7 @@ func lines(size int64) int64 {
 // bytes is the size of the file.
 func (s shape) bytes() int { return headerSize + int(s.slots)*s.slotSize }
 
-// Ring is one side's, or one process's, hold on a ring. Push and PushBatch are safe
+// Ring is one side's, or one process's, hold on a ring. Make it with [New] or [Open]: the zero Ring cannot be used. Push and PushBatch are safe
 // for concurrent use unless the ring is for a Single producer; Pop, Drain, Sleep and
 // Awake belong to one goroutine at a time; Close may be called at any time.
 //

@@ -27,7 +27,8 @@ const (
 )
 
 // A Conn is a connection whose handler runs as a coroutine of a loop, see [Server]. It is a [net.Conn]: where
-// a method would wait, the loop serves others, and no goroutine is parked or woken and no thread is changed.
+// a method would wait, the loop serves others, and no goroutine is parked or woken and no thread is changed. It comes from a
+// Server: the zero Conn cannot be used.
 //
 // All methods but [Conn.AsyncWrite] and [Conn.RemoteAddr] are for the handler alone, on its own coroutine. A
 // handler must not block otherwise, for that stops its whole loop; [Conn.Go] leaves for a goroutine. With

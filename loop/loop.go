@@ -49,7 +49,7 @@ const maxBusyPoll = time.Second
 const batch = 256
 
 // A Loop waits for the events of many descriptors and calls their handlers. Make
-// it with [New].
+// it with [New]: the zero Loop cannot be used.
 type Loop struct {
 	poller  poller // owns the epoll instance
 	table   table
@@ -150,8 +150,11 @@ func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 // Add reports events of fd to h. fd must be non-blocking and stays the caller's: [Loop.Drop]
 // it, then close it. Readiness that is there already is reported as well. The error wraps that
 // of epoll_ctl(2): EPERM for a descriptor that cannot be waited for, such as that of a regular
-// file, EEXIST for one that is there already.
+// file, EEXIST for one that is there already. Without a handler it wraps os.ErrInvalid.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
+	if h == nil {
+		return 0, fmt.Errorf("penstock: loop: add descriptor %d: no handler: %w", fd, os.ErrInvalid)
+	}
 	return l.register(fd, which, h, edges)
 }
 

@@ -52,8 +52,13 @@ const probes = 8
 
 // Post has f called on the loop's goroutine, after earlier posts of the same goroutine. It may
 // be called by any goroutine, the loop's own included; it never blocks for long. f is dropped
-// if the loop never runs again. The error wraps os.ErrClosed.
-func (l *Loop) Post(f func()) error { return l.mail.post(f) }
+// if the loop never runs again. The error wraps os.ErrClosed, and os.ErrInvalid without a function.
+func (l *Loop) Post(f func()) error {
+	if f == nil {
+		return fmt.Errorf("penstock: loop: post: no function: %w", os.ErrInvalid)
+	}
+	return l.mail.post(f)
+}
 
 func (m *mailbox) open() (err error) {
 	m.ring, err = evring.New(&evring.Config{Slots: mailboxSize, Name: "loop"})

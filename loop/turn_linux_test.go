@@ -284,6 +284,12 @@ func TestAddRefuses(t *testing.T) {
 	if _, err := l.Add(-1, 0, &scripted{}); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("no descriptor: %v, want EBADF", err)
 	}
+	if _, err := l.Add(0, 0, nil); !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("no handler: %v, want an invalid argument", err)
+	}
+	if err := l.Post(nil); !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("no function: %v, want an invalid argument", err)
+	}
 	fd, err := syscall.Open("/proc/self/exe", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

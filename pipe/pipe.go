@@ -26,7 +26,8 @@ var ErrNotSupported = feature.ErrNotSupported
 // the pipe, cannot happen by mistake.
 var ErrNotEmpty = errors.New("pipe: fill: nothing moved, and the pipe is not empty")
 
-// Pipe is one kernel pipe, both ends. It is not safe for concurrent use.
+// Pipe is one kernel pipe, both ends. It is not safe for concurrent use. It comes from a [Pool]: the zero Pipe
+// cannot be used, its descriptors are those of other files.
 //
 // All its bytes go in through Fill, Tee of another one, or Write, and come out through Drain or
 // Read, so Len is exact.

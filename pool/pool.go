@@ -60,7 +60,7 @@ type Config[T any] struct {
 }
 
 // Pool holds idle items of type T. It is safe for concurrent use and must not be
-// copied.
+// copied. Make it with [New]: the zero Pool cannot be used.
 //
 // An item belongs to the caller from Get or TryGet until Put or Discard, one of
 // which must follow, once. With the build tag invariants a Put or Discard of an
