@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -122,7 +123,10 @@ func TestLaneFlows(t *testing.T) {
 	var all sync.WaitGroup
 	var there, back atomic.Int64
 	for i := range sessions {
-		f := &flowClient{kind: "dud"[i%3], c: client(t, r.At("l"))}
+		f := &flowClient{kind: "dud"[i%3], c: sockets.Dial(t, r.At("l"))}
+		if err := f.c.SetDeadline(time.Now().Add(20 * patience)); err != nil {
+			t.Fatal(err)
+		}
 		all.Go(func() {
 			defer f.c.Close()
 			to, from, err := f.run(stop)
@@ -134,7 +138,10 @@ func TestLaneFlows(t *testing.T) {
 		})
 	}
 	defer func() { t.Logf("%+v", r.Status().Lane) }()
-	r.Until("all flows have left", func() bool { return r.Status().Lane.Left == sessions })
+	// A flow that could not leave out of a gap rests for 20 times lane.after, and on a machine that is busy with others several may have to.
+	for i := range int64(sessions) {
+		r.Until("one more flow has left", func() bool { return r.Status().Lane.Left > i })
+	}
 	before := r.Status().Bytes
 	r.Until("they go on", func() bool {
 		b := r.Status().Bytes

@@ -93,6 +93,7 @@ func TestRewrittenByModule(t *testing.T) {
 				t.Errorf("the mirror has got %q", got.bytes)
 			}
 		}
+		r.Until("the module has had the end", func() bool { return r.Listener(listener).Rewrites.Calls == 3 })
 		w := r.rewritesOf(listener, 2)
 		if w.Sessions != 1 || w.BytesOut != 8 || w.Calls != 3 || len(w.Modules) != 1 || w.Modules[0].Direction != listener || len(w.Reset)+len(w.Passed) != 0 {
 			t.Errorf("%s: %+v", listener, w)
