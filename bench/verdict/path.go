@@ -21,6 +21,7 @@ type path struct {
 	jitter  time.Duration // up to so much more
 	queue   chan delayed
 	dropped atomic.Int64 // packets for which the queue had no room
+	refused atomic.Int64 // packets that the device has not taken back
 	done    sync.WaitGroup
 }
 
@@ -93,7 +94,9 @@ func (p *path) take() {
 func (p *path) give() {
 	for d := range p.queue {
 		time.Sleep(time.Until(d.due))
-		_, _ = p.device.Write(*d.packet) // an error is a loss, as on any path
+		if _, err := p.device.Write(*d.packet); err != nil {
+			p.refused.Add(1) // a loss, as on any path
+		}
 		packets.Put(d.packet)
 	}
 }

@@ -25,20 +25,29 @@ import (
 // them, so that the others wait for theirs or read into the heap.
 func TestLoad(t *testing.T) {
 	const clients = 48
+	// Made before anyone connects: it takes longer than the traffic, of all CPUs that the
+	// loops have, and a socket that nobody reads from drops packets.
+	all := make([][][]byte, clients)
+	for i := range all {
+		all[i] = payloads(uint64(i))
+	}
 	for _, policy := range policies {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
 			f := start(t, 64, policy)
-			var all sync.WaitGroup
+			var running sync.WaitGroup
 			for i := range clients {
 				c := sockets.Dial(t, f.address)
-				all.Go(func() {
-					if err := load(c, uint64(i)); err != nil {
+				if err := c.SetDeadline(time.Time{}); err != nil { // see sockets.Moving
+					t.Fatal(err)
+				}
+				running.Go(func() {
+					if err := f.load(t, c, all[i], uint64(i)); err != nil {
 						t.Errorf("client %d: %v", i, err)
 					}
 				})
 			}
-			all.Wait()
+			running.Wait()
 		})
 	}
 }
@@ -60,23 +69,39 @@ func payloads(i uint64) [][]byte {
 	return all
 }
 
-func load(c *net.TCPConn, i uint64) error {
-	all := payloads(i)
+// load is client i. Its error says on which side the bytes are that have not come.
+func (f *fixture) load(t *testing.T, c *net.TCPConn, all [][]byte, i uint64) error {
 	sent := make(chan error, 1)
 	go func() { sent <- pour(c, all, i) }()
-	from := bufio.NewReader(c)
+	from := bufio.NewReader(sockets.Moving{TCPConn: c})
 	for n, p := range all {
 		want := answered(p)
 		got := make([]byte, len(want))
-		if _, err := io.ReadFull(from, got); err != nil || !bytes.Equal(got, want) {
+		if had, err := io.ReadFull(from, got); err != nil || !bytes.Equal(got, want) {
+			sides := f.sides(t, c)
 			c.Close() // so that the sender ends
-			return errors.Join(fmt.Errorf("answer %d, of %d bytes: %v, % x..., want % x...", n, len(want), err, got[:4], want[:4]), <-sent)
+			return errors.Join(fmt.Errorf("answer %d, %d of %d bytes: %v, % x..., want % x...\n%s", n, had, len(want), err, got[:4], want[:4], sides), <-sent)
 		}
 	}
 	if n, err := io.Copy(io.Discard, from); n > 0 || err != nil {
 		return fmt.Errorf("behind the last answer: %d bytes, %v", n, err)
 	}
 	return <-sent
+}
+
+// sides describes both sides of a client's connection.
+func (f *fixture) sides(t *testing.T, client *net.TCPConn) string {
+	said := "client: " + sockets.Account(client)
+	port := client.LocalAddr().(*net.TCPAddr).Port
+	f.each(t, func(c *conn) {
+		if a, _ := syscall.Getpeername(c.fd); a == nil || a.(*syscall.SockaddrInet4).Port != port {
+			return
+		}
+		due, is := c.out.Due()
+		said += fmt.Sprintf("\nserver: %d bytes pending, %d slots held, room %v, ended %v, due %v (%v), armed %v, %+v",
+			c.out.Pending(), c.held, c.room(), c.ended, due, is, c.due.Armed(), c.out.Stats())
+	})
+	return said
 }
 
 // pour sends all messages, in pieces that do not end where messages do, and the end.
