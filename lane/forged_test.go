@@ -92,6 +92,36 @@ func TestForgedEndOfFile(t *testing.T) {
 	wantReset(t, "server", p.server) // and no byte before
 }
 
+// TestForgedStrays: a third party that knows the addresses of a session and no number ends it by nothing that no endpoint would take: segments
+// without ACK, also of numbers that fit, and an end of file of before.
+func TestForgedStrays(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for name, forge := range map[string]func(f *forger){
+		"FIN without ACK":            func(f *forger) { f.send(0, 1, "", false) },
+		"FIN without ACK, ahead":     func(f *forger) { f.send(500, 1, "", false) },
+		"FIN without ACK, of before": func(f *forger) { f.send(1<<32-3, 1, "", false) },
+		"FIN of before":              func(f *forger) { f.send(1<<32-3, 0x11, "", false) },
+		"data without ACK, ahead":    func(f *forger) { f.send(9000, 8, "z", false) },
+		"data without ACK":           func(f *forger) { f.send(0, 8, "z", false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := joined(t, l, "tcp", "127.0.0.1:0")
+			p.talk(t)
+			forge(newForger(t, p))
+			limited(t, p.client, p.server)
+			p.exchange(t, []byte("it goes on"), p.client, p.server)
+			p.exchange(t, []byte("both ways"), p.server, p.client)
+			if v, ok := p.Look(); !ok || !p.Left() || v.EndedBy != -1 || v.Ends[0].Repeated+v.Ends[0].BehindGap != 0 {
+				t.Errorf("left %v, %+v", p.Left(), v)
+			}
+			p.finish(t, 0)
+		})
+	}
+}
+
 // A forger sends packets in the name of a client.
 type forger struct {
 	t      *testing.T

@@ -181,7 +181,7 @@ func (r *rig) random(rnd *rand.Rand, side int) []byte {
 		}
 		return uint32(n)
 	}
-	flags := []byte{translate.ACK, translate.ACK | translate.PSH, translate.ACK | translate.URG, 0, translate.FIN | translate.ACK, translate.RST, translate.RST | translate.ACK, translate.SYN}
+	flags := []byte{translate.ACK, translate.ACK | translate.PSH, translate.ACK | translate.URG, 0, translate.FIN | translate.ACK, translate.FIN, translate.RST | translate.FIN, translate.RST, translate.RST | translate.ACK, translate.SYN}
 	pick := flags[0]
 	if rnd.IntN(4) == 0 {
 		pick = flags[rnd.IntN(len(flags))]
@@ -238,6 +238,12 @@ func FuzzProgram(f *testing.F) {
 	for i := range 40 {
 		r := rig{v6: i%2 == 0}
 		f.Add(r.random(rnd, 0), rnd.Uint32(), rnd.Uint32(), uint8(i))
+	}
+	l := legs[false][0]
+	for _, flags := range []byte{translate.FIN, translate.PSH, translate.FIN | translate.ACK, translate.RST, translate.RST | translate.FIN, translate.RST | translate.SYN} {
+		for _, at := range []uint32{0, 10, 1<<32 - 10, 1<<32 - 1<<20 - 10} {
+			f.Add(frame.Packet{From: l.Remote, To: l.Local, Flags: flags, Seq: at, Payload: make([]byte, at&8)}.Bytes(), uint32(0), uint32(0), uint8(0))
+		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte, sequence, time uint32, scale uint8) {
 		l, err := translate.Parse(b)

@@ -53,8 +53,9 @@ type Segment struct {
 	Stamped       bool
 }
 
-// longest is the largest window that there is: 65535 with a scale of 14 (RFC 7323, 2.3).
-const longest = 0xffff << 14
+// late is how far behind an acknowledgement a segment may be, in bytes: the largest window since the flip, as for a kernel (RFC 5961, 5.2), and a
+// megabyte, for a segment of before the flip.
+func (f *Flow) late() int64 { return int64(max(f.Widest, 1<<20)) }
 
 // at returns the position of a sequence number that is near to a known one.
 func at(first uint32, known uint64, seq uint32) int64 {
@@ -68,20 +69,23 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	if s.Flags&FIN != 0 {
 		end++
 	}
+	acked, data, flags := f.Acked, begin+int64(s.Length), s.Flags&(SYN|RST|ACK)
 	switch {
-	case f.beyond(o, begin+int64(s.Length), end, s.Length > 0):
+	case s.Flags&RST != 0 && (begin == int64(o.Acked) || begin == int64(f.Sent)):
+		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): that is one that
+		// it has not acknowledged, or, with all that was sent at hand, the last. A FIN that it has refused has no say.
+		fate.Reset = true
+		return fate
+	case s.Flags&RST != 0 && s.Length == 0:
+		return fate // it is challenged, and comes again at the number of the challenge
+	case f.beyond(o, data, end, s.Length > 0):
 		fate.Beyond = true
 		return fate
-	case s.Flags&SYN != 0, end > int64(o.Edge)+1, begin < int64(o.Acked)-longest:
-		return fate // a probe of a window of 0 is one byte beyond the edge
-	case s.Flags&RST != 0:
-		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): that is one that
-		// it has not acknowledged, or, with all that was sent at hand, the last.
-		fate.Reset = begin == int64(o.Acked) || begin == int64(f.Sent)
-		return fate
-	}
-	acked := f.Acked
-	if s.Flags&ACK != 0 && !f.acknowledge(o, s) {
+	case flags != ACK, // no endpoint takes a segment without ACK (RFC 9293, 3.10.7.4), so anybody could send one
+		end > int64(o.Edge)+1, // a probe of a window of 0 is one byte beyond the edge
+		begin < int64(o.Acked)-o.late(),
+		s.Flags&FIN != 0 && f.misplaced(o, end),
+		!f.acknowledge(o, s):
 		return fate
 	}
 	fate.Fits, fate.News = true, f.Acked > acked
@@ -93,7 +97,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 		f.Stamp = s.Stamp
 	}
 	f.Sent = max(f.Sent, uint64(max(end, 0)))
-	if s.Flags&FIN != 0 && f.Fin == 0 && end > 0 {
+	if s.Flags&FIN != 0 {
 		f.Fin = uint64(end)
 	}
 	return fate
@@ -104,6 +108,14 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 func (f *Flow) beyond(o *Flow, data, end int64, any bool) bool {
 	fin := int64(f.Fin)
 	return fin != 0 && (end > fin || any && int64(o.Acked) < fin && data >= fin)
+}
+
+// misplaced reports whether a FIN is at a number where none can be: that of another FIN, or of a byte that is acknowledged.
+func (f *Flow) misplaced(o *Flow, end int64) bool {
+	if f.Fin != 0 {
+		return end != int64(f.Fin)
+	}
+	return end <= int64(o.Acked)
 }
 
 // data notes a segment with data, and reports whether it came again though nothing was missing.
@@ -154,7 +166,7 @@ func (f *Flow) narrow(o *Flow) bool {
 // acknowledge notes the acknowledgement, and reports whether it fits.
 func (f *Flow) acknowledge(o *Flow, s Segment) bool {
 	ack := at(f.FirstAck, f.Acked, s.Ack)
-	if ack > int64(o.Sent) || ack < int64(f.Acked)-longest {
+	if ack > int64(o.Sent) || ack < int64(f.Acked)-f.late() {
 		return false
 	}
 	if ack < 0 {

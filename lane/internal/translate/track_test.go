@@ -51,16 +51,32 @@ func TestStrays(t *testing.T) {
 	a, b := pair()
 	a.Note(b, segment(a, 0, 100, 0, 0))
 	b.Note(a, segment(b, 0, 0, 60, 0))
+	bare := func(at, length int64, flags uint8) translate.Segment {
+		s := segment(a, at, length, 0, flags)
+		s.Flags = flags
+		return s
+	}
 	for name, s := range map[string]translate.Segment{
-		"beyond the window":                  segment(a, 5000, 10, 0, 0),
-		"FIN beyond the window":              segment(a, 5000, 0, 0, translate.FIN),
-		"acknowledges what was never sent":   segment(a, 100, 10, 500, 0),
-		"RST beyond the window":              segment(a, 5000, 0, 0, translate.RST),
-		"RST between, which is challenged":   segment(a, 80, 0, 0, translate.RST),
-		"RST before":                         segment(a, 30, 0, 0, translate.RST),
-		"SYN":                                segment(a, 100, 0, 0, translate.SYN),
-		"two gigabytes away":                 segment(a, -1<<31+200, 10, 0, 0),
-		"acknowledges from two gigabytes of": segment(a, 100, 10, -1<<31+1, 0),
+		"data without ACK":                     bare(100, 10, 0),
+		"data without ACK that came before":    bare(70, 10, translate.PSH),
+		"data without ACK behind a gap":        bare(150, 10, 0),
+		"FIN without ACK":                      bare(100, 0, translate.FIN),
+		"FIN without ACK of before":            bare(20, 0, translate.FIN),
+		"FIN of before":                        segment(a, 20, 0, 0, translate.FIN),
+		"FIN at the last byte acknowledged":    segment(a, 59, 0, 0, translate.FIN),
+		"FIN that acknowledges too little":     segment(a, 100, 0, -1<<20-1, translate.FIN),
+		"FIN that acknowledges too much":       segment(a, 100, 0, 1, translate.FIN),
+		"data from further back than a window": segment(a, -1<<20+59, 10, 0, 0),
+		"RST and FIN before":                   segment(a, 20, 0, 0, translate.RST|translate.FIN),
+		"beyond the window":                    segment(a, 5000, 10, 0, 0),
+		"FIN beyond the window":                segment(a, 5000, 0, 0, translate.FIN),
+		"acknowledges what was never sent":     segment(a, 100, 10, 500, 0),
+		"RST beyond the window":                segment(a, 5000, 0, 0, translate.RST),
+		"RST between, which is challenged":     segment(a, 80, 0, 0, translate.RST),
+		"RST before":                           segment(a, 30, 0, 0, translate.RST),
+		"SYN":                                  segment(a, 100, 0, 0, translate.SYN),
+		"two gigabytes away":                   segment(a, -1<<31+200, 10, 0, 0),
+		"acknowledges from two gigabytes of":   segment(a, 100, 10, -1<<31+1, 0),
 	} {
 		wasA, wasB := *a, *b
 		if fate := a.Note(b, s); fate != (translate.Fate{}) || *a != wasA || *b != wasB {
@@ -70,6 +86,41 @@ func TestStrays(t *testing.T) {
 	for name, at := range map[string]int64{"at what is acknowledged": 60, "after all that was sent": 100} {
 		if !a.Note(b, segment(a, at, 0, 0, translate.RST)).Reset {
 			t.Errorf("an RST %s resets nothing", name)
+		}
+	}
+}
+
+// TestEndOfFile: only a FIN with ACK at a byte that is not acknowledged is one, the first alone, and an RST counts behind it as before it.
+func TestEndOfFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   int64
+		fits bool
+	}{"at the end": {100, true}, "between": {60, true}, "ahead": {300, true}, "acknowledged": {59, false}} {
+		a, b := pair()
+		a.Note(b, segment(a, 0, 100, 0, 0))
+		b.Note(a, segment(b, 0, 0, 60, 0))
+		if fate := a.Note(b, segment(a, c.at, 0, 0, translate.FIN)); fate.Fits != c.fits || (a.Fin != 0) != c.fits {
+			t.Errorf("%s: %+v, FIN %d", name, fate, a.Fin)
+		}
+		was := *a
+		if fate := a.Note(b, segment(a, c.at-1, 0, 0, translate.FIN)); fate != (translate.Fate{}) || *a != was {
+			t.Errorf("%s, another FIN before it: %+v", name, fate)
+		}
+		again := a.Note(b, segment(a, c.at, 0, 0, translate.FIN))
+		if again.Fits != c.fits || *a != was {
+			t.Errorf("%s, again: %+v", name, again)
+		}
+		for _, at := range []int64{60, int64(a.Sent)} {
+			x, y := *a, *b
+			if !x.Note(&y, segment(a, at, 0, 0, translate.RST)).Reset {
+				t.Errorf("%s: an RST at %d resets nothing", name, at)
+			}
+		}
+		if fate := a.Note(b, segment(a, 500, 0, 0, translate.RST)); fate != (translate.Fate{}) {
+			t.Errorf("%s, an RST that is challenged: %+v", name, fate)
+		}
+		if fate := a.Note(b, segment(a, 500, 1, 0, translate.RST)); fate.Beyond != c.fits {
+			t.Errorf("%s, an RST with data behind: %+v", name, fate)
 		}
 	}
 }

@@ -106,13 +106,14 @@ static inline_always void note(struct half *h, const struct packet *p)
 /* position returns where a number is that is near to a known position. */
 static inline_always s64 position(u32 first, u64 known, u32 number) { return (s64)known + (s32)(number - (first + (u32)known)); }
 
-#define LONGEST (0xffffLL << 14)
+/* late is how far behind an acknowledgement a packet may be: the largest window (RFC 5961, 5.2), and one of the socket before. */
+static inline_always s64 late(const struct half *h) { return h->widest > LATE ? h->widest : LATE; }
 
 /* acknowledge notes an acknowledgement, and reports whether it fits. */
 static inline_always bool acknowledge(struct half *h, struct half *o, struct packet *p)
 {
 	s64 known = load(&h->acked), ack = position(h->first_ack, known, p->ack);
-	if (ack > (s64)load(&o->sent) || ack < known - LONGEST)
+	if (ack > (s64)load(&o->sent) || ack < known - late(h))
 		return false;
 	if (ack < 0)
 		return true;
@@ -153,26 +154,40 @@ static inline_always void data(struct half *h, struct half *o, struct packet *p,
 /* What a packet is for the account. */
 enum { STRAY, FITS, RESETS, BEYOND };
 
+/* beyond reports whether a packet has data at the FIN's number or behind, where no endpoint has any: the FIN has not arrived,
+ * as with a wrong checksum. Once it is acknowledged a keepalive probe may have a byte there. */
+static inline_always bool beyond(s64 fin, s64 acked, s64 data, s64 end, u32 length)
+{
+	return fin && (end > fin || (length && acked < fin && data >= fin));
+}
+
+/* misplaced reports whether a FIN is at a number where none can be: that of another FIN, or of a byte that is acknowledged. */
+static inline_always bool misplaced(s64 fin, s64 acked, s64 end) { return fin ? end != fin : end <= acked; }
+
 /* account notes a packet in the lane (translate.Flow.Note). */
 static inline_always u32 account(struct half *h, struct half *o, struct packet *p)
 {
 	s64 begin = position(h->first, load(&h->sent), p->sequence), end = begin + p->length + (p->flags & FIN ? 1 : 0);
 	s64 acked = load(&o->acked), sent = load(&h->sent), fin = load(&h->fin);
-	/* No endpoint sends data at its FIN's number or behind: that has not arrived, as with a wrong checksum. Once
-	 * it is acknowledged a keepalive probe may have a byte there. */
-	if (fin && (end > fin || (p->length && acked < fin && begin + p->length >= fin)))
+	if (p->flags & RST) {
+		if (begin == acked || begin == sent)
+			return RESETS;
+		if (!p->length)
+			return STRAY;
+	}
+	if (beyond(fin, acked, begin + p->length, end, p->length))
 		return BEYOND;
-	if ((p->flags & SYN) || end > (s64)load(&o->edge) + 1 || begin < acked - LONGEST)
+	if ((p->flags & (SYN | RST | ACK)) != ACK || end > (s64)load(&o->edge) + 1 || begin < acked - late(o))
 		return STRAY;
-	if (p->flags & RST)
-		return begin == acked || begin == sent ? RESETS : STRAY;
-	if ((p->flags & ACK) && !acknowledge(h, o, p))
+	if ((p->flags & FIN) && misplaced(fin, acked, end))
+		return STRAY;
+	if (!acknowledge(h, o, p))
 		return STRAY;
 	if (p->length)
 		data(h, o, p, begin, end, sent);
 	if (end > 0)
 		raise(&h->sent, end);
-	if ((p->flags & FIN) && end > 0)
+	if (p->flags & FIN)
 		swap(&h->fin, 0, end);
 	return FITS;
 }
@@ -222,31 +237,34 @@ static inline_always bool ended(struct half *a, struct half *b)
 	return x && y && load(&b->acked) >= x && load(&a->acked) >= y;
 }
 
-/* carry gives the packet to the other connection. */
-static never_inline int carry(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
+/* weigh has the packet in the account, and in the session's time. It is apart from pass for its stack. */
+static never_inline u32 weigh(struct session *s, struct packet *p, u32 side)
 {
-	struct half *h = at->side ? &s->half[1] : &s->half[0], *o = at->side ? &s->half[0] : &s->half[1];
-	bool forwarded = !s->looped;
-	if ((p->flags & (SYN | ACK)) == SYN && state_of(load(&s->word)) == STATE_DONE) { /* the tuple begins anew */
-		bpf_map_delete_elem(&flows, &p->key);
-		return NEXT;
-	}
+	struct half *h = side ? &s->half[1] : &s->half[0], *o = side ? &s->half[0] : &s->half[1];
 	u64 sent = load(&h->sent);
-	before(p, h, o, at->side);
+	before(p, h, o, side);
 	u32 fit = account(h, o, p);
 	u64 now = bpf_ktime_get_ns();
 	if (p->length && load(&h->sent) > sent)
-		s->newest = at->side + 1;
+		s->newest = side + 1;
 	__sync_fetch_and_add(&h->packets, 1);
 	p->stray = fit != FITS;
-	passed(s, p, at->side, now);
+	passed(s, p, side, now);
 	s->last = now;
 	if (fit == RESETS || (!s->ended_by && fit == FITS && (p->flags & FIN)))
-		s->ended_by = 1 + at->side;
+		s->ended_by = 1 + side;
+	return fit;
+}
+
+/* pass gives the packet to the other connection. */
+static never_inline int pass(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u32 fit)
+{
+	struct half *h = at->side ? &s->half[1] : &s->half[0], *o = at->side ? &s->half[0] : &s->half[1];
+	bool forwarded = !s->looped;
 	if (translate(skb, p, h, o, forwarded) || fit == BEYOND)
 		return DROP;
 	if (fit == FITS && p->stamped)
-		stamps(h, o, p, now);
+		stamps(h, o, p, bpf_ktime_get_ns());
 	if (fit == RESETS)
 		s->reset = true;
 	if (fit == RESETS || ended(h, o)) {
@@ -258,6 +276,16 @@ static never_inline int carry(struct __sk_buff *skb, struct session *s, struct p
 		return NEXT;
 	skb->tc_index = CARRIED;
 	return bpf_redirect_neigh(o->device, NULL, 0, 0);
+}
+
+/* carry is what becomes of a packet in the lane. */
+static inline_always int carry(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
+{
+	if ((p->flags & (SYN | ACK)) == SYN && state_of(load(&s->word)) == STATE_DONE) { /* the tuple begins anew */
+		bpf_map_delete_elem(&flows, &p->key);
+		return NEXT;
+	}
+	return pass(skb, s, p, at, weigh(s, p, at->side));
 }
 
 /* claim has the session leave user space with this packet if it can, and reports whether it is in the lane. */

@@ -42,6 +42,8 @@ enum wait {
 
 enum { ORDINARY = 1460 }; /* bytes of a segment of Ethernet */
 
+enum { LATE = 1 << 20 };
+
 enum { TICK = 17, QUIET = 2000000000 >> TICK, AT_ONCE = 8, NARROW = 3 };
 
 struct half {
