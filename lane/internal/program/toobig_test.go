@@ -23,7 +23,8 @@ func TestTooBig(t *testing.T) {
 			if v6 {
 				router = netip.MustParseAddr("2001:db8:9::1")
 			}
-			sent := frame.Packet{From: l.Remote, To: l.Local, Flags: translate.ACK, Seq: 77, Payload: make([]byte, 1001)}.Bytes()
+			r.inFlight(side, 200, 1000)
+			sent := frame.Packet{From: l.Remote, To: l.Local, Flags: translate.ACK, Seq: r.flow[side].First + 200, Payload: make([]byte, 1001)}.Bytes()
 			onWire := bytes.Clone(sent)
 			if err := r.side[side].Packet(onWire); err != nil {
 				t.Fatal(err)
@@ -66,5 +67,62 @@ func TestTooBig(t *testing.T) {
 			}
 			r.end()
 		}
+	}
+}
+
+// inFlight has bytes of a side from a position to another one be on the way.
+func (r *rig) inFlight(side int, acked, sent uint64) {
+	s := r.Session(r.slot)
+	s.Half[side].Sent, s.Half[1-side].Acked, s.Half[side].Gives = sent, acked, 1448
+	r.flow = [2]translate.Flow{s.Flow(0), s.Flow(1)}
+}
+
+// TestTooBigForged: an error that no router of the session's path has to send is dropped: about a number that is not on the way, or with an MTU that no segment
+// exceeds, or one so small that it would hurt other sessions of the endpoint.
+func TestTooBigForged(t *testing.T) {
+	p := load(t, 4)
+	for _, v6 := range []bool{false, true} {
+		r := newRig(t, p, 1, v6, [8]uint32{11, 0xfffffff0, 5, 7, 22, 99, 6, 7}, true)
+		r.inFlight(0, 200, 1000)
+		l, router, most := legs[v6][0], netip.MustParseAddr("203.0.113.1"), uint16(1448+40)
+		if v6 {
+			router, most = netip.MustParseAddr("2001:db8:9::1"), 1448+60
+		}
+		for _, c := range []struct {
+			name  string
+			at    uint32
+			mtu   uint16
+			wants bool
+		}{
+			{"the first on the way", 200, 1300, true},
+			{"the last", 999, 1300, true},
+			{"acknowledged", 199, 1300, false},
+			{"not sent", 1000, 1300, false},
+			{"far away", 1 << 31, 1300, false},
+			{"the least", 200, 1280, true},
+			{"too small", 200, 1279, false},
+			{"the least of kernels", 200, 552, false},
+			{"none", 200, 0, false},
+			{"smaller than a segment", 200, most - 1, true},
+			{"as large as a segment", 200, most, false},
+			{"the largest", 200, 65535, false},
+		} {
+			onWire := frame.Packet{From: l.Remote, To: l.Local, Flags: translate.ACK, Seq: r.flow[0].First + c.at, Payload: make([]byte, 1001)}.Bytes()
+			if err := r.side[0].Packet(onWire); err != nil {
+				t.Fatal(err)
+			}
+			b := frame.TooBig(router, c.mtu, onWire)
+			if got := r.side[0].Believed(b, &r.flow[0], &r.flow[1], 1448); got != c.wants {
+				t.Errorf("IPv6 %v, %s: the oracle: %v", v6, c.name, got)
+			}
+			want := int32(drop)
+			if c.wants {
+				want = redirect
+			}
+			if answer, _ := run(t, p.objects.PenstockIngress, b); answer != want {
+				t.Errorf("IPv6 %v, %s: answer %d, want %d", v6, c.name, answer, want)
+			}
+		}
+		r.end()
 	}
 }

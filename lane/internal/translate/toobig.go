@@ -38,6 +38,23 @@ func (s *Side) TooBig(b []byte, in Side) bool {
 	return true
 }
 
+// LeastMTU is the least of an error that is passed on, of either family. An endpoint keeps what it is told for all that it sends to the proxy's
+// address, for ten minutes (net.ipv4.route.mtu_expires), so that one client could have all others' segments be small, down to 552.
+const LeastMTU = 1280
+
+// Believed reports whether an error of the kind of [Side.TooBig] is one that the path of the session can have: it quotes a segment of f that is on the way to the
+// endpoint of o, so that who is not on the path has to guess its number, and its MTU is less than what the endpoint of f gives, the largest segment that that sends.
+func (s *Side) Believed(b []byte, f, o *Flow, gives uint16) bool {
+	ip, mtu := 20, uint32(0)
+	if b[0]>>4 == 6 {
+		ip, mtu = 40, binary.BigEndian.Uint32(b[44:])
+	} else {
+		mtu = uint32(binary.BigEndian.Uint16(b[26:]))
+	}
+	begin := at(f.First, f.Sent, binary.BigEndian.Uint32(b[2*ip+12:])-s.Sequence)
+	return begin >= int64(o.Acked) && begin < int64(f.Sent) && mtu >= LeastMTU && mtu < uint32(gives)+uint32(ip)+minHeader
+}
+
 // tooBig reports whether a packet is such an error, about a TCP segment.
 func tooBig(b []byte, ip int) bool {
 	if ip == 40 {

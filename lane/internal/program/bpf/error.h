@@ -10,6 +10,19 @@
 enum { ICMP = 1, ICMP6 = 58, ICMP_HEADER = 8, QUOTED = 8 };
 enum { V4_ERROR = V4_HEADER + ICMP_HEADER + V4_HEADER + QUOTED, V6_ERROR = V6_HEADER + ICMP_HEADER + V6_HEADER + QUOTED };
 
+/* The least MTU that is passed on, of either family: endpoints keep it for all packets to an address, and that is the proxy's. */
+enum { LEAST_MTU = 1280 };
+
+/* believed reports whether an error is one that the path of the session can have: about a segment on the way from the endpoint of h
+ * to that of o, which is larger than what would pass. */
+static inline_always bool believed(const u32 *w, bool v6, struct half *h, struct half *o)
+{
+	u32 number = to_host32(v6 ? w[23] : w[13]) - h->sequence, headers = v6 ? V6_HEADER + TCP_HEADER : V4_HEADER + TCP_HEADER;
+	u32 mtu = v6 ? to_host32(w[11]) : to_host32(w[6]) & 0xffff;
+	s64 acked = load(&o->acked), sent = load(&h->sent), at = (s64)sent + (s32)(number - (h->first + (u32)sent));
+	return at >= acked && at < sent && mtu >= LEAST_MTU && mtu < h->gives + headers;
+}
+
 /* read_v4 and read_v6 read an error, and the tuple of the connection that the quoted packet was
  * sent on: as of packets that arrive. */
 static inline_always bool read_v4(struct __sk_buff *skb, u32 *w, struct tuple *key)

@@ -333,7 +333,7 @@ static inline_always int up(struct __sk_buff *skb, struct session *s, struct pac
 	return DROP; /* as a queue that is full: the endpoint sends it again */
 }
 
-/* too_big passes an error on to the endpoint whose packet it is about. All others pass. */
+/* too_big passes an error on to the endpoint whose packet it is about, if that can be. All others pass. */
 static never_inline int too_big(struct __sk_buff *skb)
 {
 	u32 was[V6_ERROR / 4] = {}, is[V6_ERROR / 4];
@@ -347,7 +347,9 @@ static never_inline int too_big(struct __sk_buff *skb)
 	struct session *s = find(&key, &at);
 	if (!s || s->looped || (state_of(load(&s->word)) != STATE_LANE && state_of(load(&s->word)) != STATE_DONE))
 		return NEXT;
-	struct half *h = at.side ? &s->half[0] : &s->half[1]; /* whose packets go to the connection */
+	struct half *h = at.side ? &s->half[0] : &s->half[1], *o = at.side ? &s->half[1] : &s->half[0]; /* packets of h go to the connection */
+	if (!believed(was, v6, h, o))
+		return DROP;
 	__builtin_memcpy(is, was, sizeof is);
 	if (v6 ? write_v6(skb, was, is, h) : write_v4(skb, was, is, h))
 		return DROP;
