@@ -357,6 +357,55 @@ static never_inline int too_big(struct __sk_buff *skb)
 	return bpf_redirect_neigh(h->device, NULL, 0, 0);
 }
 
+/* turned is the tuple of packets the other way. */
+static inline_always struct tuple turned(const struct tuple *t)
+{
+	struct tuple o = {.remote_port = t->local_port, .local_port = t->remote_port};
+	__builtin_memcpy(o.remote, t->local, 16);
+	__builtin_memcpy(o.local, t->remote, 16);
+	return o;
+}
+
+/* odd is what becomes of a packet that parse refuses. One of a session that the lane has is lost: there is nothing for it to reach
+ * but a listener. A session that gets one before stays in user space for good, where its next ones arrive. */
+static never_inline int odd(struct __sk_buff *skb, u32 arrives)
+{
+	struct tuple key;
+	struct place at;
+	if (!odd_tuple(skb, &key))
+		return NEXT;
+	if (!arrives)
+		key = turned(&key);
+	struct session *s = find(&key, &at);
+	if (!s)
+		return NEXT;
+	if (arrives)
+		__sync_fetch_and_or(at.side ? &s->half[1].noted : &s->half[0].noted, NOTED_LOST);
+	for (int i = 0; i < 4; i++) {
+		u64 word = load(&s->word);
+		switch (state_of(word)) {
+		case STATE_LANE:
+		case STATE_DONE:
+		case STATE_HELD:
+			return DROP;
+		case STATE_CLAIMED:
+			if (!arrives || (MAY_INGRESS_CLAIMED_TO_USER && change(s, word, STATE_USER)))
+				return NEXT;
+			break;
+		default:
+			return NEXT;
+		}
+	}
+	return DROP;
+}
+
+/* other is what becomes of a packet that arrives and that parse refuses. */
+static inline_always int other(struct __sk_buff *skb)
+{
+	int answer = odd(skb, true);
+	return answer == NEXT ? too_big(skb) : answer;
+}
+
 SEC("tc")
 int penstock_ingress(struct __sk_buff *skb)
 {
@@ -365,7 +414,7 @@ int penstock_ingress(struct __sk_buff *skb)
 	struct packet p = {};
 	struct place at;
 	if (!parse(skb, &p))
-		return too_big(skb);
+		return other(skb);
 	struct session *s = find(&p.key, &at);
 	if (!s)
 		return NEXT;
@@ -406,10 +455,8 @@ int penstock_egress(struct __sk_buff *skb)
 	struct packet p = {};
 	struct place at;
 	if (!parse(skb, &p))
-		return NEXT;
-	struct tuple arriving = {.remote_port = p.key.local_port, .local_port = p.key.remote_port};
-	__builtin_memcpy(arriving.remote, p.key.local, 16);
-	__builtin_memcpy(arriving.local, p.key.remote, 16);
+		return odd(skb, false);
+	struct tuple arriving = turned(&p.key);
 	struct session *s = find(&arriving, &at);
 	if (!s)
 		return NEXT;

@@ -79,6 +79,64 @@ static inline_always bool parse(struct __sk_buff *skb, struct packet *p)
 	return true;
 }
 
+/* A chain is the extension headers of an IPv6 packet, up to TCP. */
+struct chain {
+	struct __sk_buff *skb;
+	u32 at, kind;
+};
+
+enum { HOPS = 0, ROUTING = 43, FRAGMENT = 44, AUTHENTICATION = 51, DESTINATION = 60, CHAIN_MOST = 1200 /* of the least length, in a frame of 9,000 bytes */ };
+
+/* extension goes on behind the header at c->at, and returns 1 at one of another kind. */
+static long extension(u32 i, struct chain *c)
+{
+	u8 b[4];
+	u32 kind = c->kind, at = c->at;
+	if (kind != HOPS && kind != ROUTING && kind != FRAGMENT && kind != AUTHENTICATION && kind != DESTINATION)
+		return 1;
+	if (bpf_skb_load_bytes(c->skb, at, b, sizeof b) || (kind == FRAGMENT && (b[2] << 8 | b[3]) & 0xfff8)) {
+		c->kind = 0;
+		return 1;
+	}
+	c->kind = b[0];
+	c->at = at + (kind == FRAGMENT ? 8 : kind == AUTHENTICATION ? 4 * (b[1] + 2) : 8 * (b[1] + 1));
+	return 0;
+}
+
+/* ports_at returns where the ports are of a packet that parse refuses, and reads its addresses; 0: nowhere. A fragment that is not
+ * the first has none, and comes to nothing without the first. */
+static inline_always u32 ports_at(struct __sk_buff *skb, struct tuple *key)
+{
+	u32 w[10];
+	u8 *b = (u8 *)w;
+	if (skb->protocol == to_net16(0x0800)) {
+		if (bpf_skb_load_bytes(skb, ETHER, w, V4_HEADER) || b[0] >> 4 != 4 || b[9] != TCP || ((b[6] << 8 | b[7]) & 0x1fff))
+			return 0;
+		mapped(key->remote, w[3]);
+		mapped(key->local, w[4]);
+		return ETHER + (b[0] & 15) * 4;
+	}
+	if (skb->protocol != to_net16(0x86dd) || bpf_skb_load_bytes(skb, ETHER, w, V6_HEADER))
+		return 0;
+	__builtin_memcpy(key->remote, w + 2, 16);
+	__builtin_memcpy(key->local, w + 6, 16);
+	struct chain c = {.skb = skb, .at = ETHER + V6_HEADER, .kind = b[6]};
+	if (c.kind != TCP)
+		bpf_loop(CHAIN_MOST, extension, &c, 0);
+	return c.kind == TCP ? c.at : 0;
+}
+
+/* odd_tuple reads the tuple of a TCP packet that parse refuses: with options of IP, extension headers or a header that is cut, or a first fragment. */
+static inline_always bool odd_tuple(struct __sk_buff *skb, struct tuple *key)
+{
+	u32 at = skb->vlan_present ? 0 : ports_at(skb, key), w;
+	if (!at || bpf_skb_load_bytes(skb, at, &w, sizeof w))
+		return false;
+	key->remote_port = w;
+	key->local_port = w >> 16;
+	return true;
+}
+
 /* A walk goes through the options of a TCP header. */
 struct walk {
 	u32 word[TCP_MOST / 4];
