@@ -122,6 +122,44 @@ func TestForgedStrays(t *testing.T) {
 	}
 }
 
+// TestForgedStall: a client that keeps bytes back and repeats those behind them has no user timeout blame its endpoint, while one whose endpoint is silent has.
+func TestForgedStall(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p, silent := joined(t, l, "tcp", "127.0.0.1:0"), joined(t, l, "tcp", "127.0.0.1:0")
+	p.talk(t)
+	silent.talk(t)
+	f := newForger(t, p)
+	repeat := func() { f.send(100, 0x18, "z", false) }
+	repeat()
+	repeat()
+	deafen(t, silent.server)
+	ended := make(chan error, 1)
+	go func() { ended <- writes(silent.client) }()
+	for pace := time.NewTicker(20 * time.Millisecond); ; {
+		select {
+		case err := <-ended: // its stall began after that of the other
+			pace.Stop()
+			if !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the sender: %v, want a reset", err)
+			}
+			p.exchange(t, []byte("here still"), p.client, p.server)
+			if v, _ := p.Look(); !p.Left() || v.Ends[0].Repeated < 2 {
+				t.Errorf("left %v, %+v", p.Left(), v)
+			}
+			return
+		case <-pace.C:
+			repeat()
+		}
+	}
+}
+
 // A forger sends packets in the name of a client.
 type forger struct {
 	t      *testing.T

@@ -44,14 +44,15 @@ type stall struct {
 	flip    uint64 // when the session has left, which it may have done again between two looks
 	acked   uint64 // all that the endpoint has acknowledged, a position
 	since   int64  // when a look has found that first, in ns of the monotonic clock
-	repeats uint32 // the sender's at that look, see translate.Flow,
+	resent  uint32 // the sender's at that look, see translate.Flow,
 	packets [2]uint64
 	round   uint32 // of the last look
 }
 
 // over reports whether a stall of bytes of f has lasted for longer than a time, and they are really on the way. That is shown by a sender that sends
 // them again, as each does that has no acknowledgement: else the number of a damaged segment, which no endpoint has taken, would
-// end a session that rests. A FIN that comes again is no segment with data; its endpoint is silent.
+// end a session that rests. They are those that the endpoint is to acknowledge next: a sender that keeps them back, and repeats what is behind them, has
+// none but itself to wait for. A FIN that comes again is no segment with data; its endpoint is silent.
 func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout time.Duration) bool {
 	switch {
 	case at-st.since <= int64(timeout):
@@ -59,7 +60,7 @@ func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout
 	case f.Fin != 0 && f.Sent == f.Fin && o.Acked == f.Fin-1:
 		return packets[0] != st.packets[0] && packets[1] == st.packets[1]
 	}
-	return f.Repeats != st.repeats
+	return f.Resent != st.resent
 }
 
 // awaited reports whether f has sent bytes that the other endpoint is to acknowledge. The byte with which some kernels probe a closed
@@ -98,7 +99,7 @@ func (l *stalls) look(s *Session, at int64) (by int, found bool) {
 		key, packets := stalled{s, uint8(from)}, [2]uint64{r.Packets(from), r.Packets(1 - from)}
 		st, known := l.of[key]
 		if !known || st.acked != o.Acked || st.flip != r.Begun {
-			st = stall{flip: r.Begun, acked: o.Acked, since: at, repeats: f[from].Repeats, packets: packets}
+			st = stall{flip: r.Begun, acked: o.Acked, since: at, resent: f[from].Resent, packets: packets}
 		}
 		st.round = l.round
 		l.of[key] = st

@@ -10,7 +10,7 @@ import (
 // TestStallIsOver: a stall is one only if its sender sends again, and after the timeout.
 func TestStallIsOver(t *testing.T) {
 	const timeout = 10 * time.Second
-	data := stall{acked: 100, since: 1000, repeats: 3, packets: [2]uint64{50, 40}}
+	data := stall{acked: 100, since: 1000, resent: 3, packets: [2]uint64{50, 40}}
 	fin := data
 	for _, c := range []struct {
 		name    string
@@ -20,13 +20,14 @@ func TestStallIsOver(t *testing.T) {
 		after   time.Duration
 		want    bool
 	}{
-		{"bytes that come again", data, translate.Flow{Sent: 200, Repeats: 4}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout + 1, true},
-		{"not for long enough", data, translate.Flow{Sent: 200, Repeats: 4}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout, false},
-		{"a damaged number: nobody sends again", data, translate.Flow{Sent: 200, Repeats: 3}, translate.Flow{Acked: 100}, [2]uint64{90, 80}, time.Hour, false},
-		{"bytes and a FIN that come again", data, translate.Flow{Sent: 200, Fin: 200, Repeats: 9}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout + 1, true},
-		{"a FIN that comes again", fin, translate.Flow{Sent: 101, Fin: 101, Repeats: 3}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout + 1, true},
-		{"a FIN, and both go on", fin, translate.Flow{Sent: 101, Fin: 101, Repeats: 3}, translate.Flow{Acked: 100}, [2]uint64{60, 50}, timeout + 1, false},
-		{"a FIN, and silence", fin, translate.Flow{Sent: 101, Fin: 101, Repeats: 3}, translate.Flow{Acked: 100}, [2]uint64{50, 40}, time.Hour, false},
+		{"bytes that come again", data, translate.Flow{Sent: 200, Resent: 4}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout + 1, true},
+		{"not for long enough", data, translate.Flow{Sent: 200, Resent: 4}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout, false},
+		{"a damaged number: nobody sends again", data, translate.Flow{Sent: 200, Resent: 3}, translate.Flow{Acked: 100}, [2]uint64{90, 80}, time.Hour, false},
+		{"what comes again is behind a hole", data, translate.Flow{Sent: 200, Repeats: 90, Resent: 3}, translate.Flow{Acked: 100}, [2]uint64{90, 80}, time.Hour, false},
+		{"bytes and a FIN that come again", data, translate.Flow{Sent: 200, Fin: 200, Resent: 9}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout + 1, true},
+		{"a FIN that comes again", fin, translate.Flow{Sent: 101, Fin: 101, Resent: 3}, translate.Flow{Acked: 100}, [2]uint64{51, 40}, timeout + 1, true},
+		{"a FIN, and both go on", fin, translate.Flow{Sent: 101, Fin: 101, Resent: 3}, translate.Flow{Acked: 100}, [2]uint64{60, 50}, timeout + 1, false},
+		{"a FIN, and silence", fin, translate.Flow{Sent: 101, Fin: 101, Resent: 3}, translate.Flow{Acked: 100}, [2]uint64{50, 40}, time.Hour, false},
 	} {
 		if got := c.st.over(&c.f, &c.o, c.packets, c.st.since+int64(c.after), timeout); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

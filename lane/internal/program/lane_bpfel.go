@@ -67,7 +67,7 @@ type laneHalf struct {
 	Ecn         uint8
 	Restored    uint8
 	Behind      uint8
-	_           [4]byte
+	Resent      uint32
 }
 
 type lanePlace struct {

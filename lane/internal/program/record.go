@@ -118,7 +118,7 @@ func (s *Session) Flow(side int) translate.Flow {
 		Stamp: atomic.LoadUint32(&h.Stamp), Window: atomic.LoadUint32(&h.Window), Widest: atomic.LoadUint32(&h.Widest),
 		Zeros: atomic.LoadUint32(&h.Zeros), Repeats: atomic.LoadUint32(&h.Repeats),
 		Hole: atomic.LoadUint64(&h.Hole), Payload: atomic.LoadUint64(&h.Payload), Segments: atomic.LoadUint32(&h.Segments),
-		BehindGap: atomic.LoadUint32(&h.BehindGap), Lost: atomic.LoadUint32(&h.Lost), Takes: h.Takes,
+		BehindGap: atomic.LoadUint32(&h.BehindGap), Lost: atomic.LoadUint32(&h.Lost), Resent: atomic.LoadUint32(&h.Resent), Takes: h.Takes,
 	}
 }
 

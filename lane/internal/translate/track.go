@@ -30,6 +30,8 @@ type Flow struct {
 	// though none was missing here.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
+	// Resent is how many segments came again with the first byte that the other endpoint has not acknowledged.
+	Resent uint32
 	// Takes is the largest segment that the endpoint takes.
 	Takes uint16
 }
@@ -124,6 +126,9 @@ func (f *Flow) data(o *Flow, begin, end int64) (again bool) {
 	f.Segments++
 	if end <= int64(f.Sent) {
 		f.Repeats++
+		if begin <= int64(o.Acked) && end > int64(o.Acked) {
+			f.Resent++
+		}
 		again = !gap && end > int64(o.Acked) // a keepalive probe may have a byte that was acknowledged
 		if again {
 			f.Lost++

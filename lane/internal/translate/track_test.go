@@ -125,6 +125,23 @@ func TestEndOfFile(t *testing.T) {
 	}
 }
 
+// TestResent: what came again counts as that only with the first byte that the other endpoint has not acknowledged.
+func TestResent(t *testing.T) {
+	a, b := pair()
+	a.Note(b, segment(a, 0, 100, 0, 0))
+	b.Note(a, segment(b, 0, 0, 40, 0))
+	a.Note(b, segment(a, 200, 100, 0, 0)) // and leaves a hole
+	for _, c := range []struct {
+		at, length int64
+		want       uint32
+	}{{200, 100, 0}, {100, 10, 0}, {41, 10, 0}, {0, 40, 0}, {39, 1, 0}, {40, 60, 1}, {40, 1, 1}, {0, 41, 1}, {0, 100, 1}, {290, 50, 0}} {
+		x, y := *a, *b
+		if x.Note(&y, segment(a, c.at, c.length, 0, 0)); x.Resent != c.want {
+			t.Errorf("%d bytes at %d: %d, want %d", c.length, c.at, x.Resent, c.want)
+		}
+	}
+}
+
 // TestWraps: positions go on when numbers wrap, more than once.
 func TestWraps(t *testing.T) {
 	a, b := pair()

@@ -138,11 +138,13 @@ static inline_always bool acknowledge(struct half *h, struct half *o, struct pac
 static inline_always void data(struct half *h, struct half *o, struct packet *p, s64 begin, s64 end, s64 sent)
 {
 	bool gap = missing(h, o);
+	s64 acked = load(&o->acked);
 	h->segments++;
 	h->payload += p->length;
 	if (end <= sent) {
 		h->repeats++;
-		p->again = !gap && end > (s64)load(&o->acked); /* a keepalive probe may have a byte that was acknowledged */
+		h->resent += begin <= acked && end > acked;
+		p->again = !gap && end > acked; /* a keepalive probe may have a byte that was acknowledged */
 		h->lost += p->again;
 		return;
 	}

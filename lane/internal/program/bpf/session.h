@@ -74,6 +74,7 @@ struct half {
 	u8 ecn;      /* both ends have agreed on it */
 	u8 restored; /* the socket was made anew */
 	u8 behind;   /* the endpoint may have bytes up to reach that the socket has not sent */
+	u32 resent;  /* segments that came again with the first byte that is not acknowledged */
 };
 
 enum why {
