@@ -38,7 +38,7 @@ func (s *Side) TooBig(b []byte, in Side) bool {
 	return true
 }
 
-// LeastMTU is the least of an error that is passed on, of either family. An endpoint keeps what it is told for all that it sends to the proxy's
+// LeastMTU is the least of an error that is passed on, of either family. An endpoint keeps what it has learnt for all that it sends to the proxy's
 // address, for ten minutes (net.ipv4.route.mtu_expires), so that one client could have all others' segments be small, down to 552.
 const LeastMTU = 1280
 

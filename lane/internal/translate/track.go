@@ -83,7 +83,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	case f.beyond(o, data, end, s.Length > 0):
 		fate.Beyond = true
 		return fate
-	case flags != ACK, // no endpoint takes a segment without ACK (RFC 9293, 3.10.7.4), so anybody could send one
+	case flags != ACK, // no endpoint takes a segment without ACK (RFC 9293, 3.10.7.4), so one that is forged needs no number
 		end > int64(o.Edge)+1, // a probe of a window of 0 is one byte beyond the edge
 		begin < int64(o.Acked)-o.late(),
 		s.Flags&FIN != 0 && f.misplaced(o, end),
