@@ -117,7 +117,10 @@ func TestLaneFlows(t *testing.T) {
 	if !laned(t) {
 		return
 	}
-	const sessions = 64
+	sessions := 64
+	if raceEnabled {
+		sessions = 6
+	}
 	stop := make(chan struct{})
 	r := start(t, strings.Replace(laneConfig(flowEndpoint(t, stop), "lane: auto"), "sessions: 64", "sessions: 256", 1))
 	var all sync.WaitGroup
