@@ -218,6 +218,9 @@ func (c *Collector) Export(ctx context.Context, r *coltrace.ExportTraceServiceRe
 		header[http.CanonicalHeaderKey(key)] = values
 	}
 	a := c.take(ctx, header, r)
+	if a.Lost { // the client's deadline came with the request, and may have passed here before it has there
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if a.Code != 0 {
 		return nil, retryable(status.New(codes.Code(a.Code), "not now: 100%"), a.Retry)
 	}
