@@ -5,9 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/netip"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -41,24 +38,14 @@ func anotherCongestion(t *testing.T) (usual, another string) {
 // descriptors of its own of its sockets, so a look at all descriptors may miss one that is being replaced.
 func congestionOf(t *testing.T, local, peer net.Addr) (name string) {
 	t.Helper()
-	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 	condition.Await(t, fmt.Sprintf("a socket from %v to %v", local, peer), func() bool {
-		list, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
+		fd, ok := socketBetween(t, local, peer)
+		if !ok {
+			return false
 		}
-		for _, entry := range list {
-			fd, _ := strconv.Atoi(entry.Name())
-			from, err := sys.LocalName(fd)
-			if err != nil || from.AddrPort != at(local) {
-				continue
-			}
-			if to, err := sys.PeerName(fd); err == nil && to.AddrPort == at(peer) {
-				name, err = sys.Congestion(fd)
-				return err == nil
-			}
-		}
-		return false
+		var err error
+		name, err = sys.Congestion(fd)
+		return err == nil
 	})
 	return name
 }

@@ -105,7 +105,11 @@ func (s *Server) commitLane(next *laneState) {
 	last := s.lane.Swap(next)
 	switch {
 	case next.lane != nil:
-		s.log.Info(map[bool]string{false: "sessions may leave user space", true: "the lane is open, and switched off"}[next.state == admin.LaneOff], "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
+		message := "sessions may leave user space"
+		if next.state == admin.LaneOff {
+			message = "the lane is open, and switched off"
+		}
+		s.log.Info(message, "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
 		s.adopted.adopt(next.lane)
 		if next.state != admin.LaneOff {
 			s.group.SetLane(next.lane, next.cfg.After)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// withOptions puts options between the IPv4 header of a packet and what follows.
+// withOptions puts options behind the IPv4 header of a packet.
 func withOptions(b []byte, options ...byte) []byte {
 	b = slices.Insert(bytes.Clone(b), 20, options...)
 	b[0] += byte(len(options) / 4)
@@ -19,7 +19,7 @@ func withOptions(b []byte, options ...byte) []byte {
 	return b
 }
 
-// withExtensions puts extension headers between the IPv6 header of a packet and what follows: each kind with a length of eight bytes, but for that of authentication,
+// withExtensions puts extension headers behind the IPv6 header of a packet: each kind with a length of eight bytes, but for that of authentication,
 // which is of twelve.
 func withExtensions(b []byte, kinds ...byte) []byte {
 	b = bytes.Clone(b)

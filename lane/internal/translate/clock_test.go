@@ -129,7 +129,7 @@ func TestClockNow(t *testing.T) {
 	}
 }
 
-// TestClockNarrow: the time in which less than a third of a window's largest size is left counts beside what was waited for, also
+// TestClockNarrow: the time in which less than a third of a window's largest size is left counts beside the wait of that time, also
 // where the window is a smaller one by then, and where it holds less than two segments.
 func TestClockNarrow(t *testing.T) {
 	const whole = 3 << 14

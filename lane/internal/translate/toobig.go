@@ -43,7 +43,7 @@ func (s *Side) TooBig(b []byte, in Side) bool {
 const LeastMTU = 1280
 
 // Believed reports whether an error of the kind of [Side.TooBig] is one that the path of the session can have: it quotes a segment of f that is on the way to the
-// endpoint of o, so that who is not on the path has to guess its number, and its MTU is less than what the endpoint of f gives, the largest segment that that sends.
+// endpoint of o, so that a host that is not on the path has to guess its number, and its MTU is less than what the endpoint of f gives, its largest segment.
 func (s *Side) Believed(b []byte, f, o *Flow, gives uint16) bool {
 	ip, mtu := 20, uint32(0)
 	if b[0]>>4 == 6 {
