@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
@@ -46,8 +47,27 @@ func (m *partMeter) measure(part func()) {
 	}
 }
 
-// longest returns the longest part since the last call.
-func (m *partMeter) longest(t testing.TB, of string, took time.Duration) {
+// attempts is how often a request may be made until its parts are short: the machine or the collector may take
+// the time of one, those that are too long by their own work are so each time.
+const attempts = 3
+
+// holds makes a request until its parts hold their bound, and fails the test where they never do.
+func (m *partMeter) holds(t testing.TB, of string, request func()) {
+	t.Helper()
+	var err error
+	for range attempts {
+		began := time.Now()
+		request()
+		if err = m.exceeded(t, of, time.Since(began)); err == nil {
+			return
+		}
+		t.Log(err)
+	}
+	t.Errorf("each of %d times: %v", attempts, err)
+}
+
+// exceeded returns which bound the parts since the last call have not held, and logs them.
+func (m *partMeter) exceeded(t testing.TB, of string, took time.Duration) error {
 	t.Helper()
 	over := m.overruns() // asks the loops, which may wait for mu
 	m.mu.Lock()
@@ -56,16 +76,16 @@ func (m *partMeter) longest(t testing.TB, of string, took time.Duration) {
 		t.Fatalf("%s: %d parts, %v", of, len(m.spent), m.err)
 	}
 	slices.Sort(m.spent)
-	most := m.spent[len(m.spent)-1]
-	t.Logf("%s: %v in %d parts; CPU of one: half of them up to %v, 99 %% up to %v, all up to %v; %d turns took a millisecond", of, took.Round(time.Millisecond), len(m.spent), m.spent[len(m.spent)/2], m.spent[len(m.spent)*99/100], most, over-m.before)
-	if n := int(over - m.before); n > 2+len(m.spent)/100 && !raceEnabled {
-		t.Errorf("%s: %d turns took a millisecond of CPU time", of, n)
+	parts, turns, most := len(m.spent), over-m.before, m.spent[len(m.spent)-1]
+	t.Logf("%s: %v in %d parts; CPU of one: half of them up to %v, 99 %% up to %v, all up to %v; %d turns took a millisecond", of, took.Round(time.Millisecond), parts, m.spent[parts/2], m.spent[parts*99/100], most, turns)
+	m.before, m.spent = over, nil
+	switch {
+	case int(turns) > 2+parts/100 && !raceEnabled:
+		return fmt.Errorf("%s: %d turns took a millisecond of CPU time", of, turns)
+	case most > 10*turnBound:
+		return fmt.Errorf("%s: a part took %v of CPU time, want less than %v", of, most, turnBound)
 	}
-	m.before = over
-	if most > 10*turnBound {
-		t.Errorf("%s: a part took %v of CPU time, want less than %v", of, most, turnBound)
-	}
-	m.spent = nil
+	return nil
 }
 
 // TestManySessions: of 100,000 sessions, lists and the end of half of them take parts of less than a
@@ -102,62 +122,71 @@ func TestManySessions(t *testing.T) {
 	}
 	r.Turn() // the turns that have made them are over, and counted if their threads were the same to the end
 	m.before = m.overruns()
-	ids := make(map[int][]worker.ID)
-	list := func(of string, q *worker.Query) (n int) {
+	list := func(of string, q *worker.Query, want func(n int) bool) (listed map[int][]worker.ID) {
 		t.Helper()
-		began := time.Now()
-		for s := range r.Sessions(t.Context(), q) {
-			if n++; of == "all" {
-				ids[s.Loop] = append(ids[s.Loop], s.ID)
+		m.holds(t, of, func() {
+			n := 0
+			listed = make(map[int][]worker.ID)
+			for s := range r.Sessions(t.Context(), q) {
+				listed[s.Loop] = append(listed[s.Loop], s.ID)
+				n++
 			}
-		}
-		m.longest(t, of, time.Since(began))
-		return n
+			if !want(n) {
+				t.Errorf("%s: %d are listed", of, n)
+			}
+		})
+		return listed
 	}
-	if n := list("all", new(worker.Query)); n < all-loops || n > all {
-		t.Errorf("%d are listed, want %d", n, all)
-	}
+	ids := list("all", new(worker.Query), func(n int) bool { return n >= all-loops && n <= all })
 	for of, q := range map[string]*worker.Query{
 		"another listener": {Listener: "none"}, "another source": {Source: source.Prefix(netip.MustParsePrefix("10.0.0.0/8"))},
 		"another endpoint": {Endpoint: "192.0.2.1:1"}, "older": {Older: time.Hour}, "more bytes": {Bytes: 1 << 40},
 	} {
-		if n := list(of, q); n != 0 {
-			t.Errorf("%s: %d are listed", of, n)
+		list(of, q, func(n int) bool { return n == 0 })
+	}
+	list("with samples", &worker.Query{Source: source.Prefix(netip.MustParsePrefix("127.0.0.0/8")), Sample: true}, func(n int) bool { return n == real })
+	m.holds(t, "eight lists at once", func() {
+		var lists sync.WaitGroup
+		for range 8 {
+			lists.Go(func() {
+				for range r.Sessions(t.Context(), new(worker.Query)) {
+				}
+			})
 		}
-	}
-	if n := list("with samples", &worker.Query{Source: source.Prefix(netip.MustParsePrefix("127.0.0.0/8")), Sample: true}); n != real {
-		t.Errorf("%d have sockets, want %d", n, real)
-	}
-	began := time.Now()
-	var lists sync.WaitGroup
-	for range 8 {
-		lists.Go(func() {
-			for range r.Sessions(t.Context(), new(worker.Query)) {
-			}
-		})
-	}
-	lists.Wait()
-	m.longest(t, "eight lists at once", time.Since(began))
-	began, ended := time.Now(), 0
-	for _, of := range ids {
-		half := of[:0]
-		for i, id := range of {
-			if i%2 == 0 {
-				half = append(half, id)
-			}
-		}
-		if err := r.End(t.Context(), half, 0, func(_ worker.ID, e worker.EndResult) {
-			if e == worker.EndedNow {
-				ended++
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.longest(t, "the end of half of them", time.Since(began))
+		lists.Wait()
+	})
+	ended := endHalf(t, m, r, ids)
 	if left := int(r.Summary().Active); ended < real/2-loops || ended > real/2+loops || left != real-ended {
 		t.Errorf("%d of %d were ended, %d are left", ended, real, left)
 	}
+}
+
+// endHalf ends half of the sessions, a part of them at each attempt, and returns how many had sockets to close.
+func endHalf(t *testing.T, m *partMeter, r *rig, ids map[int][]worker.ID) (ended int) {
+	t.Helper()
+	count := func(_ worker.ID, e worker.EndResult) {
+		if e == worker.EndedNow {
+			ended++
+		}
+	}
+	done := 0
+	end := func() {
+		for _, of := range ids {
+			var chosen []worker.ID
+			for i := 2 * done; i < len(of); i += 2 * attempts {
+				chosen = append(chosen, of[i])
+			}
+			if err := r.End(t.Context(), chosen, 0, count); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done++
+	}
+	m.holds(t, "the end of a part of them", end)
+	for done < attempts {
+		end()
+	}
+	return ended
 }
 
 // freeDescriptors returns how many descriptors the process may open, about.
