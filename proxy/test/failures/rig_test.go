@@ -57,7 +57,8 @@ var manners = []manner{
 // A client is a connection whose server has sent its name.
 type client struct {
 	net.Conn
-	of string
+	of     string
+	failed error // of its last write: a socket reports a reset once
 }
 
 // dial connects a client, and reads its server's name.
@@ -86,7 +87,7 @@ func greeted(c net.Conn) (*client, error) {
 		c.Close()
 		return nil, err
 	}
-	return &client{c, name}, nil
+	return &client{Conn: c, of: name}, nil
 }
 
 // echo sends text and reads the same.
@@ -106,6 +107,9 @@ func (c *client) echo(text string) error {
 func (c *client) end(t *testing.T) (took time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
+	if c.failed != nil {
+		return 0, c.failed
+	}
 	_ = c.SetDeadline(began.Add(patience))
 	if _, err = c.Read(make([]byte, 1)); err == nil {
 		t.Error("received a byte instead of the end")
