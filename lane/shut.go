@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// Shut begins to make a gap for a flow that has none: the endpoints of those sides, a and b, see a window of 0 from now on, and send
-// what they have begun to send and no more. The owner goes on relaying, and arms the session when it holds nothing. Once
+// Shut begins to make a gap for a flow that has none: the endpoints of those sides, a and b, are promised no larger window from now on, and send
+// what they were promised before and no more. The owner goes on relaying, and arms the session when it holds nothing. Once
 // the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, for a session of
 // Join, and one that has left or has ended.
 func (s *Session) Shut(a, b bool) bool {
@@ -34,11 +34,10 @@ func (s *Session) Open(a, b int) error {
 		return nil
 	}
 	r := s.record()
-	shut := [2]bool{r.IsShut(0), r.IsShut(1)}
-	r.ShutSides([2]bool{})
+	defer r.ShutSides([2]bool{}) // until then only the probes show a window: the socket that sends one takes no session meanwhile
 	var errs [2]error
 	for i, fd := range [2]int{a, b} {
-		if at := r.State(); !shut[i] || at == state.Lane || at == state.Done {
+		if at := r.State(); !r.IsShut(i) || at == state.Lane || at == state.Done {
 			continue // a packet that the lane has carried has the window of the other endpoint
 		}
 		if err := r.Announce(i, func() error { return sys.ProbeWindow(fd) }); err != nil {

@@ -3,6 +3,8 @@ package lane_test
 import (
 	"bytes"
 	"io"
+	"net"
+	"runtime"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -10,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestGapIsMade: an endpoint whose side is shut sends nothing more, and all that it has to send once the side is opened, at once: its timers are
-// of a minute. The first packet takes the session.
+// TestGapIsMade: an endpoint whose side is shut sends what its window was then and nothing more, and the rest once the side is opened, at
+// once: its timers are of a minute. Bytes to it go on meanwhile. The first packet takes the session.
 func TestGapIsMade(t *testing.T) {
 	if !alone(t) {
 		return
@@ -41,12 +43,30 @@ func TestGapIsMade(t *testing.T) {
 		n, err := sys.SIOCOUTQ(fd[1])
 		return err == nil && n == 0
 	})
-	sent := bytes.Repeat([]byte("a flow "), 10_000)
-	if _, err := server.Write(sent); err != nil {
-		t.Fatal(err)
+	sent := bytes.Repeat([]byte("a flow "), 2<<20) // more than any window
+	written := make(chan error)
+	go func() {
+		_, err := server.Write(sent)
+		written <- err
+	}()
+	got := make([]byte, 0, len(sent))
+	until(t, "it has sent all that it may", func() bool {
+		got = append(got, unread(t, b)...)
+		all, err := sys.SIOCOUTQ(source)
+		waiting, errWaiting := sys.SIOCOUTQNSD(source)
+		return err == nil && errWaiting == nil && waiting > 0 && all == waiting && len(got) > 0
+	})
+	if len(got) > len(sent)/2 {
+		t.Errorf("%d of %d bytes were sent", len(got), len(sent))
 	}
-	if n, err := sys.SIOCOUTQNSD(source); err != nil || n != len(sent) {
-		t.Errorf("%d of %d bytes wait for a window, %v", n, len(sent), err)
+	p.exchange(t, []byte("the other way does not stand still"), client, a)
+	p.exchange(t, []byte("the other way does not stand still"), b, server)
+	until(t, "all is acknowledged", func() bool {
+		n, err := sys.SIOCOUTQ(fd[1])
+		return err == nil && n == 0
+	})
+	if more := unread(t, b); len(more) > 0 {
+		t.Errorf("%d bytes more were sent", len(more))
 	}
 	if !s.Arm() {
 		t.Fatal("not armed")
@@ -61,9 +81,27 @@ func TestGapIsMade(t *testing.T) {
 	if err := s.Open(-1, -1); err != nil {
 		t.Error("it has left:", err)
 	}
-	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, sent) {
+	rest := make([]byte, len(sent)-len(got))
+	if _, err := io.ReadFull(client, rest); err != nil || !bytes.Equal(append(got, rest...), sent) {
 		t.Error("other bytes arrive, or", err)
 	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
 	s.Reset()
+	runtime.KeepAlive([2]*net.TCPConn{a, b}) // whose descriptors the session has
+}
+
+// unread reads what a socket has.
+func unread(t *testing.T, c *net.TCPConn) (read []byte) {
+	t.Helper()
+	n, err := sys.FIONREAD(sockets.FD(t, c))
+	if err != nil || n == 0 {
+		return nil
+	}
+	read = make([]byte, n)
+	if _, err := io.ReadFull(c, read); err != nil {
+		t.Fatal(err)
+	}
+	return read
 }

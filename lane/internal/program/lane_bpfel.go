@@ -97,6 +97,7 @@ type laneSession struct {
 	Shut        uint8
 	Opens       uint8
 	Unused      [4]uint8
+	Held        [2]uint32
 	Half        [2]laneHalf
 }
 

@@ -1,7 +1,7 @@
 package program
 
-// ShutSides has the endpoints of those sides see a window of 0 in all that their sockets send, and those of other sides the windows
-// of the sockets. The next packet shows it.
+// ShutSides has the endpoints of those sides be promised nothing more from the next packet on, in all that their sockets send, and
+// those of other sides see the windows of the sockets.
 func (s *Session) ShutSides(sides [2]bool) {
 	bits := uint8(0)
 	for i, is := range sides {
@@ -9,10 +9,12 @@ func (s *Session) ShutSides(sides [2]bool) {
 			bits |= 1 << i
 		}
 	}
+	s.Shut = 0
+	s.Held = [2]uint32{}
 	s.Shut = bits
 }
 
-// IsShut reports whether the endpoint of a side sees a window of 0.
+// IsShut reports whether the endpoint of a side is promised nothing more.
 func (s *Session) IsShut(side int) bool { return s.Shut&(1<<side) != 0 }
 
 // Announce calls probe, which has a side's socket send a probe: that announces its window.

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// TestShut: the endpoint of a side that is shut sees a window of 0 in all that its socket sends, with the right checksum, but for a SYN and
-// an RST. The other side's sees that of the socket.
+// TestShut: the endpoint of a side that is shut, and has no socket by now, sees a window of 0 in all that is sent to it, with the right checksum,
+// but for a SYN and an RST. (With a socket: TestGapIsMade of lane.) The other side's sees that of the socket.
 func TestShut(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {

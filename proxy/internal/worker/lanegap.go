@@ -32,7 +32,7 @@ type gapState uint8
 const (
 	noGap  gapState = iota
 	queued          // it is looked at later
-	shut            // its endpoints see a window of 0
+	shut            // its endpoints are promised no larger window
 	opened          // they see windows again, and the next packet takes it
 )
 
@@ -163,8 +163,7 @@ func (g *laneGaps) beginDue(i int, now int64) (next int64) {
 }
 
 // begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: then it leaves with
-// its next packet. None is shut of a flow both ways: an endpoint whose window has been taken back acknowledges with a number from before
-// (net/ipv4/tcp_output.c, tcp_acceptable_seq), which its peer drops, so that the other way would stand still.
+// its next packet.
 func (g *laneGaps) begin(f laneFlow, now int64) {
 	c, moved := f.session, f.session.moved()
 	var sides [2]bool
@@ -175,7 +174,7 @@ func (g *laneGaps) begin(f laneFlow, now int64) {
 	}
 	c.gap = noGap
 	switch {
-	case most == 0 && c.armed, sides[0] && sides[1], !passing(c.session.Refused()):
+	case most == 0 && c.armed, !passing(c.session.Refused()):
 	case most < gapBytes:
 		c.gap = queued
 		g.add(c, most == 0)
@@ -235,11 +234,16 @@ func (m *gapInMaking) shut() bool {
 	return true
 }
 
-// delivered reports whether the peers have acknowledged all that the sockets have sent.
+// delivered reports whether the peers have acknowledged all that the sockets have sent, and take more: a source is shown no more than
+// its sink takes.
 func (c *laneSession) delivered() bool {
 	a, b := c.conn.session.Descriptors()
 	for _, fd := range [2]int{a, b} {
 		if n, err := sys.SIOCOUTQ(fd); err != nil || n > 0 {
+			return false
+		}
+		var info sys.TCPInfo
+		if err := sys.GetTCPInfo(fd, &info); err != nil || info.Snd_wnd == 0 {
 			return false
 		}
 	}

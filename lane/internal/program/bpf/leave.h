@@ -214,10 +214,7 @@ static never_inline int catch_up(struct __sk_buff *skb, struct half *h, struct p
 		h->behind = t ? 0 : h->behind;
 	if (!lagging || (s32)(p->ack - sent) <= 0)
 		return 0;
-	u32 was = to_net32(p->ack), is = to_net32(sent), at = tcp_at(p);
-	if (bpf_skb_store_bytes(skb, at + ACKNOWLEDGEMENT, &is, sizeof is, 0))
-		return 1;
-	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
+	return store32(skb, p, ACKNOWLEDGEMENT, p->ack, sent);
 }
 
 /* reset_at_reach gives the RST of a socket that was made anew the number after all that the lane has carried to the endpoint: the
@@ -228,10 +225,7 @@ static never_inline int reset_at_reach(struct __sk_buff *skb, struct half *h, st
 	h->behind = 0;
 	if ((s32)(h->reach - p->sequence) <= 0)
 		return 0;
-	u32 was = to_net32(p->sequence), is = to_net32(h->reach), at = tcp_at(p);
-	if (bpf_skb_store_bytes(skb, at + SEQUENCE, &is, sizeof is, 0))
-		return 1;
-	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
+	return store32(skb, p, SEQUENCE, p->sequence, h->reach);
 }
 
 /* stamp reads the timestamp of a packet. */

@@ -291,4 +291,18 @@ static inline_always long translate(struct __sk_buff *skb, struct packet *p, con
 	return p->v6 ? address_v6(skb, &o->in, forwarded) : address_v4(skb, &o->in, forwarded);
 }
 
+/* store32 and store16 change a field of the header, and return whether they have failed. */
+static inline_always int store32(struct __sk_buff *skb, const struct packet *p, u32 field, u32 from, u32 to)
+{
+	u32 at = tcp_at(p), was = to_net32(from), is = to_net32(to);
+	return bpf_skb_store_bytes(skb, at + field, &is, sizeof is, 0) || bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is);
+}
+
+static inline_always int store16(struct __sk_buff *skb, const struct packet *p, u32 field, u16 from, u16 to)
+{
+	u32 at = tcp_at(p);
+	u16 was = to_net16(from), is = to_net16(to);
+	return bpf_skb_store_bytes(skb, at + field, &is, sizeof is, 0) || bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is);
+}
+
 #endif

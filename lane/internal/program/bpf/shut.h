@@ -1,44 +1,71 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* A gap in a flow that has none: while a side is shut its endpoint sees a window of 0 in all that the socket sends, and ends what it has begun to
- * send. The socket knows nothing of it: it takes all that arrives. */
+/* A gap in a flow that has none: while a side is shut its endpoint is promised nothing more, in all that the socket sends, and sends what it was
+ * promised before. The socket knows nothing of it: it takes all that arrives. No promise is taken back: an endpoint would acknowledge with a number
+ * from before then (net/ipv4/tcp_output.c, tcp_acceptable_seq), which is dropped, so that a flow the other way would stand still. */
 #ifndef SHUT_H
 #define SHUT_H
 
 #include "leave.h"
 
-/* next_number gives the probe of a socket the number that it sends next: the probe's own is one that the endpoint has acknowledged
+enum { SHOWN, NO_PROBE, NOT_SHOWN };
+
+/* announce has the probe of a socket show its endpoint a window: no larger than that of the other endpoint, which gets all that comes once the
+ * session has left. It is given the number that the socket sends next: its own is one that the endpoint has acknowledged
  * (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), so that it would answer, and take no window from it. */
-static inline_always int next_number(struct __sk_buff *skb, struct packet *p, const struct half *h)
+static inline_always int announce(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
-	void *x = lookup(skb, h);
+	void *x = lookup(skb, side ? &s->half[1] : &s->half[0]);
+	if (!x)
+		return NO_PROBE;
+	void *y = lookup(skb, side ? &s->half[0] : &s->half[1]);
+	if (!y) {
+		bpf_sk_release(x);
+		return NO_PROBE;
+	}
+	struct tcp_sock *t = bpf_skc_to_tcp_sock(x), *o = bpf_skc_to_tcp_sock(y);
+	bool probe = t && o && p->sequence == t->snd_una - 1;
+	u32 sequence = t ? t->snd_nxt : 0, takes = o ? o->snd_wnd : 0;
+	takes >>= t && bit_field(t, rx_opt.wscale_ok) ? bit_field(t, rx_opt.rcv_wscale) & 15 : 0;
+	bpf_sk_release(x);
+	bpf_sk_release(y);
+	if (!probe)
+		return NO_PROBE;
+	u16 window = takes < p->window ? takes : p->window;
+	return store32(skb, p, SEQUENCE, p->sequence, sequence) || store16(skb, p, WINDOW, p->window, window) ? NOT_SHOWN : SHOWN;
+}
+
+/* window_held returns the window of a packet that promises no more than was promised when the side was shut, rounded up to its unit. */
+static inline_always u16 window_held(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
+{
+	void *x = lookup(skb, side ? &s->half[1] : &s->half[0]);
 	if (!x)
 		return 0;
 	struct tcp_sock *t = bpf_skc_to_tcp_sock(x);
-	bool probe = t && p->sequence == t->snd_una - 1;
-	u32 next = t ? t->snd_nxt : 0;
+	u32 promised = t ? t->rcv_wup + t->rcv_wnd : p->ack;
+	u32 scale = t && bit_field(t, rx_opt.wscale_ok) ? bit_field(t, rx_opt.rcv_wscale) : 0;
 	bpf_sk_release(x);
-	if (!probe)
+	u32 held = s->held[side & 1];
+	if (!held)
+		s->held[side & 1] = held = promised ? promised : 1;
+	s32 left = held - p->ack;
+	if (left <= 0)
 		return 0;
-	u32 at = tcp_at(p), was = to_net32(p->sequence), is = to_net32(next);
-	if (bpf_skb_store_bytes(skb, at + SEQUENCE, &is, sizeof is, 0))
-		return 1;
-	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
+	u32 window = (left + (1u << (scale & 15)) - 1) >> (scale & 15);
+	return window < p->window ? window : p->window;
 }
 
 /* show changes what the socket of a side sends, and returns whether the packet is to be dropped. */
 static never_inline int show(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
-	const struct half *h = side ? &s->half[1] : &s->half[0];
-	if ((s->opens & (1 << (side & 1))) && !p->length && !(p->flags & (SYN | FIN | RST)))
-		return next_number(skb, p, h);
+	if ((s->opens & (1 << (side & 1))) && !p->length && !(p->flags & (SYN | FIN | RST))) {
+		int is = announce(skb, s, p, side);
+		if (is != NO_PROBE)
+			return is == NOT_SHOWN;
+	}
 	if (!(s->shut & (1 << (side & 1))) || (p->flags & (SYN | RST)))
 		return 0;
-	u32 at = tcp_at(p);
-	u16 was = to_net16(p->window), is = 0;
-	if (bpf_skb_store_bytes(skb, at + WINDOW, &is, sizeof is, 0))
-		return 1;
-	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
+	return store16(skb, p, WINDOW, p->window, window_held(skb, s, p, side));
 }
 
 #endif
