@@ -54,7 +54,7 @@ func TestDrainAndReady(t *testing.T) {
 	if !eval[bool](b, `document.getElementById("one-ready").disabled`) {
 		t.Error("an endpoint that is up can be made ready")
 	}
-	b.do(chromedp.Click(chromedp.ID("one-drain")))
+	b.press("one-drain")
 	b.until("a question", `document.getElementById("ask").open && document.getElementById("ask-text").textContent.includes("1 other endpoint takes clients of shop")`)
 	b.do(chromedp.KeyEvent(kb.Escape))
 	b.until("no question", `!document.getElementById("ask").open`)
@@ -62,9 +62,9 @@ func TestDrainAndReady(t *testing.T) {
 		t.Fatalf("a question that is not answered makes it %s", got)
 	}
 	b.openEndpoint("shop/b")
-	b.do(chromedp.Click(chromedp.ID("one-drain")))
+	b.press("one-drain")
 	b.until("a question", `document.getElementById("ask").open`)
-	b.do(chromedp.Click(chromedp.ID("ask-yes")))
+	b.press("ask-yes")
 	b.until("a message", `document.getElementById("messages").textContent.includes("shop/b: ready → drain. 1 endpoint of shop may get clients.")`)
 	by := p.status().Live[0].By
 	cause := `document.querySelector('#t-endpoints [data-key="shop/b"] .c-why').textContent`
@@ -102,12 +102,12 @@ func TestEndSessionsOfAnEndpoint(t *testing.T) {
 	}
 	p.await("the sessions", func(s *admin.Status) bool { return active(s) == [2]int64{each, each} })
 	b.openEndpoint("shop/b")
-	b.do(chromedp.Click(chromedp.ID("one-end")))
+	b.press("one-end")
 	b.until("the count", fmt.Sprintf(`document.getElementById("ask").open && document.getElementById("ask-title").textContent === "End %d sessions of shop/b?"`, each))
 	if s := p.status(); active(&s) != [2]int64{each, each} {
 		t.Errorf("the question leaves %v sessions", active(&s))
 	}
-	b.do(chromedp.Click(chromedp.ID("ask-yes")))
+	b.press("ask-yes")
 	b.until("they have ended", fmt.Sprintf(`document.getElementById("messages").textContent.includes("shop/b: %d sessions ended.")`, each))
 	p.await("those of the other endpoint", func(s *admin.Status) bool { return active(s) == [2]int64{each, 0} })
 }
@@ -146,16 +146,16 @@ func TestReaderIsRefused(t *testing.T) {
 	b.until("the list", `document.querySelector('#hands [data-source] button') !== null`)
 	for _, id := range []string{"one-drain", "one-end"} {
 		b.openEndpoint("shop-00/app-0000")
-		b.do(chromedp.Click(chromedp.ID(id)))
+		b.press(id)
 		if id == "one-drain" {
 			b.until("a question", `document.getElementById("ask").open`)
-			b.do(chromedp.Click(chromedp.ID("ask-yes")))
+			b.press("ask-yes")
 		}
 		b.refused(id)
 	}
 	b.do(chromedp.Click(chromedp.CSS(`#hands [data-source] button`)))
 	b.until("a question", `document.getElementById("ask").open`)
-	b.do(chromedp.Click(chromedp.ID("ask-yes")))
+	b.press("ask-yes")
 	b.refused("the denial")
 }
 

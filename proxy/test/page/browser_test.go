@@ -160,6 +160,13 @@ func (b *browser) until(what, expression string) {
 	}
 }
 
+// press clicks an element. A button whose action is not over lets clicks through to nothing.
+func (b *browser) press(id string) {
+	b.Helper()
+	b.until(id+" is at rest", fmt.Sprintf(`(document.getElementById(%q)?.getAttribute("aria-busy") ?? "false") === "false"`, id))
+	b.do(chromedp.Click(chromedp.ID(id)))
+}
+
 // openPage starts a browser, opens the page of a server that ends later, and waits for the first event.
 func openPage(t testing.TB, url string) *browser {
 	t.Helper()

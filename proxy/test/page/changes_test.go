@@ -52,8 +52,7 @@ func TestKilledEndpointTurnsRed(t *testing.T) {
 func TestConfirmAndRollBack(t *testing.T) {
 	t.Parallel()
 	first, second := startServer(t), startServer(t)
-	press := func(b *browser, id string) { b.do(chromedp.Click(chromedp.ID(id))) }
-	for name, use := range map[string]func(*browser, string){"mouse": press, "keyboard": (*browser).reach} {
+	for name, use := range map[string]func(*browser, string){"mouse": (*browser).press, "keyboard": (*browser).reach} {
 		t.Run(name, func(t *testing.T) {
 			p := startProgram(t, two(first, second, "10m"))
 			b := openPage(t, p.page())
@@ -109,10 +108,10 @@ func TestReloadComparesAgain(t *testing.T) {
 	p := startProgram(t, two(first, second, "10m"))
 	b := openPage(t, p.page())
 	p.write(two(first, second, "7m"))
-	b.do(chromedp.Click(chromedp.ID("plan")))
+	b.press("plan")
 	b.until("the plan", `!document.getElementById("reload").disabled`)
 	p.write(two(first, second, "10m"))
-	b.do(chromedp.Click(chromedp.ID("reload")))
+	b.press("reload")
 	b.until("there is no change any more", `document.getElementById("plan-note").textContent.includes("no change") && document.getElementById("reload").disabled`)
 	if eval[bool](b, `document.getElementById("ask").open`) || p.status().Generation != 1 {
 		t.Error("it asks, or reloads, without a change")
@@ -128,7 +127,7 @@ func TestLookNow(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	p.await("the session", func(s *admin.Status) bool { return s.Upstreams[0].Active == 1 })
-	b.do(chromedp.Click(chromedp.ID("why")))
+	b.press("why")
 	b.until("the result", `/^At \d\d:\d\d:\d\d, 1 running session: [a-z ]+[\d.]+ %.*\. [A-Z]/.test(document.getElementById("advice").textContent)`)
 }
 

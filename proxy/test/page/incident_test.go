@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -123,7 +121,7 @@ func (h *howto) seesSlow(slow string, sessions int) *browser {
 // look presses the button Look now, and returns the answer.
 func (b *browser) look() string {
 	b.Helper()
-	b.do(chromedp.Click(chromedp.ID("why")))
+	b.press("why")
 	b.until("an answer", `document.getElementById("advice").textContent.includes("running sessions: ")`)
 	return eval[string](b, `document.getElementById("advice").textContent`)
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -97,16 +95,17 @@ func TestNothingIsCut(t *testing.T) {
 		b.until("the width", fmt.Sprintf(`innerWidth === %d`, width))
 		eval[bool](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 		b.whole(width, "at rest")
-		b.do(chromedp.Click(chromedp.ID("problems-more")))
+		b.press("problems-more")
 		b.until("all problems", `document.querySelectorAll("#problems li").length === 12`)
 		b.whole(width, "with all problems")
-		b.do(chromedp.Click(chromedp.ID("problems-more")))
+		b.press("problems-more")
 		b.until("fewer problems", `document.querySelectorAll("#problems li").length === 4`)
 		eval[bool](b, `(document.querySelector("#t-endpoints .row:not([hidden]) .c-act button").click(), true)`)
 		b.whole(width, "in the dialog of an endpoint")
-		b.do(chromedp.Click(chromedp.ID("one-close")), chromedp.Click(chromedp.ID("pending-rollback")))
+		b.press("one-close")
+		b.press("pending-rollback")
 		b.until("a question", `document.getElementById("ask").open`)
-		b.do(chromedp.Click(chromedp.ID("ask-yes")))
+		b.press("ask-yes")
 		b.until("a message", `document.querySelector("#messages .message") !== null`)
 		eval[bool](b, `(scrollTo(0, 0), true)`)
 		b.whole(width, "with a message")
