@@ -28,8 +28,8 @@ const laneRetryEvery = 2 * time.Second
 // errLaneOpening is why there is no lane yet.
 var errLaneOpening = errors.New("it is being opened")
 
-// prepareLane opens the lane for the first configuration that wants it: beside the listeners, for the kernel takes a second or
-// more for the programs on a busy machine, and before them where one requires it.
+// prepareLane opens the lane for the first configuration that wants it: beside the listeners, for the kernel takes a while
+// for the programs on a busy machine, and before them where one requires it.
 func (s *Server) prepareLane(c *change) error {
 	c.commits = append(c.commits, func() {
 		s.adopted.setIdle(c.cfg)

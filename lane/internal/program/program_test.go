@@ -38,3 +38,26 @@ func TestLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestEffortOfVerifier: the kernel follows few instructions to load the programs, for a process waits for that. There were 164,000 of
+// the translation while its functions were verified for each of their calls, and all numbers of a SACK option for each of their places.
+func TestEffortOfVerifier(t *testing.T) {
+	p := load(t, 1)
+	for name, one := range map[string]struct {
+		program *ebpf.Program
+		most    uint32
+	}{"ingress": {p.objects.PenstockIngress, 40_000}, "egress": {p.objects.PenstockEgress, 5_000}} {
+		info, err := one.program.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, known := info.VerifiedInstructions()
+		if !known {
+			t.Skip("the kernel does not report it (before Linux 5.16)")
+		}
+		t.Logf("%s: %d instructions", name, n)
+		if n > one.most {
+			t.Errorf("%s: the verifier followed %d instructions, want %d at most", name, n, one.most)
+		}
+	}
+}

@@ -18,6 +18,9 @@ typedef _Bool bool;
 #define SEC(name) __attribute__((section(name), used))
 #define inline_always inline __attribute__((always_inline))
 #define never_inline __attribute__((noinline))
+/* A global function is verified once and by itself, for any arguments: pointers may be NULL. A static one is verified anew for each state
+ * in which it is called, and that is most of the time that loading the programs takes. */
+#define global __attribute__((noinline))
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
 #define NULL ((void *)0)

@@ -240,8 +240,10 @@ static inline_always bool ended(struct half *a, struct half *b)
 }
 
 /* weigh has the packet in the account, and in the session's time. It is apart from pass for its stack. */
-static never_inline u32 weigh(struct session *s, struct packet *p, u32 side)
+global u32 weigh(struct session *s, struct packet *p, u32 side)
 {
+	if (!s || !p)
+		return STRAY;
 	struct half *h = side ? &s->half[1] : &s->half[0], *o = side ? &s->half[0] : &s->half[1];
 	u64 sent = load(&h->sent);
 	before(p, h, o, side);
@@ -259,8 +261,10 @@ static never_inline u32 weigh(struct session *s, struct packet *p, u32 side)
 }
 
 /* pass gives the packet to the other connection. */
-static never_inline int pass(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u32 fit)
+global int pass(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u32 fit)
 {
+	if (!s || !p || !at)
+		return DROP;
 	struct half *h = at->side ? &s->half[1] : &s->half[0], *o = at->side ? &s->half[0] : &s->half[1];
 	bool forwarded = !s->looped;
 	if (translate(skb, p, h, o, forwarded) || fit == BEYOND)
@@ -336,7 +340,7 @@ static inline_always int up(struct __sk_buff *skb, struct session *s, struct pac
 }
 
 /* too_big passes an error on to the endpoint whose packet it is about, if that can be. All others pass. */
-static never_inline int too_big(struct __sk_buff *skb)
+global int too_big(struct __sk_buff *skb)
 {
 	u32 was[V6_ERROR / 4] = {}, is[V6_ERROR / 4];
 	struct tuple key;
@@ -370,7 +374,7 @@ static inline_always struct tuple turned(const struct tuple *t)
 
 /* odd is what becomes of a packet that parse refuses. One of a session that the lane has is lost: there is nothing for it to reach
  * but a listener. A session that gets one before stays in user space for good, where its next ones arrive. */
-static never_inline int odd(struct __sk_buff *skb, u32 arrives)
+global int odd(struct __sk_buff *skb, u32 arrives)
 {
 	struct tuple key;
 	struct place at;

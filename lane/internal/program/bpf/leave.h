@@ -173,8 +173,10 @@ static inline_always u32 devices(struct session *s, struct __sk_buff *skb)
 }
 
 /* look returns why the session cannot leave by this packet, or fills it. */
-static never_inline u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
+global u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
+	if (!s || !p)
+		return WHY_NO_SOCKET;
 	u64 noted_a = load(&s->half[0].noted), noted_b = load(&s->half[1].noted);
 	u32 why = devices(s, skb);
 	if (why)
@@ -201,8 +203,10 @@ static never_inline u32 look(struct __sk_buff *skb, struct session *s, struct pa
  * other endpoint, but until then the socket has not sent them, and would drop what acknowledges them
  * with the data in it (tcp_ack, TCP_ACK_UNSENT_DATA). Were both so, neither would go on. It returns
  * whether the packet is to be dropped. */
-static never_inline int catch_up(struct __sk_buff *skb, struct half *h, struct packet *p)
+global int catch_up(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
+	if (!h || !p)
+		return 1;
 	void *x = lookup(skb, h);
 	if (!x)
 		return 0;
@@ -220,8 +224,10 @@ static never_inline int catch_up(struct __sk_buff *skb, struct half *h, struct p
 /* reset_at_reach gives the RST of a socket that was made anew the number after all that the lane has carried to the endpoint: the
  * socket's own is before bytes that the endpoint may have got, so that it would be nothing to it. One that has not got
  * them answers, and gets an RST at the number that it expects (RFC 5961, 3.2). */
-static never_inline int reset_at_reach(struct __sk_buff *skb, struct half *h, struct packet *p)
+global int reset_at_reach(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
+	if (!h || !p)
+		return 1;
 	h->behind = 0;
 	if ((s32)(h->reach - p->sequence) <= 0)
 		return 0;
@@ -229,8 +235,10 @@ static never_inline int reset_at_reach(struct __sk_buff *skb, struct half *h, st
 }
 
 /* stamp reads the timestamp of a packet. */
-static never_inline int stamp(struct __sk_buff *skb, struct packet *p)
+global int stamp(struct __sk_buff *skb, struct packet *p)
 {
+	if (!p)
+		return -1;
 	struct walk k = {.at = TCP_HEADER};
 	u32 size = p->header;
 	if (size < TCP_HEADER || size > TCP_MOST || bpf_skb_load_bytes(skb, tcp_at(p), k.word, size))

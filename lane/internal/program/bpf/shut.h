@@ -56,8 +56,10 @@ static inline_always u16 window_held(struct __sk_buff *skb, struct session *s, s
 }
 
 /* show changes what the socket of a side sends, and returns whether the packet is to be dropped. */
-static never_inline int show(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
+global int show(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
+	if (!s || !p)
+		return 1;
 	if ((s->opens & (1 << (side & 1))) && !p->length && !(p->flags & (SYN | FIN | RST))) {
 		int is = announce(skb, s, p, side);
 		if (is != NO_PROBE)
