@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 )
@@ -23,6 +26,9 @@ const (
 
 	ExitCondition = 3 // of mirror --fail-if: a condition holds
 	ExitUnknown   = 4 // likewise: there is too little to know whether one does
+
+	// ExitPipe is that of a command whose reader has gone, such as head(1), as shells have it of SIGPIPE, by which others end then.
+	ExitPipe = 128 + int(syscall.SIGPIPE)
 )
 
 // UsageError is an invalid command line: exit code 2.
@@ -62,6 +68,8 @@ func (p *Program) Run(e *Env) int {
 		return ExitOK
 	case errors.As(err, &code):
 		return int(code)
+	case abandoned(e.Stdout, err):
+		return ExitPipe
 	case errors.As(err, &usage):
 		e.PrintError(err)
 		return ExitUsage
@@ -69,6 +77,13 @@ func (p *Program) Run(e *Env) int {
 		e.PrintError(err)
 		return ExitError
 	}
+}
+
+// abandoned reports whether an error is that nobody reads the standard output any more. EPIPE may be of a connection as well.
+func abandoned(stdout io.Writer, err error) bool {
+	out, ok := stdout.(*os.File)
+	var at *fs.PathError
+	return ok && errors.As(err, &at) && at.Path == out.Name() && errors.Is(at, syscall.EPIPE)
 }
 
 // Model returns the commands with their flags, for completion and man pages.
