@@ -315,7 +315,8 @@ type Stats struct {
 	// Unrestored are sessions that could not come back, and were reset, by reason.
 	Unrestored map[Reason]uint64
 	// Refused are how often a session could not leave, by reason: once for one that never can,
-	// and once for each attempt of others.
+	// and once for each attempt of others. Device counts from the third attempt and a second after the session was joined, for nearly every session begins
+	// with an attempt or two at which it is not known yet.
 	Refused map[Reason]uint64
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/lane/internal/program"
 	"github.com/penstock/penstock/lane/internal/state"
@@ -77,7 +78,8 @@ type Session struct {
 
 // Join joins two connections, takes both, and relays between them until it ends: in user space, and
 // by the lane as soon as a packet finds nothing of the session in user space or in the sockets.
-// Bytes that were read ahead of one have been written to the other. end, unless it is nil, is
+// Bytes that were read ahead of one have been written to the other. Deadlines of the two are taken off; timeouts are those of
+// [Config]. end, unless it is nil, is
 // called once, by a goroutine of the lane, and must not wait for the session: neither by Wait nor by Close. The error wraps
 // os.ErrInvalid without two connections, [JoinedAlready] for one that a session of this lane relays in user space, and net.ErrClosed
 // for one that is closed, and after Close. The connections are not taken then.
@@ -297,9 +299,23 @@ func (s *Session) disarm() bool {
 	s.armed = false
 	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // or one that is still tried
 		s.tries = tries
-		s.lane.counts.refused[min(why, uint32(reasons-1))].Add(1)
+		if Reason(why) != Device || s.strange(tries) {
+			s.lane.counts.refused[min(why, uint32(reasons-1))].Add(1)
+		}
 	}
 	return true
+}
+
+// Each side's first packet since the session was joined shows the device that it arrives at: that of the side which has not tried is its
+// acknowledgement, or its answer.
+const (
+	firstTries   = 2
+	acknowledged = time.Second // by then, also over a long way, and though acknowledgements are delayed
+)
+
+// strange reports whether a device that is not known after that many tries is an obstacle, and not one that is not known yet.
+func (s *Session) strange(tries uint32) bool {
+	return tries > firstTries && now()-s.begun >= int64(acknowledged)
 }
 
 // rest is called by a pump that is about to wait for bytes, and that holds none.
