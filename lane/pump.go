@@ -25,6 +25,9 @@ var errLeft = errors.New("lane: the session has left user space")
 // the lane are left alone.
 func (s *Session) run(ended [2]bool) {
 	conn := *s.conn
+	for _, c := range conn {
+		_ = c.SetDeadline(time.Time{}) // of the handshake before, say: it would end the session or not, as that is here or in the lane then
+	}
 	var pumps sync.WaitGroup
 	var errs [2]error
 	for d := range 2 {
