@@ -20,7 +20,7 @@ type Config struct {
 	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
 	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
 	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
-	Lane       Lane          `key:"lane" doc:"Where and when sessions of listeners with lane leave user space: see lane.md. A change takes effect at a restart."`
+	Lane       Lane          `key:"lane" doc:"Where and when sessions of listeners with lane leave user space: see lane.md. A change takes effect at a restart once the lane is open; one of default at once."`
 	Metrics    *Metrics      `key:"metrics" doc:"Metrics for scrapers over the network, at /metrics of an address of their own. Absent: the admin API alone has them."`
 	Traces     *Traces       `key:"traces" doc:"Sampled clients' sessions as spans of OpenTelemetry. Absent: none."`
 }

@@ -12,7 +12,7 @@ const (
 // Lane describes where and when sessions leave user space.
 type Lane struct {
 	Pos      Pos
-	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"The lane of listeners that write none."`
+	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"The lane of listeners that write none. A reload applies it to them."`
 	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices that the packets of sessions arrive at, of clients and of endpoints: the ports of each TCP packet there are looked at. Empty: the loopback and every Ethernet device that has an address at the start."`
 	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"How many there may be at once; each takes some 800 bytes of the kernel's memory from the start. More stay in user space."`
 	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session that has had two answers may leave; others are asked 20 times as late."`

@@ -62,7 +62,7 @@ func (s *Server) lasting() (keys []string) {
 	if now := s.cfg.StateFile; now != s.stateFileAt {
 		keys = append(keys, fmt.Sprintf("state_file: %q → %q", s.stateFileAt, now))
 	}
-	if now := s.lane.Load(); now != nil {
+	if now := s.lane.Load(); now != nil && now.lane != nil { // one that is not open yet takes the keys as they are then
 		for _, k := range now.cfg.Lasting(&s.cfg.Lane) {
 			keys = append(keys, fmt.Sprintf("lane.%s: %s → %s", k.Key, k.Old, k.New))
 		}

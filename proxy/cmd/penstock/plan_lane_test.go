@@ -37,3 +37,21 @@ func TestPlanOfLane(t *testing.T) {
 		t.Error("which sessions may leave")
 	}
 }
+
+// TestChangesOfLane: a change of the keys of the lane takes a restart where it is open, but for that of default.
+func TestChangesOfLane(t *testing.T) {
+	before, next := &config.Config{Lane: config.Lane{Default: config.LaneOff, Sessions: 16}}, &config.Config{Lane: config.Lane{Default: config.LaneAuto, Sessions: 32}}
+	for _, c := range []struct {
+		lane *admin.Lane
+		want string
+	}{
+		{nil, "lane changed: default: off → auto, sessions: 16 → 32"},
+		{&admin.Lane{State: admin.LaneOpening}, "lane changed: default: off → auto, sessions: 16 → 32"},
+		{&admin.Lane{State: admin.LaneOn}, "lane changed: default: off → auto, sessions: 16 → 32 (after a restart)"},
+		{&admin.Lane{State: admin.LaneOff}, "lane changed: default: off → auto, sessions: 16 → 32 (after a restart)"},
+	} {
+		if got := lines(changesTo(before, next, c.lane)); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%+v: %q, want %q", c.lane, got, c.want)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	now := r.Status()
 	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
 	live := newConnectionCounts(&now, before, next)
-	for _, c := range config.Diff(before, next) {
+	for _, c := range changesTo(before, next, now.Lane) {
 		change := live.planned(c, before)
 		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
 			n, err := r.inLane(c.Name)
@@ -79,6 +79,21 @@ func returnFromLane(p *admin.PlannedChange, n int64) {
 	if *kept = max(*kept-n, 0); p.Connections == 0 {
 		p.Disposition = ""
 	}
+}
+
+// changesTo returns the changes to a configuration. A process that has opened no lane opens it by the keys of the next configuration, so that
+// none of them waits for a restart.
+func changesTo(before, next *config.Config, lane *admin.Lane) []config.Change {
+	changes := config.Diff(before, next)
+	if lane != nil && (lane.State == admin.LaneOn || lane.State == admin.LaneOff) {
+		return changes
+	}
+	for _, c := range changes {
+		for i := range c.Keys {
+			c.Keys[i].Restart = c.Keys[i].Restart && c.Kind != config.KindLane
+		}
+	}
+	return changes
 }
 
 // lines formats changes, one in each line.

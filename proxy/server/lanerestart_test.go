@@ -1,0 +1,41 @@
+package server_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestLaneRestart: the first configuration that wants the lane opens it with the keys that it has. From then on a change of them takes a
+// restart, and the status says so until the file is as it was; lane.default is of the listeners.
+func TestLaneRestart(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	with := func(keys, listener string) string {
+		return strings.Replace(laneConfig(endpoint, listener), "sessions: 64, ", keys, 1)
+	}
+	r := start(t, strings.Replace(with("sessions: 64, ", "lane: auto"), "[lo]", "[nowhere]", 1))
+	r.Until("it could not be opened", func() bool { return r.Status().Lane.State == admin.LaneUnavailable })
+	r.Reload(with("sessions: 128, ", "lane: off"))
+	if got := r.Status().Restart; got != nil {
+		t.Errorf("without a lane: %q", got)
+	}
+	r.Reload(with("sessions: 256, ", "lane: require"))
+	if s := r.Status(); s.Restart != nil || s.Lane.State != admin.LaneOn || s.Lane.Most != 256 {
+		t.Errorf("%q, %+v", s.Restart, s.Lane)
+	}
+	r.Reload(with("sessions: 512, leave: false, default: auto, ", "lane: require"))
+	if s, want := r.Status(), []string{"lane.sessions: 256 → 512"}; !slices.Equal(s.Restart, want) || s.Lane.Most != 256 {
+		t.Errorf("%q, want %q; %+v", s.Restart, want, s.Lane)
+	}
+	r.Logs("takes effect when the process is started again", "lane.sessions: 256 → 512")
+	r.Reload(with("sessions: 256, default: auto, ", "lane: off"))
+	if got := r.Status().Restart; got != nil {
+		t.Errorf("as it was: %q", got)
+	}
+}
