@@ -102,7 +102,7 @@ var parameterSchemas = map[string]*jsonschema.Schema{
 	"grace":       pattern("How long sessions that are ended gently have, to become quiet: up to 24h. Left out: 30s.", timePattern),
 	"quiet":       pattern("For how long a session that is ended gently has to move no byte, 1s at least. Left out: 10s.", timePattern),
 	"then_reset":  truth("After that they are reset; otherwise they go on."),
-	"dry_run":     truth("The sessions are only counted: they are in touched and in waiting, and done is true."),
+	"dry_run":     truth("The sessions are only counted: they are in touched, quiet or not, and done is true."),
 	"end":         truth("The sessions of the source are ended at once."),
 	"by":          among("The order of sources.", SourceOrders),
 	"prefix":      whole("The bits of an IPv4 address that make a source. Left out: 32.", 1, 32),

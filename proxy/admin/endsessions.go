@@ -53,7 +53,7 @@ type Ended struct {
 	Ended   int64 `json:"ended"`   // by it
 	Other   int64 `json:"other"`   // had been ended by another request before
 	Left    int64 `json:"left"`    // had ended by themselves before it was their turn
-	Waiting int64 `json:"waiting"` // are not quiet, or it is not their turn yet; of a dry run: all
+	Waiting int64 `json:"waiting"` // are not quiet, or it is not their turn yet
 	// Kept were not quiet in time, and go on.
 	Kept int64 `json:"kept"`
 	// Stopped go on, for the request was called off.
