@@ -10,7 +10,8 @@ import (
 // once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is time in which nothing is known to
 // have been waited for: for two seconds or more no data came, and no question of a was open.
 //
-// A wait for data counts when it comes, for the endpoint that sends it. One that goes on counts for b, if a has sent the last data.
+// A wait for data counts when it comes, for the endpoint that sends it. One that goes on counts for b, if a has sent the last data. While bytes that were sent
+// again are not acknowledged it is Again, of the endpoint that they are for.
 // Two CPUs that carry packets of one session at the same moment may lose a step.
 type Waits struct {
 	Answer time.Duration // for its data, after data of the other one
@@ -19,7 +20,7 @@ type Waits struct {
 	Ack    time.Duration // for its acknowledgement, after which the other one went on at once
 	Flight time.Duration // for data of the other one, while more than a segment was on the way to this one
 	Gap    time.Duration // for data of its own that is missing here, and that the other one lacks
-	Again  time.Duration // for the other one to send again, though nothing was missing here
+	Again  time.Duration // for the other one to send again, though nothing was missing here, and then for its acknowledgement
 	// Answers and Pauses are how many waits Answer and More are, without those that were too short for a step.
 	Answers, Pauses uint32
 	// Narrow is for how long its window held less than two segments, or had less than a third of the largest one left, whatever was waited for.

@@ -79,7 +79,7 @@ func (p *Program) Run(e *Env) int {
 	}
 }
 
-// abandoned reports whether an error is that nobody reads the standard output any more. EPIPE may be of a connection as well.
+// abandoned reports whether an error is that the reader of the standard output has gone. EPIPE may be of a connection as well.
 func abandoned(stdout io.Writer, err error) bool {
 	out, ok := stdout.(*os.File)
 	var at *fs.PathError

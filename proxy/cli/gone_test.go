@@ -26,7 +26,7 @@ func (c *writerCmd) Run(e *Env) error {
 	}
 }
 
-// TestReaderHasGone: a command ends without a message when nobody reads its standard output any more, as others end by SIGPIPE. A
+// TestReaderHasGone: a command ends without a message when the reader of its standard output has gone, as others end by SIGPIPE. A
 // connection that is broken is an error.
 func TestReaderHasGone(t *testing.T) {
 	for _, c := range []struct {

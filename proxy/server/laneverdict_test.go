@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +69,59 @@ func TestLaneVerdict(t *testing.T) {
 	if by := r.Status().Upstreams[0].Endpoints[0].Limited; by["endpoint"] == 0 {
 		t.Errorf("seconds by verdict: %v", by)
 	}
+}
+
+// TestLaneVerdictOfVanished: an endpoint that has vanished, so that what is sent to it is dropped and the client sends it again, is the
+// doing of the way to it, in the lane as in user space: be it a few bytes or most of the endpoint's window, after many that have arrived.
+func TestLaneVerdictOfVanished(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	for _, in := range []string{"off", "require"} {
+		for _, size := range []int{7, 50_000} {
+			t.Run(fmt.Sprint(in, " ", size), func(t *testing.T) {
+				r := start(t, laneConfig(endpoint, "timeouts: {idle: 1h}, lane: "+in))
+				c := client(t, r.At("l"))
+				server := <-far
+				defer server.Close()
+				if in == "require" {
+					r.leavesFor(t, c, server)
+				}
+				for range 300 {
+					passes(t, c, server)
+				}
+				if err := filter(sockets.FD(t, server), syscall.SO_ATTACH_FILTER); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Write(make([]byte, size)); err != nil {
+					t.Fatal(err)
+				}
+				r.blames(t, "endpoint_network")
+			})
+		}
+	}
+}
+
+// blames expects a verdict on the one session whose peer sends again to the endpoint, and that its share only grows from then on.
+func (r *rig) blames(t *testing.T, verdict string) {
+	t.Helper()
+	share := 0.0
+	r.Until("the verdict is "+verdict, func() bool {
+		w, err := r.Why(t.Context(), admin.WhyQuery{})
+		if err != nil || len(w.Sessions) != 1 {
+			t.Fatal(w.Sessions, err)
+		}
+		one := w.Sessions[0]
+		if one.EndpointLeg == nil || one.EndpointLeg.Retransmitted < 2 {
+			return false
+		}
+		if one.Shares[verdict] < share-0.02 {
+			t.Fatalf("%s had a share of %v, and has %v", verdict, share, one.Shares)
+		}
+		share = one.Shares[verdict]
+		return w.Verdict == verdict && share >= 0.8
+	})
 }
 
 // TestLaneEndedBy: the end of a session in the lane counts for the side that has reset it, or has ended first.

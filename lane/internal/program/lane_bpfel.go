@@ -96,7 +96,8 @@ type laneSession struct {
 	Newest      uint8
 	Shut        uint8
 	Opens       uint8
-	Unused      [4]uint8
+	Stalled     uint8
+	Unused      [3]uint8
 	Held        [2]uint32
 	Half        [2]laneHalf
 }

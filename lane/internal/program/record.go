@@ -124,7 +124,7 @@ func (s *Session) Flow(side int) translate.Flow {
 
 // Clock returns how the session's time has passed until its last packet.
 func (s *Session) Clock() (c translate.Clock) {
-	c.Pending, c.Acked, c.Spoke = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), s.Spoke
+	c.Pending, c.Acked, c.Spoke, c.Stalled = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), s.Spoke, s.Stalled
 	for i := range s.Half {
 		h := &s.Half[i]
 		for w := range h.Waits {

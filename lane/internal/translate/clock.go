@@ -18,7 +18,7 @@ const (
 	WaitFlight
 	// WaitGap: data of its own that is missing here.
 	WaitGap
-	// WaitAgain: the other side, to send again.
+	// WaitAgain: the other side, to send again, and then its acknowledgement.
 	WaitAgain
 	// Waits is how many there are.
 	Waits = int(iota)
@@ -38,6 +38,7 @@ const (
 type Clock struct {
 	Pending, Acked  uint32 // the wait that goes on, and its part until the last acknowledgement
 	Spoke           uint8  // 1 and the side that has sent data last; 0: none has
+	Stalled         uint8  // 1 and the side that has sent again what the other one has not acknowledged since; 0: none has
 	Waits           [2][Waits]uint32
 	Answers, Pauses [2]uint32 // of WaitAnswer and of WaitMore
 	// Narrow is for how long each side's window held less than two segments, or had less than a third of the largest one left, whatever was
@@ -96,17 +97,23 @@ func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, le
 		c.Pending += ticks
 	}
 	wait, acked, spoke := c.Pending, c.Acked, c.Spoke
-	if !fate.Fits || !data {
+	if fate.News && c.Stalled == uint8(2-side) {
+		c.Stalled = 0
+	}
+	if !fate.Fits || !data || fate.Stale {
 		if fate.News {
 			c.Acked = wait
 		}
 		return
 	}
 	c.Pending, c.Acked, c.Spoke = 0, 0, uint8(1+side)
-	other := 1 - side
+	other, again := 1-side, fate.Again || c.Stalled == uint8(1+side)
+	if fate.Again {
+		c.Stalled = uint8(1 + side)
+	}
 	switch {
 	case wait == 0:
-	case fate.Again:
+	case again:
 		c.Waits[other][WaitAgain] += wait
 	case wait >= quiet && (side != 1 || spoke != 1): // nothing was asked for
 	case spoke == uint8(1+other):
@@ -133,6 +140,8 @@ func (c Clock) Now(flows *[2]Flow, ticks uint32) Clock {
 	}
 	wait := c.Pending + ticks
 	switch side := int(c.Spoke) - 1; {
+	case c.Stalled != 0:
+		c.Waits[2-c.Stalled][WaitAgain] += wait
 	case side >= 0 && flows[side].Sent > flows[1-side].Acked+uint64(flows[1-side].Takes):
 		c.Waits[1-side][WaitAck] += wait
 	case side == 0:

@@ -88,6 +88,21 @@ func TestClock(t *testing.T) {
 			c.packet(0, 1, 0, 1000, 0, open)
 			c.packet(1600, 1, 0, 1000, 0, open)
 		}, [2]counts{{translate.WaitAgain: 1600}, {}}},
+		"an endpoint that takes nothing for a while": {func(c *course) {
+			c.packet(0, 0, 0, 100, 0, open)
+			c.packet(50, 0, 0, 100, 0, open)
+			c.packet(30, 0, 100, 100, 0, open) // new bytes end no wait of the way
+			c.packet(20, 1, 0, 0, 200, open)
+			c.packet(200, 0, 200, 100, 0, open)
+		}, [2]counts{{translate.WaitMore: 220}, {translate.WaitAgain: 80}}},
+		"an endpoint that gets nothing, and repeats its last answer": {func(c *course) {
+			c.packet(0, 1, 0, 500, 0, open)
+			c.packet(0, 0, 0, 100, 500, open)
+			c.packet(60, 1, 0, 500, 0, open)
+			c.packet(40, 0, 0, 100, 500, open)
+			c.packet(30, 1, 0, 500, 0, open)
+			c.packet(10, 0, 100, 100, 500, open)
+		}, [2]counts{{}, {translate.WaitAgain: 140}}},
 		"strays": {func(c *course) {
 			c.packet(0, 0, 0, 100, 0, open)
 			c.packet(60, 1, 1<<30, 500, 100, open)
@@ -113,6 +128,14 @@ func TestClockNow(t *testing.T) {
 	c.packet(0, 0, 0, 100, 0, open)
 	if now := c.clock.Now(&c.flow, 500); now.Waits[1][translate.WaitAnswer] != 500 {
 		t.Errorf("a question: %+v", now)
+	}
+	c.packet(40, 0, 0, 100, 0, open)
+	if now := c.clock.Now(&c.flow, 500); now.Waits[1][translate.WaitAgain] != 540 || now.Waits[1][translate.WaitAnswer] != 0 {
+		t.Errorf("a question that comes again: %+v", now)
+	}
+	c.packet(0, 1, 0, 0, 100, open)
+	if now := c.clock.Now(&c.flow, 500); now.Waits[1][translate.WaitAgain] != 40 || now.Waits[1][translate.WaitAnswer] != 500 {
+		t.Errorf("a question that has arrived: %+v", now)
 	}
 	c.packet(9, 1, 0, 100, 100, open)
 	if now := c.clock.Now(&c.flow, 500); now != c.clock {

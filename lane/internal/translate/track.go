@@ -41,6 +41,7 @@ type Fate struct {
 	Fits   bool // and counts; one that resets the session does not
 	Reset  bool // the session has been reset by it
 	Again  bool // its data has been here and is not acknowledged, and none was missing
+	Stale  bool // its data was acknowledged before: a keepalive probe, or its sender has lost the acknowledgement
 	News   bool // it acknowledges something for the first time
 	Beyond bool // it is behind the end of file, and goes no further
 }
@@ -93,7 +94,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	fate.Fits, fate.News = true, f.Acked > acked
 	if s.Length > 0 {
 		f.Payload += uint64(s.Length)
-		fate.Again = f.data(o, begin, end)
+		fate.Again, fate.Stale = f.data(o, begin, end), end <= int64(o.Acked)
 	}
 	if s.Stamped && int32(s.Stamp-f.Stamp) > 0 {
 		f.Stamp = s.Stamp

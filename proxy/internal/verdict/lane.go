@@ -128,6 +128,9 @@ const (
 	// narrow is the share of the time from which on it is a peer's window that keeps bytes back which was too small for the sender, if not shut:
 	// BBR paces to the rate at which the peer reads.
 	narrow = 0.5
+	// vanished is the share of the time from which on it is the way to a peer that has bytes sent again and again, though it is few segments of all:
+	// the peer may have vanished, and what is on the way to it take most of its window.
+	vanished = 0.5
 	// roundTrips is in how many round trips a window is sent that is full of packets in a queue, at most: it is one, but the window may
 	// have grown meanwhile. Of a slow reader it is more, which advertises less than the largest window.
 	roundTrips = 2
@@ -142,6 +145,9 @@ func (p *Peer) fills(window uint32, over time.Duration) bool {
 // limits reports whether it is the peer's window that keeps bytes back, where the network shows nothing else.
 func limits(own, other *lane.Waits) bool {
 	all := float64(roomOf(own) + other.More)
+	if float64(own.Again) >= vanished*all {
+		return false
+	}
 	return own.Window > 0 && float64(own.Window) >= shut*all || own.Narrow > 0 && float64(own.Narrow) >= narrow*all
 }
 

@@ -57,6 +57,9 @@ func TestOfLane(t *testing.T) {
 		"a narrow window and losses": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Again, b.Lost = 900*ms, 900*ms, 50
 		}, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
+		"a narrow window of one that has vanished": {func(a, b *lane.End) {
+			a.Waits.Narrow, a.Waits.Again, b.Lost = 900*ms, 900*ms, 3
+		}, verdict.ClientNetwork, ""},
 		"a narrow window and answers": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.Answer, b.Waits.Answers = 900*ms, 900*ms, 5
 		}, verdict.Endpoint, "for 895ms it sent nothing"},

@@ -144,8 +144,8 @@ static inline_always void data(struct half *h, struct half *o, struct packet *p,
 	if (end <= sent) {
 		h->repeats++;
 		h->resent += begin <= acked && end > acked;
-		p->again = !gap && end > acked; /* a keepalive probe may have a byte that was acknowledged */
-		h->lost += p->again;
+		p->stale = end <= acked;
+		h->lost += p->again = !gap && !p->stale;
 		return;
 	}
 	if (begin > sent)

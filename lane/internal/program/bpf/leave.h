@@ -155,7 +155,7 @@ static inline_always u32 join(struct session *s, struct packet *p, u32 side, str
 	if (s->begun)
 		s->spent_before += s->last - s->begun;
 	s->begun = s->last = ns;
-	s->pending = s->acked = s->spoke = s->newest = s->ended_by = 0;
+	s->pending = s->acked = s->spoke = s->stalled = s->newest = s->ended_by = 0;
 	fill(&s->half[0], a, b, recent_a, now);
 	fill(&s->half[1], b, a, recent_b, now);
 	return WHY_NONE;

@@ -36,7 +36,7 @@ enum wait {
 	WAIT_ACK,    /* for its acknowledgement, after which the other side went on at once */
 	WAIT_FLIGHT, /* for the other side's data, with more than a segment on the way to it */
 	WAIT_GAP,    /* for data of its own that is missing here */
-	WAIT_AGAIN,  /* for the other side to send again */
+	WAIT_AGAIN,  /* for the other side to send again, and then for its acknowledgement */
 	WAITS,
 };
 
@@ -119,7 +119,8 @@ struct session {
 	u8 newest; /* 1 and the side that new bytes have come from last; 0: none have */
 	u8 shut;   /* a bit for each side whose endpoint sees no window beyond held, in user space alone */
 	u8 opens;  /* a bit for the side whose socket is sending a probe that announces its window */
-	u8 unused[4];
+	u8 stalled; /* 1 and the side that has sent again what the other one has not acknowledged since; 0: none has */
+	u8 unused[3];
 	u32 held[2]; /* the number up to which the endpoint of a side that is shut may send, or 0: it is not known yet */
 	struct half half[2];
 };
@@ -138,6 +139,7 @@ struct packet {
 	u8 v6, stamped, congested;
 	u8 wait, waited; /* 1 and the enum wait that the session was in before it, and the side; 0: none of those that last */
 	u8 again, news;  /* it came again though nothing was missing, and it acknowledges something new */
+	u8 stale;        /* its data was acknowledged before: a keepalive probe, or the sender has lost the acknowledgement */
 	u8 stray;
 	u8 narrow; /* the sides whose windows were narrow before it: 1, 2, or both */
 };

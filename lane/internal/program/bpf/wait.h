@@ -65,17 +65,22 @@ static never_inline int passed(struct session *s, struct packet *p, u32 side, u6
 	if (p->narrow & 2)
 		s->half[1].narrow += ticks;
 	u32 wait = s->pending;
-	if (p->stray || !p->length) {
+	if (p->news && s->stalled == 2 - side)
+		s->stalled = 0;
+	if (p->stray || !p->length || p->stale) {
 		if (p->news)
 			s->acked = wait;
 		return 0;
 	}
+	bool again = p->again || s->stalled == 1 + side;
+	if (p->again)
+		s->stalled = 1 + side;
 	u32 acked = s->acked;
 	s->pending = s->acked = 0;
 	s->spoke = 1 + side;
 	if (!wait)
 		return 0;
-	if (p->again) {
+	if (again) {
 		o->waits[WAIT_AGAIN] += wait;
 	} else if (wait >= QUIET && !(side == 1 && spoke == 1)) {
 		return 0; /* nothing was asked for */
