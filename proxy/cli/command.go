@@ -117,6 +117,8 @@ func (p *Program) dispatch(e *Env) error {
 	switch {
 	case helped: // kong goes on after Exit, and reports missing arguments
 		return nil
+	case abandoned(e.Stdout, err): // of a help text
+		return err
 	case err != nil:
 		return UsageError{explain(p.Name, err)}
 	}

@@ -33,7 +33,7 @@ func TestReaderHasGone(t *testing.T) {
 		args []string
 		code int
 		text string
-	}{{[]string{"write"}, ExitPipe, ""}, {[]string{"write", "--connection"}, ExitError, "broken pipe"}} {
+	}{{[]string{"write"}, ExitPipe, ""}, {[]string{"--help"}, ExitPipe, ""}, {[]string{"write", "--connection"}, ExitError, "broken pipe"}} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
