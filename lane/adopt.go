@@ -70,10 +70,11 @@ func (l *Lane) adopt() {
 
 // adoptOne adopts a session in the lane, and holds its port.
 func (l *Lane) adoptOne(slot, generation uint32) {
-	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, graced: true, adopted: true, flew: true, begun: now()}
-	s.since = s.begun
+	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, graced: true, adopted: true, flew: true}
 	l.sessions[slot] = s
 	r := s.record()
+	s.begun = min(int64(r.Began()), now())
+	s.since = s.begun // its last packet was later
 	if r.ToBeReset() {
 		r.Change(state.Reset, state.Held) // the process died while it ended the session
 	}

@@ -45,6 +45,7 @@ func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 	}
 	s := &Session{lane: l, owner: owner, hold: -1, phase: relaying, begun: now()}
 	s.since = s.begun
+	m := s.askOwner() // without the lock, as all calls of an owner
 	legs, why := [2]program.Leg{}, None
 	for i, fd := range [2]int{a, b} {
 		r, err := transport(fd)
@@ -69,6 +70,7 @@ func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 		l.counts.refused[why].Add(1)
 		return nil, fmt.Errorf("lane: register: not eligible: %w", why)
 	}
+	s.mark(&m)
 	return s, nil
 }
 
@@ -181,11 +183,4 @@ func (s *Session) Release() {
 		s.finish()
 		s.mu.Unlock()
 	}
-}
-
-// Adopted reports whether the session is of a process before this one, and has not ended.
-func (s *Session) Adopted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.adopted && s.phase != over
 }

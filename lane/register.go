@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -91,6 +92,7 @@ func (l *Lane) register(s *Session, legs [2]program.Leg) Reason {
 	l.free = l.free[:len(l.free)-1]
 	s.slot, s.generation = slot, l.generation
 	l.sessions[slot] = s
+	s.record().Mark([16]byte{}, time.Duration(s.begun))
 	l.batch.waiting = append(l.batch.waiting, s)
 	l.knocked()
 	return None

@@ -71,7 +71,7 @@ type Session struct {
 	never     Reason // why it stays in user space; None if it may leave
 	why       timeout
 	done      bool          // it has ended, and that was reported
-	begun     int64         // when it was joined or adopted, in ns of the monotonic clock
+	begun     int64         // when it was joined, also by a process before, in ns of the monotonic clock
 	since     int64         // when user space moved bytes last, if there is a timeout, or when it ended
 	ended     chan struct{} // closed when it is done; nil: nothing waits for that
 }

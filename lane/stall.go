@@ -26,14 +26,15 @@ func (*TimedOut) Unwrap() error { return syscall.ETIMEDOUT }
 // A Bounded is an [Owner] whose session has a user timeout of its own.
 type Bounded interface {
 	Owner
-	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0: it has none. It is always the same for a session.
+	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0: it has none. It is called once, by [Lane.Register]. A
+	// process that adopts the session keeps to it, until [Session.SetUserTimeout].
 	UserTimeout() time.Duration
 }
 
-// userTimeout is that of the session; 0: it has none.
+// userTimeout is that of the session; 0: it has none. It needs the lock, and a place in the lane.
 func (s *Session) userTimeout() time.Duration {
-	if o, ok := s.owner.(Bounded); ok {
-		return o.UserTimeout()
+	if d, own := s.record().Bounded(); own {
+		return d
 	}
 	return s.lane.cfg.UserTimeout
 }
@@ -81,13 +82,13 @@ type stalls struct {
 
 // look returns the endpoint that has not acknowledged for longer than the session's user timeout, and whether there is one.
 func (l *stalls) look(s *Session, at int64) (by int, found bool) {
-	timeout := s.userTimeout() // without the lock, as all calls of an owner
-	if timeout <= 0 {
-		return 0, false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase != away {
+		return 0, false
+	}
+	timeout := s.userTimeout()
+	if timeout <= 0 {
 		return 0, false
 	}
 	r, f := s.record(), s.flows()

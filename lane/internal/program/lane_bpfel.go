@@ -99,7 +99,11 @@ type laneSession struct {
 	Stalled     uint8
 	Unused      [3]uint8
 	Held        [2]uint32
+	UserTimeout uint32
+	_           [4]byte
 	Half        [2]laneHalf
+	Tag         [16]uint8
+	Joined      uint64
 }
 
 type laneTuple struct {

@@ -122,7 +122,10 @@ struct session {
 	u8 stalled; /* 1 and the side that has sent again what the other one has not acknowledged since; 0: none has */
 	u8 unused[3];
 	u32 held[2]; /* the number up to which the endpoint of a side that is shut may send, or 0: it is not known yet */
+	u32 user_timeout; /* user space's alone, as are tag and joined: in ms and 1 more; 0: the session has none of its own */
 	struct half half[2];
+	u8 tag[16]; /* its owner's, for the next process */
+	u64 joined; /* ktime of its begin, in ns */
 };
 
 struct event {

@@ -1,0 +1,27 @@
+package program
+
+import (
+	"math"
+	"time"
+)
+
+// Mark notes whose session it is, and when it has begun, of the monotonic clock. The programs neither read nor write that: it is for
+// user space, also of the process after this one.
+func (s *Session) Mark(tag [16]byte, begun time.Duration) { s.Tag, s.Joined = tag, uint64(begun) }
+
+// Began returns when the session has begun.
+func (s *Session) Began() time.Duration { return time.Duration(s.Joined) }
+
+// Bound gives the session a user timeout of its own, rounded up to milliseconds; 0: it has none, and no other one binds it.
+func (s *Session) Bound(timeout time.Duration) {
+	ms := (max(timeout, 0) + time.Millisecond - 1) / time.Millisecond
+	s.UserTimeout = uint32(min(ms, math.MaxUint32-1)) + 1
+}
+
+// Bounded returns the session's own user timeout, or false if it has none of its own.
+func (s *Session) Bounded() (timeout time.Duration, own bool) {
+	if s.UserTimeout == 0 {
+		return 0, false
+	}
+	return time.Duration(s.UserTimeout-1) * time.Millisecond, true
+}

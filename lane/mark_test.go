@@ -1,0 +1,181 @@
+package lane_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane"
+)
+
+// A taggedOwner is an owner whose session can be known again.
+type taggedOwner struct {
+	boundedOwner
+	tag   [16]byte
+	begun time.Duration
+}
+
+func (o *taggedOwner) Tag() ([16]byte, time.Duration) { return o.tag, o.begun }
+
+var _ lane.Tagged = (*taggedOwner)(nil)
+
+// tagged has a session leave user space whose owner gives it a tag.
+func tagged(t *testing.T, l *lane.Lane, o *taggedOwner) pair {
+	t.Helper()
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	fd := [2]int{descriptor(t, near), descriptor(t, far)}
+	blocking(t, fd)
+	o.ended = make(chan lane.Result, 1)
+	s, err := l.Register(fd[0], fd[1], o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is ready", o.ready.Load)
+	p := pair{client, server, new([2]uint64), s}
+	p.leaves(t, fd[0], fd[1])
+	if err := s.Leave(fd[0], fd[1]); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// adoptedOf returns the session of a client that a lane has adopted.
+func adoptedOf(t *testing.T, l *lane.Lane, client net.Conn) *lane.Session {
+	t.Helper()
+	for _, s := range l.Sessions() {
+		if a, _, ok := s.Addresses(); ok && a[0].String() == client.LocalAddr().String() && s.Adopted() {
+			return s
+		}
+	}
+	t.Fatal("it is not adopted:", client.LocalAddr())
+	return nil
+}
+
+// TestAdopted: a process that adopts sessions has the tag, the begin and the user timeout that the owners gave them in the process before, can
+// change the latter, and has the result of their end.
+func TestAdopted(t *testing.T) {
+	if !aloneWithMounts(t) {
+		return
+	}
+	cfg := lane.Config{Devices: []string{"lo"}, Sessions: 16, Pin: filesystem(t), UserTimeout: time.Hour, Linger: 100 * time.Millisecond}
+	before, err := lane.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := sys.Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	const age = 50 * time.Millisecond
+	bounded := &taggedOwner{boundedOwner: boundedOwner{timeout: 100 * time.Millisecond}, tag: [16]byte{1, 2, 15: 3}, begun: now - age}
+	unbounded := &taggedOwner{boundedOwner: boundedOwner{timeout: 0}, tag: [16]byte{7: 4}}
+	ends, goesOn := tagged(t, before, bounded), tagged(t, before, unbounded)
+	if tag, ok := ends.Tag(); !ok || tag != bounded.tag || ends.Age() < age || ends.AtEnd(func(lane.Result) {}) {
+		t.Errorf("in its own process: %v, %v, age %v", tag, ok, ends.Age())
+	}
+	if err := before.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	left := time.Now()
+	l, err := lane.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	renewed([]*net.TCPConn{ends.client, goesOn.client, goesOn.server}) // to open the lane may have taken as long
+	one, other := adoptedOf(t, l, ends.client), adoptedOf(t, l, goesOn.client)
+	if tag, ok := one.Tag(); !ok || tag != bounded.tag || one.Age() < age+time.Since(left) {
+		t.Errorf("adopted: %v, %v, age %v", tag, ok, one.Age())
+	}
+	if tag, ok := other.Tag(); !ok || tag != unbounded.tag || other.Age() < time.Since(left) || other.Age() > time.Since(began) {
+		t.Errorf("adopted: %v, %v, age %v", tag, ok, other.Age())
+	}
+	results := make(chan lane.Result, 1)
+	if !one.AtEnd(func(r lane.Result) { results <- r }) {
+		t.Error("its end will not be reported")
+	}
+	unheard(t, ends, results)
+	if _, ok := one.Tag(); ok || one.AtEnd(func(lane.Result) {}) || !errors.Is(one.SetUserTimeout(0), net.ErrClosed) {
+		t.Error("it has ended, and has a tag or an end, or a timeout could be set")
+	}
+
+	goesOn.exchange(t, []byte("its owner had none"), goesOn.client, goesOn.server)
+	if !errors.Is(other.SetUserTimeout(-1), os.ErrInvalid) || !other.AtEnd(func(r lane.Result) { results <- r }) {
+		t.Error("a negative timeout can be set, or its end will not be reported")
+	}
+	if err := other.SetUserTimeout(100 * time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	unheard(t, goesOn, results)
+}
+
+// unheard has the server of a session vanish, and expects the result of its user timeout.
+func unheard(t *testing.T, p pair, results <-chan lane.Result) {
+	t.Helper()
+	deafen(t, p.server)
+	if _, err := p.client.Write([]byte("unheard")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-results:
+		var dead *lane.TimedOut
+		if !errors.As(r.Err, &dead) || dead.By != 1 || !r.Reset || !r.Left || r.View.Time == 0 {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(patience):
+		t.Fatal("it has not ended")
+	}
+	wantReset(t, "client", p.client)
+}
+
+// TestNoTag: a session of an owner without a tag, and one of Join, have none.
+func TestNoTag(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	p := joined(t, l, "tcp", "127.0.0.1:0")
+	if tag, ok := p.Tag(); !ok || tag != [16]byte{} || p.Age() <= 0 || p.AtEnd(func(lane.Result) {}) {
+		t.Errorf("%v, %v, %v", tag, ok, p.Age())
+	}
+	var zero lane.Session
+	if _, ok := zero.Tag(); ok || zero.Age() != 0 || zero.AtEnd(func(lane.Result) {}) || !errors.Is(zero.SetUserTimeout(0), net.ErrClosed) {
+		t.Error("a zero session has something")
+	}
+}
+
+// TestPinnedBefore: records of another version, in which sessions had no tags, are refused, and stay as they are.
+func TestPinnedBefore(t *testing.T) {
+	if !aloneWithMounts(t) {
+		return
+	}
+	dir := filesystem(t)
+	const recordBefore = 560 // bytes
+	for name, size := range map[string]uint32{"sessions": recordBefore, "flows": 12, "events": 8} {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: size, MaxEntries: 16})
+		if err == nil {
+			err = errors.Join(m.Pin(filepath.Join(dir, name)), m.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
+	if err == nil {
+		l.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "another version") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("records of another size: %v", err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 3 {
+		t.Errorf("pinned after that: %v, %v", list, err)
+	}
+}
