@@ -34,8 +34,8 @@ type Session struct {
 	// Engine is lane for one that has left user space; else splice, copy or both, by the bytes so far; "": there were
 	// none.
 	Engine string `json:"engine,omitempty"`
-	// Adopted says that a process before this one had the session: no listener and no endpoint counts it, its age is since the
-	// adoption, its bytes are those in the lane, and no request names its ID.
+	// Adopted says that a process before this one had the session: its listener, upstream and name are "" where the configuration has no such
+	// part any more, its bytes are those in the lane and not in the counters of these, and no request names its ID.
 	Adopted bool `json:"adopted,omitempty"`
 	// Verdict is what has limited it since its beginning; "": that was not asked for.
 	Verdict string `json:"verdict,omitempty"`

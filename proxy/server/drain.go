@@ -19,7 +19,7 @@ func (s *Server) drainSessions(e *router.Endpoint, how string, within time.Durat
 	switch {
 	case how == "keep":
 	case how == "reset" || within <= 0:
-		s.goTracked(func() { s.logCut(e, s.group.CutMatching(bindingTo(e), cause), cause) })
+		s.goTracked(func() { s.logCut(e, s.cutTo(e, func() bool { return true }, cause), cause) })
 	default:
 		k := s.cutAfter(within, s.cutter(e, cause))
 		s.logWaits(k, waitsFor(e, func(*router.Endpoint) bool { return true }))
@@ -63,12 +63,18 @@ func (s *Server) cutter(endpoint *router.Endpoint, cause error) func(chosen func
 		if e == nil {
 			return
 		}
-		to := bindingTo(e)
-		n += s.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
+		n += s.cutTo(e, chosen, cause)
 		if last {
 			s.logCut(e, n, cause)
 		}
 	}
+}
+
+// cutTo cuts sessions of an endpoint that are chosen, adopted ones included, and returns how many. It waits for the loops.
+func (s *Server) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
+	n := s.adopted.cut(func(one *adoptedSession) bool { return one.to == e && chosen() }, cause)
+	to := bindingTo(e)
+	return int(n) + s.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
 }
 
 // logCut logs how many sessions of an endpoint were cut.

@@ -244,4 +244,5 @@ func (s *Server) settleEndpointUpdate(u *upstream, update *endpointUpdate) {
 		s.watch(u.cfg, m, update.changes.check)
 		s.enforce(u.cfg, m)
 	}
+	s.adopted.bind(s, u)
 }

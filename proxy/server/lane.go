@@ -32,7 +32,7 @@ var errLaneOpening = errors.New("it is being opened")
 // for the programs on a busy machine, and before them where one requires it.
 func (s *Server) prepareLane(c *change) error {
 	c.commits = append(c.commits, func() {
-		s.adopted.setIdle(c.cfg)
+		s.adopted.know(s)
 		s.laneWanted.Store(c.cfg.WantsLane())
 		s.warnOfPins(c.cfg)
 	})
@@ -110,7 +110,7 @@ func (s *Server) commitLane(next *laneState) {
 			message = "the lane is open, and switched off"
 		}
 		s.log.Info(message, "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
-		s.adopted.adopt(next.lane)
+		s.adopted.adopt(next.lane, s.adoptedNames())
 		if next.state != admin.LaneOff {
 			s.group.SetLane(next.lane, next.cfg.After)
 		}

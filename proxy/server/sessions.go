@@ -110,7 +110,7 @@ func (l *sessionList) found(ctx context.Context) iter.Seq[admin.Session] {
 				return
 			}
 		}
-		for _, one := range l.server.adopted.selected(l.of, l.query.Verdict) {
+		for _, one := range l.server.adoptedSelected(l.of, l.query.Verdict) {
 			if !yield(one) {
 				return
 			}

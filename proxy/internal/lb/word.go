@@ -69,6 +69,14 @@ func (e *Endpoint) acquire(excluded uint64) bool {
 	}
 }
 
+// Add gives the endpoint a session that it has already, whatever its limit and its flags are, and that no pick has chosen. The caller calls [Endpoint.Release] once.
+func (e *Endpoint) Add() {
+	w, limit := e.word.Add(1), e.limit.Load()
+	if e.scored.Load() || limit > 0 && uint32(w&activeMask) >= limit {
+		e.rejoin()
+	}
+}
+
 // Release ends a session.
 func (e *Endpoint) Release() {
 	if e.release() {

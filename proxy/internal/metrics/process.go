@@ -95,7 +95,7 @@ var processFamilies = []processFamily{
 	{counter("penstock_lane_left_total", "Sessions that have left user space."), number(func(s *Sample) int64 { return s.lane().Left })},
 	{counter("penstock_lane_returned_total", "Sessions that have come back to user space."), number(func(s *Sample) int64 { return s.lane().Returned })},
 	{counter("penstock_lane_unrestored_total", "Sessions that could not come back and were reset, by reason. Reasons that did not occur are left out.", "reason"), func(s *Sample, emit emitter) { emitAll(emit, s.lane().Unrestored) }},
-	{gauge("penstock_lane_adopted_sessions", "Sessions in the lane that a process before this one had: they are of no listener."), number(func(s *Sample) int64 { return s.lane().AdoptedActive })},
+	{gauge("penstock_lane_adopted_sessions", "Sessions in the lane that a process before this one had: the sessions of their listeners and endpoints have them, too."), number(func(s *Sample) int64 { return s.lane().AdoptedActive })},
 	{counter("penstock_lane_gaps_total", "Times that the windows of a flow without a gap were shut, so that it could leave user space."), number(func(s *Sample) int64 { return s.lane().Gaps })},
 	{counter("penstock_lane_adopted_bytes_total", "Bytes of adopted sessions since their adoption; they are in no other series.", "direction"), collectAdopted},
 	{counter("penstock_lane_stays_total", "Sessions that stay in user space though their listener has lane, by reason; those that could not leave at an attempt each time. Reasons that did not occur are left out.", "reason"), func(s *Sample, emit emitter) { emitAll(emit, s.lane().Stays) }},
