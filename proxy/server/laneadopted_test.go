@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -79,7 +80,7 @@ func TestLaneAdoptedNames(t *testing.T) {
 lane: {devices: [lo], sessions: 64, after: 5ms, default: require, leave: true, pins: ` + pins + `}
 listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop}, {name: api, bind: "127.0.0.1:0", upstream: parts}%s]
 upstreams:
-  - {name: shop, health_check: off, on_removed: reset, endpoints: [{name: one, address: %q}]}
+  - {name: shop, health_check: off, queue: {timeout: 1m}, on_removed: reset, endpoints: [{name: one, address: %q, connections: 2}]}
   - {name: parts, health_check: off, endpoints: [%q]}`
 	before := start(t, fmt.Sprintf(text, `, {name: old, bind: "127.0.0.1:0", upstream: shop}`, shop, parts))
 	began := time.Now()
@@ -118,12 +119,17 @@ upstreams:
 		}
 	}
 	r.counted(t, "web", 1, 2)
+	waits := client(t, r.At("web"))
+	r.Until("their places are taken", func() bool {
+		return slices.ContainsFunc(r.Status().Upstreams, func(u admin.Upstream) bool { return u.Name == "shop" && u.Pending == 1 })
+	})
 	ended, err := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{Listener: "web"}, Now: true}, "test")
 	if err != nil || ended.Ended != 1 || ended.Touched != 1 {
 		t.Error(ended, err)
 	}
 	r.wantEnd(t, web, "listener=web", "upstream=shop", "name=one", "verdict=")
-	r.counted(t, "web", 0, 1)
+	echoes(t, waits, "a place is free")
+	r.counted(t, "web", 1, 2)
 	ended, err = r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{Verdict: "endpoint"}, Now: true}, "test")
 	if err != nil || ended.Ended != 1 {
 		t.Error(ended, err)
@@ -156,39 +162,52 @@ func TestLaneAdoptedEnds(t *testing.T) {
 		<-over
 	})
 	t.Cleanup(func() { close(over) })
-	sick, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var failing [2]net.Listener // as the sessions are adopted, and later
+	for i := range failing {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets.Serve(t, l, sockets.Echo)
+		failing[i] = l
 	}
-	sockets.Serve(t, sick, sockets.Echo)
+	fail := func(l net.Listener) {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	text := `
-lane: {devices: [lo], sessions: 64, after: 5ms, default: require, leave: true, pins: ` + pins + `}
+lane: {devices: [lo], sessions: 64, after: 5ms, default: auto, leave: true, pins: ` + pins + `}
 listeners:
   - {name: rests, bind: "127.0.0.1:0", upstream: u}
   - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: %s}}
   - {name: half, bind: "127.0.0.1:0", upstream: u, timeouts: {half_close: %[1]s}}
   - {name: life, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: %[1]s}}
   - {name: deaf, bind: "127.0.0.1:0", upstream: u, socket: {user_timeout: %[1]s}}
+  - {name: ill, bind: "127.0.0.1:0", upstream: ill}
   - {name: sick, bind: "127.0.0.1:0", upstream: sick}
 upstreams:
   - {name: u, health_check: off, outlier_detection: off, endpoints: [` + endpoint + `]}
-  - {name: sick, on_unhealthy: reset, health_check: %s, endpoints: [` + sick.Addr().String() + `]}`
+  - {name: ill, on_unhealthy: reset, health_check: %s, endpoints: [` + failing[0].Addr().String() + `]}
+  - {name: sick, on_unhealthy: reset, health_check: %[2]s, endpoints: [` + failing[1].Addr().String() + `]}`
 	before := start(t, fmt.Sprintf(text, "1h", "off"))
 	clients := make(map[string]*net.TCPConn)
-	for n, listener := range []string{"rests", "idle", "half", "life", "deaf", "sick"} {
+	for n, listener := range []string{"rests", "idle", "half", "life", "deaf", "ill", "sick"} {
 		clients[listener] = before.leaveBy(t, listener, n+1)
 	}
 	if err := before.End(); err != nil {
 		t.Fatal(err)
 	}
+	fail(failing[0])
 	r := start(t, fmt.Sprintf(text, "1h", "{interval: 100ms, fall: 1}"))
+	r.Until("they are adopted", func() bool { return r.Status().Lane.Adopted == int64(len(clients)) })
+	r.wantEnd(t, clients["ill"], "listener=ill", "upstream=ill", "its endpoint is unhealthy")
+	delete(clients, "ill")
 	for _, c := range clients {
 		_ = c.SetDeadline(time.Now().Add(patience))
 		echoes(t, c, "adopted")
 	}
-	if err := sick.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fail(failing[1])
 	r.wantEnd(t, clients["sick"], "listener=sick", "upstream=sick", "its endpoint is unhealthy")
 	if err := clients["half"].CloseWrite(); err != nil {
 		t.Fatal(err)

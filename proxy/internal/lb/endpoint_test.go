@@ -25,6 +25,28 @@ func TestWeightsOutOfRange(t *testing.T) {
 	}
 }
 
+// TestAdd: a session that there is already takes a place, also of a full endpoint and of one that is down, and its end gives it back.
+func TestAdd(t *testing.T) {
+	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1, Connections: 1})
+	var room int
+	set := lb.NewSet([]lb.Member{{Endpoint: e, Weight: 1, Connections: 1}}, &lb.Config{OnRoom: func() { room++ }}, nil)
+	set.Attach()
+	defer set.Detach()
+	e.SetHealthy(false)
+	e.Add()
+	e.SetHealthy(true)
+	if _, err := set.Pick(&lb.Request{}); e.Active() != 1 || !errors.Is(err, lb.ErrFull) {
+		t.Errorf("%d sessions, a pick: %v", e.Active(), err)
+	}
+	e.Add()
+	room = 0
+	e.Release()
+	e.Release()
+	if picked, err := set.Pick(&lb.Request{}); err != nil || picked != e || room == 0 {
+		t.Errorf("after their ends: %v, room %d times", err, room)
+	}
+}
+
 func TestState(t *testing.T) {
 	e := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1})
 	for _, c := range []struct {

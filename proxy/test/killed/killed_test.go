@@ -117,6 +117,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 			return s.Lane != nil && s.Lane.Left == int64(n+1)
 		})
 	}
+	lived := time.Now()
 	must(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
 	for _, c := range clients {
@@ -133,6 +134,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 		n := 2 * int64(len("adopted"))
 		return s.Lane.AdoptedToEndpoint == n && s.Lane.AdoptedToClient == n
 	})
+	next.known(t, 2, lived)
 	fresh := sockets.Dial(t, at)
 	next.until(t, "another session leaves", func(s *admin.Status) bool {
 		echoes(t, fresh, "there and back")
@@ -146,6 +148,22 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 		t.Errorf("at the end of the drain: %v", err)
 	}
 	_ = next.cmd.Wait()
+}
+
+// known expects that the listener's sessions are as many adopted ones, of its upstream and its endpoint, from before a time.
+func (p *process) known(t *testing.T, n int, before time.Time) {
+	t.Helper()
+	age := time.Since(before)
+	list, err := p.admin.Sessions(context.Background(), admin.SessionQuery{Listener: "l", Verdict: admin.AnyVerdict}, admin.SessionOrder{})
+	must(t, err)
+	if len(list.Sessions) != n {
+		t.Errorf("%d sessions, want %d", len(list.Sessions), n)
+	}
+	for _, s := range list.Sessions {
+		if !s.Adopted || s.Upstream != "u" || s.Name == "" || s.Name != s.Endpoint || s.AgeUs < age.Microseconds() || s.Verdict == "" {
+			t.Errorf("%+v, want an age of %v at least", s, age)
+		}
+	}
 }
 
 func must(t *testing.T, err error) {
