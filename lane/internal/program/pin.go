@@ -3,9 +3,11 @@ package program
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -38,10 +40,37 @@ func (p *Program) pinned() (maps map[string]*ebpf.Map, err error) {
 		}
 		maps[name] = m
 	}
-	if m := maps["sessions"]; int(m.ValueSize()) != sessionSize {
-		return maps, fmt.Errorf("%s has sessions of another version: records of %d bytes, want %d", p.pin, m.ValueSize(), sessionSize)
+	info, err := maps["sessions"].Info()
+	if err != nil {
+		return maps, fmt.Errorf("pinned map sessions: %w", err)
+	}
+	if want := sessionsName(); int(info.ValueSize) != sessionSize || info.Name != want {
+		return maps, fmt.Errorf("%s has sessions of another version: records of %d bytes, %q, want %d, %q", p.pin, info.ValueSize, info.Name, sessionSize, want)
 	}
 	return maps, nil
+}
+
+// sessionsName is the kernel's name of the map of sessions. It stands for what a record has where, so that a record with the same size
+// and other members is known to be of another version.
+func sessionsName() string {
+	h := fnv.New32a()
+	var layout func(t reflect.Type, at uintptr)
+	layout = func(t reflect.Type, at uintptr) {
+		switch t.Kind() {
+		case reflect.Struct:
+			for f := range t.Fields() {
+				fmt.Fprintln(h, f.Name)
+				layout(f.Type, at+f.Offset)
+			}
+		case reflect.Array:
+			fmt.Fprintln(h, t.Len())
+			layout(t.Elem(), at)
+		default:
+			fmt.Fprintln(h, at, t.Kind())
+		}
+	}
+	layout(reflect.TypeFor[laneSession](), 0)
+	return fmt.Sprintf("lane_%08x", h.Sum32()) // 15 bytes at most (BPF_OBJ_NAME_LEN, include/uapi/linux/bpf.h)
 }
 
 // pinMaps pins new maps.

@@ -48,6 +48,7 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 			return nil, fmt.Errorf("constant v6_flags: %w", err)
 		}
 	}
+	spec.Maps["sessions"].Name = sessionsName()
 	spec.Maps["sessions"].MaxEntries, spec.Maps["flows"].MaxEntries = sessions, 2*sessions
 	p = &Program{pin: pin}
 	pinned, err := p.pinned()
