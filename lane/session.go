@@ -166,10 +166,7 @@ func transports(a, b *net.TCPConn) (never Reason, err error) {
 func (s *Session) record() *program.Session { return s.lane.program.Session(s.slot) }
 
 // flows returns the accounts of both sides.
-func (s *Session) flows() [2]translate.Flow {
-	r := s.record()
-	return [2]translate.Flow{r.Flow(0), r.Flow(1)}
-}
+func (s *Session) flows() [2]translate.Flow { return s.record().Flows() }
 
 // left reports whether the session has left user space.
 func (s *Session) left() bool {
@@ -213,7 +210,7 @@ func (s *Session) bytes() (n [2]uint64) {
 
 // carried is bytes with those that are not acknowledged.
 func (s *Session) carried() (n [2]uint64) {
-	return s.count(func(f, _ *translate.Flow) uint64 { return translate.Carried(f) })
+	return s.count(translate.Carried)
 }
 
 // count adds those of the lane, by its account of each direction and of the opposite one, to those of user space.

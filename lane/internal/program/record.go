@@ -122,6 +122,16 @@ func (s *Session) Flow(side int) translate.Flow {
 	}
 }
 
+// Flows returns the accounts of both sides, while packets may pass. The ends of file are read after all numbers that may count one
+// as a byte: the programs note them before.
+func (s *Session) Flows() [2]translate.Flow {
+	f := [2]translate.Flow{s.Flow(0), s.Flow(1)}
+	for i := range f {
+		f[i].Fin = atomic.LoadUint64(&s.Half[i].Fin)
+	}
+	return f
+}
+
 // Clock returns how the session's time has passed until its last packet.
 func (s *Session) Clock() (c translate.Clock) {
 	c.Pending, c.Acked, c.Spoke, c.Stalled = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), s.Spoke, s.Stalled

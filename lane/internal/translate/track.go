@@ -9,7 +9,7 @@ package translate
 type Flow struct {
 	// First is the sequence number of position 0, and FirstAck that of the other side's.
 	First, FirstAck uint32
-	// Sent is the end of the highest segment.
+	// Sent is the end of the highest segment with data or a FIN.
 	Sent uint64
 	// Acked is the highest acknowledgement: a position of the other side's.
 	Acked uint64
@@ -99,7 +99,9 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	if s.Stamped && int32(s.Stamp-f.Stamp) > 0 {
 		f.Stamp = s.Stamp
 	}
-	f.Sent = max(f.Sent, uint64(max(end, 0)))
+	if end > begin { // the number of an acknowledgement may be behind bytes, or an end of file, that are lost before the lane
+		f.Sent = max(f.Sent, uint64(max(end, 0)))
+	}
 	if s.Flags&FIN != 0 {
 		f.Fin = uint64(end)
 	}
@@ -208,10 +210,12 @@ func Delivered(f, o *Flow) uint64 {
 	return o.Acked
 }
 
-// Carried returns how many bytes of side f have been on the way to the other side, acknowledged or not.
-func Carried(f *Flow) uint64 {
+// Carried returns how many bytes of side f have been on the way to the other side, acknowledged or not. The byte with which some
+// kernels probe a closed window is behind the edge, and none of them unless it is acknowledged.
+func Carried(f, o *Flow) uint64 {
+	n := f.Sent
 	if f.Fin != 0 {
-		return f.Sent - 1
+		n = min(n, f.Fin-1)
 	}
-	return f.Sent
+	return min(n, o.Edge)
 }

@@ -26,12 +26,12 @@ func TestFlows(t *testing.T) {
 	a.Note(b, segment(a, 0, 100, 0, 0)) // again
 	b.Note(a, segment(b, 0, 40, 100, 0))
 	a.Note(b, segment(a, 100, 0, 40, translate.FIN))
-	if translate.Carried(a) != 100 || translate.Carried(b) != 40 || translate.Delivered(b, a) != 40 || translate.Delivered(a, b) != 100 {
-		t.Errorf("carried %d and %d, delivered %d and %d", translate.Carried(a), translate.Carried(b), translate.Delivered(a, b), translate.Delivered(b, a))
+	if translate.Carried(a, b) != 100 || translate.Carried(b, a) != 40 || translate.Delivered(b, a) != 40 || translate.Delivered(a, b) != 100 {
+		t.Errorf("carried %d and %d, delivered %d and %d", translate.Carried(a, b), translate.Carried(b, a), translate.Delivered(a, b), translate.Delivered(b, a))
 	}
 	b.Note(a, segment(b, 40, 20, 101, 0))
-	if translate.Carried(b) != 60 || translate.Delivered(b, a) != 40 {
-		t.Errorf("carried %d, delivered %d", translate.Carried(b), translate.Delivered(b, a))
+	if translate.Carried(b, a) != 60 || translate.Delivered(b, a) != 40 {
+		t.Errorf("carried %d, delivered %d", translate.Carried(b, a), translate.Delivered(b, a))
 	}
 	if translate.Ended(a, b) {
 		t.Error("ended with a FIN of one side alone")
@@ -43,6 +43,52 @@ func TestFlows(t *testing.T) {
 	a.Note(b, segment(a, 101, 0, 61, 0))
 	if !translate.Ended(a, b) || translate.Delivered(a, b) != 100 || translate.Delivered(b, a) != 60 {
 		t.Errorf("ended %v, delivered %d and %d", translate.Ended(a, b), translate.Delivered(a, b), translate.Delivered(b, a))
+	}
+}
+
+// TestCarriedProbe: the byte with which some kernels probe a closed window is carried, but it counts only once it is acknowledged.
+func TestCarriedProbe(t *testing.T) {
+	a, b := pair()
+	a.Note(b, segment(a, 0, window, 0, 0))
+	shut := segment(b, 0, 0, window, 0)
+	shut.Window = 0
+	b.Note(a, shut)
+	a.Note(b, segment(a, window, 1, 0, 0))
+	if a.Sent != window+1 || translate.Carried(a, b) != window {
+		t.Errorf("%d were sent, %d carried, want %d and %d", a.Sent, translate.Carried(a, b), window+1, window)
+	}
+	shut = segment(b, 0, 0, window+1, 0)
+	shut.Window = 0
+	if b.Note(a, shut); translate.Carried(a, b) != window+1 || translate.Delivered(a, b) != window+1 {
+		t.Errorf("acknowledged: %d carried, %d delivered", translate.Carried(a, b), translate.Delivered(a, b))
+	}
+}
+
+// TestCarriedEnd: an end of file is no byte, whether it is read before its number or after.
+func TestCarriedEnd(t *testing.T) {
+	a, b := pair()
+	a.Note(b, segment(a, 0, 100, 0, 0))
+	a.Fin = 101
+	if n := translate.Carried(a, b); n != 100 {
+		t.Errorf("%d were carried, want 100", n)
+	}
+	a.Sent = 101
+	if n := translate.Carried(a, b); n != 100 {
+		t.Errorf("%d were carried, want 100", n)
+	}
+}
+
+// TestUnseenEnd: an acknowledgement that its sender has numbered behind its end of file has that carried no more than bytes that were lost with it.
+func TestUnseenEnd(t *testing.T) {
+	a, b := pair()
+	a.Note(b, segment(a, 0, 100, 0, 0))
+	a.Note(b, segment(a, 201, 0, 0, 0)) // 100 bytes and the end of file are lost before the lane
+	if n := translate.Carried(a, b); n != 100 || a.Sent != 100 {
+		t.Errorf("%d carried, %d sent, want 100", n, a.Sent)
+	}
+	a.Note(b, segment(a, 100, 100, 0, translate.FIN))
+	if n := translate.Carried(a, b); n != 200 || a.Sent != 201 || a.Repeats != 0 {
+		t.Errorf("%d carried, %d sent, %d repeated, want 200, 201 and 0", n, a.Sent, a.Repeats)
 	}
 }
 

@@ -187,10 +187,10 @@ static inline_always u32 account(struct half *h, struct half *o, struct packet *
 		return STRAY;
 	if (p->length)
 		data(h, o, p, begin, end, sent);
-	if (end > 0)
-		raise(&h->sent, end);
 	if (p->flags & FIN)
-		swap(&h->fin, 0, end);
+		swap(&h->fin, 0, end); /* before the number that counts it as a byte, which is read before it */
+	if (end > begin && end > 0) /* the number of an acknowledgement may be behind bytes, or an end of file, that are lost before here */
+		raise(&h->sent, end);
 	return FITS;
 }
 
