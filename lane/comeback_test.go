@@ -3,9 +3,11 @@ package lane_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -148,6 +150,7 @@ func TestComesBackHalfClosed(t *testing.T) {
 			}
 			p.comesBack(t, time.Second)
 			p.exchange(t, bytes.Repeat([]byte("after the return"), 1000), open, done)
+			proxy := otherEnds(done)
 			open.CloseWrite()
 			if b, err := io.ReadAll(done); err != nil || len(b) != 0 {
 				t.Fatal(b, err)
@@ -156,6 +159,7 @@ func TestComesBackHalfClosed(t *testing.T) {
 			if got := p.Bytes(); got != *p.sent {
 				t.Errorf("counted %v, want %v", got, *p.sent)
 			}
+			until(t, "no socket of the proxy waits for an end of file that has come", func() bool { return !waitsForEnd(t, proxy) })
 		})
 	}
 	if st := l.Stats(); st.Returned != 2 || st.Ended != 2 || st.Reset != 0 {
@@ -227,4 +231,25 @@ func TestResetAfterReturn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// otherEnds is the local and the remote port of the other end of a connection, as /proc/net/tcp has them.
+func otherEnds(c *net.TCPConn) [2]string {
+	port := func(a net.Addr) string { return fmt.Sprintf(":%04X", a.(*net.TCPAddr).Port) }
+	return [2]string{port(c.RemoteAddr()), port(c.LocalAddr())}
+}
+
+// waitsForEnd reports whether the kernel has a socket between those ports in FIN_WAIT1 or FIN_WAIT2 (include/net/tcp_states.h).
+func waitsForEnd(t *testing.T, ports [2]string) bool {
+	b, err := os.ReadFile("/proc/thread-self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if strings.HasSuffix(f[1], ports[0]) && strings.HasSuffix(f[2], ports[1]) && (f[3] == "04" || f[3] == "05") {
+			return true
+		}
+	}
+	return false
 }

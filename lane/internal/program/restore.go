@@ -6,23 +6,38 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
 )
 
 // Connection returns the numbers and options that a socket to one side's endpoint goes on with where the lane has stopped,
 // in state Held and after a grace period: all that the other endpoint has acknowledged counts as
-// received, and nothing else, so that this endpoint sends the rest again.
+// received, and nothing else, so that this endpoint sends the rest again. An end of file that it has acknowledged is to come again: the
+// program makes it of the endpoint's next acknowledgement.
 func (s *Session) Connection(side int) sys.Connection {
 	h, other := &s.Half[side], &s.Half[1-side]
 	f, o, l := s.Flow(side), s.Flow(1-side), s.Leg(side)
+	received := o.Acked
+	if ended(&f, &o) {
+		received = f.Fin - 1
+	}
 	return sys.Connection{
 		Local: l.Local, Remote: l.Remote,
-		Send: f.FirstAck + uint32(f.Acked), Receive: f.First + uint32(o.Acked),
+		Send: f.FirstAck + uint32(f.Acked), Receive: f.First + uint32(received),
 		SendWindow: f.Window, ReceiveWindow: uint32(o.Edge - o.Acked),
 		SendScale: h.Scale, ReceiveScale: other.Unit,
 		SACK: h.Sack != 0, Timestamps: h.Timestamps != 0, Timestamp: o.Stamp + other.Time,
 		SegmentSize: h.Takes,
 	}
 }
+
+// ended reports whether the end of file of f is acknowledged by o.
+func ended(f, o *translate.Flow) bool { return f.Fin != 0 && o.Acked >= f.Fin }
+
+// Those of enum behind in the programs.
+const (
+	lags    = 1
+	owesEnd = 2
+)
 
 // Resets calls reset for a side's connection at the last number that was carried to its endpoint, and at the last that it has
 // acknowledged, if that is another one. An endpoint takes an RST at the number that it expects next, which is one of them
@@ -62,7 +77,10 @@ func (s *Session) Restored() {
 		f, o := s.Flow(i), s.Flow(1-i)
 		s.Half[i].Restored, s.Half[i].Behind, s.Half[i].Reach = 1, 0, f.FirstAck+uint32(o.Sent)
 		if o.Sent > f.Acked {
-			s.Half[i].Behind = 1
+			s.Half[i].Behind |= lags
+		}
+		if ended(&f, &o) {
+			s.Half[i].Behind |= owesEnd
 		}
 	}
 	s.Change(state.User, state.Held)

@@ -89,7 +89,7 @@ static inline_always u32 apart(struct session *s, struct tcp_sock *a, struct tcp
 }
 
 /* lags reports whether the endpoint may have bytes that its socket has not sent yet. */
-static inline_always bool lags(const struct half *h, struct tcp_sock *t) { return h->behind && (s32)(t->snd_nxt - h->reach) < 0; }
+static inline_always bool lags(const struct half *h, struct tcp_sock *t) { return (h->behind & LAGS) && (s32)(t->snd_nxt - h->reach) < 0; }
 
 /* fill computes the constants of side h from its socket and the other side's. */
 static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp_sock *other, u32 recent, u32 now)
@@ -198,6 +198,37 @@ global u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 
 	return why;
 }
 
+/* give_end has an acknowledgement of an endpoint that has ended in the lane be its end of file, which it does not send again, for the socket that
+ * was made anew. Without it that would wait for one when all is over, for a minute, and a SYN from the same port be refused
+ * (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process). It returns whether the packet is to be dropped. */
+static never_inline int give_end(struct __sk_buff *skb, struct half *h, struct packet *p)
+{
+	u32 end = h->first + (u32)load(&h->fin), at = tcp_at(p), was = to_net32(end), is = to_net32(end - 1);
+	u8 bits[4];
+	if (p->length || (p->flags & (SYN | FIN | RST)) || p->sequence != end)
+		return 0;
+	void *x = lookup(skb, h);
+	if (!x)
+		return 0;
+	struct tcp_sock *t = bpf_skc_to_tcp_sock(x);
+	bool owed = t && t->rcv_nxt == end - 1;
+	bpf_sk_release(x);
+	if (!owed) {
+		h->behind &= ~OWES_END;
+		return 0;
+	}
+	if (bpf_skb_store_bytes(skb, at + SEQUENCE, &is, sizeof is, 0) || bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is))
+		return 1;
+	if (bpf_skb_load_bytes(skb, at + 12, bits, sizeof bits))
+		return 1;
+	__builtin_memcpy(&was, bits, sizeof was);
+	bits[1] |= FIN;
+	__builtin_memcpy(&is, bits, sizeof is);
+	if (bpf_skb_store_bytes(skb, at + 12, bits, sizeof bits, 0))
+		return 1;
+	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
+}
+
 /* catch_up lowers the acknowledgement of a packet that goes up to a socket which was made anew. The
  * endpoint may have got bytes of which the lane has seen no acknowledgement: they come again, from the
  * other endpoint, but until then the socket has not sent them, and would drop what acknowledges them
@@ -207,6 +238,10 @@ global int catch_up(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
 	if (!h || !p)
 		return 1;
+	if ((h->behind & OWES_END) && give_end(skb, h, p))
+		return 1;
+	if (!(h->behind & LAGS))
+		return 0;
 	void *x = lookup(skb, h);
 	if (!x)
 		return 0;
@@ -214,8 +249,8 @@ global int catch_up(struct __sk_buff *skb, struct half *h, struct packet *p)
 	u32 sent = t ? t->snd_nxt : p->ack;
 	bool lagging = t && lags(h, t);
 	bpf_sk_release(x);
-	if (!lagging)
-		h->behind = t ? 0 : h->behind;
+	if (!lagging && t)
+		h->behind &= ~LAGS;
 	if (!lagging || (s32)(p->ack - sent) <= 0)
 		return 0;
 	return store32(skb, p, ACKNOWLEDGEMENT, p->ack, sent);

@@ -26,6 +26,12 @@ struct place {
 #define NOTED_RESET (1ULL << 33)
 #define NOTED_LOST (1ULL << 34) /* a note could not be made: the session never leaves */
 
+/* Of an endpoint whose socket was made anew. */
+enum behind {
+	LAGS = 1,     /* it may have bytes up to reach that the socket has not sent */
+	OWES_END = 2, /* it has ended in the lane, and the socket does not know */
+};
+
 /* A half has the packets that arrive from one endpoint. Positions count from the moment of leaving, see
  * lane/internal/translate. */
 /* The time of a session passes in ticks of 2^17 ns. Each counts once, for one side, and of it for one of these: */
@@ -73,7 +79,7 @@ struct half {
 	u8 timestamps, v6, sack;
 	u8 ecn;      /* both ends have agreed on it */
 	u8 restored; /* the socket was made anew */
-	u8 behind;   /* the endpoint may have bytes up to reach that the socket has not sent */
+	u8 behind;   /* enum behind */
 	u32 resent;  /* segments that came again with the first byte that is not acknowledged */
 };
 
