@@ -23,6 +23,7 @@ type Contestant struct {
 
 	child *process.Child                          // nil for direct; the Setting's group ends it
 	ask   func(context.Context) (*Account, error) // nil for one that keeps no account
+	admin *admin.Client                           // nil for others than Penstock
 	// mortal is true for one that dies of SIGTERM in good order: HAProxy does.
 	mortal bool
 	// observe asks one that package observed runs; nil for others.
@@ -57,6 +58,21 @@ func (c *Contestant) Account(ctx context.Context) (*Account, error) {
 		return nil, fmt.Errorf("account of %s: %w", c.Name, err)
 	}
 	return a, nil
+}
+
+// SwitchLane has sessions of a Penstock with a lane leave user space, or come back and stay, as `penstock lane on` and `off` do.
+func (c *Contestant) SwitchLane(ctx context.Context, on bool) (admin.LaneChanged, error) {
+	if c.admin == nil {
+		return admin.LaneChanged{}, fmt.Errorf("%s has no lane: %w", c.Name, errors.ErrUnsupported)
+	}
+	changed, err := c.admin.SwitchLane(ctx, on)
+	if err == nil && !on {
+		changed, err = c.admin.ReturnLane(ctx)
+	}
+	if err != nil {
+		return changed, fmt.Errorf("switch of the lane of %s: %w", c.Name, err)
+	}
+	return changed, nil
 }
 
 // Pauses asks a contestant that Observed made for the pauses of its runtime since the last

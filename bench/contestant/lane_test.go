@@ -1,6 +1,7 @@
 package contestant_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -18,6 +19,13 @@ func TestNoLookalikeOfALane(t *testing.T) {
 		wantText(t, contestant.LaneOn(l), want...)
 	}
 	if err := contestant.LaneOn(&admin.Lane{State: admin.LaneOn}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoLaneIsSwitched: what is no Penstock has no lane to switch.
+func TestNoLaneIsSwitched(t *testing.T) {
+	if _, err := (&contestant.Contestant{Name: "other"}).SwitchLane(t.Context(), true); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 }

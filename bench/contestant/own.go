@@ -101,6 +101,7 @@ func awaitListener(ctx context.Context, name string, child *process.Child, socke
 		child.Kill()
 		return nil, err
 	}
+	c.admin = client
 	c.ask = func(ctx context.Context) (*Account, error) { return c.summary(ctx, client) }
 	for c.Address == "" {
 		line, err := child.Stderr(ctx)

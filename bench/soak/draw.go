@@ -29,15 +29,19 @@ type drawing struct {
 	left    [2]int64 // bytes that may still be sent
 }
 
-// draw makes the plan of a connection.
-func draw(seed uint64, i id, longest time.Duration) *plan {
+// draw makes the plan of a connection; talks has it send small messages, and pause seldom.
+func draw(seed uint64, i id, longest time.Duration, talks bool) *plan {
 	d := &drawing{Rand: i.random(seed), longest: longest, plan: &plan{id: i}}
 	if d.chance(0.06) {
 		d.silent()
 		return d.plan
 	}
 	d.sockets()
-	d.steps()
+	if talks {
+		d.conversation()
+	} else {
+		d.steps()
+	}
 	d.endings()
 	d.readings()
 	return d.plan

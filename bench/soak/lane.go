@@ -15,7 +15,8 @@ var linkRate = lossy.Rate{Lose: 100, Twice: 100, Late: 100, SpareResets: true}
 // Lane is the part of the sessions that have left user space.
 type Lane struct {
 	Connections int64        `json:"connections"` // by the listener whose sessions may leave
-	Left        int64        `json:"left"`        // of these, those that have left
+	Left        int64        `json:"left"`        // how often one of these has left
+	Returned    int64        `json:"returned"`    // and has come back
 	Bytes       int64        `json:"bytes"`       // that those have carried there, both ways
 	BytesAll    int64        `json:"bytes_all"`   // of both listeners
 	Link        lossy.Counts `json:"link"`        // packets of the loopback
@@ -74,6 +75,9 @@ func (s *soak) laneComplaints(l *admin.Lane) (all []string) {
 	if l.Active != 0 || l.Failed != 0 {
 		all = append(all, fmt.Sprintf("summary: lane: expected no session, and all closed in silence, got %d sessions, and %d sockets that were not", l.Active, l.Failed))
 	}
+	if len(l.Unrestored) != 0 {
+		all = append(all, fmt.Sprintf("summary: lane: expected all sessions to come back that were to, got %v", l.Unrestored))
+	}
 	if n := s.tally.done[throughLane].Load(); n >= manyThroughLane && l.Left == 0 {
 		all = append(all, fmt.Sprintf("summary: lane: expected sessions to leave user space, none of %d has", n))
 	}
@@ -91,7 +95,7 @@ func (s *soak) laneReport() *Lane {
 	}
 	first, last := l.first, l.last
 	r := &Lane{
-		Connections: s.tally.done[throughLane].Load(), Left: last.Summary.Lane.Left, Bytes: last.Account.Lane - first.Account.Lane,
+		Connections: s.tally.done[throughLane].Load(), Left: last.Summary.Lane.Left, Returned: last.Summary.Lane.Returned, Bytes: last.Account.Lane - first.Account.Lane,
 		BytesAll: last.ClientToEndpoint + last.EndpointToClient - first.ClientToEndpoint - first.EndpointToClient,
 	}
 	if s.link.of != nil {

@@ -58,9 +58,9 @@ func (s *soak) newRound(n uint32, until time.Time) *round {
 
 // connect makes connections, one after the other, until the time is over.
 func (r *round) connect(ctx context.Context) {
-	for ctx.Err() == nil && time.Now().Before(r.until) {
+	for ctx.Err() == nil && time.Now().Before(r.until) && !r.s.enough() {
 		i := id{r.n, r.next.Add(1)}
-		c := newPair(draw(r.s.Seed, i, r.s.Longest), &r.s.tally, r.s.Patience)
+		c := newPair(draw(r.s.Seed, i, r.s.Longest, r.s.Messages > 0), &r.s.tally, r.s.Patience)
 		if err := r.one(ctx, c); err != nil && ctx.Err() == nil {
 			r.s.violate(fmt.Sprintf("connection %v: client: expected to be connected, got %v", i, err))
 		}
@@ -158,6 +158,7 @@ func (r *round) stranger(n int, err error) {
 // judge is called once for a connection that is over.
 func (r *round) judge(c *pair) {
 	faults, moved := c.faults(), c.flows()
+	r.s.tally.done[arrivals].Add(c.arrivals())
 	r.with(func() {
 		delete(r.pairs, c.plan.id)
 		switch {
@@ -184,6 +185,16 @@ func (c *pair) flows() (f flows) {
 		f[r] = Flow{Sent: e.sent, Received: c.ends[role(r).other()].received}
 	}
 	return f
+}
+
+// arrivals is how many sends of both ends have come whole.
+func (c *pair) arrivals() (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for r, e := range c.ends {
+		n += e.part.arrived(c.ends[role(r).other()].received - e.greeted())
+	}
+	return n
 }
 
 // finish judges the connections that never reached the server, once none can any more.

@@ -23,6 +23,9 @@ const (
 	usualPatience = 30 * time.Second
 	usualRound    = 10 * time.Second
 	laneRound     = 20 * time.Second // its sessions linger for half of that
+	// A conversation of small messages has a thousand turns, and a loss in every tenth costs a timer of 200 ms or more.
+	talkPatience = 5 * time.Minute
+	talkRound    = 2 * time.Minute
 )
 
 // Config is the load of a proxy.
@@ -35,13 +38,16 @@ type Config struct {
 	Lane        bool
 	Duration    time.Duration // how long connections are opened
 	Connections int           // how many there are at once
+	// Messages has connections exchange small messages, and be opened until so many have come, in place of for a time; 0: neither.
+	// With Lane it is switched off and on at random meanwhile, so that sessions come back and leave again.
+	Messages int64
 
 	// Round is how long a round is; 0 means 10 s, or half of Duration if that is less. With Lane it is 20 s, or all of
-	// Duration.
+	// Duration; with Messages two minutes.
 	Round time.Duration
 	// Longest is how long a connection may pause; 0 means 3 s.
 	Longest time.Duration
-	// Patience is how long anything may take beside the pauses; 0 means 30 s.
+	// Patience is how long anything may take beside the pauses; 0 means 30 s, and with Messages five minutes.
 	Patience time.Duration
 	// Watch is called every second with the progress, from one goroutine; may be nil.
 	Watch func(Progress) `json:"-"`
@@ -50,6 +56,9 @@ type Config struct {
 }
 
 func (c *Config) fill() {
+	if c.Messages > 0 {
+		c.Patience, c.Round = cmp.Or(c.Patience, talkPatience), cmp.Or(c.Round, talkRound)
+	}
 	c.Patience = cmp.Or(c.Patience, usualPatience)
 	c.Longest = cmp.Or(c.Longest, longestIdle)
 	round, settling := min(usualRound, max(c.Duration/2, time.Millisecond)), settleTime
@@ -65,6 +74,7 @@ type Progress struct {
 	Elapsed  time.Duration
 	Round    int
 	Opened   int64 // connections, ever
+	Arrived  int64 // sends that have come whole, of connections that are over
 	Active   int64 // as the proxy says
 	RssAnon  int64 // of the proxy, in bytes
 	Settling bool  // no connections are opened, the open ones come to their end
@@ -170,12 +180,15 @@ func (s *soak) start(ctx context.Context, group *process.Group, dir string) (err
 	return s.bothListen(s.ledger.first.Account)
 }
 
-// rounds soaks until the time is over or something is violated.
+// enough reports whether all messages have come that are to; without Messages it never is.
+func (s *soak) enough() bool { return s.Messages > 0 && s.tally.done[arrivals].Load() >= s.Messages }
+
+// rounds soaks until the time is over, or the messages have come, or something is violated.
 func (s *soak) rounds(ctx context.Context) error {
 	end := time.Now().Add(s.Duration)
-	for n := uint32(1); ctx.Err() == nil && time.Now().Before(end); n++ {
+	for n := uint32(1); ctx.Err() == nil && !s.enough() && (s.Messages > 0 || time.Now().Before(end)); n++ {
 		until := time.Now().Add(s.Round)
-		if end.Sub(until) < s.Round/2 {
+		if s.Messages == 0 && end.Sub(until) < s.Round/2 {
 			until = end // no short one at the end
 		}
 		if err := s.oneRound(ctx, s.newRound(n, until)); err != nil {
@@ -190,6 +203,9 @@ func (s *soak) oneRound(ctx context.Context, r *round) error {
 	watching, stop := context.WithCancel(ctx)
 	var watch, workers sync.WaitGroup
 	watch.Go(func() { s.watch(ctx, watching, r) })
+	if s.Lane && s.Messages > 0 {
+		watch.Go(func() { s.flips(ctx, watching, r.n) })
+	}
 	for range s.Connections {
 		workers.Go(func() { r.connect(ctx) })
 	}

@@ -91,6 +91,19 @@ func TestFaultsAreSeen(t *testing.T) {
 	}
 }
 
+// TestMessages: connections that send small messages are opened until so many have come, whatever the time.
+func TestMessages(t *testing.T) {
+	cfg := config(faithful)
+	cfg.Duration, cfg.Round, cfg.Messages = time.Nanosecond, 0, 3000
+	r, err := Run(t.Context(), cfg)
+	if err != nil || len(r.Violations) > 0 {
+		t.Fatalf("%v, %q", err, r.Violations)
+	}
+	if sent, come := done(r, messages), done(r, arrivals); come < cfg.Messages || sent < come {
+		t.Errorf("%d messages were sent, %d have come, want %d", sent, come, cfg.Messages)
+	}
+}
+
 func TestAnEndOfItsContext(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -19,12 +19,14 @@ const (
 	resetsSeen
 	urgentBytes
 	messages
+	arrivals
 	idles
 	bursts
 	stalls
 	tinyBuffers
 	summaries
 	throughLane
+	flips
 	actions int = iota
 )
 
@@ -42,12 +44,14 @@ var actionNames = [actions]string{
 	resetsSeen:    "resets and broken pipes seen at the other end",
 	urgentBytes:   "urgent bytes",
 	messages:      "sends",
+	arrivals:      "sends that have come whole",
 	idles:         "pauses of 50 ms and more",
 	bursts:        "sends of 256 KiB and more after such a pause",
 	stalls:        "stalls: an end does not read",
 	tinyBuffers:   "ends with buffers below 32 KiB",
 	summaries:     "summaries asked for while busy",
 	throughLane:   "connections by the listener whose sessions leave user space",
+	flips:         "times that the lane was switched off or on",
 }
 
 // tally counts actions; safe for concurrent use.

@@ -63,7 +63,7 @@ func (s *soak) tell(st state, r *round) {
 		return
 	}
 	s.Watch(Progress{
-		Elapsed: time.Since(s.began), Round: int(r.n), Opened: s.tally.done[opened].Load(),
+		Elapsed: time.Since(s.began), Round: int(r.n), Opened: s.tally.done[opened].Load(), Arrived: s.tally.done[arrivals].Load(),
 		Active: st.Active, RssAnon: st.RssAnon, Settling: time.Now().After(r.until),
 	})
 }

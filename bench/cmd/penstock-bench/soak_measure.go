@@ -47,7 +47,7 @@ func (c *soakCmd) soak(ctx context.Context, e *cli.Env) (*soak.Report, error) {
 		return nil, err
 	}
 	cfg := &soak.Config{
-		Program: program, Flags: []string{"--engine", c.Engine}, Lane: c.Lane,
+		Program: program, Flags: []string{"--engine", c.Engine}, Lane: c.Lane, Messages: c.Messages,
 		Duration: c.Duration.Duration(), Connections: c.Connections, Seed: given(c.Seed, uint64(rand.Uint32())),
 	}
 	if c.Loops != nil {
@@ -60,8 +60,12 @@ func (c *soakCmd) soak(ctx context.Context, e *cli.Env) (*soak.Report, error) {
 			tellSoak(e, p)
 		}
 	}
-	fmt.Fprintf(e.Stderr, "seed %d: %d connections at once for %v, and a proxy that is a process of its own. Ctrl-C ends it.\n",
-		cfg.Seed, cfg.Connections, cfg.Duration)
+	until := fmt.Sprintf("for %v", cfg.Duration)
+	if c.Messages > 0 {
+		until = fmt.Sprintf("until %s messages have come", report.Exact(c.Messages))
+	}
+	fmt.Fprintf(e.Stderr, "seed %d: %d connections at once %s, and a proxy that is a process of its own. Ctrl-C ends it.\n",
+		cfg.Seed, cfg.Connections, until)
 	if c.Lane {
 		cfg.Flags = nil
 		return soak.RunAlone(ctx, cfg)
@@ -71,6 +75,6 @@ func (c *soakCmd) soak(ctx context.Context, e *cli.Env) (*soak.Report, error) {
 
 // tellSoak writes a line of progress.
 func tellSoak(e *cli.Env, p soak.Progress) {
-	fmt.Fprintf(e.Stderr, "%6s  round %d  %s connections opened, %d active, RssAnon %s\n",
-		p.Elapsed.Round(time.Second), p.Round, report.Exact(p.Opened), p.Active, report.Bytes(float64(p.RssAnon)))
+	fmt.Fprintf(e.Stderr, "%6s  round %d  %s connections opened, %d active, %s sends have come, RssAnon %s\n",
+		p.Elapsed.Round(time.Second), p.Round, report.Exact(p.Opened), p.Active, report.Exact(p.Arrived), report.Bytes(float64(p.RssAnon)))
 }

@@ -72,7 +72,12 @@ func soakBytes(r *soak.Report) *report.Table {
 func soakLane(l *soak.Lane) *report.Table {
 	t := new(report.Table)
 	t.Row("connections that may leave user space", report.Exact(l.Connections), "")
-	t.Row("  that have left", report.Exact(l.Left), percent(l.Left, l.Connections))
+	if l.Returned == 0 {
+		t.Row("  that have left", report.Exact(l.Left), percent(l.Left, l.Connections))
+	} else {
+		t.Row("  times that one has left", report.Exact(l.Left), "")
+		t.Row("  times that one has come back", report.Exact(l.Returned), "")
+	}
 	t.Row("bytes there, of all that were moved", report.Exact(l.Bytes), percent(l.Bytes, l.BytesAll))
 	t.Row("packets lost", report.Exact(int64(l.Link.Lost)), "")
 	t.Row("packets doubled", report.Exact(int64(l.Link.Doubled)), "")
