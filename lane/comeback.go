@@ -68,13 +68,24 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	}
 }
 
-// MayLeave lets a session that was kept in user space leave it again.
+// MayLeave lets a session that was kept in user space leave it again. One that packets have kept there which the lane does not
+// translate, such as fragments, is prepared anew.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.kept = false
+	anew := s.phase == relaying && s.graced && !s.armed && s.never == None && s.record().ForgetOdd()
+	if anew {
+		s.graced = false // those that came before have reached their socket after a grace period, as at the begin
+	}
 	if s.owner == nil { // an owner arms it by itself
 		s.arm()
+	}
+	s.mu.Unlock()
+	if anew {
+		s.lane.mu.Lock()
+		s.lane.batch.waiting = append(s.lane.batch.waiting, s)
+		s.lane.knocked()
+		s.lane.mu.Unlock()
 	}
 }
 

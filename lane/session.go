@@ -60,6 +60,7 @@ type Session struct {
 	idle      [2]bool          // the pump of a direction waits for bytes, and holds none
 	armed     bool             // as far as user space knows
 	graced    bool             // a grace period has passed since the session was registered
+	readied   bool             // Owner.Ready was called
 	reset     bool             // by Reset, which is to be carried out
 	forgotten bool             // by Leave: it goes on without this process
 	kept      bool             // by ComeBack: it does not leave
@@ -334,7 +335,8 @@ func (s *Session) arm() {
 func (s *Session) grace() {
 	s.mu.Lock()
 	s.graced = true
-	ready := s.owner != nil && s.phase == relaying
+	ready := s.owner != nil && s.phase == relaying && !s.readied
+	s.readied = s.readied || ready
 	if s.owner == nil {
 		s.arm()
 	}

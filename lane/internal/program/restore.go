@@ -86,5 +86,22 @@ func (s *Session) Restored() {
 	s.Change(state.User, state.Held)
 }
 
+// notedLost is NOTED_LOST of the programs: a packet was let up that they could not note.
+const notedLost = 1 << 34
+
+// ForgetOdd forgets, in state User, the packets that were noted for both sides if one of them keeps the session there, and reports
+// whether it was so. A grace period has to pass before the session is armed.
+func (s *Session) ForgetOdd() (kept bool) {
+	for i := range s.Half {
+		kept = kept || atomic.LoadUint64(&s.Half[i].Noted)&notedLost != 0
+	}
+	for i := range s.Half {
+		if kept {
+			atomic.StoreUint64(&s.Half[i].Noted, 0)
+		}
+	}
+	return kept
+}
+
 // WasReset reports whether an RST has passed since the session left.
 func (s *Session) WasReset() bool { return s.Reset != 0 }

@@ -24,7 +24,7 @@ struct place {
 /* Flags of half.noted, above the number. */
 #define NOTED (1ULL << 32)
 #define NOTED_RESET (1ULL << 33)
-#define NOTED_LOST (1ULL << 34) /* a note could not be made: the session never leaves */
+#define NOTED_LOST (1ULL << 34) /* a note could not be made: the session does not leave until that is forgotten */
 
 /* Of an endpoint whose socket was made anew. */
 enum behind {
