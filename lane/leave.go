@@ -156,7 +156,7 @@ func (s *Session) Reset() {
 	case mine && s.owner != nil:
 		s.over(true, nil)
 	case mine && conn != nil:
-		abort(*conn)
+		interrupt(*conn)
 	case isAway:
 		s.resetAway()
 	default: // it is leaving, or over

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -25,9 +26,6 @@ var errLeft = errors.New("lane: the session has left user space")
 // the lane are left alone.
 func (s *Session) run(ended [2]bool) {
 	conn := *s.conn
-	for _, c := range conn {
-		_ = c.SetDeadline(time.Time{}) // of the handshake before, say: it would end the session or not, as that is here or in the lane then
-	}
 	var pumps sync.WaitGroup
 	var errs [2]error
 	for d := range 2 {
@@ -37,7 +35,7 @@ func (s *Session) run(ended [2]bool) {
 		pumps.Go(func() {
 			errs[d] = s.pump(d, conn[d], conn[1-d])
 			if errs[d] != nil && !s.left() {
-				abort(conn)
+				interrupt(conn)
 			}
 		})
 	}
@@ -46,23 +44,34 @@ func (s *Session) run(ended [2]bool) {
 		s.leave(conn)
 		return
 	}
+	err := firstOf(errs)
+	// No other goroutine closes them, so they are closed when this is over: their resets find the session's record, which has their numbers.
 	for _, c := range conn {
-		_ = c.Close()
-	}
-	var err error
-	for _, e := range errs {
-		if err == nil || errors.Is(err, net.ErrClosed) { // the first cause, not that of the other pump
-			err = e
+		if err != nil {
+			_ = c.SetLinger(0)
 		}
+		_ = c.Close()
 	}
 	s.over(err != nil, err)
 }
 
-// abort resets both connections.
-func abort(conn [2]*net.TCPConn) {
+// firstOf returns the cause of the end of a session, which interrupts the pump that has not met it; net.ErrClosed of one that was reset.
+func firstOf(errs [2]error) (err error) {
+	for _, e := range errs {
+		if err == nil || err == net.ErrClosed {
+			err = e
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = net.ErrClosed
+		}
+	}
+	return err
+}
+
+// interrupt ends the pumps of a session that is in user space.
+func interrupt(conn [2]*net.TCPConn) {
 	for _, c := range conn {
-		_ = c.SetLinger(0)
-		_ = c.Close()
+		_ = c.SetDeadline(past)
 	}
 }
 

@@ -97,6 +97,9 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
 	l.relay(s.conn)
+	for _, c := range s.conn {
+		_ = c.SetDeadline(time.Time{}) // of the handshake before, say: it would end the session or not, as that is here or in the lane then
+	}
 	l.counts.joined.Add(1)
 	if end != nil {
 		l.ends[s] = end
