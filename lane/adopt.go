@@ -20,7 +20,7 @@ func lockPin(dir string) (fd int, err error) {
 	}
 	fd, err = syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("lane: directory of pins: %w", err)
+		return -1, fmt.Errorf("lane: directory of pins: %w", &os.PathError{Op: "open", Path: dir, Err: err})
 	}
 	var fs syscall.Statfs_t
 	if err = syscall.Fstatfs(fd, &fs); err == nil && uint32(fs.Type) != bpfFileSystem {
@@ -75,6 +75,10 @@ func (l *Lane) adoptOne(slot, generation uint32) {
 	r := s.record()
 	s.begun = min(int64(r.Began()), now())
 	s.since = s.begun // its last packet was later
+	if r.IsReported() { // it ended in the process before, and lingers
+		s.phase, s.done, s.since = over, true, now()
+		return
+	}
 	if r.ToBeReset() {
 		r.Change(state.Reset, state.Held) // the process died while it ended the session
 	}

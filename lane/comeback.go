@@ -120,7 +120,7 @@ func (s *Session) goOn() error {
 	s.restored(&conn)
 	ended, reset := s.back(&conn)
 	for _, c := range conn {
-		if err := control(c, sys.Resume); err != nil {
+		if err := control(c, resume); err != nil {
 			reset = true
 		}
 	}
@@ -242,6 +242,15 @@ func connection(fd int) (*net.TCPConn, error) {
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
+}
+
+// resume ends the repair of a session's socket. Repair takes the option that its address may be used again, without which no
+// listener could be bound there while the session lasts.
+func resume(fd int) error {
+	if err := sys.Resume(fd); err != nil {
+		return err
+	}
+	return sys.SetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 }
 
 // control calls a function with the descriptor of a connection.

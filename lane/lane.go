@@ -45,10 +45,10 @@ type Config struct {
 	// Devices are network devices of this process's network namespace: all that the packets of
 	// sessions arrive at. The loopback and Ethernet devices can be used.
 	Devices []string
-	// Sessions is how many there may be at once. 0 is 4096. One takes about 824 bytes of the
+	// Sessions is how many there may be at once. 0 is 4096. One takes about 840 bytes of the
 	// kernel's memory, which are there from the begin.
 	Sessions int
-	// Pin is a directory of a BPF file system (bpf(2)), which is for this lane alone. The programs and their maps
+	// Pin is a directory of a BPF file system (bpf(2)), which is there and is for this lane alone. The programs and their maps
 	// are pinned there, so that sessions in the lane go on when this process dies; the next one that
 	// opens the lane there adopts them, see [Lane.Sessions]. "" pins nothing: the kernel resets
 	// the sessions of a process that has died as soon as an endpoint sends something.
@@ -62,8 +62,8 @@ type Config struct {
 	// TCP_USER_TIMEOUT does those in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
 	// takes up to half a second more. A window that is closed is no such bytes. 0 ends none. An owner that is a [Bounded] has its own.
 	UserTimeout time.Duration
-	// Restored is called with the sockets of a session that comes back, to a and to b, before bytes pass:
-	// options of those of before are lost, but for TCP's own. nil: they have those that package net sets. It must not
+	// Restored is called with the sockets of a session of [Lane.Join] that comes back, to a and to b, before bytes pass:
+	// options of those of before are lost, but for TCP's own and SO_REUSEADDR. nil: they have those that package net sets. It must not
 	// wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and [Lane.Close] would not return.
 	Restored func(s *Session, a, b *net.TCPConn)
 	// Linger is how long a session that has ended stays, for packets that come late. 0 is 10 s.

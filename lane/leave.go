@@ -121,6 +121,9 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	if s.flew {
 		r.View = s.view()
 	}
+	if gone {
+		s.record().Report()
+	}
 	s.moved, s.phase, s.since = r.Bytes, over, now()
 	conn := s.conn
 	s.conn = nil

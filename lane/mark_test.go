@@ -136,6 +136,49 @@ func unheard(t *testing.T, p pair, results <-chan lane.Result) {
 	wantReset(t, "client", p.client)
 }
 
+// TestEndIsReportedOnce: a session whose end was reported is no session of the next process, though it lingers in the table.
+func TestEndIsReportedOnce(t *testing.T) {
+	if !aloneWithMounts(t) {
+		return
+	}
+	cfg := lane.Config{Devices: []string{"lo"}, Sessions: 16, Pin: filesystem(t), Linger: time.Minute}
+	before, err := lane.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, reset := new(taggedOwner), new(taggedOwner)
+	p, q := tagged(t, before, closed), tagged(t, before, reset)
+	for _, c := range []*net.TCPConn{p.client, p.server} {
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.Reset()
+	for _, o := range []*taggedOwner{closed, reset} {
+		if r := <-o.ended; !r.Left {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err := before.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := lane.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	lingers := 0
+	for _, s := range l.Sessions() {
+		lingers++
+		if _, ok := s.Tag(); ok || s.Adopted() || s.AtEnd(func(lane.Result) {}) {
+			t.Error("it is adopted")
+		}
+	}
+	if st := l.Stats(); lingers != 2 || st.Adopted != 0 || st.Ended != 0 {
+		t.Errorf("%d linger, %+v", lingers, st)
+	}
+}
+
 // TestNoTag: a session of an owner without a tag, and one of Join, have none.
 func TestNoTag(t *testing.T) {
 	if !alone(t) {

@@ -200,7 +200,7 @@ func (s *Session) Refused() Reason {
 // Left reports whether the session is in the lane now.
 func (s *Session) Left() bool { return s.left() }
 
-// Bytes returns how many bytes were delivered from a to b and from b to a.
+// Bytes returns how many bytes were delivered from a to b and from b to a; of an adopted session, since it left user space last.
 func (s *Session) Bytes() [2]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

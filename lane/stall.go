@@ -26,7 +26,7 @@ func (*TimedOut) Unwrap() error { return syscall.ETIMEDOUT }
 // A Bounded is an [Owner] whose session has a user timeout of its own.
 type Bounded interface {
 	Owner
-	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0: it has none. It is called once, by [Lane.Register]. A
+	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0, or less: it has none. It is called once, by [Lane.Register]. A
 	// process that adopts the session keeps to it, until [Session.SetUserTimeout].
 	UserTimeout() time.Duration
 }

@@ -6,12 +6,11 @@ import (
 	"net"
 	"os"
 	"time"
-
-	"github.com/penstock/penstock/internal/sys"
 )
 
 // TakeBack is [Session.ComeBack] for a session of [Lane.Register] whose owner relays it further: a and b are its new
-// sockets, in place of those that it has given away by [Session.Leave], and the owner's now. They do not block. ended are
+// sockets, in place of those that it has given away by [Session.Leave], and the owner's now. They do not block, and have no options of those of before
+// but TCP's own, and SO_REUSEADDR. ended are
 // the directions, from a and from b, that have ended in the lane: nothing is read from there any more, and nothing
 // written to the other side. The session stays in user space until MayLeave, and then leaves as before. It must not
 // be called by the owner's loop: it waits.
@@ -36,7 +35,7 @@ func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err
 	}
 	ended, reset := s.back(nil)
 	for _, fd := range fds {
-		err = errors.Join(err, sys.Resume(fd))
+		err = errors.Join(err, resume(fd))
 	}
 	if reset { // meanwhile
 		s.Reset()

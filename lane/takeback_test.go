@@ -124,3 +124,27 @@ func TestTakeBack(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestReturnedMayShare: while a session that has come back lasts, a listener can be bound to the address that its client was accepted at.
+func TestReturnedMayShare(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	at := listener(t, "127.0.0.1:0")
+	p := joinedTo(t, l, at)
+	p.talk(t)
+	p.comesBack(t, time.Second)
+	address := at.Addr().String()
+	if err := at.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	p.exchange(t, []byte("it goes on"), p.client, p.server)
+	p.Reset()
+	p.Wait()
+}

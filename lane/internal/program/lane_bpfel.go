@@ -97,7 +97,8 @@ type laneSession struct {
 	Shut        uint8
 	Opens       uint8
 	Stalled     uint8
-	Unused      [3]uint8
+	Reported    uint8
+	Unused      [2]uint8
 	Held        [2]uint32
 	UserTimeout uint32
 	_           [4]byte

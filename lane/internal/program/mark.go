@@ -12,6 +12,12 @@ func (s *Session) Mark(tag [16]byte, begun time.Duration) { s.Tag, s.Joined = ta
 // Began returns when the session has begun.
 func (s *Session) Began() time.Duration { return time.Duration(s.Joined) }
 
+// Report notes that the session's end is reported, so that no process after this one reports it.
+func (s *Session) Report() { s.Reported = 1 }
+
+// IsReported reports whether the end was reported.
+func (s *Session) IsReported() bool { return s.Reported != 0 }
+
 // Bound gives the session a user timeout of its own, rounded up to milliseconds; 0: it has none, and no other one binds it.
 func (s *Session) Bound(timeout time.Duration) {
 	ms := (max(timeout, 0) + time.Millisecond - 1) / time.Millisecond

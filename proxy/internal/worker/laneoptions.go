@@ -35,7 +35,7 @@ func (t *lanes) controlOf(fd int) control {
 // connect, of which those of an endpoint need not wait any more. Without them they are connections like others.
 func (c *laneSession) setOptions(sockets [2]int) {
 	options := c.conn.ref.serving.service.Options
-	_ = sys.SetsockoptInt(sockets[0], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1) // of the listening socket: its address may be bound again
+	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // which the lane sets: the listening socket had it, and that of connect not
 	for i, fd := range sockets {
 		_ = options.Set(fd)
 		if at := c.controls[i]; at != 0 {
