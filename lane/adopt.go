@@ -74,7 +74,7 @@ func (l *Lane) adoptOne(slot, generation uint32) {
 	l.sessions[slot] = s
 	r := s.record()
 	s.begun = min(int64(r.Began()), now())
-	s.since = s.begun // its last packet was later
+	s.since = s.begun   // its last packet was later
 	if r.IsReported() { // it ended in the process before, and lingers
 		s.phase, s.done, s.since = over, true, now()
 		return
