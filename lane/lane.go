@@ -184,7 +184,7 @@ func (l *Lane) begin(devices []string) (err error) {
 
 // ErrBusy is the error of a device that another lane is attached to. Packets would have to pass both, in an order that
 // depends on the direction.
-var ErrBusy = errors.New("another lane is attached")
+var ErrBusy = errors.New("another lane is attached, of a process or of pins that one has left elsewhere")
 
 // usable returns the index of a device that packets can be translated at.
 func (l *Lane) usable(name string) (int, error) {

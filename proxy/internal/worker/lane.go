@@ -180,7 +180,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		c.offer()
 		return true
 	}
-	c = &laneSession{worker: w, conn: n, begun: w.milliseconds(), userTimeout: userTimeoutOf(n)}
+	c = &laneSession{worker: w, conn: n, begun: w.milliseconds()}
 	a, b := n.session.Descriptors()
 	var err error
 	if c.session, err = t.lane.Register(a, b, c); err != nil {

@@ -44,7 +44,7 @@ func (c *laneSession) setOptions(sockets [2]int) {
 	}
 }
 
-// userTimeoutOf is the TCP_USER_TIMEOUT of a session's sockets, in ms; 0: that is the kernel's.
-func userTimeoutOf(n *conn) uint32 {
-	return uint32(n.ref.serving.service.Options.SetUserTimeout() / time.Millisecond)
+// userTimeoutOf is the TCP_USER_TIMEOUT of a session's sockets; 0: that is the kernel's.
+func userTimeoutOf(n *conn) time.Duration {
+	return n.ref.serving.service.Options.SetUserTimeout()
 }

@@ -14,20 +14,20 @@ import (
 // A laneSession is a session that is prepared to leave user space, or has left. It is the lane's Owner and the
 // relay's Carrier. Fields belong to the loop's goroutine, but for those that do not change.
 type laneSession struct {
-	worker      *worker
-	conn        *conn
-	session     *lane.Session
-	begun       uint32       // when packets began to try, by milliseconds
-	before      laneBefore   // of one that has left
-	userTimeout uint32       // in ms, of its listener when it was accepted; 0: none. It does not change
-	controls    [2]control   // the congestion controls of its sockets when it left
-	back        uint8        // how often it was taken back; it wraps around
-	left        bool         // it goes on without this process, and has ended for it
-	coming      bool         // it is coming back, see [Group.ReturnLane]
-	came        bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
-	armed       bool         // the lane may take it
-	gap         gapState     // of one that is a flow
-	result      *lane.Result // of one that has ended in the lane
+	worker   *worker
+	conn     *conn
+	session  *lane.Session
+	begun    uint32       // when packets began to try, by milliseconds
+	passed   [2]uint16    // the low bits of how many bytes had come from either side at the last look of Group.Watch
+	before   laneBefore   // of one that has left
+	controls [2]control   // the congestion controls of its sockets when it left
+	back     uint8        // how often it was taken back; it wraps around
+	left     bool         // it goes on without this process, and has ended for it
+	coming   bool         // it is coming back, see [Group.ReturnLane]
+	came     bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
+	armed    bool         // the lane may take it
+	gap      gapState     // of one that is a flow
+	result   *lane.Result // of one that has ended in the lane
 }
 
 var (
@@ -76,10 +76,8 @@ func (c *laneSession) Ended(r lane.Result) {
 // sides are those of the lane's a and b.
 var sides = [2]relay.Side{relay.SideA, relay.SideB}
 
-// UserTimeout implements [lane.Bounded].
-func (c *laneSession) UserTimeout() time.Duration {
-	return time.Duration(c.userTimeout) * time.Millisecond
-}
+// UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted. It is asked for by Register, on the loop.
+func (c *laneSession) UserTimeout() time.Duration { return userTimeoutOf(c.conn) }
 
 // HalfClosed implements [lane.Observer].
 func (c *laneSession) HalfClosed(from int) {

@@ -46,6 +46,17 @@ func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 	*s = verdict.OfLane(&v, before)
 }
 
+// turn returns the state of a session that has left: whether its endpoint has answered since the look before, which is that both have sent
+// something that the other one has acknowledged. A stream that goes on is no answer. Whether one is awaited is not known.
+func (c *laneSession) turn() relay.Turn {
+	t := relay.Turn{Last: relay.SideB, Quiet: c.session.Idle()}
+	n := c.session.Bytes()
+	now := [2]uint16{uint16(n[0]), uint16(n[1])}
+	t.Answered = now[0] != c.passed[0] && now[1] != c.passed[1]
+	c.passed = now
+	return t
+}
+
 // userSample returns what is known of a joined session's waits in user space.
 func (n *conn) userSample() verdict.Sample {
 	r, legs := n.session.Result(), n.session.Legs()

@@ -24,7 +24,7 @@ func (g *Group) Watch() (spent time.Duration) {
 			return
 		}
 		if watcher, ok := bindingOf(n.session.Limits()).(Watcher); ok {
-			watcher.Watch(n.session.Look(), w.loop.Now())
+			watcher.Watch(w.turnOf(n), w.loop.Now())
 		}
 	})
 	for _, t := range all {
@@ -33,6 +33,14 @@ func (g *Group) Watch() (spent time.Duration) {
 	began := time.Now()
 	g.handed.watch(g.cfg.Now())
 	return spent + time.Since(began)
+}
+
+// turnOf returns the state of a joined session.
+func (w *worker) turnOf(n *conn) relay.Turn {
+	if c := w.lanes.of[n]; c != nil && n.session.Carried() {
+		return c.turn()
+	}
+	return n.session.Look()
 }
 
 // watch shows those that are joined.

@@ -132,6 +132,14 @@ struct rb_root {
 	void *rb_node;
 };
 
+struct minmax_sample {
+	u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	u32 rcv_nxt, copied_seq, write_seq, snd_nxt, snd_una, snd_wnd, rcv_wnd, rcv_wup, tsoffset;
@@ -140,6 +148,7 @@ struct tcp_sock {
 	u8 repair : 1, tcp_usec_ts : 1;
 	bool is_mptcp;
 	struct rb_root out_of_order_queue;
+	struct minmax rtt_min;
 	struct tcp_options_received rx_opt;
 	void *md5sig_info, *ao_info;
 };

@@ -430,6 +430,8 @@ int penstock_ingress(struct __sk_buff *skb)
 	switch (state) {
 	case STATE_LANE:
 	case STATE_DONE:
+		if (s->looped && skb->ifindex != LOOPBACK)
+			return DROP; /* from elsewhere with addresses of this host, as the kernel drops it (net/ipv4/route.c, martian source) */
 		return carry(skb, s, &p, &at);
 	case STATE_HELD:
 		return DROP;

@@ -106,6 +106,9 @@ static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp
 	h->stamp = recent;
 	h->window = h->widest = mine->snd_wnd;
 	h->takes = mine->rx_opt.mss_clamp;
+	u32 least = mine->rtt_min.s[0].v; /* in us (tcp_min_rtt): an endpoint may delay each acknowledgement until it answers */
+	if (least != ~0U && (!h->least_rtt || least < h->least_rtt))
+		h->least_rtt = least + 1;
 	h->sack = bit_field(mine, rx_opt.sack_ok) & SACK_SEEN;
 	if (!h->restored) {
 		h->gives = mine->advmss;
@@ -165,10 +168,10 @@ static inline_always u32 join(struct session *s, struct packet *p, u32 side, str
  * this host or none is. */
 static inline_always u32 devices(struct session *s, struct __sk_buff *skb)
 {
-	u32 a = s->half[0].device, b = s->half[1].device, loopback = 1;
-	if (!a || !b || (a == loopback) != (b == loopback))
+	u32 a = s->half[0].device, b = s->half[1].device;
+	if (!a || !b || (a == LOOPBACK) != (b == LOOPBACK))
 		return WHY_DEVICE;
-	s->looped = a == loopback;
+	s->looped = a == LOOPBACK;
 	return WHY_NONE;
 }
 

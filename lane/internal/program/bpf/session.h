@@ -154,6 +154,8 @@ struct packet {
 	u8 narrow; /* the sides whose windows were narrow before it: 1, 2, or both */
 };
 
+enum { LOOPBACK = 1 }; /* its index in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h) */
+
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16, URG = 32 };
 
 static inline_always u32 state_of(u64 word) { return word & ((1 << STATE_BITS) - 1); }
