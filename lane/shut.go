@@ -9,8 +9,9 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// Shut begins to make a gap for a flow that has none: the endpoints of those sides, a and b, are promised no larger window from now on, and send
-// what they were promised before and no more. The owner goes on relaying, and arms the session when it holds nothing. Once
+// Shut begins to make a gap for a flow that has none: the endpoint of that side, a or b, sees a window of 0 from now on, and sends
+// what it has begun to send and no more. Those of both are promised nothing more, and send what they were promised before: a window, which may be some megabytes, so that
+// each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once
 // the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, for a session of
 // Join, and one that has left or has ended.
 func (s *Session) Shut(a, b bool) bool {

@@ -111,7 +111,7 @@ upstreams:
 		"by listener": {admin.SessionQuery{Listener: "web"}, web},
 		"by upstream": {admin.SessionQuery{Upstream: "parts"}, api},
 		"by endpoint": {admin.SessionQuery{Endpoint: "one", Listener: "web"}, web},
-		"by verdict":  {admin.SessionQuery{Verdict: "endpoint"}, api},
+		"by verdict":  {admin.SessionQuery{Verdict: "endpoint", Upstream: "parts"}, api},
 		"by age":      {admin.SessionQuery{Upstream: "parts", Older: least}, api},
 	} {
 		if got := r.adoptedBy(t, one.q); len(got) != 1 || got[one.want.LocalAddr().String()].Client == "" {
@@ -130,7 +130,7 @@ upstreams:
 	r.wantEnd(t, web, "listener=web", "upstream=shop", "name=one", "verdict=")
 	echoes(t, waits, "a place is free")
 	r.counted(t, "web", 1, 2)
-	ended, err = r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{Verdict: "endpoint"}, Now: true}, "test")
+	ended, err = r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{Verdict: "endpoint", Upstream: "parts"}, Now: true}, "test")
 	if err != nil || ended.Ended != 1 {
 		t.Error(ended, err)
 	}

@@ -1,7 +1,7 @@
 package program
 
-// ShutSides has the endpoints of those sides be promised nothing more from the next packet on, in all that their sockets send, and
-// those of other sides see the windows of the sockets.
+// ShutSides has the endpoint of one side see a window of 0 from the next packet on, in all that its socket sends, or those of both be promised
+// nothing more, and those of other sides see the windows of the sockets.
 func (s *Session) ShutSides(sides [2]bool) {
 	bits := uint8(0)
 	for i, is := range sides {
@@ -14,7 +14,7 @@ func (s *Session) ShutSides(sides [2]bool) {
 	s.Shut = bits
 }
 
-// IsShut reports whether the endpoint of a side is promised nothing more.
+// IsShut reports whether the endpoint of a side is shut.
 func (s *Session) IsShut(side int) bool { return s.Shut&(1<<side) != 0 }
 
 // Announce calls probe, which has a side's socket send a probe: that announces its window.

@@ -20,7 +20,6 @@ type peer struct {
 	end      int64 // position of the other's end of file, once it was seen
 	room     int64 // its window
 	promised int64 // the highest right edge of a window that it has shown
-	dead     bool  // it was reset
 }
 
 // expects is the number that it acknowledges.

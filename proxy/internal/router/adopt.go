@@ -16,11 +16,11 @@ func (e *Endpoint) Adopt() (release func()) {
 
 // Adopt counts such a session at its listener, also beyond a limit. The caller calls release once, at its end; wake is called then if clients
 // may be accepted again.
-func (l *ListenerState) Adopt(wake func()) (release func()) {
-	l.Connections.Add()
+func (state *ListenerState) Adopt(wake func()) (release func()) {
+	state.Connections.Add()
 	return func() {
-		if l.Connections.Give() {
-			l.queue.next()
+		if state.Connections.Give() {
+			state.queue.next()
 			wake()
 		}
 	}

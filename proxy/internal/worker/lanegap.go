@@ -32,7 +32,7 @@ type gapState uint8
 const (
 	noGap  gapState = iota
 	queued          // it is looked at later
-	shut            // its endpoints are promised no larger window
+	shut            // its source sees a window of 0
 	opened          // they see windows again, and the next packet takes it
 )
 
@@ -163,7 +163,8 @@ func (g *laneGaps) beginDue(i int, now int64) (next int64) {
 }
 
 // begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: then it leaves with
-// its next packet.
+// its next packet. None is shut of a flow both ways: the faster one would stand still until the slower one has delivered
+// a window of some megabytes.
 func (g *laneGaps) begin(f laneFlow, now int64) {
 	c, moved := f.session, f.session.moved()
 	var sides [2]bool
@@ -174,7 +175,7 @@ func (g *laneGaps) begin(f laneFlow, now int64) {
 	}
 	c.gap = noGap
 	switch {
-	case most == 0 && c.armed, !passing(c.session.Refused()):
+	case most == 0 && c.armed, sides[0] && sides[1], !passing(c.session.Refused()):
 	case most < gapBytes:
 		c.gap = queued
 		g.add(c, most == 0)

@@ -123,12 +123,12 @@ struct session {
 	u8 spoke;  /* 1 and the side that has sent data last; 0: none has */
 	u8 ended_by; /* 1 and the side of the RST that has passed, or else of the first FIN; 0: there was none */
 	u8 newest; /* 1 and the side that new bytes have come from last; 0: none have */
-	u8 shut;   /* a bit for each side whose endpoint sees no window beyond held, in user space alone */
+	u8 shut;   /* a bit for each side whose endpoint sees a window of 0, or of both none beyond held, in user space alone */
 	u8 opens;  /* a bit for the side whose socket is sending a probe that announces its window */
 	u8 stalled; /* 1 and the side that has sent again what the other one has not acknowledged since; 0: none has */
 	u8 reported; /* user space's: its end was reported */
 	u8 unused[2];
-	u32 held[2]; /* the number up to which the endpoint of a side that is shut may send, or 0: it is not known yet */
+	u32 held[2]; /* the number up to which the endpoint of a side may send while both are shut, or 0: it is not known yet */
 	u32 user_timeout; /* user space's alone, as are tag and joined: in ms and 1 more; 0: the session has none of its own */
 	struct half half[2];
 	u8 tag[16]; /* its owner's, for the next process */

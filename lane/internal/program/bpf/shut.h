@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* A gap in a flow that has none: while a side is shut its endpoint is promised nothing more, in all that the socket sends, and sends what it was
- * promised before. The socket knows nothing of it: it takes all that arrives. No promise is taken back: an endpoint would acknowledge with a number
- * from before then (net/ipv4/tcp_output.c, tcp_acceptable_seq), which is dropped, so that a flow the other way would stand still. */
+/* A gap in a flow that has none: while a side is shut its endpoint sees a window of 0 in all that the socket sends, and ends what it has begun to
+ * send. The socket knows nothing of it: it takes all that arrives. While both are shut no promise is taken back, and each sends what it was promised
+ * before: an endpoint would acknowledge with a number from before then (net/ipv4/tcp_output.c, tcp_acceptable_seq), which is dropped, so that the
+ * other one's flow would stand still. */
+enum { BOTH = 3 };
+
 #ifndef SHUT_H
 #define SHUT_H
 
@@ -35,7 +38,7 @@ static inline_always int announce(struct __sk_buff *skb, struct session *s, stru
 	return store32(skb, p, SEQUENCE, p->sequence, sequence) || store16(skb, p, WINDOW, p->window, window) ? NOT_SHOWN : SHOWN;
 }
 
-/* window_held returns the window of a packet that promises no more than was promised when the side was shut, rounded up to its unit. */
+/* window_held returns the window of a packet that promises no more than was promised when the sides were shut, rounded up to its unit. */
 static inline_always u16 window_held(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	void *x = lookup(skb, side ? &s->half[1] : &s->half[0]);
@@ -67,7 +70,7 @@ global int show(struct __sk_buff *skb, struct session *s, struct packet *p, u32 
 	}
 	if (!(s->shut & (1 << (side & 1))) || (p->flags & (SYN | RST)))
 		return 0;
-	return store16(skb, p, WINDOW, p->window, window_held(skb, s, p, side));
+	return store16(skb, p, WINDOW, p->window, s->shut == BOTH ? window_held(skb, s, p, side) : 0);
 }
 
 #endif
