@@ -22,6 +22,7 @@ type skb struct {
 // TestFromElsewhere: a packet with the addresses of a session over the loopback is dropped if it comes from another device, where the
 // kernel would drop it (martian source).
 func TestFromElsewhere(t *testing.T) {
+	p := load(t, 4) // which skips for an ordinary user
 	if !netns.Alone(t) {
 		return
 	}
@@ -30,7 +31,6 @@ func TestFromElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
 		r := newRig(t, p, 1, v6, [8]uint32{}, false)
 		l := legs[v6][0]

@@ -194,7 +194,11 @@ func (s summary) clean(t *testing.T) {
 		t.Errorf("%d bytes lost", s.Lost)
 	}
 	for reason, n := range s.Fallbacks {
-		if n != 0 {
+		switch {
+		case n == 0:
+		case reason == "budget" && os.Geteuid() != 0: // whose quota of pipes tests of other processes share
+			t.Logf("%d fallbacks for reason %q", n, reason)
+		default:
 			t.Errorf("%d fallbacks for reason %q", n, reason)
 		}
 	}
