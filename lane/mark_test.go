@@ -29,15 +29,21 @@ var _ lane.Tagged = (*taggedOwner)(nil)
 // tagged has a session leave user space whose owner gives it a tag.
 func tagged(t *testing.T, l *lane.Lane, o *taggedOwner) pair {
 	t.Helper()
+	return departed(t, l, o, &o.recorder)
+}
+
+// departed has a session of an owner leave user space, whose calls r records.
+func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
+	t.Helper()
 	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
 	fd := [2]int{descriptor(t, near), descriptor(t, far)}
 	blocking(t, fd)
-	o.ended = make(chan lane.Result, 1)
+	r.ended = make(chan lane.Result, 1)
 	s, err := l.Register(fd[0], fd[1], o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is ready", o.ready.Load)
+	until(t, "it is ready", r.ready.Load)
 	p := pair{client, server, new([2]uint64), s}
 	p.leaves(t, fd[0], fd[1])
 	if err := s.Leave(fd[0], fd[1]); err != nil {

@@ -99,7 +99,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 	runtime.KeepAlive([2]*net.TCPConn{a, b}) // whose descriptors the session has
 }
 
-// unread reads what a socket has.
+// unread reads the bytes that wait in a socket.
 func unread(t *testing.T, c *net.TCPConn) (read []byte) {
 	t.Helper()
 	n, err := sys.FIONREAD(sockets.FD(t, c))

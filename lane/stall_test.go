@@ -124,26 +124,14 @@ func TestUserTimeoutOfOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
-	fd := [2]int{descriptor(t, near), descriptor(t, far)}
-	blocking(t, fd)
-	o := &boundedOwner{recorder{ended: make(chan lane.Result, 1)}, 100 * time.Millisecond}
-	s, err := l.Register(fd[0], fd[1], o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	until(t, "it is ready", o.ready.Load)
-	p := pair{client, server, new([2]uint64), s}
-	p.leaves(t, fd[0], fd[1])
-	if err := s.Leave(fd[0], fd[1]); err != nil {
-		t.Fatal(err)
-	}
-	deafen(t, server)
-	if _, err := client.Write([]byte("unheard")); err != nil {
+	o := &boundedOwner{timeout: 100 * time.Millisecond}
+	p := departed(t, l, o, &o.recorder)
+	deafen(t, p.server)
+	if _, err := p.client.Write([]byte("unheard")); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-o.ended; !errors.Is(r.Err, syscall.ETIMEDOUT) {
 		t.Errorf("%+v", r)
 	}
-	wantReset(t, "client", client)
+	wantReset(t, "client", p.client)
 }

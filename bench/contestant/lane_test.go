@@ -23,7 +23,7 @@ func TestNoLookalikeOfALane(t *testing.T) {
 	}
 }
 
-// TestNoLaneIsSwitched: what is no Penstock has no lane to switch.
+// TestNoLaneIsSwitched: a contestant that is no Penstock has no lane to switch.
 func TestNoLaneIsSwitched(t *testing.T) {
 	if _, err := (&contestant.Contestant{Name: "other"}).SwitchLane(t.Context(), true); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)

@@ -45,7 +45,7 @@ func (p *peer) send() packet {
 	case 0, 1: // new data
 		k.length = max(0, min(p.total-p.next, p.edge-p.next, 1+p.Int64N(100)))
 		p.next += k.length
-	case 2: // again what is not acknowledged
+	case 2: // the unacknowledged bytes again
 		if k.at = p.una; k.at < p.total {
 			k.length = max(0, min(min(p.next, p.total)-k.at, 1+p.Int64N(100)))
 		}

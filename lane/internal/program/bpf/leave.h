@@ -206,7 +206,7 @@ global u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 
  * (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process). It returns whether the packet is to be dropped. */
 static never_inline int give_end(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
-	u32 end = h->first + (u32)load(&h->fin), at = tcp_at(p), was = to_net32(end), is = to_net32(end - 1);
+	u32 end = h->first + (u32)load(&h->fin), at = tcp_at(p), was, is;
 	u8 bits[4];
 	if (p->length || (p->flags & (SYN | FIN | RST)) || p->sequence != end)
 		return 0;
@@ -220,7 +220,7 @@ static never_inline int give_end(struct __sk_buff *skb, struct half *h, struct p
 		h->behind &= ~OWES_END;
 		return 0;
 	}
-	if (bpf_skb_store_bytes(skb, at + SEQUENCE, &is, sizeof is, 0) || bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is))
+	if (store32(skb, p, SEQUENCE, end, end - 1))
 		return 1;
 	if (bpf_skb_load_bytes(skb, at + 12, bits, sizeof bits))
 		return 1;

@@ -4,12 +4,12 @@
  * send. The socket knows nothing of it: it takes all that arrives. While both are shut no promise is taken back, and each sends what it was promised
  * before: an endpoint would acknowledge with a number from before then (net/ipv4/tcp_output.c, tcp_acceptable_seq), which is dropped, so that the
  * other one's flow would stand still. */
-enum { BOTH = 3 };
-
 #ifndef SHUT_H
 #define SHUT_H
 
 #include "leave.h"
+
+enum { BOTH = 3 };
 
 enum { SHOWN, NO_PROBE, NOT_SHOWN };
 
