@@ -111,9 +111,7 @@ func (t *commentIndex) quoted(n *yaml.Node, i int) int {
 	if n.Style&yaml.SingleQuotedStyle != 0 {
 		quote = '\''
 	}
-	for i < len(t.text) && t.text[i] != quote { // an anchor, or a tag
-		i++
-	}
+	i = t.pastProps(i)
 	from, first := i, t.line
 	for i++; ; i++ {
 		for i >= len(t.text) {
@@ -136,6 +134,21 @@ func (t *commentIndex) quoted(n *yaml.Node, i int) int {
 			return i
 		}
 	}
+}
+
+// pastProps returns where the text of a scalar begins whose anchor or tag, or both, may be at i. Each
+// may contain quotes, and ends at a space.
+func (t *commentIndex) pastProps(i int) int {
+	for i < len(t.text) && strings.ContainsRune("&! \t", t.text[i]) {
+		if t.text[i] == '&' || t.text[i] == '!' {
+			for i < len(t.text) && t.text[i] != ' ' && t.text[i] != '\t' {
+				i++
+			}
+			continue
+		}
+		i++
+	}
+	return i
 }
 
 // blockHeader matches the header of a block scalar: its style, its indent, and how line ends

@@ -27,6 +27,7 @@ func TestFormat(t *testing.T) {
 		{"blocks of lines", "a:\n    b: |- # c\n        x # no\n\n          y\n    d: >+\n     z\n\n\ne: 1\n", "a:\n  b: |-   # c\n    x # no\n\n      y\n  d: >+\n    z\n\n\ne: 1\n"},
 		{"text of several lines", "a: b\n   c\nd: \"e\n  f\"\n", "a: b c\nd: \"e f\"\n"},
 		{"anchors", "x-a:   &a\n   b: 1\nc:\n - &d  {e: 1}\n - *d\n - <<:   *a\n - &g\n   h: 1\nf: !!str  5\n", "x-a: &a\n  b: 1\nc:\n  - &d {e: 1}\n  - *d\n  - <<: *a\n  - &g\n    h: 1\nf: !!str 5\n"},
+		{"anchors and tags with quotes", "&\"a !b'  \"c  d\": &'e  'f '\n", "&\"a !b' \"c  d\": &'e 'f '\n"},
 		{"nothing as a value", "a:\nb:   ~\nc: {d: , e: 1}\n", "a:\nb: ~\nc: {d:, e: 1}\n"},
 		{"documents", "---\na: 1 # b\n...\n", "a: 1 # b\n"},
 		{"other ends of lines", "\ufeffa:   1\r\n# b\r\nc:\r\n- d\r\n", "a: 1\n# b\nc:\n  - d\n"},
@@ -66,6 +67,7 @@ func FuzzFormat(f *testing.F) {
 	f.Add("# a\nb: [1, # c\n {d: 'e'}]\n\nf: |\n  g\n")
 	f.Add(smallest)
 	f.Add("a: &b\n  - c: \"d\n    e\"\n  - *b\n")
+	f.Add("&\"d  -b\n\nG")
 	f.Add("- - >+2\n    a\n\n# b\n- {c: , d}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, p := config.FormatText(text)
