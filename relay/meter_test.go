@@ -144,4 +144,7 @@ func TestMeteredReadsAndWrites(t *testing.T) {
 	if relay.Metered(nil, &m) != nil {
 		t.Error("nothing is wrapped")
 	}
+	if relay.Metered(near, nil) != near {
+		t.Error("a connection is wrapped that nobody counts")
+	}
 }

@@ -25,6 +25,17 @@ const (
 	KindStateFile  Kind = "state_file"
 )
 
+// Kinds returns all kinds, in the order of summaries.
+func Kinds() []Kind {
+	return []Kind{
+		KindLimits, KindStateFile, KindLane, KindAdmin, KindMetrics, KindSessionLog, KindTraces,
+		KindListener, KindUpstream, KindEndpoint,
+	}
+}
+
+// Single reports whether a configuration has at most one thing of the kind.
+func (k Kind) Single() bool { return k != KindListener && k != KindUpstream && k != KindEndpoint }
+
 // An Action is the way in which a thing changes.
 type Action string
 

@@ -42,6 +42,9 @@ listeners:
 	var got []string
 	for _, c := range config.Diff(old, loadTree(t, tree)) {
 		got = append(got, c.String())
+		if !slices.Contains(config.Kinds(), c.Kind) {
+			t.Errorf("%s is not among the kinds", c.Kind)
+		}
 	}
 	want := []string{
 		"limits changed: connections: 5 → 6",

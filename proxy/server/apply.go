@@ -123,14 +123,28 @@ func (c *change) eachUpstream(f func(*config.Upstream) error) error {
 }
 
 // swap brings the prepared change into force: it serves new clients from then on. swap cannot fail.
-func (s *Server) swap(c *change) { s.swapWith(c, func() {}) }
+func (s *Server) swap(c *change) { s.swapWith(c, func(swapStage) {}) }
 
-// swapWith calls a function between the two halves of the swap.
-func (s *Server) swapWith(c *change, between func()) {
+// A swapStage is how far a swap has come.
+type swapStage uint8
+
+const (
+	swappedUpstreams   swapStage = iota // clients find the endpoints of the change
+	committedListeners                  // the listeners of the change are in force, and the sockets have those before
+)
+
+// swapWith calls a function at the stages of the swap.
+func (s *Server) swapWith(c *change, at func(swapStage)) {
 	s.swapUpstreams(c)
-	between()
-	s.swapListeners(c)
-	s.coming.Store(nil)
+	at(swappedUpstreams)
+	changed := s.viewChanges(c)
+	s.commitListeners(c)
+	at(committedListeners)
+	s.swapSockets(c)
+	if changed {
+		s.refreshView()
+	}
+	s.rules.Store(&rules{now: s.rules.Load().next})
 	for _, u := range c.upstreams {
 		if u.now != u.old {
 			u.now.snapshot.Enforce()
@@ -141,7 +155,11 @@ func (s *Server) swapWith(c *change, between func()) {
 // swapUpstreams has waiting clients find the endpoints of the change. From before that on, until the sockets
 // serve by its listeners too, clients have to be admitted by these as well as by those in force.
 func (s *Server) swapUpstreams(c *change) {
-	s.coming.Store(c.coming())
+	next := &rules{next: c.generation()}
+	if before := s.rules.Load(); before != nil {
+		next.now = before.now
+	}
+	s.rules.Store(next)
 	s.cfg, s.live = c.cfg, c.lives.set
 	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
 	most := s.maxConnections(c.cfg)
@@ -183,23 +201,30 @@ func (s *Server) settle(c *change) {
 	}
 }
 
-// swapListeners makes every socket serve the new configuration.
-func (s *Server) swapListeners(c *change) {
-	changed := len(c.listeners) != len(s.listeners)
-	for _, l := range c.listeners {
-		changed = changed || l.listener != l.old
+// viewChanges reports whether a change changes the view. It is asked before the listeners are committed.
+func (s *Server) viewChanges(c *change) bool {
+	if len(c.listeners) != len(s.listeners) {
+		return true
 	}
-	s.swapSockets(c)
-	if changed {
-		s.refreshView()
+	for _, l := range c.listeners {
+		if l.listener != l.old {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) commitListeners(c *change) {
+	for _, cfg := range c.cfg.Listeners {
+		s.commitListener(cfg.Name, c.listeners[cfg.Name])
 	}
 }
 
+// swapSockets makes every socket serve the new configuration.
 func (s *Server) swapSockets(c *change) {
 	gone := maps.Clone(s.binds)
 	for _, cfg := range c.cfg.Listeners {
 		l := c.listeners[cfg.Name]
-		s.commitListener(cfg.Name, l)
 		for _, key := range l.keys {
 			socket := c.binds[key]
 			socket.adapts = socket.cfg == nil || optionsOf(socket.cfg) != optionsOf(l.cfg)

@@ -103,6 +103,16 @@ func (s *Server) ChecksFailed() int64 { return int64(s.checker.Stats().Failed) }
 // ApplyWith is Apply, and calls a function when clients find the endpoints of the change, before the sockets serve
 // by its listeners.
 func (s *Server) ApplyWith(ctx context.Context, cfg *config.Config, between func()) error {
+	return s.applyAt(ctx, cfg, swappedUpstreams, between)
+}
+
+// ApplyCommitted is Apply, and calls a function when the listeners of the change are in force, and the sockets have
+// those before.
+func (s *Server) ApplyCommitted(ctx context.Context, cfg *config.Config, between func()) error {
+	return s.applyAt(ctx, cfg, committedListeners, between)
+}
+
+func (s *Server) applyAt(ctx context.Context, cfg *config.Config, stage swapStage, call func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.newChange(cfg)
@@ -110,7 +120,11 @@ func (s *Server) ApplyWith(ctx context.Context, cfg *config.Config, between func
 		return err
 	}
 	before := s.cfg
-	s.swapWith(n, between)
+	s.swapWith(n, func(at swapStage) {
+		if at == stage {
+			call()
+		}
+	})
 	s.settle(n)
 	s.noteLives(before, &n.lives)
 	return nil

@@ -100,3 +100,41 @@ func servedAt(t *testing.T, port, name string) string {
 	}
 	return line(t, from(t, 8, "127.0.0.1:"+port))
 }
+
+// TestRulesOfNeitherWhileSwapped: a reload gives an address to another listener, and the one that had it denies a
+// client from then on. In the moment in which that one is in force, and the socket is its own still, a client that comes
+// in is served: it meets the rules of the listener that had the address, and of the one that is about to have it.
+func TestRulesOfNeitherWhileSwapped(t *testing.T) {
+	const deny = ", deny: [127.0.1.9]"
+	for name, test := range map[string]struct{ before, after string }{ // the listeners
+		"moved": {
+			`{name: l, bind: "127.0.0.1:PORT", upstream: u}`,
+			`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: new, bind: "127.0.0.1:PORT", upstream: u}`,
+		},
+		"moved to one that denied others": {
+			`{name: l, bind: "127.0.0.1:PORT", upstream: u}, {name: new, bind: "127.0.0.1:OTHER", upstream: u` + deny + `}`,
+			`{name: new, bind: "127.0.0.1:PORT", upstream: u}, {name: l, bind: "127.0.0.1:OTHER", upstream: u` + deny + `}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, other, alive := sockets.Port(t), sockets.Port(t), named(t, "served")
+			text := func(listeners string) string {
+				return fmt.Sprintf("listeners: [%s]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]",
+					strings.NewReplacer("PORT", port, "OTHER", other).Replace(listeners), alive)
+			}
+			r := start(t, text(test.before))
+			served := func() {
+				t.Helper()
+				c := from(t, 9, "127.0.0.1:"+port)
+				defer c.Close()
+				if got := line(t, c); got != "served" {
+					t.Errorf("the client gets %q", got)
+				}
+			}
+			if err := r.ApplyCommitted(t.Context(), r.Load(text(test.after)), served); err != nil {
+				t.Fatal(err)
+			}
+			served()
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -71,11 +72,15 @@ func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), 
 
 // Refused implements [worker.Host].
 func (h *host) Refused(l *worker.Listening, cause error) {
-	s := h.server()
-	if next := s.comingListenerAt(l.Of.(*listenSocket), nil); next != nil {
+	s, socket := h.server(), l.Of.(*listenSocket)
+	var next *router.Listener
+	if r := s.rules.Load(); r != nil {
+		next = r.next.listenerAt(socket, nil)
+	}
+	if next != nil {
 		next.Config().State.Refused(cause)
 	} else {
-		s.listenerStateAt(l.Of.(*listenSocket), nil).Refused(cause)
+		s.listenerStateAt(socket, nil).Refused(cause)
 	}
 	if worker.LacksDescriptor(cause) {
 		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })

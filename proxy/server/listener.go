@@ -192,7 +192,7 @@ func (s *Server) routerConfig(c *change, l *listener) (*router.ListenerConfig, e
 		Access:  limit.Access{Allow: source.NewSet(cfg.Allow), Deny: source.NewSet(cfg.Deny)},
 		Denials: &s.denials.rules,
 		Wake:    s.wakerOf(cfg.Name), SourcePrefix: cfg.Limits.SourcePrefix,
-		Transparent: cfg.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Coming: s.comingListener,
+		Transparent: cfg.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Rules: s.rulesFor,
 		Limits: relay.Limits{
 			IdleTimeout: cfg.Timeouts.Idle, HalfCloseTimeout: cfg.Timeouts.HalfClose, MaxLifetime: cfg.Timeouts.Lifetime,
 			LifetimeJitter: cfg.Timeouts.LifetimeJitter, FirstByte: cfg.Timeouts.FirstByte,

@@ -41,53 +41,58 @@ func (s *Server) listenerStateAt(socket *listenSocket, c *worker.Client) *router
 	return last
 }
 
-// A coming is the listeners of a configuration that is being brought into force. Endpoints of it, and of
-// the one before, may serve clients meanwhile: so these are held to the rules of both.
-type coming struct {
+// A generation is the listeners of a configuration, by the sockets at which they serve. It is not changed.
+type generation struct {
 	sockets   []*listenSocket
 	at        map[*listenSocket]*router.Listener
 	listeners map[string]*router.Listener // by name
 }
 
-func (c *change) coming() *coming {
-	next := &coming{at: make(map[*listenSocket]*router.Listener, len(c.binds)), listeners: make(map[string]*router.Listener, len(c.listeners))}
+// rules are the generation in force, and the one that is being brought into force, or nil. Endpoints of either
+// may serve clients meanwhile: so these are held to the rules of both. Listeners and sockets change one after
+// the other then, and their states are of neither generation: a client is judged by these two alone.
+type rules struct{ now, next *generation }
+
+func (c *change) generation() *generation {
+	g := &generation{at: make(map[*listenSocket]*router.Listener, len(c.binds)), listeners: make(map[string]*router.Listener, len(c.listeners))}
 	for name, l := range c.listeners {
-		next.listeners[name] = l.now
+		g.listeners[name] = l.now
 		for _, key := range l.keys {
-			next.sockets = append(next.sockets, c.binds[key])
-			next.at[c.binds[key]] = l.now
+			g.sockets = append(g.sockets, c.binds[key])
+			g.at[c.binds[key]] = l.now
 		}
 	}
-	return next
+	return g
 }
 
-// comingListener returns the listener that is about to have the address at which a client came in, by the same
-// order as listenerStateAt; nil: no change is being brought into force, or none of its listeners has the address.
-func (s *Server) comingListener(c *worker.Client) *router.Listener {
-	if at := c.Listening(); at != nil {
-		return s.comingListenerAt(at.Of.(*listenSocket), c)
+// rulesFor returns the listeners whose rules apply to a client: the one that has the address at which it came in,
+// and the one that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
+func (s *Server) rulesFor(c *worker.Client) (now, next *router.Listener) {
+	at, r := c.Listening(), s.rules.Load()
+	if at == nil || r == nil {
+		return nil, nil
 	}
-	return nil
+	socket := at.Of.(*listenSocket)
+	return r.now.listenerAt(socket, c), r.next.listenerAt(socket, c)
 }
 
-// comingListenerAt is comingListener by the socket at which a client, which may be nil, came in.
-func (s *Server) comingListenerAt(socket *listenSocket, c *worker.Client) *router.Listener {
-	next := s.coming.Load()
-	if next == nil {
+// listenerAt returns the listener that has the address at which a client, which may be nil, came in; nil: none has.
+func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.Listener {
+	if g == nil {
 		return nil
 	}
-	if l := next.at[socket]; l != nil {
+	if l := g.at[socket]; l != nil {
 		return l
 	}
 	var local netip.AddrPort
 	if c != nil {
 		local = c.Local()
 	}
-	if l := ownerAt(next.sockets, socket, local, func(o *listenSocket) *router.Listener { return next.at[o] }); l != nil {
+	if l := ownerAt(g.sockets, socket, local, func(o *listenSocket) *router.Listener { return g.at[o] }); l != nil {
 		return l
 	}
 	if last := socket.lastState(local); last != nil {
-		return next.listeners[last.Name]
+		return g.listeners[last.Name]
 	}
 	return nil
 }

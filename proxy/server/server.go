@@ -89,8 +89,8 @@ type Server struct {
 	adopted    adopted
 	traces     atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 
-	view   atomic.Pointer[view]   // of the present state, for readers that must not wait
-	coming atomic.Pointer[coming] // of the change that is being brought into force; nil: there is none
+	view  atomic.Pointer[view]  // of the present state, for readers that must not wait
+	rules atomic.Pointer[rules] // by which clients are judged; nil: before the first configuration
 
 	tracked limit.Connections // of clients that no endpoint can serve
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/config"
@@ -18,14 +17,14 @@ func summary(changes []config.Change) string {
 		counts[c.Kind][c.Action]++
 	}
 	var parts []string
-	for _, kind := range [...]config.Kind{config.KindLimits, config.KindStateFile, config.KindAdmin, config.KindMetrics, config.KindSessionLog, config.KindTraces, config.KindListener, config.KindUpstream, config.KindEndpoint} {
+	for _, kind := range config.Kinds() {
 		name := true // the name of the kind is not written yet
 		for _, action := range [...]config.Action{config.Added, config.Removed, config.Changed} {
 			n := counts[kind][action]
 			switch {
 			case n == 0:
 				continue
-			case slices.Contains([]config.Kind{config.KindLimits, config.KindStateFile, config.KindAdmin, config.KindMetrics, config.KindSessionLog, config.KindTraces}, kind): // there is only one of each
+			case kind.Single():
 				parts = append(parts, fmt.Sprintf("%s %s", kind, action))
 			case name:
 				parts = append(parts, fmt.Sprintf("%s %s", count(n, string(kind)), action))

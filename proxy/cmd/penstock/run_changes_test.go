@@ -10,6 +10,7 @@ func TestSummary(t *testing.T) {
 	of := func(k config.Kind, a config.Action) config.Change { return config.Change{Kind: k, Action: a} }
 	for want, changes := range map[string][]config.Change{
 		"nothing":          nil,
+		"lane changed":     {of(config.KindLane, config.Changed)},
 		"1 listener added": {of(config.KindListener, config.Added)},
 		"limits changed, admin added, 1 listener removed, 2 upstreams added, 1 changed, 1 endpoint added, 3 removed": {
 			of(config.KindEndpoint, config.Removed), of(config.KindEndpoint, config.Removed), of(config.KindEndpoint, config.Removed),

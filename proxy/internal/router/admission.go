@@ -219,7 +219,8 @@ func (a *admission) AdmitSource(c *worker.Client, now int64) error {
 // may not come.
 func (a *admission) source(c *worker.Client, now int64) error {
 	under := (*Listener)(a)
-	in := under.inForce(c) // another one if there was a reload since the client was accepted
+	by := under.ruling(c)
+	in, next := by[0], by[1] // others if there was a reload since the client was accepted
 	if in != under {
 		if err := in.takes(c); err != nil {
 			return err
@@ -228,7 +229,7 @@ func (a *admission) source(c *worker.Client, now int64) error {
 	if err := in.allows(c); err != nil {
 		return err
 	}
-	if next := under.alsoIn(c); next != nil && next != in {
+	if next != nil && next != in {
 		if err := next.admits(c); err != nil {
 			return err
 		}

@@ -21,13 +21,16 @@ func (l *Listener) inForce(c *worker.Client) *Listener {
 	return l
 }
 
-// alsoIn returns the generation that is about to follow the one in force, and whose rules apply to a client as well
-// in that moment; nil: there is none.
-func (l *Listener) alsoIn(c *worker.Client) *Listener {
-	if l.cfg.Coming == nil {
-		return nil
+// ruling returns the generations whose rules apply to a client now: the one in force, and in the moment in which a
+// reload brings another one into force that one as well, or nil.
+func (l *Listener) ruling(c *worker.Client) (by [2]*Listener) {
+	if l.cfg.Rules != nil {
+		by[0], by[1] = l.cfg.Rules(c)
 	}
-	return l.cfg.Coming(c)
+	if by[0] == nil {
+		by[0] = l.inForce(c)
+	}
+	return by
 }
 
 // admits returns the reason that a client that came under another generation may not come in
@@ -71,10 +74,7 @@ func (l *Listener) takes(c *worker.Client) error {
 }
 
 // generations returns the generation in force, and the one that is about to be, or nil.
-func (s *Search) generations() [2]*Listener {
-	under := s.cameBy()
-	return [2]*Listener{under.inForce(s.client), under.alsoIn(s.client)}
-}
+func (s *Search) generations() [2]*Listener { return s.cameBy().ruling(s.client) }
 
 // cameBy returns the generation under which the client came in.
 func (s *Search) cameBy() *Listener {

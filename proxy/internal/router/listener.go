@@ -43,10 +43,10 @@ type ListenerConfig struct {
 	// which may be another one than when it came; nil: none has. It is called on loops, several
 	// at a time, and must not wait. If it is nil a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
-	// Coming returns the generation that a reload is about to bring into force at the address at which a
-	// client came in, while the endpoints of that generation may serve clients already; nil: there is none.
+	// Rules returns the generation in force at the address at which a client came in, and the one that a reload
+	// is about to bring into force there, while the endpoints of either may serve clients; nil: there is none.
 	// It is called as StateOf is; it may be nil.
-	Coming func(*worker.Client) *Listener
+	Rules func(*worker.Client) (now, next *Listener)
 	// Wake has [worker.Admitter.CanAccept] asked again; required.
 	Wake func()
 
