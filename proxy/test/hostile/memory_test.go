@@ -27,7 +27,7 @@ listeners:
   - {name: header, bind: "127.0.0.1:0", accept_proxy: {versions: [1, 2], from: ["127.0.0.0/8"], timeout: 1h}, upstream: mute}
   - {name: redis, bind: "127.0.0.1:0", timeouts: {preread: 1h}, routes: [{match: {protocol: [redis]}, upstream: mute}]}
   - {name: bytes, bind: "127.0.0.1:0", timeouts: {preread: 1h}, routes: [{match: {bytes: [{hex: "61", offset: 4095}]}, upstream: mute}]}
-  - {name: filter, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, filter: {wasm: pause.wasm, preread: 16KiB}}
+  - {name: filter, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, filter: {wasm: pause.wasm, preread: 16KiB, timeout: 10s}}
   - {name: ended, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
   - {name: queued, bind: "127.0.0.1:0", accept_proxy: {versions: [2], from: ["127.0.0.0/8"]}, routes: [{match: {host: [a.test]}, upstream: full}]}
   - {name: compared, bind: "127.0.0.1:0", upstream: small, mirror: {upstream: mute, patience: 1h, compare: {framing: resp}}}

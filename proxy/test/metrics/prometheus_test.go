@@ -110,7 +110,7 @@ metrics: {bind: %q, allow: [127.0.0.0/8], token: "file:token"}
 listeners:
   - {name: plain, bind: %q, upstream: web, mirror: {upstream: shadow, compare: {framing: resp}}}
   - {name: filtered, bind: %q, upstream: found, filter: {wasm: allow.wasm, timeout: 10s}}
-  - {name: failing, bind: %q, upstream: found, filter: {wasm: trap.wasm, on_error: allow}}
+  - {name: failing, bind: %q, upstream: found, filter: {wasm: trap.wasm, on_error: allow, timeout: 10s}}
   - {name: masked, bind: %q, upstream: found, rewrite: {direction: up, mask: [card]}}
   - {name: rewritten, bind: %q, upstream: found, rewrite: {direction: up, wasm: allow.wasm, timeout: 10s}}
   - {name: tls, bind: "127.0.0.1:0", upstream: found, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
