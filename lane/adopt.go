@@ -70,13 +70,14 @@ func (l *Lane) adopt() {
 
 // adoptOne adopts a session in the lane, and holds its port.
 func (l *Lane) adoptOne(slot, generation uint32) {
-	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, graced: true, adopted: true, flew: true}
+	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, facts: graced | adopted | flew}
 	l.sessions[slot] = s
 	r := s.record()
 	s.begun = min(int64(r.Began()), now())
 	s.since = s.begun   // its last packet was later
 	if r.IsReported() { // it ended in the process before, and lingers
-		s.phase, s.done, s.since = over, true, now()
+		s.phase, s.since = over, now()
+		s.set(done, true)
 		return
 	}
 	if r.ToBeReset() {
@@ -103,8 +104,8 @@ func (l *Lane) adoptOne(slot, generation uint32) {
 // resetHere resets a session that is in user space, and forgets one in the lane, which goes on.
 func (s *Session) resetHere() {
 	s.mu.Lock()
-	s.reset = s.disarm()
-	here := s.reset
+	here := s.disarm()
+	s.set(toReset, here)
 	s.mu.Unlock()
 	if here {
 		s.Reset()
@@ -114,8 +115,8 @@ func (s *Session) resetHere() {
 	owed := s.owner != nil && s.left() && s.lane.owes(s, parting{left: true})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forgotten = true
-	if s.phase == away || owed && s.phase == leaving && !s.handed {
+	s.set(forgotten, true)
+	if s.phase == away || owed && s.phase == leaving && !s.is(handed) {
 		s.forget()
 	}
 }

@@ -42,7 +42,7 @@ func (s *Session) ComeBack(patience time.Duration) error {
 // stop keeps the session in user space, and reports whether it was in the lane: then it is returning.
 func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	s.mu.Lock()
-	s.kept = true
+	s.set(kept, true)
 	s.mu.Unlock()
 	for deadline := time.Now().Add(patience); ; time.Sleep(gapPeriod) {
 		s.mu.Lock()
@@ -52,7 +52,7 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 				s.phase = returning
 			}
 		}
-		owed := p == leaving && s.owner != nil && !s.handed && !time.Now().Before(deadline)
+		owed := p == leaving && s.owner != nil && !s.is(handed) && !time.Now().Before(deadline)
 		s.mu.Unlock()
 		switch {
 		case mine || stopped:
@@ -72,10 +72,10 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 // translate, such as fragments, is prepared anew.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
-	s.kept = false
-	anew := s.phase == relaying && s.graced && !s.armed && s.never == None && s.record().ForgetOdd()
+	s.set(kept, false)
+	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.never == None && s.record().ForgetOdd()
 	if anew {
-		s.graced = false // those that came before have reached their socket after a grace period, as at the begin
+		s.set(graced, false) // those that came before have reached their socket after a grace period, as at the begin
 	}
 	if s.owner == nil { // an owner arms it by itself
 		s.arm()
@@ -196,12 +196,15 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 	for i := range ended {
 		ended[i] = f[i].Fin != 0 && f[1-i].Acked >= f[i].Fin
 	}
-	s.moved, s.since = s.bytes(), now()
+	s.setMoved(s.bytes())
+	s.since = now()
 	s.record().Restored()
 	_, s.tries = s.record().Refusal() // the last has taken it
-	s.conn, s.phase, s.armed, s.idle, s.handed = conn, relaying, false, [2]bool{}, false
+	s.setSockets(conn)
+	s.phase = relaying
+	s.set(armed|idleA|idleB|handed, false)
 	s.lane.counts.returned.Add(1)
-	return ended, s.reset || s.forgotten
+	return ended, s.is(toReset | forgotten)
 }
 
 // room is a window that a new socket has room for.

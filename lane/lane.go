@@ -338,7 +338,7 @@ func (l *Lane) Stats() Stats {
 }
 
 // Memory returns how many bytes of the kernel's memory the table of sessions takes, for as long as the lane is open, however
-// many there are; 0: the kernel does not report it. In this process a session takes 124 bytes more.
+// many there are; 0: the kernel does not report it. In this process a session takes 92 bytes more, and 124 if it is one of Join.
 func (l *Lane) Memory() uint64 {
 	if l.program == nil {
 		return 0

@@ -32,10 +32,12 @@ func (s *Session) departed() {
 		s.lane.counts.failed.Add(1)
 	}
 	s.mu.Lock()
-	conn := s.conn
-	s.hold, s.conn, s.phase, s.flew = int32(hold), nil, away, true
-	reset := s.reset
-	if s.forgotten {
+	conn := s.sockets()
+	s.setSockets(nil)
+	s.hold, s.phase = int32(hold), away
+	s.set(flew, true)
+	reset := s.is(toReset)
+	if s.is(forgotten) {
 		s.forget()
 	}
 	s.mu.Unlock()
@@ -113,21 +115,22 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		err = s.why.err()
 	}
 	gone := s.gone()
-	r = Result{Bytes: s.bytes(), Left: s.flew, Reset: reset, Err: err}
+	r = Result{Bytes: s.bytes(), Left: s.is(flew), Reset: reset, Err: err}
 	if reset {
 		r.Bytes = s.carried()
 	}
 	r.View.EndedBy = -1
-	if s.flew {
+	if s.is(flew) {
 		r.View = s.view()
 	}
 	if gone {
 		s.record().Report()
 	}
-	s.moved, s.phase, s.since = r.Bytes, over, now()
-	conn := s.conn
-	s.conn = nil
-	if s.armed {
+	s.setMoved(r.Bytes)
+	s.phase, s.since = over, now()
+	conn := s.sockets()
+	s.setSockets(nil)
+	if s.is(armed) {
 		s.record().Change(state.User, state.Armed, state.Claimed)
 	}
 	s.mu.Unlock()
@@ -152,8 +155,8 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 // there, and never leaves.
 func (s *Session) Reset() {
 	s.mu.Lock()
-	s.reset = true
-	conn, mine, isAway := s.conn, s.disarm(), s.phase == away
+	s.set(toReset, true)
+	conn, mine, isAway := s.sockets(), s.disarm(), s.phase == away
 	s.mu.Unlock()
 	switch {
 	case mine && s.owner != nil:

@@ -51,7 +51,7 @@ func (s *Session) mark(m *mark) {
 func (s *Session) Adopted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.adopted && s.phase != over
+	return s.is(adopted) && s.phase != over
 }
 
 // Tag returns the tag of the session's [Tagged] owner, also of one in a process before this one; without one it is zero. False: the session has

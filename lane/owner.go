@@ -97,9 +97,9 @@ func (s *Session) Arm() bool {
 	if s.owner == nil {
 		return false
 	}
-	s.idle = [2]bool{true, true}
+	s.set(idleA|idleB, true)
 	s.arm()
-	return s.armed && s.phase == relaying
+	return s.is(armed) && s.phase == relaying
 }
 
 // Disarm takes the session back, and reports whether the owner may touch the sockets: if not, the lane
@@ -143,11 +143,11 @@ func (s *Session) Leave(a, b int) error {
 	}
 	s.mu.Lock()
 	mine := s.disarm()
-	if s.owner == nil || s.handed || mine {
+	if s.owner == nil || s.is(handed) || mine {
 		s.mu.Unlock()
 		return fmt.Errorf("lane: leave: no sockets of the session are to be given away: %w", os.ErrInvalid)
 	}
-	s.handed = true
+	s.set(handed, true)
 	if s.phase == returning { // without its sockets: it is being cut
 		closeSilently(sockets)
 	}
@@ -179,7 +179,7 @@ func (s *Session) Release() {
 	}
 	if _, first := s.conclude(false, nil); first {
 		s.mu.Lock()
-		s.handed = true
+		s.set(handed, true)
 		s.finish()
 		s.mu.Unlock()
 	}

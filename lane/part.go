@@ -22,9 +22,10 @@ type parting struct {
 func (s *Session) cut() {
 	s.Reset()
 	s.mu.Lock()
-	owed := s.owner != nil && s.phase == leaving && !s.handed
+	owed := s.owner != nil && s.phase == leaving && !s.is(handed)
 	if owed {
-		s.phase, s.flew = returning, true
+		s.phase = returning
+		s.set(flew, true)
 		s.record().Stop(true)
 	}
 	s.mu.Unlock()
@@ -48,7 +49,7 @@ func (l *Lane) owes(s *Session, p parting) bool {
 	defer l.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.handed {
+	if s.is(handed) {
 		return false
 	}
 	l.parting[s] = p

@@ -25,7 +25,9 @@ var errLeft = errors.New("lane: the session has left user space")
 // run relays the session in user space, until it ends there or leaves. Directions that have ended in
 // the lane are left alone.
 func (s *Session) run(ended [2]bool) {
-	conn := *s.conn
+	s.mu.Lock()
+	conn := *s.sockets()
+	s.mu.Unlock()
 	var pumps sync.WaitGroup
 	var errs [2]error
 	for d := range 2 {
@@ -95,7 +97,7 @@ func (s *Session) pump(d int, from, to *net.TCPConn) error {
 			return err
 		}
 		s.mu.Lock()
-		s.moved[d] += uint64(n)
+		s.further().moved[d] += uint64(n)
 		if s.lane.cfg.IdleTimeout > 0 {
 			s.since = now()
 		}
@@ -146,7 +148,7 @@ func (s *Session) noteLeft() {
 			s.phase, first = leaving, true
 		}
 	}
-	conn, leaves := s.conn, s.phase == leaving
+	conn, leaves := s.sockets(), s.phase == leaving
 	s.mu.Unlock()
 	if first && s.owner != nil {
 		s.owner.Left()

@@ -45,7 +45,7 @@ type Result struct {
 // A Session is two joined connections. Its methods may be called concurrently. The zero Session is one that has ended:
 // errors of its methods wrap net.ErrClosed.
 //
-// Every session that rests has one, so it is small (TestSessionSize); few sessions need the functions of Lane.ends.
+// Every session that rests has one, so it is small (TestSessionSize); few sessions need more, or the functions of Lane.ends.
 type Session struct {
 	lane       *Lane
 	owner      Owner // of a session of Register; nil for one of Join
@@ -54,27 +54,80 @@ type Session struct {
 	hold       int32  // owned; -1, or the socket in repair that holds the local port to b
 	tries      uint32 // that were counted
 
-	mu        sync.Mutex
-	conn      *[2]*net.TCPConn // owned; nil once the session is away
-	moved     [2]uint64        // bytes relayed in user space
-	idle      [2]bool          // the pump of a direction waits for bytes, and holds none
-	armed     bool             // as far as user space knows
-	graced    bool             // a grace period has passed since the session was registered
-	readied   bool             // Owner.Ready was called
-	reset     bool             // by Reset, which is to be carried out
-	forgotten bool             // by Leave: it goes on without this process
-	kept      bool             // by ComeBack: it does not leave
-	flew      bool             // it has left user space once at least
-	adopted   bool             // from a process before this one
-	halved    bool             // an end of file was reported to an Observer; the sweep's
-	handed    bool             // the owner has given its sockets away, or has released the session
-	phase     phase
-	never     Reason // why it stays in user space; None if it may leave
-	why       timeout
-	done      bool          // it has ended, and that was reported
-	begun     int64         // when it was joined, also by a process before, in ns of the monotonic clock
-	since     int64         // when user space moved bytes last, if there is a timeout, or when it ended
-	ended     chan struct{} // closed when it is done; nil: nothing waits for that
+	mu     sync.Mutex
+	begun  int64    // when it was joined, also by a process before, in ns of the monotonic clock
+	since  int64    // when user space moved bytes last, if there is a timeout, or when it ended
+	more   *further // nil: all of it is zero
+	facts  facts
+	halved bool // an end of file was reported to an Observer; the sweep's
+	phase  phase
+	never  Reason // why it stays in user space; None if it may leave
+	why    timeout
+}
+
+// A further is what sessions of an owner have none of until they have come back, or have ended.
+type further struct {
+	conn  *[2]*net.TCPConn // owned; nil once the session is away
+	moved [2]uint64        // bytes relayed in user space
+	ended chan struct{}    // closed when it is done; nil: nothing waits for that
+}
+
+// facts are small facts about a session.
+type facts uint16
+
+const (
+	idleA     facts = 1 << iota // the pump of bytes from a waits for some, and holds none
+	idleB                       // the same from b
+	armed                       // as far as user space knows
+	graced                      // a grace period has passed since the session was registered
+	readied                     // Owner.Ready was called
+	toReset                     // by Reset, which is to be carried out
+	forgotten                   // by Leave: it goes on without this process
+	kept                        // by ComeBack: it does not leave
+	flew                        // it has left user space once at least
+	adopted                     // from a process before this one
+	handed                      // the owner has given its sockets away, or has released the session
+	done                        // it has ended, and that was reported
+)
+
+// is reports whether one of them holds. It needs the lock.
+func (s *Session) is(f facts) bool { return s.facts&f != 0 }
+
+// set needs the lock.
+func (s *Session) set(f facts, on bool) {
+	if s.facts &^= f; on {
+		s.facts |= f
+	}
+}
+
+// further returns what few sessions have. It needs the lock.
+func (s *Session) further() *further {
+	if s.more == nil {
+		s.more = new(further)
+	}
+	return s.more
+}
+
+// sockets returns the connections of a session of Join in user space; nil: it has none. It needs the lock.
+func (s *Session) sockets() *[2]*net.TCPConn {
+	if s.more == nil {
+		return nil
+	}
+	return s.more.conn
+}
+
+// setSockets needs the lock.
+func (s *Session) setSockets(conn *[2]*net.TCPConn) {
+	if conn != nil || s.more != nil {
+		s.further().conn = conn
+	}
+}
+
+// setMoved needs the lock.
+func (s *Session) setMoved(n [2]uint64) {
+	if n != [2]uint64{} || s.more != nil {
+		s.further().moved = n
+	}
 }
 
 // Join joins two connections, takes both, and relays between them until it ends: in user space, and
@@ -89,15 +142,16 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
-	s := &Session{lane: l, hold: -1, conn: &[2]*net.TCPConn{a, b}, phase: relaying, begun: now(), never: never}
+	conn := &[2]*net.TCPConn{a, b}
+	s := &Session{lane: l, hold: -1, more: &further{conn: conn}, phase: relaying, begun: now(), never: never}
 	s.since = s.begun
 	l.mu.Lock()
-	if err := l.joinable(s.conn); err != nil {
+	if err := l.joinable(conn); err != nil {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
-	l.relay(s.conn)
-	for _, c := range s.conn {
+	l.relay(conn)
+	for _, c := range conn {
 		_ = c.SetDeadline(time.Time{}) // of the handshake before, say: it would end the session or not, as that is here or in the lane then
 	}
 	l.counts.joined.Add(1)
@@ -190,7 +244,7 @@ func (s *Session) Refused() Reason {
 	switch {
 	case s.never != None || s.phase != relaying:
 		return s.never
-	case s.kept:
+	case s.is(kept):
 		return Kept
 	}
 	why, _ := s.record().Refusal()
@@ -219,7 +273,9 @@ func (s *Session) carried() (n [2]uint64) {
 
 // count adds those of the lane, by its account of each direction and of the opposite one, to those of user space.
 func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
-	n = s.moved
+	if s.more != nil {
+		n = s.more.moved
+	}
 	if !s.gone() {
 		return n
 	}
@@ -245,14 +301,15 @@ func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 // Wait returns when the session has ended, and end of [Lane.Join] has returned, which must not call it.
 func (s *Session) Wait() {
 	s.mu.Lock()
-	if s.done || s.lane == nil {
+	if s.is(done) || s.lane == nil {
 		s.mu.Unlock()
 		return
 	}
-	if s.ended == nil {
-		s.ended = make(chan struct{})
+	more := s.further()
+	if more.ended == nil {
+		more.ended = make(chan struct{})
 	}
-	ended := s.ended
+	ended := more.ended
 	s.mu.Unlock()
 	<-ended
 }
@@ -266,9 +323,9 @@ func (s *Session) finished() {
 
 // finish is finished with the lock held.
 func (s *Session) finish() {
-	s.done = true
-	if s.ended != nil {
-		close(s.ended)
+	s.set(done, true)
+	if s.more != nil && s.more.ended != nil {
+		close(s.more.ended)
 	}
 }
 
@@ -280,7 +337,7 @@ func (s *Session) wake(d int) bool {
 	if !s.disarm() {
 		return false
 	}
-	s.idle[d] = false
+	s.set(idleA<<d, false)
 	return true
 }
 
@@ -289,7 +346,7 @@ func (s *Session) disarm() bool {
 	if s.phase != relaying {
 		return false
 	}
-	if !s.armed {
+	if !s.is(armed) {
 		return true
 	}
 	r := s.record()
@@ -297,7 +354,7 @@ func (s *Session) disarm() bool {
 		s.phase = leaving
 		return false
 	}
-	s.armed = false
+	s.set(armed, false)
 	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // or one that is still tried
 		s.tries = tries
 		if Reason(why) != Device || s.strange(tries) {
@@ -323,23 +380,26 @@ func (s *Session) strange(tries uint32) bool {
 func (s *Session) rest(d int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.idle[d] = true
+	s.set(idleA<<d, true)
 	s.arm()
 }
 
 // arm lets the lane have the session, if user space has nothing of it. It needs the lock.
 func (s *Session) arm() {
-	if s.idle == [2]bool{true, true} && s.graced && !s.armed && !s.reset && !s.kept && s.never == None && s.phase == relaying {
-		s.armed = s.record().Change(state.Armed, state.User)
+	const rests, stays = idleA | idleB | graced, armed | toReset | kept
+	if s.facts&(rests|stays) == rests && s.never == None && s.phase == relaying {
+		s.set(armed, s.record().Change(state.Armed, state.User))
 	}
 }
 
 // grace notes that a grace period has passed. An owner arms the session by itself.
 func (s *Session) grace() {
 	s.mu.Lock()
-	s.graced = true
-	ready := s.owner != nil && s.phase == relaying && !s.readied
-	s.readied = s.readied || ready
+	s.set(graced, true)
+	ready := s.owner != nil && s.phase == relaying && !s.is(readied)
+	if ready {
+		s.set(readied, true)
+	}
 	if s.owner == nil {
 		s.arm()
 	}

@@ -17,7 +17,7 @@ import (
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == nil || s.phase != relaying || !s.graced {
+	if s.owner == nil || s.phase != relaying || !s.is(graced) {
 		return false
 	}
 	s.record().ShutSides([2]bool{a, b})
