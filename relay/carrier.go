@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"maps"
 	"syscall"
 	"time"
 )
@@ -30,9 +31,47 @@ type Carrier interface {
 type offer struct {
 	carrier Carrier
 	cause   error
-	moved   int64 // by the Carrier, at the last look
+	moved   uint32 // by the Carrier, at the last look; the low bits
 	armed   bool
 	reason  Reason // of a session that has left and is being reset, and its cause
+}
+
+// offers are those of a driver's sessions, but for sessions that are parked.
+type offers struct {
+	of   map[*Driven]*offer // nil: there were none yet
+	most int                // that there were since it was made: a map does not shrink
+}
+
+const (
+	// fewOffers are not too many to be copied at once, nor for a map to be left as it is.
+	fewOffers = 4096
+	// offersLeft is the part of the most that is left when the map is made anew.
+	offersLeft = 4
+)
+
+func (t *offers) note(s *Driven, o *offer) {
+	if t.of == nil {
+		t.of = make(map[*Driven]*offer)
+	}
+	t.of[s] = o
+	t.most = max(t.most, len(t.of))
+}
+
+func (t *offers) forget(s *Driven) {
+	delete(t.of, s)
+	if left := len(t.of); t.most > fewOffers && left <= fewOffers/offersLeft {
+		of := make(map[*Driven]*offer, left)
+		maps.Copy(of, t.of)
+		t.of, t.most = of, left
+	}
+}
+
+// offer returns that of a session that is offered, or is only looked at.
+func (s *Driven) offer() *offer {
+	if v := s.drv.viewed; v != nil && s == &v.driven {
+		return &v.offer
+	}
+	return s.drv.offers.of[s]
 }
 
 // An Obstacle is why no [Carrier] may have a session, for as long as it lasts.
@@ -80,7 +119,7 @@ func (s *Driven) Obstacle() Obstacle {
 func (s *Driven) Heard() bool { return s.ba.moves != 0 }
 
 // Moves is for those who decide about [Driven.Offer], as penstock's program does: how many reads and writes have moved bytes, both
-// ways; it may wrap.
+// ways; it may wrap, and after the session was a [Parked] it goes on from 255 each way at most.
 func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
 
 // Offer lets a Carrier have the session, as soon as it rests and each time that it does, until Withdraw. It does
@@ -90,10 +129,7 @@ func (s *Driven) Offer(c Carrier) {
 	if s.is(offered) || s.Obstacle() != NoObstacle {
 		return
 	}
-	if s.drv.offers == nil {
-		s.drv.offers = make(map[*Driven]*offer)
-	}
-	s.drv.offers[s] = &offer{carrier: c, moved: s.ab.carried() + s.ba.carried()}
+	s.drv.offers.note(s, &offer{carrier: c, moved: uint32(s.ab.carried() + s.ba.carried())})
 	s.state |= offered
 	s.lend()
 }
@@ -128,7 +164,7 @@ func (s *Driven) Carried() bool { return s.is(carried) }
 
 func (s *Driven) forgetOffer() {
 	if s.is(offered) {
-		delete(s.drv.offers, s)
+		s.drv.offers.forget(s)
 		s.state &^= offered | carried
 	}
 }
@@ -136,7 +172,7 @@ func (s *Driven) forgetOffer() {
 // lend arms the Carrier of a session that is offered, if it rests.
 func (s *Driven) lend() {
 	if s.is(offered) && !s.is(carried) && s.rests() {
-		if o := s.drv.offers[s]; !o.armed {
+		if o := s.offer(); !o.armed {
 			o.armed = true
 			o.carrier.Arm()
 		}
@@ -152,7 +188,7 @@ func (s *Driven) rests() bool {
 // regain has the session back before a socket is touched, and reports whether it is here. It is called for
 // sessions that are offered.
 func (s *Driven) regain() bool {
-	o := s.drv.offers[s]
+	o := s.offer()
 	switch {
 	case s.is(carried):
 		return false
@@ -175,11 +211,12 @@ func (s *Driven) regain() bool {
 // refresh has active be the time at which the Carrier has last delivered bytes, as far as that is known: if it has
 // delivered some since the last look, that of the last packet.
 func (s *Driven) refresh() {
-	o := s.drv.offers[s]
+	o := s.offer()
 	ab, ba, idle := o.carrier.Progress()
-	if ab+ba != o.moved {
-		o.moved = ab + ba
+	if moved := uint32(ab + ba); moved != o.moved {
+		o.moved = moved
 		s.active = max(s.active, s.drv.loop.Now()-int64(idle))
+		s.drv.viewed.keep(s, moved)
 	}
 }
 
@@ -189,7 +226,7 @@ func (s *Driven) resetCarried(reason Reason, cause error) {
 		s.drv.forgetEnd(s)
 		s.state &^= toEnd
 	}
-	o := s.drv.offers[s]
+	o := s.offer()
 	if o.reason != ReasonNone {
 		return
 	}
@@ -204,7 +241,7 @@ func (s *Driven) Finish(reset bool, by Side) {
 	if !s.is(carried) {
 		return
 	}
-	o := s.drv.offers[s]
+	o := s.offer()
 	reason, cause := o.reason, o.cause
 	switch {
 	case !reset:
@@ -222,7 +259,7 @@ func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 	if !s.is(carried) {
 		return
 	}
-	o := s.drv.offers[s]
+	o := s.offer()
 	if o.reason != ReasonNone {
 		s.finish(o.reason, o.cause)
 		return
@@ -232,7 +269,7 @@ func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 
 // finish ends a session that its Carrier has had.
 func (s *Driven) finish(reason Reason, cause error) {
-	drv, o := s.drv, s.drv.offers[s]
+	drv, o := s.drv, s.offer()
 	ab, ba, _ := o.carrier.Progress()
 	s.refresh()
 	s.forgetOffer()

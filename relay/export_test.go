@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"time"
+	"unsafe"
 )
 
 // Inside for the external tests.
@@ -158,3 +159,6 @@ func (s *Driven) LayerMemory() (size int, spare bool) {
 	}
 	return size, s.drv.scratch != nil
 }
+
+// ParkedSize is the size of a Parked in bytes.
+const ParkedSize = unsafe.Sizeof(Parked{})

@@ -39,7 +39,9 @@ type Driver struct {
 	ends     []pendingEnd // of sessions that callbacks have cut meanwhile; almost always empty
 	hearing  hearing
 	bulk     bulkTracker
-	offers   map[*Driven]*offer // of sessions that a Carrier may have, or has; nil: there were none yet
+	offers   offers      // of sessions that a Carrier may have, or has
+	plain    engineState // of a direction that begins
+	viewed   *viewed     // nil: none was looked at yet
 }
 
 // NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
@@ -63,6 +65,9 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 	}
 	d.env = environment{leaser: d, tune: &r.cfg, counts: r.ledger.driver()}
 	d.warm = d.slot(bufferSize)
+	var begins direction
+	d.bind(&begins, nil)
+	d.plain = begins.engine()
 	return d, nil
 }
 

@@ -14,7 +14,7 @@ func (s *Driven) Quiet() bool {
 	case s.drv == nil, s.is(over):
 		return false
 	case s.is(carried):
-		return s.drv.offers[s].carrier.Quiet()
+		return s.offer().carrier.Quiet()
 	case s.is(recalled | due), s.unanswered():
 		return false
 	case s.ab.pace == resting, s.ba.pace == resting, s.ab.held != nil, s.ba.held != nil:

@@ -7,10 +7,10 @@ package relay
 // reports false, and the sockets are the caller's still, if no Carrier has the session, or if it is being reset. It is called
 // on the loop's goroutine, and not within a callback of a session's.
 func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
-	if !s.is(carried) || s.drv.offers[s].reason != ReasonNone {
+	if !s.is(carried) || s.offer().reason != ReasonNone {
 		return false
 	}
-	ab, ba, _ := s.drv.offers[s].carrier.Progress()
+	ab, ba, _ := s.offer().carrier.Progress()
 	s.refresh()
 	s.forgetOffer()
 	s.returned(&s.ab, &s.a, &a, ab)

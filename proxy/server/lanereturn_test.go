@@ -129,6 +129,7 @@ func TestLaneReturnsHalfClosed(t *testing.T) {
 	r := start(t, laneConfig(endpoint, "lane: auto, timeouts: {half_close: 1s}"))
 	c := client(t, r.At("l"))
 	server := <-far
+	defer server.Close() // not before: the collector would close it
 	r.leavesFor(t, c, server)
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)

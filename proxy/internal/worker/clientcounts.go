@@ -64,8 +64,8 @@ func (w *worker) count(at int) (ClientCounts, int) {
 		if c := n.ref.pending; c != nil {
 			age = time.Duration(w.loop.Now() - c.began)
 		} else {
-			age = n.session.Result().Duration
-			if binding := bindingOf(n.session.Limits()); binding != nil {
+			age = n.result().Duration
+			if binding := n.binding(); binding != nil {
 				place.Upstream, _ = binding.Names()
 			}
 		}

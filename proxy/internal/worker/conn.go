@@ -8,21 +8,24 @@ import (
 )
 
 // A conn is a client and, once it is joined, its session. It lives in a slab and is used
-// again; an idle session costs one conn, and two slots of the loop's table, so nothing is in
-// it that is not needed then.
+// again; an idle session costs one conn, a seat, and two slots of the loop's table, so nothing is in
+// it that is not needed then. One that has left user space for long has no seat, nor slots.
 type conn struct {
-	session        relay.Driven // owns both sockets while joined
-	next, prev     *conn        // of the list that it is in: unused, young, older
-	ref            *listenerRef // of its dialing, or once it is joined of its serving; nil while it is free
-	admissionToken uint64       // once it is joined
-	fd             int32        // the client's, owned, until it is joined; then the endpoint's, the session's
+	seat           *relay.Driven // of seats; owns both sockets. nil unless it is joined, and while it is parked
+	lane           *laneSession  // its part in the lane; nil: it has none
+	ref            *listenerRef  // of its dialing, or once it is joined of its serving; nil while it is free
+	admissionToken uint64        // once it is joined
+	number         int32         // see fd, due; while it has a seat the slab of that
 	slab           uint16
 	state          state
-	tcp            bool // fd is a TCP socket
+	tcp            bool // the client's socket is of TCP; once it is joined, the endpoint's
 }
 
 // worker returns that of a conn that is not free.
 func (n *conn) worker() *worker { return n.ref.serving.worker }
+
+// fd is the client's socket, owned, until it is joined.
+func (n *conn) fd() int { return int(n.number) }
 
 type state uint8
 
@@ -32,60 +35,26 @@ const (
 	joined
 )
 
-// slabSize is how many conns are made at a time: as many as fit into eight of the runtime's
-// pages. A slab that is larger than 32 KiB takes whole pages, a smaller one the next size
-// class, up to an eighth more.
-var slabSize = int(64 << 10 / reflect.TypeFor[conn]().Size())
-
-// A list is a ring of conns around a head that is none.
-type list struct{ head conn }
-
-func (l *list) init() { l.head.next, l.head.prev = &l.head, &l.head }
-
-func (l *list) empty() bool { return l.head.next == &l.head }
-
-func (l *list) first() *conn { return l.head.next }
-
-func (l *list) append(n *conn) {
-	n.prev, n.next = l.head.prev, &l.head
-	l.head.prev.next, l.head.prev = n, n
-}
-
-// unlink takes n out of its list, if it is in one.
-func (n *conn) unlink() {
-	if n.next != nil {
-		n.next.prev, n.prev.next = n.prev, n.next
-		n.next, n.prev = nil, nil
-	}
-}
-
-// move appends the elements of o, which is empty then.
-func (l *list) move(o *list) {
-	if o.empty() {
-		return
-	}
-	first, last := o.head.next, o.head.prev
-	first.prev, l.head.prev.next = l.head.prev, first
-	last.next, l.head.prev = &l.head, last
-	o.init()
-}
+// slabSize is how many conns are made at a time: as many as fit into a size class of the runtime, beside the word that it
+// needs for itself.
+var slabSize = int((8<<10 - 8) / reflect.TypeFor[conn]().Size())
 
 // places are the conns of a worker, in slabs. A conn never moves.
 type places struct {
 	slabs  [][]conn
-	unused list
+	unused []*conn
+	seats  seats
 }
-
-func (p *places) init() { p.unused.init() }
 
 // take returns a free conn for a client.
 func (p *places) take(accepted client) *conn {
-	if p.unused.empty() {
+	if len(p.unused) == 0 {
 		p.grow()
 	}
-	n := p.unused.first()
-	n.unlink()
-	n.fd, n.tcp = int32(accepted.fd), accepted.socket.TCP
+	last := len(p.unused) - 1
+	n := p.unused[last]
+	p.unused = p.unused[:last]
+	n.number, n.tcp = int32(accepted.fd), accepted.socket.TCP
 	return n
 }
 
@@ -93,16 +62,32 @@ func (p *places) grow() {
 	slab := make([]conn, slabSize)
 	for i := range slab {
 		slab[i].slab = uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
-		p.unused.append(&slab[i])
+		p.unused = append(p.unused, &slab[len(slab)-1-i])
 	}
 	p.slabs = append(p.slabs, slab)
 }
 
+// sit has a conn be joined, with a seat for its session, which is to be started or unparked.
+func (p *places) sit(n *conn) *relay.Driven {
+	n.state = joined
+	n.seat, n.number = p.seats.take()
+	return n.seat
+}
+
+// rise takes back the seat of a conn, if it has one.
+func (p *places) rise(n *conn) {
+	if n.seat != nil {
+		p.seats.give(n.seat, n.number)
+		n.seat = nil
+	}
+}
+
 // free takes a conn back.
 func (p *places) free(n *conn) {
+	p.rise(n)
 	n.state = free
-	n.ref, n.admissionToken = nil, 0
-	p.unused.append(n)
+	n.ref, n.lane, n.admissionToken = nil, nil, 0
+	p.unused = append(p.unused, n)
 }
 
 // pass calls see for some clients from a place on, until it says that it is enough, and

@@ -19,9 +19,9 @@ func (g *Group) CutMatching(match Match, cause error) int {
 	g.cutMirrorsMatching(match)
 	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
 	all := g.scanClients(func(w *worker, n *conn) {
-		if n.state == joined && match(n.ref.serving.socket, bindingOf(n.session.Limits())) {
+		if n.state == joined && match(n.ref.serving.socket, n.binding()) {
 			counts[w.index]++
-			n.session.Cut(cause)
+			n.driven().Cut(cause)
 		}
 	})
 	for _, t := range all {

@@ -85,7 +85,7 @@ func (w *worker) begin(accepted client, reserved bool) {
 		return
 	}
 	var err error
-	if c.id, err = w.loop.Add(int(n.fd), whichClient, n); err != nil {
+	if c.id, err = w.loop.Add(n.fd(), whichClient, n); err != nil {
 		w.refuse(c, err)
 		return
 	}
@@ -101,7 +101,7 @@ func (w *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingCl
 	c.conn, n.ref, c.next, c.events, c.began, c.phase = n, &c.listenerRef, nil, 0, w.loop.Now(), dialing
 	c.serving, c.endpoint.fd, c.refused = s, -1, false
 	c.client.use = c.use
-	c.client.bind(s.socket, int(n.fd), peer)
+	c.client.bind(s.socket, n.fd(), peer)
 	c.client.loop = w.index
 	return c
 }
@@ -191,7 +191,7 @@ func (n *conn) hasGone(events loop.Events) bool {
 	if events&loop.HungUp == 0 {
 		return false
 	}
-	queued, err := sys.FIONREAD(int(n.fd))
+	queued, err := sys.FIONREAD(n.fd())
 	return err == nil && queued == 0
 }
 

@@ -72,13 +72,13 @@ func (w *worker) endSome(ids []ID, quiet time.Duration) []EndResult {
 // end tries to end a session.
 func (w *worker) end(id ID, quiet time.Duration) EndResult {
 	n := w.at(id.Place)
-	if n == nil || n.state != joined || w.loop.Now()-int64(n.session.Result().Duration) != id.Began {
+	if n == nil || n.state != joined || w.loop.Now()-int64(n.result().Duration) != id.Began {
 		return EndedBefore
 	}
-	if quiet > 0 && (n.session.Idle() < quiet || !n.session.Quiet()) {
+	if quiet > 0 && (n.idle() < quiet || !n.quiet()) {
 		return Busy
 	}
-	n.session.Cut(record.ErrOperator)
+	n.driven().Cut(record.ErrOperator)
 	return EndedNow
 }
 

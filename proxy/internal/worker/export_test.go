@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -72,9 +73,8 @@ func SetSlabSize(n int) (restore func()) {
 
 // ConnSize is the size of a session in bytes, and the relay's part of it.
 func ConnSize() (all, relays uintptr) {
-	t := reflect.TypeFor[conn]()
-	session, _ := t.FieldByName("session")
-	return t.Size(), session.Type.Size()
+	t, session := reflect.TypeFor[conn](), reflect.TypeFor[relay.Driven]().Size()
+	return t.Size() + session, session
 }
 
 // LaneSize is the size of a session's part in the lane in bytes.
@@ -125,7 +125,8 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 		for i := range len(pairs) + more {
 			n := w.take(client{fd: -1, socket: l})
 			s := w.servingOf(client{socket: l, service: l.service.Load()})
-			n.ref, n.state = &s.listenerRef, joined
+			n.ref = &s.listenerRef
+			seat := w.sit(n)
 			if i >= len(pairs) {
 				without = append(without, n)
 				continue
@@ -143,8 +144,8 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 			w.active++
 			w.load.Add(1)
 			s.clients++
-			n.fd, n.tcp = int32(b.FD), true
-			w.driver.StartLimited(&n.session, a, b, n, s.service.Limits)
+			n.tcp = true
+			w.driver.StartLimited(seat, a, b, n, s.service.Limits)
 		}
 	})
 	restore = func() {
@@ -179,3 +180,125 @@ func (r *Ring) Since(since, now int64) (list []byte, full time.Duration) {
 	}
 	return list, full
 }
+
+// onLoop calls f on a loop.
+func (g *Group) onLoop(loop int, f func(w *worker)) {
+	w, done := g.workers[loop], make(chan struct{})
+	w.post(func() { f(w); close(done) })
+	<-done
+}
+
+// Depart has the sessions of a loop leave user space, as far as they rest, for a lane that is not there: nothing moves any more, and a session that is
+// reset ends at once. It returns how many have left.
+func (g *Group) Depart(loop int) (left int) {
+	g.onLoop(loop, func(w *worker) {
+		if w.lanes.first == nil {
+			w.setLane(nil, 0)
+		}
+		for _, slab := range w.slabs {
+			for i := range slab {
+				n := &slab[i]
+				if n.state != joined || n.lane != nil {
+					continue
+				}
+				c := &laneSession{worker: w, conn: n, session: new(lane.Session), left: true}
+				n.lane = c
+				a, b := n.descriptors()
+				n.seat.Offer(c)
+				if n.seat.Recall() {
+					n.seat.Withdraw()
+					n.lane = nil
+					continue
+				}
+				closeSocket(a)
+				closeSocket(b)
+				left++
+			}
+		}
+	})
+	return left
+}
+
+// Parked returns how many sessions of a loop are parked, how many of these have timeouts, and how many slabs of seats there are.
+func (g *Group) Parked(loop int) (parked, bound, slabs int) {
+	g.onLoop(loop, func(w *worker) {
+		w.eachInLane(func(n *conn) {
+			if n.parked() {
+				parked++
+			}
+		})
+		if w.lanes.park != nil {
+			bound = w.lanes.park.bound
+		}
+		for _, s := range w.seats.slabs {
+			if s != nil {
+				slabs++
+			}
+		}
+	})
+	return parked, bound, slabs
+}
+
+// EachDeparted calls f on a loop for the sessions that have left, as the lane's owner of each.
+func (g *Group) EachDeparted(loop int, f func(lane.Observer)) {
+	g.onLoop(loop, func(w *worker) { w.eachInLane(func(n *conn) { f(n.lane) }) })
+}
+
+// Seats is some seats alone.
+type Seats struct {
+	seats
+	taken []seated
+}
+
+type seated struct {
+	driven *relay.Driven
+	number int32
+}
+
+// Take takes n seats, all of which differ.
+func (s *Seats) Take(n int) bool {
+	there := make(map[*relay.Driven]bool)
+	for _, t := range s.taken {
+		there[t.driven] = true
+	}
+	for range n {
+		d, number := s.take()
+		if there[d] {
+			return false
+		}
+		there[d] = true
+		s.taken = append(s.taken, seated{d, number})
+	}
+	return true
+}
+
+// Give gives the taken seat i back.
+func (s *Seats) Give(i int) {
+	t, last := s.taken[i], len(s.taken)-1
+	s.taken[i], s.taken = s.taken[last], s.taken[:last]
+	s.give(t.driven, t.number)
+}
+
+// Slabs is how many slabs there are, and Taken how many seats are taken.
+func (s *Seats) Slabs() (n int) {
+	for _, slab := range s.slabs {
+		if slab != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Taken is how many seats are taken.
+func (s *Seats) Taken() int { return len(s.taken) }
+
+// SeatsPerSlab is how many seats a slab has, and SlabSizes the sizes of slabs of seats and of conns in bytes.
+const SeatsPerSlab, SpareSlabs = seatsPerSlab, spareSlabs
+
+// SlabSizes are those of seats and of conns in bytes.
+func SlabSizes() (seats, conns uintptr) {
+	return reflect.TypeFor[seatSlab]().Size(), uintptr(slabSize) * reflect.TypeFor[conn]().Size()
+}
+
+// Span returns a time as a laneBefore keeps it.
+func Span(t time.Duration) time.Duration { return newSpan(t).time() }

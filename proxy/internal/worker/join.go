@@ -23,7 +23,7 @@ func (w *worker) join(c *pendingClient) {
 		m = w.mirror(by, s, c.movedBytes())
 	}
 	c.takeAhead()
-	a := relay.Socket{FD: int(n.fd), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
+	a := relay.Socket{FD: n.fd(), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
 	if by, ok := c.search.(Rewriting); ok && by.Rewritten() != relay.SideNone {
 		a, b = rewrite(by, a, b)
@@ -34,15 +34,15 @@ func (w *worker) join(c *pendingClient) {
 	w.note(n, &c.client)
 	n.admissionToken = c.client.AdmissionToken
 	ref := w.keepPending(c, bindingOf(limits))
-	n.fd, n.tcp = int32(e.fd), b.TCP
 	c.endpoint.fd = -1
 	w.freePending(c)
-	n.state, n.ref = joined, ref
+	n.ref, n.tcp = ref, b.TCP
+	seat := w.sit(n)
 	s.lateSockopts.apply(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}
-	w.driver.StartLimited(&n.session, a, b, n, limits)
+	w.driver.StartLimited(seat, a, b, n, limits)
 	m.reach()
 }
 
@@ -57,17 +57,13 @@ func (c *pendingClient) movedBytes() []byte {
 // Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w, s := n.worker(), n.ref.serving
-	n.unlink()
-	var away *laneSession
-	if len(w.lanes.of) > 0 {
-		away = w.laneEnded(n)
-	}
+	away := w.laneEnded(n)
 	w.ended.Add(r)
 	if (away == nil || !away.left) && r.Reason == relay.ReasonCanceled {
 		w.canceledClients++
 	}
 	w.scanPast(n, r)
-	b := bindingOf(n.session.Limits())
+	b := n.binding()
 	if b != nil {
 		b.Ended(r, err)
 		countEnd(b, w.index, r, err)
@@ -78,6 +74,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	} else {
 		w.group.judge(b, &r, !s.socket.TCP, !n.tcp, nil, away)
 	}
+	w.lanes.forget(away)
 	w.forget(n)
 	admissionToken := n.admissionToken
 	w.freeSlot(n, s)

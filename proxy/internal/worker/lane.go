@@ -59,8 +59,10 @@ type lanes struct {
 	full         *laneFull
 	gaps         *laneGaps
 
-	of       map[*conn]*laneSession // that are prepared, or have left
-	controls []string               // congestion controls that sockets of sessions that left have had
+	park *lanePark
+
+	results  map[*laneSession]*lane.Result // of those that have ended in the lane, until they have ended here; nil: there were none yet
+	controls []string                      // congestion controls that sockets of sessions that left have had
 }
 
 // trying is for how many milliseconds packets may fail to take a session.
@@ -80,7 +82,7 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	if t.first == nil {
 		t.first, t.again, t.full = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}, &laneFull{worker: w}
 		t.gaps = &laneGaps{worker: w}
-		t.of = make(map[*conn]*laneSession)
+		t.park = newLanePark(w)
 	}
 	was := t.lane
 	t.lane, t.after = l, after
@@ -97,26 +99,35 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 		q.list = nil
 	}
 	t.gaps.forget()
-	for n := range t.of {
-		w.withdraw(n)
-	}
+	w.eachInLane(func(n *conn) { w.withdraw(n) })
 }
 
 // withdraw has a session stay in user space, if it is there, and reports whether it is.
 func (w *worker) withdraw(n *conn) bool {
-	c := w.lanes.of[n]
-	if c == nil {
+	c := n.lane
+	switch {
+	case c == nil:
 		return true
-	}
-	if !n.session.Withdraw() {
+	case n.parked(), !n.seat.Withdraw():
 		return false
 	}
 	c.open()
 	if !c.came {
-		delete(w.lanes.of, n)
-		c.session.Release()
+		w.laneEnded(n)
+		w.lanes.forget(c)
 	}
 	return true
+}
+
+// eachInLane calls do for the clients that have a part in the lane, in one turn.
+func (w *worker) eachInLane(do func(n *conn)) {
+	for _, slab := range w.slabs {
+		for i := range slab {
+			if n := &slab[i]; n.lane != nil {
+				do(n)
+			}
+		}
+	}
 }
 
 // awaitLane notes a session that begins, if it may be one of the lane's.
@@ -158,14 +169,14 @@ func (w *worker) goesOn(c laneCandidate) bool {
 // askLane asks whether a session may leave user space, and if so prepares it, which it reports.
 func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	t, n := &w.lanes, of.conn
-	c := t.of[n]
-	if c != nil && !c.came || n.session.Carried() {
+	c := n.lane
+	if c != nil && !c.came || n.carried() {
 		return false // it was asked before
 	}
 	switch why := w.staysHere(n, last); why {
 	case mayLeave:
 	case notYet:
-		if last && !n.session.Heard() {
+		if last && !n.seat.Heard() {
 			w.group.stays[staySilent].Add(1)
 		}
 		t.again.add(n, of.began, laneRetry*t.after)
@@ -181,7 +192,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		return true
 	}
 	c = &laneSession{worker: w, conn: n, begun: w.milliseconds()}
-	a, b := n.session.Descriptors()
+	a, b := n.descriptors()
 	var err error
 	if c.session, err = t.lane.Register(a, b, c); err != nil {
 		if errors.Is(err, lane.Full) {
@@ -189,6 +200,6 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		}
 		return true // the lane has counted it
 	}
-	t.of[n] = c
+	n.lane = c
 	return true
 }

@@ -83,7 +83,7 @@ func (g *laneGaps) add(c *laneSession, still bool) {
 
 // moved is the bytes of both directions.
 func (c *laneSession) moved() [2]int64 {
-	r := c.conn.session.Result()
+	r := c.conn.result()
 	return [2]int64{r.AToB.Bytes(), r.BToA.Bytes()}
 }
 
@@ -106,7 +106,7 @@ func (g *laneGaps) forget() {
 
 // is reports whether the lane may take a session, and has not.
 func (g *laneGaps) is(c *laneSession, at gapState) bool {
-	return g.worker.lanes.of[c.conn] == c && c.gap == at && !c.conn.session.Carried()
+	return c.conn.lane == c && c.gap == at && !c.conn.carried()
 }
 
 // Expired implements [loop.Expirer].
@@ -198,7 +198,7 @@ func passing(why lane.Reason) bool {
 // goOn looks at a gap that is being made, and reports whether that is over.
 func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	c := m.session
-	if !g.is(c, shut) && !g.is(c, opened) || c.conn.session.Obstacle() != relay.NoObstacle { // it has left, or stays
+	if !g.is(c, shut) && !g.is(c, opened) || c.conn.seat.Obstacle() != relay.NoObstacle { // it has left, or stays
 		c.open()
 		return true
 	}
@@ -216,7 +216,7 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	case c.gap == opened: // a packet has come, and has not taken it
 		return !m.shut()
 	case !c.armed: // its source's mark may have been lowered
-		c.conn.session.Recall()
+		c.conn.driven().Recall()
 	case c.delivered():
 		m.tries, m.back = m.tries+1, c.back
 		c.open()
@@ -238,7 +238,7 @@ func (m *gapInMaking) shut() bool {
 // delivered reports whether the peers have acknowledged all that the sockets have sent, and take more: a source is shown no more than
 // its sink takes.
 func (c *laneSession) delivered() bool {
-	a, b := c.conn.session.Descriptors()
+	a, b := c.conn.descriptors()
 	for _, fd := range [2]int{a, b} {
 		if n, err := sys.SIOCOUTQ(fd); err != nil || n > 0 {
 			return false
@@ -254,7 +254,7 @@ func (c *laneSession) delivered() bool {
 // open ends the gap of a session, if one is being made: its endpoints see windows again.
 func (c *laneSession) open() {
 	if c.gap == shut {
-		a, b := c.conn.session.Descriptors()
+		a, b := c.conn.descriptors()
 		_ = c.session.Open(a, b) // or they see them later
 	}
 	c.gap = noGap

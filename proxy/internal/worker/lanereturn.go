@@ -26,7 +26,7 @@ func (g *Group) CutLane(match Match, cause error) int {
 	cut := 0
 	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
 		counts[w.index]++
-		n.session.Cut(cause)
+		n.driven().Cut(cause)
 	}) {
 		cut += counts[t.worker.index]
 	}
@@ -37,7 +37,7 @@ func (g *Group) CutLane(match Match, cause error) int {
 func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned {
 	return g.scanClients(func(w *worker, n *conn) {
 		switch {
-		case n.state != joined || w.lanes.of[n] == nil || !match(n.ref.serving.socket, bindingOf(n.session.Limits())):
+		case n.state != joined || n.lane == nil || !match(n.ref.serving.socket, n.binding()):
 		case w.withdraw(n):
 			w.askLater(n)
 		default:
@@ -55,7 +55,7 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	var all sync.WaitGroup
 	turns := make(chan struct{}, laneReturns)
 	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
-		if c := w.lanes.of[n]; !c.coming {
+		if c := n.lane; !c.coming {
 			c.coming = true
 			lists[w.index] = append(lists[w.index], c)
 		}
@@ -119,12 +119,13 @@ func (c *laneSession) discard(a, b int) {
 func (c *laneSession) arrive(a, b int, ended [2]bool) error {
 	w, n := c.worker, c.conn
 	c.coming = false
-	if w.lanes.of[n] != c { // it was cut meanwhile
+	if n.lane != c { // it was cut meanwhile
 		c.discard(a, b)
 		return net.ErrClosed
 	}
-	ida, errA := w.loop.Add(a, whichClient, &n.session)
-	idb, errB := w.loop.Add(b, whichEndpoint, &n.session)
+	session := n.driven()
+	ida, errA := w.loop.Add(a, whichClient, session)
+	idb, errB := w.loop.Add(b, whichEndpoint, session)
 	if err := errors.Join(errA, errB); err != nil {
 		w.loop.Drop(ida)
 		w.loop.Drop(idb)
@@ -138,9 +139,9 @@ func (c *laneSession) arrive(a, b int, ended [2]bool) error {
 	} else if ok && v.Ends[1].Last {
 		last = relay.SideB
 	}
-	n.fd, c.came = int32(b), true
+	c.came = true
 	w.askLater(n)
-	if !n.session.Return(relay.Socket{FD: a, ID: ida, TCP: true, NoDelay: true}, relay.Socket{FD: b, ID: idb, TCP: true, NoDelay: true}, ended, last) {
+	if !session.Return(relay.Socket{FD: a, ID: ida, TCP: true, NoDelay: true}, relay.Socket{FD: b, ID: idb, TCP: true, NoDelay: true}, ended, last) {
 		w.loop.Drop(ida) // it is being reset
 		w.loop.Drop(idb)
 		c.discard(a, b)
@@ -158,7 +159,7 @@ func (g *Group) AskLane(match Match) {
 
 func (w *worker) askAgain(match Match) {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
-		if t := &w.lanes; t.lane != nil && n.state == joined && match(n.ref.serving.socket, bindingOf(n.session.Limits())) {
+		if t := &w.lanes; t.lane != nil && n.state == joined && match(n.ref.serving.socket, n.binding()) {
 			t.first.add(n, w.began(n), t.after)
 		}
 	}})
@@ -172,4 +173,4 @@ func (w *worker) askLater(n *conn) {
 }
 
 // began is when the session of a client began, by the loop's clock.
-func (w *worker) began(n *conn) int64 { return w.loop.Now() - int64(n.session.Result().Duration) }
+func (w *worker) began(n *conn) int64 { return w.loop.Now() - int64(n.result().Duration) }

@@ -19,6 +19,7 @@ type laneSession struct {
 	session  *lane.Session
 	begun    uint32       // when packets began to try, by milliseconds
 	passed   [2]uint16    // the low bits of how many bytes had come from either side at the last look of Group.Watch
+	parked   relay.Parked // of one that has left, and has no seat
 	before   laneBefore   // of one that has left
 	controls [2]control   // the congestion controls of its sockets when it left
 	back     uint8        // how often it was taken back; it wraps around
@@ -27,7 +28,6 @@ type laneSession struct {
 	came     bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
 	armed    bool         // the lane may take it
 	gap      gapState     // of one that is a flow
-	result   *lane.Result // of one that has ended in the lane
 }
 
 var (
@@ -39,7 +39,7 @@ var (
 // onLoop calls f on the loop, unless the session has ended by then.
 func (c *laneSession) onLoop(f func()) {
 	c.worker.post(func() {
-		if c.worker.lanes.of[c.conn] == c {
+		if c.conn.lane == c {
 			f()
 		}
 	})
@@ -50,26 +50,32 @@ func (c *laneSession) Ready() { c.onLoop(c.offer) }
 
 // offer lets the lane have the session from now on, and has it looked at later whether it is a flow without a gap.
 func (c *laneSession) offer() {
-	c.conn.session.Offer(c)
+	c.conn.driven().Offer(c)
 	c.worker.lanes.gaps.await(c)
 }
 
 // Left implements [lane.Owner].
-func (c *laneSession) Left() { c.onLoop(func() { c.conn.session.Recall() }) }
+func (c *laneSession) Left() {
+	c.onLoop(func() {
+		if !c.conn.parked() {
+			c.conn.seat.Recall()
+		}
+	})
+}
 
 // Ended implements [lane.Owner].
 func (c *laneSession) Ended(r lane.Result) {
 	c.onLoop(func() {
-		c.result = &r
+		c.worker.lanes.note(c, &r)
 		var dead *lane.TimedOut
 		if errors.As(r.Err, &dead) {
-			c.conn.session.FinishError(sides[dead.By], syscall.ETIMEDOUT)
+			c.conn.driven().FinishError(sides[dead.By], syscall.ETIMEDOUT)
 			return
 		}
 		if r.Err != nil { // it could not come back
-			c.conn.session.Cut(r.Err)
+			c.conn.driven().Cut(r.Err)
 		}
-		c.conn.session.Finish(r.Reset, sideOf(&r.View))
+		c.conn.driven().Finish(r.Reset, sideOf(&r.View))
 	})
 }
 
@@ -81,7 +87,7 @@ func (c *laneSession) UserTimeout() time.Duration { return userTimeoutOf(c.conn)
 
 // HalfClosed implements [lane.Observer].
 func (c *laneSession) HalfClosed(from int) {
-	c.onLoop(func() { c.conn.session.HalfEnded(sides[from]) })
+	c.onLoop(func() { c.conn.driven().HalfEnded(sides[from]) })
 }
 
 // Arm implements [relay.Carrier].
@@ -114,13 +120,13 @@ func (c *laneSession) rest() {
 func (c *laneSession) Leave(a, b int) {
 	t := &c.worker.lanes
 	c.controls = [2]control{t.controlOf(a), t.controlOf(b)}
-	c.conn.fd = -1            // which the lane closes
 	_ = c.session.Leave(a, b) // once, after Disarm
+	t.park.later(c)
 }
 
 // Progress implements [relay.Carrier].
 func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
-	if r := c.result; r != nil {
+	if r := c.worker.lanes.results[c]; r != nil {
 		return int64(r.Bytes[0]), int64(r.Bytes[1]), 0
 	}
 	bytes := c.session.Bytes()
@@ -136,23 +142,38 @@ func (c *laneSession) Quiet() bool {
 // Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
 func (c *laneSession) Reset() {
 	if c.left {
-		c.onLoop(func() { c.conn.session.Finish(true, relay.SideNone) })
+		c.onLoop(func() { c.conn.driven().Finish(true, relay.SideNone) })
 		return
 	}
 	c.session.Reset()
 }
 
 // away reports whether the session has left user space, and is not coming back.
-func (c *laneSession) away() bool { return c.conn.session.Carried() && !c.coming }
+func (c *laneSession) away() bool { return c.conn.carried() && !c.coming }
 
 // laneEnded is the end of a session that may have been prepared, and returns its part in the lane; nil: it had none.
 func (w *worker) laneEnded(n *conn) *laneSession {
-	c := w.lanes.of[n]
+	c := n.lane
 	if c != nil {
-		delete(w.lanes.of, n)
+		n.lane = nil
 		c.session.Release()
 	}
 	return c
+}
+
+// note keeps the result of a session that has ended in the lane until it has ended here.
+func (t *lanes) note(c *laneSession, r *lane.Result) {
+	if t.results == nil {
+		t.results = make(map[*laneSession]*lane.Result)
+	}
+	t.results[c] = r
+}
+
+// forget is the end of a session's part in the lane; nil: it had none.
+func (t *lanes) forget(c *laneSession) {
+	if len(t.results) > 0 {
+		delete(t.results, c)
+	}
 }
 
 // LeaveLane has the sessions that have left user space go on without this process: for it they end, and their
@@ -161,12 +182,12 @@ func (g *Group) LeaveLane(cause error) {
 	for _, w := range g.workers {
 		w.post(func() {
 			w.setLane(nil, 0)
-			for n, c := range w.lanes.of {
-				if c.away() { // others are in user space now, or soon
+			w.eachInLane(func(n *conn) {
+				if c := n.lane; c.away() { // others are in user space now, or soon
 					c.left = true
-					n.session.Cut(cause)
+					n.driven().Cut(cause)
 				}
-			}
+			})
 		})
 	}
 }
@@ -174,8 +195,8 @@ func (g *Group) LeaveLane(cause error) {
 // laneAddresses returns the client's address of a session that has left, and both of the connection to the
 // endpoint; ok says that it has left, and that they are known.
 func (w *worker) laneAddresses(n *conn) (client, endpoint, local netip.AddrPort, ok bool) {
-	c := w.lanes.of[n]
-	if c == nil || !n.session.Carried() {
+	c := n.lane
+	if c == nil || !n.carried() {
 		return client, endpoint, local, false
 	}
 	a, b, ok := c.session.Addresses()

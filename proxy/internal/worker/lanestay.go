@@ -50,14 +50,14 @@ func (w *worker) staysHere(n *conn, last bool) stay {
 	case LaneOff:
 		return stayOff
 	}
-	if why := n.session.Obstacle(); why != relay.NoObstacle {
+	if why := n.seat.Obstacle(); why != relay.NoObstacle {
 		return stayOf[why]
 	}
-	limits := n.session.Limits()
+	limits := n.limits()
 	switch {
-	case !n.session.Heard(), !last && n.session.Moves() < laneMoves && !flows(n):
+	case !n.seat.Heard(), !last && n.seat.Moves() < laneMoves && !flows(n):
 		return notYet
-	case limits.Answered != nil && n.session.Result().Duration <= limits.FirstByte: // a trial that is not reported
+	case limits.Answered != nil && n.result().Duration <= limits.FirstByte: // a trial that is not reported
 		return notYet
 	}
 	return mayLeave
@@ -65,7 +65,7 @@ func (w *worker) staysHere(n *conn, last bool) stay {
 
 // flows reports whether a session has moved as much as a flow does, be it by few reads and writes.
 func flows(n *conn) bool {
-	r := n.session.Result()
+	r := n.result()
 	return r.AToB.Bytes()+r.BToA.Bytes() >= gapBytes
 }
 

@@ -34,12 +34,12 @@ var _ lane.Tagged = (*laneSession)(nil)
 // Tag implements [lane.Tagged]. It is called by the loop.
 func (c *laneSession) Tag() (tag [16]byte, begun time.Duration) {
 	t := LaneTag{Listener: LaneHash(c.conn.ref.serving.socket.Name)}
-	if b := bindingOf(c.conn.session.Limits()); b != nil {
+	if b := c.conn.binding(); b != nil {
 		upstream, _ := b.Names()
 		t.Upstream = LaneHash(upstream)
 	}
 	if now, err := sys.Monotonic(); err == nil { // else the session begins now
-		begun = now - c.conn.session.Result().Duration
+		begun = now - c.conn.result().Duration
 	}
 	return t.bytes(), begun
 }

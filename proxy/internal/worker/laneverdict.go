@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -8,21 +9,36 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A laneBefore is the parts of a session's time until it has left user space, by cause, in ms.
-type laneBefore [verdict.Kinds]uint32
+// A laneBefore is the parts of a session's time until it has left user space, by cause.
+type laneBefore [verdict.Kinds]span
+
+// A span is a time to a two thousandth of itself, and to a millisecond: 11 bits of the highest ones, and how far these are shifted.
+type span uint16
+
+const spanBits = 11
+
+func newSpan(t time.Duration) span {
+	ms := min(uint64(max(t, 0)/time.Millisecond), 1<<(31+spanBits)-1) // more than a century
+	shift := max(bits.Len64(ms)-spanBits, 0)
+	return span(shift<<spanBits) | span(ms>>shift)
+}
+
+func (s span) time() time.Duration {
+	return time.Duration(s&(1<<spanBits-1)) << (s >> spanBits) * time.Millisecond
+}
 
 // noteLeaving keeps the parts of a session's time until now. Its sockets are there still.
 func (c *laneSession) noteLeaving() {
 	s := c.conn.userSample()
 	for k, t := range verdict.TimesOf(&s) {
-		c.before[k] = uint32(t / time.Millisecond)
+		c.before[k] = newSpan(t)
 	}
 }
 
 // view returns the lane's observations of the session, also at its end, and whether it has ever left.
 func (c *laneSession) view() (v lane.View, left bool) {
-	if c.result != nil {
-		return c.result.View, c.result.Left
+	if r := c.worker.lanes.results[c]; r != nil {
+		return r.View, r.Left
 	}
 	v, ok := c.session.Look()
 	return v, ok && v.Time > 0
@@ -39,8 +55,8 @@ func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 		s.Duration -= v.Time
 		before = verdict.TimesOf(s)
 	} else {
-		for k, ms := range c.before {
-			before[k] = time.Duration(ms) * time.Millisecond
+		for k, t := range c.before {
+			before[k] = t.time()
 		}
 	}
 	*s = verdict.OfLane(&v, before)
@@ -59,7 +75,7 @@ func (c *laneSession) turn() relay.Turn {
 
 // userSample returns what is known of a joined session's waits in user space.
 func (n *conn) userSample() verdict.Sample {
-	r, legs := n.session.Result(), n.session.Legs()
+	r, legs := n.result(), n.legs()
 	r.Legs = &legs
 	return verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp, -1)
 }
@@ -67,8 +83,8 @@ func (n *conn) userSample() verdict.Sample {
 // sample returns what is known of a joined session's waits.
 func (n *conn) sample() *verdict.Sample {
 	s := n.userSample()
-	if c := n.worker().lanes.of[n]; c != nil {
-		c.addTo(&s, n.session.Carried())
+	if c := n.lane; c != nil {
+		c.addTo(&s, n.carried())
 	}
 	return &s
 }

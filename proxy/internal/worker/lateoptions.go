@@ -8,9 +8,9 @@ import (
 )
 
 // Options that matter only to a connection that lasts are set once a session is older than
-// this, and not twice that: short ones pay with being put into a list and taken out. There are
+// this, and not twice that: short ones pay with a place in a list. There are
 // two lists, of those that began in the present period and of those that did in the one
-// before.
+// before. A conn may be another client's by then, whose options come early.
 const lateSockoptsAfter = time.Second
 
 // batch is for how many sessions that is done in one turn of the loop.
@@ -20,7 +20,8 @@ const batch = 256
 type lateSockopts struct {
 	worker        *worker
 	options       sockopt.Options
-	recent, older list // sessions whose endpoints lack the options of lasting ones
+	recent, older []*conn // sessions whose endpoints lack the options of lasting ones
+	done          int     // how many of older have them
 	timer         loop.Timer
 }
 
@@ -29,8 +30,6 @@ func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 	g := w.lateOptions[options]
 	if g == nil {
 		g = &lateSockopts{worker: w, options: options}
-		g.recent.init()
-		g.older.init()
 		w.lateOptions[options] = g
 	}
 	return g
@@ -41,7 +40,7 @@ func (g *lateSockopts) apply(n *conn) {
 	if !n.tcp {
 		return // a unix socket has none of these options
 	}
-	g.recent.append(n)
+	g.recent = append(g.recent, n)
 	if !g.timer.Armed() {
 		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
 	}
@@ -50,19 +49,25 @@ func (g *lateSockopts) apply(n *conn) {
 // Expired is called when the period is over.
 func (g *lateSockopts) Expired(*loop.Timer) {
 	for range batch {
-		if g.older.empty() {
+		if g.done == len(g.older) {
 			break
 		}
-		n := g.older.first()
-		n.unlink()
-		_ = g.options.Last(int(n.fd)) // without them it is a connection like any other
+		n := g.older[g.done]
+		g.done++
+		if n.state == joined && n.tcp && n.ref.serving.lateSockopts == g && !n.carried() {
+			_, b := n.descriptors()
+			_ = g.options.Last(b) // without them it is a connection like any other
+		}
 	}
-	if !g.older.empty() {
+	if g.done < len(g.older) {
 		g.worker.loop.Arm(&g.timer, g, 0)
 		return
 	}
-	g.older.move(&g.recent)
-	if !g.older.empty() {
+	g.older, g.recent, g.done = g.recent, g.older[:0], 0
+	if cap(g.recent) > 2*len(g.older) {
+		g.recent = nil // of more sessions than begin now
+	}
+	if len(g.older) > 0 {
 		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
 	}
 }

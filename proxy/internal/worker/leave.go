@@ -18,7 +18,7 @@ func (w *worker) refuse(c *pendingClient, cause error) {
 	}
 	n, l := c.conn, c.serving.socket
 	if n.tcp {
-		_ = sys.AbortOnClose(int(n.fd))
+		_ = sys.AbortOnClose(n.fd())
 	}
 	w.turnedAway.note(&c.client, w.loop.Now())
 	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
@@ -78,7 +78,7 @@ func (w *worker) clientLeft(c *pendingClient) {
 // closeClient closes a client that is not joined.
 func (w *worker) closeClient(c *pendingClient) {
 	w.recordUnjoined(c)
-	n, s, fd, admissionToken, admitted := c.conn, c.serving, int(c.conn.fd), c.client.AdmissionToken, c.admitted
+	n, s, fd, admissionToken, admitted := c.conn, c.serving, c.conn.fd(), c.client.AdmissionToken, c.admitted
 	c.Cancel()
 	w.loop.Drop(c.id)
 	w.freePending(c)

@@ -134,9 +134,9 @@ func (w *worker) outline(n *conn, index, at int) Session {
 	if c := n.ref.pending; c != nil {
 		s.State, s.Age = c.phase.state(), time.Duration(w.loop.Now()-c.began)
 	} else {
-		s.SetResult(n.session.Result())
-		s.Idle, s.Lane = n.session.Idle(), n.session.Carried()
-		s.setBinding(bindingOf(n.session.Limits()))
+		s.SetResult(n.result())
+		s.Idle, s.Lane = n.idle(), n.carried()
+		s.setBinding(n.binding())
 	}
 	s.Began = w.loop.Now() - int64(s.Age)
 	s.ID = ID{index, int64(at), s.Began}
@@ -169,10 +169,10 @@ func (w *worker) sourceOf(n *conn) (from source.Source, fd int) {
 	if header, ok := w.sources[n]; ok {
 		return source.TCP(header), -1
 	}
-	if n.session.Carried() {
+	if n.carried() {
 		return w.laneSource(n), -1
 	}
-	a, _ := n.session.Descriptors()
+	a, _ := n.descriptors()
 	if !n.ref.serving.socket.TCP {
 		return unixPeerOf(a), -1
 	}
@@ -191,7 +191,7 @@ func (w *worker) endpointName(n *conn) string {
 	if _, endpoint, _, ok := w.laneAddresses(n); ok {
 		return endpoint.String()
 	}
-	_, b := n.session.Descriptors()
+	_, b := n.descriptors()
 	return peerName(b)
 }
 
@@ -200,6 +200,6 @@ func (w *worker) endpointLocal(n *conn) string {
 	if _, _, local, ok := w.laneAddresses(n); ok {
 		return local.String()
 	}
-	_, b := n.session.Descriptors()
+	_, b := n.descriptors()
 	return localName(b)
 }

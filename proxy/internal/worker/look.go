@@ -40,7 +40,7 @@ func (w *worker) lookFailed(c *pendingClient, cause error) {
 		return
 	}
 	b := w.firstBytes()[:c.maxPreread()]
-	n, err := sys.Recv(int(c.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err := sys.Recv(c.conn.fd(), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	if err != nil && err != syscall.EAGAIN {
 		w.clientLeft(c)
 		return

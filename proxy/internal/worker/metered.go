@@ -43,7 +43,7 @@ func (w *statsScan) note(n *conn, b Bytes) {
 	if w.running == nil {
 		return
 	}
-	binding := bindingOf(n.session.Limits())
+	binding := n.binding()
 	if binding == nil {
 		return
 	}

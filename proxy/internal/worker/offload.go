@@ -55,7 +55,7 @@ func (w *worker) offload(c *pendingClient, to func(*Offloaded)) {
 
 // takeOff takes a client off its loop.
 func (w *worker) takeOff(c *pendingClient) *Offloaded {
-	n, g, s, fd, id := c.conn, w.group, c.serving, int(c.conn.fd), c.id
+	n, g, s, fd, id := c.conn, w.group, c.serving, c.conn.fd(), c.id
 	client := c.client
 	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
 	client.wakes = nil

@@ -115,7 +115,7 @@ func (w *worker) answer(c *pendingClient, b []byte, n int, with byte, again bool
 	if err := c.takeMessage(b[:n]); err != nil {
 		return err
 	}
-	switch sent, err := sendSome(int(c.conn.fd), []byte{with}, 0); {
+	switch sent, err := sendSome(c.conn.fd(), []byte{with}, 0); {
 	case err != nil:
 		return err
 	case sent == 0: // which a client whose buffer is empty does not do
@@ -130,7 +130,7 @@ func (c *pendingClient) takeMessage(b []byte) error {
 		c.buffered = c.buffered[:0] // what is behind the message is refused, or not read any more
 		return nil
 	}
-	return consume(int(c.conn.fd), b, 0)
+	return consume(c.conn.fd(), b, 0)
 }
 
 // askTLS asks an endpoint for TLS, behind its PROXY header if there is one, for a client that was promised it.

@@ -95,7 +95,7 @@ func (w *worker) peek(c *pendingClient) {
 		return
 	}
 	b := w.firstBytes()[:c.maxPreread()]
-	n, err := sys.Recv(int(c.conn.fd), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err := sys.Recv(c.conn.fd(), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	switch {
 	case err == syscall.EAGAIN:
 		return
@@ -178,7 +178,7 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 		case err == nil && c.buffered != nil:
 			c.buffered = c.buffered[n:]
 		case err == nil:
-			err = consume(int(c.conn.fd), b[:n], 0)
+			err = consume(c.conn.fd(), b[:n], 0)
 		}
 		if err != nil {
 			w.refuse(c, err)
@@ -262,7 +262,7 @@ func (c *pendingClient) takeAhead() {
 		return
 	}
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).
-	if err := consume(int(c.conn.fd), c.ahead[:c.moved], sys.MSG_TRUNC); err != nil {
+	if err := consume(c.conn.fd(), c.ahead[:c.moved], sys.MSG_TRUNC); err != nil {
 		c.events |= loop.Failed
 	}
 }
@@ -289,7 +289,7 @@ func consume(fd int, b []byte, flags int) error {
 func (c *pendingClient) raise(n int) {
 	if c.conn.tcp && n > int(c.raised) {
 		c.raised = int32(n)
-		_ = sys.SetsockoptInt(int(c.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
+		_ = sys.SetsockoptInt(c.conn.fd(), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
 	}
 }
 
@@ -297,6 +297,6 @@ func (c *pendingClient) raise(n int) {
 func (c *pendingClient) lower() {
 	if c.raised > 0 {
 		c.raised = 0
-		_ = sys.SetsockoptInt(int(c.conn.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+		_ = sys.SetsockoptInt(c.conn.fd(), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 	}
 }

@@ -64,7 +64,7 @@ func (w *worker) bufferPreread(c *pendingClient) {
 			w.prereadComplete(c, c.buffered)
 			return
 		}
-		n, err := sys.Recv(int(c.conn.fd), first[:c.maxPreread()-len(c.buffered)], sys.MSG_DONTWAIT)
+		n, err := sys.Recv(c.conn.fd(), first[:c.maxPreread()-len(c.buffered)], sys.MSG_DONTWAIT)
 		switch {
 		case n > 0:
 			c.buffered = append(c.buffered, first[:n]...)

@@ -48,9 +48,9 @@ func (w *worker) lasts(n *conn, k *kept) {
 	if w.records.scratch == nil {
 		w.records.scratch = new(record.Record)
 	}
-	r, b, s := w.records.scratch, bindingOf(n.session.Limits()), k.serving
+	r, b, s := w.records.scratch, n.binding(), k.serving
 	k.Unpack(r)
-	r.Listener, r.Loop, r.Result = s.socket.Name, w.index, n.session.Result()
+	r.Listener, r.Loop, r.Result = s.socket.Name, w.index, n.result()
 	setNames(r, b)
 	w.group.cfg.Host.Lasts(s.socket, b, r)
 }

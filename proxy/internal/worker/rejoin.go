@@ -90,11 +90,12 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	if by := r.Rewriting; by != nil && by.Rewritten() != relay.SideNone {
 		r.A, r.B = rewrite(by, r.A, r.B)
 	}
-	n.fd, n.tcp, n.state = int32(r.B.FD), r.B.TCP, joined
+	n.tcp = r.B.TCP
+	seat := w.sit(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}
-	w.driver.StartLimited(&n.session, r.A, r.B, n, limits)
+	w.driver.StartLimited(seat, r.A, r.B, n, limits)
 	m.reach()
 	return nil
 }

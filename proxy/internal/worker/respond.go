@@ -28,14 +28,14 @@ func (w *worker) respond(c *pendingClient) {
 // respondOn sends the rest of the response as far as there is room, and discards the client's bytes.
 func (w *worker) respondOn(c *pendingClient) {
 	if c.phase == responding {
-		n, err := sendSome(int(c.conn.fd), c.rest, 0)
+		n, err := sendSome(c.conn.fd(), c.rest, 0)
 		if err != nil {
 			w.clientLeft(c)
 			return
 		}
 		if c.rest = c.rest[n:]; len(c.rest) == 0 {
 			c.phase = lingering
-			_ = sys.ShutdownWrite(int(c.conn.fd))
+			_ = sys.ShutdownWrite(c.conn.fd())
 		}
 	}
 	w.discard(c)
@@ -48,7 +48,7 @@ const discards = 4
 func (w *worker) discard(c *pendingClient) {
 	first := w.firstBytes()
 	for range discards {
-		n, err := sys.Recv(int(c.conn.fd), first, sys.MSG_DONTWAIT)
+		n, err := sys.Recv(c.conn.fd(), first, sys.MSG_DONTWAIT)
 		switch {
 		case err == syscall.EAGAIN:
 			return

@@ -89,7 +89,7 @@ func (w *worker) continueScan() {
 		scan.at++
 		for i := range slab {
 			if slab[i].state == joined {
-				r := slab[i].session.Result()
+				r := slab[i].result()
 				scan.sum.Totals.Add(r)
 				scan.note(&slab[i], bytesOf(&r))
 			}

@@ -23,7 +23,7 @@ func (g *Group) Watch() (spent time.Duration) {
 		if n.state != joined {
 			return
 		}
-		if watcher, ok := bindingOf(n.session.Limits()).(Watcher); ok {
+		if watcher, ok := n.binding().(Watcher); ok {
 			watcher.Watch(w.turnOf(n), w.loop.Now())
 		}
 	})
@@ -37,10 +37,10 @@ func (g *Group) Watch() (spent time.Duration) {
 
 // turnOf returns the state of a joined session.
 func (w *worker) turnOf(n *conn) relay.Turn {
-	if c := w.lanes.of[n]; c != nil && n.session.Carried() {
+	if c := n.lane; c != nil && n.carried() {
 		return c.turn()
 	}
-	return n.session.Look()
+	return n.seat.Look()
 }
 
 // watch shows those that are joined.

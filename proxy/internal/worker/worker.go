@@ -97,7 +97,6 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
 		arrived:     newArrivals(mostArrivals), turnedAway: newArrivals(mostRefusals),
 	}
-	w.places.init()
 	w.mirrors.init()
 	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.collect = w.adjust, g.gate.notify, w.collectInbox
@@ -218,7 +217,7 @@ func (w *worker) cut(cause error) {
 		for i := range slab {
 			switch n := &slab[i]; n.state {
 			case joined:
-				n.session.Cut(cause)
+				n.driven().Cut(cause)
 			case connecting:
 				w.refuse(n.ref.pending, cause)
 			}

@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"math"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+const (
+	// parkAfter is for how long a session has been out of user space, or has had a seat again, before it is parked.
+	parkAfter = time.Second
+	// parkBatch is how many are parked in one turn.
+	parkBatch = 256
+	// parkAhead is how long before a timeout of it a session has a seat again: it ends in time by the timer there. Sessions that have none
+	// to wait for until parkLeast are parked.
+	parkAhead = 3 * time.Second
+	parkLeast = 2 * parkAhead
+	// parkLooks is how often timeouts of parked sessions are looked at, at most.
+	parkLooks = time.Second
+	// never is the due of a session without a timeout.
+	never = math.MaxInt32
+)
+
+// lanePark parks the sessions of a loop that have left user space: they keep their places, and give up their seats. The loop finds
+// those with timeouts by a pass over all its clients, some in each turn. Without timeouts there is none.
+type lanePark struct {
+	worker *worker
+	list   []laneParting // in the order in which they are due
+	timer  loop.Timer
+	looks  loop.Timer
+	bound  int   // how many are parked that have timeouts
+	first  int32 // none of those that the present pass has been by is due before, see conn.due
+	at     int   // where the present pass is; negative: there is none
+	goOn   func()
+}
+
+// A laneParting is a session that is parked at a time of the loop's clock, if it may be then.
+type laneParting struct {
+	session *laneSession
+	due     int64
+}
+
+func newLanePark(w *worker) *lanePark {
+	p := &lanePark{worker: w, first: never, at: -1}
+	p.goOn = p.look
+	return p
+}
+
+// due is a time of the loop's clock in seconds before which no timeout of a parked session can have passed.
+func (n *conn) due() int32 { return n.number }
+
+// second is a time of the loop's clock in seconds.
+func second(at int64) int32 {
+	return int32(min(max(at/int64(time.Second), math.MinInt32), never-1))
+}
+
+// later has a session be parked after a while.
+func (p *lanePark) later(c *laneSession) {
+	l := p.worker.loop
+	p.list = append(p.list, laneParting{c, l.Now() + int64(parkAfter)})
+	if !p.timer.Armed() {
+		l.Arm(&p.timer, p, parkAfter)
+	}
+}
+
+// Expired implements [loop.Expirer].
+func (p *lanePark) Expired(t *loop.Timer) {
+	if t == &p.looks {
+		if p.at < 0 {
+			p.at, p.first = 0, never
+			p.look()
+		}
+		return
+	}
+	n, now := 0, p.worker.loop.Now()
+	for ; n < min(len(p.list), parkBatch) && p.list[n].due <= now; n++ {
+		p.park(p.list[n].session)
+	}
+	rest := p.list[n:]
+	if len(rest) == 0 {
+		p.list = nil
+		return
+	}
+	p.list = rest
+	p.worker.loop.Arm(&p.timer, p, max(time.Duration(rest[0].due-now), 0))
+}
+
+// park parks a session that has left user space and is going to stay there, as far as is known.
+func (p *lanePark) park(c *laneSession) {
+	w, n := p.worker, c.conn
+	if n.lane != c || n.parked() || !c.away() || !n.seat.Park(&c.parked) {
+		return
+	}
+	left, has := c.parked.Timeout(w.driver, c)
+	if has && left < parkLeast {
+		w.driver.Unpark(n.seat, &c.parked, n, c)
+		if longest(n.seat.Limits()) {
+			p.later(c)
+		}
+		return
+	}
+	w.places.rise(n)
+	n.number = never
+	if has {
+		p.bound++
+		p.note(n, left)
+	}
+}
+
+// longest reports whether a session with such limits may have no timeout for long enough to be parked, once bytes have moved.
+func longest(l *relay.Limits) bool {
+	return (l.IdleTimeout <= 0 || l.IdleTimeout > parkLeast) && (l.HalfCloseTimeout <= 0 || l.HalfCloseTimeout > parkLeast)
+}
+
+// note notes the next timeout of a parked session.
+func (p *lanePark) note(n *conn, left time.Duration) {
+	w := p.worker
+	n.number = second(w.loop.Now() + int64(min(left, math.MaxInt32*time.Second)))
+	if n.number < p.first {
+		p.first = n.number
+		if p.at < 0 {
+			p.await()
+		}
+	}
+}
+
+// await has the next pass begin in time for the first timeout.
+func (p *lanePark) await() {
+	l := p.worker.loop
+	if p.bound == 0 {
+		p.first = never
+		l.Disarm(&p.looks)
+		return
+	}
+	wait := time.Duration(p.first)*time.Second - time.Duration(l.Now()) - parkAhead
+	l.Arm(&p.looks, p, max(wait, parkLooks))
+}
+
+// look goes on with the pass for as long as a turn may take.
+func (p *lanePark) look() {
+	w, began := p.worker, time.Now()
+	near := second(w.loop.Now() + int64(parkAhead+parkLooks))
+	for looks := 0; p.bound > 0; looks++ {
+		slab := p.at / slabSize
+		if slab >= len(w.slabs) {
+			break
+		}
+		if looks%64 == 63 && time.Since(began) > turnTime {
+			w.post(p.goOn)
+			return
+		}
+		n := &w.slabs[slab][p.at%slabSize]
+		p.at++
+		switch {
+		case n.state != joined || !n.parked() || n.due() == never:
+		case n.due() > near:
+			p.first = min(p.first, n.due())
+		default:
+			p.near(n)
+		}
+	}
+	p.at = -1
+	p.await()
+}
+
+// near looks at a session that has a timeout soon, if nothing has moved since it was looked at last.
+func (p *lanePark) near(n *conn) {
+	if left, has := n.lane.parked.Timeout(p.worker.driver, n.lane); has && left > parkLeast {
+		p.note(n, left)
+		return
+	}
+	p.worker.unpark(n)
+}
+
+// unpark has a parked session have a seat again.
+func (w *worker) unpark(n *conn) {
+	p, c := w.lanes.park, n.lane
+	if n.due() != never {
+		p.bound--
+	}
+	w.places.sit(n)
+	w.driver.Unpark(n.seat, &c.parked, n, c)
+	p.later(c)
+}

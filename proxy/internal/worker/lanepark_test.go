@@ -1,0 +1,325 @@
+package worker_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	inuse "github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// An ending is a binding that keeps the ends of its sessions.
+type ending struct {
+	mu   sync.Mutex
+	ends []relay.Result
+}
+
+func (b *ending) Ended(r relay.Result, _ error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ends = append(b.ends, r)
+}
+
+func (*ending) Names() (upstream, endpoint string) { return "u", "e" }
+
+func (b *ending) all() []relay.Result {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ends
+}
+
+// A parkRig is a loop with a clock of the test's, whose sessions have left user space.
+type parkRig struct {
+	*rig
+	*ending
+	clock *atomic.Int64
+	conns []net.Conn
+}
+
+func newParkRig(t *testing.T, sessions int, limits relay.Limits) *parkRig {
+	t.Helper()
+	p := &parkRig{ending: new(ending), clock: new(atomic.Int64)}
+	p.clock.Store(int64(time.Hour))
+	limits.Of = p.ending
+	d := straight(echo(t))
+	d.reached = func() (*relay.Limits, error) { return &limits, nil }
+	p.rig = directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops, c.Now, c.MaxConnections = 1, p.clock.Load, 1000 })
+	p.serve(t)
+	for range sessions {
+		c := p.dial(t)
+		talk(t, c)
+		p.conns = append(p.conns, c)
+	}
+	p.Turn()
+	if n := p.Depart(0); n != sessions {
+		t.Fatalf("%d of %d have left", n, sessions)
+	}
+	return p
+}
+
+// pass lets time pass, in steps.
+func (p *parkRig) pass(d time.Duration) {
+	const step = 250 * time.Millisecond
+	for ; d > 0; d -= step {
+		p.clock.Add(int64(min(d, step)))
+		p.Wake()
+		p.Turn()
+	}
+}
+
+// TestParkedTimeouts: sessions that have left are parked after a second, are counted and listed like others, and end by their
+// timeouts at the time at which those pass. Without timeouts nothing looks for any.
+func TestParkedTimeouts(t *testing.T) {
+	const n, second = 5, time.Second
+	for _, c := range []struct {
+		name   string
+		limits relay.Limits
+		half   bool
+		at     time.Duration
+		why    relay.Reason
+	}{
+		{"idle", relay.Limits{IdleTimeout: 12 * second}, false, 12 * second, relay.ReasonIdle},
+		{"idle for longer", relay.Limits{IdleTimeout: 5 * time.Minute}, false, 5 * time.Minute, relay.ReasonIdle},
+		{"lifetime", relay.Limits{IdleTimeout: time.Hour, MaxLifetime: 20 * second}, false, 20 * second, relay.ReasonLifetime},
+		{"half-closed", relay.Limits{HalfCloseTimeout: 9 * second}, true, 9 * second, relay.ReasonHalfClose},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newParkRig(t, n, c.limits)
+			p.pass(0)
+			if parked, _, _ := p.Parked(0); parked != 0 {
+				t.Errorf("%d are parked at once", parked)
+			}
+			if c.half {
+				p.EachDeparted(0, func(o lane.Observer) { o.HalfClosed(1) })
+			}
+			const early = 2 * second
+			p.pass(early)
+			if parked, bound, _ := p.Parked(0); parked != n || bound != n {
+				t.Errorf("%d are parked, %d with timeouts", parked, bound)
+			}
+			for s := range p.Sessions(t.Context(), new(worker.Query)) {
+				if !s.Lane || s.Age != early || s.Idle != early || s.ClientToEndpoint == (worker.Moved{}) || s.Upstream != "u" {
+					t.Errorf("%+v", s)
+				}
+			}
+			p.pass(c.at - early - 10*time.Millisecond)
+			if active := p.Summary().Active; active != n || len(p.all()) != 0 {
+				t.Fatalf("%d are left before the time", active)
+			}
+			p.pass(10 * time.Millisecond)
+			p.pass(10 * time.Millisecond)
+			if active := p.Summary().Active; active != 0 {
+				t.Fatalf("%d are left after the time", active)
+			}
+			for _, r := range p.all() {
+				if r.Reason != c.why || r.Duration < c.at || r.Duration > c.at+20*time.Millisecond {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+// TestParkedWithoutTimeouts: nothing looks for timeouts of sessions that have none, and one that can wait for none is not parked.
+func TestParkedWithoutTimeouts(t *testing.T) {
+	p := newParkRig(t, 3, relay.Limits{})
+	p.pass(2 * time.Second)
+	if parked, bound, _ := p.Parked(0); parked != 3 || bound != 0 {
+		t.Errorf("%d are parked, %d with timeouts", parked, bound)
+	}
+	p.pass(time.Hour)
+	if active := p.Summary().Active; active != 3 {
+		t.Errorf("%d are left", active)
+	}
+	short := newParkRig(t, 3, relay.Limits{IdleTimeout: 4 * time.Second})
+	short.pass(3 * time.Second)
+	if parked, _, _ := short.Parked(0); parked != 0 {
+		t.Errorf("%d with a short timeout are parked", parked)
+	}
+	short.pass(2 * time.Second)
+	if active := short.Summary().Active; active != 0 {
+		t.Errorf("%d are left after a short timeout", active)
+	}
+}
+
+// TestParkedEnds: parked sessions end as others do: by their endpoints, by a cut of some, by their IDs, and with everything.
+func TestParkedEnds(t *testing.T) {
+	cause := errors.New("cut by the test")
+	for name, end := range map[string]func(t *testing.T, p *parkRig){
+		"by their endpoints": func(_ *testing.T, p *parkRig) {
+			p.EachDeparted(0, func(o lane.Observer) { o.Ended(lane.Result{Left: true, View: lane.View{EndedBy: 1}}) })
+		},
+		"by a reset": func(_ *testing.T, p *parkRig) {
+			p.EachDeparted(0, func(o lane.Observer) { o.Ended(lane.Result{Left: true, Reset: true, View: lane.View{EndedBy: 0}}) })
+		},
+		"cut": func(t *testing.T, p *parkRig) {
+			if n := p.CutMatching(func(*worker.Listening, worker.Binding) bool { return true }, cause); n != 3 {
+				t.Errorf("%d were cut", n)
+			}
+		},
+		"cut in the lane": func(t *testing.T, p *parkRig) {
+			if n := p.CutLane(func(*worker.Listening, worker.Binding) bool { return true }, cause); n != 3 {
+				t.Errorf("%d were cut", n)
+			}
+		},
+		"by IDs": func(t *testing.T, p *parkRig) {
+			var ids []worker.ID
+			for s := range p.Sessions(t.Context(), new(worker.Query)) {
+				ids = append(ids, s.ID)
+			}
+			busy := 0
+			if err := p.End(t.Context(), ids, time.Second, func(_ worker.ID, e worker.EndResult) {
+				if e == worker.Busy { // nobody has seen its last bytes acknowledged
+					busy++
+				}
+			}); err != nil || busy != 3 {
+				t.Errorf("%d are busy, %v", busy, err)
+			}
+			if parked, _, _ := p.Parked(0); parked != 3 {
+				t.Errorf("%d are parked after they were looked at", parked)
+			}
+			if err := p.End(t.Context(), ids, 0, func(_ worker.ID, e worker.EndResult) {
+				if e != worker.EndedNow {
+					t.Error(e)
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		},
+		"by a drain": func(_ *testing.T, p *parkRig) { p.LeaveLane(cause) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newParkRig(t, 3, relay.Limits{IdleTimeout: time.Hour})
+			p.pass(2 * time.Second)
+			if parked, _, _ := p.Parked(0); parked != 3 {
+				t.Fatalf("%d are parked", parked)
+			}
+			end(t, p)
+			eventually(t, func() bool { return p.Summary().Active == 0 })
+			if r := p.all(); len(r) != 3 || r[0].Duration != 2*time.Second || r[0].AToB.Copied == 0 {
+				t.Errorf("%+v", r)
+			}
+			if _, bound, _ := p.Parked(0); bound != 0 {
+				t.Errorf("%d that have ended have timeouts", bound)
+			}
+		})
+	}
+}
+
+// inTheLane is what a session that has left user space takes of this process at most, beside its places in the tables of the lane.
+const inTheLane = 250
+
+// TestManyParked: of 10,000 sessions that have left, lists, watches and summaries take parts of less than a millisecond of CPU time, and
+// each takes less than 250 bytes of the heap, with its part in the lane.
+func TestManyParked(t *testing.T) {
+	all := 10_000
+	if testing.Short() || raceEnabled {
+		all = 1000
+	}
+	m := new(partMeter)
+	r := newRig(t, func(c *worker.Config) { c.Loops, c.MaxConnections, c.TurnCPU = 1, all+1000, true })
+	r.SetParts(m.measure)
+	r.serve(t)
+	depart := func(n int) {
+		const some = 500 // which have sockets at a time
+		for done := 0; done < n; done += some {
+			pairs := make([][2]int, 0, some)
+			for range min(some, n-done) {
+				pairs = append(pairs, tcpPair(t, len(pairs)))
+			}
+			if _, err := r.Simulate(0, pairs, 0); err != nil {
+				t.Fatal(err)
+			}
+			r.Turn()
+			if left := r.Depart(0); left != len(pairs) {
+				t.Fatalf("%d of %d have left", left, len(pairs))
+			}
+		}
+	}
+	parked := func(n int) {
+		eventually(t, func() bool { parked, _, _ := r.Parked(0); return parked == n })
+	}
+	depart(1000)
+	parked(1000)
+	before := inuse.InUse()
+	depart(all)
+	parked(1000 + all)
+	each := (inuse.InUse() - before) / all
+	_, _, slabs := r.Parked(0)
+	t.Logf("%d bytes for each of %d, %d slabs of seats are left", each, all, slabs)
+	if each > inTheLane+worker.SpareSlabs<<13/all && !raceEnabled {
+		t.Errorf("%d bytes for each session, want at most %d", each, inTheLane)
+	}
+	if slabs > worker.SpareSlabs+1 {
+		t.Errorf("%d slabs of seats are left", slabs)
+	}
+	m.overruns = func() (n int64) {
+		for _, l := range r.Summary().Loops {
+			n += l.Overruns
+		}
+		return n
+	}
+	r.Turn()
+	m.before = m.overruns()
+	m.holds(t, "a list", func() {
+		n := 0
+		for s := range r.Sessions(t.Context(), &worker.Query{Sample: true, Brief: true}) {
+			if s.Lane {
+				n++
+			}
+		}
+		if n != 1000+all {
+			t.Errorf("%d are listed", n)
+		}
+	})
+	m.holds(t, "a watch", func() {
+		for range r.Sessions(t.Context(), &worker.Query{ID: worker.ID{Loop: 0, Began: 1}}) { // parts are measured of lists
+		}
+		r.Watch()
+	})
+	if parked, _, _ := r.Parked(0); parked != 1000+all {
+		t.Errorf("%d are parked after they were looked at", parked)
+	}
+}
+
+// TestSeats: seats are given once each, and slabs without a session are given up but for some.
+func TestSeats(t *testing.T) {
+	var s worker.Seats
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		if !s.Take(rnd.IntN(20 * worker.SeatsPerSlab)) {
+			t.Fatal("a seat is taken twice")
+		}
+		for range rnd.IntN(s.Taken() + 1) {
+			s.Give(rnd.IntN(s.Taken()))
+		}
+	}
+	for s.Taken() > 0 {
+		s.Give(rnd.IntN(s.Taken()))
+	}
+	if n := s.Slabs(); n != worker.SpareSlabs {
+		t.Errorf("%d slabs are kept, want %d", n, worker.SpareSlabs)
+	}
+	if !s.Take(20*worker.SeatsPerSlab) || s.Slabs() != 20 {
+		t.Errorf("%d slabs, want 20", s.Slabs())
+	}
+	if seats, conns := worker.SlabSizes(); seats > 8<<10-8 || conns > 8<<10-8 {
+		t.Errorf("slabs take %d and %d bytes, more than a size class with its header", seats, conns)
+	}
+}
+
+// TestSpan: a time is kept to a two thousandth.
+func TestSpan(t *testing.T) {
+	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 2047 * time.Millisecond, 3 * time.Second, time.Hour, 1000 * time.Hour, 1e6 * time.Hour} {
+		if got, want := worker.Span(d), max(d, 0).Truncate(time.Millisecond); got > want || want-got > want/1000 {
+			t.Errorf("%v is kept as %v", d, got)
+		}
+	}
+}

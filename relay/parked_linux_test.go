@@ -1,0 +1,382 @@
+package relay_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A steward is a Carrier that takes the session as soon as it can, and moves what it is told to.
+type steward struct {
+	thief
+	clock *fakeClock
+	last  time.Duration // when it has moved something last
+	reset int
+}
+
+func (c *steward) Progress() (aToB, bToA int64, idle time.Duration) {
+	return c.ab, c.ba, c.clock.now() - c.last
+}
+
+func (c *steward) Reset() { c.reset++ }
+
+// A parking is a session that leaves, and that may be parked whenever it is away. Both kinds keep the same log.
+type parking struct {
+	*testing.T
+	parks   bool
+	on      *looped
+	clock   *fakeClock
+	s       *loopSession
+	driven  *relay.Driven // where the session is, unless it is parked
+	parked  relay.Parked
+	carrier *steward
+	A, B    halfConn
+	folds   bool
+	log     []string
+	over    chan struct{}
+}
+
+func newParking(t *testing.T, parks bool, limits *relay.Limits) *parking {
+	d := ofLoop()
+	r, clock := d.clockedRelay(t, relay.Config{})
+	p := &parking{T: t, parks: parks, clock: clock, on: d.looped(t, r), over: make(chan struct{})}
+	p.s = &loopSession{on: p.on, ended: func(res relay.Result, err error) {
+		p.note("ended %+v, %v", p.folded(res), err)
+		close(p.over)
+	}}
+	p.driven = &p.s.driven
+	p.A, p.B = pairOn(t, p.on, func(a, b relay.Socket) { p.on.driver.StartLimited(p.driven, a, b, p.s, limits) }, p.s)
+	return p
+}
+
+func (p *parking) note(format string, args ...any) {
+	p.log = append(p.log, fmt.Sprintf("%v: ", p.clock.now())+fmt.Sprintf(format, args...))
+}
+
+// talk moves a few bytes both ways, with pauses.
+func (p *parking) talk(times int, pause time.Duration) {
+	p.Helper()
+	for range times {
+		if err := errors.Join(ping(p.A, p.B, 5), ping(p.B, p.A, 3)); err != nil {
+			p.Fatal(err)
+		}
+		if pause > 0 {
+			p.on.turn()
+			p.clock.advance(pause)
+		}
+	}
+	p.on.turn()
+}
+
+// bulk moves so much that some of it is spliced.
+func (p *parking) bulk() {
+	p.Helper()
+	const size = 16 << 20
+	go func() { _, _ = p.A.Write(make([]byte, size)) }()
+	if _, err := io.CopyN(io.Discard, p.B, size); err != nil {
+		p.Fatal(err)
+	}
+	p.on.turn()
+	p.on.do(func() {
+		if n := p.driven.Result().AToB.Spliced; n == 0 {
+			p.Error("nothing is spliced")
+		}
+	})
+	p.folds = true
+}
+
+// folded returns a result without what is another one each time: how much of many bytes was spliced.
+func (p *parking) folded(r relay.Result) relay.Result {
+	if p.folds {
+		r.AToB.Copied, r.AToB.Spliced = r.AToB.Copied+r.AToB.Spliced, 0
+	}
+	return r
+}
+
+// leave has the session leave, with the next byte, and parks it.
+func (p *parking) leave() {
+	p.Helper()
+	c := &steward{thief: thief{takes: true, has: make(chan struct{})}, clock: p.clock, last: p.clock.now()}
+	if p.carrier != nil { // Carriers go on counting
+		c.ab, c.ba = p.carrier.ab, p.carrier.ba
+	}
+	p.carrier = c
+	p.on.do(func() { p.driven.Offer(c) })
+	if _, err := io.WriteString(p.A, "x"); err != nil {
+		p.Fatal(err)
+	}
+	<-c.has
+	p.on.turn()
+	p.on.do(p.park)
+}
+
+// park is called on the loop.
+func (p *parking) park() {
+	if p.parks && p.driven.Carried() && p.driven.Park(&p.parked) {
+		p.driven = nil
+	}
+}
+
+// session returns the session where it can be changed. It is called on the loop.
+func (p *parking) session() *relay.Driven {
+	if p.driven == nil {
+		p.driven = new(relay.Driven)
+		if !p.on.driver.Unpark(p.driven, &p.parked, p.s, p.carrier) {
+			p.Error("it is not unparked")
+		}
+	}
+	return p.driven
+}
+
+// look notes what there is to be seen. It is called on the loop.
+func (p *parking) look() {
+	if p.driven != nil {
+		p.note("%+v, idle %v, timeouts %+v", p.folded(p.driven.Result()), p.driven.Idle(), p.driven.Limits())
+		return
+	}
+	d := p.on.driver
+	p.note("%+v, idle %v, timeouts %+v", p.folded(p.parked.Result(d, p.carrier)), p.parked.Idle(d, p.carrier), p.parked.Limits())
+}
+
+// rest lets time pass, in which the Carrier moves something now and then.
+func (p *parking) rest(d time.Duration, moves ...time.Duration) {
+	const step = 250 * time.Millisecond
+	for passed := time.Duration(0); passed < d; passed += step {
+		p.on.do(func() {
+			if slices.Contains(moves, passed) {
+				p.carrier.ab, p.carrier.last = p.carrier.ab+10, p.clock.now()
+			}
+			p.look()
+			if p.driven == nil {
+				if left, has := p.parked.Timeout(p.on.driver, p.carrier); has && left <= step {
+					p.session()
+				}
+			}
+		})
+		p.clock.advance(step)
+		ended := false
+		select {
+		case <-p.over:
+			ended = true
+		default:
+		}
+		p.on.do(func() {
+			if p.carrier.reset > 0 && !ended { // as a Carrier does soon after
+				p.carrier.reset = 0
+				p.session().Finish(true, relay.SideNone)
+				ended = true
+			} else if !ended && p.driven != nil {
+				p.park()
+			}
+		})
+		if ended {
+			return
+		}
+	}
+}
+
+// back has the session go on with other sockets.
+func (p *parking) back(ended [2]bool, last relay.Side) {
+	p.Helper()
+	p.on.do(func() { p.session() })
+	A, nearA := tcp(p)
+	B, nearB := tcp(p)
+	a, b := p.on.take(nearA), p.on.take(nearB)
+	p.on.do(func() {
+		a.ID, _ = p.on.loop.Add(a.FD, 0, p.driven)
+		b.ID, _ = p.on.loop.Add(b.FD, 1, p.driven)
+		if !p.driven.Return(a, b, ended, last) {
+			p.Error("it does not return")
+		}
+	})
+	p.A, p.B = A, B
+	p.on.turn()
+}
+
+func (p *parking) finish(reset bool, by relay.Side) {
+	p.on.do(func() { p.session().Finish(reset, by) })
+}
+
+// TestParked: a session that is parked whenever it is away is seen, times out and ends as one that never is.
+func TestParked(t *testing.T) {
+	const second = time.Second
+	for _, c := range []struct {
+		name   string
+		limits *relay.Limits
+		course func(p *parking)
+	}{
+		{"both have ended", nil, func(p *parking) { p.rest(second, 0, second/2); p.finish(false, relay.SideA) }},
+		{"the endpoint resets", nil, func(p *parking) { p.rest(second); p.finish(true, relay.SideB) }},
+		{"nobody knows who", nil, func(p *parking) { p.finish(true, relay.SideNone) }},
+		{"a side fails", nil, func(p *parking) {
+			p.on.do(func() { p.session().FinishError(relay.SideB, syscall.ETIMEDOUT) })
+		}},
+		{"it is cut", nil, func(p *parking) {
+			p.on.do(func() { p.session().Cut(io.ErrNoProgress) })
+			p.rest(second)
+		}},
+		{"half of it", &relay.Limits{HalfCloseTimeout: second}, func(p *parking) {
+			p.rest(second)
+			p.on.do(func() { p.session().HalfEnded(relay.SideB); p.park() })
+			p.rest(5*second, second/2)
+		}},
+		{"half of it, and the other", nil, func(p *parking) {
+			p.on.do(func() { p.session().HalfEnded(relay.SideA); p.park() })
+			p.on.do(func() { p.session().HalfEnded(relay.SideB); p.park() })
+			p.finish(false, relay.SideB)
+		}},
+		{"idle", &relay.Limits{IdleTimeout: 3 * second}, func(p *parking) { p.rest(20*second, second, 2*second, 4500*time.Millisecond) }},
+		{"lifetime", &relay.Limits{MaxLifetime: 9 * second, IdleTimeout: 5 * second}, func(p *parking) { p.rest(20*second, 2*second, 4*second, 6*second) }},
+		{"a lifetime of its own", &relay.Limits{MaxLifetime: 9 * second, LifetimeJitter: 1}, func(p *parking) { p.rest(20 * second) }},
+		{"it comes back", &relay.Limits{IdleTimeout: 3 * second}, func(p *parking) {
+			p.rest(second, 0)
+			p.back([2]bool{}, relay.SideA)
+			p.talk(3, second/10)
+			p.on.do(p.look)
+			p.A.Close()
+			p.B.Close()
+			<-p.over
+		}},
+		{"it comes back, and leaves", &relay.Limits{IdleTimeout: 3 * second}, func(p *parking) {
+			for range 2 {
+				p.rest(second, 0)
+				p.back([2]bool{}, relay.SideB)
+				p.talk(3, second/10)
+				p.leave()
+			}
+			p.rest(second, 0)
+			p.finish(true, relay.SideA)
+		}},
+		{"half of it comes back", nil, func(p *parking) {
+			p.rest(second, 0)
+			p.back([2]bool{false, true}, relay.SideNone)
+			if err := ping(p.A, p.B, 5); err != nil {
+				p.Fatal(err)
+			}
+			p.on.turn()
+			p.on.do(p.look)
+			p.on.do(func() { p.driven.Cut(io.ErrNoProgress) })
+		}},
+		{"long before it left", nil, func(p *parking) {
+			p.back([2]bool{}, relay.SideA)
+			p.talk(20, second)
+			p.talk(300, 0)
+			p.leave()
+			p.rest(second)
+			p.finish(false, relay.SideA)
+		}},
+		{"much before it left", nil, func(p *parking) {
+			p.back([2]bool{}, relay.SideA)
+			p.bulk()
+			p.leave()
+			p.rest(second)
+			p.back([2]bool{}, relay.SideA)
+			p.talk(3, 0)
+			p.on.do(func() { p.driven.Cut(io.ErrNoProgress) })
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var logs [2][]string
+			for i, parks := range [2]bool{false, true} {
+				p := newParking(t, parks, c.limits)
+				p.talk(2, 10*time.Millisecond)
+				p.leave()
+				p.on.do(func() {
+					if parks != (p.driven == nil) {
+						t.Errorf("parked: %v", p.driven == nil)
+					}
+				})
+				c.course(p)
+				select {
+				case <-p.over:
+				case <-time.After(patience):
+					t.Fatal("it does not end")
+				}
+				logs[i] = p.log
+			}
+			if !slices.Equal(logs[0], logs[1]) {
+				for i, line := range logs[0] {
+					if i >= len(logs[1]) || line != logs[1][i] {
+						t.Fatalf("line %d: %q, and parked %q", i, line, logs[1][min(i, len(logs[1])-1)])
+					}
+				}
+				t.Fatalf("and parked: %q", logs[1][len(logs[0]):])
+			}
+		})
+	}
+}
+
+// TestNotParked: a session stays a Driven that no Carrier has, that is being reset, or whose first byte is awaited; and nothing is unparked
+// that is no session, nor into one.
+func TestNotParked(t *testing.T) {
+	var zero relay.Driven
+	var parked relay.Parked
+	if zero.Park(&parked) {
+		t.Error("a zero Driven is parked")
+	}
+	p := newParking(t, false, &relay.Limits{FirstByte: time.Minute})
+	d := p.on.driver
+	refuses := func(when string) {
+		t.Helper()
+		if p.driven.Park(&p.parked) {
+			t.Error("it is parked", when)
+		}
+	}
+	p.on.do(func() {
+		refuses("in user space")
+		if d.Unpark(new(relay.Driven), &p.parked, p.s, p.carrier) {
+			t.Error("a zero Parked is unparked")
+		}
+		if left, has := p.parked.Timeout(d, nil); has || left != 0 || p.parked.Limits() != nil || p.parked.Idle(d, nil) != 0 || p.parked.Result(d, nil).Duration != 0 {
+			t.Error("a zero Parked is a session")
+		}
+	})
+	p.leave()
+	p.on.do(func() { refuses("and may not answer") })
+	p.on.do(func() { p.driven.Cut(io.ErrNoProgress); refuses("while it is reset") })
+	p.finish(true, relay.SideNone)
+	p.on.do(func() { refuses("after its end") })
+
+	other := newParking(t, true, nil)
+	other.talk(1, 0)
+	other.leave()
+	other.on.do(func() {
+		if other.driven != nil {
+			t.Fatal("it is not parked")
+		}
+		running := newParkingOn(other)
+		if other.on.driver.Unpark(&running.driven, &other.parked, other.s, other.carrier) {
+			t.Error("it takes the place of another session")
+		}
+		running.driven.Cut(io.ErrNoProgress)
+		if other.on.driver.Sessions() != 1 {
+			t.Errorf("%d sessions", other.on.driver.Sessions())
+		}
+	})
+	other.finish(false, relay.SideA)
+}
+
+// newParkingOn starts another session on the same loop. It is called there.
+func newParkingOn(p *parking) *loopSession {
+	s := &loopSession{on: p.on, ended: func(relay.Result, error) {}}
+	_, nearA := tcp(p)
+	_, nearB := tcp(p)
+	a, b := p.on.take(nearA), p.on.take(nearB)
+	a.ID, _ = p.on.loop.Add(a.FD, 0, &s.driven)
+	b.ID, _ = p.on.loop.Add(b.FD, 1, &s.driven)
+	p.on.driver.Start(&s.driven, a, b, s)
+	return s
+}
+
+// TestParkedSize: a parked session is a fraction of a Driven.
+func TestParkedSize(t *testing.T) {
+	if n := relay.ParkedSize; n > 72 {
+		t.Errorf("a Parked takes %d bytes, more than 72", n)
+	}
+}
