@@ -8,14 +8,14 @@ import (
 )
 
 // A conn is a client and, once it is joined, its session. It lives in a slab and is used
-// again; an idle session costs one conn, a seat, and two slots of the loop's table, so nothing is in
-// it that is not needed then. One that has left user space for long has no seat, nor slots.
+// again; an idle session costs one conn, its session, and two slots of the loop's table, so nothing is in
+// it that is not needed then. One that has left user space for long has no relay.Driven, nor slots.
 type conn struct {
-	seat           *relay.Driven // of seats; owns both sockets. nil unless it is joined, and while it is parked
+	session        *relay.Driven // of the pool; owns both sockets. nil unless it is joined, and while it is parked
 	lane           *laneSession  // its part in the lane; nil: it has none
 	ref            *listenerRef  // of its dialing, or once it is joined of its serving; nil while it is free
 	admissionToken uint64        // once it is joined
-	number         int32         // see fd, due; while it has a seat the slab of that
+	number         int32         // see fd, due; while it has a session the slab of that
 	slab           uint16
 	state          state
 	tcp            bool // the client's socket is of TCP; once it is joined, the endpoint's
@@ -41,9 +41,9 @@ var slabSize = int((8<<10 - 8) / reflect.TypeFor[conn]().Size())
 
 // places are the conns of a worker, in slabs. A conn never moves.
 type places struct {
-	slabs  [][]conn
-	unused []*conn
-	seats  seats
+	slabs    [][]conn
+	unused   []*conn
+	sessions sessionPool
 }
 
 // take returns a free conn for a client.
@@ -67,24 +67,24 @@ func (p *places) grow() {
 	p.slabs = append(p.slabs, slab)
 }
 
-// sit has a conn be joined, with a seat for its session, which is to be started or unparked.
-func (p *places) sit(n *conn) *relay.Driven {
+// takeSession has a conn be joined, with a session of the pool that is to be started or unparked.
+func (p *places) takeSession(n *conn) *relay.Driven {
 	n.state = joined
-	n.seat, n.number = p.seats.take()
-	return n.seat
+	n.session, n.number = p.sessions.take()
+	return n.session
 }
 
-// rise takes back the seat of a conn, if it has one.
-func (p *places) rise(n *conn) {
-	if n.seat != nil {
-		p.seats.give(n.seat, n.number)
-		n.seat = nil
+// giveSession takes back the session of a conn, if it has one.
+func (p *places) giveSession(n *conn) {
+	if n.session != nil {
+		p.sessions.give(n.session, n.number)
+		n.session = nil
 	}
 }
 
 // free takes a conn back.
 func (p *places) free(n *conn) {
-	p.rise(n)
+	p.giveSession(n)
 	n.state = free
 	n.ref, n.lane, n.admissionToken = nil, nil, 0
 	p.unused = append(p.unused, n)

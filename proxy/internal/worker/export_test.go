@@ -126,7 +126,7 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 			n := w.take(client{fd: -1, socket: l})
 			s := w.servingOf(client{socket: l, service: l.service.Load()})
 			n.ref = &s.listenerRef
-			seat := w.sit(n)
+			session := w.takeSession(n)
 			if i >= len(pairs) {
 				without = append(without, n)
 				continue
@@ -145,7 +145,7 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 			w.load.Add(1)
 			s.clients++
 			n.tcp = true
-			w.driver.StartLimited(seat, a, b, n, s.service.Limits)
+			w.driver.StartLimited(session, a, b, n, s.service.Limits)
 		}
 	})
 	restore = func() {
@@ -204,9 +204,9 @@ func (g *Group) Depart(loop int) (left int) {
 				c := &laneSession{worker: w, conn: n, session: new(lane.Session), left: true}
 				n.lane = c
 				a, b := n.descriptors()
-				n.seat.Offer(c)
-				if n.seat.Recall() {
-					n.seat.Withdraw()
+				n.session.Offer(c)
+				if n.session.Recall() {
+					n.session.Withdraw()
 					n.lane = nil
 					continue
 				}
@@ -219,7 +219,7 @@ func (g *Group) Depart(loop int) (left int) {
 	return left
 }
 
-// Parked returns how many sessions of a loop are parked, how many of these have timeouts, and how many slabs of seats there are.
+// Parked returns how many sessions of a loop are parked, how many of these have timeouts, and how many slabs of sessions there are.
 func (g *Group) Parked(loop int) (parked, bound, slabs int) {
 	g.onLoop(loop, func(w *worker) {
 		w.eachInLane(func(n *conn) {
@@ -230,7 +230,7 @@ func (g *Group) Parked(loop int) (parked, bound, slabs int) {
 		if w.lanes.park != nil {
 			bound = w.lanes.park.bound
 		}
-		for _, s := range w.seats.slabs {
+		for _, s := range w.sessions.slabs {
 			if s != nil {
 				slabs++
 			}
@@ -244,19 +244,19 @@ func (g *Group) EachDeparted(loop int, f func(lane.Observer)) {
 	g.onLoop(loop, func(w *worker) { w.eachInLane(func(n *conn) { f(n.lane) }) })
 }
 
-// Seats is some seats alone.
-type Seats struct {
-	seats
-	taken []seated
+// SessionPool is a pool of sessions alone.
+type SessionPool struct {
+	sessionPool
+	taken []takenSession
 }
 
-type seated struct {
+type takenSession struct {
 	driven *relay.Driven
 	number int32
 }
 
-// Take takes n seats, all of which differ.
-func (s *Seats) Take(n int) bool {
+// Take takes n sessions, all of which differ.
+func (s *SessionPool) Take(n int) bool {
 	there := make(map[*relay.Driven]bool)
 	for _, t := range s.taken {
 		there[t.driven] = true
@@ -267,20 +267,20 @@ func (s *Seats) Take(n int) bool {
 			return false
 		}
 		there[d] = true
-		s.taken = append(s.taken, seated{d, number})
+		s.taken = append(s.taken, takenSession{d, number})
 	}
 	return true
 }
 
-// Give gives the taken seat i back.
-func (s *Seats) Give(i int) {
+// Give gives the taken session i back.
+func (s *SessionPool) Give(i int) {
 	t, last := s.taken[i], len(s.taken)-1
 	s.taken[i], s.taken = s.taken[last], s.taken[:last]
 	s.give(t.driven, t.number)
 }
 
-// Slabs is how many slabs there are, and Taken how many seats are taken.
-func (s *Seats) Slabs() (n int) {
+// Slabs is how many slabs there are.
+func (s *SessionPool) Slabs() (n int) {
 	for _, slab := range s.slabs {
 		if slab != nil {
 			n++
@@ -289,15 +289,15 @@ func (s *Seats) Slabs() (n int) {
 	return n
 }
 
-// Taken is how many seats are taken.
-func (s *Seats) Taken() int { return len(s.taken) }
+// Taken is how many sessions are taken.
+func (s *SessionPool) Taken() int { return len(s.taken) }
 
-// SeatsPerSlab is how many seats a slab has, and SlabSizes the sizes of slabs of seats and of conns in bytes.
-const SeatsPerSlab, SpareSlabs = seatsPerSlab, spareSlabs
+// SessionsPerSlab is how many sessions a slab has, and SpareSlabs how many empty ones are kept.
+const SessionsPerSlab, SpareSlabs = sessionsPerSlab, spareSlabs
 
-// SlabSizes are those of seats and of conns in bytes.
-func SlabSizes() (seats, conns uintptr) {
-	return reflect.TypeFor[seatSlab]().Size(), uintptr(slabSize) * reflect.TypeFor[conn]().Size()
+// SlabSizes are those of slabs of sessions and of conns in bytes.
+func SlabSizes() (sessions, conns uintptr) {
+	return reflect.TypeFor[sessionSlab]().Size(), uintptr(slabSize) * reflect.TypeFor[conn]().Size()
 }
 
 // Span returns a time as a laneBefore keeps it.

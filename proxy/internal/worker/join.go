@@ -37,12 +37,12 @@ func (w *worker) join(c *pendingClient) {
 	c.endpoint.fd = -1
 	w.freePending(c)
 	n.ref, n.tcp = ref, b.TCP
-	seat := w.sit(n)
+	session := w.takeSession(n)
 	s.lateSockopts.apply(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}
-	w.driver.StartLimited(seat, a, b, n, limits)
+	w.driver.StartLimited(session, a, b, n, limits)
 	m.reach()
 }
 

@@ -108,7 +108,7 @@ func (w *worker) withdraw(n *conn) bool {
 	switch {
 	case c == nil:
 		return true
-	case n.parked(), !n.seat.Withdraw():
+	case n.parked(), !n.session.Withdraw():
 		return false
 	}
 	c.open()
@@ -176,7 +176,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	switch why := w.staysHere(n, last); why {
 	case mayLeave:
 	case notYet:
-		if last && !n.seat.Heard() {
+		if last && !n.session.Heard() {
 			w.group.stays[staySilent].Add(1)
 		}
 		t.again.add(n, of.began, laneRetry*t.after)

@@ -198,7 +198,7 @@ func passing(why lane.Reason) bool {
 // goOn looks at a gap that is being made, and reports whether that is over.
 func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	c := m.session
-	if !g.is(c, shut) && !g.is(c, opened) || c.conn.seat.Obstacle() != relay.NoObstacle { // it has left, or stays
+	if !g.is(c, shut) && !g.is(c, opened) || c.conn.session.Obstacle() != relay.NoObstacle { // it has left, or stays
 		c.open()
 		return true
 	}

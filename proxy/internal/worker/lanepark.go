@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// parkAfter is for how long a session has been out of user space, or has had a seat again, before it is parked.
+	// parkAfter is for how long a session has been out of user space, or has been a relay.Driven again, before it is parked.
 	parkAfter = time.Second
 	// parkBatch is how many are parked in one turn.
 	parkBatch = 256
-	// parkAhead is how long before a timeout of it a session has a seat again: it ends in time by the timer there. Sessions that have none
+	// parkAhead is how long before a timeout of it a session is a relay.Driven again: it ends in time by the timer there. Sessions that have none
 	// to wait for until parkLeast are parked.
 	parkAhead = 3 * time.Second
 	parkLeast = 2 * parkAhead
@@ -23,7 +23,7 @@ const (
 	never = math.MaxInt32
 )
 
-// lanePark parks the sessions of a loop that have left user space: they keep their places, and give up their seats. The loop finds
+// lanePark parks the sessions of a loop that have left user space: they keep their places, and give their relay.Drivens back to the pool. The loop finds
 // those with timeouts by a pass over all its clients, some in each turn. Without timeouts there is none.
 type lanePark struct {
 	worker *worker
@@ -90,18 +90,18 @@ func (p *lanePark) Expired(t *loop.Timer) {
 // park parks a session that has left user space and is going to stay there, as far as is known.
 func (p *lanePark) park(c *laneSession) {
 	w, n := p.worker, c.conn
-	if n.lane != c || n.parked() || !c.away() || !n.seat.Park(&c.parked) {
+	if n.lane != c || n.parked() || !c.away() || !n.session.Park(&c.parked) {
 		return
 	}
 	left, has := c.parked.Timeout(w.driver, c)
 	if has && left < parkLeast {
-		w.driver.Unpark(n.seat, &c.parked, n, c)
-		if longest(n.seat.Limits()) {
+		w.driver.Unpark(n.session, &c.parked, n, c)
+		if longest(n.session.Limits()) {
 			p.later(c)
 		}
 		return
 	}
-	w.places.rise(n)
+	w.places.giveSession(n)
 	n.number = never
 	if has {
 		p.bound++
@@ -174,13 +174,13 @@ func (p *lanePark) near(n *conn) {
 	p.worker.unpark(n)
 }
 
-// unpark has a parked session have a seat again.
+// unpark has a parked session be a relay.Driven again.
 func (w *worker) unpark(n *conn) {
 	p, c := w.lanes.park, n.lane
 	if n.due() != never {
 		p.bound--
 	}
-	w.places.sit(n)
-	w.driver.Unpark(n.seat, &c.parked, n, c)
+	w.places.takeSession(n)
+	w.driver.Unpark(n.session, &c.parked, n, c)
 	p.later(c)
 }

@@ -253,12 +253,12 @@ func TestManyParked(t *testing.T) {
 	parked(1000 + all)
 	each := (inuse.InUse() - before) / all
 	_, _, slabs := r.Parked(0)
-	t.Logf("%d bytes for each of %d, %d slabs of seats are left", each, all, slabs)
+	t.Logf("%d bytes for each of %d, %d slabs of sessions are left", each, all, slabs)
 	if each > inTheLane+worker.SpareSlabs<<13/all && !raceEnabled {
 		t.Errorf("%d bytes for each session, want at most %d", each, inTheLane)
 	}
 	if slabs > worker.SpareSlabs+1 {
-		t.Errorf("%d slabs of seats are left", slabs)
+		t.Errorf("%d slabs of sessions are left", slabs)
 	}
 	m.overruns = func() (n int64) {
 		for _, l := range r.Summary().Loops {
@@ -285,13 +285,13 @@ func TestManyParked(t *testing.T) {
 	}
 }
 
-// TestSeats: seats are given once each, and slabs without a session are given up but for some.
-func TestSeats(t *testing.T) {
-	var s worker.Seats
+// TestSessionPool: sessions are given once each, and slabs without a session are given up but for some.
+func TestSessionPool(t *testing.T) {
+	var s worker.SessionPool
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		if !s.Take(rnd.IntN(20 * worker.SeatsPerSlab)) {
-			t.Fatal("a seat is taken twice")
+		if !s.Take(rnd.IntN(20 * worker.SessionsPerSlab)) {
+			t.Fatal("a session is taken twice")
 		}
 		for range rnd.IntN(s.Taken() + 1) {
 			s.Give(rnd.IntN(s.Taken()))
@@ -303,11 +303,11 @@ func TestSeats(t *testing.T) {
 	if n := s.Slabs(); n != worker.SpareSlabs {
 		t.Errorf("%d slabs are kept, want %d", n, worker.SpareSlabs)
 	}
-	if !s.Take(20*worker.SeatsPerSlab) || s.Slabs() != 20 {
+	if !s.Take(20*worker.SessionsPerSlab) || s.Slabs() != 20 {
 		t.Errorf("%d slabs, want 20", s.Slabs())
 	}
-	if seats, conns := worker.SlabSizes(); seats > 8<<10-8 || conns > 8<<10-8 {
-		t.Errorf("slabs take %d and %d bytes, more than a size class with its header", seats, conns)
+	if sessions, conns := worker.SlabSizes(); sessions > 8<<10-8 || conns > 8<<10-8 {
+		t.Errorf("slabs take %d and %d bytes, more than a size class with its header", sessions, conns)
 	}
 }
 

@@ -19,7 +19,7 @@ type laneSession struct {
 	session  *lane.Session
 	begun    uint32       // when packets began to try, by milliseconds
 	passed   [2]uint16    // the low bits of how many bytes had come from either side at the last look of Group.Watch
-	parked   relay.Parked // of one that has left, and has no seat
+	parked   relay.Parked // of one that has left, and has no relay.Driven
 	before   laneBefore   // of one that has left
 	controls [2]control   // the congestion controls of its sockets when it left
 	back     uint8        // how often it was taken back; it wraps around
@@ -58,7 +58,7 @@ func (c *laneSession) offer() {
 func (c *laneSession) Left() {
 	c.onLoop(func() {
 		if !c.conn.parked() {
-			c.conn.seat.Recall()
+			c.conn.session.Recall()
 		}
 	})
 }

@@ -50,12 +50,12 @@ func (w *worker) staysHere(n *conn, last bool) stay {
 	case LaneOff:
 		return stayOff
 	}
-	if why := n.seat.Obstacle(); why != relay.NoObstacle {
+	if why := n.session.Obstacle(); why != relay.NoObstacle {
 		return stayOf[why]
 	}
 	limits := n.limits()
 	switch {
-	case !n.seat.Heard(), !last && n.seat.Moves() < laneMoves && !flows(n):
+	case !n.session.Heard(), !last && n.session.Moves() < laneMoves && !flows(n):
 		return notYet
 	case limits.Answered != nil && n.result().Duration <= limits.FirstByte: // a trial that is not reported
 		return notYet

@@ -91,11 +91,11 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 		r.A, r.B = rewrite(by, r.A, r.B)
 	}
 	n.tcp = r.B.TCP
-	seat := w.sit(n)
+	session := w.takeSession(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}
-	w.driver.StartLimited(seat, r.A, r.B, n, limits)
+	w.driver.StartLimited(session, r.A, r.B, n, limits)
 	m.reach()
 	return nil
 }

@@ -40,7 +40,7 @@ func (w *worker) turnOf(n *conn) relay.Turn {
 	if c := n.lane; c != nil && n.carried() {
 		return c.turn()
 	}
-	return n.seat.Look()
+	return n.session.Look()
 }
 
 // watch shows those that are joined.
