@@ -91,7 +91,7 @@ func (t *commentIndex) scan() {
 		}
 		switch r := t.text[i]; {
 		case r == '#' && (i == 0 || t.text[i-1] == ' ' || t.text[i-1] == '\t'):
-			t.comments[t.line] = comment{i + 1, strings.TrimRight(string(t.text[i:]), " \t")}
+			t.noteComment(i)
 			i = len(t.text)
 		case (r == '[' || r == '{') && (flow != nil || len(t.flows) > 0):
 			t.flows, flow = append(t.flows, flow), nil
@@ -105,13 +105,27 @@ func (t *commentIndex) scan() {
 	}
 }
 
+// noteComment notes the comment that begins at i.
+func (t *commentIndex) noteComment(i int) {
+	t.comments[t.line] = comment{i + 1, strings.TrimRight(string(t.text[i:]), " \t")}
+}
+
 // quoted skips a scalar in quotes that begins at i, and returns where it ends.
 func (t *commentIndex) quoted(n *yaml.Node, i int) int {
 	quote := '"'
 	if n.Style&yaml.SingleQuotedStyle != 0 {
 		quote = '\''
 	}
-	i = t.pastProps(i)
+	for i = t.pastProps(i); i >= len(t.text) || t.text[i] == '#'; i = t.pastProps(0) { // it begins on a line behind
+		if i < len(t.text) {
+			t.noteComment(i)
+		}
+		if t.line == len(t.lines) {
+			return len(t.text)
+		}
+		t.line++
+		t.text = []rune(t.lines[t.line-1])
+	}
 	from, first := i, t.line
 	for i++; ; i++ {
 		for i >= len(t.text) {

@@ -28,6 +28,7 @@ func TestFormat(t *testing.T) {
 		{"text of several lines", "a: b\n   c\nd: \"e\n  f\"\n", "a: b c\nd: \"e f\"\n"},
 		{"anchors", "x-a:   &a\n   b: 1\nc:\n - &d  {e: 1}\n - *d\n - <<:   *a\n - &g\n   h: 1\nf: !!str  5\n", "x-a: &a\n  b: 1\nc:\n  - &d {e: 1}\n  - *d\n  - <<: *a\n  - &g\n    h: 1\nf: !!str 5\n"},
 		{"anchors and tags with quotes", "&\"a !b'  \"c  d\": &'e  'f '\n", "&\"a !b' \"c  d\": &'e 'f '\n"},
+		{"quotes on the line behind an anchor", "name: &a\n  \"x # y\"\nb: 'c'\n", "name: &a \"x # y\"\nb: 'c'\n"},
 		{"nothing as a value", "a:\nb:   ~\nc: {d: , e: 1}\n", "a:\nb: ~\nc: {d:, e: 1}\n"},
 		{"documents", "---\na: 1 # b\n...\n", "a: 1 # b\n"},
 		{"other ends of lines", "\ufeffa:   1\r\n# b\r\nc:\r\n- d\r\n", "a: 1\n# b\nc:\n  - d\n"},
@@ -68,6 +69,8 @@ func FuzzFormat(f *testing.F) {
 	f.Add(smallest)
 	f.Add("a: &b\n  - c: \"d\n    e\"\n  - *b\n")
 	f.Add("&\"d  -b\n\nG")
+	f.Add("a: &b\n  \"x # y\"\n")
+	f.Add("a: &b # c\n  'x # y'\n")
 	f.Add("- - >+2\n    a\n\n# b\n- {c: , d}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, p := config.FormatText(text)

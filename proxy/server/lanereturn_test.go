@@ -7,12 +7,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // laneStream echoes random bytes through a connection, in pieces with pauses, until stop, and checks each of them. It returns how
@@ -262,4 +265,72 @@ func TestLaneGentleEnd(t *testing.T) {
 	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
+}
+
+// TestLaneEndpointEnded: a session in the lane whose endpoint has ended is listed as such, is not waited for, and is quiet,
+// though its client was the last to send.
+func TestLaneEndpointEnded(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	r := start(t, laneConfig(endpoint, "lane: auto"))
+	c := client(t, r.At("l"))
+	server := <-far
+	r.leavesFor(t, c, server)
+	if _, err := c.Write([]byte("a question")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(server, make([]byte, len("a question"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if b, err := io.ReadAll(c); len(b) != 0 || err != nil {
+		t.Fatal(b, err)
+	}
+	r.Until("it is listed as ended by its endpoint", func() bool {
+		s := r.session(t)
+		return s != nil && s.Engine == admin.EngineLane && s.State == string(worker.EndpointEnded)
+	})
+	gently := admin.EndQuery{All: true, Quiet: 50 * time.Millisecond, Grace: patience}
+	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
+		t.Error(ended, err)
+	}
+	runtime.KeepAlive(server)
+}
+
+// TestLanePortAgain: a client that comes again from the port of a session that was reset in the lane leaves user space
+// as well, once the lane has forgotten that session.
+func TestLanePortAgain(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	r := start(t, laneConfig(endpoint, "lane: auto"))
+	at := net.JoinHostPort("127.0.0.1", sockets.Port(t))
+	local, err := net.ResolveTCPAddr("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		d := net.Dialer{LocalAddr: local, Timeout: patience, Control: reuseAddress}
+		conn, err := d.Dial("tcp", r.At("l"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, server := conn.(*net.TCPConn), <-far
+		r.leavesFor(t, c, server)
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		r.Until("the session has ended", func() bool { return r.session(t) == nil })
+		_ = server.Close()
+	}
+}
+
+func reuseAddress(_, _ string, c syscall.RawConn) (err error) {
+	e := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) })
+	return errors.Join(e, err)
 }

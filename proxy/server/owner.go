@@ -138,15 +138,15 @@ func (s *Server) noteGivenUp(socket *listenSocket) {
 	}
 }
 
-// ownerAt returns what has, of several sockets, the address of one that was given up. Where
-// several have a part of it each, it is the one to which a connection to the local address would
-// come; nil: none, or that is not known.
+// ownerAt returns what has, of several sockets, the address of one that was given up: at the local address of a
+// connection, if that was one of its. Otherwise, where several have a part of it each, it is the one to which a
+// connection to the local address would come; nil: none, or that is not known.
 func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	var some, of, all *T
-	several := false
+	several, known := false, local.IsValid() && former.covers(local)
 	for _, socket := range sockets {
-		if socket == former || !socket.hasPartOf(former) {
+		if socket == former || !socket.hasPartOf(former) || known && !socket.covers(local) {
 			continue
 		}
 		d := ownerOf(socket)

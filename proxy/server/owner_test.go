@@ -237,3 +237,38 @@ upstreams: [{name: u, endpoints: [%q]}]`, port, named(t, "u"))
 	}
 	r.Until("the refusal is counted", func() bool { return r.Refused("l", "tls") == 1 })
 }
+
+// TestDeniedAtAnAddressNobodyHas: a listener of all addresses leaves its port, and another one takes a part of it. A client that is
+// held, and has come in at another part, is one of the listener that had it: neither the rules nor the upstream of the other one are for it.
+func TestDeniedAtAnAddressNobodyHas(t *testing.T) {
+	const l, deny = `{name: l, bind: "127.0.0.1:0", upstream: u%s}, `, ", deny: [127.0.1.9]"
+	for name, test := range map[string]struct{ after, want string }{
+		"denied, to one that allows":   {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}`, ""},
+		"denied, to two that allow":    {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}, {name: c, bind: "127.0.0.3:PORT", upstream: v}`, ""},
+		"allowed, to one that denies":  {fmt.Sprintf(l, "") + `{name: b, bind: "127.0.0.2:PORT", upstream: v` + deny + `}`, "served"},
+		"denied, and the other is its": {fmt.Sprintf(l, "") + `{name: b, bind: "127.0.0.1:PORT", upstream: v` + deny + `}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, later, other := sockets.Port(t), sockets.Port(t), named(t, "another's")
+			text := func(listeners string) string {
+				return fmt.Sprintf(`
+listeners: [%s]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}, {name: v, endpoints: [%q], health_check: off}]`,
+					strings.ReplaceAll(listeners, "PORT", port), later, other)
+			}
+			r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}, {name: x, bind: "127.0.0.1:0", upstream: v}`))
+			held := from(t, 9, "127.0.0.1:"+port)
+			defer held.Close()
+			r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			r.Reload(text(test.after))
+			serverAt(t, later, "served")
+			if test.want == "" {
+				if err := gone(t, held); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v, want a reset", err)
+				}
+			} else if got := line(t, held); got != test.want {
+				t.Errorf("the client gets %q", got)
+			}
+		})
+	}
+}

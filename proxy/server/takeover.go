@@ -146,8 +146,8 @@ func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*l
 
 // transferSessions transfers the sessions of a socket to the one that takes its place, and the
 // clients of its queue to the same listener as there. If sockets of several listeners take its
-// place, these clients have the configuration that was in force when they began to connect,
-// and the sessions stay with their listener, if that is one of them.
+// place, or those of another one that has not all of its addresses, these clients have the configuration
+// that was in force when they began to connect, and the sessions stay with their listener, if that is one of them.
 func (s *Server) transferSessions(key string, socket *listenSocket, successors []*listenSocket) {
 	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
 	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
@@ -157,11 +157,21 @@ func (s *Server) transferSessions(key string, socket *listenSocket, successors [
 	}
 	successor := successors[max(i, 0)]
 	successor.takeOver(socket.sockets())
-	if !others {
+	if !others && (i >= 0 || haveAll(successors, socket)) {
 		socket.owner, socket.cfg, socket.service = successor.owner, successor.cfg, successor.service
 		socket.state.Store(successor.state.Load())
 		socket.listening.Replace(successor.service)
 	}
+}
+
+// haveAll reports whether successors have all addresses of a socket.
+func haveAll(successors []*listenSocket, socket *listenSocket) bool {
+	for _, own := range socket.own {
+		if !slices.ContainsFunc(successors, func(o *listenSocket) bool { return slices.Contains(o.own, own) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // closeOne closes a replaced socket, after the clients in its queue.

@@ -132,7 +132,7 @@ func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, le
 }
 
 // Now has a clock at a time that is some ticks after the last packet: a wait that goes on counts, but for one that may
-// be for nothing.
+// be for nothing, and one for an endpoint that has ended.
 func (c Clock) Now(flows *[2]Flow, ticks uint32) Clock {
 	open := OpenWait(flows, 0)
 	if c.count(&open, ticks) {
@@ -144,7 +144,7 @@ func (c Clock) Now(flows *[2]Flow, ticks uint32) Clock {
 		c.Waits[2-c.Stalled][WaitAgain] += wait
 	case side >= 0 && flows[side].Sent > flows[1-side].Acked+uint64(flows[1-side].Takes):
 		c.Waits[1-side][WaitAck] += wait
-	case side == 0:
+	case side == 0 && flows[1].Fin == 0:
 		c.Waits[1][WaitAnswer] += wait
 	}
 	return c

@@ -302,3 +302,22 @@ func SlabSizes() (sessions, conns uintptr) {
 
 // Span returns a time as a laneBefore keeps it.
 func Span(t time.Duration) time.Duration { return newSpan(t).time() }
+
+// Prepared has the sessions of a loop be prepared for a lane that has ended them since, or have come back from it, and returns the lane's
+// owners of them.
+func (g *Group) Prepared(loop int, cameBack bool) (owners []lane.Owner) {
+	g.onLoop(loop, func(w *worker) {
+		if w.lanes.first == nil {
+			w.setLane(nil, 0)
+		}
+		for _, slab := range w.slabs {
+			for i := range slab {
+				if n := &slab[i]; n.state == joined && n.lane == nil {
+					n.lane = &laneSession{worker: w, conn: n, session: new(lane.Session), came: cameBack}
+					owners = append(owners, n.lane)
+				}
+			}
+		}
+	})
+	return owners
+}

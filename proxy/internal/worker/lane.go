@@ -149,8 +149,11 @@ func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
 // Expired implements [loop.Expirer].
 func (q *laneQueue) Expired(*loop.Timer) {
 	w, n := q.worker, 0
-	now := w.loop.Now()
+	now, began := w.loop.Now(), time.Now()
 	for prepared := 0; n < len(q.list) && q.list[n].due <= now && prepared < laneBatch; n++ {
+		if n%64 == 63 && time.Since(began) > turnTime {
+			break
+		}
 		if c := q.list[n]; w.goesOn(c) && w.askLane(c, q.last) {
 			prepared++
 		}
@@ -195,7 +198,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	a, b := n.descriptors()
 	var err error
 	if c.session, err = t.lane.Register(a, b, c); err != nil {
-		if errors.Is(err, lane.Full) {
+		if errors.Is(err, lane.Full) || errors.Is(err, lane.JoinedAlready) { // the address of a session that has just ended
 			t.full.add(of)
 		}
 		return true // the lane has counted it

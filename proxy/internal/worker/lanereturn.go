@@ -159,7 +159,7 @@ func (g *Group) AskLane(match Match) {
 
 func (w *worker) askAgain(match Match) {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
-		if t := &w.lanes; t.lane != nil && n.state == joined && match(n.ref.serving.socket, n.binding()) {
+		if t := &w.lanes; t.lane != nil && n.state == joined && !n.carried() && match(n.ref.serving.socket, n.binding()) {
 			t.first.add(n, w.began(n), t.after)
 		}
 	}})

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"syscall"
@@ -66,6 +67,10 @@ func (c *laneSession) Left() {
 // Ended implements [lane.Owner].
 func (c *laneSession) Ended(r lane.Result) {
 	c.onLoop(func() {
+		if !c.conn.carried() && c.conn.session.Withdraw() {
+			c.endedHere(&r)
+			return
+		}
 		c.worker.lanes.note(c, &r)
 		var dead *lane.TimedOut
 		if errors.As(r.Err, &dead) {
@@ -77,6 +82,17 @@ func (c *laneSession) Ended(r lane.Result) {
 		}
 		c.conn.driven().Finish(r.Reset, sideOf(&r.View))
 	})
+}
+
+// endedHere is the end in the lane of a session that is in user space: one that has just come back was ended meanwhile, as
+// by a user timeout, and its sockets go on as if it had not been.
+func (c *laneSession) endedHere(r *lane.Result) {
+	n := c.conn
+	c.worker.laneEnded(n)
+	c.worker.lanes.forget(c)
+	if c.came {
+		n.session.Cut(cmp.Or(r.Err, error(syscall.ECONNRESET)))
+	}
 }
 
 // sides are those of the lane's a and b.
@@ -133,10 +149,10 @@ func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
 	return int64(bytes[0]), int64(bytes[1]), c.session.Idle()
 }
 
-// Quiet implements [relay.Carrier]: all that was sent is acknowledged, and the endpoint was the last to send.
+// Quiet implements [relay.Carrier]: all that was sent is acknowledged, and the endpoint was the last to send, or has ended.
 func (c *laneSession) Quiet() bool {
 	v, ok := c.session.Look()
-	return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0 && v.Ends[1].Last
+	return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0 && (v.Ends[1].Last || v.EndedBy == 1)
 }
 
 // Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
@@ -178,18 +194,17 @@ func (t *lanes) forget(c *laneSession) {
 
 // LeaveLane has the sessions that have left user space go on without this process: for it they end, and their
 // results have the cause. They do not count as cut. None leaves any more. The lane's Leave is to be called after Close.
+// It returns when all have, and may be called by any goroutine but those of the loops.
 func (g *Group) LeaveLane(cause error) {
 	for _, w := range g.workers {
-		w.post(func() {
-			w.setLane(nil, 0)
-			w.eachInLane(func(n *conn) {
-				if c := n.lane; c.away() { // others are in user space now, or soon
-					c.left = true
-					n.driven().Cut(cause)
-				}
-			})
-		})
+		w.post(func() { w.setLane(nil, 0) })
 	}
+	g.scanClients(func(_ *worker, n *conn) {
+		if c := n.lane; c != nil && c.away() { // others are in user space now, or soon
+			c.left = true
+			n.driven().Cut(cause)
+		}
+	})
 }
 
 // laneAddresses returns the client's address of a session that has left, and both of the connection to the

@@ -74,9 +74,9 @@ func (s *Session) SetResult(r relay.Result) {
 	switch {
 	case r.Reason != relay.ReasonNone, client && endpoint:
 		s.State = Ending
-	case client:
+	case client, r.First == relay.SideA: // in the lane a direction that has ended has no reason
 		s.State = ClientEnded
-	case endpoint:
+	case endpoint, r.First == relay.SideB:
 		s.State = EndpointEnded
 	default:
 		s.State = Joined
