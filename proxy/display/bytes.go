@@ -1,7 +1,7 @@
 package display
 
 import (
-	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -20,9 +20,18 @@ func Bytes(n int64) string {
 	}
 	switch {
 	case x < 9.995:
-		return fmt.Sprintf("%.2f %s", x, unit)
+		return Fixed(x, 2) + " " + unit
 	case x < 99.95:
-		return fmt.Sprintf("%.1f %s", x, unit)
+		return Fixed(x, 1) + " " + unit
 	}
-	return fmt.Sprintf("%.0f %s", x, unit)
+	return Fixed(x, 0) + " " + unit
+}
+
+// Fixed writes a number that is not negative with so many digits behind the point. Half of the last digit is rounded up, as toFixed
+// of ECMAScript does: the page and the commands show the same number.
+func Fixed(x float64, digits int) string {
+	if odd := math.Ldexp(x, digits+1); odd == math.Trunc(odd) && math.Mod(odd, 2) == 1 { // the only halves that a float64 has
+		x = math.Nextafter(x, math.Inf(1))
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
 }

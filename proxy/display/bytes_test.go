@@ -17,3 +17,30 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestFixed: the numbers of toFixed, in which half of the last digit is rounded up where a float64 has just that.
+func TestFixed(t *testing.T) {
+	for _, c := range []struct {
+		x      float64
+		digits int
+		want   string
+	}{
+		{14.5, 0, "15"},
+		{13.5, 0, "14"},
+		{14.499, 0, "14"},
+		{0, 1, "0.0"},
+		{12.25, 1, "12.3"},
+		{12.75, 1, "12.8"},
+		{12.35, 1, "12.3"},
+		{0.125, 2, "0.13"},
+		{1.005, 2, "1.00"},
+		{2.375, 2, "2.38"},
+		{2.5, 1, "2.5"},
+		{3, 0, "3"},
+		{1e15 + 0.5, 0, "1000000000000001"},
+	} {
+		if got := display.Fixed(c.x, c.digits); got != c.want {
+			t.Errorf("%v with %d digits is %s, want %s", c.x, c.digits, got, c.want)
+		}
+	}
+}

@@ -193,17 +193,26 @@ func laneEndpoint(t *testing.T) (address string, accepted <-chan *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	far := make(chan *net.TCPConn)
-	go func() {
+	far, over := make(chan *net.TCPConn), make(chan struct{})
+	var accepting sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		close(over)
+		accepting.Wait()
+	})
+	accepting.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			far <- c.(*net.TCPConn)
+			t.Cleanup(func() { _ = c.Close() }) // it is not closed before, though the test may have forgotten it
+			select {
+			case far <- c.(*net.TCPConn):
+			case <-over: // a check of the endpoint's
+			}
 		}
-	}()
+	})
 	return l.Addr().String(), far
 }
 

@@ -122,8 +122,21 @@ func (r *rig) blames(t *testing.T, verdict string, most float64) {
 			t.Fatalf("%s had a share of %v, and has %v", verdict, share, one.Shares)
 		}
 		share = one.Shares[verdict]
-		return w.Verdict == verdict && (most == 1 || share >= 0.8)
+		if most == 1 {
+			return mostOf(one.Shares, verdict)
+		}
+		return w.Verdict == verdict && share >= 0.8
 	})
+}
+
+// mostOf reports whether a cause has most of the time but for that of the proxy, which has a part of it on a machine that is busy with others.
+func mostOf(shares map[string]float64, verdict string) bool {
+	for cause, share := range shares {
+		if cause != verdict && cause != "proxy" && share >= shares[verdict] {
+			return false
+		}
+	}
+	return shares[verdict] > 0
 }
 
 // TestLaneEndedBy: the end of a session in the lane counts for the side that has reset it, or has ended first.

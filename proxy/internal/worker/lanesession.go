@@ -109,12 +109,15 @@ func (c *laneSession) HalfClosed(from int) {
 // Arm implements [relay.Carrier].
 func (c *laneSession) Arm() { c.armed = c.session.Arm() }
 
-// Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it.
+// Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it, and one that a packet could not take is
+// looked at again whether it is a flow: it may have paused at the look before.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
 	c.armed = false
 	if !here {
 		c.noteLeaving()
+	} else if why := c.session.Refused(); why != lane.None && passing(why) {
+		c.worker.lanes.gaps.await(c)
 	}
 	if c.back++; here && c.gap < shut && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker.milliseconds()-c.begun >= c.worker.lanes.trying() {
 		c.onLoop(c.rest)

@@ -173,7 +173,7 @@ func share(part, all float64) string {
 	case x > 0 && x < 0.001:
 		return "< 0.1 %"
 	default:
-		return fmt.Sprintf("%.1f %%", 100*x)
+		return display.Fixed(100*x, 1) + " %"
 	}
 }
 
@@ -189,10 +189,10 @@ func micro(us float64) string {
 	case us < 1000:
 		return fmt.Sprintf("%.0f µs", math.Round(us))
 	case ms < 9.95:
-		return fmt.Sprintf("%.1f ms", ms)
+		return display.Fixed(ms, 1) + " ms"
 	case ms < 1000:
-		return fmt.Sprintf("%.0f ms", ms)
+		return display.Fixed(ms, 0) + " ms"
 	default:
-		return fmt.Sprintf("%.1f s", ms/1000)
+		return display.Fixed(ms/1000, 1) + " s"
 	}
 }
