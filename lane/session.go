@@ -65,7 +65,7 @@ type Session struct {
 	why    timeout
 }
 
-// A further is what sessions of an owner have none of until they have come back, or have ended.
+// A further is rare state: sessions of an owner have none until they have come back, or have ended.
 type further struct {
 	conn  *[2]*net.TCPConn // owned; nil once the session is away
 	moved [2]uint64        // bytes relayed in user space
@@ -100,7 +100,7 @@ func (s *Session) set(f facts, on bool) {
 	}
 }
 
-// further returns what few sessions have. It needs the lock.
+// further returns the rare state, and makes it if there is none. It needs the lock.
 func (s *Session) further() *further {
 	if s.more == nil {
 		s.more = new(further)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -73,11 +72,7 @@ func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), 
 // Refused implements [worker.Host].
 func (h *host) Refused(l *worker.Listening, cause error) {
 	s, socket := h.server(), l.Of.(*listenSocket)
-	var next *router.Listener
-	if r := s.rules.Load(); r != nil {
-		next = r.next.listenerAt(socket, nil)
-	}
-	if next != nil {
+	if _, next := s.rulesAt(socket, nil); next != nil {
 		next.Config().State.Refused(cause)
 	} else {
 		s.listenerStateAt(socket, nil).Refused(cause)

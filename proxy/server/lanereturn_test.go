@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -241,15 +240,13 @@ func passes(t *testing.T, a, b *net.TCPConn) {
 	}
 }
 
-// TestLaneGentleEnd: a session in the lane is ended gently when its endpoint has answered and all is acknowledged, and not before.
-func TestLaneGentleEnd(t *testing.T) {
-	if !laned(t) {
-		return
-	}
+// laneQuestion is a session that has left user space, and whose client has asked its endpoint something since.
+func laneQuestion(t *testing.T) (r *rig, c, server *net.TCPConn) {
+	t.Helper()
 	endpoint, far := laneEndpoint(t)
-	r := start(t, laneConfig(endpoint, "lane: auto"))
-	c := client(t, r.At("l"))
-	server := <-far
+	r = start(t, laneConfig(endpoint, "lane: auto"))
+	c = client(t, r.At("l"))
+	server = <-far
 	r.leavesFor(t, c, server)
 	if _, err := c.Write([]byte("a question")); err != nil {
 		t.Fatal(err)
@@ -257,6 +254,15 @@ func TestLaneGentleEnd(t *testing.T) {
 	if _, err := io.ReadFull(server, make([]byte, len("a question"))); err != nil {
 		t.Fatal(err)
 	}
+	return r, c, server
+}
+
+// TestLaneGentleEnd: a session in the lane is ended gently when its endpoint has answered and all is acknowledged, and not before.
+func TestLaneGentleEnd(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	r, c, server := laneQuestion(t)
 	gently := admin.EndQuery{All: true, Quiet: 50 * time.Millisecond, Grace: 300 * time.Millisecond}
 	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 0 || ended.Kept != 1 {
 		t.Fatal(ended, err)
@@ -282,17 +288,7 @@ func TestLaneEndpointEnded(t *testing.T) {
 	if !laned(t) {
 		return
 	}
-	endpoint, far := laneEndpoint(t)
-	r := start(t, laneConfig(endpoint, "lane: auto"))
-	c := client(t, r.At("l"))
-	server := <-far
-	r.leavesFor(t, c, server)
-	if _, err := c.Write([]byte("a question")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(server, make([]byte, len("a question"))); err != nil {
-		t.Fatal(err)
-	}
+	r, c, server := laneQuestion(t)
 	if err := server.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +304,6 @@ func TestLaneEndpointEnded(t *testing.T) {
 	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
 		t.Error(ended, err)
 	}
-	runtime.KeepAlive(server)
 }
 
 // TestLanePortAgain: a client that comes again from the port of a session that was reset in the lane leaves user space

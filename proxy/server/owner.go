@@ -68,11 +68,19 @@ func (c *change) generation() *generation {
 // rulesFor returns the listeners whose rules apply to a client: the one that has the address at which it came in,
 // and the one that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
 func (s *Server) rulesFor(c *worker.Client) (now, next *router.Listener) {
-	at, r := c.Listening(), s.rules.Load()
-	if at == nil || r == nil {
+	at := c.Listening()
+	if at == nil {
 		return nil, nil
 	}
-	socket := at.Of.(*listenSocket)
+	return s.rulesAt(at.Of.(*listenSocket), c)
+}
+
+// rulesAt is rulesFor by the socket at which a client, which may be nil, came in.
+func (s *Server) rulesAt(socket *listenSocket, c *worker.Client) (now, next *router.Listener) {
+	r := s.rules.Load()
+	if r == nil {
+		return nil, nil
+	}
 	return r.now.listenerAt(socket, c), r.next.listenerAt(socket, c)
 }
 

@@ -36,6 +36,12 @@ func (b *tie) ended() int {
 	return len(b.results)
 }
 
+func (b *tie) all() []relay.Result {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.results
+}
+
 // bound has a director's sessions bound to b.
 func (d *director) bound(b *tie) *director {
 	limits := &relay.Limits{Of: b}

@@ -7,7 +7,7 @@ import (
 )
 
 // The session of a joined client is a relay.Driven of the pool or, once it has been out of user space for a while, a relay.Parked in its
-// part in the lane. What only looks at it takes it as it is; all else takes driven.
+// part in the lane. Code that only reads it takes it as it is; all other code takes driven.
 
 // parked reports whether the session of a joined client is.
 func (n *conn) parked() bool { return n.session == nil }

@@ -114,7 +114,6 @@ func (w *worker) withdraw(n *conn) bool {
 	c.open()
 	if !c.came {
 		w.laneEnded(n)
-		w.lanes.forget(c)
 	}
 	return true
 }

@@ -15,10 +15,8 @@ import (
 func TestEndedInUserSpace(t *testing.T) {
 	for name, cameBack := range map[string]bool{"come back": true, "never left": false} {
 		t.Run(name, func(t *testing.T) {
-			e := new(ending)
-			d := straight(echo(t))
-			d.reached = func() (*relay.Limits, error) { return &relay.Limits{Of: e}, nil }
-			r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+			e := new(tie)
+			r := directed(t, straight(echo(t)).bound(e), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
 			r.serve(t)
 			c := r.dial(t)
 			talk(t, c)
@@ -32,7 +30,7 @@ func TestEndedInUserSpace(t *testing.T) {
 				talk(t, c)
 				return
 			}
-			eventually(t, func() bool { return len(e.all()) == 1 && r.Summary().Active == 0 })
+			eventually(t, func() bool { return e.ended() == 1 && r.Summary().Active == 0 })
 			if got := e.all()[0].Reason; got != relay.ReasonCanceled {
 				t.Error(got)
 			}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,39 +14,19 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// An ending is a binding that keeps the ends of its sessions.
-type ending struct {
-	mu   sync.Mutex
-	ends []relay.Result
-}
-
-func (b *ending) Ended(r relay.Result, _ error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ends = append(b.ends, r)
-}
-
-func (*ending) Names() (upstream, endpoint string) { return "u", "e" }
-
-func (b *ending) all() []relay.Result {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ends
-}
-
 // A parkRig is a loop with a clock of the test's, whose sessions have left user space.
 type parkRig struct {
 	*rig
-	*ending
+	*tie
 	clock *atomic.Int64
 	conns []net.Conn
 }
 
 func newParkRig(t *testing.T, sessions int, limits relay.Limits) *parkRig {
 	t.Helper()
-	p := &parkRig{ending: new(ending), clock: new(atomic.Int64)}
+	p := &parkRig{tie: &tie{upstream: "u", endpoint: "e"}, clock: new(atomic.Int64)}
 	p.clock.Store(int64(time.Hour))
-	limits.Of = p.ending
+	limits.Of = p.tie
 	d := straight(echo(t))
 	d.reached = func() (*relay.Limits, error) { return &limits, nil }
 	p.rig = directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops, c.Now, c.MaxConnections = 1, p.clock.Load, 1000 })
@@ -176,7 +155,7 @@ func TestParkedEnds(t *testing.T) {
 			}
 			busy := 0
 			if err := p.End(t.Context(), ids, time.Second, func(_ worker.ID, e worker.EndResult) {
-				if e == worker.Busy { // nobody has seen its last bytes acknowledged
+				if e == worker.Busy { // its last bytes are not known to be acknowledged
 					busy++
 				}
 			}); err != nil || busy != 3 {
@@ -213,7 +192,7 @@ func TestParkedEnds(t *testing.T) {
 	}
 }
 
-// inTheLane is what a session that has left user space takes of this process at most, beside its places in the tables of the lane.
+// inTheLane is the most bytes of this process for a session that has left user space, beside its places in the tables of the lane.
 const inTheLane = 250
 
 // TestManyParked: of 10,000 sessions that have left, lists take parts of less than a millisecond of CPU time, and nothing that looks at them unparks them. Each takes

@@ -89,7 +89,6 @@ func (c *laneSession) Ended(r lane.Result) {
 func (c *laneSession) endedHere(r *lane.Result) {
 	n := c.conn
 	c.worker.laneEnded(n)
-	c.worker.lanes.forget(c)
 	if c.came {
 		n.session.Cut(cmp.Or(r.Err, error(syscall.ECONNRESET)))
 	}
