@@ -21,9 +21,9 @@ listeners:
   - {name: ends, bind: "127.0.0.1:0", postgres: terminate, tls: {certificates: [{cert: c.pem, key: k.pem}]}, routes: [{match: {user: [ann]}, upstream: u}]}
   - {name: first, bind: "127.0.0.1:0", routes: [{match: {user: [ann]}, upstream: u}]}
   - {name: denies, bind: "127.0.0.1:0", postgres: passthrough, deny: [127.0.0.0/8], upstream: u}
-  - {name: limits, bind: "127.0.0.1:0", postgres: passthrough, limits: {per_source: 1}, upstream: u}
+  - {name: limits, bind: "127.0.0.1:0", postgres: passthrough, limits: {per_source: 1}, timeouts: {preread: 1m}, upstream: u}
 upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}}]`, sockets.Refusing(t)), "c.pem", cert, "k.pem", key)
-	held, err := net.Dial("tcp", r.At("limits"))
+	held, err := net.Dial("tcp", r.At("limits")) // which says nothing
 	must(t, err)
 	defer held.Close()
 	r.Until("a client has the place of its source", func() bool { return r.Listener("limits").Connections.Accepted == 1 })
