@@ -110,7 +110,7 @@ func (s *Server) commitLane(next *laneState) {
 			message = "the lane is open, and switched off"
 		}
 		s.log.Info(message, "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
-		s.adopted.adopt(next.lane, s.adoptedNames())
+		s.adopted.adopt(next.lane, s.adoptedNames(), s.now)
 		if next.state != admin.LaneOff {
 			s.group.SetLane(next.lane, next.cfg.After)
 		}
@@ -197,13 +197,19 @@ func (s *Server) leavesLane() bool {
 
 // closeLane closes the lane, after all sessions of the loops have ended.
 func (s *Server) closeLane() {
-	switch now := s.lane.Load(); {
-	case now == nil || now.lane == nil:
-	case now.cfg.Leave:
+	now := s.lane.Load()
+	if now == nil || now.lane == nil {
+		return
+	}
+	s.adopted.part(s.now, now.cfg.Leave)
+	if now.cfg.Leave {
 		s.log.Info("sessions that have left user space go on without this process", "sessions", now.lane.Stats().Lane, "pins", now.cfg.Pins)
 		s.logLaneClosed(now.lane.Leave())
-	default:
+	} else {
 		s.logLaneClosed(now.lane.Close())
+	}
+	for _, one := range s.adopted.look() {
+		s.logAdopted(one)
 	}
 }
 

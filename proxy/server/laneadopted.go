@@ -1,9 +1,7 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -13,19 +11,13 @@ import (
 
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // adoptedLook is how often adopted sessions are looked at.
 const adoptedLook = 500 * time.Millisecond
-
-// Causes of the ends of adopted sessions.
-var (
-	errAdoptedIdle     = errors.New("it was idle for too long")
-	errAdoptedHalf     = errors.New("it was idle for too long after an end of file")
-	errAdoptedLifetime = errors.New("it has reached its lifetime")
-)
 
 // adopted are the sessions in the lane that a process before this one had. They are of no loop.
 type adopted struct {
@@ -40,29 +32,32 @@ type adoptedSession struct {
 	adoptedOf
 	session          *lane.Session // borrowed
 	client, endpoint string
+	own              netip.AddrPort // this machine's, of the connection to the client
 	at               netip.AddrPort // the endpoint
 	local            string         // this machine's, of the connection to the endpoint
 	source           source.Source
 	active           time.Time // when bytes have moved, as far as looks have found out
 	first, last      [2]uint64 // bytes at the adoption, and at the last look
 	cause            error     // it is being reset for that; the first counts
-	result           atomic.Pointer[lane.Result]
+	logID            record.ID // in the session log; that of the process before is not known
+	end              atomic.Pointer[adoptedEnd]
 }
 
 // adopt takes the sessions of a lane that was opened.
-func (a *adopted) adopt(l *lane.Lane, names *adoptedNames) {
+func (a *adopted) adopt(l *lane.Lane, names *adoptedNames, now func() int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range l.Sessions() {
+	ids := record.NewIDs()
+	for n, s := range l.Sessions() {
 		x, y, known := s.Addresses()
 		tag, there := s.Tag()
-		one := &adoptedSession{session: s}
-		if !known || !there || !s.AtEnd(func(r lane.Result) { one.result.Store(&r) }) {
+		one := &adoptedSession{session: s, logID: ids.Of(uint64(n))}
+		if !known || !there || !s.AtEnd(func(r lane.Result) { one.end.Store(one.ends(&r, now())) }) {
 			continue // it has ended, or is this process's
 		}
 		one.first = s.Bytes()
 		one.last, one.active = one.first, time.Now().Add(-s.Idle())
-		one.client, one.endpoint, one.at, one.local, one.source = x[0].String(), y[0].String(), y[0], y[1].String(), source.TCP(x[0])
+		one.client, one.own, one.endpoint, one.at, one.local, one.source = x[0].String(), x[1], y[0].String(), y[0], y[1].String(), source.TCP(x[0])
 		one.tag, one.share = worker.LaneTagOf(tag), rand.Float64()
 		names.resolve(one)
 		a.list = append(a.list, one)
@@ -75,8 +70,8 @@ func (a *adopted) look() (ended []*adoptedSession) {
 	defer a.mu.Unlock()
 	now, kept := time.Now(), a.list[:0]
 	for _, s := range a.list {
-		if r := s.result.Load(); r != nil {
-			s.last = r.Bytes
+		if end := s.end.Load(); end != nil {
+			s.last = end.Bytes
 			ended = append(ended, s)
 			for i := range a.moved {
 				a.moved[i] += int64(s.last[i] - s.first[i])
@@ -143,31 +138,13 @@ func (s *Server) watchAdopted(stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		for _, one := range s.adopted.look() {
-			s.endOf(one)
+			s.logAdopted(one)
+			for _, release := range one.release { // the line of the session counts it, as those of others do
+				release()
+			}
 		}
 	}
 }
-
-// endOf logs the end of an adopted session, and gives its places back.
-func (s *Server) endOf(one *adoptedSession) {
-	for _, release := range one.release {
-		release()
-	}
-	r := one.result.Load()
-	by := "an endpoint, by an end of file or a reset"
-	switch {
-	case one.cause != nil:
-		by = one.cause.Error()
-	case r.Err != nil:
-		by = r.Err.Error()
-	}
-	listener, upstream, name := one.names()
-	s.log.Info("an adopted session has ended", "client", one.client, "listener", orUnknown(listener), "upstream", orUnknown(upstream), "endpoint", one.endpoint, "name", orUnknown(name),
-		"to_endpoint", one.last[0], "to_client", one.last[1], "age", one.session.Age().Round(time.Millisecond).String(), "cause", by, "verdict", s.adoptedVerdict(&r.View))
-}
-
-// orUnknown is a name for the log.
-func orUnknown(name string) string { return cmp.Or(name, "unknown") }
 
 // awaitAdopted waits until no adopted session is left, or until the end of the drain, unless they go on without this process.
 func (s *Server) awaitAdopted(ctx context.Context) {

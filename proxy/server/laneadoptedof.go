@@ -13,8 +13,9 @@ import (
 // its address. One that is found stays; the limits are those of the listener in the configuration in force, or were the last that it had.
 type adoptedOf struct {
 	tag                worker.LaneTag
-	listener, upstream string           // "": not known
-	to                 *router.Endpoint // nil: not known
+	listener, upstream string                // "": not known
+	counts             *router.ListenerState // of the listener; nil: not known
+	to                 *router.Endpoint      // nil: not known
 	limits             adoptedLimits
 	share              float64  // of the jitter of its lifetime, from 0 to 1
 	release            []func() // the places that it takes, of limits
@@ -103,7 +104,7 @@ func addName[T any](to map[uint64]*T, name string, of *T) {
 func (n *adoptedNames) resolve(one *adoptedSession) {
 	if l := n.listeners[one.tag.Listener]; l != nil {
 		if one.listener == "" {
-			one.listener = l.cfg.Name
+			one.listener, one.counts = l.cfg.Name, l.state
 			one.release = append(one.release, l.state.Adopt(n.server.wakerOf(l.cfg.Name)))
 		}
 		one.limits = adoptedLimitsOf(l.cfg)

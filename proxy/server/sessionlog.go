@@ -149,7 +149,7 @@ func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
 // addLine adds a line to the session log, if there are lines of that kind.
 func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding, r *record.Record) {
 	log := h.sessions.Load()
-	if log == nil || !log.Has(k) {
+	if log == nil || !log.Has(k, l.Name) {
 		return
 	}
 	if b != nil {
@@ -161,15 +161,22 @@ func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding,
 
 // clientsBeside counts the clients beside one, which is included: at its end it was given up by its endpoint.
 func (s *Server) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
+	e := router.EndpointOf(b)
+	n := s.clientsOf(l.Of.(*listenSocket).state.Load(), e)
+	if e != nil && over {
+		n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
+	}
+	return n
+}
+
+// clientsOf counts the clients of a listener and an endpoint, which may be nil.
+func (s *Server) clientsOf(state *router.ListenerState, e *router.Endpoint) record.Counts {
 	n := record.Counts{Process: s.group.Active()}
-	if state := l.Of.(*listenSocket).state.Load(); state != nil {
+	if state != nil {
 		n.Listener = state.Connections.InUse()
 	}
-	if e := router.EndpointOf(b); e != nil {
+	if e != nil {
 		n.Upstream, n.Endpoint = e.Upstream().Sessions(), int64(e.Active())
-		if over {
-			n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
-		}
 	}
 	return n
 }

@@ -61,6 +61,8 @@ type Record struct {
 	Loop    int // index of the loop; negative: there were goroutines
 	// TLS says that TLS has ended or begun in this process.
 	TLS bool
+	// Adopted says that the session has begun in a process before this one, which has it from the lane: nothing of the time before it left user space is known.
+	Adopted bool
 	// Sampler is the number of the sampler that has the session traced; 0: it is not traced.
 	Sampler uint8
 
@@ -135,6 +137,11 @@ type Failure struct {
 	Endpoint     string
 	Began, Ended int64 // clock
 	Cause        Cause
+}
+
+// LegOf returns the part of an account that is recorded.
+func LegOf(l *relay.Leg) Leg {
+	return Leg{Known: l.Known, RTT: l.RTT, MinRTT: l.MinRTT, Retransmitted: uint32(min(l.Retransmitted, 1<<32-1))}
 }
 
 // Counts are numbers of clients.

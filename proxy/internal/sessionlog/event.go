@@ -95,11 +95,12 @@ const (
 	flagEndpointLeg
 	flagUnix
 	flagOperator
+	flagAdopted
 )
 
 func flagsOf(r *record.Record) (f byte) {
 	_, unix := r.Client.Credentials()
-	for i, set := range [...]bool{r.TLS, r.Redispatched, r.ClientLeg.Known, r.EndpointLeg.Known, unix, errors.Is(r.Err, record.ErrOperator)} {
+	for i, set := range [...]bool{r.TLS, r.Redispatched, r.ClientLeg.Known, r.EndpointLeg.Known, unix, errors.Is(r.Err, record.ErrOperator), r.Adopted} {
 		if set {
 			f |= 1 << i
 		}
@@ -162,6 +163,14 @@ type Event struct {
 	now   int64 // clock when it was made
 	cause record.Cause
 	error string
+}
+
+// over is when the session has ended, or the line was made. The end of an adopted session is found out later.
+func (e *Event) over() int64 {
+	if e.Adopted {
+		return e.Ended
+	}
+	return e.now
 }
 
 // A reader reads an event. After the first missing byte all that it reads is zero.
@@ -253,7 +262,7 @@ func (e *Event) read(b []byte) bool {
 	if flags&flagOperator != 0 {
 		r.Err = record.ErrOperator
 	}
-	r.TLS, r.Redispatched = flags&flagTLS != 0, flags&flagRedispatched != 0
+	r.TLS, r.Redispatched, r.Adopted = flags&flagTLS != 0, flags&flagRedispatched != 0, flags&flagAdopted != 0
 	cred := source.Credentials{PID: int32(d.int()), UID: uint32(d.uint()), GID: uint32(d.uint())}
 	client := d.address()
 	if r.Client = source.TCP(client); flags&flagUnix != 0 {

@@ -65,7 +65,9 @@ func eventOf(t *testing.T, k sessionlog.Kind, r *record.Record) sessionlog.Event
 func TestEvent(t *testing.T) {
 	unix := whole()
 	unix.Client, unix.EndpointAddress, unix.EndpointPath = source.Unix(source.Credentials{UID: 1, GID: 2, PID: 3}), netip.AddrPort{}, "/run/e"
-	for name, r := range map[string]record.Record{"whole": whole(), "unix": unix, "empty": {}} {
+	adopted := whole()
+	adopted.Adopted = true
+	for name, r := range map[string]record.Record{"whole": whole(), "unix": unix, "empty": {}, "adopted": adopted} {
 		t.Run(name, func(t *testing.T) {
 			e := eventOf(t, sessionlog.End, &r)
 			if e.Kind != sessionlog.End || e.Now() != r.Ended || r.Err != nil && (e.Error() != r.Err.Error() || e.Cause() != record.CauseTimeout) {
@@ -165,8 +167,8 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range sessionlog.Fields() {
-		if got[name] == nil {
-			t.Errorf("there is no %s", name)
+		if (got[name] == nil) != (name == "adopted") {
+			t.Errorf("%s is %v", name, got[name])
 		}
 	}
 	for name, want := range map[string]any{
@@ -176,6 +178,24 @@ func TestJSON(t *testing.T) {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
+	}
+}
+
+// TestAdopted: the line of an adopted session has neither a count nor a time of the process before, whatever the record has, and ends when the session has.
+func TestAdopted(t *testing.T) {
+	r := record.Record{
+		Adopted: true, Loop: -1, Upstream: "shop", Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Accepted: second, Ended: 3 * second,
+		Counts: record.Counts{Process: 9, Upstream: 7}, Result: relay.Result{Reason: relay.ReasonIdle, BToA: relay.Flow{Carried: 5}},
+	}
+	e, _ := sessionlog.Read(sessionlog.AppendEvent(nil, sessionlog.End, 4*second, &r))
+	line, err := sessionlog.Format(sessionlog.FormatJSON, "", &e)
+	const want = `{"time":"1970-01-01T00:00:04.000000Z","event":"end","id":"00000000000000000000000000000000","upstream":"shop","client":"192.0.2.1:5555","tls":false,"outcome":"joined","reason":"idle-timeout","state":"cD",` +
+		`"engine":"lane","adopted":true,"bytes_to_endpoint":0,"bytes_to_client":5,"lane_to_endpoint":0,"lane_to_client":5,"duration_us":2000000,"active":9,"active_upstream":7}`
+	if line != want || err != nil {
+		t.Errorf("%s, %v", line, err)
+	}
+	if line, _ := sessionlog.Format(sessionlog.FormatHAProxy, "", &e); !strings.Contains(line, " - shop/<NOSRV> -1/-1/2000 5 cD 9/0/7/0/0 0/0") {
+		t.Error(line)
 	}
 }
 

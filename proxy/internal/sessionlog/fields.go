@@ -81,42 +81,43 @@ var fields = []field{
 	text("error", func(e *Event) string { return e.error }),
 	text("verdict", func(e *Event) string { return e.Verdict }),
 	text("engine", (*Event).engine),
+	where(field{name: "adopted", number: true, append: func(b []byte, _ *Event, _ *context) []byte { return append(b, "true"...) }}, func(e *Event) bool { return e.Adopted }),
 	count("bytes_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Bytes() }),
 	count("bytes_to_client", func(e *Event) int64 { return e.Result.BToA.Bytes() }),
-	count("spliced_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Spliced }),
-	count("spliced_to_client", func(e *Event) int64 { return e.Result.BToA.Spliced }),
+	begun(count("spliced_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Spliced })),
+	begun(count("spliced_to_client", func(e *Event) int64 { return e.Result.BToA.Spliced })),
 	count("lane_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Carried }),
 	count("lane_to_client", func(e *Event) int64 { return e.Result.BToA.Carried }),
-	count("lost", func(e *Event) int64 { return e.Result.AToB.Lost + e.Result.BToA.Lost }),
-	span("duration_us", func(e *Event) (time.Duration, bool) { return e.Since(e.now), true }),
+	begun(count("lost", func(e *Event) int64 { return e.Result.AToB.Lost + e.Result.BToA.Lost })),
+	span("duration_us", func(e *Event) (time.Duration, bool) { return e.Since(e.over()), true }),
 	span("accept_wait_us", func(e *Event) (time.Duration, bool) { return between(e.Accepted, e.Begun) }),
 	span("header_us", func(e *Event) (time.Duration, bool) { return between(e.Begun, e.Header) }),
 	span("preread_us", func(e *Event) (time.Duration, bool) { return between(max(e.Begun, e.Header), e.Preread) }),
-	span("queue_us", func(e *Event) (time.Duration, bool) { return e.Queued, true }),
-	span("pause_us", func(e *Event) (time.Duration, bool) { return e.Paused, true }),
+	begun(span("queue_us", func(e *Event) (time.Duration, bool) { return e.Queued, true })),
+	begun(span("pause_us", func(e *Event) (time.Duration, bool) { return e.Paused, true })),
 	span("connect_us", func(e *Event) (time.Duration, bool) { return between(e.Connecting, e.Joined) }),
 	span("client_first_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.ClientFirst) }),
 	span("endpoint_first_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.EndpointFirst) }),
 	span("half_close_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.HalfClosed) }),
-	count("retries", func(e *Event) int64 { return int64(e.Retries) }),
-	count("failed_attempts", func(e *Event) int64 { return int64(e.NumFailures) }),
+	begun(count("retries", func(e *Event) int64 { return int64(e.Retries) })),
+	begun(count("failed_attempts", func(e *Event) int64 { return int64(e.NumFailures) })),
 	text("attempt_cause", func(e *Event) string {
 		if e.NumFailures == 0 {
 			return ""
 		}
 		return e.cause.String()
 	}),
-	count("queues", func(e *Event) int64 { return int64(e.Waits) }),
-	count("queue_before", func(e *Event) int64 { return int64(e.Before) }),
+	begun(count("queues", func(e *Event) int64 { return int64(e.Waits) })),
+	begun(count("queue_before", func(e *Event) int64 { return int64(e.Before) })),
 	span("client_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.RTT, e.ClientLeg.Known }),
 	span("client_min_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.MinRTT, e.ClientLeg.Known }),
 	span("endpoint_rtt_us", func(e *Event) (time.Duration, bool) { return e.EndpointLeg.RTT, e.EndpointLeg.Known }),
 	span("endpoint_min_rtt_us", func(e *Event) (time.Duration, bool) { return e.EndpointLeg.MinRTT, e.EndpointLeg.Known }),
 	count("active", func(e *Event) int64 { return e.Counts.Process }),
-	count("active_listener", func(e *Event) int64 { return e.Counts.Listener }),
-	count("active_upstream", func(e *Event) int64 { return e.Counts.Upstream }),
-	count("active_endpoint", func(e *Event) int64 { return e.Counts.Endpoint }),
-	count("loop", func(e *Event) int64 { return int64(e.Loop) }),
+	where(count("active_listener", func(e *Event) int64 { return e.Counts.Listener }), func(e *Event) bool { return !e.Adopted || e.Listener != "" }),
+	where(count("active_upstream", func(e *Event) int64 { return e.Counts.Upstream }), func(e *Event) bool { return !e.Adopted || e.Upstream != "" }),
+	where(count("active_endpoint", func(e *Event) int64 { return e.Counts.Endpoint }), func(e *Event) bool { return !e.Adopted || e.Endpoint != "" }),
+	begun(count("loop", func(e *Event) int64 { return int64(e.Loop) })),
 }
 
 // Fields are the names of all fields.
@@ -161,6 +162,21 @@ func address(name string, of func(e *Event) netip.AddrPort) field {
 	})
 }
 
+// where is a field that only some events have: others do not know it.
+func where(f field, known func(e *Event) bool) field {
+	value := f.append
+	f.append = func(b []byte, e *Event, c *context) []byte {
+		if !known(e) {
+			return b
+		}
+		return value(b, e, c)
+	}
+	return f
+}
+
+// begun is a field that is known in the process alone in which the session has begun.
+func begun(f field) field { return where(f, func(e *Event) bool { return !e.Adopted }) }
+
 // between is the time from one stage to another, which is not known if either was not reached.
 func between(from, to int64) (time.Duration, bool) {
 	if from == 0 || to == 0 {
@@ -197,7 +213,7 @@ func (e *Event) engine() string {
 	spliced := e.Result.AToB.Spliced + e.Result.BToA.Spliced
 	copied := e.Result.AToB.Copied + e.Result.BToA.Copied
 	switch {
-	case e.Result.AToB.Carried+e.Result.BToA.Carried > 0:
+	case e.Adopted || e.Result.AToB.Carried+e.Result.BToA.Carried > 0:
 		return "lane"
 	case spliced > 0 && copied > 0:
 		return "both"

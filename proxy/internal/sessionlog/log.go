@@ -187,10 +187,10 @@ func (l *Log) Add(loop int, k Kind, r *record.Record) {
 	}
 }
 
-// Has reports whether there are lines of a kind.
-func (l *Log) Has(k Kind) bool {
+// Has reports whether there are lines of a kind, for clients of a listener; filters may leave some of them out.
+func (l *Log) Has(k Kind, listener string) bool {
 	s := l.settings.Load()
-	return s != nil && s.has(k)
+	return s != nil && !s.Without[listener] && s.has(k)
 }
 
 // Every is how often a session that goes on has a line; 0: never.

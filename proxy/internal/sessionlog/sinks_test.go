@@ -423,7 +423,10 @@ func TestSettingsChange(t *testing.T) {
 	for range 100 {
 		r.end("x")
 	}
-	r.Set(open(t, b, func(s *sessionlog.Settings) { s.Template = "{id}" }))
+	r.Set(open(t, b, func(s *sessionlog.Settings) { s.Template, s.Without = "{id}", map[string]bool{"none": true} }))
+	if !r.Has(sessionlog.End, "web") || !r.Has(sessionlog.End, "") || r.Has(sessionlog.End, "none") || r.Has(sessionlog.Start, "web") {
+		t.Error("which lines there are")
+	}
 	for range 50 {
 		r.end("x")
 	}
@@ -433,7 +436,7 @@ func TestSettingsChange(t *testing.T) {
 	}
 	r.Set(nil)
 	r.end("x")
-	if r.Records("web", record.ID{}) || r.Has(sessionlog.End) || r.Counts().Lines != 150 {
+	if r.Records("web", record.ID{}) || r.Has(sessionlog.End, "web") || r.Counts().Lines != 150 {
 		t.Errorf("%+v", r.Counts())
 	}
 }

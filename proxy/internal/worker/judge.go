@@ -19,10 +19,6 @@ func (g *Group) judgeBy(b Binding, sample verdict.Sample, r *record.Record) {
 	v := g.cfg.Host.Judge(b, &sample)
 	if r != nil {
 		r.Verdict = v.Kind.String()
-		r.ClientLeg, r.EndpointLeg = legOf(&sample.A.Leg), legOf(&sample.B.Leg)
+		r.ClientLeg, r.EndpointLeg = record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
 	}
-}
-
-func legOf(l *relay.Leg) record.Leg {
-	return record.Leg{Known: l.Known, RTT: l.RTT, MinRTT: l.MinRTT, Retransmitted: uint32(min(l.Retransmitted, 1<<32-1))}
 }

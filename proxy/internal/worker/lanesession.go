@@ -74,13 +74,13 @@ func (c *laneSession) Ended(r lane.Result) {
 		c.worker.lanes.note(c, &r)
 		var dead *lane.TimedOut
 		if errors.As(r.Err, &dead) {
-			c.conn.driven().FinishError(sides[dead.By], syscall.ETIMEDOUT)
+			c.conn.driven().FinishError(SideOf(dead.By), syscall.ETIMEDOUT)
 			return
 		}
 		if r.Err != nil { // it could not come back
 			c.conn.driven().Cut(r.Err)
 		}
-		c.conn.driven().Finish(r.Reset, sideOf(&r.View))
+		c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
 	})
 }
 
@@ -94,15 +94,12 @@ func (c *laneSession) endedHere(r *lane.Result) {
 	}
 }
 
-// sides are those of the lane's a and b.
-var sides = [2]relay.Side{relay.SideA, relay.SideB}
-
 // UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted. It is asked for by Register, on the loop.
 func (c *laneSession) UserTimeout() time.Duration { return userTimeoutOf(c.conn) }
 
 // HalfClosed implements [lane.Observer].
 func (c *laneSession) HalfClosed(from int) {
-	c.onLoop(func() { c.conn.driven().HalfEnded(sides[from]) })
+	c.onLoop(func() { c.conn.driven().HalfEnded(SideOf(from)) })
 }
 
 // Arm implements [relay.Carrier].

@@ -98,9 +98,9 @@ func sampleAtEnd(res *relay.Result, localClient, localEndpoint bool, c *laneSess
 	return s, res.Legs != nil || s.Lane != nil
 }
 
-// sideOf is the side that has reset the session, or has ended first.
-func sideOf(v *lane.View) relay.Side {
-	switch v.EndedBy {
+// SideOf returns the side of an endpoint of the lane, 0 or 1; another number is of none.
+func SideOf(endpoint int) relay.Side {
+	switch endpoint {
 	case 0:
 		return relay.SideA
 	case 1:

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	"github.com/penstock/penstock/proxy/internal/verdict"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+// Causes of the ends of adopted sessions.
+var (
+	errAdoptedIdle     = errors.New("it was idle for too long")
+	errAdoptedHalf     = errors.New("it was idle for too long after an end of file")
+	errAdoptedLifetime = errors.New("it has reached its lifetime")
+)
+
+// An adoptedEnd is the end of an adopted session.
+type adoptedEnd struct {
+	lane.Result
+	at  int64 // by the server's clock
+	age time.Duration
+}
+
+// ends notes the end of a session now.
+func (s *adoptedSession) ends(r *lane.Result, now int64) *adoptedEnd {
+	return &adoptedEnd{*r, now, s.session.Age()}
+}
+
+// part notes why the sessions end that the lane of a process which ends has still, before it is closed. If they go on without this process
+// this is their end for it.
+func (a *adopted) part(now func() int64, goOn bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.list {
+		if !goOn {
+			s.cause = cmp.Or(s.cause, errCut)
+			continue
+		}
+		v, _ := s.session.Look()
+		if s.end.CompareAndSwap(nil, s.ends(&lane.Result{Bytes: s.session.Bytes(), Left: true, Reset: true, View: v}, now())) {
+			s.cause = errLaneLeft
+		}
+	}
+}
+
+// logAdopted writes the line of an adopted session that has ended, which has its places still. Where the session log has the ends of its listener's sessions
+// the message is for the debug log, as that of others, and so is that of the end of the process, which has one message for all.
+func (s *Server) logAdopted(one *adoptedSession) {
+	end := one.end.Load()
+	by := "an endpoint, by an end of file or a reset"
+	switch {
+	case one.cause != nil:
+		by = one.cause.Error()
+	case end.Err != nil:
+		by = end.Err.Error()
+	}
+	sample := verdict.OfLane(&end.View, verdict.Times{})
+	v := s.verdictOf(&sample)
+	r := one.record(end)
+	r.Verdict, r.ClientLeg, r.EndpointLeg = v.Kind.String(), legMeasured(&sample.A.Leg), legMeasured(&sample.B.Leg)
+	level := slog.LevelInfo
+	if log := s.sessions.Load(); log != nil && log.Has(sessionlog.End, r.Listener) {
+		r.Counts = s.clientsOf(one.counts, one.to)
+		log.Add(r.Loop, sessionlog.End, r)
+		level = slog.LevelDebug
+	}
+	if errors.Is(one.cause, errCut) || errors.Is(one.cause, errLaneLeft) {
+		level = slog.LevelDebug
+	}
+	s.log.Log(s.ended, level, "an adopted session has ended", "client", one.client, "listener", orUnknown(r.Listener), "upstream", orUnknown(r.Upstream), "endpoint", one.endpoint, "name", orUnknown(r.Endpoint),
+		"to_endpoint", one.last[0], "to_client", one.last[1], "age", end.age.Round(time.Millisecond).String(), "cause", by, "verdict", r.Verdict)
+}
+
+// orUnknown is a name for the log.
+func orUnknown(name string) string { return cmp.Or(name, "unknown") }
+
+// legMeasured is the account of a leg, not known where no round trip was measured.
+func legMeasured(l *relay.Leg) record.Leg {
+	of := record.LegOf(l)
+	of.Known = of.Known && of.RTT > 0
+	return of
+}
+
+// record returns what is known of a session at its end. It counts as accepted when it was joined, as its age does.
+func (s *adoptedSession) record(end *adoptedEnd) *record.Record {
+	r := &record.Record{
+		ID: s.logID, Adopted: true, Loop: -1, Client: s.source, Local: s.own, EndpointAddress: s.at,
+		Accepted: end.at - int64(end.age), Ended: end.at,
+	}
+	r.Listener, r.Upstream, r.Endpoint = s.names()
+	r.Result.AToB.Carried, r.Result.BToA.Carried = int64(end.Bytes[0]), int64(end.Bytes[1])
+	r.Result.Reason, r.Err = s.reason(end)
+	by := worker.SideOf(end.View.EndedBy)
+	var dead *lane.TimedOut
+	switch {
+	case r.Result.Reason == relay.ReasonReset:
+		r.Result.Culprit = by
+	case errors.As(end.Err, &dead) && s.cause == nil:
+		r.Result.Culprit = worker.SideOf(dead.By)
+	default:
+		r.Result.First = by
+	}
+	return r
+}
+
+// reason returns why a session has ended, and the error of that if there is one: as those of a session that has left user space in this process.
+func (s *adoptedSession) reason(end *adoptedEnd) (relay.Reason, error) {
+	switch {
+	case !end.Reset:
+		return relay.ReasonEOF, nil
+	case errors.Is(s.cause, errAdoptedIdle):
+		return relay.ReasonIdle, nil
+	case errors.Is(s.cause, errAdoptedHalf):
+		return relay.ReasonHalfClose, nil
+	case errors.Is(s.cause, errAdoptedLifetime):
+		return relay.ReasonLifetime, nil
+	case s.cause != nil:
+		return relay.ReasonCanceled, s.cause
+	case errors.As(end.Err, new(*lane.TimedOut)):
+		return relay.ReasonError, &net.OpError{Op: "read", Net: "tcp", Err: syscall.ETIMEDOUT}
+	case end.Err != nil:
+		return relay.ReasonCanceled, end.Err
+	}
+	return relay.ReasonReset, &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+}
