@@ -26,7 +26,7 @@ type Session struct {
 	// State is one of preread, dialing, waiting, responding, joined, client-ended (its end of
 	// file was passed on), endpoint-ended, ending.
 	State string `json:"state"`
-	Loop  int    `json:"loop"`   // index of the event loop; -1: on a goroutine
+	Loop  int    `json:"loop"`   // index of the event loop; -1: on a goroutine, or adopted
 	AgeUs int64  `json:"age_us"` // since the client was accepted, in microseconds
 	// IdleUs is the time without a byte, or since the state has changed; nil: unknown.
 	IdleUs *int64 `json:"idle_us,omitempty"`
@@ -35,7 +35,7 @@ type Session struct {
 	// none.
 	Engine string `json:"engine,omitempty"`
 	// Adopted says that a process before this one had the session: its listener, upstream and name are "" where the configuration has no such
-	// part any more, its bytes are those in the lane and not in the counters of these, and no request names its ID.
+	// part any more, and its bytes are those in the lane and not in the counters of these.
 	Adopted bool `json:"adopted,omitempty"`
 	// Verdict is what has limited it since its beginning; "": that was not asked for.
 	Verdict string `json:"verdict,omitempty"`

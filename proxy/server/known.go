@@ -43,7 +43,7 @@ func (s *Server) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
 	}
 	of := whyQuery(q)
 	of.Joined, of.Sample, of.Brief = false, false, true
-	for range s.group.Sessions(ctx, of) {
+	for range s.group.Sessions(ctx, of) { // adopted sessions have their endpoints
 		n++
 	}
 	return n
@@ -55,7 +55,7 @@ func (s *Server) named(ctx context.Context, q *worker.Query) error {
 	if err == nil {
 		return nil
 	}
-	for range s.group.Sessions(ctx, &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Brief: true}) {
+	for range s.everySession(ctx, &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Brief: true}) {
 		return nil
 	}
 	return err

@@ -64,7 +64,7 @@ func (s *Server) logAdopted(one *adoptedSession) {
 		by = end.Err.Error()
 	}
 	sample := verdict.OfLane(&end.View, verdict.Times{})
-	v := s.verdictOf(&sample)
+	v := verdict.Of(&sample)
 	r := one.record(end)
 	r.Verdict, r.ClientLeg, r.EndpointLeg = v.Kind.String(), legMeasured(&sample.A.Leg), legMeasured(&sample.B.Leg)
 	level := slog.LevelInfo

@@ -1,7 +1,9 @@
 package server
 
 import (
-	"strconv"
+	"context"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -12,10 +14,10 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// adoptedVerdict is that of the time in the lane, by its observations: the time before, in another process, is not known.
-func (s *Server) adoptedVerdict(v *lane.View) string {
+// adoptedVerdict judges the time in the lane, by its observations: the time before, in another process, is not known, and for CPUs of this one no session in the lane waits.
+func adoptedVerdict(v *lane.View) verdict.Verdict {
 	sample := verdict.OfLane(v, verdict.Times{})
-	return s.verdictOf(&sample).Kind.String()
+	return verdict.Of(&sample)
 }
 
 // state is that of a session of which an end of file was carried, or of none.
@@ -29,55 +31,98 @@ func (s *adoptedSession) state() worker.State {
 	return worker.Joined
 }
 
-// selects decides whether a query is for an adopted session, and returns its verdict if the query asks for that. A name that is not known is none
-// that could be asked for. The lock of the list is held.
-func (s *Server) selects(q *worker.Query, wanted string, one *adoptedSession) (of string, ok bool) {
-	listener, upstream, name := one.names()
+// selects decides whether a query is for the session. A name that is not known is none that could be asked for. The lock of the list is held.
+func (s *adoptedSession) selects(q *worker.Query) bool {
+	listener, upstream, name := s.names()
 	switch {
-	case q.ID != worker.ID{}, q.Listener != "" && q.Listener != listener, q.Upstream != "" && q.Upstream != upstream:
-		return "", false
-	case q.Endpoint != "" && q.Endpoint != one.endpoint && q.Endpoint != name, q.Source != source.Rule{} && !q.Source.Contains(one.source):
-		return "", false
-	case one.session.Age() < q.Older, q.Idle > 0 && time.Since(one.active) < q.Idle, q.State != "" && q.State != one.state():
-		return "", false
+	case s.end.Load() != nil, q.ID != worker.ID{} && q.ID != s.id, q.Listener != "" && q.Listener != listener, q.Upstream != "" && q.Upstream != upstream:
+		return false
+	case q.Endpoint != "" && q.Endpoint != s.endpoint && q.Endpoint != name, q.Source != source.Rule{} && !q.Source.Contains(s.source):
+		return false
+	case s.session.Age() < q.Older, q.Idle > 0 && time.Since(s.active) < q.Idle, q.State != "" && q.State != s.state():
+		return false
 	}
-	if n := one.session.Bytes(); int64(n[0]+n[1]) < q.Bytes {
+	if n := s.session.Bytes(); int64(n[0]+n[1]) < q.Bytes {
+		return false
+	}
+	return q.Accepts == nil || q.Accepts(&worker.Session{ID: s.id, Client: s.client, Source: s.source})
+}
+
+// selectsBy is selects of a query that may ask for a verdict, or for any, which it returns then.
+func (s *adoptedSession) selectsBy(q *worker.Query, wanted string) (of string, ok bool) {
+	if !s.selects(q) {
 		return "", false
 	}
 	if wanted == "" {
 		return "", true
 	}
-	v, _ := one.session.Look()
-	of = s.adoptedVerdict(&v)
+	v, _ := s.session.Look()
+	judged := adoptedVerdict(&v)
+	of = judged.Kind.String()
 	return of, wanted == admin.AnyVerdict || wanted == of
 }
 
-// adoptedSelected returns the adopted sessions of a query, as they are listed.
-func (s *Server) adoptedSelected(q *worker.Query, wanted string) (list []admin.Session) {
-	a := &s.adopted
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i, one := range a.list {
-		of, ok := s.selects(q, wanted, one)
-		if !ok {
-			continue
-		}
-		listener, upstream, name := one.names()
-		n, idle := one.session.Bytes(), time.Since(one.active).Microseconds()
-		list = append(list, admin.Session{
-			ID: "adopted-" + strconv.Itoa(i), Client: one.client, Listener: listener, Upstream: upstream, Endpoint: one.endpoint, Name: name, EndpointLocal: one.local,
-			State: string(one.state()), Loop: -1, AgeUs: one.session.Age().Microseconds(), IdleUs: &idle, Engine: admin.EngineLane, Adopted: true, Verdict: of,
-			Bytes: bytesOf(worker.Bytes{ClientToEndpoint: worker.Moved{Lane: int64(n[0])}, EndpointToClient: worker.Moved{Lane: int64(n[1])}}, worker.Bytes{}),
-		})
+// describe returns the session as those of the loops are described: its bytes, and its sample if that is asked for, are of its time in the lane. The lock of the list
+// is held.
+func (s *adoptedSession) describe(q *worker.Query) *worker.Session {
+	listener, upstream, name := s.names()
+	n := s.session.Bytes()
+	of := &worker.Session{
+		ID: s.id, Client: s.client, Source: s.source, Listener: listener, Upstream: upstream, Endpoint: s.endpoint, EndpointName: name, EndpointLocal: s.local,
+		State: s.state(), Lane: true, Loop: -1, Age: s.session.Age(), Began: s.id.Began, Idle: time.Since(s.active),
+		ClientToEndpoint: worker.Moved{Lane: int64(n[0])}, EndpointToClient: worker.Moved{Lane: int64(n[1])},
 	}
-	return list
+	if q.Sample {
+		v, _ := s.session.Look()
+		sample := verdict.OfLane(&v, verdict.Times{})
+		of.Sample = &sample
+	}
+	return of
+}
+
+// selectedAdopted yields the adopted sessions of a query, with their verdicts if it is for one, or for any. No lock is held meanwhile.
+func (s *Server) selectedAdopted(q *worker.Query, wanted string) iter.Seq2[*worker.Session, string] {
+	return func(yield func(*worker.Session, string) bool) {
+		a := &s.adopted
+		a.mu.Lock()
+		all := slices.Clone(a.list)
+		a.mu.Unlock()
+		for _, one := range all {
+			a.mu.Lock()
+			of, ok := one.selectsBy(q, wanted)
+			var described *worker.Session
+			if ok {
+				described = one.describe(q)
+			}
+			a.mu.Unlock()
+			if ok && !yield(described, of) {
+				return
+			}
+		}
+	}
+}
+
+// everySession yields the clients of a query: those of the loops, and then adopted sessions.
+func (s *Server) everySession(ctx context.Context, q *worker.Query) iter.Seq[*worker.Session] {
+	return func(yield func(*worker.Session) bool) {
+		for one := range s.group.Sessions(ctx, q) {
+			if !yield(&one) {
+				return
+			}
+		}
+		for one := range s.selectedAdopted(q, "") {
+			if ctx.Err() != nil || !yield(one) {
+				return
+			}
+		}
+	}
 }
 
 // endAdopted ends the adopted sessions of a query: one that is not quiet, and was to be, goes on.
 func (s *Server) endAdopted(q *admin.EndQuery, of *worker.Query, counted *admin.Ended) {
 	var touched, kept int64
 	ended := s.adopted.cut(func(one *adoptedSession) bool {
-		if _, ok := s.selects(of, q.Verdict, one); !ok {
+		if _, ok := one.selectsBy(of, q.Verdict); !ok {
 			return false
 		}
 		touched++

@@ -110,8 +110,8 @@ func (l *sessionList) found(ctx context.Context) iter.Seq[admin.Session] {
 				return
 			}
 		}
-		for _, one := range l.server.adoptedSelected(l.of, l.query.Verdict) {
-			if !yield(one) {
+		for one, verdict := range l.server.selectedAdopted(l.of, l.query.Verdict) {
+			if !yield(sessionStatus(one, verdict)) {
 				return
 			}
 		}
@@ -176,7 +176,7 @@ func byText(of func(*admin.Session) string) func(a, b *admin.Session) int {
 func sessionStatus(session *worker.Session, verdict string) admin.Session {
 	s := admin.Session{
 		ID: session.ID.String(), Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, EndpointLocal: session.EndpointLocal, Name: session.EndpointName,
-		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(), Verdict: verdict,
+		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(), Verdict: verdict, Adopted: session.ID.Adopted(),
 		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient}, worker.Bytes{}),
 	}
 	s.Engine = engineOf(session)

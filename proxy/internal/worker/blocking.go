@@ -148,7 +148,7 @@ func (b *blockingSessions) list(q *Query) (sessions []Session) {
 // describe returns its session. The caller holds the book's mu.
 func (h *Offloaded) describe() Session {
 	s := Session{
-		ID: ID{-1, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
+		ID: ID{onGoroutines, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
 		State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(), Endpoint: h.endpoint,
 	}
 	if h.session != nil {

@@ -64,12 +64,12 @@ func TestQueries(t *testing.T) {
 
 // TestIDs: an id is read as it is written, and nothing else is.
 func TestIDs(t *testing.T) {
-	for _, id := range []worker.ID{{}, {Loop: 3, Place: 1 << 40, Began: 1}, {Loop: -1, Place: 7, Began: 1 << 60}} {
+	for _, id := range []worker.ID{{}, {Loop: 3, Place: 1 << 40, Began: 1}, {Loop: -1, Place: 7, Began: 1 << 60}, worker.AdoptedID(7, time.Now())} {
 		if got, err := worker.ParseID(id.String()); got != id || err != nil {
 			t.Errorf("%s: %v, %v, want %v", id, got, err, id)
 		}
 	}
-	for _, text := range []string{"", "1.2", "1.2.3.4", "x.1.1", "g.-1.1", "01.1.1", "0.A.1", "0.1.", "70000.1.1", "127.0.0.1:80", strings.Repeat("z", 99) + ".1.1"} {
+	for _, text := range []string{"", "1.2", "1.2.3.4", "x.1.1", "g.-1.1", "a.-1.1", "a.1", "01.1.1", "0.A.1", "0.1.", "70000.1.1", "127.0.0.1:80", strings.Repeat("z", 99) + ".1.1"} {
 		if id, err := worker.ParseID(text); err == nil {
 			t.Errorf("%q is %v", text, id)
 		}

@@ -5,23 +5,39 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // An ID names a client of a list. A client keeps it until it is joined, and its session until its
 // end; no other one of the process ever has it. It is comparable.
 type ID struct {
-	Loop  int   // of the loop; negative: it is on goroutines
-	Place int64 // on the loop, or its number among those on goroutines
+	Loop  int   // of the loop; negative: it is on goroutines, or adopted
+	Place int64 // on the loop, or its number among those on goroutines, or adopted ones
 	Began int64 // [Session.Began]
 }
+
+// The Loops of IDs of clients that are on no loop.
+const (
+	onGoroutines = -1
+	ofAdopted    = -2
+)
+
+// AdoptedID returns the ID of a session of the lane that a process before this one had, by its number among those, and when it has begun.
+func AdoptedID(number int64, began time.Time) ID { return ID{ofAdopted, number, began.UnixNano()} }
+
+// Adopted reports whether it is one of [AdoptedID].
+func (id ID) Adopted() bool { return id.Loop == ofAdopted }
 
 // idBase is the base of the numbers of an ID as text.
 const idBase = 36
 
-// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 of one on goroutines.
+// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, g.2v.5f3k2m9x1 of one on goroutines, or a.2v.5f3k2m9x1 of an adopted one.
 func (id ID) String() string {
 	loop := "g"
-	if id.Loop >= 0 {
+	switch {
+	case id.Adopted():
+		loop = "a"
+	case id.Loop >= 0:
 		loop = strconv.Itoa(id.Loop)
 	}
 	return loop + "." + strconv.FormatInt(id.Place, idBase) + "." + strconv.FormatInt(id.Began, idBase)
@@ -34,7 +50,12 @@ var ErrID = errors.New("not the id of a session")
 func ParseID(text string) (id ID, err error) {
 	parts := strings.Split(text, ".")
 	if len(parts) == 3 {
-		if id.Loop = -1; parts[0] != "g" {
+		switch parts[0] {
+		case "g":
+			id.Loop = onGoroutines
+		case "a":
+			id.Loop = ofAdopted
+		default:
 			var loop uint64
 			loop, err = strconv.ParseUint(parts[0], 10, 16)
 			id.Loop = int(loop)

@@ -1,0 +1,94 @@
+package server_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// adopts starts a process, has a session of each of some listeners leave user space, calls do unless that is nil, ends the process, and starts the next one, which adopts them.
+func adopts(t *testing.T, first, second string, do func(clients []*net.TCPConn), listeners ...string) (next *rig, clients []*net.TCPConn) {
+	t.Helper()
+	pins := pinned(t)
+	if pins == "" {
+		return nil, nil
+	}
+	lane := "lane: {devices: [lo], sessions: 64, after: 5ms, default: require, leave: true, pins: " + pins + "}\n"
+	before := start(t, lane+first)
+	for n, listener := range listeners {
+		clients = append(clients, before.leaveBy(t, listener, n+1))
+	}
+	if do != nil {
+		do(clients)
+	}
+	if err := before.End(); err != nil {
+		t.Fatal(err)
+	}
+	next = start(t, lane+second)
+	for _, c := range clients {
+		_ = c.SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+	}
+	return next, clients
+}
+
+// changed returns the configuration that was loaded last, with texts in place of others, as strings.NewReplacer takes them.
+func (r *rig) changed(t *testing.T, texts ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.Dir, "penstock.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.NewReplacer(texts...).Replace(string(b))
+}
+
+// TestLaneAdoptedIDs: an adopted session has an ID for its life, by which it is listed and ended, alone. It is found by a name that a reload has taken away.
+func TestLaneAdoptedIDs(t *testing.T) {
+	const third = `, {name: three, bind: "127.0.0.1:0", upstream: u}`
+	text := `listeners: [{name: one, bind: "127.0.0.1:0", upstream: u}, {name: two, bind: "127.0.0.1:0", upstream: u}` + third + `]
+upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
+	r, clients := adopts(t, text, text, nil, "one", "two", "three")
+	if r == nil {
+		return
+	}
+	var ids []string
+	all := r.adoptedBy(t, admin.SessionQuery{})
+	for _, c := range clients {
+		echoes(t, c, "adopted")
+		ids = append(ids, all[c.LocalAddr().String()].ID)
+	}
+	end := func(id string, dry bool) admin.Ended {
+		t.Helper()
+		ended, err := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{ID: id}, Now: !dry, DryRun: dry}, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	}
+	if e := end(ids[0], true); e.Touched != 1 || e.Ended != 0 {
+		t.Errorf("%+v", e)
+	}
+	if e := end(ids[0], false); e.Touched != 1 || e.Ended != 1 {
+		t.Errorf("%+v", e)
+	}
+	r.wantEnd(t, clients[0], "listener=one", "ended by an operator")
+	r.Until("it is not listed", func() bool { return len(r.adoptedBy(t, admin.SessionQuery{ID: ids[0]})) == 0 })
+	if e := end(ids[0], false); e.Touched != 0 || e.Ended != 0 {
+		t.Errorf("after its end: %+v", e)
+	}
+	r.Reload(r.changed(t, third, "", "name: one", "name: other"))
+	for i, listener := range []string{"two", "three"} {
+		at, id := clients[i+1].LocalAddr().String(), ids[i+1]
+		for name, q := range map[string]admin.SessionQuery{"id": {ID: id}, "listener": {Listener: listener}} {
+			if got := r.adoptedBy(t, q); len(got) != 1 || got[at].ID != id || got[at].Listener != listener || !strings.HasPrefix(id, "a.") {
+				t.Errorf("by its %s %s: %+v", name, id, got)
+			}
+		}
+		echoes(t, clients[i+1], "it goes on")
+	}
+}
