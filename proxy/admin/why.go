@@ -32,6 +32,8 @@ type Why struct {
 	// Count is how many sessions were looked at; More says that there were others.
 	Count int64 `json:"count"`
 	More  bool  `json:"more,omitempty"`
+	// Adopted counts those of them that a process before this one had: all figures of these are of their time in the lane alone.
+	Adopted int64 `json:"adopted,omitempty"`
 	// Waiting counts the clients without an endpoint, if there is no session: those of the query, of one for an
 	// upstream those that wait for it.
 	Waiting int64 `json:"waiting,omitempty"`
@@ -74,6 +76,7 @@ type SessionWhy struct {
 	Endpoint string             `json:"endpoint"`           // its address
 	Name     string             `json:"name,omitempty"`     // of the endpoint; left out: it has none
 	AgeUs    int64              `json:"age_us"`             // in microseconds
+	Adopted  bool               `json:"adopted,omitempty"`  // a process before this one had it: figures are of its time in the lane alone
 	Verdict  string             `json:"verdict"`            // with the largest share
 	Why      string             `json:"why"`                // the figures that carry it
 	Shares   map[string]float64 `json:"shares"`             // of its time, by verdict: from 0 to 1

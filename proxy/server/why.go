@@ -42,7 +42,7 @@ func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 	began := s.now()
 	if q.For > 0 {
 		s.cpu.Look(began)
-		for one := range s.group.Sessions(ctx, selected) {
+		for one := range s.everySession(ctx, selected) {
 			before[one.ID] = one.Sample
 			if len(before) == maxWhy {
 				break
@@ -62,7 +62,7 @@ func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 	}
 	s.cpu.Look(s.now())
 	sum := &whySum{why: admin.Why{WindowUs: q.For.Microseconds(), Verdicts: make(map[string]int64)}, by: make(whyGroups)}
-	for one := range s.group.Sessions(ctx, selected) {
+	for one := range s.everySession(ctx, selected) {
 		if sum.why.Count == maxWhy {
 			sum.why.More = true
 			break
@@ -71,7 +71,11 @@ func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 		if first := before[one.ID]; first != nil {
 			sample = sample.Since(first)
 		}
-		sum.add(&one, s.verdictOf(&sample), &sample)
+		if one.ID.Adopted() { // it is all in the lane: no session there waits for CPUs of this process
+			sum.add(one, verdict.Of(&sample), &sample)
+		} else {
+			sum.add(one, s.verdictOf(&sample), &sample)
+		}
 	}
 	if sum.why.Count == 0 {
 		if err := s.knows(&q); err != nil {
@@ -120,11 +124,16 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 		w.times[k] += share * sample.Duration.Seconds()
 	}
 	w.by.add(one, &v, sample.Duration.Seconds())
+	why := v.Why()
+	if one.ID.Adopted() {
+		w.why.Adopted++
+		why = "adopted, of its time in the lane: " + why
+	}
 	w.rows = append(w.rows, whyRow{
 		busy: (1 - v.Shares[verdict.Idle]) * sample.Duration.Seconds(),
 		SessionWhy: admin.SessionWhy{
 			Client: one.Client, Listener: one.Listener, Upstream: one.Upstream, Endpoint: one.Endpoint, Name: one.EndpointName,
-			AgeUs: one.Age.Microseconds(), Verdict: v.Kind.String(), Why: v.Why(), Shares: sharesOf(&v.Shares), Waits: waitsOf(sample),
+			AgeUs: one.Age.Microseconds(), Adopted: one.ID.Adopted(), Verdict: v.Kind.String(), Why: why, Shares: sharesOf(&v.Shares), Waits: waitsOf(sample),
 			ClientLeg: legStatus(&sample.A.Leg), EndpointLeg: legStatus(&sample.B.Leg),
 		},
 	})

@@ -71,6 +71,9 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s of the time of %d %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"))
+	if y.Adopted > 0 {
+		fmt.Fprintf(&text, "of adopted sessions, which are %d of these, the time in the lane alone is known\n", y.Adopted)
+	}
 	if y.Most != nil {
 		fmt.Fprintf(&text, "%s: %d of %d sessions, %s of that time\n", display.Text(groupName(y.Most)), y.Most.Limited, y.Most.Sessions, percent(y.Most.Share))
 	}

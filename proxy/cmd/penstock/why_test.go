@@ -30,7 +30,7 @@ func TestWhyCommand(t *testing.T) {
 func TestWriteWhy(t *testing.T) {
 	var out strings.Builder
 	err := writeWhy(&out, &admin.Why{
-		Count: 30, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.72, "idle": 0.28},
+		Count: 30, Adopted: 4, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.72, "idle": 0.28},
 		Verdicts: map[string]int64{"endpoint_network": 20, "idle": 10},
 		Most:     &admin.EndpointWhy{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92},
 		Endpoints: []admin.EndpointWhy{
@@ -40,6 +40,7 @@ func TestWriteWhy(t *testing.T) {
 		Sessions: []admin.SessionWhy{{Client: "10.0.0.1:5", Endpoint: "10.0.0.2:80", Verdict: "endpoint_network", Why: "lost\x1b"}},
 	})
 	want := `endpoint_network: 72 % of the time of 30 sessions
+of adopted sessions, which are 4 of these, the time in the lane alone is known
 endpoint two (10.0.0.2:80) of app\x1b: 16 of 17 sessions, 92 % of that time
 look there
 
