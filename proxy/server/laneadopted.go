@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,7 @@ func (a *adopted) adopt(l *lane.Lane, names *adoptedNames, now func() int64) {
 		one.client, one.own, one.endpoint, one.at, one.local, one.source = x[0].String(), x[1], y[0].String(), y[0], y[1].String(), source.TCP(x[0])
 		a.last++
 		one.id = worker.AdoptedID(a.last, time.Now().Add(-s.Age()))
+		one.release = append(one.release, names.server.group.Adopt())
 		one.tag, one.share = worker.LaneTagOf(tag), rand.Float64()
 		names.resolve(one)
 		a.list = append(a.list, one)
@@ -143,7 +145,7 @@ func (s *Server) watchAdopted(stop <-chan struct{}) {
 		}
 		for _, one := range s.adopted.look() {
 			s.logAdopted(one)
-			for _, release := range one.release { // the line of the session counts it, as those of others do
+			for _, release := range slices.Backward(one.release) { // the line of the session counts it; the place of the process is the last: a client that gets it finds the others
 				release()
 			}
 		}

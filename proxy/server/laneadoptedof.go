@@ -17,6 +17,7 @@ type adoptedOf struct {
 	counts             *router.ListenerState // of the listener; nil: not known
 	to                 *router.Endpoint      // nil: not known
 	limits             adoptedLimits
+	sourced            bool     // its source counts it, by the limits of the listener
 	share              float64  // of the jitter of its lifetime, from 0 to 1
 	release            []func() // the places that it takes, of limits
 }
@@ -106,6 +107,10 @@ func (n *adoptedNames) resolve(one *adoptedSession) {
 		if one.listener == "" {
 			one.listener, one.counts = l.cfg.Name, l.state
 			one.release = append(one.release, l.state.Adopt(n.server.wakerOf(l.cfg.Name)))
+		}
+		if l.sources != nil && !one.sourced {
+			entry := l.sources.Adopt(one.source, n.server.now())
+			one.sourced, one.release = true, append(one.release, func() { l.sources.Leave(entry) })
 		}
 		one.limits = adoptedLimitsOf(l.cfg)
 		_ = one.session.SetUserTimeout(one.limits.userTimeout) // or it has ended

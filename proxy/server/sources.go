@@ -24,7 +24,7 @@ const (
 // remember: a connection costs nothing here but a place in their rings.
 func (s *Server) Sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
 	t := &sourceTable{v4: cmp.Or(q.Prefix4, 32), v6: cmp.Or(q.Prefix6, 64), counts: make(map[source.Rule]*admin.Source)}
-	for one := range s.group.Sessions(ctx, &worker.Query{Brief: true}) {
+	for one := range s.everySession(ctx, &worker.Query{Brief: true}) {
 		if of := t.of(one.Source, false); of != nil {
 			of.Connections++
 			of.Bytes += one.ClientToEndpoint.All() + one.EndpointToClient.All()

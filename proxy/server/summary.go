@@ -43,6 +43,9 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
 		},
 	}
+	if sum.Lane != nil {
+		sum.Connections.Active += sum.Lane.AdoptedActive
+	}
 	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLogCounts()
 	sum.Arena = admin.Arena{
 		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,

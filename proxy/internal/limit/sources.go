@@ -116,6 +116,20 @@ func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
 	return Entry(1 + uint32(p.hold(k, place))<<6 + uint32(at)), nil
 }
 
+// Adopt counts a connection of a source that is there already, also beyond the limits, which it does not use the rate of, and also where the table has more
+// sources than it may. It returns no entry for a source that is not known. The caller gives an entry back by Leave when the connection is over.
+func (s *Sources) Adopt(src source.Source, now int64) Entry {
+	if !src.Known() {
+		return 0
+	}
+	k := keyOf(src)
+	at := maphash.Comparable(s.seed, k) % shards
+	p := &s.stripes[at]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Entry(1 + uint32(p.hold(k, s.table.Load().adopt(k, now)))<<6 + uint32(at))
+}
+
 // Leave gives an entry back, once. It does nothing for none.
 func (s *Sources) Leave(e Entry) {
 	if e == 0 {

@@ -24,6 +24,34 @@ func sources(t testing.TB, cfg limit.SourcesConfig) *limit.Sources {
 	return s
 }
 
+// TestSourcesAdopt: connections that are there already count beyond the limits, the table's too, and until they leave.
+func TestSourcesAdopt(t *testing.T) {
+	s := sources(t, limit.SourcesConfig{Connections: 1, PerSecond: 1, PrefixV4: 24, Entries: 1})
+	one, other := at(netip.MustParseAddr("10.0.0.1")), at(netip.MustParseAddr("10.0.0.2"))
+	held := []limit.Entry{s.Adopt(one, 1), s.Adopt(other, 1)}
+	if _, err := s.Admit(one, 1); err != limit.ErrSourceConnections {
+		t.Errorf("beside adopted ones: %v", err)
+	}
+	for i := range 5000 { // all shards have more than they may
+		held = append(held, s.Adopt(at(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 1})), 1))
+	}
+	if st := s.Stats(); st.Connections != len(held) || st.Sources != len(held)-1 || s.Adopt(source.Source{}, 1) != 0 {
+		t.Errorf("%+v", st)
+	}
+	if err := s.SetPrefix(8, 64, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range held {
+		s.Leave(e)
+	}
+	if st := s.Stats(); st.Connections != 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := s.Admit(one, 2); err != nil {
+		t.Errorf("after them: %v", err)
+	}
+}
+
 func TestSourcesConnections(t *testing.T) {
 	s := sources(t, limit.SourcesConfig{Connections: 2, PrefixV4: 24})
 	admit := func(addr string, want error) limit.Entry {

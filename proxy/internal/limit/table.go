@@ -70,6 +70,20 @@ func (t *table) admit(k key, r *rules, now int64) (place uint32, err error) {
 	return placeOf(i, at), nil
 }
 
+// adopt counts a connection of a source, whether or not there is room.
+func (t *table) adopt(k key, now int64) (place uint32) {
+	cut, at := t.of(k)
+	s := &t.shards[at]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(cut)
+	if i == none {
+		i = s.place(cut, now, math.MaxInt32)
+	}
+	s.count(i)
+	return placeOf(i, at)
+}
+
 func placeOf(i int32, at uint64) uint32 { return 1 + uint32(i)<<6 + uint32(at) }
 
 // leave takes a connection off the source at a place.

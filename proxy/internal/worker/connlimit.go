@@ -30,6 +30,12 @@ func (g *connLimit) acquire() bool {
 // release gives a place back.
 func (g *connLimit) release() { g.active.Add(-1) }
 
+// adopt takes a place for a client that is here already, also beyond the limit.
+func (g *connLimit) adopt() {
+	g.active.Add(1)
+	g.markFull()
+}
+
 // markFull notes that there is no room, if that is so, and reports it. It looks for room after
 // it has stored full, and a release looks at full after that, both sequentially consistent: so
 // one of them sees the other, and the waiting worker is woken or needs not wait.
