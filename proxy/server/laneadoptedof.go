@@ -49,6 +49,11 @@ func (s *adoptedSession) overdue(now time.Time, longest time.Duration) error {
 	if s.listener == "" {
 		l = adoptedLimits{idle: longest}
 	}
+	return s.overdueBy(&l, now)
+}
+
+// overdueBy is overdue by given limits.
+func (s *adoptedSession) overdueBy(l *adoptedLimits, now time.Time) error {
 	if l.lifetime > 0 && s.session.Age() > l.lifetime-time.Duration(float64(l.lifetime)*l.jitter*s.share) {
 		return errAdoptedLifetime
 	}

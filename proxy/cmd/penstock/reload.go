@@ -51,6 +51,9 @@ func writeReloaded(w io.Writer, done admin.Reloaded) error {
 		fmt.Fprintf(w, "  %s\n", display.Text(line))
 	}
 	_, err := fmt.Fprintf(w, "generation %d is in force: %s\n", done.Generation, count(len(done.Changes), "change"))
+	if done.LaneEnded > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "in the lane: %s\n", endedText(done.LaneEnded))
+	}
 	writeHandChanges(w, "ended", done.Ended)
 	if p := done.Pending; p != nil && err == nil {
 		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))

@@ -25,6 +25,8 @@ type loadBalancer interface {
 	Apply(ctx context.Context, cfg *config.Config) error
 	// LiveUnder returns the changes by hand, and why a configuration would end them.
 	LiveUnder(cfg *config.Config) []admin.LiveChange
+	// AdoptedEnding returns how many adopted sessions a configuration would end, by listener, as [server.Server.AdoptedEnding] does.
+	AdoptedEnding(cfg *config.Config) map[string]int64
 	// AppliedLive returns the changes by hand that the last Apply has ended, and restored.
 	AppliedLive() (ended, restored []admin.LiveChange)
 	// ReopenLogs has files that were moved away opened again.

@@ -35,7 +35,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	before, number := r.keeper.Current()
 	now := r.Status()
 	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
-	live := newConnectionCounts(&now, before, next)
+	live, ending := newConnectionCounts(&now, before, next), r.AdoptedEnding(next)
 	for _, c := range changesTo(before, next, now.Lane) {
 		change := live.planned(c, before)
 		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
@@ -44,6 +44,9 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 				return admin.Plan{}, err
 			}
 			returnFromLane(&change, n)
+		}
+		if c.Kind == config.KindListener {
+			endInLane(&change, ending[c.Name])
 		}
 		p.Changes = append(p.Changes, change)
 	}
@@ -57,25 +60,41 @@ func mayLeave(c *config.Config, listener string) bool {
 	})
 }
 
-// inLane counts the sessions of a listener that have left user space.
+// inLane counts the sessions of a listener that have left user space, but for adopted ones: these cannot come back.
 func (r *daemon) inLane(listener string) (n int64, err error) {
 	list, err := r.Sessions(context.Background(), admin.SessionQuery{Listener: listener, Engine: admin.EngineLane}, admin.SessionOrder{})
 	if err != nil {
 		return 0, err
 	}
-	for range list.Sessions {
-		n++
+	for s := range list.Sessions {
+		if !s.Adopted {
+			n++
+		}
 	}
 	return n, nil
 }
 
 // returnFromLane has n connections of a listener come back that would stay as they are.
 func returnFromLane(p *admin.PlannedChange, n int64) {
+	p.LaneReturned = n
+	keepLess(p, n)
+}
+
+// endInLane has n adopted sessions of a listener end that would stay as they are.
+func endInLane(p *admin.PlannedChange, n int64) {
+	p.LaneEnded = n
+	keepLess(p, n)
+}
+
+// keepLess takes n connections of a listener from those that stay as they are.
+func keepLess(p *admin.PlannedChange, n int64) {
+	if n == 0 {
+		return
+	}
 	kept := &p.Kept
 	if p.Disposition == admin.Keep {
 		kept = &p.Connections
 	}
-	p.LaneReturned = n
 	if *kept = max(*kept-n, 0); p.Connections == 0 {
 		p.Disposition = ""
 	}

@@ -36,7 +36,7 @@ func (r *daemon) take(ctx context.Context) error {
 func (r *daemon) Reload(ctx context.Context, o rollback.Options) (done admin.Reloaded, err error) {
 	done.Ended = []admin.LiveChange{}
 	lane := r.loadBalancer.Status().Lane // as it is before: the reload may open it
-	now, to, err := r.load(ctx, o, false, &done.Ended)
+	now, to, err := r.load(ctx, o, false, &done)
 	if err != nil {
 		return done, err
 	}
@@ -52,9 +52,9 @@ type installed = rollback.Installed[*config.Config]
 
 // load reads the configuration and applies it. It returns the result, and the configuration
 // read. If unlessSame is set and the configuration equals the last one read, load does
-// nothing. (That one may have been rolled back since, for a reason.) The changes by hand that it has ended are
-// stored in ended, unless that is nil.
-func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, ended *[]admin.LiveChange) (now installed, to *config.Config, err error) {
+// nothing. (That one may have been rolled back since, for a reason.) The changes by hand, and how many adopted sessions, it has ended are
+// stored in done, unless that is nil.
+func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now installed, to *config.Config, err error) {
 	if err := r.take(ctx); err != nil {
 		return now, nil, err
 	}
@@ -81,8 +81,12 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	logWarnings(r.log, to.Warnings)
 	before, _ := r.keeper.Current()
 	r.changes = changesTo(before, to, r.loadBalancer.Status().Lane)
-	if now, err = r.keeper.Apply(ctx, to, o); err == nil && ended != nil {
-		*ended = r.applied.ended
+	ending := r.AdoptedEnding(to)
+	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
+		done.Ended = r.applied.ended
+		for _, n := range ending {
+			done.LaneEnded += n
+		}
 	}
 	return now, to, err
 }

@@ -125,6 +125,8 @@ func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 func (b *paperBalancer) ReopenLogs()             {}
 func (b *paperBalancer) Metrics(*metrics.Sample) {}
 
+func (b *paperBalancer) AdoptedEnding(*config.Config) map[string]int64 { return nil }
+
 func (b *paperBalancer) LiveUnder(*config.Config) []admin.LiveChange { return nil }
 
 func (b *paperBalancer) AppliedLive() (ended, restored []admin.LiveChange) {

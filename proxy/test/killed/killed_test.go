@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -100,12 +101,17 @@ func TestKilled(t *testing.T) {
 	program := filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 	const at = "127.0.0.1:7000" // the network is the test's own
 	file, socket := dir+"/penstock.yaml", dir+"/admin.sock"
-	must(t, os.WriteFile(file, fmt.Appendf(nil, `
+	endpoint := sockets.Server(t, sockets.Echo)
+	configure := func(lifetime string) {
+		t.Helper()
+		must(t, os.WriteFile(file, fmt.Appendf(nil, `
 admin: {bind: "unix:%s"}
 lane: {devices: [lo], sessions: 64, after: 5ms, pins: %s/bpf/lane}
-listeners: [{name: l, bind: %q, upstream: u, lane: require}]
+listeners: [{name: l, bind: %q, upstream: u, lane: require, timeouts: {lifetime: %s}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]
-`, socket, dir, at, sockets.Server(t, sockets.Echo)), 0o600))
+`, socket, dir, at, lifetime, endpoint), 0o600))
+	}
+	configure("1h")
 
 	first := begin(t, program, file, socket)
 	var clients []*net.TCPConn
@@ -143,8 +149,23 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 	must(t, clients[0].Close())
 	next.until(t, "one has ended", func(s *admin.Status) bool { return s.Lane.AdoptedActive == 1 })
 	echoes(t, clients[1], "the other goes on")
-	must(t, next.cmd.Process.Signal(syscall.SIGTERM))
+	configure("2ms")
+	plan, err := next.admin.Plan(t.Context(), file)
+	must(t, err)
+	if len(plan.Changes) != 1 || plan.Changes[0].LaneEnded != 1 || plan.Changes[0].Connections != 1 || plan.Changes[0].Disposition != admin.Keep {
+		t.Errorf("the plan is %+v, want that the adopted session ends, and the other stays", plan)
+	}
+	done, err := next.admin.Reload(t.Context(), rollback.Options{})
+	must(t, err)
+	if done.LaneEnded != 1 {
+		t.Errorf("the reload says %+v", done)
+	}
 	if _, err := clients[1].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("at the end of its lifetime: %v", err)
+	}
+	echoes(t, fresh, "it has the timeouts that it began with")
+	must(t, next.cmd.Process.Signal(syscall.SIGTERM))
+	if _, err := fresh.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("at the end of the drain: %v", err)
 	}
 	_ = next.cmd.Wait()
