@@ -101,24 +101,44 @@ func (l *Lane) adoptOne(slot, generation uint32) {
 	}
 }
 
-// resetHere resets a session that is in user space, and forgets one in the lane, which goes on.
+// resetHere resets a session that is in user space, or that was to be reset before, and forgets one in the lane, which goes on.
 func (s *Session) resetHere() {
 	s.mu.Lock()
-	here := s.disarm()
-	s.set(toReset, here)
+	ends := s.disarm() || s.is(toReset)
+	s.set(toReset, ends)
 	s.mu.Unlock()
-	if here {
-		s.Reset()
+	if ends {
+		s.cut()
 		return
 	}
 	s.noteLeft()
+	s.settle() // one that has ended does not go on
 	owed := s.owner != nil && s.left() && s.lane.owes(s, parting{left: true})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set(forgotten, true)
-	if s.phase == away || owed && s.phase == leaving && !s.is(handed) {
+	if s.phase == away && !s.is(toReset) || owed && s.phase == leaving && !s.is(handed) {
 		s.forget()
 	}
+}
+
+// goesOn reports whether a session goes on without this process, or has to be ended by the next one. It is called when none can leave
+// user space any more: what has left is in the memory that the programs share, whether or not that was noted here.
+func (l *Lane) goesOn() bool {
+	for _, s := range l.Sessions() {
+		if s.never != None {
+			continue // it has no place there
+		}
+		switch r := s.record(); r.State() {
+		case state.Lane, state.Held:
+			return true
+		case state.Done:
+			if !r.IsReported() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // forget ends a session here that goes on without this process. It needs the lock.

@@ -229,7 +229,7 @@ func (l *Lane) Close() error {
 }
 
 // Leave is Close, but for sessions in the lane of one that is pinned: they go on, and the next process that opens
-// it adopts them. Sessions in user space are reset.
+// it adopts them. Sessions in user space are reset. If there is none that goes on, nothing stays attached or pinned, as after Close.
 func (l *Lane) Leave() error {
 	if l.lock < 0 {
 		return l.Close()
@@ -238,7 +238,10 @@ func (l *Lane) Leave() error {
 		return nil
 	}
 	defer close(l.finished)
-	return l.detach()
+	if l.goesOn() {
+		return l.detach()
+	}
+	return errors.Join(l.program.Unpin(), l.detach())
 }
 
 // finish ends sessions and goroutines, and reports whether it is the first to do so. Others wait for that one.

@@ -37,7 +37,7 @@ func (s *Session) departed() {
 	s.hold, s.phase = int32(hold), away
 	s.set(flew, true)
 	reset := s.is(toReset)
-	if s.is(forgotten) {
+	if s.is(forgotten) && !reset {
 		s.forget()
 	}
 	s.mu.Unlock()

@@ -203,7 +203,9 @@ func (s *Server) closeLane() {
 	}
 	s.adopted.part(s.now, now.cfg.Leave)
 	if now.cfg.Leave {
-		s.log.Info("sessions that have left user space go on without this process", "sessions", now.lane.Stats().Lane, "pins", now.cfg.Pins)
+		if n := now.lane.Stats().Lane; n > 0 {
+			s.log.Info("sessions that have left user space go on without this process", "sessions", n, "pins", now.cfg.Pins)
+		}
 		s.logLaneClosed(now.lane.Leave())
 	} else {
 		s.logLaneClosed(now.lane.Close())
