@@ -119,6 +119,7 @@ type rareState struct {
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
 	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
+	seed    int64         // of a session of a loop that has come back, in that of a to b; 0: it is that of its sockets
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }

@@ -45,7 +45,15 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 		s.pass(forBandwidth, now)
 	}
 	return s.limits.next(age{
-		now: now, started: s.started, active: s.active, seed: s.started ^ int64(s.a.id)<<20,
+		now: now, started: s.started, active: s.active, seed: s.seed(),
 		half: s.is(half), answered: s.ba.answered() || s.ba.pace == resting,
 	})
+}
+
+// seed is the session's own random number, which decides its lifetime: of a's first socket. One that has come back has it kept.
+func (s *Driven) seed() int64 {
+	if o := s.ab.rare.Load(); o != nil && o.seed != 0 {
+		return o.seed
+	}
+	return s.started ^ int64(s.a.id)<<20
 }

@@ -162,3 +162,9 @@ func (s *Driven) LayerMemory() (size int, spare bool) {
 
 // ParkedSize is the size of a Parked in bytes.
 const ParkedSize = unsafe.Sizeof(Parked{})
+
+// Left is the time until the next timeout of the session.
+func (s *Driven) Left() time.Duration {
+	left, _ := s.nextTimeout()
+	return left
+}

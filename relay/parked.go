@@ -15,7 +15,7 @@ type Parked struct {
 	rest    *parkedRest // nil for most
 	started int64
 	active  int64
-	id      loop.ID // of a, when it left: it decides the lifetime
+	id      loop.ID // of a, when it left: it decides the lifetime, unless the session has come back before
 	copied  [2]uint32
 	moved   uint32 // of the offer
 	waited  [smallWaitings]uint16

@@ -380,3 +380,36 @@ func TestParkedSize(t *testing.T) {
 		t.Errorf("a Parked takes %d bytes, more than 72", n)
 	}
 }
+
+// TestLifetimeIsDrawnOnce: a session that comes back has the lifetime that it has drawn at its begin, though its sockets are others, parked
+// or not, as often as it comes back.
+func TestLifetimeIsDrawnOnce(t *testing.T) {
+	for _, parks := range []bool{false, true} {
+		p := newParking(t, parks, &relay.Limits{MaxLifetime: time.Hour, LifetimeJitter: 1})
+		left := func() (left time.Duration) {
+			p.on.do(func() {
+				if p.driven != nil {
+					left = p.driven.Left()
+				} else {
+					left, _ = p.parked.Timeout(p.on.driver, p.carrier)
+				}
+			})
+			return left
+		}
+		p.talk(1, 0)
+		want := left()
+		for round := range 3 {
+			p.leave()
+			if got := left(); got != want {
+				t.Errorf("parked %v, away for the %d. time: %v left, want %v", parks, round+1, got, want)
+			}
+			p.back([2]bool{}, relay.SideA)
+			p.talk(1, 0)
+			if got := left(); got != want {
+				t.Errorf("parked %v, back for the %d. time: %v left, want %v", parks, round+1, got, want)
+			}
+		}
+		p.on.do(func() { p.driven.Cut(io.ErrNoProgress) })
+		<-p.over
+	}
+}

@@ -13,6 +13,9 @@ func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	ab, ba, _ := s.offer().carrier.Progress()
 	s.refresh()
 	s.forgetOffer()
+	if s.limits.LifetimeJitter > 0 {
+		s.ab.rareState().seed = s.seed()
+	}
 	s.returned(&s.ab, &s.a, &a, ab)
 	s.returned(&s.ba, &s.b, &b, ba)
 	if last != SideNone {
