@@ -69,11 +69,15 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 }
 
 // MayLeave lets a session that was kept in user space leave it again. One that packets have kept there which the lane does not
-// translate, such as fragments, is prepared anew.
+// translate, such as fragments, or which its sockets have refused, such as forged ones out of their windows, is prepared anew. That of an
+// [Owner] is not armed then.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)
-	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.never == None && s.record().ForgetOdd()
+	if s.owner == nil && s.phase == relaying {
+		s.disarm() // or packets would try meanwhile
+	}
+	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.never == None && s.record().ForgetNotes()
 	if anew {
 		s.set(graced, false) // those that came before have reached their socket after a grace period, as at the begin
 	}

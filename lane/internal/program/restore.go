@@ -86,14 +86,20 @@ func (s *Session) Restored() {
 	s.Change(state.User, state.Held)
 }
 
-// notedLost is NOTED_LOST of the programs: a packet was let up that they could not note.
-const notedLost = 1 << 34
+// Those of the programs: an RST was let up, and a packet that they could not note.
+const (
+	notedReset = 1 << 33
+	notedLost  = 1 << 34
+)
 
-// ForgetOdd forgets, in state User, the packets that were noted for both sides if one of them keeps the session there, and reports
-// whether it was so. A grace period has to pass before the session is armed.
-func (s *Session) ForgetOdd() (kept bool) {
+// ForgetNotes forgets, in state User, the packets that were noted for both sides if one of them may keep the session there, and reports
+// whether it was so. It is a packet that could not be noted, an RST, and data that the last attempt has found on the way to its socket: an RST or data
+// that the socket refuses, such as one out of its window, never gets there. A grace period has to pass before the session is armed.
+func (s *Session) ForgetNotes() (kept bool) {
+	why, _ := s.Refusal()
+	kept = laneWhy(why) == laneWhyWHY_IN_FLIGHT
 	for i := range s.Half {
-		kept = kept || atomic.LoadUint64(&s.Half[i].Noted)&notedLost != 0
+		kept = kept || atomic.LoadUint64(&s.Half[i].Noted)&(notedReset|notedLost) != 0
 	}
 	for i := range s.Half {
 		if kept {
