@@ -246,9 +246,9 @@ func (s *Server) swapSockets(c *change) {
 	s.clearReusePort(c) // while all sockets are open
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if successors := c.successorsOf(gone[key]); len(successors) > 0 {
-			s.replaceSocket(key, gone[key], successors)
+			s.replaceSocket(key, gone[key], successors, c.closedFor(gone[key]))
 		} else {
-			s.closeSocket(key, gone[key])
+			s.closeSocket(key, gone[key], c.closedFor(gone[key]))
 		}
 	}
 	for _, successor := range c.successors {

@@ -30,7 +30,7 @@ func (s *Server) DrainListener(name, by string) error {
 	l.drained = true
 	for _, key := range l.keys {
 		if socket := s.binds[key]; socket != nil {
-			s.closeSocket(key, socket)
+			s.closeSocket(key, socket, errListenerDrained)
 		}
 	}
 	s.refreshView()

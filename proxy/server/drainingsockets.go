@@ -18,6 +18,7 @@ import (
 // A drainingSockets is sockets that are closed and whose sessions have their time to drain.
 type drainingSockets struct {
 	key, owner string
+	cause      error  // of the end of the sessions
 	bind       string // where the last of them has listened
 	of         []*worker.Listening
 	left       int // of those, that have sessions, or may get some
@@ -28,15 +29,15 @@ type drainingSockets struct {
 
 // endSessions cuts the sessions of a socket that is gone, and of those that it had taken over
 // from, when they have had the time to drain that their upstreams give.
-func (s *Server) endSessions(key string, socket *listenSocket) {
-	p := &drainingSockets{key: key, owner: socket.owner, bind: socket.listener.Addr(), of: socket.sockets()}
+func (s *Server) endSessions(key string, socket *listenSocket, cause error) {
+	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
 	if p.left = len(p.of); p.left == 0 {
 		return
 	}
 	of := p.of
 	cut := func(chosen func() bool, last bool) {
 		p.over.Store(last)
-		p.n += s.group.CutMatching(func(l *worker.Listening, _ worker.Binding) bool { return slices.Contains(of, l) && chosen() }, errListenerGone)
+		p.n += s.group.CutMatching(func(l *worker.Listening, _ worker.Binding) bool { return slices.Contains(of, l) && chosen() }, cause)
 		if last {
 			s.logDrainingSockets(p)
 		}
@@ -69,7 +70,7 @@ func (p *drainingSockets) waits() *monitor.Line {
 // logDrainingSockets logs how many sessions were cut.
 func (s *Server) logDrainingSockets(p *drainingSockets) {
 	if p.n > 0 {
-		s.log.Info("sessions cut", "listener", p.owner, "sessions", p.n, "cause", errListenerGone)
+		s.log.Info("sessions cut", "listener", p.owner, "sessions", p.n, "cause", p.cause)
 		p.n = 0
 	}
 }

@@ -307,11 +307,27 @@ func (s *Server) logOpaque(socket *listenSocket) {
 	}
 }
 
-var errListenerGone = errors.New("its listener is gone")
+// Causes of the end of sessions whose socket is closed.
+var (
+	errListenerGone    = errors.New("its listener is gone")
+	errListenerDrained = errors.New("its listener was drained")
+	errListenerMoved   = errors.New("its listener has left the address")
+)
+
+// closedFor returns the cause for a socket that the configuration of a change has not: what has become of its listener.
+func (c *change) closedFor(socket *listenSocket) error {
+	switch l := c.listeners[socket.owner]; {
+	case l == nil:
+		return errListenerGone
+	case l.drained:
+		return errListenerDrained
+	}
+	return errListenerMoved
+}
 
 // closeSocket stops accepting at an address, after the clients in its queue. The sessions that
-// came in there may go on for a while, see endSessions.
-func (s *Server) closeSocket(key string, socket *listenSocket) {
+// came in there may go on for a while, see endSessions, and end with the cause.
+func (s *Server) closeSocket(key string, socket *listenSocket, cause error) {
 	delete(s.binds, key)
 	s.noteGivenUp(socket)
 	s.logUnclosed(socket, socket.listener.Unlink())
@@ -320,7 +336,7 @@ func (s *Server) closeSocket(key string, socket *listenSocket) {
 	}
 	s.log.Info("no longer listening", "listener", socket.owner, "address", socket.listener.Addr())
 	s.drainQueue(socket)
-	s.endSessions(key, socket)
+	s.endSessions(key, socket, cause)
 }
 
 // drainQueue closes a socket after the clients in its queue.

@@ -121,7 +121,7 @@ func (c *change) successorsOf(socket *listenSocket) (list []*listenSocket) {
 
 // replaceSocket replaces a socket at an address by others, and closes it when the clients that
 // have begun to connect to it are accepted. Its sessions stay: they belong to the replacement.
-func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*listenSocket) {
+func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*listenSocket, cause error) {
 	if s.binds[key] == socket {
 		delete(s.binds, key)
 	}
@@ -132,7 +132,7 @@ func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*l
 	}
 	s.logUnchanged(socket, socket.listener.StopAccepting())
 	s.log.Info("listening socket replaced", "listener", socket.owner, "address", socket.listener.Addr(), "now", addresses)
-	s.transferSessions(key, socket, successors)
+	s.transferSessions(key, socket, successors, cause)
 	if len(s.replaced) >= maxReplaced {
 		s.closeOne(s.replaced[0])
 	}
@@ -148,11 +148,11 @@ func (s *Server) replaceSocket(key string, socket *listenSocket, successors []*l
 // clients of its queue to the same listener as there. If sockets of several listeners take its
 // place, or those of another one that has not all of its addresses, these clients have the configuration
 // that was in force when they began to connect, and the sessions stay with their listener, if that is one of them.
-func (s *Server) transferSessions(key string, socket *listenSocket, successors []*listenSocket) {
+func (s *Server) transferSessions(key string, socket *listenSocket, successors []*listenSocket, cause error) {
 	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
 	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
 	if i < 0 && others {
-		s.endSessions(key, socket)
+		s.endSessions(key, socket, cause)
 		return
 	}
 	successor := successors[max(i, 0)]
