@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/arena"
@@ -55,17 +56,38 @@ func (s *Server) loops(cfg *config.Config) int {
 }
 
 // lasting returns the keys whose new values take effect when the process is started again.
-func (s *Server) lasting() (keys []string) {
-	for _, k := range s.placement.limits.Lasting(&s.cfg.Limits) {
-		keys = append(keys, fmt.Sprintf("limits.%s: %s → %s", k.Key, k.Old, k.New))
+func (s *Server) lasting() (lines []string) {
+	for _, k := range s.awaiting(s.cfg) {
+		lines = append(lines, fmt.Sprintf("%s: %s → %s", k.Key, k.Old, k.New))
 	}
-	if now := s.cfg.StateFile; now != s.stateFileAt {
-		keys = append(keys, fmt.Sprintf("state_file: %q → %q", s.stateFileAt, now))
+	return lines
+}
+
+// Awaiting returns the keys, such as lane.sessions, whose values in a configuration are not those in force, and would take effect when the
+// process is started again. It may be called by any goroutine.
+func (s *Server) Awaiting(next *config.Config) (keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.awaiting(next) {
+		keys = append(keys, k.Key)
+	}
+	return keys
+}
+
+// awaiting is both: keys have their sections. The server's mu is held.
+func (s *Server) awaiting(next *config.Config) (keys []config.KeyChange) {
+	add := func(section string, changed []config.KeyChange) {
+		for _, k := range changed {
+			k.Key = section + "." + k.Key
+			keys = append(keys, k)
+		}
+	}
+	add("limits", s.placement.limits.Lasting(&next.Limits))
+	if next.StateFile != s.stateFileAt {
+		keys = append(keys, config.KeyChange{Key: "state_file", Old: strconv.Quote(string(s.stateFileAt)), New: strconv.Quote(string(next.StateFile))})
 	}
 	if now := s.lane.Load(); now != nil && now.lane != nil { // one that is not open yet takes the keys as they are then
-		for _, k := range now.cfg.Lasting(&s.cfg.Lane) {
-			keys = append(keys, fmt.Sprintf("lane.%s: %s → %s", k.Key, k.Old, k.New))
-		}
+		add("lane", now.cfg.Lasting(&next.Lane))
 	}
 	return keys
 }

@@ -48,20 +48,18 @@ func TestPlanOfLane(t *testing.T) {
 	}
 }
 
-// TestChangesOfLane: a change of the keys of the lane takes a restart where it is open, but for that of default.
+// TestChangesOfLane: a change of a key says that it takes a restart if the key waits for one: not where there is no lane yet, nor where it gets
+// back the value that is in force.
 func TestChangesOfLane(t *testing.T) {
-	before, next := &config.Config{Lane: config.Lane{Default: config.LaneOff, Sessions: 16}}, &config.Config{Lane: config.Lane{Default: config.LaneAuto, Sessions: 32}}
-	for _, c := range []struct {
-		lane *admin.Lane
-		want string
-	}{
-		{nil, "lane changed: default: off → auto, sessions: 16 → 32"},
-		{&admin.Lane{State: admin.LaneOpening}, "lane changed: default: off → auto, sessions: 16 → 32"},
-		{&admin.Lane{State: admin.LaneOn}, "lane changed: default: off → auto, sessions: 16 → 32 (after a restart)"},
-		{&admin.Lane{State: admin.LaneOff}, "lane changed: default: off → auto, sessions: 16 → 32 (after a restart)"},
+	before := &config.Config{Lane: config.Lane{Default: config.LaneOff, Sessions: 16}, StateFile: "/a"}
+	next := &config.Config{Lane: config.Lane{Default: config.LaneAuto, Sessions: 32}, StateFile: "/b", Limits: config.ProcessLimits{Connections: 5, Memory: config.MemoryLimits{Mlock: true}}}
+	for _, c := range []struct{ awaiting, want string }{
+		{"", "limits changed: connections: 0 → 5, memory.mlock: false → true; state_file changed: state_file: /a → /b; lane changed: default: off → auto, sessions: 16 → 32"},
+		{"lane.sessions", "limits changed: connections: 0 → 5, memory.mlock: false → true; state_file changed: state_file: /a → /b; lane changed: default: off → auto, sessions: 16 → 32 (after a restart)"},
+		{"state_file limits.memory.mlock", "limits changed: connections: 0 → 5, memory.mlock: false → true (after a restart); state_file changed: state_file: /a → /b (after a restart); lane changed: default: off → auto, sessions: 16 → 32"},
 	} {
-		if got := lines(changesTo(before, next, c.lane)); len(got) != 1 || got[0] != c.want {
-			t.Errorf("%+v: %q, want %q", c.lane, got, c.want)
+		if got := strings.Join(lines(changesTo(before, next, strings.Fields(c.awaiting))), "; "); got != c.want {
+			t.Errorf("awaiting %q: %q, want %q", c.awaiting, got, c.want)
 		}
 	}
 }

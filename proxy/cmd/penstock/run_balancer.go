@@ -23,6 +23,8 @@ type loadBalancer interface {
 	Serve(ctx context.Context) error
 	// Apply puts a configuration into force: all of it, or nothing and an error.
 	Apply(ctx context.Context, cfg *config.Config) error
+	// Awaiting returns the keys of a configuration that would wait for a restart, as [server.Server.Awaiting] does.
+	Awaiting(next *config.Config) []string
 	// LiveUnder returns the changes by hand, and why a configuration would end them.
 	LiveUnder(cfg *config.Config) []admin.LiveChange
 	// AdoptedEnding returns how many adopted sessions a configuration would end, by listener, as [server.Server.AdoptedEnding] does.

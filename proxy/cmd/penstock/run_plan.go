@@ -36,7 +36,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	now := r.Status()
 	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
 	live, ending := newConnectionCounts(&now, before, next), r.AdoptedEnding(next)
-	for _, c := range changesTo(before, next, now.Lane) {
+	for _, c := range changesTo(before, next, r.Awaiting(next)) {
 		change := live.planned(c, before)
 		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
 			n, err := r.inLane(c.Name)
@@ -100,16 +100,18 @@ func keepLess(p *admin.PlannedChange, n int64) {
 	}
 }
 
-// changesTo returns the changes to a configuration. A process that has opened no lane opens it by the keys of the next configuration, so that
-// none of them waits for a restart.
-func changesTo(before, next *config.Config, lane *admin.Lane) []config.Change {
+// changesTo returns the changes to a configuration. awaiting are those keys whose values there are to wait for a restart, as
+// [server.Server.Awaiting] returns them: a key that gets back the value which the process has in force is none.
+func changesTo(before, next *config.Config, awaiting []string) []config.Change {
 	changes := config.Diff(before, next)
-	if lane != nil && (lane.State == admin.LaneOn || lane.State == admin.LaneOff) {
-		return changes
-	}
 	for _, c := range changes {
+		section := string(c.Kind) + "."
+		if c.Kind == config.KindStateFile {
+			section = "" // it is a key by itself
+		}
 		for i := range c.Keys {
-			c.Keys[i].Restart = c.Keys[i].Restart && c.Kind != config.KindLane
+			k := &c.Keys[i]
+			k.Restart = k.Restart && slices.Contains(awaiting, section+k.Key)
 		}
 	}
 	return changes

@@ -35,12 +35,11 @@ func (r *daemon) take(ctx context.Context) error {
 // Reload reads the configuration again, and applies it even if it is unchanged.
 func (r *daemon) Reload(ctx context.Context, o rollback.Options) (done admin.Reloaded, err error) {
 	done.Ended = []admin.LiveChange{}
-	lane := r.loadBalancer.Status().Lane // as it is before: the reload may open it
 	now, to, err := r.load(ctx, o, false, &done)
 	if err != nil {
 		return done, err
 	}
-	done.Generation, done.Changes, done.Pending = now.Generation, lines(changesTo(now.Before, to, lane)), now.Pending
+	done.Generation, done.Changes, done.Pending = now.Generation, lines(changesTo(now.Before, to, r.Awaiting(to))), now.Pending
 	return done, nil
 }
 
@@ -80,7 +79,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	r.next = &readFile{to, fingerprint(to, r.source.name())}
 	logWarnings(r.log, to.Warnings)
 	before, _ := r.keeper.Current()
-	r.changes = changesTo(before, to, r.loadBalancer.Status().Lane)
+	r.changes = changesTo(before, to, r.Awaiting(to))
 	ending := r.AdoptedEnding(to)
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
 		done.Ended = r.applied.ended
