@@ -219,6 +219,32 @@ func (g *Group) Depart(loop int) (left int) {
 	return left
 }
 
+// eachInLane calls do for the clients that have a part in the lane, in one turn.
+func (w *worker) eachInLane(do func(n *conn)) {
+	for _, slab := range w.slabs {
+		for i := range slab {
+			if n := &slab[i]; n.lane != nil {
+				do(n)
+			}
+		}
+	}
+}
+
+// LeaveLaneAlone has no session of a loop leave user space, and returns how many are not withdrawn yet at the end of this turn. One of these is
+// offered to the lane then: more says whether it was, or will be.
+func (g *Group) LeaveLaneAlone(loop int) (left int, more bool) {
+	g.onLoop(loop, func(w *worker) {
+		w.setLane(nil, 0)
+		w.eachInLane(func(n *conn) {
+			if left++; left == 1 {
+				n.lane.offer()
+				more = w.lanes.gaps.looks.Armed() || n.lane.gap != noGap
+			}
+		})
+	})
+	return left, more
+}
+
 // Parked returns how many sessions of a loop are parked, how many of these have timeouts, and how many slabs of sessions there are.
 func (g *Group) Parked(loop int) (parked, bound, slabs int) {
 	g.onLoop(loop, func(w *worker) {

@@ -68,9 +68,9 @@ type lanes struct {
 // trying is for how many milliseconds packets may fail to take a session.
 func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
 
-// SetLane has sessions leave user space by a lane, once they have lasted for a time; nil: none leaves any more,
-// and those that have left stay there, see [Group.ReturnLane]. Sessions from before are asked as well. The lane is borrowed until the group is closed. It may
-// be called at any time by any goroutine but those of the loops.
+// SetLane has sessions leave user space by a lane, once they have lasted for a time; nil: none is asked or offered any more, those that are offered
+// to the lane are withdrawn, some in each turn of their loop, and those that have left by then stay there, see [Group.ReturnLane], which finds all of them.
+// Sessions from before are asked as well. The lane is borrowed until the group is closed. It may be called at any time by any goroutine but those of the loops.
 func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(l, after) })
@@ -99,7 +99,17 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 		q.list = nil
 	}
 	t.gaps.forget()
-	w.eachInLane(func(n *conn) { w.withdraw(n) })
+	w.withdrawAll()
+}
+
+// withdrawAll has all sessions stay in user space that are there, some in each turn. Those that have not had theirs may leave meanwhile, if they are
+// armed: scans that begin later find them there, and askAgain has none asked before.
+func (w *worker) withdrawAll() {
+	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+		if c := n.lane; c != nil && !w.withdraw(n) && c.gap == queued {
+			c.gap = noGap // no gap is made for it: the flows are forgotten
+		}
+	}})
 }
 
 // withdraw has a session stay in user space, if it is there, and reports whether it is.
@@ -116,17 +126,6 @@ func (w *worker) withdraw(n *conn) bool {
 		w.laneEnded(n)
 	}
 	return true
-}
-
-// eachInLane calls do for the clients that have a part in the lane, in one turn.
-func (w *worker) eachInLane(do func(n *conn)) {
-	for _, slab := range w.slabs {
-		for i := range slab {
-			if n := &slab[i]; n.lane != nil {
-				do(n)
-			}
-		}
-	}
 }
 
 // awaitLane notes a session that begins, if it may be one of the lane's.

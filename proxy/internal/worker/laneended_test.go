@@ -40,3 +40,33 @@ func TestEndedInUserSpace(t *testing.T) {
 		})
 	}
 }
+
+// TestWithdrawnOverTurns: when no session is to leave user space any more, a loop withdraws those that it has prepared for that some in each turn, and
+// none is offered meanwhile.
+func TestWithdrawnOverTurns(t *testing.T) {
+	r := directed(t, straight(echo(t)), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+	r.serve(t)
+	r.Prepared(0, false) // none yet
+	const sessions = 60_000
+	restore, err := r.Simulate(0, nil, sessions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer restore()
+	if n := len(r.Prepared(0, false)); n != sessions {
+		t.Fatalf("%d sessions are prepared", n)
+	}
+	left, offered := r.LeaveLaneAlone(0)
+	if left == 0 {
+		t.Error("all are withdrawn in one turn")
+	}
+	if offered {
+		t.Error("one is offered that is not withdrawn yet")
+	}
+	eventually(t, func() bool {
+		there := 0
+		r.EachDeparted(0, func(lane.Observer) { there++ })
+		return there == 0
+	})
+	talk(t, r.dial(t))
+}

@@ -62,7 +62,7 @@ type laneGaps struct {
 
 // await has a session that is offered be looked at, once it has had the time to leave by itself.
 func (g *laneGaps) await(c *laneSession) {
-	if c.gap == noGap {
+	if c.gap == noGap && g.worker.lanes.lane != nil {
 		c.gap = queued
 		g.add(c, false)
 	}
@@ -92,12 +92,7 @@ func (g *laneGaps) forget() {
 	for _, t := range []*loop.Timer{&g.looks, &g.poll} {
 		g.worker.loop.Disarm(t)
 	}
-	for i, list := range g.flows {
-		for _, f := range list {
-			f.session.gap = noGap
-		}
-		g.flows[i] = nil
-	}
+	g.flows = [2][]laneFlow{} // and withdrawAll has their sessions know
 	for _, m := range g.making {
 		m.session.open()
 	}

@@ -49,8 +49,12 @@ func (c *laneSession) onLoop(f func()) {
 // Ready implements [lane.Owner].
 func (c *laneSession) Ready() { c.onLoop(c.offer) }
 
-// offer lets the lane have the session from now on, and has it looked at later whether it is a flow without a gap.
+// offer lets the lane have the session from now on, and has it looked at later whether it is a flow without a gap. It does nothing if none is to leave
+// any more: the session is going to be withdrawn.
 func (c *laneSession) offer() {
+	if c.worker.lanes.lane == nil {
+		return
+	}
 	c.conn.driven().Offer(c)
 	c.worker.lanes.gaps.await(c)
 }
@@ -103,7 +107,7 @@ func (c *laneSession) HalfClosed(from int) {
 }
 
 // Arm implements [relay.Carrier].
-func (c *laneSession) Arm() { c.armed = c.session.Arm() }
+func (c *laneSession) Arm() { c.armed = c.worker.lanes.lane != nil && c.session.Arm() }
 
 // Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it, and one that a packet could not take is
 // looked at again whether it is a flow: it may have paused at the look before.
