@@ -17,6 +17,13 @@ func (s *Server) SetGrace(d time.Duration) {
 	s.conns.grace = d
 }
 
+// SetSilent replaces how long a client may send nothing while all places are taken.
+func (s *Server) SetSilent(d time.Duration) {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	s.conns.silent = d
+}
+
 // Serve serves a connection as if it had been accepted; release is called at its end.
 func (s *Server) Serve(conn net.Conn, release func()) {
 	s.conns.put(conn, &conditions{change: digest("0123456789abcdef")}, release)

@@ -19,7 +19,8 @@ type limitListener struct {
 	closed chan struct{}
 	once   sync.Once
 	most   int
-	grace  time.Duration
+	grace  time.Duration // graceTime, but in tests
+	silent time.Duration // silentTime, but in tests
 	reads  chan struct{} // one element for each long response that is being sent
 	long   atomic.Bool   // the last status was one
 	// inForce are the conditions by which clients are judged, whenever they have connected; nil: those of
@@ -47,7 +48,7 @@ const (
 )
 
 func newLimitListener(limit int) *limitListener {
-	f := &limitListener{conns: make(chan net.Conn), closed: make(chan struct{}), most: limit, grace: graceTime, reads: make(chan struct{}, maxReads)}
+	f := &limitListener{conns: make(chan net.Conn), closed: make(chan struct{}), most: limit, grace: graceTime, silent: silentTime, reads: make(chan struct{}, maxReads)}
 	f.long.Store(true) // until it is known
 	return f
 }
@@ -78,7 +79,7 @@ func (f *limitListener) makeRoom() {
 	f.mu.Lock()
 	var leave []*trackedConn
 	if len(f.tracked) >= f.most {
-		silence := min(silentTime, f.grace)
+		silence := min(f.silent, f.grace)
 		leave = append(leave, f.evict((*trackedConn).silent, silence))
 		if leave[0] == nil && slices.ContainsFunc(f.tracked, (*trackedConn).unclear) {
 			time.AfterFunc(silence, f.makeRoom)
