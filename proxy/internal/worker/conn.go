@@ -18,8 +18,27 @@ type conn struct {
 	number         int32         // see fd, due; while it has a session the slab of that
 	slab           uint16
 	state          state
-	tcp            bool // the client's socket is of TCP; once it is joined, the endpoint's
+	facts          connFacts
 }
+
+// connFacts are small facts about a conn.
+type connFacts uint8
+
+const (
+	isTCP     connFacts = 1 << iota // the client's socket is of TCP; once it is joined, the endpoint's
+	waitsLane                       // it is going to be asked whether its session may leave user space
+)
+
+func (n *conn) is(f connFacts) bool { return n.facts&f != 0 }
+
+func (n *conn) set(f connFacts, on bool) {
+	if n.facts &^= f; on {
+		n.facts |= f
+	}
+}
+
+// tcp reports whether the client's socket is of TCP; once it is joined, the endpoint's.
+func (n *conn) tcp() bool { return n.is(isTCP) }
 
 // worker returns that of a conn that is not free.
 func (n *conn) worker() *worker { return n.ref.serving.worker }
@@ -54,7 +73,8 @@ func (p *places) take(accepted client) *conn {
 	last := len(p.unused) - 1
 	n := p.unused[last]
 	p.unused = p.unused[:last]
-	n.number, n.tcp = int32(accepted.fd), accepted.socket.TCP
+	n.number, n.facts = int32(accepted.fd), 0
+	n.set(isTCP, accepted.socket.TCP)
 	return n
 }
 

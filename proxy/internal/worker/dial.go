@@ -74,7 +74,7 @@ func (w *worker) begin(accepted client, reserved bool) {
 	w.active++
 	s.clients++
 	n.state = connecting
-	if !n.tcp {
+	if !n.tcp() {
 		_ = s.service.Options.First(accepted.fd) // without it, it is a connection like any other
 	}
 	c := w.newPending(n, s, accepted.peer)

@@ -144,7 +144,7 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 			w.active++
 			w.load.Add(1)
 			s.clients++
-			n.tcp = true
+			n.set(isTCP, true)
 			w.driver.StartLimited(session, a, b, n, s.service.Limits)
 		}
 	})
@@ -346,4 +346,14 @@ func (g *Group) Prepared(loop int, cameBack bool) (owners []lane.Owner) {
 		}
 	})
 	return owners
+}
+
+// LaneQueued returns how many entries of sessions of a loop wait to be asked whether they may leave user space.
+func (g *Group) LaneQueued(loop int) (n int) {
+	g.onLoop(loop, func(w *worker) {
+		if t := &w.lanes; t.first != nil {
+			n = len(t.first.list) + len(t.again.list) + len(t.full.list)
+		}
+	})
+	return n
 }

@@ -23,7 +23,7 @@ func (w *worker) join(c *pendingClient) {
 		m = w.mirror(by, s, c.movedBytes())
 	}
 	c.takeAhead()
-	a := relay.Socket{FD: n.fd(), ID: c.id, Events: c.events, TCP: n.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
+	a := relay.Socket{FD: n.fd(), ID: c.id, Events: c.events, TCP: n.tcp(), NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
 	if by, ok := c.search.(Rewriting); ok && by.Rewritten() != relay.SideNone {
 		a, b = rewrite(by, a, b)
@@ -36,7 +36,8 @@ func (w *worker) join(c *pendingClient) {
 	ref := w.keepPending(c, bindingOf(limits))
 	c.endpoint.fd = -1
 	w.freePending(c)
-	n.ref, n.tcp = ref, b.TCP
+	n.ref = ref
+	n.set(isTCP, b.TCP)
 	session := w.takeSession(n)
 	s.lateSockopts.apply(n)
 	if s.service.Lane != LaneOff {
@@ -72,7 +73,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	if k := n.ref.kept; k != nil {
 		w.recordEnded(n, k, b, &r, err, away)
 	} else {
-		w.group.judge(b, &r, !s.socket.TCP, !n.tcp, nil, away)
+		w.group.judge(b, &r, !s.socket.TCP, !n.tcp(), nil, away)
 	}
 	w.lanes.forget(away)
 	w.forget(n)

@@ -106,6 +106,7 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 // armed: scans that begin later find them there, and askAgain has none asked before.
 func (w *worker) withdrawAll() {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+		n.set(waitsLane, false) // the queues were forgotten
 		if c := n.lane; c != nil && !w.withdraw(n) && c.gap == queued {
 			c.gap = noGap // no gap is made for it: the flows are forgotten
 		}
@@ -135,8 +136,13 @@ func (w *worker) awaitLane(n *conn) {
 	}
 }
 
-// add has a session be asked after a time, which is the same for all of a queue.
+// add has a session be asked after a time, which is the same for all of a queue. One that waits for that already, there or in
+// another queue, is asked once.
 func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
+	if n.is(waitsLane) {
+		return
+	}
+	n.set(waitsLane, true)
 	l := q.worker.loop
 	q.list = append(q.list, laneCandidate{n, began, l.Now() + int64(after)})
 	if !q.timer.Armed() {
@@ -152,7 +158,7 @@ func (q *laneQueue) Expired(*loop.Timer) {
 		if n%64 == 63 && time.Since(began) > turnTime {
 			break
 		}
-		if c := q.list[n]; w.goesOn(c) && w.askLane(c, q.last) {
+		if c := q.list[n]; w.unqueued(c) && w.askLane(c, q.last) {
 			prepared++
 		}
 	}
@@ -165,6 +171,15 @@ func (q *laneQueue) Expired(*loop.Timer) {
 // goesOn reports whether the session of a candidate has not ended.
 func (w *worker) goesOn(c laneCandidate) bool {
 	return c.conn.state == joined && w.began(c.conn) == c.began
+}
+
+// unqueued takes a candidate out of its queue, and reports whether its session has not ended.
+func (w *worker) unqueued(c laneCandidate) bool {
+	goesOn := w.goesOn(c)
+	if goesOn {
+		c.conn.set(waitsLane, false)
+	}
+	return goesOn
 }
 
 // askLane asks whether a session may leave user space, and if so prepares it, which it reports.

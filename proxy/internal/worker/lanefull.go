@@ -19,7 +19,8 @@ type laneFull struct {
 
 // add has a session be tried again.
 func (q *laneFull) add(c laneCandidate) {
-	if len(q.list) < mostFull {
+	if len(q.list) < mostFull && !c.conn.is(waitsLane) {
+		c.conn.set(waitsLane, true)
 		q.list = append(q.list, c)
 	}
 	if w := q.worker; !q.timer.Armed() {
@@ -35,6 +36,7 @@ func (q *laneFull) Expired(*loop.Timer) {
 		c := q.list[0]
 		q.list = q.list[1:]
 		left := len(q.list)
+		c.conn.set(waitsLane, false)
 		if w.askLane(c, true); len(q.list) > left {
 			break // it is full still
 		}

@@ -37,7 +37,7 @@ func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 
 // apply notes the beginning of a session.
 func (g *lateSockopts) apply(n *conn) {
-	if !n.tcp {
+	if !n.tcp() {
 		return // a unix socket has none of these options
 	}
 	g.recent = append(g.recent, n)
@@ -54,7 +54,7 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 		}
 		n := g.older[g.done]
 		g.done++
-		if n.state == joined && n.tcp && n.ref.serving.lateSockopts == g && !n.carried() {
+		if n.state == joined && n.tcp() && n.ref.serving.lateSockopts == g && !n.carried() {
 			_, b := n.descriptors()
 			_ = g.options.Last(b) // without them it is a connection like any other
 		}

@@ -17,7 +17,7 @@ func (w *worker) refuse(c *pendingClient, cause error) {
 		return
 	}
 	n, l := c.conn, c.serving.socket
-	if n.tcp {
+	if n.tcp() {
 		_ = sys.AbortOnClose(n.fd())
 	}
 	w.turnedAway.note(&c.client, w.loop.Now())

@@ -119,7 +119,7 @@ func (w *worker) complete(s *Session, n *conn, q *Query) bool {
 	if !q.takesEndpoint(s) || !q.accepts(s) {
 		return false
 	}
-	if n.state == joined && n.tcp && !q.Brief {
+	if n.state == joined && n.tcp() && !q.Brief {
 		s.EndpointLocal = w.endpointLocal(n)
 	}
 	if n.state == joined && q.Sample {

@@ -61,7 +61,7 @@ func (w *worker) takeOff(c *pendingClient) *Offloaded {
 	client.wakes = nil
 	client.Record = w.takeRecord(c)
 	h := &Offloaded{
-		FD: fd, TCP: n.tcp, Client: &client, early: c.buffered, Service: s.service, worker: w, serving: s, admitted: c.admitted,
+		FD: fd, TCP: n.tcp(), Client: &client, early: c.buffered, Service: s.service, worker: w, serving: s, admitted: c.admitted,
 		began: time.Now(), name: c.clientName(), from: client.Source(), record: client.Record,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())

@@ -32,12 +32,12 @@ const scratchSize = 16 + 1<<16
 func (w *worker) preread(c *pendingClient) {
 	p := &c.serving.service.Preread
 	switch {
-	case c.conn.tcp && !c.client.Peer().Known():
+	case c.conn.tcp() && !c.client.Peer().Known():
 		w.refuse(c, source.ErrUnknown)
 	case p.expectsHeader(&c.client):
 		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Header.Wait())
 		w.expect(c, awaitHeader)
-	case c.conn.tcp: // Admit has checked the source
+	case c.conn.tcp(): // Admit has checked the source
 		w.prereadMore(c)
 	default:
 		w.admitSource(c)
@@ -246,7 +246,7 @@ const maxAhead = 2 << 10
 // segment, by one call, with the header before them. They stay in the socket's queue until an
 // endpoint has them. Events report from here on the bytes after them.
 func (c *pendingClient) keepAhead(b []byte) {
-	if c.conn.tcp && c.buffered == nil && len(b) <= maxAhead && c.events&loop.Urgent == 0 {
+	if c.conn.tcp() && c.buffered == nil && len(b) <= maxAhead && c.events&loop.Urgent == 0 {
 		c.ahead = append(c.ahead[:0], b...)
 		c.events &^= loop.Readable
 	}
@@ -287,7 +287,7 @@ func consume(fd int, b []byte, flags int) error {
 // the same again, but where that is counted: bytes that a peek does not show, because an urgent mark is
 // before them, would be reported at once, and for ever.
 func (c *pendingClient) raise(n int) {
-	if c.conn.tcp && n > int(c.raised) {
+	if c.conn.tcp() && n > int(c.raised) {
 		c.raised = int32(n)
 		_ = sys.SetsockoptInt(c.conn.fd(), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
 	}

@@ -31,7 +31,7 @@ const (
 func (c *pendingClient) futilePeek(n int) bool {
 	most := uint8(vainPeeksTCP)
 	switch {
-	case !c.conn.tcp:
+	case !c.conn.tcp():
 		most = vainPeeksUnix
 	case n < int(c.raised):
 	case c.phase.recognises():

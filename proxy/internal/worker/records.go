@@ -207,7 +207,7 @@ func (w *worker) recordEnded(n *conn, k *kept, b Binding, res *relay.Result, err
 	r.Listener, r.Loop, r.Ended = s.socket.Name, w.index, w.loop.Now()
 	r.Result, r.Err = *res, err
 	setNames(r, b)
-	w.group.judge(b, res, !s.socket.TCP, !n.tcp, r, away)
+	w.group.judge(b, res, !s.socket.TCP, !n.tcp(), r, away)
 	w.group.cfg.Host.Ended(s.socket, b, r)
 	r.Err = nil
 }

@@ -90,7 +90,7 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	if by := r.Rewriting; by != nil && by.Rewritten() != relay.SideNone {
 		r.A, r.B = rewrite(by, r.A, r.B)
 	}
-	n.tcp = r.B.TCP
+	n.set(isTCP, r.B.TCP)
 	session := w.takeSession(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
