@@ -51,6 +51,8 @@
 // the destination takes them at once. The TCP connection beneath a TLS one is reset likewise.
 // (A *tls.Conn answers io.EOF to its reader also when the connection beneath has ended between
 // two records, without close_notify: a program that wants that to be a reset has to wrap it.)
+// A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or
+// [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy].
 // A unix socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were
 // not read, and an end of file otherwise.
 //

@@ -28,7 +28,8 @@ type Unwrapper interface {
 	RelayReader(max int) (beneath io.Reader, buffered []byte)
 	// RelayWriter is called before the first byte is written. It returns the writer to use in
 	// the wrapper's place, after the wrapper has flushed its own bytes. A nil writer keeps the
-	// wrapper's own Write.
+	// wrapper's own Write. The end of file is passed on by the CloseWrite of that writer, and not by
+	// the wrapper's.
 	RelayWriter() (beneath io.Writer)
 }
 
