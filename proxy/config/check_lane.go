@@ -22,7 +22,11 @@ func (k *checker) lane(c *Config) {
 		k.complainAt(k.at(&l.Leave, l), "write pins: and a directory of a BPF file system, or leave it out", "sessions can go on without this process only where they are pinned")
 	}
 	if k.given(l) && !c.WantsLane() && !k.partial {
-		k.warnAt(k.at(l, l), "write lane: auto at a listener, or leave it out", "no listener has sessions leave user space")
+		hint := "write lane: auto at a listener, or leave it out"
+		if l.Pins != "" {
+			hint = "write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process"
+		}
+		k.warnAt(k.at(l, l), hint, "no listener has sessions leave user space")
 	}
 	k.devices(l)
 	for _, ln := range c.Listeners {

@@ -22,6 +22,10 @@ func TestWarnings(t *testing.T) {
 		want []string
 	}{
 		{smallest, nil},
+		{"lane: {sessions: 64}\n" + smallest, []string{"1:7: no listener has sessions leave user space | write lane: auto at a listener, or leave it out"}},
+		{"lane: {pins: /sys/fs/bpf/lane}\n" + smallest, []string{
+			"1:7: no listener has sessions leave user space | write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process",
+		}},
 		// Weights and backups.
 		{upstream("endpoints: [{address: 'h:1', weight: 0}, 'h:2']"), nil},
 		{upstream("endpoints: ['h:1'], source_address: 10.9.9.8"), nil},

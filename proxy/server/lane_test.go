@@ -397,6 +397,9 @@ func TestLaneLeave(t *testing.T) {
 	if server.CheckPins(pins) != nil || server.CheckPins(pins+"/not/there") == nil || server.CheckPins(t.TempDir()+"/x") == nil {
 		t.Error("where pins can be")
 	}
+	if err := server.CheckPins(t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), ", or write a directory in /sys/fs/bpf") {
+		t.Errorf("another file system: %v", err)
+	}
 	c := client(t, r.At("l"))
 	r.leaves(t, c)
 	if err := r.End(); err != nil {

@@ -6,11 +6,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
 // bpfMagic is the type of BPF file systems (statfs(2), BPF_FS_MAGIC).
 const bpfMagic = 0xcafe4a11
+
+// bpfMount is where systems have the BPF file system.
+const bpfMount = "/sys/fs/bpf"
 
 // CheckPins returns why a directory cannot hold the pins of the lane: it, or the one that it is to be made in, is not of a BPF
 // file system. "" is good.
@@ -27,7 +31,11 @@ func CheckPins(dir string) error {
 		return fmt.Errorf("lane.pins: %w", &fs.PathError{Op: "statfs", Path: at, Err: err})
 	}
 	if uint32(st.Type) != bpfMagic {
-		return fmt.Errorf("lane.pins: %s is of no BPF file system: mount one there (mount -t bpf bpf %[1]s), or write a directory in /sys/fs/bpf", at)
+		hint := ", or write a directory in " + bpfMount
+		if at == bpfMount || strings.HasPrefix(at, bpfMount+"/") {
+			at, hint = bpfMount, ""
+		}
+		return fmt.Errorf("lane.pins: %s is of no BPF file system: mount one there (mount -t bpf bpf %[1]s)%s", at, hint)
 	}
 	return nil
 }
