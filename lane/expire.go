@@ -28,8 +28,9 @@ func (t timeout) err() error {
 	}[t]
 }
 
-// Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former
-// are known only for a session of Join, and if the lane has an IdleTimeout: else it counts from the join, or from the last return.
+// Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former are known where the
+// lane itself relays, for a session of Join and for one that was adopted. Of a session of an [Owner] in user space it counts from Register, or
+// from the last return.
 func (s *Session) Idle() time.Duration {
 	if s.lane == nil {
 		return 0

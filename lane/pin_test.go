@@ -350,6 +350,22 @@ func TestKilledReturning(t *testing.T) {
 	if st := l.Stats(); st.Adopted != 1 || st.Returned != 1 || st.Reset != 0 {
 		t.Errorf("%+v", st)
 	}
+	s := l.Sessions()[0]
+	if err := s.ComeBack(0); err != nil { // it stays in user space
+		t.Fatal(err)
+	}
+	moves(t, "adopted", s, func() { echo(t, c, "so it is not idle") })
+}
+
+// moves has bytes move in user space, and wants the session to be idle from then on.
+func moves(t *testing.T, name string, s *lane.Session, move func()) {
+	t.Helper()
+	before := time.Now()
+	move()
+	until(t, "bytes that were moved count for Idle of the "+name+" session", func() bool {
+		at := time.Now() // before Idle: it counts from that, less Idle, or from later
+		return !at.Add(-s.Idle()).Before(before)
+	})
 }
 
 // TestKilledUnpinned: sessions of a lane that is not pinned end by a reset when the proxy is

@@ -98,9 +98,7 @@ func (s *Session) pump(d int, from, to *net.TCPConn) error {
 		}
 		s.mu.Lock()
 		s.further().moved[d] += uint64(n)
-		if s.lane.cfg.IdleTimeout > 0 {
-			s.since = now()
-		}
+		s.since = now()
 		s.mu.Unlock()
 	}
 }

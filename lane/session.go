@@ -56,7 +56,7 @@ type Session struct {
 
 	mu     sync.Mutex
 	begun  int64    // when it was joined, also by a process before, in ns of the monotonic clock
-	since  int64    // when user space moved bytes last, if there is a timeout, or when it ended
+	since  int64    // when the lane moved bytes last in user space, when it came back, or when it ended
 	more   *further // nil: all of it is zero
 	facts  facts
 	halved bool // an end of file was reported to an Observer; the sweep's
