@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/state"
@@ -48,19 +49,24 @@ func unlock(fd int) error {
 }
 
 // adopt looks at every slot: most are free. Sessions that a process before this one had in user
-// space died with it; those in the lane go on.
+// space died with it; those in the lane go on. One whose record is damaged is not adopted: its connections are the kernel's again, which resets
+// an endpoint that sends something.
 func (l *Lane) adopt() {
 	for slot := l.program.Size(); slot > 0; slot-- {
 		r := l.program.Session(slot - 1)
 		l.generation = max(l.generation, r.Generation)
-		switch r.State() {
-		case state.Free:
+		switch at := r.State(); {
+		case at == state.Free:
 			l.free = append(l.free, slot-1)
-		case state.User, state.Armed, state.Claimed:
+		case at == state.User, at == state.Armed, at == state.Claimed:
 			r.Change(state.User, state.Armed, state.Claimed)
 			l.program.Forget(slot - 1)
 			r.Change(state.Free, state.User)
 			l.batch.ended = append(l.batch.ended, slot-1)
+		case !l.program.IsSound(slot - 1):
+			l.program.Discard(slot - 1)
+			l.batch.ended = append(l.batch.ended, slot-1)
+			l.counts.failed.Add(1)
 		default:
 			l.adoptOne(slot-1, r.Generation)
 		}
@@ -73,7 +79,8 @@ func (l *Lane) adoptOne(slot, generation uint32) {
 	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, facts: graced | adopted | flew}
 	l.sessions[slot] = s
 	r := s.record()
-	s.begun = min(int64(r.Began()), now())
+	r.NotAfter(time.Duration(now()))
+	s.begun = int64(r.Began())
 	s.since = s.begun   // its last packet was later
 	if r.IsReported() { // it ended in the process before, and lingers
 		s.phase, s.since = over, now()

@@ -45,7 +45,7 @@ func (s *Session) idleAt(at int64) time.Duration {
 	if s.gone() {
 		last = max(last, int64(s.record().LastPacket()))
 	}
-	return time.Duration(at - last)
+	return time.Duration(max(0, at-last)) // a packet may have been carried since
 }
 
 // due returns the timeout of the session that has passed at a time of the monotonic clock, in ns.

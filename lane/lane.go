@@ -311,7 +311,7 @@ type Stats struct {
 	Returned uint64 // how often one has come back
 	Ended    uint64 // sessions that have ended, wherever
 	Reset    uint64 // of these, that were reset
-	Failed   uint64 // sockets that could not be closed in silence, whose packets the guard keeps in, and ports that are not held
+	Failed   uint64 // sockets that could not be closed in silence, whose packets the guard keeps in, ports that are not held, and records that were damaged
 	Adopted  uint64 // that were in the lane of a process before this one
 	Lane     int    // sessions that are in the lane now
 	Gaps     uint64 // how often Session.Shut has begun to make a gap

@@ -28,8 +28,8 @@ type ports struct {
 // hash is that of the programs, the same for both directions.
 func hash(t *laneTuple) uint16 { return t.RemotePort ^ t.LocalPort }
 
-// open maps the map, and counts the tuples of an adopted table.
-func (f *ports) open(m, flows *ebpf.Map) (err error) {
+// open maps the map, and counts the tuples of an adopted table. It removes those that lead to no session.
+func (f *ports) open(m, flows *ebpf.Map, leads func(*laneTuple, *lanePlace) bool) (err error) {
 	f.counts, f.of = make(map[uint16]int), make(map[uint64]uint16)
 	f.memory, err = syscall.Mmap(m.FD(), 0, portWords*8, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
@@ -37,9 +37,17 @@ func (f *ports) open(m, flows *ebpf.Map) (err error) {
 	}
 	var key laneTuple
 	var at lanePlace
+	var lost []laneTuple
 	all := flows.Iterate()
 	for all.Next(&key, &at) {
-		f.add(at.Slot, int(at.Side), &key)
+		if leads(&key, &at) {
+			f.add(at.Slot, int(at.Side), &key)
+		} else {
+			lost = append(lost, key)
+		}
+	}
+	for i := range lost {
+		_ = flows.Delete(&lost[i]) // a SYN may have removed it meanwhile
 	}
 	if err := all.Err(); err != nil {
 		return errors.Join(fmt.Errorf("ports of pinned sessions: %w", err), f.close())

@@ -75,7 +75,7 @@ func TestPortsOfOpen(t *testing.T) {
 	if err := p.ports.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ports.open(p.objects.Ports, p.objects.Flows); err != nil {
+	if err := p.ports.open(p.objects.Ports, p.objects.Flows, p.leads); err != nil {
 		t.Fatal(err)
 	}
 	if got := marked(p); !slices.Equal(got, before) || len(p.ports.of) != 2 {

@@ -24,6 +24,8 @@ type Program struct {
 	size    uint32
 	pin     string // a directory, or ""
 
+	strangers map[uint32]bool // slots that a tuple of another record led to when the maps were opened
+
 	// Adopted: the maps were pinned before Load, by another process.
 	Adopted bool
 }
@@ -50,7 +52,7 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	}
 	spec.Maps["sessions"].Name = sessionsName()
 	spec.Maps["sessions"].MaxEntries, spec.Maps["flows"].MaxEntries = sessions, 2*sessions
-	p = &Program{pin: pin}
+	p = &Program{pin: pin, strangers: make(map[uint32]bool)}
 	pinned, err := p.pinned()
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (p *Program) open() error {
 	if err := errors.Join(p.pinMaps(), p.mapMemory()); err != nil {
 		return err
 	}
-	if err := p.ports.open(p.objects.Ports, p.objects.Flows); err != nil {
+	if err := p.ports.open(p.objects.Ports, p.objects.Flows, p.leads); err != nil {
 		return errors.Join(err, p.unmap())
 	}
 	return nil

@@ -134,7 +134,7 @@ func (s *Session) Flows() [2]translate.Flow {
 
 // Clock returns how the session's time has passed until its last packet.
 func (s *Session) Clock() (c translate.Clock) {
-	c.Pending, c.Acked, c.Spoke, c.Stalled = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), s.Spoke, s.Stalled
+	c.Pending, c.Acked, c.Spoke, c.Stalled = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), sideOf(s.Spoke), sideOf(s.Stalled)
 	for i := range s.Half {
 		h := &s.Half[i]
 		for w := range h.Waits {
@@ -148,11 +148,11 @@ func (s *Session) Clock() (c translate.Clock) {
 
 // Spent returns for how long the session has been in the lane, until its last packet.
 func (s *Session) Spent() time.Duration {
-	return time.Duration(atomic.LoadUint64(&s.SpentBefore) + atomic.LoadUint64(&s.Last) - atomic.LoadUint64(&s.Begun))
+	return max(0, time.Duration(atomic.LoadUint64(&s.SpentBefore)+atomic.LoadUint64(&s.Last)-atomic.LoadUint64(&s.Begun)))
 }
 
 // By returns the side of the RST that was carried, or else of the first FIN; -1: there was none.
-func (s *Session) By() int { return int(s.EndedBy) - 1 }
+func (s *Session) By() int { return int(sideOf(s.EndedBy)) - 1 }
 
 // RoundTrip returns how long the last packets to one side's endpoint took until their timestamps came back, the
 // shortest of all that were measured, and the time from one without data until data came. 0: none was.
@@ -166,7 +166,7 @@ func (s *Session) RoundTrip(side int) (mean, least, data time.Duration) {
 func (s *Session) Packets(side int) uint64 { return atomic.LoadUint64(&s.Half[side].Packets) }
 
 // LastNew returns the side that new bytes have come from last in the lane, -1 if none have.
-func (s *Session) LastNew() int { return int(s.Newest) - 1 }
+func (s *Session) LastNew() int { return int(sideOf(s.Newest)) - 1 }
 
 // An Event is a change that a program has made.
 type Event struct {
