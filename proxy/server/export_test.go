@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -135,4 +136,16 @@ func (s *Server) AgeDenials() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denials.latest -= int64(time.Minute)
+}
+
+// AdoptedComeBack has the adopted session of a client come back to user space, where it stays.
+func (s *Server) AdoptedComeBack(client string, patience time.Duration) error {
+	s.adopted.mu.Lock()
+	defer s.adopted.mu.Unlock()
+	for _, one := range s.adopted.list {
+		if one.client == client {
+			return one.session.ComeBack(patience)
+		}
+	}
+	return errors.New("no such session")
 }

@@ -201,7 +201,7 @@ func (s *Server) closeLane() {
 	if now == nil || now.lane == nil {
 		return
 	}
-	s.adopted.part(s.now, now.cfg.Leave)
+	parted := s.adopted.part(s.now, now.cfg.Leave)
 	if now.cfg.Leave {
 		if n := now.lane.Stats().Lane; n > 0 {
 			s.log.Info("sessions that have left user space go on without this process", "sessions", n, "pins", now.cfg.Pins)
@@ -210,6 +210,7 @@ func (s *Server) closeLane() {
 	} else {
 		s.logLaneClosed(now.lane.Close())
 	}
+	parted()
 	for _, one := range s.adopted.look() {
 		s.logAdopted(one)
 	}

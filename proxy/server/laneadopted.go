@@ -152,10 +152,28 @@ func (s *Server) watchAdopted(stop <-chan struct{}) {
 	}
 }
 
-// awaitAdopted waits until no adopted session is left, or until the end of the drain, unless they go on without this process.
+// ending returns how many of the sessions end with this process, or before, and how many go on without it: with leave those in the lane.
+func (a *adopted) ending(leave bool) (ends, goOn int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.list {
+		if leave && s.cause == nil && s.end.Load() == nil && s.session.Left() {
+			goOn++
+		} else {
+			ends++
+		}
+	}
+	return ends, goOn
+}
+
+// awaitAdopted waits until no adopted session is left that does not go on without this process, or until the end of the drain.
 func (s *Server) awaitAdopted(ctx context.Context) {
-	left, _ := s.adopted.count()
-	if left == 0 || s.leavesLane() {
+	ending := func() int64 {
+		ends, _ := s.adopted.ending(s.leavesLane())
+		return ends
+	}
+	left := ending()
+	if left == 0 {
 		return
 	}
 	s.mu.Lock()
@@ -167,18 +185,17 @@ func (s *Server) awaitAdopted(ctx context.Context) {
 		defer cancel()
 		ctx = within
 	}
-	for ; left > 0 && ctx.Err() == nil; left, _ = s.adopted.count() {
+	for ; left > 0 && ctx.Err() == nil; left = ending() {
 		s.pause(ctx, adoptedLook/5)
 	}
 }
 
 // adoptedCut returns how many adopted sessions the end of the process resets.
 func (s *Server) adoptedCut() int64 {
-	left, _ := s.adopted.count()
-	if left == 0 || s.leavesLane() {
-		return 0
+	left, _ := s.adopted.ending(s.leavesLane())
+	if left > 0 {
+		s.log.Warn("adopted sessions are reset, for the process ends", "sessions", left)
 	}
-	s.log.Warn("adopted sessions are reset, for the process ends", "sessions", left)
 	return left
 }
 

@@ -35,19 +35,38 @@ func (s *adoptedSession) ends(r *lane.Result, now int64) *adoptedEnd {
 	return &adoptedEnd{*r, now, s.session.Age()}
 }
 
-// part notes why the sessions end that the lane of a process which ends has still, before it is closed. If they go on without this process
-// this is their end for it.
-func (a *adopted) part(now func() int64, goOn bool) {
+// part notes why the sessions end that the lane of a process which ends has still, before it is closed. If those in the lane go on without this
+// process the function that it returns, which is to be called after [lane.Lane.Leave], notes which: that is their end for it. A session in user
+// space is reset by then.
+func (a *adopted) part(now func() int64, goOn bool) (parted func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.list {
-		if !goOn {
+	if !goOn {
+		for _, s := range a.list {
 			s.cause = cmp.Or(s.cause, errCut)
-			continue
 		}
+		return func() {}
+	}
+	ends := make([]*adoptedEnd, len(a.list)) // their figures are not to be had afterwards; nil: it had ended before
+	for i, s := range a.list {
 		v, _ := s.session.Look()
-		if s.end.CompareAndSwap(nil, s.ends(&lane.Result{Bytes: s.session.Bytes(), Left: true, Reset: true, View: v}, now())) {
-			s.cause = errLaneLeft
+		if s.end.Load() == nil {
+			ends[i] = s.ends(&lane.Result{Bytes: s.session.Bytes(), Left: true, Reset: true, View: v}, now())
+		}
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for i, s := range a.list {
+			switch {
+			case ends[i] == nil:
+			case s.end.CompareAndSwap(nil, ends[i]):
+				s.cause = errLaneLeft
+			default:
+				if end := s.end.Load(); end.Reset && (end.Err == nil || errors.Is(end.Err, net.ErrClosed)) { // its pumps may find the closed socket first
+					s.cause = cmp.Or(s.cause, errCut)
+				}
+			}
 		}
 	}
 }
