@@ -15,11 +15,12 @@ import (
 
 // A laneState is the lane of the process, or why there is none. It does not change.
 type laneState struct {
-	lane    *lane.Lane // owned by the server; nil: there is none
-	cfg     config.Lane
-	devices []string
-	state   string // of [admin.Lane]
-	why     error
+	lane     *lane.Lane // owned by the server; nil: there is none
+	cfg      config.Lane
+	devices  []string
+	sessions int64  // places of the table; without a lane those of the configuration
+	state    string // of [admin.Lane]
+	why      error
 }
 
 // laneRetryEvery is how often a lane that another process has is tried again.
@@ -40,7 +41,7 @@ func (s *Server) prepareLane(c *change) error {
 		return nil
 	}
 	if !c.cfg.RequiresLane() {
-		next := &laneState{cfg: c.cfg.Lane, devices: c.cfg.Lane.Devices, state: admin.LaneOpening, why: errLaneOpening}
+		next := &laneState{cfg: c.cfg.Lane, devices: c.cfg.Lane.Devices, state: admin.LaneOpening, why: errLaneOpening, sessions: c.cfg.Lane.Sessions}
 		c.commits = append(c.commits, func() { s.commitLane(next) })
 		return nil
 	}
@@ -57,7 +58,7 @@ func (s *Server) prepareLane(c *change) error {
 
 // openLane opens a lane, or says why there is none.
 func openLane(cfg *config.Lane) *laneState {
-	next := &laneState{cfg: *cfg, state: admin.LaneOn, devices: cfg.Devices}
+	next := &laneState{cfg: *cfg, state: admin.LaneOn, devices: cfg.Devices, sessions: cfg.Sessions}
 	if len(next.devices) == 0 {
 		next.devices, next.why = laneDevices()
 	}
@@ -69,6 +70,7 @@ func openLane(cfg *config.Lane) *laneState {
 	}
 	switch {
 	case next.why == nil:
+		next.sessions = laneSize(cfg)
 	case errors.Is(next.why, lane.ErrBusy):
 		next.state = admin.LaneBusy
 	default:
@@ -109,7 +111,8 @@ func (s *Server) commitLane(next *laneState) {
 		if next.state == admin.LaneOff {
 			message = "the lane is open, and switched off"
 		}
-		s.log.Info(message, "devices", next.devices, "sessions", next.cfg.Sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
+		s.log.Info(message, "devices", next.devices, "sessions", next.sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
+		s.warnOfSize(next)
 		s.adopted.adopt(next.lane, s.adoptedNames(), s.now)
 		if next.state != admin.LaneOff {
 			s.group.SetLane(next.lane, next.cfg.After)
@@ -228,7 +231,7 @@ func (s *Server) laneStatus() *admin.Lane {
 	if now == nil {
 		return nil
 	}
-	st := &admin.Lane{State: now.state, Wanted: s.laneWanted.Load(), Devices: now.devices, Most: now.cfg.Sessions, Stays: s.group.LaneStays()}
+	st := &admin.Lane{State: now.state, Wanted: s.laneWanted.Load(), Devices: now.devices, Most: now.sessions, Stays: s.group.LaneStays()}
 	if now.why != nil {
 		st.Why = now.why.Error()
 	}

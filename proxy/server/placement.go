@@ -87,7 +87,7 @@ func (s *Server) awaiting(next *config.Config) (keys []config.KeyChange) {
 		keys = append(keys, config.KeyChange{Key: "state_file", Old: strconv.Quote(string(s.stateFileAt)), New: strconv.Quote(string(next.StateFile))})
 	}
 	if now := s.lane.Load(); now != nil && now.lane != nil { // one that is not open yet takes the keys as they are then
-		add("lane", now.cfg.Lasting(&next.Lane))
+		add("lane", now.lasting(&next.Lane))
 	}
 	return keys
 }

@@ -112,6 +112,9 @@ func changesTo(before, next *config.Config, awaiting []string) []config.Change {
 		for i := range c.Keys {
 			k := &c.Keys[i]
 			k.Restart = k.Restart && slices.Contains(awaiting, section+k.Key)
+			if k.Restart && section+k.Key == "lane.sessions" && before.Lane.Leave {
+				k.New += config.UnlessLeft
+			}
 		}
 	}
 	return changes

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/penstock/penstock/proxy/config"
+)
+
+// laneSize returns how many sessions the table of an open lane has places for. One that was adopted keeps the size that it was made with: that of its
+// pinned map, which is there for as long as the lane is open.
+func laneSize(cfg *config.Lane) int64 {
+	if cfg.Pins == "" {
+		return cfg.Sessions
+	}
+	m, err := ebpf.LoadPinnedMap(filepath.Join(string(cfg.Pins), "sessions"), &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return cfg.Sessions
+	}
+	defer m.Close()
+	return int64(m.MaxEntries())
+}
+
+// warnOfSize warns of a table that was adopted with another size than the configuration has.
+func (s *Server) warnOfSize(now *laneState) {
+	if now.sessions != now.cfg.Sessions {
+		s.log.Warn("the lane has adopted a table of sessions with its own size, which it keeps until its pins are removed",
+			"sessions", now.sessions, "lane.sessions", now.cfg.Sessions, "pins", now.cfg.Pins, "instead", "let a process drain without lane.leave, which resets its sessions at the end, and start the next one")
+	}
+}
+
+// lasting returns the keys of the lane in force that a reload cannot change to those of next. The size in force is that of the table: while sessions go on
+// over a restart it is adopted with them.
+func (l *laneState) lasting(next *config.Lane) (keys []config.KeyChange) {
+	was := l.cfg
+	was.Sessions = l.sessions
+	keys = was.Lasting(next)
+	for i := range keys {
+		if keys[i].Key == "sessions" && l.cfg.Leave {
+			keys[i].New += config.UnlessLeft
+		}
+	}
+	return keys
+}
