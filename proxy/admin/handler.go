@@ -157,7 +157,7 @@ func code(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, new(*methodError)):
 		return http.StatusMethodNotAllowed
-	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrProfiling), errors.Is(err, ErrEndings):
+	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrProfiling), errors.Is(err, ErrLeft), errors.Is(err, ErrEndings):
 		return http.StatusConflict
 	case errors.Is(err, rollback.ErrClosed), errors.Is(err, ErrStarting):
 		return http.StatusServiceUnavailable

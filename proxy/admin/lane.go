@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net/http"
 )
 
@@ -13,7 +14,8 @@ type Lane struct {
 	Why     string   `json:"why,omitempty"`     // reason that it is not on
 	Wanted  bool     `json:"wanted"`            // a listener has lane: auto or require
 	Devices []string `json:"devices,omitempty"` // at which packets are translated
-	Active  int64    `json:"active"`            // sessions that have left now, or have ended and linger
+	Active  int64    `json:"active"`            // sessions of this process that have left now
+	GoOn    int64    `json:"go_on,omitempty"`   // sessions in the lane that go on without this process, which drains: with lane.leave
 	Most    int64    `json:"most"`              // how many there may be at once, those that are prepared included
 	Left    int64    `json:"left"`              // sessions ever that have left
 	Ended   int64    `json:"ended"`             // sessions ever that have ended, those that were prepared and never left included
@@ -43,6 +45,22 @@ const (
 	LaneUnavailable = "unavailable"
 )
 
+// ErrLeft is wrapped by the error of a change of the lane whose sessions go on without this process, as it drains.
+var ErrLeft = errors.New("the process drains with lane.leave")
+
+// Trouble returns why sessions stay in user space whose listeners want them to leave, and what to do; "" where there is nothing to be done.
+func (l *Lane) Trouble() string {
+	switch {
+	case !l.Wanted:
+		return ""
+	case l.State == LaneBusy:
+		return "the lane is wanted and busy, so sessions stay in user space (" + l.Why + "): it is tried again every two seconds; if no process drains that has it, look with bpftool net for one that was forgotten, or remove the files of pins outside of lane.pins, which ends their sessions"
+	case l.State == LaneUnavailable:
+		return "the lane is wanted and unavailable, so sessions stay in user space (" + l.Why + "): penstock doctor has what is missing, and penstock check what is wrong with devices and pins; then reload"
+	}
+	return ""
+}
+
 // LaneChanged is the answer to a change of the lane by hand.
 type LaneChanged struct {
 	State    string `json:"state"`    // of the [Lane] now
@@ -54,7 +72,7 @@ type LaneChanged struct {
 type LaneSwitcher interface {
 	// SwitchLane has sessions leave user space or not, until the process ends. ReturnLane has those that have left go on in
 	// user space, but for those of a process before, which are reset, as are those that cannot come back. FlushLane resets all
-	// that have left. Their errors wrap [ErrNotFound] where there is no lane.
+	// that have left. Their errors wrap [ErrNotFound] where there is no lane, and [ErrLeft] where its sessions go on without this process.
 	SwitchLane(on bool, by string) (LaneChanged, error)
 	ReturnLane(by string) (LaneChanged, error)
 	FlushLane(by string) (LaneChanged, error)

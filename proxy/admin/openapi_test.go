@@ -247,10 +247,12 @@ func TestErrorsAsDocumented(t *testing.T) {
 		"/v1/endpoint/drain?upstream=x&endpoint=a", "/v1/endpoint/ready?upstream=x&endpoint=a", "/v1/endpoint/weight?upstream=x&endpoint=a&weight=1",
 		"/v1/endpoint/add?upstream=x&address=127.0.0.1:80", "/v1/endpoint/remove?upstream=x&endpoint=a", "/v1/endpoint/maint?upstream=x&endpoint=a", "/v1/listener/ready?listener=wob",
 		"/v1/deny/add?source=10.0.0.7&for=1h&listener=wob", "/v1/deny/remove?source=10.0.0.7&listener=wob", "/v1/sessions/end?listener=wob", "/v1/mirrors/reset?listener=wob")
-	r.balancer.mu.Lock()
-	r.balancer.noLane = true
-	r.balancer.mu.Unlock()
-	post("/v1/lane/on", "/v1/lane/off", "/v1/lane/return", "/v1/lane/flush")
+	for _, err := range []error{admin.ErrNotFound, admin.ErrLeft} {
+		r.balancer.mu.Lock()
+		r.balancer.laneIs = err
+		r.balancer.mu.Unlock()
+		post("/v1/lane/on", "/v1/lane/off", "/v1/lane/return", "/v1/lane/flush")
+	}
 	r.balancer.drain(true)
 	ask(r.Handler(), http.MethodGet, "/readyz", "localhost", "")
 	r.balancer.drain(false)

@@ -126,7 +126,21 @@ func (f *finder) process(s *Status) {
 		if !s.DrainEnds.IsZero() {
 			until = ", until " + f.clock(s.DrainEnds)
 		}
-		f.add(of, Warning, "draining", "the process drains: it accepts no clients any more, %s%s", plural(s.Connections.Active, "client is left", "clients are left"), until)
+		left, goOn := s.Connections.Active, ""
+		if s.Lane != nil && s.Lane.GoOn > 0 {
+			left -= s.Lane.Active // adopted ones that go on
+			goOn = fmt.Sprintf("; %s on in the lane without it", plural(s.Lane.GoOn, "session goes", "sessions go"))
+		}
+		f.add(of, Warning, "draining", "the process drains: it accepts no clients any more, %s%s%s", plural(left, "client is left", "clients are left"), until, goOn)
+	}
+	if l := s.Lane; l != nil && s.State != Draining { // which opens none any more
+		switch text := l.Trouble(); {
+		case text == "":
+		case l.State == LaneBusy:
+			f.add(of, Warning, "lane_busy", "%s", text)
+		default:
+			f.add(of, Warning, "lane_unavailable", "%s", text)
+		}
 	}
 	if c := s.Connections; c.Most > 0 && c.Active >= c.Most {
 		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)

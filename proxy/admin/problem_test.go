@@ -49,6 +49,20 @@ func TestProblems(t *testing.T) {
 			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 1}}},
 			[]string{"warning draining the process drains: it accepts no clients any more, 1 client is left"},
 		},
+		"drain with lane.leave": {
+			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 5}, Lane: &Lane{Active: 2, GoOn: 13}}},
+			[]string{"warning draining the process drains: it accepts no clients any more, 3 clients are left; 13 sessions go on in the lane without it"},
+		},
+		"another process has the lane": {
+			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneBusy, Wanted: true, Why: "lane: device lo: another lane is attached"}}},
+			[]string{"warning lane_busy the lane is wanted and busy, so sessions stay in user space (lane: device lo: another lane is attached): it is tried again every two seconds; if no process drains that has it, look with bpftool net for one that was forgotten, or remove the files of pins outside of lane.pins, which ends their sessions"},
+		},
+		"there is no lane": {
+			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Wanted: true, Why: "CAP_BPF"}}},
+			[]string{"warning lane_unavailable the lane is wanted and unavailable, so sessions stay in user space (CAP_BPF): penstock doctor has what is missing, and penstock check what is wrong with devices and pins; then reload"},
+		},
+		"there is no lane, and none is wanted": {Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Why: "CAP_BPF"}}}, nil},
+		"the lane is off by hand, or opening":  {Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneOff, Wanted: true}}}, nil},
 		"limits of the process": {
 			Status{State: Serving, Summary: Summary{Connections: Connections{Active: 496, Most: 496}}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
 			[]string{

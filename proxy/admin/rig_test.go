@@ -17,7 +17,7 @@ import (
 // A balancer has one listener, web, and one upstream, shop, with one endpoint, a. It records
 // its calls.
 type balancer struct {
-	noLane       bool // requests of the lane are answered so; under mu
+	laneIs       error // requests of the lane are answered so; under mu
 	mu           sync.Mutex
 	told         []string
 	drains       bool // whether its process drains
@@ -139,10 +139,7 @@ func (b *balancer) FlushLane(by string) (admin.LaneChanged, error) {
 func (b *balancer) laneError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.noLane {
-		return fmt.Errorf("%w: no listener has lane", admin.ErrNotFound)
-	}
-	return nil
+	return b.laneIs
 }
 
 func (b *balancer) Denied() []admin.Denial { return []admin.Denial{{Source: "10.0.0.7"}} }

@@ -13,8 +13,14 @@ import (
 // drain waits until all sessions have ended, or cuts them.
 func (s *Server) drain(served <-chan error) error {
 	timeout := s.options.DrainTimeout
-	s.beginDrain(timeout)
-	s.log.Info("draining", "active", s.group.Active(), "drain_timeout", timeout.String())
+	left := s.beginDrain(timeout)
+	active := s.group.Active()
+	var goOn []any
+	if s.leavesLane() {
+		_, adopted := s.adopted.ending(true)
+		active, goOn = active-adopted, []any{"go_on", left + adopted}
+	}
+	s.log.Info("draining", append(append([]any{"active", active}, goOn...), "drain_timeout", timeout.String())...)
 	spread := worker.NewSpread(timeout)
 	var step <-chan struct{}
 	if timeout > 0 {
@@ -40,8 +46,8 @@ func (s *Server) drain(served <-chan error) error {
 	}
 }
 
-// beginDrain stops accepting, after the clients in the queues.
-func (s *Server) beginDrain(timeout time.Duration) {
+// beginDrain stops accepting, after the clients in the queues. It returns how many sessions in the lane have ended for this process, and go on.
+func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 	s.mu.Lock()
 	s.closing = true
 	if timeout > 0 {
@@ -51,12 +57,11 @@ func (s *Server) beginDrain(timeout time.Duration) {
 		s.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
 	}
 	s.mu.Unlock()
-	if s.leavesLane() {
-		s.group.LeaveLane(errLaneLeft)
-	}
+	left = s.leaveLane()
 	s.group.Drain()
 	s.full.Stop()
 	s.outOfDescriptors.Stop()
+	return left
 }
 
 // wait returns a channel that is written to after a time.
@@ -109,9 +114,7 @@ func (s *Server) Cut() {
 	s.closing = true
 	s.cutNow()
 	s.mu.Unlock()
-	if s.leavesLane() {
-		s.group.LeaveLane(errLaneLeft)
-	}
+	s.leaveLane()
 	s.group.Cut(errCut)
 }
 

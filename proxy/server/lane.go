@@ -198,6 +198,18 @@ func (s *Server) leavesLane() bool {
 	return now != nil && now.lane != nil && now.cfg.Leave
 }
 
+// leaveLane has the sessions that have left user space end for this process, if they go on without it, and returns how many. From then on none leaves.
+func (s *Server) leaveLane() int64 {
+	s.mu.Lock()
+	leaves := s.leavesLane()
+	s.laneLeft.Store(leaves)
+	s.mu.Unlock()
+	if !leaves {
+		return 0
+	}
+	return s.group.LeaveLane(errLaneLeft)
+}
+
 // closeLane closes the lane, after all sessions of the loops have ended.
 func (s *Server) closeLane() {
 	now := s.lane.Load()
@@ -241,6 +253,10 @@ func (s *Server) laneStatus() *admin.Lane {
 	n := now.lane.Stats()
 	st.Active, st.Left, st.Ended, st.Reset = int64(n.Lane), int64(n.Left), int64(n.Ended), int64(n.Reset)
 	st.Adopted, st.Failed, st.Returned, st.Gaps = int64(n.Adopted), int64(n.Failed), int64(n.Returned), int64(n.Gaps)
+	if s.laneLeft.Load() {
+		_, adopted := s.adopted.ending(true)
+		st.Active, st.GoOn = adopted, st.Active
+	}
 	there, moved := s.adopted.count()
 	st.AdoptedActive, st.AdoptedToEndpoint, st.AdoptedToClient = there, moved[0], moved[1]
 	for why, count := range n.Refused {

@@ -87,6 +87,8 @@ func (s *Server) stateToCome(now *laneState) string {
 // laneInForce returns the lane, or why there is none.
 func (s *Server) laneInForce() (*laneState, error) {
 	switch now := s.lane.Load(); {
+	case s.laneLeft.Load():
+		return nil, fmt.Errorf("%w: sessions that have left user space (%d) go on without this process: nothing is changed", admin.ErrLeft, now.lane.Stats().Lane)
 	case now == nil:
 		return nil, fmt.Errorf("%w: no listener has lane: auto or require", admin.ErrNotFound)
 	case now.lane == nil:

@@ -72,6 +72,8 @@ type Server struct {
 	timers      map[*time.Timer]*due
 	after       func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
+	laneLeft atomic.Bool // sessions that have left user space have ended for this process, and go on without it; written under mu
+
 	endings map[*endJob]bool // that are under way; under mu
 	byHand  endedByHand
 	denials denials

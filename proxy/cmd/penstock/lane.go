@@ -56,6 +56,9 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 		return err
 	}
 	_, err := fmt.Fprintln(w, laneLine(l))
+	if text := l.Trouble(); err == nil && text != "" {
+		_, err = fmt.Fprintln(w, display.Text(text))
+	}
 	if err == nil && len(l.Stays) > 0 {
 		_, err = fmt.Fprintln(w, "stay in user space: "+counts(l.Stays))
 	}
@@ -71,7 +74,7 @@ func laneLine(l *admin.Lane) string {
 	if l.Why != "" {
 		line += ": " + display.Text(l.Why)
 	}
-	return line + fmt.Sprintf("; %d of %d sessions now, %d have left, %d of the ended were reset", l.Active, l.Most, l.Left, l.Reset) + returnedText(l) + adoptedText(l)
+	return line + fmt.Sprintf("; %d of %d sessions now, %d have left, %d of the ended were reset", l.Active, l.Most, l.Left, l.Reset) + returnedText(l) + adoptedText(l) + goOnText(l)
 }
 
 // returnedText has the sessions that have come back.
@@ -88,6 +91,14 @@ func adoptedText(l *admin.Lane) string {
 		return ""
 	}
 	return fmt.Sprintf("; %d adopted, %d of them now", l.Adopted, l.AdoptedActive)
+}
+
+// goOnText has the sessions that go on without the process.
+func goOnText(l *admin.Lane) string {
+	if l.GoOn == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the process drains: %s on without it", plural(l.GoOn, "session goes", "sessions go"))
 }
 
 type laneOffCmd struct {

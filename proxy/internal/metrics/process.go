@@ -89,7 +89,7 @@ var processFamilies = []processFamily{
 	{counter("penstock_bytes_total", "Bytes of all sessions, of those that run, too; "+byDirection, "direction", "engine"), collectBytes},
 	{counter("penstock_bytes_lost_total", "Bytes that had arrived and that the other side did not take."), number(func(s *Sample) int64 { return s.Process.Summary.Lost })},
 	{counter("penstock_splice_fallbacks_total", "Departures from splicing. Reasons that did not occur are left out.", "reason"), func(s *Sample, emit emitter) { emitAll(emit, s.Process.Summary.Fallbacks) }},
-	{gauge("penstock_lane_sessions", "Sessions that have left user space, or have ended there and linger."), number(func(s *Sample) int64 { return s.lane().Active })},
+	{gauge("penstock_lane_sessions", "Sessions of this process that have left user space now. With lane.leave those that go on without it are none of them as it drains."), number(func(s *Sample) int64 { return s.lane().Active })},
 	{gauge("penstock_lane_sessions_limit", "Places for sessions that leave user space, of the table in force: one that was adopted keeps its size."), number(func(s *Sample) int64 { return s.lane().Most })},
 	{gauge("penstock_lane_on", "1 if sessions may leave user space."), boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
 	{gauge("penstock_lane_wanted", "1 if a listener has lane: auto or require."), boolean(func(s *Sample) bool { return s.lane().Wanted })},

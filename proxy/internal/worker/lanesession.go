@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -197,17 +198,21 @@ func (t *lanes) forget(c *laneSession) {
 
 // LeaveLane has the sessions that have left user space go on without this process: for it they end, and their
 // results have the cause. They do not count as cut. None leaves any more. The lane's Leave is to be called after Close.
-// It returns when all have, and may be called by any goroutine but those of the loops.
-func (g *Group) LeaveLane(cause error) {
+// It returns when all have, with their number, and may be called by any goroutine but those of the loops.
+func (g *Group) LeaveLane(cause error) int64 {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(nil, 0) })
 	}
+	var left atomic.Int64
 	g.scanClients(func(_ *worker, n *conn) {
 		if c := n.lane; c != nil && c.away() { // others are in user space now, or soon
 			c.left = true
+			left.Add(1)
 			n.driven().Cut(cause)
 		}
 	})
+	g.scanClients(func(*worker, *conn) {}) // an end is on its loop behind the first scan
+	return left.Load()
 }
 
 // laneAddresses returns the client's address of a session that has left, and both of the connection to the
