@@ -50,7 +50,8 @@ type Config struct {
 	Sessions int
 	// Pin is a directory of a BPF file system (bpf(2)), which is there and is for this lane alone. The programs and their maps
 	// are pinned there, so that sessions in the lane go on when this process dies; the next one that
-	// opens the lane there adopts them, see [Lane.Sessions]. "" pins nothing: the kernel resets
+	// opens the lane there adopts them, see [Lane.Sessions]. Pins of devices that are gone are replaced, and so is a set that is incomplete,
+	// as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing: the kernel resets
 	// the sessions of a process that has died as soon as an endpoint sends something.
 	Pin string
 	// IdleTimeout ends sessions that no packet of was seen for that long, and Lifetime those that were
@@ -182,8 +183,9 @@ func (l *Lane) begin(devices []string) (err error) {
 	return nil
 }
 
-// ErrBusy is the error of a device that another lane is attached to. Packets would have to pass both, in an order that
-// depends on the direction.
+// ErrBusy is the error of a device that another lane is attached to: packets would have to pass both, in an order that
+// depends on the direction. It is that of pins that another process has, too, and of those whose programs are attached in another network
+// namespace that is in use.
 var ErrBusy = errors.New("another lane is attached, of a process or of pins that one has left elsewhere")
 
 // usable returns the index of a device that packets can be translated at.

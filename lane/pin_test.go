@@ -39,8 +39,12 @@ func victim() {
 	if dies {
 		cfg.Restored = func(*lane.Session, *net.TCPConn, *net.TCPConn) { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 	}
-	l, err := lane.Open(cfg)
+	err := sys.InterfaceUp("lo") // of a network namespace that is new
+	var l *lane.Lane
 	var at net.Listener
+	if err == nil {
+		l, err = lane.Open(cfg)
+	}
 	if err == nil {
 		at, err = net.Listen("tcp", "127.0.0.1:0")
 	}
@@ -86,9 +90,15 @@ type proxy struct {
 
 func startProxy(t *testing.T, target, pin string) *proxy {
 	t.Helper()
+	return startProxyIn(t, target, pin, 0)
+}
+
+// startProxyIn starts a proxy in new namespaces of these kinds.
+func startProxyIn(t *testing.T, target, pin string, namespaces uintptr) *proxy {
+	t.Helper()
 	cmd := exec.Command(privilege.Self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), asVictim+"="+target+" "+pin)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: namespaces}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -56,6 +56,9 @@ func load(sessions uint32, pin string) (*program.Program, error) {
 		return nil, &Unavailable{[]string{"membarrier of all CPUs"}, err}
 	}
 	p, err := program.Load(sessions, pin)
+	if errors.Is(err, program.ErrElsewhere) {
+		return nil, fmt.Errorf("lane: %w: %w", ErrBusy, err)
+	}
 	if err != nil {
 		return nil, loading(err)
 	}

@@ -8,16 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
 )
 
-// mapNames are the maps that are pinned, under their names.
-var mapNames = []string{"sessions", "flows", "events"}
+// mapNames are the maps that are pinned, under their names, in this order, and unpinned before all links in the reverse one: a set that has the last one is
+// whole, and no death leaves another set that looks so.
+var mapNames = []string{"events", "flows", "sessions"}
 
-// pinned returns the maps that are pinned in the directory: none, or all of them. A part of them, or
-// records of another version, is an error: the sessions in them are not known.
+// pinned returns the maps that are pinned in the directory: none, or all of them, once it is tidy. Records of another version are an
+// error: the sessions in them are not known.
 func (p *Program) pinned() (maps map[string]*ebpf.Map, err error) {
 	if p.pin == "" {
 		return nil, nil
@@ -73,34 +75,39 @@ func sessionsName() string {
 	return fmt.Sprintf("lane_%08x", h.Sum32()) // 15 bytes at most (BPF_OBJ_NAME_LEN, include/uapi/linux/bpf.h)
 }
 
-// pinMaps pins new maps.
+// pinMaps pins new maps: all of them, or after an error none.
 func (p *Program) pinMaps() error {
 	if p.pin == "" || p.Adopted {
 		return nil
 	}
-	var errs []error
-	for i, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows, p.objects.Events} {
-		errs = append(errs, m.Pin(filepath.Join(p.pin, mapNames[i])))
+	for i, m := range []*ebpf.Map{p.objects.Events, p.objects.Flows, p.objects.Sessions} {
+		if err := m.Pin(filepath.Join(p.pin, mapNames[i])); err != nil {
+			return errors.Join(err, p.Unpin())
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
+
+// links is the pattern of all that linkPath returns.
+func (p *Program) links() string { return filepath.Join(p.pin, "link-*") }
 
 // linkPath is where the link of a device is pinned.
 func (p *Program) linkPath(device int, name string) string {
 	return filepath.Join(p.pin, "link-"+strconv.Itoa(device)+"-"+name)
 }
 
-// Unpin removes all that is pinned, so that it ends with its descriptors.
+// Unpin removes all that is pinned, so that it ends with its descriptors: the maps before the links, as mapNames has it.
 func (p *Program) Unpin() error {
 	if p.pin == "" {
 		return nil
 	}
-	links, err := filepath.Glob(filepath.Join(p.pin, "link-*"))
+	links, err := filepath.Glob(p.links())
 	errs := []error{err}
-	for _, name := range mapNames {
-		links = append(links, filepath.Join(p.pin, name))
+	var all []string
+	for _, name := range slices.Backward(mapNames) {
+		all = append(all, filepath.Join(p.pin, name))
 	}
-	for _, path := range links {
+	for _, path := range append(all, links...) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -35,7 +36,8 @@ const ipv6Flag = 1 << 7
 
 // Load loads the programs, with room for that many sessions. If a directory of a BPF file system is
 // given, maps that are pinned there are used, with the sessions in them and as large as they are, and
-// new ones are pinned there. The caller calls Close.
+// new ones are pinned there; a set that is incomplete is removed before, and its sessions end. The error wraps [ErrElsewhere] if pins are of
+// another network namespace that is in use: they stay as they are. The caller calls Close.
 func Load(sessions uint32, pin string) (p *Program, err error) {
 	spec, err := loadLane()
 	if err != nil {
@@ -53,6 +55,9 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	spec.Maps["sessions"].Name = sessionsName()
 	spec.Maps["sessions"].MaxEntries, spec.Maps["flows"].MaxEntries = sessions, 2*sessions
 	p = &Program{pin: pin, strangers: make(map[uint32]bool)}
+	if err := p.tidy(); err != nil {
+		return nil, err
+	}
 	pinned, err := p.pinned()
 	if err != nil {
 		return nil, err
@@ -71,13 +76,16 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	return p, nil
 }
 
-// open pins and maps the maps. Programs that another process has attached have ports of their own.
+// open maps the maps, and pins new ones. Programs that another process has attached have ports of their own.
 func (p *Program) open() error {
-	if err := errors.Join(p.pinMaps(), p.mapMemory()); err != nil {
+	if err := p.mapMemory(); err != nil {
 		return err
 	}
 	if err := p.ports.open(p.objects.Ports, p.objects.Flows, p.leads); err != nil {
 		return errors.Join(err, p.unmap())
+	}
+	if err := p.pinMaps(); err != nil {
+		return errors.Join(err, p.ports.close(), p.unmap())
 	}
 	return nil
 }
@@ -154,10 +162,12 @@ func (p *Program) attach(device int, program *ebpf.Program, at ebpf.AttachType, 
 	if p.pin != "" {
 		l, err := link.LoadPinnedLink(path, nil)
 		if err == nil {
-			if err = l.Update(program); err != nil {
-				return nil, errors.Join(err, l.Close())
+			if err = l.Update(program); err == nil {
+				return l, nil
 			}
-			return l, nil
+			if err = errors.Join(err, l.Close()); errors.Is(err, syscall.ENOLINK) { // the device has gone since Load
+				err = errors.Join(os.Remove(path), fs.ErrNotExist)
+			}
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
