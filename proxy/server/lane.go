@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -61,6 +60,8 @@ func openLane(cfg *config.Lane) *laneState {
 	next := &laneState{cfg: *cfg, state: admin.LaneOn, devices: cfg.Devices, sessions: cfg.Sessions}
 	if len(next.devices) == 0 {
 		next.devices, next.why = laneDevices()
+	} else {
+		next.why = CheckLaneDevices(next.devices)
 	}
 	if next.why == nil {
 		next.why = makePins(string(cfg.Pins))
@@ -77,26 +78,6 @@ func openLane(cfg *config.Lane) *laneState {
 		next.state = admin.LaneUnavailable
 	}
 	return next
-}
-
-// laneDevices returns the loopback and the Ethernet devices that are up and have an address.
-func laneDevices() (names []string, err error) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("devices: %w", err)
-	}
-	for _, d := range all {
-		if d.Flags&net.FlagUp == 0 || d.Flags&net.FlagLoopback == 0 && len(d.HardwareAddr) != 6 {
-			continue
-		}
-		if addresses, err := d.Addrs(); err == nil && len(addresses) > 0 {
-			names = append(names, d.Name)
-		}
-	}
-	if len(names) == 0 {
-		err = errors.New("no device is up and has an address")
-	}
-	return names, err
 }
 
 // commitLane brings a lane into force, or notes why there is none. The server's mu is held.

@@ -90,7 +90,7 @@ var (
 	errAbsent = errors.New("this machine has no such address or device, or not for this user")
 
 	absent = regexp.MustCompile(`bind: cannot assign requested address|address family not supported|` +
-		`lane: require: lane: (device .* no such network interface|.*operation not permitted)`)
+		`lane: require: (lane.devices: there is no network device .*|lane: .*operation not permitted)`)
 )
 
 // A checked is a test of configurations that are checked and then run.
