@@ -85,7 +85,7 @@ func (s *Server) logAdopted(one *adoptedSession) {
 	sample := verdict.OfLane(&end.View, verdict.Times{})
 	v := verdict.Of(&sample)
 	r := one.record(end)
-	r.Verdict, r.ClientLeg, r.EndpointLeg = v.Kind.String(), legMeasured(&sample.A.Leg), legMeasured(&sample.B.Leg)
+	r.Verdict, r.ClientLeg, r.EndpointLeg = v.Kind.String(), record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
 	level := slog.LevelInfo
 	if log := s.sessions.Load(); log != nil && log.Has(sessionlog.End, r.Listener) {
 		r.Counts = s.clientsOf(one.counts, one.to)
@@ -101,13 +101,6 @@ func (s *Server) logAdopted(one *adoptedSession) {
 
 // orUnknown is a name for the log.
 func orUnknown(name string) string { return cmp.Or(name, "unknown") }
-
-// legMeasured is the account of a leg, not known where no round trip was measured.
-func legMeasured(l *relay.Leg) record.Leg {
-	of := record.LegOf(l)
-	of.Known = of.Known && of.RTT > 0
-	return of
-}
 
 // record returns what is known of a session at its end. It counts as accepted when it was joined, as its age does.
 func (s *adoptedSession) record(end *adoptedEnd) *record.Record {

@@ -149,9 +149,9 @@ type Counts struct{ Process, Listener, Upstream, Endpoint int64 }
 
 // A Leg is one of the connections of a session, as the kernel sees it.
 type Leg struct {
-	Known         bool // the others mean nothing without
-	RTT, MinRTT   time.Duration
-	Retransmitted uint32 // segments
+	Known         bool          // the others mean nothing without
+	RTT, MinRTT   time.Duration // 0: none was measured
+	Retransmitted uint32        // segments
 }
 
 // Begin begins a record.

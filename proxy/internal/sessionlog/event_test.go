@@ -181,6 +181,30 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestRoundTrips: of round trips those are in a line that were measured, and no 0 in place of others.
+func TestRoundTrips(t *testing.T) {
+	for _, c := range []struct {
+		client, endpoint record.Leg
+		want             string
+	}{
+		{record.Leg{Known: true, MinRTT: 30e3}, record.Leg{Known: true}, "- 30 - -"},
+		{record.Leg{Known: true, RTT: 7e3}, record.Leg{Known: true, RTT: 9e3, MinRTT: 8e3}, "7 - 9 8"},
+		{record.Leg{Known: true}, record.Leg{Known: true}, "- - - -"},
+		{record.Leg{RTT: 1e3, MinRTT: 1e3}, record.Leg{}, "- - - -"},
+	} {
+		r := whole()
+		r.ClientLeg, r.EndpointLeg = c.client, c.endpoint
+		e := eventOf(t, sessionlog.End, &r)
+		if got, err := sessionlog.Format(sessionlog.FormatTemplate, "{client_rtt_us} {client_min_rtt_us} {endpoint_rtt_us} {endpoint_min_rtt_us}", &e); got != c.want || err != nil {
+			t.Errorf("%q, want %q, %v", got, c.want, err)
+		}
+		line, _ := sessionlog.Format(sessionlog.FormatJSON, "", &e)
+		if n, want := strings.Count(line, "rtt_us"), 4-strings.Count(c.want, "-"); n != want {
+			t.Errorf("%d of them, want %d: %s", n, want, line)
+		}
+	}
+}
+
 // TestAdopted: the line of an adopted session has neither a count nor a time of the process before, whatever the record has, and ends when the session has.
 func TestAdopted(t *testing.T) {
 	r := record.Record{

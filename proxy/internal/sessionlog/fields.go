@@ -109,10 +109,16 @@ var fields = []field{
 	}),
 	begun(count("queues", func(e *Event) int64 { return int64(e.Waits) })),
 	begun(count("queue_before", func(e *Event) int64 { return int64(e.Before) })),
-	span("client_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.RTT, e.ClientLeg.Known }),
-	span("client_min_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.MinRTT, e.ClientLeg.Known }),
-	span("endpoint_rtt_us", func(e *Event) (time.Duration, bool) { return e.EndpointLeg.RTT, e.EndpointLeg.Known }),
-	span("endpoint_min_rtt_us", func(e *Event) (time.Duration, bool) { return e.EndpointLeg.MinRTT, e.EndpointLeg.Known }),
+	span("client_rtt_us", func(e *Event) (time.Duration, bool) { return e.ClientLeg.RTT, e.ClientLeg.Known && e.ClientLeg.RTT > 0 }),
+	span("client_min_rtt_us", func(e *Event) (time.Duration, bool) {
+		return e.ClientLeg.MinRTT, e.ClientLeg.Known && e.ClientLeg.MinRTT > 0
+	}),
+	span("endpoint_rtt_us", func(e *Event) (time.Duration, bool) {
+		return e.EndpointLeg.RTT, e.EndpointLeg.Known && e.EndpointLeg.RTT > 0
+	}),
+	span("endpoint_min_rtt_us", func(e *Event) (time.Duration, bool) {
+		return e.EndpointLeg.MinRTT, e.EndpointLeg.Known && e.EndpointLeg.MinRTT > 0
+	}),
 	count("active", func(e *Event) int64 { return e.Counts.Process }),
 	where(count("active_listener", func(e *Event) int64 { return e.Counts.Listener }), func(e *Event) bool { return !e.Adopted || e.Listener != "" }),
 	where(count("active_upstream", func(e *Event) int64 { return e.Counts.Upstream }), func(e *Event) bool { return !e.Adopted || e.Upstream != "" }),

@@ -166,8 +166,12 @@ func leg(a attributes, of string, l *record.Leg) {
 	if !l.Known {
 		return
 	}
-	a.number(of+".rtt", l.RTT.Seconds())
-	a.number(of+".min_rtt", l.MinRTT.Seconds())
+	if l.RTT > 0 {
+		a.number(of+".rtt", l.RTT.Seconds())
+	}
+	if l.MinRTT > 0 {
+		a.number(of+".min_rtt", l.MinRTT.Seconds())
+	}
 	a.integer(of+".retransmitted_segments", int64(l.Retransmitted))
 }
 
