@@ -132,6 +132,7 @@ func (s *Server) endAdopted(q *admin.EndQuery, of *worker.Query, counted *admin.
 		}
 		return quiet && !q.DryRun
 	}, record.ErrOperator)
+	counted.Adopted += touched
 	counted.Touched, counted.Ended, counted.Kept = counted.Touched+touched, counted.Ended+ended, counted.Kept+kept
 	if !q.DryRun {
 		counted.Other += touched - ended - kept // were being reset

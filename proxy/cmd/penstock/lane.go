@@ -12,7 +12,7 @@ import (
 
 type laneCmd struct {
 	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back."`
+	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted. With --keep all go on there."`
 	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
 	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence."`
 }
