@@ -342,6 +342,15 @@ func (l *Lane) Stats() Stats {
 	return st
 }
 
+// Size returns how many sessions the table has places for: [Config.Sessions], but for one that was adopted, which keeps the size that it was
+// made with. 0: the lane is a zero Lane.
+func (l *Lane) Size() int {
+	if l.program == nil {
+		return 0
+	}
+	return int(l.program.Size())
+}
+
 // Memory returns how many bytes of the kernel's memory the table of sessions takes, for as long as the lane is open, however
 // many there are; 0: the kernel does not report it. In this process a session takes 92 bytes more, and 124 if it is one of Join.
 func (l *Lane) Memory() uint64 {

@@ -71,7 +71,7 @@ func openLane(cfg *config.Lane) *laneState {
 	}
 	switch {
 	case next.why == nil:
-		next.sessions = laneSize(cfg)
+		next.sessions = int64(next.lane.Size())
 	case errors.Is(next.why, lane.ErrBusy):
 		next.state = admin.LaneBusy
 	default:

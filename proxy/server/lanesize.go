@@ -1,26 +1,6 @@
 package server
 
-import (
-	"path/filepath"
-
-	"github.com/cilium/ebpf"
-
-	"github.com/penstock/penstock/proxy/config"
-)
-
-// laneSize returns how many sessions the table of an open lane has places for. One that was adopted keeps the size that it was made with: that of its
-// pinned map, which is there for as long as the lane is open.
-func laneSize(cfg *config.Lane) int64 {
-	if cfg.Pins == "" {
-		return cfg.Sessions
-	}
-	m, err := ebpf.LoadPinnedMap(filepath.Join(string(cfg.Pins), "sessions"), &ebpf.LoadPinOptions{ReadOnly: true})
-	if err != nil {
-		return cfg.Sessions
-	}
-	defer m.Close()
-	return int64(m.MaxEntries())
-}
+import "github.com/penstock/penstock/proxy/config"
 
 // warnOfSize warns of a table that was adopted with another size than the configuration has.
 func (s *Server) warnOfSize(now *laneState) {
