@@ -37,6 +37,8 @@ type End struct {
 	// Repeated are segments with data of numbers that it had sent before: those that the path behind the lane, or
 	// the other endpoint, has lost or not acknowledged in time. Probes of a window of 0 with a byte count too.
 	Repeated uint32
+	// Ended reports whether its end of file was carried.
+	Ended bool
 	// Last reports whether the last bytes that the lane has carried for the first time have come from it.
 	Last bool
 	// RoundTrip is how long the last packets took from here to the endpoint and back to here, by the
@@ -50,6 +52,17 @@ type End struct {
 	Segments, BehindGap, Lost uint32
 	// Waits is for how long the session has waited for this endpoint.
 	Waits Waits
+}
+
+// OnlyEnd returns the endpoint of which an end of file was carried, if none of the other one was: it has ended first, also where a reset came after
+// that. -1: that is not known.
+func (v *View) OnlyEnd() int {
+	for i := range v.Ends {
+		if v.Ends[i].Ended && !v.Ends[1-i].Ended {
+			return i
+		}
+	}
+	return -1
 }
 
 // Look returns the lane's observations of the session, or false if it has no place in the lane.
@@ -77,7 +90,7 @@ func (s *Session) view() (v View) {
 		e := &v.Ends[i]
 		*e = End{
 			Packets: r.Packets(i), Window: f[i].Window, WidestWindow: f[i].Widest, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats,
-			Payload: f[i].Payload, Segments: f[i].Segments, BehindGap: f[i].BehindGap, Lost: f[i].Lost, Last: r.LastNew() == i, Waits: waitsOf(&clock, i),
+			Payload: f[i].Payload, Segments: f[i].Segments, BehindGap: f[i].BehindGap, Lost: f[i].Lost, Ended: f[i].Fin != 0, Last: r.LastNew() == i, Waits: waitsOf(&clock, i),
 		}
 		e.RoundTrip, e.LeastRoundTrip, e.DataRoundTrip = r.RoundTrip(i)
 		if v.InLane {

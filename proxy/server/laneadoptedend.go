@@ -115,7 +115,7 @@ func (s *adoptedSession) record(end *adoptedEnd) *record.Record {
 	var dead *lane.TimedOut
 	switch {
 	case r.Result.Reason == relay.ReasonReset:
-		r.Result.Culprit = by
+		r.Result.Culprit, r.Result.First = by, worker.SideOf(end.View.OnlyEnd())
 	case errors.As(end.Err, &dead) && s.cause == nil:
 		r.Result.Culprit = worker.SideOf(dead.By)
 	default:

@@ -77,6 +77,9 @@ func (c *laneSession) Ended(r lane.Result) {
 			return
 		}
 		c.worker.lanes.note(c, &r)
+		if first := SideOf(r.View.OnlyEnd()); r.Reset && first != relay.SideNone {
+			c.conn.driven().HalfEnded(first)
+		}
 		var dead *lane.TimedOut
 		if errors.As(r.Err, &dead) {
 			c.conn.driven().FinishError(SideOf(dead.By), syscall.ETIMEDOUT)
