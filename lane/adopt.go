@@ -130,7 +130,7 @@ func (s *Session) resetHere() {
 }
 
 // goesOn reports whether a session goes on without this process, or has to be ended by the next one. It is called when none can leave
-// user space any more: what has left is in the memory that the programs share, whether or not that was noted here.
+// user space any more: the memory that the programs share has each session that has left, whether or not that was noted here.
 func (l *Lane) goesOn() bool {
 	for _, s := range l.Sessions() {
 		if s.never != None {

@@ -48,7 +48,7 @@ const (
 // ErrLeft is wrapped by the error of a change of the lane whose sessions go on without this process, as it drains.
 var ErrLeft = errors.New("the process drains with lane.leave")
 
-// Trouble returns why sessions stay in user space whose listeners want them to leave, and what to do; "" where there is nothing to be done.
+// Trouble returns why sessions stay in user space whose listeners want them to leave, and the remedy; "" where there is nothing to be done.
 func (l *Lane) Trouble() string {
 	switch {
 	case !l.Wanted:

@@ -102,7 +102,7 @@ func (s *Server) logAdopted(one *adoptedSession) {
 // orUnknown is a name for the log.
 func orUnknown(name string) string { return cmp.Or(name, "unknown") }
 
-// record returns what is known of a session at its end. It counts as accepted when it was joined, as its age does.
+// record returns the record of a session at its end, without the fields that are not known. It counts as accepted when it was joined, as its age does.
 func (s *adoptedSession) record(end *adoptedEnd) *record.Record {
 	r := &record.Record{
 		ID: s.logID, Adopted: true, Loop: -1, Client: s.source, Local: s.own, EndpointAddress: s.at,

@@ -30,7 +30,7 @@ func TestLaneEndedFirst(t *testing.T) {
 			}
 		}
 		_ = c.(*net.TCPConn).CloseWrite()
-		_, _ = c.Read(b) // what comes then
+		_, _ = c.Read(b) // bytes that no one wants any more
 		_ = c.(*net.TCPConn).SetLinger(0)
 	})
 	for _, use := range []string{"require", "off"} {
