@@ -123,6 +123,11 @@ type PlannedChange struct {
 	// LaneEnded counts the listener's adopted sessions that end at once by its new timeouts, which bind no other session that there is. The other counts are without
 	// them.
 	LaneEnded int64 `json:"lane_ended,omitempty"`
+	// Draining counts the listener's connections at addresses that it had given up before, or from before it was drained, which go on draining. The other counts are
+	// without them.
+	Draining int64 `json:"draining,omitempty"`
+	// DrainingUs is the time within which they are reset.
+	DrainingUs int64 `json:"draining_us,omitempty"`
 }
 
 // A Disposition is the treatment of the connections that a change affects.

@@ -109,6 +109,9 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 	if p.LaneEnded > 0 {
 		fmt.Fprintf(w, "    in the lane: %s\n", endedText(p.LaneEnded))
 	}
+	if p.Draining > 0 {
+		fmt.Fprintf(w, "    %s reset within %s\n", plural(p.Draining, "connection drains already, and is", "connections drain already, and are"), sinceText(p.DrainingUs))
+	}
 	if p.Kept > 0 {
 		fmt.Fprintf(w, "    %s\n", dispositionWords(p.Kept, admin.Keep, 0))
 	}

@@ -3,9 +3,11 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 // TestPlanOfLane: a plan that has sessions of a listener stay in user space says how many come back for that.
@@ -45,6 +47,30 @@ func TestPlanOfLane(t *testing.T) {
 	of := &config.Config{Listeners: []*config.Listener{{Name: "a", Lane: config.LaneAuto}, {Name: "b", Lane: config.LaneOff}, {Name: "c", Lane: config.LaneRequire, Transparent: true}}}
 	if !mayLeave(of, "a") || mayLeave(of, "b") || mayLeave(of, "c") || mayLeave(of, "d") {
 		t.Error("which sessions may leave")
+	}
+}
+
+// TestPlanOfDraining: sessions of an address that was given up before do not stay as they are, but drain on.
+func TestPlanOfDraining(t *testing.T) {
+	two := server.Draining{Sessions: 2, Within: 70 * time.Second}
+	for _, c := range []struct {
+		change admin.PlannedChange
+		of     server.Draining
+		want   string
+	}{
+		{admin.PlannedChange{Connections: 5, Disposition: admin.Keep}, two, "    3 connections stay as they are\n    2 connections drain already, and are reset within 1m10s\n"},
+		{admin.PlannedChange{Connections: 1, Disposition: admin.Keep}, server.Draining{Sessions: 1, Within: -time.Second}, "    1 connection drains already, and is reset within 0s\n"},
+		{admin.PlannedChange{Connections: 5, Disposition: admin.Keep}, server.Draining{Within: time.Hour}, "    5 connections stay as they are\n"},
+		{
+			admin.PlannedChange{Connections: 2, Disposition: admin.Reset, Kept: 3, Leaves: []admin.Bind{{Bind: ":1", Active: 2}}}, two,
+			"    at :1: 2 connections are reset at once\n    2 connections drain already, and are reset within 1m10s\n    1 connection stays as it is\n",
+		},
+	} {
+		var text strings.Builder
+		drainOn(&c.change, c.of)
+		if writeDispositions(&text, &c.change); text.String() != c.want {
+			t.Errorf("%q, want %q", text.String(), c.want)
+		}
 	}
 }
 

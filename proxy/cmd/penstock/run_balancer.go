@@ -29,6 +29,8 @@ type loadBalancer interface {
 	LiveUnder(cfg *config.Config) []admin.LiveChange
 	// AdoptedEnding returns how many adopted sessions a configuration would end, by listener, as [server.Server.AdoptedEnding] does.
 	AdoptedEnding(cfg *config.Config) map[string]int64
+	// DrainingUnder returns the sessions that drain, and go on doing so under a configuration, by listener, as [server.Server.DrainingUnder] does.
+	DrainingUnder(cfg *config.Config) map[string]server.Draining
 	// AppliedLive returns the changes by hand that the last Apply has ended, and restored.
 	AppliedLive() (ended, restored []admin.LiveChange)
 	// ReopenLogs has files that were moved away opened again.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 // Plan returns the changes that a reload from a file would make. A file other than that of the
@@ -35,7 +36,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	before, number := r.keeper.Current()
 	now := r.Status()
 	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
-	live, ending := newConnectionCounts(&now, before, next), r.AdoptedEnding(next)
+	live, ending, draining := newConnectionCounts(&now, before, next), r.AdoptedEnding(next), r.DrainingUnder(next)
 	for _, c := range changesTo(before, next, r.Awaiting(next)) {
 		change := live.planned(c, before)
 		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
@@ -47,6 +48,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 		}
 		if c.Kind == config.KindListener {
 			endInLane(&change, ending[c.Name])
+			drainOn(&change, draining[c.Name])
 		}
 		p.Changes = append(p.Changes, change)
 	}
@@ -84,6 +86,14 @@ func returnFromLane(p *admin.PlannedChange, n int64) {
 func endInLane(p *admin.PlannedChange, n int64) {
 	p.LaneEnded = n
 	keepLess(p, n)
+}
+
+// drainOn has connections of a listener drain, as they do already, that would stay as they are.
+func drainOn(p *admin.PlannedChange, of server.Draining) {
+	if of.Sessions > 0 {
+		p.Draining, p.DrainingUs = of.Sessions, max(of.Within, 0).Microseconds()
+		keepLess(p, of.Sessions)
+	}
 }
 
 // keepLess takes n connections of a listener from those that stay as they are.

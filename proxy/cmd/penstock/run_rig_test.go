@@ -126,6 +126,9 @@ func (b *paperBalancer) ReopenLogs()             {}
 func (b *paperBalancer) Metrics(*metrics.Sample) {}
 
 func (b *paperBalancer) AdoptedEnding(*config.Config) map[string]int64 { return nil }
+func (b *paperBalancer) DrainingUnder(*config.Config) map[string]server.Draining {
+	return nil
+}
 func (b *paperBalancer) Awaiting(*config.Config) []string              { return nil }
 
 func (b *paperBalancer) LiveUnder(*config.Config) []admin.LiveChange { return nil }

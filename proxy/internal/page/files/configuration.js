@@ -108,7 +108,13 @@ export class Configuration {
 
 /** fate says what becomes of the connections that a change affects. */
 function fate(c) {
-  if (!c.connections) return "";
+  const drains = c.draining ? `${plural(c.draining, "connection drains", "connections drain")} already` : "";
+  if (!c.connections) return drains;
+  return [fateOfOthers(c), drains].filter(Boolean).join(", ");
+}
+
+/** fateOfOthers is fate without the connections that drain already. */
+function fateOfOthers(c) {
   const of = plural(c.connections, "connection", "connections");
   if (c.fate === "drain") return `${of} may last for ${since((c.reset_after_us || 0) / 1e6)}`;
   return c.fate === "reset" ? `${of} end at once` : `${of} go on`;
