@@ -65,6 +65,15 @@ func (s *Session) Tag() (tag [16]byte, ok bool) {
 	return s.record().Tag, true
 }
 
+// Identity returns the session's number among all that the table has had, and when it has begun, of the monotonic clock. Together they are the same in each process that
+// adopts the session, and never those of another session, also of a table that is made later. Both are 0 for one that has no place in the lane.
+func (s *Session) Identity() (number uint32, begun time.Duration) {
+	if s.generation == 0 {
+		return 0, 0
+	}
+	return s.generation, time.Duration(s.begun)
+}
+
 // Age returns for how long there has been the session: since Join or Register, also if that was called by a process before this one,
 // or since the begin that a [Tagged] has given.
 func (s *Session) Age() time.Duration {

@@ -87,6 +87,10 @@ func TestAdopted(t *testing.T) {
 	if tag, ok := ends.Tag(); !ok || tag != bounded.tag || ends.Age() < age || ends.AtEnd(func(lane.Result) {}) {
 		t.Errorf("in its own process: %v, %v, age %v", tag, ok, ends.Age())
 	}
+	number, begun := ends.Identity()
+	if n, at := goesOn.Identity(); number == 0 || begun != bounded.begun || n == number || at == begun {
+		t.Errorf("%d since %v, and %d since %v", number, begun, n, at)
+	}
 	if err := before.Leave(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +107,9 @@ func TestAdopted(t *testing.T) {
 	}
 	if tag, ok := other.Tag(); !ok || tag != unbounded.tag || other.Age() < time.Since(left) || other.Age() > time.Since(began) {
 		t.Errorf("adopted: %v, %v, age %v", tag, ok, other.Age())
+	}
+	if n, at := one.Identity(); n != number || at != begun {
+		t.Errorf("it is another one: %d since %v, want %d since %v", n, at, number, begun)
 	}
 	results := make(chan lane.Result, 1)
 	if !one.AtEnd(func(r lane.Result) { results <- r }) {
@@ -200,6 +207,9 @@ func TestNoTag(t *testing.T) {
 		t.Errorf("%v, %v, %v", tag, ok, p.Age())
 	}
 	var zero lane.Session
+	if n, begun := zero.Identity(); n != 0 || begun != 0 {
+		t.Error("a zero session has an identity")
+	}
 	if _, ok := zero.Tag(); ok || zero.Age() != 0 || zero.AtEnd(func(lane.Result) {}) || !errors.Is(zero.SetUserTimeout(0), net.ErrClosed) {
 		t.Error("a zero session has something")
 	}

@@ -24,7 +24,6 @@ const adoptedLook = 500 * time.Millisecond
 type adopted struct {
 	mu    sync.Mutex // of all fields, and of those of the sessions
 	list  []*adoptedSession
-	last  int64         // the number of the last one
 	idle  time.Duration // after which those of no known listener end; 0: never
 	moved [2]int64      // bytes since the adoption of those that have ended
 }
@@ -61,8 +60,7 @@ func (a *adopted) adopt(l *lane.Lane, names *adoptedNames, now func() int64) {
 		one.first = s.Bytes()
 		one.last, one.active = one.first, time.Now().Add(-s.Idle())
 		one.client, one.own, one.endpoint, one.at, one.local, one.source = x[0].String(), x[1], y[0].String(), y[0], y[1].String(), source.TCP(x[0])
-		a.last++
-		one.id = worker.AdoptedID(a.last, time.Now().Add(-s.Age()))
+		one.id = worker.AdoptedID(s.Identity())
 		one.release = append(one.release, names.server.group.Adopt())
 		one.tag, one.share = worker.LaneTagOf(tag), rand.Float64()
 		names.resolve(one)

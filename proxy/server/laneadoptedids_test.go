@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +48,8 @@ func (r *rig) changed(t *testing.T, texts ...string) string {
 	return strings.NewReplacer(texts...).Replace(string(b))
 }
 
-// TestLaneAdoptedIDs: an adopted session has an ID for its life, by which it is listed and ended, alone. It is found by a name that a reload has taken away.
+// TestLaneAdoptedIDs: an adopted session has an ID for its life, by which it is listed and ended, alone, also in the processes that adopt it later. It is found by a
+// name that a reload has taken away.
 func TestLaneAdoptedIDs(t *testing.T) {
 	const third = `, {name: three, bind: "127.0.0.1:0", upstream: u}`
 	text := `listeners: [{name: one, bind: "127.0.0.1:0", upstream: u}, {name: two, bind: "127.0.0.1:0", upstream: u}` + third + `]
@@ -91,4 +93,26 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		}
 		echoes(t, clients[i+1], "it goes on")
 	}
+	newer := r.leaveBy(t, "two", 1)
+	if err := r.End(); err != nil {
+		t.Fatal(err)
+	}
+	last := start(t, r.changed(t))
+	clients, ids = append(clients, newer), append(ids, "")
+	all = last.adoptedBy(t, admin.SessionQuery{})
+	for i, c := range clients[1:] {
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if id := all[c.LocalAddr().String()].ID; id == "" || ids[i+1] != "" && id != ids[i+1] || slices.Contains(ids[:i+1], id) {
+			t.Errorf("adopted once more it has the ID %q, want %q, and none of the others' of %q", id, ids[i+1], ids)
+		}
+		echoes(t, c, "adopted once more")
+	}
+	if len(all) != 3 || len(last.adoptedBy(t, admin.SessionQuery{ID: ids[0]})) != 0 {
+		t.Errorf("%v, or the ID of a session that has ended is another one's", all)
+	}
+	ended, err := last.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{ID: ids[1]}, Now: true}, "test")
+	if err != nil || ended.Ended != 1 {
+		t.Errorf("by the ID of the process before: %+v, %v", ended, err)
+	}
+	last.wantEnd(t, clients[1], "ended by an operator")
 }

@@ -62,7 +62,8 @@ func TestPlanOfDraining(t *testing.T) {
 		{admin.PlannedChange{Connections: 1, Disposition: admin.Keep}, server.Draining{Sessions: 1, Within: -time.Second}, "    1 connection drains already, and is reset within 0s\n"},
 		{admin.PlannedChange{Connections: 5, Disposition: admin.Keep}, server.Draining{Within: time.Hour}, "    5 connections stay as they are\n"},
 		{
-			admin.PlannedChange{Connections: 2, Disposition: admin.Reset, Kept: 3, Leaves: []admin.Bind{{Bind: ":1", Active: 2}}}, two,
+			admin.PlannedChange{Connections: 2, Disposition: admin.Reset, Kept: 3, Leaves: []admin.Bind{{Bind: ":1", Active: 2}}},
+			two,
 			"    at :1: 2 connections are reset at once\n    2 connections drain already, and are reset within 1m10s\n    1 connection stays as it is\n",
 		},
 	} {

@@ -129,7 +129,7 @@ func (b *paperBalancer) AdoptedEnding(*config.Config) map[string]int64 { return 
 func (b *paperBalancer) DrainingUnder(*config.Config) map[string]server.Draining {
 	return nil
 }
-func (b *paperBalancer) Awaiting(*config.Config) []string              { return nil }
+func (b *paperBalancer) Awaiting(*config.Config) []string { return nil }
 
 func (b *paperBalancer) LiveUnder(*config.Config) []admin.LiveChange { return nil }
 

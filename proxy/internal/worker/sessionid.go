@@ -12,8 +12,8 @@ import (
 // end; no other one of the process ever has it. It is comparable.
 type ID struct {
 	Loop  int   // of the loop; negative: it is on goroutines, or adopted
-	Place int64 // on the loop, or its number among those on goroutines, or adopted ones
-	Began int64 // [Session.Began]
+	Place int64 // on the loop, or its number among those on goroutines, or in the table of the lane
+	Began int64 // [Session.Began]; of an adopted one by the monotonic clock
 }
 
 // The Loops of IDs of clients that are on no loop.
@@ -22,8 +22,10 @@ const (
 	ofAdopted    = -2
 )
 
-// AdoptedID returns the ID of a session of the lane that a process before this one had, by its number among those, and when it has begun.
-func AdoptedID(number int64, began time.Time) ID { return ID{ofAdopted, number, began.UnixNano()} }
+// AdoptedID returns the ID of a session of the lane that a process before this one had, by its [lane.Session.Identity]: it is the same in each process that adopts the session.
+func AdoptedID(number uint32, begun time.Duration) ID {
+	return ID{ofAdopted, int64(number), int64(begun)}
+}
 
 // Adopted reports whether it is one of [AdoptedID].
 func (id ID) Adopted() bool { return id.Loop == ofAdopted }
