@@ -63,9 +63,6 @@ type Ended struct {
 	// Unanswering are those of all whose endpoint was down, ejected or silent as they were selected. While it is,
 	// they are not quiet.
 	Unanswering int64 `json:"unanswering"`
-	// Adopted are those of all in the lane that a process before this one had. They are looked at once, as the request comes: those that are quiet by the time
-	// since their last byte end, and the others are kept, whatever Over, Grace and ThenReset are.
-	Adopted int64 `json:"adopted,omitempty"`
 	// QuietUs is for how long each had to move no byte; 0: they are ended at once.
 	QuietUs int64 `json:"quiet_us"`
 	// DryRun says that the sessions were only counted.

@@ -78,29 +78,21 @@ func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (
 			j.counted.WithoutEndpoint++
 			continue
 		}
-		at := now
-		if q.Over > 0 {
-			at += rand.Int64N(int64(q.Over))
-		}
-		turn := endTurn{one.ID, at, router.EndpointOf(one.Binding)}
-		j.loops[one.ID.Loop] = append(j.loops[one.ID.Loop], turn)
-		if turn.unanswering() {
-			j.counted.Unanswering++
-		}
-		j.counted.Touched++
+		j.take(one.ID, now, router.EndpointOf(one.Binding))
+	}
+	for one := range s.selectedAdopted(of, q.Verdict) {
+		j.take(one.ID, now, s.adopted.endpointOf(one.ID))
 	}
 	if err := ctx.Err(); err != nil {
 		j.drop()
 		return admin.Ended{}, err
 	}
-	turns := j.counted.Touched
 	j.counted.QuietUs = q.Quiet.Microseconds()
-	s.endAdopted(&q, of, &j.counted)
 	if q.DryRun {
 		j.counted.DryRun, j.counted.Done = true, true
 		return j.counted, nil
 	}
-	j.counted.Waiting = turns
+	j.counted.Waiting = j.counted.Touched
 	if err := s.beginEnding(j); err != nil {
 		j.drop()
 		return admin.Ended{}, err
@@ -115,6 +107,19 @@ func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return j.counted, nil
+}
+
+// take gives a session its turn.
+func (j *endJob) take(id worker.ID, now int64, to *router.Endpoint) {
+	turn := endTurn{id, now, to}
+	if j.query.Over > 0 {
+		turn.at += rand.Int64N(int64(j.query.Over))
+	}
+	j.loops[id.Loop] = append(j.loops[id.Loop], turn)
+	if turn.unanswering() {
+		j.counted.Unanswering++
+	}
+	j.counted.Touched++
 }
 
 // drop ends a job that has not begun.
@@ -269,7 +274,7 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 	n, byHand := 0, &j.server.byHand
 	byHand.turn.Lock()
 	defer byHand.turn.Unlock()
-	_ = j.server.group.End(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
+	j.server.endSome(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
 		over[asked[n]] = e != worker.Busy
 		switch {
 		case e == worker.Busy:
@@ -281,13 +286,24 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 			sum.left++
 		}
 		n++
-	}) // an error is that of ctx: the rest is busy
+	}) // those that it is not called for are busy
 	for i, t := range turns {
 		if !over[i] {
 			busy = append(busy, t)
 		}
 	}
 	return busy
+}
+
+// endSome tries to end sessions of one loop, or adopted ones, and calls yield with the result of each, until ctx ends.
+func (s *Server) endSome(ctx context.Context, ids []worker.ID, quiet time.Duration, yield func(worker.ID, worker.EndResult)) {
+	switch {
+	case ctx.Err() != nil:
+	case len(ids) > 0 && ids[0].Adopted():
+		s.adopted.end(ids, quiet, yield)
+	default:
+		_ = s.group.End(ctx, ids, quiet, yield) // that of ctx
+	}
 }
 
 // next returns for how long nothing is to be done after a step at a time; negative: nothing is left.

@@ -24,6 +24,7 @@ const adoptedLook = 500 * time.Millisecond
 type adopted struct {
 	mu    sync.Mutex // of all fields, and of those of the sessions
 	list  []*adoptedSession
+	byID  map[worker.ID]*adoptedSession // the same
 	idle  time.Duration // after which those of no known listener end; 0: never
 	moved [2]int64      // bytes since the adoption of those that have ended
 }
@@ -50,6 +51,9 @@ func (a *adopted) adopt(l *lane.Lane, names *adoptedNames, now func() int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ids := record.NewIDs()
+	if a.byID == nil {
+		a.byID = make(map[worker.ID]*adoptedSession)
+	}
 	for n, s := range l.Sessions() {
 		x, y, known := s.Addresses()
 		tag, there := s.Tag()
@@ -65,6 +69,7 @@ func (a *adopted) adopt(l *lane.Lane, names *adoptedNames, now func() int64) {
 		one.tag, one.share = worker.LaneTagOf(tag), rand.Float64()
 		names.resolve(one)
 		a.list = append(a.list, one)
+		a.byID[one.id] = one
 	}
 }
 
@@ -77,14 +82,13 @@ func (a *adopted) look() (ended []*adoptedSession) {
 		if end := s.end.Load(); end != nil {
 			s.last = end.Bytes
 			ended = append(ended, s)
+			delete(a.byID, s.id)
 			for i := range a.moved {
 				a.moved[i] += int64(s.last[i] - s.first[i])
 			}
 			continue
 		}
-		if n := s.session.Bytes(); n != s.last {
-			s.last, s.active = n, now.Add(-s.session.Idle())
-		}
+		s.moves(now)
 		if why := s.overdue(now, a.idle); why != nil {
 			s.reset(why)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -115,26 +114,5 @@ func (s *Server) everySession(ctx context.Context, q *worker.Query) iter.Seq[*wo
 				return
 			}
 		}
-	}
-}
-
-// endAdopted ends the adopted sessions of a query: one that is not quiet, and was to be, goes on.
-func (s *Server) endAdopted(q *admin.EndQuery, of *worker.Query, counted *admin.Ended) {
-	var touched, kept int64
-	ended := s.adopted.cut(func(one *adoptedSession) bool {
-		if _, ok := one.selectsBy(of, q.Verdict); !ok {
-			return false
-		}
-		touched++
-		quiet := time.Since(one.active) >= q.Quiet
-		if !quiet && !q.DryRun {
-			kept++
-		}
-		return quiet && !q.DryRun
-	}, record.ErrOperator)
-	counted.Adopted += touched
-	counted.Touched, counted.Ended, counted.Kept = counted.Touched+touched, counted.Ended+ended, counted.Kept+kept
-	if !q.DryRun {
-		counted.Other += touched - ended - kept // were being reset
 	}
 }

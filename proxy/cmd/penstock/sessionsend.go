@@ -112,28 +112,12 @@ func (c *sessionsEndCmd) count(ctx context.Context, e *cli.Env, client *admin.Cl
 	case c.JSON:
 		return found, writeJSON(e.Stdout, found)
 	}
-	fmt.Fprint(e.Stdout, plural(found.Touched, "session", "sessions"), " selected", whenEnded(&q, &found), "\n")
+	fmt.Fprint(e.Stdout, plural(found.Touched, "session", "sessions"), " selected", whenEnded(&q, found.Touched), "\n")
 	return found, writeAside(e.Stdout, &found)
 }
 
-// whenEnded says when the sessions end that a query selects.
-func whenEnded(q *admin.EndQuery, found *admin.Ended) string {
-	if found.Adopted == 0 || q.Now && q.Over == 0 {
-		return whenEndedHere(q, found.Touched)
-	}
-	adopted := plural(found.Adopted, "is adopted, and ends at once", "are adopted, and end at once")
-	if !q.Now {
-		adopted = fmt.Sprintf("%s once: one that has moved no byte for %v ends, and any other goes on", plural(found.Adopted, "is adopted, and looked at", "are adopted, and looked at"), cmp.Or(q.Quiet, admin.DefaultQuiet))
-	}
-	if found.Adopted == found.Touched {
-		return ": " + adopted
-	}
-	others := strings.TrimPrefix(whenEndedHere(q, found.Touched-found.Adopted), ": none at once; ")
-	return fmt.Sprintf(": %s; of the others %s", adopted, strings.TrimPrefix(others, ": "))
-}
-
-// whenEndedHere says when n sessions end that are not adopted.
-func whenEndedHere(q *admin.EndQuery, n int64) string {
+// whenEnded says when n sessions end that a query selects.
+func whenEnded(q *admin.EndQuery, n int64) string {
 	turn, since := "", ""
 	if q.Over > 0 {
 		turn, since = fmt.Sprintf(" its moment comes, at random within %v, and", q.Over), " of it"
