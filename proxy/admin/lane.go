@@ -28,7 +28,7 @@ type Lane struct {
 	AdoptedToClient   int64 `json:"adopted_to_client,omitempty"`   // from endpoints
 	Returned          int64 `json:"returned,omitempty"`            // sessions ever that have come back to user space
 	Gaps              int64 `json:"gaps,omitempty"`                // how often the windows of a flow without a gap were shut, so that it could leave
-	Failed            int64 `json:"failed,omitempty"`              // sockets that could not be closed in silence, and ports that are not held
+	Failed            int64 `json:"failed,omitempty"`              // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
 	// Stays counts sessions that stay in user space, by reason: those of which something has to be looked at once,
 	// and the others each time that they could not leave.
 	Stays map[string]int64 `json:"stays,omitempty"`

@@ -14,7 +14,7 @@ import (
 type SessionQuery struct {
 	// ID is a client's, as [Session] has it.
 	ID string
-	// Listener and Upstream are names. Endpoint is a name or an address.
+	// Listener and Upstream are names, or [UnknownName] for adopted sessions of which that is not known. Endpoint is a name or an address.
 	Listener, Upstream, Endpoint string
 	// Source is an address, a prefix, unix, unix:uid=N or unix:gid=N.
 	Source string
@@ -31,6 +31,9 @@ type SessionQuery struct {
 	// Engine is [EngineLane] for sessions that have left user space; "": any.
 	Engine string
 }
+
+// UnknownName selects adopted sessions whose listener, or upstream, is not known, for its name is not in the file. No part of a file can have such a name.
+const UnknownName = "@unknown"
 
 // EngineLane is the engine of sessions that have left user space.
 const EngineLane = "lane"

@@ -61,10 +61,16 @@ func (s *Server) named(ctx context.Context, q *worker.Query) error {
 	return err
 }
 
-// knowsNames returns an error for a name that the configuration does not have; an empty one is none.
+// knowsNames returns an error for a name that the configuration does not have; an empty one, and [admin.UnknownName], is none.
 func (s *Server) knowsNames(listener, upstream, endpoint string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if listener == admin.UnknownName {
+		listener = ""
+	}
+	if upstream == admin.UnknownName {
+		upstream = ""
+	}
 	switch {
 	case upstream != "" && s.upstreams[upstream] == nil:
 		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams))

@@ -25,8 +25,8 @@ type adopted struct {
 	mu    sync.Mutex // of all fields, and of those of the sessions
 	list  []*adoptedSession
 	byID  map[worker.ID]*adoptedSession // the same
-	idle  time.Duration // after which those of no known listener end; 0: never
-	moved [2]int64      // bytes since the adoption of those that have ended
+	idle  time.Duration                 // after which those of no known listener end; 0: never
+	moved [2]int64                      // bytes since the adoption of those that have ended
 }
 
 // An adoptedSession is one of them.

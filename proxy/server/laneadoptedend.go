@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/verdict"
@@ -99,8 +100,8 @@ func (s *Server) logAdopted(one *adoptedSession) {
 		"to_endpoint", one.last[0], "to_client", one.last[1], "age", end.age.Round(time.Millisecond).String(), "cause", by, "verdict", r.Verdict)
 }
 
-// orUnknown is a name for the log.
-func orUnknown(name string) string { return cmp.Or(name, "unknown") }
+// orUnknown is a name, or that of those that are not known.
+func orUnknown(name string) string { return cmp.Or(name, admin.UnknownName) }
 
 // record returns the record of a session at its end, without the fields that are not known. It counts as accepted when it was joined, as its age does.
 func (s *adoptedSession) record(end *adoptedEnd) *record.Record {

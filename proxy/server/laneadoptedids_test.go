@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,4 +116,38 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		t.Errorf("by the ID of the process before: %+v, %v", ended, err)
 	}
 	last.wantEnd(t, clients[1], "ended by an operator")
+}
+
+// TestLaneAdoptedOfUnknown: adopted sessions whose listener and upstream are not known are selected by a name that no part of a file can have, and not by that of a listener
+// that is called unknown.
+func TestLaneAdoptedOfUnknown(t *testing.T) {
+	endpoint := sockets.Server(t, sockets.Echo)
+	text := `listeners: [{name: unknown, bind: "127.0.0.1:0", upstream: unknown}%s
+upstreams: [{name: unknown, health_check: off, endpoints: [` + endpoint + `]}%s`
+	first := fmt.Sprintf(text, `, {name: old, bind: "127.0.0.1:0", upstream: shop}]`, `, {name: shop, health_check: off, endpoints: [`+endpoint+`]}]`)
+	r, clients := adopts(t, first, fmt.Sprintf(text, "]", "]"), nil, "unknown", "old")
+	if r == nil {
+		return
+	}
+	known, old := clients[0].LocalAddr().String(), clients[1].LocalAddr().String()
+	for want, names := range map[string]string{known: "unknown", old: admin.UnknownName} {
+		for _, q := range []admin.SessionQuery{{Listener: names}, {Upstream: names}, {Listener: names, Upstream: names}} {
+			if got := r.adoptedBy(t, q); len(got) != 1 || got[want].Client == "" {
+				t.Errorf("%+v has %v, want %s", q, got, want)
+			}
+		}
+		if w, err := r.Server.Why(t.Context(), admin.WhyQuery{Listener: names}); err != nil || w.Count != 1 || w.Sessions[0].Client != want {
+			t.Errorf("why %s: %+v, %v", names, w, err)
+		}
+	}
+	q := admin.EndQuery{SessionQuery: admin.SessionQuery{Listener: admin.UnknownName}, Now: true}
+	if ended, err := r.EndSessions(t.Context(), q, "test"); err != nil || ended.Ended != 1 {
+		t.Errorf("%+v, %v", ended, err)
+	}
+	r.wantEnd(t, clients[1], "listener="+admin.UnknownName, "upstream="+admin.UnknownName)
+	r.Until("none is listed", func() bool { return len(r.adoptedBy(t, q.SessionQuery)) == 0 })
+	if ended, err := r.EndSessions(t.Context(), q, "test"); err != nil || ended.Touched != 0 {
+		t.Errorf("of none: %+v, %v", ended, err)
+	}
+	echoes(t, clients[0], "it goes on")
 }

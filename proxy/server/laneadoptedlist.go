@@ -30,11 +30,11 @@ func (s *adoptedSession) state() worker.State {
 	return worker.Joined
 }
 
-// selects decides whether a query is for the session. A name that is not known is none that could be asked for. The lock of the list is held.
+// selects decides whether a query is for the session. A name that is not known is [admin.UnknownName]. The lock of the list is held.
 func (s *adoptedSession) selects(q *worker.Query) bool {
 	listener, upstream, name := s.names()
 	switch {
-	case s.end.Load() != nil, q.ID != worker.ID{} && q.ID != s.id, q.Listener != "" && q.Listener != listener, q.Upstream != "" && q.Upstream != upstream:
+	case s.end.Load() != nil, q.ID != worker.ID{} && q.ID != s.id, q.Listener != "" && q.Listener != orUnknown(listener), q.Upstream != "" && q.Upstream != orUnknown(upstream):
 		return false
 	case q.Endpoint != "" && q.Endpoint != s.endpoint && q.Endpoint != name, q.Source != source.Rule{} && !q.Source.Contains(s.source):
 		return false

@@ -23,8 +23,8 @@ type sessionsCmd struct {
 // sessionFlags select sessions.
 type sessionFlags struct {
 	ID       string      `placeholder:"ID" help:"That one."`
-	Listener string      `placeholder:"NAME" help:"Those of a listener."`
-	Upstream string      `placeholder:"NAME" help:"Those to an upstream."`
+	Listener string      `placeholder:"NAME" help:"Those of a listener; @unknown: adopted ones whose listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Those to an upstream; @unknown as for a listener."`
 	Endpoint string      `placeholder:"NAME" help:"Those to an endpoint, by its name or its address."`
 	Source   string      `placeholder:"SOURCE" help:"Those of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
 	Older    cli.Timeout `placeholder:"TIME" help:"Those that have lasted so long, or longer."`
@@ -159,7 +159,7 @@ func writeSessions(w io.Writer, s *admin.Sessions) error {
 // none is in place of the name of a listener or an upstream that a session is not known to have.
 func none(s *admin.Session) string {
 	if s.Adopted {
-		return "unknown"
+		return admin.UnknownName
 	}
 	return "-"
 }

@@ -18,7 +18,7 @@ func TestUnknownNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
-	if f := strings.Fields(lines[1]); f[1] != "unknown" || f[2] != "shop" {
+	if f := strings.Fields(lines[1]); f[1] != "@unknown" || f[2] != "shop" {
 		t.Errorf("%q", lines[1])
 	}
 	if f := strings.Fields(lines[2]); f[1] != "web" || f[2] != "-" {
