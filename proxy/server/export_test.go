@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/router"
 )
@@ -148,4 +149,16 @@ func (s *Server) AdoptedComeBack(client string, patience time.Duration) error {
 		}
 	}
 	return errors.New("no such session")
+}
+
+// AdoptEnded adds adopted sessions that have ended.
+func (s *Server) AdoptEnded(n int) {
+	a := &s.adopted
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for range n {
+		one := &adoptedSession{session: new(lane.Session)}
+		one.end.Store(&adoptedEnd{at: s.now()})
+		a.list = append(a.list, one)
+	}
 }

@@ -207,9 +207,6 @@ func (s *Server) closeLane() {
 		s.logLaneClosed(now.lane.Close())
 	}
 	parted()
-	for _, one := range s.adopted.look() {
-		s.logAdopted(one)
-	}
 }
 
 func (s *Server) logLaneClosed(err error) {

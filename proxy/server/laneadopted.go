@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,11 +21,13 @@ const adoptedLook = 500 * time.Millisecond
 
 // adopted are the sessions in the lane that a process before this one had. They are of no loop.
 type adopted struct {
-	mu    sync.Mutex // of all fields, and of those of the sessions
+	mu    sync.Mutex // of all fields but lines, and of those of the sessions
 	list  []*adoptedSession
 	byID  map[worker.ID]*adoptedSession // the same
 	idle  time.Duration                 // after which those of no known listener end; 0: never
 	moved [2]int64                      // bytes since the adoption of those that have ended
+
+	lines []adoptedLine // that are to be written; of the goroutine that watches the sessions, and then of the one that closes everything
 }
 
 // An adoptedSession is one of them.
@@ -133,25 +134,6 @@ func (a *adopted) count() (n int64, moved [2]int64) {
 		}
 	}
 	return int64(len(a.list)), moved
-}
-
-// watchAdopted looks after adopted sessions until stop, and logs their ends.
-func (s *Server) watchAdopted(stop <-chan struct{}) {
-	tick := time.NewTicker(adoptedLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-		}
-		for _, one := range s.adopted.look() {
-			s.logAdopted(one)
-			for _, release := range slices.Backward(one.release) { // the line of the session counts it; the place of the process is the last: a client that gets it finds the others
-				release()
-			}
-		}
-	}
 }
 
 // ending returns how many of the sessions end with this process, or before, and how many go on without it: with leave those in the lane.

@@ -72,10 +72,10 @@ func (a *adopted) part(now func() int64, goOn bool) (parted func()) {
 	}
 }
 
-// logAdopted writes the line of an adopted session that has ended, which has its places still. Where the session log has the ends of its listener's sessions
+// logAdopted writes the line of an adopted session that has ended. Where the session log has the ends of its listener's sessions
 // the message is for the debug log, as that of others, and so is that of the end of the process, which has one message for all.
-func (s *Server) logAdopted(one *adoptedSession) {
-	end := one.end.Load()
+func (s *Server) logAdopted(l *adoptedLine) {
+	one, end := l.of, l.of.end.Load()
 	by := "an endpoint, by an end of file or a reset"
 	switch {
 	case one.cause != nil:
@@ -89,7 +89,7 @@ func (s *Server) logAdopted(one *adoptedSession) {
 	r.Verdict, r.ClientLeg, r.EndpointLeg = v.Kind.String(), record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
 	level := slog.LevelInfo
 	if log := s.sessions.Load(); log != nil && log.Has(sessionlog.End, r.Listener) {
-		r.Counts = s.clientsOf(one.counts, one.to)
+		r.Counts = l.counts
 		log.Add(r.Loop, sessionlog.End, r)
 		level = slog.LevelDebug
 	}

@@ -247,6 +247,7 @@ func (s *Server) close() error {
 		errs = append(errs, s.group.Close())
 	}
 	s.closeLane()
+	s.endAdoptedLines()
 	if err := s.closeSessionLog(); err != nil { // which has cost no client anything
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}

@@ -193,6 +193,13 @@ func (l *Log) Has(k Kind, listener string) bool {
 	return s != nil && !s.Without[listener] && s.has(k)
 }
 
+// Room reports whether half of the places for events of no loop are free: who has many of them at once, and may wait, adds none until then. The writer is awake where
+// it is false.
+func (l *Log) Room() bool {
+	q := l.rings[l.cfg.Loops]
+	return q.pushed.Load()-q.drained.Load() < Slots/2
+}
+
 // Every is how often a session that goes on has a line; 0: never.
 func (l *Log) Every() time.Duration {
 	if s := l.settings.Load(); s != nil {
