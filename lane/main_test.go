@@ -9,6 +9,7 @@ import (
 
 func TestMain(m *testing.M) {
 	victim()
+	stepper()
 	netns.Main()
 	leak.Main(m)
 }

@@ -84,6 +84,7 @@ func (p *Program) pinMaps() error {
 		if err := m.Pin(filepath.Join(p.pin, mapNames[i])); err != nil {
 			return errors.Join(err, p.Unpin())
 		}
+		stepped()
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (p *Program) Unpin() error {
 		all = append(all, filepath.Join(p.pin, name))
 	}
 	for _, path := range append(all, links...) {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

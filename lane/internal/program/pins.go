@@ -19,6 +19,22 @@ var ErrElsewhere = errors.New("it is of a device of another network namespace th
 // dying is how long a network namespace may be there that nothing uses any more: the kernel takes it down later.
 const dying = time.Second
 
+// Step is called after each step of pinning, attaching, unpinning and detaching, if it is set: tests have the process die there.
+var Step func()
+
+// stepped is called after each of these.
+func stepped() {
+	if Step != nil {
+		Step()
+	}
+}
+
+// remove removes a pin.
+func remove(path string) error {
+	defer stepped()
+	return os.Remove(path)
+}
+
 // tidy has the directory hold a whole set of pins of this network namespace, or none. Links of devices that are gone are removed. A set
 // that a process has left incomplete, which died while it pinned or unpinned that, is removed, and its sessions end. Nothing is changed if a
 // link is of another network namespace. The caller holds the lock of the directory.
@@ -41,7 +57,7 @@ func (p *Program) tidy() error {
 		}
 	}
 	for _, path := range gone {
-		if err := os.Remove(path); err != nil {
+		if err := remove(path); err != nil {
 			return err
 		}
 	}
@@ -139,6 +155,7 @@ func (p *Program) detach() error {
 			err = e
 		}
 		err = errors.Join(err, l.Close())
+		stepped()
 	}
 	if err != nil {
 		return fmt.Errorf("detach pinned programs: %w", err)

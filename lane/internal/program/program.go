@@ -163,6 +163,7 @@ func (p *Program) attach(device int, program *ebpf.Program, at ebpf.AttachType, 
 		l, err := link.LoadPinnedLink(path, nil)
 		if err == nil {
 			if err = l.Update(program); err == nil {
+				stepped()
 				return l, nil
 			}
 			if err = errors.Join(err, l.Close()); errors.Is(err, syscall.ENOLINK) { // the device has gone since Load
@@ -175,9 +176,11 @@ func (p *Program) attach(device int, program *ebpf.Program, at ebpf.AttachType, 
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: device, Program: program, Attach: at})
 	if err == nil && p.pin != "" {
+		stepped()
 		if err = l.Pin(path); err != nil {
 			err = errors.Join(err, l.Close())
 		}
+		stepped()
 	}
 	return l, err
 }
