@@ -76,7 +76,7 @@ func (l *Lane) adopt() {
 
 // adoptOne adopts a session in the lane, and holds its port.
 func (l *Lane) adoptOne(slot, generation uint32) {
-	s := &Session{lane: l, slot: slot, generation: generation, hold: -1, phase: away, facts: graced | adopted | flew}
+	s := &Session{of: l.unowned, slot: slot, generation: generation, hold: -1, phase: away, facts: graced | adopted | flew}
 	l.sessions[slot] = s
 	r := s.record()
 	r.NotAfter(time.Duration(now()))
@@ -120,7 +120,7 @@ func (s *Session) resetHere() {
 	}
 	s.noteLeft()
 	s.settle() // one that has ended does not go on
-	owed := s.owner != nil && s.left() && s.lane.owes(s, parting{left: true})
+	owed := s.owner() != nil && s.left() && s.lane().owes(s, parting{left: true})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set(forgotten, true)

@@ -29,7 +29,7 @@ const gapPeriod = 500 * time.Microsecond
 // Stats.Unrestored counts it. Without descriptors for the resets they are tried again for as long as [Config.Linger], and the
 // kernel resets an endpoint that sends something before. The error wraps net.ErrClosed if the session has ended.
 func (s *Session) ComeBack(patience time.Duration) error {
-	if s.owner != nil {
+	if s.owner() != nil {
 		return fmt.Errorf("lane: come back: the session has an owner: %w", os.ErrInvalid)
 	}
 	stopped, err := s.stop(patience)
@@ -52,7 +52,7 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 				s.phase = returning
 			}
 		}
-		owed := p == leaving && s.owner != nil && !s.is(handed) && !time.Now().Before(deadline)
+		owed := p == leaving && s.owner() != nil && !s.is(handed) && !time.Now().Before(deadline)
 		s.mu.Unlock()
 		switch {
 		case mine || stopped:
@@ -74,22 +74,22 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)
-	if s.owner == nil && s.phase == relaying {
+	if s.owner() == nil && s.phase == relaying {
 		s.disarm() // or packets would try meanwhile
 	}
 	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.never == None && s.record().ForgetNotes()
 	if anew {
 		s.set(graced, false) // those that came before have reached their socket after a grace period, as at the begin
 	}
-	if s.owner == nil { // an owner arms it by itself
+	if s.owner() == nil { // an owner arms it by itself
 		s.arm()
 	}
 	s.mu.Unlock()
 	if anew {
-		s.lane.mu.Lock()
-		s.lane.batch.waiting = append(s.lane.batch.waiting, s)
-		s.lane.knocked()
-		s.lane.mu.Unlock()
+		s.lane().mu.Lock()
+		s.lane().batch.waiting = append(s.lane().batch.waiting, s)
+		s.lane().knocked()
+		s.lane().mu.Unlock()
 	}
 }
 
@@ -118,9 +118,9 @@ func (s *Session) goOn() error {
 		}
 		return s.unrestored(err)
 	}
-	s.lane.mu.Lock()
-	s.lane.relay(&conn)
-	s.lane.mu.Unlock()
+	s.lane().mu.Lock()
+	s.lane().relay(&conn)
+	s.lane().mu.Unlock()
 	s.restored(&conn)
 	ended, reset := s.back(&conn)
 	for _, c := range conn {
@@ -137,13 +137,13 @@ func (s *Session) goOn() error {
 
 // restored calls Config.Restored.
 func (s *Session) restored(conn *[2]*net.TCPConn) {
-	if s.lane.cfg.Restored == nil {
+	if s.lane().cfg.Restored == nil {
 		return
 	}
 	s.mu.Lock()
 	s.phase = restoring
 	s.mu.Unlock()
-	s.lane.cfg.Restored(s, conn[0], conn[1])
+	s.lane().cfg.Restored(s, conn[0], conn[1])
 }
 
 // anew makes the sockets of a session that is returning, in repair. The caller owns them. After an error the
@@ -173,7 +173,7 @@ func (s *Session) anew() (fds [2]int, err error) {
 // unrestored resets a session that is held, and returns why it could not come back.
 func (s *Session) unrestored(err error) error {
 	why := reasonOf(err)
-	s.lane.counts.unrestored[why].Add(1)
+	s.lane().counts.unrestored[why].Add(1)
 	err = &unrestored{why, err}
 	s.resetHeld(err)
 	return err
@@ -207,7 +207,7 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 	s.setSockets(conn)
 	s.phase = relaying
 	s.set(armed|idleA|idleB|handed, false)
-	s.lane.counts.returned.Add(1)
+	s.lane().counts.returned.Add(1)
 	return ended, s.is(toReset | forgotten)
 }
 

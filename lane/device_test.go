@@ -21,7 +21,7 @@ func TestDeviceNotKnown(t *testing.T) {
 		a, b := descriptor(t, near), descriptor(t, far)
 		blocking(t, [2]int{a, b})
 		o := newOwner()
-		s, err := l.Register(a, b, o)
+		s, err := register(l, a, b, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,18 +49,18 @@ func ExampleLane_Join() {
 	_ = count
 }
 
-// A poster is an Owner whose session is of one loop.
+// A poster is an Owner of one session, which is of a loop.
 type poster struct {
 	run     func(func()) // on the loop
-	session *lane.Session
+	session lane.Session
 	a, b    int
 }
 
-func (p *poster) Ready() { p.run(func() { p.session.Arm() }) }
+func (p *poster) Ready(*lane.Session) { p.run(func() { p.session.Arm() }) }
 
-func (p *poster) Left() { p.run(p.readable) }
+func (p *poster) Left(*lane.Session) { p.run(p.readable) }
 
-func (p *poster) Ended(r lane.Result) {
+func (p *poster) Ended(_ *lane.Session, r lane.Result) {
 	p.run(func() {
 		_ = p.session.Leave(p.a, p.b) // an error if they are given away already
 		log.Print(r.Bytes, r.Err)
@@ -81,8 +81,7 @@ func (p *poster) readable() {
 func ExampleLane_Register() {
 	register := func(l *lane.Lane, p *poster) {
 		p.run(func() {
-			var err error
-			if p.session, err = l.Register(p.a, p.b, p); err != nil {
+			if err := l.Register(&p.session, p.a, p.b, p); err != nil {
 				log.Print("it stays: ", err)
 			}
 		})

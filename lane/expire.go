@@ -32,7 +32,7 @@ func (t timeout) err() error {
 // lane itself relays, for a session of Join and for one that was adopted. Of a session of an [Owner] in user space it counts from Register, or
 // from the last return.
 func (s *Session) Idle() time.Duration {
-	if s.lane == nil {
+	if s.lane() == nil {
 		return 0
 	}
 	return s.idleAt(now())
@@ -50,11 +50,11 @@ func (s *Session) idleAt(at int64) time.Duration {
 
 // due returns the timeout of the session that has passed at a time of the monotonic clock, in ns.
 func (s *Session) due(at int64) timeout {
-	c := &s.lane.cfg
+	c := &s.lane().cfg
 	switch {
 	case c.Lifetime > 0 && at-s.begun > int64(c.Lifetime):
 		return lifetimeOver
-	case c.IdleTimeout > 0 && s.idleAt(at) > c.IdleTimeout && (s.owner == nil || s.left()): // bytes that an owner moves are not seen
+	case c.IdleTimeout > 0 && s.idleAt(at) > c.IdleTimeout && (s.owner() == nil || s.left()): // bytes that an owner moves are not seen
 		return idleTooLong
 	}
 	return noTimeout
@@ -77,6 +77,6 @@ func (s *Session) expire(stalls *stalls) {
 	}
 	s.mu.Unlock()
 	if !again {
-		s.lane.running.Go(s.Reset) // which waits for a grace period
+		s.lane().running.Go(s.Reset) // which waits for a grace period
 	}
 }

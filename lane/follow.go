@@ -102,7 +102,7 @@ const mostLinger = 4
 
 // look acts on the state of a session's record, and reports whether the session lingers.
 func (s *Session) look(stalls *stalls) (lingers bool) {
-	linger := int64(s.lane.cfg.Linger)
+	linger := int64(s.lane().cfg.Linger)
 	s.expire(stalls)
 	s.mu.Lock()
 	ended, last := s.phase == over, s.since
@@ -123,20 +123,20 @@ func (s *Session) look(stalls *stalls) (lingers bool) {
 		return false
 	}
 	if lingers = ended && now()-last <= linger; ended && !lingers {
-		s.lane.release(s, at)
+		s.lane().release(s, at)
 	}
 	return lingers
 }
 
 // reportHalf reports the first end of file, once, to an owner that is an Observer.
 func (s *Session) reportHalf() {
-	o, ok := s.owner.(Observer)
+	o, ok := s.owner().(Observer)
 	if !ok || s.halved {
 		return
 	}
 	if from := s.halfEnded(); from >= 0 {
 		s.halved = true
-		o.HalfClosed(from)
+		o.HalfClosed(s, from)
 	}
 }
 

@@ -16,7 +16,7 @@ type halfOwner struct {
 	half chan int
 }
 
-func (o halfOwner) HalfClosed(from int) { o.half <- from }
+func (o halfOwner) HalfClosed(_ *lane.Session, from int) { o.half <- from }
 
 // TestHalfClosedIsReported: the first end of file of a session in the lane is reported once, with its side, and the last one is the end.
 func TestHalfClosedIsReported(t *testing.T) {
@@ -28,7 +28,7 @@ func TestHalfClosedIsReported(t *testing.T) {
 		client, a := connected(t, at)
 		b, server := connected(t, at)
 		o := halfOwner{newOwner(), make(chan int, 2)}
-		s, err := l.Register(sockets.FD(t, a), sockets.FD(t, b), o)
+		s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 func (s *Session) leave(conn [2]*net.TCPConn) {
 	for _, c := range conn {
 		if err := control(c, func(fd int) error { return sys.Repair(fd, true) }); err != nil {
-			s.lane.counts.failed.Add(1) // the guard keeps in its FIN
+			s.lane().counts.failed.Add(1) // the guard keeps in its FIN
 		}
 		_ = c.Close()
 	}
@@ -29,7 +29,7 @@ func (s *Session) departed() {
 	l := s.record().Leg(1)
 	hold, err := sys.Established(l.Local, l.Remote, 0, 0)
 	if err != nil {
-		s.lane.counts.failed.Add(1)
+		s.lane().counts.failed.Add(1)
 	}
 	s.mu.Lock()
 	conn := s.sockets()
@@ -41,8 +41,8 @@ func (s *Session) departed() {
 		s.forget()
 	}
 	s.mu.Unlock()
-	s.lane.unrelay(conn)
-	s.lane.counts.departed.Add(1)
+	s.lane().unrelay(conn)
+	s.lane().counts.departed.Add(1)
 	if reset {
 		s.resetAway()
 	}
@@ -86,11 +86,11 @@ func (s *Session) over(reset bool, err error) {
 	if !first {
 		return
 	}
-	if end := s.lane.takeEnd(s); end != nil {
+	if end := s.lane().takeEnd(s); end != nil {
 		end(r)
 	}
-	if s.owner != nil {
-		s.lane.running.Go(func() { s.owner.Ended(r) }) // not by the caller of Reset, which may hold a lock that the owner waits for
+	if s.owner() != nil {
+		s.lane().running.Go(func() { s.owner().Ended(s, r) }) // not by the caller of Reset, which may hold a lock that the owner waits for
 	}
 	s.finished()
 }
@@ -134,18 +134,18 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		s.record().Change(state.User, state.Armed, state.Claimed)
 	}
 	s.mu.Unlock()
-	s.lane.unrelay(conn)
+	s.lane().unrelay(conn)
 	switch {
 	case s.never != None:
-		s.lane.mu.Lock()
-		delete(s.lane.staying, s)
-		s.lane.mu.Unlock()
+		s.lane().mu.Lock()
+		delete(s.lane().staying, s)
+		s.lane().mu.Unlock()
 	case !gone:
-		s.lane.release(s, state.User)
+		s.lane().release(s, state.User)
 	} // one that is in the lane lingers, and holds its port: a new connection from there would not be let out
-	s.lane.counts.ended.Add(1)
+	s.lane().counts.ended.Add(1)
 	if reset {
-		s.lane.counts.reset.Add(1)
+		s.lane().counts.reset.Add(1)
 	}
 	return r, true
 }
@@ -159,7 +159,7 @@ func (s *Session) Reset() {
 	conn, mine, isAway := s.sockets(), s.disarm(), s.phase == away
 	s.mu.Unlock()
 	switch {
-	case mine && s.owner != nil:
+	case mine && s.owner() != nil:
 		s.over(true, nil)
 	case mine && conn != nil:
 		interrupt(*conn)
@@ -179,10 +179,10 @@ func (s *Session) resetAway() {
 	if !stopped {
 		return // it ends by itself
 	}
-	s.lane.mu.Lock()
-	s.lane.batch.resetting = append(s.lane.batch.resetting, s)
-	s.lane.knocked()
-	s.lane.mu.Unlock()
+	s.lane().mu.Lock()
+	s.lane().batch.resetting = append(s.lane().batch.resetting, s)
+	s.lane().knocked()
+	s.lane().mu.Unlock()
 }
 
 // resetHeld is the second half, after a grace period. err is that of the result.
@@ -198,10 +198,10 @@ func (s *Session) resetHeld(err error) {
 func (s *Session) sendResets() {
 	for i := range 2 {
 		if s.record().Resets(i, sendReset) != nil {
-			s.lane.counts.failed.Add(1)
-			s.lane.mu.Lock()
-			s.lane.unsent = append(s.lane.unsent, unsent{s, i})
-			s.lane.mu.Unlock()
+			s.lane().counts.failed.Add(1)
+			s.lane().mu.Lock()
+			s.lane().unsent = append(s.lane().unsent, unsent{s, i})
+			s.lane().mu.Unlock()
 		}
 	}
 }

@@ -13,27 +13,29 @@ type Tagged interface {
 	// Tag returns bytes of the owner's choice, and when the session has begun, of the monotonic clock (CLOCK_MONOTONIC), from which
 	// Config.Lifetime and [Session.Age] count; 0: now. It is called once, by [Lane.Register]. Both are kept in the kernel, beside the
 	// session's account, and the lane does not look at the tag.
-	Tag() (tag [16]byte, begun time.Duration)
+	Tag(s *Session) (tag [16]byte, begun time.Duration)
 }
 
 // A mark is the part of a session's record that its owner decides.
 type mark struct {
 	tag     [16]byte
+	begun   int64
 	timeout time.Duration
 	bounded bool
 }
 
-// askOwner returns the mark of a session that is about to be registered, and notes when it has begun.
-func (s *Session) askOwner() (m mark) {
-	if o, ok := s.owner.(Tagged); ok {
-		tag, begun := o.Tag()
+// askOwner returns the mark of a session that is about to be registered, at a time of the monotonic clock.
+func askOwner(owner Owner, s *Session, at int64) (m mark) {
+	m.begun = at
+	if o, ok := owner.(Tagged); ok {
+		tag, begun := o.Tag(s)
 		m.tag = tag
-		if begun > 0 && int64(begun) < s.begun {
-			s.begun = int64(begun)
+		if begun > 0 && int64(begun) < at {
+			m.begun = int64(begun)
 		}
 	}
-	if o, ok := s.owner.(Bounded); ok {
-		m.timeout, m.bounded = o.UserTimeout(), true
+	if o, ok := owner.(Bounded); ok {
+		m.timeout, m.bounded = o.UserTimeout(s), true
 	}
 	return m
 }
@@ -41,7 +43,7 @@ func (s *Session) askOwner() (m mark) {
 // mark writes it to the session's record, before a packet can take the session: a process that adopts it finds all of it.
 func (s *Session) mark(m *mark) {
 	r := s.record()
-	r.Mark(m.tag, time.Duration(s.begun))
+	r.Mark(m.tag, time.Duration(m.begun))
 	if m.bounded {
 		r.Bound(m.timeout)
 	}
@@ -77,7 +79,7 @@ func (s *Session) Identity() (number uint32, begun time.Duration) {
 // Age returns for how long there has been the session: since Join or Register, also if that was called by a process before this one,
 // or since the begin that a [Tagged] has given.
 func (s *Session) Age() time.Duration {
-	if s.lane == nil {
+	if s.lane() == nil {
 		return 0
 	}
 	return time.Duration(now() - s.begun)
@@ -101,7 +103,7 @@ func (s *Session) SetUserTimeout(d time.Duration) error {
 // AtEnd has end be called once when an adopted session has ended, as that of [Lane.Join] is, and reports whether it will be: not for
 // one that has ended, goes on without this process after [Lane.Leave], or is of this process. A later call replaces the function.
 func (s *Session) AtEnd(end func(Result)) bool {
-	l := s.lane
+	l := s.lane()
 	if l == nil || end == nil {
 		return false
 	}

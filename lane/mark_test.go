@@ -22,7 +22,7 @@ type taggedOwner struct {
 	begun time.Duration
 }
 
-func (o *taggedOwner) Tag() ([16]byte, time.Duration) { return o.tag, o.begun }
+func (o *taggedOwner) Tag(*lane.Session) ([16]byte, time.Duration) { return o.tag, o.begun }
 
 var _ lane.Tagged = (*taggedOwner)(nil)
 
@@ -39,7 +39,7 @@ func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
 	fd := [2]int{descriptor(t, near), descriptor(t, far)}
 	blocking(t, fd)
 	r.ended = make(chan lane.Result, 1)
-	s, err := l.Register(fd[0], fd[1], o)
+	s, err := register(l, fd[0], fd[1], o)
 	if err != nil {
 		t.Fatal(err)
 	}

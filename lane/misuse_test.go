@@ -31,7 +31,7 @@ func registered(t *testing.T, cfg lane.Config) (p owned, a, b int, o *recorder) 
 	a, b = descriptor(t, near), descriptor(t, far)
 	_ = errors.Join(syscall.SetNonblock(a, false), syscall.SetNonblock(b, false))
 	o = &recorder{ended: make(chan lane.Result, 2)}
-	s, err := l.Register(a, b, o)
+	s, err := register(l, a, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,13 +168,26 @@ func TestLeaveTwice(t *testing.T) {
 	}
 }
 
+// A notComparable is an owner that has no pointer, and a slice.
+type notComparable struct{ _ []int }
+
+func (notComparable) Ready(*lane.Session)              {}
+func (notComparable) Left(*lane.Session)               {}
+func (notComparable) Ended(*lane.Session, lane.Result) {}
+
 // TestNothing: sessions without an owner or connections are errors, and leave the lane as it is.
 func TestNothing(t *testing.T) {
 	if !alone(t) {
 		return
 	}
 	l := open(t, "lo")
-	if _, err := l.Register(0, 1, nil); !errors.Is(err, os.ErrInvalid) {
+	if _, err := register(l, 0, 1, nil); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if err := l.Register(nil, 0, 1, &recorder{}); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := register(l, 0, 1, notComparable{}); !errors.Is(err, os.ErrInvalid) {
 		t.Error(err)
 	}
 	for _, c := range [][2]*net.TCPConn{{}, {nil, new(net.TCPConn)}, {new(net.TCPConn), nil}} {
@@ -209,11 +222,10 @@ func TestJoinedIsNotOwned(t *testing.T) {
 // An armer arms its session as soon as it may.
 type armer struct {
 	recorder
-	session chan *lane.Session
-	armed   chan bool
+	armed chan bool
 }
 
-func (a *armer) Ready() { a.armed <- (<-a.session).Arm() }
+func (a *armer) Ready(s *lane.Session) { a.armed <- s.Arm() }
 
 // TestArmInReady: Ready may call Arm. A session of an owner does not come back without it.
 func TestArmInReady(t *testing.T) {
@@ -223,12 +235,11 @@ func TestArmInReady(t *testing.T) {
 	l := open(t, "lo")
 	_, near, far, _ := legs(t, listener(t, "127.0.0.1:0"))
 	a, b := descriptor(t, near), descriptor(t, far)
-	o := &armer{recorder{ended: make(chan lane.Result, 1)}, make(chan *lane.Session, 1), make(chan bool, 1)}
-	s, err := l.Register(a, b, o)
+	o := &armer{recorder{ended: make(chan lane.Result, 1)}, make(chan bool, 1)}
+	s, err := register(l, a, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.session <- s
 	if !<-o.armed {
 		t.Error("not armed")
 	}

@@ -6,24 +6,27 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/program"
 )
 
-// An Owner relays a session in user space by itself, such as by an event loop. Its methods are called
-// by goroutines of the lane, which hold no lock. They may call methods of the session, but none that waits: ComeBack, TakeBack, Wait,
+// An Owner relays sessions in user space by itself, such as an event loop. Its methods are called
+// by goroutines of the lane, which hold no lock, for any of its sessions. They may call methods of the session, but none that waits: ComeBack, TakeBack, Wait,
 // or Close of the lane.
+//
+// One for many sessions, as for all of a loop, takes less memory than one for each: what the lane keeps of an owner its sessions share.
 type Owner interface {
 	// Ready is called once, maybe before Register returns: [Session.Arm] arms the session from then on. It is not called
 	// for one that has ended before.
-	Ready()
+	Ready(s *Session)
 	// Left is called when the lane has the session, unless [Session.Disarm] has reported that before.
-	Left()
+	Left(s *Session)
 	// Ended is called once, when the session has ended other than by [Session.Release], wherever it was: by its
 	// endpoints, by a timeout, by [Session.Reset] or [Lane.Close]. Sockets that were not given to Leave are still the owner's.
-	Ended(Result)
+	Ended(s *Session, r Result)
 }
 
 // An Observer is an Owner that is notified of the first end of file of a session in the lane as well.
@@ -31,26 +34,76 @@ type Observer interface {
 	Owner
 	// HalfClosed is called once, within a quarter of a second after the other endpoint has acknowledged the end of file: from is 0
 	// for that of a, and 1 for that of b. It is not called once both have ended.
-	HalfClosed(from int)
+	HalfClosed(s *Session, from int)
 }
 
-// Register prepares a session of two connected TCP sockets, which the owner goes on relaying: it calls
+// An ownership is all that sessions with one owner share.
+type ownership struct {
+	lane     *Lane
+	owner    Owner // nil: of sessions of Join, and of those that were adopted
+	sessions int   // that have a place, if there is an owner; the lane's lock
+}
+
+// ownershipOf needs the lock.
+func (l *Lane) ownershipOf(owner Owner) *ownership {
+	if of := l.owned[owner]; of != nil {
+		return of
+	}
+	return &ownership{lane: l, owner: owner}
+}
+
+// count notes that one session more, or less, has a place. It needs the lane's lock.
+func (of *ownership) count(n int) {
+	if of.owner == nil {
+		return
+	}
+	if of.sessions += n; of.sessions > 0 {
+		of.lane.owned[of.owner] = of
+	} else {
+		delete(of.lane.owned, of.owner)
+	}
+}
+
+// lane is that of the session; nil: it is a zero Session.
+func (s *Session) lane() *Lane {
+	if s.of == nil {
+		return nil
+	}
+	return s.of.lane
+}
+
+// owner is that of a session of Register; nil: it is of Join, was adopted, or is a zero Session.
+func (s *Session) owner() Owner {
+	if s.of == nil {
+		return nil
+	}
+	return s.of.owner
+}
+
+// Register has s, a zero Session, be that of two connected TCP sockets, which the owner goes on relaying: it calls
 // [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
 // [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes
-// soon: until then the session can neither come back nor end. The
-// error wraps a [Reason], or os.ErrInvalid without an owner, EBADF of a descriptor that is none, and net.ErrClosed after Close. No call waits for a grace period.
-func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
-	if owner == nil {
-		return nil, fmt.Errorf("lane: register: no owner: %w", os.ErrInvalid)
+// soon: until then the session can neither come back nor end. s may be a field of a larger struct. The lane has it after its end as well, for Config.Linger and more: it
+// is neither copied nor used for another session.
+//
+// The error wraps a [Reason], or os.ErrInvalid without a zero Session, and without an owner that is comparable, as pointers are, EBADF of a descriptor that is
+// none, and net.ErrClosed after Close. s is as before then. No call waits for a grace period.
+func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
+	switch {
+	case s == nil:
+		return fmt.Errorf("lane: register: no Session: %w", os.ErrInvalid)
+	case owner == nil:
+		return fmt.Errorf("lane: register: no owner: %w", os.ErrInvalid)
+	case !reflect.ValueOf(owner).Comparable():
+		return fmt.Errorf("lane: register: an owner that is not comparable, a %T: %w", owner, os.ErrInvalid)
 	}
-	s := &Session{lane: l, owner: owner, hold: -1, phase: relaying, begun: now()}
-	s.since = s.begun
-	m := s.askOwner() // without the lock, as all calls of an owner
+	at := now()
+	m := askOwner(owner, s, at) // without the lock, as all calls of an owner
 	legs, why := [2]program.Leg{}, None
 	for i, fd := range [2]int{a, b} {
 		r, err := transport(fd)
 		if err != nil {
-			return nil, fmt.Errorf("lane: register: descriptor %d: %w", fd, err)
+			return fmt.Errorf("lane: register: descriptor %d: %w", fd, err)
 		}
 		if legs[i], err = legOfSocket(fd); err != nil && r == None {
 			r = NotEstablished // the peer has gone
@@ -60,18 +113,26 @@ func (l *Lane) Register(a, b int, owner Owner) (*Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {
-		return nil, fmt.Errorf("lane: register: %w", net.ErrClosed)
+		return fmt.Errorf("lane: register: %w", net.ErrClosed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of != nil {
+		return fmt.Errorf("lane: register: the Session was used before: %w", os.ErrInvalid)
 	}
 	l.counts.joined.Add(1)
+	s.of, s.begun = l.ownershipOf(owner), m.begun
 	if why == None {
 		why = l.register(s, legs)
 	}
 	if why != None {
+		s.of, s.begun = nil, 0
 		l.counts.refused[why].Add(1)
-		return nil, fmt.Errorf("lane: register: not eligible: %w", why)
+		return fmt.Errorf("lane: register: not eligible: %w", why)
 	}
+	s.hold, s.phase, s.since = -1, relaying, at
 	s.mark(&m)
-	return s, nil
+	return nil
 }
 
 // legOfSocket returns the addresses of a socket.
@@ -94,7 +155,7 @@ func legOfSocket(fd int) (leg program.Leg, err error) {
 func (s *Session) Arm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == nil {
+	if s.owner() == nil {
 		return false
 	}
 	s.set(idleA|idleB, true)
@@ -108,7 +169,7 @@ func (s *Session) Arm() bool {
 func (s *Session) Disarm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.owner != nil && s.disarm()
+	return s.owner() != nil && s.disarm()
 }
 
 // Tries returns how often a packet could not take the session.
@@ -134,7 +195,7 @@ type departure struct {
 // sides if they were not. The error wraps os.ErrInvalid, and the sockets are the caller's still, where there is nothing to
 // be given away: for a session in user space, one of Join, and after Leave or Release.
 func (s *Session) Leave(a, b int) error {
-	l, sockets := s.lane, [2]int{a, b}
+	l, sockets := s.lane(), [2]int{a, b}
 	switch {
 	case l == nil:
 		return fmt.Errorf("lane: leave: a zero Session: %w", net.ErrClosed)
@@ -143,7 +204,7 @@ func (s *Session) Leave(a, b int) error {
 	}
 	s.mu.Lock()
 	mine := s.disarm()
-	if s.owner == nil || s.is(handed) || mine {
+	if s.owner() == nil || s.is(handed) || mine {
 		s.mu.Unlock()
 		return fmt.Errorf("lane: leave: no sockets of the session are to be given away: %w", os.ErrInvalid)
 	}
@@ -167,7 +228,7 @@ func (s *Session) Leave(a, b int) error {
 
 // leaveSockets closes the sockets, both in repair, so that they send nothing.
 func (s *Session) leaveSockets(sockets [2]int) {
-	s.lane.counts.failed.Add(closeSilently(sockets)) // the guard keeps in their FIN
+	s.lane().counts.failed.Add(closeSilently(sockets)) // the guard keeps in their FIN
 	s.departed()
 }
 

@@ -1,7 +1,9 @@
 package lane_test
 
 import (
+	"errors"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 
@@ -19,9 +21,15 @@ func newOwner() *owner {
 	return &owner{make(chan struct{}, 1), make(chan struct{}, 1), make(chan lane.Result, 1)}
 }
 
-func (o *owner) Ready()              { o.ready <- struct{}{} }
-func (o *owner) Left()               { o.left <- struct{}{} }
-func (o *owner) Ended(r lane.Result) { o.ended <- r }
+func (o *owner) Ready(*lane.Session)                  { o.ready <- struct{}{} }
+func (o *owner) Left(*lane.Session)                   { o.left <- struct{}{} }
+func (o *owner) Ended(_ *lane.Session, r lane.Result) { o.ended <- r }
+
+// register registers a Session of its own.
+func register(l *lane.Lane, a, b int, o lane.Owner) (*lane.Session, error) {
+	s := new(lane.Session)
+	return s, l.Register(s, a, b, o)
+}
 
 // TestRegister: the owner's session is armed and taken back, leaves with the next packet, and ends with its bytes counted. One that is
 // released before never leaves.
@@ -33,7 +41,7 @@ func TestRegister(t *testing.T) {
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	fd := [2]int{sockets.FD(t, a), sockets.FD(t, b)}
 	o := newOwner()
-	s, err := l.Register(fd[0], fd[1], o)
+	s, err := register(l, fd[0], fd[1], o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +95,7 @@ func TestRelease(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	o := newOwner()
-	s, err := l.Register(sockets.FD(t, a), sockets.FD(t, b), o)
+	s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,4 +117,67 @@ func duplicate(t *testing.T, fd int) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// A manyOwner owns several sessions.
+type manyOwner struct {
+	ready, left chan *lane.Session
+	ended       chan endOf
+}
+
+type endOf struct {
+	session *lane.Session
+	result  lane.Result
+}
+
+func (o *manyOwner) Ready(s *lane.Session)                { o.ready <- s }
+func (o *manyOwner) Left(s *lane.Session)                 { o.left <- s }
+func (o *manyOwner) Ended(s *lane.Session, r lane.Result) { o.ended <- endOf{s, r} }
+
+// TestOneOwner: one owner has several sessions, and gets the calls of each with that. A Session that has had connections gets no others, also after
+// its end, and one that was refused may be used.
+func TestOneOwner(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	const n = 3
+	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
+	o := &manyOwner{make(chan *lane.Session, n), make(chan *lane.Session, n), make(chan endOf, n)}
+	var all [n]lane.Session
+	there := make(map[*lane.Session]pair)
+	for i := range all {
+		s := &all[i]
+		client, near, far, server := legs(t, at)
+		a, b := descriptor(t, near), descriptor(t, far)
+		blocking(t, [2]int{a, b})
+		if err := l.Register(s, a, a, o); err == nil {
+			t.Error("one connection is no session")
+		}
+		if err := l.Register(s, a, b, o); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Register(s, a, b, o); !errors.Is(err, os.ErrInvalid) {
+			t.Error("registered twice:", err)
+		}
+		if got := <-o.ready; got != s {
+			t.Errorf("%p is ready, want %p", got, s)
+		}
+		p := pair{client, server, new([2]uint64), s}
+		p.leaves(t, a, b)
+		if err := s.Leave(a, b); err != nil {
+			t.Fatal(err)
+		}
+		there[s] = p
+	}
+	for s, p := range there {
+		p.exchange(t, []byte("in the lane"), p.client, p.server)
+		s.Reset()
+		if e := <-o.ended; e.session != s || !e.result.Reset || !e.result.Left || e.result.Bytes != s.Bytes() {
+			t.Errorf("%p has ended, want %p: %+v", e.session, s, e.result)
+		}
+		s.Wait()
+		if err := l.Register(s, 0, 1, o); !errors.Is(err, os.ErrInvalid) {
+			t.Error("registered after its end:", err)
+		}
+	}
 }

@@ -22,7 +22,7 @@ type parting struct {
 func (s *Session) cut() {
 	s.Reset()
 	s.mu.Lock()
-	owed := s.owner != nil && s.phase == leaving && !s.is(handed)
+	owed := s.owner() != nil && s.phase == leaving && !s.is(handed)
 	if owed {
 		s.phase = returning
 		s.set(flew, true)
@@ -36,9 +36,9 @@ func (s *Session) cut() {
 	r, f := s.record(), s.flows()
 	p := parting{left: true, reset: !translate.Ended(&f[0], &f[1]), sides: [2]sys.Connection{r.Connection(0), r.Connection(1)}}
 	r.Change(state.Reset, state.Held)
-	s.lane.counts.departed.Add(1)
-	if !s.lane.owes(s, p) {
-		s.lane.counts.failed.Add(p.send())
+	s.lane().counts.departed.Add(1)
+	if !s.lane().owes(s, p) {
+		s.lane().counts.failed.Add(p.send())
 	}
 	s.over(p.reset, nil)
 }

@@ -148,8 +148,8 @@ func (s *Session) noteLeft() {
 	}
 	conn, leaves := s.sockets(), s.phase == leaving
 	s.mu.Unlock()
-	if first && s.owner != nil {
-		s.owner.Left()
+	if first && s.owner() != nil {
+		s.owner().Left(s)
 	}
 	if conn != nil && leaves {
 		for _, c := range conn {

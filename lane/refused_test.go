@@ -35,7 +35,7 @@ func TestRegisterRefused(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	a, b, got := sockets.FD(t, near), sockets.FD(t, far), open1(t)
-	s, err := l.Register(a, b, &recorder{})
+	s, err := register(l, a, b, &recorder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestRegisterRefused(t *testing.T) {
 			if c.name == "the other end" {
 				fds = [2]int{c.fd, sockets.FD(t, server)}
 			}
-			if _, err := l.Register(fds[0], fds[1], &recorder{}); !errors.Is(err, c.want) {
+			if _, err := register(l, fds[0], fds[1], &recorder{}); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", c.name, err, c.want)
 			}
 		}

@@ -92,6 +92,7 @@ func (l *Lane) register(s *Session, legs [2]program.Leg) Reason {
 	l.free = l.free[:len(l.free)-1]
 	s.slot, s.generation = slot, l.generation
 	l.sessions[slot] = s
+	s.of.count(1)
 	s.record().Mark([16]byte{}, time.Duration(s.begun))
 	l.batch.waiting = append(l.batch.waiting, s)
 	l.knocked()
@@ -110,6 +111,7 @@ func (l *Lane) release(s *Session, from state.State) {
 	l.program.Forget(s.slot)
 	l.program.Session(s.slot).Change(state.Free, from)
 	l.sessions[s.slot] = nil
+	s.of.count(-1)
 	l.batch.ended = append(l.batch.ended, s.slot)
 	l.knocked()
 }

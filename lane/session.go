@@ -47,8 +47,7 @@ type Result struct {
 //
 // Every session that rests has one, so it is small (TestSessionSize); few sessions need more, or the functions of Lane.ends.
 type Session struct {
-	lane       *Lane
-	owner      Owner // of a session of Register; nil for one of Join
+	of         *ownership // nil: it is a zero Session
 	generation uint32
 	slot       uint32
 	hold       int32  // owned; -1, or the socket in repair that holds the local port to b
@@ -143,7 +142,7 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
 	conn := &[2]*net.TCPConn{a, b}
-	s := &Session{lane: l, hold: -1, more: &further{conn: conn}, phase: relaying, begun: now(), never: never}
+	s := &Session{of: l.unowned, hold: -1, more: &further{conn: conn}, phase: relaying, begun: now(), never: never}
 	s.since = s.begun
 	l.mu.Lock()
 	if err := l.joinable(conn); err != nil {
@@ -221,7 +220,7 @@ func transports(a, b *net.TCPConn) (never Reason, err error) {
 }
 
 // record is the session's record. It is called only while the session has a slot.
-func (s *Session) record() *program.Session { return s.lane.program.Session(s.slot) }
+func (s *Session) record() *program.Session { return s.lane().program.Session(s.slot) }
 
 // flows returns the accounts of both sides.
 func (s *Session) flows() [2]translate.Flow { return s.record().Flows() }
@@ -301,7 +300,7 @@ func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 // Wait returns when the session has ended, and end of [Lane.Join] has returned, which must not call it.
 func (s *Session) Wait() {
 	s.mu.Lock()
-	if s.is(done) || s.lane == nil {
+	if s.is(done) || s.lane() == nil {
 		s.mu.Unlock()
 		return
 	}
@@ -358,7 +357,7 @@ func (s *Session) disarm() bool {
 	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // or one that is still tried
 		s.tries = tries
 		if Reason(why) != Device || s.strange(tries) {
-			s.lane.counts.refused[min(why, uint32(reasons-1))].Add(1)
+			s.lane().counts.refused[min(why, uint32(reasons-1))].Add(1)
 		}
 	}
 	return true
@@ -396,15 +395,15 @@ func (s *Session) arm() {
 func (s *Session) grace() {
 	s.mu.Lock()
 	s.set(graced, true)
-	ready := s.owner != nil && s.phase == relaying && !s.is(readied)
+	ready := s.owner() != nil && s.phase == relaying && !s.is(readied)
 	if ready {
 		s.set(readied, true)
 	}
-	if s.owner == nil {
+	if s.owner() == nil {
 		s.arm()
 	}
 	s.mu.Unlock()
 	if ready {
-		s.owner.Ready() // may call Arm
+		s.owner().Ready(s) // may call Arm
 	}
 }

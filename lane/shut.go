@@ -17,11 +17,11 @@ import (
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == nil || s.phase != relaying || !s.is(graced) {
+	if s.owner() == nil || s.phase != relaying || !s.is(graced) {
 		return false
 	}
 	s.record().ShutSides([2]bool{a, b})
-	s.lane.counts.gaps.Add(1)
+	s.lane().counts.gaps.Add(1)
 	return true
 }
 
@@ -31,7 +31,7 @@ func (s *Session) Shut(a, b bool) bool {
 func (s *Session) Open(a, b int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == nil || s.phase == over {
+	if s.owner() == nil || s.phase == over {
 		return nil
 	}
 	r := s.record()

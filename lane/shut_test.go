@@ -30,7 +30,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	fd, source := [2]int{sockets.FD(t, a), sockets.FD(t, b)}, sockets.FD(t, server)
 	o := newOwner()
-	s, err := l.Register(fd[0], fd[1], o)
+	s, err := register(l, fd[0], fd[1], o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ type Bounded interface {
 	Owner
 	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0, or less: it has none. It is called once, by [Lane.Register]. A
 	// process that adopts the session keeps to it, until [Session.SetUserTimeout].
-	UserTimeout() time.Duration
+	UserTimeout(s *Session) time.Duration
 }
 
 // userTimeout is that of the session; 0: it has none. It needs the lock, and a place in the lane.
@@ -36,7 +36,7 @@ func (s *Session) userTimeout() time.Duration {
 	if d, own := s.record().Bounded(); own {
 		return d
 	}
-	return s.lane.cfg.UserTimeout
+	return s.lane().cfg.UserTimeout
 }
 
 // A stall is that one endpoint has sent bytes that the other one has not acknowledged. It begins anew with each acknowledgement of

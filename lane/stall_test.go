@@ -36,7 +36,7 @@ type boundedOwner struct {
 	timeout time.Duration
 }
 
-func (o *boundedOwner) UserTimeout() time.Duration { return o.timeout }
+func (o *boundedOwner) UserTimeout(*lane.Session) time.Duration { return o.timeout }
 
 var _ lane.Bounded = (*boundedOwner)(nil)
 

@@ -20,9 +20,9 @@ import (
 // session without an owner.
 func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err error) {
 	switch {
-	case s.lane == nil:
+	case s.lane() == nil:
 		return -1, -1, ended, fmt.Errorf("lane: take back: a zero Session: %w", net.ErrClosed)
-	case s.owner == nil:
+	case s.owner() == nil:
 		return -1, -1, ended, fmt.Errorf("lane: take back: the session has no owner: %w", os.ErrInvalid)
 	}
 	stopped, err := s.stop(patience)

@@ -20,9 +20,9 @@ type recorder struct {
 	ended chan lane.Result
 }
 
-func (o *recorder) Ready()              { o.ready.Store(true) }
-func (o *recorder) Left()               { o.left.Add(1) }
-func (o *recorder) Ended(r lane.Result) { o.ended <- r }
+func (o *recorder) Ready(*lane.Session)                  { o.ready.Store(true) }
+func (o *recorder) Left(*lane.Session)                   { o.left.Add(1) }
+func (o *recorder) Ended(_ *lane.Session, r lane.Result) { o.ended <- r }
 
 // descriptor takes the descriptor of a connection.
 func descriptor(t *testing.T, c *net.TCPConn) int {
@@ -87,7 +87,7 @@ func TestTakeBack(t *testing.T) {
 	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
 	a, b := descriptor(t, near), descriptor(t, far)
 	o := &recorder{ended: make(chan lane.Result, 1)}
-	s, err := l.Register(a, b, o)
+	s, err := register(l, a, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestZeroValues(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	_, joins := l.Join(a, b, nil)
-	_, registers := l.Register(sockets.FD(t, client), sockets.FD(t, server), &recorder{})
+	_, registers := register(&l, sockets.FD(t, client), sockets.FD(t, server), &recorder{})
 	var s lane.Session
 	x, y, _, takes := s.TakeBack(0)
 	for name, err := range map[string]error{"Join": joins, "Register": registers, "ComeBack": s.ComeBack(0), "TakeBack": takes, "Session.Leave": s.Leave(0, 1)} {

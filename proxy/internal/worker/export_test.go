@@ -201,7 +201,7 @@ func (g *Group) Depart(loop int) (left int) {
 				if n.state != joined || n.lane != nil {
 					continue
 				}
-				c := &laneSession{worker: w, conn: n, session: new(lane.Session), left: true}
+				c := &laneSession{conn: n, left: true}
 				n.lane = c
 				a, b := n.descriptors()
 				n.session.Offer(c)
@@ -265,9 +265,9 @@ func (g *Group) Parked(loop int) (parked, bound, slabs int) {
 	return parked, bound, slabs
 }
 
-// EachDeparted calls f on a loop for the sessions that have left, as the lane's owner of each.
-func (g *Group) EachDeparted(loop int, f func(lane.Observer)) {
-	g.onLoop(loop, func(w *worker) { w.eachInLane(func(n *conn) { f(n.lane) }) })
+// EachDeparted calls f on a loop for the sessions that have left, with the lane's owner of them.
+func (g *Group) EachDeparted(loop int, f func(lane.Observer, *lane.Session)) {
+	g.onLoop(loop, func(w *worker) { w.eachInLane(func(n *conn) { f((*laneOwner)(w), &n.lane.session) }) })
 }
 
 // SessionPool is a pool of sessions alone.
@@ -329,9 +329,9 @@ func SlabSizes() (sessions, conns uintptr) {
 // Span returns a time as a laneBefore keeps it.
 func Span(t time.Duration) time.Duration { return newSpan(t).time() }
 
-// Prepared has the sessions of a loop be prepared for a lane that has ended them since, or have come back from it, and returns the lane's
-// owners of them.
-func (g *Group) Prepared(loop int, cameBack bool) (owners []lane.Owner) {
+// Prepared has the sessions of a loop be prepared for a lane that has ended them since, or have come back from it, and returns them, and the
+// lane's owner of them.
+func (g *Group) Prepared(loop int, cameBack bool) (owner lane.Owner, sessions []*lane.Session) {
 	g.onLoop(loop, func(w *worker) {
 		if w.lanes.first == nil {
 			w.setLane(nil, 0)
@@ -339,13 +339,13 @@ func (g *Group) Prepared(loop int, cameBack bool) (owners []lane.Owner) {
 		for _, slab := range w.slabs {
 			for i := range slab {
 				if n := &slab[i]; n.state == joined && n.lane == nil {
-					n.lane = &laneSession{worker: w, conn: n, session: new(lane.Session), came: cameBack}
-					owners = append(owners, n.lane)
+					n.lane = &laneSession{conn: n, came: cameBack}
+					sessions = append(sessions, &n.lane.session)
 				}
 			}
 		}
 	})
-	return owners
+	return (*laneOwner)(g.workers[loop]), sessions
 }
 
 // LaneQueued returns how many entries of sessions of a loop wait to be asked whether they may leave user space.

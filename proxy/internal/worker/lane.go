@@ -207,10 +207,9 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		c.offer()
 		return true
 	}
-	c = &laneSession{worker: w, conn: n, begun: w.milliseconds()}
+	c = &laneSession{conn: n, begun: w.milliseconds()}
 	a, b := n.descriptors()
-	var err error
-	if c.session, err = t.lane.Register(a, b, c); err != nil {
+	if err := t.lane.Register(&c.session, a, b, (*laneOwner)(w)); err != nil {
 		if errors.Is(err, lane.Full) || errors.Is(err, lane.JoinedAlready) { // the address of a session that has just ended
 			t.full.add(of)
 		}

@@ -20,11 +20,11 @@ func TestEndedInUserSpace(t *testing.T) {
 			r.serve(t)
 			c := r.dial(t)
 			talk(t, c)
-			owners := r.Prepared(0, cameBack)
-			if len(owners) != 1 {
-				t.Fatalf("%d sessions", len(owners))
+			owner, sessions := r.Prepared(0, cameBack)
+			if len(sessions) != 1 {
+				t.Fatalf("%d sessions", len(sessions))
 			}
-			owners[0].Ended(lane.Result{Reset: true, Left: true, Err: os.ErrDeadlineExceeded})
+			owner.Ended(sessions[0], lane.Result{Reset: true, Left: true, Err: os.ErrDeadlineExceeded})
 			if !cameBack {
 				r.Turn()
 				talk(t, c)
@@ -53,8 +53,8 @@ func TestWithdrawnOverTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer restore()
-	if n := len(r.Prepared(0, false)); n != sessions {
-		t.Fatalf("%d sessions are prepared", n)
+	if _, prepared := r.Prepared(0, false); len(prepared) != sessions {
+		t.Fatalf("%d sessions are prepared", len(prepared))
 	}
 	left, offered := r.LeaveLaneAlone(0)
 	if left == 0 {
@@ -65,7 +65,7 @@ func TestWithdrawnOverTurns(t *testing.T) {
 	}
 	eventually(t, func() bool {
 		there := 0
-		r.EachDeparted(0, func(lane.Observer) { there++ })
+		r.EachDeparted(0, func(lane.Observer, *lane.Session) { there++ })
 		return there == 0
 	})
 	talk(t, r.dial(t))

@@ -39,7 +39,7 @@ func (c *laneSession) setOptions(sockets [2]int) {
 	for i, fd := range sockets {
 		_ = options.Set(fd)
 		if at := c.controls[i]; at != 0 {
-			_ = sys.SetCongestion(fd, c.worker.lanes.controls[at-1])
+			_ = sys.SetCongestion(fd, c.worker().lanes.controls[at-1])
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 			turns <- struct{}{}
 			all.Go(func() {
 				defer func() { <-turns }()
-				switch here, err := c.comeBack(); {
+				switch here, err := c.comeBack(t.worker); {
 				case here:
 					back.Add(1)
 				case err != nil && !errors.Is(err, net.ErrClosed):
@@ -79,24 +79,24 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 
 // comeBack has a session go on in user space, and reports whether it does. It waits. An error that wraps net.ErrClosed is
 // that of one that has ended; with others both sides were reset.
-func (c *laneSession) comeBack() (here bool, err error) {
+func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
 	switch {
 	case a < 0: // it has not left, or has ended
-		c.onLoop(func() { c.coming = false })
+		w.onLoop(c, func() { c.coming = false })
 		return false, err
 	case err != nil: // its sockets are in repair still
 		c.discard(a, b)
 		return false, err
 	}
 	arrived := make(chan error, 1)
-	if err := c.worker.loop.Post(func() { arrived <- c.arrive(a, b, ended) }); err != nil {
+	if err := w.loop.Post(func() { arrived <- c.arrive(w, a, b, ended) }); err != nil {
 		c.discard(a, b)
 		return false, err
 	}
 	select {
 	case err = <-arrived:
-	case <-c.worker.group.ended:
+	case <-w.group.ended:
 		select {
 		case err = <-arrived:
 		default:
@@ -116,8 +116,8 @@ func (c *laneSession) discard(a, b int) {
 }
 
 // arrive is the second half of comeBack, on the loop.
-func (c *laneSession) arrive(a, b int, ended [2]bool) error {
-	w, n := c.worker, c.conn
+func (c *laneSession) arrive(w *worker, a, b int, ended [2]bool) error {
+	n := c.conn
 	c.coming = false
 	if n.lane != c { // it was cut meanwhile
 		c.discard(a, b)

@@ -1,11 +1,8 @@
 package worker
 
 import (
-	"cmp"
-	"errors"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -13,12 +10,11 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A laneSession is a session that is prepared to leave user space, or has left. It is the lane's Owner and the
-// relay's Carrier. Fields belong to the loop's goroutine, but for those that do not change.
+// A laneSession is a session that is prepared to leave user space, or has left. It is the relay's Carrier, and used once: the lane may have it
+// still after its end. Fields belong to the loop's goroutine, but for those that do not change.
 type laneSession struct {
-	worker   *worker
+	session  lane.Session // first, see laneSessionOf
 	conn     *conn
-	session  *lane.Session
 	begun    uint32       // when packets began to try, by milliseconds
 	passed   [2]uint16    // the low bits of how many bytes had come from either side at the last look of Group.Watch
 	parked   relay.Parked // of one that has left, and has no relay.Driven
@@ -32,86 +28,33 @@ type laneSession struct {
 	gap      gapState     // of one that is a flow
 }
 
-var (
-	_ lane.Observer = (*laneSession)(nil)
-	_ lane.Bounded  = (*laneSession)(nil)
-	_ relay.Carrier = (*laneSession)(nil)
-)
+var _ relay.Carrier = (*laneSession)(nil)
 
-// onLoop calls f on the loop, unless the session has ended by then.
-func (c *laneSession) onLoop(f func()) {
-	c.worker.post(func() {
+// worker returns that of a session that has not ended. It belongs to the loop's goroutine.
+func (c *laneSession) worker() *worker { return c.conn.worker() }
+
+// onLoop calls f on the loop, unless the session has ended by then. Any goroutine may call it.
+func (w *worker) onLoop(c *laneSession, f func()) {
+	w.post(func() {
 		if c.conn.lane == c {
 			f()
 		}
 	})
 }
 
-// Ready implements [lane.Owner].
-func (c *laneSession) Ready() { c.onLoop(c.offer) }
-
 // offer lets the lane have the session from now on, and has it looked at later whether it is a flow without a gap. It does nothing if none is to leave
 // any more: the session is going to be withdrawn.
 func (c *laneSession) offer() {
-	if c.worker.lanes.lane == nil {
+	w := c.worker()
+	if w.lanes.lane == nil {
 		return
 	}
 	c.conn.driven().Offer(c)
-	c.worker.lanes.gaps.await(c)
-}
-
-// Left implements [lane.Owner].
-func (c *laneSession) Left() {
-	c.onLoop(func() {
-		if !c.conn.parked() {
-			c.conn.session.Recall()
-		}
-	})
-}
-
-// Ended implements [lane.Owner].
-func (c *laneSession) Ended(r lane.Result) {
-	c.onLoop(func() {
-		if !c.conn.carried() && c.conn.session.Withdraw() {
-			c.endedHere(&r)
-			return
-		}
-		c.worker.lanes.note(c, &r)
-		if first := SideOf(r.View.OnlyEnd()); r.Reset && first != relay.SideNone {
-			c.conn.driven().HalfEnded(first)
-		}
-		var dead *lane.TimedOut
-		if errors.As(r.Err, &dead) {
-			c.conn.driven().FinishError(SideOf(dead.By), syscall.ETIMEDOUT)
-			return
-		}
-		if r.Err != nil { // it could not come back
-			c.conn.driven().Cut(r.Err)
-		}
-		c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
-	})
-}
-
-// endedHere is the end in the lane of a session that is in user space: one that has just come back was ended meanwhile, as
-// by a user timeout, and its sockets go on as if it had not been.
-func (c *laneSession) endedHere(r *lane.Result) {
-	n := c.conn
-	c.worker.laneEnded(n)
-	if c.came {
-		n.session.Cut(cmp.Or(r.Err, error(syscall.ECONNRESET)))
-	}
-}
-
-// UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted. It is asked for by Register, on the loop.
-func (c *laneSession) UserTimeout() time.Duration { return userTimeoutOf(c.conn) }
-
-// HalfClosed implements [lane.Observer].
-func (c *laneSession) HalfClosed(from int) {
-	c.onLoop(func() { c.conn.driven().HalfEnded(SideOf(from)) })
+	w.lanes.gaps.await(c)
 }
 
 // Arm implements [relay.Carrier].
-func (c *laneSession) Arm() { c.armed = c.worker.lanes.lane != nil && c.session.Arm() }
+func (c *laneSession) Arm() { c.armed = c.worker().lanes.lane != nil && c.session.Arm() }
 
 // Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it, and one that a packet could not take is
 // looked at again whether it is a flow: it may have paused at the look before.
@@ -121,10 +64,10 @@ func (c *laneSession) Disarm() bool {
 	if !here {
 		c.noteLeaving()
 	} else if why := c.session.Refused(); why != lane.None && passing(why) {
-		c.worker.lanes.gaps.await(c)
+		c.worker().lanes.gaps.await(c)
 	}
-	if c.back++; here && c.gap < shut && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker.milliseconds()-c.begun >= c.worker.lanes.trying() {
-		c.onLoop(c.rest)
+	if c.back++; here && c.gap < shut && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker().milliseconds()-c.begun >= c.worker().lanes.trying() {
+		c.worker().onLoop(c, c.rest)
 	}
 	return here
 }
@@ -134,14 +77,14 @@ func (w *worker) milliseconds() uint32 { return uint32(w.loop.Now() / int64(time
 
 // rest has the session be asked again later.
 func (c *laneSession) rest() {
-	if c.worker.withdraw(c.conn) {
-		c.worker.askLater(c.conn)
+	if c.worker().withdraw(c.conn) {
+		c.worker().askLater(c.conn)
 	}
 }
 
 // Leave implements [relay.Carrier].
 func (c *laneSession) Leave(a, b int) {
-	t := &c.worker.lanes
+	t := &c.worker().lanes
 	c.controls = [2]control{t.controlOf(a), t.controlOf(b)}
 	_ = c.session.Leave(a, b) // once, after Disarm
 	t.park.later(c)
@@ -149,7 +92,7 @@ func (c *laneSession) Leave(a, b int) {
 
 // Progress implements [relay.Carrier].
 func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
-	if r := c.worker.lanes.results[c]; r != nil {
+	if r := c.worker().lanes.results[c]; r != nil {
 		return int64(r.Bytes[0]), int64(r.Bytes[1]), 0
 	}
 	bytes := c.session.Bytes()
@@ -165,7 +108,7 @@ func (c *laneSession) Quiet() bool {
 // Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
 func (c *laneSession) Reset() {
 	if c.left {
-		c.onLoop(func() { c.conn.driven().Finish(true, relay.SideNone) })
+		c.worker().onLoop(c, func() { c.conn.driven().Finish(true, relay.SideNone) })
 		return
 	}
 	c.session.Reset()

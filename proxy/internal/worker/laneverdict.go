@@ -37,7 +37,7 @@ func (c *laneSession) noteLeaving() {
 
 // view returns the lane's observations of the session, also at its end, and whether it has ever left.
 func (c *laneSession) view() (v lane.View, left bool) {
-	if r := c.worker.lanes.results[c]; r != nil {
+	if r := c.worker().lanes.results[c]; r != nil {
 		return r.View, r.Left
 	}
 	v, ok := c.session.Look()
