@@ -68,22 +68,20 @@ func (l *Lane) adopt() {
 			l.batch.ended = append(l.batch.ended, slot-1)
 			l.counts.failed.Add(1)
 		default:
-			l.adoptOne(slot-1, r.Generation)
+			l.adoptOne(slot - 1)
 		}
 	}
 	l.knocked()
 }
 
 // adoptOne adopts a session in the lane, and holds its port.
-func (l *Lane) adoptOne(slot, generation uint32) {
-	s := &Session{of: l.unowned, slot: slot, generation: generation, hold: -1, phase: away, facts: graced | adopted | flew}
+func (l *Lane) adoptOne(slot uint32) {
+	s := &Session{of: l.unowned, slot: slot, hold: -1, phase: away, facts: graced | adopted | flew}
 	l.sessions[slot] = s
 	r := s.record()
 	r.NotAfter(time.Duration(now()))
-	s.begun = int64(r.Began())
-	s.since = s.begun   // its last packet was later
 	if r.IsReported() { // it ended in the process before, and lingers
-		s.phase, s.since = over, now()
+		s.end(now())
 		s.set(done, true)
 		return
 	}
@@ -133,7 +131,10 @@ func (s *Session) resetHere() {
 // user space any more: the memory that the programs share has each session that has left, whether or not that was noted here.
 func (l *Lane) goesOn() bool {
 	for _, s := range l.Sessions() {
-		if s.never != None {
+		s.mu.Lock()
+		stays := s.stays()
+		s.mu.Unlock()
+		if stays != None {
 			continue // it has no place there
 		}
 		switch r := s.record(); r.State() {
@@ -150,6 +151,6 @@ func (l *Lane) goesOn() bool {
 
 // forget ends a session here that goes on without this process. It needs the lock.
 func (s *Session) forget() {
-	s.phase = over
+	s.end(s.since())
 	s.finish()
 }

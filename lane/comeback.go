@@ -77,7 +77,7 @@ func (s *Session) MayLeave() {
 	if s.owner() == nil && s.phase == relaying {
 		s.disarm() // or packets would try meanwhile
 	}
-	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.never == None && s.record().ForgetNotes()
+	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.stays() == None && s.record().ForgetNotes()
 	if anew {
 		s.set(graced, false) // those that came before have reached their socket after a grace period, as at the begin
 	}
@@ -201,7 +201,7 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 		ended[i] = f[i].Fin != 0 && f[1-i].Acked >= f[i].Fin
 	}
 	s.setMoved(s.bytes())
-	s.since = now()
+	s.further().since = now()
 	s.record().Restored()
 	_, s.tries = s.record().Refusal() // the last has taken it
 	s.setSockets(conn)

@@ -29,19 +29,20 @@ func (t timeout) err() error {
 }
 
 // Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former are known where the
-// lane itself relays, for a session of Join and for one that was adopted. Of a session of an [Owner] in user space it counts from Register, or
-// from the last return.
+// lane itself relays, for a session of Join and for one that was adopted. Of a session of an [Owner] in user space it counts from its begin, as [Session.Age]
+// does, or from the last return.
 func (s *Session) Idle() time.Duration {
 	if s.lane() == nil {
 		return 0
 	}
-	return s.idleAt(now())
-}
-
-func (s *Session) idleAt(at int64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := s.since
+	return s.idle(now())
+}
+
+// idle needs the lock.
+func (s *Session) idle(at int64) time.Duration {
+	last := s.since()
 	if s.gone() {
 		last = max(last, int64(s.record().LastPacket()))
 	}
@@ -51,10 +52,12 @@ func (s *Session) idleAt(at int64) time.Duration {
 // due returns the timeout of the session that has passed at a time of the monotonic clock, in ns.
 func (s *Session) due(at int64) timeout {
 	c := &s.lane().cfg
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case c.Lifetime > 0 && at-s.begun > int64(c.Lifetime):
+	case c.Lifetime > 0 && at-s.began() > int64(c.Lifetime):
 		return lifetimeOver
-	case c.IdleTimeout > 0 && s.idleAt(at) > c.IdleTimeout && (s.owner() == nil || s.left()): // bytes that an owner moves are not seen
+	case c.IdleTimeout > 0 && s.idle(at) > c.IdleTimeout && (s.owner() == nil || s.gone()): // bytes that an owner moves are not seen
 		return idleTooLong
 	}
 	return noTimeout

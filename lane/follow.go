@@ -24,13 +24,8 @@ func (l *Lane) follow() {
 }
 
 func (l *Lane) changed(e program.Event) {
-	var s *Session
-	l.mu.Lock()
-	if int(e.Slot) < len(l.sessions) {
-		s = l.sessions[e.Slot]
-	}
-	l.mu.Unlock()
-	if s == nil || s.generation != e.Generation {
+	s := l.sessionOf(e)
+	if s == nil {
 		return
 	}
 	switch e.State {
@@ -40,6 +35,20 @@ func (l *Lane) changed(e program.Event) {
 		s.noteLeft()
 		s.settle()
 	}
+}
+
+// sessionOf returns the session of an event; nil: it has given its place back.
+func (l *Lane) sessionOf(e program.Event) *Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(e.Slot) >= len(l.sessions) {
+		return nil
+	}
+	s := l.sessions[e.Slot]
+	if s == nil || s.record().Generation != e.Generation {
+		return nil
+	}
+	return s
 }
 
 // sweepPeriod is how often sessions are looked at that linger, and whose events were lost because
@@ -84,8 +93,8 @@ func (l *Lane) forgetOldest(n int) {
 	var all []ended
 	for _, s := range l.Sessions() {
 		s.mu.Lock()
-		if s.phase == over && s.never == None {
-			all = append(all, ended{s, s.since})
+		if s.phase == over && s.stays() == None {
+			all = append(all, ended{s, s.since()})
 		}
 		s.mu.Unlock()
 	}
@@ -105,9 +114,9 @@ func (s *Session) look(stalls *stalls) (lingers bool) {
 	linger := int64(s.lane().cfg.Linger)
 	s.expire(stalls)
 	s.mu.Lock()
-	ended, last := s.phase == over, s.since
+	ended, last, stays := s.phase == over, s.since(), s.stays()
 	s.mu.Unlock()
-	if s.never != None {
+	if stays != None {
 		return false
 	}
 	r := s.record()
@@ -131,11 +140,10 @@ func (s *Session) look(stalls *stalls) (lingers bool) {
 // reportHalf reports the first end of file, once, to an owner that is an Observer.
 func (s *Session) reportHalf() {
 	o, ok := s.owner().(Observer)
-	if !ok || s.halved {
+	if !ok {
 		return
 	}
 	if from := s.halfEnded(); from >= 0 {
-		s.halved = true
 		o.HalfClosed(s, from)
 	}
 }

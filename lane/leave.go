@@ -114,7 +114,7 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	if s.why != noTimeout {
 		err = s.why.err()
 	}
-	gone := s.gone()
+	gone, stays := s.gone(), s.stays()
 	r = Result{Bytes: s.bytes(), Left: s.is(flew), Reset: reset, Err: err}
 	if reset {
 		r.Bytes = s.carried()
@@ -127,7 +127,7 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		s.record().Report()
 	}
 	s.setMoved(r.Bytes)
-	s.phase, s.since = over, now()
+	s.end(now())
 	conn := s.sockets()
 	s.setSockets(nil)
 	if s.is(armed) {
@@ -136,7 +136,7 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	s.mu.Unlock()
 	s.lane().unrelay(conn)
 	switch {
-	case s.never != None:
+	case stays != None:
 		s.lane().mu.Lock()
 		delete(s.lane().staying, s)
 		s.lane().mu.Unlock()

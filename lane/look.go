@@ -69,7 +69,7 @@ func (v *View) OnlyEnd() int {
 func (s *Session) Look() (v View, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.never != None || s.phase == over { // another session may have its place
+	if s.stays() != None || s.phase == over { // another session may have its place
 		return View{EndedBy: -1}, false
 	}
 	return s.view(), true
@@ -100,16 +100,17 @@ func (s *Session) view() (v View) {
 	return v
 }
 
-// halfEnded returns the direction that has ended of a session in the lane whose other one goes on, -1 if none has.
+// halfEnded returns the direction that has ended of a session in the lane whose other one goes on, once; -1 if none has.
 func (s *Session) halfEnded() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase != away {
+	if s.phase != away || s.is(halved) {
 		return -1
 	}
 	f := s.flows()
 	for i := range f {
 		if f[i].Fin != 0 { // acknowledged or not: the endpoint that goes on may do without
+			s.set(halved, true)
 			return i
 		}
 	}

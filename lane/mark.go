@@ -61,7 +61,7 @@ func (s *Session) Adopted() bool {
 func (s *Session) Tag() (tag [16]byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.never != None || s.phase == over { // another session may have its place
+	if s.stays() != None || s.phase == over { // another session may have its place
 		return tag, false
 	}
 	return s.record().Tag, true
@@ -82,7 +82,9 @@ func (s *Session) Age() time.Duration {
 	if s.lane() == nil {
 		return 0
 	}
-	return time.Duration(now() - s.begun)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(now() - s.began())
 }
 
 // SetUserTimeout gives the session another user timeout, in place of that of its [Bounded] owner and of [Config.UserTimeout]; 0: it has
@@ -93,7 +95,7 @@ func (s *Session) SetUserTimeout(d time.Duration) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.never != None || s.phase == over {
+	if s.stays() != None || s.phase == over {
 		return fmt.Errorf("lane: set user timeout: the session has no place in the lane: %w", net.ErrClosed)
 	}
 	s.record().Bound(d)

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 )
 
@@ -259,5 +260,45 @@ func refusedPins(t *testing.T, size uint32) {
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 3 {
 		t.Errorf("pinned after that: %v, %v", list, err)
+	}
+}
+
+// TestEndedKeepsItsTimes: a session that has ended is as old as before, and idle since its end, when another one has its place.
+func TestEndedKeepsItsTimes(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	now, err := sys.Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := listener(t, "127.0.0.1:0")
+	has := func(o lane.Owner) (*lane.Session, error) {
+		_, a, b, _ := legs(t, at)
+		defer a.Close()
+		defer b.Close()
+		return register(l, sockets.FD(t, a), sockets.FD(t, b), o)
+	}
+	old, err := has(&taggedOwner{begun: now - time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := has(&recorder{}); !errors.Is(err, lane.Full) {
+		t.Fatal("there is a place for another one:", err)
+	}
+	old.Release()
+	var other *lane.Session
+	until(t, "its place is another one's", func() bool {
+		other, err = has(&recorder{})
+		return err == nil
+	})
+	defer other.Release()
+	if old.Age() < time.Hour || old.Idle() > old.Age()-time.Hour || other.Age() > time.Minute {
+		t.Errorf("ended: age %v, idle for %v; another one: %v", old.Age(), old.Idle(), other.Age())
 	}
 }

@@ -97,8 +97,7 @@ func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 	case !reflect.ValueOf(owner).Comparable():
 		return fmt.Errorf("lane: register: an owner that is not comparable, a %T: %w", owner, os.ErrInvalid)
 	}
-	at := now()
-	m := askOwner(owner, s, at) // without the lock, as all calls of an owner
+	m := askOwner(owner, s, now()) // without the lock, as all calls of an owner
 	legs, why := [2]program.Leg{}, None
 	for i, fd := range [2]int{a, b} {
 		r, err := transport(fd)
@@ -121,17 +120,16 @@ func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 		return fmt.Errorf("lane: register: the Session was used before: %w", os.ErrInvalid)
 	}
 	l.counts.joined.Add(1)
-	s.of, s.begun = l.ownershipOf(owner), m.begun
+	s.of = l.ownershipOf(owner)
 	if why == None {
-		why = l.register(s, legs)
+		why = l.register(s, legs, &m)
 	}
 	if why != None {
-		s.of, s.begun = nil, 0
+		s.of = nil
 		l.counts.refused[why].Add(1)
 		return fmt.Errorf("lane: register: not eligible: %w", why)
 	}
-	s.hold, s.phase, s.since = -1, relaying, at
-	s.mark(&m)
+	s.hold, s.phase = -1, relaying
 	return nil
 }
 

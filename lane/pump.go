@@ -97,8 +97,9 @@ func (s *Session) pump(d int, from, to *net.TCPConn) error {
 			return err
 		}
 		s.mu.Lock()
-		s.further().moved[d] += uint64(n)
-		s.since = now()
+		more := s.further()
+		more.moved[d] += uint64(n)
+		more.since = now()
 		s.mu.Unlock()
 	}
 }
@@ -141,7 +142,7 @@ var past = time.Unix(1, 0)
 func (s *Session) noteLeft() {
 	s.mu.Lock()
 	first := false
-	if s.phase == relaying && s.never == None {
+	if s.phase == relaying && s.stays() == None {
 		if at := s.record().State(); at == state.Lane || at == state.Done {
 			s.phase, first = leaving, true
 		}

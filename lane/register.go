@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -71,8 +70,8 @@ func transport(fd int) (Reason, error) {
 // multipathTCP is IPPROTO_MPTCP (include/uapi/linux/in.h).
 const multipathTCP = 262
 
-// register gives a session a slot, and returns why it cannot have one. It needs the lock.
-func (l *Lane) register(s *Session, legs [2]program.Leg) Reason {
+// register gives a session a slot with a mark, and returns why it cannot have one. It needs the lock.
+func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	if r := fit(legs); r != None {
 		return r
 	}
@@ -90,10 +89,10 @@ func (l *Lane) register(s *Session, legs [2]program.Leg) Reason {
 		return Full // of the table of connections
 	}
 	l.free = l.free[:len(l.free)-1]
-	s.slot, s.generation = slot, l.generation
+	s.slot = slot
 	l.sessions[slot] = s
 	s.of.count(1)
-	s.record().Mark([16]byte{}, time.Duration(s.begun))
+	s.mark(m)
 	l.batch.waiting = append(l.batch.waiting, s)
 	l.knocked()
 	return None

@@ -47,21 +47,16 @@ type Result struct {
 //
 // Every session that rests has one, so it is small (TestSessionSize); few sessions need more, or the functions of Lane.ends.
 type Session struct {
-	of         *ownership // nil: it is a zero Session
-	generation uint32
-	slot       uint32
-	hold       int32  // owned; -1, or the socket in repair that holds the local port to b
-	tries      uint32 // that were counted
+	of   *ownership // nil: it is a zero Session
+	more *further   // nil: all of it is zero
 
-	mu     sync.Mutex
-	begun  int64    // when it was joined, also by a process before, in ns of the monotonic clock
-	since  int64    // when the lane moved bytes last in user space, when it came back, or when it ended
-	more   *further // nil: all of it is zero
-	facts  facts
-	halved bool // an end of file was reported to an Observer; the sweep's
-	phase  phase
-	never  Reason // why it stays in user space; None if it may leave
-	why    timeout
+	mu    sync.Mutex
+	slot  uint32
+	hold  int32  // owned; -1, or the socket in repair that holds the local port to b
+	tries uint32 // that were counted
+	facts facts
+	phase phase
+	why   timeout
 }
 
 // A further is rare state: sessions of an owner have none until they have come back, or have ended.
@@ -69,6 +64,40 @@ type further struct {
 	conn  *[2]*net.TCPConn // owned; nil once the session is away
 	moved [2]uint64        // bytes relayed in user space
 	ended chan struct{}    // closed when it is done; nil: nothing waits for that
+	began int64            // see Session.began; 0: its record has it
+	since int64            // see Session.since; 0: it is began
+	never Reason           // see Session.stays
+}
+
+// began returns when it was joined, also by a process before, in ns of the monotonic clock. It needs the lock.
+func (s *Session) began() int64 {
+	if s.more != nil && s.more.began != 0 {
+		return s.more.began
+	}
+	return int64(s.record().Began())
+}
+
+// since returns when the lane moved bytes last in user space, when the session came back, or when it ended; when it was joined, if there was none of that. It needs the lock.
+func (s *Session) since() int64 {
+	if s.more != nil && s.more.since != 0 {
+		return s.more.since
+	}
+	return s.began()
+}
+
+// stays returns why the session stays in user space, without a place in the lane; None if it may leave. It needs the lock.
+func (s *Session) stays() Reason {
+	if s.more == nil {
+		return None
+	}
+	return s.more.never
+}
+
+// end has the session be over, since a time. Another one may have its place then. It needs the lock.
+func (s *Session) end(since int64) {
+	m := s.further()
+	m.began, m.since = max(s.began(), 1), since
+	s.phase = over
 }
 
 // facts are small facts about a session.
@@ -80,6 +109,7 @@ const (
 	armed                       // as far as user space knows
 	graced                      // a grace period has passed since the session was registered
 	readied                     // Owner.Ready was called
+	halved                      // Observer.HalfClosed was called, or is being called
 	toReset                     // by Reset, which is to be carried out
 	forgotten                   // by Leave: it goes on without this process
 	kept                        // by ComeBack: it does not leave
@@ -142,8 +172,9 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 		return nil, fmt.Errorf("lane: join: %w", err)
 	}
 	conn := &[2]*net.TCPConn{a, b}
-	s := &Session{of: l.unowned, hold: -1, more: &further{conn: conn}, phase: relaying, begun: now(), never: never}
-	s.since = s.begun
+	at := now()
+	more := &further{conn: conn, began: at, since: at, never: never}
+	s := &Session{of: l.unowned, hold: -1, more: more, phase: relaying}
 	l.mu.Lock()
 	if err := l.joinable(conn); err != nil {
 		l.mu.Unlock()
@@ -157,11 +188,12 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	if end != nil {
 		l.ends[s] = end
 	}
-	if s.never == None {
-		s.never = l.register(s, [2]program.Leg{legOf(a), legOf(b)})
+	if never == None {
+		never = l.register(s, [2]program.Leg{legOf(a), legOf(b)}, &mark{begun: at})
+		more.never = never
 	}
-	if s.never != None {
-		l.counts.refused[s.never].Add(1)
+	if never != None {
+		l.counts.refused[never].Add(1)
 		l.staying[s] = struct{}{}
 	}
 	l.mu.Unlock()
@@ -241,8 +273,8 @@ func (s *Session) Refused() Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.never != None || s.phase != relaying:
-		return s.never
+	case s.stays() != None || s.phase != relaying:
+		return s.stays()
 	case s.is(kept):
 		return Kept
 	}
@@ -290,7 +322,7 @@ func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
 func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.never != None || s.phase == over { // another session may have its place
+	if s.stays() != None || s.phase == over { // another session may have its place
 		return a, b, false
 	}
 	x, y := s.record().Leg(0), s.record().Leg(1)
@@ -370,9 +402,9 @@ const (
 	acknowledged = time.Second // by then, also over a long way, and though acknowledgements are delayed
 )
 
-// strange reports whether a device that is not known after that many tries is an obstacle, and not one that is not known yet.
+// strange reports whether a device that is not known after that many tries is an obstacle, and not one that is not known yet. It needs the lock.
 func (s *Session) strange(tries uint32) bool {
-	return tries > firstTries && now()-s.begun >= int64(acknowledged)
+	return tries > firstTries && now()-s.began() >= int64(acknowledged)
 }
 
 // rest is called by a pump that is about to wait for bytes, and that holds none.
@@ -386,7 +418,7 @@ func (s *Session) rest(d int) {
 // arm lets the lane have the session, if user space has nothing of it. It needs the lock.
 func (s *Session) arm() {
 	const rests, stays = idleA | idleB | graced, armed | toReset | kept
-	if s.facts&(rests|stays) == rests && s.never == None && s.phase == relaying {
+	if s.facts&(rests|stays) == rests && s.stays() == None && s.phase == relaying {
 		s.set(armed, s.record().Change(state.Armed, state.User))
 	}
 }

@@ -37,11 +37,11 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 		t.Errorf("a session takes %d bytes, %d of the loop's table and %d of that of its source, want at most 388", all, tableSlots, holding)
 	}
 	t.Logf("%d bytes until it is joined", worker.DialingSize())
-	if n := worker.LaneSize(); n > 176 {
+	if n := worker.LaneSize(); n > 160 {
 		t.Errorf("its part in the lane takes %d bytes, more than a size class", n)
 	}
-	if n := all - relays + worker.LaneSize(); n > 216 {
-		t.Errorf("a session that has left user space takes %d bytes, want at most 216", n)
+	if n := all - relays + worker.LaneSize(); n > 192 {
+		t.Errorf("a session that has left user space takes %d bytes, want at most 192", n)
 	}
 	if all-relays > 40 {
 		t.Errorf("a session takes %d bytes beside the relay's", all-relays)
