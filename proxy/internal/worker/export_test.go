@@ -201,7 +201,7 @@ func (g *Group) Depart(loop int) (left int) {
 				if n.state != joined || n.lane != nil {
 					continue
 				}
-				c := &laneSession{conn: n, left: true}
+				c := &laneSession{conn: n, facts: goneOn}
 				n.lane = c
 				a, b := n.descriptors()
 				n.session.Offer(c)
@@ -238,7 +238,7 @@ func (g *Group) LeaveLaneAlone(loop int) (left int, more bool) {
 		w.eachInLane(func(n *conn) {
 			if left++; left == 1 {
 				n.lane.offer()
-				more = w.lanes.gaps.looks.Armed() || n.lane.gap != noGap
+				more = w.lanes.gaps.looks.Armed() || n.lane.gap() != noGap
 			}
 		})
 	})
@@ -326,12 +326,18 @@ func SlabSizes() (sessions, conns uintptr) {
 	return reflect.TypeFor[sessionSlab]().Size(), uintptr(slabSize) * reflect.TypeFor[conn]().Size()
 }
 
-// Span returns a time as a laneBefore keeps it.
+// Span returns a time as laneTimes keep it.
 func Span(t time.Duration) time.Duration { return newSpan(t).time() }
+
+// Tried returns a time at which packets began to try as laneTimes keep it.
+func Tried(at uint32) uint32 {
+	t := triedAt(at)
+	return t.tried()
+}
 
 // Prepared has the sessions of a loop be prepared for a lane that has ended them since, or have come back from it, and returns them, and the
 // lane's owner of them.
-func (g *Group) Prepared(loop int, cameBack bool) (owner lane.Owner, sessions []*lane.Session) {
+func (g *Group) Prepared(loop int, back bool) (owner lane.Owner, sessions []*lane.Session) {
 	g.onLoop(loop, func(w *worker) {
 		if w.lanes.first == nil {
 			w.setLane(nil, 0)
@@ -339,7 +345,8 @@ func (g *Group) Prepared(loop int, cameBack bool) (owner lane.Owner, sessions []
 		for _, slab := range w.slabs {
 			for i := range slab {
 				if n := &slab[i]; n.state == joined && n.lane == nil {
-					n.lane = &laneSession{conn: n, came: cameBack}
+					n.lane = &laneSession{conn: n}
+					n.lane.set(cameBack, back)
 					sessions = append(sessions, &n.lane.session)
 				}
 			}

@@ -60,7 +60,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w, s := n.worker(), n.ref.serving
 	away := w.laneEnded(n)
 	w.ended.Add(r)
-	if (away == nil || !away.left) && r.Reason == relay.ReasonCanceled {
+	if (away == nil || !away.is(goneOn)) && r.Reason == relay.ReasonCanceled {
 		w.canceledClients++
 	}
 	w.scanPast(n, r)

@@ -107,8 +107,8 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 func (w *worker) withdrawAll() {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
 		n.set(waitsLane, false) // the queues were forgotten
-		if c := n.lane; c != nil && !w.withdraw(n) && c.gap == queued {
-			c.gap = noGap // no gap is made for it: the flows are forgotten
+		if c := n.lane; c != nil && !w.withdraw(n) && c.gap() == queued {
+			c.setGap(noGap) // no gap is made for it: the flows are forgotten
 		}
 	}})
 }
@@ -123,7 +123,7 @@ func (w *worker) withdraw(n *conn) bool {
 		return false
 	}
 	c.open()
-	if !c.came {
+	if !c.is(cameBack) {
 		w.laneEnded(n)
 	}
 	return true
@@ -186,7 +186,7 @@ func (w *worker) unqueued(c laneCandidate) bool {
 func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	t, n := &w.lanes, of.conn
 	c := n.lane
-	if c != nil && !c.came || n.carried() {
+	if c != nil && !c.is(cameBack) || n.carried() {
 		return false // it was asked before
 	}
 	switch why := w.staysHere(n, last); why {
@@ -202,12 +202,13 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		return false
 	}
 	if c != nil { // it has come back
-		c.begun = w.milliseconds()
+		c.tries()
 		c.session.MayLeave()
 		c.offer()
 		return true
 	}
-	c = &laneSession{conn: n, begun: w.milliseconds()}
+	c = &laneSession{conn: n}
+	c.tries()
 	a, b := n.descriptors()
 	if err := t.lane.Register(&c.session, a, b, (*laneOwner)(w)); err != nil {
 		if errors.Is(err, lane.Full) || errors.Is(err, lane.JoinedAlready) { // the address of a session that has just ended

@@ -26,16 +26,6 @@ const (
 	gapsAtOnce = 64
 )
 
-// A gapState is how far a flow has come with a gap of its own.
-type gapState uint8
-
-const (
-	noGap  gapState = iota
-	queued          // it is looked at later
-	shut            // its source sees a window of 0
-	opened          // they see windows again, and the next packet takes it
-)
-
 // A laneFlow is a session that was offered, with its bytes then.
 type laneFlow struct {
 	session *laneSession
@@ -62,8 +52,8 @@ type laneGaps struct {
 
 // await has a session that is offered be looked at, once it has had the time to leave by itself.
 func (g *laneGaps) await(c *laneSession) {
-	if c.gap == noGap && g.worker.lanes.lane != nil {
-		c.gap = queued
+	if c.gap() == noGap && g.worker.lanes.lane != nil {
+		c.setGap(queued)
 		g.add(c, false)
 	}
 }
@@ -100,8 +90,8 @@ func (g *laneGaps) forget() {
 }
 
 // is reports whether the lane may take a session, and has not.
-func (g *laneGaps) is(c *laneSession, at gapState) bool {
-	return c.conn.lane == c && c.gap == at && !c.conn.carried()
+func (g *laneGaps) is(c *laneSession, at laneFacts) bool {
+	return c.conn.lane == c && c.is(at) && !c.conn.carried()
 }
 
 // Expired implements [loop.Expirer].
@@ -146,8 +136,8 @@ func (g *laneGaps) beginDue(i int, now int64) (next int64) {
 		*list = (*list)[1:]
 		if here := g.is(f.session, queued); here {
 			g.begin(f, now)
-		} else if f.session.gap == queued {
-			f.session.gap = noGap
+		} else if f.session.gap() == queued {
+			f.session.setGap(noGap)
 		}
 	}
 	if len(*list) == 0 {
@@ -168,11 +158,11 @@ func (g *laneGaps) begin(f laneFlow, now int64) {
 		by := moved[i] - f.moved[i]
 		sides[i], most = by >= gapBytes, max(most, by)
 	}
-	c.gap = noGap
+	c.setGap(noGap)
 	switch {
-	case most == 0 && c.armed, sides[0] && sides[1], !passing(c.session.Refused()):
+	case most == 0 && c.is(armed), sides[0] && sides[1], !passing(c.session.Refused()):
 	case most < gapBytes:
-		c.gap = queued
+		c.setGap(queued)
 		g.add(c, most == 0)
 	default:
 		if m := (gapInMaking{session: c, sides: sides, since: now}); m.shut() {
@@ -197,25 +187,25 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 		c.open()
 		return true
 	}
-	late, unused := g.worker.loop.Now()-m.since >= int64(gapMost), c.gap == opened && c.back == m.back
+	late, unused := g.worker.loop.Now()-m.since >= int64(gapMost), c.is(opened) && c.back == m.back
 	switch {
 	case unused && late: // it is no flow any more
-		c.gap = noGap
+		c.setGap(noGap)
 		return true
 	case unused: // no packet has come yet
-	case late, c.gap == opened && m.tries == gapTries:
+	case late, c.is(opened) && m.tries == gapTries:
 		g.worker.group.stays[stayFlow].Add(1)
 		c.open()
 		c.rest()
 		return true
-	case c.gap == opened: // a packet has come, and has not taken it
+	case c.is(opened): // a packet has come, and has not taken it
 		return !m.shut()
-	case !c.armed: // its source's mark may have been lowered
+	case !c.is(armed): // its source's mark may have been lowered
 		c.conn.driven().Recall()
 	case c.delivered():
 		m.tries, m.back = m.tries+1, c.back
 		c.open()
-		c.gap = opened
+		c.setGap(opened)
 	}
 	return false
 }
@@ -223,10 +213,10 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 // shut shuts windows, and reports whether that can be had.
 func (m *gapInMaking) shut() bool {
 	c := m.session
-	if c.gap = noGap; !c.session.Shut(m.sides[0], m.sides[1]) {
+	if c.setGap(noGap); !c.session.Shut(m.sides[0], m.sides[1]) {
 		return false
 	}
-	c.gap = shut
+	c.setGap(shut)
 	return true
 }
 
@@ -248,9 +238,9 @@ func (c *laneSession) delivered() bool {
 
 // open ends the gap of a session, if one is being made: its endpoints see windows again.
 func (c *laneSession) open() {
-	if c.gap == shut {
+	if c.is(shut) {
 		a, b := c.conn.descriptors()
 		_ = c.session.Open(a, b) // or they see them later
 	}
-	c.gap = noGap
+	c.setGap(noGap)
 }

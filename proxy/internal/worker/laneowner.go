@@ -76,7 +76,7 @@ func (c *laneSession) ended(r *lane.Result) {
 func (c *laneSession) endedHere(r *lane.Result) {
 	n := c.conn
 	n.worker().laneEnded(n)
-	if c.came {
+	if c.is(cameBack) {
 		n.session.Cut(cmp.Or(r.Err, error(syscall.ECONNRESET)))
 	}
 }

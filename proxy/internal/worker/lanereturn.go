@@ -55,8 +55,8 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	var all sync.WaitGroup
 	turns := make(chan struct{}, laneReturns)
 	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
-		if c := n.lane; !c.coming {
-			c.coming = true
+		if c := n.lane; !c.is(coming) {
+			c.set(coming, true)
 			lists[w.index] = append(lists[w.index], c)
 		}
 	}) {
@@ -83,7 +83,7 @@ func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
 	switch {
 	case a < 0: // it has not left, or has ended
-		w.onLoop(c, func() { c.coming = false })
+		w.onLoop(c, func() { c.set(coming, false) })
 		return false, err
 	case err != nil: // its sockets are in repair still
 		c.discard(a, b)
@@ -118,7 +118,7 @@ func (c *laneSession) discard(a, b int) {
 // arrive is the second half of comeBack, on the loop.
 func (c *laneSession) arrive(w *worker, a, b int, ended [2]bool) error {
 	n := c.conn
-	c.coming = false
+	c.set(coming, false)
 	if n.lane != c { // it was cut meanwhile
 		c.discard(a, b)
 		return net.ErrClosed
@@ -139,7 +139,7 @@ func (c *laneSession) arrive(w *worker, a, b int, ended [2]bool) error {
 	} else if ok && v.Ends[1].Last {
 		last = relay.SideB
 	}
-	c.came = true
+	c.set(cameBack, true)
 	w.askLater(n)
 	if !session.Return(relay.Socket{FD: a, ID: ida, TCP: true, NoDelay: true}, relay.Socket{FD: b, ID: idb, TCP: true, NoDelay: true}, ended, last) {
 		w.loop.Drop(ida) // it is being reset

@@ -15,18 +15,43 @@ import (
 type laneSession struct {
 	session  lane.Session // first, see laneSessionOf
 	conn     *conn
-	begun    uint32       // when packets began to try, by milliseconds
-	passed   [2]uint16    // the low bits of how many bytes had come from either side at the last look of Group.Watch
 	parked   relay.Parked // of one that has left, and has no relay.Driven
-	before   laneBefore   // of one that has left
-	controls [2]control   // the congestion controls of its sockets when it left
-	back     uint8        // how often it was taken back; it wraps around
-	left     bool         // it goes on without this process, and has ended for it
-	coming   bool         // it is coming back, see [Group.ReturnLane]
-	came     bool         // it has come back: it keeps its place in the lane to its end, for its new sockets need that
-	armed    bool         // the lane may take it
-	gap      gapState     // of one that is a flow
+	times    laneTimes
+	passed   [2]uint16  // the low bits of how many bytes had come from either side at the last look of Group.Watch
+	controls [2]control // the congestion controls of its sockets when it left
+	back     uint8      // how often it was taken back; it wraps around
+	facts    laneFacts
 }
+
+// laneFacts are small facts about a laneSession, with the state of its gap.
+type laneFacts uint8
+
+const (
+	goneOn   laneFacts = 1 << iota // it goes on without this process, and has ended for it
+	coming                         // it is coming back, see [Group.ReturnLane]
+	cameBack                       // it has come back: it keeps its place in the lane to its end, for its new sockets need that
+	armed                          // the lane may take it
+	hasLeft                        // its times are those until it has left
+	queued                         // it is looked at later whether it is a flow, see [laneGaps]
+	shut                           // a gap is being made for it: its source sees a window of 0
+	opened                         // likewise, and its endpoints see windows again: the next packet takes it
+
+	noGap laneFacts = 0
+	gaps            = queued | shut | opened // no two at once
+)
+
+func (c *laneSession) is(f laneFacts) bool { return c.facts&f != 0 }
+
+func (c *laneSession) set(f laneFacts, on bool) {
+	if c.facts &^= f; on {
+		c.facts |= f
+	}
+}
+
+// gap is how far a flow has come with a gap of its own.
+func (c *laneSession) gap() laneFacts { return c.facts & gaps }
+
+func (c *laneSession) setGap(to laneFacts) { c.facts = c.facts&^gaps | to }
 
 var _ relay.Carrier = (*laneSession)(nil)
 
@@ -54,20 +79,21 @@ func (c *laneSession) offer() {
 }
 
 // Arm implements [relay.Carrier].
-func (c *laneSession) Arm() { c.armed = c.worker().lanes.lane != nil && c.session.Arm() }
+func (c *laneSession) Arm() { c.set(armed, c.worker().lanes.lane != nil && c.session.Arm()) }
 
 // Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it, and one that a packet could not take is
 // looked at again whether it is a flow: it may have paused at the look before.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
-	c.armed = false
+	c.set(armed, false)
 	if !here {
 		c.noteLeaving()
 	} else if why := c.session.Refused(); why != lane.None && passing(why) {
 		c.worker().lanes.gaps.await(c)
 	}
-	if c.back++; here && c.gap < shut && c.back%laneTries == 0 && c.session.Tries() >= laneTries && c.worker().milliseconds()-c.begun >= c.worker().lanes.trying() {
-		c.worker().onLoop(c, c.rest)
+	w := c.worker()
+	if c.back++; here && !c.is(shut|opened) && c.back%laneTries == 0 && c.session.Tries() >= laneTries && w.milliseconds()-c.times.tried() >= w.lanes.trying() {
+		w.onLoop(c, c.rest)
 	}
 	return here
 }
@@ -107,7 +133,7 @@ func (c *laneSession) Quiet() bool {
 
 // Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
 func (c *laneSession) Reset() {
-	if c.left {
+	if c.is(goneOn) {
 		c.worker().onLoop(c, func() { c.conn.driven().Finish(true, relay.SideNone) })
 		return
 	}
@@ -115,7 +141,7 @@ func (c *laneSession) Reset() {
 }
 
 // away reports whether the session has left user space, and is not coming back.
-func (c *laneSession) away() bool { return c.conn.carried() && !c.coming }
+func (c *laneSession) away() bool { return c.conn.carried() && !c.is(coming) }
 
 // laneEnded is the end of a session that may have been prepared, and returns its part in the lane; nil: it had none.
 func (w *worker) laneEnded(n *conn) *laneSession {
@@ -152,7 +178,7 @@ func (g *Group) LeaveLane(cause error) int64 {
 	var left atomic.Int64
 	g.scanClients(func(_ *worker, n *conn) {
 		if c := n.lane; c != nil && c.away() { // others are in user space now, or soon
-			c.left = true
+			c.set(goneOn, true)
 			left.Add(1)
 			n.driven().Cut(cause)
 		}

@@ -9,8 +9,19 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A laneBefore is the parts of a session's time until it has left user space, by cause.
-type laneBefore [verdict.Kinds]span
+// laneTimes are the parts of a session's time until it has left user space, by cause. Until then the first two are the halves of a time, see tried.
+type laneTimes [verdict.Kinds]span
+
+// tried is when packets began to try to take a session that has not left, by milliseconds of the loop's clock.
+func (t *laneTimes) tried() uint32 { return uint32(t[0])<<16 | uint32(t[1]) }
+
+func triedAt(at uint32) laneTimes { return laneTimes{span(at >> 16), span(at)} }
+
+// tries notes that packets begin to try.
+func (c *laneSession) tries() {
+	c.times = triedAt(c.worker().milliseconds())
+	c.set(hasLeft, false)
+}
 
 // A span is a time to a two thousandth of itself, and to a millisecond: 11 bits of the highest ones, and how far these are shifted.
 type span uint16
@@ -31,8 +42,9 @@ func (s span) time() time.Duration {
 func (c *laneSession) noteLeaving() {
 	s := c.conn.userSample()
 	for k, t := range verdict.TimesOf(&s) {
-		c.before[k] = newSpan(t)
+		c.times[k] = newSpan(t)
 	}
+	c.set(hasLeft, true)
 }
 
 // view returns the lane's observations of the session, also at its end, and whether it has ever left.
@@ -51,11 +63,11 @@ func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 		return
 	}
 	var before verdict.Times
-	if !carried { // it is back
+	if !carried || !c.is(hasLeft) { // it is back
 		s.Duration -= v.Time
 		before = verdict.TimesOf(s)
 	} else {
-		for k, t := range c.before {
+		for k, t := range c.times {
 			before[k] = t.time()
 		}
 	}
