@@ -72,7 +72,9 @@ func (p *places) take(accepted client) *conn {
 	}
 	last := len(p.unused) - 1
 	n := p.unused[last]
-	p.unused = p.unused[:last]
+	if p.unused = p.unused[:last]; cap(p.unused) > 4*max(last, slabSize) { // or clients of a peak after another one would pay for the list too
+		p.unused = append(make([]*conn, 0, cap(p.unused)/2), p.unused...)
+	}
 	n.number, n.facts = int32(accepted.fd), 0
 	n.set(isTCP, accepted.socket.TCP)
 	return n

@@ -326,6 +326,23 @@ func SlabSizes() (sessions, conns uintptr) {
 	return reflect.TypeFor[sessionSlab]().Size(), uintptr(slabSize) * reflect.TypeFor[conn]().Size()
 }
 
+// UnusedRoom returns for how many conns a list of unused ones has room when n of them have come and gone, and when as many are there again.
+func UnusedRoom(n int) (gone, again int) {
+	var p places
+	var all []*conn
+	for range n {
+		all = append(all, p.take(client{socket: new(Listening)}))
+	}
+	for _, c := range all {
+		p.free(c)
+	}
+	gone = cap(p.unused)
+	for range n {
+		p.take(client{socket: new(Listening)})
+	}
+	return gone, cap(p.unused)
+}
+
 // Span returns a time as laneTimes keep it.
 func Span(t time.Duration) time.Duration { return newSpan(t).time() }
 

@@ -51,6 +51,14 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 	}
 }
 
+// TestUnusedIsSmall: the list of unused places is small again when those of a peak are used.
+func TestUnusedIsSmall(t *testing.T) {
+	const n = 20_000
+	if gone, again := worker.UnusedRoom(n); gone < n || again > 1000 {
+		t.Errorf("there is room for %d, and with as many again for %d", gone, again)
+	}
+}
+
 // witness is a host that keeps its notifications.
 type witness struct {
 	mu      sync.Mutex
