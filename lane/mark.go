@@ -68,12 +68,17 @@ func (s *Session) Tag() (tag [16]byte, ok bool) {
 }
 
 // Identity returns the session's number among all that the table has had, and when it has begun, of the monotonic clock. Together they are the same in each process that
-// adopts the session, and never those of another session, also of a table that is made later. Both are 0 for one that has no place in the lane.
+// adopts the session, and never those of another session, also of a table that is made later. Both are 0 for one that has no place in the lane, or has ended.
 func (s *Session) Identity() (number uint32, begun time.Duration) {
-	if s.generation == 0 {
+	if s.lane() == nil {
 		return 0, 0
 	}
-	return s.generation, time.Duration(s.begun)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stays() != None || s.phase == over { // another session may have its place
+		return 0, 0
+	}
+	return s.record().Generation, time.Duration(s.began())
 }
 
 // Age returns for how long there has been the session: since Join or Register, also if that was called by a process before this one,
