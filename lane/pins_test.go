@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf/link"
 
@@ -207,5 +208,48 @@ func TestPinnedInPart(t *testing.T) {
 			}
 		}
 		serves(t, dir, wholePins(1), "lo")
+	}
+}
+
+// TestPinnedTwice: of lanes that are opened with the same pins at the same moment exactly one is, and the others are busy, whether there are pins already or not.
+func TestPinnedTwice(t *testing.T) {
+	if !aloneWithMounts(t) {
+		return
+	}
+	dir := filesystem(t)
+	const rivals = 4
+	for n, began := 0, time.Now(); n < 3 || n < 30 && time.Since(began) < 3*time.Second; n++ {
+		if n%2 == 1 {
+			crashed(t, dir, "lo")
+		}
+		lanes, start := make(chan *lane.Lane, rivals), make(chan struct{})
+		for range rivals {
+			go func() {
+				<-start
+				l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 16})
+				if err != nil && !errors.Is(err, lane.ErrBusy) {
+					t.Error(err)
+				}
+				lanes <- l
+			}()
+		}
+		close(start)
+		var opened []*lane.Lane
+		for range rivals {
+			if l := <-lanes; l != nil {
+				opened = append(opened, l)
+			}
+		}
+		if len(opened) != 1 {
+			t.Errorf("round %d: %d lanes are open", n, len(opened))
+		} else if got := names(t, dir); !slices.Equal(got, wholePins(1)) {
+			t.Errorf("round %d: pinned: %v", n, got)
+		}
+		for _, l := range opened {
+			joined(t, l, "tcp", "127.0.0.1:0").talk(t)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
