@@ -87,11 +87,14 @@ func TestOthers(t *testing.T) {
 	if answer, after := run(t, p.objects.PenstockIngress, stranger); answer != next || !bytes.Equal(after, stranger) {
 		t.Error("a stranger was touched", answer)
 	}
+	is := p.Session(1).Half[0].In
 	p.Session(1).Generation += 7
+	p.Session(1).Half[0].In.LocalPort++
 	if answer, after := run(t, p.objects.PenstockIngress, ours); answer != next || !bytes.Equal(after, ours) {
 		t.Error("a packet of a session of before was touched", answer)
 	}
 	p.Session(1).Generation -= 7
+	p.Session(1).Half[0].In = is
 	r.end()
 	if answer, after := run(t, p.objects.PenstockIngress, ours); answer != next || !bytes.Equal(after, ours) {
 		t.Error("a packet of a forgotten session was touched", answer)

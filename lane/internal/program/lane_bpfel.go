@@ -77,6 +77,11 @@ type lanePlace struct {
 	Side       uint32
 }
 
+type laneRow struct {
+	_     structs.HostLayout
+	Place [16]uint32
+}
+
 type laneSession struct {
 	_           structs.HostLayout
 	Word        uint64
@@ -149,6 +154,7 @@ const (
 const (
 	laneMapEvents           = "events"
 	laneMapFlows            = "flows"
+	laneMapPlaces           = "places"
 	laneMapPorts            = "ports"
 	laneMapSessions         = "sessions"
 	laneProgPenstockEgress  = "penstock_egress"
@@ -211,6 +217,7 @@ type laneProgramSpecs struct {
 type laneMapSpecs struct {
 	Events   *ebpf.MapSpec `ebpf:"events"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
+	Places   *ebpf.MapSpec `ebpf:"places"`
 	Ports    *ebpf.MapSpec `ebpf:"ports"`
 	Sessions *ebpf.MapSpec `ebpf:"sessions"`
 }
@@ -245,6 +252,7 @@ func (o *laneObjects) Close() error {
 type laneMaps struct {
 	Events   *ebpf.Map `ebpf:"events"`
 	Flows    *ebpf.Map `ebpf:"flows"`
+	Places   *ebpf.Map `ebpf:"places"`
 	Ports    *ebpf.Map `ebpf:"ports"`
 	Sessions *ebpf.Map `ebpf:"sessions"`
 }
@@ -253,6 +261,7 @@ func (m *laneMaps) Close() error {
 	return _LaneClose(
 		m.Events,
 		m.Flows,
+		m.Places,
 		m.Ports,
 		m.Sessions,
 	)

@@ -1,9 +1,14 @@
 package program
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/penstock/penstock/lane/internal/frame"
+	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
 )
 
 // marked are the bits that are set.
@@ -75,7 +80,7 @@ func TestPortsOfOpen(t *testing.T) {
 	if err := p.ports.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ports.open(p.objects.Ports, p.objects.Flows, p.leads); err != nil {
+	if err := p.ports.open(&p.objects, p.leads); err != nil {
 		t.Fatal(err)
 	}
 	if got := marked(p); !slices.Equal(got, before) || len(p.ports.of) != 2 {
@@ -84,5 +89,81 @@ func TestPortsOfOpen(t *testing.T) {
 	p.Forget(0)
 	if got := marked(p); len(got) > 0 {
 		t.Errorf("no session is left: bits %v", got)
+	}
+}
+
+// placed returns what the programs have for the place of a tuple: 1 and twice the slot and the side, or 0.
+func placed(p *Program, l Leg) uint32 {
+	t := l.tuple()
+	return *p.ports.place(hash(&t))
+}
+
+// isCarried reports whether the program takes an acknowledgement for one of a session in the lane.
+func isCarried(t *testing.T, p *Program, l Leg, flags byte) bool {
+	t.Helper()
+	b := frame.Packet{From: l.Remote, To: l.Local, Flags: flags}.Bytes()
+	_, after := run(t, p.objects.PenstockIngress, b)
+	return !bytes.Equal(after, b)
+}
+
+// TestPlaces: the program finds a session whose tuple alone has its hash by its place, others in the table, and one that is forgotten not at all.
+func TestPlaces(t *testing.T) {
+	p := load(t, 8)
+	one := newRig(t, p, 3, false, [8]uint32{1: 9}, false)
+	l, other := legs[false], legs[true] // of the same ports
+	if at := [2]uint32{placed(p, l[0]), placed(p, l[1])}; at != [2]uint32{7, 8} {
+		t.Fatalf("places %v", at)
+	}
+	key := l[0].tuple()
+	if err := p.objects.Flows.Delete(&key); err != nil {
+		t.Fatal(err)
+	}
+	if !isCarried(t, p, l[0], translate.ACK) {
+		t.Error("a session with a place is looked for in the table")
+	}
+	if err := p.objects.Flows.Put(&key, &lanePlace{Slot: 3, Generation: 4}); err != nil {
+		t.Fatal(err)
+	}
+	two := newRig(t, p, 5, true, [8]uint32{1: 9}, false)
+	for name, leg := range map[string]Leg{"the first": l[0], "the other one": other[0], "the other side": l[1]} {
+		if placed(p, leg) != 0 || !isCarried(t, p, leg, translate.ACK) {
+			t.Errorf("two tuples of one hash: %s has place %d, or is not found", name, placed(p, leg))
+		}
+	}
+	two.end()
+	one.end()
+	for _, leg := range l {
+		if placed(p, leg) != 0 || isCarried(t, p, leg, translate.ACK) {
+			t.Errorf("after the end of both: place %d of %v", placed(p, leg), leg)
+		}
+	}
+}
+
+// TestPlaceOfNewConnection: a SYN after the end of a session has its tuple be of none at once.
+func TestPlaceOfNewConnection(t *testing.T) {
+	p := load(t, 8)
+	newRig(t, p, 3, false, [8]uint32{1: 9}, false)
+	p.Session(3).Word = uint64(state.Done)
+	l := legs[false][0]
+	if !isCarried(t, p, l, translate.ACK) {
+		t.Fatal("a straggler is not carried")
+	}
+	for _, flags := range []byte{translate.SYN, translate.ACK} {
+		if isCarried(t, p, l, flags) || placed(p, l) != 0 {
+			t.Errorf("flags %x: the packet is of the session before, at %d", flags, placed(p, l))
+		}
+	}
+	if !isCarried(t, p, legs[false][1], translate.ACK) {
+		t.Error("nor is the other side's")
+	}
+}
+
+// TestEndpointIsOfNone: a packet that an endpoint of this host sends has another hash than one that arrives from it.
+func TestEndpointIsOfNone(t *testing.T) {
+	for _, l := range legs[false] {
+		there, back := l.tuple(), Leg{Remote: l.Local, Local: l.Remote}.tuple()
+		if hash(&there) == hash(&back) {
+			t.Errorf("%v: hash %x both ways", l, hash(&there))
+		}
 	}
 }

@@ -81,7 +81,7 @@ func (p *Program) open() error {
 	if err := p.mapMemory(); err != nil {
 		return err
 	}
-	if err := p.ports.open(p.objects.Ports, p.objects.Flows, p.leads); err != nil {
+	if err := p.ports.open(&p.objects, p.leads); err != nil {
 		return errors.Join(err, p.unmap())
 	}
 	if err := p.pinMaps(); err != nil {
@@ -122,7 +122,7 @@ func (p *Program) Size() uint32 { return p.size }
 // Memory returns how much memory of the kernel the maps take: its own account of them, as in the file of a descriptor in
 // /proc/self/fdinfo (kernel/bpf/syscall.c, bpf_map_show_fdinfo).
 func (p *Program) Memory() (bytes uint64) {
-	for _, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows, p.objects.Ports} {
+	for _, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows, p.objects.Ports, p.objects.Places} {
 		if info, err := m.Info(); err == nil {
 			if n, ok := info.Memlock(); ok {
 				bytes += n

@@ -76,6 +76,7 @@ func (p *Program) Register(slot uint32, generation uint32, legs [2]Leg) error {
 			s.Change(state.Free, state.User)
 			return fmt.Errorf("flow %v to %v: %w", legs[i].Remote, legs[i].Local, err)
 		}
+		p.ports.lead(slot, i)
 	}
 	return nil
 }
@@ -96,6 +97,7 @@ func (p *Program) Forget(slot uint32) {
 	s := p.Session(slot)
 	for i := range s.Half {
 		var at lanePlace
+		p.ports.mislead(slot, i)
 		if err := p.objects.Flows.Lookup(&s.Half[i].In, &at); err == nil && at.Slot == slot && at.Generation == s.Generation {
 			_ = p.objects.Flows.Delete(&s.Half[i].In) // a SYN may have removed it meanwhile
 		}

@@ -87,7 +87,7 @@ func TestLost(t *testing.T) {
 		if err := p.ports.close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.ports.open(p.objects.Ports, p.objects.Flows, p.leads); err != nil {
+		if err := p.ports.open(&p.objects, p.leads); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.objects.Flows.Lookup(&stranger, new(lanePlace)); err == nil {

@@ -26,7 +26,7 @@ struct {
 	__type(value, struct session);
 } sessions SEC(".maps");
 
-/* A bit for each hash of two ports: only where it is set there may be a session. */
+/* A bit for each hash of a remote and a local port: only where it is set there may be a session. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1 << 10);
@@ -34,6 +34,16 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } ports SEC(".maps");
+
+/* The place of the session of each hash that one tuple alone has, so that a look in the table is saved: twice the slot, the side and 1. 0 where
+ * the table has to be asked. It is set after the tuple can be found there, and cleared before it cannot. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, (1 << 16) / ROW);
+	__uint(map_flags, MAP_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct row);
+} places SEC(".maps");
 
 struct {
 	__uint(type, MAP_RINGBUF);
@@ -49,9 +59,12 @@ static inline_always void report(struct session *s, u32 slot, u32 state, bool re
 	bpf_ringbuf_output(&events, &e, sizeof e, 0);
 }
 
+/* hash is that of a tuple, by its ports. It differs for the other direction, so that a packet from an endpoint of this host is of none as it leaves. */
+static inline_always u32 hash(u16 remote, u16 local) { return (u16)(remote * 0x9e37u + local); }
+
 /* of_none reports whether a packet is a TCP segment of no session, as most are. It reads no more than the ports, and those only
  * where the first bytes are at hand; what it does not know is not of none. */
-static inline_always bool of_none(struct __sk_buff *skb)
+static inline_always bool of_none(struct __sk_buff *skb, bool arrives)
 {
 	u8 *b = (u8 *)(long)skb->data, *end = (u8 *)(long)skb->data_end;
 	if (skb->vlan_present || b + ETHER + V4_HEADER + 4 > end)
@@ -68,20 +81,53 @@ static inline_always bool of_none(struct __sk_buff *skb)
 	} else {
 		return false;
 	}
-	u32 bit = *(u16 *)b ^ *(u16 *)(b + 2), word = bit >> 6;
+	u16 from = *(u16 *)b, to = *(u16 *)(b + 2);
+	u32 bit = arrives ? hash(from, to) : hash(to, from), word = bit >> 6;
 	u64 *bits = bpf_map_lookup_elem(&ports, &word);
 	return bits && !(*bits >> (bit & 63) & 1);
 }
 
-/* find returns the session of a tuple. Slots are used again, so the generation must fit. */
+static inline_always u32 *place_of(const struct tuple *key)
+{
+	u32 at = hash(key->remote_port, key->local_port), row = at / ROW;
+	struct row *r = bpf_map_lookup_elem(&places, &row);
+	return r ? &r->place[at % ROW] : NULL;
+}
+
+static inline_always bool same(const struct tuple *a, const struct tuple *b)
+{
+	u32 differ = (a->remote_port ^ b->remote_port) | (a->local_port ^ b->local_port);
+	for (int i = 0; i < 4; i++)
+		differ |= (a->remote[i] ^ b->remote[i]) | (a->local[i] ^ b->local[i]);
+	return !differ;
+}
+
+/* find returns the session of a tuple. Slots are used again, so the generation must fit, or the tuple. */
 static inline_always struct session *find(const struct tuple *key, struct place *at)
 {
+	u32 *known = place_of(key), place = known ? *(volatile u32 *)known : 0;
+	if (place) {
+		at->slot = (place - 1) >> 1;
+		at->side = (place - 1) & 1;
+		struct session *s = bpf_map_lookup_elem(&sessions, &at->slot);
+		if (s && same(at->side ? &s->half[1].in : &s->half[0].in, key))
+			return s;
+	}
 	struct place *found = bpf_map_lookup_elem(&flows, key);
 	if (!found)
 		return NULL;
 	*at = *found;
 	struct session *s = bpf_map_lookup_elem(&sessions, &at->slot);
 	return s && s->generation == at->generation ? s : NULL;
+}
+
+/* forget has a tuple be of no session. */
+static inline_always void forget(const struct tuple *key, const struct place *at)
+{
+	u32 *known = place_of(key);
+	if (known)
+		__sync_val_compare_and_swap(known, 1 + (at->slot << 1 | (at->side & 1)), 0);
+	bpf_map_delete_elem(&flows, key);
 }
 
 /* note has it known that data up to end, or an RST, is let up to the socket. What is already noted
@@ -248,7 +294,7 @@ global u32 weigh(struct session *s, struct packet *p, u32 side)
 	u64 sent = load(&h->sent);
 	before(p, h, o, side);
 	u32 fit = account(h, o, p);
-	u64 now = bpf_ktime_get_ns();
+	u64 now = p->now = bpf_ktime_get_ns();
 	if (p->length && load(&h->sent) > sent)
 		s->newest = side + 1;
 	__sync_fetch_and_add(&h->packets, 1);
@@ -260,17 +306,14 @@ global u32 weigh(struct session *s, struct packet *p, u32 side)
 	return fit;
 }
 
-/* pass gives the packet to the other connection. */
+/* pass gives the packet, as it is now, to the other connection. */
 global int pass(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u32 fit)
 {
 	if (!s || !p || !at)
 		return DROP;
 	struct half *h = at->side ? &s->half[1] : &s->half[0], *o = at->side ? &s->half[0] : &s->half[1];
-	bool forwarded = !s->looped;
-	if (translate(skb, p, h, o, forwarded) || fit == BEYOND)
-		return DROP;
 	if (fit == FITS && p->stamped)
-		stamps(h, o, p, bpf_ktime_get_ns());
+		stamps(h, o, p, p->now);
 	if (fit == RESETS)
 		s->reset = true;
 	if (fit == RESETS || ended(h, o)) {
@@ -278,7 +321,7 @@ global int pass(struct __sk_buff *skb, struct session *s, struct packet *p, stru
 		if (state_of(word) == STATE_LANE && MAY_INGRESS_LANE_TO_DONE && change(s, word, STATE_DONE))
 			report(s, at->slot, STATE_DONE, fit == RESETS);
 	}
-	if (!forwarded)
+	if (s->looped)
 		return NEXT;
 	skb->tc_index = CARRIED;
 	return bpf_redirect_neigh(o->device, NULL, 0, 0);
@@ -288,10 +331,13 @@ global int pass(struct __sk_buff *skb, struct session *s, struct packet *p, stru
 static inline_always int carry(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
 {
 	if ((p->flags & (SYN | ACK)) == SYN && state_of(load(&s->word)) == STATE_DONE) { /* the tuple begins anew */
-		bpf_map_delete_elem(&flows, &p->key);
+		forget(&p->key, at);
 		return NEXT;
 	}
-	return pass(skb, s, p, at, weigh(s, p, at->side));
+	u32 fit = weigh(s, p, at->side);
+	if (translate(skb, s, p, at->side) || fit == BEYOND)
+		return DROP;
+	return pass(skb, s, p, at, fit);
 }
 
 /* claim has the session leave user space with this packet if it can, and reports whether it is in the lane. */
@@ -415,7 +461,7 @@ static inline_always int other(struct __sk_buff *skb)
 SEC("tc")
 int penstock_ingress(struct __sk_buff *skb)
 {
-	if (of_none(skb))
+	if (of_none(skb, true))
 		return NEXT;
 	struct packet p = {};
 	struct place at;
@@ -458,7 +504,7 @@ int penstock_ingress(struct __sk_buff *skb)
 SEC("tc")
 int penstock_egress(struct __sk_buff *skb)
 {
-	if (skb->tc_index == CARRIED || of_none(skb))
+	if (skb->tc_index == CARRIED || of_none(skb, false))
 		return NEXT;
 	struct packet p = {};
 	struct place at;

@@ -19,53 +19,21 @@ static inline_always void mapped(u32 *to, u32 address)
 	to[3] = address;
 }
 
-/* parse_v4 and parse_v6 return the length of the TCP segment, 0 for a packet that has none. */
-static inline_always u32 parse_v4(struct __sk_buff *skb, struct packet *p)
+/* read copies bytes of a packet, a multiple of four, and returns whether that has failed. Headers are at hand as a rule, and need no helper then. */
+static inline_always long read(struct __sk_buff *skb, u32 at, u32 *to, u32 size)
 {
-	u32 w[5];
-	if (bpf_skb_load_bytes(skb, ETHER, w, sizeof w))
-		return 0;
-	u8 *b = (u8 *)w;
-	u32 total = b[2] << 8 | b[3];
-	if (b[0] != 0x45 || b[9] != TCP || ((b[6] << 8 | b[7]) & 0x3fff) || total < V4_HEADER + TCP_HEADER)
-		return 0;
-	p->v6 = false;
-	p->congested = (b[1] & 3) == 3;
-	mapped(p->key.remote, w[3]);
-	mapped(p->key.local, w[4]);
-	return total - V4_HEADER;
+	u8 *from = (u8 *)(long)skb->data + at;
+	if (from + size > (u8 *)(long)skb->data_end)
+		return bpf_skb_load_bytes(skb, at, to, size);
+	for (u32 i = 0; i < size / 4; i++)
+		to[i] = ((u32 *)from)[i];
+	return 0;
 }
 
-static inline_always u32 parse_v6(struct __sk_buff *skb, struct packet *p)
+/* parse_tcp reads the words of a TCP header, in a segment of that length. It returns false if that is none. */
+static inline_always bool parse_tcp(struct __sk_buff *skb, struct packet *p, const u32 *t, u32 length)
 {
-	u32 w[10];
-	if (bpf_skb_load_bytes(skb, ETHER, w, sizeof w))
-		return 0;
-	u8 *b = (u8 *)w;
-	if (b[0] >> 4 != 6 || b[6] != TCP)
-		return 0;
-	p->v6 = true;
-	p->congested = (b[1] >> 4 & 3) == 3;
-	__builtin_memcpy(p->key.remote, w + 2, 16);
-	__builtin_memcpy(p->key.local, w + 6, 16);
-	return b[4] << 8 | b[5];
-}
-
-/* parse reports whether the packet is a TCP segment that the lane could carry, and reads it. */
-static inline_always bool parse(struct __sk_buff *skb, struct packet *p)
-{
-	u32 length, t[5];
-	if (skb->vlan_present)
-		return false;
-	if (skb->protocol == to_net16(0x0800))
-		length = parse_v4(skb, p);
-	else if (skb->protocol == to_net16(0x86dd))
-		length = parse_v6(skb, p);
-	else
-		return false;
-	if (length < TCP_HEADER || bpf_skb_load_bytes(skb, tcp_at(p), t, sizeof t))
-		return false;
-	u8 *b = (u8 *)t;
+	const u8 *b = (const u8 *)t;
 	p->header = (b[12] >> 4) * 4;
 	if (p->header < TCP_HEADER || p->header > length || tcp_at(p) + p->header > skb->len)
 		return false;
@@ -77,6 +45,46 @@ static inline_always bool parse(struct __sk_buff *skb, struct packet *p)
 	p->window = b[14] << 8 | b[15];
 	p->length = length - p->header;
 	return true;
+}
+
+static inline_always bool parse_v4(struct __sk_buff *skb, struct packet *p, u32 *w)
+{
+	if (read(skb, ETHER, w, V4_HEADER + TCP_HEADER))
+		return false;
+	u8 *b = (u8 *)w;
+	u32 total = b[2] << 8 | b[3];
+	if (b[0] != 0x45 || b[9] != TCP || ((b[6] << 8 | b[7]) & 0x3fff) || total < V4_HEADER + TCP_HEADER)
+		return false;
+	p->v6 = false;
+	p->congested = (b[1] & 3) == 3;
+	mapped(p->key.remote, w[3]);
+	mapped(p->key.local, w[4]);
+	return parse_tcp(skb, p, w + V4_HEADER / 4, total - V4_HEADER);
+}
+
+static inline_always bool parse_v6(struct __sk_buff *skb, struct packet *p, u32 *w)
+{
+	if (read(skb, ETHER, w, V6_HEADER + TCP_HEADER))
+		return false;
+	u8 *b = (u8 *)w;
+	if (b[0] >> 4 != 6 || b[6] != TCP)
+		return false;
+	p->v6 = true;
+	p->congested = (b[1] >> 4 & 3) == 3;
+	__builtin_memcpy(p->key.remote, w + 2, 16);
+	__builtin_memcpy(p->key.local, w + 6, 16);
+	return parse_tcp(skb, p, w + V6_HEADER / 4, b[4] << 8 | b[5]);
+}
+
+/* parse reports whether the packet is a TCP segment that the lane could carry, and reads it. */
+static inline_always bool parse(struct __sk_buff *skb, struct packet *p)
+{
+	u32 w[(V6_HEADER + TCP_HEADER) / 4];
+	if (skb->vlan_present)
+		return false;
+	if (skb->protocol == to_net16(0x0800))
+		return parse_v4(skb, p, w);
+	return skb->protocol == to_net16(0x86dd) && parse_v6(skb, p, w);
 }
 
 /* A chain is the extension headers of an IPv6 packet, up to TCP. */
@@ -137,9 +145,13 @@ static inline_always bool odd_tuple(struct __sk_buff *skb, struct tuple *key)
 	return true;
 }
 
+enum { STAMPED_HEADER = 32 }; /* a TCP header with timestamps alone, as Linux sends it */
+
 /* A walk goes through the options of a TCP header. */
 struct walk {
+	u32 ip[V6_HEADER / 4]; /* right before it; one of IPv4 is at IP_V4 */
 	u32 word[TCP_MOST / 4];
+	u64 sum; /* what has been added to the TCP header, in words, for its checksum */
 	u32 at, end;
 	u32 time, echo, acked;
 	u32 acks;
@@ -171,8 +183,9 @@ static inline_always u32 number(struct walk *k, u32 at)
 
 /* option goes on with the option at k->at, or with the next number of a SACK option, and returns 1 after the last one. A loop over those
  * numbers would be most of what the verifier does, which follows each branch of each turn. */
-static long option(u32 i, struct walk *k)
+static long option(u32 i, struct walk **walk)
 {
+	struct walk *k = *walk;
 	u32 at = k->at, end = k->end;
 	if (at >= end || at >= TCP_MOST)
 		return 1;
@@ -210,20 +223,52 @@ static long option(u32 i, struct walk *k)
 	return 0;
 }
 
-/* options walks all of them. A header of timestamps alone, as Linux sends it, is known. */
+/* put has a word of the TCP header be another one. */
+static inline_always void put(struct walk *k, u32 at, u32 is)
+{
+	k->sum += (u64)(u32)~k->word[at] + is;
+	k->word[at] = is;
+}
+
+/* folded is a sum in 16 bits, with the carries added. */
+static inline_always u32 folded(u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* walk_options walks all options, and adds to the sum what they have become. */
+global int walk_options(struct walk *k)
+{
+	if (!k)
+		return 0;
+	u32 size = k->end - TCP_HEADER;
+	if (size == 0 || size > TCP_MOST - TCP_HEADER)
+		return 0;
+	u64 was = bpf_csum_diff(NULL, 0, k->word + TCP_HEADER / 4, size, 0);
+	bpf_loop(TCP_MOST - TCP_HEADER, option, &k, 0);
+	asm volatile("" : "+r"(size)); /* or the compiler leaves out the bounds, which the verifier has forgotten */
+	if (size <= TCP_MOST - TCP_HEADER)
+		k->sum += (u64)(u32)~was + (u32)bpf_csum_diff(NULL, 0, k->word + TCP_HEADER / 4, size, 0);
+	return 0;
+}
+
+/* options has the options be those of the other connection. A header of timestamps alone is known. */
 static inline_always void options(struct walk *k)
 {
-	if (k->end == 32 && k->word[5] == to_net32(0x0101080a)) {
-		k->stamp = to_host32(k->word[6]);
-		k->stamped = true;
-		k->word[6] = to_net32(k->stamp + k->time);
-		if (k->acks)
-			k->word[7] = to_net32(to_host32(k->word[7]) - k->echo);
-		k->answer = to_host32(k->word[7]);
+	if (k->end != STAMPED_HEADER || k->word[5] != to_net32(0x0101080a)) {
+		walk_options(k);
 		return;
 	}
-	if (k->end > TCP_HEADER)
-		bpf_loop(TCP_MOST - TCP_HEADER, option, k, 0);
+	k->stamp = to_host32(k->word[6]);
+	k->stamped = true;
+	put(k, 6, to_net32(k->stamp + k->time));
+	if (k->acks)
+		put(k, 7, to_net32(to_host32(k->word[7]) - k->echo));
+	k->answer = to_host32(k->word[7]);
 }
 
 /* unscaled gives a window in the other connection's unit; one that is not 0 stays so. */
@@ -235,68 +280,73 @@ static inline_always u32 unscaled(const struct half *h, u16 window)
 	return w || !window ? w : 1;
 }
 
-/* address_v4 and address_v6 give the packet the addresses of the other connection. */
-static inline_always long address_v4(struct __sk_buff *skb, const struct tuple *to, bool forwarded)
+enum { IP_V4 = (V6_HEADER - V4_HEADER) / 4 };
+
+/* address_v4 and address_v6 give the IP header the addresses of the other connection, and return what that adds to the checksums. */
+static inline_always u64 address_v4(u32 *w, const struct tuple *to, bool forwarded)
 {
-	u32 was[5], is[5];
-	if (bpf_skb_load_bytes(skb, ETHER, was, sizeof was))
-		return -1;
-	__builtin_memcpy(is, was, sizeof is);
-	is[3] = to->local[3];
-	is[4] = to->remote[3];
+	u64 sum = (u64)(u32)~w[3] + to->local[3] + (u32)~w[4] + to->remote[3];
+	u32 checked = w[2] & 0xffff, hops = forwarded ? (checked & 0xff00) | 64 : checked;
+	w[2] = hops | (~folded(sum + (~w[2] >> 16) + (~checked & 0xffff) + hops) << 16);
+	w[3] = to->local[3];
+	w[4] = to->remote[3];
+	return sum;
+}
+
+static inline_always u64 address_v6(u32 *w, const struct tuple *to, bool forwarded)
+{
+	u64 sum = 0;
+	for (int i = 0; i < 4; i++) {
+		sum += (u64)(u32)~w[2 + i] + to->local[i] + (u32)~w[6 + i] + to->remote[i];
+		w[2 + i] = to->local[i];
+		w[6 + i] = to->remote[i];
+	}
 	if (forwarded)
-		((u8 *)is)[8] = 64;
-	s64 addresses = bpf_csum_diff(was + 3, 8, is + 3, 8, 0), all = bpf_csum_diff(was, sizeof was, is, sizeof is, 0);
-	if (bpf_l4_csum_replace(skb, ETHER + V4_HEADER + CHECKSUM, 0, addresses, PSEUDO_HEADER))
-		return -1;
-	if (bpf_skb_store_bytes(skb, ETHER, is, sizeof is, 0))
-		return -1;
-	return bpf_l3_csum_replace(skb, ETHER + 10, 0, all, 0);
+		((u8 *)w)[7] = 64;
+	return sum;
 }
 
-static inline_always long address_v6(struct __sk_buff *skb, const struct tuple *to, bool forwarded)
+/* write writes both headers, and has the checksum of TCP be right. */
+static inline_always long write(struct __sk_buff *skb, struct walk *k, u32 size, const struct tuple *to, bool v6, bool forwarded)
 {
-	u32 was[8], is[8];
-	if (bpf_skb_load_bytes(skb, ETHER + 8, was, sizeof was))
+	u32 *ip = v6 ? k->ip : k->ip + IP_V4, length = v6 ? V6_HEADER : V4_HEADER;
+	if (read(skb, ETHER, ip, length))
 		return -1;
-	__builtin_memcpy(is, to->local, 16);
-	__builtin_memcpy(is + 4, to->remote, 16);
-	s64 addresses = bpf_csum_diff(was, sizeof was, is, sizeof is, 0);
-	if (bpf_l4_csum_replace(skb, ETHER + V6_HEADER + CHECKSUM, 0, addresses, PSEUDO_HEADER | v6_flags))
+	u64 addresses = v6 ? address_v6(ip, to, forwarded) : address_v4(ip, to, forwarded);
+	asm volatile("" : "+r"(size)); /* or the compiler leaves out the bounds, which the verifier has forgotten */
+	if (size < TCP_HEADER || size > TCP_MOST || bpf_skb_store_bytes(skb, ETHER, ip, length + size, 0))
 		return -1;
-	u8 hops = 64;
-	if (forwarded && bpf_skb_store_bytes(skb, ETHER + 7, &hops, 1, 0))
+	if (bpf_l4_csum_replace(skb, ETHER + length + CHECKSUM, 0, folded(k->sum), 0))
 		return -1;
-	return bpf_skb_store_bytes(skb, ETHER + 8, is, sizeof is, 0);
+	return bpf_l4_csum_replace(skb, ETHER + length + CHECKSUM, 0, folded(addresses), PSEUDO_HEADER | (v6 ? v6_flags : 0));
 }
 
-/* translate makes the packet one of the other connection. After an error it is to be dropped. */
-static inline_always long translate(struct __sk_buff *skb, struct packet *p, const struct half *h, const struct half *o, bool forwarded)
+/* translate makes a packet of side `side` one of the other connection. After an error it is to be dropped. It is apart from pass for its stack. */
+global int translate(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
+	if (!s || !p)
+		return -1;
+	const struct half *h = side ? &s->half[1] : &s->half[0], *o = side ? &s->half[0] : &s->half[1];
+	bool forwarded = !s->looped;
 	struct walk k = {.at = TCP_HEADER, .time = h->time, .echo = o->time, .acked = o->sequence};
-	u32 was[TCP_MOST / 4], size = p->header;
-	if (size < TCP_HEADER || size > TCP_MOST || bpf_skb_load_bytes(skb, tcp_at(p), k.word, size))
+	u32 size = p->header;
+	if (size < TCP_HEADER || size > TCP_MOST)
 		return -1;
-	__builtin_memcpy(was, k.word, sizeof was);
+	if (size == STAMPED_HEADER ? read(skb, tcp_at(p), k.word, STAMPED_HEADER) : bpf_skb_load_bytes(skb, tcp_at(p), k.word, size))
+		return -1;
 	k.end = size;
 	k.acks = p->flags & ACK;
-	k.word[0] = o->in.local_port | (u32)o->in.remote_port << 16;
-	k.word[1] = to_net32(p->sequence + h->sequence);
+	put(&k, 0, o->in.local_port | (u32)o->in.remote_port << 16);
+	put(&k, 1, to_net32(p->sequence + h->sequence));
 	if (k.acks)
-		k.word[2] = to_net32(p->ack - o->sequence);
+		put(&k, 2, to_net32(p->ack - o->sequence));
 	if (!(p->flags & SYN))
-		k.word[3] = (k.word[3] & 0xffff) | (u32)to_net16(unscaled(h, p->window)) << 16;
+		put(&k, 3, (k.word[3] & 0xffff) | (u32)to_net16(unscaled(h, p->window)) << 16);
 	options(&k);
 	p->time = k.stamp;
 	p->echo = k.answer;
 	p->stamped = k.stamped;
-	asm volatile("" : "+r"(size)); /* or the compiler leaves out the bounds, which the verifier has forgotten */
-	if (size < TCP_HEADER || size > TCP_MOST)
-		return -1;
-	s64 header = bpf_csum_diff(was, size, k.word, size, 0);
-	if (bpf_skb_store_bytes(skb, tcp_at(p), k.word, size, 0) || bpf_l4_csum_replace(skb, tcp_at(p) + CHECKSUM, 0, header, 0))
-		return -1;
-	return p->v6 ? address_v6(skb, &o->in, forwarded) : address_v4(skb, &o->in, forwarded);
+	return p->v6 ? write(skb, &k, size, &o->in, true, forwarded) : write(skb, &k, size, &o->in, false, forwarded);
 }
 
 /* store32 and store16 change a field of the header, and return whether they have failed. */

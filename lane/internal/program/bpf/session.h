@@ -21,6 +21,13 @@ struct place {
 	u32 side;
 };
 
+/* A row has the places of some hashes, as many as a line of the cache has. */
+enum { ROW = 16 };
+
+struct row {
+	u32 place[ROW];
+};
+
 /* Flags of half.noted, above the number. */
 #define NOTED (1ULL << 32)
 #define NOTED_RESET (1ULL << 33)
@@ -142,6 +149,7 @@ struct event {
 /* A packet is what is read of one. */
 struct packet {
 	struct tuple key;
+	u64 now; /* ktime at which it is carried */
 	u32 sequence, ack, length;
 	u32 time, echo; /* its timestamps, if stamped; the echo as the other side has sent it */
 	u16 window;
