@@ -77,6 +77,7 @@ static inline_always long write_v4(struct __sk_buff *skb, u32 *was, u32 *is, con
 static inline_always long write_v6(struct __sk_buff *skb, u32 *was, u32 *is, const struct half *h)
 {
 	((u8 *)is)[7] = 64;
+	bpf_csum_update(skb, bpf_csum_diff(was + 1, 4, is + 1, 4, 0)); /* the header has no checksum that makes up for it */
 	__builtin_memcpy(is + 2, h->in.local, 16);
 	__builtin_memcpy(is + 6, h->in.remote, 16);
 	__builtin_memcpy(is + 14, h->in.remote, 16);

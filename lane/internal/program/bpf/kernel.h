@@ -34,6 +34,7 @@ enum { NEXT = -1, DROP = 2 }; /* enum tcx_action_base */
 enum { ETHER = 14, V4_HEADER = 20, V6_HEADER = 40, TCP = 6, TCP_HEADER = 20, TCP_MOST = 60, SEQUENCE = 4, ACKNOWLEDGEMENT = 8, WINDOW = 14, CHECKSUM = 16 };
 enum { CURRENT_NETNS = -1, PSEUDO_HEADER = 1 << 4 };
 enum { ESTABLISHED = 1 };
+enum { CHECKSUM_NONE, CHECKSUM_UNNECESSARY, CHECKSUM_COMPLETE, CHECKSUM_PARTIAL }; /* include/linux/skbuff.h */
 enum { ECN_OK = 1, ECN_ACCURATE = 1 << 4, ECN_PENDING = 6, SACK_SEEN = 1 }; /* include/net/tcp.h */
 
 struct __sk_buff {
@@ -52,6 +53,7 @@ struct tuple6 {
 };
 
 struct sock;
+struct sk_buff;
 struct tcp_sock;
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
@@ -62,6 +64,7 @@ static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, u32 at, u64 from, u64 
 static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, u32 at, u64 from, u64 to, u64 flags) = (void *)11;
 static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, u32 at, void *to, u32 size) = (void *)26;
 static s64 (*bpf_csum_diff)(const void *from, u32 from_size, const void *to, u32 to_size, u32 seed) = (void *)28;
+static s64 (*bpf_csum_update)(struct __sk_buff *skb, u32 more) = (void *)40;
 static long (*bpf_sk_release)(void *sock) = (void *)86;
 static void *(*bpf_skc_lookup_tcp)(void *ctx, void *tuple, u32 size, u64 netns, u64 flags) = (void *)99;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
@@ -69,6 +72,9 @@ static long (*bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) =
 static struct tcp_sock *(*bpf_skc_to_tcp_sock)(void *sock) = (void *)137;
 static long (*bpf_redirect_neigh)(u32 device, void *params, int size, u64 flags) = (void *)152;
 static long (*bpf_loop)(u32 times, void *callback, void *ctx, u64 flags) = (void *)181;
+
+/* A kernel function: it has the kernel's own struct of a packet (kernel/bpf/helpers.c). */
+extern void *bpf_cast_to_kern_ctx(void *skb) __attribute__((section(".ksyms")));
 
 #define to_host16(x) __builtin_bswap16(x)
 #define to_host32(x) __builtin_bswap32(x)
@@ -92,7 +98,9 @@ struct sock_common {
 	unsigned char skc_state;
 };
 
-struct sk_buff;
+struct sk_buff {
+	u8 ip_summed : 2;
+};
 
 struct net_device {
 	s32 ifindex;

@@ -306,16 +306,36 @@ static inline_always u64 address_v6(u32 *w, const struct tuple *to, bool forward
 	return sum;
 }
 
+/* summed returns what the checksum of the packet is (include/linux/skbuff.h, "Checksumming of received packets by device"). */
+static inline_always u32 summed(struct __sk_buff *skb)
+{
+	struct sk_buff *kernels = bpf_cast_to_kern_ctx(skb);
+	u64 byte = *(u8 *)((void *)kernels + __builtin_preserve_field_info(kernels->ip_summed, 0));
+	byte <<= __builtin_preserve_field_info(kernels->ip_summed, 4);
+	return byte >> __builtin_preserve_field_info(kernels->ip_summed, 5);
+}
+
 /* write writes both headers, and has the checksum of TCP be right. */
 static inline_always long write(struct __sk_buff *skb, struct walk *k, u32 size, const struct tuple *to, bool v6, bool forwarded)
 {
 	u32 *ip = v6 ? k->ip : k->ip + IP_V4, length = v6 ? V6_HEADER : V4_HEADER;
 	if (read(skb, ETHER, ip, length))
 		return -1;
+	u32 hops = ip[1];
 	u64 addresses = v6 ? address_v6(ip, to, forwarded) : address_v4(ip, to, forwarded);
+	u32 how = summed(skb), sum = k->word[CHECKSUM / 4] & 0xffff;
+	if (how == CHECKSUM_PARTIAL) /* it is that of the addresses alone, and not complemented */
+		sum = folded(sum + addresses);
+	else if (how != CHECKSUM_COMPLETE)
+		sum = ~folded((~sum & 0xffff) + k->sum + addresses);
+	k->word[CHECKSUM / 4] = (k->word[CHECKSUM / 4] & 0xffff0000) | (sum & 0xffff);
 	asm volatile("" : "+r"(size)); /* or the compiler leaves out the bounds, which the verifier has forgotten */
 	if (size < TCP_HEADER || size > TCP_MOST || bpf_skb_store_bytes(skb, ETHER, ip, length + size, 0))
 		return -1;
+	if (how != CHECKSUM_COMPLETE)
+		return 0;
+	if (v6) /* its header has no checksum that makes up for it */
+		bpf_csum_update(skb, folded((u64)(u32)~hops + ip[1]));
 	if (bpf_l4_csum_replace(skb, ETHER + length + CHECKSUM, 0, folded(k->sum), 0))
 		return -1;
 	return bpf_l4_csum_replace(skb, ETHER + length + CHECKSUM, 0, folded(addresses), PSEUDO_HEADER | (v6 ? v6_flags : 0));
