@@ -1,0 +1,69 @@
+package lane_test
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/penstock/penstock/internal/testutil/netns"
+)
+
+// sumsItself has the kernel compute the checksums of TCP segments that leave at a device, of which veth(4) leaves them out: its other
+// end does not verify those (ETHTOOL_STXCSUM of include/uapi/linux/ethtool.h, SIOCETHTOOL of include/uapi/linux/sockios.h).
+func sumsItself(t *testing.T, h *netns.Host, device string) {
+	t.Helper()
+	value := [2]uint32{0x17, 0}
+	request := struct {
+		name [syscall.IFNAMSIZ]byte
+		data *[2]uint32
+		_    [16]byte
+	}{data: &value}
+	copy(request.name[:], device)
+	var failed error
+	h.Run(func() {
+		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			failed = err
+			return
+		}
+		defer syscall.Close(fd)
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), 0x8946, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			failed = errno
+		}
+	})
+	if failed != nil {
+		t.Fatalf("checksums of %s: %v", device, failed)
+	}
+}
+
+// TestForwardedChecksums: an endpoint verifies the checksums of what the lane sends on, be they complete as the packet arrives, or those of the
+// addresses alone, which a device completes.
+func TestForwardedChecksums(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(client), here.Join(server)
+	for i, far := range []*netns.Host{client, server} {
+		device := []string{front.Device, back.Device}[i]
+		here.IP("address add fd00:%d::1/64 dev %s nodad", i, device)
+		far.IP("address add fd00:%d::2/64 dev %s nodad", i, device)
+		sumsItself(t, here, device)
+	}
+	l := open(t, front.Device, back.Device)
+	transfer := func(t *testing.T) {
+		for i, to := range [][2]netip.Addr{{front.Near, back.Far}, {netip.MustParseAddr("fd00:0::1"), netip.MustParseAddr("fd00:1::2")}} {
+			p := across(t, l, client, server, to[0], to[1])
+			p.talk(t)
+			p.transfer(t, 300_000, uint64(i), true)
+		}
+	}
+	t.Run("of the addresses alone", transfer)
+	sumsItself(t, client, front.Device)
+	sumsItself(t, server, back.Device)
+	t.Run("complete", transfer)
+	if st := l.Stats(); st.Left != 4 || st.Reset != 0 {
+		t.Errorf("%+v", st)
+	}
+}
