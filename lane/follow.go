@@ -2,6 +2,7 @@ package lane
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -148,9 +149,24 @@ func (s *Session) reportHalf() {
 	}
 }
 
-// now is the time of the clock that the programs stamp packets with, in ns. It cannot fail
-// (clock_gettime(2): CLOCK_MONOTONIC is always there).
-func now() int64 {
-	t, _ := sys.Monotonic()
-	return int64(t)
+// now is the time of the clock that the programs stamp packets with, in ns: that of the runtime, without a system call for each session of a sweep.
+func now() int64 { return int64(time.Since(clock.began) + clock.at) }
+
+// clock is one moment by the runtime's clock, which is CLOCK_MONOTONIC, and by that of the programs.
+var clock = oneMoment()
+
+// oneMoment reads both clocks, as close together as they come. It cannot fail (clock_gettime(2): CLOCK_MONOTONIC is always there).
+func oneMoment() (m struct {
+	began time.Time
+	at    time.Duration
+}) {
+	least := time.Duration(math.MaxInt64)
+	for range 8 {
+		began := time.Now()
+		at, _ := sys.Monotonic()
+		if took := time.Since(began); took < least {
+			least, m.began, m.at = took, began, at
+		}
+	}
+	return m
 }

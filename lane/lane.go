@@ -285,8 +285,12 @@ func (l *Lane) finish(end func(*Session)) bool {
 func (l *Lane) Sessions() []*Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]*Session, 0, max(len(l.sessions)-len(l.free), 0)+len(l.staying))
+	taken := max(len(l.sessions)-len(l.free), 0)
+	all := make([]*Session, 0, taken+len(l.staying))
 	for _, s := range l.sessions {
+		if len(all) == taken { // slots are taken from the begin: the others are free
+			break
+		}
 		if s != nil {
 			all = append(all, s)
 		}

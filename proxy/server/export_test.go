@@ -161,4 +161,5 @@ func (s *Server) AdoptEnded(n int) {
 		one.end.Store(&adoptedEnd{at: s.now()})
 		a.list = append(a.list, one)
 	}
+	a.awake()
 }

@@ -26,6 +26,7 @@ type adopted struct {
 	byID  map[worker.ID]*adoptedSession // the same
 	idle  time.Duration                 // after which those of no known listener end; 0: never
 	moved [2]int64                      // bytes since the adoption of those that have ended
+	come  chan struct{}                 // has a token once some have been adopted, for watchAdopted
 
 	lines []adoptedLine // that are to be written; of the goroutine that watches the sessions, and then of the one that closes everything
 }
@@ -72,10 +73,22 @@ func (a *adopted) adopt(l *lane.Lane, names *adoptedNames, now func() int64) {
 		a.list = append(a.list, one)
 		a.byID[one.id] = one
 	}
+	a.awake()
 }
 
-// look notes what has moved, and returns those that have ended. It has those end whose timeouts have passed.
-func (a *adopted) look() (ended []*adoptedSession) {
+// awake has the sessions be watched, if there are any.
+func (a *adopted) awake() {
+	if len(a.list) == 0 {
+		return
+	}
+	select {
+	case a.come <- struct{}{}:
+	default:
+	}
+}
+
+// look notes what has moved, and returns those that have ended, and how many are left. It has those end whose timeouts have passed.
+func (a *adopted) look() (ended []*adoptedSession, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now, kept := time.Now(), a.list[:0]
@@ -97,7 +110,7 @@ func (a *adopted) look() (ended []*adoptedSession) {
 	}
 	clear(a.list[len(kept):])
 	a.list = kept
-	return ended
+	return ended, len(kept)
 }
 
 // reset resets both sides, and reports whether that was not under way. The lock of the list is held.

@@ -21,35 +21,53 @@ const (
 	adoptedLinesWait = 5 * time.Second
 )
 
-// watchAdopted looks after adopted sessions until stop, and logs their ends.
+// watchAdopted looks after adopted sessions until stop, and logs their ends. It rests while there are none.
 func (s *Server) watchAdopted(stop <-chan struct{}) {
-	tick, lines := time.NewTicker(adoptedLook), time.NewTicker(adoptedLook)
-	defer tick.Stop()
-	defer lines.Stop()
 	for {
 		select {
 		case <-stop:
 			return
+		case <-s.adopted.come:
+		}
+		if !s.watchThese(stop) {
+			return
+		}
+	}
+}
+
+// watchThese looks after adopted sessions until none is left, and each that has ended has its line; false: until stop.
+func (s *Server) watchThese(stop <-chan struct{}) bool {
+	tick, lines := time.NewTicker(adoptedLook), time.NewTicker(adoptedLook)
+	defer tick.Stop()
+	defer lines.Stop()
+	for left := 1; ; {
+		select {
+		case <-stop:
+			return false
 		case <-tick.C:
-			s.partAdopted()
+			left = s.partAdopted()
 		case <-lines.C:
 		}
 		every := adoptedLook
 		if s.writeAdoptedLines() {
 			every = adoptedLinesLook
+		} else if left == 0 {
+			return true
 		}
 		lines.Reset(every)
 	}
 }
 
-// partAdopted gives back the places of sessions that have ended, which their lines count.
-func (s *Server) partAdopted() {
-	for _, one := range s.adopted.look() {
+// partAdopted gives back the places of sessions that have ended, which their lines count, and returns how many sessions are left.
+func (s *Server) partAdopted() int {
+	ended, left := s.adopted.look()
+	for _, one := range ended {
 		s.adopted.lines = append(s.adopted.lines, adoptedLine{one, s.clientsOf(one.counts, one.to)})
 		for _, release := range slices.Backward(one.release) { // the place of the process is the last: a client that gets it finds the others
 			release()
 		}
 	}
+	return left
 }
 
 // writeAdoptedLines writes lines that wait, as far as the session log has room, and reports whether some are left.

@@ -37,18 +37,20 @@ type namespaceCount struct {
 
 // countOverflows looks at the accept queues of all listening sockets.
 //
-// The namespace's counter is read before the sockets' counters and after them. The time between
+// The namespace's counter is read before the sockets' counters and, if one of these has risen, after them. The time between
 // is part of this look and of the next one, so that no overflow is missed.
 func (s *Server) countOverflows() {
 	ns := &s.watcher.namespace
 	before, err := ns.read()
+	risen := false
 	for _, socket := range s.binds {
 		if socket.listener.TCP() {
 			socket.overflows.look(socket.fd)
+			risen = risen || socket.overflows.risen > 0
 		}
 	}
 	after := before
-	if err == nil {
+	if err == nil && risen {
 		after, err = ns.read()
 	}
 	for _, socket := range s.binds {

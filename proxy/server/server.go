@@ -135,7 +135,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), endings: make(map[*endJob]bool), after: time.AfterFunc,
 		denials: denials{clock: time.Now},
 		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), downPending: make(chan struct{}, 1),
-		progress: make(chan struct{}, 1),
+		progress: make(chan struct{}, 1), adopted: adopted{come: make(chan struct{}, 1)},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
