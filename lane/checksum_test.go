@@ -2,38 +2,19 @@ package lane_test
 
 import (
 	"net/netip"
-	"syscall"
 	"testing"
-	"unsafe"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/netns"
 )
 
-// sumsItself has the kernel compute the checksums of TCP segments that leave at a device, of which veth(4) leaves them out: its other
-// end does not verify those (ETHTOOL_STXCSUM of include/uapi/linux/ethtool.h, SIOCETHTOOL of include/uapi/linux/sockios.h).
+// sumsItself has the kernel compute the checksums of TCP segments that leave at a device.
 func sumsItself(t *testing.T, h *netns.Host, device string) {
 	t.Helper()
-	value := [2]uint32{0x17, 0}
-	request := struct {
-		name [syscall.IFNAMSIZ]byte
-		data *[2]uint32
-		_    [16]byte
-	}{data: &value}
-	copy(request.name[:], device)
-	var failed error
-	h.Run(func() {
-		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
-		if err != nil {
-			failed = err
-			return
-		}
-		defer syscall.Close(fd)
-		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), 0x8946, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			failed = errno
-		}
-	})
-	if failed != nil {
-		t.Fatalf("checksums of %s: %v", device, failed)
+	var err error
+	h.Run(func() { err = sys.CompleteChecksums(device) })
+	if err != nil {
+		t.Fatalf("checksums of %s: %v", device, err)
 	}
 }
 
