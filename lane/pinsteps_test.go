@@ -102,10 +102,10 @@ func TestDeathBetweenSteps(t *testing.T) {
 	for killed := true; killed; {
 		n++
 		killed = steps(t, n, true, dir)
-		for _, again := range []int{0, 1 + n%5} {
+		for again := range n%3/2 + 1 { // to load the programs takes its time
 			if again > 0 {
 				steps(t, n, true, dir)
-				steps(t, again, true, dir)
+				steps(t, 1+n/3, true, dir)
 			}
 			var l *lane.Lane
 			until(t, "no other lane is attached", func() (opened bool) {
