@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/frame"
 )
 
-// BenchmarkOthers is the cost for a packet of no session, by the kernel's own measurement.
+// BenchmarkOthers is the cost for a packet of no session, and for one that an endpoint of this host sends, by the kernel's own measurement.
 func BenchmarkOthers(b *testing.B) {
 	p := load(b, 1<<14)
 	for slot := range uint32(10_000) {
@@ -27,6 +27,7 @@ func BenchmarkOthers(b *testing.B) {
 	}{
 		{"ingress/of none", p.objects.PenstockIngress, "192.0.2.9:40000"},
 		{"egress/of none", p.objects.PenstockEgress, "192.0.2.9:40000"},
+		{"egress/from an endpoint", p.objects.PenstockEgress, "192.0.2.1:20001"},
 	} {
 		b.Run(of.name, func(b *testing.B) {
 			packet := frame.Packet{From: netip.MustParseAddrPort(of.from), To: netip.MustParseAddrPort("192.0.2.2:443"), Payload: make([]byte, 64)}
