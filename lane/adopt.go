@@ -57,7 +57,7 @@ func (l *Lane) adopt() {
 		l.generation = max(l.generation, r.Generation)
 		switch at := r.State(); {
 		case at == state.Free:
-			l.free = append(l.free, slot-1)
+			l.free.give(slot - 1)
 		case at == state.User, at == state.Armed, at == state.Claimed:
 			r.Change(state.User, state.Armed, state.Claimed)
 			l.program.Forget(slot - 1)

@@ -87,11 +87,11 @@ type Lane struct {
 	mu         sync.Mutex
 	open       bool                      // from Open until Close or Leave
 	relayed    map[*net.TCPConn]struct{} // the connections of Join that are in user space
-	free       []uint32                  // slots
-	sessions   []*Session                // by slot; nil where it is free
-	owned      map[Owner]*ownership      // of owners that have sessions there
-	unowned    *ownership                // of all other sessions
-	staying    map[*Session]struct{}     // those that never leave user space
+	free       freeSlots
+	sessions   []*Session            // by slot; nil where it is free
+	owned      map[Owner]*ownership  // of owners that have sessions there
+	unowned    *ownership            // of all other sessions
+	staying    map[*Session]struct{} // those that never leave user space
 	ends       map[*Session]func(Result)
 	generation uint32
 	batch      batch
@@ -152,7 +152,7 @@ func Open(cfg Config) (*Lane, error) {
 		cfg: cfg, program: p, lock: lock, sessions: make([]*Session, p.Size()), ends: make(map[*Session]func(Result)), staying: make(map[*Session]struct{}),
 		stop: make(chan struct{}), finished: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting), owned: make(map[Owner]*ownership),
 	}
-	l.unowned = &ownership{lane: l}
+	l.unowned, l.free = &ownership{lane: l}, newFreeSlots(p.Size())
 	l.adopt()
 	if err := l.begin(cfg.Devices); err != nil {
 		return nil, errors.Join(err, l.detach())
@@ -285,7 +285,7 @@ func (l *Lane) finish(end func(*Session)) bool {
 func (l *Lane) Sessions() []*Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	taken := max(len(l.sessions)-len(l.free), 0)
+	taken := max(len(l.sessions)-l.free.n, 0)
 	all := make([]*Session, 0, taken+len(l.staying))
 	for _, s := range l.sessions {
 		if len(all) == taken { // slots are taken from the begin: the others are free
@@ -359,7 +359,7 @@ func (l *Lane) Size() int {
 }
 
 // Memory returns how many bytes of the kernel's memory the table of sessions takes, for as long as the lane is open, however
-// many there are; 0: the kernel does not report it. In this process each place takes 12 bytes more, and a Session 40, or 112 if it is one of Join.
+// many there are; 0: the kernel does not report it. In this process each place takes 13 bytes more, and a Session 40, or 112 if it is one of Join.
 func (l *Lane) Memory() uint64 {
 	if l.program == nil {
 		return 0

@@ -75,10 +75,10 @@ func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	if r := fit(legs); r != None {
 		return r
 	}
-	if len(l.free) == 0 {
+	slot, ok := l.free.next()
+	if !ok {
 		return Full
 	}
-	slot := l.free[len(l.free)-1]
 	l.generation++
 	switch err := l.program.Register(slot, l.generation, legs); {
 	case errors.Is(err, program.ErrBothEnds):
@@ -88,7 +88,7 @@ func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	case err != nil:
 		return Full // of the table of connections
 	}
-	l.free = l.free[:len(l.free)-1]
+	l.free.take(slot)
 	s.slot = slot
 	l.sessions[slot] = s
 	s.of.count(1)
@@ -160,7 +160,9 @@ func (l *Lane) wait() {
 			s.grace()
 		}
 		l.mu.Lock()
-		l.free = append(l.free, b.ended...)
+		for _, slot := range b.ended {
+			l.free.give(slot)
+		}
 		l.mu.Unlock()
 	}
 }

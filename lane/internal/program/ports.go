@@ -3,6 +3,7 @@ package program
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -27,19 +28,54 @@ const (
 // table. A place is set after its tuple can be found there, and cleared before it cannot. Where two tuples have had one hash
 // there is none until both are gone.
 type ports struct {
-	mu     sync.Mutex
-	bits   []byte            // the mapping of the map ports
-	places []byte            // the mapping of the map places
-	counts map[uint16]int    // of a hash, those that are not 0
-	of     map[uint64]uint16 // the hashes of tuples that are counted, by slot and side
+	mu      sync.Mutex
+	bits    []byte // the mapping of the map ports
+	places  []byte // the mapping of the map places
+	counts  hashCounts
+	of      [][2]uint16 // the hashes of the tuples of a slot, by side, if they are counted
+	counted []uint8     // two bits for each slot, by side: whether its tuples are
 }
+
+// hashCounts are how many tuples have a hash. Few have one that more than 255 have.
+type hashCounts struct {
+	least []uint8           // up to 255
+	rest  map[uint16]uint32 // beyond that
+}
+
+// add counts a tuple more, and reports whether it is the first one.
+func (c *hashCounts) add(hash uint16) (first bool) {
+	if c.least[hash] == math.MaxUint8 {
+		c.rest[hash]++
+		return false
+	}
+	c.least[hash]++
+	return c.least[hash] == 1
+}
+
+// remove counts a tuple less, and reports whether it was the last one.
+func (c *hashCounts) remove(hash uint16) (last bool) {
+	switch n := c.rest[hash]; n {
+	case 0:
+		c.least[hash]--
+		return c.least[hash] == 0
+	case 1:
+		delete(c.rest, hash)
+	default:
+		c.rest[hash] = n - 1
+	}
+	return false
+}
+
+// one reports whether one tuple alone has a hash.
+func (c *hashCounts) one(hash uint16) bool { return c.least[hash] == 1 }
 
 // hash is that of the programs, another one for the other direction.
 func hash(t *laneTuple) uint16 { return t.RemotePort*0x9e37 + t.LocalPort }
 
-// open maps the maps, and counts the tuples of an adopted table. It removes those that lead to no session.
-func (f *ports) open(o *laneObjects, leads func(*laneTuple, *lanePlace) bool) (err error) {
-	f.counts, f.of = make(map[uint16]int), make(map[uint64]uint16)
+// open maps the maps, and counts the tuples of an adopted table of that many slots. It removes those that lead to no session.
+func (f *ports) open(slots uint32, o *laneObjects, leads func(*laneTuple, *lanePlace) bool) (err error) {
+	f.counts = hashCounts{least: make([]uint8, hashes), rest: make(map[uint16]uint32)}
+	f.of, f.counted = make([][2]uint16, slots), make([]uint8, (slots+3)/4)
 	if f.bits, err = mapped(o.Ports, bitsSize); err != nil {
 		return fmt.Errorf("memory of the ports: %w", err)
 	}
@@ -83,7 +119,19 @@ func (f *ports) close() (err error) {
 	return err
 }
 
-func place(slot uint32, side int) uint64 { return uint64(slot)<<1 | uint64(side) }
+// place is the number of a side of a slot in the map places, where 0 is none.
+func place(slot uint32, side int) uint32 { return slot<<1 + uint32(side) + 1 }
+
+// flag is where it says whether the tuple of a side is counted.
+func (f *ports) flag(slot uint32, side int) (in *uint8, mask uint8) {
+	return &f.counted[slot/4], 1 << (slot%4*2 + uint32(side))
+}
+
+// hashOf returns the hash of the tuple of a side, if it is counted.
+func (f *ports) hashOf(slot uint32, side int) (hash uint16, counted bool) {
+	in, mask := f.flag(slot, side)
+	return f.of[slot][side], *in&mask != 0
+}
 
 // word returns the word of a bit. The mapping is of whole pages.
 func (f *ports) word(bit uint16) (word *uint64, mask uint64) {
@@ -98,9 +146,10 @@ func (f *ports) add(slot uint32, side int, t *laneTuple) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	bit := hash(t)
-	f.of[place(slot, side)] = bit
-	f.counts[bit]++
-	if f.counts[bit] > 1 {
+	f.of[slot][side] = bit
+	counted, flag := f.flag(slot, side)
+	*counted |= flag
+	if !f.counts.add(bit) {
 		atomic.StoreUint32(f.place(bit), 0)
 		return
 	}
@@ -112,9 +161,8 @@ func (f *ports) add(slot uint32, side int, t *laneTuple) {
 func (f *ports) lead(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := place(slot, side)
-	if bit, ok := f.of[at]; ok && f.counts[bit] == 1 {
-		atomic.StoreUint32(f.place(bit), uint32(at)+1)
+	if bit, ok := f.hashOf(slot, side); ok && f.counts.one(bit) {
+		atomic.StoreUint32(f.place(bit), place(slot, side))
 	}
 }
 
@@ -122,9 +170,8 @@ func (f *ports) lead(slot uint32, side int) {
 func (f *ports) mislead(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := place(slot, side)
-	if bit, ok := f.of[at]; ok {
-		atomic.CompareAndSwapUint32(f.place(bit), uint32(at)+1, 0)
+	if bit, ok := f.hashOf(slot, side); ok {
+		atomic.CompareAndSwapUint32(f.place(bit), place(slot, side), 0)
 	}
 }
 
@@ -132,13 +179,13 @@ func (f *ports) mislead(slot uint32, side int) {
 func (f *ports) remove(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	bit, ok := f.of[place(slot, side)]
+	bit, ok := f.hashOf(slot, side)
 	if !ok {
 		return
 	}
-	delete(f.of, place(slot, side))
-	if f.counts[bit]--; f.counts[bit] == 0 {
-		delete(f.counts, bit)
+	counted, flag := f.flag(slot, side)
+	*counted &^= flag
+	if f.counts.remove(bit) {
 		word, mask := f.word(bit)
 		atomic.AndUint64(word, ^mask)
 	}

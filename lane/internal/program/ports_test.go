@@ -2,23 +2,70 @@ package program
 
 import (
 	"bytes"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
 // marked are the bits that are set.
-func marked(p *Program) (bits []uint16) {
+func marked(p *Program) (set []uint16) {
 	for bit := range 1 << 16 {
 		if word, mask := p.ports.word(uint16(bit)); *word&mask != 0 {
-			bits = append(bits, uint16(bit))
+			set = append(set, uint16(bit))
 		}
 	}
-	return bits
+	return set
+}
+
+// tuples returns how many are counted, by their slots.
+func (f *ports) tuples() (n int) {
+	for _, of := range f.counted {
+		n += bits.OnesCount8(of)
+	}
+	return n
+}
+
+// TestHashCounts: a hash has as many tuples as were added and not removed, however many these are.
+func TestHashCounts(t *testing.T) {
+	c := hashCounts{least: make([]uint8, 2), rest: make(map[uint16]uint32)}
+	const n = 1000
+	c.add(0)
+	for i := range n {
+		if first := c.add(1); first != (i == 0) {
+			t.Fatalf("tuple %d is the first: %v", i, first)
+		}
+	}
+	for i := range n {
+		if last := c.remove(1); last != (i == n-1) {
+			t.Fatalf("tuple %d is the last: %v", i, last)
+		}
+	}
+	if len(c.rest) > 0 || c.least[1] != 0 || !c.remove(0) {
+		t.Errorf("%v", c)
+	}
+}
+
+// TestPortsSize: the tuples of a slot take less than 5 bytes of this process, used or not, beside 64 KiB of the table.
+func TestPortsSize(t *testing.T) {
+	const slots = 10_000
+	p := load(t, slots)
+	before := heap.InUse()
+	for slot := range uint32(slots) {
+		p.ports.add(slot, 0, &laneTuple{RemotePort: uint16(7 * slot)})
+		p.ports.add(slot, 1, &laneTuple{LocalPort: uint16(11 * slot)})
+	}
+	if taken := heap.InUse() - before; taken > 4*slots {
+		t.Errorf("%d sessions take %d bytes more than none", slots, taken)
+	}
+	if table := cap(p.ports.of)*4 + cap(p.ports.counted); table > 5*slots || p.ports.tuples() != 2*slots {
+		t.Errorf("the table takes %d bytes, and has %d tuples", table, p.ports.tuples())
+	}
 }
 
 // TestPorts: a bit is set for as long as a session has two ports of that hash, whoever has removed its tuple.
@@ -48,8 +95,8 @@ func TestPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Forget(1)
-	if got := marked(p); len(got) > 0 || len(p.ports.counts) > 0 || len(p.ports.of) > 0 {
-		t.Errorf("no session is left: bits %v, counts %v of %v", got, p.ports.counts, p.ports.of)
+	if got := marked(p); len(got) > 0 || p.ports.tuples() > 0 {
+		t.Errorf("no session is left: bits %v, %d tuples are counted", got, p.ports.tuples())
 	}
 }
 
@@ -80,11 +127,11 @@ func TestPortsOfOpen(t *testing.T) {
 	if err := p.ports.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ports.open(&p.objects, p.leads); err != nil {
+	if err := p.ports.open(p.size, &p.objects, p.leads); err != nil {
 		t.Fatal(err)
 	}
-	if got := marked(p); !slices.Equal(got, before) || len(p.ports.of) != 2 {
-		t.Errorf("bits %v of %v, want %v", got, p.ports.of, before)
+	if got := marked(p); !slices.Equal(got, before) || p.ports.tuples() != 2 {
+		t.Errorf("bits %v of %d tuples, want %v", got, p.ports.tuples(), before)
 	}
 	p.Forget(0)
 	if got := marked(p); len(got) > 0 {

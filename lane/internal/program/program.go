@@ -81,7 +81,7 @@ func (p *Program) open() error {
 	if err := p.mapMemory(); err != nil {
 		return err
 	}
-	if err := p.ports.open(&p.objects, p.leads); err != nil {
+	if err := p.ports.open(p.size, &p.objects, p.leads); err != nil {
 		return errors.Join(err, p.unmap())
 	}
 	if err := p.pinMaps(); err != nil {

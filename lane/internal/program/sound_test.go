@@ -87,7 +87,7 @@ func TestLost(t *testing.T) {
 		if err := p.ports.close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.ports.open(&p.objects, p.leads); err != nil {
+		if err := p.ports.open(p.size, &p.objects, p.leads); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.objects.Flows.Lookup(&stranger, new(lanePlace)); err == nil {
@@ -98,12 +98,12 @@ func TestLost(t *testing.T) {
 			t.Errorf("%+v: sound %v", at, !other)
 		}
 	}
-	if n := len(p.ports.of); n != 2 {
+	if n := p.ports.tuples(); n != 2 {
 		t.Errorf("%d tuples are counted", n)
 	}
 	p.Discard(1)
-	if p.Session(1).State() != state.Free || len(p.ports.of) != 0 {
-		t.Errorf("%v after Discard, %d tuples", p.Session(1).State(), len(p.ports.of))
+	if p.Session(1).State() != state.Free || p.ports.tuples() != 0 {
+		t.Errorf("%v after Discard, %d tuples", p.Session(1).State(), p.ports.tuples())
 	}
 	_ = r
 }

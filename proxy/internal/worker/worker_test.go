@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // tableSlots is the size of the loop's table for the two sockets of a session.
 const tableSlots = 2 * 24
 
-// laneTables is the size of a session's places in the tables of the lane, see lane's TestMillionSessions.
-const laneTables = 12
+// laneTables is the size of a session's places in the tables of the lane, see TestMillionSessions and TestPortsSize there.
+const laneTables = 13
 
 // holding is the size of a connection in the table of its source, see limit.Sources.
 const holding = 20
@@ -43,8 +43,8 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 	if n := worker.LaneSize(); n > 144 {
 		t.Errorf("its part in the lane takes %d bytes, more than a size class", n)
 	}
-	if n := all - relays + worker.LaneSize() + laneTables; n > 196 {
-		t.Errorf("a session that has left user space takes %d bytes, %d of them in the lane's tables, want at most 196", n, laneTables)
+	if n := all - relays + worker.LaneSize() + laneTables; n > 197 {
+		t.Errorf("a session that has left user space takes %d bytes, %d of them in the lane's tables, want at most 197", n, laneTables)
 	}
 	if all-relays > 40 {
 		t.Errorf("a session takes %d bytes beside the relay's", all-relays)
