@@ -152,20 +152,23 @@ func (s *Session) reportHalf() {
 // now is the time of the clock that the programs stamp packets with, in ns: that of the runtime, without a system call for each session of a sweep.
 func now() int64 { return int64(time.Since(clock.began) + clock.at) }
 
-// clock is one moment by the runtime's clock, which is CLOCK_MONOTONIC, and by that of the programs.
+// A moment is one of the runtime's clock, which is CLOCK_MONOTONIC, and of that of the programs.
+type moment struct {
+	began time.Time
+	at    time.Duration
+}
+
 var clock = oneMoment()
 
 // oneMoment reads both clocks, as close together as they come. It cannot fail (clock_gettime(2): CLOCK_MONOTONIC is always there).
-func oneMoment() (m struct {
-	began time.Time
-	at    time.Duration
-}) {
+func oneMoment() (m moment) {
 	least := time.Duration(math.MaxInt64)
 	for range 8 {
-		began := time.Now()
+		before := time.Now()
 		at, _ := sys.Monotonic()
-		if took := time.Since(began); took < least {
-			least, m.began, m.at = took, began, at
+		after := time.Now()
+		if took := after.Sub(before); took < least { // by so much it is behind at most
+			least, m.began, m.at = took, after, at
 		}
 	}
 	return m
