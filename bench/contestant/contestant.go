@@ -97,7 +97,7 @@ func (c *Contestant) Settle(ctx context.Context) (*Account, error) {
 		a, err := c.Account(ctx)
 		switch {
 		case err != nil && ctx.Err() != nil && held > 0:
-			return nil, fmt.Errorf("%s still holds %d connections after all were closed", c.Name, held)
+			return nil, fmt.Errorf("%s still holds %d connections after all were closed%s", c.Name, held, c.sessions(context.WithoutCancel(ctx)))
 		case err != nil || a == nil || a.Active == 0:
 			return a, err
 		}
@@ -107,6 +107,20 @@ func (c *Contestant) Settle(ctx context.Context) (*Account, error) {
 		case <-ctx.Done(): // which the next Account meets
 		}
 	}
+}
+
+// sessions names some of those that it holds; "" if they are not to be had.
+func (c *Contestant) sessions(ctx context.Context) (names string) {
+	if c.admin == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	list, _ := c.admin.Sessions(ctx, admin.SessionQuery{}, admin.SessionOrder{By: "age", Top: 4})
+	for _, one := range list.Sessions {
+		names += fmt.Sprintf("; %s of %s, %s: %s, engine %q, %+v, %d ms old", one.ID, one.Client, one.EndpointLocal, one.State, one.Engine, one.Bytes, one.AgeUs/1000)
+	}
+	return names
 }
 
 // Usage returns the resources that all its processes have used so far.
