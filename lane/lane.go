@@ -315,7 +315,7 @@ func (l *Lane) detach() error {
 
 // Stats are counts since Open.
 type Stats struct {
-	Joined   uint64 // sessions that Join was called for
+	Joined   uint64 // sessions of Join and Register, and those that Register has refused as not eligible: these count in Refused, and not in Ended
 	Left     uint64 // how often one has left user space
 	Returned uint64 // how often one has come back
 	Ended    uint64 // sessions that have ended, wherever

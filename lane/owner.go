@@ -84,9 +84,9 @@ func (s *Session) owner() Owner {
 // [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
 // [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes
 // soon: until then the session can neither come back nor end. s may be a field of a larger struct. The lane has it after its end as well, for Config.Linger and more: it
-// is neither copied nor used for another session.
+// is neither copied nor used for another session, and no method of it is called before Register or beside it: none has an effect then.
 //
-// The error wraps a [Reason], or os.ErrInvalid without a zero Session, and without an owner that is comparable, as pointers are, EBADF of a descriptor that is
+// The error wraps a [Reason], or os.ErrInvalid without a zero Session, without an owner that is comparable, as pointers are, and for one descriptor twice, EBADF of a descriptor that is
 // none, and net.ErrClosed after Close. s is as before then. No call waits for a grace period.
 func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 	switch {
@@ -94,6 +94,8 @@ func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 		return fmt.Errorf("lane: register: no Session: %w", os.ErrInvalid)
 	case owner == nil:
 		return fmt.Errorf("lane: register: no owner: %w", os.ErrInvalid)
+	case a == b:
+		return fmt.Errorf("lane: register: a and b are one descriptor, %d: %w", a, os.ErrInvalid)
 	case !reflect.ValueOf(owner).Comparable():
 		return fmt.Errorf("lane: register: an owner that is not comparable, a %T: %w", owner, os.ErrInvalid)
 	}
@@ -120,7 +122,7 @@ func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 		return fmt.Errorf("lane: register: the Session was used before: %w", os.ErrInvalid)
 	}
 	l.counts.joined.Add(1)
-	s.of = l.ownershipOf(owner)
+	s.of, s.facts = l.ownershipOf(owner), 0
 	if why == None {
 		why = l.register(s, legs, &m)
 	}
@@ -230,16 +232,29 @@ func (s *Session) leaveSockets(sockets [2]int) {
 	s.departed()
 }
 
-// Release ends a session that has ended in user space, or shall stay there, without a call of Ended. It does nothing for
-// one that has left.
-func (s *Session) Release() {
+// Release ends a session that has ended in user space, or shall stay there. True: no call of the owner comes any more, and the sockets are the
+// owner's. False: it has left, and Leave is owed; or it has ended otherwise, as by a timeout, and Ended comes, or has come: then Leave takes
+// no sockets any more, so that the owner may close them, and their numbers be used again.
+func (s *Session) Release() bool {
 	if !s.Disarm() {
-		return
+		s.keepSockets()
+		return false
 	}
-	if _, first := s.conclude(false, nil); first {
-		s.mu.Lock()
-		s.set(handed, true)
+	_, first := s.conclude(false, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set(handed, true)
+	if first {
 		s.finish()
-		s.mu.Unlock()
+	}
+	return first
+}
+
+// keepSockets has Leave take no sockets of a session that has ended.
+func (s *Session) keepSockets() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner() != nil && s.phase == over {
+		s.set(handed, true)
 	}
 }

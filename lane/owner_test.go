@@ -100,13 +100,63 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-o.ready
-	s.Release()
+	if !s.Release() || s.Release() {
+		t.Error("not released, or twice")
+	}
 	if s.Arm() {
 		t.Error("armed after the release")
 	}
 	pair{client, server, new([2]uint64), s}.exchange(t, []byte("to the owner"), client, a)
 	if st := l.Stats(); st.Left != 0 || st.Ended != 1 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestReleaseAfterEnd: a session that has ended otherwise is not released, and Leave does not close what the owner has closed itself since.
+func TestReleaseAfterEnd(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	_, a, b, _ := legs(t, listener(t, "127.0.0.1:0"))
+	defer a.Close()
+	defer b.Close()
+	o := newOwner()
+	s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-o.ready
+	s.Reset()
+	<-o.ended
+	if s.Release() {
+		t.Error("released after its end")
+	}
+	if err := s.Leave(sockets.FD(t, a), sockets.FD(t, b)); !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("the error of Leave after Release is %v", err)
+	}
+}
+
+// TestUsedBeforeRegister: methods of a zero Session have no effect on what it is registered for.
+func TestUsedBeforeRegister(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	_, a, b, _ := legs(t, listener(t, "127.0.0.1:0"))
+	defer a.Close()
+	defer b.Close()
+	o, s := newOwner(), new(lane.Session)
+	s.Reset()
+	_ = s.ComeBack(0)
+	s.MayLeave()
+	if err := l.Register(s, sockets.FD(t, a), sockets.FD(t, b), o); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	<-o.ready
+	if !s.Arm() || s.Refused() != lane.None {
+		t.Errorf("it is not armed: %v", s.Refused())
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // what it has begun to send and no more. Those of both are promised nothing more, and send what they were promised before: a window, which may be some megabytes, so that
 // each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once
 // the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, for a session of
-// Join, and one that has left or has ended.
+// Join, one that has left or has ended, and before a grace period has passed since Register, or since a MayLeave that has the session prepared anew.
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

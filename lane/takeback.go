@@ -15,6 +15,9 @@ import (
 // written to the other side. The session stays in user space until MayLeave, and then leaves as before. It must not
 // be called by the owner's loop: it waits.
 //
+// An error may come with both sockets, which are the owner's then as well: it closes them, for one of them could not be set up. Ended may be called
+// before TakeBack has returned; the sockets are the owner's nevertheless.
+//
 // Without sockets, -1, and without an error the session was in user space. The error wraps os.ErrDeadlineExceeded if
 // the owner has not called Leave in time: the session has left, and may be taken back later. It wraps os.ErrInvalid for a
 // session without an owner.
