@@ -127,6 +127,7 @@ func (s *Session) look(stalls *stalls) (lingers bool) {
 		s.noteLeft()
 		s.settle()
 		s.reportHalf()
+		s.reportBig(r)
 		last = min(max(last, int64(r.LastPacket())), last+(mostLinger-1)*linger)
 	case state.Reset:
 	default:
@@ -146,6 +147,29 @@ func (s *Session) reportHalf() {
 	}
 	if from := s.halfEnded(); from >= 0 {
 		o.HalfClosed(s, from)
+	}
+}
+
+// bigGap is how long a session with packets of big TCP waits for a gap: those are lost until it has come back.
+const bigGap = 50 * time.Millisecond
+
+// reportBig has a session come back that gets packets which are too big for the lane.
+func (s *Session) reportBig(r *program.Session) {
+	if r.State() != state.Lane || !r.Big() {
+		return
+	}
+	if o := s.owner(); o != nil {
+		if o, ok := o.(Returner); ok {
+			o.Return(s)
+		}
+		return
+	}
+	s.mu.Lock()
+	under := s.is(kept)
+	s.set(kept, true)
+	s.mu.Unlock()
+	if !under {
+		go func() { _ = s.ComeBack(bigGap) }() // one that cannot is reset, with the reason
 	}
 }
 

@@ -37,6 +37,15 @@ type Observer interface {
 	HalfClosed(s *Session, from int)
 }
 
+// A Returner is an Owner that takes sessions back whose packets the lane cannot carry.
+type Returner interface {
+	Owner
+	// Return is called for a session in the lane with packets above 64 KiB, as an endpoint sends that has big TCP (ip-link(8), gso_max_size): they are lost, and sent again in
+	// parts, at a hundredth of the speed. It is called four times a second until the owner has called [Session.TakeBack], from then on the session stays in user
+	// space, with the reason [BigTCP], or until the session has ended.
+	Return(s *Session)
+}
+
 // An ownership is all that sessions with one owner share.
 type ownership struct {
 	lane     *Lane

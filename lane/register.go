@@ -153,7 +153,10 @@ func (l *Lane) wait() {
 		for _, s := range b.resetting {
 			s.resetHeld(nil) // a program that has begun before goes on; one packet more changes nothing here
 		}
-		if err != nil {
+		if err != nil { // the next period is for these too
+			l.mu.Lock()
+			l.batch.waiting, l.batch.ended = append(l.batch.waiting, b.waiting...), append(l.batch.ended, b.ended...)
+			l.mu.Unlock()
 			continue
 		}
 		for _, s := range b.waiting {

@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -97,6 +98,30 @@ func TestOdd(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestMapped: an IPv6 packet with the addresses of an IPv4 session is of no session, whatever it has, on its way in and out.
+func TestMapped(t *testing.T) {
+	p := load(t, 4)
+	l := legs[false][0]
+	six := func(a netip.AddrPort) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
+	}
+	for _, flags := range []byte{translate.RST, translate.ACK} {
+		r := newRig(t, p, 1, false, [8]uint32{}, false)
+		s := p.Session(1)
+		s.Word = uint64(state.Lane)
+		before := *s
+		arrives := frame.Packet{From: six(l.Remote), To: six(l.Local), Flags: flags, Payload: []byte("data")}
+		leaves := frame.Packet{From: six(l.Local), To: six(l.Remote), Flags: flags, Payload: []byte("data")}
+		in, _ := run(t, p.objects.PenstockIngress, arrives.Bytes())
+		odd, _ := run(t, p.objects.PenstockIngress, odds(arrives, true)["first fragment"])
+		out, _ := run(t, p.objects.PenstockEgress, leaves.Bytes())
+		if in != next || odd != next || out != next || *s != before {
+			t.Errorf("flags %x: answers %d, %d and %d", flags, in, odd, out)
+		}
+		r.end()
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Session) ToBeReset() bool { return s.Ends != 0 }
 // space: no packet is on the way to them.
 func (s *Session) Restored() {
 	for i := range s.Half {
-		atomic.StoreUint64(&s.Half[i].Noted, 0)
+		atomic.AndUint64(&s.Half[i].Noted, notedBig)
 		f, o := s.Flow(i), s.Flow(1-i)
 		s.Half[i].Restored, s.Half[i].Behind, s.Half[i].Reach = 1, 0, f.FirstAck+uint32(o.Sent)
 		if o.Sent > f.Acked {
@@ -86,11 +86,17 @@ func (s *Session) Restored() {
 	s.Change(state.User, state.Held)
 }
 
-// Those of the programs: an RST was let up, and a packet that they could not note.
+// Those of the programs: an RST was let up, a packet that they could not note, and one above 64 KiB.
 const (
 	notedReset = 1 << 33
 	notedLost  = 1 << 34
+	notedBig   = 1 << 35
 )
+
+// Big reports whether a packet above 64 KiB has come, of big TCP, which the programs do not carry.
+func (s *Session) Big() bool {
+	return (atomic.LoadUint64(&s.Half[0].Noted)|atomic.LoadUint64(&s.Half[1].Noted))&notedBig != 0
+}
 
 // ForgetNotes forgets, in state User, the packets that were noted for both sides if one of them may keep the session there, and reports
 // whether it was so. It is a packet that could not be noted, an RST, and data that the last attempt has found on the way to its socket: an RST or data
@@ -103,7 +109,7 @@ func (s *Session) ForgetNotes() (kept bool) {
 	}
 	for i := range s.Half {
 		if kept {
-			atomic.StoreUint64(&s.Half[i].Noted, 0)
+			atomic.AndUint64(&s.Half[i].Noted, notedBig)
 		}
 	}
 	return kept

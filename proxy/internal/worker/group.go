@@ -80,27 +80,29 @@ type Host interface {
 
 // A Group is the workers of a proxy. Make it with [New].
 type Group struct {
-	cfg      Config
-	loops    *loop.Group  // owned
-	mem      *arena.Arena // owned; nil until it was made
-	workers  []*worker
-	gate     connLimit
-	waiting  queue
-	paused   atomic.Int64     // workers that cannot accept for want of something
-	live     atomic.Int64     // sockets that are accepted from, or have clients
-	draining atomic.Bool      // no further sockets are listened on; written under mu
-	handed   blockingSessions // of clients that are not on loops any more
-	stays    stayCounts
-	finished sync.Once
-	done     chan struct{} // closed when no client is left
-	started  atomic.Bool
-	ended    chan struct{} // closed when the loops have ended
-	lookups  sync.WaitGroup
-	summing  sync.Mutex
-	metering sync.Mutex   // before summing
-	ids      record.IDs   // of sessions
-	control  func() error // a test's: why a socket cannot be had
-	parts    func(func()) // a test's: calls a part of something; nil: there is no test
+	cfg       Config
+	loops     *loop.Group  // owned
+	mem       *arena.Arena // owned; nil until it was made
+	workers   []*worker
+	gate      connLimit
+	waiting   queue
+	paused    atomic.Int64     // workers that cannot accept for want of something
+	live      atomic.Int64     // sockets that are accepted from, or have clients
+	draining  atomic.Bool      // no further sockets are listened on; written under mu
+	handed    blockingSessions // of clients that are not on loops any more
+	stays     stayCounts
+	finished  sync.Once
+	done      chan struct{} // closed when no client is left
+	started   atomic.Bool
+	ended     chan struct{} // closed when the loops have ended
+	lookups   sync.WaitGroup
+	returns   sync.WaitGroup
+	returning chan struct{} // has as many as come back from the lane now
+	summing   sync.Mutex
+	metering  sync.Mutex   // before summing
+	ids       record.IDs   // of sessions
+	control   func() error // a test's: why a socket cannot be had
+	parts     func(func()) // a test's: calls a part of something; nil: there is no test
 
 	mu         sync.Mutex
 	listenings map[*Listening]struct{} // that are accepted from, or have clients; under mu
@@ -110,7 +112,10 @@ type Group struct {
 // New makes a Group. Clients wait until Serve. The caller calls Close in the end,
 // also if Serve is never called.
 func New(cfg *Config) (*Group, error) {
-	g := &Group{cfg: *cfg, ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{})}
+	g := &Group{
+		cfg: *cfg, ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{}),
+		returning: make(chan struct{}, laneReturns),
+	}
 	g.handed.init()
 	g.gate.max.Store(int64(cfg.MaxConnections))
 	g.gate.onFull = cfg.Host.Full
@@ -311,6 +316,7 @@ func (g *Group) Close() error {
 		errs = append(errs, w.driver.Close())
 	}
 	g.lookups.Wait()
+	g.returns.Wait()
 	if g.mem != nil {
 		g.summing.Lock() // which reads fields that closing changes
 		errs = append(errs, g.mem.Close())

@@ -20,6 +20,7 @@ var (
 	_ lane.Observer = (*laneOwner)(nil)
 	_ lane.Bounded  = (*laneOwner)(nil)
 	_ lane.Tagged   = (*laneOwner)(nil)
+	_ lane.Returner = (*laneOwner)(nil)
 )
 
 // laneSessionOf returns the laneSession that a session of the lane is the first field of, as each of a laneOwner's is.
@@ -84,6 +85,27 @@ func (c *laneSession) endedHere(r *lane.Result) {
 // HalfClosed implements [lane.Observer].
 func (o *laneOwner) HalfClosed(s *lane.Session, from int) {
 	o.onLoop(s, func(c *laneSession) { c.conn.driven().HalfEnded(SideOf(from)) })
+}
+
+// Return implements [lane.Returner].
+func (o *laneOwner) Return(s *lane.Session) { o.onLoop(s, (*laneSession).goBack) }
+
+// goBack has a session come back without waiting for that, unless it does so already.
+func (c *laneSession) goBack() {
+	w := c.worker()
+	g := w.group
+	if !c.away() {
+		return
+	}
+	c.set(coming, true)
+	g.returns.Go(func() {
+		select {
+		case g.returning <- struct{}{}:
+			_, _ = c.comeBack(w) // one that cannot is reset, and its result has the reason
+			<-g.returning
+		case <-g.ended:
+		}
+	})
 }
 
 // UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted.

@@ -53,7 +53,6 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	lists := make([][]*laneSession, len(g.workers)) // each its worker's, until that has been scanned
 	var back, failed atomic.Int64
 	var all sync.WaitGroup
-	turns := make(chan struct{}, laneReturns)
 	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
 		if c := n.lane; !c.is(coming) {
 			c.set(coming, true)
@@ -61,9 +60,9 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 		}
 	}) {
 		for _, c := range lists[t.worker.index] {
-			turns <- struct{}{}
+			g.returning <- struct{}{}
 			all.Go(func() {
-				defer func() { <-turns }()
+				defer func() { <-g.returning }()
 				switch here, err := c.comeBack(t.worker); {
 				case here:
 					back.Add(1)

@@ -42,7 +42,7 @@ static inline_always bool read_v4(struct __sk_buff *skb, u32 *w, struct tuple *k
 static inline_always bool read_v6(struct __sk_buff *skb, u32 *w, struct tuple *key)
 {
 	u8 *b = (u8 *)w;
-	if (bpf_skb_load_bytes(skb, ETHER, w, V6_ERROR) || b[6] != ICMP6 || b[40] != 2 || b[48] >> 4 != 6 || b[54] != TCP)
+	if (bpf_skb_load_bytes(skb, ETHER, w, V6_ERROR) || b[6] != ICMP6 || b[40] != 2 || b[48] >> 4 != 6 || b[54] != TCP || is_mapped(w + 18))
 		return false; /* packet too big */
 	__builtin_memcpy(key->local, w + 14, 16);
 	__builtin_memcpy(key->remote, w + 18, 16);

@@ -314,7 +314,7 @@ static inline_always struct tuple turned(const struct tuple *t)
 }
 
 /* odd is what becomes of a packet that parse refuses. One of a session that the lane has is lost: there is nothing for it to reach
- * but a listener. A session that gets one before stays in user space for good, where its next ones arrive. */
+ * but a listener, and has the session return if it is of big TCP. One that gets it before stays in user space for good, where its next ones arrive. */
 global int odd(struct __sk_buff *skb, u32 arrives)
 {
 	struct tuple key;
@@ -327,7 +327,7 @@ global int odd(struct __sk_buff *skb, u32 arrives)
 	if (!s)
 		return NEXT;
 	if (arrives)
-		__sync_fetch_and_or(at.side ? &s->half[1].noted : &s->half[0].noted, NOTED_LOST);
+		__sync_fetch_and_or(at.side ? &s->half[1].noted : &s->half[0].noted, skb->len > ETHER + 0xffff ? NOTED_LOST | NOTED_BIG : NOTED_LOST);
 	for (int i = 0; i < 4; i++) {
 		u64 word = load(&s->word);
 		switch (state_of(word)) {

@@ -29,6 +29,8 @@ static inline_always u32 unfit(struct tcp_sock *t, u64 noted)
 	u32 received = t->rcv_nxt;
 	if (sk->__sk_common.skc_state != ESTABLISHED || bit_field(t, repair))
 		return WHY_NOT_ESTABLISHED;
+	if (noted & NOTED_BIG)
+		return WHY_BIG_TCP;
 	if (noted & (NOTED_RESET | NOTED_LOST))
 		return WHY_RESET;
 	if ((noted & NOTED) && (u32)noted != received)

@@ -11,6 +11,10 @@ const volatile u64 v6_flags;
 
 static inline_always u32 tcp_at(const struct packet *p) { return ETHER + (p->v6 ? V6_HEADER : V4_HEADER); }
 
+/* is_mapped reports whether an address of an IPv6 header is one of IPv4. The kernel drops such packets (net/ipv6/ip6_input.c, ip6_rcv_core), and
+ * they are of no session: that of IPv4 has the same tuple. */
+static inline_always bool is_mapped(const u32 *a) { return !(a[0] | a[1]) && a[2] == to_net32(0xffff); }
+
 /* mapped makes an IPv4 address one of IPv6. */
 static inline_always void mapped(u32 *to, u32 address)
 {
@@ -67,7 +71,7 @@ static inline_always bool parse_v6(struct __sk_buff *skb, struct packet *p, u32 
 	if (read(skb, ETHER, w, V6_HEADER + TCP_HEADER))
 		return false;
 	u8 *b = (u8 *)w;
-	if (b[0] >> 4 != 6 || b[6] != TCP)
+	if (b[0] >> 4 != 6 || b[6] != TCP || is_mapped(w + 2))
 		return false;
 	p->v6 = true;
 	p->congested = (b[1] >> 4 & 3) == 3;
@@ -124,7 +128,7 @@ static inline_always u32 ports_at(struct __sk_buff *skb, struct tuple *key)
 		mapped(key->local, w[4]);
 		return ETHER + (b[0] & 15) * 4;
 	}
-	if (skb->protocol != to_net16(0x86dd) || bpf_skb_load_bytes(skb, ETHER, w, V6_HEADER))
+	if (skb->protocol != to_net16(0x86dd) || bpf_skb_load_bytes(skb, ETHER, w, V6_HEADER) || is_mapped(w + 2))
 		return 0;
 	__builtin_memcpy(key->remote, w + 2, 16);
 	__builtin_memcpy(key->local, w + 6, 16);

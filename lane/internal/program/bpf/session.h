@@ -32,6 +32,7 @@ struct row {
 #define NOTED (1ULL << 32)
 #define NOTED_RESET (1ULL << 33)
 #define NOTED_LOST (1ULL << 34) /* a note could not be made: the session does not leave until that is forgotten */
+#define NOTED_BIG (1ULL << 35)  /* a packet above 64 KiB, of big TCP: the session never leaves again */
 
 /* Of an endpoint whose socket was made anew. */
 enum behind {
