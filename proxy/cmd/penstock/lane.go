@@ -12,9 +12,9 @@ import (
 
 type laneCmd struct {
 	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted. With --keep all go on there."`
+	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before. With --keep all go on there."`
 	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
-	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence."`
+	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence. On a terminal it asks before."`
 }
 
 type laneListCmd struct {
@@ -101,14 +101,56 @@ func goOnText(l *admin.Lane) string {
 	return fmt.Sprintf("; the process drains: %s on without it", plural(l.GoOn, "session goes", "sessions go"))
 }
 
+// laneResetFlags are those of the commands that reset sessions.
+type laneResetFlags struct {
+	DryRun bool `help:"Only say how many sessions there are."`
+	Yes    bool `help:"Do not ask on a terminal."`
+}
+
+// count says how many sessions a command selects, and what becomes of them, as text does; on a terminal it asks if some are reset. It reports
+// whether the command is to go on. Where there is no lane, or its sessions go on without the process, the process refuses the change.
+func (f *laneResetFlags) count(ctx context.Context, e *cli.Env, client *admin.Client, command string, text func(own, adopted int64) (said string, resets bool)) (bool, error) {
+	st, err := client.Status(ctx)
+	switch l := st.Lane; {
+	case err != nil:
+		return false, err
+	case l == nil || l.GoOn > 0:
+		if !f.DryRun {
+			return true, nil
+		}
+		return false, writeLane(e.Stdout, l)
+	}
+	own, adopted := max(st.Lane.Active-st.Lane.AdoptedActive, 0), st.Lane.AdoptedActive
+	said, resets := text(own, adopted)
+	if f.DryRun || resets && !f.Yes {
+		if _, err := fmt.Fprint(e.Stdout, plural(own+adopted, "session", "sessions"), " selected", said, "\n"); err != nil || f.DryRun {
+			return false, err
+		}
+	}
+	if !resets || f.Yes {
+		return true, nil
+	}
+	err = confirm(ctx, e, command, "reset them?")
+	return err == nil, err
+}
+
 type laneOffCmd struct {
 	adminFlags
+	laneResetFlags
 	Keep bool `help:"Have those that have left go on there."`
 }
 
-// Run switches the lane off.
+// Run switches the lane off. On a terminal it asks if that resets adopted sessions.
 func (c *laneOffCmd) Run(e *cli.Env) error {
+	if c.Keep && c.DryRun {
+		return cli.Usagef("lane off: --keep has all sessions go on where they are: leave it out, or --dry-run")
+	}
 	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
+		if !c.Keep {
+			if goOn, err := c.count(ctx, e, client, "lane off", offText); !goOn {
+				return err
+			}
+		}
 		changed, err := client.SwitchLane(ctx, false)
 		if err != nil || c.Keep {
 			return writeLaneState(e.Stdout, &changed, ": sessions that have left user space go on there", err)
@@ -116,6 +158,21 @@ func (c *laneOffCmd) Run(e *cli.Env) error {
 		changed, err = client.ReturnLane(ctx)
 		return writeLaneState(e.Stdout, &changed, returnedOf(&changed), err)
 	})
+}
+
+// offText is what becomes of sessions when the lane is switched off, and whether some of them are reset in any case.
+func offText(own, adopted int64) (said string, resets bool) {
+	switch {
+	case adopted == 0 && own == 0:
+		return "", false
+	case adopted == 0:
+		return fmt.Sprintf(": %s back to user space", plural(own, "comes", "come")), false
+	}
+	reset := plural(adopted, "is adopted, and is", "are adopted, and are") + " reset on both sides"
+	if own == 0 {
+		return ": " + reset, true
+	}
+	return fmt.Sprintf(": %s back to user space, %s", plural(own, "comes", "come"), reset), true
 }
 
 type laneOnCmd struct{ adminFlags }
@@ -128,14 +185,31 @@ func (c *laneOnCmd) Run(e *cli.Env) error {
 	})
 }
 
-type laneFlushCmd struct{ adminFlags }
+type laneFlushCmd struct {
+	adminFlags
+	laneResetFlags
+}
 
-// Run resets the sessions that have left user space.
+// Run resets the sessions that have left user space. On a terminal it asks.
 func (c *laneFlushCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane flush", func(ctx context.Context, client *admin.Client) error {
+		if goOn, err := c.count(ctx, e, client, "lane flush", flushText); !goOn {
+			return err
+		}
 		changed, err := client.FlushLane(ctx)
 		return writeLaneState(e.Stdout, &changed, flushedOf(&changed), err)
 	})
+}
+
+// flushText is what becomes of sessions that are flushed, and whether there are any.
+func flushText(own, adopted int64) (said string, resets bool) {
+	switch {
+	case own+adopted == 0:
+		return "", false
+	case adopted == 0:
+		return ": all are reset on both sides", true
+	}
+	return fmt.Sprintf(": all are reset on both sides, %d of them adopted", adopted), true
 }
 
 // writeLaneState writes the state of the lane after a change, and the result of that.

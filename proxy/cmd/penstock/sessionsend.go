@@ -72,20 +72,16 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 		if err != nil || c.DryRun || found.Touched == 0 {
 			return err
 		}
-		if _, terminal := cli.TerminalWidth(e.Stdout, e.Getenv); terminal && !c.Yes && !c.JSON {
-			agreed, err := agrees(ctx, e, os.Stdin)
-			switch {
-			case err != nil:
-				return interrupted(e, "interrupted: nothing was ended")
-			case !agreed:
-				return fmt.Errorf("sessions end: not confirmed: nothing was changed")
+		if !c.Yes && !c.JSON {
+			if err := confirm(ctx, e, "sessions end", "end them?"); err != nil {
+				return err
 			}
 		}
 	}
 	ended, err := client.EndSessions(ctx, q)
 	switch {
 	case errors.Is(err, context.Canceled):
-		return interrupted(e, "interrupted, and what has begun goes on: penstock sessions end --stop calls it off")
+		return interrupted(e, "sessions end: interrupted, and what has begun goes on: penstock sessions end --stop calls it off")
 	case err != nil:
 		return err
 	case c.JSON:
@@ -150,9 +146,24 @@ func writeAside(w io.Writer, e *admin.Ended) error {
 	return err
 }
 
+// confirm asks on a terminal, and returns the error with which the command ends unless the answer is yes. Without a terminal it does not ask.
+func confirm(ctx context.Context, e *cli.Env, command, question string) error {
+	if _, terminal := cli.TerminalWidth(e.Stdout, e.Getenv); !terminal {
+		return nil
+	}
+	agreed, err := agrees(ctx, e, os.Stdin, question)
+	switch {
+	case err != nil:
+		return interrupted(e, command+": interrupted: nothing was ended")
+	case !agreed:
+		return fmt.Errorf("%s: not confirmed: nothing was changed", command)
+	}
+	return nil
+}
+
 // agrees asks. The error is that of ctx: the answer is not waited for any more, and in is read on.
-func agrees(ctx context.Context, e *cli.Env, in io.Reader) (bool, error) {
-	fmt.Fprint(e.Stdout, "end them? [y/N] ")
+func agrees(ctx context.Context, e *cli.Env, in io.Reader, question string) (bool, error) {
+	fmt.Fprint(e.Stdout, question, " [y/N] ")
 	line := make(chan string, 1)
 	go func() {
 		text, _ := bufio.NewReader(in).ReadString('\n')
@@ -173,7 +184,7 @@ const exitInterrupted = 128 + int(syscall.SIGINT)
 
 // interrupted reports what an interrupt has left.
 func interrupted(e *cli.Env, text string) error {
-	e.PrintError(errors.New("sessions end: " + text))
+	e.PrintError(errors.New(text))
 	return cli.ExitCode(exitInterrupted)
 }
 
