@@ -211,6 +211,42 @@ func TestPinnedInPart(t *testing.T) {
 	}
 }
 
+// TestPinnedEmpty: a pinned table of another size is made anew with the size that is asked for if it has no session, and keeps its own if it has one.
+func TestPinnedEmpty(t *testing.T) {
+	if !aloneWithMounts(t) {
+		return
+	}
+	dir := filesystem(t)
+	for _, sessions := range []int{16, 64} {
+		crashed(t, dir, "lo")
+		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: sessions})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Size() != sessions {
+			t.Errorf("room for %d sessions, want %d", l.Size(), sessions)
+		}
+		if got := names(t, dir); !slices.Equal(got, wholePins(1)) {
+			t.Errorf("pinned: %v", got)
+		}
+		p := joined(t, l, "tcp", "127.0.0.1:0")
+		p.talk(t)
+		if err := l.Leave(); err != nil {
+			t.Fatal(err)
+		}
+		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := l.Stats(); l.Size() != sessions || st.Adopted != 1 {
+			t.Errorf("room for %d sessions, want %d with the session, of which %d are adopted", l.Size(), sessions, st.Adopted)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestPinnedTwice: of lanes that are opened with the same pins at the same moment exactly one is, and the others are busy, whether there are pins already or not.
 func TestPinnedTwice(t *testing.T) {
 	if !aloneWithMounts(t) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/penstock/penstock/lane/internal/state"
 )
 
 // ErrElsewhere is the error of pins that belong to devices of another network namespace, which is there.
@@ -69,6 +71,44 @@ func (p *Program) tidy() error {
 		return err
 	}
 	return p.Unpin()
+}
+
+// resize removes pinned maps of another size in which no session has a record, and returns those that are left: all, or none. A free record stays
+// free while no process has the maps, which are closed if they are not returned. The caller holds the lock of the directory.
+func (p *Program) resize(pinned map[string]*ebpf.Map, sessions uint32) (left map[string]*ebpf.Map, err error) {
+	if pinned == nil || pinned["sessions"].MaxEntries() == sessions {
+		return pinned, nil
+	}
+	empty, err := isEmpty(pinned["sessions"])
+	if err == nil && !empty {
+		return pinned, nil
+	}
+	for _, m := range pinned {
+		err = errors.Join(err, m.Close())
+	}
+	if err == nil {
+		err = p.detach()
+	}
+	if err == nil {
+		err = p.Unpin()
+	}
+	return nil, err
+}
+
+// isEmpty reports whether all records of a map of sessions are free.
+func isEmpty(sessions *ebpf.Map) (empty bool, err error) {
+	look := Program{size: sessions.MaxEntries()}
+	look.objects.Sessions = sessions
+	if err := look.mapMemory(); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, look.unmap()) }()
+	for slot := range look.size {
+		if look.Session(slot).State() != state.Free {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // isGone reports whether the device of a pinned link is gone, with its network namespace or without. The error is [ErrElsewhere] if it is

@@ -36,7 +36,7 @@ const ipv6Flag = 1 << 7
 
 // Load loads the programs, with room for that many sessions. If a directory of a BPF file system is
 // given, maps that are pinned there are used, with the sessions in them and as large as they are, and
-// new ones are pinned there; a set that is incomplete is removed before, and its sessions end. The error wraps [ErrElsewhere] if pins are of
+// new ones are pinned there; maps of another size without a record of a session, and a set that is incomplete, are removed before, and its sessions end. The error wraps [ErrElsewhere] if pins are of
 // another network namespace that is in use: they stay as they are. The caller calls Close.
 func Load(sessions uint32, pin string) (p *Program, err error) {
 	spec, err := loadLane()
@@ -60,6 +60,9 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	}
 	pinned, err := p.pinned()
 	if err != nil {
+		return nil, err
+	}
+	if pinned, err = p.resize(pinned, sessions); err != nil {
 		return nil, err
 	}
 	for name, m := range pinned {
