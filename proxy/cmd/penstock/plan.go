@@ -98,6 +98,9 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 	switch {
 	case len(p.Leaves) > 1 || len(p.Leaves) == 1 && p.Kept > 0:
 		for _, b := range p.Leaves {
+			if b.Active == 0 {
+				continue
+			}
 			fmt.Fprintf(w, "    at %s: %s\n", display.Text(b.Bind), dispositionWords(b.Active, p.Disposition, p.ResetAfterUs))
 		}
 	case p.Connections > 0:

@@ -37,7 +37,8 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	now := r.Status()
 	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
 	live, ending, draining := newConnectionCounts(&now, before, next), r.AdoptedEnding(next), r.DrainingUnder(next)
-	for _, c := range changesTo(before, next, r.Awaiting(next)) {
+	changes := changesTo(before, next, r.Awaiting(next))
+	for _, c := range changes {
 		change := live.planned(c, before)
 		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
 			n, err := r.inLane(c.Name)
@@ -52,6 +53,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 		}
 		p.Changes = append(p.Changes, change)
 	}
+	endWithEndpoints(changes, p.Changes)
 	return p, nil
 }
 
@@ -96,7 +98,23 @@ func drainOn(p *admin.PlannedChange, of server.Draining) {
 	}
 }
 
-// keepLess takes n connections of a listener from those that stay as they are.
+// endWithEndpoints takes the connections of endpoints that are removed, and that end with them, from those of their upstream that stay as they are. planned are
+// the effects of the changes.
+func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
+	ends := make(map[string]int64) // by upstream
+	for i, c := range changes {
+		if p := &planned[i]; c.Kind == config.KindEndpoint && p.Disposition != admin.Keep {
+			ends[c.Upstream] += p.Connections
+		}
+	}
+	for i, c := range changes {
+		if p := &planned[i]; c.Kind == config.KindUpstream && p.Disposition == admin.Keep {
+			keepLess(p, ends[c.Name])
+		}
+	}
+}
+
+// keepLess takes n connections from those that stay as they are.
 func keepLess(p *admin.PlannedChange, n int64) {
 	if n == 0 {
 		return
