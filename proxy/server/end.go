@@ -14,13 +14,7 @@ import (
 func (s *Server) drain(served <-chan error) error {
 	timeout := s.options.DrainTimeout
 	left := s.beginDrain(timeout)
-	active := s.group.Active()
-	var goOn []any
-	if s.leavesLane() {
-		_, adopted := s.adopted.ending(true)
-		active, goOn = active-adopted, []any{"go_on", left + adopted}
-	}
-	s.log.Info("draining", append(append([]any{"active", active}, goOn...), "drain_timeout", timeout.String())...)
+	s.log.Info("draining", append(s.waitedFor(left), "drain_timeout", timeout.String())...)
 	spread := worker.NewSpread(timeout)
 	var step <-chan struct{}
 	if timeout > 0 {
@@ -30,6 +24,7 @@ func (s *Server) drain(served <-chan error) error {
 		select {
 		case err := <-served:
 			s.log.Info("drained")
+			s.awaitAdopted(spread, n, step, left)
 			return err
 		case <-s.cut.Done():
 			return <-served
@@ -37,13 +32,23 @@ func (s *Server) drain(served <-chan error) error {
 			s.logWaiting()
 			look = s.wait(drainLook)
 		case <-step:
-			s.cutSome(spread, n)
+			s.cutSome(spread, n, left)
 			if n++; n == spread.Steps {
 				return <-served
 			}
 			step = s.wait(spread.Every)
 		}
 	}
+}
+
+// waitedFor is how many sessions a drain waits for, and how many go on without this process where some may: left of its own, and adopted ones.
+func (s *Server) waitedFor(left int64) []any {
+	active := s.group.Active()
+	if !s.leavesLane() {
+		return []any{"active", active}
+	}
+	_, adopted := s.adopted.ending(true)
+	return []any{"active", active - adopted, "go_on", left + adopted}
 }
 
 // beginDrain stops accepting, after the clients in the queues. It returns how many sessions in the lane have ended for this process, and go on.
@@ -73,17 +78,24 @@ func (s *Server) wait(d time.Duration) <-chan struct{} {
 	return over
 }
 
-// cutSome cuts some of the sessions that are left, all of them in the last step.
-func (s *Server) cutSome(spread worker.Spread, step int) {
-	if step == 0 {
-		s.beginCut()
-		s.log.Warn("drain timeout", "active", s.group.Active(), "resets_within", (time.Duration(spread.Steps-1) * spread.Every).String())
-	}
-	if step == spread.Steps-1 {
+// cutSome cuts some of the sessions that are left, all of them in the last step; left is that of [Server.waitedFor].
+func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
+	if s.cutSomeAdopted(spread, step, left); step == spread.Steps-1 {
 		s.Cut()
 		return
 	}
 	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
+}
+
+// cutSomeAdopted is [Server.cutSome] of adopted sessions alone. Where those in the lane go on none is cut before the lane is closed.
+func (s *Server) cutSomeAdopted(spread worker.Spread, step int, left int64) {
+	if step == 0 {
+		s.beginCut()
+		s.log.Warn("drain timeout", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
+	}
+	if !s.leavesLane() {
+		s.adopted.cutForTheEnd(func() bool { return spread.Cuts(step) })
+	}
 }
 
 // beginCut notes how many sessions had been cut before any was for the end.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -27,6 +26,8 @@ type adopted struct {
 	idle  time.Duration                 // after which those of no known listener end; 0: never
 	moved [2]int64                      // bytes since the adoption of those that have ended
 	come  chan struct{}                 // has a token once some have been adopted, for watchAdopted
+
+	cutAtEnd int64 // how many were reset, for the process ends
 
 	lines []adoptedLine // that are to be written; of the goroutine that watches the sessions, and then of the one that closes everything
 }
@@ -163,33 +164,52 @@ func (a *adopted) ending(leave bool) (ends, goOn int64) {
 	return ends, goOn
 }
 
-// awaitAdopted waits until no adopted session is left that does not go on without this process, or until the end of the drain.
-func (s *Server) awaitAdopted(ctx context.Context) {
+// cutForTheEnd has sessions reset that are chosen, for the process ends. It counts them.
+func (a *adopted) cutForTheEnd(chosen func() bool) {
+	n := a.cut(func(s *adoptedSession) bool { return s.end.Load() == nil && chosen() }, errCut)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cutAtEnd += n
+}
+
+// awaitAdopted waits until no adopted session is left that does not go on without this process. At the end of the drain it cuts them, in the steps from the
+// n-th on; next is when that is, left as for [Server.waitedFor].
+func (s *Server) awaitAdopted(spread worker.Spread, n int, next <-chan struct{}, left int64) {
 	ending := func() int64 {
 		ends, _ := s.adopted.ending(s.leavesLane())
 		return ends
 	}
-	left := ending()
-	if left == 0 {
+	waits := ending()
+	if waits == 0 {
 		return
 	}
-	s.mu.Lock()
-	until := s.drainEnds // zero: the drain may take any time
-	s.mu.Unlock()
-	s.log.Info("drain waits for adopted sessions", "sessions", left)
-	if !until.IsZero() {
-		within, cancel := context.WithDeadline(ctx, until)
-		defer cancel()
-		ctx = within
-	}
-	for ; left > 0 && ctx.Err() == nil; left = ending() {
-		s.pause(ctx, adoptedLook/5)
+	s.log.Info("drain waits for adopted sessions", "sessions", waits)
+	look := time.NewTicker(adoptedLook / 5)
+	defer look.Stop()
+	for n < spread.Steps && ending() > 0 {
+		select {
+		case <-s.cut.Done():
+			return
+		case <-look.C:
+		case <-next:
+			s.cutSomeAdopted(spread, n, left)
+			n++
+			next = s.wait(spread.Every)
+		}
 	}
 }
 
-// adoptedCut returns how many adopted sessions the end of the process resets.
+// adoptedCut resets adopted sessions that are left, but for those that go on, and returns how many the end of the process has reset.
 func (s *Server) adoptedCut() int64 {
-	left, _ := s.adopted.ending(s.leavesLane())
+	var left int64
+	if s.leavesLane() {
+		left, _ = s.adopted.ending(true) // they are reset as the lane is closed
+	} else {
+		s.adopted.cutForTheEnd(func() bool { return true })
+	}
+	s.adopted.mu.Lock()
+	left += s.adopted.cutAtEnd
+	s.adopted.mu.Unlock()
 	if left > 0 {
 		s.log.Warn("adopted sessions are reset, for the process ends", "sessions", left)
 	}

@@ -214,7 +214,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		err = s.drain(served)
-		s.awaitAdopted(s.cut)
 	case <-s.cut.Done():
 		err = <-served
 	case err = <-served:
