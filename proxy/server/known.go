@@ -12,9 +12,14 @@ import (
 // have sessions: it is asked for where there are none.
 func (s *Server) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
-		return fmt.Errorf("session %q: %w: it has ended, or its client was not joined; GET /v1/sessions has those that are", q.Session, admin.ErrNotFound)
+		return noSession(q.Session)
 	}
 	return s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
+}
+
+// noSession is the error of an ID that no session has.
+func noSession(id string) error {
+	return fmt.Errorf("session %q: %w: it has ended, or its client was not joined; GET /v1/sessions has those that are", id, admin.ErrNotFound)
 }
 
 // nobodyJoined completes the result where no session was found: clients may wait for an endpoint.
@@ -63,6 +68,8 @@ func (s *Server) named(ctx context.Context, q *worker.Query) error {
 
 // knowsNames returns an error for a name that the configuration does not have; an empty one, and [admin.UnknownName], is none.
 func (s *Server) knowsNames(listener, upstream, endpoint string) error {
+	// Before mu: names are resolved under the lock of the adopted sessions.
+	alsoListener, alsoUpstream := s.adopted.alsoUnknown()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if listener == admin.UnknownName {
@@ -73,9 +80,9 @@ func (s *Server) knowsNames(listener, upstream, endpoint string) error {
 	}
 	switch {
 	case upstream != "" && s.upstreams[upstream] == nil:
-		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams))
+		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams)+alsoUpstream)
 	case listener != "" && s.listeners[listener] == nil:
-		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
+		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners)+alsoListener)
 	case endpoint != "":
 		return s.knowsEndpoint(endpoint, upstream)
 	}

@@ -140,6 +140,16 @@ upstreams: [{name: unknown, health_check: off, endpoints: [` + endpoint + `]}%s`
 			t.Errorf("why %s: %+v, %v", names, w, err)
 		}
 	}
+	gone := func(also string) {
+		t.Helper()
+		for of, q := range map[string]admin.SessionQuery{"listener": {Listener: "gone"}, "upstream": {Upstream: "gone"}} {
+			want := of + ` "gone": not found: there are unknown` + also
+			if _, err := r.Sessions(t.Context(), q, admin.SessionOrder{}); err == nil || err.Error() != want {
+				t.Errorf("%+v: %v, want %q", q, err, want)
+			}
+		}
+	}
+	gone(", " + admin.UnknownName)
 	q := admin.EndQuery{SessionQuery: admin.SessionQuery{Listener: admin.UnknownName}, Now: true}
 	if ended, err := r.EndSessions(t.Context(), q, "test"); err != nil || ended.Ended != 1 {
 		t.Errorf("%+v, %v", ended, err)
@@ -149,5 +159,6 @@ upstreams: [{name: unknown, health_check: off, endpoints: [` + endpoint + `]}%s`
 	if ended, err := r.EndSessions(t.Context(), q, "test"); err != nil || ended.Touched != 0 {
 		t.Errorf("of none: %+v, %v", ended, err)
 	}
+	gone("")
 	echoes(t, clients[0], "it goes on")
 }

@@ -30,6 +30,25 @@ func (s *adoptedSession) state() worker.State {
 	return worker.Joined
 }
 
+// alsoUnknown returns what is added to the names of listeners, and of upstreams, where there are sessions of which that is not known: [admin.UnknownName].
+func (a *adopted) alsoUnknown() (listener, upstream string) {
+	const also = ", " + admin.UnknownName
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.list {
+		if s.end.Load() != nil {
+			continue
+		}
+		if s.listener == "" {
+			listener = also
+		}
+		if s.upstream == "" {
+			upstream = also
+		}
+	}
+	return listener, upstream
+}
+
 // selects decides whether a query is for the session. A name that is not known is [admin.UnknownName]. The lock of the list is held.
 func (s *adoptedSession) selects(q *worker.Query) bool {
 	listener, upstream, name := s.names()
