@@ -246,3 +246,13 @@ func TestDropsFromTheBeginning(t *testing.T) {
 		}
 	}
 }
+
+// TestLaneCounts: the counts of the lane of the status are counters.
+func TestLaneCounts(t *testing.T) {
+	_, text := scrape(t, filled(), "text/plain")
+	for _, want := range []string{"penstock_lane_adopted_total 5", "penstock_lane_ended_total 6", "penstock_lane_reset_total 2"} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %q", want)
+		}
+	}
+}
