@@ -80,6 +80,8 @@ type Lane struct {
 	events  *ringbuf.Reader  // owned
 	lock    int              // owned; the directory of pins, -1 if there is none
 
+	pins sync.Mutex // of changes of the pins after Open
+
 	running  sync.WaitGroup
 	stop     chan struct{}
 	finished chan struct{} // closed at the end of the first Close or Leave
@@ -230,7 +232,7 @@ func (l *Lane) Close() error {
 		return nil
 	}
 	defer close(l.finished)
-	return errors.Join(l.program.Unpin(), l.detach())
+	return errors.Join(l.unpin(), l.detach())
 }
 
 // Leave is Close, but for sessions in the lane of one that is pinned: they go on, and the next process that opens
@@ -244,9 +246,11 @@ func (l *Lane) Leave() error {
 	}
 	defer close(l.finished)
 	if l.goesOn() {
+		l.pins.Lock() // a Repin that has begun before it ends first
+		defer l.pins.Unlock()
 		return l.detach()
 	}
-	return errors.Join(l.program.Unpin(), l.detach())
+	return errors.Join(l.unpin(), l.detach())
 }
 
 // finish ends sessions and goroutines, and reports whether it is the first to do so. Others wait for that one.

@@ -10,17 +10,19 @@ import (
 type Lane struct {
 	// State is opening (when the process starts), on, off (by an operator, until the process ends), busy (another process has it still; it is tried
 	// again) or unavailable.
-	State   string   `json:"state"`
-	Why     string   `json:"why,omitempty"`     // reason that it is not on
-	Wanted  bool     `json:"wanted"`            // a listener has lane: auto or require
-	Devices []string `json:"devices,omitempty"` // at which packets are translated
-	Active  int64    `json:"active"`            // sessions of this process that have left now
-	GoOn    int64    `json:"go_on,omitempty"`   // sessions in the lane that go on without this process, which drains: with lane.leave
-	Most    int64    `json:"most"`              // how many there may be at once, those that are prepared included
-	Left    int64    `json:"left"`              // sessions ever that have left
-	Ended   int64    `json:"ended"`             // sessions ever that have ended, those that were prepared and never left included
-	Reset   int64    `json:"reset"`             // of these, that were reset
-	Adopted int64    `json:"adopted,omitempty"` // sessions of a process before this one
+	State  string `json:"state"`
+	Why    string `json:"why,omitempty"` // reason that it is not on
+	Wanted bool   `json:"wanted"`        // a listener has lane: auto or require
+	// PinsProblem is why sessions in the lane would not survive the death of the process, with lane.pins: files were removed.
+	PinsProblem string   `json:"pins_problem,omitempty"`
+	Devices     []string `json:"devices,omitempty"` // at which packets are translated
+	Active      int64    `json:"active"`            // sessions of this process that have left now
+	GoOn        int64    `json:"go_on,omitempty"`   // sessions in the lane that go on without this process, which drains: with lane.leave
+	Most        int64    `json:"most"`              // how many there may be at once, those that are prepared included
+	Left        int64    `json:"left"`              // sessions ever that have left
+	Ended       int64    `json:"ended"`             // sessions ever that have ended, those that were prepared and never left included
+	Reset       int64    `json:"reset"`             // of these, that were reset
+	Adopted     int64    `json:"adopted,omitempty"` // sessions of a process before this one
 	// AdoptedActive are those of them that are there now; the two below are their bytes since the adoption, of those
 	// that have ended as well.
 	AdoptedActive     int64 `json:"adopted_active,omitempty"`
@@ -59,6 +61,14 @@ func (l *Lane) Trouble() string {
 		return "the lane is wanted and unavailable, so sessions stay in user space (" + l.Why + "): penstock doctor has what is missing, and penstock check what is wrong with devices and pins; then reload"
 	}
 	return ""
+}
+
+// PinsTrouble returns why sessions in the lane would not survive the process, and the remedy; "" where they would, or where no pins are wanted.
+func (l *Lane) PinsTrouble() string {
+	if l.PinsProblem == "" {
+		return ""
+	}
+	return "sessions in the lane end if the process dies, for its pins are not whole (" + l.PinsProblem + "): remove what is left in the directory of lane.pins, and the process pins all anew within seconds; if the directory itself was removed, restart the process"
 }
 
 // LaneChanged is the answer to a change of the lane by hand.

@@ -142,6 +142,9 @@ func (f *finder) process(s *Status) {
 			f.add(of, Warning, "lane_unavailable", "%s", text)
 		}
 	}
+	if l := s.Lane; l != nil && l.PinsProblem != "" {
+		f.add(of, Warning, "lane_pins", "%s", l.PinsTrouble())
+	}
 	if c := s.Connections; c.Most > 0 && c.Active >= c.Most {
 		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)
 	}

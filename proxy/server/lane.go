@@ -228,6 +228,9 @@ func (s *Server) laneStatus() *admin.Lane {
 	if now.lane == nil {
 		return st
 	}
+	if wrong := s.pins.wrong.Load(); wrong != nil {
+		st.PinsProblem = *wrong
+	}
 	n := now.lane.Stats()
 	st.Active, st.Left, st.Ended, st.Reset = int64(n.Lane), int64(n.Left), int64(n.Ended), int64(n.Reset)
 	st.Adopted, st.Failed, st.Returned, st.Gaps = int64(n.Adopted), int64(n.Failed), int64(n.Returned), int64(n.Gaps)

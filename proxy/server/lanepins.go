@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -38,6 +40,43 @@ func CheckPins(dir string) error {
 		return fmt.Errorf("lane.pins: %s is of no BPF file system: mount one there (mount -t bpf bpf %[1]s)%s", at, hint)
 	}
 	return nil
+}
+
+// pinsEvery is how many looks of the monitor pass between two at the pins.
+const pinsEvery = 5
+
+// A pinsWatch sees to the pins of the lane.
+type pinsWatch struct {
+	looks int                    // of the monitor
+	wrong atomic.Pointer[string] // why sessions in the lane would not survive the process; nil: they would, or there are no pins
+}
+
+// lookAtPins has pins that were removed be made anew, or notes why that cannot be, once. It is for the goroutine of the monitor.
+func (s *Server) lookAtPins() {
+	w := &s.pins
+	if w.looks++; w.looks%pinsEvery != 0 {
+		return
+	}
+	now := s.lane.Load()
+	if now == nil || now.lane == nil || now.cfg.Pins == "" {
+		return
+	}
+	again, err := now.lane.Repin()
+	last := w.wrong.Load()
+	switch {
+	case errors.Is(err, net.ErrClosed):
+	case err != nil:
+		if text := err.Error(); last == nil || *last != text {
+			w.wrong.Store(&text)
+			s.log.Warn("sessions in the lane do not survive the process: pins are missing", "pins", now.cfg.Pins, "error", err)
+		}
+	case again:
+		w.wrong.Store(nil)
+		s.log.Warn("the pins of the lane were removed, and are pinned again", "pins", now.cfg.Pins)
+	case last != nil:
+		w.wrong.Store(nil)
+		s.log.Info("the pins of the lane are there again", "pins", now.cfg.Pins)
+	}
 }
 
 // makePins makes the directory of pins if it is not there, for this user alone.

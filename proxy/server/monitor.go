@@ -43,6 +43,7 @@ func (s *Server) monitor(stop <-chan struct{}) {
 	for {
 		s.cpu.Look(s.now())
 		s.observe(s.now(), false)
+		s.lookAtPins()
 		select {
 		case <-stop:
 			s.observe(s.now(), true)

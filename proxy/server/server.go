@@ -89,6 +89,7 @@ type Server struct {
 	laneOff    bool                           // a lane that is to come begins switched off. It needs mu
 	laneWanted atomic.Bool                    // a listener of the configuration in force has lane
 	adopted    adopted
+	pins       pinsWatch
 	traces     atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 
 	view  atomic.Pointer[view]  // of the present state, for readers that must not wait

@@ -25,6 +25,8 @@ type Program struct {
 	size    uint32
 	pin     string // a directory, or ""
 
+	attached []pinning // links of Attach that are pinned
+
 	strangers map[uint32]bool // slots that a tuple of another record led to when the maps were opened
 
 	// Adopted: the maps were pinned before Load, by another process.
@@ -156,6 +158,9 @@ func (p *Program) Attach(device int) (links []link.Link, err error) {
 			return nil, err
 		}
 		links = append(links, l)
+		if p.pin != "" {
+			p.attached = append(p.attached, pinning{path: p.linkPath(device, a.name), link: l})
+		}
 	}
 	return links, nil
 }

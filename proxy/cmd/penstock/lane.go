@@ -56,11 +56,13 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 		return err
 	}
 	_, err := fmt.Fprintln(w, laneLine(l))
-	if text := l.Trouble(); err == nil && text != "" {
-		_, err = fmt.Fprintln(w, display.Text(text))
+	for _, text := range []string{l.Trouble(), l.PinsTrouble()} {
+		if err == nil && text != "" {
+			_, err = fmt.Fprintln(w, display.Text(text))
+		}
 	}
 	if err == nil && len(l.Stays) > 0 {
-		_, err = fmt.Fprintln(w, "stay in user space: "+counts(l.Stays))
+		_, err = fmt.Fprintln(w, "attempts that stayed in user space: "+counts(l.Stays))
 	}
 	if err == nil && len(l.Unrestored) > 0 {
 		_, err = fmt.Fprintln(w, "reset, for they could not come back: "+counts(l.Unrestored))
@@ -74,7 +76,7 @@ func laneLine(l *admin.Lane) string {
 	if l.Why != "" {
 		line += ": " + display.Text(l.Why)
 	}
-	return line + fmt.Sprintf("; %d of %d sessions now, %d have left, %d of the ended were reset", l.Active, l.Most, l.Left, l.Reset) + returnedText(l) + adoptedText(l) + goOnText(l)
+	return line + fmt.Sprintf("; %d of %d sessions in the lane now, left %d times, %d of the ended sessions were reset", l.Active, l.Most, l.Left, l.Reset) + returnedText(l) + adoptedText(l) + goOnText(l)
 }
 
 // returnedText has the sessions that have come back.

@@ -82,7 +82,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	if s.Lane != nil {
 		t.row("lane", "", "", laneLine(s.Lane))
 		if len(s.Lane.Stays) > 0 {
-			t.note("stay in user space: %s", counts(s.Lane.Stays))
+			t.note("attempts that stayed in user space: %s", counts(s.Lane.Stays))
 		}
 	}
 	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -85,6 +86,20 @@ func echoes(t *testing.T, c net.Conn, text string) {
 	}
 }
 
+// pinsAgain removes the pins of the process, and wants it to pin them again.
+func (p *process) pinsAgain(t *testing.T, pins string) {
+	t.Helper()
+	list, err := os.ReadDir(pins)
+	must(t, err)
+	for _, e := range list {
+		must(t, os.Remove(filepath.Join(pins, e.Name())))
+	}
+	p.until(t, "all is pinned again", func(*admin.Status) bool {
+		now, err := os.ReadDir(pins)
+		return err == nil && len(now) == len(list) && strings.Contains(p.log.String(), "pinned again")
+	})
+}
+
 // TestKilled: sessions in the lane go on while the program is dead by SIGKILL. The next process adopts them, counts on, and reports
 // their ends, also of one that has ended while nothing ran.
 func TestKilled(t *testing.T) {
@@ -124,6 +139,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 		})
 	}
 	lived := time.Now()
+	first.pinsAgain(t, dir+"/bpf/lane")
 	must(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
 	for _, c := range clients {
