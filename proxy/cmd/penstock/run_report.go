@@ -10,7 +10,11 @@ import (
 // report examines this process.
 func (r *daemon) report() *doctor.Report {
 	s := r.Status()
-	return doctor.ExamineProcess(runningOf(&s))
+	report := doctor.ExamineProcess(runningOf(&s))
+	if c, there := checkRunningLane(s.Lane); there {
+		report.Checks = append(report.Checks, c)
+	}
+	return report
 }
 
 // runningOf returns the counters of a status that limits show in.
