@@ -215,7 +215,7 @@ func countCalls(t *testing.T, s *stage, x *exchange, pid int, addr string) error
 		case strings.HasSuffix(name, " failed"):
 		case strings.HasPrefix(name, "epoll_pwait"):
 			waits += n
-		case !notPerConnection[name]:
+		case name != "getsockopt" && !notPerConnection[name]:
 			sum += n
 		}
 	}
@@ -230,7 +230,10 @@ func countCalls(t *testing.T, s *stage, x *exchange, pid int, addr string) error
 	if each > x.most+0.5 { // the status takes some as well
 		return fmt.Errorf("%.2f calls for each connection, want at most %v: %v", each, x.most, calls)
 	}
-	// How often the state of a socket is asked for (getsockopt) depends on how the ends of file meet; the sum is its bound.
+	// How often the state of a socket is asked for depends on how the ends of file meet, and on a busy machine they meet otherwise.
+	if n := calls["getsockopt"]; n > connections {
+		return fmt.Errorf("getsockopt was called %d times", n)
+	}
 	for _, name := range []string{"getsockname", "getpeername", "fcntl", "read", "write"} {
 		if n := calls[name]; n > connections/5 {
 			return fmt.Errorf("%s was called %d times", name, n)

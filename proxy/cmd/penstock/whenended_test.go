@@ -55,7 +55,7 @@ func TestLaneResults(t *testing.T) {
 // TestLaneOffHelp: the help of lane off says which sessions do not come back.
 func TestLaneOffHelp(t *testing.T) {
 	code, stdout, _ := call("lane", "off", "--help")
-	if text := strings.Join(strings.Fields(stdout), " "); code != 0 || !strings.Contains(text, "Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted.") {
+	if text := strings.Join(strings.Fields(stdout), " "); code != 0 || !strings.Contains(text, "Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before.") {
 		t.Errorf("%d: %s", code, stdout)
 	}
 }
