@@ -136,7 +136,7 @@ func (a *adopted) cut(match func(*adoptedSession) bool, cause error) (n int64) {
 	return n
 }
 
-// count returns how many have not ended, and the bytes since the adoption of all, of those that have ended as well.
+// count returns how many there are, and their bytes since the adoption, of those that have ended as well.
 func (a *adopted) count() (n int64, moved [2]int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,11 +146,8 @@ func (a *adopted) count() (n int64, moved [2]int64) {
 		for i := range moved {
 			moved[i] += int64(now[i] - s.first[i])
 		}
-		if s.end.Load() == nil {
-			n++
-		}
 	}
-	return n, moved
+	return int64(len(a.list)), moved
 }
 
 // ending returns how many of the sessions end with this process, or before, and how many go on without it: with leave those in the lane.
