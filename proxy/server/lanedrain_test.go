@@ -63,7 +63,12 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	r := &rig{loadbalancer.Setting{Drain: drain}.Start(t, fmt.Sprintf(text, false))}
 	r.Until("they are adopted", func() bool { return r.Status().Lane.AdoptedActive == clients })
 	spread, times := worker.NewSpread(drain), stopClock(r)
-	last := many(t, own, r.At("web"))
+	var last []*net.TCPConn
+	for range own {
+		c := client(t, r.At("web"))
+		echoes(t, c, "of this process")
+		last = append(last, c)
+	}
 	r.Stop()
 	step := times.next(drain)
 	times.any(10 * time.Second) // the timer of the log lines
