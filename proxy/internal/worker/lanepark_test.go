@@ -204,7 +204,8 @@ const inTheLane = 188
 // TestManyParked: of 11,000 sessions that have left, lists take parts of less than a millisecond of CPU time, and nothing that looks at them unparks them. Each takes
 // no more than inTheLane of the heap, with its part in the lane.
 func TestManyParked(t *testing.T) {
-	all := 10_000
+	const most = 10_000
+	all := most
 	if testing.Short() || raceEnabled {
 		all = 1000
 	}
@@ -245,7 +246,7 @@ func TestManyParked(t *testing.T) {
 	each := (inUse() - before) / all
 	_, _, slabs := r.Parked(0)
 	t.Logf("%d bytes for each of %d, %d slabs of sessions are left", each, all, slabs)
-	if each > inTheLane && !raceEnabled {
+	if each > inTheLane && all == most { // of few, the parts of slabs that are not used yet count for too much
 		t.Errorf("%d bytes for each session, want at most %d", each, inTheLane)
 	}
 	if slabs > worker.SpareSlabs+1 {
