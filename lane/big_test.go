@@ -3,7 +3,6 @@ package lane_test
 import (
 	"bytes"
 	"io"
-	"net/netip"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
@@ -18,14 +17,11 @@ func TestBigTCP(t *testing.T) {
 	}
 	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
 	front, back := here.Join(client), here.Join(server)
-	for i, far := range []*netns.Host{client, server} {
-		device := []string{front.Device, back.Device}[i]
-		here.IP("address add fd00:%d::1/64 dev %s nodad", i, device)
-		far.IP("address add fd00:%d::2/64 dev %s nodad", i, device)
-	}
+	near, _ := here.JoinIPv6(client, front)
+	_, far := here.JoinIPv6(server, back)
 	client.IP("link set %s gso_max_size 180000", front.Device)
 	l := open(t, front.Device, back.Device)
-	p := across(t, l, client, server, netip.MustParseAddr("fd00:0::1"), netip.MustParseAddr("fd00:1::2"))
+	p := across(t, l, client, server, near, far)
 	p.talk(t)
 	big := make([]byte, 30_000_000)
 	(&stream{seed: 9}).fill(big)

@@ -81,7 +81,7 @@ func (b *blind) send(p pair) {
 	}
 }
 
-// hears has a connection hear again what comes to it.
+// hears has a connection get its packets again.
 func hears(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	raw, err := c.SyscallConn()

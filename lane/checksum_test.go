@@ -26,15 +26,13 @@ func TestForwardedChecksums(t *testing.T) {
 	}
 	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
 	front, back := here.Join(client), here.Join(server)
-	for i, far := range []*netns.Host{client, server} {
-		device := []string{front.Device, back.Device}[i]
-		here.IP("address add fd00:%d::1/64 dev %s nodad", i, device)
-		far.IP("address add fd00:%d::2/64 dev %s nodad", i, device)
-		sumsItself(t, here, device)
-	}
+	near, _ := here.JoinIPv6(client, front)
+	_, far := here.JoinIPv6(server, back)
+	sumsItself(t, here, front.Device)
+	sumsItself(t, here, back.Device)
 	l := open(t, front.Device, back.Device)
 	transfer := func(t *testing.T) {
-		for i, to := range [][2]netip.Addr{{front.Near, back.Far}, {netip.MustParseAddr("fd00:0::1"), netip.MustParseAddr("fd00:1::2")}} {
+		for i, to := range [][2]netip.Addr{{front.Near, back.Far}, {near, far}} {
 			p := across(t, l, client, server, to[0], to[1])
 			p.talk(t)
 			p.transfer(t, 300_000, uint64(i), true)

@@ -169,7 +169,7 @@ func (s *Session) reportBig(r *program.Session) {
 	s.set(kept, true)
 	s.mu.Unlock()
 	if !under {
-		go func() { _ = s.ComeBack(bigGap) }() // one that cannot is reset, with the reason
+		s.lane().running.Go(func() { _ = s.ComeBack(bigGap) }) // one that cannot is reset, with the reason
 	}
 }
 

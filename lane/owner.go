@@ -17,7 +17,7 @@ import (
 // by goroutines of the lane, which hold no lock, for any of its sessions. They may call methods of the session, but none that waits: ComeBack, TakeBack, Wait,
 // or Close of the lane.
 //
-// One for many sessions, as for all of a loop, takes less memory than one for each: what the lane keeps of an owner its sessions share.
+// One for many sessions, as for all of a loop, takes less memory than one for each: its sessions share the lane's part of it.
 type Owner interface {
 	// Ready is called once, maybe before Register returns: [Session.Arm] arms the session from then on. It is not called
 	// for one that has ended before.

@@ -85,48 +85,50 @@ func TestRegister(t *testing.T) {
 	}
 }
 
+// waiting registers a session, whose sockets a and b the test closes at its end, and waits until it may be armed.
+func waiting(t *testing.T, l *lane.Lane) (p pair, a, b *net.TCPConn, o *owner) {
+	t.Helper()
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+	t.Cleanup(func() {
+		a.Close()
+		b.Close()
+	})
+	o = newOwner()
+	s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-o.ready
+	return pair{client, server, new([2]uint64), s}, a, b, o
+}
+
 // TestRelease: a session that is released has no place any more, and its sockets are the owner's.
 func TestRelease(t *testing.T) {
 	if !alone(t) {
 		return
 	}
 	l := open(t, "lo")
-	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
-	defer a.Close()
-	defer b.Close()
-	o := newOwner()
-	s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-o.ready
+	p, a, _, _ := waiting(t, l)
+	s := p.Session
 	if !s.Release() || s.Release() {
 		t.Error("not released, or twice")
 	}
 	if s.Arm() {
 		t.Error("armed after the release")
 	}
-	pair{client, server, new([2]uint64), s}.exchange(t, []byte("to the owner"), client, a)
+	p.exchange(t, []byte("to the owner"), p.client, a)
 	if st := l.Stats(); st.Left != 0 || st.Ended != 1 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// TestReleaseAfterEnd: a session that has ended otherwise is not released, and Leave does not close what the owner has closed itself since.
+// TestReleaseAfterEnd: a session that has ended otherwise is not released, and Leave does not close its descriptors, whose numbers may be those of other files.
 func TestReleaseAfterEnd(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l := open(t, "lo")
-	_, a, b, _ := legs(t, listener(t, "127.0.0.1:0"))
-	defer a.Close()
-	defer b.Close()
-	o := newOwner()
-	s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-o.ready
+	p, a, b, o := waiting(t, open(t, "lo"))
+	s := p.Session
 	s.Reset()
 	<-o.ended
 	if s.Release() {
@@ -137,7 +139,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	}
 }
 
-// TestUsedBeforeRegister: methods of a zero Session have no effect on what it is registered for.
+// TestUsedBeforeRegister: methods of a zero Session have no effect on the session that it is registered for.
 func TestUsedBeforeRegister(t *testing.T) {
 	if !alone(t) {
 		return

@@ -208,13 +208,10 @@ func TestForwarded(t *testing.T) {
 		}
 	})
 	t.Run("IPv6", func(t *testing.T) {
-		for i, far := range []*netns.Host{client, server} {
-			device := []string{front.Device, back.Device}[i]
-			here.IP("address add fd00:%d::1/64 dev %s nodad", i, device)
-			far.IP("address add fd00:%d::2/64 dev %s nodad", i, device)
-		}
+		near, _ := here.JoinIPv6(client, front)
+		_, far := here.JoinIPv6(server, back)
 		for i := range 4 {
-			p := across(t, l, client, server, netip.MustParseAddr("fd00:0::1"), netip.MustParseAddr("fd00:1::2"))
+			p := across(t, l, client, server, near, far)
 			p.talk(t)
 			p.transfer(t, 200_000, uint64(i), true)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/netns"
@@ -19,15 +20,12 @@ func TestLaneBigTCP(t *testing.T) {
 	}
 	here, far, endpoint := netns.Here(t), netns.New(t), netns.New(t)
 	front, back := here.Join(far), here.Join(endpoint)
-	for i, h := range []*netns.Host{far, endpoint} {
-		device := []string{front.Device, back.Device}[i]
-		here.IP("address add fd00:%d::1/64 dev %s nodad", i, device)
-		h.IP("address add fd00:%d::2/64 dev %s nodad", i, device)
-	}
+	at, _ := here.JoinIPv6(far, front)
+	_, server := here.JoinIPv6(endpoint, back)
 	far.IP("link set %s gso_max_size 180000", front.Device)
 	var sink net.Listener
 	var err error
-	endpoint.Run(func() { sink, err = net.Listen("tcp", "[fd00:1::2]:0") })
+	endpoint.Run(func() { sink, err = net.Listen("tcp", netip.AddrPortFrom(server, 0).String()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +40,8 @@ func TestLaneBigTCP(t *testing.T) {
 	}()
 	r := start(t, fmt.Sprintf(`
 lane: {devices: [%q, %q], sessions: 64, after: 5ms}
-listeners: [{name: l, bind: "[fd00:0::1]:0", upstream: u, lane: require}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}]`, front.Device, back.Device, sink.Addr()))
+listeners: [{name: l, bind: "%v", upstream: u, lane: require}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, front.Device, back.Device, netip.AddrPortFrom(at, 0), sink.Addr()))
 	var c net.Conn
 	far.Run(func() { c, err = net.Dial("tcp", r.At("l")) })
 	if err != nil {

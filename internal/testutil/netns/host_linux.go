@@ -223,6 +223,19 @@ func (h *Host) Join(far *Host) Link {
 	return l
 }
 
+// JoinIPv6 gives a link that Join has made addresses of IPv6 as well: of h, and of the other host.
+func (h *Host) JoinIPv6(far *Host, l Link) (near, beyond netip.Addr) {
+	h.t.Helper()
+	at := func(host byte) netip.Addr {
+		v4 := l.Near.As4()
+		return netip.AddrFrom16([16]byte{0: 0xfd, 2: v4[2], 3: v4[3] &^ 3, 15: host})
+	}
+	near, beyond = at(1), at(2)
+	h.IP("address add %v/64 dev %s nodad", near, l.Device)
+	far.IP("address add %v/64 dev %s nodad", beyond, l.Device)
+	return near, beyond
+}
+
 // Address gives the host one more address, on its loopback. Others reach it by a
 // [Host.Route].
 func (h *Host) Address(a netip.Addr) {

@@ -139,7 +139,7 @@ func TestPortsOfOpen(t *testing.T) {
 	}
 }
 
-// placed returns what the programs have for the place of a tuple: 1 and twice the slot and the side, or 0.
+// placed returns the value of the map places for a tuple: 1 and twice the slot and the side, or 0.
 func placed(p *Program, l Leg) uint32 {
 	t := l.tuple()
 	return *p.ports.place(hash(&t))

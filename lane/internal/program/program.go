@@ -114,8 +114,7 @@ func knowsFlag(spec *ebpf.CollectionSpec) (bool, error) {
 // mapMemory maps the sessions, whose records are a multiple of eight bytes long.
 func (p *Program) mapMemory() (err error) {
 	length := (int(p.size)*sessionSize + pageMask) &^ pageMask
-	p.memory, err = syscall.Mmap(p.objects.Sessions.FD(), 0, length, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	if err != nil {
+	if p.memory, err = mapped(p.objects.Sessions, length); err != nil {
 		return fmt.Errorf("memory of the sessions: %w", err)
 	}
 	return nil
