@@ -12,6 +12,8 @@ import (
 
 // TestBigTCP: a session comes back, and stays in user space, whose endpoint sends packets above 64 KiB, which no socket of this host shows before.
 func TestBigTCP(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -17,6 +17,8 @@ import (
 // TestBlindPackets: a packet that the socket of a session in user space refuses, for its number is out of the window, keeps the session there
 // until MayLeave: one that has come back, and one that has never left.
 func TestBlindPackets(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -97,6 +99,8 @@ func hears(t *testing.T, c *net.TCPConn) {
 // TestBlindMayLeave: a third party without numbers has no session leave that has come back, be it at rest, with bytes on the way, or with bytes that nobody reads; and a
 // session that it has kept in user space, by whatever many packets, leaves after one MayLeave.
 func TestBlindMayLeave(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

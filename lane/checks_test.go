@@ -32,6 +32,8 @@ const (
 
 // TestChecks makes the 19 checks of bench/load, by which every proxy is judged, on sessions that have left user space.
 func TestChecks(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -21,6 +21,8 @@ func sumsItself(t *testing.T, h *netns.Host, device string) {
 // TestForwardedChecksums: an endpoint verifies the checksums of what the lane sends on, be they complete as the packet arrives, or those of the
 // addresses alone, which a device completes.
 func TestForwardedChecksums(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -31,6 +31,8 @@ func (p pair) comesBack(t testing.TB, patience time.Duration) {
 // TestComesBack: a session comes back to user space, stays there, leaves again, and ends, every byte
 // counted.
 func TestComesBack(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -95,6 +97,8 @@ func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
 // TestComesBackStreams: bytes of both directions arrive once, in order and to the end, while sessions go back
 // and forth in the middle of them, without a gap; also where packets are lost, doubled and late, and between hosts.
 func TestComesBackStreams(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -132,6 +136,8 @@ func TestComesBackStreams(t *testing.T) {
 // TestComesBackHalfClosed: a session whose client has sent its end of file comes back, and the other direction goes
 // on to its own.
 func TestComesBackHalfClosed(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -170,6 +176,8 @@ func TestComesBackHalfClosed(t *testing.T) {
 // TestComesBackClosed: a sender whose window was closed goes on when the session has come back, though the other
 // endpoint does not read yet. Its probes are made to come too late for that.
 func TestComesBackClosed(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -201,6 +209,8 @@ func TestComesBackClosed(t *testing.T) {
 // TestResetAfterReturn: after a return without a gap, in which an endpoint has bytes that it has not acknowledged, it learns of a reset
 // at once, and the other one as well, whoever resets.
 func TestResetAfterReturn(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -76,6 +76,8 @@ func rewritten(t *testing.T, dir string, change func(record []byte)) {
 // TestDamagedRecord: a record with an impossible side among its observations is adopted, without these; one with impossible scales is
 // not adopted, and its connections end.
 func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -133,6 +135,8 @@ func TestDamagedRecord(t *testing.T) {
 
 // TestDamagedTable: a table of random records is opened, read and closed.
 func TestDamagedTable(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}

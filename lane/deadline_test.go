@@ -11,6 +11,8 @@ import (
 // TestDeadlines: deadlines that connections have had end with Join, expired ones as well. No byte is lost, and the session goes on in
 // user space and in the lane.
 func TestDeadlines(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -10,6 +10,8 @@ import (
 // TestDeviceNotKnown: an attempt to leave at which no packet of one side has been seen yet is not counted. A session whose packets of
 // one side arrive at a device that the lane does not have is.
 func TestDeviceNotKnown(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

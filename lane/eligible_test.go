@@ -13,6 +13,8 @@ import (
 
 // TestNotEligible: a session that cannot leave user space is relayed there, and has its reason.
 func TestNotEligible(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -75,6 +77,8 @@ func listener(t *testing.T, address string) net.Listener {
 
 // TestMarked: packets of a socket with a mark may be routed by it, so its session stays in user space.
 func TestMarked(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -101,6 +105,8 @@ func TestMarked(t *testing.T) {
 
 // TestReasons: each has a text of its own.
 func TestReasons(t *testing.T) {
+	t.Parallel()
+
 	seen := make(map[string]bool)
 	for r := lane.None; r.String() != "unknown"; r++ {
 		if r.String() == "" || seen[r.String()] {
@@ -115,6 +121,8 @@ func TestReasons(t *testing.T) {
 
 // TestReasonsOfPrograms: the programs number the reasons as Go does.
 func TestReasonsOfPrograms(t *testing.T) {
+	t.Parallel()
+
 	header, err := os.ReadFile("internal/program/bpf/session.h")
 	if err != nil {
 		t.Fatal(err)

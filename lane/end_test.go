@@ -22,6 +22,8 @@ func wantReset(t *testing.T, name string, c *net.TCPConn) {
 
 // TestEnds: a session in the lane ends as its endpoints have it end.
 func TestEnds(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -59,6 +61,8 @@ func TestEnds(t *testing.T) {
 
 // TestBytesOfAReset: bytes that have arrived count though a reset comes before they are acknowledged, which takes an endpoint a while.
 func TestBytesOfAReset(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -98,6 +102,8 @@ func await(t *testing.T, c *net.TCPConn) {
 // TestResetBySession: Reset resets both sides at once, an idle one and one whose bytes nobody has
 // acknowledged yet, and so does Close of the lane.
 func TestResetBySession(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -146,6 +152,8 @@ func TestResetBySession(t *testing.T) {
 // TestPortIsHeld: while a session is in the lane, no other connection of this host is made between
 // the same addresses.
 func TestPortIsHeld(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -189,6 +197,8 @@ func TestPortIsHeld(t *testing.T) {
 
 // TestBusy: a device has one lane.
 func TestBusy(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -206,6 +216,8 @@ func TestBusy(t *testing.T) {
 
 // TestSparedResets: a link that loses everything but resets passes a reset.
 func TestSparedResets(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -11,6 +11,8 @@ import (
 
 // TestIdleWithoutTimeout: a session that the lane relays in user space is idle from its last bytes on, also without an IdleTimeout.
 func TestIdleWithoutTimeout(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -25,6 +27,8 @@ func TestIdleWithoutTimeout(t *testing.T) {
 
 // TestNow: the lane's time is that of the clock that the programs stamp packets with.
 func TestNow(t *testing.T) {
+	t.Parallel()
+
 	var behind [3]time.Duration
 	for i := range behind {
 		at := lane.Now()

@@ -15,6 +15,8 @@ import (
 //
 //	PENSTOCK_TEST_LANE_FLOW=1 go test ./lane -run TestFlow -v
 func TestFlow(t *testing.T) {
+	t.Parallel()
+
 	if os.Getenv("PENSTOCK_TEST_LANE_FLOW") == "" {
 		t.Skip("a measurement, on demand")
 	}

@@ -46,6 +46,8 @@ func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
 // TestForgedEnd: a client that has the lane take its session for reset, by packets that its endpoint refuses, is
 // reset. Nothing is carried that is in nobody's account.
 func TestForgedEnd(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -70,6 +72,8 @@ func TestForgedEnd(t *testing.T) {
 
 // TestForgedEndOfFile: a client whose end of file its endpoint refuses sends nothing more, and stays in the account.
 func TestForgedEndOfFile(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -95,6 +99,8 @@ func TestForgedEndOfFile(t *testing.T) {
 // TestForgedStrays: a third party that knows the addresses of a session and no number ends it by nothing that no endpoint would take: segments
 // without ACK, also of numbers that fit, and an end of file of before.
 func TestForgedStrays(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -124,6 +130,8 @@ func TestForgedStrays(t *testing.T) {
 
 // TestForgedStall: a client that keeps bytes back and repeats those behind them has no user timeout blame its endpoint, while one whose endpoint is silent has.
 func TestForgedStall(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -197,6 +205,8 @@ func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
 
 // TestLingeringIsBounded: sessions that have ended take no more than a quarter of the slots, and descriptors, from others.
 func TestLingeringIsBounded(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -20,6 +20,8 @@ func (o halfOwner) HalfClosed(_ *lane.Session, from int) { o.half <- from }
 
 // TestHalfClosedIsReported: the first end of file of a session in the lane is reported once, with its side, and the last one is the end.
 func TestHalfClosedIsReported(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

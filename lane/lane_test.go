@@ -34,6 +34,8 @@ func (p pair) exchange(t testing.TB, message []byte, from, to *net.TCPConn) {
 // TestJoin: a session leaves user space, goes on there, and ends with the ends of file of both
 // sides, every byte counted.
 func TestJoin(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -37,6 +37,8 @@ func pins(t *testing.T, dir string) int {
 // TestLeaveOfNone: a lane that is left without a session that goes on is neither attached nor pinned: the next process may have other
 // pins. Sessions in user space are reset, and one that has ended, and lingers, does not go on.
 func TestLeaveOfNone(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -93,6 +95,8 @@ func TestLeaveOfNone(t *testing.T) {
 // TestLeaveLosesNone: a session that leaves user space at the moment of Lane.Leave is reset, or goes on, and the programs stay
 // for it.
 func TestLeaveLosesNone(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}

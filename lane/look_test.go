@@ -14,6 +14,8 @@ import (
 // TestLook: an endpoint that does not read has windows of 0, repeated segments are counted where packets
 // are lost, and the way to an endpoint and back is measured.
 func TestLook(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -72,6 +74,8 @@ func TestLook(t *testing.T) {
 // TestTimeouts: a session ends that was idle for too long, in the lane or in user space, or at the end of its
 // lifetime, by a reset of both sides. One that is not idle goes on.
 func TestTimeouts(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -120,6 +124,8 @@ func TestTimeouts(t *testing.T) {
 // TestUnrestorable: where a socket has the address of a session, it cannot come back: it is reset, for that
 // reason.
 func TestUnrestorable(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -89,6 +89,8 @@ func mostDescriptors(t *testing.T) int {
 // TestMemoryOfTable: a table takes memory of the kernel in proportion to its size, less than 1 KiB for each session, so that the
 // bound of a million is less than 1 GiB, and known before there are any.
 func TestMemoryOfTable(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -68,6 +68,8 @@ func adoptedOf(t *testing.T, l *lane.Lane, client net.Conn) *lane.Session {
 // TestAdopted: a process that adopts sessions has the tag, the begin and the user timeout that the owners gave them in the process before, can
 // change the latter, and has the result of their end.
 func TestAdopted(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -152,6 +154,8 @@ func unheard(t *testing.T, p pair, results <-chan lane.Result) {
 
 // TestEndIsReportedOnce: a session whose end was reported is no session of the next process, though it lingers in the table.
 func TestEndIsReportedOnce(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -199,6 +203,8 @@ func TestEndIsReportedOnce(t *testing.T) {
 
 // TestNoTag: a session of an owner without a tag, and one of Join, have none.
 func TestNoTag(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -218,6 +224,8 @@ func TestNoTag(t *testing.T) {
 
 // TestPinnedBefore: records of another version, in which sessions had no tags, are refused, and stay as they are.
 func TestPinnedBefore(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -265,6 +273,8 @@ func refusedPins(t *testing.T, size uint32) {
 
 // TestEndedKeepsItsTimes: a session that has ended is as old as before, and idle since its end, when another one has its place.
 func TestEndedKeepsItsTimes(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -59,6 +59,8 @@ func (p pair) leaves(t *testing.T, a, b int) {
 // TestOwnerTimeouts: idle time of an owner's session is that in the lane alone; the owner is informed of the end in both, and
 // keeps the sockets that it has not given away.
 func TestOwnerTimeouts(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -95,6 +97,8 @@ func TestOwnerTimeouts(t *testing.T) {
 // TestCloseBeforeLeave: Close and TakeBack wait for no owner to call Leave; a Leave after Close closes both
 // descriptors, and resets both sides.
 func TestCloseBeforeLeave(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -134,6 +138,8 @@ func TestCloseBeforeLeave(t *testing.T) {
 
 // TestLeaveTwice: sockets that are not to be given away are not closed.
 func TestLeaveTwice(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -177,6 +183,8 @@ func (notComparable) Ended(*lane.Session, lane.Result) {}
 
 // TestNothing: sessions without an owner or connections are errors, and leave the lane as it is.
 func TestNothing(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -202,6 +210,8 @@ func TestNothing(t *testing.T) {
 
 // TestJoinedIsNotOwned: methods for an owner do nothing to a session of Join, in user space, in the lane, and after the end.
 func TestJoinedIsNotOwned(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -229,6 +239,8 @@ func (a *armer) Ready(s *lane.Session) { a.armed <- s.Arm() }
 
 // TestArmInReady: Ready may call Arm. A session of an owner does not come back without it.
 func TestArmInReady(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -253,6 +265,8 @@ func TestArmInReady(t *testing.T) {
 // TestComeBackInRestored: it is an error there, not a wait for itself. And a session that was joined without an end function
 // is no adopted one.
 func TestComeBackInRestored(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -34,6 +34,8 @@ func register(l *lane.Lane, a, b int, o lane.Owner) (*lane.Session, error) {
 // TestRegister: the owner's session is armed and taken back, leaves with the next packet, and ends with its bytes counted. One that is
 // released before never leaves.
 func TestRegister(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -104,6 +106,8 @@ func waiting(t *testing.T, l *lane.Lane) (p pair, a, b *net.TCPConn, o *owner) {
 
 // TestRelease: a session that is released has no place any more, and its sockets are the owner's.
 func TestRelease(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -124,6 +128,8 @@ func TestRelease(t *testing.T) {
 
 // TestReleaseAfterEnd: a session that has ended otherwise is not released, and Leave does not close its descriptors, whose numbers may be those of other files.
 func TestReleaseAfterEnd(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -141,6 +147,8 @@ func TestReleaseAfterEnd(t *testing.T) {
 
 // TestUsedBeforeRegister: methods of a zero Session have no effect on the session that it is registered for.
 func TestUsedBeforeRegister(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -189,6 +197,8 @@ func (o *manyOwner) Ended(s *lane.Session, r lane.Result) { o.ended <- endOf{s, 
 // TestOneOwner: one owner has several sessions, and gets the calls of each with that. A Session that has had connections gets no others, also after
 // its end, and one that was refused may be used.
 func TestOneOwner(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -209,6 +209,8 @@ func aloneWithMounts(t *testing.T) bool {
 // TestKilled: sessions of a lane that is pinned survive SIGKILL of the proxy, and the next process
 // adopts them, counts on, and ends them.
 func TestKilled(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -313,6 +315,8 @@ func comeBackAdopted(t *testing.T, l *lane.Lane, clients []*net.TCPConn) {
 
 // TestKilledReturning: a process dies while a session comes back, and the next one completes the return.
 func TestKilledReturning(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -381,6 +385,8 @@ func moves(t *testing.T, name string, s *lane.Session, move func()) {
 // TestKilledUnpinned: sessions of a lane that is not pinned end by a reset when the proxy is
 // killed, as soon as an endpoint sends something.
 func TestKilledUnpinned(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -109,6 +109,8 @@ func serves(t *testing.T, dir string, pins []string, devices ...string) {
 
 // TestPinnedDeviceAnew: the pinned link of a device that was made anew with the same index is replaced.
 func TestPinnedDeviceAnew(t *testing.T) {
+	t.Parallel()
+
 	permitted(t)
 	if !aloneWithMounts(t) {
 		return
@@ -124,6 +126,8 @@ func TestPinnedDeviceAnew(t *testing.T) {
 
 // TestPinnedElsewhere: pins of another network namespace are refused, and stay, as long as that is in use; then they are replaced.
 func TestPinnedElsewhere(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -184,6 +188,8 @@ func TestPinnedElsewhere(t *testing.T) {
 
 // TestPinnedInPart: a set of pins of which any part is missing is made anew, and its links with it.
 func TestPinnedInPart(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -213,6 +219,8 @@ func TestPinnedInPart(t *testing.T) {
 
 // TestPinnedEmpty: a pinned table of another size is made anew with the size that is asked for if it has no session, and keeps its own if it has one.
 func TestPinnedEmpty(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -249,6 +257,8 @@ func TestPinnedEmpty(t *testing.T) {
 
 // TestPinnedTwice: of lanes that are opened with the same pins at the same moment exactly one is, and the others are busy, whether there are pins already or not.
 func TestPinnedTwice(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}

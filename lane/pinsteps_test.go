@@ -94,6 +94,8 @@ func attached(t *testing.T) (n int) {
 // TestDeathBetweenSteps: after a death between any two steps of pinning, attaching, unpinning and detaching, and another one between those of the process after it, the next
 // process has a whole set of pins, one pair of programs, and sessions that leave user space; and nothing is left when it ends in order.
 func TestDeathBetweenSteps(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -134,6 +136,8 @@ func TestDeathBetweenSteps(t *testing.T) {
 
 // TestDeathBetweenStepsOfAdoption: a death while a process takes over pinned programs costs no session.
 func TestDeathBetweenStepsOfAdoption(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}

@@ -27,6 +27,8 @@ func open1(t *testing.T) func(fd int, err error) int {
 
 // TestRegisterRefused: descriptors that can be no session's are refused, each for its own reason.
 func TestRegisterRefused(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -69,6 +71,8 @@ func TestRegisterRefused(t *testing.T) {
 // TestJoinRefused: a connection that is closed, or that a session has already, is an error, and the other one is the caller's still. A
 // session that comes back has no reason "none".
 func TestJoinRefused(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -110,6 +114,8 @@ func TestJoinRefused(t *testing.T) {
 
 // TestBadConfig: configurations that no lane can have are invalid, not unavailable.
 func TestBadConfig(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -144,6 +150,8 @@ func TestBadConfig(t *testing.T) {
 
 // TestMisusedSession: descriptors that are none are not the lane's, and one connection is no session. Close waits for Close.
 func TestMisusedSession(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

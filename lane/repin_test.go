@@ -29,6 +29,8 @@ func removed(t *testing.T, dir string, files ...string) {
 
 // TestRepin: a set of pins that was removed is pinned again, as often as that happens, also by a process that has adopted it. The next lane adopts it.
 func TestRepin(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -84,6 +86,8 @@ func foreign(t *testing.T, path string) {
 
 // TestRepinNot: pins of which a part is left, those of another owner, and another directory are reported, and stay as they are.
 func TestRepinNot(t *testing.T) {
+	t.Parallel()
+
 	if !aloneWithMounts(t) {
 		return
 	}

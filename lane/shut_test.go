@@ -16,6 +16,8 @@ import (
 // TestGapIsMade: an endpoint whose side is shut sends nothing more, and with both sides shut no more than its window was then, and the rest once
 // they are opened, at once: its timers are of a minute. Bytes to it go on meanwhile. The first packet takes the session.
 func TestGapIsMade(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

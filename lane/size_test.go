@@ -11,6 +11,8 @@ import (
 
 // TestSessionSize: a session takes 40 bytes, and 48 by itself; one of Join has another of 64, a size class of the runtime.
 func TestSessionSize(t *testing.T) {
+	t.Parallel()
+
 	if bits.UintSize != 64 {
 		t.Skip("the bound is for 64 bits")
 	}
@@ -45,6 +47,8 @@ func TestMillionSessions(t *testing.T) {
 
 // TestFreeSlots: each slot is free once, and is given when no other one is.
 func TestFreeSlots(t *testing.T) {
+	t.Parallel()
+
 	for _, size := range []uint32{1, 64, 65, 1000} {
 		f := newFreeSlots(size)
 		if _, ok := f.next(); ok {
@@ -81,6 +85,8 @@ func TestFreeSlots(t *testing.T) {
 
 // TestOwnersAreForgotten: sessions of one owner share what the lane keeps of it, which it forgets with the last one that has a place.
 func TestOwnersAreForgotten(t *testing.T) {
+	t.Parallel()
+
 	l := &Lane{owned: make(map[Owner]*ownership)}
 	one, other := &nobody{1}, &nobody{2}
 	var all []*ownership

@@ -9,6 +9,8 @@ import (
 
 // TestStallIsOver: a stall is one only if its sender sends again, and after the timeout.
 func TestStallIsOver(t *testing.T) {
+	t.Parallel()
+
 	const timeout = 10 * time.Second
 	data := stall{acked: 100, since: 1000, resent: 3, packets: [2]uint64{50, 40}}
 	fin := data
@@ -37,6 +39,8 @@ func TestStallIsOver(t *testing.T) {
 
 // TestAwaited: bytes that fit the window are to be acknowledged, and a probe of a closed one is not.
 func TestAwaited(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		sent, acked, edge uint64
 		want              bool
@@ -49,6 +53,8 @@ func TestAwaited(t *testing.T) {
 
 // TestStallsAreForgotten: what a round does not find is forgotten.
 func TestStallsAreForgotten(t *testing.T) {
+	t.Parallel()
+
 	l, s := &stalls{of: make(map[stalled]stall)}, new(Session)
 	l.of[stalled{s, 0}] = stall{round: l.round}
 	l.next()

@@ -57,6 +57,8 @@ func writes(c *net.TCPConn) error {
 // TestUserTimeout: a session in the lane whose endpoint has vanished with bytes, or an end of file, on the way to it ends with that as
 // its error. Another one that rests goes on.
 func TestUserTimeout(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -116,6 +118,8 @@ func TestUserTimeout(t *testing.T) {
 
 // TestUserTimeoutOfOwner: an owner's own timeout binds its session in place of the lane's.
 func TestUserTimeoutOfOwner(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

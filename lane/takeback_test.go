@@ -80,6 +80,8 @@ func blocking(t *testing.T, fd [2]int) {
 
 // TestTakeBack: an owner has its session leave, takes it back with new sockets, relays, and has it leave again.
 func TestTakeBack(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -127,6 +129,8 @@ func TestTakeBack(t *testing.T) {
 
 // TestReturnedMayShare: while a session that has come back lasts, a listener can be bound to the address that its client was accepted at.
 func TestReturnedMayShare(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

@@ -158,6 +158,8 @@ func lossyLink(t *testing.T, device string, rate lossy.Rate) {
 // TestStreams: bytes of both directions arrive once, in order and to the end, while sessions leave
 // user space in the middle of them; also where packets are lost, doubled and late.
 func TestStreams(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -180,6 +182,8 @@ func TestStreams(t *testing.T) {
 //	client          here (the proxy)        server
 //	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1
 func TestForwarded(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}
@@ -261,6 +265,8 @@ func across(t *testing.T, l *lane.Lane, client, server *netns.Host, near, far ne
 //	client          here (the proxy)        router                  server
 //	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1   v2 ──── veth(4) ──── v2
 func TestPathShrinks(t *testing.T) {
+	t.Parallel()
+
 	if !alone(t) {
 		return
 	}

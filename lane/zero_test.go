@@ -12,6 +12,8 @@ import (
 
 // TestZeroValues: the zero Lane is closed, the zero Session has ended, and each of their methods returns.
 func TestZeroValues(t *testing.T) {
+	t.Parallel()
+
 	var l lane.Lane
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	defer a.Close()
@@ -52,6 +54,8 @@ func TestZeroValues(t *testing.T) {
 
 // TestReasonTexts: a reason is the same few words as a string, as an error and formatted, and no two are the same.
 func TestReasonTexts(t *testing.T) {
+	t.Parallel()
+
 	seen := make(map[string]lane.Reason)
 	for r := lane.None; r <= lane.Unrestorable; r++ {
 		text := r.String()

@@ -36,6 +36,8 @@ func repeat(n, times int) (arrivals []int) {
 }
 
 func TestBatchSize(t *testing.T) {
+	t.Parallel()
+
 	for name, test := range map[string]struct {
 		arrivals       []int
 		empty, longest int // at most
@@ -58,6 +60,8 @@ func TestBatchSize(t *testing.T) {
 
 // TestBatchSizeIsBounded: whatever it learns.
 func TestBatchSizeIsBounded(t *testing.T) {
+	t.Parallel()
+
 	rapid.Check(t, func(t *rapid.T) {
 		b := loop.NewBatchSize()
 		for i, arrivals := range rapid.SliceOf(rapid.IntRange(0, 200)).Draw(t, "arrivals") {
@@ -73,6 +77,8 @@ func TestBatchSizeIsBounded(t *testing.T) {
 // TestBatchSizeLooksLess: one in each turn, over and over: asking for a second one is
 // a mistake that is made ever more rarely.
 func TestBatchSizeLooksLess(t *testing.T) {
+	t.Parallel()
+
 	const turns = 100_000
 	empty, _ := accepts(loop.NewBatchSize(), repeat(1, turns))
 	if empty > turns/40 {

@@ -65,6 +65,8 @@ func TestCallbacks(t *testing.T) {
 // TestCallbacksThatEnd: the end of file is delivered once, after the bytes before it. An error of the handler,
 // a panic and an end of file that it ignores close the connection alone.
 func TestCallbacksThatEnd(t *testing.T) {
+	t.Parallel()
+
 	broken := errors.New("broken")
 	s := startServer(t, &loop.Server{Loops: 1, Callbacks: true, Handle: func(c *loop.Conn) error {
 		b := bytes.Clone(c.Buffered())
@@ -108,6 +110,8 @@ func TestCallbacksThatEnd(t *testing.T) {
 // TestCallbackWrites: a Write never waits. A client that does not read is not read from either, and one that
 // is 16 MiB behind is given up.
 func TestCallbackWrites(t *testing.T) {
+	t.Parallel()
+
 	const piece = 1 << 20
 	var calls atomic.Int64
 	s := startServer(t, &loop.Server{Loops: 1, Callbacks: true, Handle: func(c *loop.Conn) error {
@@ -149,6 +153,8 @@ func TestCallbackWrites(t *testing.T) {
 // TestIdleDeadline: a read deadline ends the wait of a handler that has returned ErrIdle, in either way of
 // calling it.
 func TestIdleDeadline(t *testing.T) {
+	t.Parallel()
+
 	for _, callbacks := range []bool{false, true} {
 		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
 			if c.Context() == nil {
@@ -171,6 +177,8 @@ func TestIdleDeadline(t *testing.T) {
 
 // TestDeadlineBeforeIdle: a read deadline that has passed when the handler returns ErrIdle calls it again, too.
 func TestDeadlineBeforeIdle(t *testing.T) {
+	t.Parallel()
+
 	for _, callbacks := range []bool{false, true} {
 		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
 			if c.Context() == nil {
@@ -190,6 +198,8 @@ func TestDeadlineBeforeIdle(t *testing.T) {
 
 // TestBehindWhileItWaits: a connection that AsyncWrite gives up is closed while its handler waits for bytes.
 func TestBehindWhileItWaits(t *testing.T) {
+	t.Parallel()
+
 	for _, callbacks := range []bool{false, true} {
 		conns := make(chan *loop.Conn, 1)
 		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
@@ -215,6 +225,8 @@ func TestBehindWhileItWaits(t *testing.T) {
 
 // TestCallbackGoexit: runtime.Goexit in a callback ends the server, which says so.
 func TestCallbackGoexit(t *testing.T) {
+	t.Parallel()
+
 	s := startUnchecked(t, &loop.Server{Loops: 2, Callbacks: true, Handle: func(c *loop.Conn) error {
 		if len(c.Buffered()) > 0 {
 			runtime.Goexit()
@@ -229,6 +241,8 @@ func TestCallbackGoexit(t *testing.T) {
 
 // TestTick: each loop has its ticks, at the times that they ask for.
 func TestTick(t *testing.T) {
+	t.Parallel()
+
 	ticks := make(chan *loop.Loop, 100)
 	startServer(t, &loop.Server{Loops: 2, Handle: answers, Tick: func(l *loop.Loop) time.Duration {
 		select {
@@ -253,6 +267,8 @@ func TestTick(t *testing.T) {
 // TestDeadlinesOfCallbacks: a deadline ends a client that never reads, whichever of the two it is, and whatever is
 // pending; and a handler that returns ErrIdle after the read deadline is called once for it.
 func TestDeadlinesOfCallbacks(t *testing.T) {
+	t.Parallel()
+
 	for name, test := range map[string]struct {
 		set     func(c *loop.Conn, t time.Time) error
 		pending int
@@ -295,6 +311,8 @@ func TestDeadlinesOfCallbacks(t *testing.T) {
 
 // TestShortWritesAreGathered: short pieces for a client that does not read are taken until 64 KiB are pending.
 func TestShortWritesAreGathered(t *testing.T) {
+	t.Parallel()
+
 	conns := make(chan *loop.Conn, 1)
 	most := make(chan int, 1)
 	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
@@ -322,6 +340,8 @@ func TestShortWritesAreGathered(t *testing.T) {
 
 // TestCallbackEcho: large messages come back whole through a callback, whose reads pause while much is pending.
 func TestCallbackEcho(t *testing.T) {
+	t.Parallel()
+
 	s := startServer(t, &loop.Server{Callbacks: true, Handle: echoMore})
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	for range 50 {

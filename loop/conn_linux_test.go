@@ -112,6 +112,8 @@ func echoes(c *loop.Conn) error {
 // TestServeEcho: clients that send and read at once, in pieces of any size, get their bytes back, and a
 // half-close ends the session after the last one.
 func TestServeEcho(t *testing.T) {
+	t.Parallel()
+
 	s := startServer(t, &loop.Server{Handle: echoes})
 	var all sync.WaitGroup
 	for i := range 50 {
@@ -146,6 +148,8 @@ func TestServeEcho(t *testing.T) {
 // TestConnPeek: lines are found in what has come, whole or in pieces, and taken; a buffer is kept for no
 // handler that waits for the first byte.
 func TestConnPeek(t *testing.T) {
+	t.Parallel()
+
 	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
 		for {
 			for bytes.IndexByte(c.Buffered(), '\n') < 0 {
@@ -202,6 +206,8 @@ func TestConnPeek(t *testing.T) {
 // TestConnBackpressure: a client that does not read stops the handler that writes, with little pending, and
 // gets everything when it does.
 func TestConnBackpressure(t *testing.T) {
+	t.Parallel()
+
 	const size = 32 << 20
 	var written, most atomic.Int64
 	sum := sha256.New()
@@ -243,6 +249,8 @@ func TestConnBackpressure(t *testing.T) {
 // TestConnDeadlines: a read and a write end at their deadlines with the error of package net, and the
 // connection can be used afterwards.
 func TestConnDeadlines(t *testing.T) {
+	t.Parallel()
+
 	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
 		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		n, err := c.Read(make([]byte, 1))
@@ -286,6 +294,8 @@ func TestConnDeadlines(t *testing.T) {
 
 // TestTLSOnALoop: crypto/tls over a Conn, as server and with a client that closes in good order.
 func TestTLSOnALoop(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "loop.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
@@ -330,6 +340,8 @@ func TestTLSOnALoop(t *testing.T) {
 
 // TestConnReset: a client resets; a handler that reads, and one that writes, gets the error of it.
 func TestConnReset(t *testing.T) {
+	t.Parallel()
+
 	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
 		b, err := c.Next(1)
 		if err != nil {

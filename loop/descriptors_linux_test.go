@@ -14,6 +14,8 @@ import (
 // listener pauses, does not spin, and goes on when something was closed, or some
 // time went by.
 func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
+
 	if !inChild(t) {
 		return
 	}

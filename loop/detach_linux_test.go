@@ -16,6 +16,8 @@ import (
 // TestDetach: a handler gives its connection away, with the bytes that it has read ahead, and all that was written
 // before has gone.
 func TestDetach(t *testing.T) {
+	t.Parallel()
+
 	const size = 4 << 20
 	for _, callbacks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("callbacks %t", callbacks), func(t *testing.T) {
@@ -70,6 +72,8 @@ func TestDetach(t *testing.T) {
 
 // TestDetachLeavesTheLoop: a detached connection has nothing to do with its server any more.
 func TestDetachLeavesTheLoop(t *testing.T) {
+	t.Parallel()
+
 	given := make(chan net.Conn, 1)
 	s := startUnchecked(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
 		_ = c.SetDeadline(time.Now().Add(time.Millisecond))
@@ -98,6 +102,8 @@ func TestDetachLeavesTheLoop(t *testing.T) {
 
 // TestEndedKnowsAddresses: both addresses are known when a connection ends, however it does.
 func TestEndedKnowsAddresses(t *testing.T) {
+	t.Parallel()
+
 	type end struct{ local, remote net.Addr }
 	ends := make(chan end, 1)
 	s := startServer(t, &loop.Server{Handle: echoes, Ended: func(c *loop.Conn, _ error) {
@@ -129,6 +135,8 @@ func TestEndedKnowsAddresses(t *testing.T) {
 
 // TestBufferFull: more than 64 KiB cannot be looked at, and nothing is lost by the attempt.
 func TestBufferFull(t *testing.T) {
+	t.Parallel()
+
 	const most = 65536
 	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
 		if _, err := c.Peek(most + 1); !errors.Is(err, loop.ErrBufferFull) || !strings.Contains(err.Error(), "65536") {

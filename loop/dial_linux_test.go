@@ -104,6 +104,8 @@ func listenOn(t *testing.T, network, address string) net.Listener {
 }
 
 func TestConnect(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(sockets.Dir(t), "s")
 	abstract := "@penstock-loop-connect-" + filepath.Base(filepath.Dir(path))
 	for name, test := range map[string]struct{ network, address, control string }{
@@ -161,6 +163,8 @@ func speak(t *testing.T, l *loop.Loop, ln net.Listener, e end) {
 }
 
 func TestConnectRefused(t *testing.T) {
+	t.Parallel()
+
 	ln := listenOn(t, "tcp4", "127.0.0.1:0")
 	closed := tcp(ln)
 	ln.Close()
@@ -196,6 +200,8 @@ func TestConnectRefused(t *testing.T) {
 }
 
 func TestConnectFromSource(t *testing.T) {
+	t.Parallel()
+
 	ln := listenOn(t, "tcp4", "127.0.0.1:0")
 	l := newLoop(t, nil)
 	d := newDialer(t, l)
@@ -259,6 +265,8 @@ func fullUnix(t *testing.T) (to loop.Address, drain func()) {
 
 // TestConnectTimeout: by an injected clock, at its time and not before.
 func TestConnectTimeout(t *testing.T) {
+	t.Parallel()
+
 	for name, to := range map[string]func(*testing.T) loop.Address{
 		"TCP":  fullTCP,
 		"unix": func(t *testing.T) loop.Address { to, _ := fullUnix(t); return to },
@@ -293,6 +301,8 @@ func TestConnectTimeout(t *testing.T) {
 
 // TestConnectWaitsForRoom: a unix listener's queue is full for a while.
 func TestConnectWaitsForRoom(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
 	to, drain := fullUnix(t)
@@ -323,6 +333,8 @@ func TestConnectWaitsForRoom(t *testing.T) {
 // TestCancel: the connector is not told any more; that the socket is closed the end
 // of the tests shows.
 func TestCancel(t *testing.T) {
+	t.Parallel()
+
 	for name, to := range map[string]func(*testing.T) loop.Address{
 		"TCP":   fullTCP,
 		"unix":  func(t *testing.T) loop.Address { to, _ := fullUnix(t); return to },
@@ -348,6 +360,8 @@ func TestCancel(t *testing.T) {
 // TestConnectNextTarget: a Dial is used again from within Connected; a later failure
 // does no harm to the connection that an earlier use has brought.
 func TestConnectNextTarget(t *testing.T) {
+	t.Parallel()
+
 	ln := listenOn(t, "tcp4", "127.0.0.1:0")
 	refused := listenOn(t, "tcp4", "127.0.0.1:0")
 	refused.Close()
@@ -376,6 +390,8 @@ func TestConnectNextTarget(t *testing.T) {
 
 // TestConnectOutOfDescriptors: in a process of its own.
 func TestConnectOutOfDescriptors(t *testing.T) {
+	t.Parallel()
+
 	if !inChild(t) {
 		return
 	}

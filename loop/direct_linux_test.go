@@ -25,6 +25,8 @@ func (a *again) Expired(*loop.Timer) {
 // TestDirect: a loop that has looked for events in vain blocks without looking, which is one call for an event
 // and not two. It looks again once events come without a sleep, and events come between timers all the same.
 func TestDirect(t *testing.T) {
+	t.Parallel()
+
 	now, step := int64(1), int64(0)
 	l := newLoop(t, &loop.Config{Now: func() int64 { now += step; return now }})
 	a, b := pair(t)

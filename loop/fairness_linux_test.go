@@ -19,6 +19,8 @@ import (
 // TestAgainIsFair: a descriptor whose handler always has more to do is served once in
 // each turn, and ten thousand others are served meanwhile as fast as without it.
 func TestAgainIsFair(t *testing.T) {
+	t.Parallel()
+
 	limit, err := sys.RlimitNoFile()
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +135,8 @@ func late(times int, allowed time.Duration, once func() time.Duration) (least ti
 // be done by one goroutine begins within 20 ms at the 99th percentile, of which this
 // allows ten times.
 func TestOrdinaryGoroutines(t *testing.T) {
+	t.Parallel()
+
 	for name, poll := range map[string]bool{"saturated": false, "busy polling": true} {
 		t.Run(name, func(t *testing.T) { ordinaryGoroutines(t, poll) })
 	}
@@ -179,6 +183,8 @@ func ordinaryGoroutines(t *testing.T, poll bool) {
 // poller runs when a loop gives way, though there is always another one to run: the
 // loop's.
 func TestNetworkAtOneP(t *testing.T) {
+	t.Parallel()
+
 	if !inChild(t, "GOMAXPROCS=1") {
 		return
 	}
@@ -253,6 +259,8 @@ func collection() time.Duration {
 // and what becomes ready meanwhile has its turn; the loop does not sleep before it has called
 // all of them.
 func TestEventsComeBetweenTimers(t *testing.T) {
+	t.Parallel()
+
 	const many = 5 * loop.MostTimers
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
@@ -289,6 +297,8 @@ func TestEventsComeBetweenTimers(t *testing.T) {
 
 // TestLateNeedsATurn: by the clock of a loop that does not run nothing is late.
 func TestLateNeedsATurn(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
 	c.now += int64(time.Hour)

@@ -27,6 +27,8 @@ func newGroup(t *testing.T, n int) *loop.Group {
 // TestGroup: every loop runs, at the same time as the others, and all have ended when
 // Run returns.
 func TestGroup(t *testing.T) {
+	t.Parallel()
+
 	const n = 3
 	g := newGroup(t, n)
 	if len(g.Loops()) != n {
@@ -56,6 +58,8 @@ func TestGroupOfAsManyAsThereAreCPUs(t *testing.T) {
 
 // TestGroupStopBeforeRun: it is not forgotten.
 func TestGroupStopBeforeRun(t *testing.T) {
+	t.Parallel()
+
 	g := newGroup(t, 2)
 	g.Stop()
 	if err := g.Run(); err != nil {
@@ -65,6 +69,8 @@ func TestGroupStopBeforeRun(t *testing.T) {
 
 // TestGroupFails: one loop that cannot run ends the others.
 func TestGroupFails(t *testing.T) {
+	t.Parallel()
+
 	g := newGroup(t, 2)
 	if err := g.Loops()[1].Close(); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 // fills the table and the list behind it. The loop calls what has its turn, does not
 // spin while it waits for the first one, and keeps the order of the second.
 func TestPostHeldUp(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
 	calls, late := 0, false
@@ -75,6 +77,8 @@ func TestPostHeldUp(t *testing.T) {
 // block when the first one goes on. A wake-up that was lost would end this test by the
 // time limit.
 func TestPostGivesUp(t *testing.T) {
+	t.Parallel()
+
 	looks := func() {} // at the clock, which is the last thing before it blocks
 	l := newLoop(t, &loop.Config{Now: func() int64 { looks(); return 1 }})
 	for range loop.MailboxSize {

@@ -11,6 +11,8 @@ import (
 // TestTimerLate: how late timers fire is counted from the tick that they had to wait for
 // to the beginning of the turn, once for all of a tick.
 func TestTimerLate(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
 	base := c.now

@@ -114,6 +114,8 @@ func listen(t testing.TB, l *loop.Loop, fd int, cfg *loop.ListenerConfig) *loop.
 }
 
 func TestListen(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
@@ -149,6 +151,8 @@ func TestListen(t *testing.T) {
 }
 
 func TestListenRefuses(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	a := newAcceptor(t)
 	s, fd := socket(t)
@@ -179,6 +183,8 @@ func TestListenRefuses(t *testing.T) {
 // TestSharedListener: two loops that accept from one socket get every connection
 // between them, once.
 func TestSharedListener(t *testing.T) {
+	t.Parallel()
+
 	s, fd := socket(t)
 	const n = 50
 	got := make(chan int, n)
@@ -211,6 +217,8 @@ func TestSharedListener(t *testing.T) {
 // TestSuspend: a listener that was suspended from within Accepted stops at once, and
 // leaves the others in the queue; a suspended one costs no turn.
 func TestSuspend(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
@@ -243,6 +251,8 @@ func TestSuspend(t *testing.T) {
 }
 
 func TestEmptyAndClose(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
@@ -301,6 +311,8 @@ func script(ln *loop.Listener, errs ...error) (calls *int) {
 // TestPeerOfAcceptedConnections: the acceptor gets the address of each, also of one that has
 // sent something and was reset in the queue; a unix socket has none.
 func TestPeerOfAcceptedConnections(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
@@ -347,6 +359,8 @@ func TestPeerOfAcceptedConnections(t *testing.T) {
 
 // TestFailedInQueue: connections that failed in the queue are gone; nobody pauses.
 func TestFailedInQueue(t *testing.T) {
+	t.Parallel()
+
 	for _, errno := range []syscall.Errno{
 		syscall.ECONNABORTED, syscall.EPROTO, syscall.ENETDOWN, syscall.ENOPROTOOPT, syscall.EHOSTDOWN,
 		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.ECONNRESET, syscall.EINTR,
@@ -369,6 +383,8 @@ func TestFailedInQueue(t *testing.T) {
 // TestPause: accepting that failed is not tried again before its time, by an injected
 // clock, or Retry; and there is no turn in which it is told of meanwhile.
 func TestPause(t *testing.T) {
+	t.Parallel()
+
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			c := clock{now: 1}
@@ -421,6 +437,8 @@ func TestPause(t *testing.T) {
 
 // TestBefore: it is called before each attempt, and its failure pauses.
 func TestBefore(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
@@ -448,6 +466,8 @@ func TestBefore(t *testing.T) {
 
 // TestEmptyPauses: emptying that failed says so and does not go on.
 func TestEmptyPauses(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	s, fd := socket(t)
 	a := newAcceptor(t)
@@ -465,6 +485,8 @@ func TestEmptyPauses(t *testing.T) {
 // TestCloseAfterTheLoop: a listener that is closed later than its loop leaves another
 // loop alone, which has the number of the first one's epoll instance by now.
 func TestCloseAfterTheLoop(t *testing.T) {
+	t.Parallel()
+
 	socket, fd := socket(t)
 	first, err := loop.New(nil)
 	if err != nil {

@@ -119,6 +119,8 @@ func setPolicy(t testing.TB, policy int) {
 
 // TestBatch: several descriptors and a tenth of the time make a loop take SCHED_BATCH.
 func TestBatch(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct {
 		descriptors int
 		percent     int64
@@ -154,6 +156,8 @@ func TestBatch(t *testing.T) {
 // TestBatchGoesOn: half of what it took is enough to keep it, and taking it again is
 // counted.
 func TestBatchGoesOn(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	w := newWorker(t, 8, loop.Config{})
 	for i, step := range []struct {
@@ -183,6 +187,8 @@ func TestBatchGoesOn(t *testing.T) {
 
 // TestBatchEndsInSleep: a loop that has nothing to do any more wakes to notice it.
 func TestBatchEndsInSleep(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	for _, after := range []time.Duration{2*loop.LoadWindow - time.Microsecond, time.Second} {
 		w := newWorker(t, 4, loop.Config{})
@@ -209,6 +215,8 @@ func TestBatchEndsInSleep(t *testing.T) {
 // TestBatchWithoutListeners: connections that come one after the other are not several
 // descriptors because a listener tells of them.
 func TestBatchWithoutListeners(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	w := newWorker(t, 3, loop.Config{})
 	ln, fd := socket(t)
@@ -223,6 +231,8 @@ func TestBatchWithoutListeners(t *testing.T) {
 
 // TestBatchOfWork: what other goroutines take while the loop gives way is not its work.
 func TestBatchOfWork(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	looks := 0
 	now := int64(1e9)
@@ -279,6 +289,8 @@ func (th thread) do(f func()) {
 // TestBatchMoves: a loop that has moved to another thread takes the policy with it, and
 // gives it back on all.
 func TestBatchMoves(t *testing.T) {
+	t.Parallel()
+
 	threads := []thread{newThread(t), newThread(t), newThread(t)}
 	var w *worker
 	threads[0].do(func() {
@@ -309,6 +321,8 @@ func TestBatchMoves(t *testing.T) {
 // TestBatchLooksRarely: a loop looks which thread it is on every so many times that it
 // sleeps, and when a window has ended.
 func TestBatchLooksRarely(t *testing.T) {
+	t.Parallel()
+
 	home, away := newThread(t), newThread(t)
 	var w *worker
 	home.do(func() {
@@ -340,6 +354,8 @@ func TestBatchLooksRarely(t *testing.T) {
 // TestBatchOfTwoLoops: what one loop gives back another one, which has come to the same
 // thread, keeps.
 func TestBatchOfTwoLoops(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	first, second := newWorker(t, 4, loop.Config{}), newWorker(t, 4, loop.Config{})
 	for _, w := range []*worker{first, second} {
@@ -363,6 +379,8 @@ func TestBatchOfTwoLoops(t *testing.T) {
 // TestBatchInherited: the runtime may start a thread from one that has the policy. A loop
 // that comes to it gives it back there too.
 func TestBatchInherited(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	w := newWorker(t, 4, loop.Config{})
 	w.window(4, 50)
@@ -381,6 +399,8 @@ func TestBatchInherited(t *testing.T) {
 // TestBatchLeavesOwnersAlone: a policy that somebody else gave the thread stays, whatever
 // other loops do, and is counted once for each time.
 func TestBatchLeavesOwnersAlone(t *testing.T) {
+	t.Parallel()
+
 	elsewhere := newThread(t)
 	elsewhere.do(func() {
 		w := newWorker(t, 4, loop.Config{})
@@ -412,6 +432,8 @@ func TestBatchLeavesOwnersAlone(t *testing.T) {
 // TestBatchIsTakenOver: a policy that somebody gave the thread while it had SCHED_BATCH
 // stays.
 func TestBatchIsTakenOver(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	w := newWorker(t, 4, loop.Config{})
 	w.window(4, 50)
@@ -426,6 +448,8 @@ func TestBatchIsTakenOver(t *testing.T) {
 // TestBatchOfRun: a loop that runs takes the policy, also when it runs again, and Run
 // leaves the thread as it was.
 func TestBatchOfRun(t *testing.T) {
+	t.Parallel()
+
 	ownThread(t, sys.SCHED_OTHER)
 	w := newWorker(t, 4, loop.Config{})
 	for i := range int64(2) {

@@ -38,6 +38,8 @@ func turn(t testing.TB, l *loop.Loop) {
 // TestPostKeepsOrder: of each goroutine, however many functions wait, also beyond
 // what the ring holds.
 func TestPostKeepsOrder(t *testing.T) {
+	t.Parallel()
+
 	const posters, each = 4, 6000
 	l := newLoop(t, nil)
 	var last [posters]int
@@ -75,6 +77,8 @@ func TestPostKeepsOrder(t *testing.T) {
 
 // TestPostOverflows: all of them from one goroutine and before the loop runs.
 func TestPostOverflows(t *testing.T) {
+	t.Parallel()
+
 	const n = 5000
 	l := newLoop(t, nil)
 	calls := 0
@@ -98,6 +102,8 @@ func TestPostOverflows(t *testing.T) {
 // falling asleep, asleep or awake. A wake-up that was lost would end this test by
 // the time limit.
 func TestPostWakes(t *testing.T) {
+	t.Parallel()
+
 	l := running(t, nil)
 	const posters, rounds = 3, 4000
 	var wg sync.WaitGroup
@@ -127,6 +133,8 @@ func TestPostWakes(t *testing.T) {
 // TestPostFromTheLoop: a function posted by the loop is called in the next turn, so
 // that one that posts itself again does not keep the others from theirs.
 func TestPostFromTheLoop(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	calls := 0
 	var again func()
@@ -146,6 +154,8 @@ func TestPostFromTheLoop(t *testing.T) {
 }
 
 func TestPostToAClosedLoop(t *testing.T) {
+	t.Parallel()
+
 	l, err := loop.New(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 // TestOverruns: a turn that works for two milliseconds is one, one that waits is none, and
 // nothing is measured unless that is asked for.
 func TestOverruns(t *testing.T) {
+	t.Parallel()
+
 	runtime.LockOSThread() // turn is called here, and must not move
 	defer runtime.UnlockOSThread()
 	work := func() {

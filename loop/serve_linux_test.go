@@ -117,6 +117,8 @@ func TestErrIdle(t *testing.T) {
 // TestConnGo: a handler leaves for a goroutine, where it may block, and comes back; its loop serves others
 // meanwhile, and what would wait there is refused.
 func TestConnGo(t *testing.T) {
+	t.Parallel()
+
 	release := make(chan bool)
 	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
 		line, err := c.Next(1)
@@ -154,6 +156,8 @@ func TestConnGo(t *testing.T) {
 
 // TestAsyncWrite: pieces of other goroutines arrive whole, those of one in order, also while the handler waits.
 func TestAsyncWrite(t *testing.T) {
+	t.Parallel()
+
 	conns := make(chan *loop.Conn, 1)
 	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
 		conns <- c
@@ -193,6 +197,8 @@ func TestAsyncWrite(t *testing.T) {
 
 // TestStopServer: handlers that wait get net.ErrClosed when the server ends, and run to their end.
 func TestStopServer(t *testing.T) {
+	t.Parallel()
+
 	const n = 50
 	var waiting, closed atomic.Int64
 	server := &loop.Server{Ended: func(_ *loop.Conn, err error) {
@@ -244,6 +250,8 @@ func TestStopServer(t *testing.T) {
 
 // TestSlowHandlers: a handler that holds its loop up is reported, with the place where it waits next.
 func TestSlowHandlers(t *testing.T) {
+	t.Parallel()
+
 	places := make(chan string, 10)
 	s := startServer(t, &loop.Server{
 		SlowTime: 5 * time.Millisecond,
@@ -276,6 +284,8 @@ func TestSlowHandlers(t *testing.T) {
 // TestWritersTakeTurns: a handler that writes to a client which takes everything does not keep its loop from
 // others.
 func TestWritersTakeTurns(t *testing.T) {
+	t.Parallel()
+
 	var stop atomic.Bool
 	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
 		b, err := c.Next(1)
@@ -304,6 +314,8 @@ func TestWritersTakeTurns(t *testing.T) {
 
 // TestServeUnix: a unix socket is served like one of TCP.
 func TestServeUnix(t *testing.T) {
+	t.Parallel()
+
 	l, err := net.Listen("unix", sockets.Dir(t)+"/s")
 	if err != nil {
 		t.Fatal(err)
@@ -337,6 +349,8 @@ func TestServeUnix(t *testing.T) {
 // TestServeTwice: a server that serves refuses another listener, and leaves it as it was; one that is stopped
 // before it serves returns at once.
 func TestServeTwice(t *testing.T) {
+	t.Parallel()
+
 	s := startServer(t, &loop.Server{Handle: echoes})
 	says(t, s.dial(t), "a", "a")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

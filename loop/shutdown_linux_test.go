@@ -51,6 +51,8 @@ func refused(t *testing.T, addr string) {
 
 // TestShutdown: handlers at work end as they would, and their clients get everything; idle ones are closed at once.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
+
 	for _, callbacks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("callbacks %t", callbacks), func(t *testing.T) {
 			const n = 20
@@ -101,6 +103,8 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownDelivers: what is pending is written before a connection is closed, also for a client that reads late.
 func TestShutdownDelivers(t *testing.T) {
+	t.Parallel()
+
 	const size = 8 << 20
 	s := startUnchecked(t, &loop.Server{Loops: 1, Callbacks: true, Handle: func(c *loop.Conn) error {
 		if _, err := c.Next(1); err != nil {
@@ -132,6 +136,8 @@ func TestShutdownDelivers(t *testing.T) {
 
 // TestShutdownUntil: when the context ends, handlers that wait get net.ErrClosed, and Serve returns.
 func TestShutdownUntil(t *testing.T) {
+	t.Parallel()
+
 	s := startUnchecked(t, &loop.Server{Handle: echoes})
 	c := s.dial(t)
 	says(t, c, "ping", "ping")
@@ -157,6 +163,8 @@ func TestShutdownUntil(t *testing.T) {
 // TestShutdownDrain: the server decides which connection ends. A deadline that it sets wakes a handler that waits,
 // and Close does.
 func TestShutdownDrain(t *testing.T) {
+	t.Parallel()
+
 	for _, callbacks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("callbacks %t", callbacks), func(t *testing.T) {
 			var late atomic.Int64
@@ -216,6 +224,8 @@ func TestShutdownDrain(t *testing.T) {
 
 // TestShutdownAtAnyTime: before Serve it has that return; two at once, and one after the end, return nil.
 func TestShutdownAtAnyTime(t *testing.T) {
+	t.Parallel()
+
 	s := &loop.Server{Handle: echoes}
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
@@ -249,6 +259,8 @@ func TestShutdownAtAnyTime(t *testing.T) {
 
 // TestShutdownUnderLoad: clients that come and go while it begins are served in full, or are refused.
 func TestShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
+
 	s := startUnchecked(t, &loop.Server{Loops: 2, Handle: func(c *loop.Conn) error {
 		line, err := c.Next(4)
 		if err == nil {

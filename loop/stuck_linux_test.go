@@ -15,6 +15,8 @@ import (
 // TestStuckHandlers: a handler that never waits is reported while it runs, with its stack, once; handlers that wait
 // are not.
 func TestStuckHandlers(t *testing.T) {
+	t.Parallel()
+
 	for _, callbacks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("callbacks %t", callbacks), func(t *testing.T) {
 			reports := make(chan string, 10)

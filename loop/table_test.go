@@ -14,6 +14,8 @@ func (handler) Ready(uint8, loop.Events) {}
 // TestTable: IDs in force are found, with what was put there; all others are stale,
 // however often their slot has been used again.
 func TestTable(t *testing.T) {
+	t.Parallel()
+
 	rapid.Check(t, func(t *rapid.T) {
 		table := loop.NewTable()
 		live := map[loop.ID]int{}
@@ -68,6 +70,8 @@ func TestTable(t *testing.T) {
 
 // TestGenerationsGoRound: after the last one comes the first, which is not 0.
 func TestGenerationsGoRound(t *testing.T) {
+	t.Parallel()
+
 	table := loop.NewTable()
 	last := table.SetGeneration(table.Take(1, handler(1)), loop.LastGeneration)
 	table.Drop(last)

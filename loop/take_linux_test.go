@@ -35,6 +35,8 @@ func mustBe(t *testing.T, fd int) {
 // TestTakeAndGive: a connection goes to a loop and back; its descriptor survives what
 // the runtime does to the one it had, and all of them are closed once.
 func TestTakeAndGive(t *testing.T) {
+	t.Parallel()
+
 	client, server := sockets.TCPPair(t)
 	fd, err := loop.Take(server)
 	if err != nil {
@@ -82,6 +84,8 @@ func TestTakeAndGive(t *testing.T) {
 
 // TestTakeInterruptsReaders: one that is reading is gone when Take returns.
 func TestTakeInterruptsReaders(t *testing.T) {
+	t.Parallel()
+
 	_, server := sockets.TCPPair(t)
 	ended := make(chan error, 1)
 	go func() {
@@ -100,6 +104,8 @@ func TestTakeInterruptsReaders(t *testing.T) {
 }
 
 func TestTakeListener(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(sockets.Dir(t), "s")
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": path} {
 		t.Run(network, func(t *testing.T) {
@@ -147,6 +153,8 @@ func TestTakeListener(t *testing.T) {
 
 // TestTakeFile: a pipe of package os, also one that is blocking.
 func TestTakeFile(t *testing.T) {
+	t.Parallel()
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +182,8 @@ func TestTakeFile(t *testing.T) {
 type notClosable struct{ syscall.Conn }
 
 func TestTakeRefuses(t *testing.T) {
+	t.Parallel()
+
 	client, server := sockets.TCPPair(t)
 	if _, err := loop.Take(notClosable{server}); err == nil {
 		t.Fatal("taken from what cannot be closed")
@@ -192,6 +202,8 @@ func TestTakeRefuses(t *testing.T) {
 
 // TestGiveOwns: also what it refuses is closed.
 func TestGiveOwns(t *testing.T) {
+	t.Parallel()
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

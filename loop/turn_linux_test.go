@@ -65,6 +65,8 @@ func add(t testing.TB, l *loop.Loop, fd int, which uint8, h loop.Handler) loop.I
 // TestEdges: readiness is told once; what is ready already when a descriptor is
 // added is told as well.
 func TestEdges(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	a, b := pair(t)
 	defer sys.Close(a)
@@ -100,6 +102,8 @@ func TestEdges(t *testing.T) {
 // and its slot. The event of the old socket, which is in the batch already, must not
 // reach the new one.
 func TestReusedDescriptor(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	listener, err := sys.UnixStreamSocket()
 	if err != nil {
@@ -184,6 +188,8 @@ func listenAndConnect(t *testing.T, listener int) (client int) {
 // TestDropInTheSameTurn: a handler that was dropped by one that was served before it
 // is not called, be it for an event, or because of Again.
 func TestDropInTheSameTurn(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	var hs [2]scripted
 	var ids [2]loop.ID
@@ -211,6 +217,8 @@ func TestDropInTheSameTurn(t *testing.T) {
 // TestAgain: it is called with no events, once for each time that it was asked for,
 // after the events of the next turn, which does not block.
 func TestAgain(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	busy, b := pair(t)
 	defer sys.Close(busy)
@@ -247,6 +255,8 @@ func TestAgain(t *testing.T) {
 }
 
 func TestHandAndDetach(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	a, b := pair(t)
 	defer sys.Close(a)
@@ -280,6 +290,8 @@ func TestHandAndDetach(t *testing.T) {
 }
 
 func TestAddRefuses(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	if _, err := l.Add(-1, 0, &scripted{}); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("no descriptor: %v, want EBADF", err)
@@ -301,6 +313,8 @@ func TestAddRefuses(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+
 	for _, d := range []time.Duration{-1, time.Second + 1} {
 		if _, err := loop.New(&loop.Config{BusyPoll: d}); !errors.Is(err, loop.ErrConfig) {
 			t.Errorf("BusyPoll %v: %v, want ErrConfig", d, err)
@@ -312,6 +326,8 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestRunTwice(t *testing.T) {
+	t.Parallel()
+
 	l := newLoop(t, nil)
 	for range 2 {
 		entered, nested := false, error(nil)
@@ -332,6 +348,8 @@ type clock struct{ now int64 }
 // TestTimers: on an injected clock, a loop that runs fires what is due and nothing
 // else, however long that takes by the clock on the wall.
 func TestTimers(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1e9}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
 	var fired []time.Duration
@@ -357,6 +375,8 @@ func (f expirer) Expired(*loop.Timer) { f() }
 // TestTimersWake: a loop that sleeps wakes for a timer, and so does one that polls. Of a
 // few times one is in time, however busy the machine is.
 func TestTimersWake(t *testing.T) {
+	t.Parallel()
+
 	const in = 20 * time.Millisecond
 	for _, spin := range []time.Duration{0, 100 * time.Millisecond} {
 		l := running(t, &loop.Config{BusyPoll: spin})
@@ -381,6 +401,8 @@ func TestTimersWake(t *testing.T) {
 
 // TestLag: a turn that took long is counted where it belongs.
 func TestLag(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
 	_ = l.Post(func() { c.now += 5e6 })
@@ -394,6 +416,8 @@ func TestLag(t *testing.T) {
 // TestBusyPoll: a loop with something to do every now and then does not sleep
 // between, and one without does in the end.
 func TestBusyPoll(t *testing.T) {
+	t.Parallel()
+
 	c := clock{now: 1}
 	polls := 0
 	l := newLoop(t, &loop.Config{BusyPoll: time.Millisecond, Now: func() int64 {
@@ -433,6 +457,8 @@ func TestBusyPoll(t *testing.T) {
 
 // TestBusyPollHits: what comes while the loop polls is a hit of that.
 func TestBusyPollHits(t *testing.T) {
+	t.Parallel()
+
 	var come func()
 	l := newLoop(t, &loop.Config{BusyPoll: time.Second, Now: func() int64 {
 		if f := come; f != nil {

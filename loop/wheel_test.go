@@ -155,6 +155,8 @@ func durations(t *rapid.T) time.Duration {
 }
 
 func TestWheel(t *testing.T) {
+	t.Parallel()
+
 	rapid.Check(t, func(t *rapid.T) {
 		m := newWheelModel(t, 8)
 		timers := rapid.SampledFrom(m.timers)
@@ -182,6 +184,8 @@ func TestWheel(t *testing.T) {
 
 // TestWheelIsPrecise: a timer fires at the first tick at or after its time.
 func TestWheelIsPrecise(t *testing.T) {
+	t.Parallel()
+
 	rapid.Check(t, func(t *rapid.T) {
 		m := newWheelModel(t, 1)
 		timer := m.timers[0]
@@ -203,6 +207,8 @@ func TestWheelIsPrecise(t *testing.T) {
 // TestWheelInTurns: the same with so many timers that they take several turns, between which
 // timers are armed, moved and disarmed like at any other time.
 func TestWheelInTurns(t *testing.T) {
+	t.Parallel()
+
 	turns := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := newWheelModel(t, 5*loop.TimersLook)
@@ -261,6 +267,8 @@ func (c *counter) Expired(*loop.Timer) {
 // shorter lists before, a turn goes on with a bounded number, and for a bounded time; the next
 // ones have the rest.
 func TestTurnsOfTimersAreBounded(t *testing.T) {
+	t.Parallel()
+
 	for name, test := range map[string]struct {
 		at    int64 // when they are due
 		takes int64 // what each call takes

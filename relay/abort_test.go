@@ -13,7 +13,10 @@ import (
 // TestJoinResetCollectedByWrite: while the relay writes to a side that is reset,
 // the write may collect the socket's error, after which a read sees what looks
 // like an end of file. It must not be passed on as one.
-func TestJoinResetCollectedByWrite(t *testing.T) { eachDriver(t, testJoinResetCollectedByWrite) }
+func TestJoinResetCollectedByWrite(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinResetCollectedByWrite)
+}
 
 func testJoinResetCollectedByWrite(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -43,6 +46,8 @@ func testJoinResetCollectedByWrite(t *testing.T, d *driving) {
 // TestJoinClosedUnderneath: a connection that somebody else closes ends the
 // session with net.ErrClosed, and its peer gets no clean end.
 func TestJoinClosedUnderneath(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		var near net.Conn
@@ -67,7 +72,10 @@ func TestJoinClosedUnderneath(t *testing.T) {
 
 // TestJoinResetAccount: bytes that the reset threw away from the destination's send
 // queue are lost, not delivered.
-func TestJoinResetAccount(t *testing.T) { eachDriver(t, testJoinResetAccount) }
+func TestJoinResetAccount(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinResetAccount)
+}
 
 func testJoinResetAccount(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -88,7 +96,10 @@ func testJoinResetAccount(t *testing.T, d *driving) {
 
 // TestJoinBrokenPipe: a unix socket whose peer is gone answers EPIPE, which ends
 // the session as a reset of the other side.
-func TestJoinBrokenPipe(t *testing.T) { eachDriver(t, testJoinBrokenPipe) }
+func TestJoinBrokenPipe(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinBrokenPipe)
+}
 
 func testJoinBrokenPipe(t *testing.T, d *driving) {
 	for _, e := range engines {

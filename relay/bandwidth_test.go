@@ -14,7 +14,10 @@ import (
 
 // TestBandwidth: over every time, what a session moves both ways together is no more
 // than its rate gives, and it is as much if there is that much to be moved.
-func TestBandwidth(t *testing.T) { eachDriver(t, testBandwidth) }
+func TestBandwidth(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidth)
+}
 
 func testBandwidth(t *testing.T, d *driving) {
 	// A direction whose source had nothing queued when it asked reads before it pays: LeastPiece.
@@ -65,7 +68,10 @@ func testBandwidth(t *testing.T, d *driving) {
 
 // TestBandwidthDirections: a limit of one direction holds that one and leaves the other
 // alone, beside a limit of both or without one, with the burst that it was given.
-func TestBandwidthDirections(t *testing.T) { eachDriver(t, testBandwidthDirections) }
+func TestBandwidthDirections(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthDirections)
+}
 
 func testBandwidthDirections(t *testing.T, d *driving) {
 	const fast, slow, burst = 200_000, 50_000, 20_000
@@ -119,6 +125,8 @@ func testBandwidthDirections(t *testing.T, d *driving) {
 // TestBandwidthStreams: with limits and without, in every engine, by either driver, the
 // streams and their ends are the same.
 func TestBandwidthStreams(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) { testBandwidthStreams(t, d, e) })
@@ -162,7 +170,10 @@ func testBandwidthStreams(t *testing.T, d *driving, e relay.Engine) {
 
 // TestBandwidthMarks: sources whose low-water marks are raised and whose rates are
 // limited move all, the tails included.
-func TestBandwidthMarks(t *testing.T) { eachDriver(t, testBandwidthMarks) }
+func TestBandwidthMarks(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthMarks)
+}
 
 func testBandwidthMarks(t *testing.T, d *driving) {
 	r := newRelay(t, nil)
@@ -210,7 +221,10 @@ func queued(n network, text string) network {
 
 // TestBandwidthIsNotIdle: a session that waits for the others to leave it some
 // bandwidth is neither idle, nor is its endpoint silent.
-func TestBandwidthIsNotIdle(t *testing.T) { eachDriver(t, testBandwidthIsNotIdle) }
+func TestBandwidthIsNotIdle(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthIsNotIdle)
+}
 
 func testBandwidthIsNotIdle(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{})
@@ -274,7 +288,10 @@ func (d *driving) untilTimed(t *testing.T) {
 
 // TestBandwidthReset: what a client had sent before it was reset waits for its turn like
 // all else, and the reset follows it.
-func TestBandwidthReset(t *testing.T) { eachDriver(t, testBandwidthReset) }
+func TestBandwidthReset(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthReset)
+}
 
 func testBandwidthReset(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{})
@@ -303,7 +320,10 @@ func testBandwidthReset(t *testing.T, d *driving) {
 }
 
 // TestBandwidthCut: a session that waits for bandwidth is cut like any other.
-func TestBandwidthCut(t *testing.T) { eachDriver(t, testBandwidthCut) }
+func TestBandwidthCut(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthCut)
+}
 
 func testBandwidthCut(t *testing.T, d *driving) {
 	networks := d.networks()
@@ -330,7 +350,10 @@ func testBandwidthCut(t *testing.T, d *driving) {
 // TestBandwidthFair: of sessions that share a rate none gets much less than another,
 // also if their number is far above what the rate serves in a moment, and one that asks
 // for little does not wait for those who ask for all.
-func TestBandwidthFair(t *testing.T) { eachDriver(t, testBandwidthFair) }
+func TestBandwidthFair(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthFair)
+}
 
 // testBandwidthFair has five attempts: other work on the machine may keep some senders from sending.
 func testBandwidthFair(t *testing.T, d *driving) {
@@ -386,7 +409,10 @@ func shares(t *testing.T, d *driving) (least, most int64) {
 }
 
 // TestBandwidthChanged: those who wait are served by a new rate soon.
-func TestBandwidthChanged(t *testing.T) { eachDriver(t, testBandwidthChanged) }
+func TestBandwidthChanged(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testBandwidthChanged)
+}
 
 func testBandwidthChanged(t *testing.T, d *driving) {
 	r := newRelay(t, nil)

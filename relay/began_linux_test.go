@@ -11,6 +11,8 @@ import (
 // TestMoved: what the owner has moved counts, and the next write is not held back for the
 // acknowledgement of the owner's.
 func TestMoved(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	A, nearA := tcp(t)
 	nearB, B := tcp(t)

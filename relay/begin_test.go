@@ -11,6 +11,8 @@ import (
 // TestLooksWhileItBegins: everything that may be called at any time by any goroutine may be while the session
 // begins. The race detector is the judge.
 func TestLooksWhileItBegins(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{LegsAfter: time.Hour})
 	for range 20 {
 		farA, a := tcp(t)

@@ -22,6 +22,8 @@ import (
 // and gives it back when it is cut. On a loop it is in the arena as far as that one's budget
 // goes, and on the heap beyond, which is counted.
 func TestNeverReads(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) { testNeverReads(t, d, e) })
@@ -99,6 +101,8 @@ func TestDrivenAllocates(t *testing.T) {
 
 // TestOneTurnEach: however busy a session is, it is called again once in a turn.
 func TestOneTurnEach(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		d := ofLoop()
@@ -183,6 +187,8 @@ func TestDescriptorsSpent(t *testing.T) {
 // not take when a sandbox comes down that refuses splice. What they get out of the
 // pipes they keep apart, though their destinations still take it bit by bit.
 func TestSpliceRefusedInBetween(t *testing.T) {
+	t.Parallel()
+
 	eachDriver(t, func(t *testing.T, d *driving) {
 		if !privilege.Refused(t, syscall.EPERM, sys.SYS_SENDFILE) {
 			return

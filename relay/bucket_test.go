@@ -19,6 +19,8 @@ func (c *handClock) afterFunc(time.Duration, func()) timer { panic("a handClock 
 // be read up to a time is no more than the burst and what the rate has given, and
 // those who ask for everything get nearly that.
 func TestBucketKeepsRate(t *testing.T) {
+	t.Parallel()
+
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.SampledFrom([]int64{1, 10, 1000, 1 << 20, 125e6, 1e10, mostRate - 1}).Draw(t, "rate")
 		burst := rapid.SampledFrom([]int64{0, 1, 1000, 1 << 20}).Draw(t, "burst")
@@ -51,6 +53,8 @@ func TestBucketKeepsRate(t *testing.T) {
 // TestBucketGivesAll: who reserves piece after piece and waits for each gets the burst
 // and the whole rate.
 func TestBucketGivesAll(t *testing.T) {
+	t.Parallel()
+
 	for _, rate := range []int64{1000, 1 << 20, 1e9} {
 		b := NewBucket(rate, 0)
 		s := b.inForce()
@@ -72,6 +76,8 @@ func TestBucketGivesAll(t *testing.T) {
 // TestBucketServesInTurn: of many who wait each gets as much as the others, and what
 // one gets at a time becomes smaller the more there are.
 func TestBucketServesInTurn(t *testing.T) {
+	t.Parallel()
+
 	const rate = 10 << 20
 	for _, many := range []int{1, 10, 1000} {
 		b := NewBucket(rate, 0)
@@ -110,6 +116,8 @@ func TestBucketServesInTurn(t *testing.T) {
 
 // TestBucketSetRate: a new rate counts from when it was set; what was owed stays owed.
 func TestBucketSetRate(t *testing.T) {
+	t.Parallel()
+
 	b := NewBucket(1000, 500)
 	var now int64 = 1e9
 	s := b.inForce()
@@ -154,6 +162,8 @@ func TestBucketSetRate(t *testing.T) {
 
 // TestBucketShared: many goroutines reserve at once; none of it is lost or counted twice.
 func TestBucketShared(t *testing.T) {
+	t.Parallel()
+
 	b := NewBucket(1<<30, 1<<40)
 	s := b.inForce()
 	before := b.left(s, 0)

@@ -21,6 +21,8 @@ var busyPairs = []int{32, 64, 1100}
 // nobody reads. No pipe is made that the kernel degrades, those that get no pipe
 // copy and say so, and every byte arrives.
 func TestBusyPairs(t *testing.T) {
+	t.Parallel()
+
 	for _, pairs := range busyPairs {
 		t.Run(fmt.Sprint(pairs), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {

@@ -108,6 +108,8 @@ func ping64(from, to net.Conn, b byte) error {
 // TestCallsPerMessage: a message takes one recv and one send, and an end of file that
 // was told of together with the last bytes takes no recv that returns 0.
 func TestCallsPerMessage(t *testing.T) {
+	t.Parallel()
+
 	count := traced(t)
 	const messages = 2*tracedMessages + 2
 	recvs, sends := count(`recvfrom\(`), count(`sendto\(`)
@@ -132,6 +134,8 @@ const tcpInfo = `getsockopt\(.*TCP_INFO`
 
 // TestCallsForLegs: the legs of a session cost a system call each, at its end.
 func TestCallsForLegs(t *testing.T) {
+	t.Parallel()
+
 	if n := traced(t, tracedLegs+"=yes")(tcpInfo); n != 2 {
 		t.Errorf("%d times TCP_INFO, want 2", n)
 	}

@@ -67,6 +67,8 @@ func tempFile(t *testing.T, flags int) *os.File {
 // TestCopyMetamorphic copies every kind of end to every kind of end, through
 // every engine: the same bytes arrive, and all are counted.
 func TestCopyMetamorphic(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		for _, from := range copyEnds {
@@ -134,6 +136,8 @@ func copyThrough(t *testing.T, r *relay.Relay, from, to copyEnd, n int, e relay.
 // TestCopyLimits: CopyN and LimitedReader take exactly their number of bytes and
 // leave the rest in the source.
 func TestCopyLimits(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		in, src := tcp(t)
@@ -169,6 +173,8 @@ func TestCopyLimits(t *testing.T) {
 // TestCopyAppend: the kernel refuses to splice into a file opened with O_APPEND
 // (splice(2), EINVAL); the bytes are written, at the end, and the reason is kept.
 func TestCopyAppend(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	f := tempFile(t, os.O_RDWR|os.O_CREATE|os.O_APPEND)
 	if _, err := f.WriteString("before "); err != nil {
@@ -187,6 +193,8 @@ func TestCopyAppend(t *testing.T) {
 
 // TestCopyProc: a file of /proc says it has no bytes, and sends none by sendfile.
 func TestCopyProc(t *testing.T) {
+	t.Parallel()
+
 	want, err := os.ReadFile("/proc/version")
 	if err != nil {
 		t.Skipf("no /proc here: %v", err)
@@ -211,6 +219,8 @@ func TestCopyProc(t *testing.T) {
 
 // TestCopyDeadline: deadlines of the caller apply, and the error says so.
 func TestCopyDeadline(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	_, src := tcp(t)
 	dst, _ := tcp(t)
@@ -222,6 +232,8 @@ func TestCopyDeadline(t *testing.T) {
 
 // TestCopyErrors: a failure names the operation and the connection.
 func TestCopyErrors(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	in, src := tcp(t)
 	dst, _ := tcp(t)
@@ -235,6 +247,8 @@ func TestCopyErrors(t *testing.T) {
 
 // TestCopyDelegates: ends that are no descriptors may save a copy as with io.Copy.
 func TestCopyDelegates(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	var b strings.Builder
 	if f, err := r.Move(&b, strings.NewReader("text")); err != nil || f.Copied != 4 || b.String() != "text" {
@@ -269,6 +283,8 @@ func (s *seeing) Write(p []byte) (int, error) {
 // TestCopyBypassesNobody: a wrapper that did not ask sees every byte, though it
 // has the WriteTo and ReadFrom of the connection inside.
 func TestCopyBypassesNobody(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	in, src := tcp(t)
 	dst, out := tcp(t)
@@ -289,6 +305,8 @@ func TestCopyBypassesNobody(t *testing.T) {
 // TestCopyStoppedByDeadline: a read deadline that passes while the destination takes nothing stops a copy
 // at its next read. The bytes that it had read are delivered, so that the caller can continue there.
 func TestCopyStoppedByDeadline(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		in, src := tcp(t)
@@ -321,6 +339,8 @@ func TestCopyStoppedByDeadline(t *testing.T) {
 // TestCopyLocksNothing: while a copy waits in a wrapper's Read, others may write
 // to its destination, the Read itself included.
 func TestCopyLocksNothing(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	dst, out := tcp(t)
 	n, err := r.Copy(dst, io.TeeReader(strings.NewReader("twice "), dst))
@@ -335,6 +355,8 @@ func TestCopyLocksNothing(t *testing.T) {
 
 // TestCopyTogether: several copies may share their two ends; every byte goes once.
 func TestCopyTogether(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		in, src := tcp(t)
@@ -372,6 +394,8 @@ func (f *failing) Read(p []byte) (int, error) {
 
 // TestCopyReaderContract: errors are passed on as io.Copy passes them on.
 func TestCopyReaderContract(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	broken := errors.New("broken")
 	for _, c := range []struct {
@@ -419,6 +443,8 @@ func (eagain) Read([]byte) (int, error) { return 0, syscall.EAGAIN }
 // TestCopyOddEnds: a writer that writes short, and a reader that lets EAGAIN
 // through, are errors and no endless loop.
 func TestCopyOddEnds(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	if _, err := r.Copy(shortWriter{}, struct{ io.Reader }{strings.NewReader("text")}); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("short write: %v", err)
@@ -458,6 +484,8 @@ func (h *head) RelayWriter() io.Writer { return nil }
 
 // TestCopyReadAhead: bytes read ahead go first, once, and count against the limit.
 func TestCopyReadAhead(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	for _, c := range []struct {
 		limit int64

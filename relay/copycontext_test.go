@@ -18,6 +18,8 @@ var errEnough = errors.New("enough")
 // TestCopyContextEnds: the end of the context ends a copy of each kind, one that flows and one whose destination
 // takes nothing any more, with the cause, and the bytes that have arrived are counted.
 func TestCopyContextEnds(t *testing.T) {
+	t.Parallel()
+
 	for _, blocked := range []bool{false, true} {
 		eachCopy(t, func(t *testing.T, r *relay.Relay, src io.Reader) {
 			near, far := sockets.TCPPair(t)
@@ -48,6 +50,8 @@ func TestCopyContextEnds(t *testing.T) {
 
 // TestCopyContextOfTheSilent: a copy ends that waits for a source which sends nothing.
 func TestCopyContextOfTheSilent(t *testing.T) {
+	t.Parallel()
+
 	for name, n := range map[string]network{"tcp": tcp, "unix": unixStream, "wrapped": wrappedTCP} {
 		t.Run(name, func(t *testing.T) {
 			_, src := n(t)
@@ -66,6 +70,8 @@ func TestCopyContextOfTheSilent(t *testing.T) {
 
 // TestCopyContextIsCopy: as long as the context goes on, the results are those of Copy.
 func TestCopyContextIsCopy(t *testing.T) {
+	t.Parallel()
+
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	text := bytes.Repeat([]byte("penstock"), 10_000)
@@ -101,6 +107,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 
 // TestCopyContextWithoutDeadlines: between two calls of ends without deadlines the context is asked.
 func TestCopyContextWithoutDeadlines(t *testing.T) {
+	t.Parallel()
+
 	ctx, cancel := context.WithCancelCause(t.Context())
 	src := &countingReader{at: func(n int) {
 		if n == 3 {

@@ -76,6 +76,8 @@ func timedOut(t *testing.T, err error, op string) {
 
 // TestCopyPastWriteDeadline: a copy whose destination's deadline has passed writes nothing.
 func TestCopyPastWriteDeadline(t *testing.T) {
+	t.Parallel()
+
 	eachCopy(t, func(t *testing.T, r *relay.Relay, src io.Reader) {
 		dst, _ := tcp(t)
 		_ = dst.SetWriteDeadline(longPast)
@@ -90,6 +92,8 @@ func TestCopyPastWriteDeadline(t *testing.T) {
 // TestCopyWriteDeadline: a write deadline that passes ends a copy whose source and destination never
 // block.
 func TestCopyWriteDeadline(t *testing.T) {
+	t.Parallel()
+
 	eachCopy(t, func(t *testing.T, r *relay.Relay, src io.Reader) {
 		dst, out := tcp(t)
 		go io.Copy(io.Discard, out)

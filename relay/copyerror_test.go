@@ -22,6 +22,8 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // TestCopyErrorsAsIO: an error of a plain reader or writer is returned as it is, as by [io.Copy].
 func TestCopyErrorsAsIO(t *testing.T) {
+	t.Parallel()
+
 	r, mine := newRelay(t, nil), errors.New("mine")
 	plain := func() io.Reader { return struct{ io.Reader }{strings.NewReader("hello")} }
 	for name, c := range map[string]struct {
@@ -45,6 +47,8 @@ func TestCopyErrorsAsIO(t *testing.T) {
 
 // TestCopyFileErrors: an error of a file is one of package os.
 func TestCopyFileErrors(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
@@ -68,6 +72,8 @@ func TestCopyFileErrors(t *testing.T) {
 
 // TestTimeoutErrors: each error that is a timeout is known as one by every way to ask.
 func TestTimeoutErrors(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	_, src := tcp(t)
 	dst, _ := tcp(t)

@@ -13,6 +13,8 @@ import (
 
 // TestCopyErrorIsOpError: the error of a connection is the type that io.Copy returns.
 func TestCopyErrorIsOpError(t *testing.T) {
+	t.Parallel()
+
 	for name, copyAll := range map[string]func(io.Writer, io.Reader) (int64, error){"io": io.Copy, "relay": relay.Copy} {
 		_, src := tcp(t)
 		_, dst := tcp(t)

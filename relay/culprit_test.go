@@ -9,6 +9,8 @@ import (
 
 // TestCulprit: the result says which side was reset.
 func TestCulprit(t *testing.T) {
+	t.Parallel()
+
 	for _, reset := range []relay.Side{relay.SideA, relay.SideB, relay.SideNone} {
 		client, a := sockets.TCPPair(t)
 		endpoint, b := sockets.TCPPair(t)

@@ -24,6 +24,8 @@ func leases(t *testing.T) int64 {
 
 // TestDefault: the functions of the package join and copy by one relay.
 func TestDefault(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	in, near := tcp(t)
 	out, far := tcp(t)
@@ -64,6 +66,8 @@ func sending(t *testing.T) (near net.Conn, end func()) {
 // TestWrap: io.Copy from a wrapped connection, to one, and between two takes pipes of the default relay,
 // and so does io.CopyN.
 func TestWrap(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	size := int64(len(filler()))
 	for name, copying := range map[string]func(dst, src net.Conn) (int64, error){

@@ -116,6 +116,8 @@ var modes = map[string]mode{"copy": copying, "splice": splicing, "transfer": tra
 // four source and two sink events, and of up to three each, in every mode, pinned
 // and not.
 func TestDirectionEveryInterleaving(t *testing.T) {
+	t.Parallel()
+
 	if testing.Short() {
 		t.Skip("-short: a state machine is the same for every user; the run without -short has it")
 	}
@@ -173,7 +175,10 @@ func hasAny(events []event, kinds ...eventKind) bool {
 
 // TestDirectionModel leads a direction through long random scripts, with limits,
 // and pipes that are not to be had.
-func TestDirectionModel(t *testing.T) { rapid.Check(t, directionModel) }
+func TestDirectionModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, directionModel)
+}
 
 // FuzzDirection is TestDirectionModel, guided by coverage.
 func FuzzDirection(f *testing.F) { f.Fuzz(rapid.MakeFuzz(directionModel)) }
@@ -211,6 +216,8 @@ func directionModel(t *rapid.T) {
 // TestDirectionReset: bytes that arrived before a reset are delivered, the error
 // is the source's, and no end is passed on.
 func TestDirectionReset(t *testing.T) {
+	t.Parallel()
+
 	for name, m := range map[string]mode{"copy": copying, "splice": splicing} {
 		t.Run(name, func(t *testing.T) {
 			d, src, dst, from := scripted(m, []event{{evBytes, 100}, {evReset, 0}}, nil)
@@ -229,6 +236,8 @@ func TestDirectionReset(t *testing.T) {
 // delivers all that a dead source had sent, and nothing but the residue of one
 // that lives.
 func TestDirectionFlush(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		name      string
 		mode      mode
@@ -263,6 +272,8 @@ func TestDirectionFlush(t *testing.T) {
 
 // TestDirectionAborted: an end of file that was in truth a reset is one.
 func TestDirectionAborted(t *testing.T) {
+	t.Parallel()
+
 	for _, m := range []mode{copying, splicing} {
 		d, src, dst, from := scripted(m, []event{{evBytes, 100}}, nil)
 		src.dead = true
@@ -276,6 +287,8 @@ func TestDirectionAborted(t *testing.T) {
 // TestDirectionUrgent: a mark that stops splice costs one recv, is counted, and
 // the direction goes on splicing; the same bytes without a mark are all spliced.
 func TestDirectionUrgent(t *testing.T) {
+	t.Parallel()
+
 	for _, as := range []error{nil, syscall.EAGAIN} {
 		d, src, dst, from := scripted(splicing, []event{{evBytes, 100}, {evUrgent, 0}, {evBytes, 50}, {evBlock, 0}, {evBytes, 70}}, nil)
 		d.set(pinned, true)
@@ -291,6 +304,8 @@ func TestDirectionUrgent(t *testing.T) {
 // TestDirectionAdapts: large reads promote, small ones demote, and a single read
 // of the other kind does neither.
 func TestDirectionAdapts(t *testing.T) {
+	t.Parallel()
+
 	d, _, _, _ := scripted(copying, nil, nil) // promotes at 2 of 8 bytes, demotes at 2 under 4
 	for i, step := range []struct {
 		n    int
@@ -316,6 +331,8 @@ func TestDirectionAdapts(t *testing.T) {
 // one, goes back to the default size when that is not to be had, and copies when
 // nothing is.
 func TestDirectionGrows(t *testing.T) {
+	t.Parallel()
+
 	d, src, dst, from := scripted(splicing, []event{{evBytes, 16 << 20}}, nil)
 	d.set(pinned, true)
 	lead(t, d, src, dst, from)
@@ -330,6 +347,8 @@ func TestDirectionGrows(t *testing.T) {
 // TestDirectionDoesNotGrow: a source that runs dry after each fill needs no larger
 // pipe, however often it delivers; nor does a single burst of two.
 func TestDirectionDoesNotGrow(t *testing.T) {
+	t.Parallel()
+
 	var source []event
 	for i := range 100 {
 		source = append(source, event{evBytes, 30000}, event{evBlock, 0})
@@ -348,6 +367,8 @@ func TestDirectionDoesNotGrow(t *testing.T) {
 // TestDirectionGrowsInStep: a source that runs dry after each fill, but fills much of
 // the pipe each time, gets a larger one.
 func TestDirectionGrowsInStep(t *testing.T) {
+	t.Parallel()
+
 	d, src, dst, from := scripted(splicing, bulk(pipe.DefaultSize, growAt+1), nil)
 	d.set(pinned, true)
 	lead(t, d, src, dst, from)
@@ -359,6 +380,8 @@ func TestDirectionGrowsInStep(t *testing.T) {
 // TestDirectionDry: without a pipe a direction copies, says why once for each
 // stretch, and splices again as soon as it gets one.
 func TestDirectionDry(t *testing.T) {
+	t.Parallel()
+
 	for err, want := range map[error]Fallback{
 		pipe.ErrBudget:                             FallbackBudget,
 		fmt.Errorf("pipe2: %w", syscall.EMFILE):    FallbackDescriptors,
@@ -384,6 +407,8 @@ func TestDirectionDry(t *testing.T) {
 // TestDirectionTurn: a source that never blocks and a sink that always takes do
 // not keep a step from returning.
 func TestDirectionTurn(t *testing.T) {
+	t.Parallel()
+
 	d, src, dst, from := scripted(copying, []event{{evBytes, 100 << 20}}, nil)
 	d.set(pinned, true)
 	if w := d.step(); w != waitTurn || src.given > movesPerTurn*bufferSize {

@@ -18,6 +18,8 @@ import (
 // seen and it does not read what is sent to it. The session ends all the same, though no
 // timeout is set and nobody writes.
 func TestUnheardReset(t *testing.T) {
+	t.Parallel()
+
 	passEnd := func(t *testing.T, g *rig) {
 		_ = g.A.CloseWrite()
 		if err := expect(g.B, nil); err != nil {
@@ -67,6 +69,8 @@ func (r *recorder) Ready(_ uint8, events loop.Events) {
 // has told so already. What it had sent is delivered as far as it goes, and is not
 // called a whole.
 func TestResetBeforeStart(t *testing.T) {
+	t.Parallel()
+
 	for _, n := range []int{0, 5, 8 << 20} {
 		r := newRelay(t, nil)
 		on := ofLoop().looped(t, r)
@@ -154,6 +158,8 @@ func (o *again) Ended(s *relay.Driven, res relay.Result, err error) {
 // TestDrivenAgain: the owner starts the same Driven again, from within the end of the
 // last session, with whatever ended that.
 func TestDrivenAgain(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	on := ofLoop().looped(t, r)
 	o := &again{on: on, ends: make(chan outcome, 100)}
@@ -194,6 +200,8 @@ func TestDrivenAgain(t *testing.T) {
 // TestEndsWithinStart: all has been sent and told already; Ended is called before
 // Start returns.
 func TestEndsWithinStart(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	on := ofLoop().looped(t, r)
 	A, nearA := tcp(t)
@@ -231,6 +239,8 @@ func TestEndsWithinStart(t *testing.T) {
 // TestUnixDescriptors: a peer of a unix socket sends descriptors along. They are
 // dropped, and where they were a read stops short of what follows.
 func TestUnixDescriptors(t *testing.T) {
+	t.Parallel()
+
 	eachDriver(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 		for _, wait := range []bool{false, true} {

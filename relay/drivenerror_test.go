@@ -10,6 +10,8 @@ import (
 // TestDrivenErrors: an error of a session on a loop names the operation, and the
 // network of the socket that it came from.
 func TestDrivenErrors(t *testing.T) {
+	t.Parallel()
+
 	s := &Driven{a: newSocket(Socket{TCP: true}), b: newSocket(Socket{})}
 	for name, c := range map[string]struct {
 		way     *direction

@@ -13,7 +13,10 @@ import (
 
 // TestDriverStats: bulk that has piled up promotes a direction, messages demote it,
 // and the relay's statistics say so whoever drives.
-func TestDriverStats(t *testing.T) { eachDriver(t, testDriverStats) }
+func TestDriverStats(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testDriverStats)
+}
 
 func testDriverStats(t *testing.T, d *driving) {
 	r := newRelay(t, nil)
@@ -47,6 +50,8 @@ func testDriverStats(t *testing.T, d *driving) {
 // TestResiduesAreCounted: what a sink does not take is in a slot of the arena, or on
 // the heap if that has no room but for the warm buffer.
 func TestResiduesAreCounted(t *testing.T) {
+	t.Parallel()
+
 	for chunks, heap := range map[int64]bool{1: true, 2: false} {
 		r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 		d := ofLoop()
@@ -70,6 +75,8 @@ func TestResiduesAreCounted(t *testing.T) {
 
 // TestCutTurnsAreCounted: a message ends within its turn, bulk does not for long.
 func TestCutTurnsAreCounted(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 	d := ofLoop()
 	g := d.newRig(t, r, tcp, tcp)
@@ -103,6 +110,8 @@ func TestCutTurnsAreCounted(t *testing.T) {
 
 // TestStatsOutliveTheDriver: the relay keeps what a driver did, and not the driver.
 func TestStatsOutliveTheDriver(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	l, err := loop.New(nil)
 	if err != nil {

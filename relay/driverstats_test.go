@@ -7,6 +7,8 @@ import (
 
 // TestChoicesAreCounted: each choice of a direction is counted when it is made.
 func TestChoicesAreCounted(t *testing.T) {
+	t.Parallel()
+
 	d, _, _, _ := scripted(copying, nil, nil) // promotes at 2 of 8 bytes, demotes at 2 under 4
 	for range 3 {
 		for _, n := range []int{8, 8, 3, 3} {
@@ -28,6 +30,8 @@ func TestChoicesAreCounted(t *testing.T) {
 
 // TestMarksAreCounted: those that are raised, and those that the guard lowers.
 func TestMarksAreCounted(t *testing.T) {
+	t.Parallel()
+
 	d, src, _, _ := scripted(splicing, nil, nil)
 	d.rareState().mark = &lowWaterMark{}
 	d.pipeSize = pipeOf(markPipe)
@@ -50,6 +54,8 @@ func TestMarksAreCounted(t *testing.T) {
 // TestLedger: the sum has what drivers did that are closed, once, and what many
 // goroutines did at a time.
 func TestLedger(t *testing.T) {
+	t.Parallel()
+
 	const writers, each = 8, 10_000
 	r, err := New(&Config{Engine: EngineCopy})
 	if err != nil {

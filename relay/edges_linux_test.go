@@ -22,11 +22,16 @@ import (
 // TestEdges: whatever two peers do, in whatever order the kernel's edges come, every
 // byte arrives and every session ends. Nothing wakes a session but epoll: an edge
 // that is misread is a stall.
-func TestEdges(t *testing.T) { testEdges(t, 7*time.Second, nil) }
+func TestEdges(t *testing.T) {
+	t.Parallel()
+	testEdges(t, 7*time.Second, nil)
+}
 
 // TestEdgesPaced: nor is any byte lost or held back for ever where sessions wait for their
 // shares of a rate as well, beside their own.
 func TestEdgesPaced(t *testing.T) {
+	t.Parallel()
+
 	testEdges(t, 4*time.Second, &relay.Limits{Bandwidth: relay.NewBucket(24<<20, 32<<10), PerConnection: relay.Rates{Both: 4 << 20}})
 }
 

@@ -203,6 +203,8 @@ func (c trap) spring(t *testing.T, on *looped, do func(x *trapped)) *trapped {
 // TestCutWithin: a session, or its mirror, may be cut within every callback; it ends once, with that cause, and what it
 // had is given back.
 func TestCutWithin(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range traps {
 		for _, mirror := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v/%v", c, mirror), func(t *testing.T) {
@@ -244,6 +246,8 @@ func TestCutWithin(t *testing.T) {
 // TestOthersWithin: within every callback another session may be cut and a third one started. Neither gets bytes of the
 // one that is being moved, and no bytes of its own are lost.
 func TestOthersWithin(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range traps {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			on := ofLoop().looped(t, newRelay(t, &relay.Config{Engine: c.engine}))
@@ -272,6 +276,8 @@ func TestOthersWithin(t *testing.T) {
 
 // TestStartWithinMoves: a session that is started while another one's bytes are being rewritten leaves those alone.
 func TestStartWithinMoves(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	on := ofLoop().looped(t, r)
 	x := &trapped{flipper: new(flipper), on: on, at: "Rewrite"}

@@ -70,6 +70,8 @@ func helperCollector() {
 // not. A stop-the-world must go on meanwhile. In a process of its own, since one
 // that hangs could not say so.
 func TestFIFOThatIsLocked(t *testing.T) {
+	t.Parallel()
+
 	h := startHelper(t, "collector")
 	said := make(chan string, 1)
 	go func() {

@@ -10,7 +10,10 @@ import (
 
 // TestFirst: the result says which side has ended first, once one has, also after the other
 // one has too.
-func TestFirst(t *testing.T) { eachDriver(t, testFirst) }
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testFirst)
+}
 
 func testFirst(t *testing.T, d *driving) {
 	r := newRelay(t, nil)
@@ -39,7 +42,10 @@ func testFirst(t *testing.T, d *driving) {
 
 // TestAnswered: that the second side has sent a byte is told once the time for it is over, an
 // end of file without one is not.
-func TestAnswered(t *testing.T) { eachDriver(t, testAnswered) }
+func TestAnswered(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testAnswered)
+}
 
 func testAnswered(t *testing.T, d *driving) {
 	for _, bytes := range []bool{true, false} {

@@ -12,6 +12,8 @@ import (
 // TestLimitsAreForgotten at the end of a session, with what they are of: who makes sessions in
 // the place of others may not come back to that one for long.
 func TestLimitsAreForgotten(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	on := ofLoop().looped(t, r)
 	A, nearA := tcp(t)

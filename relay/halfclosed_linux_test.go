@@ -28,6 +28,8 @@ func say(t *testing.T, c net.Conn, text string) {
 // TestCopyAfterCloseWrite: the ordinary proxy of two copies, each followed by CloseWrite. A side
 // that its owner has ended gets to TCP_CLOSE by the other's end of file, which is no reset.
 func TestCopyAfterCloseWrite(t *testing.T) {
+	t.Parallel()
+
 	for _, engine := range []relay.Engine{relay.EngineAuto, relay.EngineSplice, relay.EngineCopy} {
 		for name, wrap := range map[string]func(net.Conn) io.Reader{
 			"plain":   func(c net.Conn) io.Reader { return c },
@@ -70,6 +72,8 @@ func TestCopyAfterCloseWrite(t *testing.T) {
 
 // TestJoinAfterCloseWrite: the same of a session one of whose sides had been ended before.
 func TestJoinAfterCloseWrite(t *testing.T) {
+	t.Parallel()
+
 	for name, wrap := range map[string]func(net.Conn) net.Conn{
 		"plain":   func(c net.Conn) net.Conn { return c },
 		"wrapped": func(c net.Conn) net.Conn { return beneath{c} },

@@ -12,6 +12,8 @@ import (
 
 // TestHooks: each event of a session calls its hook, in order.
 func TestHooks(t *testing.T) {
+	t.Parallel()
+
 	var mu sync.Mutex
 	var got []string
 	var sessions []*relay.Session

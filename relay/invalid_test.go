@@ -15,6 +15,8 @@ import (
 
 // TestNilArguments: an argument that is not there is an error that names it.
 func TestNilArguments(t *testing.T) {
+	t.Parallel()
+
 	var none context.Context
 	text, sink := strings.NewReader("text"), new(bytes.Buffer)
 	for name, c := range map[string]struct {
@@ -63,6 +65,8 @@ func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) error) {
 
 // TestJoinWithoutContext: it closes both connections, as it owns them.
 func TestJoinWithoutContext(t *testing.T) {
+	t.Parallel()
+
 	var none context.Context
 	joinsNothing(t, "ctx is nil", func(a, b net.Conn) error { _, err := relay.Join(none, a, b); return err })
 	r := newRelay(t, nil)
@@ -81,6 +85,8 @@ func TestJoinWithoutContext(t *testing.T) {
 
 // TestStartWithoutEnd: a session that nobody would hear the end of does not begin, and may be started later.
 func TestStartWithoutEnd(t *testing.T) {
+	t.Parallel()
+
 	client, a := tcp(t)
 	b, server := tcp(t)
 	s := newRelay(t, nil).NewSession(a, b)
@@ -100,6 +106,8 @@ func TestStartWithoutEnd(t *testing.T) {
 
 // TestZeroRelay: a Relay that New has not made moves nothing, and says so.
 func TestZeroRelay(t *testing.T) {
+	t.Parallel()
+
 	for _, r := range []*relay.Relay{new(relay.Relay), nil} {
 		joinsNothing(t, "New has not made", func(a, b net.Conn) error { _, err := r.Join(t.Context(), a, b); return err })
 		joinsNothing(t, "New has not made", func(a, b net.Conn) error {

@@ -17,6 +17,8 @@ import (
 // ones do not keep everybody else waiting. By the test's clock every turn is late, or
 // none.
 func TestLateTurn(t *testing.T) {
+	t.Parallel()
+
 	const size = 128 << 10 // what is queued before the loop looks: two reads
 	for _, late := range []bool{false, true} {
 		r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})

@@ -104,6 +104,8 @@ func eachLayered(t *testing.T, test func(t *testing.T, spoken [2]bool)) {
 
 // TestLayers: bytes and ends of file pass both ways at once, with readers that are slow at first.
 func TestLayers(t *testing.T) {
+	t.Parallel()
+
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		g := newLayeredRig(t, spoken, nil, [2]string{})
 		const size = 3 << 20
@@ -142,6 +144,8 @@ func TestLayers(t *testing.T) {
 
 // TestLayerHalfClosed: after one side's end of file the other one is served, message by message.
 func TestLayerHalfClosed(t *testing.T) {
+	t.Parallel()
+
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		g := newLayeredRig(t, spoken, nil, [2]string{})
 		if err := g.far[0].CloseWrite(); err != nil {
@@ -179,6 +183,8 @@ func mustSend(t *testing.T, from io.Writer, to io.Reader, message string) {
 
 // TestLayerAhead: bytes that were read before come first, above the layer of the other side.
 func TestLayerAhead(t *testing.T) {
+	t.Parallel()
+
 	for i, spoken := range [][2]bool{{false, true}, {true, false}} {
 		var ahead [2]string
 		ahead[i] = "ahead" // of the side without a layer
@@ -193,6 +199,8 @@ func TestLayerAhead(t *testing.T) {
 
 // TestLayerCut: a session that is cut, or whose time is over, is reset, and TLS does not end in order.
 func TestLayerCut(t *testing.T) {
+	t.Parallel()
+
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		for how, limits := range map[relay.Reason]*relay.Limits{relay.ReasonCanceled: nil, relay.ReasonIdle: {IdleTimeout: 50 * time.Millisecond}} {
 			g := newLayeredRig(t, spoken, limits, [2]string{})
@@ -214,6 +222,8 @@ func TestLayerCut(t *testing.T) {
 
 // TestLayerReset: the reset of one side is passed on, after the bytes that came before it.
 func TestLayerReset(t *testing.T) {
+	t.Parallel()
+
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		for i := range 2 {
 			g := newLayeredRig(t, spoken, nil, [2]string{})
@@ -231,6 +241,8 @@ func TestLayerReset(t *testing.T) {
 
 // TestLayerBandwidth: limits of bandwidth hold above the layer.
 func TestLayerBandwidth(t *testing.T) {
+	t.Parallel()
+
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		g := newLayeredRig(t, spoken, &relay.Limits{PerConnection: relay.Rates{Both: 1 << 20, Burst: 64 << 10}}, [2]string{})
 		began, sent := time.Now(), make([]byte, 256<<10)
@@ -304,6 +316,8 @@ func answeringRig(t *testing.T) (g *layeredRig, driven *loopSession) {
 
 // TestLayerAnswers: what a layer writes while it reads goes out at once, though the session has nothing to write.
 func TestLayerAnswers(t *testing.T) {
+	t.Parallel()
+
 	g, _ := answeringRig(t)
 	for range 3 {
 		if _, err := io.WriteString(g.far[0], "?x"); err != nil {
@@ -321,6 +335,8 @@ func TestLayerAnswers(t *testing.T) {
 // TestLayerAnswersAreBounded: a peer that has the layer answer and does not read is not read for ever, and goes on
 // when it reads.
 func TestLayerAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+
 	g, s := answeringRig(t)
 	questions := bytes.Repeat([]byte{'?'}, 8<<20)
 	wrote := make(chan error, 1)
@@ -362,6 +378,8 @@ func TestLayerAnswersAreBounded(t *testing.T) {
 
 // TestLayerIdle: a session that waits has its loop sleep, and holds no memory of the relay's.
 func TestLayerIdle(t *testing.T) {
+	t.Parallel()
+
 	g := newLayeredRig(t, [2]bool{true, false}, nil, [2]string{})
 	mustSend(t, g.far[0], g.far[1], "x")
 	var blocked loop.Stats

@@ -8,6 +8,8 @@ import (
 // TestLifetimeJitter: lifetimes are spread over their last part, evenly, and a session's
 // does not change.
 func TestLifetimeJitter(t *testing.T) {
+	t.Parallel()
+
 	l := &Limits{MaxLifetime: 1000 * time.Second, LifetimeJitter: 0.1}
 	var tenths [10]int
 	for seed := range int64(10_000) {

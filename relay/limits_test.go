@@ -13,7 +13,10 @@ import (
 
 // TestLimitsReplaceConfig: a session with limits of its own keeps to those, and one that was given
 // none, in the same relay, to the relay's.
-func TestLimitsReplaceConfig(t *testing.T) { eachDriver(t, testLimitsReplaceConfig) }
+func TestLimitsReplaceConfig(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testLimitsReplaceConfig)
+}
 
 func testLimitsReplaceConfig(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second, MaxLifetime: time.Minute})
@@ -43,7 +46,10 @@ func testLimitsReplaceConfig(t *testing.T, d *driving) {
 }
 
 // TestLimitsHalfClose: the half-close timeout of a session's own limits.
-func TestLimitsHalfClose(t *testing.T) { eachDriver(t, testLimitsHalfClose) }
+func TestLimitsHalfClose(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testLimitsHalfClose)
+}
 
 func testLimitsHalfClose(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{HalfCloseTimeout: time.Second})
@@ -63,7 +69,10 @@ func testLimitsHalfClose(t *testing.T, d *driving) {
 
 // TestFirstByte: an endpoint that says nothing ends the session, whatever the client
 // says, and both are reset.
-func TestFirstByte(t *testing.T) { eachDriver(t, testFirstByte) }
+func TestFirstByte(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testFirstByte)
+}
 
 func testFirstByte(t *testing.T, d *driving) {
 	for name, n := range d.networks() {
@@ -90,7 +99,10 @@ func testFirstByte(t *testing.T, d *driving) {
 
 // TestFirstByteCame: an endpoint that has said something may be silent afterwards, and
 // one that has ended has said so.
-func TestFirstByteCame(t *testing.T) { eachDriver(t, testFirstByteCame) }
+func TestFirstByteCame(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testFirstByteCame)
+}
 
 func testFirstByteCame(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{})
@@ -125,7 +137,10 @@ func (g *rig) answer() {
 }
 
 // TestFirstByteOfMany: the first byte's time does not hide the other timeouts.
-func TestFirstByteOfMany(t *testing.T) { eachDriver(t, testFirstByteOfMany) }
+func TestFirstByteOfMany(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testFirstByteOfMany)
+}
 
 func testFirstByteOfMany(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{})

@@ -42,6 +42,8 @@ func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCP
 
 // TestJoinLoopConn: a connection that a loop serves is refused, also beneath a wrapper, and is as it was.
 func TestJoinLoopConn(t *testing.T) {
+	t.Parallel()
+
 	far, near := tcp(t)
 	_ = far.SetReadDeadline(time.Now().Add(patience))
 	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
@@ -70,6 +72,8 @@ func TestJoinLoopConn(t *testing.T) {
 
 // TestJoinDetached: a connection that was taken off its loop is joined, and spliced behind what was read ahead.
 func TestJoinDetached(t *testing.T) {
+	t.Parallel()
+
 	far, near := tcp(t)
 	_ = far.SetDeadline(time.Now().Add(patience))
 	joined := make(chan relay.Result, 1)
@@ -111,6 +115,8 @@ func TestJoinDetached(t *testing.T) {
 
 // TestCopyOnLoop: a copy within the handler is made by its Read and Write, and its loop serves others meanwhile.
 func TestCopyOnLoop(t *testing.T) {
+	t.Parallel()
+
 	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
 		_, err := relay.Copy(c, c)
 		return err

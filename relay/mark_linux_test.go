@@ -8,7 +8,10 @@ import (
 // TestMarkLetsTailsThrough: a stream that has proved to be bulk raises its mark, and goes
 // on with a few bytes and no end of file. They are through when the bound has passed by
 // the test's clock, and a guard that finds nothing more rests.
-func TestMarkLetsTailsThrough(t *testing.T) { eachDriver(t, testMarkLetsTailsThrough) }
+func TestMarkLetsTailsThrough(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testMarkLetsTailsThrough)
+}
 
 func testMarkLetsTailsThrough(t *testing.T, d *driving) {
 	s := startTailing(t, d, time.Millisecond)

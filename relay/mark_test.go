@@ -18,6 +18,8 @@ func bulk(n, m int) []event {
 // TestMark: a direction raises its source's mark once it has moved markProof
 // through large pipes and the source runs dry, and not again while it is raised.
 func TestMark(t *testing.T) {
+	t.Parallel()
+
 	const piece = 4 << 20
 	for name, c := range map[string]struct {
 		pieces int
@@ -78,6 +80,8 @@ func (c *handTimer) fire() { c.armed = false; c.f() }
 // moved nothing since the last look is lowered, and must prove twice as much before
 // it is raised again. The timer runs only as long as a mark is raised.
 func TestGuard(t *testing.T) {
+	t.Parallel()
+
 	clock := &handTimer{}
 	g := &guard{clock: clock, tick: handTick}
 	raised := func() (*direction, *scriptedSource) {

@@ -41,6 +41,8 @@ func check(t testing.TB, name string, m *relay.Meter, read, written int64) {
 // TestMetered: meters count what a session moves beneath their wrappers, while it runs, and do not
 // keep it from splicing.
 func TestMetered(t *testing.T) {
+	t.Parallel()
+
 	const up, down = 1 << 20, 300 << 10
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	for name, n := range networks {
@@ -69,6 +71,8 @@ func TestMetered(t *testing.T) {
 // TestMeteredCopies counts those of a copy: spliced, sent from a file, buffered, read ahead, and with a
 // limit.
 func TestMeteredCopies(t *testing.T) {
+	t.Parallel()
+
 	const size = 200 << 10
 	content := bytes.Repeat([]byte("meter me"), size/8)
 	path := filepath.Join(t.TempDir(), "file")
@@ -128,6 +132,8 @@ func TestMeteredCopies(t *testing.T) {
 
 // TestMeteredReadsAndWrites are those of the wrapper itself.
 func TestMeteredReadsAndWrites(t *testing.T) {
+	t.Parallel()
+
 	var m relay.Meter
 	far, near := tcp(t)
 	c := relay.Metered(near, &m)

@@ -110,6 +110,8 @@ var splicing = []relay.Engine{relay.EngineAuto, relay.EngineSplice}
 // TestMirrorWithoutPipes: a relay that has no pipes keeps what the shadow has not taken in a buffer, which has its bound, and
 // which nothing is left of.
 func TestMirrorWithoutPipes(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 	m := newMirrored(t, r, ofLoop(), tcp, time.Minute)
 	var sent []byte
@@ -150,6 +152,8 @@ func TestMirrorWithoutPipes(t *testing.T) {
 // TestMirrorBufferIsBounded: more than that ends the mirror of a relay without pipes, and the shadow's socket is closed when it
 // comes.
 func TestMirrorBufferIsBounded(t *testing.T) {
+	t.Parallel()
+
 	m := newMirrored(t, newRelay(t, &relay.Config{Engine: relay.EngineCopy}), ofLoop(), tcp, time.Minute)
 	for range 300 {
 		sendOn(t, m, 1000)
@@ -167,6 +171,8 @@ func TestMirrorBufferIsBounded(t *testing.T) {
 // TestMirror: the shadow gets what A sends, byte for byte and to its end, whatever mixture of
 // small messages and bulk it is; the session is as without.
 func TestMirror(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range splicing {
 		for name, network := range map[string]network{"tcp": tcp, "unix": unixStream} {
 			t.Run(fmt.Sprintf("%v/%s", e, name), func(t *testing.T) {
@@ -243,6 +249,8 @@ func (m *mirrored) mirrorUntil(cond func(relay.MirrorResult) bool) {
 // TestMirrorHurtsNobody: whatever the shadow does, the session's bytes arrive, and the mirror
 // ends with its reason. Nothing is leased when it has.
 func TestMirrorHurtsNobody(t *testing.T) {
+	t.Parallel()
+
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
 		shadow func(m *mirrored)
@@ -287,6 +295,8 @@ func TestMirrorHurtsNobody(t *testing.T) {
 // TestMirrorPatience: bytes that the shadow does not take end the mirror, once they have waited for
 // its patience; before that they do not. Bytes before the connection wait as well.
 func TestMirrorPatience(t *testing.T) {
+	t.Parallel()
+
 	for _, connected := range []bool{false, true} {
 		for _, e := range splicing {
 			d := ofLoop()
@@ -315,6 +325,8 @@ func TestMirrorPatience(t *testing.T) {
 
 // TestMirrorOfAFrozenShadow: bytes that the kernel has taken for a shadow whose window is closed are undelivered, too.
 func TestMirrorOfAFrozenShadow(t *testing.T) {
+	t.Parallel()
+
 	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, 3*time.Second)
 	m.connect()
 	for unsent := 0; unsent < 256<<10; { // more than there is room for at the other end
@@ -371,6 +383,8 @@ func fillMirror(t *testing.T, m *mirrored) {
 
 // TestMirrorOfAReset: the shadow is reset when A is, or when the session is cut.
 func TestMirrorOfAReset(t *testing.T) {
+	t.Parallel()
+
 	for name, end := range map[string]func(m *mirrored){
 		"reset": func(m *mirrored) { abort(m.t, m.A) },
 		"cut":   func(m *mirrored) { m.cancel(errors.New("cut")) },
@@ -395,6 +409,8 @@ func TestMirrorOfAReset(t *testing.T) {
 
 // TestMirrorIdles: while nothing is under way a mirror holds no pipe.
 func TestMirrorIdles(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	m := newMirrored(t, r, ofLoop(), tcp, time.Minute)
 	m.connect()
@@ -413,6 +429,8 @@ func TestMirrorIdles(t *testing.T) {
 // TestMirrorAfterTheSource: a mirror lasts as long as its session goes on after the source's end of file,
 // and for its patience after the session's end, whether its shadow goes on or has not even come.
 func TestMirrorAfterTheSource(t *testing.T) {
+	t.Parallel()
+
 	for connected, reason := range map[bool]relay.MirrorReason{false: relay.MirrorLate, true: relay.MirrorComplete} {
 		d := ofLoop()
 		r, clock := d.clockedRelay(t, relay.Config{})
@@ -448,6 +466,8 @@ func TestMirrorAfterTheSource(t *testing.T) {
 // TestMirrorHasTwoPipes: a mirror whose shadow is late has a second pipe once its first one is full, and no third. The
 // shadow gets the bytes of both in their order, those of fills that came in parts, too.
 func TestMirrorHasTwoPipes(t *testing.T) {
+	t.Parallel()
+
 	for _, late := range []bool{true, false} {
 		r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, MaxPipeSize: 64 << 10})
 		m := newMirrored(t, r, ofLoop(), tcp, time.Minute)

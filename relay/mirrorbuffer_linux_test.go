@@ -10,6 +10,8 @@ import (
 // TestMirrorBuffersAreBounded: all mirrors of a loop without pipes have 16 MiB of the heap together. Those that need more end, and their
 // sessions go on; the memory of those that end is there for others.
 func TestMirrorBuffersAreBounded(t *testing.T) {
+	t.Parallel()
+
 	d, r := ofLoop(), newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 	var all []*mirrored
 	room := func() bool {

@@ -5,6 +5,8 @@ import "testing"
 // TestMirrorsShareATurn: however many mirrors have answers to be read, no turn reads more than its share, and each of them
 // reads once before any reads twice.
 func TestMirrorsShareATurn(t *testing.T) {
+	t.Parallel()
+
 	const mirrors = 11
 	var h hearing
 	var all [mirrors]Mirror

@@ -81,6 +81,8 @@ func (o *observed) write(c halfConn, b []byte) {
 // connected included, and of what the source sends the bytes that are copied, and how many are not. The answers
 // of the session's other side are copied, and nothing else changes.
 func TestMirrorObserver(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range []relay.Engine{relay.EngineAuto, relay.EngineSplice, relay.EngineCopy} {
 		for name, network := range map[string]network{"tcp": tcp, "unix": unixStream} {
 			t.Run(fmt.Sprintf("%v/%s", e, name), func(t *testing.T) {
@@ -145,6 +147,8 @@ func TestMirrorObserver(t *testing.T) {
 // TestMirrorObserverHasEnough: once the observer wants no more the answers are spliced as they were, those of the
 // shadow are thrown away, and the mirror goes on.
 func TestMirrorObserverHasEnough(t *testing.T) {
+	t.Parallel()
+
 	for _, first := range []string{"primary", "shadow"} {
 		for _, e := range splicing {
 			o := newObserved(t, newRelay(t, &relay.Config{Engine: e}), ofLoop(), tcp, 1000)
@@ -181,6 +185,8 @@ func TestMirrorObserverHasEnough(t *testing.T) {
 // TestMirrorObserverEnds: observing ends once, whoever ends first, and is complete if both answers have ended by
 // their end of file and the shadow has got everything.
 func TestMirrorObserverEnds(t *testing.T) {
+	t.Parallel()
+
 	shut := func(t *testing.T, c halfConn) {
 		if err := c.CloseWrite(); err != nil {
 			t.Error(err)
@@ -256,6 +262,8 @@ func (o *observed) over() (over bool) {
 // TestMirrorObserverRefused: a shadow that is refused ends observing, and one that never ends its answers leaves it
 // incomplete.
 func TestMirrorObserverRefused(t *testing.T) {
+	t.Parallel()
+
 	o := newObserved(t, newRelay(t, &relay.Config{Engine: relay.EngineSplice}), ofLoop(), tcp, 0)
 	o.write(o.B, []byte("answer"))
 	o.seen("the answer", func(w *witness) bool { return len(w.answered) == 6 })

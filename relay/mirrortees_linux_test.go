@@ -9,6 +9,8 @@ import (
 // TestMirrorCountsTees: the figures of a mirror say which of its bytes came by tee(2), also of those that waited in one
 // pipe with bytes that were written.
 func TestMirrorCountsTees(t *testing.T) {
+	t.Parallel()
+
 	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, time.Minute)
 	atB, atS, all := make([]byte, 64<<10), collect(m.S), 0
 	for i, n := range []int{100, 200, 64 << 10, 64 << 10, 64 << 10, 1, 1, 1, 1, 1, 1, 300, 48 << 10, 48 << 10, 48 << 10, 5} {

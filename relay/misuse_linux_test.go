@@ -24,6 +24,8 @@ func (o *refusedOwner) Ended(_ *relay.Driven, res relay.Result, err error) {
 // TestStartWhileItRuns: a second start of a session that has not ended is refused: its sockets are reset, its owner is notified, and the
 // session goes on.
 func TestStartWhileItRuns(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	j, second := newPlain(t, on), newPlain(t, on)
 	on.do(j.start)
@@ -65,6 +67,8 @@ func TestStartWhileItRuns(t *testing.T) {
 
 // TestMirrorThatWasNotStarted: it panics in none of its methods, and a session that has it goes on, while it has ended with an error.
 func TestMirrorThatWasNotStarted(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	j, far := newPlain(t, on), newPlain(t, on)
 	var m, lost relay.Mirror

@@ -18,7 +18,10 @@ func throttled(d *direction, l *Limits) *handClock {
 
 // TestPacedModel leads a direction through random scripts twice, with a rate and
 // without one: it does the same, later, and never faster than the rate.
-func TestPacedModel(t *testing.T) { rapid.Check(t, pacedModel) }
+func TestPacedModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, pacedModel)
+}
 
 // FuzzPaced is TestPacedModel, guided by coverage.
 func FuzzPaced(f *testing.F) { f.Fuzz(rapid.MakeFuzz(pacedModel)) }
@@ -92,6 +95,8 @@ func checkRepaid(t *rapid.T, d *direction, read int64) {
 // TestPacedSplices: bulk is spliced however slow the rate is, though each read is
 // small, and its pipes stay small.
 func TestPacedSplices(t *testing.T) {
+	t.Parallel()
+
 	for _, rate := range []int64{5000, 1 << 20, 1 << 30} {
 		d, src, dst, from := scripted(copying, []event{{evBytes, 4 << 20}}, nil)
 		*d.env().tune = Config{}.withDefaults()
@@ -111,6 +116,8 @@ func TestPacedSplices(t *testing.T) {
 // TestPacedAsksFirst: a direction that must wait reserves what is queued and no more;
 // where nothing is, it does not wait at all.
 func TestPacedAsksFirst(t *testing.T) {
+	t.Parallel()
+
 	b := NewBucket(1<<20, 4096)
 	d, src, dst, from := scripted(copying, []event{{evBytes, 4096}, {evBlock, 0}, {evBytes, 10}}, nil)
 	c := throttled(d, &Limits{Bandwidth: b})
@@ -140,6 +147,8 @@ func TestPacedAsksFirst(t *testing.T) {
 
 // TestPacedAhead: what a wrapper had read before the session counts too.
 func TestPacedAhead(t *testing.T) {
+	t.Parallel()
+
 	b := NewBucket(1<<20, 0)
 	s := b.inForce()
 	d, _, dst, _ := scripted(copying, nil, nil)
@@ -157,6 +166,8 @@ func TestPacedAhead(t *testing.T) {
 // TestPacedSinkBlocks: what is reserved and cannot be read, because the sink is full, is
 // given back to the others.
 func TestPacedSinkBlocks(t *testing.T) {
+	t.Parallel()
+
 	b := NewBucket(1<<20, 0)
 	s := b.inForce()
 	d, _, _, _ := scripted(copying, []event{{evBytes, 3000}}, []event{{evBlock, 0}})

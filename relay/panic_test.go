@@ -22,6 +22,8 @@ func (leaving) Read([]byte) (int, error) { runtime.Goexit(); return 0, nil }
 
 // TestGoexit: a wrapper that ends its goroutine ends its session, by a reset.
 func TestGoexit(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	for _, swap := range []bool{false, true} {
 		_, bad := tcp(t)
@@ -67,6 +69,8 @@ func (w *lateWriter) Write([]byte) (int, error) {
 // TestPanics: whatever method of a wrapper panics, Run panics in turn, both
 // connections are closed, and nobody sees a clean end that was none.
 func TestPanics(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct {
 		wrap  func(*net.TCPConn) net.Conn
 		first string // of the panics
@@ -103,6 +107,8 @@ func TestPanics(t *testing.T) {
 // TestPanicWhileSettling: the last attempt at delivering meets a wrapper that
 // panics.
 func TestPanicWhileSettling(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	farA, a := tcp(t)
 	farB, b := tcp(t)

@@ -205,6 +205,8 @@ func (p *parking) finish(reset bool, by relay.Side) {
 
 // TestParked: a session that is parked whenever it is away is seen, times out and ends as one that never is.
 func TestParked(t *testing.T) {
+	t.Parallel()
+
 	const second = time.Second
 	for _, c := range []struct {
 		name   string
@@ -315,6 +317,8 @@ func TestParked(t *testing.T) {
 // TestNotParked: a session stays a Driven that no Carrier has, that is being reset, or whose first byte is awaited; and nothing is unparked
 // that is no session, nor into one.
 func TestNotParked(t *testing.T) {
+	t.Parallel()
+
 	var zero relay.Driven
 	var parked relay.Parked
 	if zero.Park(&parked) {
@@ -376,6 +380,8 @@ func newParkingOn(p *parking) *loopSession {
 
 // TestParkedSize: a parked session is a fraction of a Driven.
 func TestParkedSize(t *testing.T) {
+	t.Parallel()
+
 	if n := relay.ParkedSize; n > 72 {
 		t.Errorf("a Parked takes %d bytes, more than 72", n)
 	}
@@ -384,6 +390,8 @@ func TestParkedSize(t *testing.T) {
 // TestLifetimeIsDrawnOnce: a session that comes back has the lifetime that it has drawn at its begin, though its sockets are others, parked
 // or not, as often as it comes back.
 func TestLifetimeIsDrawnOnce(t *testing.T) {
+	t.Parallel()
+
 	for _, parks := range []bool{false, true} {
 		p := newParking(t, parks, &relay.Limits{MaxLifetime: time.Hour, LifetimeJitter: 1})
 		left := func() (left time.Duration) {

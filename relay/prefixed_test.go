@@ -35,6 +35,8 @@ var readAhead = map[string]func(conn net.Conn, head []byte) net.Conn{
 // TestCopyNReadAhead: copies of any lengths, one after the other, and reads between them, get each byte
 // once, whether it was read ahead or not.
 func TestCopyNReadAhead(t *testing.T) {
+	t.Parallel()
+
 	const text = "0123456789abcdef"
 	for name, wrap := range readAhead {
 		for _, lengths := range [][]int64{{4, 6, 6}, {8, 8}, {1, 7, 1, 7}, {16}, {9, 7}, {0, 4, 0, 12}} {
@@ -67,6 +69,8 @@ func TestCopyNReadAhead(t *testing.T) {
 
 // TestJoinReadAhead: the head arrives first, and what follows is moved beneath the wrapper.
 func TestJoinReadAhead(t *testing.T) {
+	t.Parallel()
+
 	for _, name := range []string{"prefixed", "buffered", "both"} {
 		r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 		in, near := tcp(t)
@@ -97,6 +101,8 @@ func TestJoinReadAhead(t *testing.T) {
 // TestCopyBufio: a copy from a bufio.Reader over a connection or a file is spliced after its buffered
 // bytes.
 func TestCopyBufio(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	tail := filler()
 	sources := map[string]func() io.Reader{
@@ -159,6 +165,8 @@ func (c *trailed) WriteTo(w io.Writer) (int64, error) {
 // TestCopyBufioOverWriterTo: a bufio.Reader reads a connection with a WriteTo of its own. That sees its
 // bytes moved before it goes on.
 func TestCopyBufioOverWriterTo(t *testing.T) {
+	t.Parallel()
+
 	in, near := tcp(t)
 	text := filler()
 	go func() { _, _ = in.Write(text); _ = in.(*net.TCPConn).CloseWrite() }()
@@ -182,6 +190,8 @@ func (greedy) RelayWriter() io.Writer              { return nil }
 
 // TestReadAheadTooMuch: a wrapper that breaks its contract ends the copy before a byte is moved.
 func TestReadAheadTooMuch(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	_, near := tcp(t)
 	var b bytes.Buffer

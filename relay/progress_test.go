@@ -11,6 +11,8 @@ import (
 // TestSessionIdle: for how long nothing has moved is known where there is a timeout for
 // that.
 func TestSessionIdle(t *testing.T) {
+	t.Parallel()
+
 	for cfg, want := range map[[2]time.Duration]bool{{time.Hour, 0}: true, {0, time.Hour}: true, {}: false} {
 		timeout, legs := cfg[0], cfg[1]
 		r, clock := clockedRelay(t, relay.Config{Engine: relay.EngineCopy, IdleTimeout: timeout, LegsAfter: legs})

@@ -22,6 +22,8 @@ func (g *rig) quiet() (is bool) {
 
 // TestQuiet: a session is quiet when no byte is on its way, and no question is open.
 func TestQuiet(t *testing.T) {
+	t.Parallel()
+
 	eachDriver(t, func(t *testing.T, d *driving) {
 		for name, of := range map[string]network{"tcp": tcp, "unix": unixStream} {
 			t.Run(name, func(t *testing.T) { testQuiet(t, d, of) })

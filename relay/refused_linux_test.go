@@ -16,6 +16,8 @@ import (
 // refuses splice (and what else moves bytes in the kernel); every direction goes
 // on by copying, and says why.
 func TestSpliceRefusedLate(t *testing.T) {
+	t.Parallel()
+
 	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENOSYS, syscall.EINVAL} {
 		t.Run(fmt.Sprintf("errno%d", int(errno)), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) { testSpliceRefusedLate(t, d, errno) })
@@ -53,7 +55,10 @@ func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
 
 // TestSpliceRefusedEarly: in a sandbox that refuses splice from the start, a relay
 // copies, and says that there is no splice.
-func TestSpliceRefusedEarly(t *testing.T) { eachDriver(t, testSpliceRefusedEarly) }
+func TestSpliceRefusedEarly(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testSpliceRefusedEarly)
+}
 
 func testSpliceRefusedEarly(t *testing.T, d *driving) {
 	if !privilege.Refused(t, syscall.EPERM, sys.SYS_SPLICE) {

@@ -33,6 +33,8 @@ func (c *thief) Progress() (aToB, bToA int64, idle time.Duration) { return c.ab,
 // TestReturn: a session that a Carrier has had goes on with other sockets, its bytes added up, as often as it comes back. A direction
 // that has ended meanwhile is not relayed any more, and the other one goes on to its end.
 func TestReturn(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	ended := make(chan outcome, 1)
 	s := &loopSession{on: on, ended: func(res relay.Result, err error) { ended <- outcome{res, err} }}
@@ -96,6 +98,8 @@ func TestReturn(t *testing.T) {
 
 // TestHalfEnded: the half-close timeout of a session that a Carrier has.
 func TestHalfEnded(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, &relay.Config{HalfCloseTimeout: 10 * time.Millisecond}))
 	ended := make(chan outcome, 1)
 	s := &loopSession{on: on, ended: func(res relay.Result, err error) { ended <- outcome{res, err} }}
@@ -136,6 +140,8 @@ func pairOn(t *testing.T, on *looped, f func(a, b relay.Socket), s *loopSession)
 
 // TestFinishError: a session that a Carrier has had ends with the error of the side that has failed, unless it was being reset before.
 func TestFinishError(t *testing.T) {
+	t.Parallel()
+
 	for _, cut := range []bool{false, true} {
 		on := ofLoop().looped(t, newRelay(t, nil))
 		ended := make(chan outcome, 1)

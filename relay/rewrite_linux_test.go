@@ -96,6 +96,8 @@ func rewritten(t *testing.T, d *driving, r *relay.Relay, network network, limits
 // TestRewrite: both sides get what the other's bytes were rewritten to, to the end of file, with the bytes that were read before,
 // whatever the engine; they are copied, and the fallback says why. A mirror gets the same.
 func TestRewrite(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range []relay.Engine{relay.EngineAuto, relay.EngineSplice, relay.EngineCopy} {
 		for name, network := range map[string]network{"tcp": tcp, "small": smallTCP, "unix": unixStream} {
 			t.Run(fmt.Sprintf("%v/%s", e, name), func(t *testing.T) {
@@ -137,6 +139,8 @@ func TestRewrite(t *testing.T) {
 
 // TestRewriteIsMirrored: the shadow gets the bytes as they were rewritten.
 func TestRewriteIsMirrored(t *testing.T) {
+	t.Parallel()
+
 	m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(_ *relay.Mirror, a *relay.Socket) {
 		a.Rewriter, a.Hold, a.Ahead = new(flipper), 10*time.Millisecond, []byte("before")
 	})
@@ -161,6 +165,8 @@ func TestRewriteIsMirrored(t *testing.T) {
 // TestRewriteHoldsBack: bytes that are held back go on when the time is over, by the loop's clock, and not before; more that come
 // meanwhile do not keep them for more than twice the time.
 func TestRewriteHoldsBack(t *testing.T) {
+	t.Parallel()
+
 	d := ofLoop()
 	r, clock := d.clockedRelay(t, relay.Config{})
 	g, ab, on := rewritten(t, d, r, tcp, nil, nil)
@@ -215,6 +221,8 @@ func TestRewriteHoldsBack(t *testing.T) {
 
 // TestRewriteOfASlowSink: a sink that does not read stops the source, and nothing is lost.
 func TestRewriteOfASlowSink(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	g, _, on := rewritten(t, ofLoop(), r, smallTCP, nil, nil)
 	sent := content(3, 8<<20)
@@ -237,6 +245,8 @@ func TestRewriteOfASlowSink(t *testing.T) {
 
 // TestRewriteOfAReset: after a reset of the source what is held back is dropped, and counted as lost; B is reset.
 func TestRewriteOfAReset(t *testing.T) {
+	t.Parallel()
+
 	g, _, _ := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
 	if _, err := g.A.Write([]byte("abcxxx")); err != nil {
 		t.Fatal(err)
@@ -254,6 +264,8 @@ func TestRewriteOfAReset(t *testing.T) {
 
 // TestRewriteFails: an error of the Rewriter ends the session by resets. Nothing from the failed read on is passed on.
 func TestRewriteFails(t *testing.T) {
+	t.Parallel()
+
 	g, ab, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, nil)
 	on.do(func() { ab.fail = '!' })
 	pass := make([]byte, 2)
@@ -279,6 +291,8 @@ func TestRewriteFails(t *testing.T) {
 
 // TestRewriteIsLimited: a rate holds for the bytes that are read, with those read before.
 func TestRewriteIsLimited(t *testing.T) {
+	t.Parallel()
+
 	limits := &relay.Limits{PerConnection: relay.Rates{AToB: 8 << 20, Burst: 64 << 10}}
 	g, _, _ := rewritten(t, ofLoop(), newRelay(t, nil), tcp, limits, func(a *relay.Socket) { a.Ahead = []byte("before xx") })
 	atB, sent, began := collect(g.B), content(4, 2<<20), time.Now()
@@ -295,6 +309,8 @@ func TestRewriteIsLimited(t *testing.T) {
 
 // TestRewriteIsCut: what is held back is delivered before a session is cut, as other bytes are.
 func TestRewriteIsCut(t *testing.T) {
+	t.Parallel()
+
 	g, ab, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
 	if _, err := g.A.Write([]byte("abxx")); err != nil {
 		t.Fatal(err)
@@ -311,6 +327,8 @@ func TestRewriteIsCut(t *testing.T) {
 
 // TestRewriteOfALayer: decrypted bytes are rewritten.
 func TestRewriteOfALayer(t *testing.T) {
+	t.Parallel()
+
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		g := newLayeredRigOf(t, spoken, nil, [2]string{}, func(of *[2]relay.Socket) {
 			for i := range of {
@@ -339,6 +357,8 @@ func TestRewriteOfALayer(t *testing.T) {
 
 // TestRewriteIdles: a session with nothing in flight has no buffer, and moves allocate nothing.
 func TestRewriteIdles(t *testing.T) {
+	t.Parallel()
+
 	g, _, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
 	message, answer := []byte("message xxx"), make([]byte, 8)
 	if _, err := g.A.Write(message); err != nil {
@@ -358,6 +378,8 @@ func TestRewriteIdles(t *testing.T) {
 // TestRewrittenAnswersAreObserved: answers that are rewritten stay so while an observer sees them, and after that. It sees
 // them as the client gets them.
 func TestRewrittenAnswersAreObserved(t *testing.T) {
+	t.Parallel()
+
 	for _, most := range []int{0, 1000} { // answers that the observer wants; 0: all
 		w := &witness{most: most}
 		m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(m *relay.Mirror, _ *relay.Socket) { m.Observe(w) },
@@ -382,6 +404,8 @@ func TestRewrittenAnswersAreObserved(t *testing.T) {
 
 // TestRewriteIsForgotten: a session that has ended, whose memory is kept for another one, keeps no Rewriter.
 func TestRewriteIsForgotten(t *testing.T) {
+	t.Parallel()
+
 	var collected atomic.Int64
 	g, _, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) {
 		own := new(flipper)

@@ -44,6 +44,8 @@ func (w *wrongRewriter) Release(b []byte) (from, to int, err error) {
 // TestRewriterIsWrong: a result that a Rewriter may not return ends the session with an error that says which, at once,
 // by resets of both sides, and lets no byte out that is not the session's. Nothing of it is a clean end.
 func TestRewriterIsWrong(t *testing.T) {
+	t.Parallel()
+
 	const all = 1 << 40
 	for name, c := range map[string]struct {
 		w    wrongRewriter
@@ -102,6 +104,8 @@ func TestRewriterIsWrong(t *testing.T) {
 
 // TestRewriterSeesNoOthers: the memory that a Rewriter is passed has nothing of other sessions.
 func TestRewriterSeesNoOthers(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	other := newPlain(t, on)
 	on.do(other.start)

@@ -63,7 +63,10 @@ var networks = map[string]network{
 
 // TestJoinMetamorphic: the same bytes and shutdowns give the same streams, ends
 // and counts, whatever the engine and the kind of connection.
-func TestJoinMetamorphic(t *testing.T) { eachDriver(t, testJoinMetamorphic) }
+func TestJoinMetamorphic(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinMetamorphic)
+}
 
 func testJoinMetamorphic(t *testing.T, d *driving) {
 	sizes := []int{0, 1, 100, 16<<10 - 1, 64<<10 + 1, 1<<20 + 7, 5<<20 + 3}
@@ -106,7 +109,10 @@ func checkEngine(t *testing.T, e relay.Engine, plain bool, res relay.Result) {
 }
 
 // TestJoinSizes: every size from a byte to 64 MiB arrives whole.
-func TestJoinSizes(t *testing.T) { eachDriver(t, testJoinSizes) }
+func TestJoinSizes(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinSizes)
+}
 
 func testJoinSizes(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -122,7 +128,10 @@ func testJoinSizes(t *testing.T, d *driving) {
 // TestJoinHalfClose: either side may end first, and the other direction goes on
 // until it ends too: the same order of ends through every engine and kind of
 // connection.
-func TestJoinHalfClose(t *testing.T) { eachDriver(t, testJoinHalfClose) }
+func TestJoinHalfClose(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinHalfClose)
+}
 
 func testJoinHalfClose(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -165,7 +174,10 @@ func halfClose(t *testing.T, first, second halfConn) {
 
 // TestJoinSlowReaders: readers that take a few bytes at a time, through small
 // kernel buffers, get every byte.
-func TestJoinSlowReaders(t *testing.T) { eachDriver(t, testJoinSlowReaders) }
+func TestJoinSlowReaders(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinSlowReaders)
+}
 
 func testJoinSlowReaders(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -218,7 +230,10 @@ func ping(from, to net.Conn, b byte) error {
 
 // TestJoinReset: a reset reaches the other side as a reset, after the bytes that
 // came before it, in both directions and in every engine.
-func TestJoinReset(t *testing.T) { eachDriver(t, testJoinReset) }
+func TestJoinReset(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinReset)
+}
 
 func testJoinReset(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -263,7 +278,10 @@ func abort(t testing.TB, c net.Conn) {
 // TestJoinResetDeliversFirst: what had arrived before the reset is delivered as
 // far as the destination takes it, though the destination was not reading; the
 // rest is counted as lost, and nothing is called a clean end.
-func TestJoinResetDeliversFirst(t *testing.T) { eachDriver(t, testJoinResetDeliversFirst) }
+func TestJoinResetDeliversFirst(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinResetDeliversFirst)
+}
 
 func testJoinResetDeliversFirst(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -293,7 +311,10 @@ func testJoinResetDeliversFirst(t *testing.T, d *driving) {
 
 // TestJoinBackpressure: a destination that does not read stops its source, and
 // one lease is all that the direction holds; when it reads, everything arrives.
-func TestJoinBackpressure(t *testing.T) { eachDriver(t, testJoinBackpressure) }
+func TestJoinBackpressure(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinBackpressure)
+}
 
 func testJoinBackpressure(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -321,7 +342,10 @@ func testJoinBackpressure(t *testing.T, d *driving) {
 }
 
 // TestJoinManyPairs: 200 sessions at once, both ways, share one relay.
-func TestJoinManyPairs(t *testing.T) { eachDriver(t, testJoinManyPairs) }
+func TestJoinManyPairs(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinManyPairs)
+}
 
 func testJoinManyPairs(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -338,6 +362,8 @@ func testJoinManyPairs(t *testing.T, d *driving) {
 // TestJoinWrapperSeesEveryByte: a wrapper that did not ask is not bypassed, even
 // though it has all methods of the *net.TCPConn inside.
 func TestJoinWrapperSeesEveryByte(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	var w *counting
 	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
@@ -355,6 +381,8 @@ func TestJoinWrapperSeesEveryByte(t *testing.T) {
 // TestJoinUnwrapper: a wrapper that asks is bypassed, what it had read ahead goes
 // first, and it is what gets closed.
 func TestJoinUnwrapper(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	w := &transparent{buffered: []byte("HEAD")}
 	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
@@ -376,7 +404,10 @@ func TestJoinUnwrapper(t *testing.T) {
 // TestJoinCancel: canceling ends both directions, with the cause. A side whose
 // other side has not ended is reset, idle or not: what it got may be the half of
 // something. One whose other side has ended gets its clean end.
-func TestJoinCancel(t *testing.T) { eachDriver(t, testJoinCancel) }
+func TestJoinCancel(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinCancel)
+}
 
 func testJoinCancel(t *testing.T, d *driving) {
 	why := errors.New("maintenance")
@@ -413,6 +444,8 @@ func testJoinCancel(t *testing.T, d *driving) {
 
 // TestJoinRunTwice: the second Run does nothing but say so.
 func TestJoinRunTwice(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	g := newRig(t, r, tcp, tcp)
 	g.exchange(nil, nil, 1)

@@ -9,6 +9,8 @@ import (
 // TestDrivenSize: an idle session on a loop is its Driven and two slots of the loop's
 // table.
 func TestDrivenSize(t *testing.T) {
+	t.Parallel()
+
 	if bits.UintSize != 64 {
 		t.Skip("the bound is for 64 bits")
 	}

@@ -45,6 +45,8 @@ func end(t *testing.T, ends <-chan outcome) outcome {
 }
 
 func TestStart(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	farA, a := tcp(t)
 	farB, b := tcp(t)
@@ -75,6 +77,8 @@ func TestStart(t *testing.T) {
 }
 
 func TestStartNil(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	_, a := tcp(t)
 	s := r.NewSession(a, nil)
@@ -90,6 +94,8 @@ func TestStartNil(t *testing.T) {
 
 // TestCut cuts sessions before they are started and at any moment after that.
 func TestCut(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{IdleTimeout: time.Hour})
 	cause := errors.New("cut by the test")
 	for round := range 60 {

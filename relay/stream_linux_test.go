@@ -40,6 +40,8 @@ func deliver1000(from io.Writer, to io.Reader) error {
 
 // TestStream: a stream that is no connection is joined to one, both ways, until it ends or is cut.
 func TestStream(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	for name, end := range map[string]func(far duplex, out halfConn, cancel context.CancelFunc){
 		"stream": func(far duplex, _ halfConn, _ context.CancelFunc) { far.PipeWriter.Close() },
@@ -77,6 +79,8 @@ func TestStream(t *testing.T) {
 
 // TestStreamOfFile: a file is spliced beneath its stream.
 func TestStreamOfFile(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -102,6 +106,8 @@ func TestStreamOfFile(t *testing.T) {
 
 // TestStreamOfConn: a connection is its own stream.
 func TestStreamOfConn(t *testing.T) {
+	t.Parallel()
+
 	_, conn := tcp(t)
 	if relay.Stream(conn) != net.Conn(conn) || relay.Stream(nil) != nil {
 		t.Error("another one")

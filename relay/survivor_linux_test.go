@@ -52,6 +52,8 @@ func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func(
 // TestResetIsNoEnd: whoever is reset, at whatever moment, the other one's connection is reset,
 // and has seen no end of file before, be it spliced or copied, in small pieces or large.
 func TestResetIsNoEnd(t *testing.T) {
+	t.Parallel()
+
 	const times = 40
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
@@ -83,6 +85,8 @@ func TestResetIsNoEnd(t *testing.T) {
 // TestSurvivors holds the two kinds of end apart without any proxy: a reset, of which the
 // survivor's own write may collect the error, and an end of file before a reset.
 func TestSurvivors(t *testing.T) {
+	t.Parallel()
+
 	const times = 100
 	for name, of := range resetting {
 		collected := 0
@@ -123,6 +127,8 @@ func seenEnd(c *net.TCPConn) error {
 // TestUnixKnowsNoReset: where the other side is reset, a peer on a unix socket reads an end of
 // file, and its writes fail; only the result tells what it was.
 func TestUnixKnowsNoReset(t *testing.T) {
+	t.Parallel()
+
 	eachDriver(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, nil)
 		g := d.newRig(t, r, unixStream, tcp)

@@ -37,6 +37,8 @@ func tailDelays() map[time.Duration][]int {
 // a pause in it, with one that is shorter than the guard's, and with one that is longer. What
 // comes before has just moved the direction, so that the guard's next look leaves it alone.
 func TestTails(t *testing.T) {
+	t.Parallel()
+
 	eachDriver(t, func(t *testing.T, d *driving) {
 		for delay, sizes := range tailDelays() {
 			t.Run(delay.String(), func(t *testing.T) {
@@ -88,7 +90,10 @@ func (s *tailing) tail(w *way, n int, pause time.Duration) {
 }
 
 // TestTailEnds: an end of file below the mark. The guard is never let look.
-func TestTailEnds(t *testing.T) { eachDriver(t, testTailEnds) }
+func TestTailEnds(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testTailEnds)
+}
 
 func testTailEnds(t *testing.T, d *driving) {
 	for _, n := range []int{0, 1, 77, 100_000, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20} {
@@ -116,7 +121,10 @@ func testTailEnds(t *testing.T, d *driving) {
 
 // TestTailReset: a reset below the mark. The guard is never let look, and what had come
 // before the reset is delivered or accounted for.
-func TestTailReset(t *testing.T) { eachDriver(t, testTailReset) }
+func TestTailReset(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testTailReset)
+}
 
 func testTailReset(t *testing.T, d *driving) {
 	for _, n := range []int{0, 1, 77, 100_000, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20} {
@@ -148,6 +156,8 @@ func testTailReset(t *testing.T, d *driving) {
 // and a scheduler that is busy elsewhere: of some tries, each way, one has to be in
 // time.
 func TestTailsInTime(t *testing.T) {
+	t.Parallel()
+
 	const bound, tries = 10 * time.Millisecond, 8
 	eachDriver(t, func(t *testing.T, d *driving) {
 		d.proven = true

@@ -132,7 +132,10 @@ func running(t *testing.T, g *rig) {
 
 // TestIdleTimeout: exactly the idle time after the last byte, in either direction
 // and on every kind of connection.
-func TestIdleTimeout(t *testing.T) { eachDriver(t, testIdleTimeout) }
+func TestIdleTimeout(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testIdleTimeout)
+}
 
 func testIdleTimeout(t *testing.T, d *driving) {
 	for name, n := range d.networks() {
@@ -162,7 +165,10 @@ func testIdleTimeout(t *testing.T, d *driving) {
 
 // TestHalfCloseTimeout: counts from the first end, and from the last byte after
 // it, and replaces the idle timeout.
-func TestHalfCloseTimeout(t *testing.T) { eachDriver(t, testHalfCloseTimeout) }
+func TestHalfCloseTimeout(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testHalfCloseTimeout)
+}
 
 func testHalfCloseTimeout(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: 10 * time.Second})
@@ -186,7 +192,10 @@ func testHalfCloseTimeout(t *testing.T, d *driving) {
 }
 
 // TestHalfCloseTimeoutAlone: it needs no other timeout.
-func TestHalfCloseTimeoutAlone(t *testing.T) { eachDriver(t, testHalfCloseTimeoutAlone) }
+func TestHalfCloseTimeoutAlone(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testHalfCloseTimeoutAlone)
+}
 
 func testHalfCloseTimeoutAlone(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{HalfCloseTimeout: 10 * time.Second})
@@ -213,6 +222,8 @@ func withoutHalfClose(t testing.TB) (halfConn, net.Conn) {
 // TestNoHalfClose: an end that cannot be passed on ends the session once all bytes before it are
 // delivered, and both sides get a clean end.
 func TestNoHalfClose(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		r, _ := clockedRelay(t, relay.Config{Engine: e, IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
 		g := newRig(t, r, tcp, withoutHalfClose)
@@ -242,6 +253,8 @@ func TestNoHalfClose(t *testing.T) {
 // delivered if they are taken at once. Those that are not are lost, counted, and the side that lacks them
 // is reset.
 func TestNoHalfCloseBehind(t *testing.T) {
+	t.Parallel()
+
 	r, _ := clockedRelay(t, relay.Config{})
 	g := newRig(t, r, tcp, withoutHalfClose)
 	sent := fillUp(t, g.B) // nothing more can be written to A
@@ -258,6 +271,8 @@ func TestNoHalfCloseBehind(t *testing.T) {
 // TestKeepHalfOpen: an end that cannot be passed on ends the session after a quiet
 // minute, even without any timeout; the other side gets its end then.
 func TestKeepHalfOpen(t *testing.T) {
+	t.Parallel()
+
 	r, c := clockedRelay(t, relay.Config{KeepHalfOpen: true})
 	g := newRig(t, r, tcp, withoutHalfClose)
 	g.echo(t)
@@ -282,6 +297,8 @@ func TestKeepHalfOpen(t *testing.T) {
 // TestIdleTimeoutSlowWrite: bytes that a wrapper's Write moved only after a while
 // count as activity.
 func TestIdleTimeoutSlowWrite(t *testing.T) {
+	t.Parallel()
+
 	r, c := clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
 	var w *gatedWriter
 	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
@@ -322,7 +339,10 @@ func (w *gatedWriter) Write(p []byte) (int, error) {
 }
 
 // TestMaxLifetime: counts from the start, however busy the session is.
-func TestMaxLifetime(t *testing.T) { eachDriver(t, testMaxLifetime) }
+func TestMaxLifetime(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testMaxLifetime)
+}
 
 func testMaxLifetime(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Second})
@@ -346,6 +366,8 @@ func (d deaf) NetConn() net.Conn         { return d.Conn }
 // TestDeadlinesThatDoNothing: a session that is cut, or whose other side is reset, ends all the same:
 // a connection whose Read does not return is closed after a grace.
 func TestDeadlinesThatDoNothing(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct {
 		end  func(t *testing.T, g *rig)
 		want relay.Reason

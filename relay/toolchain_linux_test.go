@@ -41,6 +41,8 @@ var hooks = map[string]bool{"hook": true, "called": true, "gotHandled": true, "g
 // Copy and CopyN of a relay in their place. The files are those of the toolchain that runs this test;
 // nothing but the function called, and the conditions on hooks, is changed in them.
 func TestToolchain(t *testing.T) {
+	t.Parallel()
+
 	if raceEnabled {
 		t.Skip("the tests run in processes without the race detector: the run without it has them")
 	}

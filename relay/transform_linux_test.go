@@ -121,6 +121,8 @@ func transformed(t *testing.T, on *looped, ab, ba relay.Transform, hold time.Dur
 // TestTransform: both sides get the other's bytes as they became, which are more, to the end of file, with the bytes that were read
 // before; they are copied, and the fallback says why.
 func TestTransform(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range []relay.Engine{relay.EngineAuto, relay.EngineCopy} {
 		ab, ba := new(doubler), &doubler{most: 100}
 		j := transformed(t, ofLoop().looped(t, newRelay(t, &relay.Config{Engine: e})), ab, ba, time.Hour, "before xx")
@@ -150,6 +152,8 @@ func TestTransform(t *testing.T) {
 // TestTransformStallsNoOther: while one works, its side is not read, and other sessions of the loop go on, as does its own
 // other direction. It is closed when the session is cut, and bytes in work are counted as lost.
 func TestTransformStallsNoOther(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	works := &doubler{gate: make(chan struct{})}
 	j := transformed(t, on, works, nil, time.Millisecond, "")
@@ -188,6 +192,8 @@ func TestTransformStallsNoOther(t *testing.T) {
 
 // TestTransformIsAsked: when nothing comes for a while, bytes that are held back are asked about, once.
 func TestTransformIsAsked(t *testing.T) {
+	t.Parallel()
+
 	ab := new(doubler)
 	j := transformed(t, ofLoop().looped(t, newRelay(t, nil)), ab, nil, time.Millisecond, "")
 	for _, s := range []string{"abxx", "x", "cd"} {
@@ -206,6 +212,8 @@ func TestTransformIsAsked(t *testing.T) {
 
 // TestTransformIsMirrored: the shadow gets the bytes as they became.
 func TestTransformIsMirrored(t *testing.T) {
+	t.Parallel()
+
 	m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(_ *relay.Mirror, a *relay.Socket) {
 		a.Transform, a.Hold, a.Ahead = new(doubler), 10*time.Millisecond, []byte("before")
 	})
@@ -229,6 +237,8 @@ func TestTransformIsMirrored(t *testing.T) {
 
 // TestTransformFails: an error, and a result that it may not return, end the session by resets of both sides.
 func TestTransformFails(t *testing.T) {
+	t.Parallel()
+
 	for says, d := range map[string]*doubler{
 		errFlipper.Error():      {fail: '!'},
 		"Most returned -1":      {most: -1},
@@ -252,6 +262,8 @@ func TestTransformFails(t *testing.T) {
 
 // TestTransformOfASlowSink: a sink that does not read stops the source, and nothing is lost; rates hold.
 func TestTransformOfASlowSink(t *testing.T) {
+	t.Parallel()
+
 	j := transformed(t, ofLoop().looped(t, newRelay(t, nil)), new(doubler), nil, time.Hour, "")
 	sent := content(3, 12<<20)
 	_ = j.A.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))

@@ -42,6 +42,8 @@ func (*wrongTransform) Close()      {}
 // TestTransformSeesNoOthers: the memory that a Transform is passed has nothing of other sessions, and bytes that it claims and has not
 // written are zero.
 func TestTransformSeesNoOthers(t *testing.T) {
+	t.Parallel()
+
 	on := ofLoop().looped(t, newRelay(t, nil))
 	other := newPlain(t, on)
 	on.do(other.start)
@@ -71,6 +73,8 @@ func TestTransformSeesNoOthers(t *testing.T) {
 // TestTransformHoldsBackAtTheEnd: bytes that a Transform still holds at the end, though it does not work, are no clean end, and neither is
 // an error of Take after End.
 func TestTransformHoldsBackAtTheEnd(t *testing.T) {
+	t.Parallel()
+
 	for says, w := range map[string]*wrongTransform{
 		"Held returned 7":       {held: 7},
 		errFlipper.Error():      {fail: errFlipper},

@@ -46,7 +46,10 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 }
 
 // TestTurn: whose turn it is, and since when, from look to look.
-func TestTurn(t *testing.T) { eachDriver(t, testTurn) }
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testTurn)
+}
 
 func testTurn(t *testing.T, d *driving) {
 	const s = time.Second
@@ -80,6 +83,8 @@ func testTurn(t *testing.T, d *driving) {
 // TestTurnAgain: a question that follows an answer, both since the look before, is a new one.
 // By what has moved alone that cannot be told from an answer.
 func TestTurnAgain(t *testing.T) {
+	t.Parallel()
+
 	const s = time.Second
 	d := ofLoop()
 	r, c := d.clockedRelay(t, relay.Config{})
@@ -95,7 +100,10 @@ func TestTurnAgain(t *testing.T) {
 }
 
 // TestTurnOver: a second side that has ended is not asked any more.
-func TestTurnOver(t *testing.T) { eachDriver(t, testTurnOver) }
+func TestTurnOver(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testTurnOver)
+}
 
 func testTurnOver(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
@@ -110,7 +118,10 @@ func testTurnOver(t *testing.T, d *driving) {
 }
 
 // TestTurnAfterTheEnd: a first side that has asked and then ends still waits for an answer.
-func TestTurnAfterTheEnd(t *testing.T) { eachDriver(t, testTurnAfterTheEnd) }
+func TestTurnAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testTurnAfterTheEnd)
+}
 
 func testTurnAfterTheEnd(t *testing.T, d *driving) {
 	const s = time.Second
@@ -129,7 +140,10 @@ func testTurnAfterTheEnd(t *testing.T, d *driving) {
 
 // TestFirstByteTold: the second side's first byte, and no other, is told, with the time since
 // the question, or since the beginning if there was none.
-func TestFirstByteTold(t *testing.T) { eachDriver(t, testFirstByteTold) }
+func TestFirstByteTold(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testFirstByteTold)
+}
 
 func testFirstByteTold(t *testing.T, d *driving) {
 	const s = time.Second

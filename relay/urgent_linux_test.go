@@ -20,6 +20,8 @@ import (
 // urgent byte itself is in the stream if the receiving socket has SO_OOBINLINE,
 // and dropped by the kernel if not.
 func TestUrgent(t *testing.T) {
+	t.Parallel()
+
 	const n = 100_000
 	for _, e := range engines {
 		for _, at := range []int{0, n / 2, n} {
@@ -95,6 +97,8 @@ func setInline(t testing.TB, c syscall.Conn) {
 // TestUrgentStalls: with the bytes queued behind the mark before splice looks, the
 // stall is met for certain; it is counted, and the bytes around it are spliced.
 func TestUrgentStalls(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	in, src := sockets.TCPPair(t)
 	dst, out := sockets.TCPPair(t)
@@ -122,6 +126,8 @@ func TestUrgentStalls(t *testing.T) {
 // which it would splice, with everything behind it queued already, and the end of file
 // told of or not.
 func TestUrgentBehindBulk(t *testing.T) {
+	t.Parallel()
+
 	for _, end := range []bool{false, true} {
 		eachDriver(t, func(t *testing.T, d *driving) {
 			r := newRelay(t, nil)
@@ -182,6 +188,8 @@ func arrived(c *net.TCPConn) error {
 // TestUrgentWhileBlocked: the urgent byte, and the end of file behind it, come while
 // the destination takes nothing.
 func TestUrgentWhileBlocked(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {

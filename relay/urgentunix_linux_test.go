@@ -19,6 +19,8 @@ import (
 // (CONFIG_AF_UNIX_OOB; net/unix/af_unix.c, queue_oob and manage_oob): the byte is in the
 // stream if the receiving socket has SO_OOBINLINE when it is read, and dropped if not.
 func TestUrgentUnix(t *testing.T) {
+	t.Parallel()
+
 	const n = 100_000
 	for _, e := range engines {
 		for _, at := range []int{0, n / 2, n} {
@@ -92,6 +94,8 @@ func skipWithoutOOB(t testing.TB, err error) {
 // the session waiting for the next event: the kernel calls the socket readable, and answers
 // EAGAIN to the read.
 func TestUrgentUnixAlone(t *testing.T) {
+	t.Parallel()
+
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
 			d := ofLoop()

@@ -9,7 +9,10 @@ import (
 )
 
 // TestWaits: every moment counts for what the session waited for then, once.
-func TestWaits(t *testing.T) { eachDriver(t, testWaits) }
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testWaits)
+}
 
 func testWaits(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{LegsAfter: time.Nanosecond})
@@ -101,6 +104,8 @@ func (g *rig) drained(sent <-chan int64) {
 // TestWaitsForBandwidth: to wait for bandwidth is neither to wait for bytes nor for room. (Goroutines see the
 // test's clock at moments of their own.)
 func TestWaitsForBandwidth(t *testing.T) {
+	t.Parallel()
+
 	d := ofLoop()
 	r, c := d.clockedRelay(t, relay.Config{LegsAfter: time.Hour})
 	d.limits = &relay.Limits{PerConnection: relay.Rates{Both: 100_000, Burst: 20_000}}
@@ -126,6 +131,8 @@ func TestWaitsForBandwidth(t *testing.T) {
 
 // TestLegs: those of a session that runs are known if they are TCP.
 func TestLegs(t *testing.T) {
+	t.Parallel()
+
 	eachDriver(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, nil)
 		g := d.newRig(t, r, tcp, unixStream)

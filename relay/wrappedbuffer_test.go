@@ -31,6 +31,8 @@ func (s *sizedReader) Read(p []byte) (int, error) {
 
 // TestWrappedBuffer is the sizes of the buffers in which a wrapper's Read waits.
 func TestWrappedBuffer(t *testing.T) {
+	t.Parallel()
+
 	for _, x := range []struct {
 		largest        int
 		reads, buffers []int
@@ -109,7 +111,10 @@ func heap() int64 {
 
 // TestCloseOnEOF: the first end of file ends the session. All that either side has sent by then
 // arrives.
-func TestCloseOnEOF(t *testing.T) { eachDriver(t, testCloseOnEOF) }
+func TestCloseOnEOF(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testCloseOnEOF)
+}
 
 func testCloseOnEOF(t *testing.T, d *driving) {
 	r := newRelay(t, &relay.Config{CloseOnEOF: true})

@@ -23,6 +23,8 @@ func (l lets) RelayWriter() io.Writer              { return l.Conn }
 
 // TestResetBeneathWrappers: a reset passes a wrapper that shows its connection. One that does not is closed, and its peer sees an end of file.
 func TestResetBeneathWrappers(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct {
 		wrap func(net.Conn) net.Conn
 		want error

@@ -47,6 +47,8 @@ func tlsOverTCP(t testing.TB) (halfConn, net.Conn) {
 // TestJoinTLS: a TLS side is moved by its own Read and Write, both ways, and its
 // half-closes are passed on.
 func TestJoinTLS(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	g := newRig(t, r, tlsOverTCP, tcp)
 	g.exchange(content(1, 300_000), content(2, 200_000), 50_000)
@@ -56,6 +58,8 @@ func TestJoinTLS(t *testing.T) {
 // TestJoinTLSReset: a TLS side sees the other side's reset as a broken connection,
 // not as the orderly end that close_notify is.
 func TestJoinTLSReset(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	g := newRig(t, r, tcp, tlsOverTCP)
 	if err := ping(g.A, g.B, 1); err != nil {
@@ -71,6 +75,8 @@ func TestJoinTLSReset(t *testing.T) {
 // TestJoinWrappedReset: the reset of a wrapped TCP connection, whose error a Write
 // may have collected, is not taken for an end of file.
 func TestJoinWrappedReset(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	for range 50 {
 		g := newRig(t, r, wrappedTCP, tcp)
@@ -102,6 +108,8 @@ type valueConn struct {
 
 // TestJoinOddConns: values that cannot be compared, and typed nils, do no harm.
 func TestJoinOddConns(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
 		far, near := tcp(t)
@@ -133,6 +141,8 @@ func (b *bufferedReader) RelayWriter() io.Writer              { return b.TCPConn
 // TestJoinReaderWithoutDeadlines: canceling works by the wrapper's deadline, and a
 // side that misses bytes is still reset.
 func TestJoinReaderWithoutDeadlines(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
 		far, near := tcp(t)
@@ -179,6 +189,8 @@ func (w *watched) Close() error {
 // TestJoinLeavesNothingBehind: a cut that comes just as both sides end is over
 // when Run returns, each connection is closed once, and an end is an end.
 func TestJoinLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	var returned atomic.Bool
 	gate := make(chan struct{})
@@ -232,6 +244,8 @@ func (panicking) Read([]byte) (int, error) { panic("boom") }
 // TestJoinPanic: a wrapper that panics, on either side, costs its session only,
 // and the panic reaches the caller of Run.
 func TestJoinPanic(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, nil)
 	for _, swap := range []bool{false, true} {
 		_, bad := tcp(t)
@@ -263,6 +277,8 @@ func TestJoinPanic(t *testing.T) {
 // TestJoinSameConn: both sides being one connection is senseless, but it can be
 // canceled.
 func TestJoinSameConn(t *testing.T) {
+	t.Parallel()
+
 	r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 	far, near := tcp(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -278,7 +294,10 @@ func TestJoinSameConn(t *testing.T) {
 }
 
 // TestJoinRelayClosed: sessions survive the end of their relay.
-func TestJoinRelayClosed(t *testing.T) { eachDriver(t, testJoinRelayClosed) }
+func TestJoinRelayClosed(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, testJoinRelayClosed)
+}
 
 func testJoinRelayClosed(t *testing.T, d *driving) {
 	pipequota.Share(t)

@@ -82,6 +82,8 @@ upstreams:
 // endpoint that does not answer, so a second client waits for room. Neither is kept until the connect timeout:
 // both are served by the endpoint that answers.
 func TestPendingConnectsMakeRoom(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: u}]
 upstreams:

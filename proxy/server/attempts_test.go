@@ -12,6 +12,8 @@ import (
 // No client is refused, because their clients get the third endpoint as a last resort. The
 // upstream's breaker does not open.
 func TestOneAttemptIsNoOutage(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:

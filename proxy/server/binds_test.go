@@ -14,6 +14,8 @@ import (
 // TestStatusOfBinds: the status counts clients by bind address, also after the address moves to
 // another listener.
 func TestStatusOfBinds(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	path := filepath.Join(t.TempDir(), "s")
 	text := func(web, other string) string {

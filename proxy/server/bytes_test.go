@@ -49,6 +49,8 @@ func (r *rig) bytesAgree(st *admin.Status) {
 // TestBytesByEngine: spliced and copied bytes are reported for the process and for each listener,
 // upstream and endpoint. Both active and ended sessions count.
 func TestBytesByEngine(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	const size = 4 << 20
 	cert, key := certificate.New(t, "front.test")
@@ -108,6 +110,8 @@ upstreams:
 // TestBytesOutliveReloads: the byte counts of a listener, an upstream and an endpoint continue
 // under the next configuration. The process's counts do not fall when a part of it is removed.
 func TestBytesOutliveReloads(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := func(idle int, endpoints string) string {
 		return fmt.Sprintf(`

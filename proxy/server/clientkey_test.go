@@ -100,6 +100,8 @@ upstreams: [{name: u, balance: maglev, balance_on: %q, health_check: off, endpoi
 // TestMetricsBy: sessions and bytes are counted by the listed names, and all others together: a client that invents
 // names makes no series. A reload that adds a name lets the counts of the others go on.
 func TestMetricsBy(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 200ms}, metrics_by: {key: sni, values: [%s]}}]
 upstreams: [{name: u, health_check: off, endpoints: [%q]}]`

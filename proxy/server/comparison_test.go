@@ -69,6 +69,8 @@ func echoesAs(t *testing.T, c net.Conn, line string) {
 // TestCompared: the answers of a mirror's endpoint are compared with those of the client's, with masks, and differences
 // are kept as examples, redacted unless the configuration says otherwise.
 func TestCompared(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s, compare: {framing: lines}}}
@@ -116,6 +118,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 
 // TestMirrorReportsAreReset: after a reset the report has mirrors that ended since, and says since when. The status goes on.
 func TestMirrorReportsAreReset(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s, compare: {framing: lines}}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: [%q], health_check: off}]`, liner(t, "1"), sockets.Refusing(t)))
@@ -154,6 +158,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 
 // TestSilentMirrors: complete mirrors whose endpoint has answered nothing are counted, by themselves and in a row.
 func TestSilentMirrors(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s, patience: 50ms}}, {name: m, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: v}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: [%q], health_check: off}, {name: v, endpoints: [%q], health_check: off}]`,
@@ -177,6 +183,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 // TestComparisonsAndReloads: a session keeps the comparison that it began with. The report of a mirror goes on over a
 // reload that changes neither its comparison nor its upstream, and else begins a new one.
 func TestComparisonsAndReloads(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:` + sockets.Port(t) + `", upstream: u, %s, routes: [{match: {source: [127.0.0.1]}, upstream: u%s}]}]
 upstreams: [{name: u, endpoints: ["` + liner(t, "1") + `"], health_check: off}, {name: s, endpoints: ["` + liner(t, "2") + `"], health_check: off}]`

@@ -53,6 +53,8 @@ func congestionOf(t *testing.T, local, peer net.Addr) (name string) {
 // TestCongestion: the connections of clients and those to endpoints have the congestion control of the listener and of
 // the upstream, those with TLS too; the status reads it back, and a reload changes it on the same socket.
 func TestCongestion(t *testing.T) {
+	t.Parallel()
+
 	usual, another := anotherCongestion(t)
 	for _, further := range []string{"", ", tls: {certificates: [{cert: c.pem, key: k.pem}]}"} {
 		testCongestion(t, usual, another, further)
@@ -116,6 +118,8 @@ func sameCongestion(t *testing.T, of string, st *admin.Congestion, want string) 
 
 // TestCongestionRefused: a kernel that does not take it is said in the status and in the log, and clients are served.
 func TestCongestionRefused(t *testing.T) {
+	t.Parallel()
+
 	usual, _ := anotherCongestion(t)
 	text := fmt.Sprintf("listeners: [{name: l, bind: '127.0.0.1:0', upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a"))
 	r := start(t, text)
@@ -143,6 +147,8 @@ func TestCongestionRefused(t *testing.T) {
 
 // TestCongestionOfMirrors: connections to endpoints of mirrors have that of their upstream.
 func TestCongestionOfMirrors(t *testing.T) {
+	t.Parallel()
+
 	_, another := anotherCongestion(t)
 	arrived := make(chan net.Conn, 1)
 	shadow := sockets.Server(t, func(c net.Conn) {

@@ -16,6 +16,8 @@ import (
 // TestConnectsAndVerdicts: the status has the connections of an upstream and of its endpoints with the times that
 // they took, and the time of ended sessions by verdict.
 func TestConnectsAndVerdicts(t *testing.T) {
+	t.Parallel()
+
 	for i, bound := range tally.ConnectBounds {
 		if admin.ConnectBoundsUs[i] != bound.Microseconds() {
 			t.Errorf("bound %d is %d µs in a status, and %v where it is counted", i, admin.ConnectBoundsUs[i], bound)

@@ -19,6 +19,8 @@ import (
 // TestDenyByHand: a denial applies to new clients and to those that wait, by their PROXY headers if they have one; it
 // survives a reload, and sessions go on.
 func TestDenyByHand(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	ports := [3]string{sockets.Port(t), sockets.Port(t), sockets.Port(t)}
 	text := fmt.Sprintf(`
@@ -79,6 +81,8 @@ upstreams:
 
 // TestDenialsEnd: a denial ends with its time, and is kept in a plain form.
 func TestDenialsEnd(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	c := stopClock(r)
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
@@ -112,6 +116,8 @@ func TestDenialsEnd(t *testing.T) {
 
 // TestDenialsOverARestart: a denial survives a restart, with its end and its author. One that cannot be read is logged.
 func TestDenialsOverARestart(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(t.TempDir(), "state")
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -141,6 +147,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
 
 // TestDenialsOfUnixClients: they are denied by user. Mistakes deny no client.
 func TestDenialsOfUnixClients(t *testing.T) {
+	t.Parallel()
+
 	path := socketPath(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "unix:%s", upstream: u}]

@@ -18,6 +18,8 @@ func (r *rig) denies(listener string) *admin.ListenerDenials {
 // TestDenialsInStatus: the status has the denials, and those of a listener's clients that they refuse, from the latest
 // denial on.
 func TestDenialsInStatus(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	if st := r.Status(); st.DeniedByHand != nil || r.denies("web") != nil {
 		t.Errorf("at first: %+v", st.DeniedByHand)

@@ -50,6 +50,8 @@ func (m *mortal) die() {
 // at once that it refuses connections, so the ejection ends with the next successful check, not
 // with its time.
 func TestDeathIsFoundByChecks(t *testing.T) {
+	t.Parallel()
+
 	port := sockets.Port(t)
 	server := newMortal(t, port)
 	r := start(t, fmt.Sprintf(`

@@ -11,6 +11,8 @@ import (
 // TestDiscoveryInStatus: the status of an upstream names the source of its endpoints, the last
 // confirmation, the error, and the number of failures since.
 func TestDiscoveryInStatus(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	z := new(zone)
 	z.set(service(t, a, 1), "one.test. 1 IN A 127.0.0.1")
@@ -46,6 +48,8 @@ upstreams:
 // TestNoEndpointsAreAWarning: an empty source is logged as a warning that says how clients are
 // handled.
 func TestNoEndpointsAreAWarning(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
@@ -65,6 +69,8 @@ upstreams:
 // TestDiscoveredAreNamed: the log names the endpoints that were added, removed and changed; of
 // many, only the first ones.
 func TestDiscoveredAreNamed(t *testing.T) {
+	t.Parallel()
+
 	list := func(names string) string {
 		var endpoints []string
 		for _, name := range names {

@@ -12,6 +12,8 @@ import (
 
 // TestDrainOfAnEndpointAtOnce: with drain_timeout 0, an endpoint's sessions are cut at once.
 func TestDrainOfAnEndpointAtOnce(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, named(t, "a")))
@@ -27,6 +29,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 0}]`, 
 
 // TestDrainOfAnEndpointTwice: the timer of a cancelled drain does not end the next drain.
 func TestDrainOfAnEndpointTwice(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`, named(t, "a")))
@@ -57,6 +61,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`,
 // TestUnhealthyEndpointsDrainTwice: the same holds for the drain of an endpoint that was healthy
 // meanwhile.
 func TestUnhealthyEndpointsDrainTwice(t *testing.T) {
+	t.Parallel()
+
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -92,6 +98,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 // TestRemovedEndpointsAreTold: removed endpoints stay in the status as long as they have
 // sessions.
 func TestRemovedEndpointsAreTold(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -11,6 +11,8 @@ import (
 // TestDrainingUnder: sessions of an address that a reload or a drain of their listener has given up are known as such before the next reload, unless that gives
 // them back.
 func TestDrainingUnder(t *testing.T) {
+	t.Parallel()
+
 	two, three, to := sockets.Port(t), sockets.Port(t), sockets.Server(t, sockets.Echo)
 	text := func(binds string) string {
 		return fmt.Sprintf(`

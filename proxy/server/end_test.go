@@ -16,6 +16,8 @@ import (
 // TestSessionsCutBefore: sessions cut earlier, as configured, are not reported at the end of the
 // process. Only sessions cut for the end are.
 func TestSessionsCutBefore(t *testing.T) {
+	t.Parallel()
+
 	for _, last := range []bool{false, true} {
 		role := newRole(t, false)
 		r := start(t, fmt.Sprintf(`
@@ -43,6 +45,8 @@ upstreams:
 // TestEjectionEndsWhenWell: an ejected endpoint that went down returns when its check succeeds
 // again, long before its ejection time is over.
 func TestEjectionEndsWhenWell(t *testing.T) {
+	t.Parallel()
+
 	role := newRole(t, false)
 	other := named(t, "other")
 	r := start(t, fmt.Sprintf(`

@@ -13,6 +13,8 @@ import (
 // TestEndedSessionsAreNamed: the log names ended sessions if so configured, with their listener
 // and endpoint. That includes TLS sessions.
 func TestEndedSessionsAreNamed(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	a := named(t, "a")
 	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`

@@ -101,6 +101,8 @@ func speaker(t *testing.T, name string) string {
 
 // TestFilter: each answer of a filter by first bytes, which its endpoint gets all the same.
 func TestFilter(t *testing.T) {
+	t.Parallel()
+
 	for onError, afterError := range map[string]string{"deny": "", "allow": "a"} {
 		r := start(t, fmt.Sprintf(filterText, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), onError), "f.wasm", filterModule("1"))
 		for text, want := range map[string]string{
@@ -126,6 +128,8 @@ func TestFilter(t *testing.T) {
 // TestFilterNextLooksOn: after a filter's answer the routes behind its own may depend on bytes that were not
 // looked at before; a client that does not send them is refused.
 func TestFilterNextLooksOn(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - name: l
@@ -156,6 +160,8 @@ upstreams:
 
 // TestFilterEnds: a client that ends before it has sent as much as its filter wants, and one that sends nothing.
 func TestFilterEnds(t *testing.T) {
+	t.Parallel()
+
 	text := strings.Replace(filterText, "preread: 10s", "preread: 100ms", 1)
 	r := start(t, fmt.Sprintf(text, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny"), "f.wasm", filterModule("1"))
 	c := client(t, r.At("l"))
@@ -173,6 +179,8 @@ func TestFilterEnds(t *testing.T) {
 // TestFilterReload: under load a filter is replaced, and no client is refused; a file that is none changes
 // nothing; one that is the same is left alone.
 func TestFilterReload(t *testing.T) {
+	t.Parallel()
+
 	text := fmt.Sprintf(filterText, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny")
 	r := start(t, text, "f.wasm", filterModule("1"))
 	var stop atomic.Bool
@@ -217,6 +225,8 @@ func TestFilterReload(t *testing.T) {
 // TestLoopingFilterSlowsNoOther: while clients of a filter that loops come one after the other, those of
 // another listener are served.
 func TestLoopingFilterSlowsNoOther(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(filterText, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny"), "f.wasm", filterModule("1"))
 	var clients sync.WaitGroup
 	for range 8 {
@@ -239,6 +249,8 @@ func TestLoopingFilterSlowsNoOther(t *testing.T) {
 
 // TestFilterOverload: clients that wait for longer than timeouts.preread are refused, and counted.
 func TestFilterOverload(t *testing.T) {
+	t.Parallel()
+
 	text := strings.NewReplacer("preread: 10s", "preread: 300ms", "timeout: 200ms", "timeout: 5s, instances: 1").Replace(filterText)
 	r := start(t, fmt.Sprintf(text, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny"), "f.wasm", filterModule("1"))
 	for range 3 {
@@ -260,6 +272,8 @@ func TestFilterOverload(t *testing.T) {
 // TestFilterAfterHello: a filter that wants first bytes sees those of the ClientHello by which the client was
 // routed, which the endpoint gets once, however they came.
 func TestFilterAfterHello(t *testing.T) {
+	t.Parallel()
+
 	endpoint, ended := recorder(t)
 	r := start(t, fmt.Sprintf(`
 listeners:

@@ -47,6 +47,8 @@ func isCut(t *testing.T, c net.Conn) {
 // TestReloadedFilterAsksWaiting: a reload adds a filter, or another one. Clients that wait for room are asked about
 // before they get an endpoint.
 func TestReloadedFilterAsksWaiting(t *testing.T) {
+	t.Parallel()
+
 	for _, before := range []string{"upstream: u", "upstream: u, filter: {wasm: allows.wasm, name: before, timeout: 10s}"} {
 		for _, file := range []string{"denies.wasm", "allows.wasm", "after.wasm"} {
 			t.Run(before+" "+file, func(t *testing.T) {
@@ -96,6 +98,8 @@ func TestReloadedFilterAsksWaiting(t *testing.T) {
 // TestReloadedFilterAsksEverywhere: likewise for clients that are held, are being connected, have not said what
 // their route depends on, or have had their TLS end here.
 func TestReloadedFilterAsksEverywhere(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	files := []string{"denies.wasm", gateModule(true), "c.pem", cert, "k.pem", key}
 	const filter, ended = ", filter: {wasm: denies.wasm, timeout: 10s}", "upstream: u, tls: {certificates: [{cert: c.pem, key: k.pem}]}"
@@ -149,6 +153,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 // TestReloadedRoutesRefuseWaiting: a reload has a listener refuse clients for want of a route, of TLS, or because of their
 // first bytes. Those that wait for room are refused as well, and others are not.
 func TestReloadedRoutesRefuseWaiting(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct{ after, sends, reason string }{
 		"no route":                {`routes: [{match: {source: [192.0.2.1]}, upstream: u}]`, "", "no_route"},
 		"a route":                 {`routes: [{match: {source: [127.0.0.1]}, upstream: u}]`, "", ""},
@@ -183,6 +189,8 @@ func TestReloadedRoutesRefuseWaiting(t *testing.T) {
 // TestFilterWhileSwapped: a reload names an endpoint that serves, and a filter that denies clients. From the moment that the
 // endpoint gets clients, one that is held gets none of it, although the listener is still the one before.
 func TestFilterWhileSwapped(t *testing.T) {
+	t.Parallel()
+
 	const text = `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u%s}, {name: other, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`

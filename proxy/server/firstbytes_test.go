@@ -87,6 +87,8 @@ var firstBytes = []struct{ sent, to string }{
 // TestFirstBytes: a client gets to the first route that its first bytes fit, however they are split. If they leave a route
 // in doubt that comes before, it is refused, and counted.
 func TestFirstBytes(t *testing.T) {
+	t.Parallel()
+
 	r := startMany(t, "19s", "20s") // none of these clients waits for either
 	refused := int64(0)
 	for _, c := range firstBytes {
@@ -130,6 +132,8 @@ func TestFirstBytes(t *testing.T) {
 // TestSilence: a client that says nothing gets to the route for that. One that is late with the rest of what it says is
 // refused.
 func TestSilence(t *testing.T) {
+	t.Parallel()
+
 	r := startMany(t, "100ms", "1s")
 	if got := whose(t, r.At("many")); got != "smtp" {
 		t.Errorf("a silent client gets to %s", got)
@@ -142,6 +146,8 @@ func TestSilence(t *testing.T) {
 
 // TestRouteByTLV: a TLV of the client's PROXY header decides the route, whatever the client says.
 func TestRouteByTLV(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: tlv, bind: "127.0.0.1:0", accept_proxy: {}, upstream: rest, routes: [{match: {tlv: [{type: 0xE0, text: vpc-1}]}, upstream: vpc}]}

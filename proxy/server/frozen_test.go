@@ -182,6 +182,8 @@ func (c *crowd) leave() {
 // asks once, or all clients connected long before, or they use TLS, which ends in the load
 // balancer.
 func TestFrozen(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}
 	for name, load := range map[string]func(*crowd){"come": (*crowd).come, "stay": (*crowd).stay, "come with TLS": (*crowd).come} {

@@ -91,6 +91,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e%d}]}]`, port, sources, u
 // TestWhatIsGivenUpIsKeptForItsSessions: a removed socket is kept for its sessions, and no
 // longer.
 func TestWhatIsGivenUpIsKeptForItsSessions(t *testing.T) {
+	t.Parallel()
+
 	up, port := named(t, "a"), sockets.Port(t)
 	text := func(bind string) string {
 		return fmt.Sprintf("listeners: [{name: l, bind: %q, upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", bind, up)

@@ -44,6 +44,8 @@ func newRole(t *testing.T, secure bool) *role {
 // TestRoleChecks: an HTTP check at another port than the endpoint's, plain or in TLS, decides
 // whether the endpoint gets clients.
 func TestRoleChecks(t *testing.T) {
+	t.Parallel()
+
 	for tls, secure := range map[string]bool{"tls: false": false, "tls: true, sni: db.test": true} {
 		role := newRole(t, secure)
 		r := start(t, fmt.Sprintf(`
@@ -69,6 +71,8 @@ upstreams:
 
 // TestPanic: when too many endpoints are unhealthy, health is ignored.
 func TestPanic(t *testing.T) {
+	t.Parallel()
+
 	role := newRole(t, false)
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -90,6 +94,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 // TestUnhealthyEndpointsDrain: sessions of a failed endpoint may last for the drain timeout. They
 // continue if the endpoint is healthy again by then.
 func TestUnhealthyEndpointsDrain(t *testing.T) {
+	t.Parallel()
+
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -115,6 +121,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, 
 // TestCircuitBreaker: an upstream whose connections fail is tried no more while its breaker is open, but for the trials of a last resort.
 // A trial closes the breaker.
 func TestCircuitBreaker(t *testing.T) {
+	t.Parallel()
+
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -157,6 +165,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 
 // TestEjectionsWithheld: an endpoint that is not ejected because of max_ejected is reported.
 func TestEjectionsWithheld(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b, weight: 0}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.4}}]`,
@@ -172,6 +182,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b,
 // TestBreakerConnections: the upstream's sessions are limited, and a client beyond the limit
 // waits or is refused.
 func TestBreakerConnections(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
@@ -190,6 +202,8 @@ upstreams:
 // TestDrainOfAnEndpoint: a draining endpoint gets no new clients, its sessions may last for the
 // drain timeout, and the drain can be cancelled.
 func TestDrainOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1h}]`,

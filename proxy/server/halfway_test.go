@@ -18,6 +18,8 @@ import (
 // meet. From the moment that the endpoint gets clients, that one gets none of it, nor does one that comes in
 // then, although the sockets are still those of the configuration before. A client that meets both is served.
 func TestRulesOfBothWhileSwapped(t *testing.T) {
+	t.Parallel()
+
 	for name, test := range map[string]struct {
 		before, after string // the listeners
 		unix          bool   // the client that is refused comes by the unix socket
@@ -105,6 +107,8 @@ func servedAt(t *testing.T, port, name string) string {
 // client from then on. In the moment in which that one is in force, and the socket is its own still, a client that comes
 // in is served: it meets the rules of the listener that had the address, and of the one that is about to have it.
 func TestRulesOfNeitherWhileSwapped(t *testing.T) {
+	t.Parallel()
+
 	const deny = ", deny: [127.0.1.9]"
 	for name, test := range map[string]struct{ before, after string }{ // the listeners
 		"moved": {

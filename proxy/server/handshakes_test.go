@@ -14,6 +14,8 @@ import (
 // TestHandshakesEnd: a silent TLS client ends by the preread timeout, a silent TLS endpoint by
 // the connect timeout. The handshake's own timeout does not apply.
 func TestHandshakesEnd(t *testing.T) {
+	t.Parallel()
+
 	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<20)); _, _ = c.Read(make([]byte, 1)) })
 	cert, key := certificate.New(t, "front.test")
 	r := start(t, fmt.Sprintf(`

@@ -15,6 +15,8 @@ import (
 // TestWhyInStatus: for an ejected endpoint and an open breaker, the status has the reason with
 // the system's error, and the end time. The log has them too, and reports the end.
 func TestWhyInStatus(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
@@ -51,6 +53,8 @@ upstreams:
 // TestRecoveryIsLoggedAtOnce: an endpoint's recovery is logged when it happens, and flapping is a
 // warning.
 func TestRecoveryIsLoggedAtOnce(t *testing.T) {
+	t.Parallel()
+
 	var ill atomic.Bool
 	at := sockets.Server(t, func(c net.Conn) {
 		if ill.Load() {

@@ -17,6 +17,8 @@ import (
 // and where TLS ends here. All of them are served when it is back. Those that leave meanwhile are
 // dropped. Nothing is configured, and no check has to find the outage.
 func TestRestartLosesNobody(t *testing.T) {
+	t.Parallel()
+
 	for name, terminated := range map[string]string{"loops": "", "goroutines": "tls: {certificates: [{cert: c.pem, key: k.pem}]}, "} {
 		t.Run(name, func(t *testing.T) {
 			port := sockets.Port(t)
@@ -73,6 +75,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 // TestHeldAreRefusedInTime: a client that no endpoint can serve is refused after its hold time,
 // and at once when the limit of held clients is reached.
 func TestHeldAreRefusedInTime(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], queue: {size: 1, hold: 300ms}}]`, sockets.Refusing(t)))

@@ -44,6 +44,8 @@ upstreams: [{name: u, %s, health_check: off}]`, discover)
 // TestThereAndBack: the next reload can have an address again that the one before gave up, even
 // at once.
 func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -76,6 +78,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, a)
 // TestRefusedAtTheEnd: a client accepted before its listener was drained is still counted when it
 // is refused.
 func TestRefusedAtTheEnd(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: u}]}]

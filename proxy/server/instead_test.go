@@ -16,6 +16,8 @@ import (
 // all the while, and then it serves again while the other one resets. max_ejected allows one ejection. Few
 // clients are lost until the two change places, or the policy sends clients to the one that is back alone.
 func TestEjectedOneIsTriedInstead(t *testing.T) {
+	t.Parallel()
+
 	for _, balance := range lb.Policies() {
 		t.Run(balance.String(), func(t *testing.T) {
 			var resets [2]atomic.Bool

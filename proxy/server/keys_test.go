@@ -14,6 +14,8 @@ import (
 // TestKeysArrive: each key reaches the place where it takes effect, and none reaches another's
 // place. Its effect there is tested in those packages.
 func TestKeysArrive(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - name: l

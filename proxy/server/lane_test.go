@@ -135,6 +135,8 @@ func (r *rig) laneSession(t *testing.T) (sent int64) {
 
 // TestLaneIdle: the idle timeout of a session in the lane resets both sides.
 func TestLaneIdle(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -150,6 +152,8 @@ func TestLaneIdle(t *testing.T) {
 // TestLaneReload: sessions that have left come back when a reload has the sessions of their listener stay, and leave again when
 // another one lets them.
 func TestLaneReload(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -192,6 +196,8 @@ func (r *rig) counts(t *testing.T, left bool, bytes int64) {
 
 // TestLaneSwitch: by hand, sessions that have left are reset, others stay while it is off, and leave again afterwards.
 func TestLaneSwitch(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -225,6 +231,8 @@ func TestLaneSwitch(t *testing.T) {
 
 // TestLaneFull: a session that has found no place in the lane leaves when another one has gone, and not before.
 func TestLaneFull(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -257,6 +265,8 @@ func TestLaneFull(t *testing.T) {
 
 // TestLaneEnds: sessions that have left are ended by hand, by the end of a drain, and are counted as others.
 func TestLaneEnds(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -282,6 +292,8 @@ func TestLaneEnds(t *testing.T) {
 
 // TestLaneStays: sessions of which something has to be looked at stay in user space, and are counted by the reason.
 func TestLaneStays(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -319,6 +331,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: v, endpoints: 
 // TestLaneIsMissing: where there is no lane, require refuses with the reason, and auto serves as without it and says
 // so.
 func TestLaneIsMissing(t *testing.T) {
+	t.Parallel()
+
 	var missing *lane.Unavailable
 	if err := lane.Probe(); !errors.As(err, &missing) {
 		if !privilege.Ordinary(t) {
@@ -343,6 +357,8 @@ func TestLaneIsMissing(t *testing.T) {
 
 // TestLaneAnyAddress: clients of a socket for all addresses of both families leave user space as well.
 func TestLaneAnyAddress(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -385,6 +401,8 @@ func pinnedConfig(endpoint, listener, lane string) string {
 
 // TestLaneLeave: with leave the end of a process does not end the sessions that have left, and the next one has them.
 func TestLaneLeave(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return
@@ -423,6 +441,8 @@ func TestLaneLeave(t *testing.T) {
 // TestLaneAdopted: sessions of a process before are listed and counted, end by their source and by an idle timeout, and a drain
 // waits for them.
 func TestLaneAdopted(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return

@@ -13,6 +13,8 @@ import (
 
 // TestAdoptedAmbiguous: a hash of two names, and an address of two endpoints, are of none.
 func TestAdoptedAmbiguous(t *testing.T) {
+	t.Parallel()
+
 	names := make(map[uint64]*upstream)
 	one := &upstream{cfg: &config.Upstream{Name: "one"}}
 	addName(names, "one", one)

@@ -71,6 +71,8 @@ func (r *rig) wantEnd(t *testing.T, c *net.TCPConn, words ...string) {
 // TestLaneAdoptedNames: adopted sessions are of the listeners, upstreams and endpoints that the file still has, with their age: they
 // are listed, selected, counted and ended as others of these. A part that the file has no more is not known, and not guessed.
 func TestLaneAdoptedNames(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return
@@ -151,6 +153,8 @@ func (r *rig) counted(t *testing.T, listener string, clients, sessions int64) {
 
 // TestLaneAdoptedEnds: the timeouts of an adopted session are those that its listener has now, and it ends with its endpoint.
 func TestLaneAdoptedEnds(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return

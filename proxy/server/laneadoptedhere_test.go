@@ -16,6 +16,8 @@ import (
 // TestLaneAdoptedHere: with lane.leave an adopted session that has come back to user space is waited for by the drain, and is cut by the end of the process, as
 // its line says; those in the lane go on.
 func TestLaneAdoptedHere(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return

@@ -52,6 +52,8 @@ func (r *rig) changed(t *testing.T, texts ...string) string {
 // TestLaneAdoptedIDs: an adopted session has an ID for its life, by which it is listed and ended, alone, also in the processes that adopt it later. It is found by a
 // name that a reload has taken away.
 func TestLaneAdoptedIDs(t *testing.T) {
+	t.Parallel()
+
 	const third = `, {name: three, bind: "127.0.0.1:0", upstream: u}`
 	text := `listeners: [{name: one, bind: "127.0.0.1:0", upstream: u}, {name: two, bind: "127.0.0.1:0", upstream: u}` + third + `]
 upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
@@ -121,6 +123,8 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 // TestLaneAdoptedOfUnknown: adopted sessions whose listener and upstream are not known are selected by a name that no part of a file can have, and not by that of a listener
 // that is called unknown.
 func TestLaneAdoptedOfUnknown(t *testing.T) {
+	t.Parallel()
+
 	endpoint := sockets.Server(t, sockets.Echo)
 	text := `listeners: [{name: unknown, bind: "127.0.0.1:0", upstream: unknown}%s
 upstreams: [{name: unknown, health_check: off, endpoints: [` + endpoint + `]}%s`

@@ -9,6 +9,8 @@ import (
 
 // TestLaneAdoptedLimits: adopted sessions take places of the process and of their source, and give them back at their end.
 func TestLaneAdoptedLimits(t *testing.T) {
+	t.Parallel()
+
 	text := `limits: {connections: 4}
 listeners: [{name: one, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 1}}, {name: two, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`

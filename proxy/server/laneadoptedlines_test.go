@@ -11,6 +11,8 @@ import (
 
 // TestLaneAdoptedLines: many adopted sessions that end at once, also right before the process, have each a line: they wait for places in the session log.
 func TestLaneAdoptedLines(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, `session_log: {to: sessions.log}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [`+sockets.Server(t, sockets.Echo)+`]}]`)

@@ -43,6 +43,8 @@ func (r *rig) adoptedLines(t *testing.T) map[string]map[string]any {
 // TestLaneAdoptedSessionLog: an adopted session has a line at its end, with the fields that are known of it and no other ones; those of
 // the end of the process have one as well, and those that go on without it. A listener without a session log has none.
 func TestLaneAdoptedSessionLog(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return

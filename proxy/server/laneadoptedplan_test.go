@@ -10,6 +10,8 @@ import (
 
 // TestLaneAdoptedEnding: the adopted sessions that new timeouts end are known before, and are those that end.
 func TestLaneAdoptedEnding(t *testing.T) {
+	t.Parallel()
+
 	text := `listeners: [{name: one, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: 1h}}, {name: two, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: 1h}}, {name: three, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
 	r, clients := adopts(t, text, text, nil, "one", "two", "two", "three")

@@ -15,6 +15,8 @@ import (
 // TestLaneAdoptedGentleEnd: an adopted session whose client waits for its answer is not quiet, and is waited for as others are: it ends once it has the answer, goes
 // on after the grace, or ends then. Its turn comes within the time over which ends are spread.
 func TestLaneAdoptedGentleEnd(t *testing.T) {
+	t.Parallel()
+
 	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: api, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, silentTo) + `]}]`
 	asks := func(clients []*net.TCPConn) {

@@ -16,6 +16,8 @@ import (
 
 // TestLaneAdoptedWhy: adopted sessions are found by each of their names, beside others, with a verdict on their time in the lane, which is said.
 func TestLaneAdoptedWhy(t *testing.T) {
+	t.Parallel()
+
 	shop, parts := sockets.Server(t, sockets.Echo), sockets.Server(t, silentTo)
 	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop}, {name: api, bind: "127.0.0.1:0", upstream: parts}%s]
 upstreams:

@@ -14,6 +14,8 @@ import (
 // TestLaneAnswers: an endpoint that answers in the lane answers clients: it is not ejected because others have waited for an answer in vain,
 // from two addresses, again and again.
 func TestLaneAnswers(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -100,6 +102,8 @@ upstreams: [{name: u, endpoints: [{name: all, address: %q}, {name: some, address
 // TestLaneVerdictOfPauses: pauses that are shorter than those of a delayed acknowledgement are the pausing program's, not the way's: an
 // acknowledgement that waits for the next data is no long way.
 func TestLaneVerdictOfPauses(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

@@ -15,6 +15,8 @@ import (
 
 // TestLaneBigTCP: a session whose client sends packets above 64 KiB comes back from the lane, and stays in user space, for that reason.
 func TestLaneBigTCP(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

@@ -10,6 +10,8 @@ import (
 
 // TestLaneOffBeforeItIsOpen: while another process has the lane it can be switched off, and is off once it is there.
 func TestLaneOffBeforeItIsOpen(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

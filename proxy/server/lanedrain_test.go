@@ -16,6 +16,8 @@ import (
 
 // TestLaneDrainTimeout: the message of the end of a drain with lane.leave counts the sessions that it resets, and those that go on beside, as its begin does.
 func TestLaneDrainTimeout(t *testing.T) {
+	t.Parallel()
+
 	endpoint := sockets.Server(t, sockets.Echo)
 	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: here, bind: "127.0.0.1:0", upstream: u, lane: off}]
 upstreams: [{name: u, health_check: off, endpoints: [` + endpoint + `]}]`
@@ -38,6 +40,8 @@ upstreams: [{name: u, health_check: off, endpoints: [` + endpoint + `]}]`
 // TestLaneAdoptedEndOfADrainIsSpread: without lane.leave adopted sessions are reset in the steps in which those of the process are, whether there are any of these
 // or not, and all of them by the end of the drain, which counts them.
 func TestLaneAdoptedEndOfADrainIsSpread(t *testing.T) {
+	t.Parallel()
+
 	for _, own := range []int{0, 1} {
 		t.Run(fmt.Sprintf("beside %d", own), func(t *testing.T) { drainAdopted(t, own) })
 	}

@@ -12,6 +12,8 @@ import (
 // TestLaneEndedFirst: an endpoint ends, and resets the client that goes on sending, as one does that is killed: the session log has both, in the lane as
 // in user space.
 func TestLaneEndedFirst(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

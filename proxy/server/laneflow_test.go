@@ -114,6 +114,8 @@ func (f *flowClient) run(stop <-chan struct{}) (there, back int64, err error) {
 // TestLaneFlows: 64 sessions with flows that never pause, to the client or to the endpoint, all leave user space, and every byte
 // arrives once and in order, and is counted.
 func TestLaneFlows(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

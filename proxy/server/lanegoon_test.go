@@ -12,6 +12,8 @@ import (
 // TestLaneGoOn: while a process drains with lane.leave it waits for the sessions in user space, as its message says, and has those that go on without it
 // for none of its own: changes of the lane are refused, and reset nothing.
 func TestLaneGoOn(t *testing.T) {
+	t.Parallel()
+
 	endpoint := sockets.Server(t, sockets.Echo)
 	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: here, bind: "127.0.0.1:0", upstream: u, lane: off}]
 upstreams: [{name: u, health_check: off, endpoints: [` + endpoint + `]}]`

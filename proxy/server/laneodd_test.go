@@ -13,6 +13,8 @@ import (
 // TestLaneOdd: a session whose client sends data with options of IP stays in user space, but not for good: it leaves some time after the last of
 // it, also one that has come back before.
 func TestLaneOdd(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

@@ -137,6 +137,8 @@ func (c *optionsCase) begin(t *testing.T, address string, accepted <-chan *net.T
 // TestLaneReturnsOptions: the sockets of a session that has come back have the options of those of before, and the endpoint's
 // TCP_NODELAY; a reload does not change them.
 func TestLaneReturnsOptions(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

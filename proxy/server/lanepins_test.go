@@ -11,6 +11,8 @@ import (
 
 // TestLanePinsRemoved: pins of which a part was removed are a problem of the status, and are logged once; once all are removed they are pinned again.
 func TestLanePinsRemoved(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return

@@ -12,6 +12,8 @@ import (
 // TestLaneRestart: the first configuration that wants the lane opens it with the keys that it has. From then on a change of them takes a
 // restart, and the status says so until the file is as it was, which a plan says of no key that would be so; lane.default is of the listeners.
 func TestLaneRestart(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

@@ -70,6 +70,8 @@ func laneStream(c *net.TCPConn, seed uint64, stop <-chan struct{}) (sent int64, 
 // TestLaneReturns: sessions with traffic leave, come back when the lane is switched off, go on, and leave again, round by round. Every
 // byte arrives once and in order, and is counted; nothing is reset.
 func TestLaneReturns(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -124,6 +126,8 @@ func TestLaneReturns(t *testing.T) {
 // TestLaneReturnsHalfClosed: a session whose client has sent its end of file comes back, and the rest of the answer, its timeouts and its
 // end are as in user space.
 func TestLaneReturnsHalfClosed(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -161,6 +165,8 @@ func TestLaneReturnsHalfClosed(t *testing.T) {
 
 // TestLaneHalfClose: the same timeout ends a session that has not come back.
 func TestLaneHalfClose(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -259,6 +265,8 @@ func laneQuestion(t *testing.T) (r *rig, c, server *net.TCPConn) {
 
 // TestLaneGentleEnd: a session in the lane is ended gently when its endpoint has answered and all is acknowledged, and not before.
 func TestLaneGentleEnd(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -285,6 +293,8 @@ func TestLaneGentleEnd(t *testing.T) {
 // TestLaneEndpointEnded: a session in the lane whose endpoint has ended is listed as such, is not waited for, and is quiet,
 // though its client was the last to send.
 func TestLaneEndpointEnded(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -309,6 +319,8 @@ func TestLaneEndpointEnded(t *testing.T) {
 // TestLanePortAgain: a client that comes again from the port of a session that was reset in the lane leaves user space
 // as well, once the lane has forgotten that session.
 func TestLanePortAgain(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

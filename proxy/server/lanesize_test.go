@@ -11,6 +11,8 @@ import (
 // TestLaneSizeAdopted: the size in force is that of the table, also of one that was adopted and that the file has another size for. A restart that sessions
 // go on over changes nothing, and none is promised; after one without them the file's size is in force.
 func TestLaneSizeAdopted(t *testing.T) {
+	t.Parallel()
+
 	pins := pinned(t)
 	if pins == "" {
 		return

@@ -16,6 +16,8 @@ import (
 // TestLaneUserTimeout: a session whose client or endpoint has vanished with bytes on the way to it ends by user_timeout in the lane as
 // it does in user space: it is counted as failed at that side, the session log has the error, and the other side is reset.
 func TestLaneUserTimeout(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

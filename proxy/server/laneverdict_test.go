@@ -17,6 +17,8 @@ import (
 // TestLaneVerdict: a session that has left user space has a live verdict, and one at its end, in the log and in the
 // seconds of its endpoint.
 func TestLaneVerdict(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -74,6 +76,8 @@ func TestLaneVerdict(t *testing.T) {
 // TestLaneVerdictOfVanished: an endpoint that has vanished, so that what is sent to it is dropped and the client sends it again, is the
 // doing of the way to it, in the lane as in user space: be it a few bytes or most of the endpoint's window, after many that have arrived.
 func TestLaneVerdictOfVanished(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}
@@ -141,6 +145,8 @@ func mostOf(shares map[string]float64, verdict string) bool {
 
 // TestLaneEndedBy: the end of a session in the lane counts for the side that has reset it, or has ended first.
 func TestLaneEndedBy(t *testing.T) {
+	t.Parallel()
+
 	if !laned(t) {
 		return
 	}

@@ -27,6 +27,8 @@ listeners:`
 // reset while it waits for an endpoint gives up its place at once. That holds for each reason to
 // wait. So twenty such clients do not keep a queue of twenty from others.
 func TestClientsWithTLSThatLeave(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<16)); _, _ = c.Read(make([]byte, 1)) })
 	for how, begins := range map[string]string{"ended": "", "begun": ", tls: {ca: c.pem, sni: front.test}"} {

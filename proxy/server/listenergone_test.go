@@ -9,6 +9,8 @@ import (
 
 // TestWhySocketsClose: the cause of the end of sessions whose listening socket is closed is what has become of their listener.
 func TestWhySocketsClose(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}%s]

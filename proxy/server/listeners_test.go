@@ -15,6 +15,8 @@ import (
 
 // TestAddresses: one listener has several addresses, TCP and unix.
 func TestAddresses(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(t.TempDir(), "s")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: ["127.0.0.1:0", "127.0.0.2:0", "unix:%s?mode=0640"], upstream: u}]
@@ -44,6 +46,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 
 // TestRoutesByPort: a listener with several ports routes by port.
 func TestRoutesByPort(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	one, two := sockets.Port(t), sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
@@ -59,6 +63,8 @@ upstreams: [{name: a, endpoints: [%[3]q]}, {name: b, endpoints: [%[4]q]}]`, one,
 // TestRates: clients beyond the rate wait to be accepted; those beyond the rate of one source are
 // refused.
 func TestRates(t *testing.T) {
+	t.Parallel()
+
 	const rate, clients = 10, 15
 	a := named(t, "a")
 	text := `
@@ -99,6 +105,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestDeniedClientsUseNoRate: clients that a rule refuses do not use up the rates of the process
 // and the listener.
 func TestDeniedClientsUseNoRate(t *testing.T) {
+	t.Parallel()
+
 	for _, at := range []string{"process", "listener"} {
 		rate := map[string]int{at: 1}
 		r := start(t, fmt.Sprintf(`
@@ -127,6 +135,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, rate["process"], rate["listener"], nam
 
 // TestProcessLimit: at the limit of the process clients of each listener wait.
 func TestProcessLimit(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 limits: {connections: 2}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
@@ -146,6 +156,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 // TestProcessLimitBeyondDescriptors: a limit beyond the available descriptors is logged; fewer
 // clients are served.
 func TestProcessLimitBeyondDescriptors(t *testing.T) {
+	t.Parallel()
+
 	r := startWith(t, 7, `
 limits: {connections: 8}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -157,6 +169,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 
 // TestBandwidthPerConnection: each session has a limit of its own.
 func TestBandwidthPerConnection(t *testing.T) {
+	t.Parallel()
+
 	const size, rate = 3 << 20, 4 << 20
 	up := streams(t, size)
 	r := start(t, fmt.Sprintf(`
@@ -182,6 +196,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 // TestReloadKeepsTheQueue: connections in the accept queue at a reload are served under the new
 // configuration, by the same socket.
 func TestReloadKeepsTheQueue(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: %s, limits: {connections: %d}}]
@@ -217,6 +233,8 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 
 // TestTimeouts: sessions end by their listener's timeouts, and by no other's.
 func TestTimeouts(t *testing.T) {
+	t.Parallel()
+
 	over := make(chan struct{})
 	a, held := named(t, "a"), sockets.Server(t, func(c net.Conn) {
 		_, _ = sockets.ReadLine(c)

@@ -96,6 +96,8 @@ upstreams:
 // and restarts, and ends by a reload or a restart with another line, or without its upstream or listener. A
 // rollback restores it, and a further reload does not.
 func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
+	t.Parallel()
+
 	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
 	base := lived{weight: "3", bind: "1", percent: "xx", other: "10"}
 	with := func(change func(l *lived)) lived {
@@ -248,6 +250,8 @@ func (r *keptRig) apply(t *testing.T, cfg *config.Config) {
 // TestAddedEndpoint: an endpoint that was added by hand gets clients, is checked, and is refused where one
 // in the file would be.
 func TestAddedEndpoint(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -294,6 +298,8 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 // TestMaintenance: an endpoint in maintenance gets no client, not in panic and not as a last resort; it is
 // not checked, and its sessions go on. Once it is ready it is checked, and gets clients.
 func TestMaintenance(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -320,6 +326,8 @@ upstreams: [{name: u, drain_timeout: 10ms, panic_below: 1, queue: {size: 0, hold
 // not find them, and end when the upstream asks another source; one that was added is discovery's when
 // that finds it.
 func TestEndpointsByHandBesideDiscovery(t *testing.T) {
+	t.Parallel()
+
 	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -361,6 +369,8 @@ upstreams: [{name: u, health_check: off, discover: {file: {path: %s.yaml}}}]`
 // TestRemovedEndpointComesBack: an endpoint that was removed comes back with its weight by hand, and gets clients
 // whichever state the file has. It is listed with that weight meanwhile, with sessions and without.
 func TestRemovedEndpointComesBack(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -408,6 +418,8 @@ upstreams: [{name: u, health_check: off, on_removed: keep, endpoints: [{address:
 
 // TestReadyListener: a drained listener accepts again, at its address, or stays drained if that is taken.
 func TestReadyListener(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))

@@ -166,6 +166,8 @@ func modelAddress(name string) string { return fmt.Sprintf("127.0.0.1:%d", 10+in
 // TestChangesByHandAgainstAModel: after any changes by hand, reloads and restarts, the endpoints are those
 // of a simple model.
 func TestChangesByHandAgainstAModel(t *testing.T) {
+	t.Parallel()
+
 	names := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 	line := rapid.Custom(func(t *rapid.T) modelLine {
 		return modelLine{rapid.IntRange(1, 3).Draw(t, "weight"), rapid.SampledFrom([]string{config.Ready, config.Ready, config.Drain}).Draw(t, "state")}

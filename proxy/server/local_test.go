@@ -9,6 +9,8 @@ import (
 // connect from. The log has their cause, it is the reason of the refusals, and it is reported as
 // a problem. 192.0.2.1 is assigned to no host (RFC 5737).
 func TestLocalFaults(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:9", name: a}], source_address: 192.0.2.1, queue: {hold: 0s}, health_check: off}]`)

@@ -26,6 +26,8 @@ func (r *rig) sampled() *metrics.Sample {
 // TestMetricsOfSessions: a session is counted for its listener, its upstream and its endpoint alike, with the
 // reason of its end, and its bytes while it runs.
 func TestMetricsOfSessions(t *testing.T) {
+	t.Parallel()
+
 	r := forwarding(t, named(t, "a"), nil)
 	c := client(t, r.At("l"))
 	line(t, c)
@@ -60,6 +62,8 @@ func TestMetricsOfSessions(t *testing.T) {
 
 // TestMetricsOfEnds: the reason of an end names the side that has begun it.
 func TestMetricsOfEnds(t *testing.T) {
+	t.Parallel()
+
 	reset := func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }
 	closes := sockets.Server(t, func(c net.Conn) { fmt.Fprintln(c, "hello") })
 	resets := sockets.Server(t, func(c net.Conn) {
@@ -120,6 +124,8 @@ func closesOf(r *rig, listener string) (n [tally.Closes]int64) {
 
 // TestMetricsOfStates: transitions, ejections, breakers, and refusals, which are there before they occur.
 func TestMetricsOfStates(t *testing.T) {
+	t.Parallel()
+
 	bad := sockets.Server(t, func(net.Conn) {})
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 5}}]
@@ -154,6 +160,8 @@ upstreams:
 // TestMetricsOfVerdicts: the time of a session that has ended is shared out by verdict, for its listener, its
 // upstream and its endpoint alike.
 func TestMetricsOfVerdicts(t *testing.T) {
+	t.Parallel()
+
 	r := forwarding(t, named(t, "a"), nil)
 	began := time.Now()
 	c := client(t, r.At("l"))
@@ -175,6 +183,8 @@ func TestMetricsOfVerdicts(t *testing.T) {
 
 // TestMetricsOfReports: lines of the session log and spans are counted, those that were dropped with their reason.
 func TestMetricsOfReports(t *testing.T) {
+	t.Parallel()
+
 	to := collector.Start(t, "grpc", nil)
 	r := start(t, "session_log: {to: sessions.log, per_second: 1}\n"+tracedConfig(to, sockets.Server(t, sockets.Echo), ", max_queue_size: 1, max_export_batch_size: 1"))
 	if m := r.sampled(); m.Process.Summary.SessionLog.Lines != 0 || m.Process.Traces.Sampled != 0 {

@@ -100,6 +100,8 @@ func sendMixture(t *testing.T, c net.Conn, seed uint64, first string) []byte {
 // TestMirrored: the mirror's endpoint gets byte for byte what the endpoint gets, to the end of file: whatever was read
 // ahead or taken before the session, behind a PROXY header of its own, and decrypted where TLS ends here.
 func TestMirrored(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	shadow, atShadow := recorder(t)
 	cert, key := certificate.New(t, "front.test")
@@ -164,6 +166,8 @@ func header(b []byte) []byte {
 
 // TestMirrorOfAHello: the mirror's endpoint gets the hello by which its client was routed, and what follows.
 func TestMirrorOfAHello(t *testing.T) {
+	t.Parallel()
+
 	for _, proxy := range []string{"", ", send_proxy: 2"} {
 		primary, atPrimary := recorder(t)
 		shadow, atShadow := recorder(t)
@@ -196,6 +200,8 @@ func sendMixtureAfter(t *testing.T, c *net.TCPConn) error {
 // TestMirrorsOfBadShadows: whatever the mirror's endpoint is, no client notices. The reason is counted, and no verdict
 // on the endpoint comes of it.
 func TestMirrorsOfBadShadows(t *testing.T) {
+	t.Parallel()
+
 	primary, _ := recorder(t)
 	frozen, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
 	if err != nil {
@@ -240,6 +246,8 @@ upstreams: [{name: s, endpoints: [%q], health_check: %s}, {name: u, endpoints: [
 
 // TestMirrorsCountAtTheirEndpoint: a mirror is one of the endpoint's connections; where there is no room there is none.
 func TestMirrorsCountAtTheirEndpoint(t *testing.T) {
+	t.Parallel()
+
 	primary, _ := recorder(t)
 	shadow, _ := recorder(t)
 	r := start(t, fmt.Sprintf(`
@@ -262,6 +270,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 
 // TestMirrorsAreASample: of many sessions the percentage is mirrored, and the sessions of a route by its own mirror.
 func TestMirrorsAreASample(t *testing.T) {
+	t.Parallel()
+
 	primary, _ := recorder(t)
 	shadow, _ := recorder(t)
 	r := start(t, fmt.Sprintf(`
@@ -284,6 +294,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 // TestMirrorsAndReloads: sessions keep the mirror that they began with. One whose endpoint is removed ends with
 // the drain of that, and its session does not.
 func TestMirrorsAndReloads(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	first, atFirst := recorder(t)
 	second, atSecond := recorder(t)
@@ -314,6 +326,8 @@ upstreams: [{name: u, endpoints: ["` + primary + `"], health_check: off}, {name:
 
 // TestMirrorsAtTheEnd: the end of the process waits for no mirror.
 func TestMirrorsAtTheEnd(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	shadow, atShadow := recorder(t)
 	r := start(t, fmt.Sprintf(`
@@ -330,6 +344,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 
 // TestMirrorOfAClientThatIsReset: its mirror is reset, too.
 func TestMirrorOfAClientThatIsReset(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	shadow, atShadow := recorder(t)
 	r := start(t, fmt.Sprintf(`

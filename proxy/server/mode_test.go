@@ -19,6 +19,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, "unix:"+path, upstream)
 // TestModeIsTakenBackByAReload: when the file no longer names the mode of a path, the path gets
 // its initial mode.
 func TestModeIsTakenBackByAReload(t *testing.T) {
+	t.Parallel()
+
 	dir, up := t.TempDir(), named(t, "a")
 	usual, path := filepath.Join(dir, "usual"), filepath.Join(dir, "s")
 	want := func(mode os.FileMode) {
@@ -43,6 +45,8 @@ func TestModeIsTakenBackByAReload(t *testing.T) {
 // TestReloadsWhileAPathIsSwapped: during reloads that change the mode, the owner of the directory
 // replaces a socket's path by a link to a file of the listening user. The file keeps its mode.
 func TestReloadsWhileAPathIsSwapped(t *testing.T) {
+	t.Parallel()
+
 	dir, victim, up := t.TempDir(), filepath.Join(t.TempDir(), "file"), named(t, "a")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)

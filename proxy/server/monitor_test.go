@@ -75,6 +75,8 @@ upstreams:
 // TestHeldAreLogged: held clients and connections made as a last resort are summed up in the log,
 // the held clients as a warning. Once a held client is served there is no outage.
 func TestHeldAreLogged(t *testing.T) {
+	t.Parallel()
+
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -98,6 +100,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_che
 
 // TestRefusalsByRuleAreNoWarning.
 func TestRefusalsByRuleAreNoWarning(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, deny: ["127.0.0.0/8"]}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
@@ -113,6 +117,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 // TestLimitsInStatus: the status has the counts and their limits, the clients that wait to be
 // accepted, and that no endpoint has room.
 func TestLimitsInStatus(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(t.TempDir(), "s")
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -158,6 +164,8 @@ upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, n
 
 // TestOverflowsAreCounted: overflows of each accept queue are counted and logged.
 func TestOverflowsAreCounted(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
@@ -175,6 +183,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 // TestOverflowsAreThoseOfTheNamespaceToo: a listening socket's drops are no overflows if the
 // network namespace has counted none. They are unknown if that count cannot be read.
 func TestOverflowsAreThoseOfTheNamespaceToo(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
@@ -204,6 +214,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 // TestManyChangesAreSummedUp: when many endpoints of an upstream turn unhealthy at once, a few
 // log lines name them, and sums count the others.
 func TestManyChangesAreSummedUp(t *testing.T) {
+	t.Parallel()
+
 	const endpoints = 1000
 	address, list := sockets.Refusing(t), ""
 	for i := range endpoints {

@@ -10,6 +10,8 @@ import (
 // TestNewSource: a reload that gives an upstream another source of endpoints asks that first. Until it has
 // answered no client gets an endpoint of the source before.
 func TestNewSource(t *testing.T) {
+	t.Parallel()
+
 	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
 	text := func(of, hold string) string {
 		return fmt.Sprintf(`
@@ -44,6 +46,8 @@ upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
 
 // TestNewSourceOfAFailedReload: a reload that fails has asked a source; it is asked no more, and the endpoints stay.
 func TestNewSourceOfAFailedReload(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	taken := client(t, a).RemoteAddr()
 	r := start(t, fmt.Sprintf(`
@@ -65,6 +69,8 @@ upstreams: [{name: u, discover: {file: {path: b.yaml}}, health_check: off}]`, ta
 // TestOtherServers: a reload that names other servers for the same DNS name keeps the last good set while these do
 // not answer.
 func TestOtherServers(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	good, bad := new(zone), new(zone)
 	good.set(service(t, a, 1), "one.test. 1 IN A 127.0.0.1")

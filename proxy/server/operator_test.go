@@ -12,6 +12,8 @@ import (
 // TestWhatIsDoneByHandIsLogged: an operator's changes are logged with author, object, old and new
 // value.
 func TestWhatIsDoneByHandIsLogged(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 5}]}]}]
 upstreams:
@@ -39,6 +41,8 @@ upstreams:
 
 // TestAnAddressOfSeveral: an address that several endpoints share does not choose one of them.
 func TestAnAddressOfSeveral(t *testing.T) {
+	t.Parallel()
+
 	up := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -49,6 +49,8 @@ func listening(t *testing.T, port string) (fd int, inode uint64) {
 
 // TestSocketOptions: the configured options are set; a reload sets them on the same socket.
 func TestSocketOptions(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, socket: {keepalive: %ds, user_timeout: %ds, fastopen: true}}]
 upstreams: [{name: u, endpoints: [%q]}]`
@@ -88,6 +90,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 
 // TestMultipath: a client that uses Multipath TCP is served with it if the listener allows it.
 func TestMultipath(t *testing.T) {
+	t.Parallel()
+
 	if b, err := os.ReadFile("/proc/sys/net/mptcp/enabled"); err != nil || len(b) == 0 || b[0] != '1' {
 		t.Skipf("this kernel has no Multipath TCP, or it is off: %v", err)
 	}
@@ -114,6 +118,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 // TestOptionsAreTakenAway: a reload removes options from the socket that stays, and changes the
 // mode of a path.
 func TestOptionsAreTakenAway(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: ["127.0.0.1:%s", "unix:%s?mode=%s"], upstream: u, socket: {fastopen: %v}}]
 upstreams: [{name: u, endpoints: [%[5]q]}]`
@@ -142,6 +148,8 @@ upstreams: [{name: u, endpoints: [%[5]q]}]`
 // TestBacklogThatGrows: a reload makes the backlog longer. All connections in the longer queue
 // are served, also when the listener is removed.
 func TestBacklogThatGrows(t *testing.T) {
+	t.Parallel()
+
 	up := named(t, "a")
 	port := sockets.Port(t)
 	text := `

@@ -15,6 +15,8 @@ import (
 // TestDiscoveredCircle: a discovered endpoint that leads back to its upstream is left out, by
 // whichever way it leads. An endpoint at another listener that leads on is kept.
 func TestDiscoveredCircle(t *testing.T) {
+	t.Parallel()
+
 	port, next, admin := sockets.Port(t), sockets.Port(t), sockets.Port(t)
 	path, token := filepath.Join(t.TempDir(), "eps.yaml"), filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
@@ -97,6 +99,8 @@ upstreams:
 // TestCircleByName: a name that resolves to a listener that leads back is no endpoint. One client
 // is one connection, and the status has the cause.
 func TestCircleByName(t *testing.T) {
+	t.Parallel()
+
 	name, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

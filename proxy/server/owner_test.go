@@ -19,6 +19,8 @@ import (
 // counts it. If no listener has the address any more, the rules of the client's own listener
 // apply.
 func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
+	t.Parallel()
+
 	const deny = ", deny: [127.0.1.9]"
 	const notListed = "-" // it is not in force any more
 	for name, test := range map[string]struct {
@@ -111,6 +113,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 // TestListenerThatIsBackCountsOn: one reload removes a listener, and another brings it back. The
 // listener still counts the clients it had.
 func TestListenerThatIsBackCountsOn(t *testing.T) {
+	t.Parallel()
+
 	up := named(t, "up")
 	text := func(name string) string {
 		return fmt.Sprintf(`
@@ -142,6 +146,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 1h}]`, 
 // TestDeniedWhereSeveralShareTheAddress: a reload divides a wide address among listeners. A
 // waiting client is held to the rules of the listener that has the address it connected to.
 func TestDeniedWhereSeveralShareTheAddress(t *testing.T) {
+	t.Parallel()
+
 	port, later := sockets.Port(t), sockets.Port(t)
 	text := func(listeners string) string {
 		return fmt.Sprintf(`
@@ -166,6 +172,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 // another authority. It applies to clients that have shown theirs and wait for an endpoint. Those
 // that satisfy the new rules are served.
 func TestProofThatDoesNotDoAnyMore(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	files := []string{"c.pem", cert, "k.pem", key, "a.pem", "", "b.pem", "", "ab.pem", ""}
 	clients := make(map[string]tls.Certificate)
@@ -222,6 +230,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 // TestHandshakeUnderWay: a handshake begins under a configuration that requires no certificate,
 // and ends under one that does. The client is refused.
 func TestHandshakeUnderWay(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	port := sockets.Port(t)
 	text := fmt.Sprintf(`
@@ -241,6 +251,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, port, named(t, "u"))
 // TestDeniedAtAnAddressNobodyHas: a listener of all addresses leaves its port, and another one takes a part of it. A client that is
 // held, and has come in at another part, is one of the listener that had it: neither the rules nor the upstream of the other one are for it.
 func TestDeniedAtAnAddressNobodyHas(t *testing.T) {
+	t.Parallel()
+
 	const l, deny = `{name: l, bind: "127.0.0.1:0", upstream: u%s}, `, ", deny: [127.0.1.9]"
 	for name, test := range map[string]struct{ after, want string }{
 		"denied, to one that allows":   {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}`, ""},

@@ -9,6 +9,8 @@ import (
 // TestPausesAreToldAndCounted: when a listener reaches its limit of connections, or of
 // connections a second, the status says so. The pauses are counted, and logged once.
 func TestPausesAreToldAndCounted(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}}

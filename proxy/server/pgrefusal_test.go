@@ -12,6 +12,8 @@ import (
 // TestPostgresRefusalAnswers: a client of PostgreSQL that is refused gets an ErrorResponse with the SQLSTATE of the cause, and
 // then the end of file; one whose first message has not come, and one that speaks TLS to the endpoint, are reset.
 func TestPostgresRefusalAnswers(t *testing.T) {
+	t.Parallel()
+
 	full := named(t, "full")
 	r := start(t, fmt.Sprintf(`
 listeners:

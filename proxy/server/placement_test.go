@@ -54,6 +54,8 @@ func affinities(t *testing.T) (different []string) {
 // TestAffinity: every thread runs on the CPUs of the configuration, there is a loop for each, and
 // afterwards the threads have those that they had.
 func TestAffinity(t *testing.T) {
+	t.Parallel()
+
 	had, err := topology.AllowedCPUs()
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +159,8 @@ func boundMappings(t *testing.T, node int) (n int) {
 
 // TestNotBound: numa: off binds nothing.
 func TestNotBound(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(placed, "memory: {numa: off}"))
 	if a := r.Status().Arena; a.Nodes != nil || a.Unbound != "" || a.Pages == "" || a.Locked {
 		t.Errorf("%+v", a)
@@ -166,6 +170,8 @@ func TestNotBound(t *testing.T) {
 // TestHugePagesRequired: all of the memory is made of them, or the server does not open and names
 // the key and the remedy.
 func TestHugePagesRequired(t *testing.T) {
+	t.Parallel()
+
 	text := fmt.Sprintf(placed, "memory: {huge_pages: require}")
 	cfg, problems := config.Parse("t", []byte(text), os.LookupEnv)
 	if len(problems) > 0 {
@@ -191,6 +197,8 @@ func TestHugePagesRequired(t *testing.T) {
 // TestMemoryRefused: what cannot be had is refused at the start with the key and a remedy, and
 // nothing is left.
 func TestMemoryRefused(t *testing.T) {
+	t.Parallel()
+
 	if !privilege.Refused(t, syscall.EPERM, sys.SYS_MLOCK, sys.SYS_MBIND, sys.SYS_SCHED_SETAFFINITY) {
 		return
 	}
@@ -217,6 +225,8 @@ func TestMemoryRefused(t *testing.T) {
 // TestNoHugePages: a process that gets none does not start if it requires them, and says how to have
 // some. By default it starts, and its status says why it has none.
 func TestNoHugePages(t *testing.T) {
+	t.Parallel()
+
 	if !privilege.Refused(t, syscall.EPERM, sys.SYS_BPF) { // a child, for it is for good
 		return
 	}
@@ -241,6 +251,8 @@ func TestNoHugePages(t *testing.T) {
 
 // TestUnlockable: an ordinary user beyond RLIMIT_MEMLOCK is refused with what to raise.
 func TestUnlockable(t *testing.T) {
+	t.Parallel()
+
 	if !privilege.Ordinary(t) {
 		return
 	}
@@ -261,6 +273,8 @@ func TestUnlockable(t *testing.T) {
 // TestRestartNeeded: a reload that changes them changes everything else, and the status says
 // what needs a restart until the file is as it was.
 func TestRestartNeeded(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(placed, "connections: 7"))
 	r.Reload(fmt.Sprintf(placed, "connections: 8, memory: {mlock: true, numa: off}, loops: {count: 1}"))
 	want := []string{"limits.memory.mlock: false → true", "limits.memory.numa: auto → off", "limits.loops.count: 0 → 1"}

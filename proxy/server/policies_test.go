@@ -28,6 +28,8 @@ func from(t *testing.T, source byte, address string) net.Conn {
 
 // TestPoliciesOfConfiguration: the names of `balance` in a configuration are those of the policies.
 func TestPoliciesOfConfiguration(t *testing.T) {
+	t.Parallel()
+
 	field, ok := reflect.TypeFor[config.Upstream]().FieldByName("Balance")
 	if !ok {
 		t.Fatal("an upstream has no Balance")
@@ -40,6 +42,8 @@ func TestPoliciesOfConfiguration(t *testing.T) {
 
 // TestPolicies: each policy keeps its promise, with sessions that stay.
 func TestPolicies(t *testing.T) {
+	t.Parallel()
+
 	const clients = 30
 	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
 	promises := map[string]func(has map[string]int) bool{
@@ -73,6 +77,8 @@ upstreams: [{name: u, balance: %s, endpoints: [{address: %q, connections: 20}, {
 // TestNodesOfAFleet: two load balancers that have the same endpoints in another order send
 // a client to the same one.
 func TestNodesOfAFleet(t *testing.T) {
+	t.Parallel()
+
 	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
 	for _, policy := range lb.Policies() {
 		if !policy.Keyed() {
@@ -106,6 +112,8 @@ func (r *rig) shares() string {
 // TestWeights: clients are shared in proportion to the weights, also when an operator or a reload
 // changes them.
 func TestWeights(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: %q, name: b}]}]`
@@ -128,6 +136,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: 
 
 // TestBackup: a backup gets no clients while another endpoint can be used.
 func TestBackup(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b, backup: true}], health_check: off, retry: {backoff: 0}}]`
@@ -144,6 +154,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b,
 
 // TestZones: the local zone is used first, and others as its usable share falls.
 func TestZones(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
@@ -169,6 +181,8 @@ upstreams:
 
 // TestSlowStart: an endpoint that a reload adds gets few clients at first.
 func TestSlowStart(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -110,6 +110,8 @@ func (d dripper) Write(b []byte) (int, error) {
 // TestPostgres: clients that speak a byte at a time are served, by TLS that is passed through or ends here, with and without a
 // declined request for GSSAPI before it; and by TLS that begins without a request (PostgreSQL 17).
 func TestPostgres(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	a, plain := new(pgServer).serve(t, "a", "S"), new(pgServer).serve(t, "plain", "N")
 	r := start(t, fmt.Sprintf(`
@@ -182,6 +184,8 @@ func pgDial(t *testing.T, address string) net.Conn {
 // TestPostgresRefusals: a client that injects bytes behind its request, asks twice, sends something else, or nothing, is
 // reset, and counted by reason; one that does not ask for TLS and has to gets an error of PostgreSQL.
 func TestPostgresRefusals(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	a := new(pgServer).serve(t, "a", "S")
 	r := start(t, fmt.Sprintf(`
@@ -244,6 +248,8 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, a), "c.pem", cert, 
 // TestPostgresNoHello: a client that was promised TLS and sends anything else, or a part of a hello, gets to no upstream, though there is
 // one by default and TLS is not required.
 func TestPostgresNoHello(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: sni, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, routes: [{match: {sni: [a.test]}, upstream: a}], timeouts: {preread: 300ms}}
@@ -269,6 +275,8 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, new(pgServer).serve
 
 // TestPostgresHiddenLogin: a client that hides its user in TLS that is passed through takes no route behind one that the user would decide.
 func TestPostgresHiddenLogin(t *testing.T) {
+	t.Parallel()
+
 	a, admin := new(pgServer).serve(t, "a", "S"), new(pgServer).serve(t, "admin", "S")
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -298,6 +306,8 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 // TestPostgresEndpoints: an endpoint that does not answer an SSLRequest by S alone gets no client, which goes to another
 // endpoint, or is refused, with the answer in the session log.
 func TestPostgresEndpoints(t *testing.T) {
+	t.Parallel()
+
 	good := new(pgServer).serve(t, "good", "S")
 	for name, c := range map[string]struct{ answer, log string }{
 		"N":       {"N", "it answered N to the SSLRequest"},

@@ -18,6 +18,8 @@ import (
 // TestPostgresCancel: a CancelRequest, in the clear or over TLS that ends here, gets to every endpoint that may have the query, and the
 // client is closed once they have it.
 func TestPostgresCancel(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	a, b := new(pgServer), new(pgServer)
 	atA, atB := a.serve(t, "a", "S"), b.serve(t, "b", "N")
@@ -56,6 +58,8 @@ upstreams:
 // TestPostgresCancelFlood: a flood of CancelRequests from one source, to endpoints that hold each connection, takes a bounded number of
 // connections and places. The others are closed at once, and counted. A request from another source, and one at another listener, get through.
 func TestPostgresCancelFlood(t *testing.T) {
+	t.Parallel()
+
 	const flood, endpoints = 400, 60
 	var mu sync.Mutex
 	var open, most int

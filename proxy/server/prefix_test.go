@@ -14,6 +14,8 @@ import (
 // TestSourcePrefixChanges: a reload changes source_prefix. The existing sessions count under
 // their new prefixes. A reload that removes the limit for a while forgets none of them.
 func TestSourcePrefixChanges(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, limits: {%s}}]
 upstreams: [{name: u, endpoints: [%q]}]`

@@ -14,6 +14,8 @@ import (
 // nothing and then closes, to find out whether the endpoint closes such a connection. Without
 // outlier_detection, and without checks, the endpoint gets its clients' connections and no other.
 func TestProbesAreOfOutlierDetection(t *testing.T) {
+	t.Parallel()
+
 	var probes, clients [2]atomic.Int64
 	server := func(i int) string {
 		return sockets.Server(t, func(c net.Conn) {

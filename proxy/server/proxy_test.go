@@ -47,6 +47,8 @@ func told(t *testing.T) string {
 // TestProxyHeaders: a client's header is accepted from the allowed sources, removed, and passed
 // on. For other clients the addresses of the connection count.
 func TestProxyHeaders(t *testing.T) {
+	t.Parallel()
+
 	for _, version := range []int{1, 2} {
 		up := told(t)
 		r := start(t, fmt.Sprintf(`
@@ -112,6 +114,8 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d}]`, up, version))
 
 // TestDiscoveryByFile: endpoints are added and removed as the file changes.
 func TestDiscoveryByFile(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -129,6 +133,8 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, 
 
 // TestConnectOnData: an endpoint is connected to only after the client has sent a byte.
 func TestConnectOnData(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 300ms}}]
@@ -150,6 +156,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`,
 // TestBandwidth: sessions share their listener's bandwidth and are still spliced. Another
 // listener is not affected.
 func TestBandwidth(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	const size, rate = 3 << 20, 4 << 20
 	up := sockets.Server(t, func(c net.Conn) {
@@ -197,6 +205,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 // TestHeaderIsNoDestination: a transparent listener connects a client to the destination that the
 // kernel reports, not to the one in its PROXY header.
 func TestHeaderIsNoDestination(t *testing.T) {
+	t.Parallel()
+
 	reached := make(chan struct{}, 10)
 	secret := sockets.Server(t, func(net.Conn) { reached <- struct{}{} })
 	_, port, _ := net.SplitHostPort(secret)

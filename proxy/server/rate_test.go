@@ -8,6 +8,8 @@ import (
 
 // TestListenerRate: clients beyond the rate are accepted later, and none is refused.
 func TestListenerRate(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_second: 10}}]

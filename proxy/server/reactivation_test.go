@@ -27,6 +27,8 @@ func (c *clock) rest() (n int) {
 // TestReturning: a listener or endpoint is removed and comes back before its sessions have ended.
 // It is the same object again: its sessions and its counts continue.
 func TestReturning(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	at := "127.0.0.1:" + sockets.Port(t)
 	file := func(listeners, upstreams string) string {

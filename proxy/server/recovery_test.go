@@ -40,6 +40,8 @@ func serverAt(t *testing.T, port, name string) net.Listener {
 // TestDeadEndpointsLoseNobody: two of three endpoints are dead, and only the intervals of checks
 // are configured. Each client is served, from the first one on.
 func TestDeadEndpointsLoseNobody(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q, %q, %q], health_check: {interval: 2s, fast_interval: 400ms}}]`,
@@ -69,6 +71,8 @@ upstreams: [{name: u, endpoints: [%q, %q, %q], health_check: {interval: 2s, fast
 // TestRestartIsNoticed: clients of a returning endpoint are served when a check has succeeded,
 // whatever the breaker's open time. That holds also if no check has found the endpoint down.
 func TestRestartIsNoticed(t *testing.T) {
+	t.Parallel()
+
 	for _, fall := range []int{2, 1000} {
 		t.Run(fmt.Sprintf("fall %d", fall), func(t *testing.T) {
 			port := sockets.Port(t)
@@ -102,6 +106,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 // refuses clients without a try, or the fallback serves them. When its time is over trials close
 // it.
 func TestAllEndpointsFail(t *testing.T) {
+	t.Parallel()
+
 	ports := []string{sockets.Port(t), sockets.Port(t)}
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -150,6 +156,8 @@ upstreams:
 // TestPanicServesWhenTheyAreBack: endpoints die and come back while all are ejected and no check
 // runs. They serve clients at once, and the panic is logged.
 func TestPanicServesWhenTheyAreBack(t *testing.T) {
+	t.Parallel()
+
 	ports := []string{sockets.Port(t), sockets.Port(t)}
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -185,6 +193,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s", "127.0.0.1:%s"], panic_below: 
 // TestHangUpsEject: an endpoint that accepts and closes is ejected, such as a forwarded port
 // without a server behind it. An endpoint whose clients leave first is not ejected.
 func TestHangUpsEject(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
@@ -217,6 +227,8 @@ upstreams:
 // TestRetriesInVainAreBounded: failed retries are limited by the share of the budget, or by its
 // floor. A budget of 0 allows none.
 func TestRetriesInVainAreBounded(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		budget        string
 		clients       int
@@ -238,6 +250,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, outlier_detection: off
 
 // TestCausesHaveTheErrno: the logged cause of an ejection has the system's error.
 func TestCausesHaveTheErrno(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q, %q], health_check: off}]`, named(t, "a"), sockets.Refusing(t)))

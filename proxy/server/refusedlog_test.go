@@ -13,6 +13,8 @@ import (
 
 // TestRefusedAreDescribed: the line of a refused client has what was learned of it, and the reason in the word of the status.
 func TestRefusedAreDescribed(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 session_log: {to: sessions.log}
 listeners:

@@ -14,6 +14,8 @@ import (
 // listener leads now. That holds where their TLS ends here, where it begins here, and for an
 // upstream without TLS.
 func TestHeldClientsWithTLSAtAReload(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	dead, w, secure := sockets.Refusing(t), named(t, "w"), frontOf(t, cert, key)
 	for name, c := range map[string]struct{ ends, begins, to, want string }{
@@ -49,6 +51,8 @@ upstreams: [{name: w, %s}]`, c.ends, c.to))
 // TestHeldClientsAtAReload: a reload adds an endpoint to the upstream, has the listener lead to
 // another upstream, or adds a fallback. A held client is served by it.
 func TestHeldClientsAtAReload(t *testing.T) {
+	t.Parallel()
+
 	dead, w := sockets.Refusing(t), named(t, "w")
 	held := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -99,6 +103,8 @@ upstreams:
 // TestHeldClientsGetTheNewTLS: an upstream's ca is wrong, so no client gets a connection. When a reload
 // corrects it, a client that is held is served at once, as a new one is, and not when its time is over.
 func TestHeldClientsGetTheNewTLS(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	other, _ := certificate.New(t, "front.test")
 	secure := frontOf(t, cert, key)

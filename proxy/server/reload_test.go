@@ -19,6 +19,8 @@ import (
 // TestReloadKeepsWhatIsThere: a reload keeps the sockets whose addresses stay, the sessions, and
 // the state of endpoints.
 func TestReloadKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := `
 listeners: [{name: %s, bind: "127.0.0.1:%s", upstream: %s}]
@@ -77,6 +79,8 @@ upstreams: [{name: u, endpoints: [%q, "127.0.0.1:9"]}]`, port, taken.Addr(), b))
 // TestRemovedEndpoints: as on_removed says, the sessions of removed endpoints are kept, reset at
 // once, or reset after the drain timeout.
 func TestRemovedEndpoints(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	for how, want := range map[string]bool{"keep": true, "reset": false, "drain": false} {
 		t.Run(how, func(t *testing.T) {
@@ -107,6 +111,8 @@ upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 1
 // TestRemovedListeners: a removed listener stops listening at once. Its sessions continue, until
 // their upstream's drain timeout at the latest.
 func TestRemovedListeners(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}%s]
@@ -132,6 +138,8 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 // TestUnhealthyEndpoints: when the checks of an endpoint fail its sessions are reset if
 // on_unhealthy says so, and kept otherwise.
 func TestUnhealthyEndpoints(t *testing.T) {
+	t.Parallel()
+
 	var well atomic.Bool
 	well.Store(true)
 	check := sockets.Server(t, func(c net.Conn) {
@@ -245,6 +253,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 
 // TestSplit: the percentages of a canary hold, also when they change at run time.
 func TestSplit(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: a, percent: %d}, {upstream: b, percent: %d}]}]}]
@@ -279,6 +289,8 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 
 // TestDrain: established sessions continue, until the drain timeout at the latest.
 func TestDrain(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -309,6 +321,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 // TestReplacedEndpointsRefuseNobody: while all endpoints are replaced each client gets an old one
 // or a new one.
 func TestReplacedEndpointsRefuseNobody(t *testing.T) {
+	t.Parallel()
+
 	names := []string{named(t, "a"), named(t, "b")}
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
@@ -324,6 +338,8 @@ upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 
 // TestSplitToAHundredth: an operator can set percentages as fine as those in the file.
 func TestSplitToAHundredth(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: a, percent: 99.75}, {upstream: b, percent: 0.25}]}]}]
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%[1]q]}]`, named(t, "a")))

@@ -40,6 +40,8 @@ func writeBytes(t *testing.T, c io.Writer, text string) {
 // TestRewritten: the endpoint gets the masked bytes of clients, however they are cut into pieces, and whatever was read before: a hello of
 // another protocol, bytes behind a PROXY header, decrypted bytes. The mirror gets the same. The PROXY header stays as it is.
 func TestRewritten(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	shadow, atShadow := recorder(t)
 	cert, key := certificate.New(t, "front.test")
@@ -109,6 +111,8 @@ func (r *rig) rewritesOf(listener string, n int64) (w *admin.Rewrites) {
 // TestRewrittenDown: answers are masked, and requests are not; without a rewrite neither is, and a route's own takes the place of
 // the listener's. After a reload a session keeps that with which it began.
 func TestRewrittenDown(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	text := func(rewrite string) string {
 		return fmt.Sprintf(`
@@ -148,6 +152,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, rewrite, primary)
 
 // TestRewriteLetsGo: a server that waits for nothing more gets bytes that may be the beginning of a match in the time of hold.
 func TestRewriteLetsGo(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, mask: [card, email], hold: 5ms}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)))
@@ -158,6 +164,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, s
 
 // TestRewriteOfStalls: with a framing, a sender who pauses within a text gets nothing of a match through, however long the pause is.
 func TestRewriteOfStalls(t *testing.T) {
+	t.Parallel()
+
 	for framing, c := range map[string]struct{ first, rest, want string }{
 		"resp":     {"+ok\r\n$19\r\n4111 1111 ", "1111 1111\r\n", "+ok\r\n$19\r\n**** **** **** 1111\r\n"},
 		"postgres": {"Z\x00\x00\x00\x05ID\x00\x00\x00\x1d\x00\x01\x00\x00\x00\x134111 1111 ", "1111 1111", "Z\x00\x00\x00\x05ID\x00\x00\x00\x1d\x00\x01\x00\x00\x00\x13**** **** **** 1111"},
@@ -188,6 +196,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, framing, sockets.Se
 // TestRewrittenPreread: bytes that were taken from the client's queue before the session, behind a PROXY header that came in pieces, are
 // rewritten, too.
 func TestRewrittenPreread(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	socket := filepath.Join(t.TempDir(), "s")
 	for i, proxy := range []string{"", "send_proxy: 1, "} {
@@ -228,6 +238,8 @@ upstreams: [{name: u, endpoints: [%q], %s health_check: off}]`, at, allMasks, pr
 
 // TestRewriteOfEncrypted: a session in which TLS or SSH begins, or that is not of the framing, is reset, and the reason is counted.
 func TestRewriteOfEncrypted(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: tls, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, mask: [card]}}

@@ -69,6 +69,8 @@ func sends(t testing.TB, c net.Conn, text string) {
 // TestRewrittenByModule: the module's bytes go on, in its direction alone, and a mirror gets them too. They are copied, and that is in
 // the status.
 func TestRewrittenByModule(t *testing.T) {
+	t.Parallel()
+
 	primary, atPrimary := recorder(t)
 	shadow, atShadow := recorder(t)
 	r := start(t, fmt.Sprintf(moduleText, primary, shadow), "m.wasm", rewriteModule("<1>"))
@@ -106,6 +108,8 @@ func TestRewrittenByModule(t *testing.T) {
 // TestFailedModule: a module that fails has its session reset, or has its bytes go on, as on_error says. It is counted by reason, and
 // others get new instances. One that denies has its session reset in any case.
 func TestFailedModule(t *testing.T) {
+	t.Parallel()
+
 	echo := sockets.Server(t, sockets.Echo)
 	r := start(t, fmt.Sprintf(moduleText, echo, echo), "m.wasm", rewriteModule("!"))
 	reasons := map[string]string{"l": "timeout", "t": "trap", "g": "memory", "d": "denied"}
@@ -143,6 +147,8 @@ func TestFailedModule(t *testing.T) {
 // TestModuleReload: under load a module is replaced. A session goes on with that with which it began, new ones have the new one, and one
 // that is the same is left alone. A broken one changes nothing.
 func TestModuleReload(t *testing.T) {
+	t.Parallel()
+
 	echo := sockets.Server(t, sockets.Echo)
 	text := fmt.Sprintf(moduleText, echo, echo)
 	r := start(t, text, "m.wasm", rewriteModule("1"))
@@ -196,6 +202,8 @@ func TestModuleReload(t *testing.T) {
 // TestLoopingModuleStallsNoOther: while sessions loop in their module one after the other, those of another listener, on the same loops,
 // are served.
 func TestLoopingModuleStallsNoOther(t *testing.T) {
+	t.Parallel()
+
 	echo := sockets.Server(t, sockets.Echo)
 	r := start(t, fmt.Sprintf(moduleText, echo, echo), "m.wasm", rewriteModule("!"))
 	plain := client(t, r.At("plain"))

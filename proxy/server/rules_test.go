@@ -16,6 +16,8 @@ import (
 // for room, for their first bytes or for their header. Their next step notices it. Sessions
 // continue.
 func TestDeniedWhileTheyWait(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	ports := [3]string{sockets.Port(t), sockets.Port(t), sockets.Port(t)}
 	text := func(deny string) string {
@@ -61,6 +63,8 @@ upstreams:
 
 // TestRefusesAll: the status has the reason for which a listener refuses every client, until a reload changes its rules.
 func TestRefusesAll(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, deny: [%s]}]
 upstreams: [{name: u, endpoints: [%q]}]`

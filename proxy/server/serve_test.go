@@ -15,6 +15,8 @@ import (
 
 // TestTheSmallestFile: one listener, one upstream, two endpoints in turn.
 func TestTheSmallestFile(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: db, bind: "127.0.0.1:0", upstream: pg}]
@@ -31,6 +33,8 @@ upstreams: [{name: pg, endpoints: [%q, %q]}]`, a, b))
 // TestRoutesBySource: the first matching route wins. A client without a matching route goes to
 // the default; without a default it is refused and counted.
 func TestRoutesBySource(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -50,6 +54,8 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, a, b))
 
 // TestAccess: deny wins over allow, and a client that is not allowed is reset and counted.
 func TestAccess(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -66,6 +72,8 @@ upstreams: [{name: a, endpoints: [%q]}]`, a))
 // TestRetriesFindAnotherEndpoint: an endpoint that refuses connections costs no client as long as
 // another one answers.
 func TestRetriesFindAnotherEndpoint(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -84,6 +92,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: 
 // TestEndpointsThatFailAreEjected: failed connections alone eject an endpoint, which is then no
 // longer tried.
 func TestEndpointsThatFailAreEjected(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -103,6 +113,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: 
 // TestFallback: clients without a usable endpoint go to another upstream, or get a response and
 // an orderly end.
 func TestFallback(t *testing.T) {
+	t.Parallel()
+
 	a, dead := named(t, "a"), sockets.Refusing(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
@@ -122,6 +134,8 @@ upstreams:
 // TestFirstByte: an endpoint that accepts and sends nothing fails in time. Another connection is
 // not affected.
 func TestFirstByte(t *testing.T) {
+	t.Parallel()
+
 	mute, a := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 200ms}}, {name: m, bind: "127.0.0.1:0", upstream: v, timeouts: {first_byte: 200ms}}]
@@ -148,6 +162,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off,
 // TestEndpointLimitsAndQueue: at the limit clients wait in turn. A client that has waited too
 // long, or finds the queue full, is refused.
 func TestEndpointLimitsAndQueue(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -177,6 +193,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue
 // It keeps its place as long as no other client needs it, and its bytes are delivered. A client
 // that wants an answer takes the place.
 func TestHungUpClientsGiveWay(t *testing.T) {
+	t.Parallel()
+
 	got := make(chan string, 10)
 	address := sockets.Server(t, func(c net.Conn) {
 		fmt.Fprintln(c, "hello")
@@ -227,6 +245,8 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 
 // TestQueueTimeout: a client that has waited for the queue timeout is refused.
 func TestQueueTimeout(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -244,6 +264,8 @@ upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], queue: {size: 
 // TestListenerLimits: clients beyond the limit wait to be accepted; those beyond the limit of one
 // source are refused.
 func TestListenerLimits(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
 listeners:

@@ -114,6 +114,8 @@ func (r *rig) logged(t *testing.T, lines int64) []byte {
 
 // TestSessionLog: one line for each client, with the reason of its end.
 func TestSessionLog(t *testing.T) {
+	t.Parallel()
+
 	r := startEnds(t, "json")
 	b := r.logged(t, endInAllWays(t, r))
 	ends, ids := make(map[string]int), make(map[string]bool)
@@ -207,6 +209,8 @@ backend none
 // TestHalog: lines have the fields of those that HAProxy itself writes, and Debian's halog parses every one of
 // them in all of the modes in which it parses those of HAProxy with "option tcplog".
 func TestHalog(t *testing.T) {
+	t.Parallel()
+
 	halog, theirs := software.Need(t, "halog", "haproxy"), haproxyLines(t)
 	r := startEnds(t, "haproxy-tcp")
 	lines := endInAllWays(t, r)
@@ -283,6 +287,8 @@ func dropped(c *admin.SessionLog) (n int64) {
 // TestSessionLogUnderLoad: every client has exactly one line at its end, or is counted as dropped, through
 // reloads and the drain.
 func TestSessionLogUnderLoad(t *testing.T) {
+	t.Parallel()
+
 	const text = `
 session_log: {to: sessions.log, template: %q, format: %s, at: [start, end]}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -344,6 +350,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 
 // TestSessionLogProgress: a session that lasts has a line now and then.
 func TestSessionLogProgress(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 session_log: {to: sessions.log, at: start, every: 1s, format: template, template: "{event} {bytes_to_client}"}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -365,6 +373,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, s
 // TestSessionLogReload: a destination that cannot be opened fails a reload, which changes nothing then; the
 // log ends when it is not in the file any more.
 func TestSessionLogReload(t *testing.T) {
+	t.Parallel()
+
 	const text = `
 session_log: {to: %q}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

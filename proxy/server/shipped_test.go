@@ -156,6 +156,8 @@ func followed(f *os.File, path string) *os.File {
 // TestShippedSessions: a shipper that follows the log, over a rotation, has a line for each of 10,000 sessions with all
 // that it needs, and finds exactly one by each trace id.
 func TestShippedSessions(t *testing.T) {
+	t.Parallel()
+
 	const sessions, clients = 10_000, 8
 	r := start(t, fmt.Sprintf(`
 session_log: {to: sessions.log}

@@ -53,6 +53,8 @@ func says(t *testing.T, path, sends string) string {
 // TestUnixClients: source rules also apply to clients of unix sockets, by the credentials from
 // the kernel.
 func TestUnixClients(t *testing.T) {
+	t.Parallel()
+
 	me, mine, other := os.Geteuid(), os.Getegid(), os.Geteuid()+1
 	for rules, served := range map[string]bool{
 		"upstream: u": true,
@@ -89,6 +91,8 @@ upstreams: [{name: u, endpoints: [%q]}, {name: other, endpoints: [%q]}]`, path, 
 
 // TestUnixClientsAreCounted: clients of unix sockets are counted by user.
 func TestUnixClientsAreCounted(t *testing.T) {
+	t.Parallel()
+
 	path := socketPath(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: ["unix:%s", "127.0.0.1:0"], upstream: u, limits: {per_source: 2}}]
@@ -111,6 +115,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 // TestHeadersOfUnixClients: their headers are accepted if accept_proxy names unix or all, or no
 // sources. Otherwise the header is passed on as the client's own bytes.
 func TestHeadersOfUnixClients(t *testing.T) {
+	t.Parallel()
+
 	const sent = "PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\n"
 	echoed := sockets.Server(t, sockets.Echo)
 	for rules, want := range map[string]string{
@@ -139,6 +145,8 @@ func TestHeadersOfUnixClients(t *testing.T) {
 // TestSourcesAreLogged: at debug level the sources of refused and of served clients are logged,
 // also if the client has reset.
 func TestSourcesAreLogged(t *testing.T) {
+	t.Parallel()
+
 	path := socketPath(t)
 	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
 listeners:

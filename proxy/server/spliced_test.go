@@ -80,6 +80,8 @@ func proxied(*testing.T) []byte { return []byte("PROXY TCP4 192.0.2.1 192.0.2.2 
 // TestSplicedAllTheSame: both directions are spliced, whatever is preread, sent first, counted or
 // limited. The accounting agrees.
 func TestSplicedAllTheSame(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	const size = 4 << 20
 	up := streams(t, size)

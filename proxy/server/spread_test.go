@@ -47,6 +47,8 @@ func alive(t *testing.T, conns []*net.TCPConn) (n int) {
 // TestEndOfADrainIsSpread: at the end of the process's drain some of the remaining sessions are
 // reset in each step, and all of them by its end. The process reports that number.
 func TestEndOfADrainIsSpread(t *testing.T) {
+	t.Parallel()
+
 	const clients = 300
 	r := &rig{loadbalancer.Setting{Drain: 30 * time.Second}.Start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -82,6 +84,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))}
 // waits for, with the oldest one of each listener and upstream. Meanwhile the status is draining,
 // until the end and after it.
 func TestDrainSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	text := "listeners:\n  - {name: l, bind: \"127.0.0.1:0\", upstream: u}\n"
 	for i := range 11 {
@@ -131,6 +135,8 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 // TestDrainOfAnEndpointIsSpread: in half of the steps about half of its sessions are reset. If
 // the drain is then cancelled the others continue.
 func TestDrainOfAnEndpointIsSpread(t *testing.T) {
+	t.Parallel()
+
 	const clients = 200
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -16,6 +16,8 @@ import (
 // TestStalledLoopIsLogged: a stalled loop is logged once, with its end. A loop that is late by
 // less than a second is not.
 func TestStalledLoopIsLogged(t *testing.T) {
+	t.Parallel()
+
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder
 		var took time.Duration

@@ -30,6 +30,8 @@ upstreams:
 
 // TestSessionsAreSelected: sessions are selected, sorted, and found by their ids.
 func TestSessionsAreSelected(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	small, large, other := client(t, r.At("web")), client(t, r.At("web")), client(t, r.At("api"))
 	for _, c := range []net.Conn{small, large, other} {
@@ -104,6 +106,8 @@ func TestSessionsAreSelected(t *testing.T) {
 
 // TestSessionsOfWhatIsGone: names that a reload has taken away select, as long as there are sessions with them.
 func TestSessionsOfWhatIsGone(t *testing.T) {
+	t.Parallel()
+
 	a := named(t, "a")
 	const text = "listeners: [{name: %[1]s, bind: \"127.0.0.1:0\", upstream: %[1]s}]\nupstreams: [{name: %[1]s, endpoints: [{name: %[1]s, address: %[2]q}]}]"
 	r := start(t, fmt.Sprintf(text, "old", a))
@@ -156,6 +160,8 @@ func reset(t *testing.T, c net.Conn) {
 
 // TestEndNow: sessions end at once, are counted and logged as ended by an operator, and others go on.
 func TestEndNow(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	one, other := client(t, r.At("web")), client(t, r.At("api"))
 	defer other.Close()
@@ -179,6 +185,8 @@ func TestEndNow(t *testing.T) {
 
 // TestEndGently: a session ends when it is quiet. A transfer is not cut in the middle, and no byte is lost.
 func TestEndGently(t *testing.T) {
+	t.Parallel()
+
 	const size = 8 << 20
 	begin := make(chan struct{})
 	bulk := sockets.Server(t, func(c net.Conn) {
@@ -224,6 +232,8 @@ func TestEndGently(t *testing.T) {
 // TestEndInAnAnswer: a session whose endpoint has sent something, and pauses in the middle of its answers, is not
 // ended by a short silence: whether the answer is whole cannot be known.
 func TestEndInAnAnswer(t *testing.T) {
+	t.Parallel()
+
 	proceed := make(chan struct{})
 	release := sync.OnceFunc(func() { close(proceed) })
 	r := forwarding(t, sockets.Server(t, func(c net.Conn) {
@@ -257,6 +267,8 @@ func TestEndInAnAnswer(t *testing.T) {
 // TestEndOfUnanswering: a session of an endpoint that is down is not quiet, for its endpoint may stand still in the
 // middle of an answer.
 func TestEndOfUnanswering(t *testing.T) {
+	t.Parallel()
+
 	var well atomic.Bool
 	well.Store(true)
 	check := sockets.Server(t, func(c net.Conn) {
@@ -287,6 +299,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: keep, h
 
 // TestEndGrace: a session with an open question goes on after its grace, or is ended all the same.
 func TestEndGrace(t *testing.T) {
+	t.Parallel()
+
 	mute := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	r := forwarding(t, mute, nil)
 	c := client(t, r.At("l"))
@@ -305,6 +319,8 @@ func TestEndGrace(t *testing.T) {
 
 // TestEndOver: ends are spread over a time, and can be called off.
 func TestEndOver(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	var clients []net.Conn
 	for range 20 {
@@ -338,6 +354,8 @@ func TestEndOver(t *testing.T) {
 
 // TestEndWithoutEndpoint: clients that have no endpoint yet are left alone, and counted.
 func TestEndWithoutEndpoint(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, routes: [{match: {sni: [x.test]}, upstream: u}]}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "one")))
@@ -352,6 +370,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "one")))
 
 // TestEndTwice: sessions that another request has ended are counted as such, whether their turn comes or not.
 func TestEndTwice(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	for range 20 {
 		line(t, client(t, r.At("web")))
@@ -376,6 +396,8 @@ func TestEndTwice(t *testing.T) {
 
 // TestEndingsAreLimited: an end beyond those that may be under way is refused.
 func TestEndingsAreLimited(t *testing.T) {
+	t.Parallel()
+
 	r := steered(t)
 	line(t, client(t, r.At("web")))
 	q := admin.EndQuery{All: true, Now: true, Over: admin.MaxEnd}
@@ -402,6 +424,8 @@ func TestEndingsAreLimited(t *testing.T) {
 
 // TestSources: sources are added up by their prefixes, with their refused clients.
 func TestSources(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: web, bind: "127.0.0.1:0", upstream: u, deny: [127.0.1.0/24]}
@@ -443,6 +467,8 @@ upstreams:
 
 // TestEndGentlyWithTLS: sessions whose TLS ends or begins here end when they are quiet, too.
 func TestEndGentlyWithTLS(t *testing.T) {
+	t.Parallel()
+
 	g := newTLSRig(t)
 	for _, listener := range []string{"ended", "begun"} {
 		spoken, beneath, plain := g.session(listener)
@@ -468,6 +494,8 @@ func TestEndGentlyWithTLS(t *testing.T) {
 // TestEndAfterHalfClose: a session of which the client's half has ended is ended, too. The endpoint keeps the end of
 // file that it has got, and the client, which has got none, is reset.
 func TestEndAfterHalfClose(t *testing.T) {
+	t.Parallel()
+
 	got := make(chan error, 1)
 	hold := make(chan struct{})
 	r := forwarding(t, sockets.Server(t, func(c net.Conn) {

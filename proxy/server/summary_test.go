@@ -50,6 +50,8 @@ func pour(t *testing.T, r *rig, enough func(admin.Summary) bool) {
 // TestSummaryOfTheEngine: the engines' choices for sessions are counted, and the counts stay
 // after the end.
 func TestSummaryOfTheEngine(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	r := forwarding(t, sockets.Server(t, discard), nil)
 	if s := r.Summary(); s.Engine != (admin.Engine{}) {
@@ -69,6 +71,8 @@ func TestSummaryOfTheEngine(t *testing.T) {
 
 // TestMaxPipeSize: pipes with a maximum size do not grow.
 func TestMaxPipeSize(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.MaxPipeSize, o.TailDelay, o.Gather = 64<<10, -1, -1 })
 	pour(t, r, func(s admin.Summary) bool { return s.Bytes.ClientToEndpoint.Spliced > 32<<20 })
@@ -79,6 +83,8 @@ func TestMaxPipeSize(t *testing.T) {
 
 // TestSummaryOfTheArena: the bytes that slow endpoints have not read are in the arena.
 func TestSummaryOfTheArena(t *testing.T) {
+	t.Parallel()
+
 	r := forwarding(t, sockets.Server(t, sip), func(o *server.Options) { o.Engine = relay.EngineCopy })
 	const loops = 2
 	if a := r.Summary().Arena; a.Size != loops<<22 || a.Used < loops<<16 || a.Residues != 0 || a.Refused != 0 {
@@ -95,6 +101,8 @@ func TestSummaryOfTheArena(t *testing.T) {
 
 // TestSummaryOfWaits: the waits of a loop are counted, with and without busy polling.
 func TestSummaryOfWaits(t *testing.T) {
+	t.Parallel()
+
 	echo := sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })
 	r := forwarding(t, echo, func(o *server.Options) { o.Loops = 1 })
 	echoes(t, client(t, r.At("l")), "hello")
@@ -117,6 +125,8 @@ func TestSummaryOfWaits(t *testing.T) {
 
 // TestSummaryOfGathers: a loop with much bulk traffic lets bytes gather.
 func TestSummaryOfGathers(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.Loops = 1 })
 	conns, piece := make([]net.Conn, 12), make([]byte, 32<<10)
@@ -139,6 +149,8 @@ func TestSummaryOfGathers(t *testing.T) {
 // TestSummaryOfBatches: a loop that serves several clients switches to SCHED_BATCH, unless
 // configured to keep its policy.
 func TestSummaryOfBatches(t *testing.T) {
+	t.Parallel()
+
 	echo := sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })
 	rigs := map[bool]*rig{}
 	ended, enough := make(chan error), make(chan struct{})
@@ -197,6 +209,8 @@ func exchangeOnce(c net.Conn, message string) error {
 // TestSummaryCountsEachSessionOnce: sessions end continuously while summaries are taken. None
 // that moved from the live ones to the ended ones is missed or counted twice.
 func TestSummaryCountsEachSessionOnce(t *testing.T) {
+	t.Parallel()
+
 	r := forwarding(t, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) }), func(o *server.Options) { o.Engine = relay.EngineCopy })
 	const clients, turns, size = 4, 50, 1000
 	address := r.At("l")
@@ -250,6 +264,8 @@ func TestSummaryCountsEachSessionOnce(t *testing.T) {
 // TestOpenChecksTheRelaysConfiguration: options that the relay rejects are an error before any
 // socket listens.
 func TestOpenChecksTheRelaysConfiguration(t *testing.T) {
+	t.Parallel()
+
 	r := forwarding(t, "127.0.0.1:1", nil)
 	cfg := r.Load(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -265,6 +281,8 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 // TestQueuedConnectionsAreServedBeforeTheEnd: clients that were connected before the stop are
 // served, including those above the limit.
 func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+
 	r := loadbalancer.Setting{Clients: 3, Drain: patience}.Start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })))

@@ -56,6 +56,8 @@ func hammer(t *testing.T, at string, clients int) (stop func()) {
 // TestAddressesThatTakeOver: addresses take over from each other in one reload: wider ones,
 // narrower ones, and the same in another protocol. No client is refused or reset.
 func TestAddressesThatTakeOver(t *testing.T) {
+	t.Parallel()
+
 	port, up := sockets.Port(t), named(t, "a")
 	text := func(bind string, mptcp bool) string {
 		return fmt.Sprintf(`
@@ -113,6 +115,8 @@ func alone(t *testing.T, addresses []string) {
 // TestAddressesOfOthers: an address that another process has in part is not taken, and nothing
 // changes.
 func TestAddressesOfOthers(t *testing.T) {
+	t.Parallel()
+
 	port, up := sockets.Port(t), named(t, "a")
 	other, err := net.Listen("tcp", "127.0.0.2:"+port)
 	if err != nil {
@@ -145,6 +149,8 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 // TestNobodyIsLostByATakeoverThatFails: clients that connect while it is prepared are served by
 // the old socket.
 func TestNobodyIsLostByATakeoverThatFails(t *testing.T) {
+	t.Parallel()
+
 	port, up := sockets.Port(t), named(t, "a")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -169,6 +175,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestHandshakeOverATakeover: a client whose TCP handshake began at the old socket is served as
 // by the socket that has taken over. Here the SYN-ACK was sent, and the client's ACK is lost.
 func TestHandshakeOverATakeover(t *testing.T) {
+	t.Parallel()
+
 	for _, to := range []string{":%s", "[::ffff:127.0.0.1]:%s"} {
 		port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
 		text := `
@@ -229,6 +237,8 @@ func begun(t *testing.T, port string) bool {
 
 // TestQueueOverATakeover: connections in the old socket's accept queue are served.
 func TestQueueOverATakeover(t *testing.T) {
+	t.Parallel()
+
 	port, up := sockets.Port(t), named(t, "a")
 	text := `
 listeners: [{name: l, bind: "%s:%s", upstream: u, limits: {connections: %d}}]
@@ -252,6 +262,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestListenersSwapAddresses: listeners swap addresses in one reload: TCP addresses, and a path
 // that is written in another way. Each socket stays.
 func TestListenersSwapAddresses(t *testing.T) {
+	t.Parallel()
+
 	a, b, path := named(t, "a"), named(t, "b"), filepath.Join(t.TempDir(), "s")
 	one, two := sockets.Port(t), sockets.Port(t)
 	text := `
@@ -289,6 +301,8 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 // TestAnAddressIsSplitAmongListeners: each of several listeners gets a part of an address that
 // one listener had.
 func TestAnAddressIsSplitAmongListeners(t *testing.T) {
+	t.Parallel()
+
 	port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
 	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
 	r := start(t, fmt.Sprintf(`listeners: [{name: l, bind: ":%s", upstream: a}]`, port)+ups)
@@ -319,6 +333,8 @@ func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 
 // TestTransparentOverReloads: the socket stays, and is transparent when configured so.
 func TestTransparentOverReloads(t *testing.T) {
+	t.Parallel()
+
 	if os.Getuid() != 0 {
 		t.Skip("IP_TRANSPARENT needs CAP_NET_ADMIN")
 	}
@@ -341,6 +357,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestListeningIsToldInTheOrderOfTheFile: the listeners are logged in the order of the file, not
 // in that of a map.
 func TestListeningIsToldInTheOrderOfTheFile(t *testing.T) {
+	t.Parallel()
+
 	var text strings.Builder
 	var want []string
 	text.WriteString("listeners:\n")

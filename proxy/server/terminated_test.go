@@ -43,6 +43,8 @@ func trusting(cert string) *x509.CertPool {
 
 // TestMutualTLS: clients must present a certificate, and endpoints are presented one.
 func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	mine, mineKey := certificate.New(t, "client.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
@@ -90,6 +92,8 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 // TestCertificatesChange: certificates are chosen by name and change as their files are replaced,
 // while sessions continue. Files that do not match each other change nothing and are logged.
 func TestCertificatesChange(t *testing.T) {
+	t.Parallel()
+
 	a, aKey := certificate.New(t, "a.test")
 	b, bKey := certificate.New(t, "*.b.test")
 	r := start(t, fmt.Sprintf(`
@@ -126,6 +130,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 
 // TestTicketsOutliveReloads: a client's TLS session is resumed under the next configuration.
 func TestTicketsOutliveReloads(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:%s", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u, timeouts: {idle: %ds}}]
@@ -147,6 +153,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 // TestTerminatedTellsTLVs: a client's TLS ends here. PROXY v2 reports the server name it asked
 // for to its endpoint, and it is routed by that name.
 func TestTerminatedTellsTLVs(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "*.front.test")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, routes: [{match: {sni: [a.front.test]}, upstream: a}], upstream: b}]
@@ -166,6 +174,8 @@ upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name:
 // TestTLSSessionsHaveALimit: TLS sessions have a limit of their own, half of the connections.
 // Other clients are served.
 func TestTLSSessionsHaveALimit(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	up := named(t, "up")
 	r := startWith(t, 6, fmt.Sprintf(`

@@ -40,6 +40,8 @@ func hello(t *testing.T, address, name string, protocols ...string) (*tls.Conn, 
 // TestPassthrough: TLS is routed by the name and the protocols in the ClientHello. Its bytes are
 // spliced or copied, and never decrypted here.
 func TestPassthrough(t *testing.T) {
+	t.Parallel()
+
 	a, b, h2 := secure(t, "a", "a.test"), secure(t, "b", "*.b.test"), secure(t, "h2", "h2.test")
 	r := start(t, fmt.Sprintf(`
 listeners:
@@ -80,6 +82,8 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 // TestNoHello: a client without a ClientHello goes to a route that requires none, or to the
 // listener's upstream, unless TLS is required. Without either it is refused.
 func TestNoHello(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: default, bind: "127.0.0.1:0", upstream: plain, timeouts: {preread: 50ms}, routes: [{match: {sni: ["*"]}, upstream: secure}]}
@@ -126,6 +130,8 @@ upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, s
 
 // TestTerminated: TLS ends here, and begins again if the upstream is configured so.
 func TestTerminated(t *testing.T) {
+	t.Parallel()
+
 	plain, again := named(t, "plain"), secure(t, "again", "again.test")
 	cert, key := certificate.New(t, "front.test")
 	r := start(t, fmt.Sprintf(`
@@ -199,6 +205,8 @@ func frontOf(t *testing.T, cert, key string) string {
 // TLS port. The check uses TLS and the server name that clients' connections use, and the
 // endpoint is healthy.
 func TestChecksSpeakTLS(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "front.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {

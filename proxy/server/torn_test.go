@@ -84,6 +84,8 @@ func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net
 // TestTornTLSIsAReset: a stream that ends with close_notify ends for the other side. A stream
 // that ends without it is reset, after the received bytes.
 func TestTornTLSIsAReset(t *testing.T) {
+	t.Parallel()
+
 	g := newTLSRig(t)
 	for _, listener := range []string{"ended", "begun"} {
 		for how, want := range map[string]error{"close_notify": nil, "torn": syscall.ECONNRESET, "reset": syscall.ECONNRESET} {
@@ -118,6 +120,8 @@ func TestTornTLSIsAReset(t *testing.T) {
 // TestResetWithTLSIsNoEnd: when either side is reset, so is the other one, without an end of file
 // before. With TLS it has not received close_notify either.
 func TestResetWithTLSIsNoEnd(t *testing.T) {
+	t.Parallel()
+
 	g := newTLSRig(t)
 	for _, listener := range []string{"ended", "begun"} {
 		for _, of := range []sockets.Survivor{{Reads: true}, {Reads: true, Writes: true}} {

@@ -63,6 +63,8 @@ func talked(t *testing.T, address string, n int) {
 // TestTraces: with a healthy collector as many spans are received as there were clients, the
 // refused ones included.
 func TestTraces(t *testing.T) {
+	t.Parallel()
+
 	for _, protocol := range []string{"grpc", "http/protobuf"} {
 		t.Run(protocol[:4], func(t *testing.T) {
 			to := collector.Start(t, protocol, nil)
@@ -89,6 +91,8 @@ func TestTraces(t *testing.T) {
 // TestTracesOfWaiting: a session's course has its steps: the endpoint that was tried first, the
 // other one, the first bytes, and the end.
 func TestTracesOfWaiting(t *testing.T) {
+	t.Parallel()
+
 	to := collector.Start(t, "grpc", nil)
 	text := strings.Replace(tracedConfig(to, sockets.Server(t, sockets.Echo), ""), "endpoints: [", "balance: first, health_check: off, endpoints: ["+fmt.Sprintf("%q, ", sockets.Refusing(t)), 1)
 	r := start(t, text)
@@ -111,6 +115,8 @@ func TestTracesOfWaiting(t *testing.T) {
 // TestTracesOverReloads: sessions that go on over reloads have one span each, also after traces
 // were switched off, and none is sampled then.
 func TestTracesOverReloads(t *testing.T) {
+	t.Parallel()
+
 	first, second := collector.Start(t, "grpc", nil), collector.Start(t, "grpc", nil)
 	endpoint := sockets.Server(t, sockets.Echo)
 	r := start(t, tracedConfig(first, endpoint, ""))
@@ -148,6 +154,8 @@ func TestTracesOverReloads(t *testing.T) {
 // TestTracesOfDrain: sessions that end in a drain, or are cut by it, leave their spans before
 // the process ends, whatever the delay.
 func TestTracesOfDrain(t *testing.T) {
+	t.Parallel()
+
 	to := collector.Start(t, "http/protobuf", nil)
 	text := tracedConfig(to, sockets.Server(t, sockets.Echo), ", protocol: http/protobuf")
 	r := &rig{loadbalancer.Setting{Drain: 200 * time.Millisecond}.Start(t, strings.Replace(text, "schedule_delay: 10ms", "schedule_delay: 5m", 1))}
@@ -174,6 +182,8 @@ func TestTracesOfDrain(t *testing.T) {
 // TestTracesWithoutCollector: clients do not notice that there is no collector, and each span is
 // counted: received + dropped = sampled.
 func TestTracesWithoutCollector(t *testing.T) {
+	t.Parallel()
+
 	to := collector.Start(t, "grpc", nil)
 	to.Stop(true)
 	r := start(t, tracedConfig(to, sockets.Server(t, sockets.Echo), ", max_queue_size: 20, max_export_batch_size: 10, retry_for: 1s, flush_timeout: 100ms"))
@@ -187,6 +197,8 @@ func TestTracesWithoutCollector(t *testing.T) {
 // TestTracesOverTLS: the collector is verified by tls.ca, TLS that ends here is traced, and a CA
 // that cannot be read fails the reload, which changes nothing.
 func TestTracesOverTLS(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "shop.example")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 // ejected and breakers are open. Then one of them serves again. All clients come from one address. It is found
 // by one of the next clients, and few are lost afterwards.
 func TestLosingEndpointsTakeTurns(t *testing.T) {
+	t.Parallel()
+
 	for name, upstream := range map[string]string{
 		"checks off":     "health_check: off",
 		"defaults":       "health_check: {interval: 50ms, fast_interval: 50ms}",

@@ -49,6 +49,8 @@ func others[T comparable](before, now map[string]T) (names []string) {
 // TestReloadLeavesAloneWhatStays: a reload replaces only those services, views and sets that have
 // changed, or that lead to a changed part.
 func TestReloadLeavesAloneWhatStays(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "a.test")
 	ca, _ := certificate.New(t, "ca.test")
 	r := start(t, lastingText, "a.pem", cert, "a.key", key, "ca.pem", ca, "ping", "ping", "sorry", "sorry")
@@ -109,6 +111,8 @@ func TestReloadLeavesAloneWhatStays(t *testing.T) {
 // TestReloadReadsCertificates: a reload reads certificates, which may have changed even if the
 // file has not. Unusable ones are an error and change nothing.
 func TestReloadReadsCertificates(t *testing.T) {
+	t.Parallel()
+
 	cert, key := certificate.New(t, "a.test")
 	ca, _ := certificate.New(t, "ca.test")
 	r := start(t, lastingText, "a.pem", cert, "a.key", key, "ca.pem", ca, "ping", "ping", "sorry", "sorry")
@@ -130,6 +134,8 @@ func TestReloadReadsCertificates(t *testing.T) {
 
 // TestDrainedListenerStaysDrained: a reload of an unchanged file does not open a drained listener.
 func TestDrainedListenerStaysDrained(t *testing.T) {
+	t.Parallel()
+
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
@@ -166,6 +172,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
 // TestOperatorsChangesOutlastReloads: an operator's changes survive reloads that replace other
 // endpoints, until the file changes in that place.
 func TestOperatorsChangesOutlastReloads(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: "127.0.0.1:1", weight: %d}, {name: b, address: "127.0.0.1:2"}, {name: c, address: "127.0.0.1:%d"}]}]`
@@ -190,6 +198,8 @@ upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: "127.0.0
 // TestReplacedEndpointsAreGuarded: endpoints added by a reload are ejected, or their breaker
 // opens, as if they were there from the start. That holds also for guards that a reload adds.
 func TestReplacedEndpointsAreGuarded(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: o, bind: "127.0.0.1:0", upstream: o}, {name: b, bind: "127.0.0.1:0", upstream: b}]
 upstreams:
@@ -223,6 +233,8 @@ upstreams:
 // TestAFailedReloadLeavesNoEndpoints: endpoints that were prepared and never came into force are
 // forgotten. They do not count for max_ejected.
 func TestAFailedReloadLeavesNoEndpoints(t *testing.T) {
+	t.Parallel()
+
 	taken := sockets.Server(t, func(net.Conn) {})
 	text := `
 listeners: [{name: l, bind: ["127.0.0.1:0"%s], upstream: u}]
@@ -258,6 +270,8 @@ upstreams: [{name: u, health_check: off, endpoints: [%s]}]`
 // TestGoneEndpointsAreFreed: removed endpoints and their sets are freed, although their listener
 // stays the same: the set at once, the endpoint with its last session.
 func TestGoneEndpointsAreFreed(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: {interval: 1h}, on_removed: keep, endpoints: [%q%s]}]`
@@ -310,6 +324,8 @@ func session(t *testing.T, service *worker.Service) (end func()) {
 // TestReplacedEndpointsAreChecked: endpoints added by a reload are checked from then on, for as
 // long as the file says so.
 func TestReplacedEndpointsAreChecked(t *testing.T) {
+	t.Parallel()
+
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: %s}]`

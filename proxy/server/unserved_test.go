@@ -64,6 +64,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_b
 // outage begins with the first of them, before a client is refused or a check has failed, even if
 // clients were served just before. It lasts until a client is served.
 func TestHeldClientsAreAnOutage(t *testing.T) {
+	t.Parallel()
+
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -90,6 +92,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: 
 // is served by a first byte, or by a good end without one. The next refused client begins it
 // again.
 func TestServedLastResorts(t *testing.T) {
+	t.Parallel()
+
 	for name, answer := range map[string]string{"a byte": "yes", "a good end": ""} {
 		t.Run(name, func(t *testing.T) {
 			port := sockets.Port(t)
@@ -139,6 +143,8 @@ upstreams:
 // TestServedLastResortGivesItsPlace: an endpoint ejected for resets has served clients as a last
 // resort since. It returns when the other endpoint fails.
 func TestServedLastResortGivesItsPlace(t *testing.T) {
+	t.Parallel()
+
 	var resets atomic.Bool
 	serve := func(resets *atomic.Bool) net.Listener {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -198,6 +204,8 @@ upstreams:
 // TestPanicServes: clients served in panic, by endpoints that are not usable, are no outage
 // either.
 func TestPanicServes(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
@@ -253,6 +261,8 @@ upstreams: [{name: v%[1]d, endpoints: [%q], drain_timeout: 1s}]`, i, sockets.Ref
 // TestCheckEndsAnOutage: a check that connects to the endpoint's own address ends the outage if
 // nothing else has failed.
 func TestCheckEndsAnOutage(t *testing.T) {
+	t.Parallel()
+
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -273,6 +283,8 @@ upstreams:
 // and in the log lines on the outage, the ejection and the breakers. A check that connects does
 // not refute it.
 func TestCausesOfHandshakes(t *testing.T) {
+	t.Parallel()
+
 	ca, _ := certificate.New(t, "other.test")
 	address := secure(t, "a", "a.test")
 	r := start(t, fmt.Sprintf(`
@@ -311,6 +323,8 @@ upstreams:
 // TestLastResortThatAnswersNobody: an endpoint whose checks are not answered gets clients, since
 // it has not refused them. They are not reported as served before they are.
 func TestLastResortThatAnswersNobody(t *testing.T) {
+	t.Parallel()
+
 	silent := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -329,6 +343,8 @@ upstreams:
 
 // TestCauseOfThisMachine: the cause names this machine if it does not have the source address.
 func TestCauseOfThisMachine(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
@@ -344,6 +360,8 @@ upstreams:
 // TestWithheldEjections: withheld ejections are reported with their endpoints and causes. The
 // only endpoint of an upstream has none.
 func TestWithheldEjections(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: one}]
 upstreams:
@@ -374,6 +392,8 @@ upstreams:
 // TestDeadEndpointIsNoNews: while the checks say that an endpoint is down, its ejections and its
 // breaker's states change, and no log line reports them.
 func TestDeadEndpointIsNoNews(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
@@ -401,6 +421,8 @@ upstreams:
 // its clients and ends each at once. That is a problem in the status and a log line until a
 // client is served. Without outlier_detection and circuit_breaker it is no problem.
 func TestFailingEndpointIsTold(t *testing.T) {
+	t.Parallel()
+
 	for judges, told := range map[string]bool{"": true, ", outlier_detection: off": true, ", outlier_detection: off, circuit_breaker: off": false} {
 		t.Run(judges, func(t *testing.T) {
 			var well atomic.Bool
@@ -441,6 +463,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
 // reports it. Its status and a log line do so from the first client on, although the fallback
 // serves, until a connection succeeds.
 func TestUnreachableBehindAFallback(t *testing.T) {
+	t.Parallel()
+
 	port := sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -19,6 +19,8 @@ import (
 // TestUrgentByte: a byte sent as urgent data arrives in its place, in both directions, over TCP
 // and over unix sockets (which have urgent data since Linux 5.15).
 func TestUrgentByte(t *testing.T) {
+	t.Parallel()
+
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			dir := t.TempDir()

@@ -10,6 +10,8 @@ import (
 // TestPartsSayWhatTheyWaitFor: for a draining endpoint or listener with sessions, the log reports
 // every ten seconds how many there are and the end time. The same holds for a removed endpoint.
 func TestPartsSayWhatTheyWaitFor(t *testing.T) {
+	t.Parallel()
+
 	a, b := named(t, "a"), named(t, "b")
 	text := func(endpoints string) string {
 		return fmt.Sprintf(`

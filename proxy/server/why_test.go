@@ -18,6 +18,8 @@ import (
 
 // TestWhy: sessions are found by each of their names, and the verdict is that of the side that keeps them waiting.
 func TestWhy(t *testing.T) {
+	t.Parallel()
+
 	silent := sockets.Server(t, func(c net.Conn) {
 		var b [1]byte
 		for {
@@ -80,6 +82,8 @@ upstreams:
 // TestWhyNamesTheEndpoint: the endpoint that has most of the time of the verdict is named, or else its upstream, with
 // figures that add up.
 func TestWhyNamesTheEndpoint(t *testing.T) {
+	t.Parallel()
+
 	silent := func() string { return sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) }
 	slow, other := silent(), silent()
 	r := &rig{loadbalancer.Setting{}.Start(t, fmt.Sprintf(`
@@ -140,6 +144,8 @@ upstreams:
 
 // TestWhyOfNobody: without a session there is no verdict, and clients that wait are counted.
 func TestWhyOfNobody(t *testing.T) {
+	t.Parallel()
+
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}}]`, sockets.Refusing(t)))
@@ -170,6 +176,8 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off, qu
 
 // TestEndpointLocal: a listed session has the address from which its endpoint was connected to.
 func TestEndpointLocal(t *testing.T) {
+	t.Parallel()
+
 	from := make(chan string, 1)
 	endpoint := sockets.Server(t, func(c net.Conn) {
 		from <- c.RemoteAddr().String()

@@ -15,6 +15,8 @@ import (
 
 // TestCommandsOverTCP: commands show the credentials of the configuration, of their flags, or of the environment.
 func TestCommandsOverTCP(t *testing.T) {
+	t.Parallel()
+
 	dir, at, plainAt := t.TempDir(), "127.0.0.1:"+sockets.Port(t), "127.0.0.1:"+sockets.Port(t)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

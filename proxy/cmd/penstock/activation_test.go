@@ -75,6 +75,8 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sig
 // TestSocketsOutliveTheProcess: clients that come while no process serves systemd's socket
 // wait for the next one. That process reports to systemd when it is ready, with its status.
 func TestSocketsOutliveTheProcess(t *testing.T) {
+	t.Parallel()
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +133,8 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 // TestPassedSocketsOutliveAFailedReload: a passed socket that is first named by a reload that
 // fails is there for the next one.
 func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
+	t.Parallel()
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

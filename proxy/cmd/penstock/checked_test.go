@@ -23,6 +23,8 @@ import (
 // and takes it over by a reload. The exceptions depend on the moment: ports that are taken
 // meanwhile, and addresses, protocols and devices that this machine does not have, or a lane that this user may not open.
 func TestWhatIsCheckedStarts(t *testing.T) {
+	t.Parallel()
+
 	dir := sockets.Dir(t)
 	cert, key := certificate.New(t, "a.example.test", "localhost")
 	for name, text := range map[string]string{

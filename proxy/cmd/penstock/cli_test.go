@@ -18,6 +18,8 @@ func call(args ...string) (code int, stdout, stderr string) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		args string
 		want int
@@ -48,6 +50,8 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestSummaryAsText(t *testing.T) {
+	t.Parallel()
+
 	s := admin.Summary{
 		Connections: admin.Connections{Accepted: 1, Active: 2, Refused: 3},
 		RefusedBy:   map[string]int64{"unavailable": 3},
@@ -71,6 +75,8 @@ func TestSummaryAsText(t *testing.T) {
 }
 
 func TestWriteErrorsAreReported(t *testing.T) {
+	t.Parallel()
+
 	for _, form := range []string{"text", "json"} {
 		if err := writeSummary(broken{}, form, admin.Summary{}); !errors.Is(err, errBroken) {
 			t.Errorf("as %s: %v", form, err)

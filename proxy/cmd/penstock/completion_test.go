@@ -24,6 +24,8 @@ var shells = []struct {
 
 // TestCompletion types beginnings of commands into real shells, completes them by a tab, and runs the commands.
 func TestCompletion(t *testing.T) {
+	t.Parallel()
+
 	bind := topProcess(t)
 	for _, shell := range shells {
 		t.Run(shell.name, func(t *testing.T) {
@@ -89,6 +91,8 @@ func typed(t *testing.T, path string, flags []string, lines ...string) string {
 
 // TestCompletionIsSilent: without a process, or with a configuration that is none, there are no names, and no error.
 func TestCompletionIsSilent(t *testing.T) {
+	t.Parallel()
+
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("listeners: ["), 0o600); err != nil {
 		t.Fatal(err)
@@ -107,6 +111,8 @@ func TestCompletionIsSilent(t *testing.T) {
 // TestCompletionOfValues: states and verdicts of sessions are those that the process knows; the upstreams of a split
 // and the sources that are denied are those of the process.
 func TestCompletionOfValues(t *testing.T) {
+	t.Parallel()
+
 	at := "--admin=" + serveUntil(t, `msg=starting`, `
 listeners:
   - {name: web, bind: "127.0.0.1:0", upstream: app}

@@ -8,6 +8,8 @@ import (
 
 // TestDefaultConfig: the first one that exists, even if it is invalid.
 func TestDefaultConfig(t *testing.T) {
+	t.Parallel()
+
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first.yaml"), filepath.Join(dir, "second.yaml")
 	is := func(want string) {

@@ -51,6 +51,8 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoStays(t *testing.T) {
+	t.Parallel()
+
 	code, stdout, stderr := demoIn(t, `penstock endpoint weight --admin unix:/`, "--seconds", "1", "--stay")
 	if code != cli.ExitOK || stderr != "" || !strings.Contains(stdout, "Results of the clients") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
@@ -58,6 +60,8 @@ func TestDemoStays(t *testing.T) {
 }
 
 func TestDemoIsInterrupted(t *testing.T) {
+	t.Parallel()
+
 	code, stdout, stderr := demoIn(t, `clients in a second connect to `, "--seconds", "3600")
 	if code != cli.ExitError || stderr != "penstock: demo: interrupted\n" || strings.Contains(stdout, "Results") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
@@ -65,6 +69,8 @@ func TestDemoIsInterrupted(t *testing.T) {
 }
 
 func TestDemoFindsItsPortInUse(t *testing.T) {
+	t.Parallel()
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +83,8 @@ func TestDemoFindsItsPortInUse(t *testing.T) {
 }
 
 func TestDemoRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
+
 	for args, want := range map[string]string{
 		"--seconds 0":         "write 1 to 3600",
 		"--seconds NaN":       "write 1 to 3600",

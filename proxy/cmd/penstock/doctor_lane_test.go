@@ -10,6 +10,8 @@ import (
 
 // TestDoctorRunningLane: the lane of a process is a check, with the reason that sessions stay in user space, or end with the process.
 func TestDoctorRunningLane(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct {
 		of    *admin.Lane
 		state doctor.State // "": no check

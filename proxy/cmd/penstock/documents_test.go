@@ -16,6 +16,8 @@ var shownCommand = regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:sudo )?penstock 
 
 // TestCommandsOfDocuments: the commands in the documents' examples are ones that the program has, with their arguments and flags.
 func TestCommandsOfDocuments(t *testing.T) {
+	t.Parallel()
+
 	pages, err := filepath.Glob("../../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)

@@ -155,6 +155,8 @@ func FuzzHostileTexts(f *testing.F) {
 
 // TestBytesInLogs: bytes that are not UTF-8 are escaped as \xff in each form of the log, and not replaced.
 func TestBytesInLogs(t *testing.T) {
+	t.Parallel()
+
 	for form, want := range map[string]string{"text": `name=a\xff`, "json": `"name":"a\\xff","error":"b\\xfe","n":1`} {
 		var out strings.Builder
 		newLogger(&out, form, "info").Info("client", "name", "a\xff", "error", errors.New("b\xfe"), "n", 1)

@@ -12,6 +12,8 @@ import (
 
 // TestInstall: packaging/install puts the program, its man pages, completions and units to their places.
 func TestInstall(t *testing.T) {
+	t.Parallel()
+
 	dir, root := t.TempDir(), t.TempDir()
 	program := filepath.Join(dir, "penstock")
 	self, err := os.Executable()

@@ -10,6 +10,8 @@ import (
 // TestLaneDevicesAreChecked: check warns of devices that are not there where a listener has the lane, and says what run would do; the error of run is in
 // the same words, and names them.
 func TestLaneDevicesAreChecked(t *testing.T) {
+	t.Parallel()
+
 	const missing = "lane.devices: there is no network device nowhere0 here"
 	file := filepath.Join(t.TempDir(), "p.yaml")
 	text := func(lane, devices string) {

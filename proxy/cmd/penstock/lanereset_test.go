@@ -50,6 +50,8 @@ func laneProcess(t *testing.T, l *admin.Lane) (bind string, asked func() []strin
 // TestLaneResetsAreConfirmed: lane off asks on a terminal if there are adopted sessions, which it resets, and lane flush if there are any. They change
 // nothing before that, and nothing with --dry-run.
 func TestLaneResetsAreConfirmed(t *testing.T) {
+	t.Parallel()
+
 	off, flush := []string{"/v1/lane/off", "/v1/lane/return"}, []string{"/v1/lane/flush"}
 	bind, asked := laneProcess(t, &admin.Lane{State: admin.LaneOn, Active: 5, AdoptedActive: 2})
 	for _, c := range []struct {
@@ -107,6 +109,8 @@ func TestLaneResetsAreConfirmed(t *testing.T) {
 
 // TestLaneResetTexts: the commands say how many sessions come back, and how many are reset.
 func TestLaneResetTexts(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		own, adopted int64
 		off, flush   string

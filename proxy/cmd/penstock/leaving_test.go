@@ -58,6 +58,8 @@ func (p *served) status(t *testing.T) (s admin.Status) {
 // TestReadinessFailsFirst: at the end of the process GET /readyz fails, and for --drain-delay clients are accepted
 // all the same. A second signal ends the process without the rest of that time.
 func TestReadinessFailsFirst(t *testing.T) {
+	t.Parallel()
+
 	for name, stop := range map[string]func(p *served){
 		"a signal":      func(p *served) { p.stops <- syscall.SIGTERM },
 		"process drain": func(p *served) { p.ask(t, http.MethodPost, "/v1/process/drain") },
@@ -83,6 +85,8 @@ func TestReadinessFailsFirst(t *testing.T) {
 // TestDrainSaysWhatItWaitsFor: penstock process drain prints when, and how many sessions it waits for, and whether the
 // process drained before. A second one is not logged.
 func TestDrainSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+
 	for name, tc := range map[string]struct {
 		flags       []string
 		one, second string
@@ -122,6 +126,8 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 
 // TestDrainAfterTheDelay: after --drain-delay the process drains: it accepts no more, and its sessions go on.
 func TestDrainAfterTheDelay(t *testing.T) {
+	t.Parallel()
+
 	p := startServing(t, oneListener, "--drain-delay", "50ms")
 	c := p.echoes(t)
 	defer c.Close()

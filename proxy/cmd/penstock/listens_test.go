@@ -10,6 +10,8 @@ import (
 // TestListensWhereNothingIsSeen: a socket in a directory that this user may not look into is none that listens. Root
 // looks into all.
 func TestListensWhereNothingIsSeen(t *testing.T) {
+	t.Parallel()
+
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "a.sock")
 	l, err := net.Listen("unix", socket)

@@ -36,6 +36,8 @@ func manPages(t *testing.T) map[string]string {
 
 // TestManPages: packaging/man has the pages of the command line as it is now, and no others.
 func TestManPages(t *testing.T) {
+	t.Parallel()
+
 	pages := manPages(t)
 	if *updatePage {
 		if err := os.RemoveAll(manualDir); err != nil {
@@ -72,6 +74,8 @@ func TestManPages(t *testing.T) {
 
 // TestManPagesAreValid has groff's man and mandoc read the pages.
 func TestManPagesAreValid(t *testing.T) {
+	t.Parallel()
+
 	pages := manPages(t)
 	dir := t.TempDir()
 	for name, text := range pages {
@@ -110,6 +114,8 @@ func TestManPagesAreValid(t *testing.T) {
 
 // TestManPagesHaveEverything: every command and flag that is not hidden is in a page.
 func TestManPagesHaveEverything(t *testing.T) {
+	t.Parallel()
+
 	app, err := commandLine().Model()
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,8 @@ func comparedWith() *admin.MirrorReports {
 // TestMirrorConditions: a condition that holds and one of which too little is known have exit codes of their own,
 // and reasons.
 func TestMirrorConditions(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		condition, says string
 		code            int
@@ -72,6 +74,8 @@ func TestMirrorConditions(t *testing.T) {
 
 // TestMirrorConditionsOfNothing: without answers no condition of theirs is met, and none is a success.
 func TestMirrorConditionsOfNothing(t *testing.T) {
+	t.Parallel()
+
 	for _, m := range []*admin.MirrorReports{{}, {Mirrors: []admin.MirrorReport{{Listener: "l", Mirrors: admin.Mirrors{Comparisons: []admin.Comparison{{To: "s"}}}}}}} {
 		for _, text := range []string{"different>0.1%", "different>0", "different>=0", "equal<100%", "slower>5ms", "p99>1s", "behind>1%", "stopped>1"} {
 			one, err := parseCondition(text)
@@ -91,6 +95,8 @@ func TestMirrorConditionsOfNothing(t *testing.T) {
 // TestMirrorConditionsOfAFewSessions: where more than 1 % of the sessions were not compared to their end, a condition on
 // answers that does not hold is unknown, and one that holds still does. A condition on those sessions sets its own bound.
 func TestMirrorConditionsOfAFewSessions(t *testing.T) {
+	t.Parallel()
+
 	encrypted := func(m *admin.MirrorReport) {
 		m.Comparisons[0].Sessions, m.Comparisons[0].Stopped = 37, map[string]int64{"encrypted": 37}
 	}
@@ -140,6 +146,8 @@ func TestMirrorConditionsOfAFewSessions(t *testing.T) {
 
 // TestBadConditions: a condition that is none is refused, with what to write.
 func TestBadConditions(t *testing.T) {
+	t.Parallel()
+
 	for text, want := range map[string]string{
 		"": "write a figure", "different": "write a figure", "different=1": "write a figure", "differ>1": "there is no figure differ",
 		"different>x": "write a number, a percentage", "different>-1": "write a number", "different>5ms": "different is no time",
@@ -153,6 +161,8 @@ func TestBadConditions(t *testing.T) {
 
 // TestWriteMirrors: the report names commands and examples, and shows no bytes of others as they are.
 func TestWriteMirrors(t *testing.T) {
+	t.Parallel()
+
 	var b strings.Builder
 	if err := writeMirrors(&b, comparedWith()); err != nil {
 		t.Fatal(err)
@@ -177,6 +187,8 @@ func TestWriteMirrors(t *testing.T) {
 
 // TestSilentMirrors: the status warns of mirrors that get no answer, if clients do.
 func TestSilentMirrors(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		silent, down int64
 		warns        bool
@@ -191,6 +203,8 @@ func TestSilentMirrors(t *testing.T) {
 
 // TestMirrorConditionsWithoutCompare: conditions on the mirrors that ended are decided without a comparison, and others have a reason.
 func TestMirrorConditionsWithoutCompare(t *testing.T) {
+	t.Parallel()
+
 	m := &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "l"}}}
 	m.Mirrors[0].Ended = map[string]int64{"complete": 15}
 	for _, c := range []struct {

@@ -78,6 +78,8 @@ func (d *apiDocument) schema(t *testing.T, method, path string) *jsonschema.Reso
 // TestAnswersAsDocumented: the answers of a running process with sessions are as docs/openapi.json has them,
 // for each request, with no member that it has not.
 func TestAnswersAsDocumented(t *testing.T) {
+	t.Parallel()
+
 	var d apiDocument
 	text, err := os.ReadFile("../../../docs/openapi.json")
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 
 // TestPlanOfLane: a plan that has sessions of a listener stay in user space says how many come back for that.
 func TestPlanOfLane(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		change admin.PlannedChange
 		lane   int64
@@ -52,6 +54,8 @@ func TestPlanOfLane(t *testing.T) {
 
 // TestPlanOfDraining: sessions of an address that was given up before do not stay as they are, but drain on.
 func TestPlanOfDraining(t *testing.T) {
+	t.Parallel()
+
 	two := server.Draining{Sessions: 2, Within: 70 * time.Second}
 	for _, c := range []struct {
 		change admin.PlannedChange
@@ -78,6 +82,8 @@ func TestPlanOfDraining(t *testing.T) {
 // TestChangesOfLane: a change of a key says that it takes a restart if the key waits for one: not where there is no lane yet, nor where it gets
 // back the value that is in force.
 func TestChangesOfLane(t *testing.T) {
+	t.Parallel()
+
 	before := &config.Config{Lane: config.Lane{Default: config.LaneOff, Sessions: 16}, StateFile: "/a"}
 	next := &config.Config{Lane: config.Lane{Default: config.LaneAuto, Sessions: 32}, StateFile: "/b", Limits: config.ProcessLimits{Connections: 5, Memory: config.MemoryLimits{Mlock: true}}}
 	for _, c := range []struct{ awaiting, want string }{

@@ -11,6 +11,8 @@ import (
 // alone, or used if it is this user's. Another file in its place is not, nor a link, which somebody else may
 // turn.
 func TestPrivateDirectoryWithoutVariables(t *testing.T) {
+	t.Parallel()
+
 	env := func(string) (string, bool) { return "", false }
 	dir := filepath.Join(t.TempDir(), "penstock")
 	for range 2 {

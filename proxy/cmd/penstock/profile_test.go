@@ -11,6 +11,8 @@ import (
 
 // TestProfileCommand: the running process's profile is a flame graph in a file, or stacks.
 func TestProfileCommand(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "one")
 	at := "unix:" + filepath.Join(r.dir, "admin.sock")
 	_, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--format", "folded", "--no-kernel")

@@ -37,6 +37,8 @@ func parsed(t *testing.T, line string) *proxyCmd {
 
 // TestServerFlags: the flags' values reach the server's options, 0 as off.
 func TestServerFlags(t *testing.T) {
+	t.Parallel()
+
 	for line, want := range map[string]server.Options{
 		"--tail-delay 2ms --gather 300us --max-pipe-size 256KiB --drain-timeout 7s --engine copy": {
 			TailDelay: 2 * time.Millisecond, Gather: 300 * time.Microsecond, MaxPipeSize: 256 << 10, DrainTimeout: 7 * time.Second,
@@ -60,6 +62,8 @@ func TestServerFlags(t *testing.T) {
 // TestPathsOfFlags: whatever characters the path of a flag has, it arrives as it was written. One that is
 // not UTF-8 is refused.
 func TestPathsOfFlags(t *testing.T) {
+	t.Parallel()
+
 	for _, path := range []string{
 		"/run/a,b", "/run/a]b", "/run/a}b: c", "/run/{a}#b", "/run/a #b", "/run/${HOME}", "/run/$$a$b", `/run/"a"'b'\n`, "/run/- a", "/run/*&!|>%@`", "/run/ä😀",
 	} {
@@ -92,6 +96,8 @@ func TestPathsOfFlags(t *testing.T) {
 
 // TestFlagsAreAConfiguration: each flag has written its key.
 func TestFlagsAreAConfiguration(t *testing.T) {
+	t.Parallel()
+
 	c := parsed(t, "--listen :0 --listen unix:/run/p.sock?mode=0660 --to 10.0.0.5:80 --to [2001:db8::1]:80 --connect-timeout 1s --idle-timeout 2s"+
 		" --half-close-timeout 0 --user-timeout 4s --max-connections 5 --admin unix:/run/a.sock")
 	text, err := c.write()
@@ -116,6 +122,8 @@ func TestFlagsAreAConfiguration(t *testing.T) {
 
 // TestPrintConfig: the configuration that is printed is that of penstock run.
 func TestPrintConfig(t *testing.T) {
+	t.Parallel()
+
 	code, text, stderr := call("proxy", "--listen", ":0", "--to", "10.0.0.5:80", "--print-config")
 	if code != cli.ExitOK || stderr != "" {
 		t.Fatalf("exit code %d, %q", code, stderr)
@@ -131,6 +139,8 @@ func TestPrintConfig(t *testing.T) {
 
 // TestAdviceIsTaken: the suggestions for a bare number pass the checks that follow.
 func TestAdviceIsTaken(t *testing.T) {
+	t.Parallel()
+
 	for _, flag := range []string{"--busy-poll", "--tail-delay", "--gather"} {
 		for _, number := range []string{"1", "50", "400", "1000"} {
 			args := []string{"proxy", "--listen", "unix:/dev/null/s", "--to", "127.0.0.1:1", flag}
@@ -189,6 +199,8 @@ func TestSpareProcs(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
+	t.Parallel()
+
 	for text, want := range map[string]cli.Size{"65536": 65536, "64KiB": 64 << 10, "1MiB": 1 << 20, "0": 0, "2047MiB": 2047 << 20} {
 		var got cli.Size
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {

@@ -86,6 +86,8 @@ func part(t *testing.T, s *stage) int {
 // More clients than RLIMIT_NOFILE allows, whatever --max-connections is: they wait in the
 // queue, and are all served.
 func TestMoreClientsThanDescriptors(t *testing.T) {
+	t.Parallel()
+
 	s, variables := stageOf(t)
 	const clients = 80
 	play(t,
@@ -134,6 +136,8 @@ func withFewDescriptors(t *testing.T) (s *stage, p *program, variables map[strin
 // the running program. Accepting pauses, is logged, and resumes; no client waits for ever, and
 // afterwards every client is served.
 func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
+
 	s, p, variables := withFewDescriptors(t)
 	const clients = 80
 	play(t,
@@ -222,6 +226,8 @@ func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
 // A proxy that is stopped has more clients in its queue than descriptors: they are served as
 // descriptors become free.
 func TestDrainWithFewDescriptors(t *testing.T) {
+	t.Parallel()
+
 	s, p, variables := withFewDescriptors(t)
 	const clients = 80
 	play(t,
@@ -242,6 +248,8 @@ func TestDrainWithFewDescriptors(t *testing.T) {
 
 // The reader of the log and of the summaries goes away: connections go on.
 func TestBrokenPipesCostNoConnection(t *testing.T) {
+	t.Parallel()
+
 	s, variables := stageOf(t)
 	play(t,
 		func() error { return s.origin([]string{"ORIGIN"}) },

@@ -15,6 +15,8 @@ var updatePage = flag.Bool("update", false, "write the flags into docs/proxy.md"
 
 // TestProxyPage: docs/proxy.md has the flags of penstock proxy, with their help.
 func TestProxyPage(t *testing.T) {
+	t.Parallel()
+
 	const page, begin, end = "../../../docs/proxy.md", "-update -->\n", "<!-- end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {

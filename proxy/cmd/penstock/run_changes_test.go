@@ -7,6 +7,8 @@ import (
 )
 
 func TestSummary(t *testing.T) {
+	t.Parallel()
+
 	of := func(k config.Kind, a config.Action) config.Change { return config.Change{Kind: k, Action: a} }
 	for want, changes := range map[string][]config.Change{
 		"nothing":          nil,

@@ -37,6 +37,8 @@ func (r *runRig) scrape() string {
 
 // TestReloadsAreMeasured: reloads are counted by their results, with the state of the last one.
 func TestReloadsAreMeasured(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "one")
 	measured := func(lines ...string) {
 		t.Helper()
@@ -64,6 +66,8 @@ func TestReloadsAreMeasured(t *testing.T) {
 // TestFileBesideTheConfiguration: the file is compared with the running configuration, and never said to be the
 // same before that.
 func TestFileBesideTheConfiguration(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "one")
 	state := func() string {
 		m := regexp.MustCompile(`penstock_config_file_state\{state="([a-z]+)"\} 1\n`).FindAllStringSubmatch(r.scrape(), -1)
@@ -80,6 +84,8 @@ func TestFileBesideTheConfiguration(t *testing.T) {
 
 // TestComparison: a change of the file, or of the configuration, has it compared again.
 func TestComparison(t *testing.T) {
+	t.Parallel()
+
 	path := filepath.Join(t.TempDir(), "p.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -113,6 +119,8 @@ func TestComparison(t *testing.T) {
 // TestAddressOfTheMetrics: it follows the configuration, a reload that cannot have its address changes nothing,
 // and it ends with the process's drain.
 func TestAddressOfTheMetrics(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "one")
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,6 +20,8 @@ import (
 
 // TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged.
 func TestHangupReloads(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	r.write("a", "b")
 	r.hangups <- syscall.SIGHUP
@@ -45,6 +47,8 @@ func TestHangupReloads(t *testing.T) {
 }
 
 func TestReloadCommand(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	r.write("a", "b")
 	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file)
@@ -75,6 +79,8 @@ func TestReloadCommand(t *testing.T) {
 }
 
 func TestReloadUntilConfirmed(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	r.write("b")
 	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
@@ -113,6 +119,8 @@ func TestReloadUntilConfirmed(t *testing.T) {
 
 // TestStatusExitCode: problems set the exit code for scripts that request it.
 func TestStatusExitCode(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	ask := func(code int, args ...string) string {
 		t.Helper()
@@ -141,6 +149,8 @@ func TestStatusExitCode(t *testing.T) {
 
 // TestAdminMoves with a reload, and back with a rollback.
 func TestAdminMoves(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	other := filepath.Join(r.dir, "other.sock")
 	r.writeText(r.text("other.sock", "a"))
@@ -160,6 +170,8 @@ func TestAdminMoves(t *testing.T) {
 }
 
 func TestPlanCommand(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a", "b")
 	planned := filepath.Join(r.dir, "planned.yaml")
 	text := strings.NewReplacer("127.0.0.1:1\"", "127.0.0.1:9\"", ":2001", ":2002").Replace(r.text("admin.sock", "a", "c"))
@@ -207,6 +219,8 @@ func TestPlanCommand(t *testing.T) {
 // TestPlanOfDrains: a plan contains the time at which draining connections are reset, by the
 // next configuration; of a removed upstream, by the present one.
 func TestPlanOfDrains(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	says := func(listener, upstreams string) {
 		r.writeText(fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\nlisteners: [{name: a, bind: %q, upstream: up}]\nupstreams:\n%s", r.dir, listener, upstreams))
@@ -239,6 +253,8 @@ func TestPlanOfDrains(t *testing.T) {
 // TestPlanOfAddresses: if a listener loses one of its addresses, the plan contains the number
 // of its connections; an address that another one contains stays.
 func TestPlanOfAddresses(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	listens := func(binds string) {
 		r.writeText(fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\nlisteners: [{name: a, bind: [%s], upstream: up}]\nupstreams: [{name: up, endpoints: [\"127.0.0.1:1\"]}]\n", r.dir, binds))
@@ -269,6 +285,8 @@ func TestPlanOfAddresses(t *testing.T) {
 // TestPlanTellsNothingOfOtherFiles: the process may have permission to read files that the
 // caller has not.
 func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	secret := filepath.Join(r.dir, "secret")
 	if err := os.WriteFile(secret, []byte("password: hunter2\n"), 0o600); err != nil {
@@ -285,6 +303,8 @@ func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
 }
 
 func TestWatchReloads(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, []string{"--watch"}, "a")
 	r.write("a", "b")
 	r.says(`"msg":"configuration in force","generation":2,"by":"watch"`)
@@ -314,6 +334,8 @@ func TestWatchReloads(t *testing.T) {
 
 // TestRolledBackFileIsNotReadAgain by itself, even if the rollback changes the set of files.
 func TestRolledBackFileIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, []string{"--watch"}, "a")
 	if err := os.Mkdir(filepath.Join(r.dir, "conf.d"), 0o755); err != nil {
 		t.Fatal(err)
@@ -368,6 +390,8 @@ func TestServiceManagerIsTold(t *testing.T) {
 // TestAdminWhileDraining: a draining process reports that, and changes nothing, until a
 // successor has its admin socket; a second signal cuts.
 func TestAdminWhileDraining(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	r.balancer.drains = make(chan struct{}) // never closed
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
@@ -398,6 +422,8 @@ func TestAdminWhileDraining(t *testing.T) {
 
 // TestReloadsAtOnce: each call returns the generation that it has made, and no other.
 func TestReloadsAtOnce(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	client, err := admin.NewClient("unix:" + filepath.Join(r.dir, "admin.sock"))
 	if err != nil {
@@ -430,6 +456,8 @@ func TestReloadsAtOnce(t *testing.T) {
 // TestConfirmationOfAnother: a late confirmation does not confirm a later change. An empty
 // bound differs from a missing one.
 func TestConfirmationOfAnother(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "a")
 	r.write("b")
 	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
@@ -452,6 +480,8 @@ func TestConfirmationOfAnother(t *testing.T) {
 // TestStarting: while the listeners are being opened the admin socket answers that the process starts. A request waits for
 // those that are opened soon.
 func TestStarting(t *testing.T) {
+	t.Parallel()
+
 	dir := t.TempDir()
 	r := &runRig{
 		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: dir, file: filepath.Join(dir, "penstock.yaml"),

@@ -61,6 +61,8 @@ const patience = 30 * time.Second
 //	json FILE key=value...    the last line of FILE is a JSON object with those values
 //	log-lines FILE            every line of FILE is a JSON object with time, level, msg
 func TestScripts(t *testing.T) {
+	t.Parallel()
+
 	pipequota.Share(t)
 	runScripts(t, "testdata/script")
 }

@@ -9,6 +9,8 @@ import (
 
 // TestUnknownNames: an adopted session whose listener is not known is not listed as one that has none.
 func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+
 	var out strings.Builder
 	list := admin.Sessions{Sessions: []admin.Session{
 		{Client: "adopted", Upstream: "shop", Engine: admin.EngineLane, Adopted: true},

@@ -61,6 +61,8 @@ upstreams: [{name: app, endpoints: [%q], health_check: off}]
 // TestSessionsEndInterrupted: an interrupt of the question ends the command, and no session. One of an end that is under
 // way says how that is called off.
 func TestSessionsEndInterrupted(t *testing.T) {
+	t.Parallel()
+
 	const interrupt = "\x03"
 	bind, out := endProcess(t)
 	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--now", "--admin", bind))

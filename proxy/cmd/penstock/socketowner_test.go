@@ -10,6 +10,8 @@ import (
 // TestDirectoriesOfSockets: a directory that is a link, that others may write to, or that is another user's has no
 // private socket.
 func TestDirectoriesOfSockets(t *testing.T) {
+	t.Parallel()
+
 	dir := t.TempDir()
 	env := func(path string) func(string) (string, bool) {
 		return func(name string) (string, bool) { return path, name == "RUNTIME_DIRECTORY" }
@@ -49,6 +51,8 @@ func TestDirectoriesOfSockets(t *testing.T) {
 // TestOwnersOfFoundSockets: a user whom root has given a directory may serve there, and nobody whose directory is
 // anywhere else.
 func TestOwnersOfFoundSockets(t *testing.T) {
+	t.Parallel()
+
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give a directory away")
 	}

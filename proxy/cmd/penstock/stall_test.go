@@ -74,6 +74,8 @@ func code(t *testing.T, s *stage) int {
 
 // No reader of the log: connections are served all the same, signals obeyed.
 func TestStalledLogCostsNothing(t *testing.T) {
+	t.Parallel()
+
 	s, variables := stageOf(t)
 	play(t,
 		func() error { return s.origin([]string{"ORIGIN"}) },
@@ -107,6 +109,8 @@ func waitRefused(address string) error {
 
 // No reader of the summary: SIGTERM is obeyed, and SIGUSR1 ends nothing.
 func TestStalledSummaryCostsNothing(t *testing.T) {
+	t.Parallel()
+
 	s, variables := stageOf(t)
 	play(t, func() error { return s.origin([]string{"ORIGIN"}) })
 	address := stall(t, s, stalled(t), nil, "--to", variables["ORIGIN"])
@@ -139,6 +143,8 @@ func (g *gate) Write(p []byte) (int, error) {
 }
 
 func TestSpoolDropsAndReports(t *testing.T) {
+	t.Parallel()
+
 	g := &gate{begun: make(chan struct{}, 1), open: make(chan struct{})}
 	var dropped int64
 	s := newAsyncWriter(g, func(n int64) { dropped += n })
@@ -157,6 +163,8 @@ func TestSpoolDropsAndReports(t *testing.T) {
 }
 
 func TestSpoolGivesUpAtTheEnd(t *testing.T) {
+	t.Parallel()
+
 	g := &gate{begun: make(chan struct{}, 1), open: make(chan struct{})}
 	s := newAsyncWriter(g, nil)
 	s.Write([]byte("line\n"))
@@ -169,6 +177,8 @@ func TestSpoolGivesUpAtTheEnd(t *testing.T) {
 
 // A signal while the proxy opens ends it: here it waits for a lock on the directory.
 func TestStopWhileItOpens(t *testing.T) {
+	t.Parallel()
+
 	dir := t.TempDir()
 	f, err := os.Open(dir)
 	if err != nil {

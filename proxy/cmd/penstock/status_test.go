@@ -64,6 +64,8 @@ func aStatus(now time.Time) *admin.Status {
 
 // TestStatusForPeople checks the text of a status, and that a long cause widens no column.
 func TestStatusForPeople(t *testing.T) {
+	t.Parallel()
+
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 	var text strings.Builder
 	if err := writeStatus(&text, aStatus(now), now); err != nil {
@@ -121,6 +123,8 @@ denied by hand                               12 sources
 
 // TestManyProblems: some have lines, outages first, and the others are counted.
 func TestManyProblems(t *testing.T) {
+	t.Parallel()
+
 	lines := problemLines(make([]admin.Problem, 1000))
 	if last := lines[len(lines)-1]; len(lines) != 41 || !strings.Contains(last, "960 more problems") {
 		t.Errorf("%d lines, the last is %q", len(lines), last)
@@ -129,6 +133,8 @@ func TestManyProblems(t *testing.T) {
 
 // TestStatusIsNarrowed to a listener, an upstream, or both.
 func TestStatusIsNarrowed(t *testing.T) {
+	t.Parallel()
+
 	for _, test := range []struct {
 		listener, upstream   string
 		listeners, upstreams int

@@ -126,6 +126,8 @@ const alternate, restored = "\x1b[?1049h", "\x1b[?1049l"
 
 // TestTopOnATerminal runs the view on a pseudo-terminal, with its keys, and with and without colours.
 func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
+
 	bind := topProcess(t)
 	for _, env := range [][]string{nil, {"NO_COLOR=yes"}} {
 		term := openTerminal(t, 80, 24, penstockCommand(t, env, "top", "--admin", bind))
@@ -146,6 +148,8 @@ func TestTopOnATerminal(t *testing.T) {
 
 // TestTopIsStopped by signals, and leaves the terminal as it was.
 func TestTopIsStopped(t *testing.T) {
+	t.Parallel()
+
 	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "top", "--admin", topProcess(t)))
 	term.shows(`one +down`)
 	if err := term.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -159,6 +163,8 @@ func TestTopIsStopped(t *testing.T) {
 // TestTopWithoutATerminal writes one picture as text: into a pipe, by --once, and on a terminal that cannot move its
 // cursor.
 func TestTopWithoutATerminal(t *testing.T) {
+	t.Parallel()
+
 	bind := topProcess(t)
 	var piped bytes.Buffer
 	cmd := penstockCommand(t, nil, "top", "--admin", bind, "--interval", "200ms")
@@ -178,6 +184,8 @@ func TestTopWithoutATerminal(t *testing.T) {
 
 // TestDemoOnATerminal shows the view, and leaves the course and the results on the terminal.
 func TestDemoOnATerminal(t *testing.T) {
+	t.Parallel()
+
 	term := openTerminal(t, 100, 30, penstockCommand(t, nil, "demo", "--seconds", "3"))
 	term.shows(`penstock demo`)
 	term.shows(`three `)
@@ -189,6 +197,8 @@ func TestDemoOnATerminal(t *testing.T) {
 }
 
 func TestTopRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
+
 	for args, want := range map[string]string{
 		"--interval 1ms":          "write 200ms to 1m",
 		"--interval 2m":           "write 200ms to 1m",

@@ -17,6 +17,8 @@ import (
 // TestTraceCommand: the process of an admin socket, or any other, is traced, or the capabilities
 // that this takes are named.
 func TestTraceCommand(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "one")
 	admin := []string{"--admin", "unix:" + filepath.Join(r.dir, "admin.sock")}
 	want := "waiting for a CPU"

@@ -27,6 +27,8 @@ func setting(t *testing.T, unit, name string) (values []string) {
 // TestUnits: the program has the flags of its unit, the configuration beside it is valid and
 // names the passed sockets, and the notifications match the unit's type.
 func TestUnits(t *testing.T) {
+	t.Parallel()
+
 	start := setting(t, "penstock.service", "ExecStart")
 	if len(start) != 1 {
 		t.Fatalf("ExecStart %q", start)

@@ -11,6 +11,8 @@ import (
 
 // TestWhenEnded: the message before sessions end says when each of them does.
 func TestWhenEnded(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		query admin.EndQuery
 		n     int64
@@ -31,6 +33,8 @@ func TestWhenEnded(t *testing.T) {
 
 // TestLaneResults: the commands of the lane say how many sessions have come back, and how many are reset.
 func TestLaneResults(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct{ changed, returned, flushed string }{
 		{"0 0", ": no session had left user space", ": no session had left user space"},
 		{"1 0", ": 1 session has come back to user space", ""},
@@ -54,6 +58,8 @@ func TestLaneResults(t *testing.T) {
 
 // TestLaneOffHelp: the help of lane off says which sessions do not come back.
 func TestLaneOffHelp(t *testing.T) {
+	t.Parallel()
+
 	code, stdout, _ := call("lane", "off", "--help")
 	if text := strings.Join(strings.Fields(stdout), " "); code != 0 || !strings.Contains(text, "Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before.") {
 		t.Errorf("%d: %s", code, stdout)

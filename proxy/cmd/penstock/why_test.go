@@ -11,6 +11,8 @@ import (
 
 // TestWhyCommand: flags that exclude each other, and bounds, are errors; no session is none.
 func TestWhyCommand(t *testing.T) {
+	t.Parallel()
+
 	r := startRun(t, nil, "one")
 	at := "unix:" + filepath.Join(r.dir, "admin.sock")
 	out, _ := r.tells(cli.ExitOK, "why", "--admin", at, "--for", "0")
@@ -28,6 +30,8 @@ func TestWhyCommand(t *testing.T) {
 
 // TestWriteWhy: the verdict comes first, and the advice.
 func TestWriteWhy(t *testing.T) {
+	t.Parallel()
+
 	var out strings.Builder
 	err := writeWhy(&out, &admin.Why{
 		Count: 30, Adopted: 4, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.72, "idle": 0.28},

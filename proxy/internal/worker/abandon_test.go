@@ -23,6 +23,8 @@ func (stuckResolver) Resolve(ctx context.Context, _ string, _ time.Duration) ([]
 // TestAbandon: a connection that is being made, and a name that is being resolved, are given up when the
 // search says so, and not before; then the search goes on.
 func TestAbandon(t *testing.T) {
+	t.Parallel()
+
 	stuck, well := connectTo(sockets.Silent(t)), echo(t)
 	for name, first := range map[string]worker.Step{
 		"connect": stuck,
@@ -55,6 +57,8 @@ func TestAbandon(t *testing.T) {
 
 // TestClientLeavesBeforeItsStepIsAbandoned: nothing is asked about a client that has left.
 func TestClientLeavesBeforeItsStepIsAbandoned(t *testing.T) {
+	t.Parallel()
+
 	step := connectTo(sockets.Silent(t))
 	step.Recheck = 5 * time.Millisecond
 	var asked atomic.Int64

@@ -21,6 +21,8 @@ var errNotAdmitted = errors.New("not admitted")
 // A client that is not admitted is reset, and the admitter's counts are right: for each
 // client that it has admitted, it is notified once that it has left, with the ticket.
 func TestAdmission(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]struct {
 		admit, source func(*worker.Client) error
 		in            int64
@@ -77,6 +79,8 @@ func (r *rig) try() (from source.Source, err error) {
 // While there is no room, no client is accepted at that socket, which does not affect
 // others. When a client leaves, the next one is accepted, at once.
 func TestRoom(t *testing.T) {
+	t.Parallel()
+
 	var places atomic.Int64
 	places.Store(2)
 	a := new(counted)
@@ -131,6 +135,8 @@ func (p *paced) NextSlotIn(now int64) time.Duration { return time.Duration(p.fro
 
 // An admitter that knows when there will be room is called then, and not before.
 func TestRoomTimer(t *testing.T) {
+	t.Parallel()
+
 	var clock atomic.Int64
 	clock.Store(1)
 	p := new(paced)
@@ -154,6 +160,8 @@ func TestRoomTimer(t *testing.T) {
 
 // With one place for the clients of many sockets, each gets it in its turn.
 func TestManyListenersAtTheLimit(t *testing.T) {
+	t.Parallel()
+
 	const sockets = 200
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
 	r.serve(t)
@@ -180,6 +188,8 @@ func TestManyListenersAtTheLimit(t *testing.T) {
 
 // Churn under a limit of the admitter's own serves each client.
 func TestChurnUnderAnAdmitter(t *testing.T) {
+	t.Parallel()
+
 	a := new(counted)
 	a.room = func() error {
 		if a.in.Load()-a.left.Load() >= 2 {
@@ -209,6 +219,8 @@ func TestChurnUnderAnAdmitter(t *testing.T) {
 
 // A client's addresses are the kernel's.
 func TestClientAddresses(t *testing.T) {
+	t.Parallel()
+
 	got := make(chan [3]netip.AddrPort, 1)
 	d := straight(echo(t))
 	connect := d.next
@@ -232,6 +244,8 @@ func TestClientAddresses(t *testing.T) {
 // In each phase only the client that needs a descriptor lacks it. The client is served when
 // descriptors are free. A client that leaves meanwhile is forgotten.
 func TestNoDescriptorAfterPreread(t *testing.T) {
+	t.Parallel()
+
 	var tries atomic.Int64
 	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
 		c.Loops, s.Preread, s.Admitter = 1, worker.Preread{Hello: true}, new(counted)

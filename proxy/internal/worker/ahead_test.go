@@ -15,6 +15,8 @@ import (
 // The bytes that a peek has shown go with the header, whatever comes after them and
 // whenever. Every byte is there once, and counted once.
 func TestHelloWithPreface(t *testing.T) {
+	t.Parallel()
+
 	hello := helloOf(t, "ahead.example")
 	large := bytes.Repeat([]byte("x"), 100_000)
 	for name, x := range map[string]struct {
@@ -94,6 +96,8 @@ func TestHelloWithPreface(t *testing.T) {
 // If an endpoint resets before it has a header and the bytes that go with it, those bytes
 // go to the next endpoint.
 func TestHelloSurvivesAnEndpoint(t *testing.T) {
+	t.Parallel()
+
 	hello := helloOf(t, "again.example")
 	bad, good := listenOn(t), listenOn(t)
 	go func() {

@@ -18,6 +18,8 @@ func clientFrom(last byte) *worker.Client {
 
 // TestRing: a ring has the last clients, and knows how far back it goes.
 func TestRing(t *testing.T) {
+	t.Parallel()
+
 	r := worker.NewRing(2, 3)
 	check := func(since, now int64, full time.Duration, want ...byte) {
 		t.Helper()
@@ -41,6 +43,8 @@ func TestRing(t *testing.T) {
 
 // TestArrivals: clients are remembered by their sources, and so are those that were refused.
 func TestArrivals(t *testing.T) {
+	t.Parallel()
+
 	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", nil)
 	r.serve(t)
 	p := r.listen(t, to(t, "127.0.0.1:1")) // nothing listens there

@@ -51,6 +51,8 @@ func (d *director) bound(b *tie) *director {
 
 // A binding is notified of the end of each of its sessions, once, with its result.
 func TestBondIsToldOfTheEnd(t *testing.T) {
+	t.Parallel()
+
 	b := new(tie)
 	r := directed(t, straight(echo(t)).bound(b), nil)
 	r.serve(t)
@@ -74,6 +76,8 @@ func TestBondIsToldOfTheEnd(t *testing.T) {
 
 // The service's limits are those of sessions that have no others.
 func TestLimitsOfTheService(t *testing.T) {
+	t.Parallel()
+
 	own, service := new(tie), new(tie)
 	d := straight(echo(t))
 	var turn atomic.Int64
@@ -105,6 +109,8 @@ func TestLimitsOfTheService(t *testing.T) {
 // An endpoint that is not wanted any more when it is reached is left at once, and the
 // search continues.
 func TestReachedAndNotWanted(t *testing.T) {
+	t.Parallel()
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +146,8 @@ func TestReachedAndNotWanted(t *testing.T) {
 
 // Sessions that match are cut, and no other session is affected.
 func TestCutMatching(t *testing.T) {
+	t.Parallel()
+
 	b := [2]*tie{{upstream: "u", endpoint: "a"}, {upstream: "u", endpoint: "b"}}
 	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
 	d := straight(echo(t))
@@ -182,6 +190,8 @@ func TestCutMatching(t *testing.T) {
 
 // Cutting continues while clients come and go, several at a time, and each ends.
 func TestCutMatchingUnderLoad(t *testing.T) {
+	t.Parallel()
+
 	b := new(tie)
 	r := directed(t, straight(echo(t)).bound(b), nil)
 	r.serve(t)

@@ -14,6 +14,8 @@ import (
 // of its binding, and the age of the oldest. Clients that are not joined are bound to
 // nothing.
 func TestCensus(t *testing.T) {
+	t.Parallel()
+
 	limits := [2]*relay.Limits{{Of: &tie{upstream: "u"}}, {Of: &tie{upstream: "v"}}}
 	d := straight(echo(t))
 	var turn atomic.Int64
@@ -63,6 +65,8 @@ func TestCensus(t *testing.T) {
 
 // Clients of goroutines are counted as well.
 func TestCensusOfGoroutines(t *testing.T) {
+	t.Parallel()
+
 	b := &tie{upstream: "tls"}
 	r := directed(t, newHand(t, b).director(), nil)
 	r.serve(t)

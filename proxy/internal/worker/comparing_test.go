@@ -31,6 +31,8 @@ func comparison(t *testing.T, memory int64) *worker.Comparison {
 // TestComparingIsBounded: however much both sides answer, and how different that is, no session takes more memory than
 // it may have, and all of it is given back.
 func TestComparingIsBounded(t *testing.T) {
+	t.Parallel()
+
 	const sessions, flood = 8, 4 << 20
 	flooding := func(c byte) string {
 		return sockets.Server(t, func(conn net.Conn) {
@@ -82,6 +84,8 @@ func TestComparingIsBounded(t *testing.T) {
 // TestComparing: both answers to a client are compared, and the memory of that is given back; without memory the
 // session is mirrored, and not compared.
 func TestComparing(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct {
 		name             string
 		shadow           func(net.Conn, []byte) []byte

@@ -14,6 +14,8 @@ import (
 // TestComparingCostIsBounded: shadows that flood with what is costly to compare take a bounded part of the loop's
 // time: comparing ends for its cost, and clients are served all the while.
 func TestComparingCostIsBounded(t *testing.T) {
+	t.Parallel()
+
 	const sessions, flood = 8, 8 << 20
 	for name, c := range map[string]struct {
 		config compare.Config

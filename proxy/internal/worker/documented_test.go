@@ -11,6 +11,8 @@ import (
 
 // TestRefusalsAreDocumented: docs/failures.md has each reason of a summary, and no other one.
 func TestRefusalsAreDocumented(t *testing.T) {
+	t.Parallel()
+
 	text, err := os.ReadFile("../../../docs/failures.md")
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 // The reached limit is reported once for all clients that wait in turn. Room is reported
 // when no client waits any more.
 func TestFullIsToldWhenItChanges(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections, c.Loops = 1, 1 })
 	for round := range 3 {
 		var conns []net.Conn

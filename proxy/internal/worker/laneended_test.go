@@ -13,6 +13,8 @@ import (
 // TestEndedInUserSpace: a session that the lane ends just as it comes back, as by a user timeout, ends; one that has never left
 // goes on.
 func TestEndedInUserSpace(t *testing.T) {
+	t.Parallel()
+
 	for name, cameBack := range map[string]bool{"come back": true, "never left": false} {
 		t.Run(name, func(t *testing.T) {
 			e := new(tie)
@@ -44,6 +46,8 @@ func TestEndedInUserSpace(t *testing.T) {
 // TestWithdrawnOverTurns: when no session is to leave user space any more, a loop withdraws those that it has prepared for that some in each turn, and
 // none is offered meanwhile.
 func TestWithdrawnOverTurns(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
 	r.serve(t)
 	r.Prepared(0, false) // none yet

@@ -57,6 +57,8 @@ func (p *parkRig) pass(d time.Duration) {
 // TestParkedTimeouts: sessions that have left are parked after a second, are counted and listed like others, and end by their
 // timeouts at the time at which those pass. Without timeouts nothing looks for any.
 func TestParkedTimeouts(t *testing.T) {
+	t.Parallel()
+
 	const n, second = 5, time.Second
 	for _, c := range []struct {
 		name   string
@@ -109,6 +111,8 @@ func TestParkedTimeouts(t *testing.T) {
 
 // TestParkedWithoutTimeouts: nothing looks for timeouts of sessions that have none, and one that can wait for none is not parked.
 func TestParkedWithoutTimeouts(t *testing.T) {
+	t.Parallel()
+
 	p := newParkRig(t, 3, relay.Limits{})
 	p.pass(2 * time.Second)
 	if parked, bound, _ := p.Parked(0); parked != 3 || bound != 0 {
@@ -131,6 +135,8 @@ func TestParkedWithoutTimeouts(t *testing.T) {
 
 // TestParkedEnds: parked sessions end as others do: by their endpoints, by a cut of some, by their IDs, and with everything.
 func TestParkedEnds(t *testing.T) {
+	t.Parallel()
+
 	cause := errors.New("cut by the test")
 	for name, end := range map[string]func(t *testing.T, p *parkRig){
 		"by their endpoints": func(_ *testing.T, p *parkRig) {
@@ -279,6 +285,8 @@ func TestManyParked(t *testing.T) {
 
 // TestSessionPool: sessions are given once each, and slabs without a session are given up but for some.
 func TestSessionPool(t *testing.T) {
+	t.Parallel()
+
 	var s worker.SessionPool
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -305,6 +313,8 @@ func TestSessionPool(t *testing.T) {
 
 // TestSpan: a time is kept to a two thousandth, and that at which packets began to try to a millisecond.
 func TestSpan(t *testing.T) {
+	t.Parallel()
+
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 2047 * time.Millisecond, 3 * time.Second, time.Hour, 1000 * time.Hour, 1e6 * time.Hour} {
 		if got, want := worker.Span(d), max(d, 0).Truncate(time.Millisecond); got > want || want-got > want/1000 {
 			t.Errorf("%v is kept as %v", d, got)

@@ -11,6 +11,8 @@ import (
 // TestLaneQueuedOnce: a session waits once to be asked whether it may leave user space, however often all are asked again, and is in a queue again
 // after there was no lane.
 func TestLaneQueuedOnce(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { c.Loops, s.Lane = 1, worker.LaneOn })
 	r.serve(t)
 	const sessions = 3

@@ -68,6 +68,8 @@ func (p *place) dial(t *testing.T) net.Conn {
 // in a queue when their socket closes. The host is notified of each socket once, when it is
 // closed and when its last client has left.
 func TestListenersComeAndGo(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
 	r.serve(t)
 	target := echo(t)
@@ -121,6 +123,8 @@ func TestListenersComeAndGo(t *testing.T) {
 
 // A thousand sockets come and go, and the loops serve meanwhile.
 func TestThousandListeners(t *testing.T) {
+	t.Parallel()
+
 	const sockets = 1000
 	r := newRig(t, nil)
 	r.serve(t)
@@ -176,6 +180,8 @@ func TestThousandListeners(t *testing.T) {
 // A client keeps the service under which it was accepted. Later clients get the new one,
 // and no client is refused.
 func TestServiceIsReplaced(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
 	r.serve(t)
 	type edition struct {
@@ -232,6 +238,8 @@ func TestServiceIsReplaced(t *testing.T) {
 
 // A group without any socket continues to serve, until it has to end; then it takes none.
 func TestNoListener(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, nil)
 	served := make(chan error, 1)
 	go func() { served <- r.Serve() }()
@@ -269,6 +277,8 @@ func (r *rig) anyFD(t *testing.T) int {
 
 // A socket that cannot be listened on is refused with a reason.
 func TestListenErrors(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, nil)
 	r.serve(t)
 	blocking := r.anyFD(t)
@@ -289,6 +299,8 @@ func TestListenErrors(t *testing.T) {
 
 // A loop that cannot accept from a socket reports it, and tries again.
 func TestListenThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, nil)
 	r.serve(t)
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)

@@ -14,6 +14,8 @@ import (
 
 // One turn of a loop lists no more than so many clients, wherever they are.
 func TestListingIsBounded(t *testing.T) {
+	t.Parallel()
+
 	const clients = 3*worker.ListMost + 1
 	r := newRig(t, func(c *worker.Config) { c.Loops, c.MaxConnections = 1, 2*clients })
 	r.serve(t)
@@ -41,6 +43,8 @@ func TestListingIsBounded(t *testing.T) {
 
 // A unix socket has its path for an address, and @ if it has none.
 func TestListingOfUnixSockets(t *testing.T) {
+	t.Parallel()
+
 	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", nil)
 	r.serve(t)
 	talk(t, r.dial(t))

@@ -53,6 +53,8 @@ func total(b worker.Bytes) int64 {
 // The bytes that sessions have moved are reported by binding, while they run and when they
 // have ended.
 func TestMetered(t *testing.T) {
+	t.Parallel()
+
 	b := [2]*gauge{{}, {}}
 	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
 	d := straight(echo(t))
@@ -145,6 +147,8 @@ func TestMeteredUnderLoad(t *testing.T) {
 
 // A client on goroutines is metered like the others.
 func TestMeteredHanded(t *testing.T) {
+	t.Parallel()
+
 	b := new(gauge)
 	x := newHand(t, nil)
 	x.limits = &relay.Limits{Of: b}

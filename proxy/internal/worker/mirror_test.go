@@ -76,6 +76,8 @@ func mirrorTo(addr string) func() *worker.Mirror {
 // TestMirrorsGiveWay: mirrors end when a client lacks a descriptor, which is served then, and no new ones begin until
 // there are descriptors again.
 func TestMirrorsGiveWay(t *testing.T) {
+	t.Parallel()
+
 	r, counts := mirroring(t, time.Minute, mirrorTo(echo(t)))
 	r.serve(t)
 	first, second := r.dial(t), r.dial(t)
@@ -101,6 +103,8 @@ func TestMirrorsGiveWay(t *testing.T) {
 
 // TestMirrorWithoutADescriptor: a mirror that gets no socket waits for none, and trims nothing.
 func TestMirrorWithoutADescriptor(t *testing.T) {
+	t.Parallel()
+
 	r, counts := mirroring(t, time.Minute, mirrorTo(echo(t)))
 	var sockets atomic.Int64
 	r.SetControl(func() error {
@@ -121,6 +125,8 @@ func TestMirrorWithoutADescriptor(t *testing.T) {
 // TestMirrorsByName: a name is looked up beside, its addresses are tried in turn, and a mirror that ends before the
 // answer comes ends its look-up.
 func TestMirrorsByName(t *testing.T) {
+	t.Parallel()
+
 	shadow := netip.MustParseAddrPort(echo(t))
 	var asked, gone atomic.Int64
 	resolve := resolver(func(ctx context.Context) ([]netip.Addr, error) {
@@ -166,6 +172,8 @@ func (f resolver) Resolve(ctx context.Context, _ string, _ time.Duration) ([]net
 
 // TestMirrorsAreCutWithTheGroup: whatever state they are in.
 func TestMirrorsAreCutWithTheGroup(t *testing.T) {
+	t.Parallel()
+
 	for name, to := range map[string]func() *worker.Mirror{
 		"connected":  mirrorTo(echo(t)),
 		"connecting": mirrorTo(sockets.Silent(t)),
@@ -197,6 +205,8 @@ func TestMirrorsAreCutWithTheGroup(t *testing.T) {
 
 // TestMirrorsAreCountedWhileTheyRun: the bytes of mirrors that run are counted, each once.
 func TestMirrorsAreCountedWhileTheyRun(t *testing.T) {
+	t.Parallel()
+
 	r, counts := mirroring(t, time.Minute, mirrorTo(echo(t)))
 	r.serve(t)
 	all, message := []net.Conn{r.dial(t), r.dial(t)}, make([]byte, 1000)

@@ -75,6 +75,8 @@ func (x *hand) take(h *worker.Offloaded) {
 // A client that is handed over is served, counted, listed, and has its place until its end.
 // Its binding is notified of the end.
 func TestHandover(t *testing.T) {
+	t.Parallel()
+
 	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
 	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
 	x := newHand(t, b)
@@ -128,6 +130,8 @@ func TestHandover(t *testing.T) {
 
 // A client that is refused after that is counted, and reported.
 func TestHandoverRefused(t *testing.T) {
+	t.Parallel()
+
 	x := newHand(t, new(tie))
 	x.refuse = errNotAdmitted
 	r := directed(t, x.director(), nil)
@@ -142,6 +146,8 @@ func TestHandoverRefused(t *testing.T) {
 
 // They are cut with the others: those that are joined, and those that are not yet.
 func TestHandoverIsCut(t *testing.T) {
+	t.Parallel()
+
 	for name, wait := range map[string]bool{"joined": false, "before": true} {
 		t.Run(name, func(t *testing.T) {
 			b := new(tie)
@@ -181,6 +187,8 @@ func TestHandoverIsCut(t *testing.T) {
 
 // Clients that are handed over in a storm all end, whichever side ends first.
 func TestHandoverStorm(t *testing.T) {
+	t.Parallel()
+
 	b := new(tie)
 	x := newHand(t, b)
 	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })

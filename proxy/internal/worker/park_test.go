@@ -56,6 +56,8 @@ func (h *hall) wake() {
 // Clients that are parked are served when they are woken, each one once. Waking again does
 // not affect the next client in that place.
 func TestParkedAreWoken(t *testing.T) {
+	t.Parallel()
+
 	h := new(hall)
 	d := h.parking(echo(t), 0)
 	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
@@ -98,6 +100,8 @@ func TestParkedAreWoken(t *testing.T) {
 
 // One that has left meanwhile gives its place back, and waking it does nothing.
 func TestParkedLeaves(t *testing.T) {
+	t.Parallel()
+
 	h, a := new(hall), new(counted)
 	r := directed(t, h.parking(echo(t), 0), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
 	r.serve(t)
@@ -116,6 +120,8 @@ func TestParkedLeaves(t *testing.T) {
 
 // Parking has a timeout, after which the search is called again.
 func TestParkedForTooLong(t *testing.T) {
+	t.Parallel()
+
 	var clock atomic.Int64
 	clock.Store(1)
 	h := new(hall)
@@ -142,6 +148,8 @@ func TestParkedForTooLong(t *testing.T) {
 
 // Clients are woken, leave and are cut at any time. Each gets the due events and no more.
 func TestParkingStorm(t *testing.T) {
+	t.Parallel()
+
 	addr := echo(t)
 	var wakers sync.Map
 	d := &director{next: func(c *worker.Client, n int) worker.Step {
@@ -195,6 +203,8 @@ func TestParkingStorm(t *testing.T) {
 
 // A pause passes, and no client that leaves meanwhile is waited for.
 func TestPause(t *testing.T) {
+	t.Parallel()
+
 	var clock atomic.Int64
 	clock.Store(1)
 	addr := echo(t)

@@ -27,6 +27,8 @@ func (r *rig) waitFor(t *testing.T, state worker.State) {
 // Wherever a client is waiting when it goes, its place is free at once, and everything that
 // was taken for it is given back.
 func TestClientLeavesWhileItWaits(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]struct {
 		step  worker.Step
 		state worker.State
@@ -73,6 +75,8 @@ func TestClientLeavesWhileItWaits(t *testing.T) {
 
 // Every client that is waiting when all are cut is reset.
 func TestCutWhileTheyWait(t *testing.T) {
+	t.Parallel()
+
 	for state, x := range map[worker.State]struct {
 		preread worker.Preread
 		step    worker.Step

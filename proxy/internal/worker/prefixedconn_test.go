@@ -84,6 +84,8 @@ func answer(t *testing.T, target net.Listener) (request string) {
 
 // A client that has gone while its target is dialed frees its place at once.
 func TestClientThatLeavesEarly(t *testing.T) {
+	t.Parallel()
+
 	for name, leave := range map[string]func(net.Conn){
 		"tcp/reset":          func(c net.Conn) { c.(*net.TCPConn).SetLinger(0); c.Close() },
 		"tcp/sent and reset": func(c net.Conn) { c.Write([]byte("x")); c.(*net.TCPConn).SetLinger(0); c.Close() },
@@ -115,6 +117,8 @@ func TestClientThatLeavesEarly(t *testing.T) {
 // A client that has sent its end of file still wants the answer. The bytes of a client that
 // has closed are still delivered.
 func TestClientThatSendsAndWaits(t *testing.T) {
+	t.Parallel()
+
 	for _, network := range []string{"tcp", "unix"} {
 		for _, c := range []struct {
 			request string

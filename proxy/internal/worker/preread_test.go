@@ -55,6 +55,8 @@ func mustRead(t *testing.T, c net.Conn, want []byte) {
 // A hello that comes a byte at a time is looked at a few times, whatever its length. It is
 // passed to the search as if it had come at once, and reaches the endpoint unchanged.
 func TestHelloThatDrips(t *testing.T) {
+	t.Parallel()
+
 	var name atomic.Value
 	d := straight(echo(t))
 	connect := d.next
@@ -89,6 +91,8 @@ func TestHelloThatDrips(t *testing.T) {
 
 // A unix socket has no low-water mark; the hello arrives all the same.
 func TestHelloThatDripsOverUnix(t *testing.T) {
+	t.Parallel()
+
 	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
 		c.Listeners[0].Service = serviceOf(t, straight(echo(t)))
 		c.Listeners[0].Service.Preread = worker.Preread{Hello: true, Header: &proxyproto.Policy{From: source.NewSet([]source.Rule{source.UnixClients()})}}
@@ -104,6 +108,8 @@ func TestHelloThatDripsOverUnix(t *testing.T) {
 
 // A message that is no hello is refused at once, and counted.
 func TestPrereadGarbage(t *testing.T) {
+	t.Parallel()
+
 	hello := helloOf(t, "cut.example")
 	for name, x := range map[string]struct {
 		sent    []byte
@@ -158,6 +164,8 @@ func oddHellos(t *testing.T) map[string][]byte {
 // Where no rule needs a hello, a client without one that is understood is served. Its bytes
 // reach the endpoint, at once or in pieces.
 func TestAnyHello(t *testing.T) {
+	t.Parallel()
+
 	for _, network := range []string{"tcp", "unix"} {
 		for name, sent := range oddHellos(t) {
 			t.Run(network+" "+name, func(t *testing.T) {
@@ -198,6 +206,8 @@ func TestAnyHello(t *testing.T) {
 // So is one that has sent nothing when its time is over; but not one that has sent nothing where data is
 // waited for, or has ended so; nor one that stops or ends in the middle of a hello, whose name might have decided.
 func TestAnyHelloInTime(t *testing.T) {
+	t.Parallel()
+
 	hello := helloOf(t, "late.example")
 	for name, x := range map[string]struct {
 		sent   []byte
@@ -258,6 +268,8 @@ func TestAnyHelloInTime(t *testing.T) {
 // A client that leaves while it is waited for frees its place: by a reset or an end of
 // file, with nothing sent or a part.
 func TestPrereadLeaves(t *testing.T) {
+	t.Parallel()
+
 	hello := helloOf(t, "gone.example")
 	part := []byte("PROXY TCP4 1.2.3.4")
 	for name, x := range map[string]struct {
@@ -304,6 +316,8 @@ func TestPrereadLeaves(t *testing.T) {
 // A client that sends too little for too long is refused, header and hello by timeouts of
 // their own.
 func TestPrereadTimeouts(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]struct {
 		preread worker.Preread
 		sent    string
@@ -347,6 +361,8 @@ func TestPrereadTimeouts(t *testing.T) {
 // A PROXY header is taken away to the byte, whatever follows it and however it comes, and
 // identifies the client. From other clients nothing is taken.
 func TestHeaderIsTakenAway(t *testing.T) {
+	t.Parallel()
+
 	const line = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"
 	from := netip.MustParseAddrPort("192.0.2.1:4711")
 	for name, x := range map[string]struct {
@@ -440,6 +456,8 @@ func heap() int64 {
 
 // Bytes hidden by an urgent mark are not looked at again and again.
 func TestHelloBehindAnUrgentMark(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Hour}
 	})

@@ -34,6 +34,8 @@ func largeHello(t *testing.T, name string) []byte {
 // before it or behind it, and more behind it, for a number of looks that does not grow with
 // the number of bytes.
 func TestLargeHellosThatDrip(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]drip{
 		"tcp":          {network: "tcp", engine: relay.EngineAuto},
 		"with headers": {network: "tcp", header: "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", proxyHeader: "preface", engine: relay.EngineSplice},
@@ -149,6 +151,8 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 
 // The bytes that were taken are handed over with the client.
 func TestHandoverOfADrip(t *testing.T) {
+	t.Parallel()
+
 	untilTaken(t, func() int64 { return handOverDrip(t) })
 }
 

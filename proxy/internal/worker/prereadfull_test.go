@@ -17,6 +17,8 @@ import (
 // TestFirstBytesThatFillAUnixSocket: a client whose pieces fill a socket before they are looked at once, so that no
 // further event comes of it, is served, by all of its first bytes.
 func TestFirstBytesThatFillAUnixSocket(t *testing.T) {
+	t.Parallel()
+
 	const header = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"
 	hello := helloOf(t, "full.example", strings.Repeat("p", 200))
 	long := []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 1000) + "\r\nHost: full.example\r\n\r\n")
@@ -92,6 +94,8 @@ func fill(t *testing.T, c net.Conn, b []byte, room int) (n int) {
 // TestFirstBytesBeyondTheReceiveBuffer: where the receive buffer is smaller than a client's first bytes, so that its window closes before
 // they are there, they are taken out, and the client is served, however they are cut.
 func TestFirstBytesBeyondTheReceiveBuffer(t *testing.T) {
+	t.Parallel()
+
 	hello := largeHello(t, "full.example")
 	long := []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 7000) + "\r\nHost: full.example\r\n\r\n")
 	for name, x := range map[string]struct {

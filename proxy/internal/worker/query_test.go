@@ -14,6 +14,8 @@ import (
 
 // TestQueries: each part of a query selects by itself.
 func TestQueries(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, nil)
 	r.serve(t)
 	quiet, talks := r.dial(t), r.dial(t)
@@ -64,6 +66,8 @@ func TestQueries(t *testing.T) {
 
 // TestIDs: an id is read as it is written, and nothing else is.
 func TestIDs(t *testing.T) {
+	t.Parallel()
+
 	for _, id := range []worker.ID{{}, {Loop: 3, Place: 1 << 40, Began: 1}, {Loop: -1, Place: 7, Began: 1 << 60}, worker.AdoptedID(7, time.Hour)} {
 		if got, err := worker.ParseID(id.String()); got != id || err != nil {
 			t.Errorf("%s: %v, %v, want %v", id, got, err, id)
@@ -78,6 +82,8 @@ func TestIDs(t *testing.T) {
 
 // TestEnd: a session is ended by its id, at once or when it is quiet, and only once.
 func TestEnd(t *testing.T) {
+	t.Parallel()
+
 	const quiet = 10 * time.Second
 	var now atomic.Int64
 	now.Store(1)
@@ -136,6 +142,8 @@ func wasReset(t *testing.T, c net.Conn) {
 
 // TestEndOnGoroutines: a client that has left its loop is ended by its id as well.
 func TestEndOnGoroutines(t *testing.T) {
+	t.Parallel()
+
 	x := newHand(t, new(tie))
 	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) { s.Preread = worker.Preread{Hello: true} })
 	r.serve(t)

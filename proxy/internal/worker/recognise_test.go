@@ -63,6 +63,8 @@ func recognising(t *testing.T, preread worker.Preread) (*rig, *director, *atomic
 // TestFirstBytesThatDrip: a request that comes a byte at a time has the properties of one that comes at once, and reaches the
 // endpoint unchanged. It is looked at a few times, and taken then.
 func TestFirstBytesThatDrip(t *testing.T) {
+	t.Parallel()
+
 	r, d, name := recognising(t, worker.Preread{Timeout: time.Minute})
 	for _, piece := range []int{len(request), 1} {
 		c := r.dial(t)
@@ -83,6 +85,8 @@ func TestFirstBytesThatDrip(t *testing.T) {
 
 // TestFirstBytesOverUnix: the same without a low-water mark, and behind a PROXY header.
 func TestFirstBytesOverUnix(t *testing.T) {
+	t.Parallel()
+
 	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
 		c.Listeners[0].Service = serviceOf(t, straight(echo(t)))
 		c.Listeners[0].Service.Preread = worker.Preread{First: new(hosts), Header: &proxyproto.Policy{From: source.NewSet([]source.Rule{source.UnixClients()})}}
@@ -97,6 +101,8 @@ func TestFirstBytesOverUnix(t *testing.T) {
 
 // TestFirstBytesRefused: each reason for which first bytes decide nothing is counted as its own.
 func TestFirstBytesRefused(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]struct {
 		sent string
 		end  bool
@@ -121,6 +127,8 @@ func TestFirstBytesRefused(t *testing.T) {
 
 // TestSilence: a client that says nothing is asked about once. If there is no route for that its bytes are waited for.
 func TestSilence(t *testing.T) {
+	t.Parallel()
+
 	by := new(hosts)
 	r, d, name := recognising(t, worker.Preread{First: by, Timeout: time.Minute, Silence: 20 * time.Millisecond})
 	first := r.dial(t)
@@ -137,6 +145,8 @@ func TestSilence(t *testing.T) {
 
 // TestNoFirstBytes: where nothing depends on first bytes they are not looked at.
 func TestNoFirstBytes(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), nil)
 	r.serve(t)
 	c := r.dial(t)

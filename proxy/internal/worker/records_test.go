@@ -43,6 +43,8 @@ func inOrder(t *testing.T, times ...int64) {
 
 // TestRecordOfSession: the course of a session with a PROXY header.
 func TestRecordOfSession(t *testing.T) {
+	t.Parallel()
+
 	ep := echo(t)
 	d := straight(ep)
 	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
@@ -81,6 +83,8 @@ func TestRecordOfSession(t *testing.T) {
 
 // TestRecordsOfOthers: clients that are not joined leave one record each, too.
 func TestRecordsOfOthers(t *testing.T) {
+	t.Parallel()
+
 	wait := make(chan struct{})
 	steps := map[int]worker.Step{
 		0: {Action: worker.GiveUp}, 1: {Action: worker.Respond, Bytes: []byte("busy")}, 2: {Action: worker.Park},
@@ -132,6 +136,8 @@ func TestRecordsOfOthers(t *testing.T) {
 
 // TestRecordOfAdmission: a client that its admitter refuses leaves a record with its address.
 func TestRecordOfAdmission(t *testing.T) {
+	t.Parallel()
+
 	d := straight(echo(t))
 	r := directed(t, d, func(_ *worker.Config, s *worker.Service) {
 		s.Admitter = &counted{admit: func(*worker.Client) error { return errGivenUp }}
@@ -150,6 +156,8 @@ func TestRecordOfAdmission(t *testing.T) {
 
 // TestNoRecords: nothing is kept if nobody wants it, also of sessions that began before.
 func TestNoRecords(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), nil)
 	r.serve(t)
 	c := r.dial(t)
@@ -164,6 +172,8 @@ func TestNoRecords(t *testing.T) {
 
 // TestRecordsAreUsedAgain: one session after the other takes the memory of one.
 func TestRecordsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), nil)
 	r.records = true
 	r.serve(t)
@@ -185,6 +195,8 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 // TestTracedRecords: a client that is traced has a record, however few are kept otherwise, and
 // it has the number of its sampler until its end.
 func TestTracedRecords(t *testing.T) {
+	t.Parallel()
+
 	r := directed(t, straight(echo(t)), nil)
 	r.sampler = 3
 	r.serve(t)

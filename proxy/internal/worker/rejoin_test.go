@@ -67,6 +67,8 @@ func (x *returning) take(h *worker.Offloaded) {
 // TestRejoin: a client that has gone back is served, counted and listed with the others of a loop, has its place
 // until its end, and is reported then.
 func TestRejoin(t *testing.T) {
+	t.Parallel()
+
 	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
 	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
 	x := newReturning(t, b)
@@ -120,6 +122,8 @@ func TestRejoin(t *testing.T) {
 
 // TestRejoinRefused: one that may not go on is refused, and both sides are reset.
 func TestRejoinRefused(t *testing.T) {
+	t.Parallel()
+
 	b := new(tie)
 	x := newReturning(t, b)
 	x.refuse = errNotAdmitted
@@ -142,6 +146,8 @@ func TestRejoinRefused(t *testing.T) {
 // TestRejoinIsCut: those that have gone back are cut with the others, by their binding and at the end; one that is
 // about to go back at the end is not served.
 func TestRejoinIsCut(t *testing.T) {
+	t.Parallel()
+
 	b := new(tie)
 	x := newReturning(t, b)
 	r := directed(t, x.director(), nil)
@@ -172,6 +178,8 @@ func TestRejoinIsCut(t *testing.T) {
 
 // TestRejoinStorm: clients that go back in a storm all end, whichever side ends first.
 func TestRejoinStorm(t *testing.T) {
+	t.Parallel()
+
 	x := newReturning(t, new(tie))
 	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
 	r.serve(t)

@@ -25,6 +25,8 @@ func responding(b []byte, timeout time.Duration) *director {
 // A response arrives whole and ends properly, whatever unread bytes the client has sent,
 // and whatever its size.
 func TestRespond(t *testing.T) {
+	t.Parallel()
+
 	for name, size := range map[string]int{"small": 20, "large": 8 << 20, "none": 0} {
 		t.Run(name, func(t *testing.T) {
 			response := bytes.Repeat([]byte("sorry "), size/6)
@@ -52,6 +54,8 @@ func TestRespond(t *testing.T) {
 
 // One that neither reads nor ends has its time.
 func TestRespondToOneWhoStays(t *testing.T) {
+	t.Parallel()
+
 	for name, size := range map[string]int{"not read": 32 << 20, "not ended": 10} {
 		t.Run(name, func(t *testing.T) {
 			var clock atomic.Int64
@@ -77,6 +81,8 @@ func TestRespondToOneWhoStays(t *testing.T) {
 // A header comes before the client's bytes, also if the endpoint takes it bit by bit or
 // the client has sent nothing yet.
 func TestPreface(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]struct {
 		network string
 		size    int
@@ -125,6 +131,8 @@ func TestPreface(t *testing.T) {
 // A client that leaves while the header is written leaves nothing behind. Nor does an
 // endpoint that leaves, or takes nothing; that failure is reported to the search.
 func TestPrefaceThatIsNotTaken(t *testing.T) {
+	t.Parallel()
+
 	for name, x := range map[string]struct {
 		happens func(client, endpoint net.Conn, clock *atomic.Int64)
 		failed  bool

@@ -117,6 +117,8 @@ func prefacedClient(t *testing.T, to syscall.Sockaddr, sent []byte) {
 
 // Searches are used again, by the next client of the same service.
 func TestSearchesAreUsedAgain(t *testing.T) {
+	t.Parallel()
+
 	d := straight(echo(t))
 	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
 	r.serve(t)
@@ -132,6 +134,8 @@ func TestSearchesAreUsedAgain(t *testing.T) {
 
 // A list has the state in which clients wait.
 func TestListingOfThoseWhoWait(t *testing.T) {
+	t.Parallel()
+
 	for state, x := range map[worker.State]struct {
 		preread worker.Preread
 		step    worker.Step
@@ -157,6 +161,8 @@ func TestListingOfThoseWhoWait(t *testing.T) {
 
 // The limit may be changed while clients wait for it.
 func TestSetMaxConnections(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
 	r.serve(t)
 	var conns []net.Conn

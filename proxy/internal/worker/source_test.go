@@ -17,6 +17,8 @@ import (
 // A client of TCP without an address is reset before its bytes are looked at and before any
 // rule is checked. It is counted by that reason, and takes no place.
 func TestClientWithoutSource(t *testing.T) {
+	t.Parallel()
+
 	for name, p := range map[string]worker.Preread{
 		"plain":          {},
 		"header":         {Header: new(proxyproto.Policy)},
@@ -56,6 +58,8 @@ func TestClientWithoutSource(t *testing.T) {
 // has sent. A named client has the source in its header. If the header has none, it has its
 // own source.
 func TestHeadersOverUnix(t *testing.T) {
+	t.Parallel()
+
 	const known, unknown = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", "PROXY UNKNOWN\r\n"
 	local := string(proxyproto.Append(nil, 2, &proxyproto.Connection{Local: true}))
 	self := source.Unix(source.Credentials{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), PID: int32(os.Getpid())})

@@ -10,6 +10,8 @@ import (
 // TestSpread: the last step is at the end of the time, the first one not before nine tenths of
 // it, and each has about as many of the sessions.
 func TestSpread(t *testing.T) {
+	t.Parallel()
+
 	const clients = 100_000
 	for _, within := range []time.Duration{time.Nanosecond, time.Millisecond, 150 * time.Millisecond, time.Second, 30 * time.Second, 5 * time.Minute, 8760 * time.Hour} {
 		s := worker.NewSpread(within)

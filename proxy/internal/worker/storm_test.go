@@ -120,6 +120,8 @@ func (s *storm) again(work *sync.WaitGroup, f func()) {
 
 // Whatever happens at the same time, the books are right in the end.
 func TestStorm(t *testing.T) {
+	t.Parallel()
+
 	s := &storm{target: echo(t), binding: new(tie), admitter: new(counted), hello: helloOf(t, "storm.example")}
 	s.hand = newHand(t, s.binding)
 	var turns atomic.Int64

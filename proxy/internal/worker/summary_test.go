@@ -8,6 +8,8 @@ import (
 
 // A summary may be requested while the group is closed, and after that.
 func TestSummaryAtTheEnd(t *testing.T) {
+	t.Parallel()
+
 	for range 5 {
 		t.Run("", func(t *testing.T) {
 			var over atomic.Bool

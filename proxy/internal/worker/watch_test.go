@@ -37,6 +37,8 @@ func (b *watching) next(g *rig) []relay.Turn {
 // TestWatch: each session that runs is shown to its binding, once each time, as it stands; one
 // that has ended is not any more.
 func TestWatch(t *testing.T) {
+	t.Parallel()
+
 	b := new(watching)
 	limits := &relay.Limits{Of: b}
 	d := straight(silent(t))

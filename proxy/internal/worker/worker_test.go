@@ -34,6 +34,8 @@ const laneTables = 13
 const holding = 20
 
 func TestSizeOfAnIdleSession(t *testing.T) {
+	t.Parallel()
+
 	all, relays := worker.ConnSize()
 	t.Logf("%d bytes, %d of them the relay's", all, relays)
 	if all+tableSlots+holding > 388 {
@@ -53,6 +55,8 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 
 // TestUnusedIsSmall: the list of unused places is small again when those of a peak are used.
 func TestUnusedIsSmall(t *testing.T) {
+	t.Parallel()
+
 	const n = 20_000
 	if gone, again := worker.UnusedRoom(n); gone < n || again > 1000 {
 		t.Errorf("there is room for %d, and with as many again for %d", gone, again)
@@ -313,6 +317,8 @@ func eventually(t *testing.T, what func() bool) {
 
 // Connections that live long are spread over the loops, however they come.
 func TestBalance(t *testing.T) {
+	t.Parallel()
+
 	for _, c := range []struct{ clients, most int64 }{{8, 6}, {64, 38}} {
 		for name, together := range map[string]bool{"one by one": false, "together": true} {
 			r := newRig(t, nil)
@@ -348,6 +354,8 @@ func TestBalance(t *testing.T) {
 // A client that gets no descriptor for its target waits, is tried again, and is reset in
 // time. Meanwhile no other client is accepted.
 func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
+	t.Parallel()
+
 	var clock, tries atomic.Int64
 	clock.Store(1)
 	r := newRig(t, func(c *worker.Config) { c.Now, c.Loops = clock.Load, 1 })
@@ -391,6 +399,8 @@ func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 
 // Each client that comes at the limit is served, in its turn, and none is forgotten.
 func TestChurnAtTheLimit(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 2 })
 	r.serve(t)
 	const clients, turns = 16, 25
@@ -420,6 +430,8 @@ func TestChurnAtTheLimit(t *testing.T) {
 
 // A drain ends when the last client has left, and closes every listener once.
 func TestDrain(t *testing.T) {
+	t.Parallel()
+
 	r := newRig(t, nil)
 	c := r.dial(t)
 	go func() { r.served <- r.Serve() }()
@@ -442,6 +454,8 @@ func TestDrain(t *testing.T) {
 // Wherever clients are when the group ends, between the listener and their end, it ends,
 // and no client is left behind.
 func TestEndInTheMiddle(t *testing.T) {
+	t.Parallel()
+
 	for i := range 12 {
 		r := newRig(t, func(c *worker.Config) { c.MaxConnections = 3 + i*8 })
 		served := make(chan error, 1)
