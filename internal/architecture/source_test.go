@@ -14,9 +14,8 @@ import (
 
 // A source is one parsed Go file of the module.
 type source struct {
-	path  string // from the module's directory
-	lines int
-	ast   *ast.File
+	path string // from the module's directory
+	ast  *ast.File
 }
 
 // sources parses every Go file of the module, whatever it builds for.
@@ -38,7 +37,7 @@ func sources(t *testing.T) (*token.FileSet, []source) {
 			return err
 		}
 		rel, err := filepath.Rel(root, path)
-		all = append(all, source{filepath.ToSlash(rel), files.File(f.FileStart).LineCount(), f})
+		all = append(all, source{filepath.ToSlash(rel), f})
 		return err
 	})
 	if err != nil {
@@ -51,28 +50,6 @@ func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s source) inLibrary() bool {
 	return !s.isTest() && slices.ContainsFunc(library, func(name string) bool { return strings.HasPrefix(s.path, name+"/") })
-}
-
-// TestSizes: functions fit on a screen, and files are about one thing.
-func TestSizes(t *testing.T) {
-	files, all := sources(t)
-	var functions []int
-	for _, s := range all {
-		if s.lines > 500 {
-			t.Errorf("%s has %d lines, want at most 500", s.path, s.lines)
-		}
-		for _, d := range s.ast.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && !s.isTest() {
-				functions = append(functions, files.Position(f.End()).Line-files.Position(f.Pos()).Line+1)
-			}
-		}
-	}
-	slices.Sort(functions)
-	median, p90 := functions[len(functions)/2], functions[len(functions)*9/10]
-	t.Logf("%d functions: median %d lines, 90th percentile %d", len(functions), median, p90)
-	if median > 12 || p90 >= 35 {
-		t.Errorf("functions have a median of %d lines and a 90th percentile of %d, want at most 12 and 34", median, p90)
-	}
 }
 
 // TestSystemCallsInSys: no package but internal/sys makes a raw system call, or
