@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/full"
 )
 
 // A toolchainTest is a file of the toolchain's own tests, and the tests in it that copy.
@@ -46,9 +48,7 @@ func TestToolchain(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the tests run in processes without the race detector: the run without it has them")
 	}
-	if testing.Short() {
-		t.Skip("-short: it compiles the standard library's tests; the run without -short has them")
-	}
+	full.Only(t, "it compiles the tests of the standard library")
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatalf("go env GOROOT: %v", err)

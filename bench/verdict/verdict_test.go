@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/internal/testutil/software"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -55,7 +55,7 @@ func penstock(t testing.TB) Runner {
 // TestVerdicts: strong faults, one of each kind, get the right verdict at the session's end and live. Other work on the
 // machine is a fault of its own, so each has ten attempts.
 func TestVerdicts(t *testing.T) {
-	software.Long(t, "a program in networks with faults")
+	full.Only(t, "a minute of a program in networks with faults, judged by its use of time")
 	possible(t)
 	s := &Setup{Run: penstock(t), Time: 2500 * time.Millisecond, Window: time.Second}
 	for _, f := range []Fault{

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -75,8 +76,9 @@ upstreams:
 func TestBreakerTriesWhoIsWell(t *testing.T) {
 	t.Parallel()
 	role := newRole(t, false)
+	var serves atomic.Bool
 	address := sockets.Server(t, func(c net.Conn) {
-		if !role.well.Load() {
+		if !serves.Load() {
 			_ = c.(*net.TCPConn).SetLinger(0) // it is reset
 			return
 		}
@@ -93,13 +95,14 @@ upstreams:
     queue: {hold: 0s}
     health_check: {type: http, port: %s, interval: 1s, fast_interval: 1s, jitter: 0, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
 		address, role.port))
-	role.well.Store(false)
 	r.Until("the breakers are open", func() bool {
 		refused(t, r.At("l"))
 		u := r.Status().Upstreams[0]
 		return u.Breaker == "open" && u.Endpoints[0].Breaker == "open"
 	})
+	role.well.Store(false)
 	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	serves.Store(true)
 	role.well.Store(true)
 	r.Until("the endpoint is tried", func() bool { return r.Endpoint("u", "a").State == "up" })
 	r.Until("clients are served, and the breakers closed", func() bool {

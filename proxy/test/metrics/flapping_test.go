@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 )
@@ -79,7 +80,7 @@ func (p *pager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // that come and go for hours, are among them.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
-	software.Long(t, "two minutes of two other programs")
+	full.Only(t, "two minutes of two other programs, whose timers have no other clock")
 	alertmanager := software.Need(t, "prometheus-alertmanager", "prometheus-alertmanager")
 	software.Need(t, "prometheus", "prometheus")
 	history := newReplay(15)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -25,7 +26,7 @@ const (
 // TestIncident goes through docs/steering.md as a newcomer does: it finds the slow endpoint, takes it out, ends its
 // sessions without a lost byte, denies a noisy source, and rolls a bad change back, each by the command of the page.
 func TestIncident(t *testing.T) {
-	software.Long(t, browsing)
+	full.Only(t, browsing)
 	quick, slow, other := startNginx(t, ""), startNginx(t, "3r/s"), startNginx(t, "")
 	web, _, _ := software.Addr(t)
 	h := readHowto(t, map[string]string{

@@ -1,0 +1,22 @@
+// Package full marks tests that the gate leaves out and .ci/run full runs: tests of minutes, and tests
+// that count on a machine that does nothing else.
+package full
+
+import (
+	"os"
+	"testing"
+)
+
+// Variable is the environment variable that .ci/run full sets.
+const Variable = "PENSTOCK_FULL"
+
+// Only skips t, for the reason given, unless everything runs.
+func Only(t testing.TB, reason string) {
+	t.Helper()
+	if !Everything() {
+		t.Skipf("%s: set %s=1, or use .ci/run full", reason, Variable)
+	}
+}
+
+// Everything reports whether the tests run whole: not only as much as the gate has time for.
+func Everything() bool { return os.Getenv(Variable) != "" }
