@@ -6,20 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/lane"
 )
 
-// TestThousandsIdle: 9,000 sessions rest in the lane at once, with at most 130 bytes of this process for each, one descriptor
+// TestThousandsIdle: 500 sessions, 9,000 where everything runs, rest in the lane at once, with at most 130 bytes of this process for each, one descriptor
 // and no goroutine; then all go on, byte for byte.
 func TestThousandsIdle(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	n := 9000
-	if testing.Short() {
-		n = 500
-	}
+	n := full.Times(500, 9000)
 	n = min(n, mostDescriptors(t)/2) // of clients and servers, in one table of descriptors
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: n, Linger: 300 * time.Millisecond})
 	if err != nil {

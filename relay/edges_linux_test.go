@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -24,7 +25,7 @@ import (
 // that is misread is a stall.
 func TestEdges(t *testing.T) {
 	t.Parallel()
-	testEdges(t, 7*time.Second, nil)
+	testEdges(t, time.Duration(full.Times(3, 7))*time.Second, nil)
 }
 
 // TestEdgesPaced: nor is any byte lost or held back for ever where sessions wait for their
@@ -32,7 +33,7 @@ func TestEdges(t *testing.T) {
 func TestEdgesPaced(t *testing.T) {
 	t.Parallel()
 
-	testEdges(t, 4*time.Second, &relay.Limits{Bandwidth: relay.NewBucket(24<<20, 32<<10), PerConnection: relay.Rates{Both: 4 << 20}})
+	testEdges(t, time.Duration(full.Times(2, 4))*time.Second, &relay.Limits{Bandwidth: relay.NewBucket(24<<20, 32<<10), PerConnection: relay.Rates{Both: 4 << 20}})
 }
 
 func testEdges(t *testing.T, budget time.Duration, limits *relay.Limits) {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -341,7 +342,7 @@ func testJoinBackpressure(t *testing.T, d *driving) {
 	}
 }
 
-// TestJoinManyPairs: 200 sessions at once, both ways, share one relay.
+// TestJoinManyPairs: many sessions at once, both ways, share one relay.
 func TestJoinManyPairs(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, testJoinManyPairs)
@@ -351,7 +352,7 @@ func testJoinManyPairs(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		var wg sync.WaitGroup
-		for i := range 200 {
+		for i := range full.Times(60, 200) {
 			g := d.newRig(t, r, tcp, tcp)
 			wg.Go(func() { g.exchange(content(uint64(i), 200_000+i), content(uint64(i+1), 50_000+i), 30_000) })
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -54,7 +55,7 @@ func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func(
 func TestResetIsNoEnd(t *testing.T) {
 	t.Parallel()
 
-	const times = 40
+	times := full.Times(10, 40)
 	for _, e := range engines {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {
@@ -87,7 +88,7 @@ func TestResetIsNoEnd(t *testing.T) {
 func TestSurvivors(t *testing.T) {
 	t.Parallel()
 
-	const times = 100
+	times := full.Times(40, 100)
 	for name, of := range resetting {
 		collected := 0
 		for i := range times {

@@ -28,6 +28,7 @@ func TestConnectingClientsAtAReload(t *testing.T) {
 			"renamed, with another":   `[{name: w, endpoints: [SILENT, %q], health_check: off}]`,
 		} {
 			t.Run(name+"/"+change, func(t *testing.T) {
+				t.Parallel()
 				silent := sockets.Silent(t)
 				after := strings.ReplaceAll(after, "SILENT", fmt.Sprintf("%q", silent))
 				r := start(t, fmt.Sprintf("listeners: ["+listener+"]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]", "u", silent),

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"crypto/tls"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,12 +19,18 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/full"
 )
 
 // echoName is the name of the test binary when it runs as an echo server.
 const echoName = "penstock-balancer-test-echo"
 
-func TestMain(m *testing.M) { child.Main(m, echoName, serveEcho) }
+func TestMain(m *testing.M) {
+	if !full.Everything() {
+		_ = flag.Set("rapid.checks", "25") // each starts a load balancer and restarts it
+	}
+	child.Main(m, echoName, serveEcho)
+}
 
 // serveEcho prints its address, and echoes until its standard input ends. With an argument it is
 // mute: it reads all bytes and never answers.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -111,7 +112,7 @@ func (f *flowClient) run(stop <-chan struct{}) (there, back int64, err error) {
 	return there + 1, int64(len(answer)) + 1, err
 }
 
-// TestLaneFlows: 64 sessions with flows that never pause, to the client or to the endpoint, all leave user space, and every byte
+// TestLaneFlows: sessions with flows that never pause, to the client or to the endpoint, all leave user space, and every byte
 // arrives once and in order, and is counted.
 func TestLaneFlows(t *testing.T) {
 	t.Parallel()
@@ -119,7 +120,7 @@ func TestLaneFlows(t *testing.T) {
 	if !laned(t) {
 		return
 	}
-	sessions := 64
+	sessions := full.Times(16, 64)
 	if raceEnabled {
 		sessions = 6
 	}

@@ -20,3 +20,11 @@ func Only(t testing.TB, reason string) {
 
 // Everything reports whether the tests run whole: not only as much as the gate has time for.
 func Everything() bool { return os.Getenv(Variable) != "" }
+
+// Times returns how often a test repeats itself: few times in the gate, many where everything runs.
+func Times(few, many int) int {
+	if Everything() {
+		return many
+	}
+	return few
+}

@@ -67,10 +67,11 @@ func TestConn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.Close()
+		t.Cleanup(func() { r.Close() })
 		for network, pair := range networks {
 			for name, wrap := range wrappers {
 				t.Run(engine.String()+"/"+network+"/"+name, func(t *testing.T) {
+					t.Parallel()
 					nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
 						a, nearA := pair(t)
 						b, nearB := pair(t)
