@@ -96,6 +96,6 @@ func (t *toy) Reload(ctx context.Context, _ rollback.Options) (r admin.Reloaded,
 }
 
 func (*toy) Confirm(context.Context, int, string) (int, error)                { return 0, nil }
-func (*toy) Rollback(context.Context, string) (r admin.RolledBack, err error) { return r, nil }
+func (*toy) Rollback(context.Context, int, string) (r admin.RolledBack, err error) { return r, nil }
 func (*toy) Generations() rollback.Status                                     { return rollback.Status{} }
 func (*toy) Plan(context.Context, string, bool) (p admin.Plan, err error)     { return p, nil }

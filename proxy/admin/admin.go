@@ -74,8 +74,8 @@ type Reloader interface {
 	Reload(ctx context.Context, o rollback.Options) (Reloaded, error)
 	// Confirm and Rollback are based on those of [rollback.Keeper].
 	Confirm(ctx context.Context, number int, by string) (generation int, err error)
-	Rollback(ctx context.Context, by string) (RolledBack, error)
-	// Generations returns the existing generations.
+	Rollback(ctx context.Context, to int, by string) (RolledBack, error)
+	// Generations returns the generations that are kept.
 	Generations() rollback.Status
 	// Plan returns the changes that a reload from a file would make, and changes nothing. An
 	// empty path is the file in force; its error may be a [*ConfigError]. Another file is
@@ -88,7 +88,7 @@ type Reloader interface {
 // Reloaded is the result of a reload.
 type Reloaded struct {
 	Generation int               `json:"generation"`        // in force now
-	Changes    []string          `json:"changes"`           // readable lines
+	Changes    []string          `json:"changes"`           // readable lines; empty: there are none, and the generation is the same as before
 	Pending    *rollback.Waiting `json:"pending,omitempty"` // nil: it needs no confirmation
 	// Ended are the changes by hand that ended with it, with the reasons. A rollback restores them.
 	Ended []LiveChange `json:"ended"`

@@ -147,7 +147,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Generations returns the existing generations.
+// Generations returns the generations that are kept.
 func (c *Client) Generations(ctx context.Context) (s rollback.Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/generations", nil, &s)
 }
@@ -182,9 +182,13 @@ func (c *Client) Confirm(ctx context.Context, number int) (s Outcome, err error)
 	return s, c.do(ctx, http.MethodPost, "/v1/confirm", q, &s)
 }
 
-// Rollback returns to the generation before.
-func (c *Client) Rollback(ctx context.Context) (s RolledBack, err error) {
-	return s, c.do(ctx, http.MethodPost, "/v1/rollback", nil, &s)
+// Rollback returns to the generation of a number; 0 is the one before.
+func (c *Client) Rollback(ctx context.Context, to int) (s RolledBack, err error) {
+	q := url.Values{}
+	if to != 0 {
+		q.Set("to", strconv.Itoa(to))
+	}
+	return s, c.do(ctx, http.MethodPost, "/v1/rollback", q, &s)
 }
 
 // Drain makes the process drain and end.

@@ -81,6 +81,7 @@ var parameterSchemas = map[string]*jsonschema.Schema{
 	"source":      nonEmpty("An address or a prefix of clients."),
 	"rollback_if": pattern("A counter and a bound: the reload is rolled back at once if the counter rises by more, or with >= by so much. The counters are those of the status, in counters.", `^(`+strings.Join(CounterNames, "|")+`)>=?[0-9]+$`),
 	"generation":  whole("The generation that is confirmed, and no other.", 1, 0),
+	"to":          whole("The generation to return to. Left out: the one before.", 1, 0),
 	"weight":      whole("The weight; 0: no more clients.", 0, 256),
 	"route":       whole("The route, counted from 0.", 0, 0),
 	"seconds":     whole("How long the profile is taken.", 1, MaxProfile),

@@ -236,7 +236,7 @@ func (s *Server) confirm(ctx context.Context, a *arguments) (any, error) {
 }
 
 func (s *Server) rollback(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Rollback(ctx, a.by)
+	return s.cfg.Reloader.Rollback(ctx, a.to, a.by)
 }
 
 // empty is a response without content.

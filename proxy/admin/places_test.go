@@ -336,7 +336,7 @@ func TestAllAtOnce(t *testing.T) {
 				c.Reload(t.Context(), rollback.Options{Confirm: time.Minute})
 				c.Confirm(t.Context(), 0)
 				c.Status(t.Context())
-				c.Rollback(t.Context())
+				c.Rollback(t.Context(), 0)
 			}
 		})
 	}

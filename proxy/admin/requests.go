@@ -43,7 +43,7 @@ var requests = []request{
 	{http.MethodPost, "/v1/plan", reads, [][]string{{}, {"config"}}, (*Server).plan, nil}, // changes nothing, but opens files
 	{http.MethodPost, "/v1/reload", changes, [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload, nil},
 	{http.MethodPost, "/v1/confirm", changes, [][]string{{}, {"generation"}}, (*Server).confirm, nil},
-	{http.MethodPost, "/v1/rollback", changes, [][]string{{}}, (*Server).rollback, nil},
+	{http.MethodPost, "/v1/rollback", changes, [][]string{{}, {"to"}}, (*Server).rollback, nil},
 	{http.MethodPost, "/v1/process/drain", changes, [][]string{{}}, (*Server).drain, nil},
 	{http.MethodPost, "/v1/listener/drain", changes, [][]string{{"listener"}}, (*Server).drainListener, nil},
 	{http.MethodPost, "/v1/split/set", changes, [][]string{{"listener", "route", "percent"}}, (*Server).setSplit, nil},
@@ -88,6 +88,7 @@ type arguments struct {
 	config, rollbackIf           string
 	confirm                      time.Duration
 	generation, weight, route    int
+	to                           int
 	seconds                      int
 	address, name, zone          string
 	weighed                      bool // weight is there
@@ -112,6 +113,7 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"endpoint":    func(a *arguments, v []string) error { return text(&a.endpoint, v) },
 	"rollback_if": func(a *arguments, v []string) error { return text(&a.rollbackIf, v) },
 	"generation":  func(a *arguments, v []string) error { return number(&a.generation, 1, v) },
+	"to":          func(a *arguments, v []string) error { return number(&a.to, 1, v) },
 	"weight":      func(a *arguments, v []string) error { a.weighed = true; return number(&a.weight, 0, v) },
 	"address":     func(a *arguments, v []string) error { return text(&a.address, v) },
 	"name":        func(a *arguments, v []string) error { return text(&a.name, v) },
@@ -148,7 +150,7 @@ var parameters = map[string]func(a *arguments, values []string) error{
 
 // placeholders stand for values in the shape of a request.
 var placeholders = map[string]string{
-	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "weight": "N",
+	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "to": "N", "weight": "N",
 	"route": "N", "seconds": "N", "for": "TIME", "session": "CLIENT", "source": "ADDRESS", "config": "/PATH", "confirm": "TIME", "percent": "NAME:N",
 	"address": "ADDRESS", "name": "NAME", "zone": "NAME",
 	"id": "ID", "older": "TIME", "idle": "TIME", "bytes": "SIZE", "state": "STATE", "verdict": "VERDICT", "engine": "ENGINE", "sort": "ORDER", "top": "N",

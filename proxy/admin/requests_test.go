@@ -49,10 +49,10 @@ func TestReloadConfirmRollback(t *testing.T) {
 	}
 	_, err = r.Confirm(t.Context(), 0)
 	refused(t, err, http.StatusConflict, "nothing waits to be confirmed")
-	if s, err := r.Rollback(t.Context()); err != nil || s.Generation != 1 {
+	if s, err := r.Rollback(t.Context(), 0); err != nil || s.Generation != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	_, err = r.Rollback(t.Context())
+	_, err = r.Rollback(t.Context(), 0)
 	refused(t, err, http.StatusConflict, "nothing to return to")
 	_, err = r.Reload(t.Context(), rollback.Options{Confirm: time.Hour})
 	if err != nil {

@@ -210,13 +210,14 @@ func (r *reloader) Reload(ctx context.Context, o rollback.Options) (admin.Reload
 	if err := r.problem(); err != nil {
 		return admin.Reloaded{}, err
 	}
-	now, err := r.Apply(ctx, 0, o)
-	return admin.Reloaded{Generation: now.Generation, Changes: []string{"listener web: limits"}, Pending: now.Pending}, err
+	n, _ := r.Current()
+	now, err := r.Apply(ctx, n+1, o)
+	return admin.Reloaded{Generation: now.Generation, Changes: now.Changes, Pending: now.Pending}, err
 }
 
-func (r *reloader) Rollback(ctx context.Context, by string) (done admin.RolledBack, err error) {
-	done.Generation, err = r.Keeper.Rollback(ctx, by)
-	return done, err
+func (r *reloader) Rollback(ctx context.Context, to int, by string) (done admin.RolledBack, err error) {
+	now, err := r.Keeper.Rollback(ctx, to, by)
+	return admin.RolledBack{Generation: now.Generation, Changes: now.Changes}, err
 }
 
 func (r *reloader) Generations() rollback.Status { return r.Status() }
@@ -286,6 +287,7 @@ func newQuietRig(t *testing.T) *rig {
 			}
 			return nil
 		},
+		Changes: func(int, int) []string { return []string{"listener web: limits"} },
 		Counter: func(name string) (int64, bool) { return 0, name == "failures" },
 	})
 	t.Cleanup(r.reloader.Close)

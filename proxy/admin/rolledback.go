@@ -4,7 +4,8 @@ import "time"
 
 // RolledBack is the result of a rollback.
 type RolledBack struct {
-	Generation int `json:"generation"` // in force now
+	Generation int      `json:"generation"` // in force now
+	Changes    []string `json:"changes"`    // readable lines
 	// Ended are the changes by hand that ended with it, with the reasons, and Restored those that the reload
 	// had ended.
 	Ended    []LiveChange `json:"ended"`

@@ -1,4 +1,4 @@
-// Package rollback keeps the configuration of a process and the one before it, so that a
+// Package rollback keeps the configuration of a process and the ones before it, so that a
 // remote change can be rolled back: by a command, or automatically when it is not confirmed or
 // a counter rises too far.
 package rollback
@@ -46,8 +46,8 @@ const (
 	Current    State = "current"     // in force
 	Pending    State = "pending"     // in force, and waits to be confirmed
 	Previous   State = "previous"    // a rollback returns to it
-	Replaced   State = "replaced"    // it is not kept any more
-	RolledBack State = "rolled back" // it was taken back
+	Replaced   State = "replaced"    // it was in force before; a rollback to its number returns to it
+	RolledBack State = "rolled back" // it was taken back; a rollback to its number brings it back
 )
 
 // Itself is the author of automatic rollbacks, in [Change] and in logs.
@@ -60,6 +60,8 @@ type Record struct {
 	At         time.Time `json:"at"`            // when it came into force first
 	By         string    `json:"by,omitempty"`  // origin of the change
 	Why        string    `json:"why,omitempty"` // it was taken back, or could not be
+	// Changes are readable lines, one for each change from the generation before, or for the first 40.
+	Changes []string `json:"changes"`
 }
 
 // Waiting describes a change that waits to be confirmed.
@@ -76,7 +78,7 @@ type Status struct {
 	Since    time.Time `json:"since"`             // when that came into force: by the last reload, or the last rollback
 	Previous int       `json:"previous"`          // that to which a rollback returns; 0: none
 	Pending  *Waiting  `json:"pending,omitempty"` // nil: none
-	History  []Record  `json:"history"`           // the last ones, the newest first
+	History  []Record  `json:"history"`           // those that are kept, the newest first
 }
 
 // An Event is a change of a generation's state.
@@ -85,6 +87,7 @@ type Event string
 // The events.
 const (
 	Applied        Event = "applied"
+	Unchanged      Event = "unchanged" // what was applied equals the state in force
 	Confirmed      Event = "confirmed"
 	TakenBack      Event = "rolled back"
 	RollbackFailed Event = "rollback failed"

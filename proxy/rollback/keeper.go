@@ -14,6 +14,9 @@ type Config[T any] struct {
 	// goroutine at a time, and not for the first state. A change that has begun does not end
 	// with its caller's context: ctx ends by [Keeper.Close].
 	Apply func(ctx context.Context, next T) error
+	// Changes returns a readable line for each difference between two states; none: they are equal, and a
+	// change from one to the other is no new generation. It is called in the turn of Apply.
+	Changes func(from, to T) []string
 	// Counter returns the value of a counter that never falls, and whether there is one
 	// of that name. Nil means that there are none.
 	Counter func(name string) (value int64, known bool)
@@ -25,10 +28,13 @@ type Config[T any] struct {
 	Report func(Change)
 }
 
-// historyLength is how many generations are remembered by name.
-const historyLength = 16
+// Kept is how many generations are kept, with the one in force: a rollback may return to each of them.
+const Kept = 10
 
-// A Keeper keeps the state that is in force, and the one before it. Changes are made one
+// maxLines is how many changes of a generation are kept as lines; more are only counted.
+const maxLines = 40
+
+// A Keeper keeps the state that is in force, and those before it. Changes are made one
 // after the other; its methods may be called at any time by any goroutine.
 type Keeper[T any] struct {
 	cfg      Config[T]
@@ -38,26 +44,28 @@ type Keeper[T any] struct {
 	end      context.CancelFunc
 	closing  sync.Once
 
-	mu       sync.Mutex // guards the next fields, and is not held over a wait. They are written in the turn alone
-	current  kept[T]
-	since    time.Time // when the current one came into force
-	previous *kept[T]  // nil: none
-	last     int       // number that was given out
-	pending  *pending  // nil: none
-	history  []Record  // the newest last
+	mu      sync.Mutex // guards the next fields, and is not held over a wait. They are written in the turn alone
+	kept    []*kept[T] // the newest last
+	current *kept[T]   // in force, and in kept
+	since   time.Time  // when it came into force
+	last    int        // number that was given out
+	pending *pending   // nil: none
 }
 
-// kept is a state with its number.
+// kept is a generation that a rollback may return to.
 type kept[T any] struct {
-	number int
+	Record
 	state  T
+	before int // the number of the generation that it replaced; 0: none
 }
 
 // New returns a keeper of a state that is in force already: generation 1.
 func New[T any](first T, cfg Config[T]) *Keeper[T] {
-	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), current: kept[T]{1, first}, last: 1, since: time.Now()}
+	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), last: 1, since: time.Now()}
 	k.ending, k.end = context.WithCancel(context.Background())
-	k.history = []Record{{Generation: 1, State: Current, At: k.since, By: "start"}}
+	k.current = &kept[T]{Record: Record{Generation: 1, At: k.since, By: "start", Changes: []string{}}, state: first}
+	k.kept = []*kept[T]{k.current}
+	k.name()
 	return k
 }
 
@@ -93,15 +101,16 @@ func (k *Keeper[T]) give() { <-k.turn }
 
 // An Installed is the result of a change, as it was at that time: concurrent changes are not
 // in it.
-type Installed[T any] struct {
-	Generation int      // of the change
-	Before     T        // the state that it has replaced
+type Installed struct {
+	Generation int      // in force now
+	Changes    []string // the lines of Config.Changes; empty: it was in force already, and is no new generation
 	Pending    *Waiting // nil: it stays
 }
 
-// Apply brings a state into force, as soon as others have; ctx bounds that. The error is that
+// Apply brings a state into force, as soon as others have; ctx bounds that. A state that equals the one in force
+// is applied, takes its place in the present generation, and needs no confirmation. The error is that
 // of Config.Apply, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
-func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed[T], err error) {
+func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed, err error) {
 	p, err := k.newPending(o)
 	if err != nil {
 		return done, err
@@ -113,13 +122,21 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	if err := k.idle(); err != nil {
 		return done, err
 	}
+	done.Changes = k.cfg.Changes(k.current.state, next)
 	p.begin(k.cfg.Counter) // before the swap, which may make it rise
 	if err := k.cfg.Apply(k.ending, next); err != nil {
 		return done, err
 	}
-	done.Before = k.current.state
-	k.install(next, o, p)
-	done.Generation = k.current.number
+	if len(done.Changes) == 0 {
+		k.mu.Lock()
+		k.current.state = next
+		k.mu.Unlock()
+		done.Generation = k.current.Generation
+		k.report(Change{Event: Unchanged, Generation: done.Generation, By: o.By})
+		return done, nil
+	}
+	k.install(next, done.Changes, o, p)
+	done.Generation = k.current.Generation
 	if p != nil {
 		done.Pending = p.describe(done.Generation)
 		k.watchers.Go(func() { k.watch(p) })
@@ -132,60 +149,81 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 func (k *Keeper[T]) idle() error {
 	if p := k.pending; p != nil {
 		return fmt.Errorf("%w: generation %d, which is rolled back in %v unless it is: confirm it or roll it back first",
-			ErrPending, k.current.number, max(time.Until(p.until), 0).Round(time.Second))
+			ErrPending, k.current.Generation, max(time.Until(p.until), 0).Round(time.Second))
 	}
 	return nil
 }
 
 // install makes a state that is in force the current one. The turn is held.
-func (k *Keeper[T]) install(next T, o Options, p *pending) {
+func (k *Keeper[T]) install(next T, changes []string, o Options, p *pending) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.previous != nil {
-		k.mark(k.previous.number, Replaced, "")
-	}
-	k.mark(k.current.number, Previous, "")
-	before := k.current
-	k.previous = &before
 	k.last++
-	k.current, k.pending = kept[T]{k.last, next}, p
-	record := Record{Generation: k.last, State: Current, At: time.Now(), By: o.By}
-	k.since = record.At
+	k.since = time.Now()
+	k.current, k.pending = &kept[T]{Record{Generation: k.last, At: k.since, By: o.By, Changes: few(changes)}, next, k.current.Generation}, p
 	if p != nil {
-		record.State = Pending
-		p.until = record.At.Add(p.window)
+		p.until = k.since.Add(p.window)
 	}
-	k.history = append(k.history, record)
-	k.history = slices.Delete(k.history, 0, max(len(k.history)-historyLength, 0))
+	k.kept = append(k.kept, k.current)
+	if len(k.kept) > Kept {
+		oldest := slices.IndexFunc(k.kept, func(g *kept[T]) bool { return g.State == RolledBack })
+		k.kept = slices.Delete(k.kept, max(oldest, 0), max(oldest, 0)+1)
+	}
+	k.name()
 }
 
-// mark records the state of a generation. The keeper's mu is held.
-func (k *Keeper[T]) mark(number int, s State, why string) {
-	for i := range k.history {
-		if r := &k.history[i]; r.Generation == number {
-			r.State, r.Why = s, why
+// few returns the first ones of many lines, and how many more there are.
+func few(lines []string) []string {
+	if more := len(lines) - maxLines; more > 0 {
+		return append(slices.Clone(lines[:maxLines]), fmt.Sprintf("... and %d more", more))
+	}
+	return lines
+}
+
+// name gives the generations their states, but for those that were rolled back. The keeper's mu is held.
+func (k *Keeper[T]) name() {
+	for _, g := range k.kept {
+		switch {
+		case g == k.current && k.pending != nil:
+			g.State = Pending
+		case g == k.current:
+			g.State, g.Why = Current, ""
+		case g.Generation == k.current.before:
+			g.State, g.Why = Previous, ""
+		case g.State != RolledBack:
+			g.State = Replaced
 		}
 	}
+}
+
+// find returns the generation of a number; nil: it is not kept. The turn or mu is held.
+func (k *Keeper[T]) find(number int) *kept[T] {
+	if i := slices.IndexFunc(k.kept, func(g *kept[T]) bool { return g.Generation == number }); i >= 0 {
+		return k.kept[i]
+	}
+	return nil
 }
 
 // Current returns the state in force, and the number of its generation.
 func (k *Keeper[T]) Current() (state T, number int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.current.state, k.current.number
+	return k.current.state, k.current.Generation
 }
 
 // Status returns the state of the keeper. It does not wait for changes in progress.
 func (k *Keeper[T]) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := Status{Current: k.current.number, Since: k.since, History: slices.Clone(k.history)}
-	slices.Reverse(s.History)
-	if k.previous != nil {
-		s.Previous = k.previous.number
+	s := Status{Current: k.current.Generation, Since: k.since}
+	for _, g := range slices.Backward(k.kept) {
+		s.History = append(s.History, g.Record)
+	}
+	if before := k.find(k.current.before); before != nil {
+		s.Previous = before.Generation
 	}
 	if k.pending != nil {
-		s.Pending = k.pending.describe(k.current.number)
+		s.Pending = k.pending.describe(k.current.Generation)
 	}
 	return s
 }
@@ -193,7 +231,7 @@ func (k *Keeper[T]) Status() Status {
 // report reports a change. The turn is held.
 func (k *Keeper[T]) report(c Change) {
 	if k.cfg.Report != nil {
-		c.Now = k.current.number
+		c.Now = k.current.Generation
 		k.cfg.Report(c)
 	}
 }

@@ -3,6 +3,7 @@ package rollback
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -155,7 +156,7 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 	if k.pending != p {
 		return false
 	}
-	return k.revert(Itself, why) != nil
+	return k.revert(k.find(k.current.before), Itself, why) != nil
 }
 
 // Confirm confirms the pending change. Number is that of its generation, so that a late
@@ -170,76 +171,108 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 	defer k.give()
 	p := k.pending
 	if p == nil {
-		return k.current.number, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.number, k.finalStatus())
+		return k.current.Generation, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.Generation, k.finalStatus())
 	}
 	if number > k.last {
-		return k.current.number, fmt.Errorf("%w to confirm as generation %d: the last one is %d, which waits to be confirmed", ErrNothing, number, k.current.number)
+		return k.current.Generation, fmt.Errorf("%w to confirm as generation %d: the last one is %d, which waits to be confirmed", ErrNothing, number, k.current.Generation)
 	}
-	if number != 0 && number != k.current.number {
-		return k.current.number, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.number)
+	if number != 0 && number != k.current.Generation {
+		return k.current.Generation, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.Generation)
 	}
 	if why := p.verdict(); why != "" && !p.failed {
-		if err := k.revert(Itself, why); err != nil {
-			return k.current.number, err
+		if err := k.revert(k.find(k.current.before), Itself, why); err != nil {
+			return k.current.Generation, err
 		}
-		return k.current.number, fmt.Errorf("%w, it was rolled back: %s", ErrLate, why)
+		return k.current.Generation, fmt.Errorf("%w, it was rolled back: %s", ErrLate, why)
 	}
 	k.mu.Lock()
 	k.pending = nil
-	k.mark(k.current.number, Current, "")
+	k.name()
 	k.mu.Unlock()
 	close(p.over)
-	k.report(Change{Event: Confirmed, Generation: k.current.number, By: actor})
-	return k.current.number, nil
+	k.report(Change{Event: Confirmed, Generation: k.current.Generation, By: actor})
+	return k.current.Generation, nil
 }
 
 // finalStatus describes the state of the last generation if it is not in force.
 func (k *Keeper[T]) finalStatus() string {
-	if r := k.history[len(k.history)-1]; r.State == RolledBack {
+	if r := k.kept[len(k.kept)-1]; r.State == RolledBack {
 		return fmt.Sprintf(", and generation %d was rolled back: %s", r.Generation, r.Why)
 	}
 	return ""
 }
 
-// Rollback returns to the previous generation, whether or not the current one waits to be
-// confirmed, and returns its number. There is one to return to after a change, and none
-// after a rollback. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
-func (k *Keeper[T]) Rollback(ctx context.Context, actor string) (int, error) {
-	if err := k.take(ctx); err != nil {
-		return k.Status().Current, err
-	}
-	defer k.give()
-	if k.previous == nil {
-		return k.current.number, fmt.Errorf("%w to return to: generation %d is in force, and none before it is kept", ErrNothing, k.current.number)
-	}
-	err := k.revert(actor, "asked for by "+actor)
-	return k.current.number, err
+// A Returned is the result of a rollback.
+type Returned struct {
+	Generation int      // in force now
+	Changes    []string // the lines of Config.Changes; empty: both generations have equal states
 }
 
-// revert returns to the previous generation. One that waits goes on waiting if that fails,
+// Rollback returns to the generation of a number, or to the one before the current one for 0, whether or not the
+// current one waits to be confirmed. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
+func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (done Returned, err error) {
+	done.Generation = k.Status().Current
+	if err := k.take(ctx); err != nil {
+		return done, err
+	}
+	defer k.give()
+	done.Generation = k.current.Generation
+	if number == 0 {
+		number = k.current.before
+	}
+	to := k.find(number)
+	switch {
+	case to == k.current:
+		return done, fmt.Errorf("%w to return to: generation %d is in force", ErrNothing, number)
+	case to == nil && number == 0:
+		return done, fmt.Errorf("%w to return to: generation %d is in force, and it was the first", ErrNothing, done.Generation)
+	case to == nil:
+		return done, fmt.Errorf("%w to return to: generation %d is not kept: there are %s", ErrNothing, number, k.numbers())
+	}
+	done.Changes = k.cfg.Changes(k.current.state, to.state)
+	if err = k.revert(to, actor, "asked for by "+actor); err == nil {
+		done.Generation = to.Generation
+	}
+	return done, err
+}
+
+// numbers lists the generations that are kept. The turn is held.
+func (k *Keeper[T]) numbers() string {
+	list := make([]string, len(k.kept))
+	for i, g := range k.kept {
+		list[i] = strconv.Itoa(g.Generation)
+	}
+	return strings.Join(list, ", ")
+}
+
+// revert returns to a generation, and takes back those since. One that waits goes on waiting if that fails,
 // so that it is tried again. The turn is held.
-func (k *Keeper[T]) revert(by, why string) error {
-	from, to := k.current.number, *k.previous
+func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
+	from := k.current
 	if err := k.cfg.Apply(k.ending, to.state); err != nil {
-		err = fmt.Errorf("rollback to generation %d: %w", to.number, err)
+		err = fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
 		k.mu.Lock()
 		if k.pending != nil {
 			k.pending.failed = true
-			k.mark(from, Pending, fmt.Sprintf("%s; %v", why, err))
+			from.Why = fmt.Sprintf("%s; %v", why, err)
 		}
 		k.mu.Unlock()
-		k.report(Change{Event: RollbackFailed, Generation: from, By: by, Why: why, Err: err})
+		k.report(Change{Event: RollbackFailed, Generation: from.Generation, By: by, Why: why, Err: err})
 		return err
 	}
 	k.mu.Lock()
 	p := k.pending
-	k.current, k.previous, k.pending, k.since = to, nil, nil, time.Now()
-	k.mark(from, RolledBack, why)
-	k.mark(to.number, Current, "")
+	k.current, k.pending, k.since = to, nil, time.Now()
+	for _, g := range k.kept {
+		if g == from || g.Generation > to.Generation && g.State != RolledBack {
+			g.State, g.Why = RolledBack, why
+		}
+	}
+	k.name()
 	k.mu.Unlock()
 	if p != nil {
 		close(p.over)
 	}
-	k.report(Change{Event: TakenBack, Generation: from, By: by, Why: why})
+	k.report(Change{Event: TakenBack, Generation: from.Generation, By: by, Why: why})
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // accepted.
 func TestCloseLeavesWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := rollback.New("one", rollback.Config[string]{Apply: func(context.Context, string) error { return nil }})
+		k := rollback.New("one", rollback.Config[string]{Apply: func(context.Context, string) error { return nil }, Changes: func(_, to string) []string { return []string{to} }})
 		if _, err := k.Apply(t.Context(), "two", rollback.Options{Confirm: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +24,7 @@ func TestCloseLeavesWhatWaits(t *testing.T) {
 		time.Sleep(time.Hour)
 		_, applyErr := k.Apply(t.Context(), "three", rollback.Options{})
 		_, confirmErr := k.Confirm(t.Context(), 0, "test")
-		_, rollbackErr := k.Rollback(t.Context(), "test")
+		_, rollbackErr := k.Rollback(t.Context(), 0, "test")
 		for _, err := range []error{applyErr, confirmErr, rollbackErr} {
 			if !errors.Is(err, rollback.ErrClosed) {
 				t.Errorf("after Close: %v", err)
@@ -41,7 +41,7 @@ func TestCloseLeavesWhatWaits(t *testing.T) {
 func TestImpatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, end := make(chan struct{}), make(chan struct{})
-		k := rollback.New(1, rollback.Config[int]{Apply: func(ctx context.Context, _ int) error {
+		k := rollback.New(1, rollback.Config[int]{Changes: func(_, _ int) []string { return []string{"number"} }, Apply: func(ctx context.Context, _ int) error {
 			close(begun)
 			<-end
 			return ctx.Err()
@@ -86,7 +86,7 @@ func TestRaces(t *testing.T) {
 						case 1:
 							r.Confirm(t.Context(), 0, "test")
 						case 2:
-							r.Rollback(t.Context(), "test")
+							r.Rollback(t.Context(), 0, "test")
 						default:
 							r.failures.Add(1)
 							r.Status()

@@ -211,8 +211,9 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 			r.Reload(base.text(a, b))
 			check("after it is back", false)
 
-			first := r.Load(base.text(a, b))
+			var first *config.Config // each is another one: a rollback restores over generations, and a reload does not
 			for when, next := range map[string]lived{"another line": tc.next, "nothing of it": gone} {
+				first = r.Load(base.text(a, b))
 				r.apply(t, first)
 				tc.make(t, r)
 				r.apply(t, r.Load(next.text(a, b)))
@@ -229,6 +230,7 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 				r.apply(t, r.Load(base.text(a, b)))
 				check("after two generations", false)
 			}
+			first = r.Load(base.text(a, b))
 			r.apply(t, first)
 			tc.make(t, r)
 			r.apply(t, r.Load(tc.next.text(a, b)))
@@ -239,7 +241,38 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 	}
 }
 
-// apply applies a configuration as a reload does or, if it is the one before, a rollback.
+// TestRollbackOverGenerations: changes by hand that have ended since come back with the configuration that they stand
+// on, however many generations that is ago, and a reload without changes in between loses none.
+func TestRollbackOverGenerations(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	text := func(weight int) string {
+		return fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}]}]", a, weight)
+	}
+	r := startAt(t, filepath.Join(t.TempDir(), "state"), text(1))
+	var generations []*config.Config
+	for weight := 1; weight <= 3; weight++ {
+		r.apply(t, r.Load(text(weight)))
+		cfg := r.Load(text(weight)) // the same
+		r.apply(t, cfg)
+		generations = append(generations, cfg)
+		r.change(t, "weight", "a", 10*weight)
+	}
+	for _, to := range []struct{ generation, weight int }{{1, 20}, {0, 10}} {
+		r.apply(t, generations[to.generation])
+		if got := r.Endpoint("u", "a").Weight; got != to.weight {
+			t.Errorf("after the rollback the weight is %d, want %d", got, to.weight)
+		}
+	}
+	r.apply(t, generations[2])
+	r.apply(t, generations[0])
+	if got := r.Endpoint("u", "a").Weight; got != 10 {
+		t.Errorf("after a rollback over two generations the weight is %d, want 10", got)
+	}
+}
+
+// apply applies a configuration as a reload does or, if it was in force before, a rollback.
 func (r *keptRig) apply(t *testing.T, cfg *config.Config) {
 	t.Helper()
 	if err := r.Apply(t.Context(), cfg); err != nil {

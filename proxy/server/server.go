@@ -51,8 +51,8 @@ type Server struct {
 
 	mu          sync.Mutex // of all changes
 	cfg         *config.Config
-	live        manual // changes by hand that are in force
-	earlier     earlier
+	live        manual      // changes by hand that are in force
+	earlier     []earlier   // the oldest first
 	applied     lives       // of the last Apply
 	stateFileAt config.Path // of the configuration that it began with
 	changes     admin.Changes

@@ -21,6 +21,37 @@ type adminFlags struct {
 	path string // of the configuration that has said where to ask, set by find
 }
 
+// processFlags are adminFlags of a command that takes no other arguments than the file.
+type processFlags struct {
+	File *string `arg:"" optional:"" placeholder:"FILE" help:"The same as --config."`
+	adminFlags
+}
+
+// take has the file that was given be the configuration.
+func (f *processFlags) take(command string) error {
+	if f.File != nil && f.Config != nil {
+		return cli.Usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, *f.Config, *f.File)
+	}
+	f.Config = cmp.Or(f.Config, f.File)
+	return nil
+}
+
+// ask is that of adminFlags.
+func (f *processFlags) ask(e *cli.Env, command string, ask func(ctx context.Context, c *admin.Client) error) error {
+	if err := f.take(command); err != nil {
+		return err
+	}
+	return f.adminFlags.ask(e, command, ask)
+}
+
+// client is that of adminFlags.
+func (f *processFlags) client(e *cli.Env, command string) (*admin.Client, error) {
+	if err := f.take(command); err != nil {
+		return nil, err
+	}
+	return f.adminFlags.client(e, command)
+}
+
 // ask calls ask with a client of the running process.
 func (f *adminFlags) ask(e *cli.Env, command string, ask func(ctx context.Context, c *admin.Client) error) error {
 	client, err := f.client(e, command)

@@ -45,16 +45,16 @@ type daemon struct {
 
 	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
 	keeper  *rollback.Keeper[*config.Config]
-	changes []config.Change // by the configuration that is being applied. Belongs to the holder of turn
-	read    *config.Config  // the last one read, in force or not. Belongs to the holder of turn
-	next    *readFile       // the one that is being applied. Belongs to the holder of turn
+	read    *config.Config // the last one read, in force or not. Belongs to the holder of turn
+	next    *readFile      // the one that is being applied. Belongs to the holder of turn
 	refused refusedFile
 
-	// These belong to the holder of the keeper's turn: the changes by hand that the last configuration has
-	// ended and restored, those of the last reload and the last rollback, and the file of the last reload. Of a
+	// These belong to the holder of the keeper's turn: the changes by the configuration that is being applied, the
+	// effect of the last one, those of the last reload and the last rollback, and the file of the last reload. Of a
 	// reload or a rollback by a command, its caller reads them while it holds turn: no other of its kind comes
 	// between.
-	effect, applied, takenBack byHand
+	changes                    []config.Change
+	effect, applied, takenBack effect
 	inForce                    *readFile
 
 	follow chan *config.Config // in force, for watch; holds the latest
@@ -157,6 +157,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	}
 	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
 		Apply:    r.apply,
+		Changes:  r.changesBetween,
 		Counter:  r.Counter,
 		Counters: func() []string { return slices.Sorted(maps.Keys(r.Status().Counters)) },
 		Report:   r.logChange,

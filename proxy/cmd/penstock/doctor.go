@@ -13,15 +13,15 @@ import (
 
 // doctorCmd reports the capabilities of this host, or of a running process.
 type doctorCmd struct {
-	adminFlags
+	processFlags
 	Process bool `help:"The running process, in place of this host: its quotas, limits and fallbacks, by its counters."`
 	JSON    bool `name:"json" help:"One JSON object on standard output instead of a text."`
 }
 
 // Validate is called by kong once the flags are read.
 func (c *doctorCmd) Validate() error {
-	if !c.Process && (c.Config != nil || c.Admin != nil) {
-		return cli.Usagef("doctor: --config and --admin are for --process")
+	if !c.Process && (c.Config != nil || c.File != nil || c.Admin != nil) {
+		return cli.Usagef("doctor: a file, --config and --admin are for --process")
 	}
 	return nil
 }

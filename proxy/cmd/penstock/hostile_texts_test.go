@@ -102,7 +102,7 @@ func printed(t testing.TB, text string) map[string]string {
 	})
 	reloaded := admin.Reloaded{Changes: []string{"a", "b"}, Pending: &rollback.Waiting{RollbackIf: "failures>5"}}
 	poison(reflect.ValueOf(&reloaded), text)
-	write("reload", func(w io.Writer) error { return writeReloaded(w, reloaded) })
+	write("reload", func(w io.Writer) error { return writeReloaded(w, reloaded, false) })
 	write("complaint", func(w io.Writer) error {
 		(&cli.Env{Stderr: w}).PrintError(errors.New(display.Text("bad: " + text)))
 		return nil

@@ -16,7 +16,7 @@ import (
 
 // pageCmd shows the page of the running process in a browser, which cannot open a unix socket.
 type pageCmd struct {
-	adminFlags
+	processFlags
 	NoBrowser bool `help:"Print the address, which works once, and open no browser."`
 	Port      int  `placeholder:"N" help:"Port of 127.0.0.1 that the browser is served at. (default: a free one)"`
 }

@@ -43,7 +43,7 @@ func TestPlanOfLane(t *testing.T) {
 		t.Errorf("%q, %+v", text.String(), ends)
 	}
 	text.Reset()
-	if err := writeReloaded(&text, admin.Reloaded{Generation: 2, Changes: []string{"l"}, LaneEnded: 1}); err != nil || text.String() != "  l\ngeneration 2 is in force: 1 change\nin the lane: 1 adopted connection ends by the new timeouts\n" {
+	if err := writeReloaded(&text, admin.Reloaded{Generation: 2, Changes: []string{"l"}, LaneEnded: 1}, false); err != nil || text.String() != "  l\ngeneration 2 is in force: 1 change\nin the lane: 1 adopted connection ends by the new timeouts\n" {
 		t.Errorf("%q, %v", text.String(), err)
 	}
 	of := &config.Config{Listeners: []*config.Listener{{Name: "a", Lane: config.LaneAuto}, {Name: "b", Lane: config.LaneOff}, {Name: "c", Lane: config.LaneRequire, Transparent: true}}}

@@ -19,7 +19,7 @@ import (
 )
 
 type profileCmd struct {
-	adminFlags
+	processFlags
 	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"How long, in whole seconds from 1s to 1m. (default: ${default})"`
 	Format string      `enum:"svg,folded,pprof" default:"svg" help:"A flame graph (svg), lines of stacks (folded), or the profile for go tool pprof (pprof). (default: ${default})"`
 	Kernel bool        `negatable:"" default:"true" help:"With the kernel's frames, if perf events are allowed. (default: ${default})"`

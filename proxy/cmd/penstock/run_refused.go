@@ -12,8 +12,9 @@ import (
 
 // A readFile is a configuration that was read, and the facts of its files at that time. See fingerprint.
 type readFile struct {
-	cfg   *config.Config
-	print string
+	cfg        *config.Config
+	print      string
+	generation int // in which it was in force; 0: in none yet
 }
 
 // A refusedFile is the configuration that was rolled back last, for as long as the file still has it. The zero
@@ -24,12 +25,15 @@ type refusedFile struct {
 	is   admin.RefusedFile
 }
 
-// set notes that a generation was rolled back.
-func (f *refusedFile) set(path string, read *readFile, c *rollback.Change) {
+// set notes a rollback to another configuration. read is the file as it was in force last.
+func (f *refusedFile) set(path string, read *readFile, c *rollback.Change, to *config.Config) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.read = read
-	f.is = admin.RefusedFile{Path: path, Generation: c.Generation, At: time.Now().Truncate(time.Millisecond), By: c.By, Why: c.Why, Automatic: c.By == rollback.Itself}
+	if f.read = read; read == nil || len(config.Diff(read.cfg, to)) == 0 {
+		f.read = nil
+		return
+	}
+	f.is = admin.RefusedFile{Path: path, Generation: read.generation, At: time.Now().Truncate(time.Millisecond), By: c.By, Why: c.Why, Automatic: c.By == rollback.Itself}
 }
 
 // forget notes that another configuration is in force.
@@ -53,7 +57,7 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 			f.read = nil
 			return nil
 		}
-		f.read = &readFile{f.read.cfg, print}
+		f.read = &readFile{f.read.cfg, print, f.read.generation}
 	}
 	is := f.is
 	return &is
@@ -66,13 +70,14 @@ func (r *daemon) Status() admin.Status {
 	return s
 }
 
-// Rollback returns to the previous generation. No reload comes between it and its result.
-func (r *daemon) Rollback(ctx context.Context, actor string) (done admin.RolledBack, err error) {
+// Rollback returns to a generation; 0 is the one before. No reload comes between it and its result.
+func (r *daemon) Rollback(ctx context.Context, to int, actor string) (done admin.RolledBack, err error) {
 	if err := r.take(ctx); err != nil {
 		return done, err
 	}
 	defer func() { <-r.turn }()
-	if done.Generation, err = r.keeper.Rollback(ctx, actor); err != nil {
+	now, err := r.keeper.Rollback(ctx, to, actor)
+	if done.Generation, done.Changes = now.Generation, now.Changes; err != nil {
 		return done, err
 	}
 	done.Ended, done.Restored = r.takenBack.ended, r.takenBack.restored

@@ -14,7 +14,7 @@ import (
 func (r *daemon) hangup() {
 	select {
 	case <-r.opened:
-		_, _, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil) // load logs it
+		_, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil) // load logs it
 	case <-r.over:
 	}
 }
@@ -35,27 +35,26 @@ func (r *daemon) take(ctx context.Context) error {
 // Reload reads the configuration again, and applies it even if it is unchanged.
 func (r *daemon) Reload(ctx context.Context, o rollback.Options) (done admin.Reloaded, err error) {
 	done.Ended = []admin.LiveChange{}
-	now, to, err := r.load(ctx, o, false, &done)
+	now, err := r.load(ctx, o, false, &done)
 	if err != nil {
 		return done, err
 	}
-	done.Generation, done.Changes, done.Pending = now.Generation, lines(changesTo(now.Before, to, r.Awaiting(to))), now.Pending
+	done.Generation, done.Changes, done.Pending = now.Generation, now.Changes, now.Pending
 	return done, nil
 }
 
-// byHand is the changes by hand that a configuration has ended and restored.
-type byHand struct{ ended, restored []admin.LiveChange }
+// An effect is a configuration that was applied, and the changes by hand that it has ended and restored.
+type effect struct {
+	cfg             *config.Config
+	ended, restored []admin.LiveChange
+}
 
-// installed is the result of applying a configuration.
-type installed = rollback.Installed[*config.Config]
-
-// load reads the configuration and applies it. It returns the result, and the configuration
-// read. If unlessSame is set and the configuration equals the last one read, load does
-// nothing. (That one may have been rolled back since, for a reason.) The changes by hand, and how many adopted sessions, it has ended are
-// stored in done, unless that is nil.
-func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now installed, to *config.Config, err error) {
+// load reads the configuration and applies it. If unlessSame is set and the configuration equals the last one
+// read, load does nothing. (That one may have been rolled back since, for a reason.) The changes by hand, and how
+// many adopted sessions, it has ended are stored in done, unless that is nil.
+func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now rollback.Installed, err error) {
 	if err := r.take(ctx); err != nil {
-		return now, nil, err
+		return now, err
 	}
 	defer func() { <-r.turn }()
 	r.notify(r.notifier.Reloading())
@@ -68,18 +67,17 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 		}
 	}()
 	defer widen(r.env)()
-	if to, err = r.source.load(); err != nil {
-		return now, nil, err
+	to, err := r.source.load()
+	if err != nil {
+		return now, err
 	}
 	if unlessSame && len(config.Diff(r.read, to)) == 0 {
 		tried = false
-		return now, nil, nil
+		return now, nil
 	}
 	r.read = to
-	r.next = &readFile{to, fingerprint(to, r.source.name())}
+	r.next = &readFile{cfg: to, print: fingerprint(to, r.source.name())}
 	logWarnings(r.log, to.Warnings)
-	before, _ := r.keeper.Current()
-	r.changes = changesTo(before, to, r.Awaiting(to))
 	ending := r.AdoptedEnding(to)
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
 		done.Ended = r.applied.ended
@@ -87,7 +85,14 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 			done.LaneEnded += n
 		}
 	}
-	return now, to, err
+	return now, err
+}
+
+// changesBetween returns the changes from one configuration to another as lines, for the keeper, which calls it in
+// its turn.
+func (r *daemon) changesBetween(from, to *config.Config) []string {
+	r.changes = changesTo(from, to, r.Awaiting(to))
+	return lines(r.changes)
 }
 
 // logRefused logs the reason for which a reload was refused.
@@ -116,6 +121,7 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	if err := r.loadBalancer.Apply(ctx, cfg); err != nil {
 		return errors.Join(err, move.Abort(), scrapes.Abort())
 	}
+	r.effect.cfg = cfg
 	r.effect.ended, r.effect.restored = r.AppliedLive()
 	move.Commit()
 	scrapes.Commit()
@@ -177,7 +183,7 @@ func (r *daemon) logChange(c rollback.Change) {
 	if c.By != "" {
 		attrs = append(attrs, "by", c.By)
 	}
-	if c.Event != rollback.Applied { // Applied is reported at the end of the reload
+	if c.Event != rollback.Applied && c.Event != rollback.Unchanged { // these are reported at the end of the reload
 		defer func() { r.notify(r.notifier.Status(fmt.Sprintf("generation %d of %s", c.Now, r.source.name()))) }()
 	}
 	switch c.Event {
@@ -185,17 +191,26 @@ func (r *daemon) logChange(c rollback.Change) {
 		if p := c.Pending; p != nil {
 			attrs = append(attrs, "confirm_until", p.Until, "rollback_if", p.RollbackIf)
 		}
-		r.applied, r.inForce = r.effect, r.next
-		r.refused.forget()
+		r.noteRead(&c)
 		r.log.Info("configuration in force", append(attrs, "changes", summary(r.changes))...)
+	case rollback.Unchanged:
+		r.noteRead(&c)
+		r.log.Info("the configuration is unchanged", attrs...)
 	case rollback.Confirmed:
 		r.log.Info("configuration confirmed", attrs...)
 	case rollback.TakenBack:
 		r.measured.takenBack()
 		r.takenBack = r.effect
-		r.refused.set(r.source.name(), r.inForce, &c)
+		r.refused.set(r.source.name(), r.inForce, &c, r.effect.cfg)
 		r.log.Warn("configuration rolled back", append(attrs, "from", c.Generation, "why", c.Why)...)
 	case rollback.RollbackFailed:
 		r.log.Error("rollback failed", append(attrs, "why", c.Why, "error", c.Err)...)
 	}
+}
+
+// noteRead notes that what was read last is in force.
+func (r *daemon) noteRead(c *rollback.Change) {
+	r.applied, r.inForce = r.effect, r.next
+	r.inForce.generation = c.Generation
+	r.refused.forget()
 }

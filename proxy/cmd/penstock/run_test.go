@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
-	"github.com/penstock/penstock/proxy/rollback"
 )
 
 // TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged.
@@ -44,77 +42,6 @@ func TestHangupReloads(t *testing.T) {
 		t.Errorf("a rollback that fails says %q", complaint)
 	}
 	r.has("a b")
-}
-
-func TestReloadCommand(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	r.write("a", "b")
-	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file)
-	if want := "  listener b added\ngeneration 2 is in force: 1 change\n"; out != want {
-		t.Errorf("it says %q, want %q", out, want)
-	}
-	r.has("a b")
-	out, _ = r.tells(cli.ExitOK, "reload", "--config", r.file)
-	if want := "generation 3 is in force: 0 changes\n"; out != want {
-		t.Errorf("it says %q, want %q", out, want)
-	}
-	// Problems are printed as by penstock check, and the configuration in force can be queried
-	// even if the file is invalid.
-	r.writeText("admin: {bind: \"unix:" + filepath.Join(r.dir, "admin.sock") + "\"}\nlisteners: 1\n")
-	_, check := r.tells(cli.ExitError, "check", "--config", r.file)
-	_, byFile := r.tells(cli.ExitError, "reload", "--config", r.file)
-	_, byAddress := r.tells(cli.ExitError, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
-	if check == "" || byFile != check || byAddress != check {
-		t.Errorf("check says %q, reload %q, and with --admin %q", check, byFile, byAddress)
-	}
-	r.has("a b")
-	r.writeText("listeners: 1\n")
-	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": nothing runs there: it names no admin address, and no process of this user has it") {
-		t.Errorf("of a file without an address it says %q", complaint)
-	}
-	r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
-	r.has("a b")
-}
-
-func TestReloadUntilConfirmed(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	r.write("b")
-	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
-	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit is rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm --generation 2 comes first, and at once if failures>50\n") {
-		t.Errorf("it says %q", out)
-	}
-	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
-	if !strings.HasPrefix(complaint, "penstock: a reload waits to be confirmed: generation 2, which is rolled back in ") {
-		t.Errorf("a second one: %q", complaint)
-	}
-	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"a reload waits to be confirmed`)
-	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 stays\n" {
-		t.Errorf("it says %q", out)
-	}
-	r.has("b")
-	r.tells(cli.ExitError, "confirm", "--config", r.file)
-	r.write("c")
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if out, _ = r.tells(cli.ExitOK, "rollback", "--config", r.file); !strings.HasPrefix(out, "generation 2 is in force again\n"+r.file+" still has generation 3, which does not run: ") {
-		t.Errorf("it says %q", out)
-	}
-	r.has("b")
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
-	r.has("c")
-	r.balancer.fail(51)
-	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
-	r.has("b")
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
-	r.says(`"from":5,"why":"it was not confirmed within 1s"`)
-	r.has("b")
-	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
-		t.Errorf("of a counter that is not there: %q", complaint)
-	}
 }
 
 // TestStatusExitCode: problems set the exit code for scripts that request it.
@@ -418,63 +345,6 @@ func TestAdminWhileDraining(t *testing.T) {
 		t.Errorf("exit code %d after a cut", r.code)
 	}
 	r.code = cli.ExitOK // for the cleanup
-}
-
-// TestReloadsAtOnce: each call returns the generation that it has made, and no other.
-func TestReloadsAtOnce(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	client, err := admin.NewClient("unix:" + filepath.Join(r.dir, "admin.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	told := make(chan int, 16*100)
-	for range 16 {
-		all.Go(func() {
-			for range cap(told) / 16 {
-				done, err := client.Reload(t.Context(), rollback.Options{})
-				if err != nil {
-					t.Error(err)
-				}
-				told <- done.Generation
-			}
-		})
-	}
-	all.Wait()
-	close(told)
-	seen := map[int]bool{}
-	for n := range told {
-		if seen[n] || n < 2 || n > 1+cap(told) {
-			t.Fatalf("generation %d is told of twice, or is none", n)
-		}
-		seen[n] = true
-	}
-}
-
-// TestConfirmationOfAnother: a late confirmation does not confirm a later change. An empty
-// bound differs from a missing one.
-func TestConfirmationOfAnother(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	r.write("b")
-	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if !strings.Contains(out, "unless penstock confirm --generation 2 comes first") {
-		t.Errorf("it says %q", out)
-	}
-	r.tells(cli.ExitOK, "rollback", "--config", r.file)
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "2"); complaint != "penstock: too late to confirm generation 2: it is generation 3 that waits to be confirmed\n" {
-		t.Errorf("it says %q", complaint)
-	}
-	r.tells(cli.ExitUsage, "confirm", "--config", r.file, "--generation", "0")
-	r.tells(cli.ExitOK, "confirm", "--config", r.file, "--generation", "3")
-	for _, wrong := range [][]string{{"--confirm", "2m", "--rollback-if", ""}, {"--rollback-if", ""}, {"--admin", ""}} {
-		r.tells(cli.ExitUsage, append([]string{"reload", "--config", r.file}, wrong...)...)
-	}
-	r.has("b")
 }
 
 // TestStarting: while the listeners are being opened the admin socket answers that the process starts. A request waits for

@@ -52,5 +52,5 @@ func (r *daemon) watchFiles(cfg *config.Config) (stop func()) {
 // changed reloads the configuration because its files have changed. The reload may replace the
 // watch that has called changed; it continues then.
 func (r *daemon) changed() {
-	_, _, _ = r.load(context.Background(), rollback.Options{By: "watch"}, true, nil) // load logs it
+	_, _ = r.load(context.Background(), rollback.Options{By: "watch"}, true, nil) // load logs it
 }

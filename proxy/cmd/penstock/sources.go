@@ -12,7 +12,7 @@ import (
 )
 
 type sourcesCmd struct {
-	adminFlags
+	processFlags
 	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"What there is most of: connections, rate, refusals or bytes. (default: ${default})"`
 	Top     int    `placeholder:"N" default:"20" help:"How many. (default: ${default})"`
 	Prefix  int    `placeholder:"BITS" default:"32" help:"How many bits of an IPv4 address make one source. (default: ${default})"`

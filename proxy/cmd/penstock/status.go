@@ -15,7 +15,7 @@ import (
 )
 
 type statusCmd struct {
-	adminFlags
+	processFlags
 	JSON     bool   `name:"json" help:"In JSON, with everything that is counted."`
 	Listener string `placeholder:"NAME" help:"Of the listeners and upstreams only this listener."`
 	Upstream string `placeholder:"NAME" help:"Of the listeners and upstreams only this upstream."`

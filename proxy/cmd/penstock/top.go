@@ -11,7 +11,7 @@ import (
 )
 
 type topCmd struct {
-	adminFlags
+	processFlags
 	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Time between two looks, 200ms to 1m; longer if the process takes long to answer. (default: ${default})"`
 	Once     bool        `help:"Write one picture as text, and end. So it is where there is no terminal."`
 }

@@ -11,7 +11,7 @@ import (
 )
 
 type traceCmd struct {
-	adminFlags
+	processFlags
 	PID    int         `name:"pid" placeholder:"N" help:"Another process, with its children, instead of the one that is asked for its status."`
 	Cgroup string      `placeholder:"DIR" help:"The processes of a cgroup instead, by its directory."`
 	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"How long; a signal ends it earlier. (default: ${default})"`

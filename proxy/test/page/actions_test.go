@@ -178,7 +178,7 @@ func TestAuthorOfARollback(t *testing.T) {
 	p.write(two(first, second, "7m"))
 	_, err := p.Reload(t.Context(), rollback.Options{})
 	must(t, err)
-	_, err = p.Rollback(t.Context())
+	_, err = p.Rollback(t.Context(), 0)
 	must(t, err)
 	g, err := p.Generations(t.Context())
 	must(t, err)

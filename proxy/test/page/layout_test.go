@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,14 +69,14 @@ type longGenerations struct {
 func (g longGenerations) Generations() rollback.Status {
 	waits := &rollback.Waiting{Generation: 12345, Until: time.Now().Add(7 * time.Minute), RollbackIf: "failures>50000", Increase: 41234}
 	return rollback.Status{Current: 12345, Previous: 12344, Pending: waits, History: []rollback.Record{
-		{Generation: 12345, State: rollback.Pending, At: began, By: g.by},
-		{Generation: 12344, State: rollback.RolledBack, At: began, By: g.by, Why: "asked for by " + g.by},
-		{Generation: 12343, State: rollback.RolledBack, At: began, By: "SIGHUP", Why: "failures rose by 51234, the bound is failures>50000; upstream shop: its last endpoint"},
+		{Generation: 12345, State: rollback.Pending, At: began, By: g.by, Changes: slices.Repeat([]string{"endpoint " + g.by + " added"}, 41)},
+		{Generation: 12344, State: rollback.RolledBack, At: began, By: g.by, Why: "asked for by " + g.by, Changes: []string{}},
+		{Generation: 12343, State: rollback.RolledBack, At: began, By: "SIGHUP", Why: "failures rose by 51234, the bound is failures>50000; upstream shop: its last endpoint", Changes: []string{"limits changed: connections: 1 → 2"}},
 	}}
 }
 
 // Rollback implements [admin.Reloader].
-func (g longGenerations) Rollback(context.Context, string) (admin.RolledBack, error) {
+func (g longGenerations) Rollback(context.Context, int, string) (admin.RolledBack, error) {
 	return admin.RolledBack{Generation: 12344}, nil
 }
 

@@ -210,8 +210,8 @@ type generations struct{ admin.Reloader }
 // Generations implements [admin.Reloader].
 func (generations) Generations() rollback.Status {
 	return rollback.Status{Current: 3, Previous: 2, History: []rollback.Record{
-		{Generation: 3, State: rollback.Current, At: began.Add(40 * time.Minute), By: "uid=1000"},
-		{Generation: 2, State: rollback.Previous, At: began.Add(10 * time.Minute), By: "SIGHUP"},
-		{Generation: 1, State: rollback.Replaced, At: began, By: "start"},
+		{Generation: 3, State: rollback.Current, At: began.Add(40 * time.Minute), By: "uid=1000", Changes: []string{"listener web changed: timeouts.idle: 1h → 10m", "endpoint shop/app-0004 (10.20.0.4:8080) added", "endpoint shop/app-0005 (10.20.0.5:8080) added", "endpoint shop/app-0006 (10.20.0.6:8080) added"}},
+		{Generation: 2, State: rollback.Previous, At: began.Add(10 * time.Minute), By: "SIGHUP", Changes: []string{"upstream shop changed: balance: round_robin → least_connections"}},
+		{Generation: 1, State: rollback.Replaced, At: began, By: "start", Changes: []string{}},
 	}}
 }

@@ -5,7 +5,9 @@ import { ask, attempt, get, post, say } from "./request.js";
 
 const unknown = "Compares the file with the configuration in force, and changes nothing.";
 
-const titles = ["", "state", "since", "by", "reason"];
+const titles = ["", "state", "since", "by", "changes", "reason"];
+
+const shown = 3; // changes of a generation that its row has; the title has all
 
 export class Configuration {
   constructor(state) {
@@ -49,7 +51,8 @@ export class Configuration {
     list(byId("generations").tBodies[0], g.history, cells(titles), (row, r) => {
       mark(row, "generation", String(r.generation));
       mark(row, "level", { current: "ok", pending: "warning", "rolled back": "down" }[r.state] || "off");
-      [String(r.generation), r.state, clock(r.at, Date.now()), r.by || "", r.why || ""].forEach((value, i) => text(row.children[i], value));
+      [String(r.generation), r.state, clock(r.at, Date.now()), r.by || "", few(r.changes), r.why || ""].forEach((value, i) => text(row.children[i], value));
+      row.children[4].title = r.changes.join("\n");
     });
   }
 
@@ -62,7 +65,7 @@ export class Configuration {
   async rollback() {
     const { current, previous } = this.generations;
     if (!await ask("Roll back?", `Generation ${current} is taken back, and generation ${previous} is in force again. Sessions go on.`, `Roll back to ${previous}`)) return;
-    const { generation } = await post("rollback");
+    const { generation } = await post("rollback", { to: previous });
     say(`Generation ${generation} is in force again.`);
     await this.load();
   }
@@ -100,10 +103,16 @@ export class Configuration {
     const n = await this.plan(); // the file may have changed since
     if (!n) return;
     if (!await ask("Reload?", `${plural(n, "change", "changes")} of the file ${n === 1 ? "comes" : "come"} into force, and ${n === 1 ? "is" : "are"} rolled back in 2 minutes unless you confirm.`, "Reload")) return;
-    const { generation } = await post("reload", { confirm: "2m" });
-    say(`Generation ${generation} is in force, and waits to be confirmed.`);
+    const { generation, pending } = await post("reload", { confirm: "2m" });
+    say(pending ? `Generation ${generation} is in force, and waits to be confirmed.` : `The configuration is unchanged: generation ${generation} stays in force.`);
     await this.load();
   }
+}
+
+/** few joins the first lines, and counts the others. */
+function few(lines) {
+  const more = lines.length - shown;
+  return lines.slice(0, shown).join("; ") + (more > 0 ? `; ${more} more` : "");
 }
 
 /** fate says what becomes of the connections that a change affects. */

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/rollback"
+)
+
+func TestReloadCommand(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	r.write("a", "b")
+	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file)
+	if want := "  listener b added\ngeneration 2 is in force: 1 change\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	r.has("a b")
+	// A reload without changes is no generation: the way back stays.
+	out, _ = r.tells(cli.ExitOK, "reload", r.file)
+	if want := "the configuration is unchanged: generation 2 stays in force\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	out, _ = r.tells(cli.ExitOK, "reload", r.file, "--confirm", "2m")
+	if want := "the configuration is unchanged: generation 2 stays in force, and nothing waits to be confirmed\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	// Problems are printed as by penstock check, and the configuration in force can be queried
+	// even if the file is invalid.
+	r.writeText("admin: {bind: \"unix:" + filepath.Join(r.dir, "admin.sock") + "\"}\nlisteners: 1\n")
+	_, check := r.tells(cli.ExitError, "check", "--config", r.file)
+	_, byFile := r.tells(cli.ExitError, "reload", "--config", r.file)
+	_, byAddress := r.tells(cli.ExitError, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	if check == "" || byFile != check || byAddress != check {
+		t.Errorf("check says %q, reload %q, and with --admin %q", check, byFile, byAddress)
+	}
+	r.has("a b")
+	r.writeText("listeners: 1\n")
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": nothing runs there: it names no admin address, and no process of this user has it") {
+		t.Errorf("of a file without an address it says %q", complaint)
+	}
+	out, _ = r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
+	if want := "  listener b removed\ngeneration 1 is in force again: 1 change\n"; !strings.HasPrefix(out, want) {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+	r.has("a")
+}
+
+func TestReloadUntilConfirmed(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	r.write("b")
+	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
+	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit will be rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm --generation 2 comes first, and at once if failures>50\n") {
+		t.Errorf("it says %q", out)
+	}
+	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
+	if !strings.HasPrefix(complaint, "penstock: a reload waits to be confirmed: generation 2, which is rolled back in ") {
+		t.Errorf("a second one: %q", complaint)
+	}
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"a reload waits to be confirmed`)
+	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 is confirmed\n" {
+		t.Errorf("it says %q", out)
+	}
+	r.has("b")
+	r.tells(cli.ExitError, "confirm", "--config", r.file)
+	r.write("c")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if out, _ = r.tells(cli.ExitOK, "rollback", "--config", r.file); !strings.Contains(out, "\ngeneration 2 is in force again: 2 changes\n"+r.file+" still has generation 3: ") {
+		t.Errorf("it says %q", out)
+	}
+	r.has("b")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
+	r.has("c")
+	r.balancer.fail(51)
+	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
+	r.has("b")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
+	r.says(`"from":5,"why":"it was not confirmed within 1s"`)
+	r.has("b")
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
+		t.Errorf("of a counter that is not there: %q", complaint)
+	}
+}
+
+// TestRollbackToAGeneration: the generations are listed with their changes, and each can be returned to. The file is
+// refused only while another configuration is in force.
+func TestRollbackToAGeneration(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	for _, name := range []string{"b", "c", "d"} {
+		r.write(name)
+		r.tells(cli.ExitOK, "reload", r.file)
+	}
+	still := r.file + " still has generation 4: "
+	for _, step := range []struct{ to, has, says string }{
+		{"2", "b", "\ngeneration 2 is in force again: 2 changes\n" + still},
+		{"", "a", "\ngeneration 1 is in force again: 2 changes\n" + still},
+		{"3", "c", "\ngeneration 3 is in force again: 2 changes\n" + still},
+		{"4", "d", "\ngeneration 4 is in force again: 2 changes\n"},
+	} {
+		args := []string{"rollback", r.file}
+		if step.to != "" {
+			args = append(args, "--to", step.to)
+		}
+		out, _ := r.tells(cli.ExitOK, args...)
+		if r.has(step.has); !strings.Contains(out, step.says) || strings.Contains(out, "still has") != strings.Contains(step.says, "still has") {
+			t.Errorf("to %q it says %q, want %q", step.to, out, step.says)
+		}
+	}
+	out, _ := r.tells(cli.ExitOK, "rollback", r.file, "--list")
+	if lines := strings.Split(out, "\n"); len(lines) < 3 || !strings.HasPrefix(lines[0], "generation  4  current ") || lines[1] != "      listener c removed" || lines[2] != "      listener d added" {
+		t.Errorf("the list is %q", out)
+	}
+	r.has("d")
+	if _, complaint := r.tells(cli.ExitError, "rollback", r.file, "--to", "9"); complaint != "penstock: nothing to return to: generation 9 is not kept: there are 1, 2, 3, 4\n" {
+		t.Errorf("it says %q", complaint)
+	}
+	r.tells(cli.ExitUsage, "rollback", r.file, "--to", "0")
+	r.tells(cli.ExitUsage, "rollback", r.file, "--to", "1", "--list")
+	r.tells(cli.ExitUsage, "rollback", r.file, "--config", r.file)
+}
+
+// TestConfirmationOfAnother: a late confirmation does not confirm a later change. An empty
+// bound differs from a missing one.
+func TestConfirmationOfAnother(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	r.write("b")
+	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if !strings.Contains(out, "unless penstock confirm --generation 2 comes first") {
+		t.Errorf("it says %q", out)
+	}
+	r.tells(cli.ExitOK, "rollback", "--config", r.file)
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "2"); complaint != "penstock: too late to confirm generation 2: it is generation 3 that waits to be confirmed\n" {
+		t.Errorf("it says %q", complaint)
+	}
+	r.tells(cli.ExitUsage, "confirm", "--config", r.file, "--generation", "0")
+	r.tells(cli.ExitOK, "confirm", "--config", r.file, "--generation", "3")
+	for _, wrong := range [][]string{{"--confirm", "2m", "--rollback-if", ""}, {"--rollback-if", ""}, {"--admin", ""}} {
+		r.tells(cli.ExitUsage, append([]string{"reload", "--config", r.file}, wrong...)...)
+	}
+	r.has("b")
+}
+
+// TestReloadsAtOnce: each call returns the generation that it has made, and no other.
+func TestReloadsAtOnce(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	client, err := admin.NewClient("unix:" + filepath.Join(r.dir, "admin.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	told := make(chan int, 16*100)
+	for i := range 16 {
+		all.Go(func() {
+			for j := range cap(told) / 16 {
+				if err := putFile(r.file, r.text("admin.sock", string("abc"[(i+j)%3]))); err != nil {
+					t.Error(err)
+				}
+				done, err := client.Reload(t.Context(), rollback.Options{})
+				if err != nil {
+					t.Error(err)
+				}
+				if len(done.Changes) > 0 {
+					told <- done.Generation
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(told)
+	seen := map[int]bool{}
+	if len(told) < 10 {
+		t.Errorf("%d reloads have changed something", len(told))
+	}
+	for n := range told {
+		if seen[n] || n < 2 || n > 1+cap(told) {
+			t.Fatalf("generation %d is told of twice, or is none", n)
+		}
+		seen[n] = true
+	}
+}
