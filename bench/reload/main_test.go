@@ -95,7 +95,7 @@ func (t *toy) Reload(ctx context.Context, _ rollback.Options) (r admin.Reloaded,
 	return admin.Reloaded{Generation: t.number}, t.Apply(ctx, cfg)
 }
 
-func (*toy) Confirm(context.Context, int, string) (int, error)                { return 0, nil }
+func (*toy) Confirm(context.Context, int, string) (int, error)                     { return 0, nil }
 func (*toy) Rollback(context.Context, int, string) (r admin.RolledBack, err error) { return r, nil }
-func (*toy) Generations() rollback.Status                                     { return rollback.Status{} }
-func (*toy) Plan(context.Context, string, bool) (p admin.Plan, err error)     { return p, nil }
+func (*toy) Generations() rollback.Status                                          { return rollback.Status{} }
+func (*toy) Plan(context.Context, string, bool) (p admin.Plan, err error)          { return p, nil }

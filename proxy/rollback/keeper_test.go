@@ -399,4 +399,3 @@ func TestOptionsThatCannotBeMeant(t *testing.T) {
 		r.holds(t, 1, "one")
 	})
 }
-
