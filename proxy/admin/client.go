@@ -94,7 +94,7 @@ func NewClientAs(bind string, as *Credentials) (*Client, error) {
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		for {
-			conn, err := new(net.Dialer).DialContext(ctx, addr.Network, addr.Name)
+			conn, err := sockopt.Dial(ctx, new(net.Dialer), addr.Network, addr.Name)
 			if err == nil {
 				if err = as.verify(conn); err != nil {
 					conn.Close()

@@ -99,6 +99,9 @@ func (k *checker) health(h *HealthCheck) {
 	if h.FastInterval > h.Interval && !k.given(&h.FastInterval) {
 		h.FastInterval = h.Interval
 	}
+	if h.Timeout > h.Interval && !k.given(&h.Timeout) {
+		h.Timeout = h.Interval
+	}
 	k.atMost(h, "fast_interval", &h.FastInterval, "interval", &h.Interval)
 	if k.given(&h.Timeout) && h.Timeout > h.Interval {
 		k.warnAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",

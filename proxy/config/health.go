@@ -8,8 +8,8 @@ type HealthCheck struct {
 	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"Kind of check: a connect, and an exchange of send and expect if they are given; or an HTTP request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port to check. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
-	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same, while the endpoint is unhealthy or about to change its state; also the least time between two checks that failures of clients' connections cause."`
-	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check."`
+	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same, while the endpoint is unhealthy or about to change its state; also the least time between two checks that failures of clients' connections cause. Default: 1s, or interval if that is less."`
+	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if that is less."`
 	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of the interval by which it varies at random."`
 	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Checks in a row that must succeed for an endpoint to be healthy again."`
 	Fall         int           `key:"fall" default:"3" range:"1..1000" doc:"Checks in a row that must fail for an endpoint to be unhealthy."`

@@ -299,3 +299,24 @@ upstreams: [{name: u, endpoints: ["h:1"], `+text+`}]`).Upstreams[0].HealthCheck
 		}
 	}
 }
+
+// TestACheckEndsBeforeTheNext: the default time of a check, and between two fast ones, is no longer than the
+// interval. With a longer one an endpoint that is stopped is found as much later.
+func TestACheckEndsBeforeTheNext(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]config.HealthCheck{
+		"{}":                                {Timeout: 2 * time.Second, FastInterval: time.Second},
+		"{interval: 1s}":                    {Timeout: time.Second, FastInterval: time.Second},
+		"{interval: 300ms}":                 {Timeout: 300 * time.Millisecond, FastInterval: 300 * time.Millisecond},
+		"{interval: 1s, timeout: 2s}":       {Timeout: 2 * time.Second, FastInterval: time.Second},
+		"{interval: 1s, fast_interval: 1s}": {Timeout: time.Second, FastInterval: time.Second},
+		"{interval: 1h}":                    {Timeout: 2 * time.Second, FastInterval: time.Second},
+	} {
+		got := load(t, `
+listeners: [{name: l, bind: ":1", upstream: u}]
+upstreams: [{name: u, endpoints: ["h:1"], health_check: `+text+`}]`).Upstreams[0].HealthCheck
+		if got.Timeout != want.Timeout || got.FastInterval != want.FastInterval {
+			t.Errorf("%s: timeout %v, fast_interval %v; want %v, %v", text, got.Timeout, got.FastInterval, want.Timeout, want.FastInterval)
+		}
+	}
+}

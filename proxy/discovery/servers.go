@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // servers queries name servers in turn. It is safe for concurrent use.
@@ -199,11 +201,11 @@ var (
 
 // exchange sends a query, and returns the reply to it.
 func (s *servers) exchange(ctx context.Context, network, server string, m *dns.Msg) (*dns.Msg, error) {
-	client := dns.Client{Net: network, Timeout: s.timeout}
-	conn, err := client.DialContext(ctx, server)
+	through, err := sockopt.Dial(ctx, &net.Dialer{Timeout: s.timeout}, network, server)
 	if err != nil {
 		return nil, err
 	}
+	conn := &dns.Conn{Conn: through}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })() // reads and writes obey only deadlines
 	if err := conn.SetDeadline(time.Now().Add(s.timeout)); err != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"time"
 
@@ -86,13 +85,9 @@ func (m *member) endOf(u *upstream) *ending {
 
 // Probe implements [health.Prober].
 func (e *ending) Probe(ctx context.Context) error {
-	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true}
+	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true, Source: e.source}
 	if e.proxy > 0 {
 		cfg.Preface = ownHeader(e.proxy)
-	}
-	if e.source.IsValid() {
-		d := &net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.source, 0))}
-		cfg.Dial = d.DialContext
 	}
 	p, err := health.NewProbe(cfg)
 	if err != nil {

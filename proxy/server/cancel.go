@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -131,14 +132,14 @@ func dialCancel(ctx context.Context, to *router.CancelTarget) (net.Conn, error) 
 	addrs, err := to.Addresses(ctx, cancelTimeout)
 	var failed []error
 	for _, at := range addrs {
-		d := net.Dialer{KeepAlive: -1}
+		d := &net.Dialer{KeepAlive: -1}
 		network, address := "tcp", at.AddrPort.String()
 		if at.Path != "" {
 			network, address = "unix", at.Path
 		} else if to.Snapshot.Source.IsValid() {
 			d.LocalAddr = &net.TCPAddr{IP: to.Snapshot.Source.AsSlice()}
 		}
-		conn, err := d.DialContext(ctx, network, address)
+		conn, err := sockopt.Dial(ctx, d, network, address)
 		if err == nil {
 			return conn, nil
 		}

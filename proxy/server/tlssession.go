@@ -271,7 +271,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 		ctx, cancel = context.WithTimeout(ctx, step.Timeout)
 		defer cancel()
 	}
-	d := net.Dialer{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
+	d := &net.Dialer{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
 		return errors.Join(step.Congestion.Control(network, c), search.Options().Control(network, address, c))
 	}}
 	d.SetMultipathTCP(false)
@@ -281,7 +281,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 	} else if step.Source.IsValid() {
 		d.LocalAddr = &net.TCPAddr{IP: step.Source.AsSlice()}
 	}
-	conn, err := d.DialContext(ctx, network, address)
+	conn, err := sockopt.Dial(ctx, d, network, address)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // A process may listen somewhere else than its file says by now: the file has changed, and is not in force. It
@@ -125,7 +127,7 @@ func answers(address string) bool {
 	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
 		return listens(socket)
 	}
-	c, err := net.DialTimeout("tcp", address, time.Second)
+	c, err := sockopt.Dial(context.Background(), &net.Dialer{Timeout: time.Second}, "tcp", address)
 	if err == nil {
 		c.Close()
 	}

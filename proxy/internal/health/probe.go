@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // ProbeConfig configures a [Probe]. The probe connects, writes Preface, and speaks TLS if that
@@ -20,8 +23,8 @@ type ProbeConfig struct {
 	Address string
 	Port    int
 
-	// Dial connects; nil means a net.Dialer without keepalive.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Source is the local address of its connections, if valid.
+	Source netip.Addr
 
 	// Preface returns the first bytes of a connection, before TLS: a PROXY header. Nil:
 	// nothing is sent. It must be safe for concurrent use.
@@ -59,6 +62,7 @@ type HTTPProbe struct {
 // A Probe probes an endpoint over a connection of its own.
 type Probe struct {
 	cfg              ProbeConfig
+	dialer           net.Dialer
 	network, address string
 	request          []byte
 }
@@ -70,8 +74,9 @@ func NewProbe(cfg *ProbeConfig) (*Probe, error) {
 	if err := p.setAddress(); err != nil {
 		return nil, err
 	}
-	if p.cfg.Dial == nil {
-		p.cfg.Dial = (&net.Dialer{KeepAlive: -1}).DialContext
+	p.dialer.KeepAlive = -1
+	if cfg.Source.IsValid() {
+		p.dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.Source, 0))
 	}
 	if cfg.HTTP == nil {
 		return p, nil
@@ -107,7 +112,7 @@ func (p *Probe) setAddress() error {
 
 // Probe implements [Prober]. It closes its connection.
 func (p *Probe) Probe(ctx context.Context) error {
-	conn, err := p.cfg.Dial(ctx, p.network, p.address)
+	conn, err := sockopt.Dial(ctx, &p.dialer, p.network, p.address)
 	if err != nil {
 		return connectFailed{fmt.Errorf("connect: %w", plain(err))}
 	}

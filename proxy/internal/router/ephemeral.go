@@ -33,5 +33,5 @@ var ephemeral = sync.OnceValue(ephemeralPorts)
 
 // ephemeralPort reports whether a port is one that the kernel may choose as a local one
 // (net.ipv4.ip_local_port_range, ip(7)): a connect to such a port of this machine, without a
-// listener, may connect a socket to itself, see [worker.ErrSelfConnect].
+// listener, may connect a socket to itself, see [sockopt.ErrSelfConnect].
 func ephemeralPort(port uint16) bool { return ephemeral().has(port) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // The protocols, by their names in OTEL_EXPORTER_OTLP_PROTOCOL.
@@ -102,7 +103,7 @@ func (s *Settings) transport() *http.Transport {
 	dialer := &net.Dialer{Timeout: s.Timeout}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
+			conn, err := sockopt.Dial(ctx, dialer, network, address)
 			if err == nil {
 				s.last.Store(&conn)
 			}

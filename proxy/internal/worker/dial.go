@@ -2,20 +2,15 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
-
-// ErrSelfConnect is the error of a connection that had the same socket at both ends; it was
-// closed. There is no listener: it is a syscall.ECONNREFUSED.
-var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)", syscall.ECONNREFUSED)
 
 // Values of which in events of the loop: the client's socket, or the endpoint's.
 const (
@@ -267,7 +262,7 @@ func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 	if err == nil {
 		c.endpoint = endpoint{fd, id, events}
 		if c.step.MaybeSelf && toItself(fd, c.step.Address) {
-			err = ErrSelfConnect
+			err = sockopt.ErrSelfConnect
 		}
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -29,7 +30,7 @@ type Mirror struct {
 	Host      string
 	Port      uint16
 	Resolver  Resolver
-	// MaybeSelf: a connection may have the same socket at both ends, which is closed then.
+	// MaybeSelf: a connection may have the same socket at both ends, which is reset then.
 	MaybeSelf bool
 	// Source is the local address to connect from, if valid; Timeout bounds the look-up and each
 	// connect, 0: as the kernel does.
@@ -172,8 +173,9 @@ func (m *mirroring) connect() {
 func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
 	if err == nil && m.of.MaybeSelf && toItself(fd, m.addresses[m.at]) {
 		m.worker.loop.Drop(id)
+		_ = sys.AbortOnClose(fd)
 		closeSocket(fd)
-		err = ErrSelfConnect
+		err = sockopt.ErrSelfConnect
 	}
 	switch {
 	case err == nil:

@@ -182,7 +182,7 @@ type Step struct {
 	// never.
 	Recheck time.Duration
 	// MaybeSelf says that a socket can become connected to itself by connecting to
-	// Address: it is looked at then, and has failed with [ErrSelfConnect] if
+	// Address: it is looked at then, and has failed with [sockopt.ErrSelfConnect] if
 	// it is.
 	MaybeSelf bool
 	// ProxyHeader means that [Search.ProxyHeader] has bytes to be written before the client's.
