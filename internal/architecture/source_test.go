@@ -79,6 +79,35 @@ func TestSystemCallsInSys(t *testing.T) {
 	}
 }
 
+// TestDials: every TCP connection of the load balancer is made by [sockopt.Dial], or by a loop, for a socket that
+// is connected to itself is no endpoint, and is reset.
+func TestDials(t *testing.T) {
+	files, all := sources(t)
+	for _, s := range all {
+		if s.isTest() || !strings.HasPrefix(s.path, "proxy/") || s.path == "proxy/sockopt/dial.go" || strings.Contains(s.path, "/testutil/") {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Dial", "DialTimeout", "DialTCP", "DialContext"}, sel.Sel.Name) || fmt.Sprint(sel.X) == "sockopt" {
+				return true
+			}
+			unix := slices.ContainsFunc(call.Args, func(e ast.Expr) bool {
+				l, ok := e.(*ast.BasicLit)
+				return ok && strings.HasPrefix(l.Value, `"unix`)
+			})
+			if !unix {
+				t.Errorf("%v: %s: use sockopt.Dial", files.Position(n.Pos()), sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
 // TestEverythingExportedIsDocumented holds for every package that another one
 // may import.
 func TestEverythingExportedIsDocumented(t *testing.T) {

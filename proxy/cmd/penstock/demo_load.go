@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // A demoEndpoint answers every line by its name.
@@ -186,7 +189,7 @@ func (l *demoLoad) client() {
 
 // session asks, and returns the endpoint and the wait for the first answer.
 func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, err error) {
-	conn, err := net.DialTimeout("tcp", l.address, demoPatience)
+	conn, err := sockopt.Dial(context.Background(), &net.Dialer{Timeout: demoPatience}, "tcp", l.address)
 	if err != nil {
 		return "", time.Since(begin), err
 	}
