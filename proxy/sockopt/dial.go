@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -15,11 +17,50 @@ import (
 // reset. There is no listener: it is a syscall.ECONNREFUSED.
 var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)", syscall.ECONNREFUSED)
 
-// Dial connects as [net.Dialer.DialContext] does; the caller owns the connection. The kernel may
+// Dial connects as [net.Dialer.DialContext] does, to the addresses of a host in turn, as [Resolve] returns
+// them; the caller owns the connection. The kernel may
 // choose the port that is dialed, if it is one of this host, for the socket itself, which is then
 // connected to itself. That is [ErrSelfConnect]. The socket is reset: closed in order it would
 // keep the port from its server for a minute (TIME-WAIT).
 func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || host == "" || !strings.HasPrefix(network, "tcp") {
+		return dial(ctx, d, network, address)
+	}
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	ips, err := Resolve(ctx, host)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	var failed error
+	for i, ip := range ips {
+		conn, err := dialOne(ctx, d, network, net.JoinHostPort(ip.Unmap().String(), port), len(ips)-i)
+		if err == nil {
+			return conn, nil
+		}
+		if failed == nil {
+			failed = err
+		}
+	}
+	return nil, failed
+}
+
+// dialOne connects to the first of some addresses, in its part of the time that is left.
+func dialOne(ctx context.Context, d *net.Dialer, network, address string, left int) (net.Conn, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(left))
+		defer cancel()
+	}
+	return dial(ctx, d, network, address)
+}
+
+// dial connects to an address that is not looked up.
+func dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	with := *d
 	with.Control = func(network, address string, c syscall.RawConn) error {
 		var first error

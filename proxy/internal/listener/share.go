@@ -187,7 +187,7 @@ func resolveHost(ctx context.Context, host string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap(), nil
 	}
-	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	list, err := sockopt.Resolve(ctx, host)
 	if err != nil {
 		return netip.Addr{}, err
 	}

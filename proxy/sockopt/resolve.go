@@ -1,0 +1,187 @@
+package sockopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// familyPatience is how long a lookup of one family may take. It goes on without those who
+	// asked: their time may be too short to find a name server that answers.
+	familyPatience = 10 * time.Second
+	// otherPatience is how long the addresses of one family wait for those of the other, as
+	// RFC 8305, section 3 proposes.
+	otherPatience = 50 * time.Millisecond
+	// serverPatience is how long one of the name servers may take to answer. silentPatience is
+	// for one that has been silent, while another one answers.
+	serverPatience, silentPatience = 2 * time.Second, 100 * time.Millisecond
+)
+
+// names is the resolver of this process.
+var names = newResolver()
+
+// Resolve returns the addresses of a host, in the order in which to connect to them. IPv4 and IPv6
+// are asked for side by side. The addresses of one are enough, whatever befalls the other: it may be
+// denied, fail, or never be answered. A name server that is silent delays only the first lookups, if
+// another one answers. The error is a *net.DNSError, or wraps the two of both families.
+func Resolve(ctx context.Context, host string) ([]netip.Addr, error) { return names.resolve(ctx, host) }
+
+// A resolver asks for names as the operating system is configured to.
+type resolver struct {
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+	mu       sync.Mutex
+	silent   map[string]bool // name servers that have not answered the last question
+	answered string          // the last one that has answered; "": unknown
+}
+
+func newResolver() *resolver {
+	r := &resolver{silent: map[string]bool{}}
+	r.lookup = (&net.Resolver{Dial: r.dial}).LookupNetIP
+	return r
+}
+
+// A family is the answer for one of the families of addresses.
+type family struct {
+	six bool
+	ips []netip.Addr
+	err error
+}
+
+func (r *resolver) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{ip}, nil
+	}
+	answers := make(chan family, 2)
+	for _, network := range []string{"ip4", "ip6"} {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), familyPatience)
+			defer cancel()
+			ips, err := r.lookup(ctx, network, host)
+			answers <- family{network == "ip6", ips, err}
+		}()
+	}
+	var found [2][]netip.Addr
+	var failed [2]error
+	var enough <-chan time.Time
+	for range 2 {
+		select {
+		case a := <-answers:
+			at := 0
+			if a.six {
+				at = 1
+			}
+			if found[at], failed[at] = a.ips, a.err; len(a.ips) > 0 {
+				enough = time.After(otherPatience)
+			}
+			continue
+		case <-enough:
+		case <-ctx.Done():
+			failed[0], failed[1] = gaveUp(ctx, host), nil
+		}
+		break
+	}
+	if len(found[0])+len(found[1]) == 0 {
+		return nil, bothFailed(failed[0], failed[1])
+	}
+	return inOrder(found[0], found[1]), nil
+}
+
+// gaveUp returns the error of a lookup whose context has ended.
+func gaveUp(ctx context.Context, host string) error {
+	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &net.DNSError{Err: "no name server has answered", Name: host, IsTimeout: true, IsTemporary: true}
+}
+
+// bothFailed returns the error of a host without an address.
+func bothFailed(four, six error) error {
+	switch {
+	case four == nil || six != nil && six.Error() == four.Error():
+		return six
+	case six == nil:
+		return four
+	}
+	return fmt.Errorf("IPv4: %w; IPv6: %w", four, six)
+}
+
+// inOrder has the family first that this machine reaches: IPv6, as RFC 6724 prefers it, unless there is no
+// route, or the addresses are unique local ones.
+func inOrder(four, six []netip.Addr) []netip.Addr {
+	if len(six) > 0 && (six[0].Is4In6() || netip.MustParsePrefix("fc00::/7").Contains(six[0]) || !routed(six[0])) {
+		return append(four, six...)
+	}
+	return append(six, four...)
+}
+
+// routed reports whether this machine has a route to an address: connect(2) of a datagram socket sends nothing.
+func routed(ip netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 9)))
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// dial connects to a name server.
+func (r *resolver) dial(ctx context.Context, network, server string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, server)
+	if udp, ok := c.(*net.UDPConn); ok && err == nil {
+		return &query{udp, r, server}, nil
+	}
+	return c, err
+}
+
+// A query is a question to a name server, by UDP.
+type query struct {
+	*net.UDPConn
+	resolver *resolver
+	server   string
+}
+
+// SetDeadline sets the given deadline, or that of the server, if that is earlier.
+func (q *query) SetDeadline(t time.Time) error {
+	if end := time.Now().Add(q.resolver.patience(q.server)); end.Before(t) {
+		t = end
+	}
+	return q.UDPConn.SetDeadline(t)
+}
+
+func (q *query) Read(b []byte) (int, error) {
+	n, err := q.UDPConn.Read(b)
+	q.resolver.note(q.server, err)
+	return n, err
+}
+
+// patience returns how long a server may take to answer.
+func (r *resolver) patience(server string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.silent[server] && r.answered != "" && r.answered != server {
+		return silentPatience
+	}
+	return serverPatience
+}
+
+// note records whether a server has answered.
+func (r *resolver) note(server string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(r.silent, server)
+		r.answered = server
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		r.silent[server] = true
+		if r.answered == server {
+			r.answered = ""
+		}
+	}
+}
