@@ -147,14 +147,14 @@ listeners:
 upstreams: [{name: u, endpoints: [{name: e, address: "db.example:%d"}], health_check: {interval: 1s, rise: 1}}]`, l.Addr().(*net.TCPAddr).Port))
 	for i := range manners {
 		m := &manners[i]
-		b.Until("a client served: "+m.name, func() bool {
-			c, err := net.DialTimeout("tcp", b.At(m.name), patience)
-			if err != nil {
-				return false
-			}
-			defer c.Close()
-			return (&client{Conn: m.wrap(c)}).echo("hello") == nil
-		})
+		c, err := net.DialTimeout("tcp", b.At(m.name), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&client{Conn: m.wrap(c)}).echo("hello"); err != nil {
+			t.Errorf("a client of the listener %s is not served: %v", m.name, err)
+		}
+		c.Close()
 	}
 	b.Until("a check that succeeds", func() bool { return b.Endpoint("u", "e").State == admin.Up && checks.Load() > 0 })
 }
