@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -164,7 +165,7 @@ func (pl *Pool) getOrMake(k int) (*Pipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	return idle.Get()
+	return idle.Get(context.Background())
 }
 
 // pool returns the pool of class k, which its first user makes.
@@ -193,7 +194,7 @@ func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
 func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], error) {
 	size, cost := c.size, c.charge
 	return pool.New(pool.Config[*Pipe]{
-		New: func() (*Pipe, error) { return b.open(k, size) },
+		New: func(context.Context) (*Pipe, error) { return b.open(k, size) },
 		Close: func(p *Pipe) {
 			p.Close() // may have been closed by its holder
 			b.give(cost)

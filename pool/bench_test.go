@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -228,7 +229,7 @@ func BenchmarkWithPool(b *testing.B) {
 }
 
 func newPersons(tb testing.TB) *pool.Pool[*person] {
-	p, err := pool.New(pool.Config[*person]{New: func() (*person, error) { return new(person), nil }})
+	p, err := pool.New(pool.Config[*person]{New: func(context.Context) (*person, error) { return new(person), nil }})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func withoutPool(n, gc int) {
 
 func withPool(p *pool.Pool[*person], n, gc int) {
 	for i := range n {
-		x, err := p.Get()
+		x, err := p.Get(context.Background())
 		if err != nil {
 			panic(err)
 		}

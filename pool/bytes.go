@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,11 +12,11 @@ import (
 
 // ErrBudget is returned by [Bytes.Get] when a new buffer would exceed the budget
 // and nothing idle could be dropped to make room for it.
-var ErrBudget = errors.New("pool: budget spent")
+var ErrBudget = errors.New("penstock: pool: budget spent")
 
 // ErrSize is returned by [Bytes.Get] for a negative size and for one above the
 // largest class.
-var ErrSize = errors.New("pool: no size class holds so many bytes")
+var ErrSize = errors.New("penstock: pool: no size class holds so many bytes")
 
 // BytesConfig sets up a [Bytes]. The zero value means the defaults.
 type BytesConfig struct {
@@ -44,7 +45,8 @@ const (
 )
 
 // Bytes is a pool of buffers in power-of-two size classes under one budget of
-// bytes. It is safe for concurrent use and must not be copied.
+// bytes. It is safe for concurrent use and must not be copied. Make it with [NewBytes]: the zero
+// Bytes is a closed one.
 //
 // Ownership: a buffer belongs to the caller from Get until Put or Discard, one of which must
 // follow, once, with the slice that Get returned: its length may have changed, its start and
@@ -114,12 +116,12 @@ func (c BytesConfig) withDefaults() BytesConfig {
 func (c *BytesConfig) check() error {
 	switch {
 	case c.MinSize < 0 || c.MaxSize < c.MinSize || c.MaxSize > maxClassSize:
-		return fmt.Errorf("pool: new bytes: sizes from %d to %d are not within 1 to %d",
+		return fmt.Errorf("penstock: pool: new bytes: sizes from %d to %d are not within 1 to %d",
 			c.MinSize, c.MaxSize, maxClassSize)
 	case c.Budget < 1<<shiftFor(c.MaxSize):
-		return fmt.Errorf("pool: new bytes: a budget of %d holds no buffer of %d bytes", c.Budget, c.MaxSize)
+		return fmt.Errorf("penstock: pool: new bytes: a budget of %d holds no buffer of %d bytes", c.Budget, c.MaxSize)
 	case c.IdleTime < 0:
-		return fmt.Errorf("pool: new bytes: IdleTime is %v", c.IdleTime)
+		return fmt.Errorf("penstock: pool: new bytes: IdleTime is %v", c.IdleTime)
 	}
 	return nil
 }
@@ -129,7 +131,7 @@ func (c *BytesConfig) check() error {
 func newBytesClass(size int64, budget *budget, idle time.Duration) (*bytesClass, error) {
 	count := new(atomic.Int64)
 	p, err := New(Config[[]byte]{
-		New: func() ([]byte, error) {
+		New: func(context.Context) ([]byte, error) {
 			if !budget.take(size) {
 				return nil, ErrBudget
 			}
@@ -181,17 +183,25 @@ func (b *Bytes) classOf(buf []byte) *bytesClass {
 func (b *Bytes) Get(n int) ([]byte, error) {
 	c := b.class(n)
 	if c == nil {
-		return nil, ErrSize
+		return nil, b.noClass()
 	}
 	if !b.budget.holds(c.size) {
 		return b.getSpent(c, n)
 	}
-	x, err := c.pool.Get()
+	x, err := c.pool.Get(context.Background())
 	if err != nil {
 		return b.getFailed(c, n, err)
 	}
 	b.leases.add(x)
 	return x[:n], nil
+}
+
+// noClass is the error for a size that no class holds.
+func (b *Bytes) noClass() error {
+	if len(b.classes) == 0 {
+		return ErrClosed
+	}
+	return ErrSize
 }
 
 // TryGet is like Get but never makes a buffer and drops none: it returns false
@@ -231,7 +241,7 @@ func (b *Bytes) getSpent(c *bytesClass, n int) ([]byte, error) {
 			b.refused.Add(1)
 			return nil, ErrBudget
 		}
-		x, err := c.pool.Get()
+		x, err := c.pool.Get(context.Background())
 		if err == nil {
 			b.leases.add(x)
 			return x[:n], nil

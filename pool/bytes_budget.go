@@ -41,11 +41,9 @@ type BytesStats struct {
 
 // Stats returns a snapshot. It costs a look at every class of every processor.
 func (b *Bytes) Stats() BytesStats {
-	s := BytesStats{
-		Budget:  b.budget.limit,
-		Used:    b.budget.used.Load(),
-		Refused: b.refused.Load(),
-		Foreign: b.foreign.Load(),
+	s := BytesStats{Refused: b.refused.Load(), Foreign: b.foreign.Load()}
+	if b.budget != nil {
+		s.Budget, s.Used = b.budget.limit, b.budget.used.Load()
 	}
 	for _, c := range b.classes {
 		t := c.pool.Stats()
@@ -64,6 +62,7 @@ func (s Stats) plus(t Stats) Stats {
 	s.Hits += t.Hits
 	s.Misses += t.Misses
 	s.Steals += t.Steals
+	s.Waits += t.Waits
 	s.Evictions += t.Evictions
 	s.Discards += t.Discards
 	s.Refusals += t.Refusals

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/penstock/penstock/pool"
@@ -31,7 +32,7 @@ func TestCallbacksMayCallThePool(t *testing.T) {
 				p.Trim(1)
 			}
 			p = newPool(t, v, pool.Config[*probe]{
-				New:     func() (*probe, error) { use(); return m.new() },
+				New:     func(context.Context) (*probe, error) { use(); return m.new(context.Background()) },
 				Close:   func(x *probe) { use(); m.close(x) },
 				Reset:   func(*probe) bool { use(); return true },
 				MaxIdle: maxIdle,
@@ -61,14 +62,14 @@ func TestPanickingNew(t *testing.T) {
 		var m maker
 		cfg := m.config(0)
 		bad := true
-		cfg.New = func() (*probe, error) {
+		cfg.New = func(context.Context) (*probe, error) {
 			if bad {
 				panic("new")
 			}
-			return m.new()
+			return m.new(context.Background())
 		}
 		p := newPool(t, v, cfg)
-		if !panics(func() { p.Get() }) {
+		if !panics(func() { p.Get(context.Background()) }) {
 			t.Error("the panic was swallowed")
 		}
 		bad = false

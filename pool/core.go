@@ -20,6 +20,7 @@ type core[T any] struct {
 	growing sync.Mutex // guards more
 
 	depot  depot[T]
+	gate   *gate[T] // nil without MaxOpen
 	closed atomic.Bool
 	timer  ticker
 	ledger ledger[T]
@@ -50,15 +51,16 @@ const (
 
 func newCore[T any](cfg Config[T], u setup) *core[T] {
 	procs := runtime.GOMAXPROCS(0)
-	if cfg.MaxIdle == 0 {
-		cfg.MaxIdle = max(DefaultMaxIdle, minMagazine*magazinesPerP*procs)
-	}
-	cfg.MaxIdle = max(cfg.MaxIdle, 0)
+	cfg.MaxIdle = cfg.maxIdle()
 	// The bound is divided by the Ps that run, not by the machine's: a container
 	// with two of ninety-six has two. The depot keeps it if more run later.
 	ps := max(procs, runtime.NumCPU())
 	size := min(cfg.MaxIdle/(magazinesPerP*procs), magazineSize)
-	c := &core[T]{cfg: cfg, divided: size >= minMagazine}
+	c := &core[T]{cfg: cfg, divided: size >= minMagazine && cfg.MaxOpen == 0}
+	if cfg.MaxOpen > 0 {
+		c.gate = &gate[T]{free: cfg.MaxOpen}
+	}
+	u.shared = u.shared || cfg.Check != nil // no item leaves unchecked by the fast path
 	if !c.divided {
 		ps, size, u.shared = 1, cfg.MaxIdle, true
 	}

@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"runtime"
@@ -63,8 +64,8 @@ type conn struct {
 	replies *bufio.Reader
 }
 
-func (db *database) dial() (*conn, error) {
-	c, err := net.Dial("tcp", db.listener.Addr().String())
+func (db *database) dial(ctx context.Context) (*conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", db.listener.Addr().String())
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func ExamplePool() {
 		New:      db.dial,
 		Close:    func(c *conn) { c.Close() },
 		Reset:    (*conn).reset,
-		MaxIdle:  4,
+		MaxOpen:  4,
 		IdleTime: time.Minute,
 	})
 	if err != nil {
@@ -111,7 +112,9 @@ func ExamplePool() {
 		return
 	}
 	ask := func(queries ...string) {
-		c, err := conns.Get()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		c, err := conns.Get(ctx) // waits for its turn while four are out
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -35,7 +35,7 @@ func ExampleBytes() {
 	fmt.Println("used:", s.Used, "idle:", s.IdleBytes, "refused:", s.Refused)
 	// Output:
 	// 50000 65536 65536 65536
-	// pool: budget spent true
+	// penstock: pool: budget spent true
 	// 100 512 <nil>
 	// used: 66048 idle: 66048 refused: 1
 }

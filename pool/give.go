@@ -2,6 +2,26 @@ package pool
 
 // give is Put beyond the fast path.
 func (c *core[T]) give(x T) {
+	switch {
+	case c.gate == nil:
+		c.store(x)
+	case !c.gate.hand(x):
+		defer c.gate.leave()
+		c.store(x)
+	case invariants:
+		c.ledger.out(x)
+	}
+}
+
+// leave gives back the place of an item that is not out any more.
+func (c *core[T]) leave() {
+	if c.gate != nil {
+		c.gate.leave()
+	}
+}
+
+// store makes x idle, or closes it if there is no room.
+func (c *core[T]) store(x T) {
 	for try := 0; ; try++ {
 		s, e := c.own(try)
 		if s.shut && mutant != noShut {
@@ -63,15 +83,25 @@ func (c *core[T]) callBack(s *shard[T]) bool {
 	return true
 }
 
-// accepts resets x, or closes it if it was refused.
-func (c *core[T]) accepts(x T) (ok bool) {
+// readmits is accepts by Reset, of an item that is out.
+func (c *core[T]) readmits(x T) (ok bool) {
 	defer func() {
-		if !ok { // or Reset has panicked
+		if !ok {
+			c.leave()
+		}
+	}()
+	return c.accepts(c.cfg.Reset, x)
+}
+
+// accepts asks a function of Config, and closes x if it refuses.
+func (c *core[T]) accepts(f func(T) bool, x T) (ok bool) {
+	defer func() {
+		if !ok { // or f has panicked
 			c.refusals.Add(1)
 			c.drop(x)
 		}
 	}()
-	return c.cfg.Reset(x)
+	return f(x)
 }
 
 // drop closes x, which is neither idle nor the caller's any more.

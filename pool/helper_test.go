@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -49,7 +50,7 @@ func (m *maker) config(maxIdle int) pool.Config[*probe] {
 	return pool.Config[*probe]{New: m.new, Close: m.close, MaxIdle: maxIdle}
 }
 
-func (m *maker) new() (*probe, error) { m.made.Add(1); return new(probe), nil }
+func (m *maker) new(context.Context) (*probe, error) { m.made.Add(1); return new(probe), nil }
 
 func (m *maker) close(x *probe) {
 	if x.state.Swap(closed) == closed {
@@ -105,7 +106,7 @@ func newPool[T any](t testing.TB, v pool.Variant, cfg pool.Config[T]) *pool.Pool
 
 func get[T any](t testing.TB, p *pool.Pool[T]) T {
 	t.Helper()
-	x, err := p.Get()
+	x, err := p.Get(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"runtime"
 	"runtime/metrics"
 	"sync"
@@ -251,7 +252,7 @@ func TestEachItemOnce(t *testing.T) {
 		const n, workers = 20_000, 4
 		var next atomic.Int64
 		p := newPool(t, v, pool.Config[int64]{
-			New:     func() (int64, error) { return next.Add(1) - 1, nil },
+			New:     func(context.Context) (int64, error) { return next.Add(1) - 1, nil },
 			MaxIdle: n * workers,
 		})
 		xs := take(t, p, n*workers)
@@ -291,7 +292,7 @@ func TestPointerFreeItemsAreNotScanned(t *testing.T) {
 	}
 	const n = 1_000_000
 	p := newPool(t, pool.Variants()[0], pool.Config[int64]{
-		New:     func() (int64, error) { return 0, nil },
+		New:     func(context.Context) (int64, error) { return 0, nil },
 		MaxIdle: n,
 	})
 	xs := take(t, p, n)

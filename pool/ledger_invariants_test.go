@@ -3,6 +3,7 @@
 package pool_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/place"
@@ -18,7 +19,7 @@ func TestDoublePutPlaces(t *testing.T) {
 	} {
 		resets := 0
 		p := newPool(t, pool.Variants()[0], pool.Config[*int]{
-			New:   func() (*int, error) { return new(int), nil },
+			New:   func(context.Context) (*int, error) { return new(int), nil },
 			Reset: func(*int) bool { resets++; return resets == 1 },
 		})
 		x := get(t, p)
@@ -54,7 +55,7 @@ func TestDoublePut(t *testing.T) {
 }
 
 func doublePut[T any](t *testing.T, v pool.Variant, maxIdle int, make func() T, found bool) {
-	p := newPool(t, v, pool.Config[T]{New: func() (T, error) { return make(), nil }, MaxIdle: maxIdle})
+	p := newPool(t, v, pool.Config[T]{New: func(context.Context) (T, error) { return make(), nil }, MaxIdle: maxIdle})
 	x := get(t, p)
 	for range 3 { // again and again is fine
 		p.Put(x)

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"runtime"
 	"testing"
 
@@ -59,7 +60,7 @@ type model struct {
 func newModel(t *rapid.T, v pool.Variant, exact bool) *model {
 	m := &model{exact: exact, idle: map[*probe]int64{}}
 	m.maxIdle = rapid.SampledFrom([]int{1, 2, 3, 10, 70, 150, 1000}).Draw(t, "MaxIdle")
-	m.minIdle = rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(t, "MinIdle")
+	m.minIdle = min(rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(t, "MinIdle"), m.maxIdle)
 	cfg := m.config(m.maxIdle)
 	cfg.MinIdle = m.minIdle
 	p, err := pool.NewVariant(v, cfg)
@@ -86,7 +87,7 @@ func (m *model) took(t *rapid.T, x *probe, made bool) {
 
 func (m *model) get(t *rapid.T) {
 	made := m.made.Load()
-	x, err := m.p.Get()
+	x, err := m.p.Get(context.Background())
 	if err != nil {
 		if !m.ended {
 			t.Fatal(err)

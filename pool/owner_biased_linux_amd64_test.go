@@ -3,6 +3,7 @@
 package pool_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 // TestOwners fails where the fast build would silently be the slow one.
 func TestOwners(t *testing.T) {
-	p, err := pool.New(pool.Config[int]{New: func() (int, error) { return 0, nil }})
+	p, err := pool.New(pool.Config[int]{New: func(context.Context) (int, error) { return 0, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -215,7 +216,7 @@ func (w *worker) work() {
 
 func (w *worker) pairs() {
 	for range 100 {
-		x, err := w.p.Get()
+		x, err := w.p.Get(context.Background())
 		if err != nil {
 			return
 		}
@@ -234,7 +235,7 @@ func (w *worker) take() {
 		x, ok = w.p.TryGet()
 	} else {
 		var err error
-		x, err = w.p.Get()
+		x, err = w.p.Get(context.Background())
 		ok = err == nil // else the pool is closed
 	}
 	if ok {

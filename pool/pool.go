@@ -6,20 +6,19 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
+
+	"github.com/penstock/penstock/internal/closed"
 )
 
-// ErrClosed is wrapped by the error of [Pool.Get] after [Pool.Close]. It is os.ErrClosed.
-var ErrClosed = os.ErrClosed
+// ErrClosed is returned by Get after Close. It matches os.ErrClosed.
+var ErrClosed error = closed.Error("penstock: pool: the pool is closed, or New has not made it")
 
-var (
-	errGetClosed = fmt.Errorf("pool: get: %w", ErrClosed)
-	errNoNew     = errors.New("pool: new: Config.New is nil")
-)
+var errNoNew = errors.New("penstock: pool: new: New is nil: write a function that makes an item")
 
 // DefaultMaxIdle is the bound of a pool if its Config has none.
 const DefaultMaxIdle = 1024
@@ -31,8 +30,8 @@ const DefaultMaxIdle = 1024
 // holds no lock meanwhile. One that panics takes the caller down with it, but not the pool:
 // nothing is lost, and the other items that were to be closed are closed.
 type Config[T any] struct {
-	// New makes an item. Its error is returned by Get, wrapped.
-	New func() (T, error)
+	// New makes an item. It gets the context of Get. Its error is returned by Get, wrapped.
+	New func(context.Context) (T, error)
 
 	// Close is called exactly once for every item that the pool drops; nil means that there is
 	// nothing to close. It runs in the goroutine that made the pool drop the item, or in one
@@ -43,24 +42,61 @@ type Config[T any] struct {
 	// keeps every item.
 	Reset func(T) bool
 
+	// Check is called by Get and TryGet with an item that was put before, such as a connection that the other
+	// side may have closed meanwhile; false refuses the item, which is then closed, and the
+	// next one is taken. Nil takes every item. With a Check an item costs some nanoseconds more, for a mutex.
+	Check func(T) bool
+
+	// MaxOpen is the most items that are open, out and idle together, never exceeded. Get waits
+	// while so many are out, first come, first served. 0 means no bound. The items of a pool
+	// with MaxOpen are kept in one place behind a mutex.
+	MaxOpen int
+
 	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
-	// DefaultMaxIdle, or sixteen for each P where that is more; negative: keep none.
+	// DefaultMaxIdle, or sixteen for each P where that is more, and at most MaxOpen;
+	// negative: keep none.
 	//
 	// Below about sixteen for each processor the items are not worth dividing:
 	// they are kept in one place behind a mutex.
 	MaxIdle int
 
-	// MinIdle is how many idle items Sweep and IdleTime leave, used or not.
+	// MinIdle is how many idle items Sweep and IdleTime leave, used or not; at most MaxIdle.
 	MinIdle int
 
 	// IdleTime is how long an item may stay idle: one that was not used for it is
-	// closed after between one and two of them. 0 or negative: never; then the
+	// closed after between one and two of them. 0 means never; then the
 	// pool has no timer.
 	IdleTime time.Duration
 }
 
+func (c *Config[T]) check() error {
+	switch {
+	case c.New == nil:
+		return errNoNew
+	case c.MaxOpen < 0 || c.MinIdle < 0 || c.IdleTime < 0:
+		return fmt.Errorf("penstock: pool: new: MaxOpen is %d, MinIdle %d, IdleTime %v: write 0 or more", c.MaxOpen, c.MinIdle, c.IdleTime)
+	case c.MaxOpen > 0 && c.MaxIdle > c.MaxOpen:
+		return fmt.Errorf("penstock: pool: new: MaxIdle is %d and MaxOpen %d: write a MaxIdle of at most MaxOpen", c.MaxIdle, c.MaxOpen)
+	case c.MinIdle > c.maxIdle():
+		return fmt.Errorf("penstock: pool: new: MinIdle is %d and MaxIdle %d: write a MinIdle of at most MaxIdle", c.MinIdle, c.maxIdle())
+	}
+	return nil
+}
+
+// maxIdle returns MaxIdle with its default.
+func (c *Config[T]) maxIdle() int {
+	n := max(c.MaxIdle, 0)
+	if c.MaxIdle == 0 {
+		n = max(DefaultMaxIdle, minMagazine*magazinesPerP*runtime.GOMAXPROCS(0))
+	}
+	if c.MaxOpen > 0 {
+		n = min(n, c.MaxOpen)
+	}
+	return n
+}
+
 // Pool holds idle items of type T. It is safe for concurrent use and must not be
-// copied. Make it with [New]: the zero Pool cannot be used.
+// copied. Make it with [New]: the zero Pool is a closed one.
 //
 // An item belongs to the caller from Get or TryGet until Put or Discard, one of
 // which must follow, once. With the build tag invariants a Put or Discard of an
@@ -76,12 +112,12 @@ type Pool[T any] struct {
 	core  *core[T]     // all else; it does not refer to the Pool, so that this can be forgotten
 }
 
-// New returns an empty pool. It fails only if cfg has no New.
+// New returns an empty pool. The error says which field of cfg makes no sense.
 func New[T any](cfg Config[T]) (*Pool[T], error) {
 	return newPool(cfg, defaultSetup())
 }
 
-// MustNew is New for a variable of a package, with a Config that is a literal: it panics if cfg has no New.
+// MustNew is New for a variable of a package, with a Config that is a literal: it panics with an error of New.
 func MustNew[T any](cfg Config[T]) *Pool[T] {
 	p, err := New(cfg)
 	if err != nil {
@@ -91,8 +127,8 @@ func MustNew[T any](cfg Config[T]) *Pool[T] {
 }
 
 func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
-	if cfg.New == nil {
-		return nil, errNoNew
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	c := newCore(cfg, u)
 	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
@@ -113,11 +149,16 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 // Get returns an idle item, or makes one if there is none in reach: processors
 // take each other's surplus, but may leave alone the last few that another one is
 // working with, if to take them again and again would cost more than to make an
-// item. It fails with New's error, or with ErrClosed after Close, wrapped.
-func (p *Pool[T]) Get() (T, error) {
+// item. It fails with New's error, wrapped, or with ErrClosed after Close.
+//
+// With MaxOpen, Get waits while so many items are out, until one comes back, the pool is
+// closed, or ctx ends, whose cause the error then wraps. ctx is also New's. An item
+// that is there at once is returned whatever ctx says.
+func (p *Pool[T]) Get(ctx context.Context) (T, error) {
+	base := p.base // of a nil Pool it is a fault, which must not happen to a pinned goroutine
 	pid := procPin()
-	if uint(pid) < uint(len(p.base)) {
-		if s := &p.base[pid]; s.tryEnter() {
+	if uint(pid) < uint(len(base)) {
+		if s := &base[pid]; s.tryEnter() {
 			if s.loaded.n > 0 {
 				x := s.loaded.pop()
 				s.hits++
@@ -132,38 +173,41 @@ func (p *Pool[T]) Get() (T, error) {
 		}
 	}
 	procUnpin()
-	return p.getSlow()
+	return p.getSlow(ctx)
 }
 
 // MustGet is [Pool.Get] for a pool whose New returns no error, and that is not closed as long as it is used: it
 // panics with an error.
 func (p *Pool[T]) MustGet() T {
-	x, err := p.Get()
+	x, err := p.Get(context.Background())
 	if err != nil {
 		panic(err)
 	}
 	return x
 }
 
-func (p *Pool[T]) getSlow() (T, error) {
+func (p *Pool[T]) getSlow(ctx context.Context) (T, error) {
 	// Not before the operation has ended may the pool count as forgotten.
 	defer runtime.KeepAlive(p)
-	c := p.core
-	if x, ok := c.take(); ok {
-		return x, nil
+	return p.rest().get(ctx)
+}
+
+// rest returns the core. The zero Pool gets a closed one.
+func (p *Pool[T]) rest() *core[T] {
+	if p.core != nil {
+		return p.core
 	}
-	if c.closed.Load() {
-		var zero T
-		return zero, errGetClosed
-	}
-	return c.make()
+	c := newCore(Config[T]{MaxIdle: -1}, setup{shared: true})
+	c.close()
+	return c
 }
 
 // TryGet is Get without making an item: false means that there is none in reach.
 func (p *Pool[T]) TryGet() (T, bool) {
+	base := p.base
 	pid := procPin()
-	if uint(pid) < uint(len(p.base)) {
-		if s := &p.base[pid]; s.tryEnter() {
+	if uint(pid) < uint(len(base)) {
+		if s := &base[pid]; s.tryEnter() {
 			if s.loaded.n > 0 {
 				x := s.loaded.pop()
 				s.hits++
@@ -179,24 +223,25 @@ func (p *Pool[T]) TryGet() (T, bool) {
 	}
 	procUnpin()
 	defer runtime.KeepAlive(p)
-	return p.core.take()
+	return p.rest().tryGet()
 }
 
 // Put gives an item back. The pool closes it if Reset refuses it, if MaxIdle
 // items are idle, or if the pool is closed.
 func (p *Pool[T]) Put(x T) {
 	if invariants {
-		p.core.ledger.check("put", x)
+		p.rest().ledger.check("put", x)
 	}
-	if p.reset != nil && !p.core.accepts(x) {
+	if p.reset != nil && !p.core.readmits(x) {
 		return
 	}
 	if invariants {
-		p.core.ledger.in(x)
+		p.rest().ledger.in(x)
 	}
+	base := p.base
 	pid := procPin()
-	if uint(pid) < uint(len(p.base)) {
-		if s := &p.base[pid]; s.tryEnter() {
+	if uint(pid) < uint(len(base)) {
+		if s := &base[pid]; s.tryEnter() {
 			if s.loaded.n < s.loaded.lim {
 				s.loaded.push(x)
 				s.leave()
@@ -207,17 +252,19 @@ func (p *Pool[T]) Put(x T) {
 		}
 	}
 	procUnpin()
-	p.core.give(x)
+	p.rest().give(x)
 	runtime.KeepAlive(p)
 }
 
 // Discard closes an item that must not come back.
 func (p *Pool[T]) Discard(x T) {
+	c := p.rest()
 	if invariants {
-		p.core.ledger.check("discard", x)
+		c.ledger.check("discard", x)
 	}
-	p.core.discards.Add(1)
-	p.core.drop(x)
+	c.discards.Add(1)
+	defer c.leave()
+	c.drop(x)
 	runtime.KeepAlive(p)
 }
 
@@ -226,27 +273,27 @@ func (p *Pool[T]) Discard(x T) {
 // remain. It returns how many it closed.
 func (p *Pool[T]) Sweep() int {
 	defer runtime.KeepAlive(p)
-	return p.core.sweep()
+	return p.rest().sweep()
 }
 
 // Trim closes the idle items beyond keep, by and large those that were idle for
 // longest, and returns how many it closed.
 func (p *Pool[T]) Trim(keep int) int {
 	defer runtime.KeepAlive(p)
-	return p.core.trim(keep)
+	return p.rest().trim(keep)
 }
 
 // Stats returns a snapshot of a single moment. To take it costs some
 // microseconds, during which the other operations wait.
 func (p *Pool[T]) Stats() Stats {
 	defer runtime.KeepAlive(p)
-	return p.core.stats()
+	return p.rest().stats()
 }
 
-// Close closes the idle items, and makes Put close items that still come back, and Get fail.
+// Close closes the idle items, and makes Put close items that still come back, and Get fail, also those that wait.
 // Items that are out stay good. Calling it again does nothing. It always returns nil.
 func (p *Pool[T]) Close() error {
-	p.core.close()
+	p.rest().close()
 	runtime.KeepAlive(p)
 	return nil
 }

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -21,7 +22,7 @@ func TestNewNeedsNew(t *testing.T) {
 
 // TestMustGet: it returns an item, and panics where Get returns an error.
 func TestMustGet(t *testing.T) {
-	p := pool.MustNew(pool.Config[int]{New: func() (int, error) { return 7, nil }})
+	p := pool.MustNew(pool.Config[int]{New: func(context.Context) (int, error) { return 7, nil }})
 	if x := p.MustGet(); x != 7 {
 		t.Error(x)
 	}
@@ -37,9 +38,9 @@ func TestMustGet(t *testing.T) {
 
 // TestMustNew: it returns a pool, and panics where New returns an error.
 func TestMustNew(t *testing.T) {
-	p := pool.MustNew(pool.Config[int]{New: func() (int, error) { return 7, nil }})
+	p := pool.MustNew(pool.Config[int]{New: func(context.Context) (int, error) { return 7, nil }})
 	defer p.Close()
-	if got, err := p.Get(); got != 7 || err != nil {
+	if got, err := p.Get(context.Background()); got != 7 || err != nil {
 		t.Errorf("%d, %v", got, err)
 	}
 	defer func() {
@@ -213,7 +214,7 @@ func TestClose(t *testing.T) {
 					t.Errorf("%d closed, want the 5 idle ones", n)
 				}
 			}
-			if _, err := p.Get(); !errors.Is(err, os.ErrClosed) {
+			if _, err := p.Get(context.Background()); !errors.Is(err, os.ErrClosed) {
 				t.Error(err)
 			}
 			if _, ok := p.TryGet(); ok {
@@ -238,9 +239,9 @@ func TestCloseMeetsNew(t *testing.T) {
 		var m maker
 		var p *pool.Pool[*probe]
 		cfg := m.config(0)
-		cfg.New = func() (*probe, error) {
+		cfg.New = func(context.Context) (*probe, error) {
 			p.Close()
-			return m.new()
+			return m.new(context.Background())
 		}
 		p = newPool(t, v, cfg)
 		x := get(t, p)
@@ -253,10 +254,10 @@ func TestCloseMeetsNew(t *testing.T) {
 
 func TestNewFails(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
-		p := newPool(t, v, pool.Config[int]{New: func() (int, error) { return 7, io.ErrNoProgress }})
+		p := newPool(t, v, pool.Config[int]{New: func(context.Context) (int, error) { return 7, io.ErrNoProgress }})
 		for range 3 {
-			x, err := p.Get()
-			if x != 0 || !errors.Is(err, io.ErrNoProgress) || !strings.HasPrefix(err.Error(), "pool: get: ") {
+			x, err := p.Get(context.Background())
+			if x != 0 || !errors.Is(err, io.ErrNoProgress) || !strings.HasPrefix(err.Error(), "penstock: pool: get: ") {
 				t.Errorf("Get = %v, %v", x, err)
 			}
 		}
@@ -270,7 +271,7 @@ func TestNewFails(t *testing.T) {
 // have left it.
 func TestItemsAreForgotten(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
-		p := newPool(t, v, pool.Config[*[64]int]{New: func() (*[64]int, error) { return new([64]int), nil }})
+		p := newPool(t, v, pool.Config[*[64]int]{New: func(context.Context) (*[64]int, error) { return new([64]int), nil }})
 		xs := take(t, p, 300)
 		var weaks []weak.Pointer[[64]int]
 		for _, x := range xs {
@@ -309,12 +310,12 @@ func TestNothingAllocates(t *testing.T) {
 			xs := take(t, p, min(1000, maxIdle))
 			for name, f := range map[string]func(){
 				"a pair": func() {
-					x, _ := p.Get()
+					x, _ := p.Get(context.Background())
 					p.Put(x)
 				},
 				"overflow": func() {
 					for i := range xs {
-						xs[i], _ = p.Get()
+						xs[i], _ = p.Get(context.Background())
 					}
 					give(p, xs)
 				},
@@ -326,7 +327,7 @@ func TestNothingAllocates(t *testing.T) {
 					t.Errorf("MaxIdle %d: %s: %v allocations", maxIdle, name, n)
 				}
 				for i := range xs {
-					xs[i], _ = p.Get()
+					xs[i], _ = p.Get(context.Background())
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -79,7 +80,7 @@ type penstock struct {
 func newPenstock(tb testing.TB, maxIdle int) contestant {
 	c := &penstock{factory: new(factory)}
 	p, err := pool.New(pool.Config[*item]{
-		New:     c.factory.new,
+		New:     func(context.Context) (*item, error) { return c.factory.new() },
 		MaxIdle: maxIdle,
 	})
 	if err != nil {
@@ -91,7 +92,7 @@ func newPenstock(tb testing.TB, maxIdle int) contestant {
 
 func (c *penstock) pairs(n int) {
 	for range n {
-		x, err := c.p.Get()
+		x, err := c.p.Get(context.Background())
 		if err != nil {
 			panic(err)
 		}
@@ -101,7 +102,7 @@ func (c *penstock) pairs(n int) {
 
 func (c *penstock) take(xs []*item) {
 	for i := range xs {
-		x, err := c.p.Get()
+		x, err := c.p.Get(context.Background())
 		if err != nil {
 			panic(err)
 		}

@@ -14,13 +14,14 @@ type Stats struct {
 	Live   int64 // items out now
 	Idle   int64 // items in the pool now
 
-	Hits   int64 // items that Get and TryGet found
+	Hits   int64 // idle items that Get and TryGet took, also those that Check refused
 	Misses int64 // Gets and TryGets that found none
 	Steals int64 // times that a processor took from another
+	Waits  int64 // Gets that had to wait, because MaxOpen items were out
 
 	Evictions int64 // items closed because they were idle, by Sweep, IdleTime or Trim
 	Discards  int64 // items given to Discard
-	Refusals  int64 // items that Reset refused
+	Refusals  int64 // items that Reset or Check refused
 	Overflows int64 // items put while MaxIdle were idle, or after Close
 }
 
@@ -49,6 +50,9 @@ func (c *core[T]) stats() Stats {
 	}
 	for i := range c.shards() {
 		s.Hits += c.at(i).hits
+	}
+	if c.gate != nil {
+		s.Waits = c.gate.waited()
 	}
 	s.Live = s.Made - s.Closed - s.Idle
 	return s

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,7 +42,7 @@ func (c *Config) bufferSizes() []int {
 func (r *Relay) openBuffers() error {
 	for _, size := range r.cfg.bufferSizes() {
 		p, err := pool.New(pool.Config[*buffer]{
-			New:      func() (*buffer, error) { return &buffer{b: make([]byte, size)}, nil },
+			New:      func(context.Context) (*buffer, error) { return &buffer{b: make([]byte, size)}, nil },
 			MaxIdle:  maxIdleBuffers,
 			IdleTime: bufferIdleTime,
 		})
@@ -89,7 +90,7 @@ func (r *Relay) poolOf(size int) *pool.Pool[*buffer] {
 }
 
 func (r *Relay) buffer(size int) (*buffer, error) {
-	b, err := r.poolOf(size).Get()
+	b, err := r.poolOf(size).Get(context.Background())
 	if err != nil {
 		// Close has been called; sessions that still run go on without the pool.
 		return &buffer{b: make([]byte, size), unpooled: true}, nil

@@ -39,7 +39,7 @@ func measureHeaders(ctx context.Context) (r Result, err error) {
 	}
 	defer bytes.Close()
 	headers, err := pool.New(pool.Config[[][]byte]{
-		New:   func() ([][]byte, error) { return make([][]byte, 0, 1), nil },
+		New:   func(context.Context) ([][]byte, error) { return make([][]byte, 0, 1), nil },
 		Reset: func(h [][]byte) bool { clear(h[:cap(h)]); return true },
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func haveArray(idle *sync.Pool, n int) (int, func()) {
 func haveHeaders(headers *pool.Pool[[][]byte], bytes *pool.Bytes, n int, fails *failure) (int, func()) {
 	b, err := bytes.Get(n)
 	fails.note(err)
-	h, err := headers.Get()
+	h, err := headers.Get(context.Background())
 	fails.note(err)
 	copy(b, payload[:n])
 	h = append(h[:0], b)
@@ -143,7 +143,7 @@ func haveSlots(headers *pool.Pool[[][]byte], slots *arena.Local, n int, fails *f
 	fails.note(err)
 	b, err := slots.Bytes(slot)
 	fails.note(err)
-	h, err := headers.Get()
+	h, err := headers.Get(context.Background())
 	fails.note(err)
 	n = copy(b, payload[:n])
 	h = append(h[:0], b[:n])

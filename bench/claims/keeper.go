@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,13 +89,13 @@ func newSyncKeeper(cost time.Duration) keeper {
 func newPenstockKeeper(cost time.Duration, maxIdle int) (keeper, error) {
 	f := &factory{cost: cost}
 	c, err := pool.New(pool.Config[*item]{
-		New: func() (*item, error) { return f.item(), nil }, MaxIdle: maxIdle,
+		New: func(context.Context) (*item, error) { return f.item(), nil }, MaxIdle: maxIdle,
 	})
 	return keeper{
 		name: penstock, made: &f.made,
 		take: func(xs []*item) {
 			for i := range xs {
-				xs[i], _ = c.Get()
+				xs[i], _ = c.Get(context.Background())
 			}
 		},
 		give: func(xs []*item) {
@@ -104,7 +105,7 @@ func newPenstockKeeper(cost time.Duration, maxIdle int) (keeper, error) {
 		},
 		pairs: func(n int) {
 			for range n {
-				x, _ := c.Get()
+				x, _ := c.Get(context.Background())
 				c.Put(x)
 			}
 		},

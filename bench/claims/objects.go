@@ -33,7 +33,7 @@ type smalls struct {
 }
 
 func newSmalls() (*smalls, error) {
-	p, err := pool.New(pool.Config[*small]{New: func() (*small, error) { return new(small), nil }})
+	p, err := pool.New(pool.Config[*small]{New: func(context.Context) (*small, error) { return new(small), nil }})
 	return &smalls{idle: sync.Pool{New: func() any { return new(small) }}, pool: p}, err
 }
 
@@ -51,7 +51,7 @@ func (s *smalls) ways(after func()) []contestant {
 			after()
 		})},
 		{penstock, repeat(func() {
-			x, err := s.pool.Get()
+			x, err := s.pool.Get(context.Background())
 			if err != nil {
 				s.fails.note(err)
 				return

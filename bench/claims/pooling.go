@@ -177,7 +177,7 @@ func loss() ([]Figure, error) {
 	const n = 1000
 	var closed int64
 	ours, err := pool.New(pool.Config[*item]{
-		New:   func() (*item, error) { return new(item), nil },
+		New:   func(context.Context) (*item, error) { return new(item), nil },
 		Close: func(*item) { closed++ }, MaxIdle: n,
 	})
 	if err != nil {
@@ -187,7 +187,7 @@ func loss() ([]Figure, error) {
 	held := make([]*item, n)
 	for i := range held {
 		theirs.Put(new(item))
-		held[i], _ = ours.Get() // making an item cannot fail
+		held[i], _ = ours.Get(context.Background()) // making an item cannot fail
 	}
 	for _, x := range held {
 		ours.Put(x)
