@@ -3,8 +3,8 @@ package arena
 import (
 	"errors"
 	"fmt"
-	"os"
 
+	"github.com/penstock/penstock/internal/closed"
 	"github.com/penstock/penstock/internal/feature"
 )
 
@@ -21,15 +21,15 @@ var (
 	// ErrSize is Get's for a size that is not from 1 to MaxSlot.
 	ErrSize = errors.New("penstock: arena: no slot of that size: give 1 to 65536 bytes")
 
-	// ErrClosed is returned after Close.
-	ErrClosed = os.ErrClosed
+	// ErrClosed is returned after Close. It matches os.ErrClosed.
+	ErrClosed error = closed.Error("penstock: arena: closed, or New has not made it")
 
 	// ErrNotSupported is matched by New's error where there are no arenas. It wraps
 	// errors.ErrUnsupported.
 	ErrNotSupported = feature.ErrNotSupported
 )
 
-// Arena is a mapping and the Locals that share it. Its own methods are safe for
+// Arena is a mapping and the Locals that share it. Make it with [New]: the zero Arena is a closed one. Its own methods are safe for
 // concurrent use, but for Close.
 type Arena struct {
 	memory // owned by the Arena, from New until Close
@@ -64,7 +64,7 @@ func New(cfg *Config) (*Arena, error) {
 		err = a.open(nil)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("penstock: arena of %d bytes: %w", c.Size, err)
+		return nil, fmt.Errorf("penstock: arena: new: %d bytes: %w", c.Size, err)
 	}
 	return a, nil
 }
@@ -128,7 +128,7 @@ func (a *Arena) mapBest(rs []region) error {
 	return missed[len(missed)-1]
 }
 
-// Local returns the Local of that number, from 0.
+// Local returns the Local of that number, from 0. It panics if there is none.
 func (a *Arena) Local(i int) *Local { return &a.locals[i] }
 
 // Locals returns their number.

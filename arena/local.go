@@ -33,7 +33,12 @@ func (l *Local) init(a *Arena, d *depot) {
 }
 
 // Node returns the NUMA node to which the slots are bound, -1 if they are not.
-func (l *Local) Node() int { return l.depot.node }
+func (l *Local) Node() int {
+	if l.depot == nil {
+		return -1
+	}
+	return l.depot.node
+}
 
 // Get takes a slot of at least size bytes out. Its content is whatever it was. The
 // caller puts it. The error is ErrBudget if the budget is spent, ErrSize if size is
@@ -41,6 +46,9 @@ func (l *Local) Node() int { return l.depot.node }
 func (l *Local) Get(size int, p Purpose) (Handle, error) {
 	if uint(size-1) >= MaxSlot {
 		return 0, ErrSize
+	}
+	if l.depot == nil { // the zero Local
+		return 0, ErrClosed
 	}
 	c, p := classOf(size), min(p, Other)
 	n := l.room[c].first

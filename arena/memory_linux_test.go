@@ -188,7 +188,7 @@ func TestShortage(t *testing.T) {
 		return
 	}
 	_, err := arena.New(&arena.Config{Size: 8 << 20, Locals: 1})
-	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "arena of 8388608 bytes: plain pages: madvise MADV_POPULATE_WRITE: ") {
+	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "arena: new: 8388608 bytes: plain pages: madvise MADV_POPULATE_WRITE: ") {
 		t.Errorf("%v", err)
 	}
 }

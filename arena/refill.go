@@ -53,7 +53,7 @@ func (l *Local) release(n int32) {
 // Local that will not be used for a while: with the budget spent, another one may lack its
 // chunk.
 func (l *Local) Trim() {
-	if l.empty != none {
+	if l.depot != nil && l.empty != none {
 		l.unlist(l.empty)
 		l.release(l.empty)
 		l.empty = none

@@ -46,27 +46,35 @@ func (d *descriptors) done() {
 }
 
 // Memfd returns the number of the memory's descriptor. It is the Ring's, until Close.
-func (r *Ring) Memfd() int { return r.memfd }
+func (r *Ring) Memfd() int { return r.number(r.memfd) }
+
+// number returns fd, and -1 for the zero Ring.
+func (r *Ring) number(fd int) int {
+	if r.slots == 0 {
+		return -1
+	}
+	return fd
+}
 
 // Eventfd returns the number of the descriptor that becomes readable (POLLIN) when a
 // producer wakes the consumer. It is the Ring's, until Close, and does not block.
-func (r *Ring) Eventfd() int { return r.eventfd }
+func (r *Ring) Eventfd() int { return r.number(r.eventfd) }
 
 // Files returns duplicates of both descriptors, to be passed to another process
 // (exec.Cmd's ExtraFiles, SCM_RIGHTS) or waited on. The caller owns and closes them.
 func (r *Ring) Files() (memory, event *os.File, err error) {
 	if !r.use() {
-		return nil, nil, fmt.Errorf("evring: files: %w", ErrClosed)
+		return nil, nil, ErrClosed
 	}
 	defer r.done()
 	m, err := sys.Dup(r.memfd)
 	if err != nil {
-		return nil, nil, fmt.Errorf("evring: files: %w", os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err))
+		return nil, nil, fmt.Errorf("penstock: evring: files: %w", os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err))
 	}
 	e, err := sys.Dup(r.eventfd)
 	if err != nil {
 		sys.Close(m)
-		return nil, nil, fmt.Errorf("evring: files: %w", os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err))
+		return nil, nil, fmt.Errorf("penstock: evring: files: %w", os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err))
 	}
 	return os.NewFile(uintptr(m), "evring memory"), os.NewFile(uintptr(e), "evring event"), nil
 }

@@ -10,6 +10,9 @@ import "runtime"
 // those behind it. If that producer dies, a Multi ring stays like this for ever: it fills up,
 // and nothing spins.
 func (r *Ring) Pop(buf []byte) (int, error) {
+	if r.slots == 0 {
+		return 0, ErrClosed
+	}
 	head := r.memory.head().Load()
 	n, err := r.copyOut(head, buf)
 	if err == nil {
@@ -26,6 +29,9 @@ func (r *Ring) Pop(buf []byte) (int, error) {
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	if max <= 0 || max > int(r.slots) {
 		max = int(r.slots)
+	}
+	if r.slots == 0 {
+		return 0, ErrClosed
 	}
 	head := r.memory.head().Load()
 	defer func() {
@@ -85,6 +91,9 @@ func (r *Ring) ready() bool {
 // it may: false means that an event is ready, or that Drain has an error to report.
 // Either way Awake ends it. The package's documentation says why no wake-up is lost.
 func (r *Ring) Sleep() (mayBlock bool) {
+	if r.slots == 0 {
+		return false
+	}
 	r.ticket++
 	if r.ticket == 0 {
 		r.ticket++ // 0 is no sleep's
@@ -105,6 +114,9 @@ func (r *Ring) Sleep() (mayBlock bool) {
 // A producer may have seen the flag and write later: one that wakes the consumer for nothing.
 // So take signalled from the poll's result, not from the content of the ring.
 func (r *Ring) Awake(signalled bool) {
+	if r.slots == 0 {
+		return
+	}
 	r.memory.asleep().Store(0)
 	if signalled {
 		r.clear()

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"os"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/closed"
 )
 
 // Defaults and limits.
@@ -24,24 +25,24 @@ const (
 var (
 	// ErrFull: the events that were not pushed have no place now. Nothing is ever overwritten.
 	// A producer gets no notice when there is place again.
-	ErrFull = errors.New("evring: the ring is full")
+	ErrFull = errors.New("penstock: evring: the ring is full")
 
 	// ErrEmpty: no event is ready.
-	ErrEmpty = errors.New("evring: no event is ready")
+	ErrEmpty = errors.New("penstock: evring: no event is ready")
 
 	// ErrTooLong: an event does not fit into a slot, or into the buffer that Pop
 	// was given. It was not moved.
-	ErrTooLong = errors.New("evring: the event is longer than its place")
+	ErrTooLong = errors.New("penstock: evring: the event is longer than its place")
 
 	// ErrCorrupt: the shared memory contradicts itself; a peer has crashed in the
 	// middle, or is hostile. A Ring that has reported it reports it ever after.
-	ErrCorrupt = errors.New("evring: the shared memory is corrupt")
+	ErrCorrupt = errors.New("penstock: evring: the shared memory is corrupt")
 
 	// ErrUnsealed: the memory could be cut short by others.
-	ErrUnsealed = errors.New("evring: the memory is not sealed")
+	ErrUnsealed = errors.New("penstock: evring: the memory is not sealed")
 
-	// ErrClosed is os.ErrClosed.
-	ErrClosed = os.ErrClosed
+	// ErrClosed: the Ring is closed. It matches os.ErrClosed.
+	ErrClosed error = closed.Error("penstock: evring: the ring is closed, or neither New nor Open has made it")
 )
 
 // Producers says how many may push at a time.
@@ -97,7 +98,7 @@ func (c *Config) shape() (shape, error) {
 		size = DefaultSlotSize
 	}
 	if c.Producers > Single {
-		return shape{}, fmt.Errorf("evring: Producers is %d: write Single or Multi", c.Producers)
+		return shape{}, fmt.Errorf("penstock: evring: Producers is %d: write Single or Multi", c.Producers)
 	}
 	return newShape(int64(slots), int64(size), c.Producers)
 }
@@ -105,11 +106,11 @@ func (c *Config) shape() (shape, error) {
 func newShape(slots, size int64, p Producers) (shape, error) {
 	switch {
 	case slots < 1 || slots&(slots-1) != 0:
-		return shape{}, fmt.Errorf("evring: Slots is %d: write a power of two, such as %d", slots, powerOfTwo(slots))
+		return shape{}, fmt.Errorf("penstock: evring: Slots is %d: write a power of two, such as %d", slots, powerOfTwo(slots))
 	case size != 16 && size != 32 && (size < CacheLine || size%CacheLine != 0):
-		return shape{}, fmt.Errorf("evring: SlotSize is %d: write 16, 32, or a multiple of %d, such as %d", size, CacheLine, lines(size))
+		return shape{}, fmt.Errorf("penstock: evring: SlotSize is %d: write 16, 32, or a multiple of %d, such as %d", size, CacheLine, lines(size))
 	case size > MaxBytes || slots > MaxBytes/size:
-		return shape{}, fmt.Errorf("evring: %d slots of %d bytes: write fewer or smaller ones, %d MiB in all at most", slots, size, MaxBytes>>20)
+		return shape{}, fmt.Errorf("penstock: evring: %d slots of %d bytes: write fewer or smaller ones, %d MiB in all at most", slots, size, MaxBytes>>20)
 	}
 	return shape{uint64(slots), bits.TrailingZeros64(uint64(slots)), int(size), p == Single}, nil
 }
@@ -129,7 +130,7 @@ func lines(size int64) int64 {
 // bytes is the size of the file.
 func (s shape) bytes() int { return headerSize + int(s.slots)*s.slotSize }
 
-// Ring is one side's, or one process's, hold on a ring. Make it with [New] or [Open]: the zero Ring cannot be used. Push and PushBatch are safe
+// Ring is one side's, or one process's, hold on a ring. Make it with [New] or [Open]: the zero Ring is a closed one. Push and PushBatch are safe
 // for concurrent use unless the ring is for a Single producer; Pop, Drain, Sleep and
 // Awake belong to one goroutine at a time; Close may be called at any time.
 //
@@ -159,15 +160,16 @@ type Ring struct {
 
 // states are the errors that a Ring stays with. The first one counts.
 var states = [...]error{
-	nil,
 	ErrClosed,
+	nil,
 	fmt.Errorf("%w: its head and its tail do not belong together", ErrCorrupt),
 	fmt.Errorf("%w: a slot is of another lap", ErrCorrupt),
 	fmt.Errorf("%w: an event is longer than its slot", ErrCorrupt),
 }
 
 const (
-	stateClosed = 1 + iota
+	stateClosed = iota // of the zero Ring, too
+	stateOpen
 	statePositions
 	stateLap
 	stateLength
@@ -175,7 +177,7 @@ const (
 
 // fail makes a state last and returns its error, or the earlier one's.
 func (r *Ring) fail(state uint32) error {
-	r.state.CompareAndSwap(0, state)
+	r.state.CompareAndSwap(stateOpen, state)
 	return states[r.state.Load()]
 }
 
@@ -191,5 +193,7 @@ func (r *Ring) Slots() int { return int(r.slots) }
 
 // newRing returns a Ring on a checked memory, without descriptors.
 func newRing(s shape, m memory) *Ring {
-	return &Ring{shape: s, memory: m, scratch: make([]byte, s.slotSize-wordSize)}
+	r := &Ring{shape: s, memory: m, scratch: make([]byte, s.slotSize-wordSize)}
+	r.state.Store(stateOpen)
+	return r
 }

@@ -22,18 +22,18 @@ func New(cfg *Config) (*Ring, error) {
 	}
 	memfd, err := createMemfd(name)
 	if err != nil {
-		return nil, fmt.Errorf("evring: new: %w", os.NewSyscallError("memfd_create", err))
+		return nil, fmt.Errorf("penstock: evring: new: %w", os.NewSyscallError("memfd_create", err))
 	}
 	m, err := makeMemory(memfd, s)
 	if err != nil {
 		sys.Close(memfd)
-		return nil, fmt.Errorf("evring: new: %w", err)
+		return nil, fmt.Errorf("penstock: evring: new: %w", err)
 	}
 	eventfd, err := sys.Eventfd()
 	if err != nil {
 		sys.Munmap(m)
 		sys.Close(memfd)
-		return nil, fmt.Errorf("evring: new: %w", os.NewSyscallError("eventfd", err))
+		return nil, fmt.Errorf("penstock: evring: new: %w", os.NewSyscallError("eventfd", err))
 	}
 	return own(newRing(s, m), memfd, eventfd), nil
 }
@@ -86,20 +86,20 @@ func makeMemory(memfd int, s shape) (memory, error) {
 // the scheduler.
 func Open(memfd, eventfd int) (*Ring, error) {
 	if err := checkEventfd(eventfd); err != nil {
-		return nil, fmt.Errorf("evring: open: %w", err)
+		return nil, fmt.Errorf("penstock: evring: open: %w", err)
 	}
 	size, err := checkMemfd(memfd)
 	if err != nil {
-		return nil, fmt.Errorf("evring: open: %w", err)
+		return nil, fmt.Errorf("penstock: evring: open: %w", err)
 	}
 	b, err := sys.MmapShared(memfd, size)
 	if err != nil {
-		return nil, fmt.Errorf("evring: open: %w", os.NewSyscallError("mmap", err))
+		return nil, fmt.Errorf("penstock: evring: open: %w", os.NewSyscallError("mmap", err))
 	}
 	s, err := memory(b).read()
 	if err != nil {
 		sys.Munmap(b)
-		return nil, fmt.Errorf("evring: open: %w", err)
+		return nil, fmt.Errorf("penstock: evring: open: %w", err)
 	}
 	return own(newRing(s, b), memfd, eventfd), nil
 }
@@ -159,7 +159,7 @@ func (r *Ring) Close() error {
 	for {
 		was := r.state.Load()
 		if was == stateClosed {
-			return fmt.Errorf("evring: close: %w", ErrClosed)
+			return ErrClosed
 		}
 		if r.state.CompareAndSwap(was, stateClosed) {
 			r.done()

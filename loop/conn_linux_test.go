@@ -34,8 +34,8 @@ func startServer(t *testing.T, s *loop.Server) *served {
 	t.Helper()
 	one := startUnchecked(t, s)
 	t.Cleanup(func() {
-		s.Stop()
-		if err := <-one.over; err != nil {
+		s.Close()
+		if err := <-one.over; !errors.Is(err, loop.ErrServerClosed) {
 			t.Error(err)
 		}
 	})

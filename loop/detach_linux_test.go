@@ -90,8 +90,8 @@ func TestDetachLeavesTheLoop(t *testing.T) {
 	if err := s.end(t); err != nil {
 		t.Error(err)
 	}
-	s.Stop()
-	if err := <-s.over; err != nil {
+	s.Close()
+	if err := <-s.over; !errors.Is(err, loop.ErrServerClosed) {
 		t.Error(err)
 	}
 	_, _ = io.WriteString(c, "ping")

@@ -224,12 +224,12 @@ func ExampleServer() {
 		fmt.Println(lines.Text())
 	}
 	c.Close()
-	s.Stop()
+	s.Close()
 	fmt.Println(<-over)
 	// Output:
 	// hello one
 	// hello two
-	// <nil>
+	// penstock: loop: the server is closed
 }
 
 // A handler without a coroutine: it is called when bytes come, and returns when it would wait for more.
@@ -262,12 +262,12 @@ func ExampleServer_callbacks() {
 		fmt.Println(lines.Text())
 	}
 	c.Close()
-	s.Stop()
+	s.Close()
 	fmt.Println(<-over)
 	// Output:
 	// hello one
 	// hello two
-	// <nil>
+	// penstock: loop: the server is closed
 }
 
 // An orderly end: a handler at work ends as it would, one that waits for its client's next request is ended.
@@ -312,5 +312,5 @@ func ExampleServer_Shutdown() {
 	fmt.Println(s.Shutdown(ctx), <-over, lines.Scan())
 	// Output:
 	// hello one
-	// <nil> <nil> false
+	// <nil> penstock: loop: the server is closed false
 }

@@ -46,7 +46,7 @@ const defaultPauseTime = 100 * time.Millisecond
 
 var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 
-// A Listener accepts connections on one loop. Several loops may have one each for the same
+// A Listener accepts connections on one loop; the zero Listener on none. Several loops may have one each for the same
 // listening socket: the kernel then wakes as few of them as it can (EPOLLEXCLUSIVE,
 // epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
@@ -118,7 +118,7 @@ func (ln *Listener) Retry() {
 // which is reported by [Acceptor.Paused]. It comes before closing a listening socket, which
 // resets the connections in its queue.
 func (ln *Listener) Empty(max int) int {
-	n, _ := ln.accept(max, func() bool { return !ln.closed })
+	n, _ := ln.accept(max, func() bool { return !ln.closed && ln.loop != nil })
 	return n
 }
 
@@ -129,6 +129,9 @@ func (ln *Listener) Close() error {
 		return nil
 	}
 	ln.closed = true
+	if ln.loop == nil {
+		return nil
+	}
 	ln.loop.Disarm(&ln.timer)
 	return ln.ignore()
 }
@@ -152,6 +155,9 @@ func (ln *Listener) wait() error {
 
 // ignore takes the listening socket off the loop.
 func (ln *Listener) ignore() error {
+	if ln.loop == nil {
+		return nil
+	}
 	err := ln.loop.Detach(ln.id)
 	ln.id = 0
 	if errors.Is(err, ErrStale) {
@@ -161,7 +167,7 @@ func (ln *Listener) ignore() error {
 }
 
 func (ln *Listener) resume() {
-	if !ln.accepting() {
+	if !ln.accepting() || ln.loop == nil {
 		return
 	}
 	if err := ln.wait(); err != nil {

@@ -6,10 +6,15 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/internal/closed"
 )
 
 // ErrStale is returned for an [ID] that is not in force any more.
 var ErrStale = errors.New("penstock: loop: the registration is not in force any more")
+
+// ErrClosed is returned by a loop that is closed. It matches os.ErrClosed.
+var ErrClosed error = closed.Error("penstock: loop: closed, or New has not made it")
 
 // ErrConfig is wrapped by the error of [New] when a field of [Config] makes no
 // sense.
@@ -49,7 +54,7 @@ const maxBusyPoll = time.Second
 const batch = 256
 
 // A Loop waits for the events of many descriptors and calls their handlers. Make
-// it with [New]: the zero Loop cannot be used.
+// it with [New]: the zero Loop is a closed one.
 type Loop struct {
 	poller  poller // owns the epoll instance
 	table   table
@@ -77,7 +82,7 @@ type Loop struct {
 	others    others // owns an eventfd
 
 	running atomic.Bool
-	closed  atomic.Bool
+	usable  atomic.Bool // from New to Close
 }
 
 // New makes a loop. The caller calls [Loop.Run], and [Loop.Close] after that. The
@@ -116,6 +121,7 @@ func (l *Loop) open() error {
 		l.poller.close()
 		return err
 	}
+	l.usable.Store(true)
 	if err := l.poller.watch(l.mail.ring.Eventfd()); err != nil {
 		l.Close()
 		return err
@@ -127,7 +133,7 @@ func (l *Loop) open() error {
 // functions that have not run are dropped. It must not be called while Run runs; calling it
 // again does nothing.
 func (l *Loop) Close() error {
-	if l.closed.Swap(true) {
+	if !l.usable.Swap(false) {
 		return nil
 	}
 	return errors.Join(l.mail.close(), l.poller.close(), l.others.knock.close())
@@ -136,10 +142,13 @@ func (l *Loop) Close() error {
 // Now is the clock at the beginning of this turn of the loop, in nanoseconds, by [Config.Now].
 // While the loop does not run, it is the present time of the clock.
 func (l *Loop) Now() int64 {
-	if !l.running.Load() {
-		return l.clock()
+	switch {
+	case l.running.Load():
+		return l.now
+	case l.clock == nil: // the zero Loop
+		return 0
 	}
-	return l.now
+	return l.clock()
 }
 
 // Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of
@@ -160,6 +169,9 @@ func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 
 // register is Add with the bits that epoll is asked for.
 func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, error) {
+	if !l.usable.Load() {
+		return 0, ErrClosed
+	}
 	id := l.table.take(fd, h)
 	if err := l.poller.add(fd, id, which, interest); err != nil {
 		l.table.drop(id)
@@ -213,7 +225,7 @@ const lateTime = int64(2 * time.Millisecond)
 // handler should do as little as it can and call Again for the rest: all other handlers that
 // were ready with it, or have become ready since, wait. While the loop does not run there is
 // no turn, and nothing is late.
-func (l *Loop) Late() bool { return l.clock()-l.Now() > lateTime }
+func (l *Loop) Late() bool { return l.running.Load() && l.clock()-l.now > lateTime }
 
 // maxGather bounds the delay of Gather.
 const maxGather = int64(time.Millisecond)

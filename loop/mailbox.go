@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -52,10 +53,13 @@ const probes = 8
 
 // Post has f called on the loop's goroutine, after earlier posts of the same goroutine. It may
 // be called by any goroutine, the loop's own included; it never blocks for long. f is dropped
-// if the loop never runs again. The error wraps os.ErrClosed, and os.ErrInvalid without a function.
+// if the loop never runs again. The error is ErrClosed, or wraps os.ErrInvalid without a function.
 func (l *Loop) Post(f func()) error {
 	if f == nil {
 		return fmt.Errorf("penstock: loop: post: no function: %w", os.ErrInvalid)
+	}
+	if !l.usable.Load() {
+		return ErrClosed
 	}
 	return l.mail.post(f)
 }
@@ -90,7 +94,9 @@ func (m *mailbox) post(f func()) error {
 		runtime.Gosched()
 		err = m.ring.Push(event[:])
 	}
-	if err != nil {
+	if errors.Is(err, evring.ErrClosed) {
+		return ErrClosed
+	} else if err != nil {
 		return fmt.Errorf("penstock: loop: post: %w", err)
 	}
 	return nil
@@ -122,7 +128,7 @@ func (m *mailbox) postList(f func(), gaveUp bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return fmt.Errorf("penstock: loop: post: %w", os.ErrClosed)
+		return ErrClosed
 	}
 	m.list = append(m.list, f)
 	if len(m.list) == 1 || gaveUp {

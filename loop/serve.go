@@ -64,14 +64,14 @@ type Server struct {
 
 	mu      sync.Mutex
 	present *serve // nil while it does not serve
-	stopped bool   // the next one is to return at once
+	closed  bool   // for good
 }
 
 // closeTime is how long a connection whose handler has returned may take what was written for it.
 const closeTime = 10 * time.Second
 
 // Serve serves the connections of a listener, each by handle as a coroutine, on as many loops as GOMAXPROCS.
-// It returns only with an error, see [Server.Serve].
+// It returns only with an error, and then the listener is closed, see [Server.Serve].
 func Serve(l net.Listener, handle func(c *Conn) error) error {
 	return (&Server{Handle: handle}).Serve(l)
 }

@@ -233,8 +233,8 @@ func TestStopServer(t *testing.T) {
 	for waiting.Load() < n {
 		time.Sleep(time.Millisecond)
 	}
-	server.Stop()
-	if err := <-over; err != nil {
+	server.Close()
+	if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
 		t.Error(err)
 	}
 	for _, c := range conns {
@@ -340,38 +340,50 @@ func TestServeUnix(t *testing.T) {
 	if err := <-ended; err != io.EOF {
 		t.Error(err)
 	}
-	s.Stop()
-	if err := <-over; err != nil {
+	s.Close()
+	if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
 		t.Error(err)
 	}
 }
 
-// TestServeTwice: a server that serves refuses another listener, and leaves it as it was; one that is stopped
-// before it serves returns at once.
+// TestServeTwice: a server that serves refuses another listener; one that was closed or shut down refuses every
+// listener. As with net/http's a listener is closed whatever the error is.
 func TestServeTwice(t *testing.T) {
 	t.Parallel()
 
 	s := startServer(t, &loop.Server{Handle: echoes})
 	says(t, s.dial(t), "a", "a")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if err := s.Serve(l); !errors.Is(err, loop.ErrRunning) {
+	ended := &loop.Server{Handle: echoes}
+	ended.Close()
+	down := &loop.Server{Handle: echoes}
+	if err := down.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal("the listener is closed: ", err)
+	for _, one := range []struct {
+		*loop.Server
+		want error
+	}{
+		{s.Server, loop.ErrRunning},
+		{ended, loop.ErrServerClosed},
+		{ended, loop.ErrServerClosed}, // for good
+		{down, loop.ErrServerClosed},
+		{&loop.Server{}, loop.ErrConfig},
+		{&loop.Server{Handle: echoes, Loops: -1}, loop.ErrConfig},
+		{&loop.Server{Handle: echoes, SlowTime: -1}, loop.ErrConfig},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Serve(l); !errors.Is(err, one.want) {
+			t.Errorf("%v, want %v", err, one.want)
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("after %v the listener is open", one.want)
+			l.Close()
+		}
 	}
-	c.Close()
-	other := &loop.Server{Handle: echoes}
-	other.Stop()
-	if err := other.Serve(l); err != nil {
-		t.Error(err)
-	}
-	if err := (&loop.Server{}).Serve(l); !errors.Is(err, loop.ErrConfig) {
+	if err := s.Serve(nil); !errors.Is(err, loop.ErrConfig) {
 		t.Error(err)
 	}
 }

@@ -1,12 +1,15 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/penstock/penstock/internal/closed"
 )
 
 // A serve is one call of [Server.Serve].
@@ -20,14 +23,22 @@ type serve struct {
 	draining  bool          // guarded by the server's mu
 }
 
+// ErrServerClosed is returned by [Server.Serve] after [Server.Shutdown] or [Server.Close]. It matches net.ErrClosed.
+var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
+
 // Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until
-// [Server.Stop] or [Server.Shutdown], after which it returns nil. Then the connections that there are still are
-// closed: handlers that wait get net.ErrClosed from what they wait in, and those in [Conn.Go] are waited for. The
-// error is that of a loop, or of taking over; the listener is closed but with the latter.
+// [Server.Close] or [Server.Shutdown], after which it returns [ErrServerClosed], as it does if one of them was called
+// before. Then the connections that there are still are
+// closed: handlers that wait get net.ErrClosed from what they wait in, and those in [Conn.Go] are waited for. Any
+// other error is that of the fields, of the listener, or of a loop. The error is never nil, and the listener is
+// closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
+	if l != nil {
+		defer l.Close()
+	}
 	from, ok := l.(syscall.Conn)
-	if !ok || s.Handle == nil {
-		return fmt.Errorf("penstock: loop: serve: %w: a listener of package net, and Handle, are needed", ErrConfig)
+	if !ok || s.Handle == nil || s.SlowTime < 0 {
+		return fmt.Errorf("penstock: loop: serve: %w: write a listener of package net, Handle, and a SlowTime of 0 or more", ErrConfig)
 	}
 	g, err := NewGroup(s.Loops, s.Config)
 	if err != nil {
@@ -35,8 +46,8 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	defer g.Close()
 	one := s.newServe(g)
-	if !s.begin(one) {
-		return ErrRunning
+	if err := s.begin(one); err != nil {
+		return err
 	}
 	defer s.end(one)
 	fd, err := Take(from)
@@ -54,11 +65,11 @@ func (s *Server) Serve(l net.Listener) error {
 	if s.Stuck != nil {
 		go s.watch(one)
 	}
-	err = g.Run() // which returns at once if Stop was called before
+	err = g.Run()
 	for _, part := range one.parts {
 		part.closeAll()
 	}
-	return err
+	return cmp.Or(err, ErrServerClosed)
 }
 
 func (s *Server) newServe(g *Group) *serve {
@@ -76,40 +87,44 @@ func (s *Server) newServe(g *Group) *serve {
 	return one
 }
 
-// begin notes that the server serves, unless it does already.
-func (s *Server) begin(one *serve) bool {
+// begin notes that the server serves, unless it does already, or is closed.
+func (s *Server) begin(one *serve) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.present != nil {
-		return false
+	switch {
+	case s.closed:
+		return ErrServerClosed
+	case s.present != nil:
+		return ErrRunning
 	}
-	if s.present = one; s.stopped {
-		one.group.Stop()
-	}
-	return true
+	s.present = one
+	return nil
 }
 
 func (s *Server) end(one *serve) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.present, s.stopped = nil, false
+	s.present = nil
 	close(one.over)
 }
 
-// Stop makes Serve return: the one that serves, or else the next one. Bytes that were written and are still pending
-// are dropped, and their clients see a reset. It may be called by any goroutine at any time.
-func (s *Server) Stop() {
+// Close makes Serve return, and every later Serve too. Bytes that were written and are still pending
+// are dropped, and their clients see a reset. It does not wait for Serve, and returns nil. It may be called by any
+// goroutine at any time.
+func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped = true; s.present != nil {
+	if s.closed = true; s.present != nil {
 		s.present.group.Stop()
 	}
+	return nil
 }
 
-// Shutdown makes Serve return without an interruption of handlers: no connection is accepted any more once those in
+// Shutdown makes Serve return without an interruption of handlers, and every later Serve at once: no connection is
+// accepted any more once those in
 // the kernel's queue are, and the others end with their handlers, when all is written for the client. Those whose
 // handlers have returned ErrIdle are closed, see [Server.Drain]. It returns nil when Serve has returned. If ctx ends
-// before that it calls Stop, and returns the cause without waiting further. If the server does not serve it is Stop.
+// before that it returns the cause, and the rest goes on: [Server.Close] ends it.
 //
 // A handler must not call it but within [Conn.Go], where it waits for that handler, too. Otherwise it may be called
 // by any goroutine at any time.
@@ -122,7 +137,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-over:
 		return nil
 	case <-ctx.Done():
-		s.Stop()
 		return context.Cause(ctx)
 	}
 }
@@ -132,9 +146,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) drain() (over <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	one := s.present
 	if one == nil {
-		s.stopped = true
 		return nil
 	}
 	if !one.draining {

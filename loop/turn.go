@@ -18,7 +18,7 @@ var ErrRunning = errors.New("penstock: loop: it runs already")
 
 // Run serves events until [Loop.Stop]. The thread that it runs on is its own while it blocks,
 // and as long as it has no need to give way. The error wraps that of epoll_wait(2),
-// ErrRunning, or os.ErrClosed. It may be called again after it has returned.
+// ErrRunning, or ErrClosed. It may be called again after it has returned.
 //
 // It does not lock the thread: each time that a locked goroutine gives way, and the runtime
 // makes a busy one do so every 10 ms, its P goes to another thread and back, by four futex
@@ -29,8 +29,8 @@ func (l *Loop) Run() error {
 		return ErrRunning
 	}
 	defer l.running.Store(false)
-	if l.closed.Load() {
-		return fmt.Errorf("penstock: loop: run: %w", os.ErrClosed)
+	if !l.usable.Load() {
+		return ErrClosed
 	}
 	l.begin()
 	runningLoops.Add(1)

@@ -229,6 +229,9 @@ func (w *wheel) untilNext(now int64) int64 {
 // of the loop take; where thousands are due at once they are called over several turns. The
 // time counts from [Loop.Now].
 func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
+	if l.clock == nil { // the zero Loop, which calls nobody
+		return
+	}
 	t.owner = owner
 	l.wheel.arm(t, l.Now()+min(int64(d), maxTimer))
 }

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (pl *Pool) classOf(size int) int {
 // getNew is Get without an idle pipe of class k in reach.
 func (pl *Pool) getNew(k int) (*Pipe, error) {
 	if pl.closed.Load() {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	if err := feature.Splice(); err != nil && errors.Is(err, ErrNotSupported) {
 		return nil, err
@@ -41,7 +42,7 @@ func (pl *Pool) getNew(k int) (*Pipe, error) {
 		case err == nil:
 			return p, nil
 		case !errors.Is(err, errDegraded) && !errors.Is(err, errRefused):
-			return nil, fmt.Errorf("pipe: get: %w", err)
+			return nil, fmt.Errorf("penstock: pipe: get: %w", cmp.Or(errors.Unwrap(err), err)) // without the words of package pool
 		}
 		// The limit has come down; closing idle pipes of another size may help.
 	}
@@ -54,8 +55,6 @@ func (pl *Pool) getNew(k int) (*Pipe, error) {
 const attempts = 3
 
 var (
-	errClosed = fmt.Errorf("pipe: get: %w", os.ErrClosed)
-
 	errDegraded = errors.New("the kernel gave less than its default size")
 	errRefused  = errors.New("the kernel would not make the pipe larger")
 )
@@ -177,7 +176,7 @@ func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if pl.closed.Load() {
-		return nil, os.ErrClosed
+		return nil, ErrClosed
 	}
 	if idle := c.idle.Load(); idle != nil {
 		return idle, nil

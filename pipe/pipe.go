@@ -8,6 +8,7 @@ package pipe
 import (
 	"errors"
 
+	"github.com/penstock/penstock/internal/closed"
 	"github.com/penstock/penstock/internal/feature"
 )
 
@@ -20,14 +21,17 @@ const DefaultSize = 64 << 10
 // caller copies instead.
 var ErrNotSupported = feature.ErrNotSupported
 
+// ErrClosed is returned by a Pool, and by a second Close. It matches os.ErrClosed.
+var ErrClosed error = closed.Error("penstock: pipe: closed, or not made by NewPool")
+
 // ErrNotEmpty is returned by Fill when it moved nothing into a pipe that holds bytes already:
 // the source may be empty or the pipe may be full, and which one is unknown. Drain the pipe
 // first. It never matches syscall.EAGAIN, so that waiting for the source, with bytes left in
 // the pipe, cannot happen by mistake.
-var ErrNotEmpty = errors.New("pipe: fill: nothing moved, and the pipe is not empty")
+var ErrNotEmpty = errors.New("penstock: pipe: fill: nothing moved, and the pipe is not empty")
 
-// Pipe is one kernel pipe, both ends. It is not safe for concurrent use. It comes from a [Pool]: the zero Pipe
-// cannot be used, its descriptors are those of other files.
+// Pipe is one kernel pipe, both ends. It is not safe for concurrent use. It comes from a [Pool] or from [Open]: the zero Pipe
+// is a closed one, whose methods return EBADF.
 //
 // All its bytes go in through Fill, Tee of another one, or Write, and come out through Drain or
 // Read, so Len is exact.
@@ -39,6 +43,14 @@ type Pipe struct {
 	n    int // bytes held
 
 	lease // its holder
+}
+
+// in is where bytes go in. Of the zero Pipe it is not 0, which is another file's.
+func (p *Pipe) in() int {
+	if p.r == p.w {
+		return -1
+	}
+	return p.w
 }
 
 // Size returns the capacity in bytes that the kernel gave the pipe

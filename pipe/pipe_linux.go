@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -26,7 +27,7 @@ func Open(size int) (*Pipe, error) {
 		size = DefaultSize
 	}
 	if size < 0 {
-		return nil, os.NewSyscallError("pipe: open: size", syscall.EINVAL)
+		return nil, fmt.Errorf("penstock: pipe: open: a size of %d bytes: write 0 or more: %w", size, syscall.EINVAL)
 	}
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *Pipe) Fill(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
 	}
-	n, err := sys.Splice(fd, nil, p.w, nil, max, sys.SPLICE_F_NONBLOCK)
+	n, err := sys.Splice(fd, nil, p.in(), nil, max, sys.SPLICE_F_NONBLOCK)
 	return p.filled(n, err)
 }
 
@@ -109,7 +110,7 @@ func (p *Pipe) FillSocket(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
 	}
-	n, err := sys.SpliceSocket(fd, p.w, fd, max)
+	n, err := sys.SpliceSocket(fd, p.in(), fd, max)
 	return p.filled(n, err)
 }
 
@@ -175,7 +176,10 @@ func (p *Pipe) Tee(to *Pipe, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
 	}
-	n, err := sys.Tee(p.r, to.w, max)
+	if p.n == 0 && p.in() < 0 {
+		return 0, syscall.EBADF
+	}
+	n, err := sys.Tee(p.r, to.in(), max)
 	to.n += n
 	return n, err
 }
@@ -183,7 +187,7 @@ func (p *Pipe) Tee(to *Pipe, max int) (int, error) {
 // Write copies bytes into the pipe by one write(2). It returns how many the pipe took, which
 // are fewer than all when it is full, and a bare syscall.Errno: EAGAIN when it took none.
 func (p *Pipe) Write(b []byte) (int, error) {
-	n, err := sys.Write(p.w, b)
+	n, err := sys.Write(p.in(), b)
 	p.n += max(n, 0)
 	return max(n, 0), err
 }
@@ -200,11 +204,11 @@ func (p *Pipe) Read(b []byte) (int, error) {
 }
 
 // Close closes both ends and throws away the bytes inside. A second Close
-// returns os.ErrClosed. A pipe leased from a Pool goes back with Put instead,
+// returns ErrClosed. A pipe leased from a Pool goes back with Put instead,
 // whatever its state.
 func (p *Pipe) Close() error {
 	if p.r == p.w { // both -1, or both 0: a Pipe that Open has not made
-		return os.ErrClosed
+		return ErrClosed
 	}
 	err := sys.Close(p.r)
 	if e := sys.Close(p.w); err == nil {

@@ -15,7 +15,7 @@ import (
 // ErrBudget is returned by Get when a pipe would take more pages, or more
 // descriptors, than the pool may use. The caller copies instead, or asks for a
 // smaller pipe. It is returned bare and costs no allocation.
-var ErrBudget = errors.New("pipe: get: budget is spent")
+var ErrBudget = errors.New("penstock: pipe: get: budget is spent")
 
 // Defaults of Config.
 const (
@@ -72,7 +72,7 @@ type Stats struct {
 
 // Pool lends pipes. It is safe for concurrent use. Whatever the number of pools
 // and processes, all pipes of a user count against one quota, so a program makes
-// one Pool.
+// one Pool. Make it with [NewPool]: the zero Pool is a closed one.
 type Pool struct {
 	cfg     Config
 	shift   int // log2 of the smallest class's size
@@ -130,7 +130,7 @@ func NewPool(cfg *Config) (*Pool, error) {
 
 func (c *Config) setDefaults() error {
 	if c.Size < 0 {
-		return fmt.Errorf("pipe: new pool: size %d: %w", c.Size, os.ErrInvalid)
+		return fmt.Errorf("penstock: pipe: new pool: size %d: %w", c.Size, os.ErrInvalid)
 	}
 	if c.Size == 0 {
 		c.Size = DefaultSize
@@ -162,8 +162,11 @@ func (c *Config) setDefaults() error {
 // Errors: ErrBudget, bare; an error that matches ErrNotSupported where pipes or
 // splice(2) are refused for good; EMFILE or ENFILE, wrapped, when there are no
 // descriptors left even without the pool's idle pipes, which have then been
-// closed; os.ErrClosed, wrapped, after Close.
+// closed; ErrClosed after Close.
 func (pl *Pool) Get(size int) (*Pipe, error) {
+	if len(pl.classes) == 0 {
+		return nil, ErrClosed
+	}
 	k := pl.classOf(size)
 	if idle := pl.classes[k].idle.Load(); idle != nil {
 		if p, ok := idle.TryGet(); ok {
@@ -217,12 +220,12 @@ func (pl *Pool) Trim() int {
 }
 
 // Close closes the idle pipes. Pipes that are out stay good and are closed when
-// they are Put. A second Close returns os.ErrClosed.
+// they are Put. A second Close returns ErrClosed.
 func (pl *Pool) Close() error {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if pl.closed.Swap(true) {
-		return fmt.Errorf("pipe: close pool: %w", os.ErrClosed)
+		return ErrClosed
 	}
 	var errs []error
 	for k := range pl.classes {
@@ -236,6 +239,9 @@ func (pl *Pool) Close() error {
 // Stats returns a snapshot.
 func (pl *Pool) Stats() Stats {
 	b := pl.budget
+	if b == nil {
+		return Stats{}
+	}
 	s := Stats{
 		Dirty: pl.dirty.Load(), Yield: pl.yield.Load(), Denied: pl.denied.Load(),
 		Degraded: b.degraded.Load(), Refused: b.refused.Load(),

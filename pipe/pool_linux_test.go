@@ -2,6 +2,7 @@ package pipe_test
 
 import (
 	"errors"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -107,7 +108,7 @@ func TestPoolSizes(t *testing.T) {
 		}
 		pl.Put(p)
 	}
-	p, err := pl.Get(1 << 40)
+	p, err := pl.Get(math.MaxInt)
 	if err != nil || p.Size() != 1<<20 {
 		t.Errorf("above the largest: %v, %v; want the largest", p, err)
 	}

@@ -9,5 +9,5 @@ func preemptions() int64 {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err)
 	}
-	return u.Nivcsw
+	return int64(u.Nivcsw)
 }

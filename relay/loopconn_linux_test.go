@@ -26,8 +26,8 @@ func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCP
 	over := make(chan error, 1)
 	go func() { over <- s.Serve(l) }()
 	t.Cleanup(func() {
-		s.Stop()
-		if err := <-over; err != nil {
+		s.Close()
+		if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
 			t.Error(err)
 		}
 	})

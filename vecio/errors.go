@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/penstock/penstock/internal/closed"
 )
 
 // Errors that callers compare with.
@@ -14,12 +16,12 @@ var (
 
 	// ErrFull is returned for a piece by a writer that never waits, or to a socket of
 	// datagrams, and has too much pending: more than Config.High bytes, or pieces of which
-	// 65,536 differed in length from the one before, or 65,536 owned ones. The piece stays the caller's. It is
+	// 65,536 differed in length from the one before, or 65,536 owned ones. The piece was not taken. It is
 	// over once no more than Config.Low is pending.
 	ErrFull = errors.New("penstock: vecio: too much is pending: flush first")
 
-	// ErrClosed is returned after Close. It is os.ErrClosed.
-	ErrClosed = os.ErrClosed
+	// ErrClosed is returned after Close. It matches os.ErrClosed.
+	ErrClosed error = closed.Error("penstock: vecio: the writer is closed")
 )
 
 // WriteError has the progress of a writer. All counts are since New or Reset.

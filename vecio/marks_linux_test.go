@@ -140,8 +140,11 @@ func TestManyOwnedPieces(t *testing.T) {
 		if room := w.Room(); room != 0 || w.Own([]byte(piece), &back) != vecio.ErrFull {
 			t.Errorf("one more owned piece of %d bytes is taken, or there is room for %d bytes", len(piece), room)
 		}
+		if back.n != 1 {
+			t.Errorf("%d pieces are back, want the refused one", back.n)
+		}
 		must(t, w.Reset(io.Discard))
-		if back.n != n {
+		if back.n != n+1 {
 			t.Errorf("%d of %d pieces are back", back.n, n)
 		}
 	}

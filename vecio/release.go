@@ -4,10 +4,10 @@ import "github.com/penstock/penstock/pool"
 
 // A Releaser is given an owned piece back: the very slice that [Writer.Own] was given,
 // exactly once, when all of its bytes are written, or when the writer fails, is closed
-// or reset. *arena.Local is one; [Pooled] makes one of a *pool.Bytes, [ReleaseFunc] of a
+// or reset, or when Own fails. *arena.Local is one; [Pooled] makes one of a *pool.Bytes, [ReleaseFunc] of a
 // function.
 //
-// Release is called in the goroutine that calls the writer, in the midst of a Flush: it must
+// Release is called in the goroutine that calls the writer, in the midst of a Flush or of Own: it must
 // not use the writer, nor close or write to the writer's destination.
 type Releaser interface{ Release(piece []byte) }
 

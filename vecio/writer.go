@@ -15,8 +15,8 @@ import (
 //
 // A piece that was taken is borrowed (Append), so that the caller must not change it
 // until Pending is 0 or the writer has failed, or owned (Own), so that it is given back.
-// When a method returns an error for a piece, the piece was not taken, and is the
-// caller's.
+// When a method returns an error for a piece, the piece was not taken: a borrowed one is the
+// caller's, an owned one has been given back. ErrFull is avoided by a look at Room.
 //
 // Any error but ErrBlocked, ErrFull and a timeout fails the writer: all pieces are given back,
 // pending pieces are dropped, and every later call returns the same error, a [*WriteError],
@@ -241,7 +241,7 @@ func (w *Writer) append(p []byte, copied bool) error {
 }
 
 // Own adds a piece that r gets back, exactly once, when it is written or the writer fails, is
-// closed or reset; until then it must stay as it is, whatever its length. A short one is
+// closed or reset, or before Own returns an error; until then it must stay as it is, whatever its length. A short one is
 // copied all the same, which saves an entry of the vector. An empty one marks when the pieces
 // before it are written; it goes back at once if nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
@@ -249,6 +249,7 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 		return cmp.Or(w.state(), errNoReleaser)
 	}
 	if err := w.admit(len(p)); err != nil {
+		w.release(p, r)
 		return err
 	}
 	w.add(p, len(p) < w.config.CopyBelow)

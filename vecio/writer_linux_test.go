@@ -320,7 +320,7 @@ func TestNothingToWriteTo(t *testing.T) {
 			t.Errorf("%s of a writer to nothing is fine", what)
 		}
 	}
-	if w.Room() != 0 || w.Pending() != 0 || back.n != 0 {
+	if w.Room() != 0 || w.Pending() != 0 || back.n != 1 {
 		t.Errorf("room for %d bytes, %d pending, %d pieces back", w.Room(), w.Pending(), back.n)
 	}
 	var b bytes.Buffer

@@ -2,6 +2,7 @@ package switches
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"github.com/penstock/penstock/loop"
@@ -27,6 +28,9 @@ func serveCoroutines(ctx context.Context, l *net.TCPListener, open *census) erro
 			open.echoed.Add(int64(len(b)))
 		}
 	}}
-	defer context.AfterFunc(ctx, s.Stop)()
-	return s.Serve(l)
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, loop.ErrServerClosed) {
+		return err
+	}
+	return nil
 }

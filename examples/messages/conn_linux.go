@@ -76,9 +76,10 @@ func (c *conn) read() error {
 	err = c.answer(b[:n])
 	// The pieces were borrowed. The slot is owned by an empty piece behind them, which is
 	// written when they are.
-	if n >= short && c.spare != nil && c.out.Own(b[:0], c) == nil {
+	if n >= short && c.spare != nil {
 		c.held++
 		c.spare = nil
+		err = cmp.Or(err, c.out.Own(b[:0], c))
 	}
 	return cmp.Or(err, c.settle())
 }

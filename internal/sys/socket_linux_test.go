@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -283,7 +285,7 @@ func TestOriginalDestination(t *testing.T) {
 
 // nameless is accept4(2) without an address.
 func nameless(fd int) int {
-	got, _, _ := syscall.Syscall6(syscall.SYS_ACCEPT4, uintptr(fd), 0, 0, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC, 0, 0)
+	got, _, _ := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC, 0, 0)
 	return int(got)
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -33,6 +34,9 @@ func run() error {
 	case part.Is("idle"):
 		s.Handle = idle
 	}
-	go func() { part.Wait(); s.Stop() }()
-	return s.Serve(l)
+	go func() { part.Wait(); s.Close() }()
+	if err := s.Serve(l); !errors.Is(err, loop.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
