@@ -2,14 +2,13 @@ package arena_test
 
 import (
 	"os/exec"
-	"runtime"
 	"runtime/debug"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
@@ -37,15 +36,13 @@ func TestFork(t *testing.T) {
 		if err := syscall.Pipe(ends[:]); err != nil {
 			t.Fatal(err)
 		}
-		runtime.LockOSThread()
-		pid := forked(b, ends[0])
-		runtime.UnlockOSThread()
-		if pid < 0 {
-			t.Fatal("fork fails")
+		pid, err := sys.ForkAndLook(b, ends[0])
+		if err != nil {
+			t.Fatal(err)
 		}
 		b[0] = 3 // before the child looks
 		syscall.Write(ends[1], []byte{0})
-		if code := exitCode(t, pid); code != 0 {
+		if code := exitCode(t, pid); code != 1 {
 			t.Errorf("%v: the child has found %d in its slot, want 1", a.Pages(), code)
 		}
 		syscall.Close(ends[0])
@@ -66,31 +63,6 @@ func TestFork(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// forked forks. The child waits for a byte of the pipe, and exits with 0 if the first byte of b is 1 then and can be
-// changed, otherwise with that byte. It makes bare system calls only: it is a copy of one thread among others.
-//
-//go:nosplit
-//go:norace
-func forked(b []byte, pipe int) int {
-	pid, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-	if errno != 0 {
-		return -1
-	}
-	if pid != 0 {
-		return int(pid)
-	}
-	var one [1]byte
-	syscall.RawSyscall(syscall.SYS_READ, uintptr(pipe), uintptr(unsafe.Pointer(&one[0])), 1)
-	code := uintptr(b[0])
-	b[0]++
-	if code == 1 && b[0] == 2 {
-		code = 0
-	}
-	for {
-		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, code, 0, 0)
 	}
 }
 

@@ -23,7 +23,7 @@ type serve struct {
 	draining  bool          // guarded by the server's mu
 }
 
-// ErrServerClosed is returned by [Server.Serve] after [Server.Shutdown] or [Server.Close]. It matches net.ErrClosed.
+// ErrServerClosed is returned by [Server.Serve] after [Server.Shutdown] or [Server.Close]. It matches os.ErrClosed.
 var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 
 // Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until

@@ -229,7 +229,7 @@ func (w *wheel) untilNext(now int64) int64 {
 // of the loop take; where thousands are due at once they are called over several turns. The
 // time counts from [Loop.Now].
 func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
-	if l.clock == nil { // the zero Loop, which calls nobody
+	if l.clock == nil { // the zero Loop
 		return
 	}
 	t.owner = owner

@@ -16,7 +16,7 @@ import (
 // of them at once, and no newcomer can get in between.
 type gate[T any] struct {
 	mu     sync.Mutex
-	free   int       // places; 0 while somebody waits
+	free   int       // places; 0 while calls wait
 	queue  list.List // of chan T with room for one: it gets an item, or is closed for a place without one
 	waits  int64
 	closed bool
@@ -83,7 +83,7 @@ func (g *gate[T]) cancel(e *list.Element) bool {
 	return true
 }
 
-// first takes the first caller out of the queue. g.mu is held. It returns nil if nobody waits.
+// first takes the first caller out of the queue. g.mu is held. It returns nil if none waits.
 func (g *gate[T]) first() chan T {
 	e := g.queue.Front()
 	if e == nil {

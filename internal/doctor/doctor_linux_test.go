@@ -213,10 +213,10 @@ func TestScaffolding(t *testing.T) {
 		able   bool
 		state  State
 	}{
-		{"accept4", syscall.SYS_ACCEPT4, false, Missing},
-		{"listen", syscall.SYS_LISTEN, false, Missing},
+		{"accept4", sys.SYS_ACCEPT4, false, Missing},
+		{"listen", sys.SYS_LISTEN, false, Missing},
 		{"setsockopt", sys.SYS_SETSOCKOPT, false, Missing},
-		{"connect", syscall.SYS_CONNECT, true, Degraded},
+		{"connect", sys.SYS_CONNECT, true, Degraded},
 	} {
 		t.Run(c.call, func(t *testing.T) {
 			if !privilege.Refused(t, syscall.EPERM, c.number) {

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -285,7 +283,7 @@ func TestOriginalDestination(t *testing.T) {
 
 // nameless is accept4(2) without an address.
 func nameless(fd int) int {
-	got, _, _ := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC, 0, 0)
+	got, _, _ := syscall.Syscall6(sys.SYS_ACCEPT4, uintptr(fd), 0, 0, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC, 0, 0)
 	return int(got)
 }
 

@@ -1,0 +1,70 @@
+// Package zero calls the methods of zero values.
+package zero
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Methods calls each method of each value, pointers to zero values, with zero arguments: a context is
+// context.Background, and a pointer points at a zero value. It fails the test for a panic, unless panics has a reason
+// for that under TYPE.METHOD, and where the descriptors 0 to 2 are not what they were: a zero value has their numbers
+// for its own. A method that hangs, or ends the process, fails the test by that.
+func Methods(t *testing.T, panics map[string]string, values ...any) {
+	t.Helper()
+	before := standard(t)
+	for _, v := range values {
+		of := reflect.TypeOf(v)
+		for i := range of.NumMethod() {
+			if file, _ := runtime.FuncForPC(of.Method(i).Func.Pointer()).FileLine(of.Method(i).Func.Pointer()); strings.HasSuffix(file, "_test.go") {
+				continue // there for tests alone
+			}
+			name := of.Elem().Name() + "." + of.Method(i).Name
+			err := call(reflect.New(of.Elem()).Method(i))
+			if _, expected := panics[name]; err != nil && !expected {
+				t.Errorf("%s: panic: %v", name, err)
+			}
+		}
+	}
+	if now := standard(t); now != before {
+		t.Errorf("the descriptors 0 to 2 are the files %v, and were %v", now, before)
+	}
+}
+
+// standard are the numbers of the files 0 to 2.
+func standard(t *testing.T) (files [3]uint64) {
+	for fd := range files {
+		var s syscall.Stat_t
+		if err := syscall.Fstat(fd, &s); err != nil {
+			t.Fatal(fd, err)
+		}
+		files[fd] = uint64(s.Ino)
+	}
+	return files
+}
+
+func call(f reflect.Value) (panicked error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked = fmt.Errorf("%v", v)
+		}
+	}()
+	args := make([]reflect.Value, f.Type().NumIn())
+	for i := range args {
+		switch in := f.Type().In(i); {
+		case in == reflect.TypeFor[context.Context]():
+			args[i] = reflect.ValueOf(context.Background())
+		case in.Kind() == reflect.Pointer:
+			args[i] = reflect.New(in.Elem())
+		default:
+			args[i] = reflect.Zero(in)
+		}
+	}
+	f.Call(args)
+	return nil
+}
