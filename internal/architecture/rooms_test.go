@@ -79,7 +79,7 @@ var rooms = []room{
 	{"proxy/internal/live", []string{"proxy/config", "proxy/internal/state"}},
 	{"proxy/discovery", []string{"proxy/display", "proxy/internal/file", "proxy/sockopt"}},
 	{"proxy/internal/listener", []string{"internal/sys", "loop", "proxy/sockopt"}},
-	{"proxy/internal/tlsterm", []string{"proxy/internal/file", "proxy/sockopt"}},
+	{"proxy/internal/tlsterm", []string{"proxy/internal/file", "proxy/internal/keypair", "proxy/sockopt"}},
 	{"proxy/admin", []string{"internal/sys", "proxy/display", "proxy/internal/nearest", "proxy/rollback", "proxy/sockopt", "proxy/internal/keypair", "proxy/internal/listener", "internal/doctor", "proxy/internal/source"}},
 	{"proxy/internal/page", nil},
 	{"proxy/internal/scrape", []string{"proxy/internal/keypair", "proxy/internal/listener", "proxy/internal/source", "proxy/sockopt"}},

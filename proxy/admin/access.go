@@ -69,7 +69,7 @@ func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, er
 		return addr, nil, err
 	}
 	c.tls = &tls.Config{
-		GetCertificate: c.pair.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: c.pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"},
 		// Certificates are verified with each request, whose answer has the reason of a refusal. A
 		// session that is resumed would keep the result of an earlier configuration.
 		ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true,

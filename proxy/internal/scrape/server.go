@@ -118,7 +118,7 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 		if err != nil {
 			return nil, err
 		}
-		now.tls = &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		now.tls = &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"}}
 	}
 	s.mu.Lock()
 	same := s.at != nil && s.at.addr == cfg.Address

@@ -16,9 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/keypair"
 )
 
 // A Pair names the files of a certificate (with its chain, in PEM) and its key. They
@@ -151,6 +154,12 @@ func (s *Server) build() {
 		NextProtos:     s.cfg.ALPN,
 		GetCertificate: certs.get,
 	}}
+	if s.cfg.MinVersion >= tls.VersionTLS12 {
+		st.config.CipherSuites = keypair.CipherSuites() // older versions have no others than those with CBC
+	}
+	if slices.Contains(s.cfg.ALPN, "h2") {
+		st.config.GetConfigForClient = st.strict
+	}
 	if s.ca != nil {
 		m := s.ca.value.Load()
 		st.config.ClientAuth = tls.RequireAndVerifyClientCert
@@ -160,6 +169,22 @@ func (s *Server) build() {
 	}
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
 	s.state.Store(st)
+}
+
+// strict is a GetConfigForClient. crypto/tls lets in a client that offers http/1.1 alone, without a protocol, where h2 is
+// spoken and http/1.1 is not (negotiateALPN). The client gets a configuration without h2, and so the alert no_application_protocol.
+func (st *state) strict(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	offered := hello.SupportedProtos
+	if len(offered) == 0 || slices.ContainsFunc(st.config.NextProtos, func(p string) bool { return slices.Contains(offered, p) }) {
+		return nil, nil
+	}
+	none := "none"
+	for slices.Contains(offered, none) {
+		none += "-"
+	}
+	config := st.config.Clone()
+	config.NextProtos = []string{none}
+	return config, nil
 }
 
 // Close stops following the files. Handshakes go on with the present ones.

@@ -71,6 +71,53 @@ func TestALPN(t *testing.T) {
 	}
 }
 
+// TestOtherProtocolsAreRefused: a client that offers only protocols that are not spoken gets the alert no_application_protocol
+// (RFC 7301, 3.2), also if it offers http/1.1 alone where h2 is spoken, which crypto/tls lets in without one.
+func TestOtherProtocolsAreRefused(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, "test")
+	for spoken, offers := range map[string][]string{
+		"h2":            {"http/1.1", "http/1.1,x", "none", "none,http/1.1", "none,none-"},
+		"h2,x":          {"http/1.1"},
+		"h2,http/1.1":   {"http/1.0"},
+		"http/1.1":      {"h2"},
+		"postgresql":    {"http/1.1"},
+		"acme-tls/1,h2": {"http/1.1"},
+	} {
+		s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, ALPN: strings.Split(spoken, ",")})
+		for _, offer := range offers {
+			for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+				cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), NextProtos: strings.Split(offer, ","), MaxVersion: version}
+				_, cerr, serr := meet(t, s, cfg)
+				var failed *tlsterm.Error
+				if !errors.As(serr, &failed) || failed.Kind != tlsterm.Protocol {
+					t.Errorf("%s spoken, %s offered: the server has %v", spoken, offer, serr)
+				}
+				if cerr == nil || !strings.Contains(cerr.Error(), "no application protocol") {
+					t.Errorf("%s spoken, %s offered: the client has %v", spoken, offer, cerr)
+				}
+			}
+		}
+	}
+}
+
+// TestNoCBC: a client of TLS 1.2 gets no cipher suite with CBC, unless older versions are spoken.
+func TestNoCBC(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, "test")
+	pairs := []tlsterm.Pair{a.pair("a.test")}
+	with := func(least uint16, suites ...uint16) error {
+		s := newServer(t, tlsterm.Config{Certificates: pairs, MinVersion: least})
+		_, cerr, serr := meet(t, s, &tls.Config{ServerName: "a.test", RootCAs: a.pool(), MaxVersion: tls.VersionTLS12, CipherSuites: suites})
+		return errors.Join(cerr, serr)
+	}
+	if err := with(0, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256); err == nil {
+		t.Error("a client with suites of CBC alone is served")
+	}
+	must(t, with(0, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384))
+	must(t, with(tls.VersionTLS11, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA))
+}
+
 // TestMinVersion: that version and later ones are spoken, earlier ones are not.
 func TestMinVersion(t *testing.T) {
 	a := newAuthority(t, "test")
