@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // postgres is how the clients of a listener that speak PostgreSQL are treated.
@@ -30,7 +27,7 @@ func (s *Server) postgres(l *listener) *worker.Postgres {
 // errCancel is the error of a client that has sent a CancelRequest after its handshake.
 var errCancel = errors.New("a CancelRequest")
 
-// login reads the startup message of a client whose TLS has ended here. The error is [sockopt.ErrGone] if it has gone, and
+// login reads the startup message of a client whose TLS has ended here. The error is that of firstBytes, and
 // errCancel for a CancelRequest, whose bytes are offloaded.Startup then.
 func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn) error {
 	state, said := conn.ConnectionState(), &h.Client.Postgres
@@ -41,17 +38,12 @@ func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *t
 	if !said.Asked && state.NegotiatedProtocol != postgres.Protocol {
 		return fmt.Errorf("%w: its TLS is not for the protocol %s", postgres.ErrNotPostgres, postgres.Protocol)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(offloaded.Listener.Config().TLS.Timeout()))
-	m, b, err := postgres.Read(conn)
-	_ = conn.SetReadDeadline(time.Time{})
-	offloaded.Startup = b
+	var m postgres.Message
+	err := firstBytes(h, offloaded, conn, func() (err error) {
+		m, offloaded.Startup, err = postgres.Read(conn)
+		return err
+	})
 	switch {
-	case h.Context().Err() != nil:
-		return context.Cause(h.Context())
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return worker.ErrPrereadTimeout
-	case errors.Is(err, io.EOF), errors.Is(err, tlsterm.ErrTorn):
-		return sockopt.ErrGone
 	case err != nil:
 		return err
 	case m.Kind == postgres.CancelRequest:

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -123,7 +125,29 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 	if cfg.Preread.Postgres != nil {
 		return conn, []string{postgres.Protocol}, s.login(h, offloaded, conn)
 	}
-	return conn, protocols, nil
+	if cfg.Preread.Data {
+		err = firstBytes(h, offloaded, conn, conn.Await)
+	}
+	return conn, protocols, err
+}
+
+// firstBytes reads the first bytes of a client whose TLS has ended here. The error is [worker.ErrPrereadTimeout] if they come
+// too late, [sockopt.ErrGone] if the client has gone, and the cause of the end of its context.
+func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error) error {
+	_ = conn.SetReadDeadline(time.Now().Add(offloaded.Listener.Config().TLS.Timeout()))
+	stop := context.AfterFunc(h.Context(), func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	err := read()
+	if !stop() {
+		return context.Cause(h.Context())
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return worker.ErrPrereadTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return sockopt.ErrGone
+	}
+	return err
 }
 
 // refuseTLS ends the connection of a client that gets no endpoint. One of PostgreSQL that has said its startup message learns

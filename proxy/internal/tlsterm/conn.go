@@ -26,6 +26,22 @@ type Conn struct {
 	*tls.Conn
 	beneath *limitedConn
 	by      *state // by which it was accepted; belongs to the goroutine of the handshake
+	first   []byte // that were awaited, and are read next
+}
+
+// firstSize is how many bytes are awaited at most; the rest of a record waits in crypto/tls.
+const firstSize = 4096
+
+// Await waits until the peer has sent a byte, which is read again by the next Read. The error is that of Read. It
+// must not be called again.
+func (c *Conn) Await() error {
+	b := make([]byte, firstSize)
+	n, err := c.Read(b)
+	c.first = b[:n]
+	if n > 0 {
+		return nil
+	}
+	return err
 }
 
 // Over replaces the connection beneath, once the handshake is over: a session on a loop has one that does not
@@ -37,6 +53,13 @@ func (c *Conn) Beneath() net.Conn { return c.beneath.Conn }
 
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
+	if len(c.first) > 0 {
+		n := copy(p, c.first)
+		if c.first = c.first[n:]; len(c.first) == 0 {
+			c.first = nil
+		}
+		return n, nil
+	}
 	n, err := c.Conn.Read(p)
 	// crypto/tls reads no further than the record that it needs, so an end of the
 	// connection that it has met came before any close_notify.
