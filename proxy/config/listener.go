@@ -15,7 +15,7 @@ type Listener struct {
 	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Upstream of the clients that no route matches. Empty: they are refused and counted."`
 	Limits      ListenerLimits `key:"limits" doc:"Limits of this listener."`
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection. 0: unlimited."`
-	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte."`
+	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, which is a decrypted one where tls is set."`
 	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
 	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"How long a client has to be silent until a route with protocol: [silence] takes it: a server that speaks first waits so long for each client. 0: none does."`
 	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, they go to a route that has neither, or to upstream; those that send nothing do so after timeouts.preread."`

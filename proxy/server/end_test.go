@@ -24,7 +24,7 @@ func TestSessionsCutBefore(t *testing.T) {
 		r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}], on_unhealthy: reset, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}
+  - {name: u, endpoints: [{address: %q, name: a}], on_unhealthy: reset, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}
   - {name: v, endpoints: [%[1]q]}`, named(t, "a"), role.port))
 		c := client(t, r.At("l"))
 		line(t, c)
@@ -56,7 +56,7 @@ upstreams:
   - name: u
     endpoints: [{address: %q, name: victim}, {address: %q, name: other}]
     outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h}
-    health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
+    health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
 		sockets.Refusing(t), other, role.port))
 	r.Until("the endpoint is ejected", func() bool {
 		if got := whose(t, r.At("l")); got != "other" {

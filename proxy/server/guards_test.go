@@ -54,7 +54,7 @@ upstreams:
   - name: u
     endpoints: [{address: %q, name: a}]
     queue: {hold: 0s}
-    health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
+    health_check: {type: http, port: %s, %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
 			named(t, "a"), role.port, tls))
 		if got := whose(t, r.At("l")); got != "a" {
 			t.Error(got)
@@ -76,7 +76,7 @@ func TestPanic(t *testing.T) {
 	role := newRole(t, false)
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
 	role.well.Store(false)
@@ -99,7 +99,7 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	role := newRole(t, false)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
 		named(t, "a"), role.port))
 	times := stopClock(r)
 	c := client(t, r.At("l"))

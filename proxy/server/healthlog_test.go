@@ -64,7 +64,7 @@ func TestRecoveryIsLoggedAtOnce(t *testing.T) {
 	})
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}}]`, at))
+upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}}]`, at))
 	be := func(well bool) {
 		t.Helper()
 		ill.Store(!well)

@@ -43,7 +43,7 @@ upstreams:
     balance: %s
     outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 0.5}
     circuit_breaker: off
-    health_check: {interval: 50ms}`, at[0], at[1], balance))
+    health_check: {interval: 50ms, timeout: 2s}`, at[0], at[1], balance))
 			source := 0
 			comes := func() bool {
 				source++

@@ -203,7 +203,7 @@ upstreams:
 		t.Fatal(err)
 	}
 	fail(failing[0])
-	r := start(t, fmt.Sprintf(text, "1h", "{interval: 100ms, fall: 1}"))
+	r := start(t, fmt.Sprintf(text, "1h", "{interval: 100ms, timeout: 2s, fall: 1}"))
 	r.Until("they are adopted", func() bool { return r.Status().Lane.Adopted == int64(len(clients)) })
 	r.wantEnd(t, clients["ill"], "listener=ill", "upstream=ill", "its endpoint is unhealthy")
 	delete(clients, "ill")

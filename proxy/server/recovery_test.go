@@ -79,7 +79,7 @@ func TestRestartIsNoticed(t *testing.T) {
 			server := serverAt(t, port, "before")
 			r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: {interval: 100ms, fast_interval: 50ms, fall: %d}, queue: {hold: 0s}, retry: {backoff: 0s}, circuit_breaker: {min_volume: 5, open: 1h}}]`, port, fall))
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 50ms, fall: %d}, queue: {hold: 0s}, retry: {backoff: 0s}, circuit_breaker: {min_volume: 5, open: 1h}}]`, port, fall))
 			whose(t, r.At("l"))
 			server.Close()
 			r.Until("no client is let through", func() bool {

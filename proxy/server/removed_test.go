@@ -17,7 +17,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - name: u
     endpoints: [%s{address: %q, name: b, weight: 1, backup: true}]
-    health_check: {interval: 100ms, fast_interval: 100ms, fall: 30}
+    health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 30}
     outlier_detection: {consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}
     circuit_breaker: {min_volume: 1, failure_percentage: 1, open: 1h}
     queue: {hold: 0s}

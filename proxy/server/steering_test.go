@@ -280,7 +280,7 @@ func TestEndOfUnanswering(t *testing.T) {
 	_, port, _ := net.SplitHostPort(check)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: keep, health_check: {port: %s, interval: 20ms, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}]`, named(t, "a"), port))
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: keep, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}]`, named(t, "a"), port))
 	c := client(t, r.At("l"))
 	line(t, c)
 	well.Store(false)

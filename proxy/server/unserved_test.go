@@ -24,7 +24,7 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, check := range map[string]string{
 		"no check":              "health_check: off",
-		"a check of other port": "health_check: {port: %s, interval: 20ms, fast_interval: 10ms}",
+		"a check of other port": "health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			role, port := newRole(t, true), sockets.Port(t)
@@ -100,7 +100,7 @@ func TestServedLastResorts(t *testing.T) {
 			r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
-  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
+  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, timeout: 2s, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
 			outage := func(served bool) bool {
 				u := r.Status().Upstreams[0]
 				return u.Outage != nil && u.Outage.Served == served
@@ -209,7 +209,7 @@ func TestPanicServes(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
+  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
 	r.Until("the upstream is in panic", func() bool { return r.Status().Upstreams[0].Panic })
 	if o := r.Status().Upstreams[0].Outage; o == nil || o.Served {
 		t.Errorf("before there were clients: %+v", o)
@@ -267,7 +267,7 @@ func TestCheckEndsAnOutage(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
-  - {name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms, fall: 1000}}`, port))
+  - {name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1000}}`, port))
 	refused(t, r.At("l"))
 	if u := r.Status().Upstreams[0]; u.Outage == nil {
 		t.Fatal("the upstream has no outage")
@@ -297,7 +297,7 @@ upstreams:
     retry: {attempts: 0}
     outlier_detection: {consecutive_failures: 3}
     circuit_breaker: {min_volume: 5}
-    health_check: {interval: 20ms, fast_interval: 10ms}`, address, secure(t, "b", "a.test")), "ca.pem", ca)
+    health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms}`, address, secure(t, "b", "a.test")), "ca.pem", ca)
 	refused(t, r.At("l"))
 	u := r.Status().Upstreams[0]
 	e := u.Endpoints[0]
@@ -348,7 +348,7 @@ func TestCauseOfThisMachine(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
-  - {name: u, source_address: 192.0.2.1, endpoints: [{address: %q, name: a}], queue: {hold: 0s}, health_check: {interval: 20ms, fast_interval: 10ms}}`, named(t, "a")))
+  - {name: u, source_address: 192.0.2.1, endpoints: [{address: %q, name: a}], queue: {hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms}}`, named(t, "a")))
 	refused(t, r.At("l"))
 	u := r.Status().Upstreams[0]
 	if f := u.Endpoints[0].LastFailure; u.Outage == nil || f == nil || f.Over || f.Cause != "this machine cannot connect: cannot assign requested address" {
@@ -402,7 +402,7 @@ upstreams:
     outlier_detection: {consecutive_failures: 1, base_ejection_time: 20ms, max_ejection_time: 20ms, max_ejected: 1}
     circuit_breaker: {min_volume: 1, open: 20ms}
     queue: {hold: 0s}
-    health_check: {interval: 20ms, fast_interval: 10ms, fall: 1}`, sockets.Refusing(t)))
+    health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1}`, sockets.Refusing(t)))
 	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	before, _ := r.Counter("transitions")
 	r.Until("the verdicts change", func() bool {

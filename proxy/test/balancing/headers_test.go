@@ -170,7 +170,7 @@ func headersConfiguration(chains []*chain, behind map[string]string) string {
 	text.WriteString("upstreams:\n")
 	for name, addr := range behind {
 		for version := range 2 {
-			fmt.Fprintf(&text, "  - {name: %s-%d, endpoints: [{address: %q, name: %[1]s}], send_proxy: %[2]d, health_check: {type: http, interval: 200ms}}\n",
+			fmt.Fprintf(&text, "  - {name: %s-%d, endpoints: [{address: %q, name: %[1]s}], send_proxy: %[2]d, health_check: {type: http, interval: 200ms, timeout: 2s}}\n",
 				name, version+1, addr)
 		}
 	}

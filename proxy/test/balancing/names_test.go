@@ -111,8 +111,8 @@ listeners:
       - {match: {sni: [both.test], alpn: [h2]}, upstream: two}
       - {match: {sni: [both.test]}, upstream: one}
 upstreams:
-  - {name: one, endpoints: [%q], health_check: {tls: true, sni: alpha.test, interval: 200ms}}
-  - {name: two, endpoints: [%q], health_check: {tls: true, sni: shop.test, interval: 200ms}}`, one.addr, two.addr)
+  - {name: one, endpoints: [%q], health_check: {tls: true, sni: alpha.test, interval: 200ms, timeout: 2s}}
+  - {name: two, endpoints: [%q], health_check: {tls: true, sni: shop.test, interval: 200ms, timeout: 2s}}`, one.addr, two.addr)
 	// nginx writes records of 16 KiB. When they are read one by one, on a busy machine, the auto
 	// engine copies them.
 	p := start(t, variant(configuration, 1), "--engine", "splice")

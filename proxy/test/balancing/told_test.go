@@ -30,7 +30,7 @@ listeners:
     timeouts: {idle: IDLE}
     routes: [{match: {sni: [told.test], source: ["%s"]}, upstream: told}]
 upstreams:
-  - {name: told, endpoints: [%q], send_proxy: 2, health_check: {tls: true, sni: told.test, interval: 200ms}}`, inFrontHost, clientHost, addr)
+  - {name: told, endpoints: [%q], send_proxy: 2, health_check: {tls: true, sni: told.test, interval: 200ms, timeout: 2s}}`, inFrontHost, clientHost, addr)
 	p := start(t, variant(configuration, 1))
 	front, host, port := software.Addr(t)
 	to, _, _ := p.at("web")

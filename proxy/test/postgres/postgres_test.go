@@ -25,7 +25,7 @@ listeners:
   - {name: required, bind: "127.0.0.1:0", postgres: passthrough, require_tls: true, upstream: a}
 upstreams:
   - {name: a, endpoints: [%q]}
-  - {name: b, endpoints: [%q], health_check: {tls: true, interval: 50ms, send: "", expect: ""}, starttls: postgres}
+  - {name: b, endpoints: [%q], health_check: {tls: true, interval: 50ms, timeout: 2s, send: "", expect: ""}, starttls: postgres}
   - {name: plain, endpoints: [%q], queue: {hold: 0s}, retry: {attempts: 0}}`, a.addr, b.addr, plain.addr))
 	p, required := clientOf(t, r, "l"), clientOf(t, r, "required")
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ listeners:
     upstream: plain
   - {name: required, bind: "127.0.0.1:0", postgres: terminate, require_tls: true, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: b}
 upstreams:
-  - {name: a, endpoints: [%q], starttls: postgres, tls: {ca: a.pem, sni: a.test}, health_check: {tls: true, interval: 50ms}}
+  - {name: a, endpoints: [%q], starttls: postgres, tls: {ca: a.pem, sni: a.test}, health_check: {tls: true, interval: 50ms, timeout: 2s}}
   - {name: b, endpoints: [%[2]q]}
   - {name: plain, endpoints: [%[2]q], starttls: postgres, tls: {ca: a.pem, sni: a.test}, queue: {hold: 0s}, retry: {attempts: 0}, health_check: off}`,
 		a.addr, b.addr), "c.pem", cert, "k.pem", key, "a.pem", string(root))
