@@ -100,7 +100,7 @@ func TestServedLastResorts(t *testing.T) {
 			r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
-  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, timeout: 2s, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
+  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
 			outage := func(served bool) bool {
 				u := r.Status().Upstreams[0]
 				return u.Outage != nil && u.Outage.Served == served
