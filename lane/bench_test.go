@@ -149,3 +149,15 @@ func benchmark(b *testing.B, connect func(*testing.B, *lane.Lane, net.Listener) 
 	}
 	serving.Wait()
 }
+
+// BenchmarkProbe is what the keepalive of a silent session costs each time: a probe to both endpoints, and their answers, which the program carries.
+func BenchmarkProbe(b *testing.B) {
+	l := open(b, "lo")
+	p := joined(b, l, "tcp", "127.0.0.1:0")
+	p.talk(b)
+	for b.Loop() {
+		if err := lane.ProbeBoth(p.Session); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -50,24 +50,27 @@ func (s *Session) idle(at int64) time.Duration {
 }
 
 // due returns the timeout of the session that has passed at a time of the monotonic clock, in ns.
-func (s *Session) due(at int64) timeout {
+func (s *Session) due(at int64, quiet *silences) timeout {
 	c := &s.lane().cfg
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case c.Lifetime > 0 && at-s.began() > int64(c.Lifetime):
 		return lifetimeOver
-	case c.IdleTimeout > 0 && s.idle(at) > c.IdleTimeout && (s.owner() == nil || s.gone()): // bytes that an owner moves are not seen
+	case c.IdleTimeout > 0 && quiet.idle(s, at) > c.IdleTimeout && (s.owner() == nil || s.gone()): // bytes that an owner moves are not seen
 		return idleTooLong
 	}
 	return noTimeout
 }
 
-// expire resets the session if one of its timeouts has passed. stalls are the sweep's.
-func (s *Session) expire(stalls *stalls) {
+// expire resets the session if one of its timeouts has passed. stalls and quiet are the sweep's.
+func (s *Session) expire(stalls *stalls, quiet *silences) {
 	at := now()
-	why := s.due(at)
+	why := s.due(at, quiet)
 	if by, found := stalls.look(s, at); found && why == noTimeout {
+		why = unacknowledged + timeout(by)
+	}
+	if by, found := quiet.look(s, at); found && why == noTimeout {
 		why = unacknowledged + timeout(by)
 	}
 	if why == noTimeout {

@@ -60,7 +60,7 @@ const sweepPeriod = 250 * time.Millisecond
 func (l *Lane) sweep() {
 	t := time.NewTicker(sweepPeriod)
 	defer t.Stop()
-	stalls := stalls{of: make(map[stalled]stall)}
+	stalls, quiet := stalls{of: make(map[stalled]stall)}, silences{of: make(map[*Session]*silence)}
 	for {
 		select {
 		case <-t.C:
@@ -70,11 +70,12 @@ func (l *Lane) sweep() {
 		l.sendAgain() // before a place is given back
 		lingering := 0
 		for _, s := range l.Sessions() {
-			if s.look(&stalls) {
+			if s.look(&stalls, &quiet) {
 				lingering++
 			}
 		}
 		stalls.next()
+		quiet.next()
 		if most := min(mostLingering, max(l.cfg.Sessions/4, 1)); lingering > most {
 			l.forgetOldest(lingering - most)
 		}
@@ -111,9 +112,9 @@ func (l *Lane) forgetOldest(n int) {
 const mostLinger = 4
 
 // look acts on the state of a session's record, and reports whether the session lingers.
-func (s *Session) look(stalls *stalls) (lingers bool) {
+func (s *Session) look(stalls *stalls, quiet *silences) (lingers bool) {
 	linger := int64(s.lane().cfg.Linger)
-	s.expire(stalls)
+	s.expire(stalls, quiet)
 	s.mu.Lock()
 	ended, last, stays := s.phase == over, s.since(), s.stays()
 	s.mu.Unlock()

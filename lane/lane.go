@@ -63,6 +63,10 @@ type Config struct {
 	// TCP_USER_TIMEOUT does those in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
 	// takes up to half a second more. A window that is closed is no such bytes. 0 ends none. An owner that is a [Bounded] has its own.
 	UserTimeout time.Duration
+	// KeepAlive is how long a session in the lane may be silent before both endpoints are probed, as TCP_KEEPIDLE is in user space, up to a quarter of a second late. Probes that are
+	// not answered are sent again every 10 s, or UserTimeout if that is less, and end the session after UserTimeout, or nine of them without one, as a UserTimeout does. Answers are nothing that was
+	// moved. 0 sends none, and less than a second is a second. An owner that is a [Probed] has its own.
+	KeepAlive time.Duration
 	// Restored is called with the sockets of a session of [Lane.Join] that comes back, to a and to b, before bytes pass:
 	// options of those of before are lost, but for TCP's own and SO_REUSEADDR. nil: they have those that package net sets. It must not
 	// wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and [Lane.Close] would not return.
@@ -122,8 +126,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("a device is named twice: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
 		return fmt.Errorf("%d sessions", c.Sessions)
-	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.UserTimeout < 0 || c.Linger < 0:
-		return fmt.Errorf("a negative time: idle %v, lifetime %v, user timeout %v, linger %v", c.IdleTimeout, c.Lifetime, c.UserTimeout, c.Linger)
+	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.UserTimeout < 0 || c.KeepAlive < 0 || c.Linger < 0:
+		return fmt.Errorf("a negative time: idle %v, lifetime %v, user timeout %v, keepalive %v, linger %v", c.IdleTimeout, c.Lifetime, c.UserTimeout, c.KeepAlive, c.Linger)
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ type mark struct {
 	begun   int64
 	timeout time.Duration
 	bounded bool
+	probes  time.Duration
+	probed  bool
 }
 
 // askOwner returns the mark of a session that is about to be registered, at a time of the monotonic clock.
@@ -37,6 +39,9 @@ func askOwner(owner Owner, s *Session, at int64) (m mark) {
 	if o, ok := owner.(Bounded); ok {
 		m.timeout, m.bounded = o.UserTimeout(s), true
 	}
+	if o, ok := owner.(Probed); ok {
+		m.probes, m.probed = o.KeepAlive(s), true
+	}
 	return m
 }
 
@@ -46,6 +51,9 @@ func (s *Session) mark(m *mark) {
 	r.Mark(m.tag, time.Duration(m.begun))
 	if m.bounded {
 		r.Bound(m.timeout)
+	}
+	if m.probed {
+		r.KeepAlive(m.probes)
 	}
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// A TimedOut is the error of a [Result] of a session that its user timeout has ended, see [Config.UserTimeout]. It wraps
+// A TimedOut is the error of a [Result] of a session that its user timeout has ended, see [Config.UserTimeout] and [Config.KeepAlive]. It wraps
 // syscall.ETIMEDOUT, which is the kernel's error of a socket then.
 type TimedOut struct {
-	By int // the endpoint that has not acknowledged: 0 is that of a, and 1 that of b
+	By int // the endpoint that has not acknowledged, or answered: 0 is that of a, and 1 that of b
 }
 
 // Error names the endpoint.
 func (e *TimedOut) Error() string {
-	return fmt.Sprintf("lane: the endpoint of %c has not acknowledged bytes for too long", 'a'+e.By)
+	return fmt.Sprintf("lane: the endpoint of %c has not acknowledged bytes for too long, or answered no keepalive probe", 'a'+e.By)
 }
 
 // Unwrap returns syscall.ETIMEDOUT.

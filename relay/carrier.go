@@ -25,6 +25,9 @@ type Carrier interface {
 	Quiet() bool
 	// Reset ends a session that has left: both sides are reset, and [Driven.Finish] is called soon after.
 	Reset()
+	// Return is called for a session that has left and was idle for too long, so that it comes back by [Driven.Return] and ends
+	// with an end of file of both sides. False: it cannot, and is reset.
+	Return() bool
 }
 
 // An offer is a session that a Carrier may take, or has taken.
@@ -99,7 +102,7 @@ const (
 func (s *Driven) Obstacle() Obstacle {
 	x, y := s.layers()
 	switch {
-	case s.drv == nil, s.is(over | half | toEnd):
+	case s.drv == nil, s.is(over | half | toEnd), s.outlived():
 		return ObstacleEnd
 	case x != nil || y != nil:
 		return ObstacleLayer

@@ -74,7 +74,8 @@ const (
 	mirrored                               // the mirror of rareState gets its bytes
 	observed                               // the observer of a mirror sees its bytes
 	eofSeen
-	ended // there is nothing more to be moved
+	ended       // there is nothing more to be moved
+	holdsUrgent // the buffer holds one byte, which was sent as urgent data
 )
 
 func (d *direction) is(s directionState) bool { return d.state&s != 0 }

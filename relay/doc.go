@@ -46,9 +46,13 @@
 // An end of file is passed on as a half-close, in each direction and order. To a wrapper without
 // CloseWrite it cannot be: when all bytes before it are delivered, the session ends, and both sides are
 // closed. [Config.KeepHalfOpen] has it wait for the other direction instead. It is the only
-// thing that is passed on as a clean end: a reset, a failure, a timeout and a canceled context
+// thing that is passed on as a clean end, with one exception: an idle time ends a session of plain
+// sockets with an end of file of both sides if nothing is held or unread, all is acknowledged, and the
+// first side was not the last to send.
+// A reset, a failure, other timeouts and a canceled context
 // reset the sides whose other side had not ended, after the bytes that had arrived, as far as
-// the destination takes them at once. The TCP connection beneath a TLS one is reset likewise.
+// the destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
+// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds. The TCP connection beneath a TLS one is reset likewise.
 // (A *tls.Conn answers io.EOF to its reader also when the connection beneath has ended between
 // two records, without close_notify: a program that wants that to be a reset has to wrap it.)
 // A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or
@@ -76,10 +80,9 @@
 // # Urgent data
 //
 // Urgent data, of TCP or of a unix socket (which has it since Linux 5.15), never stalls a
-// direction and never costs the bytes around it. The urgent byte itself is passed on in
-// the stream if its receiving socket has SO_OOBINLINE set (penstock proxy and penstock run
-// set it), and is dropped by the kernel otherwise, as with every program that does not ask
-// for it (tcp(7), RFC 6093). The urgent mark is not passed on.
+// direction and never costs the bytes around it. Without SO_OOBINLINE on its receiving socket the kernel drops the urgent
+// byte itself, as with every program that does not ask for it (tcp(7), RFC 6093). With SO_OOBINLINE, which penstock proxy and penstock run set, a
+// [Driver] passes a byte of TCP on to TCP as urgent data, at its place; goroutines, and sessions with a layer or a rewrite, pass it on as a byte of the stream.
 //
 // Everything exported here is safe for concurrent use unless it says otherwise.
 package relay

@@ -232,6 +232,9 @@ func (s *Driven) move() {
 
 // moveBoth is move, and reports whether the session has ended.
 func (s *Driven) moveBoth() (ended bool) {
+	if s.outlived() {
+		return s.linger()
+	}
 	again := false
 	for _, d := range [2]*direction{&s.ab, &s.ba} {
 		if s.is(toEnd) {
@@ -338,6 +341,14 @@ func (s *Driven) settle(reason Reason, cause error) {
 		s.forgetOffer()
 	}
 	drv := s.drv
+	if l := drv.lingering[s]; l != nil {
+		reason, cause = l.reason, l.cause
+		delete(drv.lingering, s)
+	} else if reason == ReasonReset || reason == ReasonError {
+		if s.lingers(reason, cause) {
+			return
+		}
+	}
 	s.pass(s.open(), drv.loop.Now())
 	legs := s.legsAtEnd()
 	if s.is(toEnd) {
@@ -353,6 +364,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 		reason, cause = ReasonEOF, nil
 	}
 	s.reason = reason
+	gently := reason == ReasonIdle && !s.is(half) && !s.unanswered() && s.losesNothing()
 	if reason != ReasonEOF {
 		s.a.untold()
 		s.b.untold()
@@ -367,10 +379,10 @@ func (s *Driven) settle(reason Reason, cause error) {
 		}
 	}
 	x, y := s.layers()
-	if resetA || x != nil && !x.end() {
+	if resetA && !gently || x != nil && !x.end() {
 		s.ba.countLost(s.a.abort())
 	}
-	if resetB || y != nil && !y.end() {
+	if resetB && !gently || y != nil && !y.end() {
 		s.ab.countLost(s.b.abort())
 	}
 	drv.loop.Drop(s.a.id)

@@ -9,6 +9,10 @@ import (
 // Expired implements [loop.Expirer]: it cuts the session if a timeout has passed, and
 // otherwise waits for the rest of it.
 func (s *Driven) Expired(*loop.Timer) {
+	if s.outlived() {
+		s.move()
+		return
+	}
 	if s.is(offered) && !s.regain() {
 		s.refresh()
 	}
@@ -30,6 +34,8 @@ func (s *Driven) timeout() bool {
 		s.drv.loop.Disarm(&s.timer)
 	case left > 0:
 		s.drv.loop.Arm(&s.timer, s, left)
+	case what == ReasonIdle && s.is(carried) && !s.is(half) && s.offer().carrier.Return():
+		s.drv.loop.Disarm(&s.timer) // and ends when it is back, see Driven.Return
 	default:
 		s.settle(what, timeoutError(what))
 		return true

@@ -124,6 +124,10 @@ func (p *play) run() {
 	near := [2]net.Conn{}
 	p.a.conn, near[0] = p.pair(p.a.Rand)
 	p.b.conn, near[1] = p.pair(p.b.Rand)
+	if p.tcp { // a loop passes urgent bytes on as such
+		setInline(p.t, p.a.conn.(*net.TCPConn))
+		setInline(p.t, p.b.conn.(*net.TCPConn))
+	}
 	done := make(chan relay.Result, 1)
 	var peers sync.WaitGroup
 	own := rand.New(rand.NewPCG(p.seed, 4))

@@ -19,6 +19,9 @@ func (r *Relay) SetClock(now func() time.Duration, after func(time.Duration, fun
 	r.guard.clock = r.clock
 }
 
+// SetLinger has sessions of which a side was reset wait no longer than that for a side that takes nothing.
+func (r *Relay) SetLinger(d time.Duration) { r.linger = d }
+
 type testClock struct {
 	nowFunc func() time.Duration
 	after   func(time.Duration, func()) interface {

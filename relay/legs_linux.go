@@ -60,10 +60,37 @@ func quietSocket(fd int) bool {
 
 func (p *loopSocket) quiet() bool { return quietSocket(int(p.fd)) }
 
+// unacknowledged is how many bytes a reset would throw away: none of a unix socket, which has none.
+func (p *loopSocket) unacknowledged() int {
+	if !p.is(tcp) {
+		return 0
+	}
+	return unacknowledged(int(p.fd))
+}
+
+// unacknowledged is how many bytes the peer of a TCP socket has not acknowledged; 0 also if the kernel does not say that.
+func unacknowledged(fd int) int {
+	n, err := sys.SIOCOUTQ(fd)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // quiet is quietSocket of the socket beneath c; false: there is none.
 func quiet(c any) (is bool) {
 	withSocket(c, func(fd int) { is = quietSocket(fd) })
 	return is
+}
+
+// unacknowledgedBy is unacknowledged of the TCP socket c; 0: it has been reset.
+func unacknowledgedBy(c any) (n int) {
+	withSocket(c, func(fd int) {
+		if state, err := sys.TCPState(fd); err == nil && state != sys.TCP_CLOSE {
+			n = unacknowledged(fd)
+		}
+	})
+	return n
 }
 
 // inspect returns the account of the TCP connection beneath c.

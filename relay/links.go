@@ -12,10 +12,10 @@ type (
 var errNoTransfer = errors.New("no transfer between sockets")
 
 func (s *aToB) environment() *environment                { return &s.drv.env }
-func (s *aToB) recv(p []byte) (int, error)               { return s.a.recv(p) }
+func (s *aToB) recv(p []byte) (int, error)               { return s.ab.recvMarked(&s.a, p) }
 func (s *aToB) fill(c splicePipe, max int) (int, error)  { return s.a.fill(c, max) }
 func (s *aToB) peek(err error) (int, error)              { return s.a.peek(err) }
-func (s *aToB) send(p []byte) (int, error)               { return s.b.send(p) }
+func (s *aToB) send(p []byte) (int, error)               { return s.ab.sendMarked(&s.b, p) }
 func (s *aToB) drain(c splicePipe, max int) (int, error) { return s.b.drain(c, max) }
 func (s *aToB) closeWrite() error                        { return s.b.closeWrite() }
 func (s *aToB) raiseMark(n int) bool                     { return s.a.raiseMark(n) }
@@ -25,10 +25,10 @@ func (s *aToB) queued() int                              { return s.a.queued() }
 func (s *aToB) transfer(int) (int, string, error)        { return 0, "", errNoTransfer }
 
 func (s *bToA) environment() *environment                { return &s.drv.env }
-func (s *bToA) recv(p []byte) (int, error)               { return s.b.recv(p) }
+func (s *bToA) recv(p []byte) (int, error)               { return s.ba.recvMarked(&s.b, p) }
 func (s *bToA) fill(c splicePipe, max int) (int, error)  { return s.b.fill(c, max) }
 func (s *bToA) peek(err error) (int, error)              { return s.b.peek(err) }
-func (s *bToA) send(p []byte) (int, error)               { return s.a.send(p) }
+func (s *bToA) send(p []byte) (int, error)               { return s.ba.sendMarked(&s.a, p) }
 func (s *bToA) drain(c splicePipe, max int) (int, error) { return s.a.drain(c, max) }
 func (s *bToA) closeWrite() error                        { return s.a.closeWrite() }
 func (s *bToA) raiseMark(n int) bool                     { return s.b.raiseMark(n) }

@@ -42,6 +42,8 @@ type Driver struct {
 	offers   offers      // of sessions that a Carrier may have, or has
 	plain    engineState // of a direction that begins
 	viewed   *viewed     // nil: none was looked at yet
+
+	lingering map[*Driven]*lingering // sessions of which one side has failed; nil: there were none yet
 }
 
 // NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are

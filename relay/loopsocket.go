@@ -119,3 +119,25 @@ func (p *loopSocket) wroteSome(n, m int, err error) {
 		p.state |= gone
 	}
 }
+
+// recvMarked is recv of a direction, but that an urgent byte of TCP is read alone, so that it can be sent as one. It must not be dropped where
+// it is read (SO_OOBINLINE). A read stops at the mark, and so does the next one begin there: [loop.Urgent] comes with, or before, the event that
+// the next read needs.
+func (d *direction) recvMarked(from *loopSocket, p []byte) (int, error) {
+	if from.state&(urgent|readable|tcp) != urgent|readable|tcp || d.mode == rewriting || !from.atMark() {
+		return from.recv(p)
+	}
+	n, err := from.recv(p[:1])
+	d.set(holdsUrgent, n == 1)
+	return n, err
+}
+
+// sendMarked is send of a direction, but for its urgent byte.
+func (d *direction) sendMarked(to *loopSocket, p []byte) (int, error) {
+	if !d.is(holdsUrgent) {
+		return to.send(p)
+	}
+	n, err := to.sendUrgent(p)
+	d.set(holdsUrgent, n != 1)
+	return n, err
+}

@@ -86,6 +86,7 @@ func (p *loopSocket) peek(spliceErr error) (int, error) {
 	case n == 0:
 		return p.readNothing(err)
 	}
+	p.state |= urgent // which may be why splice has stopped
 	return n, nil
 }
 
@@ -95,14 +96,34 @@ func (p *loopSocket) stoppedAtMark(err error) bool {
 	return err == syscall.EAGAIN && p.is(urgent) && p.is(tcp) && stoppedAtMark(int(p.fd))
 }
 
-func (p *loopSocket) send(b []byte) (int, error) {
+func (p *loopSocket) send(b []byte) (int, error) { return p.transmit(b, 0) }
+
+// sendUrgent sends a byte as urgent data. On a unix socket it is one of the stream.
+func (p *loopSocket) sendUrgent(b []byte) (int, error) {
+	if p.is(tcp) {
+		return p.transmit(b, sys.MSG_OOB)
+	}
+	return p.send(b)
+}
+
+func (p *loopSocket) transmit(b []byte, flags int) (int, error) {
 	if !p.is(writable) {
 		return 0, syscall.EAGAIN
 	}
 	p.hurry()
-	n, err := sys.Send(int(p.fd), b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+	n, err := sys.Send(int(p.fd), b, flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
 	p.wroteSome(n, len(b), err)
 	return n, err
+}
+
+// atMark reports whether the next byte is an urgent one. Without SO_OOBINLINE a read passes it over.
+func (p *loopSocket) atMark() bool {
+	at, err := sys.SIOCATMARK(int(p.fd))
+	if !at || err != nil {
+		return false
+	}
+	inline, err := sys.GetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_OOBINLINE)
+	return inline == 1 && err == nil
 }
 
 // drain splices. Fewer bytes than offered prove nothing either: splice stops for a signal,

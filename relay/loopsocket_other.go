@@ -13,6 +13,8 @@ func (p *loopSocket) recvBeneath([]byte) (int, error)    { return 0, errors.ErrU
 func (p *loopSocket) fill(splicePipe, int) (int, error)  { return 0, errors.ErrUnsupported }
 func (p *loopSocket) peek(err error) (int, error)        { return 0, err }
 func (p *loopSocket) send([]byte) (int, error)           { return 0, errors.ErrUnsupported }
+func (p *loopSocket) sendUrgent([]byte) (int, error)     { return 0, errors.ErrUnsupported }
+func (p *loopSocket) atMark() bool                       { return false }
 func (p *loopSocket) drain(splicePipe, int) (int, error) { return 0, errors.ErrUnsupported }
 func (p *loopSocket) closeWrite() error                  { return errors.ErrUnsupported }
 func (p *loopSocket) raiseMark(int) bool                 { return false }

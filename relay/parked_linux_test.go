@@ -26,6 +26,8 @@ func (c *steward) Progress() (aToB, bToA int64, idle time.Duration) {
 
 func (c *steward) Reset() { c.reset++ }
 
+func (c *steward) Return() bool { return false }
+
 // A parking is a session that leaves, and that may be parked whenever it is away. Both kinds keep the same log.
 type parking struct {
 	*testing.T

@@ -17,9 +17,16 @@ func (s *Driven) Quiet() bool {
 		return s.offer().carrier.Quiet()
 	case s.is(recalled | due), s.unanswered():
 		return false
+	}
+	return s.losesNothing()
+}
+
+// losesNothing reports whether nothing is held or unread, and all that was sent has been acknowledged.
+func (s *Driven) losesNothing() bool {
+	switch {
 	case s.ab.pace == resting, s.ba.pace == resting, s.ab.held != nil, s.ba.held != nil:
 		return false
-	case s.ab.readAhead() > 0, s.ba.readAhead() > 0:
+	case s.ab.readAhead() > 0, s.ba.readAhead() > 0, s.ab.heldBack() > 0, s.ba.heldBack() > 0:
 		return false
 	}
 	if x, y := s.layers(); !x.written() || !y.written() {
@@ -33,7 +40,14 @@ func (s *Driven) Quiet() bool {
 func (s *Driven) unanswered() bool { return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) }
 
 // written reports whether the socket has taken all that the layer has written. There may be no layer.
-func (y *layered) written() bool { return y == nil || len(y.out) == y.sent }
+func (y *layered) written() bool { return y.unwritten() == 0 }
+
+func (y *layered) unwritten() int {
+	if y == nil {
+		return 0
+	}
+	return len(y.out) - y.sent
+}
 
 // Quiet is [Driven.Quiet] of a session on goroutines, whose moves it cannot see: no byte has moved
 // for least, which must be known, see [Session.Idle] and [Config.LegsAfter]. It may be called at any
@@ -46,7 +60,19 @@ func (s *Session) Quiet(least time.Duration) bool {
 		return false
 	case s.r.clock.now()-s.active.Load() < int64(least), s.ab.resting(), s.ba.resting():
 		return false
-	case !s.spoke.Load() && s.ab.spliced.Load()+s.ab.copied.Load() > 0: // an open question
+	case !s.spoke.Load() && s.ab.spoken(): // an open question
+		return false
+	}
+	return quiet(s.a.conn) && quiet(s.b.conn)
+}
+
+// losesNothing is [Driven.losesNothing] of a session whose directions have both stopped, and of which no side has ended. It is
+// not known of ends that are moved by their own Read and Write.
+func (s *Session) losesNothing() bool {
+	if !s.spoke.Load() && s.ab.spoken() && (s.waits != nil || !s.ba.spoken()) { // an open question
+		return false
+	}
+	if s.a.waitsInside() || s.b.waitsInside() || s.ab.atEOF() || s.ba.atEOF() || s.ab.residue()+s.ba.residue() > 0 {
 		return false
 	}
 	return quiet(s.a.conn) && quiet(s.b.conn)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/pool"
@@ -20,6 +21,7 @@ type Relay struct {
 	ownsPipes bool
 	buffers   []bufferPool // by size, ascending
 	clock     clock
+	linger    time.Duration // lingerMost, but in tests
 	guard     guard
 	ledger    ledger
 	jobs      sync.Pool // *copyJob: memory only, nothing to close
@@ -33,7 +35,7 @@ func New(cfg *Config) (*Relay, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	r := &Relay{cfg: cfg.withDefaults(), clock: systemClock{}, guard: guard{clock: systemClock{}}}
+	r := &Relay{cfg: cfg.withDefaults(), clock: systemClock{}, linger: lingerMost, guard: guard{clock: systemClock{}}}
 	if err := r.cfg.check(); err != nil {
 		return nil, fmt.Errorf("penstock: relay: %w", err)
 	}

@@ -39,9 +39,10 @@ type Session struct {
 
 	// cutting is held while a cut interrupts the legs, and keeps cuts out once the
 	// session settles: nothing touches the connections after Run.
-	cutting sync.Mutex
-	settled bool
-	stuck   timer // closes legs whose deadlines do nothing; nil: none is waited for
+	cutting  sync.Mutex
+	settled  bool
+	outlived bool  // one side has failed, and the other one is getting the rest
+	stuck    timer // closes legs whose deadlines do nothing, or ends the wait for a side that has outlived the other; nil: none is waited for
 
 	mu       sync.Mutex // guards the following fields
 	reason   Reason
@@ -327,17 +328,29 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 		s.reason, s.cause, s.culprit = reason, cause, side
 	}
 	s.mu.Unlock()
-	if first && !s.a.absent() && !s.b.absent() {
-		s.interrupt(&s.a)
-		s.interrupt(&s.b)
-		if s.a.waitsInside() || s.b.waitsInside() {
-			s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
-		}
-		if w := s.ab.pacer(); w != nil {
-			w.of.stop()
-		}
+	switch {
+	case s.a.absent() || s.b.absent():
+	case first && s.outlive(side):
+	case first, s.outlived && side == SideNone && !s.settled:
+		s.interruptBoth()
 	}
 	return first
+}
+
+// interruptBoth has both directions stop. It needs cutting.
+func (s *Session) interruptBoth() {
+	s.outlived = false
+	s.interrupt(&s.a)
+	s.interrupt(&s.b)
+	if s.stuck != nil {
+		s.stuck.Stop()
+	}
+	if s.a.waitsInside() || s.b.waitsInside() {
+		s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
+	}
+	if w := s.ab.pacer(); w != nil {
+		w.of.stop()
+	}
 }
 
 // closeGrace is the time that the calls of a wrapper have to return after the deadlines of its connection
@@ -367,6 +380,7 @@ func (s *Session) interrupt(l *leg) {
 // settle runs after both directions have stopped: it delivers the bytes that a reset side had
 // sent, counts lost bytes, and resets the sides that have to be.
 func (s *Session) settle() {
+	s.awaitSurvivor()
 	s.cutting.Lock()
 	s.settled = true
 	if s.stuck != nil {
@@ -383,12 +397,13 @@ func (s *Session) settle() {
 	}
 	reason := s.reason
 	s.mu.Unlock()
+	gently := reason == ReasonIdle && s.losesNothing()
 	resetB := finish(&s.ab, &s.ba, reason)
 	resetA := finish(&s.ba, &s.ab, reason)
-	if resetA {
+	if resetA && !gently {
 		s.ba.countLost(s.a.abort())
 	}
-	if resetB {
+	if resetB && !gently {
 		s.ab.countLost(s.b.abort())
 	}
 }

@@ -137,6 +137,32 @@ func TestIdleTimeout(t *testing.T) {
 	eachDriver(t, testIdleTimeout)
 }
 
+// TestIdleTimeoutLosesNothing: an idle session with bytes that its side has not taken, or with one side that has ended, is reset.
+func TestIdleTimeoutLosesNothing(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, d *driving) {
+		for name, leave := range map[string]func(g *rig, r *relay.Relay){
+			"unread": func(g *rig, r *relay.Relay) { g.fill(d, r) },
+			"half": func(g *rig, _ *relay.Relay) {
+				if err := g.A.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+				g.until("the end of file is passed on", func(r relay.Result) bool { return r.AToB.Reason == relay.ReasonEOF })
+			},
+		} {
+			r, c := d.clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
+			g := d.newRig(t, r, tcp, tcp)
+			g.echo(t)
+			leave(g, r)
+			c.advance(10 * time.Second)
+			expectTimeout(t, g, relay.ReasonIdle)
+			if _, _, err := receive(g.A); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: A sees %v, want ECONNRESET", name, err)
+			}
+		}
+	})
+}
+
 func testIdleTimeout(t *testing.T, d *driving) {
 	for name, n := range d.networks() {
 		t.Run(name, func(t *testing.T) {
@@ -156,8 +182,9 @@ func testIdleTimeout(t *testing.T, d *driving) {
 			if res := g.session.Result(); res.AToB.Reason != relay.ReasonIdle || res.BToA.Reason != relay.ReasonIdle {
 				t.Fatalf("directions ended by %v and %v", res.AToB.Reason, res.BToA.Reason)
 			}
-			if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
-				t.Fatalf("B, whose other side has not ended, sees %v; want ECONNRESET", err)
+			_, _, err := receive(g.B)
+			if plain := name == "tcp" || name == "unix" || name == "transparent"; plain && err != nil || !plain && !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("B sees %v; want an end of file where it is known that nothing is lost, and else a reset", err)
 			}
 		})
 	}

@@ -11,9 +11,62 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
+
+// TestUrgentIsPassedOn: a loop passes an urgent byte on as urgent, at its place: a peer that does not take urgent bytes in line gets the
+// bytes around it, and the byte by MSG_OOB.
+func TestUrgentIsPassedOn(t *testing.T) {
+	t.Parallel()
+
+	for _, e := range engines {
+		for _, at := range []int{0, 1, 70_000} {
+			t.Run(fmt.Sprintf("%v/%d", e, at), func(t *testing.T) {
+				testUrgentPasses(t, ofLoop().newRig(t, newRelay(t, &relay.Config{Engine: e}), inlineTCP, inlineTCP), at)
+			})
+		}
+	}
+}
+
+// inlineTCP is tcp whose near end has urgent bytes in line.
+func inlineTCP(t testing.TB) (halfConn, net.Conn) {
+	far, near := sockets.TCPPair(t)
+	setInline(t, near)
+	return far, near
+}
+
+func testUrgentPasses(t *testing.T, g *rig, at int) {
+	before, after := content(7, at), content(8, 70_000)
+	for _, way := range [][2]halfConn{{g.A, g.B}, {g.B, g.A}} {
+		from, to := way[0], way[1]
+		sent := make(chan error, 1)
+		go func() {
+			p := peer{conn: from}
+			_, errBefore := from.Write(before)
+			errUrgent := p.sendUrgent('!')
+			_, errAfter := from.Write(after)
+			sent <- errors.Join(errBefore, errUrgent, errAfter)
+		}()
+		got := make([]byte, at)
+		if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, before) {
+			t.Fatalf("%d bytes before it, %v", len(got), err)
+		}
+		urgent, fd := make([]byte, 1), sockets.FD(t, to.(*net.TCPConn))
+		condition.Await(t, "the urgent byte", func() bool {
+			n, err := sys.Recv(fd, urgent, sys.MSG_OOB|sys.MSG_DONTWAIT)
+			return n == 1 && err == nil
+		})
+		got = make([]byte, len(after))
+		if _, err := io.ReadFull(to, got); urgent[0] != '!' || err != nil || !bytes.Equal(got, after) {
+			t.Fatalf("%q, then %v, or other bytes behind it", urgent, err)
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // TestUrgent: an urgent byte at the start, in the middle or at the end, then a
 // FIN: everything arrives and the session ends by itself, in every engine. The
@@ -46,6 +99,7 @@ func testUrgent(t *testing.T, d *driving, e relay.Engine, n, at int, inline bool
 	body := content(7, n)
 	want := bytes.Clone(body)
 	if inline {
+		setInline(t, g.B.(*net.TCPConn)) // a loop passes it on as urgent
 		want = append(bytes.Clone(body[:at]), '!')
 		want = append(want, body[at:]...)
 	}
@@ -199,6 +253,7 @@ func TestUrgentWhileBlocked(t *testing.T) {
 					setInline(t, near.(*net.TCPConn))
 					return far, near
 				}, smallTCP)
+				setInline(t, g.B.(*net.TCPConn)) // a loop passes it on as urgent
 				sent := fillFrom(t, g.A, 0)
 				if pipes, buffers := d.holds(t, r); pipes+buffers != 1 {
 					t.Fatalf("%d pipes, %d buffers: not blocked", pipes, buffers)

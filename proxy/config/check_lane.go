@@ -2,16 +2,6 @@ package config
 
 import "slices"
 
-// unbound warns of a keepalive, which binds no session that has left user space, where it was chosen.
-func (k *checker) unbound(ln *Listener) {
-	if ln.Lane == LaneOff || k.bad[ln] {
-		return
-	}
-	if at := &ln.Socket.KeepAlive; *at > 0 && k.given(at) && !k.bad[at] {
-		k.warnAt(k.at(at, ln), "rely on timeouts.idle, or write lane: off", "keepalive does not bind sessions that have left user space")
-	}
-}
-
 // lane checks that what is pinned has a place, and warns of settings that nothing uses.
 func (k *checker) lane(c *Config) {
 	l := &c.Lane
@@ -29,9 +19,6 @@ func (k *checker) lane(c *Config) {
 		k.warnAt(k.at(l, l), hint, "no listener has sessions leave user space")
 	}
 	k.devices(l)
-	for _, ln := range c.Listeners {
-		k.unbound(ln)
-	}
 }
 
 // devices checks that each has a name of its own. Whether it is there is known when the lane is opened.

@@ -35,24 +35,3 @@ func TestLaneDefault(t *testing.T) {
 		t.Errorf("%q, want %q", changed, want)
 	}
 }
-
-// TestLaneUnbound: a listener with lane is warned of a keepalive that it writes, for that binds no session that has left user space.
-func TestLaneUnbound(t *testing.T) {
-	for _, c := range []struct {
-		keys     string
-		warnings int
-	}{
-		{"lane: auto", 0},
-		{"lane: auto, socket: {keepalive: 30s}", 1},
-		{"lane: require, socket: {keepalive: 30s, user_timeout: 10s}", 1},
-		{"lane: auto, socket: {user_timeout: 10s}", 0},
-		{"lane: auto, socket: {keepalive: 0s, user_timeout: 0s}", 0},
-		{"lane: off, socket: {keepalive: 30s}", 0},
-		{"socket: {keepalive: 30s}", 0},
-	} {
-		cfg := load(t, "listeners: [{name: a, bind: ':1', upstream: u, "+c.keys+"}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n")
-		if len(cfg.Warnings) != c.warnings {
-			t.Errorf("%s: %v", c.keys, cfg.Warnings)
-		}
-	}
-}

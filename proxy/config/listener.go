@@ -144,8 +144,8 @@ type Certificate struct {
 type Socket struct {
 	Pos         Pos
 	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it, see listen(2)."`
-	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time after which the kernel sends keepalive probes (TCP_KEEPIDLE). 0: never. It binds no session in the lane."`
-	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Longest time for which bytes may stay unacknowledged, or a window closed (TCP_USER_TIMEOUT). 0: the kernel's default. In the lane a closed window does not count."`
+	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time after which keepalive probes are sent (TCP_KEEPIDLE), by the kernel or for a session in the lane by this process. 0: never."`
+	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Longest time for which a peer may leave bytes unacknowledged, or probes of its closed window or of an idle connection unanswered. A peer that reads nothing and answers is no dead one. 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
 	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of the connections of clients (TCP_CONGESTION), one of those in /proc/sys/net/ipv4/tcp_available_congestion_control. Without CAP_NET_ADMIN only those in tcp_allowed_congestion_control may be used. Empty: that of the system."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied. A change makes a new socket, which replaces the old one; one from systemd stays as it is."`

@@ -13,7 +13,7 @@ import (
 
 // Options are the options of a proxied TCP socket besides those that are always on. One of
 // these is TCP_NODELAY, since a proxy passes on data as it arrives. The other is SO_OOBINLINE,
-// since an urgent byte is a byte of the stream to a relay.
+// without which a relay would not get an urgent byte at its place.
 //
 // A listener sets them once, before bind(2), and the sockets that it accepts inherit them
 // (net/ipv4/tcp_minisocks.c, tcp_create_openreq_child copies the listening socket). Those of a
@@ -29,9 +29,9 @@ type Options struct {
 	// DefaultUserTimeout, negative leaves it to the kernel, and more than MaxUserTimeout is
 	// that.
 	//
-	// It must be longer than a live peer ever stops reading. The kernel counts the time in
-	// which the window was shut although the peer answers every probe (net/ipv4/tcp_timer.c,
-	// tcp_probe_timer).
+	// The kernel counts the time in which the window was shut although the peer answers every
+	// probe (net/ipv4/tcp_timer.c, tcp_probe_timer). So it must be longer than a live peer ever
+	// stops reading, or be taken off meanwhile, as sessions on loops do.
 	UserTimeout time.Duration
 }
 
@@ -39,10 +39,9 @@ const (
 	// DefaultKeepAlive keeps the state of the usual NAT box alive.
 	DefaultKeepAlive = 60 * time.Second
 
-	// DefaultUserTimeout is about the time that Linux allows unacknowledged bytes by default
-	// (tcp_retries2 = 15, 924 s). So a peer that only pauses is not cut earlier than without a
-	// proxy. But an idle peer that died is cut two hours earlier.
-	DefaultUserTimeout = 15 * time.Minute
+	// DefaultUserTimeout is what three probes of an idle connection take. The kernel's own limit
+	// is 15 minutes (tcp_retries2 = 15, 924 s) for unacknowledged bytes, and two hours for an idle peer.
+	DefaultUserTimeout = 30 * time.Second
 
 	// MaxUserTimeout is the longest that the kernel takes: a C int of milliseconds.
 	MaxUserTimeout = math.MaxInt32 * time.Millisecond
@@ -66,6 +65,11 @@ func (o Options) withDefaults() Options {
 // SetUserTimeout returns the TCP_USER_TIMEOUT that is set, in whole milliseconds; 0: it is left to the kernel.
 func (o Options) SetUserTimeout() time.Duration {
 	return time.Duration(milliseconds(max(0, o.withDefaults().UserTimeout))) * time.Millisecond
+}
+
+// SetKeepAlive returns the TCP_KEEPIDLE that is set, in whole seconds; 0: there is no keepalive.
+func (o Options) SetKeepAlive() time.Duration {
+	return time.Duration(seconds(max(0, o.withDefaults().KeepAlive))) * time.Second
 }
 
 // seconds rounds up: an option of 0 would mean something else.

@@ -34,7 +34,7 @@ func listen(t *testing.T, o sockopt.Options) *net.TCPListener {
 func TestOptions(t *testing.T) {
 	type values map[int]int // by option
 	tcp := values{
-		sys.TCP_NODELAY: 1, sys.TCP_KEEPIDLE: 60, sys.TCP_KEEPINTVL: 10, sys.TCP_USER_TIMEOUT: 900_000,
+		sys.TCP_NODELAY: 1, sys.TCP_KEEPIDLE: 60, sys.TCP_KEEPINTVL: 10, sys.TCP_USER_TIMEOUT: 30_000,
 	}
 	for name, c := range map[string]struct {
 		options     sockopt.Options
@@ -73,7 +73,7 @@ func check(t *testing.T, fd, level, option, want int) {
 	}
 }
 
-// The reason for which UserTimeout is not shorter: a live peer that only does not read for
+// The reason for which sessions take UserTimeout off a socket with a closed window: a live peer that only does not read for
 // that long is cut.
 func TestUserTimeoutCutsAPausedReader(t *testing.T) {
 	ln := listen(t, sockopt.Options{})

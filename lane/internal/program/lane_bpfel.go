@@ -106,7 +106,7 @@ type laneSession struct {
 	Unused      [2]uint8
 	Held        [2]uint32
 	UserTimeout uint32
-	_           [4]byte
+	Keepalive   uint32
 	Half        [2]laneHalf
 	Tag         [16]uint8
 	Joined      uint64

@@ -18,16 +18,30 @@ func (s *Session) Report() { s.Reported = 1 }
 // IsReported reports whether the end was reported.
 func (s *Session) IsReported() bool { return s.Reported != 0 }
 
+// ProbePriority is the SO_PRIORITY of a socket whose acknowledgements the guard lets out while the lane has its session: PROBE of the programs.
+const ProbePriority = 0x6c616e65
+
 // Bound gives the session a user timeout of its own, rounded up to milliseconds; 0: it has none, and no other one binds it.
-func (s *Session) Bound(timeout time.Duration) {
-	ms := (max(timeout, 0) + time.Millisecond - 1) / time.Millisecond
-	s.UserTimeout = uint32(min(ms, math.MaxUint32-1)) + 1
-}
+func (s *Session) Bound(timeout time.Duration) { s.UserTimeout = own(timeout) }
 
 // Bounded returns the session's own user timeout, or false if it has none of its own.
-func (s *Session) Bounded() (timeout time.Duration, own bool) {
-	if s.UserTimeout == 0 {
+func (s *Session) Bounded() (timeout time.Duration, own bool) { return ownOf(s.UserTimeout) }
+
+// KeepAlive gives the session a keepalive time of its own, as Bound does.
+func (s *Session) KeepAlive(after time.Duration) { s.Keepalive = own(after) }
+
+// KeptAlive returns the session's own keepalive time, or false if it has none of its own.
+func (s *Session) KeptAlive() (after time.Duration, own bool) { return ownOf(s.Keepalive) }
+
+// own is a time of a session's own in its record: in ms and 1 more; 0: it has none.
+func own(d time.Duration) uint32 {
+	ms := (max(d, 0) + time.Millisecond - 1) / time.Millisecond
+	return uint32(min(ms, math.MaxUint32-1)) + 1
+}
+
+func ownOf(word uint32) (d time.Duration, own bool) {
+	if word == 0 {
 		return 0, false
 	}
-	return time.Duration(s.UserTimeout-1) * time.Millisecond, true
+	return time.Duration(word-1) * time.Millisecond, true
 }

@@ -16,7 +16,7 @@ type proxyCmd struct {
 	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one endpoint, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for so long. (default: ${default})"`
 	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"The same, once one side has sent its end of file. (default: ${default})"`
-	UserTimeout      cli.Timeout `default:"15m" placeholder:"TIME" help:"TCP_USER_TIMEOUT: how long a peer may leave bytes unacknowledged, or its window shut. (default: ${default})"`
+	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"How long a peer may leave bytes unacknowledged, or probes of its closed window or of an idle connection unanswered. (default: ${default})"`
 
 	MaxConnections *int64 `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: as many as RLIMIT_NOFILE allows)"`
 

@@ -40,6 +40,7 @@ func (w *worker) join(c *pendingClient) {
 	n.set(isTCP, b.TCP)
 	session := w.takeSession(n)
 	s.lateSockopts.apply(n)
+	w.windows.begin(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the lane, but for Tag and UserTimeout,
+// A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the lane, but for Tag, UserTimeout and KeepAlive,
 // which Register calls on the loop.
 type laneOwner worker
 
 var (
 	_ lane.Observer = (*laneOwner)(nil)
 	_ lane.Bounded  = (*laneOwner)(nil)
+	_ lane.Probed   = (*laneOwner)(nil)
 	_ lane.Tagged   = (*laneOwner)(nil)
 	_ lane.Returner = (*laneOwner)(nil)
 )
@@ -111,6 +112,11 @@ func (c *laneSession) goBack() {
 // UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted.
 func (*laneOwner) UserTimeout(s *lane.Session) time.Duration {
 	return userTimeoutOf(laneSessionOf(s).conn)
+}
+
+// KeepAlive implements [lane.Probed], in the same way.
+func (*laneOwner) KeepAlive(s *lane.Session) time.Duration {
+	return laneSessionOf(s).conn.ref.serving.service.Options.SetKeepAlive()
 }
 
 // Tag implements [lane.Tagged].

@@ -140,6 +140,15 @@ func (c *laneSession) Reset() {
 	c.session.Reset()
 }
 
+// Return implements [relay.Carrier].
+func (c *laneSession) Return() bool {
+	if c.is(goneOn) {
+		return false
+	}
+	c.goBack()
+	return true
+}
+
 // away reports whether the session has left user space, and is not coming back.
 func (c *laneSession) away() bool { return c.conn.carried() && !c.is(coming) }
 

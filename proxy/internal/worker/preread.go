@@ -94,6 +94,10 @@ func (w *worker) peek(c *pendingClient) {
 		w.bufferPreread(c)
 		return
 	}
+	if c.startsUrgent() {
+		w.bufferPreread(c)
+		return
+	}
 	b := w.firstBytes()[:c.maxPreread()]
 	n, err := sys.Recv(c.conn.fd(), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	switch {
@@ -125,6 +129,17 @@ func (w *worker) peek(c *pendingClient) {
 		}
 		c.raise(need)
 	}
+}
+
+// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other, but the endpoint would get it as
+// urgent, and read the bytes behind it alone: others than those that a route was chosen by. Taken out of the socket it is a byte of the stream. A
+// mark that comes later ends what a peek shows.
+func (c *pendingClient) startsUrgent() bool {
+	if !c.conn.tcp() {
+		return false
+	}
+	at, err := sys.SIOCATMARK(c.conn.fd())
+	return at || err != nil
 }
 
 // maxPreread is how many bytes are looked at in the present phase.

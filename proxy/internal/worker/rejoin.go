@@ -92,6 +92,7 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	}
 	n.set(isTCP, r.B.TCP)
 	session := w.takeSession(n)
+	w.windows.begin(n)
 	if s.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}

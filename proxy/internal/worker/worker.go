@@ -30,6 +30,7 @@ type worker struct {
 	turnedAway  arrivals // that were refused
 	mirrors     mirrors  // of sessions
 	lateOptions map[sockopt.Options]*lateSockopts
+	windows     *windows // closed ones, of peers of sessions
 	lanes       lanes
 	callbacks
 	shared
@@ -98,6 +99,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 		arrived:     newArrivals(mostArrivals), turnedAway: newArrivals(mostRefusals),
 	}
 	w.mirrors.init()
+	w.windows = newWindows(w)
 	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.collect = w.adjust, g.gate.notify, w.collectInbox
 	w.changeOn, w.wakeOn, w.scanClientsOn = w.change, w.collectWakes, w.scanSomeClients

@@ -3,6 +3,7 @@ package failures
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -70,27 +71,62 @@ func testFrozen(t *testing.T, m manner) {
 	s.returns()
 }
 
-// TestFrozenReader: an upload to a stopped process, which no longer reads, ends when its window
-// was closed for user_timeout.
+// TestFrozenReader: an upload to a stopped process, which no longer reads, goes on when that does, however long its window was
+// closed: its kernel answers all probes. Once that is gone as well the upload ends within user_timeout.
 func TestFrozenReader(t *testing.T) {
 	t.Parallel()
 	if !netns.Alone(t) {
 		return
 	}
-	s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}, socket: {user_timeout: 1s}", passive)
+	const userTimeout, size = 400 * time.Millisecond, 16 << 20
+	s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}, socket: {user_timeout: 400ms}", passive)
 	up := s.session("victim")
-	s.victim.Freeze()
 	_ = up.SetDeadline(time.Now().Add(patience))
-	began := time.Now()
-	var err error
-	for piece := make([]byte, 1<<20); err == nil; {
-		_, err = up.Write(piece)
+
+	s.victim.Freeze()
+	ended := s.stalls(up, size, youth+4*userTimeout)
+	s.victim.Thaw()
+	if n, err := io.CopyN(io.Discard, up, size); err != nil {
+		t.Fatalf("%d of %d bytes come back, then %v", n, size, err)
 	}
-	if took := time.Since(began); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) || took > 10*(youth+time.Second) {
-		t.Errorf("the upload ended with %v after %v", err, took)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+
+	s.victim.Freeze()
+	ended = s.stalls(up, 8*size, 2*userTimeout) // buffers have grown
+	s.there.Silence(s.link.Near)
+	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("the upload ended with %v", err)
 	}
 	s.Logs("session ended", s.victim.Addr.String(), "timed out")
 	s.untouched()
+}
+
+// stalls has a client send so many bytes, and returns once nothing was taken of them for so long, with the end of that.
+func (s *scene) stalls(up io.Writer, size int64, quiet time.Duration) (ended <-chan error) {
+	s.T.Helper()
+	var wrote atomic.Int64
+	end := make(chan error, 1)
+	go func() {
+		var err error
+		for piece := make([]byte, 64<<10); err == nil && wrote.Load() < size; {
+			_, err = up.Write(piece)
+			wrote.Add(int64(len(piece)))
+		}
+		end <- err
+	}()
+	still, since := int64(-1), time.Now()
+	s.Until("nothing is taken any more", func() bool {
+		if n := wrote.Load(); n != still {
+			still, since = n, time.Now()
+		}
+		return time.Since(since) > quiet
+	})
+	if still >= size {
+		s.T.Fatal("all was taken by buffers")
+	}
+	return end
 }
 
 // TestMute: a process accepts and never answers. Its breaker keeps clients away, lets some

@@ -409,12 +409,14 @@ int penstock_egress(struct __sk_buff *skb)
 	struct session *s = find(&arriving, &at);
 	if (!s)
 		return NEXT;
+	bool end = p.flags & (FIN | RST);
+	if (skb->priority == PROBE && !end && !p.length && state_of(load(&s->word)) == STATE_LANE)
+		return NEXT;
 	if (((s->shut | s->opens) & (1 << (at.side & 1))) && show(skb, s, &p, at.side))
 		return DROP;
 	struct half *h = at.side ? &s->half[1] : &s->half[0];
 	if (h->behind && (p.flags & RST) && state_of(load(&s->word)) <= STATE_CLAIMED && reset_at_reach(skb, h, &p))
 		return DROP;
-	bool end = p.flags & (FIN | RST);
 	for (int i = 0; i < 4; i++) {
 		u64 word = load(&s->word);
 		switch (state_of(word)) {

@@ -137,7 +137,8 @@ struct session {
 	u8 reported; /* user space's: its end was reported */
 	u8 unused[2];
 	u32 held[2]; /* the number up to which the endpoint of a side may send while both are shut, or 0: it is not known yet */
-	u32 user_timeout; /* user space's alone, as are tag and joined: in ms and 1 more; 0: the session has none of its own */
+	u32 user_timeout; /* user space's alone, as are keepalive, tag and joined: in ms and 1 more; 0: the session has none of its own */
+	u32 keepalive;    /* in the same way */
 	struct half half[2];
 	u8 tag[16]; /* its owner's, for the next process */
 	u64 joined; /* ktime of its begin, in ns */
@@ -164,6 +165,8 @@ struct packet {
 };
 
 enum { LOOPBACK = 1 }; /* its index in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h) */
+
+enum { PROBE = 0x6c616e65 }; /* SO_PRIORITY of a socket that sends a keepalive probe for the lane: no class of a qdisc */
 
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16, URG = 32 };
 

@@ -1,0 +1,175 @@
+package lane
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/lane/internal/program"
+)
+
+// A Probed is an [Owner] whose session has a keepalive time of its own.
+type Probed interface {
+	Owner
+	// KeepAlive returns that time, in place of [Config.KeepAlive]; 0, or less: it has none. It is called once, by [Lane.Register]. A
+	// process that adopts the session keeps to it.
+	KeepAlive(s *Session) time.Duration
+}
+
+const (
+	// probeInterval is the longest time between two probes that are not answered, and leastProbe the shortest between any two: an
+	// endpoint answers one in half a second (net/ipv4/tcp_input.c, tcp_oow_rate_limited).
+	probeInterval = 10 * time.Second
+	leastProbe    = time.Second
+	// mostUnanswered is how many those are that end a session without a user timeout, as in the kernel (tcp_keepalive_probes).
+	mostUnanswered = 9
+	// mostProbed is how many sessions are probed in one sweep, so that it lasts for a few milliseconds: some 1,000 in a second.
+	mostProbed = 256
+)
+
+// keepAlive is how long the session may be silent before both endpoints are probed; 0: they are not. It needs the lock, and a place in the lane.
+func (s *Session) keepAlive() time.Duration {
+	if d, own := s.record().KeptAlive(); own {
+		return d
+	}
+	return s.lane().cfg.KeepAlive
+}
+
+// A silence is a session in the lane that has been silent for its keepalive time.
+type silence struct {
+	flip    uint64    // when the session has left, see stall
+	since   int64     // of its last packet, or the last bytes before the probes
+	sent    [2]uint64 // by the endpoints: more ends the silence
+	asked   int64     // when the first probe was sent that is not answered, or the last that was
+	next    int64     // when another one is due
+	packets [2]uint64 // that have come from the endpoints by then
+	awaits  [2]bool   // the endpoints that have not answered
+	round   uint32
+}
+
+// silences are those that the sweep has found.
+type silences struct {
+	of     map[*Session]*silence
+	round  uint32
+	probed int // sessions, in this sweep
+}
+
+// next forgets those that this round has not found any more, and begins another one.
+func (l *silences) next() {
+	for s, q := range l.of {
+		if q.round != l.round {
+			delete(l.of, s)
+		}
+	}
+	l.round++
+	l.probed = 0
+}
+
+// idle is [Session.idle], but that an answer to a probe is nothing that was moved. It needs the lock.
+func (l *silences) idle(s *Session, at int64) time.Duration {
+	if q := l.of[s]; q != nil && s.phase == away && q.flip == s.record().Begun && q.sent == s.sent() {
+		return time.Duration(max(0, at-q.since))
+	}
+	return s.idle(at)
+}
+
+// sent is how far the endpoints have sent. It needs the lock.
+func (s *Session) sent() [2]uint64 {
+	f := s.flows()
+	return [2]uint64{f[0].Sent, f[1].Sent}
+}
+
+// look sends probes that are due, and returns the endpoint that has not answered for too long, and whether there is one.
+func (l *silences) look(s *Session, at int64) (by int, found bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != away {
+		return 0, false
+	}
+	wait := s.keepAlive()
+	if wait <= 0 {
+		return 0, false
+	}
+	wait = max(wait, leastProbe)
+	r := s.record()
+	q, packets := l.of[s], [2]uint64{r.Packets(0), r.Packets(1)}
+	if q != nil && (q.flip != r.Begun || q.sent != s.sent()) {
+		q = nil
+	}
+	if q == nil {
+		last := max(s.since(), int64(r.LastPacket()))
+		if at-last < int64(wait) {
+			return 0, false
+		}
+		q = &silence{flip: r.Begun, since: last, sent: s.sent(), packets: packets}
+		l.of[s] = q
+	}
+	q.round = l.round
+	return l.ask(s, q, packets, at, wait)
+}
+
+// ask is look of a session that is silent.
+func (l *silences) ask(s *Session, q *silence, packets [2]uint64, at int64, wait time.Duration) (by int, found bool) {
+	timeout, interval := s.userTimeout(), probeInterval
+	if timeout > 0 {
+		timeout = max(timeout, leastProbe)
+		interval = min(interval, timeout)
+	} else {
+		timeout = mostUnanswered * interval
+	}
+	for i := range q.awaits {
+		if q.awaits[i] && packets[i] != q.packets[i] {
+			q.awaits[i] = false
+		}
+		if q.awaits[i] && at-q.asked >= int64(timeout) {
+			return i, true
+		}
+	}
+	answered := q.awaits == [2]bool{}
+	if answered && q.asked != 0 {
+		q.next = max(q.next, q.asked+int64(wait))
+	}
+	if at < q.next || l.probed >= mostProbed {
+		return 0, false
+	}
+	l.probed++
+	if answered {
+		q.asked, q.packets, q.awaits = at, packets, [2]bool{true, true}
+	}
+	for i, awaits := range q.awaits {
+		if awaits && s.probe(i) != nil {
+			s.lane().counts.failed.Add(1)
+		}
+	}
+	q.next = at + int64(interval)
+	return 0, false
+}
+
+// probe sends a keepalive probe to an endpoint: a socket that is made for that sends an acknowledgement at the number before the next one, as the kernel's keepalive does
+// (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), which the endpoint answers. The one to b holds the port from then on, in place of the one before. It needs the lock: neither
+// can the session come back meanwhile.
+func (s *Session) probe(side int) error {
+	c := s.record().Connection(side)
+	if side == 1 && s.hold >= 0 {
+		_ = syscall.Close(int(s.hold)) // in repair: nothing is sent
+		s.hold = -1
+	}
+	fd, err := sys.Restore(c)
+	if err == nil {
+		err = errors.Join(sys.SetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_PRIORITY, program.ProbePriority), sys.Resume(fd), sys.Repair(fd, true))
+		if side == 0 || err != nil {
+			err = errors.Join(err, syscall.Close(fd))
+		}
+	}
+	if side == 1 {
+		if err != nil {
+			l := s.record().Leg(1)
+			var e error
+			fd, e = sys.Established(l.Local, l.Remote, 0, 0)
+			err = errors.Join(err, e)
+		}
+		s.hold = int32(fd)
+	}
+	return err
+}
