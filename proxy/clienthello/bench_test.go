@@ -22,6 +22,7 @@ func BenchmarkHello(b *testing.B) {
 		{"each byte", whole, true},
 		{"16 records, asked", many, false},
 		{"16 records, each byte", many, true},
+		{"60 KB in records of 100, asked", cut(says(b, &tls.Config{ServerName: "shop.example.com", NextProtos: large(60_000)}), 100), false},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -100,8 +100,8 @@ func TestDripWakes(t *testing.T) {
 	}{
 		"at once":                     {whole, len(whole), 1},
 		"a byte at a time":            {whole, 1, 3},
-		"in 16 records, each at once": {cut(whole, 100), 105, clienthello.MaxRecords + 3},
-		"in 16 records, each byte":    {cut(whole, 100), 1, clienthello.MaxRecords + 3},
+		"in 16 records, each at once": {cut(whole, 100), 105, 19},
+		"in 16 records, each byte":    {cut(whole, 100), 1, 19},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := sockets.TCPPair(t)
@@ -125,7 +125,7 @@ func TestDripWakes(t *testing.T) {
 // it ignores the mark (tcp_epollin_ready).
 func BenchmarkDrip(b *testing.B) {
 	whole := says(b, &tls.Config{ServerName: "shop.example.com", NextProtos: []string{"h2", "http/1.1"}})
-	long := says(b, &tls.Config{ServerName: "shop.example.com", NextProtos: large(14500)})
+	long := says(b, &tls.Config{ServerName: "shop.example.com", NextProtos: large(60_000)})
 	for _, bench := range []struct {
 		name  string
 		bytes []byte
@@ -134,8 +134,8 @@ func BenchmarkDrip(b *testing.B) {
 		{"honest", whole, len(whole)},
 		{"a byte at a time", whole, 1},
 		{"16 records, a byte at a time", cut(whole, 100), 1},
-		{"16 KiB honest", long, len(long)},
-		{"16 KiB, a byte at a time", long, 1},
+		{"60 KB honest", long, len(long)},
+		{"60 KB, a byte at a time", long, 1},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			runtime.LockOSThread()

@@ -34,7 +34,8 @@ func FuzzHello(f *testing.F) {
 		if whole := need <= len(b); errors.Is(err, clienthello.ErrIncomplete) == whole {
 			t.Fatalf("%d bytes of %d: %v", len(b), need, err)
 		}
-		agree(t, b[:min(need, len(b))])
+		name, saw := goServer(b)
+		agrees(t, "crypto/tls", "fuzzed", b, saw, name)
 		if err == nil {
 			again, err := clienthello.Parse(b[:need])
 			if err != nil || again.ServerName != info.ServerName {

@@ -4,12 +4,14 @@
 //
 // [Length] reads nothing but the length fields of records and handshake, and returns how many
 // bytes are needed before the next look. [Parse] then parses the message, once, so that a
-// client that sends a byte at a time costs one parse, like any other. The parser of crypto/tls
-// decides: Parse does without it only for messages that it reads in the same way, and these
-// are most hellos.
+// client that sends a byte at a time costs one parse, like any other.
 //
-// An encrypted hello (ECH, RFC 9849) is identified by its outer name, the only one in it that
-// can be read.
+// Whatever name a TLS server may read in a client's first bytes is the name that Parse returns, or
+// there is an error other than [ErrNotTLS]: so bytes that only a lenient server takes for TLS are [ErrMalformed], and
+// a hello of two names is, too. Extensions that say nothing about the name are left to the server.
+// A second hello, which a server asks for (HelloRetryRequest), and one within another protocol
+// (STARTTLS) are not read. An encrypted hello (ECH, RFC 9849) is identified by its outer name, the
+// only one in it that can be read.
 package clienthello
 
 import (
@@ -20,14 +22,11 @@ import (
 
 const (
 	// MaxHello is the largest ClientHello, with its handshake header, that is read.
-	MaxHello = 16 << 10
+	MaxHello = 64 << 10
 
-	// MaxRecords is the largest number of records of a ClientHello. One is usual. Clients that
-	// try to evade inspection send two or three.
-	MaxRecords = 16
-
-	// Max is the largest result of [Length].
-	Max = MaxHello + MaxRecords*recordHeader
+	// Max is the largest result of [Length]: the most bytes of a hello with the headers of its
+	// records, which may be as many as fit.
+	Max = 2 * MaxHello
 )
 
 const (
@@ -38,6 +37,12 @@ const (
 	typeHandshake   = 22
 	typeClientHello = 1
 
+	// The types of records (RFC 8446, 5.1; RFC 6520), and the first version of one that no server takes for TLS:
+	// crypto/tls accepts lower ones, and drops a warning before the hello.
+	firstType    = 20
+	lastType     = 24
+	firstVersion = 0x10
+
 	// minHello is the smallest body of a ClientHello: version, random, and the
 	// shortest session id, cipher suites and compression methods.
 	minHello = 2 + 32 + 1 + 2 + 2 + 1 + 1
@@ -47,8 +52,8 @@ var (
 	// ErrNotTLS is the error of bytes that do not begin like a TLS client's.
 	ErrNotTLS = errors.New("this is not TLS")
 
-	// ErrTooLong is the error of a ClientHello that is larger than MaxHello, or is
-	// cut into more than MaxRecords.
+	// ErrTooLong is the error of a ClientHello that is larger than MaxHello, or, with its
+	// records, than Max.
 	ErrTooLong = errors.New("the TLS ClientHello is too long")
 
 	// ErrMalformed is the error of bytes that begin like TLS, and are none.
@@ -61,23 +66,19 @@ var (
 
 // An Info is the contents of a ClientHello.
 type Info struct {
-	// ServerName is the host that the client wants (SNI), in lower case; empty if there is
-	// none. A name with a dot at its end is malformed (RFC 6066, 3). Nothing else is checked:
-	// it may hold any byte.
+	// ServerName is the host that the client wants (SNI), in lower case and without the dot at
+	// its end that some clients send; empty if there is none. It is printable ASCII.
 	ServerName string
 
 	// ALPN lists the protocols that the client speaks, the preferred one first.
 	ALPN []string
-
-	// Full is set if the hello was not plain, so that crypto/tls had to read it.
-	Full bool
 }
 
 // Length returns how many bytes are needed in all, from the client's first on, as far as the
 // length fields in b show it. If that is at most len(b), the hello is whole. Otherwise fewer
 // bytes are certainly not enough, so that a caller that waits for that many does not wake too
-// early. Such a caller asks twice for a hello in one record, and never more than MaxRecords+3
-// times. The result is never more than [Max].
+// early. Such a caller asks twice for a hello in one record, and for one in many records about as often
+// as its length can be divided by six fifths. The result is never more than [Max].
 //
 // Errors are [ErrNotTLS], [ErrTooLong] and [ErrMalformed], as soon as b shows them.
 func Length(b []byte) (need int, err error) {
@@ -93,22 +94,27 @@ func Length(b []byte) (need int, err error) {
 			return 0, err
 		}
 		switch {
+		case w.at > Max:
+			return 0, fmt.Errorf("%w: with its records it has more than %d bytes", ErrTooLong, Max)
 		case w.total > 0 && w.seen == w.total:
 			return w.at, nil
 		case w.total > 0 && w.seen > w.total:
 			return 0, fmt.Errorf("%w: something else follows in its record", ErrMalformed)
-		case w.count == MaxRecords:
-			return 0, fmt.Errorf("%w: more than %d records", ErrTooLong, MaxRecords)
 		}
 	}
-	return w.need(), nil
+	if len(b) == 1 && b[0] != typeHandshake {
+		return 2, nil // which may show that this is not TLS
+	}
+	if need = w.need(); need > Max {
+		return 0, fmt.Errorf("%w: with its records it has more than %d bytes", ErrTooLong, Max)
+	}
+	return need, nil
 }
 
 // A recordReader iterates over the records at the beginning of a slice.
 type recordReader struct {
 	at    int // where the next record begins
-	count int // of the records before that
-	seen  int // bytes of handshake in them
+	seen  int // bytes of handshake in those before
 	total int // bytes of the hello; 0: not known yet
 	first int // end of the handshake's header, if a record before at contains it; or 0
 	head  [handshakeHeader]byte
@@ -120,7 +126,6 @@ func (w *recordReader) record(b []byte) error {
 	if size == 0 || size > maxRecord {
 		return fmt.Errorf("%w: a record of %d bytes", ErrMalformed, size)
 	}
-	w.count++
 	start := w.at + recordHeader
 	w.at = start + size
 	if w.total > 0 {
@@ -168,16 +173,18 @@ func (w *recordReader) need() int {
 	}
 }
 
-// checkRecord checks the header of the record at b[at:], as far as b holds it.
+// checkRecord checks the header of the record at b[at:], as far as b holds it. The major version is 3 in all of TLS; the
+// minor one means nothing here (RFC 8446, 5.1). What some server might take for the beginning of TLS is not said to be none.
 func checkRecord(b []byte, at int) error {
-	// The major version is 3 in all of TLS; the minor one means nothing here
-	// (RFC 8446, 5.1).
-	bad := len(b) > at && b[at] != typeHandshake || len(b) > at+1 && b[at+1] != 3
-	if bad && at == 0 {
+	switch b = b[min(at, len(b)):]; {
+	case len(b) == 0:
+	case at == 0 && (b[0] < firstType || b[0] > lastType || len(b) > 1 && b[0] != typeHandshake && b[1] >= firstVersion):
 		return ErrNotTLS
-	}
-	if bad {
-		return fmt.Errorf("%w: another record in the middle of it", ErrMalformed)
+	case len(b) == 1 && at == 0:
+	case b[0] != typeHandshake:
+		return fmt.Errorf("%w: a record of type %d where a ClientHello should be", ErrMalformed, b[0])
+	case len(b) > 1 && b[1] != 3:
+		return fmt.Errorf("%w: a record of version %d", ErrMalformed, b[1])
 	}
 	return nil
 }

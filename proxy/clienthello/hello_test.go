@@ -80,11 +80,11 @@ func TestParse(t *testing.T) {
 		"name and protocol": {&tls.Config{ServerName: "a.b", NextProtos: []string{"postgresql"}}, clienthello.Info{ServerName: "a.b", ALPN: []string{"postgresql"}}},
 		"only TLS 1.2":      {&tls.Config{ServerName: "a.b", MaxVersion: tls.VersionTLS12}, clienthello.Info{ServerName: "a.b"}},
 		"only TLS 1.0":      {&tls.Config{ServerName: "a.b", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, clienthello.Info{ServerName: "a.b"}},
-		"16 KiB":            {&tls.Config{ServerName: "a.b", NextProtos: large(14500)}, clienthello.Info{ServerName: "a.b", ALPN: large(14500)}},
+		"60 KB":             {&tls.Config{ServerName: "a.b", NextProtos: large(60_000)}, clienthello.Info{ServerName: "a.b", ALPN: large(60_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := says(t, test.cfg)
-			for _, records := range [][]byte{b, cut(b, 1, 1, 1, 1, 1, 8000), cut(b, 100, 16000), cut(b, 3, 2, 9000)} {
+			for _, records := range [][]byte{b, cut(b, 1, 1, 1, 1, 1, 8000), cut(b, 100, 16000), cut(b, 3, 2, 9000), cut(b, 20)} {
 				if need, err := clienthello.Length(records); err != nil || need != len(records) {
 					t.Fatalf("Length of %d whole bytes: %d, %v", len(records), need, err)
 				}
@@ -115,10 +115,11 @@ func TestDrip(t *testing.T) {
 		"two records":              {cut(b, 100), 4},
 		"the header in two":        {cut(b, 2, 16000), 3},
 		"the header in four":       {cut(b, 1, 1, 1, 1, 16000), 6},
-		"16 records":               {cut(b, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 16000), clienthello.MaxRecords + 3},
+		"16 records":               {cut(b, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 16000), 19},
+		"records of one byte":      {cut(b, 1), 50},
 		"of one byte, then of all": {cut(b, 1, 1, 1, 1, 1, 1, 16000), 8},
 		"9 KB":                     {long, 2},
-		"9 KB in records of 700":   {cut(long, 700), clienthello.MaxRecords + 3},
+		"9 KB in records of 700":   {cut(long, 700), 19},
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole := test.records
@@ -165,21 +166,22 @@ func TestRefused(t *testing.T) {
 		"one byte of HTTP":        {[]byte("G"), clienthello.ErrNotTLS},
 		"SSH":                     {[]byte("SSH-2.0-"), clienthello.ErrNotTLS},
 		"SSL 2":                   {[]byte{0x80, 0x2e, 1, 0, 2}, clienthello.ErrNotTLS},
-		"an alert":                {[]byte{21, 3, 1, 0, 2, 2, 40}, clienthello.ErrNotTLS},
-		"another major version":   {[]byte{22, 4}, clienthello.ErrNotTLS},
+		"an alert":                {[]byte{21, 3, 1, 0, 2, 2, 40}, clienthello.ErrMalformed},
+		"another major version":   {[]byte{22, 4}, clienthello.ErrMalformed},
+		"another type":            {[]byte{21, 0x10}, clienthello.ErrNotTLS},
 		"another message":         {change(5, 2), clienthello.ErrMalformed},
 		"an empty record":         {[]byte{22, 3, 1, 0, 0}, clienthello.ErrMalformed},
 		"a huge record":           {[]byte{22, 3, 1, 0x40, 1}, clienthello.ErrMalformed},
 		"a hello too short":       {change(6, 0, 0, 40), clienthello.ErrMalformed},
-		"a hello too long":        {change(6, 0, 0x40, 0), clienthello.ErrTooLong},
+		"a hello too long":        {change(6, 1, 0, 0), clienthello.ErrTooLong},
 		"the longest there is":    {change(6, 0xff, 0xff, 0xff), clienthello.ErrTooLong},
-		"too many records":        {cut(b, 90), clienthello.ErrTooLong},
-		"a 17th record":           {cut(b, 90)[:16*95], clienthello.ErrTooLong},
+		"too many records":        {cut(says(t, &tls.Config{NextProtos: large(60_000)}), 2), clienthello.ErrTooLong},
 		"another record within":   {append(cut(b, 100)[:105], 23), clienthello.ErrMalformed},
 		"another version within":  {append(cut(b, 100)[:105], 22, 2), clienthello.ErrMalformed},
 		"more in its record":      {append(change(3, byte((body+8)>>8), byte(body+8)), 14, 0, 0, 0), clienthello.ErrMalformed},
 		"a session id too long":   {change(9+2+32, 255), clienthello.ErrMalformed},
-		"a dot at the name's end": {change(name+15, '.'), clienthello.ErrMalformed},
+		"dots at the name's end":  {change(name+14, '.', '.'), clienthello.ErrMalformed},
+		"a space in the name":     {change(name+4, ' '), clienthello.ErrMalformed},
 		"extensions cut off":      {append(append([]byte{22, 3, 1, 0, 104, 1, 0, 0, 100}, b[9:109]...), 0), clienthello.ErrMalformed},
 		"nothing but zeros in it": {append([]byte{22, 3, 1, byte((body + 4) >> 8), byte(body + 4), 1, 0, byte(body >> 8), byte(body)}, make([]byte, body)...), clienthello.ErrMalformed},
 	} {
@@ -203,12 +205,22 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestNamesOfBytes: a name that is not UTF-8 keeps its bytes, so that it is shown as it was sent.
-func TestNamesOfBytes(t *testing.T) {
-	for name, want := range map[string]string{"A\xffZ.Example": "a\xffz.example", "\xe9.Ä": "\xe9.Ä", "Ä.Example": "ä.example"} {
-		info, err := clienthello.Parse(says(t, &tls.Config{ServerName: name}))
-		if err != nil || info.ServerName != want {
-			t.Errorf("%q is %q, %v; want %q", name, info.ServerName, err, want)
+// TestADotAtTheEnd: a name is the same with a dot behind it, which clients send though RFC 6066 forbids it.
+func TestADotAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := inRecords(apart(says(t, &tls.Config{ServerName: "x"})).with(sni(host("Shop.example."))).message(), 100)
+	if info, err := clienthello.Parse(b); err != nil || info.ServerName != "shop.example" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// TestManyProtocols: more protocols than a client can speak are not kept.
+func TestManyProtocols(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]error{200: nil, 1024: nil, 1025: clienthello.ErrMalformed} {
+		info, err := clienthello.Parse(says(t, &tls.Config{ServerName: "a.test", NextProtos: slices.Repeat([]string{"spdy/3"}, n)}))
+		if !errors.Is(err, want) || err == nil && len(info.ALPN) != n {
+			t.Errorf("%d protocols: %d, %v", n, len(info.ALPN), err)
 		}
 	}
 }

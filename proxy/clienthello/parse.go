@@ -1,20 +1,26 @@
 package clienthello
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
+	"bytes"
+	"encoding/binary"
 	"fmt"
-	"io"
-	"net"
-	"strings"
-	"time"
-	"unicode/utf8"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+const (
+	extServerName = 0  // RFC 6066, 3
+	extALPN       = 16 // RFC 7301, 3.1
+	hostName      = 0  // the name type of a host
+
+	maxExtensions = 256
+	maxName       = 255 // TLSEXT_MAXLEN_host_name of OpenSSL
+	maxProtocols  = 1024
 )
 
 // Parse parses the ClientHello at the beginning of b, which is whole according to [Length]. It
 // does not read the bytes after it. Errors are those of Length, ErrIncomplete, and
-// ErrMalformed if crypto/tls does not accept the hello.
+// ErrMalformed if its name and protocols cannot be read for sure.
 func Parse(b []byte) (Info, error) {
 	need, err := Length(b)
 	if err != nil {
@@ -23,72 +29,126 @@ func Parse(b []byte) (Info, error) {
 	if need > len(b) {
 		return Info{}, fmt.Errorf("%w: %d bytes of at least %d", ErrIncomplete, len(b), need)
 	}
-	if info, ok := plain(b[:need]); ok {
-		return info, nil
+	var info Info
+	if why := info.read(message(b[:need])); why != "" {
+		return Info{}, fmt.Errorf("%w: %s", ErrMalformed, why)
 	}
-	return full(b[:need])
+	return info, nil
 }
 
-// full parses any hello, with crypto/tls.
-func full(b []byte) (Info, error) {
-	conn := &peeked{rest: b}
-	// The answer would be an alert, which goes nowhere.
-	err := tls.Server(conn, parseOnly).HandshakeContext(context.Background())
-	if !conn.parsed {
-		return Info{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+// message returns the handshake message in records: a part of b if there is one record.
+func message(b []byte) []byte {
+	size := int(binary.BigEndian.Uint16(b[3:]))
+	if len(b) == recordHeader+size {
+		return b[recordHeader:]
 	}
-	conn.info.Full = true
-	return conn.info, nil
+	whole := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		end := recordHeader + int(binary.BigEndian.Uint16(b[3:]))
+		whole, b = append(whole, b[recordHeader:end]...), b[end:]
+	}
+	return whole
 }
 
-var errParsed = errors.New("parsed")
-
-// parseOnly ends the handshake when the hello has been parsed, before an answer is sent, and
-// before anything that costs more than parsing.
-var parseOnly = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	conn := hello.Conn.(*peeked)
-	conn.parsed = true
-	conn.info = Info{
-		ServerName: lowered(hello.ServerName),
-		ALPN:       hello.SupportedProtos,
+// read reads a message, and returns what is wrong with it.
+func (i *Info) read(message cryptobyte.String) (why string) {
+	var session, suites, compression, extensions cryptobyte.String
+	if !message.Skip(handshakeHeader+2+32) || !message.ReadUint8LengthPrefixed(&session) ||
+		!message.ReadUint16LengthPrefixed(&suites) || len(suites)%2 != 0 || !message.ReadUint8LengthPrefixed(&compression) {
+		return "it ends early"
 	}
-	return nil, errParsed
-}}
-
-// lowered returns a name in lower case. Bytes that are not UTF-8 stay: strings.ToLower would replace them.
-func lowered(name string) string {
-	if utf8.ValidString(name) {
-		return strings.ToLower(name)
+	if message.Empty() {
+		return "" // of a client that knows no extensions
 	}
-	b := []byte(name)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
+	if !message.ReadUint16LengthPrefixed(&extensions) || !message.Empty() {
+		return "its extensions do not end with it"
+	}
+	var seen [maxExtensions]uint16
+	for n := 0; !extensions.Empty(); n++ {
+		var kind uint16
+		var body cryptobyte.String
+		if n == len(seen) {
+			return "it has too many extensions"
+		}
+		if !extensions.ReadUint16(&kind) || !extensions.ReadUint16LengthPrefixed(&body) {
+			return "an extension ends early"
+		}
+		for _, other := range seen[:n] {
+			if other == kind {
+				return "an extension comes twice"
+			}
+		}
+		seen[n] = kind
+		switch {
+		case kind == extServerName && !i.serverName(body):
+			return "its server name cannot be read"
+		case kind == extALPN && !i.protocols(body):
+			return "its protocols cannot be read"
 		}
 	}
-	return string(b)
+	return ""
 }
 
-// peeked is a connection that reads rest and then EOF, and discards writes.
-type peeked struct {
-	rest   []byte
-	info   Info
-	parsed bool
-}
-
-func (c *peeked) Read(p []byte) (int, error) {
-	if len(c.rest) == 0 {
-		return 0, io.EOF
+// serverName parses the name; there must be exactly one. Servers compare names without regard to case, and some drop a dot at the end.
+// Of names that are no ASCII, or end with several dots, it is not known what they make.
+func (i *Info) serverName(body cryptobyte.String) bool {
+	list, ok := only16(body)
+	var kind uint8
+	var name cryptobyte.String
+	if !ok || !list.ReadUint8(&kind) || kind != hostName || !list.ReadUint16LengthPrefixed(&name) || !list.Empty() || len(name) > maxName {
+		return false
 	}
-	n := copy(p, c.rest)
-	c.rest = c.rest[n:]
-	return n, nil
+	name = bytes.TrimSuffix(name, []byte{'.'})
+	if len(name) == 0 || name[len(name)-1] == '.' {
+		return false
+	}
+	var lower [maxName]byte
+	for at, c := range name {
+		switch {
+		case c <= ' ' || c >= 0x7f:
+			return false
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		}
+		lower[at] = c
+	}
+	i.ServerName = string(lower[:len(name)])
+	return true
 }
 
-func (c *peeked) Write(p []byte) (int, error)      { return len(p), nil }
-func (c *peeked) Close() error                     { return nil }
-func (c *peeked) LocalAddr() net.Addr              { return nil }
-func (c *peeked) RemoteAddr() net.Addr             { return nil }
-func (c *peeked) SetDeadline(time.Time) error      { return nil }
-func (c *peeked) SetReadDeadline(time.Time) error  { return nil }
-func (c *peeked) SetWriteDeadline(time.Time) error { return nil }
+// protocols parses the list of protocols.
+func (i *Info) protocols(body cryptobyte.String) bool {
+	list, ok := only16(body)
+	if !ok || list.Empty() {
+		return false
+	}
+	var buf [8]string // as many as most clients have
+	found := buf[:0]
+	for !list.Empty() {
+		var name cryptobyte.String
+		if !list.ReadUint8LengthPrefixed(&name) || name.Empty() || len(found) == maxProtocols {
+			return false
+		}
+		found = append(found, protocol(name))
+	}
+	i.ALPN = append(i.ALPN, found...)
+	return true
+}
+
+// protocol returns a name, without an allocation for the most usual ones.
+func protocol(name []byte) string {
+	switch string(name) {
+	case "h2":
+		return "h2"
+	case "http/1.1":
+		return "http/1.1"
+	default:
+		return string(name)
+	}
+}
+
+// only16 returns the contents of b if b is exactly a length of two bytes and as many bytes.
+func only16(b cryptobyte.String) (body cryptobyte.String, ok bool) {
+	ok = b.ReadUint16LengthPrefixed(&body) && b.Empty()
+	return body, ok
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -221,10 +220,12 @@ func (s *Server) routerConfig(c *change, l *listener) (*router.ListenerConfig, e
 	if err = s.routes(c, l, routerCfg); err != nil {
 		return nil, err
 	}
-	recognised := routerCfg.Table != nil && routerCfg.Table.Recogniser() != nil // the hello is one of the first bytes then
+	routerCfg.ByHello = cfg.TLS == nil && cfg.Needs(clientkey.SNI, c.upstreamConfig)
+	onlyTLS := cfg.RequireTLS || cfg.TLS != nil || cfg.SpeaksPostgres()
+	recognised := !onlyTLS && routerCfg.Table != nil && routerCfg.Table.Recogniser() != nil // the hello is one of the first bytes then
 	routerCfg.Preread = worker.Preread{
-		Hello:    !recognised && (cfg.RequireTLS || routerCfg.Table != nil && routerCfg.Table.Hello() || cfg.TLS == nil && cfg.Needs(clientkey.SNI, c.upstreamConfig)),
-		AnyHello: !cfg.RequireTLS && servesWithoutHello(cfg),
+		Hello:    cfg.RequireTLS || onlyTLS && routerCfg.Table != nil && routerCfg.Table.Hello() || !recognised && routerCfg.ByHello,
+		AnyHello: !onlyTLS,
 		Data:     cfg.Connect == "on_data",
 		Silence:  cfg.Silence,
 		Timeout:  cfg.Timeouts.Preread,
@@ -239,17 +240,6 @@ func (s *Server) routerConfig(c *change, l *listener) (*router.ListenerConfig, e
 		routerCfg.Preread.Header = &proxyproto.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
 	}
 	return routerCfg, nil
-}
-
-// servesWithoutHello reports whether there is anywhere for clients that send no hello. Where
-// TLS ends here there is not, nor for a client of PostgreSQL that was promised TLS.
-func servesWithoutHello(c *config.Listener) bool {
-	if c.TLS != nil || c.SpeaksPostgres() {
-		return false
-	}
-	return c.Upstream != "" || c.Transparent || slices.ContainsFunc(c.Routes, func(r config.Route) bool {
-		return len(r.Match.SNI)+len(r.Match.ALPN) == 0
-	})
 }
 
 // upstreamConfig returns an upstream of the next configuration; nil: there is none of that name.

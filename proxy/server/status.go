@@ -309,7 +309,6 @@ func (s *Server) counters(total *worker.Summary) map[string]int64 {
 		"accept_pauses": s.paused.Load(), "transitions": s.scheduler.Transitions(),
 	}
 	for i := range total.Loops {
-		c["hellos_full"] += total.Loops[i].HellosFull
 		c["hellos_missing"] += total.Loops[i].HellosMissing
 	}
 	for _, u := range s.upstreams {

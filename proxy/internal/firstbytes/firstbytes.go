@@ -15,7 +15,7 @@ import (
 // A Protocol is one that clients are recognised by.
 type Protocol uint8
 
-// Protocols. Silence is that of clients that wait for the server to speak first: no byte shows it, but time.
+// Protocols that bytes show, and two others. Silence is that of clients that wait for the server to speak first: no byte shows it, but time.
 const (
 	TLS      Protocol = iota
 	HTTP1             // HTTP/1.0 and HTTP/1.1
@@ -25,10 +25,13 @@ const (
 	Redis             // RESP, and some inline commands
 	Silence
 
+	// MalformedTLS is that of clients whose bytes begin as TLS and show no valid ClientHello. TLS is in doubt then.
+	MalformedTLS
+
 	Protocols // how many there are
 )
 
-var names = [Protocols]string{"tls", "http1", "http2", "ssh", "postgres", "redis", "silence"}
+var names = [Protocols]string{"tls", "http1", "http2", "ssh", "postgres", "redis", "silence", "tls_malformed"}
 
 // String is its name in configurations, statuses and metrics.
 func (p Protocol) String() string { return names[p] }
@@ -127,6 +130,8 @@ type Facts struct {
 	Silent bool
 	// Why is the reason of the first doubt; empty: there is none.
 	Why string
+	// HelloErr is why the client's ClientHello cannot be read, an error of package clienthello; nil: it can, or there is none.
+	HelloErr error
 
 	by       *Recogniser
 	verdicts [Protocols]Verdict
@@ -143,7 +148,8 @@ func (f *Facts) Seen() int { return f.seen }
 
 // Is says whether the client speaks a protocol. One that the recogniser does not look for stays Open.
 func (f *Facts) Is(p Protocol) Verdict {
-	if p == Silence {
+	switch p {
+	case Silence:
 		switch {
 		case f.Silent:
 			return Yes
@@ -151,9 +157,31 @@ func (f *Facts) Is(p Protocol) Verdict {
 			return No
 		}
 		return Open
+	case MalformedTLS:
+		switch f.verdicts[TLS] {
+		case Doubt:
+			return Yes
+		case Open:
+			return Open
+		}
+		return No
 	}
 	return f.verdicts[p]
 }
+
+// Unread returns the protocol of clients whose first bytes cannot be read: those who send none, or no valid hello.
+func (f *Facts) Unread() (p Protocol, ok bool) {
+	switch {
+	case f.Silent:
+		return Silence, true
+	case f.verdicts[TLS] == Doubt:
+		return MalformedTLS, true
+	}
+	return 0, false
+}
+
+// Greeted notes a ClientHello that was read already.
+func (f *Facts) Greeted(hello *clienthello.Info) { f.Hello, f.verdicts[TLS] = *hello, Yes }
 
 // Recognised returns the protocol that the client is known to speak.
 func (f *Facts) Recognised() (p Protocol, ok bool) {

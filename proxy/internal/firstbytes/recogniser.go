@@ -49,6 +49,9 @@ func New(wants Wants) *Recogniser {
 	if wants.Protocols.Has(HTTP1) {
 		wants.Protocols |= SetOf(HTTP2)
 	}
+	if wants.Protocols.Has(MalformedTLS) {
+		wants.Protocols |= SetOf(TLS)
+	}
 	r := &Recogniser{wants: wants, binary: wants.Protocols & SetOf(TLS, Postgres)}
 	for p := range Silence {
 		if wants.Protocols.Has(p) {
@@ -70,7 +73,7 @@ func (r *Recogniser) Max() int { return r.max }
 // 0: there is nothing more to learn.
 func (r *Recogniser) Look(b []byte, f *Facts) (need int) {
 	if f.by != r {
-		f.by, f.open = r, r.wants.Protocols&^SetOf(Silence)
+		f.by, f.open = r, r.wants.Protocols&^SetOf(Silence, MalformedTLS)
 	}
 	if len(b) == 0 {
 		return 1

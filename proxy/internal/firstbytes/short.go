@@ -27,7 +27,7 @@ func lookTLS(_ *Recogniser, b []byte, f *Facts) (need int) {
 	case errors.Is(err, clienthello.ErrNotTLS):
 		f.verdicts[TLS] = No
 	default:
-		f.verdicts[TLS] = f.doubt("the TLS ClientHello is malformed or too long")
+		f.verdicts[TLS], f.HelloErr = f.doubt(err.Error()), err
 	}
 	return 0
 }

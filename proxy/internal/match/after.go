@@ -3,7 +3,7 @@ package match
 import "fmt"
 
 // FindAfter returns the index of the first route after another one that fits c, or None. It costs a look at each
-// of them, and is not for tables with a [Table.Recogniser].
+// of them, and is for the same clients as [Table.Find].
 func (t *Table) FindAfter(c *Client, after int) int {
 	for i := after + 1; i < len(t.routes); i++ {
 		if r := &t.routes[i]; r.named(c) && r.fits(c) {

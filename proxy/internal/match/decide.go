@@ -24,7 +24,7 @@ func (t *Table) recognise() error {
 		if r.Hello() {
 			wants.Protocols |= firstbytes.SetOf(firstbytes.TLS)
 		}
-		needed = needed || r.FirstBytes()
+		needed = needed || r.FirstBytes() || r.Hello()
 		wants.Protocols |= r.Protocols
 		if len(r.Host)+len(r.Path) > 0 {
 			wants.Protocols |= firstbytes.SetOf(firstbytes.HTTP1)
@@ -50,6 +50,7 @@ func (t *Table) recognise() error {
 	if needed {
 		t.recogniser = firstbytes.New(wants)
 	}
+	t.resorts = wants.Protocols & firstbytes.SetOf(firstbytes.Silence, firstbytes.MalformedTLS)
 	return nil
 }
 
@@ -71,18 +72,18 @@ func (r *route) canonical() (err error) {
 	return nil
 }
 
-// Recogniser returns the recogniser of the bytes that the routes depend on; nil if none depends on a client's first bytes, but for
-// its hello.
+// Recogniser returns the recogniser of the bytes that the routes depend on; nil if none does.
 func (t *Table) Recogniser() *firstbytes.Recogniser { return t.recogniser }
 
 // Decide returns the index of the first route after another one that fits c, or None; after None are all. It fails with [ErrUndecided] if things that are not known of c
 // would decide: the first route that may fit does not fit for sure. So no client evades a route by leaving its first bytes
-// in doubt. Where [firstbytes.Facts.Silent] is set routes by bytes are passed over on the way to one by silence, and to no
-// other: a client is not to evade them by being late.
+// in doubt. Where its bytes cannot be read ([firstbytes.Facts.Unread]) routes by bytes are passed over on the way to one that names such clients, and to no
+// other: a client is not to evade them by being late. If there is none by silence, a client with [firstbytes.Facts.Silent], which the
+// caller sets by the operator's leave, has the first route that depends on no byte.
 //
-// Routes by SNI or Host are looked up by the name, once that is known. A silent client costs a look at each route, and so does a route after another one.
+// Routes by SNI or Host are looked up by the name, once that is known. A client that cannot be read costs a look at each route, and so does a route after another one.
 func (t *Table) Decide(c *Client, after int) (int, error) {
-	if c.First.Silent || after != None {
+	if _, unread := c.First.Unread(); unread || after != None {
 		return t.decideInOrder(c, after)
 	}
 	best := t.firstThatMay(c)
@@ -97,7 +98,10 @@ func (t *Table) Decide(c *Client, after int) (int, error) {
 
 // undecided returns the error of a client, with the reason if that is known.
 func undecided(c *Client) error {
-	if c.First.Why != "" {
+	switch {
+	case c.First.HelloErr != nil:
+		return fmt.Errorf("%w: %w", ErrUndecided, c.First.HelloErr)
+	case c.First.Why != "":
 		return fmt.Errorf("%w: %s", ErrUndecided, c.First.Why)
 	}
 	return ErrUndecided
@@ -126,23 +130,24 @@ func (t *Table) firstThatMay(c *Client) int32 {
 
 // decideInOrder is Decide by a look at each route.
 func (t *Table) decideInOrder(c *Client, after int) (int, error) {
-	passed := false
+	by, unread := c.First.Unread()
+	passed, open := false, by == firstbytes.Silence && unread && !t.resorts.Has(by)
 	for i := after + 1; i < len(t.routes); i++ {
 		r := &t.routes[i]
 		switch v := r.judge(c, t.recogniser); {
 		case v == firstbytes.No:
-		case v != firstbytes.Yes && c.First.Silent:
-			passed = true
+		case unread && (v == firstbytes.Doubt || v == firstbytes.Open && by == firstbytes.Silence):
+			passed = !open
 		case v != firstbytes.Yes:
 			return None, undecided(c)
-		case passed && !r.Protocols.Has(firstbytes.Silence):
-			return None, ErrUndecided
+		case passed && !r.Protocols.Has(by):
+			return None, undecided(c)
 		default:
 			return i, nil
 		}
 	}
 	if passed {
-		return None, ErrUndecided
+		return None, undecided(c)
 	}
 	return None, nil
 }

@@ -72,7 +72,7 @@ type Client struct {
 	Source     source.Source
 	Port       uint16 // that it has come to
 	TLVs       []byte // of its PROXY header, see [proxyproto.Info.TLVs]
-	// First is the knowledge of its first bytes, where [Table.Recogniser] is not nil.
+	// First is the knowledge of its first bytes, for [Table.Decide].
 	First *firstbytes.Facts
 }
 
@@ -86,6 +86,7 @@ type Table struct {
 	neither []int32 // without SNI and without Host
 
 	recogniser *firstbytes.Recogniser // nil: no route depends on first bytes
+	resorts    firstbytes.Set         // that routes name, of those of clients whose bytes cannot be read
 }
 
 // A route is a Route and the set that its Source makes.
@@ -131,8 +132,8 @@ func (t *Table) Hello() bool { return t.hello }
 // None is the result of a search without a route: none fits.
 const None = -1
 
-// Find returns the index of the first route that fits c, or None. It is not for tables with a
-// recogniser, see [Table.Decide]. It costs a look into a
+// Find returns the index of the first route that fits c, or None. It is for clients that have sent a hello or have
+// none, where no route depends on other first bytes: for others there is [Table.Decide]. It costs a look into a
 // map for the name and each domain above it, and a look at each route that has one of
 // these names, or none, before the one that fits.
 func (t *Table) Find(c *Client) int {

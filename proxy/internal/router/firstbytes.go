@@ -17,9 +17,10 @@ func (l *Listener) firstBytes() worker.FirstBytes {
 	return (*recognition)(l)
 }
 
-// recogniser returns that of the listener's routes; nil: none depends on first bytes.
+// recogniser returns that of the listener's routes; nil: none depends on first bytes, or each client has to send a hello, which is read
+// by itself.
 func (l *Listener) recogniser() *firstbytes.Recogniser {
-	if l.cfg.Table == nil {
+	if p := &l.cfg.Preread; l.cfg.Table == nil || p.Hello || p.Postgres != nil {
 		return nil
 	}
 	return l.cfg.Table.Recogniser()
@@ -31,7 +32,11 @@ func (r *recognition) Max() int { return r.cfg.Table.Recogniser().Max() }
 // Look implements [worker.FirstBytes].
 func (r *recognition) Look(c *worker.Client, b []byte) (need int, err error) {
 	need = r.cfg.Table.Recogniser().Look(b, &c.First)
-	if _, err = r.decide(c); err == nil {
+	route, err := r.decide(c)
+	if err == nil && need > 0 && c.First.Is(firstbytes.TLS) == firstbytes.Open && r.readsHello(route) {
+		return need, nil
+	}
+	if err == nil {
 		r.state.recognised(&c.First)
 		return 0, nil
 	}
@@ -39,6 +44,18 @@ func (r *recognition) Look(c *worker.Client, b []byte) (need int, err error) {
 		return need, nil
 	}
 	return 0, err
+}
+
+// readsHello reports whether the hello of a client matters beside its route: to the route's filter, or by [ListenerConfig.ByHello].
+func (r *recognition) readsHello(route int) bool {
+	if !r.cfg.Table.Hello() {
+		return false
+	}
+	filter := r.cfg.Filter
+	if route != match.None {
+		filter = r.cfg.Routes[route].Filter
+	}
+	return r.cfg.ByHello || filter != nil
 }
 
 // Silent implements [worker.FirstBytes].

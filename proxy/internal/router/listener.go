@@ -61,6 +61,8 @@ type ListenerConfig struct {
 	Filter  *Filter
 	// ByKey counts the sessions by a property of their clients as well; nil: they are not.
 	ByKey *KeyCounts
+	// ByHello says that the name in a client's hello matters where its route does not depend on it.
+	ByHello bool
 	// BySource and ByPort say that a route depends on these: otherwise the kernel is not
 	// asked for them.
 	BySource, ByPort bool

@@ -61,9 +61,9 @@ func (s *Search) overruled(l *Listener) (recourse, error) {
 func (s *Search) lacksHello(l *Listener) bool {
 	to, from := &l.cfg.Preread, &s.listener.cfg.Preread
 	switch {
-	case !to.Hello || s.client.Hello.ServerName != "" || len(s.client.Hello.ALPN) > 0:
+	case !to.Hello || s.client.Hello.ServerName != "" || len(s.client.Hello.ALPN) > 0 || s.client.First.Is(firstbytes.TLS) == firstbytes.Yes:
 		return false
-	case s.offloaded.conn() == nil && !to.AnyHello && from.AnyHello:
+	case s.offloaded.conn() == nil && !to.AnyHello && (from.AnyHello || s.listener.recogniser() != nil):
 		return true
 	}
 	return !from.Hello && s.listener.recogniser() == nil && (!to.AnyHello || l.filters())

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// scratchSize is how much of a client's first bytes is looked at, at most: the largest header
-// of the PROXY protocol, which is more than the largest hello.
-const scratchSize = 16 + 1<<16
+// scratchSize is how much of a client's first bytes is looked at, at most: the largest hello,
+// which is more than the largest header of the PROXY protocol.
+const scratchSize = clienthello.Max
 
 // A client's first bytes are peeked at, into one buffer of the worker's: they stay in the
 // socket's queue, so that clients that send them bit by bit hold no memory of ours, and the
@@ -210,9 +210,7 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 			w.prereadFailed(c, err)
 			return
 		}
-		if c.client.Hello.Full {
-			w.hellosFull++
-		}
+		c.client.First.Greeted(&c.client.Hello)
 		c.keepAhead(b)
 		w.prereadOver(c)
 	case awaitFirst, awaitSilence:

@@ -23,9 +23,6 @@ func (w *worker) recognise(c *pendingClient) {
 func (w *worker) recognised(c *pendingClient) {
 	p, first := &c.serving.service.Preread, &c.client.First
 	c.client.Hello = first.Hello
-	if first.Hello.Full {
-		w.hellosFull++
-	}
 	if p.Data && first.Seen() == 0 && !first.Silent {
 		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
 		w.expect(c, awaitData)

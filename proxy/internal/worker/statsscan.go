@@ -40,7 +40,7 @@ func (w *worker) baseSummary() Summary {
 		Accepted: w.accepted, Active: w.active, Refused: w.refused, Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
 		Refusals: w.refusals,
 		Loops: []Load{{
-			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosFull: w.hellosFull, HellosMissing: w.hellosMissing, Taken: w.taken,
+			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken,
 			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
 			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
 			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,

@@ -69,7 +69,6 @@ type Load struct {
 	Peeks            int64 // looks at clients' first bytes, see [Preread]
 	Taken            int64 // bytes that were taken instead of peeked at
 	HellosMissing    int64 // clients that were served without one, see [Preread.AnyHello]
-	HellosFull       int64 // hellos that crypto/tls had to read, see [clienthello.Info.Full]
 	// Fields of [loop.Stats] of the same name.
 	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused, Overruns int64
 	// LagP99 and LagMax are the times of turns, see [loop.Stats]: LagP99 is an upper bound for

@@ -50,7 +50,7 @@ type acceptors struct {
 // counters are the worker's counts since it began.
 type counters struct {
 	accepted, active, refused, handedOver, canceledClients, leftClients int64
-	peeks, hellosFull, hellosMissing, taken                             int64
+	peeks, hellosMissing, taken                                         int64
 	refusals                                                            Refusals
 	ended                                                               Totals
 }

@@ -1,6 +1,0 @@
-package clienthello
-
-var (
-	Plain = plain
-	Full  = full
-)
