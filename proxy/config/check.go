@@ -44,6 +44,8 @@ func (l *loader) check() {
 	k.loops(c)
 	k.unused(c)
 	k.disguised(c)
+	k.evaded(c)
+	k.waitsInVain(c)
 	k.directories(c)
 	k.written(c)
 }

@@ -128,8 +128,8 @@ func (k *checker) prereadSilence(ln *Listener, route int) {
 	case route >= 0 && ln.Silence == 0:
 		m := &ln.Routes[route].Match
 		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: 200ms at the listener", "this route is never taken: it is not known how long a client is to be silent")
-	case route < 0 && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
-		k.warnAt(at, "write protocol: [silence] at a route, or leave it out", "preread_silence changes nothing: no route is for silent clients")
+	case !ln.readsFirst() && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
+		k.warnAt(at, "leave it out", "preread_silence changes nothing: silent clients are served at once, or never")
 	case ln.Silence >= ln.Timeouts.Preread && ln.Silence > 0 && !k.bad[&ln.Timeouts.Preread]:
 		k.complainAt(at, "make it shorter, or timeouts.preread longer", "no client is found to be silent: it is refused after %v, the preread timeout", ln.Timeouts.Preread)
 	}

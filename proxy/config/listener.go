@@ -17,8 +17,8 @@ type Listener struct {
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection. 0: unlimited."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, which is a decrypted one where tls is set."`
 	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
-	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"How long a client has to be silent until a route with protocol: [silence] takes it: a server that speaks first waits so long for each client. 0: none does."`
-	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, they go to a route that has neither, or to upstream; those that send nothing do so after timeouts.preread."`
+	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"How long a client has to be silent until it is served without its first bytes, where routes depend on them: by a route with protocol: [silence], or, if there is none, by the first route that depends on none, or upstream. A server that speaks first waits so long for each client. 0: silent clients are refused after timeouts.preread."`
+	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, clients of other protocols go to a route that has neither, or to upstream."`
 	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and their requests for encryption are answered here. passthrough: TLS ends at the endpoint, which is asked for it as well; routes by sni apply to its ClientHello. terminate: TLS ends here (tls), and routes by user and database apply as well. Clients that do not ask for TLS have no sni; require_tls refuses them."`
 	Mirror      *Mirror        `key:"mirror" doc:"A second upstream that gets a copy of the bytes of some clients, those of routes without a mirror of their own included. Absent: none does."`
 	Rewrite     *Rewrite       `key:"rewrite" doc:"Masks the bytes of one direction, also those of routes without a rewrite of their own. Absent: nothing is rewritten."`
@@ -57,7 +57,7 @@ type Match struct {
 	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Sources of clients."`
 	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Destination port of the connection, or that in the client's PROXY header. 0: any."`
 
-	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence" eg:"ssh" doc:"Protocols, by the client's first bytes: tls by a whole ClientHello, http1 by the first line of a request, http2 by its preface (prior knowledge), ssh, postgres (version 3) and redis by their first message. silence: the client has sent nothing for preread_silence."`
+	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, by the client's first bytes: tls by a whole ClientHello, http1 by the first line of a request, http2 by its preface (prior knowledge), ssh, postgres (version 3) and redis by their first message. silence: the client has sent nothing for preread_silence. tls_malformed: its bytes begin as TLS, and give no ClientHello that can be read; without such a route it is refused where one by sni or alpn may be its own."`
 	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request, in clear text, written as in sni. A request whose host servers may read differently has none, and is refused."`
 	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: exact, or /api/* for all paths below /api. Escapes are decoded once, case counts. A path that servers may read differently (.., //, %2F, ;) is refused."`
 	User     []string    `key:"user" eg:"app" doc:"Users of PostgreSQL, as the client names them."`
@@ -115,7 +115,7 @@ type Bandwidth struct {
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes, if a route or connect: on_data needs them; then it is refused, or served without a ClientHello (see require_tls). Also the longest duration of its TLS handshake, where tls is set."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes, if a route or connect: on_data needs them; then it is refused. Also the longest duration of its TLS handshake, where tls is set."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, with all its addresses, and for its TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
 	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte; then the connection is reset, and counts as the endpoint's failure. If clients speak first, a silent client would make its endpoint fail: use connect: on_data there. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. 0: no bound."`

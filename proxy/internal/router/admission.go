@@ -68,6 +68,7 @@ const (
 	refusedUnencrypted
 	refusedEndpointTLS
 	refusedCancelOverload
+	refusedPrereadMemory
 	refusedOther
 	admissionRejects
 )
@@ -75,7 +76,7 @@ const (
 func (r admissionReject) String() string {
 	return [...]string{
 		"address", "denied", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "first_bytes", "no_route",
-		"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "other",
+		"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "preread_memory", "other",
 	}[r]
 }
 
@@ -115,6 +116,7 @@ var admissionCauses = []struct {
 	{worker.ErrNoTLS, refusedUnencrypted},
 	{postgres.ErrEndpoint, refusedEndpointTLS},
 	{worker.ErrCancelOverload, refusedCancelOverload},
+	{worker.ErrPrereadMemory, refusedPrereadMemory},
 }
 
 // Reason returns the word by which a listener counts a client that is refused for a cause.

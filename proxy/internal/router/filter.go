@@ -82,13 +82,17 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 				Action: worker.Look, Need: s.need, Most: f.Of.Preread(), Timeout: max(time.Duration(s.looksBy-now), time.Millisecond),
 			}, true
 		}
-		of, whole := s.described(first, ended)
-		if !whole {
+		of, whole, err := s.described(first, ended)
+		switch {
+		case err != nil:
+			s.unasked(&FilterError{Filter: f.Of.Name(), Err: fmt.Errorf("filter %s: it was not asked: %w", f.Of.Name(), err)})
+			return worker.Step{}, false
+		case !whole:
 			return worker.Step{}, false // with more to need
 		}
 		s.call, s.answerBy = &filter.Call{Of: of}, now+int64(f.Wait)
 		if !f.Of.Ask(s.call, s.waker().Wake) {
-			s.overloaded()
+			s.unasked(fmt.Errorf("filter %s: %w", f.Of.Name(), worker.ErrFilterOverload))
 			return worker.Step{}, false
 		}
 	}
@@ -100,25 +104,26 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 	case s.answerBy <= now:
 		s.call.Cancel()
 		f.Of.Overloaded()
-		s.overloaded()
+		s.unasked(fmt.Errorf("filter %s: %w", f.Of.Name(), worker.ErrFilterOverload))
 		return worker.Step{}, false
 	}
 	return worker.Step{Action: worker.Park, Timeout: time.Duration(s.answerBy - now), Unqueued: true}, true
 }
 
-// overloaded goes on, as on_error says, with a client that the filter was not asked about, or not in time.
-func (s *Search) overloaded() {
+// unasked goes on, as on_error says, with a client that the filter was not asked about, or not in time.
+func (s *Search) unasked(cause error) {
 	f := s.asking.Of
 	if s.call, s.asking = nil, nil; f.OnError() != filter.Allow {
-		s.giveUp(fmt.Errorf("filter %s: %w", f.Name(), worker.ErrFilterOverload))
+		s.giveUp(cause)
 		return
 	}
 	s.stage, s.passed = routing, true
 }
 
 // described is the client as its filter sees it. It is not whole where the first bytes are the beginning of a
-// ClientHello that the filter may see more of.
-func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool) {
+// ClientHello that the filter may see more of. It fails if they begin as TLS and have no ClientHello that can be read: of such a
+// client it is not known which name its endpoint is going to read.
+func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool, err error) {
 	c := s.client
 	of = filter.Connection{
 		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Listener: s.listener.cfg.Name,
@@ -129,21 +134,19 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 		of.Upstream = s.snapshot.upstream.name
 	}
 	if len(first) == 0 || of.ServerName != "" || len(of.ALPN) > 0 {
-		return of, true
+		return of, true, c.First.HelloErr
 	}
 	need, err := clienthello.Length(first)
-	switch {
-	case err != nil:
-	case need > len(first):
-		if s.need = need; need <= s.asking.Of.Preread() && !ended {
-			return of, false
-		}
-	default:
-		if hello, err := clienthello.Parse(first); err == nil {
-			of.ServerName, of.ALPN = hello.ServerName, hello.ALPN
-		}
+	if err == nil && need > len(first) {
+		s.need = need
+		return of, need > s.asking.Of.Preread() || ended, nil
 	}
-	return of, true
+	hello, err := clienthello.Parse(first)
+	if errors.Is(err, clienthello.ErrNotTLS) {
+		err = nil
+	}
+	of.ServerName, of.ALPN = hello.ServerName, hello.ALPN
+	return of, true, err
 }
 
 // obey does as the filter has answered.

@@ -43,7 +43,7 @@ func (s *Search) Rewrite(on *relay.Socket) {
 	counts.Sessions.Add(1)
 	on.Hold = s.rewrite.Hold
 	if m := s.rewrite.Module; m != nil {
-		of, _ := s.described(nil, false)
+		of, _, _ := s.described(nil, false)
 		on.Transform = m.NewStream(&of)
 		return
 	}

@@ -38,6 +38,7 @@ type pendingClient struct {
 	raised       int32  // value of the client's low-water mark; 0 if it is not raised
 	ahead        []byte // bytes that the client has sent, as far as a peek has shown; they are queued
 	buffered     []byte // bytes taken out of its queue; nil: none
+	charged      int32  // what it has of the group's PrereadMemory
 	futilePeeks  uint8  // peeks that have shown too little, see inVain
 	moved        int    // how much of ahead, or of buffered, the endpoint has got already
 	timer        loop.Timer
@@ -112,6 +113,8 @@ func (w *worker) freePending(c *pendingClient) {
 	c.use++
 	c.client.reset()
 	c.conn, c.id, c.serving, c.step, c.rest, c.raised = nil, 0, nil, Step{}, nil, 0
+	w.group.prereads.Add(-int64(c.charged))
+	c.charged = 0
 	c.ahead, c.buffered, c.futilePeeks, c.moved, c.record = c.ahead[:0], nil, 0, 0, nil
 	w.pendingPool.put(c)
 }

@@ -381,3 +381,6 @@ func (g *Group) LaneQueued(loop int) (n int) {
 	})
 	return n
 }
+
+// PrereadMemory is what clients have of [Config.PrereadMemory].
+func (g *Group) PrereadMemory() int64 { return g.prereads.Load() }

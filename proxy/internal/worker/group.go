@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type Config struct {
 	Listeners      []Listener
 	Relay          *relay.Relay
 	MaxConnections int
+	// PrereadMemory is how many bytes of the first bytes of all clients together are kept in memory of this process;
+	// 0: 64 MiB. The first 2 KiB of each client do not count. A client for which there is no room is refused.
+	PrereadMemory int64
 	Host           Host
 }
 
@@ -86,6 +90,7 @@ type Group struct {
 	workers   []*worker
 	gate      connLimit
 	waiting   queue
+	prereads  atomic.Int64     // bytes that count against PrereadMemory
 	paused    atomic.Int64     // workers that cannot accept for want of something
 	live      atomic.Int64     // sockets that are accepted from, or have clients
 	draining  atomic.Bool      // no further sockets are listened on; written under mu
@@ -117,6 +122,7 @@ func New(cfg *Config) (*Group, error) {
 		returning: make(chan struct{}, laneReturns),
 	}
 	g.handed.init()
+	g.cfg.PrereadMemory = cmp.Or(cfg.PrereadMemory, 64<<20)
 	g.gate.max.Store(int64(cfg.MaxConnections))
 	g.gate.onFull = cfg.Host.Full
 	if g.cfg.Now == nil {

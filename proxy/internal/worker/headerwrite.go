@@ -52,10 +52,18 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 		w.failedProxyHeader(c, err)
 	default:
 		c.setNoDelay()
-		c.phase, c.rest = writingHeader, append([]byte(nil), w.header[n:size]...)
+		c.phase, c.rest = writingHeader, c.kept(w.header[n:size])
 		w.loop.Arm(&c.timer, (*clientTimer)(c), headerTimeout)
 		w.loop.Hand(c.endpoint.id, (*headerWrite)(c))
 	}
+}
+
+// kept returns b, the end of a header, in memory of the client's: those of its bytes that were taken are there already.
+func (c *pendingClient) kept(b []byte) []byte {
+	if at := len(c.buffered) - len(b); at >= 0 && !rewritesClient(c.search) {
+		return c.buffered[at:]
+	}
+	return append([]byte(nil), b...)
 }
 
 // failedProxyHeader goes on after an endpoint that has not taken all of the header. One that

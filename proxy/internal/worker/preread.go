@@ -212,7 +212,7 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 		}
 		c.client.First.Greeted(&c.client.Hello)
 		c.keepAhead(b)
-		w.prereadOver(c)
+		w.prereadRead(c)
 	case awaitFirst, awaitSilence:
 		c.keepAhead(b)
 		w.recognised(c)
@@ -221,6 +221,15 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 	default:
 		w.prereadOver(c)
 	}
+}
+
+// prereadRead goes on with what was learned of the first bytes.
+func (w *worker) prereadRead(c *pendingClient) {
+	if err := w.charge(c); err != nil {
+		w.refuse(c, err)
+		return
+	}
+	w.prereadOver(c)
 }
 
 // prereadOver goes on when all that was looked at is there, or is not waited for any more.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"syscall"
+	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -12,7 +13,7 @@ import (
 // 150 bytes are enough). Each peek would then go over all of them again, and at last the
 // window is shut and the rest never comes. So from there on its bytes are taken out of the
 // socket, which has room again, into memory of ours: at most as much as would have been looked
-// at.
+// at, and of all clients together at most [Config.PrereadMemory].
 //
 // A unix socket knows no mark, and its sender is charged for each piece. Once they fill its buffer
 // it can send no more, and no event comes; whether they do is not to be seen from here. So its
@@ -69,6 +70,10 @@ func (w *worker) bufferPreread(c *pendingClient) {
 		case n > 0:
 			c.buffered = append(c.buffered, first[:n]...)
 			w.taken += int64(n)
+			if err := w.charge(c); err != nil {
+				w.refuse(c, err)
+				return
+			}
 		case err == syscall.EINTR:
 		case err == syscall.EAGAIN:
 			c.raised = 0 // of the queued bytes, which are fewer by those taken
@@ -82,6 +87,24 @@ func (w *worker) bufferPreread(c *pendingClient) {
 			return
 		}
 	}
+}
+
+// charge counts the memory of a client's first bytes, and returns an error if there is none left for it.
+func (w *worker) charge(c *pendingClient) error {
+	n := cap(c.buffered) - maxAhead
+	for _, name := range c.client.First.Hello.ALPN {
+		n += int(unsafe.Sizeof(name)) + len(name)
+	}
+	n -= int(c.charged)
+	if n <= 0 {
+		return nil
+	}
+	if w.group.prereads.Add(int64(n)) > w.group.cfg.PrereadMemory {
+		w.group.prereads.Add(-int64(n))
+		return ErrPrereadMemory
+	}
+	c.charged += int32(n)
+	return nil
 }
 
 // sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.

@@ -28,7 +28,7 @@ func (w *worker) recognised(c *pendingClient) {
 		w.expect(c, awaitData)
 		return
 	}
-	w.prereadOver(c)
+	w.prereadRead(c)
 }
 
 // silenceOver goes on when the time is over after which a client that has said nothing may have

@@ -51,12 +51,14 @@ const (
 	RefusedPostgres
 	// RefusedCancelBusy: it ended with [ErrCancelOverload].
 	RefusedCancelBusy
+	// RefusedMemory: there was no memory for its first bytes, see [ErrPrereadMemory].
+	RefusedMemory
 
 	refusals // how many there are
 )
 
 var refusalNames = [refusals]string{
-	"targets", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload",
+	"targets", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory",
 }
 
 // String is its name in a summary.
@@ -89,6 +91,8 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 		return RefusedTimeout
 	case cause == ErrPrereadEnded:
 		return RefusedEnded
+	case cause == ErrPrereadMemory:
+		return RefusedMemory
 	case cause == source.ErrUnknown:
 		return RefusedNoSource
 	case searching && errors.Is(cause, ErrFiltered):

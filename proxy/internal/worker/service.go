@@ -101,6 +101,8 @@ var (
 	ErrPrereadTimeout = errors.New("preread timeout: the client has not sent the first bytes that are waited for (a whole hello, PROXY header or request)")
 	// ErrHeaderTimeout is that of one that has not sent its PROXY header in time.
 	ErrHeaderTimeout = errors.New("the client did not send its PROXY header in time")
+	// ErrPrereadMemory is the error of a client whose first bytes there is no memory for, see [Config.PrereadMemory].
+	ErrPrereadMemory = errors.New("the first bytes of other clients take all memory for them: those of this one are too long, or come in too many pieces")
 	// ErrPrereadEnded is that of one that has ended in the middle of either.
 	ErrPrereadEnded = errors.New("client closed during preread")
 )

@@ -97,11 +97,11 @@ func TestPiecesThatAreServed(t *testing.T) {
 	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
 	hello := helloOf(t, "a.test")
 	var long []string
-	for range 58 {
+	for range 244 {
 		long = append(long, string(bytes.Repeat([]byte("p"), 250)))
 	}
 	large := helloOf(t, "a.test", long...)
-	if len(large) < 14<<10 || len(large) > 16<<10 {
+	if len(large) < 60<<10 || len(large) > 64<<10 {
 		t.Fatalf("the large hello has %d bytes", len(large))
 	}
 	h := serveHonest(t, r.At("hello"), hello)
@@ -110,9 +110,11 @@ func TestPiecesThatAreServed(t *testing.T) {
 		header, sent   []byte
 		pieces         int
 	}{
-		{"16 KiB in 1,000 segments", "hello", nil, large, 1000},
+		{"60 KiB in 1,000 segments", "hello", nil, large, 1000},
 		{"a byte at a time", "hello", nil, hello, len(hello)},
 		{"16 records", "hello", nil, records(hello, 16), 16},
+		{"records of one byte", "hello", nil, records(hello, len(hello)-5), 1},
+		{"60 KiB in small records", "hello", nil, records(large, 1000), 10},
 		{"16 records, a byte at a time", "hello", nil, records(hello, 16), len(hello) + 15*5},
 		{"header and hello, a byte at a time", "both", header2, hello, len(header2) + len(hello)},
 		{"header of version 1 a byte at a time", "header", header1, []byte("something"), len(header1) + 9},
@@ -152,9 +154,13 @@ func readFull(c net.Conn, b []byte) (n int, err error) {
 	return n, err
 }
 
-// records splits the message of one TLS record into n records.
+// records splits the message of TLS records into n records.
 func records(record []byte, n int) (b []byte) {
-	body := record[5:]
+	var body []byte
+	for rest := record; len(rest) > 0; {
+		end := 5 + int(binary.BigEndian.Uint16(rest[3:]))
+		body, rest = append(body, rest[5:end]...), rest[end:]
+	}
 	for i := range n {
 		piece := body[i*len(body)/n : (i+1)*len(body)/n]
 		b = append(b, record[:3]...)

@@ -24,12 +24,12 @@ func TestGarbage(t *testing.T) {
 		copy(b[at:], v)
 		return b
 	}
+	others := [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), {0}, bytes.Repeat([]byte{0xff}, 64<<10)} // no TLS
 	hellos := [][]byte{
-		[]byte("GET / HTTP/1.1\r\n\r\n"), {0}, bytes.Repeat([]byte{0xff}, 64<<10), // no TLS
+		{21, 3, 1, 0, 2, 1, 90, 22}, with(hello, 1, 2), // a warning before it, a version that there is not
 		with(hello, 3, 0xff, 0xff), with(hello, 3, 0, 0), // a record of 64 KiB, an empty record
 		with(hello, 6, 0xff, 0xff, 0xff), with(hello, 6, 0, 0, 1), // a ClientHello of 16 MiB, one of a byte
 		with(hello, 5, 2), with(hello, 43, 0xff), with(hello, 44+32, 0xff, 0xff), // no ClientHello; lengths inside that exceed it
-		records(hello, len(hello)-5), records(hello, 17), // in records of one byte, in one too many
 	}
 	headers := [][]byte{
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
@@ -62,7 +62,7 @@ func TestGarbage(t *testing.T) {
 			}
 		})
 	}
-	for _, b := range hellos {
+	for _, b := range append(hellos, others...) {
 		try(r.At("hello"), b)
 		try(r.At("both"), append(bytes.Clone(header1), b...))
 	}
@@ -73,9 +73,9 @@ func TestGarbage(t *testing.T) {
 	beside.Wait()
 	h.Stop()
 	of := func(list [][]byte) int64 { return int64(len(list) * times) }
-	r.refused("hello", map[string]int64{"hello": of(hellos)})
+	r.refused("hello", map[string]int64{"hello": of(hellos), "no_route": of(others)})
 	r.refused("header", map[string]int64{"proxy_header": of(headers)})
-	r.refused("both", map[string]int64{"hello": of(hellos), "proxy_header": of(headers)})
+	r.refused("both", map[string]int64{"hello": of(hellos), "no_route": of(others), "proxy_header": of(headers)})
 	r.settled(1000)
 }
 

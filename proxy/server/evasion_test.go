@@ -1,0 +1,194 @@
+package server_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// names is a TLS server that notes the names that its clients ask for, however it goes on.
+type names struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *names) note(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, name)
+}
+
+func (n *names) seen() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.list)
+}
+
+// naming returns the address of a server that sends its own name to clients that have shaken hands.
+func naming(t *testing.T, own string) (address string, asked *names) {
+	t.Helper()
+	cert, key := certificate.New(t, "admin.example")
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked = new(names)
+	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		asked.note(h.ServerName)
+		return nil, nil
+	}}
+	return sockets.Server(t, func(c net.Conn) {
+		s := tls.Server(c, cfg)
+		fmt.Fprintf(s, "%s\n", own)
+		sockets.Echo(s)
+	}), asked
+}
+
+// guarded is a listener as an operator writes it for whom admin.example is for some sources alone.
+const guarded = `
+listeners:
+  - name: web
+    bind: "127.0.0.1:0"
+    timeouts: {preread: %[3]s}
+    routes:
+      - {match: {sni: [admin.example], source: [10.0.0.0/8]}, upstream: admin}
+      - {match: {sni: [admin.example]}, upstream: nowhere}
+    upstream: rest
+upstreams: [{name: admin, endpoints: [%[1]q]}, {name: nowhere, endpoints: ["127.0.0.1:1"], health_check: off}, {name: rest, endpoints: [%[2]q]}]`
+
+// rewritten is a connection whose first written bytes are changed, in pieces that are written one after the other.
+type rewritten struct {
+	net.Conn
+	change func(hello []byte) [][]byte
+	done   bool
+}
+
+func (r *rewritten) Write(b []byte) (int, error) {
+	if r.done {
+		return r.Conn.Write(b)
+	}
+	r.done = true
+	for _, piece := range r.change(b) {
+		if _, err := r.Conn.Write(piece); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// cutHello cuts the message of a hello into records of n bytes.
+func cutHello(b []byte, n int) (all []byte) {
+	for piece := range slices.Chunk(b[5:], n) {
+		all = append(binary.BigEndian.AppendUint16(append(all, 22, 3, 1), uint16(len(piece))), piece...)
+	}
+	return all
+}
+
+// TestNamesAreNotEvaded: no client that asks for a name with a route of its own gets to the upstream of those that no route matches, whatever
+// its hello looks like: it has the route, or is refused.
+func TestNamesAreNotEvaded(t *testing.T) {
+	t.Parallel()
+	rest, asked := naming(t, "rest")
+	r := start(t, fmt.Sprintf(guarded, named(t, "admin"), rest, "1s"))
+	long := slices.Repeat([]string{strings.Repeat("p", 250)}, 70) // more than 16 KiB
+	whole := func(b []byte) [][]byte { return [][]byte{b} }
+	for name, c := range map[string]struct {
+		protocols []string
+		change    func(b []byte) [][]byte
+	}{
+		"as it is":     {nil, whole},
+		"17 records":   {nil, func(b []byte) [][]byte { return [][]byte{cutHello(b, (len(b)-5)/17)} }},
+		"one byte":     {nil, func(b []byte) [][]byte { return [][]byte{cutHello(b, 1)} }},
+		"above 16 KiB": {long, whole},
+		"a warning":    {nil, func(b []byte) [][]byte { return [][]byte{append([]byte{21, 3, 1, 0, 2, 1, 90}, b...)} }},
+		"version 2":    {nil, func(b []byte) [][]byte { b = slices.Clone(b); b[1] = 2; return [][]byte{b} }},
+		"a dot": {nil, func(b []byte) [][]byte {
+			return [][]byte{bytes.Replace(b, []byte("admin.example"), []byte("admin.exampl."), 1)}
+		}},
+		"cut": {nil, func(b []byte) [][]byte { return [][]byte{b[:60]} }},
+		"two names": {nil, func(b []byte) [][]byte {
+			return [][]byte{bytes.Replace(b, []byte("\x00\x10\x00\x00\x0dadmin.example"), []byte("\x00\x10\x01\x00\x02xy\x00\x00\x08admin.ex"), 1)}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := tls.Client(&rewritten{Conn: client(t, r.At("web")), change: c.change}, &tls.Config{ServerName: "admin.example", NextProtos: c.protocols, InsecureSkipVerify: true})
+			if err := conn.Handshake(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it is served: %v", err)
+			}
+		})
+	}
+	t.Run("silence", func(t *testing.T) {
+		t.Parallel()
+		c := client(t, r.At("web"))
+		_ = gone(t, c)
+	})
+	t.Cleanup(func() {
+		for _, name := range asked.seen() {
+			if strings.HasPrefix(name, "admin") {
+				t.Errorf("the upstream of all others was asked for %q", name)
+			}
+		}
+	})
+}
+
+// TestSilenceByLeave: a client that says nothing gets to the upstream of those that no route matches after preread_silence, if that is set
+// and no route is for silence, and to no route by its first bytes.
+func TestSilenceByLeave(t *testing.T) {
+	t.Parallel()
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: leave, bind: "127.0.0.1:0", preread_silence: 20ms, routes: [{match: {sni: ["*"]}, upstream: b}], upstream: a}
+  - {name: by-source, bind: "127.0.0.1:0", preread_silence: 20ms, routes: [{match: {sni: ["*"]}, upstream: b}, {match: {source: [127.0.0.0/8]}, upstream: a}, {match: {protocol: [ssh]}, upstream: b}]}
+  - {name: none, bind: "127.0.0.1:0", timeouts: {preread: 30ms}, routes: [{match: {sni: ["*"]}, upstream: b}], upstream: a}
+  - {name: another, bind: "127.0.0.1:0", preread_silence: 20ms, timeouts: {preread: 40ms}, routes: [{match: {sni: ["*"]}, upstream: b}, {match: {protocol: [silence], source: [10.0.0.0/8]}, upstream: b}], upstream: a}
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, named(t, "a"), named(t, "b")))
+	for _, at := range []string{"leave", "by-source"} {
+		if got := whose(t, r.At(at)); got != "a" {
+			t.Errorf("%s: a silent client gets to %s", at, got)
+		}
+	}
+	for _, at := range []string{"none", "another"} {
+		gone(t, client(t, r.At(at)))
+		r.Until("it is refused", func() bool { return r.Refused(at, "preread") == 1 })
+	}
+}
+
+// TestMalformedTLS: clients whose bytes begin as TLS and show no valid hello are refused, or get to a route that names them, and to no other.
+func TestMalformedTLS(t *testing.T) {
+	t.Parallel()
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: refuses, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: b}], upstream: b}
+  - {name: by-name, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: b}, {match: {source: [10.0.0.0/8]}, upstream: b}, {match: {protocol: [tls_malformed]}, upstream: a}], upstream: b}
+  - {name: elsewhere, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: b}, {match: {protocol: [tls_malformed], source: [10.0.0.0/8]}, upstream: b}], upstream: b}
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, greeted(t, "a"), greeted(t, "b")))
+	for i, sent := range []string{"\x16\x03\x01\x00\x00", "\x15\x03\x01\x00\x02\x01\x5a", "\x16\x02\x00\x01\x00\x01\x00\x00\xfc"} {
+		for _, at := range []string{"refuses", "elsewhere"} {
+			c := client(t, r.At(at))
+			_, _ = io.WriteString(c, sent)
+			gone(t, c)
+			r.Until("it is counted", func() bool { return r.Refused(at, "hello") == int64(i+1) })
+		}
+		c := client(t, r.At("by-name"))
+		_, _ = io.WriteString(c, sent)
+		if got, want := line(t, c), fmt.Sprintf("a %q", sent[:1]); got != want {
+			t.Errorf("%q gets to %s, want %s", sent, got, want)
+		}
+	}
+	if got := r.Listener("by-name").Protocols["tls_malformed"]; got != 3 {
+		t.Errorf("%d are counted", got)
+	}
+}
