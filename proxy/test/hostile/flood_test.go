@@ -1,0 +1,61 @@
+package hostile_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+)
+
+// TestFloodOfHellos: clients by the hundred, or 5,000 with PENSTOCK_DEEP=1, whose hellos of 60 KiB drip and do not end, take no more memory than there
+// is for all of them together: others are refused. (Of a unix socket all bytes are taken, of TCP those of clients that drip for long.) Meanwhile clients with ordinary hellos are served.
+func TestFloodOfHellos(t *testing.T) {
+	n, room := 1600, int64(64<<20)
+	if os.Getenv("PENSTOCK_DEEP") != "" {
+		n = 5000
+	}
+	n = most(t, n)
+	s := startServing(t, fmt.Sprintf(`
+listeners:
+- {name: tls, bind: "127.0.0.1:0", timeouts: {preread: 1h}, routes: [{match: {sni: ["*.test"]}, upstream: u}], upstream: u}
+- {name: unix, bind: "unix:%s/tls", timeouts: {preread: 1h}, routes: [{match: {sni: ["*.test"]}, upstream: u}], upstream: u}
+upstreams: [{name: u, endpoints: [%q], health_check: off}]
+`, sockets.Dir(t), echo(t)))
+	long := helloOf(t, "a.test", slices.Repeat([]string{strings.Repeat("p", 250)}, 244)...)
+	usual := helloOf(t, "a.test")
+	before := s.footprint()
+	clients := append(s.crowd(habit{listener: "tls"}, n/4), s.crowd(habit{listener: "unix"}, n-n/4)...)
+	began := time.Now()
+	for _, piece := range append(drip(long[:3000], 20), slices.Collect(slices.Chunk(long[3000:len(long)-1], 10_000))...) {
+		for _, c := range clients {
+			_ = c.SetWriteDeadline(time.Now().Add(patience))
+			_, _ = c.Write(piece) // it may be refused
+		}
+	}
+	sent := time.Since(began)
+	h := serveHonest(t, s.at["tls"], usual)
+	time.Sleep(300 * time.Millisecond) // some clients connect in this time
+	during := s.footprint()
+	served := h.Stop()
+	used := during.used() - before.used()
+	t.Logf("%d clients with %d bytes each, sent within %v: %d stay, %d MiB in use, %d MiB resident; %d ordinary clients were served, the slowest in %v",
+		n, len(long), sent.Round(time.Millisecond), during.Active, used>>20, during.Resident>>20, served, h.worst.Round(time.Microsecond))
+	if during.Active == int64(n) {
+		t.Error("nobody is refused")
+	}
+	if most := room + fixed + int64(n)*ofAny; used > most {
+		t.Errorf("%d bytes are in use, want %d at most", used, most)
+	}
+	for _, c := range clients {
+		if c, ok := c.(*net.TCPConn); ok {
+			_ = c.SetLinger(0)
+		}
+		c.Close()
+	}
+	s.steady(0)
+}
