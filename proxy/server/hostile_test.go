@@ -91,5 +91,5 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	}
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 	gone(t, c)
-	r.Until("the refusal is counted", func() bool { return r.Refused("l", "hello") == 1 })
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "no_route") == 1 })
 }

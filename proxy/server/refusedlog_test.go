@@ -28,7 +28,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
 	for _, c := range []struct{ listener, sends, want string }{
 		{"http", "GET /b?secret HTTP/1.1\r\nHost: b.example\r\n\r\n", "no_route http1 b.example /b"},
 		{"doubt", "GET /a/../b HTTP/1.1\r\nHost: a.example\r\n\r\n", "first_bytes http1 a.example"},
-		{"sni", hello, "no_route b.example"},
+		{"sni", hello, "no_route tls b.example"},
 		{"login", startup, "no_route postgres ann shop"},
 		{"postgres", startup, "no_route postgres ann shop"},
 	} {
@@ -49,7 +49,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
 		got = append(got, strings.Join(strings.Fields(strings.Join([]string{e.Reason, e.Protocol, e.SNI, e.Host, e.Path, e.User, e.Database}, " ")), " "))
 	}
 	slices.Sort(got) // clients of different loops may be logged in another order
-	want := []string{"first_bytes http1 a.example", "no_route b.example", "no_route http1 b.example /b", "no_route postgres ann shop", "no_route postgres ann shop"}
+	want := []string{"first_bytes http1 a.example", "no_route http1 b.example /b", "no_route postgres ann shop", "no_route postgres ann shop", "no_route tls b.example"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -39,7 +39,7 @@ type Config struct {
 	// PrereadMemory is how many bytes of the first bytes of all clients together are kept in memory of this process;
 	// 0: 64 MiB. The first 2 KiB of each client do not count. A client for which there is no room is refused.
 	PrereadMemory int64
-	Host           Host
+	Host          Host
 }
 
 // A Host is notified of events. Its methods are called on the goroutines of the loops, several
