@@ -16,6 +16,8 @@ const (
 	S_IFREG  = unix.S_IFREG
 	S_IFSOCK = unix.S_IFSOCK
 	S_IFIFO  = unix.S_IFIFO
+	S_IFLNK  = unix.S_IFLNK
+	S_IFDIR  = unix.S_IFDIR
 )
 
 // Read reads with read(2). It returns 0 and no error at the end of file.
@@ -71,6 +73,7 @@ type File struct {
 	Device, Inode uint64
 	Mode          uint32 // with the type: compare Mode&S_IFMT with S_IFSOCK
 	UID           uint32
+	Links         uint64 // how many names it has
 }
 
 // Same reports whether f and other are the same file.
@@ -83,6 +86,37 @@ func Openat(dir int, name string, flags int) (fd int, err error) {
 	return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
+// OpenFileAt opens the file of a name in a directory with openat(2), and makes it with that mode if flags have O_CREAT. A
+// symbolic link of that name is an error, ELOOP. The caller owns the descriptor.
+func OpenFileAt(dir int, name string, flags int, mode uint32) (fd int, err error) {
+	return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+}
+
+// OpenMagic opens the file that a link of procfs in a directory leads to, such as a descriptor in /proc/self/fd
+// (proc_pid_fd(5)). The caller owns the descriptor.
+func OpenMagic(dir int, name string, flags int) (fd int, err error) {
+	return unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
+}
+
+// IsProc reports whether a directory is one of procfs (statfs(2)).
+func IsProc(dir int) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
+}
+
+// Readlinkat returns the target of the symbolic link of a name in a directory.
+func Readlinkat(dir int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// Mkdirat makes a directory of a name in a directory, with that mode less the umask.
+func Mkdirat(dir int, name string, mode uint32) error { return unix.Mkdirat(dir, name, mode) }
+
+// Renameat gives a file of a directory another name there, in place of a file of that name.
+func Renameat(dir int, from, to string) error { return unix.Renameat(dir, from, dir, to) }
+
 // OpenDirectory opens a directory with O_PATH, to be named in the other functions here; on
 // the way to it, and in its place, symbolic links are followed. The caller owns the
 // descriptor.
@@ -90,15 +124,10 @@ func OpenDirectory(name string) (fd int, err error) {
 	return unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// OpenAppend opens a file, FIFO or terminal by its path to append to it, with O_NONBLOCK. A file is
-// made with that mode unless it is there or the mode is 0. ENXIO: no process reads the FIFO
-// (fifo(7)). The caller owns the descriptor.
-func OpenAppend(path string, mode uint32) (fd int, err error) {
-	flags := unix.O_WRONLY | unix.O_APPEND | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
-	if mode != 0 {
-		flags |= unix.O_CREAT
-	}
-	return unix.Open(path, flags, mode)
+// OpenAppend opens the FIFO or terminal of a path to append to it, with O_NONBLOCK. Links are followed: the path is
+// [OpenName]'s. ENXIO: no process reads the FIFO (fifo(7)). The caller owns the descriptor.
+func OpenAppend(path string) (fd int, err error) {
+	return unix.Open(path, unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 }
 
 // Stat describes the file of a path. Symbolic links are followed.
@@ -123,7 +152,7 @@ func Fstatat(dir int, name string) (File, error) {
 }
 
 func fileOf(st *unix.Stat_t) File {
-	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid}
+	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, Links: uint64(st.Nlink)}
 }
 
 // Unlinkat removes a name from a directory with unlinkat(2); the name is no directory's.

@@ -5,11 +5,13 @@ import (
 	"crypto/subtle"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/admission"
 )
 
 // A role is the least that a client must be allowed for a request.
@@ -67,15 +69,65 @@ func (c *caller) permit(r role) error {
 // callerOf returns the client of a request, by the conditions that are in force now. One that is not known may do
 // nothing.
 func callerOf(r *http.Request) caller {
-	c, ok := r.Context().Value(trackedConnKey{}).(*trackedConn)
+	g := guestOf(r)
 	switch {
-	case !ok:
+	case g == nil:
 		return caller{why: forbidden("the client is not known")}
-	case c.unix:
-		return c.user.caller(c.judge())
+	case g.unix:
+		return g.user.caller(g.judge())
 	default:
-		return c.judge().caller(r)
+		return g.judge().caller(r)
 	}
+}
+
+// A guest is the client of a connection.
+type guest struct {
+	server     *Server
+	conditions *conditions // of the address, when it was accepted
+	unix       bool
+	user       user // of a unix socket
+}
+
+func (s *Server) guest(conn net.Conn, of *conditions) *guest {
+	return &guest{server: s, conditions: of, unix: conn.LocalAddr().Network() == "unix", user: userOf(conn)}
+}
+
+// guestOf returns the client of a request; nil: it is not known.
+func guestOf(r *http.Request) *guest {
+	if c := admission.Of(r); c != nil {
+		return c.Peer.(*guest)
+	}
+	return nil
+}
+
+// judge returns the conditions of a request that is complete now.
+func (g *guest) judge() *conditions {
+	if now := g.server.inForce.Load(); now != nil {
+		return now
+	}
+	return g.conditions
+}
+
+// mayHave returns the rank that a client has, or that one of TCP may turn out to have by its request.
+func (g *guest) mayHave() admission.Rank {
+	if g.unix {
+		from := g.user.caller(g.judge())
+		return from.rank()
+	}
+	return admission.Changes
+}
+
+// rank returns the right of a caller.
+func (c *caller) rank() admission.Rank {
+	switch {
+	case c.trusted:
+		return admission.Own
+	case c.may == changes:
+		return admission.Changes
+	case c.may == reads:
+		return admission.Reads
+	}
+	return admission.Nobody
 }
 
 // caller returns what a user of a unix socket may do.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/admission"
 )
 
 // chunk is how many bytes of an event are written at once; a client has writeTime for each.
@@ -19,8 +21,7 @@ func (s *Server) events(context.Context, *arguments) (any, error) {
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	from, err := s.feed.join()
 	if err != nil {
-		w.Header().Set("Retry-After", "1")
-		write(w, http.StatusServiceUnavailable, failure{Error: err.Error()})
+		s.refuse(w, r, err)
 		return
 	}
 	defer s.feed.leave(from)
@@ -30,8 +31,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	conn, _ := r.Context().Value(trackedConnKey{}).(*trackedConn)
-	out := eventWriter{http.NewResponseController(w), w, conn}
+	out := eventWriter{http.NewResponseController(w), w, admission.Of(r)}
 	for {
 		select {
 		case event := <-from.events:
@@ -50,7 +50,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 type eventWriter struct {
 	*http.ResponseController
 	http.ResponseWriter
-	conn *trackedConn // nil: of a test
+	conn *admission.Conn // nil: of a test
 }
 
 // write writes an event.
@@ -66,9 +66,7 @@ func (w eventWriter) write(event []byte) error {
 		if err := w.ResponseController.Flush(); err != nil {
 			return err
 		}
-		if w.conn != nil {
-			w.conn.resume()
-		}
+		w.conn.Resume()
 		event = event[n:]
 	}
 	return nil

@@ -328,7 +328,7 @@ func TestStreamsAreNotWaitedFor(t *testing.T) {
 			if !f.next(t) {
 				t.Fatalf("the stream ended after %d events", f.events)
 			}
-			for range 35 {
+			for range 70 {
 				r.connect(t, "GET /v1/st")
 			}
 		}
@@ -344,7 +344,7 @@ func TestUnreadStreamsEnd(t *testing.T) {
 			unread := r.connect(t, follows)
 			f := r.follow(t)
 			if wanted {
-				for range 31 {
+				for range 63 {
 					r.connect(t, asks) // read by none
 				}
 				time.Sleep(time.Second)

@@ -3,108 +3,48 @@ package admin
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/admission"
 )
 
-// SetGrace replaces how long a connection may take for its request.
-func (s *Server) SetGrace(d time.Duration) {
-	s.conns.mu.Lock()
-	defer s.conns.mu.Unlock()
-	s.conns.grace = d
+// SampleNothing has profiles be empty.
+func (s *Server) SampleNothing() {
+	s.sample = func(io.Writer) (func(), error) { return func() {}, nil }
 }
 
-// SetSilent replaces how long a client may send nothing while all places are taken.
-func (s *Server) SetSilent(d time.Duration) {
-	s.conns.mu.Lock()
-	defer s.conns.mu.Unlock()
-	s.conns.silent = d
-}
+// Conns has the connections of the server.
+func (s *Server) Conns() *admission.Limiter { return s.conns }
 
-// Serve serves a connection as if it had been accepted; release is called at its end.
-func (s *Server) Serve(conn net.Conn, release func()) {
-	s.conns.put(conn, &conditions{change: digest("0123456789abcdef")}, release)
+// Serve serves a connection as if it had been accepted; release is called at its end. It is one of TCP, or of a user.
+func (s *Server) Serve(conn net.Conn, rank admission.Rank, release func()) {
+	g := &guest{server: s, conditions: &conditions{change: digest("0123456789abcdef"), read: digest("fedcba9876543210")}}
+	if rank == admission.Own {
+		g.unix, g.user = true, user{known: true, pid: 7}
+	}
+	s.conns.Put(conn, nil, g.mayHave(), g, release)
 }
-
-// MakeRoom closes the connection that waits longest, if there is no room.
-func (s *Server) MakeRoom() { s.conns.makeRoom() }
 
 // Guests returns the number of connections.
 func (s *Server) Guests() int {
-	s.conns.mu.Lock()
-	defer s.conns.mu.Unlock()
-	return len(s.conns.tracked)
-}
-
-// Answering returns the number of connections with a request being performed.
-func (s *Server) Answering() (n int) {
-	s.conns.mu.Lock()
-	defer s.conns.mu.Unlock()
-	for _, c := range s.conns.tracked {
-		if c.busy {
-			n++
-		}
-	}
+	n, _ := s.conns.Counts()
 	return n
 }
 
-// AnswersTheGone reports whether a request is answered on a connection that was closed to make
-// room.
-func AnswersTheGone() bool {
-	f := newLimitListener(1)
-	f.grace = 0
-	conn, _ := net.Pipe()
-	c := &trackedConn{Conn: conn, listener: f, conditions: new(conditions), release: func() {}}
-	f.tracked = append(f.tracked, c)
-	f.makeRoom()
-	return c.begin()
-}
-
-// KeepsPlace reports whether a client is not closed to make room that has sent bytes, of which the server has read all,
-// and looks at them for longer than a silent client may take.
-func KeepsPlace(sent string) bool {
-	f := newLimitListener(1)
-	f.grace = time.Hour
-	client, conn := net.Pipe()
-	defer client.Close()
-	defer conn.Close()
-	read := make(chan struct{})
-	c := &trackedConn{Conn: &noted{conn, read}, listener: f, conditions: new(conditions), release: func() {}, since: time.Now().Add(-time.Minute)}
-	f.tracked = append(f.tracked, c)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = c.Read(make([]byte, 8))
-	}()
-	<-read
-	if sent != "" {
-		_, _ = client.Write([]byte(sent))
-		<-done
-	}
-	f.makeRoom()
-	return !c.gone
-}
-
-// noted is a connection of which the first Read is noted.
-type noted struct {
-	net.Conn
-	read chan struct{}
-}
-
-func (n *noted) Read(p []byte) (int, error) {
-	close(n.read)
-	return n.Conn.Read(p)
+// Answering returns the number of connections with a request being performed.
+func (s *Server) Answering() int {
+	_, n := s.conns.Counts()
+	return n
 }
 
 // Handler is the HTTP handler of the server, for requests of root over a unix socket.
 func (s *Server) Handler() http.Handler {
-	c := &trackedConn{listener: s.conns, unix: true, user: user{known: true, pid: 7}, conditions: new(conditions)}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.local(http.HandlerFunc(s.respond)).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), trackedConnKey{}, c)))
-	})
+	return s.handlerFor(&guest{server: s, unix: true, user: user{known: true, pid: 7}, conditions: new(conditions)}, nil)
 }
 
 // Posts are the paths of requests that change something, or open files.
@@ -132,9 +72,6 @@ func (c *Client) Hurry(quick time.Duration, most int64) { c.quick, c.most = quic
 func MayRead(uid uint32, known bool, process int, whole bool) bool {
 	return user{uid: uid, known: known}.mayRead(process, whole)
 }
-
-// LongResponses returns how many long responses are made or sent.
-func (s *Server) LongResponses() int { return len(s.conns.reads) }
 
 // InGroup reports whether a user with a group is one of a group.
 func InGroup(known bool, gid, group uint32, whole bool) bool {
@@ -180,16 +117,25 @@ func Undescribed() (list []string) {
 
 // Remote is the HTTP handler of the server, for requests over TCP where there are such tokens.
 func (s *Server) Remote(read, change string) http.Handler {
-	c := &trackedConn{listener: s.conns, conditions: &conditions{read: digest(read), change: digest(change)}}
-	s.conns.inForce.Store(c.conditions)
+	c := &conditions{read: digest(read), change: digest(change)}
+	s.inForce.Store(c)
+	return s.handlerFor(&guest{server: s, conditions: c}, new(net.TCPAddr))
+}
+
+// handlerFor is the HTTP handler of the server for the requests of a client, one after the other.
+func (s *Server) handlerFor(g *guest, at net.Addr) http.Handler {
+	l := admission.New(8, time.Hour)
+	conn, _ := net.Pipe()
+	go l.Put(conn, nil, admission.Nobody, g, func() {})
+	c, _ := l.Accept()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := context.WithValue(context.WithValue(r.Context(), trackedConnKey{}, c), http.LocalAddrContextKey, net.Addr(new(net.TCPAddr)))
-		s.local(http.HandlerFunc(s.respond)).ServeHTTP(w, r.WithContext(ctx))
+		ctx := context.WithValue(admission.WithConn(r.Context(), c), http.LocalAddrContextKey, at)
+		admission.Handler(s.local(http.HandlerFunc(s.respond))).ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
 // ExpectsLong reports whether the next status is expected to be a long response.
-func (s *Server) ExpectsLong() bool { return s.conns.long.Load() }
+func (s *Server) ExpectsLong() bool { return s.long.Load() }
 
 // NewEvents returns a function that makes the event of a status: of the changes, or of everything for the first one.
 func NewEvents() func(*Status, time.Time) []byte {

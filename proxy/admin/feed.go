@@ -1,13 +1,12 @@
 package admin
 
 import (
-	"errors"
+	"fmt"
 	"sync"
 	"time"
-)
 
-// maxStreams is how many streams of events there are at once, so that pages leave places to other clients.
-const maxStreams = 16
+	"github.com/penstock/penstock/proxy/internal/admission"
+)
 
 // Times of a feed. The status is looked at once in feedTime, or more rarely if a look takes long: a tenth
 // of the time at most is spent on it, unless there would be none for slowestFeed.
@@ -19,8 +18,8 @@ const (
 // streamRoom is how many events may wait for the client of a stream. One that is further behind is closed.
 const streamRoom = 4
 
-// errStreams is the error of a stream beyond maxStreams, or after the server has left.
-var errStreams = errors.New("as many streams of events as may be are open: close a page, or try again later")
+// errLeft is the error of a stream after the server has left.
+var errLeft = fmt.Errorf("the process has left its address: %w", admission.ErrBusy)
 
 // A feed looks at the status for all streams, as long as there is one, and sends them its changes.
 type feed struct {
@@ -49,8 +48,8 @@ func newFeed(look func() Status) *feed {
 func (f *feed) join() (*stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.left || len(f.streams) == maxStreams {
-		return nil, errStreams
+	if f.left {
+		return nil, errLeft
 	}
 	s := &stream{events: make(chan []byte, streamRoom), lost: make(chan struct{})}
 	f.streams[s] = true

@@ -11,9 +11,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/admission"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -30,7 +32,7 @@ type failure struct {
 
 // handler returns the HTTP handler of the server.
 func (s *Server) handler() http.Handler {
-	return welcomed(s.local(http.HandlerFunc(s.respond)))
+	return admission.Handler(s.local(http.HandlerFunc(s.respond)))
 }
 
 // local refuses requests over TCP of pages in a browser: those with the origin of another host, and without TLS
@@ -68,15 +70,23 @@ var ErrStarting = errors.New("starting: the process has not opened its listeners
 // respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	v, err := s.perform(r)
+	if admission.Displaced(r) {
+		v, err = nil, admission.ErrDisplaced
+	}
 	if page, ok := v.(http.Handler); ok && err == nil {
 		w.Header().Set(Header, "1")
 		page.ServeHTTP(w, r)
 		return
 	}
 	if err == nil {
-		write(w, http.StatusOK, v)
+		s.write(w, r, v)
 		return
 	}
+	s.refuse(w, r, err)
+}
+
+// refuse writes the response to a request that is not performed.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if c, ok := errors.AsType[*ConfigError](err); ok && !callerOf(r).trusted {
 		err = c.redacted()
 	}
@@ -89,6 +99,9 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	}
 	if m, ok := errors.AsType[*methodError](err); ok {
 		w.Header().Set("Allow", m.method)
+	}
+	if errors.Is(err, admission.ErrBusy) {
+		w.Header().Set("Retry-After", "1")
 	}
 	if code(err) == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -126,8 +139,16 @@ func (s *Server) perform(r *http.Request) (any, error) {
 		return nil, err
 	}
 	from := callerOf(r)
+	conn := admission.Of(r)
+	conn.Known(from.rank())
 	if err := from.permit(q.role); err != nil {
 		return nil, err
+	}
+	a, malformed := q.read(r)
+	if q.role != anybody {
+		if err := conn.Begin(r.Context(), s.kind(q, a)); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.awaitOpened(r.Context()); err != nil {
 		return nil, err
@@ -135,12 +156,51 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	if q.method == http.MethodPost && !slices.Equal(r.Header.Values(Header), []string{"1"}) {
 		return nil, errHeader
 	}
-	a, err := q.read(r)
-	if err != nil {
-		return nil, err
+	if malformed != nil {
+		return nil, malformed
 	}
 	a.by, a.trusted = from.name, from.trusted
 	return q.answer(s, r.Context(), a)
+}
+
+// kind returns the kind of a request, whose arguments are nil if they are malformed.
+func (s *Server) kind(q *request, a *arguments) admission.Kind {
+	switch {
+	case a == nil:
+	case q.path == "/v1/why" && a.window > 0:
+		return admission.Look
+	case q.path == "/v1/profile":
+		return admission.Profile
+	case q.path == "/v1/events":
+		return admission.Stream
+	case q.path == "/metrics":
+		return admission.Scrape
+	case q.path == "/v1/status" && s.long.Load():
+		return admission.Answer
+	}
+	return admission.Short
+}
+
+// longResponse is the length of a status, in bytes, from which on it is a long answer.
+const longResponse = 256 << 10
+
+// write writes the response to a request that was performed. The length of a status, which is written at once, is remembered.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
+	if _, ok := v.(Status); ok {
+		w = &measuredWriter{w, &s.long}
+	}
+	write(w, http.StatusOK, v)
+}
+
+// A measuredWriter notes whether what is written at once is long.
+type measuredWriter struct {
+	http.ResponseWriter
+	long *atomic.Bool
+}
+
+func (w *measuredWriter) Write(p []byte) (int, error) {
+	w.long.Store(len(p) >= longResponse)
+	return w.ResponseWriter.Write(p)
 }
 
 // code returns the HTTP status of an error response.
@@ -157,9 +217,9 @@ func code(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, new(*methodError)):
 		return http.StatusMethodNotAllowed
-	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrProfiling), errors.Is(err, ErrLeft), errors.Is(err, ErrEndings):
+	case errors.Is(err, rollback.ErrPending), errors.Is(err, rollback.ErrNothing), errors.Is(err, rollback.ErrLate), errors.Is(err, ErrServing), errors.Is(err, ErrLeft), errors.Is(err, ErrEndings):
 		return http.StatusConflict
-	case errors.Is(err, rollback.ErrClosed), errors.Is(err, ErrStarting):
+	case errors.Is(err, rollback.ErrClosed), errors.Is(err, admission.ErrBusy), errors.Is(err, ErrStarting):
 		return http.StatusServiceUnavailable
 	case errors.As(err, new(*ConfigError)), errors.Is(err, errUnexplained):
 		return http.StatusUnprocessableEntity

@@ -34,7 +34,7 @@ func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 
 // listen listens at an address, which it takes over from a draining process if necessary.
 func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*listener.Listener, error) {
-	cfg := &listener.Config{Limit: s.limit}
+	cfg := &listener.Config{Limit: s.conns.Limit(), Own: true}
 	l, err := listener.Listen(ctx, addr, cfg)
 	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, a) != nil {
 		return l, err

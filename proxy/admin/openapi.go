@@ -121,6 +121,9 @@ func (q *request) operation(schemas map[string]*jsonschema.Schema) *operation {
 // codes are the codes of errors that a request may have.
 func (q *request) codes() []int {
 	codes := append([]int{http.StatusBadRequest, http.StatusForbidden}, descriptions[q.path].codes...)
+	if q.role != anybody { // there is no place for it, or the process starts
+		codes = append(codes, http.StatusServiceUnavailable)
+	}
 	if q.role != anybody {
 		codes = append(codes, http.StatusUnauthorized)
 	}

@@ -192,9 +192,9 @@ func TestTimesAreDocumented(t *testing.T) {
 	}
 }
 
-// elsewhere are the codes that other tests have: of the handler of metrics, of a second profile, of a loop
-// that does not respond, and of too many streams.
-var elsewhere = map[string]bool{"GET /livez 503": true, "GET /metrics 503": true, "GET /v1/profile 409": true, "POST /v1/sessions/end 409": true, "POST /v1/deny/add 409": true, "GET /v1/events 503": true}
+// elsewhere are the codes that other tests have: of a loop that does not respond, and of the ends
+// of sessions. Each request may find no place (503), as TestLesserRight has it.
+var elsewhere = map[string]bool{"GET /livez 503": true, "POST /v1/sessions/end 409": true, "POST /v1/deny/add 409": true}
 
 // TestErrorsAsDocumented: each error has one of the codes that the document has for its request, and each of
 // those codes occurs.
@@ -268,7 +268,7 @@ func TestErrorsAsDocumented(t *testing.T) {
 		}
 	}
 	for key := range want {
-		if !seen[key] {
+		if !seen[key] && (!strings.HasSuffix(key, " 503") || key == "GET /readyz 503") {
 			t.Errorf("%s is in the document and does not occur", key)
 		}
 	}

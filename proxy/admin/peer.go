@@ -62,21 +62,6 @@ func wholeNamespace(kind string) bool {
 // overflow is the ID of users and groups that a user namespace does not show (user_namespaces(7)).
 const overflow = 65534
 
-// readable reports whether the client of a socket has sent something that is not read yet.
-func readable(conn net.Conn) bool {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	queued := 0
-	_ = raw.Control(func(fd uintptr) { queued, _ = sys.FIONREAD(int(fd)) }) // an error means that it is closed
-	return queued > 0
-}
-
 // userOf returns the client of a unix socket.
 func userOf(conn net.Conn) (u user) {
 	c, ok := conn.(syscall.Conn)

@@ -235,64 +235,6 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded: if all connections are being answered, further ones wait, and are
-// served when others leave.
-func TestConnectionsAreBounded(t *testing.T) {
-	r := newRig(t, "")
-	r.SetGrace(time.Hour)
-	r.SetSilent(time.Hour) // between a dial and its request, on a busy machine
-	on := make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(on) })
-	defer goOn()
-	r.reloader.apply = func() { <-on }
-	var busy sync.WaitGroup
-	for range 32 {
-		c := dial(t, r.Addr())
-		if _, err := c.Write([]byte("POST /v1/reload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\nPenstock-Admin: 1\r\n\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		busy.Go(func() {
-			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil || answer.StatusCode != http.StatusOK {
-				t.Errorf("a connection being answered: %v, %v", answer, err)
-			}
-			c.Close()
-		})
-	}
-	condition.Await(t, "all are being answered", func() bool { return r.Answering() == 32 })
-	r.SetGrace(0)
-	r.MakeRoom()
-	if n := r.Guests(); n != 32 {
-		t.Errorf("of 32 connections being answered there are %d", n)
-	}
-	r.SetGrace(time.Hour)
-	answered := make(chan error)
-	go func() {
-		_, err := r.Status(t.Context())
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		t.Fatalf("the 33rd is served as well: %v", err)
-	case <-time.After(50 * time.Millisecond): // a wait cannot be observed otherwise
-	}
-	goOn()
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
-	busy.Wait()
-}
-
-// TestRequestsThatHaveCome: a client whose request was read and is not begun yet, as on a busy machine, is not one that
-// the server waits for, and keeps its place.
-func TestRequestsThatHaveCome(t *testing.T) {
-	for sent, want := range map[string]bool{"GET": true, "": false} {
-		if kept := admin.KeepsPlace(sent); kept != want {
-			t.Errorf("a client that has sent %q keeps its place: %v", sent, kept)
-		}
-	}
-}
-
 // TestEndWaitsForAnswers: the end waits for unfinished answers, up to its time limit.
 func TestEndWaitsForAnswers(t *testing.T) {
 	begun, on := make(chan struct{}), make(chan struct{})

@@ -3,20 +3,19 @@ package admin
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"runtime/pprof"
 	"strconv"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/admission"
 )
 
 // MaxProfile is the longest time, in seconds, that the CPU profile of a process is taken for.
 const MaxProfile = 60
-
-// ErrProfiling is wrapped by the error of a profile that is asked for while another one is taken.
-var ErrProfiling = errors.New("another profile is being taken")
 
 // profileBytes is a profile in the format of pprof, compressed.
 type profileBytes []byte
@@ -24,13 +23,12 @@ type profileBytes []byte
 // profile takes a CPU profile of this process: 100 samples for each second of CPU time
 // (runtime/pprof). It ends early if its client goes.
 func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
-	if !s.profiling.TryLock() {
-		return nil, ErrProfiling
-	}
+	s.profiling.Lock() // one that has lost its place to this one ends at once
 	defer s.profiling.Unlock()
 	var out bytes.Buffer
-	if err := pprof.StartCPUProfile(&out); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrProfiling, err)
+	stop, err := s.sample(&out)
+	if err != nil {
+		return nil, fmt.Errorf("another profile is being taken: %w: %w", admission.ErrBusy, err)
 	}
 	timer := time.NewTimer(time.Duration(a.seconds) * time.Second)
 	defer timer.Stop()
@@ -38,8 +36,13 @@ func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	pprof.StopCPUProfile()
+	stop()
 	return profileBytes(out.Bytes()), nil
+}
+
+// sampleCPU begins a CPU profile, which stop ends.
+func sampleCPU(to io.Writer) (stop func(), err error) {
+	return pprof.StopCPUProfile, pprof.StartCPUProfile(to)
 }
 
 func profileTime(a *arguments, values []string) error {

@@ -26,7 +26,7 @@ func TestProfile(t *testing.T) {
 	if one.err == nil {
 		one, other = other, one
 	}
-	refused(t, one.err, http.StatusConflict, "another profile is being taken")
+	refused(t, one.err, http.StatusServiceUnavailable, "another profile is being taken")
 	if other.err != nil || !bytes.HasPrefix(other.profile, []byte{0x1f, 0x8b}) {
 		t.Errorf("%v, %d bytes, want a compressed profile", other.err, len(other.profile))
 	}

@@ -22,6 +22,7 @@ type balancer struct {
 	told         []string
 	drains       bool // whether its process drains
 	more         int  // further listeners; set before use
+	waits        bool // a look takes its time; set before use
 	sessions     int  // number of sessions; set before use
 	moreSessions bool
 	looks        int // calls of Status
@@ -66,7 +67,14 @@ func (b *balancer) forget() {
 	b.told = nil
 }
 
-func (b *balancer) Why(_ context.Context, q admin.WhyQuery) (admin.Why, error) {
+func (b *balancer) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
+	if b.waits {
+		select {
+		case <-ctx.Done():
+			return admin.Why{}, ctx.Err()
+		case <-time.After(q.For):
+		}
+	}
 	if q.Listener == "wob" {
 		return admin.Why{}, known("listener", q.Listener, "web")
 	}

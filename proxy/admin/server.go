@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log"
 	"log/slog"
@@ -14,15 +15,14 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/doctor"
+	"github.com/penstock/penstock/proxy/internal/admission"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // maxConnections is the limit of concurrent connections, so that clients of the API cannot
-// take the file descriptors of proxied clients. The last place is for the next client. If it
-// is taken, the connection that waits longest for its client to send the request, or to read
-// the response, is closed.
-const maxConnections = 32
+// take the file descriptors of proxied clients.
+const maxConnections = 64
 
 // Timeouts of a client, which apply also while there is room for others.
 const (
@@ -67,14 +67,18 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 	http    http.Server
-	conns   *limitListener
-	limit   *listener.Limit
+	conns   *admission.Limiter
+	long    atomic.Bool // the last status was a long answer
+	// inForce are the conditions by which clients are judged, whenever they have connected; nil: those of
+	// their connections.
+	inForce atomic.Pointer[conditions]
 	serving sync.WaitGroup
 	feed    *feed
 
 	document  func() *document
-	drained   atomic.Bool // a request has made the process drain
-	profiling sync.Mutex  // held while a profile is taken; never waited for
+	drained   atomic.Bool                                 // a request has made the process drain
+	profiling sync.Mutex                                  // held while a profile is taken
+	sample    func(to io.Writer) (stop func(), err error) // sampleCPU, but in tests
 
 	mu   sync.Mutex
 	at   *address // nil: it does not listen
@@ -91,17 +95,18 @@ type address struct {
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: newLimitListener(maxConnections), limit: listener.NewLimit(maxConnections), document: sync.OnceValue(makeDocument)}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: admission.New(maxConnections, writeTime), document: sync.OnceValue(makeDocument), sample: sampleCPU}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.long.Store(true) // until it is known
 	s.feed = newFeed(s.current)
 	s.http = http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTime,
 		WriteTimeout:      writeTime, // for responses of net/http itself
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       withTrackedConn,
+		ConnContext:       admission.WithConn,
 		// OPTIONS * is a request like any other, and refused.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     log.New(&errorLog{s.log}, "", 0),
@@ -161,11 +166,11 @@ func (m *Move) Abort() error {
 func (m *Move) Commit() {
 	switch {
 	case m.next != nil:
-		m.server.conns.inForce.Store(m.next.now.Load())
+		m.server.inForce.Store(m.next.now.Load())
 	case m.same:
-		m.server.conns.inForce.Store(m.now)
+		m.server.inForce.Store(m.now)
 	default: // no address: no token, no certificate and no group is good
-		m.server.conns.inForce.Store(new(conditions))
+		m.server.inForce.Store(new(conditions))
 	}
 	m.commit()
 }
@@ -215,7 +220,12 @@ func (s *Server) take(at *address, conn net.Conn, release func()) {
 		release()
 		return
 	}
-	s.conns.put(conn, at.now.Load(), release)
+	g := s.guest(conn, at.now.Load())
+	with := g.conditions.tls
+	if g.unix {
+		with = nil
+	}
+	s.conns.Put(conn, with, g.mayHave(), g, release)
 }
 
 // serve accepts connections at an address until it is stopped.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // bpfMagic is the type of BPF file systems (statfs(2), BPF_FS_MAGIC).
@@ -19,7 +21,7 @@ const bpfMagic = 0xcafe4a11
 const bpfMount = "/sys/fs/bpf"
 
 // CheckPins returns why a directory cannot hold the pins of the lane: it, or the one that it is to be made in, is not of a BPF
-// file system. "" is good.
+// file system, or other users may put pins there, by which they would lead the sessions of this process. "" is good.
 func CheckPins(dir string) error {
 	if dir == "" {
 		return nil
@@ -37,7 +39,36 @@ func CheckPins(dir string) error {
 		if at == bpfMount || strings.HasPrefix(at, bpfMount+"/") {
 			at, hint = bpfMount, ""
 		}
-		return fmt.Errorf("lane.pins: %s is of no BPF file system: mount one there (mount -t bpf bpf %[1]s)%s", at, hint)
+		return fmt.Errorf("lane.pins: %s is of no BPF file system: mount one there (mount -t bpf -o mode=700 bpf %[1]s)%s", at, hint)
+	}
+	return ownPins(dir)
+}
+
+// ownPins returns why other users may write in a directory of pins, or have another one in its place.
+func ownPins(dir string) error {
+	p, err := file.Beside(dir)
+	if err != nil {
+		return fmt.Errorf("lane.pins: %w", err)
+	}
+	defer p.Close()
+	if err := errors.Join(p.Fixed(), p.Safe()); err != nil {
+		return fmt.Errorf("lane.pins: %w", err)
+	}
+	is, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lane.pins: %w", err)
+	}
+	of := is.Sys().(*syscall.Stat_t).Uid
+	switch {
+	case !is.IsDir():
+		return fmt.Errorf("lane.pins: %s is no directory: write one that is no link", dir)
+	case of != 0 && int(of) != os.Geteuid():
+		return fmt.Errorf("lane.pins: %s is a directory of uid %d: chown it to uid %d, or write another one", dir, of, os.Geteuid())
+	case is.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("lane.pins: other users may write in %s (mode %04o): chmod 700 %[1]s, or if the file system is mounted there, mount -o remount,mode=700 %[1]s", dir, is.Mode().Perm())
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -37,28 +38,12 @@ func writeNote(env config.Env, path, address string) error {
 		address = "unix:" + absolute(socket)
 	}
 	if address != "" {
-		return putFile(name, fmt.Sprintf("%s\n%d\n", address, os.Getpid()))
+		return file.Write(name, fmt.Appendf(nil, "%s\n%d\n", address, os.Getpid()), 0o644)
 	}
 	if _, pid := readNote(name); pid != os.Getpid() { // there is none, or it is a successor's
 		return nil
 	}
 	return os.Remove(name)
-}
-
-// putFile writes a file that all users may read, at once: in place of one of that name, and not through it.
-func putFile(name, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }
 
 // readNote returns the address and the process of a note; "": there is none.

@@ -2,15 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 type fmtCmd struct {
@@ -54,40 +55,22 @@ func (c *fmtCmd) format(e *cli.Env, file string) error {
 
 // replaceFile replaces the contents of a file atomically, and keeps its mode and its owner. The contents are
 // on the disk when it returns nil.
-func replaceFile(path string, contents []byte) (err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
+func replaceFile(path string, contents []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	p, err := file.At(path)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
+	err = p.Replace(contents, func(f *os.File) error {
+		if err := keepOwner(f, info); err != nil {
+			return err
 		}
-	}()
-	_, err = f.Write(contents)
-	if err == nil {
-		err = keepOwner(f, info)
-	}
-	if err == nil {
-		err = f.Chmod(info.Mode().Perm())
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	return err
+		return f.Chmod(info.Mode().Perm())
+	})
+	return errors.Join(err, p.Close())
 }
 
 // keepOwner gives a file the owner and the group of another one.

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/flamegraph"
 	"github.com/penstock/penstock/proxy/internal/perfevent"
 )
@@ -45,7 +45,7 @@ func (c *profileCmd) Run(e *cli.Env) error {
 			_, err = e.Stdout.Write(out)
 			return err
 		}
-		if err := os.WriteFile(filepath.Clean(c.Output), out, 0o644); err != nil {
+		if err := file.Write(filepath.Clean(c.Output), out, 0o644); err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
 		fmt.Fprintf(e.Stderr, "penstock: written to %s\n", display.Text(c.Output))

@@ -52,7 +52,7 @@ func Restrict(addr sockopt.Address) func(network, address string, c syscall.RawC
 // ListenSwapped is [Listen] at a path, and calls meanwhile between bind(2) and the next step.
 func ListenSwapped(ctx context.Context, addr sockopt.Address, meanwhile func()) (*Listener, error) {
 	l := newListener(addr, nil)
-	p, err := newUnixPath(addr.Name)
+	p, err := newUnixPath(addr.Name, false)
 	if err != nil {
 		return nil, err
 	}

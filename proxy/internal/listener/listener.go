@@ -38,6 +38,9 @@ type Config struct {
 	// the kernel can; the sockets of those that do cannot be spliced.
 	Multipath bool
 
+	// Own has the path of a unix socket be in a directory of root or of this user, in which not every user may put files.
+	Own bool
+
 	// Control sets further options before bind(2), as that of net.ListenConfig does; it may be
 	// nil.
 	Control func(network, address string, c syscall.RawConn) error

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // answerTime is how long a process gets to answer on a path that is in the way.
@@ -24,7 +24,7 @@ func (l *Listener) listenUnix(ctx context.Context) error {
 	if l.addr.Abstract() {
 		return l.bindUnix(ctx)
 	}
-	p, err := newUnixPath(l.addr.Name)
+	p, err := newUnixPath(l.addr.Name, l.cfg.Own)
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,23 @@ type unixPath struct {
 	file sys.File // identifies the bound file; zero before take
 }
 
-// newUnixPath opens the directory of a path.
-func newUnixPath(name string) (*unixPath, error) {
-	dir, base := filepath.Split(name)
-	fd, err := sys.OpenDirectory(filepath.Clean(dir + "."))
+// newUnixPath opens the directory of a path. Another user may have it, unless own is set, and nobody may move it away.
+func newUnixPath(name string, own bool) (*unixPath, error) {
+	at, err := file.Beside(name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: filepath.Clean(dir + "."), Err: err}
+		return nil, err
 	}
-	return &unixPath{name: base, dir: fd}, nil
+	if err := at.Fixed(); err != nil { // bind(2) has the path alone
+		return nil, errors.Join(err, at.Close())
+	}
+	if own {
+		if err := at.Safe(); err != nil {
+			return nil, errors.Join(err, at.Close())
+		}
+	}
+	p := new(unixPath)
+	p.dir, p.name = at.Take()
+	return p, nil
 }
 
 // The modes that a path begins with, between bind(2) and the change to the configured one. The

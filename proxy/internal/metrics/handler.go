@@ -27,6 +27,9 @@ type Limits struct {
 // DefaultLimits are those of a [Handler] of the program.
 var DefaultLimits = Limits{Listeners: 5000, Upstreams: 5000, Endpoints: 20_000, EndpointHistograms: 1000}
 
+// maxReading is how many samples are read at once.
+const maxReading = 2
+
 // readTime is how long a sample may take: the loops are asked for the bytes of their sessions, a few
 // sessions in each turn.
 const readTime = 5 * time.Second
@@ -35,8 +38,8 @@ const readTime = 5 * time.Second
 type Handler struct {
 	read    func(*Sample)
 	limits  Limits
-	places  *places
-	samples sync.Pool // of *Sample
+	reading chan struct{} // one element for each sample that is being read
+	samples sync.Pool     // of *Sample
 	beside  []prometheus.Collector
 }
 
@@ -44,19 +47,16 @@ type Handler struct {
 // time.
 func NewHandler(read func(*Sample), limits Limits) *Handler {
 	return &Handler{
-		read: read, limits: limits, places: newPlaces(),
+		read: read, limits: limits, reading: make(chan struct{}, maxReading),
 		samples: sync.Pool{New: func() any { return new(Sample) }},
 		beside:  []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
 	}
 }
 
-var (
-	errBusy = errors.New("as many scrapes as may be are under way")
-	errSlow = errors.New("the event loops did not answer in time")
-)
+var errSlow = errors.New("the event loops did not answer in time")
 
 // ServeHTTP writes the metrics. It holds no lock while it writes, and a client that does not read keeps a
-// sample in memory: until the place is wanted by another one, or until the caller's limit of the time for writing.
+// sample in memory: its server bounds how many there are, and how long.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sample, err := h.sample(r.Context())
 	if err != nil {
@@ -77,38 +77,37 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead || head.code != http.StatusOK {
 		return
 	}
-	to := h.places.answer(w)
-	defer to.end()
-	_ = h.write(to, sample, head.body.Bytes(), strings.HasPrefix(head.header.Get("Content-Type"), openMetricsType))
+	_ = h.write(w, sample, head.body.Bytes(), strings.HasPrefix(head.header.Get("Content-Type"), openMetricsType))
 }
 
 const openMetricsType = "application/openmetrics-text"
 
 // sample reads a sample. It is given back by done.
 func (h *Handler) sample(ctx context.Context) (*Sample, error) {
-	if !h.places.take(ctx) {
-		return nil, errBusy
-	}
-	s := h.samples.Get().(*Sample)
-	done := make(chan struct{})
-	given := make(chan struct{})
-	go func() {
-		h.read(s)
-		close(done)
-		<-given
-	}()
 	timer := time.NewTimer(readTime)
 	defer timer.Stop()
 	select {
+	case h.reading <- struct{}{}:
+	case <-timer.C:
+		return nil, errSlow
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s := h.samples.Get().(*Sample)
+	done := make(chan struct{})
+	go func() {
+		h.read(s)
+		<-h.reading
+		close(done)
+	}()
+	select {
 	case <-done:
-		close(given)
 		return s, nil
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	go func() { // the place is taken until the sample has come
+	go func() {
 		<-done
-		close(given)
 		h.done(s)
 	}()
 	return nil, errSlow
@@ -117,7 +116,6 @@ func (h *Handler) sample(ctx context.Context) (*Sample, error) {
 func (h *Handler) done(s *Sample) {
 	s.reset()
 	h.samples.Put(s)
-	h.places.release()
 }
 
 // A response is one in memory.

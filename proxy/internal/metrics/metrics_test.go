@@ -150,53 +150,37 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestTooManyScrapes: a scrape beyond the limit is refused at once, and the places come back.
-func TestTooManyScrapes(t *testing.T) {
-	entered, leave := make(chan struct{}), make(chan struct{})
+// TestScraperThatLeaves: a scraper that has gone while the loops do not answer gets no answer, and no more samples are
+// read at once than may be until the loops have answered.
+func TestScraperThatLeaves(t *testing.T) {
+	entered, leave := make(chan struct{}, maxReading+1), make(chan struct{})
 	h := NewHandler(func(*Sample) { entered <- struct{}{}; <-leave }, DefaultLimits)
-	codes := make(chan int)
-	get := func() {
+	get := func(gone bool) int {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		ctx, cancel := contextOf(r)
+		defer cancel()
+		if gone {
+			cancel()
+		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		codes <- w.Code
+		h.ServeHTTP(w, r.WithContext(ctx))
+		return w.Code
 	}
-	for range maxScrapes {
-		go get()
-		<-entered
-	}
-	go get()
-	if code := <-codes; code != http.StatusServiceUnavailable {
-		t.Errorf("one too many got %d", code)
-	}
-	close(leave)
-	for range maxScrapes {
-		if code := <-codes; code != http.StatusOK {
+	for len(entered) < maxReading { // one that has gone may be refused at once
+		if code := get(true); code != http.StatusServiceUnavailable {
 			t.Errorf("got %d", code)
 		}
 	}
-	go get()
-	<-entered
-	if code := <-codes; code != http.StatusOK {
-		t.Errorf("afterwards: %d", code)
+	for range 10 {
+		get(true)
 	}
-}
-
-// TestScraperThatLeaves: a scraper that has gone while the loops do not answer gets no answer, and its place is
-// free only when they have.
-func TestScraperThatLeaves(t *testing.T) {
-	leave := make(chan struct{})
-	h := NewHandler(func(*Sample) { <-leave }, DefaultLimits)
-	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-	ctx, cancel := contextOf(r)
-	cancel()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r.WithContext(ctx))
-	if w.Code != http.StatusServiceUnavailable || len(h.places.taken) != 1 {
-		t.Errorf("%d, %d places taken", w.Code, len(h.places.taken))
+	if n := len(entered); n != maxReading {
+		t.Errorf("%d samples are being read", n)
 	}
 	close(leave)
-	h.places.taken <- struct{}{} // there is one more
-	h.places.taken <- struct{}{} // and this one has come back
+	if code := get(false); code != http.StatusOK {
+		t.Errorf("afterwards: %d", code)
+	}
 }
 
 // TestNames: names and labels follow the rules of Prometheus, and none is there twice.

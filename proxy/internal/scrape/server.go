@@ -3,7 +3,7 @@
 // source that is not known may not.
 //
 // Nothing that a scraper does can last: a connection has one request, a time for sending it, and a time for
-// reading the answer, and there is a limit of connections.
+// reading the answer, and who is served when there are many is decided as for the admin API.
 package scrape
 
 import (
@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/admission"
 	"github.com/penstock/penstock/proxy/internal/keypair"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -29,7 +30,7 @@ import (
 
 // maxConnections is the limit of concurrent connections of those who may scrape. Others are closed when they
 // are accepted.
-const maxConnections = 32
+const maxConnections = 64
 
 // Timeouts of a scraper.
 const (
@@ -53,8 +54,7 @@ type Server struct {
 	metrics http.Handler
 	log     *slog.Logger
 	http    http.Server
-	conns   *acceptedConns
-	limit   *listener.Limit
+	conns   *admission.Limiter
 	serving sync.WaitGroup
 	now     atomic.Pointer[conditions] // nil: it does not listen
 
@@ -84,9 +84,9 @@ func newServer(metrics http.Handler, log *slog.Logger, part time.Duration) *Serv
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{metrics: metrics, log: log, conns: newAcceptedConns(), limit: listener.NewLimit(maxConnections)}
+	s := &Server{metrics: metrics, log: log, conns: admission.New(maxConnections, answerTime/part)}
 	s.http = http.Server{
-		Handler: http.HandlerFunc(s.respond), ReadHeaderTimeout: requestTime / part, ReadTimeout: requestTime / part, WriteTimeout: answerTime / part,
+		Handler: admission.Handler(http.HandlerFunc(s.respond)), ConnContext: admission.WithConn, ReadHeaderTimeout: requestTime / part, ReadTimeout: requestTime / part, WriteTimeout: answerTime / part,
 		MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // of clients' faults
 	}
@@ -126,7 +126,7 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 	if same {
 		return &Move{server: s, now: now}, nil
 	}
-	l, err := listener.Listen(ctx, cfg.Address, &listener.Config{Limit: s.limit})
+	l, err := listener.Listen(ctx, cfg.Address, &listener.Config{Limit: s.conns.Limit()})
 	if err != nil {
 		return nil, err
 	}
@@ -180,11 +180,7 @@ func (s *Server) take(conn net.Conn, release func()) {
 		release()
 		return
 	}
-	conn = &countedConn{Conn: conn, release: sync.OnceFunc(release)}
-	if now.tls != nil {
-		conn = tls.Server(conn, now.tls)
-	}
-	s.conns.put(conn)
+	s.conns.Put(conn, now.tls, admission.Reads, nil, release)
 }
 
 // sourceOf returns the source of a connection; it may be unknown.
@@ -205,6 +201,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	now := s.now.Load()
 	switch {
 	case now == nil || !now.known(r):
+		admission.Of(r).Known(admission.Nobody)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "a token is needed: Authorization: Bearer TOKEN", http.StatusUnauthorized)
 	case r.URL.Path != "/metrics":
@@ -213,6 +210,11 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "write GET /metrics", http.StatusMethodNotAllowed)
 	default:
+		if err := admission.Of(r).Begin(r.Context(), admission.Scrape); err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		s.metrics.ServeHTTP(w, r)
 	}
 }

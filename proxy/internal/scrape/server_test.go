@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/admission"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -225,6 +226,42 @@ func TestLimitOfConnections(t *testing.T) {
 	}
 	if code := get(t, s, "GET", "/metrics", "", nil); code != 200 {
 		t.Errorf("got %d", code)
+	}
+}
+
+// TestScrapersOfLesserPatience: 200 half requests of an allowed source, and scrapers that read nothing, delay a scrape by
+// no more than the time that each of them has when another one waits.
+func TestScrapersOfLesserPatience(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"half": "GET /metrics HTTP/1.1\r\nHost: ", "unread": "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		large := make([]byte, 64<<10)
+		s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range 200 {
+				if _, err := w.Write(large); err != nil {
+					return
+				}
+			}
+		}), nil, 1)
+		change(t, s, &Config{Address: loopback, Allow: allow("127.0.0.0/8")})
+		n := map[string]int{"half": 200, "unread": 2}[name]
+		for range n {
+			if _, err := io.WriteString(sockets.Dial(t, s.Addr()), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if name == "unread" {
+			condition.Await(t, "both are being answered", func() bool { return s.conns.Held(admission.Scrape) == 2 })
+		}
+		began := time.Now()
+		if code := get(t, s, "GET", "/metrics", "", nil); code != http.StatusOK {
+			t.Errorf("%s: %d", name, code)
+		}
+		if took := time.Since(began); took > requestTime-time.Second { // the time after which any of them is cut
+			t.Errorf("%s: a scrape took %v", name, took)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Close(ctx) // at once
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/vecio"
 )
 
@@ -23,7 +24,7 @@ const (
 type stream struct {
 	path    string // empty: standard error
 	fd      int    // owned; negative: there is none of its own
-	file    sys.File
+	is      sys.File
 	pipe    bool
 	writer  *vecio.Writer // nil: there is nothing to write to now
 	pending []byte        // lines that are not written
@@ -55,7 +56,7 @@ func openStderr() (*stream, error) {
 		return nil, fmt.Errorf("standard error: %w", err)
 	}
 	if kind := mode & syscall.S_IFMT; kind == syscall.S_IFIFO || kind == syscall.S_IFCHR {
-		if fd, err := sys.OpenAppend(sys.OpenName(2), 0); err == nil {
+		if fd, err := sys.OpenAppend(sys.OpenName(2)); err == nil {
 			return s, s.take(fd)
 		}
 	}
@@ -65,13 +66,13 @@ func openStderr() (*stream, error) {
 
 // open opens the path. A FIFO without a reader is no error: it is tried again.
 func (s *stream) open() error {
-	fd, err := sys.OpenAppend(s.path, fileMode)
-	if err == syscall.ENXIO {
+	fd, err := file.Append(s.path, fileMode)
+	if errors.Is(err, syscall.ENXIO) {
 		s.err = &os.PathError{Op: "open", Path: s.path, Err: errors.New("no process reads the FIFO")}
 		return nil
 	}
 	if err != nil {
-		return &os.PathError{Op: "open", Path: s.path, Err: err}
+		return err
 	}
 	return s.take(fd)
 }
@@ -79,9 +80,9 @@ func (s *stream) open() error {
 // take makes a descriptor the stream's.
 func (s *stream) take(fd int) error {
 	mode, err := sys.FstatMode(fd)
-	var file sys.File
+	var is sys.File
 	if err == nil {
-		file, err = sys.Fstat(fd)
+		is, err = sys.Fstat(fd)
 	}
 	var writer *vecio.Writer
 	if err == nil {
@@ -92,7 +93,7 @@ func (s *stream) take(fd int) error {
 		return fmt.Errorf("%s: %w", s.name(), err)
 	}
 	s.giveUp()
-	s.fd, s.file, s.pipe, s.writer = fd, file, mode&syscall.S_IFMT == syscall.S_IFIFO, writer
+	s.fd, s.is, s.pipe, s.writer = fd, is, mode&syscall.S_IFMT == syscall.S_IFIFO, writer
 	return nil
 }
 
@@ -209,8 +210,8 @@ func (s *stream) look(again bool) {
 		return
 	}
 	if s.fd >= 0 && !again {
-		file, err := sys.Stat(s.path)
-		if err == nil && file.Same(s.file) {
+		is, err := sys.Stat(s.path)
+		if err == nil && is.Same(s.is) {
 			return
 		}
 	}

@@ -85,10 +85,16 @@ func (s *Store) giveUp(cause error) {
 
 // take locks the file, by one beside it that is never replaced.
 func (s *Store) take() error {
-	f, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	p, err := file.Beside(s.path + ".lock")
 	if err != nil {
 		return err
 	}
+	defer p.Close()
+	fd, err := p.Open(os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), s.path+".lock")
 	for until := time.Now().Add(patience); ; time.Sleep(patience / 100) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(until) {
@@ -108,7 +114,11 @@ func (s *Store) take() error {
 // setAside moves a corrupt file away, so that the next change does not replace it.
 func (s *Store) setAside(cause error) error {
 	aside := s.path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
-	if err := os.Rename(s.path, aside); err != nil {
+	p, err := place(s.path)
+	if err == nil {
+		err = errors.Join(p.Rename(filepath.Base(aside)), p.Close())
+	}
+	if err != nil {
 		s.giveUp(fmt.Errorf("%s: %w: %w, and it cannot be moved away: %w", s.path, ErrCorrupt, cause, err))
 		return s.failed
 	}
@@ -201,33 +211,21 @@ func (s *Store) Close() error {
 }
 
 // replace replaces a file at once, by one that is on the disk.
-func replace(path string, data []byte) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
+func replace(path string, data []byte) error {
+	p, err := place(path)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
+	return errors.Join(p.Replace(data, nil), p.Close())
+}
+
+// place returns the place of a file, in whose place no other user may put another one.
+func place(path string) (*file.Place, error) {
+	p, err := file.At(path)
+	if err == nil {
+		if err = p.Safe(); err != nil {
+			err = errors.Join(err, p.Close())
 		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
 	}
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return p, err
 }

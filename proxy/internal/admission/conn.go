@@ -1,0 +1,143 @@
+package admission
+
+import (
+	"crypto/tls"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// A Conn is a connection of a [Limiter], which it leaves on Close.
+type Conn struct {
+	net.Conn
+	limiter *Limiter
+	release func()
+	secured bool        // it begins with a handshake
+	waits   atomic.Bool // it waits for bytes of its client; what has come is being looked at otherwise
+
+	// Peer is what the server knows of the client. It is set before the connection is put.
+	Peer any
+
+	// Guarded by mu of the limiter:
+	rank    Rank      // the greatest that it may have; once it has asked, the one that it has
+	since   time.Time // start of the wait for its client or, while busy, of the request
+	moved   time.Time // when its client has taken a part of the answer
+	busy    bool      // from reading its request until writing the response
+	asked   bool      // its request has come
+	gone    bool
+	running bool   // its request is counted
+	kind    Kind   // the place that its request has
+	queued  bool   // it waits for one
+	end     func() // ends its request early
+}
+
+// Put passes a connection to Accept. Its client may turn out to have the rank; peer is for the server. With a
+// configuration the connection is one of TLS. release is called after the connection is closed.
+func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, release func()) {
+	c := &Conn{Conn: conn, limiter: l, since: time.Now(), secured: with != nil, rank: rank, Peer: peer, release: sync.OnceFunc(release)}
+	l.mu.Lock()
+	l.conns = append(l.conns, c)
+	l.mu.Unlock()
+	l.makeRoom()
+	var accepted net.Conn = c
+	if with != nil {
+		accepted = tls.Server(c, with)
+	}
+	select {
+	case l.accepted <- accepted:
+	case <-l.closed:
+		c.Close()
+	}
+}
+
+// isSilent reports whether its client has sent no request, or only a part of one, and all that has come was looked
+// at: a request that a busy machine has not begun yet is none that is waited for. One with TLS may wait for
+// a part of the handshake. The caller holds mu of the limiter.
+func (c *Conn) isSilent() bool { return !c.asked && c.waits.Load() && !c.secured && !readable(c.Conn) }
+
+// unclear reports whether the server looks at bytes of a request that may be complete, or not: it is known soon. The
+// caller holds mu of the limiter.
+func (c *Conn) unclear() bool { return !c.asked && !c.waits.Load() }
+
+// readable reports whether the client of a socket has sent something that is not read yet.
+func readable(conn net.Conn) bool {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	queued := 0
+	_ = raw.Control(func(fd uintptr) { queued, _ = sys.FIONREAD(int(fd)) }) // an error means that it is closed
+	return queued > 0
+}
+
+// Read implements [net.Conn].
+func (c *Conn) Read(p []byte) (int, error) {
+	c.waits.Store(true)
+	n, err := c.Conn.Read(p)
+	c.waits.Store(false)
+	return n, err
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	defer c.release()
+	l := c.limiter
+	l.mu.Lock()
+	c.gone = true
+	l.conns = slices.DeleteFunc(l.conns, func(other *Conn) bool { return other == c })
+	l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// begin starts a request, which end ends early. It reports false if the connection is already closed, so that no
+// request runs without a client to receive the response.
+func (c *Conn) begin(end func()) bool {
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	c.busy, c.asked, c.since, c.end = !c.gone, true, time.Now(), end
+	return c.busy
+}
+
+// answer starts the wait for the client to read the response.
+func (c *Conn) answer() {
+	l := c.limiter
+	l.mu.Lock()
+	if !c.busy {
+		l.mu.Unlock()
+		return
+	}
+	c.busy, c.since, c.moved = false, time.Now(), time.Now()
+	c.running = c.running && c.kind == Stream
+	if i := slices.Index(l.conns, c); i >= 0 {
+		l.conns = append(slices.Delete(l.conns, i, i+1), c)
+	}
+	l.mu.Unlock()
+	_ = c.SetWriteDeadline(time.Now().Add(l.writeTime)) // it may be closed
+	l.makeRoom()
+}
+
+// progress notes that the client has taken a part of the answer.
+func (c *Conn) progress() {
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	c.moved = time.Now()
+}
+
+// Resume ends the wait for the client to read a part of a stream: the next part is awaited. c may be nil.
+func (c *Conn) Resume() {
+	if c == nil {
+		return
+	}
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	c.busy = !c.gone
+}

@@ -1,0 +1,9 @@
+package admission
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }

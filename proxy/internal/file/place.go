@@ -1,0 +1,326 @@
+package file
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// ErrUnsafe is wrapped by the error of a path at which another user has a say, so that it may lead elsewhere.
+var ErrUnsafe = errors.New("another user has a say there")
+
+// A Place is where a file is written: a directory, and the name in it. Whoever may write near the path cannot lead a
+// [Place] elsewhere: the directory is open, and a symbolic link on the way to it is followed only if it is root's or the
+// user's of this process. Make it with [At] or [Beside], and close it.
+type Place struct {
+	path  string
+	dir   int      // owned, opened with O_PATH; -1 once it was closed
+	is    sys.File // the directory
+	name  string   // in the directory
+	proc  bool     // the name is one of procfs, such as that of a descriptor
+	chain error    // why another user could move the directory away; nil: none could
+	owner uint32   // of the root directory: in a user namespace root may have no ID
+}
+
+// maxLinks is how many links of a path are followed, as by the kernel (path_resolution(7)).
+const maxLinks = 40
+
+// At returns the place of a path. If a link has that name, it is the place of what the link leads to.
+func At(path string) (*Place, error) { return at(path, true) }
+
+// Beside is At for a name that is not looked at: a link of that name is not followed.
+func Beside(path string) (*Place, error) { return at(path, false) }
+
+func at(path string, final bool) (*Place, error) {
+	p := &Place{path: path, dir: -1}
+	err := p.walk(path, final)
+	if err == nil {
+		p.is, err = sys.Fstat(p.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(p.fault(err), p.Close())
+	}
+	return p, nil
+}
+
+// fault is an error with the path.
+func (p *Place) fault(err error) error {
+	if errors.As(err, new(*fs.PathError)) {
+		return err
+	}
+	return &fs.PathError{Op: "open", Path: p.path, Err: err}
+}
+
+// Close closes the directory. It may be called again.
+func (p *Place) Close() error {
+	fd := p.dir
+	if p.dir = -1; fd < 0 {
+		return nil
+	}
+	return sys.Close(fd)
+}
+
+// Take passes the descriptor of the directory, which was opened with O_PATH, and the name in it to the caller, who owns it.
+func (p *Place) Take() (dir int, name string) {
+	dir, p.dir = p.dir, -1
+	return dir, p.name
+}
+
+// walk opens the directory of a path.
+func (p *Place) walk(path string, final bool) error {
+	if path == "" {
+		return syscall.ENOENT
+	}
+	root, err := sys.Stat("/")
+	if err != nil {
+		return err
+	}
+	p.owner = root.UID
+	if err := p.begin(path); err != nil {
+		return err
+	}
+	rest, links := strings.Split(path, "/"), 0
+	for len(rest) > 0 {
+		name, last := rest[0], strings.Trim(strings.Join(rest[1:], ""), "/") == ""
+		if rest = rest[1:]; name == "" || name == "." {
+			continue
+		}
+		file, err := sys.Fstatat(p.dir, name)
+		if last && (!final || err != nil || file.Mode&sys.S_IFMT != sys.S_IFLNK) {
+			p.name = name
+			if errors.Is(err, fs.ErrNotExist) || !final {
+				err = nil
+			}
+			return err
+		}
+		switch {
+		case err != nil:
+			return err
+		case file.Mode&sys.S_IFMT != sys.S_IFLNK:
+			if err := p.enter(name); err != nil {
+				return err
+			}
+			continue
+		case last && sys.IsProc(p.dir):
+			p.name, p.proc = name, true
+			return nil
+		case !p.trusts(file.UID):
+			return fmt.Errorf("%w: %s on the way is a link of uid %d: remove it, or write a path without it", ErrUnsafe, name, file.UID)
+		}
+		if links++; links > maxLinks {
+			return syscall.ELOOP
+		}
+		to, err := sys.Readlinkat(p.dir, name)
+		if err == nil {
+			err = p.through()
+		}
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(to, "/") {
+			if err := p.begin(to); err != nil {
+				return err
+			}
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return syscall.EISDIR
+}
+
+// begin opens the directory that a path begins at.
+func (p *Place) begin(path string) error {
+	from := "."
+	if strings.HasPrefix(path, "/") {
+		from = "/"
+	}
+	fd, err := sys.OpenDirectory(from)
+	if err != nil {
+		return err
+	}
+	return p.hold(fd)
+}
+
+// enter goes on to a directory of a name, which is no link.
+func (p *Place) enter(name string) error {
+	if err := p.through(); err != nil {
+		return err
+	}
+	fd, err := sys.Openat(p.dir, name, sys.O_PATH|sys.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	return p.hold(fd)
+}
+
+// through notes whether another user may have the path lead elsewhere from here on.
+func (p *Place) through() error {
+	is, err := sys.Fstat(p.dir)
+	if p.chain == nil && err == nil {
+		p.chain = p.unsafe(is)
+	}
+	return err
+}
+
+// hold takes a descriptor in place of the one before.
+func (p *Place) hold(fd int) error {
+	err := p.Close()
+	p.dir = fd
+	return err
+}
+
+// trusts reports whether a user may lead this process elsewhere: root, and its own user.
+func (p *Place) trusts(uid uint32) bool {
+	return uid == 0 || uid == p.owner || int(uid) == os.Geteuid()
+}
+
+// unsafe returns why another user may put files in the place of those in a directory.
+func (p *Place) unsafe(dir sys.File) error {
+	switch {
+	case !p.trusts(dir.UID):
+		return fmt.Errorf("%w: its directory is of uid %d: write a path in a directory of root or of uid %d, or chown this one", ErrUnsafe, dir.UID, os.Geteuid())
+	case dir.Mode&0o002 != 0 && dir.Mode&sys.S_ISVTX == 0:
+		return fmt.Errorf("%w: every user may write in its directory (mode %04o): chmod o-w, or write a path in another directory", ErrUnsafe, dir.Mode&0o7777)
+	}
+	return nil
+}
+
+// Safe returns why another user may put another file in the place of this one; nil: none may.
+func (p *Place) Safe() error {
+	if err := p.unsafe(p.is); err != nil && !p.proc {
+		return p.fault(err)
+	}
+	return nil
+}
+
+// Fixed returns why another user could have the path lead to another directory later; nil: none can.
+func (p *Place) Fixed() error {
+	if p.chain != nil {
+		return p.fault(p.chain)
+	}
+	return nil
+}
+
+// Open opens the file of the place, as [sys.OpenFileAt] does. If others may make files in the directory, it is one of
+// root or of this user, and has no other name. The caller owns the descriptor.
+func (p *Place) Open(flags int, mode uint32) (fd int, err error) {
+	if err := p.Safe(); err != nil {
+		return -1, err
+	}
+	if p.proc {
+		fd, err = sys.OpenMagic(p.dir, p.name, flags&^(syscall.O_CREAT|syscall.O_EXCL|syscall.O_TRUNC))
+	} else {
+		fd, err = sys.OpenFileAt(p.dir, p.name, flags, mode)
+	}
+	if err != nil {
+		return -1, p.fault(err)
+	}
+	if err := p.judge(fd); err != nil {
+		return -1, errors.Join(p.fault(err), sys.Close(fd))
+	}
+	return fd, nil
+}
+
+// judge returns why a file that was opened is not to be written to.
+func (p *Place) judge(fd int) error {
+	if p.proc || p.is.Mode&0o022 == 0 {
+		return nil
+	}
+	file, err := sys.Fstat(fd)
+	switch {
+	case err != nil:
+		return err
+	case p.is.Mode&0o002 != 0 && !p.trusts(file.UID):
+		return fmt.Errorf("%w: it is a file of uid %d in a directory in which every user may write: remove it", ErrUnsafe, file.UID)
+	case file.Mode&sys.S_IFMT == sys.S_IFREG && file.Links > 1:
+		return fmt.Errorf("%w: it has %d names, one of which another user may have made: remove it", ErrUnsafe, file.Links)
+	}
+	return nil
+}
+
+// Rename gives the file another name in the directory.
+func (p *Place) Rename(name string) error {
+	if err := sys.Renameat(p.dir, p.name, name); err != nil {
+		return &os.LinkError{Op: "rename", Old: p.path, New: name, Err: err}
+	}
+	return nil
+}
+
+// Replace replaces the file at once, by another one that is on the disk, or makes it. keep is called with the new file
+// before it gets its name, to change its owner or mode, which is 0600; nil: it is not. Nothing is written through a link,
+// whoever owns the directory: where that matters, ask [Place.Safe] first.
+func (p *Place) Replace(data []byte, keep func(*os.File) error) (err error) {
+	temp := "." + p.name + "." + rand.Text()
+	fd, err := sys.OpenFileAt(p.dir, temp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, 0o600)
+	if err != nil {
+		return p.fault(err)
+	}
+	f := os.NewFile(uintptr(fd), p.path)
+	defer func() {
+		if err != nil {
+			_ = sys.Unlinkat(p.dir, temp) // the cause is in err
+		}
+	}()
+	if _, err = f.Write(data); err == nil && keep != nil {
+		err = keep(f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = sys.Renameat(p.dir, temp, p.name)
+	}
+	if err != nil {
+		return p.fault(err)
+	}
+	return p.sync()
+}
+
+// sync has the names of the directory be on the disk.
+func (p *Place) sync() error {
+	fd, err := sys.Openat(p.dir, ".", sys.O_DIRECTORY)
+	if err != nil {
+		return p.fault(err)
+	}
+	d := os.NewFile(uintptr(fd), p.path)
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Append opens a file, FIFO or terminal to append to it, without waiting (O_NONBLOCK). It is made with that mode unless it is
+// there. ENXIO: no process reads the FIFO (fifo(7)). The error of a path at which another user has a say wraps
+// [ErrUnsafe]. The caller owns the descriptor.
+func Append(path string, mode uint32) (fd int, err error) {
+	p, err := At(path)
+	if err != nil {
+		return -1, err
+	}
+	defer p.Close()
+	return p.Open(syscall.O_WRONLY|syscall.O_APPEND|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_CREAT, mode)
+}
+
+// Write replaces the file of a path, which is then of that mode. A device, a FIFO or a descriptor is written to.
+func Write(path string, data []byte, mode fs.FileMode) error {
+	p, err := At(path)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if is, err := sys.Fstatat(p.dir, p.name); p.proc || err == nil && is.Mode&sys.S_IFMT != sys.S_IFREG {
+		fd, err := p.Open(syscall.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		f := os.NewFile(uintptr(fd), path)
+		_, err = f.Write(data)
+		return errors.Join(err, f.Close())
+	}
+	return p.Replace(data, func(f *os.File) error { return f.Chmod(mode) })
+}
