@@ -284,7 +284,7 @@ func TestJudgePrivileges(t *testing.T) {
 	}
 	full := place{effective: capabilities{all, true}}
 	judgeAll(t, []verdict{
-		{"all", privileges{place: full, Has: []string{"SYS_ADMIN"}, Unbound: known(1024)}, OK, false, "SYS_ADMIN", "", ""},
+		{"all", privileges{place: full, Has: []string{"SYS_ADMIN"}, Unbound: known(1024)}, OK, false, "whoever takes this process over has the machine", "", ""},
 		{"enough", privileges{place: has(bare, sys.CAP_SYS_RESOURCE), Unbound: known(0)}, OK, false, "", "", ""},
 		{"none", privileges{User: 1000, Lacks: []string{"BPF"}, Unbound: known(1024), place: has(bare)}, Degraded, false, "uid 1000: none; without BPF", "below 1024 (CAP_NET_BIND_SERVICE); no pipes beyond", "CAP_NET_BIND_SERVICE CAP_SYS_RESOURCE"},
 		{"no low ports", privileges{Unbound: known(512), place: has(container, sys.CAP_SYS_ADMIN)}, Degraded, false, "", "below 512", "CAP_NET_BIND_SERVICE"},

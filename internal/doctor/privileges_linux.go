@@ -47,6 +47,9 @@ func (f privileges) judge() finding {
 		return finding{state: Unknown, found: "capget is refused", cost: "see pipe-quota, descriptors and ports"}
 	}
 	found := fmt.Sprintf("uid %d: %s", f.User, list(f.Has, "none"))
+	if f.everything() {
+		found += " and all other capabilities: whoever takes this process over has the machine"
+	}
 	if len(f.Lacks) > 0 {
 		found += "; without " + list(f.Lacks, "")
 	}
@@ -64,6 +67,11 @@ func (f privileges) judge() finding {
 		return finding{state: OK, found: found}
 	}
 	return finding{state: Degraded, found: found, cost: strings.Join(costs, "; "), needs: names}
+}
+
+// everything reports whether the process is root of the machine, with nothing taken from it.
+func (f privileges) everything() bool {
+	return f.User == 0 && !f.Nested && f.effective.set.Has(sys.CAP_SYS_ADMIN) && len(f.Lacks) == 0
 }
 
 // misses reports whether the lack of a capability has a consequence: CAP_SYS_ADMIN lifts the

@@ -29,6 +29,7 @@ func (k *checker) pair(cert, key *Path, section any) {
 	if !ok {
 		found = k.readPair(id)
 		k.pairs[id] = found
+		k.readable(key, section)
 	}
 	for _, of := range []struct {
 		*complaint
@@ -37,6 +38,16 @@ func (k *checker) pair(cert, key *Path, section any) {
 		if of.complaint != nil {
 			k.complainAt(k.at(of.field, section), of.fix, "%s", of.message)
 		}
+	}
+}
+
+// readable warns of a private key that every user may read.
+func (k *checker) readable(key *Path, section any) {
+	if *key == "" {
+		return
+	}
+	if mode, err := k.mode(string(*key)); err == nil && mode&0o007 != 0 { // an error was reported as the file was read
+		k.warnAt(k.at(key, section), "chmod o= "+string(*key), "every user of this machine may use the private key %s (mode %#o)", *key, mode.Perm())
 	}
 }
 

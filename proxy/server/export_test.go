@@ -163,3 +163,6 @@ func (s *Server) AdoptEnded(n int) {
 	}
 	a.awake()
 }
+
+// OwnPins returns why other users may write in a directory of pins, of any file system.
+var OwnPins = ownPins

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
@@ -208,6 +209,9 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 func (r *daemon) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
 		"max_connections", r.options.MaxConnections, "rlimit_nofile", cli.Descriptors())
+	if set, err := sys.Capabilities(); err == nil && os.Geteuid() == 0 && set.Has(sys.CAP_SYS_ADMIN) {
+		r.log.Info("the process is root with all capabilities: run it as a user of its own, with CAP_NET_BIND_SERVICE for ports below 1024, as packaging/systemd/penstock.service does")
+	}
 	logWarnings(r.log, cfg.Warnings)
 	if r.admin.Addr() == "" && (cfg.Admin == nil || !r.file) {
 		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", r.adminExample)
