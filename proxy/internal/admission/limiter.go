@@ -1,6 +1,6 @@
 // Package admission decides which clients of an address of HTTP are served when there are more than it has places for:
 // those of the admin API and of the metrics. A client of lesser right keeps no client of greater right out, and a client
-// that sends nothing or reads nothing keeps nobody out.
+// that sends nothing or reads nothing keeps no other client out.
 //
 // It has three bounds. Connections: the last place is kept free, by closing the connection that is waited for longest.
 // Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can ask.
@@ -80,8 +80,8 @@ type Limiter struct {
 	mu      sync.Mutex
 	grace   time.Duration
 	silent  time.Duration
-	conns   []*Conn       // open; the one waiting longest for its client is first
-	waiters []*waiter     // in the order in which they came
+	conns   []*Conn   // open; the one waiting longest for its client is first
+	waiters []*waiter // in the order in which they came
 }
 
 // graceTime is the least time that a client has for the rest of its request, and again for reading the response. A

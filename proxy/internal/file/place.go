@@ -15,7 +15,7 @@ import (
 // ErrUnsafe is wrapped by the error of a path at which another user has a say, so that it may lead elsewhere.
 var ErrUnsafe = errors.New("another user has a say there")
 
-// A Place is where a file is written: a directory, and the name in it. Whoever may write near the path cannot lead a
+// A Place is where a file is written: a directory, and the name in it. Another user who may write near the path cannot lead a
 // [Place] elsewhere: the directory is open, and a symbolic link on the way to it is followed only if it is root's or the
 // user's of this process. Make it with [At] or [Beside], and close it.
 type Place struct {
@@ -253,7 +253,7 @@ func (p *Place) Rename(name string) error {
 
 // Replace replaces the file at once, by another one that is on the disk, or makes it. keep is called with the new file
 // before it gets its name, to change its owner or mode, which is 0600; nil: it is not. Nothing is written through a link,
-// whoever owns the directory: where that matters, ask [Place.Safe] first.
+// even in a directory of another user: where that matters, ask [Place.Safe] first.
 func (p *Place) Replace(data []byte, keep func(*os.File) error) (err error) {
 	temp := "." + p.name + "." + rand.Text()
 	fd, err := sys.OpenFileAt(p.dir, temp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, 0o600)

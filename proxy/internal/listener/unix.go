@@ -96,7 +96,7 @@ type unixPath struct {
 	file sys.File // identifies the bound file; zero before take
 }
 
-// newUnixPath opens the directory of a path. Another user may have it, unless own is set, and nobody may move it away.
+// newUnixPath opens the directory of a path. Another user may have it, unless own is set, and may not move it away.
 func newUnixPath(name string, own bool) (*unixPath, error) {
 	at, err := file.Beside(name)
 	if err != nil {
