@@ -175,6 +175,7 @@ const (
 	Maint    State = "maint"    // of an endpoint: it gets no clients and is not checked, by an operator
 	Up       State = "up"       // of an endpoint
 	Down     State = "down"     // of an endpoint: its check fails
+	Standby  State = "standby"  // of an endpoint: its check has the answer of a healthy standby
 	Ejected  State = "ejected"  // of an endpoint: outlier detection has ejected it for a time
 	Removed  State = "removed"  // of an endpoint no longer in the configuration, or removed by hand: it drains
 )
@@ -374,7 +375,7 @@ type Endpoint struct {
 	Zone    string `json:"zone,omitempty"`   // where it is; left out: not known
 	Weight  int    `json:"weight"`           // its share of clients beside others; 0: it gets none
 	Backup  bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
-	State   State  `json:"state"`            // up, down, ejected, draining, maint or removed
+	State   State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
 	Why     string `json:"why,omitempty"`    // reason that it is not up
 	// ByHand are the changes of it that were made by hand: weight 5, added.
 	ByHand []string `json:"by_hand,omitempty"`

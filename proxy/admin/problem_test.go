@@ -41,6 +41,9 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		"nothing": {shop(func(*Upstream) {}), nil},
+		"a standby beside a primary": {shop(func(u *Upstream) {
+			u.Endpoints = append(u.Endpoints, Endpoint{Name: "s", State: Standby, Weight: 1, Why: "status 503 instead of 200"})
+		}), nil},
 		"a reload waits": {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
 			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"},

@@ -237,7 +237,7 @@ func (e *Endpoint) unreachable() bool {
 // problem returns the kind of problem of an endpoint, or "" if it has none.
 func (e *Endpoint) problem() string {
 	switch {
-	case e.State == Draining, e.State == Maint, e.State == Removed, e.Weight == 0: // an operator wanted it so
+	case e.State == Draining, e.State == Maint, e.State == Removed, e.State == Standby, e.Weight == 0: // an operator wanted it so
 		if e.Connecting != nil {
 			return connecting
 		}

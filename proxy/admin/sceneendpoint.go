@@ -26,7 +26,7 @@ type endpointFacts struct {
 	Weight   int    `json:"weight"`           // its share of clients beside others; 0: it gets none
 	Backup   bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
 	Max      int64  `json:"most,omitempty"`   // limit of sessions; left out: no limit
-	State    State  `json:"state"`            // up, down, ejected, draining, maint or removed
+	State    State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
 	// Until is the end of an ejection or of the breaker's open state, or the time at which sessions that drain are
 	// reset. Left out: there is no such time.
 	Until   time.Time `json:"until,omitzero"`
@@ -35,7 +35,7 @@ type endpointFacts struct {
 	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
-	// Level is ok, warning (it may get clients, and something is wrong), off (taken out by hand or by a reload) or down.
+	// Level is ok, warning (it may get clients, and something is wrong), off (taken out by hand or by a reload, or a standby) or down.
 	Level string `json:"level"`
 	// Why is the reason for a level other than ok, in words.
 	Why string `json:"why,omitempty"`

@@ -19,6 +19,8 @@ func (e *Endpoint) Unusable() string {
 		return "weight 0"
 	case e.State == Down:
 		return reason("down", time.Time{}, e.Why)
+	case e.State == Standby:
+		return reason("standby", time.Time{}, e.Why)
 	case e.State == Ejected:
 		return reason("ejected", e.Until, e.Why)
 	case e.Breaker != "":

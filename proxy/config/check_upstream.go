@@ -107,6 +107,9 @@ func (k *checker) health(h *HealthCheck) {
 		k.warnAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",
 			"timeout is %v, more than interval, which is %v: an endpoint that does not answer is asked less often than that", h.Timeout, h.Interval)
 	}
+	if h.Standby.Value != "" && h.Type == "tcp" && h.Expect.Value == "" {
+		k.complainAt(k.at(&h.Standby, h), "write expect: as well, the answer of an endpoint that is to serve", "a check that expects no answer finds no standby")
+	}
 	if h.Type == "http" {
 		if h.Send.Value != "" {
 			k.complainAt(k.at(&h.Send, h), "leave it out, or write type: tcp", "an http check sends a request, not send")

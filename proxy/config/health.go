@@ -16,6 +16,7 @@ type HealthCheck struct {
 	HTTP         HTTPCheck     `key:"http" doc:"Request of an http check, and the expected answer."`
 	Send         Secret        `key:"send" default:"" eg:"PING\r\n" doc:"Bytes that a tcp check sends."`
 	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer to a tcp check contains."`
+	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"Bytes by which an answer other than the expected one is the answer of a healthy standby, that is to serve later: in the answer to a tcp check, or in the status line or the body of an http check's. Such an endpoint gets no clients, and is no problem. Empty: each other answer is one."`
 	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS. The certificate is not verified. Default: false, but true for an http check, or one with send or expect, of the endpoint's own port, if the upstream has tls."`
 	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: that of the upstream's tls at the endpoint's own port; else none."`
 }

@@ -168,7 +168,7 @@ func (h *HealthCheck) Same(o *HealthCheck) bool {
 	return h.Type == o.Type && h.Port == o.Port &&
 		h.Interval == o.Interval && h.FastInterval == o.FastInterval && h.Timeout == o.Timeout && h.Jitter == o.Jitter &&
 		h.Rise == o.Rise && h.Fall == o.Fall &&
-		h.HTTP.same(&o.HTTP) && h.Send.Value == o.Send.Value && h.Expect.Value == o.Expect.Value &&
+		h.HTTP.same(&o.HTTP) && h.Send.Value == o.Send.Value && h.Expect.Value == o.Expect.Value && h.Standby.Value == o.Standby.Value &&
 		h.TLS == o.TLS && h.SNI == o.SNI
 }
 

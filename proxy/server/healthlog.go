@@ -51,6 +51,14 @@ func partsOf(subject string) (upstream, name string) {
 // wall is a time of the server's clock as people know it.
 func (s *Server) wall(clock int64) time.Time { return s.start.Add(time.Duration(clock)).Round(0) }
 
+// downState returns the state of an endpoint that its checks have taken out.
+func (m *member) downState() admin.State {
+	if m.check != nil && m.check.Status().Standby {
+		return admin.Standby
+	}
+	return admin.Down
+}
+
 // whyDown returns the result of an endpoint's checks.
 func (m *member) whyDown() string {
 	if m.check == nil {

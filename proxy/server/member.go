@@ -127,6 +127,7 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 	} else {
 		probe.Send, probe.Expect = []byte(h.Send.Value), []byte(h.Expect.Value)
 	}
+	probe.Standby = []byte(h.Standby.Value)
 	if h.TLS {
 		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // it asks whether TLS is spoken, no more
 		if host, _, err := net.SplitHostPort(address); err == nil && h.SNI == "" && u.TLS != nil && h.Port == 0 {

@@ -134,7 +134,7 @@ func (s *Server) measureEndpoint(m *member, upstream string, running *router.Run
 	case state.Draining:
 		p.State = admin.Draining
 	case state.Down:
-		p.State = admin.Down
+		p.State = m.downState()
 	case state.Ejected:
 		p.State = admin.Ejected
 	}

@@ -294,7 +294,7 @@ func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoi
 	case state.Draining:
 		st.State, st.Until = admin.Draining, m.cut.ends()
 	case state.Down:
-		st.State, st.Why = admin.Down, m.whyDown()
+		st.State, st.Why = m.downState(), m.whyDown()
 	case state.Ejected:
 		st.State = admin.Ejected
 		st.Why, st.Until = s.ejection(m)

@@ -33,6 +33,8 @@ type Check struct {
 	damper  damper
 
 	no, barred bool // the last answer was no; the target was notified that it is barred
+	standby    bool // the last no was that of a standby; kept until Fall other results in a row
+	unlike     int  // such results in a row
 
 	assured atomic.Int64 // a time at which a probe begins, or has begun
 }
@@ -40,6 +42,8 @@ type Check struct {
 // CheckStatus is the status of an endpoint that is watched.
 type CheckStatus struct {
 	Healthy bool
+	// Standby says that it is not Healthy because it answers as a standby does.
+	Standby bool
 	// Streak is the number of probes in a row that contradict Healthy.
 	Streak int
 	// Probes counts the probes that ended, Failed those that failed by the endpoint's fault,
@@ -57,6 +61,7 @@ func (ch *Check) Status() CheckStatus {
 	defer ch.checker.mu.Unlock()
 	s := ch.status
 	s.Healthy, s.Streak = !ch.verdict.unhealthy, ch.verdict.streak
+	s.Standby = ch.verdict.unhealthy && ch.standby
 	return s
 }
 
@@ -156,12 +161,14 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		ch.checker.stats.Failed++
 	}
 	ch.observe(cfg, err, began)
-	changed := ch.verdict.take(err == nil, cfg.Rise, cfg.Fall)
+	changed, before := ch.verdict.take(err == nil, cfg.Rise, cfg.Fall), ch.standby
 	ch.hear(cfg, err)
 	if changed {
 		s.Transitions++
 		ch.checker.unhealthy += ch.verdict.one()
 		ch.target.SetHealthy(!ch.verdict.unhealthy)
+	}
+	if changed || ch.verdict.unhealthy && err != nil && ch.standby != before {
 		ch.report(cfg, err, now)
 	}
 	ch.schedule(began, now)
@@ -186,6 +193,11 @@ func (ch *Check) hear(cfg *CheckConfig, err error) {
 		ch.no = false
 	case cfg.Strict || errors.Is(err, ErrAnswer):
 		ch.no = true
+	}
+	if err != nil && errors.Is(err, ErrStandby) {
+		ch.standby, ch.unlike = true, 0
+	} else if ch.unlike++; err == nil && !ch.verdict.unhealthy || err != nil && ch.unlike >= max(cfg.Fall, 1) {
+		ch.standby = false
 	}
 	ch.bar()
 }
@@ -235,7 +247,10 @@ func (ch *Check) spacing() time.Duration {
 
 func (ch *Check) report(cfg *CheckConfig, err error, now int64) {
 	t := Transition{Subject: ch.name, Kind: Health, State: "healthy", Time: now, Cause: inAStreak(max(cfg.Rise, 1), "check") + " succeeded"}
-	if err != nil {
+	switch {
+	case err != nil && ch.standby:
+		t.State, t.Cause = "standby", fmt.Sprintf("its check has the answer of a standby: %v", err)
+	case err != nil:
 		t.State, t.Bad = "unhealthy", true
 		t.Cause = fmt.Sprintf("%s failed, the last: %v", inAStreak(max(cfg.Fall, 1), "check"), err)
 	}

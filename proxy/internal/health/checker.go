@@ -59,6 +59,9 @@ type Prober interface {
 // endpoint that is to serve.
 var ErrAnswer = errors.New("the endpoint has answered")
 
+// ErrStandby is wrapped by an [ErrAnswer] that is the answer of a healthy standby.
+var ErrStandby = errors.New("the endpoint is a standby")
+
 // ErrConnect is wrapped by the error of a [Prober] that could not connect to the endpoint.
 var ErrConnect = errors.New("the endpoint could not be connected to")
 

@@ -30,7 +30,20 @@ func (p *Probe) exchange(conn net.Conn) error {
 	if len(p.cfg.Expect) == 0 {
 		return nil
 	}
-	return contains(conn, p.cfg.Expect, answerMax, "the answer")
+	return p.contains(conn, p.cfg.Expect, answerMax, "the answer")
+}
+
+// A standby is an answer that is the one of a standby, and matches [ErrStandby].
+type standby struct{ answer }
+
+func (s standby) Is(target error) bool { return target == ErrStandby || s.answer.Is(target) }
+
+// other returns the error for an answer that is not the expected one.
+func (p *Probe) other(got []byte, err error) error {
+	if len(p.cfg.Standby) > 0 && bytes.Contains(got, p.cfg.Standby) {
+		return standby{answer{err}}
+	}
+	return answer{err}
 }
 
 // An answer is an error that is due to the endpoint's answer, and matches [ErrAnswer].
@@ -58,7 +71,7 @@ func awaitEnd(conn net.Conn) error {
 
 // contains reads at most limit bytes, until they contain want. Its errors contain neither
 // want, which may be a secret, nor the answer, which may repeat it.
-func contains(r io.Reader, want []byte, limit int, what string) error {
+func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error {
 	var got []byte
 	buf := make([]byte, 1024)
 	for len(got) < limit {
@@ -69,27 +82,27 @@ func contains(r io.Reader, want []byte, limit int, what string) error {
 		case bytes.Contains(got[from:], want):
 			return nil
 		case errors.Is(err, io.EOF):
-			return lacking(what, len(got), "then it ended")
+			return p.lacking(what, got, "then it ended")
 		case err != nil && len(got) > 0:
-			return answer{fmt.Errorf("%w: %w", lacking(what, len(got), "then nothing more"), discreet(err))}
+			return p.other(got, fmt.Errorf("%w: %w", p.lacking(what, got, "then nothing more"), discreet(err)))
 		case err != nil:
 			return fmt.Errorf("read %s: %w", what, discreet(err))
 		}
 	}
-	return lacking(what, len(got), "more is not looked at")
+	return p.lacking(what, got, "more is not looked at")
 }
 
 // lacking returns the error for an answer, if any came, without the expected text.
-func lacking(what string, came int, then string) error {
-	bytes := "bytes"
-	if came == 1 {
-		bytes = "byte"
+func (p *Probe) lacking(what string, got []byte, then string) error {
+	unit := "bytes"
+	if len(got) == 1 {
+		unit = "byte"
 	}
-	err := fmt.Errorf("%s lacks the expected bytes: %d %s came, %s", what, came, bytes, then)
-	if came == 0 {
+	err := fmt.Errorf("%s lacks the expected bytes: %d %s came, %s", what, len(got), unit, then)
+	if len(got) == 0 {
 		return err
 	}
-	return answer{err}
+	return p.other(got, err)
 }
 
 // discreet is plain for a read error, without the quotes that package net/http makes of an
@@ -142,14 +155,24 @@ func (p *Probe) get(conn net.Conn) error {
 	}
 	defer response.Body.Close()
 	if !p.cfg.HTTP.good(response.StatusCode) {
-		return answer{fmt.Errorf("status %d instead of %s", response.StatusCode, p.cfg.HTTP.wanted())}
+		got := []byte(response.Status + "\n")
+		if len(p.cfg.Standby) > 0 {
+			limited.N = headerMax + bodyMax
+			body, _ := io.ReadAll(io.LimitReader(response.Body, bodyMax)) // of a part, as much as there is counts
+			got = append(got, body...)
+		}
+		return p.other(got, fmt.Errorf("status %d instead of %s", response.StatusCode, p.cfg.HTTP.wanted()))
 	}
 	if len(p.cfg.HTTP.Body) == 0 {
 		return nil
 	}
 	limited.N = headerMax + bodyMax // the framing of chunks included
-	if err := contains(response.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
-		return answer{fmt.Errorf("status %d, but %w", response.StatusCode, err)}
+	if err := p.contains(response.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
+		err = fmt.Errorf("status %d, but %w", response.StatusCode, err)
+		if errors.Is(err, ErrStandby) {
+			return err
+		}
+		return answer{err}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type Transition struct {
 	// Subject is the name under which the Check, OutlierMonitor or Breaker was made.
 	Subject string
 	Kind    TransitionKind
-	// State is the new one: "healthy" or "unhealthy", "returned" or "ejected",
+	// State is the new one: "healthy", "unhealthy" or "standby", "returned" or "ejected",
 	// "closed", "open" or "half-open", "calm" or "panic",
 	// "answering" or "silent".
 	State string

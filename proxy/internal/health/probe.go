@@ -45,6 +45,10 @@ type ProbeConfig struct {
 	// KiB.
 	Send, Expect []byte
 
+	// Standby is contained in an answer other than the expected one, if it is that of a healthy standby: in the
+	// answer to Send, or in the status line or the body of the answer to HTTP. Empty: there is no such answer.
+	Standby []byte
+
 	// End replaces all of that: after the Preface the probe half-closes the connection, and
 	// the endpoint has to close it in turn, or to send something. A stopped process does
 	// neither, whatever its protocol.

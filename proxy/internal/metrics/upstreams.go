@@ -6,7 +6,7 @@ import "github.com/penstock/penstock/proxy/admin"
 var breakerStates = []string{"closed", "open", "half-open"}
 
 // endpointStates are the states of an endpoint.
-var endpointStates = []admin.State{admin.Up, admin.Down, admin.Ejected, admin.Draining, admin.Maint}
+var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ejected, admin.Draining, admin.Maint}
 
 // upstreamFamilies are those with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
@@ -86,8 +86,8 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 // endpointFamilies are those with the labels upstream and endpoint. The two last ones are left out for
 // all endpoints but the first ones, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
-	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
-	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
+	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
+	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), standby (its check has the answer of a healthy standby), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
 	{gauge("penstock_endpoint_sessions", "Sessions now, connections being made included.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Active) }},
 	{gauge("penstock_endpoint_sessions_limit", "Limit of sessions. Left out: there is none.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) {
 		if p.Most > 0 {

@@ -219,6 +219,8 @@ func toneOf(ep *admin.Endpoint) tone {
 	switch {
 	case ep.State == admin.Down || ep.State == admin.Ejected:
 		return bad
+	case ep.State == admin.Standby && ep.Unanswered == 0:
+		return calm
 	case ep.State != admin.Up || ep.Breaker != "" || ep.Unanswered > 0 || ep.Weight == 0:
 		return warn
 	}
