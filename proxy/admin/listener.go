@@ -84,6 +84,8 @@ type Certificate struct {
 	Path string    `json:"path"` // of its file
 	From time.Time `json:"from"` // start of its validity
 	Ends time.Time `json:"ends"` // end of its validity
+	// Refused is why the present contents of the files are not in use, and former ones are; left out: they are.
+	Refused string `json:"refused,omitempty"`
 }
 
 // A Route is the destination of a listener's clients.

@@ -208,6 +208,9 @@ const expiresSoon = 14 * 24 * time.Hour
 
 func (f *finder) certificates(base Problem, subject string, list []Certificate) {
 	for _, c := range list {
+		if c.Refused != "" {
+			f.add(base, Warning, "certificate_refused", "%s: the certificate in %s was not taken, and the former one is in use: %s", subject, c.Path, c.Refused)
+		}
 		switch left := c.Ends.Sub(f.now); {
 		case left <= 0:
 			f.add(base, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))

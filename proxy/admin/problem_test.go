@@ -127,10 +127,14 @@ func TestProblems(t *testing.T) {
 		"one that had none": {web(func(l *Listener) {
 			l.Queues = []Queue{{Address: ":80", Known: true, Most: 128, Dropped: 5, DroppedLastMinute: 1}}
 		}), []string{"warning accept_queue listener web: the accept queue of :80 has overflowed 1 time within the last minute (now 0 of 128 wait)"}},
-		"a certificate that expires":  {web(func(l *Listener) { l.Certificates = cert(-80*day, 10*day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-12 10:00:00"}},
-		"one that does not yet":       {web(func(l *Listener) { l.Certificates = cert(-75*day, 15*day) }), nil},
-		"one that is short-lived":     {web(func(l *Listener) { l.Certificates = cert(-3*day, 3*day) }), nil},
-		"one that is, at its end":     {web(func(l *Listener) { l.Certificates = cert(-5*day, day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-03 10:00:00"}},
+		"a certificate that expires": {web(func(l *Listener) { l.Certificates = cert(-80*day, 10*day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-12 10:00:00"}},
+		"one that does not yet":      {web(func(l *Listener) { l.Certificates = cert(-75*day, 15*day) }), nil},
+		"one that is short-lived":    {web(func(l *Listener) { l.Certificates = cert(-3*day, 3*day) }), nil},
+		"one that is, at its end":    {web(func(l *Listener) { l.Certificates = cert(-5*day, day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-03 10:00:00"}},
+		"one that was not taken": {web(func(l *Listener) {
+			l.Certificates = cert(-day, 80*day)
+			l.Certificates[0].Refused = "c.pem: no certificate"
+		}), []string{"warning certificate_refused listener web: the certificate in c.pem was not taken, and the former one is in use: c.pem: no certificate"}},
 		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00"}},
 		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},

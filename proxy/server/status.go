@@ -401,7 +401,11 @@ func (s *Server) queueOf(socket *listenSocket) admin.Queue {
 
 func certificates(list []tlsterm.Lifetime) (certs []admin.Certificate) {
 	for _, l := range list {
-		certs = append(certs, admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends})
+		c := admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends}
+		if l.Refused != nil {
+			c.Refused = l.Refused.Error()
+		}
+		certs = append(certs, c)
 	}
 	return certs
 }

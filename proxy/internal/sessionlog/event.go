@@ -1,6 +1,7 @@
 package sessionlog
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -117,8 +118,12 @@ func lastCause(r *record.Record) record.Cause {
 }
 
 func errorText(r *record.Record) string {
-	if r.Err == nil {
+	var unverified *tls.CertificateVerificationError
+	switch {
+	case r.Err == nil:
 		return ""
+	case errors.As(r.Err, &unverified):
+		return unverified.Err.Error() // what is before it are other fields: it would be cut off behind them
 	}
 	return r.Err.Error()
 }

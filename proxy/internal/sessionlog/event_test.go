@@ -1,8 +1,11 @@
 package sessionlog_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -84,6 +87,19 @@ func TestEvent(t *testing.T) {
 
 // TestEventBound: with any contents of a record, its event has a bounded size, and names that are cut
 // are marked.
+// TestUnverified: the line of a session that failed for a certificate has the cause, which would be cut off
+// behind words that are other fields.
+func TestUnverified(t *testing.T) {
+	t.Parallel()
+	r := whole()
+	r.Err = fmt.Errorf("upstream shop: no endpoint could be connected to: TLS handshake with 10.0.0.1:443: %w",
+		&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time is after"}})
+	e := eventOf(t, sessionlog.End, &r)
+	if got, want := e.Error(), "x509: certificate has expired or is not yet valid: current time is after"; got != want {
+		t.Errorf("the error is %q, want %q", got, want)
+	}
+}
+
 func TestEventBound(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	r := whole()

@@ -93,6 +93,8 @@ type source struct {
 	spec  pairSpec
 	value atomic.Pointer[parsedPair] // the last good one
 
+	refused atomic.Pointer[error] // why the present contents are not in use; nil: they are
+
 	// The following fields are the Files', under its mu.
 	users    map[any]func() // called when there is a new value
 	identity fileIdentity   // of the files when they were read last
@@ -271,6 +273,7 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 		return s.refuse(m, err, grace)
 	}
 	s.bad, s.reported, s.badSum = time.Time{}, false, nil
+	s.refused.Store(nil)
 	if m.sum == s.value.Load().sum {
 		return nil, nil, 0
 	}
@@ -280,6 +283,14 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 		users = append(users, call)
 	}
 	return &Change{Paths: s.spec.names()}, users, 0
+}
+
+// refusal returns why the present contents of the files are not in use, nil if they are.
+func (s *source) refusal() error {
+	if err := s.refused.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // refuse notes that the files are bad, and reports it once for each content, but not before
@@ -300,6 +311,7 @@ func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change,
 		return nil, nil, wait
 	}
 	s.reported = true
+	s.refused.Store(&err)
 	return &Change{
 		Paths: s.spec.names(),
 		Err:   fmt.Errorf("keeping the previous certificates: %w", err),

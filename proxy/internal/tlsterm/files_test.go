@@ -215,6 +215,9 @@ func TestBadFile(t *testing.T) {
 	if got := served(t, s, a); got != first {
 		t.Errorf("got certificate %s, want the one before, %s", got, first)
 	}
+	if l := s.Lifetimes()[0]; l.Refused == nil || !strings.Contains(l.Refused.Error(), "does not match") {
+		t.Errorf("the files that were not taken: %v", l.Refused)
+	}
 	log.mu.Lock()
 	if c := log.list[0]; !strings.Contains(c.Err.Error(), p.Cert) || !strings.Contains(c.Err.Error(), "does not match") || len(c.Paths) != 2 {
 		t.Errorf("reported %v of %v", c.Err, c.Paths)
@@ -230,6 +233,9 @@ func TestBadFile(t *testing.T) {
 	}
 	if _, bad := log.count(); bad != 2 {
 		t.Errorf("%d reports of two bad contents", bad)
+	}
+	if l := s.Lifetimes()[0]; l.Refused != nil {
+		t.Errorf("files that were taken: %v", l.Refused)
 	}
 }
 

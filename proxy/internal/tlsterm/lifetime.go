@@ -6,6 +6,8 @@ import "time"
 type Lifetime struct {
 	Path       string // its file
 	From, Ends time.Time
+	// Refused is why the present contents of the files were not taken, so that former ones are in use; nil: they were.
+	Refused error
 }
 
 // Lifetimes returns those of the certificates that new handshakes are made with, without the
@@ -29,7 +31,7 @@ func lifetimes(pairs ...*source) (list []Lifetime) {
 			continue
 		}
 		leaf := p.value.Load().cert.Leaf
-		list = append(list, Lifetime{Path: p.spec.paths[0], From: leaf.NotBefore, Ends: leaf.NotAfter})
+		list = append(list, Lifetime{Path: p.spec.paths[0], From: leaf.NotBefore, Ends: leaf.NotAfter, Refused: p.refusal()})
 	}
 	return list
 }
