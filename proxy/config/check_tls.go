@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"strings"
+	"time"
 )
 
 // maxPEM is the largest size of a certificate file. All authorities of the system are about
@@ -39,6 +40,9 @@ func (k *checker) pair(cert, key *Path, section any) {
 			k.complainAt(k.at(of.field, section), of.fix, "%s", of.message)
 		}
 	}
+	if w := found.late; w != nil {
+		k.warnAt(k.at(cert, section), w.fix, "%s", w.message)
+	}
 }
 
 // readable warns of a private key that every user may read.
@@ -52,7 +56,10 @@ func (k *checker) readable(key *Path, section any) {
 }
 
 // unpaired holds the complaints about a certificate and about its key; nil: none.
-type unpaired struct{ cert, key *complaint }
+type unpaired struct {
+	cert, key *complaint
+	late      *complaint // a warning: the certificate is not valid now
+}
 
 // readPair reads the files of a pair. A missing file name was already reported.
 func (k *checker) readPair(id Certificate) (found unpaired) {
@@ -62,9 +69,17 @@ func (k *checker) readPair(id Certificate) (found unpaired) {
 	if id.Cert == "" || id.Key == "" || found.cert != nil || found.key != nil {
 		return found
 	}
-	if _, err := tls.X509KeyPair(cert, key); err != nil {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
 		found.key = complain("write a certificate and its private key, both PEM",
 			"%s and %s are no pair: %s", id.Cert, id.Key, strings.TrimPrefix(err.Error(), "tls: "))
+		return found
+	}
+	switch now := time.Now(); {
+	case now.After(pair.Leaf.NotAfter):
+		found.late = complain("renew it", "peers do not accept the certificate in %s: it has expired, at %s", id.Cert, pair.Leaf.NotAfter.Local().Format(time.DateTime))
+	case now.Before(pair.Leaf.NotBefore):
+		found.late = complain("wait, or issue another one", "peers do not accept the certificate in %s: it is not valid before %s", id.Cert, pair.Leaf.NotBefore.Local().Format(time.DateTime))
 	}
 	return found
 }
