@@ -109,7 +109,7 @@ func TestSame(t *testing.T) {
 }
 
 // written is where and how a value was written.
-var written = regexp.MustCompile(`\.Pos\.(File|Line|Column)$|\.(Send|Expect|Body)\.Source$`)
+var written = regexp.MustCompile(`\.Pos\.(File|Line|Column)$|\.(Send|Expect|Standby|Body)\.Source$`)
 
 func sameBy[T any](t *testing.T, same func(a, b *T) bool) {
 	t.Helper()
