@@ -33,7 +33,7 @@ const (
 
 // bufferSizes returns the sizes of a relay's buffers, in ascending order.
 func (c *Config) bufferSizes() []int {
-	sizes := []int{smallBuffer, mediumBuffer, bufferSize, c.WrappedBuffer}
+	sizes := []int{smallBuffer, mediumBuffer, copyBuffer, bufferSize, min(c.WrappedBuffer, copyBuffer), c.WrappedBuffer}
 	slices.Sort(sizes)
 	return slices.Compact(sizes)
 }
@@ -104,21 +104,12 @@ func (r *Relay) returnBuffer(b *buffer) {
 	}
 }
 
-// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits: one that the last
-// read would have fitted into, and the largest after a read that filled its buffer. So a session
+// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream it is one that the
+// last read would have fitted into, and the largest after a read that filled its buffer. So a session
 // with small messages holds little while it is idle, and bulk is read in few pieces.
 type waitingBuffer struct {
-	size, largest int
-}
-
-// newWaitingBuffer begins small, because the first wait of a session may be a long one; a copy of
-// one message takes one read, as a rule.
-func newWaitingBuffer(largest int, oneWay bool) waitingBuffer {
-	first := smallBuffer
-	if oneWay {
-		first = mediumBuffer
-	}
-	return waitingBuffer{min(first, largest), largest}
+	size int // the first is small, because the first wait of a session may be a long one
+	readSizes
 }
 
 // note takes a read of n bytes into a buffer of the present size.
@@ -127,8 +118,8 @@ func (w *waitingBuffer) note(n int) {
 	case n >= w.size:
 		w.size = w.largest
 	case n < smallBuffer:
-		w.size = smallBuffer
+		w.size = max(smallBuffer, w.least)
 	case n < mediumBuffer:
-		w.size = min(mediumBuffer, w.largest)
+		w.size = max(min(mediumBuffer, w.largest), w.least)
 	}
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"os"
@@ -41,6 +42,12 @@ func connectionOf(src *bufio.Reader) uintptr {
 	return rd.Elem().Pointer()
 }
 
+// writesFile reports whether a writer writes to a file itself.
+func writesFile(dst *bufio.Writer) bool {
+	wr := reflect.ValueOf(dst).Elem().FieldByName("wr")
+	return wr.Kind() == reflect.Interface && !wr.IsNil() && wr.Elem().Type() == reflect.TypeFor[*os.File]()
+}
+
 func (s *bufferedSink) Write(p []byte) (int, error) {
 	n, err := s.dst.Write(p)
 	s.flow.Copied += int64(n)
@@ -62,7 +69,7 @@ func (s *bufferedSink) ReadFrom(src io.Reader) (int64, error) {
 func (s *bufferedSink) move(src io.Reader) (int64, error) {
 	copied := s.flow.Copied
 	s.flow = Flow{}
-	err := s.relay.move(s.dst, src, &s.flow)
+	err := s.relay.move(context.Background(), s.dst, src, &s.flow)
 	moved := s.flow.Bytes()
 	s.flow.Copied += copied
 	return moved, err

@@ -26,19 +26,14 @@ type Config struct {
 	// 0 means never.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
-	// that IdleTimeout stays in force.
+	// that IdleTimeout stays in force. If that end could not be passed on (FallbackHalfClose), 0 means a minute.
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session of that age; 0 means never.
 	MaxLifetime time.Duration
-	// KeepHalfOpen keeps a session whose end of file could not be passed on (FallbackHalfClose)
-	// until the other direction has ended too, or no byte has moved for HalfCloseTimeout, or a
-	// minute if that is 0. It is for protocols that answer after the end of a request. Without
-	// it the session ends as soon as all bytes before the end are delivered.
-	KeepHalfOpen bool
 	// CloseOnEOF ends a session at the first end of file, from either side: all bytes before it are
 	// delivered, and those that the other side has sent by then as far as their destination takes them
-	// at once; both connections are closed. It is for peers that know no half-close, and excludes
-	// KeepHalfOpen.
+	// at once; both connections are closed. If bytes of the other side are lost by that the error wraps
+	// [ErrTruncated]. It is for peers that know no half-close.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions on goroutines.
@@ -59,10 +54,11 @@ type Config struct {
 	// means that pipes do not grow.
 	MaxPipeSize int
 
-	// WrappedBuffer is the size of the largest buffer for reads of a wrapped connection, which wait in
-	// its own Read: one for each direction, also while the session is idle. It is in use while reads
+	// WrappedBuffer is the size of the largest buffer for reads of a stream that is read by its own Read (a
+	// *tls.Conn, or what [Stream] returns): one for each direction, also while the session is idle. It is in use while reads
 	// are large. A direction whose last read took less than 1 KiB or 8 KiB waits with a buffer of
-	// that size. Default 64 KiB; 1 KiB to 1 MiB.
+	// that size. Default 64 KiB; 1 KiB to 1 MiB. Other types may be read by messages, and are always offered 32 KiB, as by
+	// io.Copy, or 64 KiB if they are datagram sockets of package net.
 	WrappedBuffer int
 
 	// TailDelay is how long bytes below a source's low-water mark, which is raised for proven
@@ -125,8 +121,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: Engine is %v", ErrConfig, c.Engine)
 	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0 || c.LegsAfter < 0:
 		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
-	case c.KeepHalfOpen && c.CloseOnEOF:
-		return fmt.Errorf("%w: KeepHalfOpen and CloseOnEOF exclude each other", ErrConfig)
 	case c.PromoteBytes < 0 || c.PromoteReads < 0 || c.DemoteBytes < 0 || c.DemoteReads < 0:
 		return fmt.Errorf("%w: a threshold is negative", ErrConfig)
 	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"math"
 	"net"
@@ -23,18 +24,27 @@ import (
 // read and not taken are gone, as with io.Copy; [Relay.Move] counts them. Without a dst or a src the error names it, and
 // wraps os.ErrInvalid.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
+	return r.copyFor(context.Background(), dst, src)
+}
+
+// copyFor is Copy, with the context for wrappers.
+func (r *Relay) copyFor(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
 	var f Flow
-	err := r.move(dst, src, &f)
+	err := r.move(ctx, dst, src, &f)
 	return f.Bytes(), err
 }
 
 // CopyN is Copy of n bytes. It returns io.EOF if src ended before, as [io.CopyN]
 // does.
 func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
+	return r.copyN(context.Background(), dst, src, n)
+}
+
+func (r *Relay) copyN(ctx context.Context, dst io.Writer, src io.Reader, n int64) (int64, error) {
 	if n <= 0 {
 		return 0, nil
 	}
-	moved, err := r.Copy(dst, io.LimitReader(src, n))
+	moved, err := r.copyFor(ctx, dst, io.LimitReader(src, n))
 	switch {
 	case moved == n:
 		return n, nil
@@ -47,12 +57,12 @@ func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 // Move is Copy, and returns the counters of the bytes.
 func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	var f Flow
-	err := r.move(dst, src, &f)
+	err := r.move(context.Background(), dst, src, &f)
 	return f, err
 }
 
 // move is Move. Its frame, which is on the stack of a goroutine that waits, has no Flow.
-func (r *Relay) move(dst io.Writer, src io.Reader, f *Flow) error {
+func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow) error {
 	if err := r.copies(dst, src); err != nil {
 		f.Reason = ReasonError
 		return err
@@ -65,38 +75,42 @@ func (r *Relay) move(dst io.Writer, src io.Reader, f *Flow) error {
 		}
 		limit, remain, src = l, l.N, l.R
 	}
-	in, ahead, read, err := unwrapReader(src, int(min(uint64(remain), math.MaxInt)))
+	read, err := unwrapReader(ctx, src, int(min(uint64(remain), math.MaxInt)))
+	written := unwrapWriter(dst)
+	switch {
+	case isMissing(read.r):
+		err = errNilSrc
+	case isMissing(written.w):
+		err = errNilDst
+	}
 	if err != nil {
 		f.Reason = ReasonError
 		return err
 	}
 	leg := new(legState)
-	out, written := unwrapWriter(dst)
-	from, to := end{rw: in, leg: leg}, end{rw: out, leg: leg}
-	meters := newMeters(read, written)
-	from.desc, to.desc = newDescriptor(from.rw, leg), newDescriptor(to.rw, leg)
-	if limit == nil && len(ahead) == 0 {
-		if br, ok := in.(*bufio.Reader); ok && to.desc != nil && len(read) == 0 {
-			if meters != nil {
-				out = dst
-			}
-			return r.moveBuffered(out, br, f)
+	from, to := newEnd(read.r, leg, &read), newEnd(written.w, leg, &written)
+	meters := newMeters(read.meters, written.meters)
+	whole := limit == nil && len(read.ahead) == 0 && read.err == nil
+	if br, ok := from.rw.(*bufio.Reader); ok && whole && to.desc != nil && len(read.meters) == 0 {
+		if meters != nil {
+			written.w = dst
 		}
+		return r.moveBuffered(written.w, br, f)
 	}
-	if limit == nil && len(ahead) == 0 && meters == nil {
+	if whole && meters == nil {
 		if err, ok := delegate(to, from, f); ok {
 			return err
 		}
 	}
 	j := r.newCopyJob()
 	d := &j.dir
-	d.setAhead(ahead)
+	d.setAhead(read.ahead)
 	d.set(oneWay, true)
 	if remain >= 0 {
-		d.limit(remain - int64(len(ahead)))
+		d.limit(remain - int64(len(read.ahead)))
 	}
 	j.ends.meters = meters
-	r.connect(d, &j.ends, &j.env, from, to)
+	r.connect(d, &j.ends, &j.env, from, to, read.err)
 	if d.sendsFile() {
 		d.mode = transferring
 		d.set(pinned, true)
@@ -161,10 +175,18 @@ func (j *copyJob) run(in, out any) error {
 // may save a copy.
 func delegate(to, from end, f *Flow) (err error, ok bool) {
 	var n int64
+	dst := to.rw.(io.Writer)
+	if to.desc == nil && isFile(dst) {
+		dst = struct{ io.Writer }{dst} // its ReadFrom spins while a pipe that blocks is full (poll.Splice)
+	}
 	if wt, ok := from.rw.(io.WriterTo); ok && from.mayDelegate() {
-		n, err = wt.WriteTo(to.rw.(io.Writer))
-	} else if rf, ok := to.rw.(io.ReaderFrom); ok && to.mayDelegate() {
-		n, err = rf.ReadFrom(from.rw.(io.Reader))
+		n, err = wt.WriteTo(dst)
+	} else if rf, ok := dst.(io.ReaderFrom); ok && to.mayDelegate() {
+		src := from.rw.(io.Reader)
+		if w, ok := dst.(*bufio.Writer); ok && writesFile(w) {
+			src = struct{ io.Reader }{src}
+		}
+		n, err = rf.ReadFrom(src)
 	} else {
 		return nil, false
 	}

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -474,10 +475,10 @@ type head struct {
 	ahead []byte
 }
 
-func (h *head) RelayReader(max int) (io.Reader, []byte) {
+func (h *head) RelayReader(_ context.Context, max int) (io.Reader, []byte, error) {
 	ahead := h.ahead[:min(max, len(h.ahead))]
 	h.ahead = h.ahead[len(ahead):]
-	return h, ahead
+	return h, ahead, nil
 }
 
 func (h *head) RelayWriter() io.Writer { return nil }

@@ -32,8 +32,8 @@ func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (
 	})
 	n, err := r.copyUntil(ctx, dst, src)
 	if !stop() {
-		<-interrupted // or a deadline that the caller sets next might be overwritten
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-interrupted                                                            // or a deadline that the caller sets next might be overwritten
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctx.Err()) { // of a call, or of a wrapper
 			err = context.Cause(ctx)
 		}
 	}
@@ -57,7 +57,7 @@ func (r *Relay) copyUntil(ctx context.Context, dst io.Writer, src io.Reader) (n 
 				return n, context.Cause(ctx)
 			}
 			var part int64
-			part, err = r.CopyN(dst, src, filePart)
+			part, err = r.copyN(ctx, dst, src, filePart)
 			n += part
 		}
 		if err == io.EOF {
@@ -65,14 +65,14 @@ func (r *Relay) copyUntil(ctx context.Context, dst io.Writer, src io.Reader) (n 
 		}
 		return n, err
 	case interface{ SetReadDeadline(time.Time) error }:
-		return r.Copy(dst, src)
+		return r.copyFor(ctx, dst, src)
 	default:
 		checked := &contextReader{ctx, from}
 		if limited == nil {
-			return r.Copy(dst, checked)
+			return r.copyFor(ctx, dst, checked)
 		}
 		rest := &io.LimitedReader{R: checked, N: limited.N}
-		n, err = r.Copy(dst, rest)
+		n, err = r.copyFor(ctx, dst, rest)
 		limited.N = rest.N
 		return n, err
 	}

@@ -69,4 +69,6 @@ func (c *wrapped) WriteTo(dst io.Writer) (int64, error) { return Copy(dst, c.Con
 func (c *wrapped) ReadFrom(src io.Reader) (int64, error) { return Copy(c.Conn, withWriteTo(src)) }
 
 // RelayReader implements [Unwrapper].
-func (c *wrapped) RelayReader(int) (io.Reader, []byte) { return c.Conn, nil }
+func (c *wrapped) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return c.Conn, nil, nil
+}

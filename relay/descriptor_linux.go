@@ -1,7 +1,10 @@
 package relay
 
 import (
+	"errors"
+	"io"
 	"net"
+	"os"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -64,6 +67,9 @@ func kindOfFile(fd int) (k kind, ok bool) {
 	case sys.S_IFIFO:
 		k = fifo
 	case sys.S_IFSOCK:
+		if t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_TYPE); err != nil || t != syscall.SOCK_STREAM {
+			return 0, false // messages, of which an empty one is no end
+		}
 		k = socket
 		if _, err := sys.TCPState(fd); err == nil {
 			k = tcpSocket
@@ -73,6 +79,58 @@ func kindOfFile(fd int) (k kind, ok bool) {
 	}
 	flags, err := sys.GetFl(fd)
 	return k, err == nil && flags&sys.O_NONBLOCK != 0
+}
+
+// wholeMessages returns a reader of r's messages that fails where the end of one would be cut off, if r is of a kind
+// whose messages may be longer than any buffer (unix(7); a datagram of IP has less than 64 KiB).
+func wholeMessages(r io.Reader) io.Reader {
+	if c, ok := r.(*net.UnixConn); ok && framingOf(c) == datagrams {
+		return unixMessages{c}
+	}
+	return r
+}
+
+type unixMessages struct{ *net.UnixConn }
+
+// Read returns io.ErrShortBuffer, and nothing of the message, for one that is longer than a whole buffer. Where a copy
+// of n bytes wants less, it gets that as from io.CopyN.
+func (c unixMessages) Read(p []byte) (int, error) {
+	if len(p) < bufferSize {
+		return c.UnixConn.Read(p)
+	}
+	n, _, flags, _, err := c.ReadMsgUnix(p, nil)
+	switch {
+	case errors.Is(err, io.EOF): // in an OpError
+		return n, io.EOF
+	case err == nil && flags&syscall.MSG_TRUNC != 0:
+		return 0, io.ErrShortBuffer
+	}
+	return n, err
+}
+
+// framingOfFile returns what is known of a file that is not on the runtime's poller. A device may have packets (tun), and a
+// pipe, too (pipe(2), O_DIRECT).
+func framingOfFile(f *os.File) (is framing) {
+	withSocket(f, func(fd int) {
+		mode, err := sys.FstatMode(fd)
+		if err != nil {
+			return
+		}
+		switch mode & sys.S_IFMT {
+		case sys.S_IFREG:
+			is = streaming
+		case sys.S_IFIFO:
+			if flags, err := sys.GetFl(fd); err == nil && flags&syscall.O_DIRECT == 0 {
+				is = streaming
+			}
+		case sys.S_IFSOCK:
+			is = datagrams
+			if t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_TYPE); err == nil && t == syscall.SOCK_STREAM {
+				is = streaming
+			}
+		}
+	})
+	return is
 }
 
 func (d *descriptor) isSocket() bool { return d.kind <= tcpSocket }

@@ -373,6 +373,9 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.ba.stopRewrite()
 	resetB := drv.finish(&s.ab, &s.ba, reason)
 	resetA := drv.finish(&s.ba, &s.ab, reason)
+	if truncated(&s.ab, &s.ba) {
+		s.reason, cause = ReasonTruncated, ErrTruncated
+	}
 	for _, d := range [2]*direction{&s.ab, &s.ba} {
 		if m := d.mirror(); m != nil {
 			m.sessionEnded(d.atEOF())

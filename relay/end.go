@@ -9,18 +9,40 @@ type end struct {
 	rw   any
 	desc *descriptor // nil for an end moved by its own Read or Write
 	leg  *legState
+	framing
+}
+
+// newEnd returns the source or the sink that is left of a connection's wrappers.
+func newEnd(rw any, leg *legState, u *unwrapped) end {
+	e := end{rw: rw, desc: newDescriptor(rw, leg), leg: leg, framing: streaming}
+	if e.desc == nil {
+		e.framing = framingOf(rw)
+	}
+	if e.framing == unknown && u.stream && !isFile(rw) {
+		e.framing = streaming
+	}
+	return e
 }
 
 // connect gives d its ends, its thresholds, its leases and the mode to start in.
 // A descriptor that is written from an end moved by its own Read is moved by its
 // own Write: the direction waits in Read, and must hold nothing there.
-func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end) {
-	ends.env = env
+// err is what the first read returns; nil: it is made.
+func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end, err error) {
+	ends.env, ends.copied = env, bufferSize
 	d.link, d.pipeSize = ends, defaultPipe
-	if from.desc == nil {
-		ends.source = &opaqueSource{r: from.rw.(io.Reader), leg: from.leg, buffer: newWaitingBuffer(r.cfg.WrappedBuffer, d.is(oneWay))}
+	switch {
+	case from.desc == nil || err != nil:
+		sizes := r.readSizes(from, to, d.is(oneWay))
+		ends.source = &opaqueSource{
+			r: wholeMessages(from.rw.(io.Reader)), leg: from.leg, framing: from.framing,
+			buffer: waitingBuffer{sizes.first, sizes}, err: err,
+		}
 		to.desc = nil
-	} else {
+	case to.framing != streaming:
+		ends.copied = copyBuffer
+		fallthrough
+	default:
 		ends.source = from.desc
 	}
 	if to.desc == nil {

@@ -61,6 +61,7 @@ type pair struct {
 	sink
 	env    *environment
 	meters *meters // nil: none
+	copied int     // size of the buffer in which bytes of a descriptor are copied to a sink that waits inside
 }
 
 func (p *pair) environment() *environment { return p.env }
@@ -70,7 +71,7 @@ func (p *pair) readSize() int {
 	if src, ok := p.source.(*opaqueSource); ok {
 		return src.buffer.size
 	}
-	return bufferSize
+	return p.copied
 }
 
 // errNoHalfClose: the sink's type has no CloseWrite.

@@ -176,8 +176,10 @@ type named struct {
 	name string
 }
 
-func (n *named) RelayReader(int) (io.Reader, []byte) { return n.TCPConn, nil }
-func (n *named) RelayWriter() io.Writer              { return n.TCPConn }
+func (n *named) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return n.TCPConn, nil, nil
+}
+func (n *named) RelayWriter() io.Writer { return n.TCPConn }
 
 func ExampleUnwrapper() {
 	origin := echoServer()

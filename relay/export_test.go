@@ -128,7 +128,7 @@ func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error)
 	d := &j.dir
 	d.set(oneWay, true)
 	leg := new(legState)
-	r.connect(d, &j.ends, &j.env, end{src, newDescriptor(src, leg), leg}, end{dst, newDescriptor(dst, leg), leg})
+	r.connect(d, &j.ends, &j.env, newEnd(src, leg, &unwrapped{}), newEnd(dst, leg, &unwrapped{}), nil)
 	d.mode = splicing
 	d.set(pinned, true)
 	err := j.run(src, dst)

@@ -2,8 +2,10 @@ package relay
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"os"
 )
 
@@ -37,12 +39,27 @@ func (r *Relay) copies(dst io.Writer, src io.Reader) error {
 		src = nil
 	}
 	switch {
-	case dst == nil:
+	case isMissing(dst):
 		return errNilDst
-	case src == nil:
+	case isMissing(src):
 		return errNilSrc
 	}
 	return r.ready()
+}
+
+// isMissing reports whether an end is nil, or a nil pointer of a type whose methods need one. Those of others may not.
+func isMissing(end any) bool {
+	switch c := end.(type) {
+	case nil:
+		return true
+	case *os.File:
+		return c == nil
+	case *tls.Conn:
+		return c == nil
+	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn:
+		return isNil(c.(net.Conn))
+	}
+	return false
 }
 
 // copiesUntil is copies, with a context.

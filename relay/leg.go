@@ -2,8 +2,6 @@ package relay
 
 import (
 	"errors"
-	"io"
-	"math"
 	"net"
 	"reflect"
 	"sync/atomic"
@@ -15,13 +13,14 @@ import (
 // A leg is one of the two ends of a session.
 type leg struct {
 	conn  net.Conn // as given; owns the descriptor, closed by the session
-	src   io.Reader
-	dst   io.Writer
 	state *legState
 
-	srcDesc, dstDesc *descriptor // nil for an end moved by its own Read or Write
-	closed           bool
-	onLoop           bool // refused: it belongs to a loop, and is left alone
+	// The ends that are left of the wrappers: until the session has opened them, those of conn. The session's cutting
+	// guards them, but for the goroutine that opens.
+	src, dst end
+
+	closed bool
+	onLoop bool // refused: it belongs to a loop, and is left alone
 }
 
 // A legState is the state of one connection that both directions need.
@@ -32,21 +31,25 @@ type legState struct {
 	over bool        // its owner had ended it before the session
 }
 
-// newLeg returns the leg of conn, the bytes that its wrappers have read ahead, and their meters.
-func newLeg(conn net.Conn) (l leg, ahead []byte, m meters) {
-	if isNil(conn) {
-		return leg{closed: true}, nil, m
+// newLeg returns the leg of conn. No method of a wrapper is called that may wait.
+func newLeg(conn net.Conn) leg {
+	switch {
+	case isNil(conn):
+		return leg{closed: true}
+	case servedByLoop(innermost(conn)):
+		return leg{closed: true, onLoop: true}
 	}
-	l = leg{conn: conn, state: &legState{ours: true}}
-	l.dst, m.sink = unwrapWriter(conn)
-	l.src, ahead, m.source, _ = unwrapReader(conn, math.MaxInt) // of that, nothing is too much
-	if servedByLoop(l.src) || servedByLoop(l.dst) {
-		return leg{closed: true, onLoop: true}, nil, meters{}
-	}
-	l.srcDesc = newDescriptor(l.src, l.state)
-	l.dstDesc = newDescriptor(l.dst, l.state)
+	l := leg{conn: conn, state: &legState{ours: true}}
+	l.src = newEnd(conn, l.state, &unwrapped{})
+	l.dst = newEnd(conn, l.state, &unwrapped{}) // a descriptor is one direction's
 	l.state.look(conn)
-	return l, ahead, m
+	return l
+}
+
+// wrapped reports whether wrappers have to be asked for the ends.
+func (l *leg) wrapped() bool {
+	_, is := l.conn.(Unwrapper)
+	return is
 }
 
 // servedByLoop reports whether an end is a connection that only its handler on a loop may use.
@@ -59,7 +62,7 @@ func servedByLoop(end any) bool {
 func (l *leg) absent() bool { return l.conn == nil }
 
 // waitsInside reports whether the leg is moved by a Read or Write of its own, which may wait.
-func (l *leg) waitsInside() bool { return l.srcDesc == nil || l.dstDesc == nil }
+func (l *leg) waitsInside() bool { return l.src.desc == nil || l.dst.desc == nil }
 
 func isNil(conn net.Conn) bool {
 	v := reflect.ValueOf(conn)
@@ -74,8 +77,11 @@ type deadliner interface{ SetDeadline(time.Time) error }
 // interrupt makes every Read, Write and wait of the leg fail from now on. A
 // connection that has no deadlines is aborted instead.
 func (l *leg) interrupt() {
+	if l.onLoop {
+		return
+	}
 	err := l.conn.SetDeadline(longAgo)
-	for _, end := range []any{l.src, l.dst} {
+	for _, end := range []any{l.src.rw, l.dst.rw} {
 		if d, ok := end.(deadliner); ok && isPlain(end) {
 			err = errors.Join(err, d.SetDeadline(longAgo))
 		}
@@ -89,10 +95,10 @@ func (l *leg) interrupt() {
 // abort resets the connection and returns the bytes of its send queue that are
 // lost by that.
 func (l *leg) abort() (lost int64) {
-	if l.dstDesc != nil && !l.closed {
-		_ = l.dstDesc.raw.Control(func(fd uintptr) {
-			l.dstDesc.fd = int(fd)
-			lost = int64(l.dstDesc.unsent())
+	if d := l.dst.desc; d != nil && !l.closed {
+		_ = d.raw.Control(func(fd uintptr) {
+			d.fd = int(fd)
+			lost = int64(d.unsent())
 		})
 	}
 	l.reset()
@@ -118,7 +124,7 @@ type lingerer interface {
 // TLS one is closed first, lest TLS call this an orderly end. Kinds of connection
 // that know no reset are closed by close, as they are.
 func (l *leg) reset() {
-	for _, c := range []any{l.dst, l.conn} {
+	for _, c := range []any{l.dst.rw, l.conn} {
 		inner, ok := innermost(c).(lingerer)
 		if !ok {
 			continue

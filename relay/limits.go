@@ -134,4 +134,6 @@ func (d *direction) answered() bool {
 }
 
 // spoken is answered of bytes alone: an end of file is no answer that it has come to something.
-func (d *direction) spoken() bool { return d.spliced.Load()+d.copied.Load() > 0 }
+func (d *direction) spoken() bool { return d.moved() > 0 }
+
+func (d *direction) moved() int64 { return d.spliced.Load() + d.copied.Load() }

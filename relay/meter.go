@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync/atomic"
@@ -47,7 +48,9 @@ func (c *metered) Write(p []byte) (int, error) {
 }
 
 // RelayReader implements [Unwrapper].
-func (c *metered) RelayReader(int) (io.Reader, []byte) { return c.Conn, nil }
+func (c *metered) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return c.Conn, nil, nil
+}
 
 // meters are those of the wrappers of a source, and of a sink.
 type meters struct {

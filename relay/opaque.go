@@ -12,14 +12,15 @@ type opaqueSource struct {
 	r      io.Reader
 	leg    *legState
 	buffer waitingBuffer
-	err    error // came together with bytes, to be returned by the next recv
+	framing
+	err error // came together with bytes, to be returned by the next recv
 }
 
 // emptyReads is how often Read may return neither bytes nor an error.
 const emptyReads = 100
 
 func (s *opaqueSource) recv(p []byte) (int, error) {
-	for range emptyReads {
+	for tries := 0; tries < emptyReads; tries++ {
 		if err := s.err; err != nil {
 			s.err = nil
 			if err == io.EOF { // as io.Copy: wrapped, it is an error
@@ -35,6 +36,9 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 		if n > 0 {
 			s.buffer.note(n)
 			return n, nil
+		}
+		if s.framing == datagrams && err == nil { // an empty one, of any number
+			tries = 0
 		}
 	}
 	return 0, errEndless

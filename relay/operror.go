@@ -79,7 +79,11 @@ func copyError(f failure, from, to any) error {
 	_, errno := f.err.(syscall.Errno)
 	switch c := at.(type) {
 	case *os.File:
-		return &os.PathError{Op: f.op, Path: c.Name(), Err: f.err}
+		name := ""
+		if c != nil {
+			name = c.Name()
+		}
+		return &os.PathError{Op: f.op, Path: name, Err: f.err}
 	case net.Conn:
 		if isPlain(c) {
 			return &connError(f, from, to).(*opError).op // as a caller that asserts its type expects

@@ -45,6 +45,7 @@ type pacer struct {
 	reserved  reserved // they are taken from these buckets; otherwise they are owed when read
 	pos       [4]int64 // that the supplies of those have to reach
 	afterward bool     // the source is moved by its own Read, or a layer's
+	whole     bool     // its reads may be messages, which are read in whole
 	free      bool     // the session ends: nothing waits, bytes read are owed
 
 	timer loop.Timer // of a loop
@@ -202,7 +203,7 @@ func (d *direction) refund() {
 
 // clip bounds a read.
 func (w *pacer) clip(n int) int {
-	if w.free {
+	if w.free || w.whole {
 		return n
 	}
 	return int(min(int64(n), w.grant))
@@ -280,11 +281,23 @@ func (s *Session) pace() {
 	for i := range t.pacers {
 		w := &t.pacers[i]
 		w.wake = make(chan struct{}, 1)
-		_, w.afterward = s.ends[i].source.(*opaqueSource)
 	}
+	s.ab.paceEnds()
+	s.ba.paceEnds()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.stopped.Store(s.reason != ReasonNone)
+}
+
+// paceEnds has the pacer, if there is one, know how the source is read, and the bytes that were read ahead.
+func (d *direction) paceEnds() {
+	w := d.pacer()
+	if w == nil {
+		return
+	}
+	src, opaque := d.link.(*pair).source.(*opaqueSource)
+	w.afterward = opaque
+	w.whole = opaque && src.framing != streaming
 }
 
 // resting reports whether the direction waits for its rate. It may be called by any

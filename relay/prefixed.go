@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -43,8 +44,8 @@ func (c *prefixed) take(n int) (taken []byte) {
 }
 
 // RelayReader implements [Unwrapper].
-func (c *prefixed) RelayReader(max int) (io.Reader, []byte) {
-	return c.Conn, c.take(min(max, len(c.head)))
+func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, error) {
+	return c.Conn, c.take(min(max, len(c.head))), nil
 }
 
 // Buffered returns conn as it is read through r, which reads from conn: bytes that r has buffered come
@@ -72,9 +73,9 @@ func (c *buffered) Read(p []byte) (int, error) {
 }
 
 // RelayReader implements [Unwrapper].
-func (c *buffered) RelayReader(max int) (io.Reader, []byte) {
+func (c *buffered) RelayReader(_ context.Context, max int) (io.Reader, []byte, error) {
 	if c.r == nil {
-		return c.Conn, nil
+		return c.Conn, nil, nil
 	}
 	n := min(max, c.r.Buffered())
 	head, _ := c.r.Peek(n) // they are there
@@ -82,7 +83,7 @@ func (c *buffered) RelayReader(max int) (io.Reader, []byte) {
 	if c.r.Buffered() == 0 && max > n {
 		c.r = nil
 	}
-	return c.Conn, head
+	return c.Conn, head, nil
 }
 
 // beneath is a connection with the methods that a relay, and others, look for beside those of

@@ -185,8 +185,10 @@ func TestCopyBufioOverWriterTo(t *testing.T) {
 // greedy hands out more than it is asked for.
 type greedy struct{ net.Conn }
 
-func (greedy) RelayReader(int) (io.Reader, []byte) { return nil, []byte("too much") }
-func (greedy) RelayWriter() io.Writer              { return nil }
+func (greedy) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return nil, []byte("too much"), nil
+}
+func (greedy) RelayWriter() io.Writer { return nil }
 
 // TestReadAheadTooMuch: a wrapper that breaks its contract ends the copy before a byte is moved.
 func TestReadAheadTooMuch(t *testing.T) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -100,7 +101,8 @@ const (
 	// were moved by recv and send.
 	FallbackUrgent
 	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is
-	// passed on only when the session ends. That is at once, unless Config.KeepHalfOpen is set.
+	// passed on only when the session ends: with the other direction, or when no byte has moved for
+	// Config.HalfCloseTimeout, or a minute if that is 0.
 	FallbackHalfClose
 	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
 	// they are copied until it wants no more ([Mirror.Observe]).
@@ -173,7 +175,13 @@ const (
 	ReasonError
 	// ReasonFirstByte: the second side had sent nothing for Limits.FirstByte.
 	ReasonFirstByte
+	// ReasonTruncated: the end of one side ended the session (Config.CloseOnEOF) while bytes of the other were on
+	// their way, and some are lost. The side that lacks them was reset. The error wraps [ErrTruncated].
+	ReasonTruncated
 )
+
+// ErrTruncated is wrapped by the error of a session of [ReasonTruncated].
+var ErrTruncated = errors.New("penstock: relay: the end of one side ended the session, and bytes of the other are lost")
 
 var reasonNames = [...]string{
 	ReasonNone:      "running",
@@ -186,6 +194,7 @@ var reasonNames = [...]string{
 	ReasonCanceled:  "canceled",
 	ReasonError:     "error",
 	ReasonFirstByte: "first-byte-timeout",
+	ReasonTruncated: "truncated",
 }
 
 // String returns the reason in one word: "eof", "reset", "idle-timeout", ...

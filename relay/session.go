@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -21,6 +22,10 @@ type Session struct {
 	ba     direction
 	env    environment
 	ends   [2]pair // of ab and ba
+
+	wrapped bool                    // wrappers have to be asked for the ends
+	opening context.Context         // ends with the session, for them; set by begin
+	unwait  context.CancelCauseFunc // guarded by cutting
 
 	ran      atomic.Bool
 	halfOpen atomic.Bool  // one direction has ended
@@ -53,6 +58,7 @@ type Session struct {
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
 	untold   bool  // an end of file could not be passed on, and nothing else bounds that
+	moved    int64 // bytes of both directions when the timer was last looked at
 	looked   look  // the last one
 }
 
@@ -63,23 +69,18 @@ var ErrRan = errors.New("penstock: relay: session has been run already")
 var errLoopConn = fmt.Errorf("penstock: relay: join a loop.Conn, which its loop serves: take it off by its Detach first: %w", os.ErrInvalid)
 
 // NewSession prepares to join a and b. It moves nothing yet; the session owns both connections
-// from its Run or Start on. Bytes that the wrappers of a and b have read ahead are handed over
-// here.
+// from its Run or Start on. Only then are wrappers asked for what they have read ahead ([Unwrapper]).
 func (r *Relay) NewSession(a, b net.Conn) *Session {
 	if r == nil {
 		r = new(Relay)
 	}
 	s := &Session{r: r, limits: &r.limits}
-	var fromA, fromB []byte
-	var ofA, ofB meters
-	s.a, fromA, ofA = newLeg(a)
-	s.b, fromB, ofB = newLeg(b)
+	s.a, s.b = newLeg(a), newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
 		s.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}
-		s.ends[0].meters = newMeters(ofA.source, ofB.sink)
-		s.ends[1].meters = newMeters(ofB.source, ofA.sink)
-		s.bind(&s.ab, &s.ends[0], &s.a, &s.b, fromA)
-		s.bind(&s.ba, &s.ends[1], &s.b, &s.a, fromB)
+		s.wrapped = s.a.wrapped() || s.b.wrapped()
+		s.bind(&s.ab, &s.ends[0], &s.a, &s.b)
+		s.bind(&s.ba, &s.ends[1], &s.b, &s.a)
 	}
 	return s
 }
@@ -95,11 +96,62 @@ func (s *Session) Limit(l *Limits) {
 // Limits returns those of the session.
 func (s *Session) Limits() *Limits { return s.limits }
 
-// bind sets up d to move from one leg to the other, beginning with the bytes that the first
-// one's wrappers have read ahead.
-func (s *Session) bind(d *direction, ends *pair, from, to *leg, ahead []byte) {
-	d.setAhead(ahead)
-	s.r.connect(d, ends, &s.env, end{from.src, from.srcDesc, from.state}, end{to.dst, to.dstDesc, to.state})
+// bind sets up d to move from one leg to the other; if wrappers have to be asked first, only so that it can be ended.
+func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
+	if !s.wrapped {
+		s.r.connect(d, ends, &s.env, from.src, to.dst, nil)
+		return
+	}
+	ends.env = &s.env
+	ends.source, ends.sink = &opaqueSource{r: from.conn, leg: from.state}, &opaqueSink{w: to.conn, leg: to.state}
+	d.link = ends
+	d.set(waits, true)
+}
+
+// open asks the wrappers of a direction's ends, which may wait, and binds it to what is left.
+//
+//go:noinline
+func (s *Session) open(dr *goroutineDriver) {
+	d, ends, from, to := dr.dir, &s.ends[0], &s.a, &s.b
+	if d == &s.ba {
+		ends, from, to = &s.ends[1], to, from
+	}
+	written := unwrapWriter(to.conn)
+	s.opened(to, &to.dst, newEnd(written.w, to.state, &written))
+	read, _ := unwrapReader(s.opening, from.conn, math.MaxInt) // of that, nothing is too much
+	if read.err != nil && s.opening.Err() != nil {
+		read.err = os.ErrDeadlineExceeded // as a Read that was cut
+	}
+	s.opened(from, &from.src, newEnd(read.r, from.state, &read))
+	switch {
+	case servedByLoop(read.r), servedByLoop(written.w):
+		read.err = errLoopConn
+	case isMissing(read.r):
+		read.err = errNilSrc
+	case isMissing(written.w):
+		read.err = errNilDst
+	}
+	ends.meters = newMeters(read.meters, written.meters)
+	d.setAhead(read.ahead)
+	d.set(waits, false)
+	s.r.connect(d, ends, &s.env, from.src, to.dst, read.err)
+	if d.paceEnds(); d.pace != unpaced {
+		d.pacer().owe(int64(len(read.ahead)))
+	}
+	dr.take(d)
+}
+
+// opened makes e an end of a leg. A cut that came before knew nothing of it.
+func (s *Session) opened(l *leg, at *end, e end) {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	*at = e
+	if servedByLoop(e.rw) {
+		l.closed, l.onLoop = true, true
+	}
+	if s.opening.Err() != nil {
+		s.interrupt(l)
+	}
 }
 
 // Run joins the two connections until both directions have ended or something
@@ -116,7 +168,7 @@ func (s *Session) bind(d *direction, ends *pair, from, to *leg, ahead []byte) {
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
 // turn.
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
-	if err := s.begin(ctx != nil); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return s.Result(), err
 	}
 	s.done = make(chan struct{})
@@ -145,7 +197,7 @@ func (s *Session) Start(ended func(Result, error)) error {
 	if ended == nil {
 		return errNilEnded
 	}
-	if err := s.begin(true); err != nil {
+	if err := s.begin(context.Background()); err != nil {
 		return err
 	}
 	s.ended = ended
@@ -156,14 +208,17 @@ func (s *Session) Start(ended func(Result, error)) error {
 }
 
 // begin prepares both directions to be driven, if there is a context for that.
-func (s *Session) begin(hasContext bool) error {
+func (s *Session) begin(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return ErrRan
 	}
-	if err := s.missing(hasContext); err != nil {
+	if err := s.missing(ctx != nil); err != nil {
 		s.a.close()
 		s.b.close()
 		return err
+	}
+	if s.wrapped {
+		s.beginOpening(ctx)
 	}
 	now := max(1, s.r.clock.now())
 	s.active.Store(now)
@@ -188,6 +243,18 @@ func (s *Session) begin(hasContext bool) error {
 	return nil
 }
 
+// beginOpening makes the context of the session's wrappers. A cut may have come before.
+func (s *Session) beginOpening(ctx context.Context) {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	s.opening, s.unwait = context.WithCancelCause(context.WithoutCancel(ctx)) // which cuts the session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reason != ReasonNone {
+		s.unwait(s.cause)
+	}
+}
+
 // missing returns the error of an argument that the session has not got.
 func (s *Session) missing(hasContext bool) error {
 	switch {
@@ -208,6 +275,9 @@ func (s *Session) missing(hasContext bool) error {
 // 2 KiB must not be outgrown (TestIdleStacks).
 func (s *Session) drive(dr *goroutineDriver) {
 	defer s.stopped(dr.dir)
+	if s.wrapped {
+		s.open(dr)
+	}
 	dr.run()
 }
 
@@ -267,9 +337,10 @@ func (s *Session) conclude(d *direction) {
 	case d.failure() == nil:
 		s.directionEnded(d)
 	case !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d)) && interrupted(d.failure().err):
-		// Not a failure, but how the cut stopped the direction.
+		// Not a failure, but how the cut stopped the direction, whose end is still to come (ending.over).
 		d.rareState().failure = nil
-		d.finished(s.Result().Reason)
+		d.set(ended, false)
+		d.reason.Store(uint32(ReasonNone))
 	}
 }
 
@@ -340,6 +411,9 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 // interruptBoth has both directions stop. It needs cutting.
 func (s *Session) interruptBoth() {
 	s.outlived = false
+	if s.unwait != nil {
+		s.unwait(nil)
+	}
 	s.interrupt(&s.a)
 	s.interrupt(&s.b)
 	if s.stuck != nil {
@@ -383,6 +457,9 @@ func (s *Session) settle() {
 	s.awaitSurvivor()
 	s.cutting.Lock()
 	s.settled = true
+	if s.unwait != nil {
+		s.unwait(nil)
+	}
 	if s.stuck != nil {
 		s.stuck.Stop()
 	}
@@ -400,6 +477,11 @@ func (s *Session) settle() {
 	gently := reason == ReasonIdle && s.losesNothing()
 	resetB := finish(&s.ab, &s.ba, reason)
 	resetA := finish(&s.ba, &s.ab, reason)
+	if truncated(&s.ab, &s.ba) {
+		s.mu.Lock()
+		s.reason, s.cause = ReasonTruncated, ErrTruncated
+		s.mu.Unlock()
+	}
 	if resetA && !gently {
 		s.ba.countLost(s.a.abort())
 	}
@@ -434,7 +516,7 @@ func (e ending) flushAndAbandon(held bool) {
 	case !held || e.sinkFailed:
 	case e.reason != ReasonEOF:
 		e.flush(e.sourceFailed)
-	case !e.is(eofSeen): // the other direction's end has ended the session
+	case !e.is(ended): // the other direction's end has ended the session
 		e.flush(true)
 	}
 	e.abandon(held)
@@ -446,9 +528,18 @@ func (e ending) flushAndAbandon(held bool) {
 // (directionEnded) has passed on none, but may have lost nothing either.
 func (e ending) over() (resetSink bool) {
 	if !e.is(ended) {
-		e.finished(e.reason)
+		reason := e.reason
+		if reason == ReasonEOF && e.flow().Lost > 0 {
+			reason = ReasonTruncated
+		}
+		e.finished(reason)
 	}
-	return e.sourceFailed || !e.atEOF() || !e.is(eofSeen) && e.flow().Lost > 0
+	return e.sourceFailed || !e.atEOF()
+}
+
+// truncated reports whether the end of one direction has cost the other one bytes.
+func truncated(ab, ba *direction) bool {
+	return Reason(ab.reason.Load()) == ReasonTruncated || Reason(ba.reason.Load()) == ReasonTruncated
 }
 
 // finish ends a direction whose ends are held as a goroutine holds them.

@@ -44,11 +44,13 @@ type transparent struct {
 	closed   bool
 }
 
-func (c *transparent) RelayReader(int) (io.Reader, []byte) { return c.TCPConn, c.buffered }
-func (c *transparent) RelayWriter() io.Writer              { return c.TCPConn }
-func (c *transparent) Read([]byte) (int, error)            { panic("read through the wrapper") }
-func (c *transparent) Write([]byte) (int, error)           { panic("written through the wrapper") }
-func (c *transparent) Close() error                        { c.closed = true; return c.TCPConn.Close() }
+func (c *transparent) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return c.TCPConn, c.buffered, nil
+}
+func (c *transparent) RelayWriter() io.Writer    { return c.TCPConn }
+func (c *transparent) Read([]byte) (int, error)  { panic("read through the wrapper") }
+func (c *transparent) Write([]byte) (int, error) { panic("written through the wrapper") }
+func (c *transparent) Close() error              { c.closed = true; return c.TCPConn.Close() }
 
 func transparentTCP(t testing.TB) (halfConn, net.Conn) {
 	far, near := tcp(t)

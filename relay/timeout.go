@@ -18,13 +18,14 @@ func (s *Session) startTimer() {
 }
 
 // untoldTimeout is the half-close timeout of a session without one, if an end of
-// file could not be passed on: the other side does not know, and may wait for ever.
+// file could not be passed on: the other side does not know, and may wait for ever. The kernel waits as long for the
+// end of a peer whose connection here was closed (tcp(7), tcp_fin_timeout).
 const untoldTimeout = time.Minute
 
-// directionEnded ends the session if the end of d could not be passed on, or the first end counts.
+// directionEnded ends the session if the first end counts.
 // Otherwise it starts the half-close timeout if d is the first direction that ends.
 func (s *Session) directionEnded(d *direction) {
-	if s.r.cfg.CloseOnEOF || d.hasFallen(FallbackHalfClose) && !s.r.cfg.KeepHalfOpen {
+	if s.r.cfg.CloseOnEOF {
 		defer s.cut(ReasonEOF, nil)
 	}
 	s.mu.Lock()
@@ -76,9 +77,11 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 		limits = &l
 	}
 	now, started := s.r.clock.now(), s.started.Load()
-	if s.ab.resting() || s.ba.resting() {
+	moved := s.ab.moved() + s.ba.moved()
+	if s.ab.resting() || s.ba.resting() || s.untold && moved != s.moved {
 		s.active.Store(now)
 	}
+	s.moved = moved
 	s.heard = s.heard || s.ba.answered() || s.ba.resting()
 	if told := limits.Answered; told != nil && s.ba.spoken() && now-started >= int64(limits.FirstByte) {
 		told()
@@ -89,9 +92,8 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// hasQuietTimeout reports whether it may ever matter when bytes last moved.
+// hasQuietTimeout reports whether each move is noted. Where an end could not be passed on, which is not known yet, the
+// timer compares what has moved (Session.moved).
 func (s *Session) hasQuietTimeout() bool {
-	_, a := s.a.dst.(closeWriter)
-	_, b := s.b.dst.(closeWriter)
-	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0 || s.r.cfg.KeepHalfOpen && !(a && b)
+	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0
 }

@@ -246,22 +246,27 @@ func withoutHalfClose(t testing.TB) (halfConn, net.Conn) {
 	return far, struct{ net.Conn }{near}
 }
 
-// TestNoHalfClose: an end that cannot be passed on ends the session once all bytes before it are
-// delivered, and both sides get a clean end.
+// TestNoHalfClose: an end that cannot be passed on does not end the other direction. An answer after it arrives
+// in whole, and both sides get a clean end.
 func TestNoHalfClose(t *testing.T) {
 	t.Parallel()
 
 	for _, e := range engines {
 		r, _ := clockedRelay(t, relay.Config{Engine: e, IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
 		g := newRig(t, r, tcp, withoutHalfClose)
-		g.echo(t)
-		if err := ping(g.B, g.A, 1); err != nil {
-			t.Fatal(err)
-		}
 		sent := fillUp(t, g.A)
 		g.A.CloseWrite()
-		if _, n, err := receive(g.B); err != nil || n != sent {
+		if n, err := io.CopyN(io.Discard, g.B, sent); err != nil {
 			t.Fatalf("%v: B gets %d bytes of %d, %v", e, n, sent, err)
+		}
+		g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+		answer := content(1, 5_200_000)
+		go func() {
+			_, _ = g.B.Write(answer)
+			_ = g.B.CloseWrite()
+		}()
+		if err := expect(g.A, answer); err != nil {
+			t.Fatalf("%v: A: %v", e, err)
 		}
 		res, err := g.wait()
 		if err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 || res.First != relay.SideA {
@@ -270,37 +275,70 @@ func TestNoHalfClose(t *testing.T) {
 		if f := res.AToB; f.Fallbacks[relay.FallbackHalfClose] != 1 {
 			t.Fatalf("%v: %+v", e, f)
 		}
-		if err := expect(g.A, nil); err != nil {
-			t.Fatalf("%v: A: %v, want a clean end", e, err)
+		if err := expect(g.B, nil); err != nil {
+			t.Fatalf("%v: B: %v, want a clean end", e, err)
 		}
 	}
 }
 
-// TestNoHalfCloseBehind: bytes of the other direction that are held when such a session ends are
-// delivered if they are taken at once. Those that are not are lost, counted, and the side that lacks them
-// is reset.
-func TestNoHalfCloseBehind(t *testing.T) {
+// TestTruncated: a session that ends at the first end of file while bytes of the other side are on their way to a
+// destination that does not take them is no success. They are counted, and the side that lacks them is reset.
+func TestTruncated(t *testing.T) {
 	t.Parallel()
+	eachDriver(t, testTruncated)
+}
 
-	r, _ := clockedRelay(t, relay.Config{})
-	g := newRig(t, r, tcp, withoutHalfClose)
-	sent := fillUp(t, g.B) // nothing more can be written to A
-	g.A.CloseWrite()
-	res, err := g.wait()
-	if err != nil || res.Reason != relay.ReasonEOF || res.BToA.Lost == 0 || res.BToA.Bytes() >= sent {
-		t.Fatalf("%d bytes sent: %+v, %v", sent, res, err)
-	}
-	if _, _, err := receive(g.A); !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("A, which lacks bytes, sees %v; want ECONNRESET", err)
+func testTruncated(t *testing.T, d *driving) {
+	r := newRelay(t, &relay.Config{CloseOnEOF: true})
+	for _, ends := range []string{"A", "B"} {
+		g := d.newRig(t, r, tcp, tcp)
+		first, behind := g.A, g.B
+		if ends == "B" {
+			first, behind = behind, first
+		}
+		sent := fillUp(t, behind) // nothing more can be written to first
+		_ = first.CloseWrite()
+		res, err := g.wait()
+		lost := res.BToA
+		if ends == "B" {
+			lost = res.AToB
+		}
+		if !errors.Is(err, relay.ErrTruncated) || res.Reason != relay.ReasonTruncated || lost.Reason != relay.ReasonTruncated ||
+			lost.Lost == 0 || lost.Bytes() >= sent {
+			t.Fatalf("%s: %d bytes sent: %+v, %v", ends, sent, res, err)
+		}
+		if _, _, err := receive(first); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("%s, which lacks bytes, sees %v; want ECONNRESET", ends, err)
+		}
 	}
 }
 
-// TestKeepHalfOpen: an end that cannot be passed on ends the session after a quiet
+// TestTruncatedAfterEnd: the same of bytes whose own end of file was seen as well, which was not passed on before the
+// other one's.
+func TestTruncatedAfterEnd(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, &relay.Config{CloseOnEOF: true, Engine: relay.EngineCopy})
+		g := d.newRig(t, r, tcp, tcp)
+		sent := fillUp(t, g.B)
+		if n, err := io.CopyN(io.Discard, g.A, sent/2); err != nil {
+			t.Fatal(n, err)
+		}
+		_ = g.B.CloseWrite()
+		_ = g.A.CloseWrite()
+		res, err := g.wait()
+		if complete := res.BToA.Lost == 0; complete != (err == nil) || complete != (res.Reason == relay.ReasonEOF) {
+			t.Fatalf("%d bytes sent: %+v, %v", sent, res, err)
+		}
+	})
+}
+
+// TestNoHalfCloseQuiet: an end that cannot be passed on ends the session after a quiet
 // minute, even without any timeout; the other side gets its end then.
-func TestKeepHalfOpen(t *testing.T) {
+func TestNoHalfCloseQuiet(t *testing.T) {
 	t.Parallel()
 
-	r, c := clockedRelay(t, relay.Config{KeepHalfOpen: true})
+	r, c := clockedRelay(t, relay.Config{})
 	g := newRig(t, r, tcp, withoutHalfClose)
 	g.echo(t)
 	g.A.CloseWrite()
@@ -309,6 +347,7 @@ func TestKeepHalfOpen(t *testing.T) {
 	if err := ping(g.B, g.A, 1); err != nil {
 		t.Fatal(err)
 	}
+	c.advance(1) // the timer finds that a byte has moved
 	c.advance(time.Minute - 1)
 	running(t, g)
 	c.advance(1)

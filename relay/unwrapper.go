@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -23,9 +24,14 @@ type Unwrapper interface {
 	// wrapper: max is less than math.MaxInt only for a copy that ends there ([Relay.CopyN]), and
 	// relay reads no further byte then.
 	//
+	// It may wait, for the rest of a header for instance, and stops when ctx ends: with the session, or with
+	// the context of a copy. The time counts for the session's timeouts, and the bytes of the other direction
+	// go on meanwhile; RelayWriter may be called at the same time. An error is what a Read would have returned
+	// after the buffered bytes: io.EOF ends the stream, any other fails the session or copy.
+	//
 	// relay delivers the bytes first, and may read the slice until the session or copy has
 	// ended. A nil reader keeps the wrapper's own Read.
-	RelayReader(max int) (beneath io.Reader, buffered []byte)
+	RelayReader(ctx context.Context, max int) (beneath io.Reader, buffered []byte, err error)
 	// RelayWriter is called before the first byte is written. It returns the writer to use in
 	// the wrapper's place, after the wrapper has flushed its own bytes. A nil writer keeps the
 	// wrapper's own Write. The end of file is passed on by the CloseWrite of that writer, and not by
@@ -40,56 +46,72 @@ const maxUnwraps = 16
 // nothing was moved, and these bytes are lost.
 var ErrReadAhead = errors.New("penstock: relay: RelayReader returned more bytes than it was asked for")
 
-// unwrapReader returns the reader that r allows to be used in its place, at most max of the
-// bytes that its wrappers had read ahead, in stream order, and the meters among the wrappers. The only
-// error is [ErrReadAhead].
-func unwrapReader(r io.Reader, max int) (beneath io.Reader, ahead []byte, meters []*Meter, err error) {
-	for range maxUnwraps {
-		u, ok := r.(Unwrapper)
-		if !ok {
-			break
-		}
-		inner, buffered := u.RelayReader(max)
-		if len(buffered) > max {
-			return r, nil, nil, ErrReadAhead
-		}
-		noteRead(meters, len(buffered)) // those outside of this wrapper
-		if c, ok := r.(*metered); ok {
-			meters = append(meters, c.meter)
-		}
-		if max -= len(buffered); ahead == nil {
-			ahead = buffered
-		} else {
-			ahead = append(slices.Clip(ahead), buffered...)
-		}
-		if inner == nil || same(inner, r) {
-			break
-		}
-		if r = inner; max == 0 {
-			break
-		}
-	}
-	return r, ahead, meters, nil
+// An unwrapped reader or writer is used in the place of its wrappers.
+type unwrapped struct {
+	r      io.Reader
+	w      io.Writer
+	ahead  []byte   // read by the wrappers before, in stream order
+	meters []*Meter // among the wrappers
+	stream bool     // one of the wrappers has said so, see [Stream]
+	err    error    // to be returned by the first read after ahead
 }
 
-// unwrapWriter returns the writer that w allows to be used in its place, and the meters among the
-// wrappers.
-func unwrapWriter(w io.Writer) (beneath io.Writer, meters []*Meter) {
+// unwrapReader returns the reader that r allows to be used in its place, with at most max bytes ahead. The only
+// error is [ErrReadAhead]: those of wrappers are in the result.
+func unwrapReader(ctx context.Context, r io.Reader, max int) (u unwrapped, err error) {
+	u.r = r
 	for range maxUnwraps {
-		u, ok := w.(Unwrapper)
+		w, ok := u.r.(Unwrapper)
 		if !ok {
 			break
 		}
-		inner := u.RelayWriter()
-		if inner == nil || same(inner, w) {
+		inner, buffered, err := w.RelayReader(ctx, max)
+		if len(buffered) > max {
+			return u, ErrReadAhead
+		}
+		noteRead(u.meters, len(buffered)) // those outside of this wrapper
+		u.through(w)
+		if max -= len(buffered); u.ahead == nil {
+			u.ahead = buffered
+		} else {
+			u.ahead = append(slices.Clip(u.ahead), buffered...)
+		}
+		if u.err = err; err != nil || inner == nil || same(inner, u.r) {
 			break
 		}
-		if c, ok := w.(*metered); ok {
-			meters = append(meters, c.meter)
+		if u.r = inner; max == 0 {
+			break
 		}
-		w = inner
 	}
-	return w, meters
+	return u, nil
+}
+
+// unwrapWriter returns the writer that w allows to be used in its place.
+func unwrapWriter(w io.Writer) (u unwrapped) {
+	u.w = w
+	for range maxUnwraps {
+		w, ok := u.w.(Unwrapper)
+		if !ok {
+			break
+		}
+		inner := w.RelayWriter()
+		if inner == nil || same(inner, u.w) {
+			break
+		}
+		u.through(w)
+		u.w = inner
+	}
+	return u
+}
+
+// through notes what a wrapper of this package has to say.
+func (u *unwrapped) through(w Unwrapper) {
+	switch w := w.(type) {
+	case *metered:
+		u.meters = append(u.meters, w.meter)
+	case *stream, *streamConn:
+		u.stream = true
+	}
 }
 
 // same reports whether a wrapper returned itself. Values that cannot be compared
@@ -109,10 +131,18 @@ func isPlain(c any) bool {
 	case *os.File:
 		return c != nil
 	case *net.UnixConn:
+		if c == nil {
+			return false
+		}
 		addr := c.LocalAddr()
 		return addr != nil && addr.Network() == "unix"
 	}
 	return false
+}
+
+func isFile(c any) bool {
+	_, is := c.(*os.File)
+	return is
 }
 
 // A closeWriter passes on a half-close: *net.TCPConn, *net.UnixConn, *tls.Conn.

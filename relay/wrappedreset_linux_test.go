@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -18,8 +19,10 @@ type hides struct{ net.Conn }
 // lets lets a relay go beneath it.
 type lets struct{ net.Conn }
 
-func (l lets) RelayReader(int) (io.Reader, []byte) { return l.Conn, nil }
-func (l lets) RelayWriter() io.Writer              { return l.Conn }
+func (l lets) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return l.Conn, nil, nil
+}
+func (l lets) RelayWriter() io.Writer { return l.Conn }
 
 // TestResetBeneathWrappers: a reset passes a wrapper that shows its connection. One that does not is closed, and its peer sees an end of file.
 func TestResetBeneathWrappers(t *testing.T) {

@@ -135,8 +135,10 @@ type bufferedReader struct {
 	r *bufio.Reader
 }
 
-func (b *bufferedReader) RelayReader(int) (io.Reader, []byte) { return b.r, nil }
-func (b *bufferedReader) RelayWriter() io.Writer              { return b.TCPConn }
+func (b *bufferedReader) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return b.r, nil, nil
+}
+func (b *bufferedReader) RelayWriter() io.Writer { return b.TCPConn }
 
 // TestJoinReaderWithoutDeadlines: canceling works by the wrapper's deadline, and a
 // side that misses bytes is still reset.

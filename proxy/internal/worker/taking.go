@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"math"
 	"net"
 	"syscall"
@@ -85,7 +86,7 @@ func socketOf(c net.Conn, fd int) relay.Socket {
 		s.Layer, c = l, l.Beneath()
 	}
 	if u, ok := c.(relay.Unwrapper); ok {
-		_, s.Ahead = u.RelayReader(math.MaxInt)
+		_, s.Ahead, _ = u.RelayReader(context.Background(), math.MaxInt) // of package relay, which neither waits nor fails
 	}
 	_, s.TCP = plainOf(c).(*net.TCPConn)
 	s.NoDelay = s.TCP // set by package net

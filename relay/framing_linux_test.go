@@ -1,0 +1,354 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A kind is a kind of connection: where one Write of the far end is one Read of the near one, or a stream.
+type kind struct {
+	messages bool
+	pair     func(t *testing.T) (far, near net.Conn)
+}
+
+var kinds = map[string]kind{
+	"udp":        {true, udpPair},
+	"unixgram":   {true, func(t *testing.T) (far, near net.Conn) { return unixPair(t, "unixgram") }},
+	"unixpacket": {true, packetPair},
+	"net.Pipe":   {false, func(*testing.T) (far, near net.Conn) { return net.Pipe() }},
+	"framed": {true, func(t *testing.T) (far, near net.Conn) {
+		far, near = tcp(t)
+		return &framed{far}, &framed{near}
+	}},
+	"tls":  {false, func(t *testing.T) (far, near net.Conn) { return tlsOverTCP(t) }},
+	"tcp":  {false, func(t *testing.T) (far, near net.Conn) { return tcp(t) }},
+	"unix": {false, func(t *testing.T) (far, near net.Conn) { return unixStream(t) }},
+	"file of a datagram socket": {true, func(t *testing.T) (far, near net.Conn) {
+		far, c := udpPair(t)
+		f, err := c.(*net.UDPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return far, relay.Stream(f)
+	}},
+}
+
+// wrappers are ways to pass a connection on.
+var wrappers = map[string]func(net.Conn) net.Conn{
+	"":         func(c net.Conn) net.Conn { return c },
+	"embedded": func(c net.Conn) net.Conn { return struct{ net.Conn }{c} },
+	"metered":  func(c net.Conn) net.Conn { return relay.Metered(c, new(relay.Meter)) },
+	"prefixed": func(c net.Conn) net.Conn { return relay.Prefixed(c, nil) },
+	"wrapped":  func(c net.Conn) net.Conn { return relay.Wrap(struct{ net.Conn }{c}) },
+}
+
+func udpPair(t *testing.T) (far, near net.Conn) {
+	t.Helper()
+	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := l.LocalAddr().(*net.UDPAddr)
+	near, err = net.DialUDP("udp4", nil, free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	far, err = net.DialUDP("udp4", free, near.LocalAddr().(*net.UDPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close(); near.Close() })
+	return far, near
+}
+
+func unixPair(t *testing.T, network string) (far, near net.Conn) {
+	t.Helper()
+	dir := t.TempDir()
+	a := &net.UnixAddr{Name: filepath.Join(dir, "a"), Net: network}
+	receiver, err := net.ListenUnixgram(network, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err = net.DialUnix(network, nil, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close(); receiver.Close() })
+	return far, receiver
+}
+
+func packetPair(t *testing.T) (far, near net.Conn) {
+	t.Helper()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "p"), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if far, err = net.Dial("unixpacket", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if near, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close(); near.Close() })
+	return far, near
+}
+
+// framed is a connection of messages over a stream, as DNS over TCP is.
+type framed struct{ net.Conn }
+
+func (f *framed) Write(p []byte) (int, error) {
+	_, err := f.Conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(p))), p...))
+	return len(p), err
+}
+
+func (f *framed) Read(p []byte) (int, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(f.Conn, head[:]); err != nil {
+		return 0, err
+	}
+	n := int(binary.BigEndian.Uint16(head[:]))
+	if n > len(p) {
+		return 0, io.ErrShortBuffer
+	}
+	return io.ReadFull(f.Conn, p[:n])
+}
+
+// A messageSink is a connection that keeps what is written to it, until a write ends with "END".
+type messageSink struct {
+	net.Conn // nil
+
+	mu     sync.Mutex
+	writes [][]byte
+	once   sync.Once
+	over   chan struct{}
+}
+
+var errRecorded = errors.New("recorded")
+
+func newMessageSink() *messageSink { return &messageSink{over: make(chan struct{})} }
+
+func (r *messageSink) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writes = append(r.writes, bytes.Clone(p))
+	if bytes.HasSuffix(p, []byte("END")) {
+		_ = r.Close()
+		return len(p), errRecorded
+	}
+	return len(p), nil
+}
+
+func (r *messageSink) Read([]byte) (int, error)         { <-r.over; return 0, errRecorded }
+func (r *messageSink) Close() error                     { r.once.Do(func() { close(r.over) }); return nil }
+func (r *messageSink) SetDeadline(time.Time) error      { return r.Close() }
+func (r *messageSink) SetReadDeadline(time.Time) error  { return nil }
+func (r *messageSink) SetWriteDeadline(time.Time) error { return nil }
+func (r *messageSink) LocalAddr() net.Addr              { return nil }
+func (r *messageSink) RemoteAddr() net.Addr             { return nil }
+
+// TestMessages: copies and sessions from each kind of connection, and from wrappers of it, deliver what io.Copy does,
+// message by message where it has messages.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+
+	sizes := []int{1400, 9000, 1200, 1, 30_000, 700}
+	ways := map[string]func(r *relay.Relay, dst *messageSink, src net.Conn) error{
+		"io.Copy": func(_ *relay.Relay, dst *messageSink, src net.Conn) error {
+			_, err := io.Copy(struct{ io.Writer }{dst}, struct{ io.Reader }{src})
+			return err
+		},
+		"Copy": func(r *relay.Relay, dst *messageSink, src net.Conn) error {
+			_, err := r.Copy(dst, src)
+			return err
+		},
+		"CopyContext": func(r *relay.Relay, dst *messageSink, src net.Conn) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			_, err := r.CopyContext(ctx, dst, src)
+			return err
+		},
+		"Move": func(r *relay.Relay, dst *messageSink, src net.Conn) error {
+			_, err := r.Move(struct{ io.Writer }{dst}, src)
+			return err
+		},
+		"io.Copy from Wrap": func(_ *relay.Relay, dst *messageSink, src net.Conn) error {
+			_, err := io.Copy(dst, relay.Wrap(src))
+			return err
+		},
+		"Join": func(r *relay.Relay, dst *messageSink, src net.Conn) error {
+			_, err := r.Join(context.Background(), src, dst)
+			return err
+		},
+		"a session with a rate": func(r *relay.Relay, dst *messageSink, src net.Conn) error {
+			s := r.NewSession(src, dst)
+			s.Limit(&relay.Limits{PerConnection: relay.Rates{AToB: 4 << 20, Burst: 1000}})
+			_, err := s.Run(context.Background())
+			return err
+		},
+	}
+	r := newRelay(t, nil)
+	for name, k := range kinds {
+		for of, wrap := range wrappers {
+			for way, move := range ways {
+				t.Run(fmt.Sprintf("%s/%s/%s", name, of, way), func(t *testing.T) {
+					t.Parallel()
+					far, near := k.pair(t)
+					dst, src := newMessageSink(), wrap(near)
+					done := make(chan error, 1)
+					go func() { done <- move(r, dst, src) }()
+					var want [][]byte
+					for i, size := range sizes {
+						message := content(uint64(i), size)
+						want = append(want, message)
+						if _, err := far.Write(message); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := far.Write([]byte("END")); err != nil {
+						t.Fatal(err)
+					}
+					select {
+					case err := <-done:
+						if !errors.Is(err, errRecorded) {
+							t.Errorf("%v", err)
+						}
+					case <-time.After(patience):
+						t.Fatal("the last message has not come")
+					}
+					got := dst.writes
+					want = append(want, []byte("END"))
+					if !k.messages {
+						got, want = [][]byte{bytes.Join(got, nil)}, [][]byte{bytes.Join(want, nil)}
+					}
+					if !slices.EqualFunc(got, want, bytes.Equal) {
+						t.Errorf("got %v bytes, want %v", lengths(got), lengths(want))
+					}
+				})
+			}
+		}
+	}
+}
+
+func lengths(all [][]byte) (n []int) {
+	for _, b := range all {
+		n = append(n, len(b))
+	}
+	return n
+}
+
+// TestJoinDatagrams: two sockets of datagrams, joined, pass the largest there is, and empty ones do no harm.
+func TestJoinDatagrams(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	A, a := udpPair(t)
+	B, b := udpPair(t)
+	s := r.NewSession(a, b)
+	ends := start(t, s)
+	for range 120 { // more than a Read may return nothing
+		_, _ = A.Write(nil)
+	}
+	for _, size := range []int{1, 40_000, 65_507, 1400} {
+		message := content(1, size)
+		for _, way := range [][2]net.Conn{{A, B}, {B, A}} {
+			if _, err := way[0].Write(message); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, 1<<17)
+			_ = way[1].SetReadDeadline(time.Now().Add(patience))
+			n, err := way[1].Read(got)
+			if err != nil || !bytes.Equal(got[:n], message) {
+				t.Fatalf("%d of %d bytes, %v", n, size, err)
+			}
+		}
+	}
+	s.Cut(errRecorded)
+	if o := end(t, ends); !errors.Is(o.err, errRecorded) {
+		t.Error(o.err)
+	}
+}
+
+// TestLongMessage: a message that no buffer holds is an error, and not its beginning.
+func TestLongMessage(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for name, pair := range map[string]func(*testing.T) (far, near net.Conn){"unixgram": kinds["unixgram"].pair, "unixpacket": packetPair} {
+		far, near := pair(t)
+		dst := newMessageSink()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.Copy(dst, near)
+			done <- err
+		}()
+		for _, size := range []int{64 << 10, 100_000} {
+			if _, err := far.Write(content(1, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; !errors.Is(err, io.ErrShortBuffer) || !slices.Equal(lengths(dst.writes), []int{64 << 10}) {
+			t.Errorf("%s: %v, messages %v", name, err, lengths(dst.writes))
+		}
+	}
+}
+
+// TestWritesOfMessages: an end that may write by messages gets no longer writes than from io.Copy.
+func TestWritesOfMessages(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	const most = 32 << 10
+	for name, k := range map[string]kind{"tcp": kinds["tcp"], "unix": kinds["unix"], "tls": kinds["tls"]} {
+		far, near := k.pair(t)
+		dst := newMessageSink()
+		go func() {
+			_, _ = far.Write(content(1, 1<<20))
+			_, _ = far.Write([]byte("END"))
+		}()
+		if _, err := r.Copy(dst, near); !errors.Is(err, errRecorded) {
+			t.Fatal(name, err)
+		}
+		if longest := slices.Max(lengths(dst.writes)); longest > most || len(bytes.Join(dst.writes, nil)) != 1<<20+3 {
+			t.Errorf("%s: the longest write has %d bytes, want %d at most", name, longest, most)
+		}
+	}
+	// A datagram socket refuses more than 65,507 bytes.
+	far, near := tcp(t)
+	_, udp := udpPair(t)
+	go func() {
+		_, _ = far.Write(content(1, 1<<20))
+		_ = far.CloseWrite()
+	}()
+	if n, err := r.Copy(udp, near); n != 1<<20 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+// TestPacketEnd: the end of a connection of packets is an end.
+func TestPacketEnd(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	far, near := packetPair(t)
+	_, _ = far.Write([]byte("all"))
+	far.Close()
+	var b bytes.Buffer
+	if n, err := r.Copy(struct{ io.Writer }{&b}, near); n != 3 || err != nil {
+		t.Error(n, err)
+	}
+}
