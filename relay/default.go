@@ -53,14 +53,18 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 // Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that [io.Copy] and io.CopyN from it
 // and to it take the default relay, in code that stays as it is. Everything else is conn's, which the
 // result owns. It is an [Unwrapper].
+//
+// The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite, SetLinger,
+// SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer, SyscallConn, and NetConn, which returns
+// conn. They return errors.ErrUnsupported if conn has them not. File and MultipathTCP are conn's alone: ask NetConn().
 func Wrap(conn net.Conn) net.Conn {
 	if isNil(conn) {
 		return nil
 	}
-	return &wrapped{beneath{conn}}
+	return &wrapped{whole{beneath{conn}}}
 }
 
-type wrapped struct{ beneath }
+type wrapped struct{ whole }
 
 // WriteTo implements [io.WriterTo].
 func (c *wrapped) WriteTo(dst io.Writer) (int64, error) { return Copy(dst, c.Conn) }

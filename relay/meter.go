@@ -19,7 +19,7 @@ func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.
 // Metered returns conn with a meter, which counts live: the bytes of Read and Write, and those that a
 // session or a copy moves beneath, spliced or not. So it takes the place of a wrapper that counts.
 // Several connections may have the same meter; without one, m nil, the result is conn itself. Everything
-// else is conn's, which the result owns. It is an [Unwrapper]; for code that says [io.Copy] write Wrap(Metered(conn, m)).
+// else is conn's, which the result owns, and its methods are those of [Wrap]. It is an [Unwrapper]; for code that says [io.Copy] write Wrap(Metered(conn, m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {
 	case isNil(conn):
@@ -27,11 +27,11 @@ func Metered(conn net.Conn, m *Meter) net.Conn {
 	case m == nil:
 		return conn
 	}
-	return &metered{beneath{conn}, m}
+	return &metered{whole{beneath{conn}}, m}
 }
 
 type metered struct {
-	beneath
+	whole
 	meter *Meter
 }
 

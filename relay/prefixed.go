@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"syscall"
+	"time"
 )
 
 // Prefixed returns conn with a head: bytes that were read from it already, and that every reader of the
@@ -104,11 +106,86 @@ func (c beneath) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
+// CloseRead is the CloseRead of the connection, if it has one.
+func (c beneath) CloseRead() error {
+	if half, ok := c.Conn.(interface{ CloseRead() error }); ok {
+		return half.CloseRead()
+	}
+	return errors.ErrUnsupported
+}
+
 // SetLinger sets the effect of Close, see [net.TCPConn.SetLinger]; errors.ErrUnsupported says that it is
-// no connection of TCP.
+// no connection of TCP, as with the methods that follow.
 func (c beneath) SetLinger(seconds int) error {
 	if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
 		return tcp.SetLinger(seconds)
 	}
 	return errors.ErrUnsupported
+}
+
+// SetNoDelay is [net.TCPConn.SetNoDelay].
+func (c beneath) SetNoDelay(noDelay bool) error {
+	if tcp, ok := c.Conn.(interface{ SetNoDelay(bool) error }); ok {
+		return tcp.SetNoDelay(noDelay)
+	}
+	return errors.ErrUnsupported
+}
+
+// SetKeepAlive is [net.TCPConn.SetKeepAlive].
+func (c beneath) SetKeepAlive(keepalive bool) error {
+	if tcp, ok := c.Conn.(interface{ SetKeepAlive(bool) error }); ok {
+		return tcp.SetKeepAlive(keepalive)
+	}
+	return errors.ErrUnsupported
+}
+
+// SetKeepAlivePeriod is [net.TCPConn.SetKeepAlivePeriod].
+func (c beneath) SetKeepAlivePeriod(d time.Duration) error {
+	if tcp, ok := c.Conn.(interface{ SetKeepAlivePeriod(time.Duration) error }); ok {
+		return tcp.SetKeepAlivePeriod(d)
+	}
+	return errors.ErrUnsupported
+}
+
+// SetKeepAliveConfig is [net.TCPConn.SetKeepAliveConfig].
+func (c beneath) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	if tcp, ok := c.Conn.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}); ok {
+		return tcp.SetKeepAliveConfig(config)
+	}
+	return errors.ErrUnsupported
+}
+
+// SetReadBuffer sets the size of the receive buffer, of other sockets than TCP's too.
+func (c beneath) SetReadBuffer(bytes int) error {
+	if socket, ok := c.Conn.(interface{ SetReadBuffer(int) error }); ok {
+		return socket.SetReadBuffer(bytes)
+	}
+	return errors.ErrUnsupported
+}
+
+// SetWriteBuffer sets the size of the send buffer, of other sockets than TCP's too.
+func (c beneath) SetWriteBuffer(bytes int) error {
+	if socket, ok := c.Conn.(interface{ SetWriteBuffer(int) error }); ok {
+		return socket.SetWriteBuffer(bytes)
+	}
+	return errors.ErrUnsupported
+}
+
+// A whole connection is one beneath which no byte was read ahead, so its socket may be shown.
+type whole struct{ beneath }
+
+// SyscallConn is the SyscallConn of the connection, whose bytes a meter does not see if they are read or written by it.
+func (c whole) SyscallConn() (syscall.RawConn, error) {
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	// Without the methods by which package os would splice past this wrapper (os.File.ReadFrom).
+	return struct{ syscall.RawConn }{raw}, nil
 }

@@ -25,6 +25,8 @@ type Relay struct {
 	guard     guard
 	ledger    ledger
 	jobs      sync.Pool // *copyJob: memory only, nothing to close
+	running   running
+	released  sync.Once
 }
 
 // New returns a Relay; a nil cfg means the defaults. The error wraps [ErrConfig]
@@ -70,13 +72,40 @@ func (r *Relay) openPipes() error {
 	return nil
 }
 
-// Close releases the Relay's resources: idle buffers, and idle pipes unless [Config.Pipes] was
-// given. Sessions that still run keep their leases until they end.
+// Close ends the sessions on goroutines that run, with [ErrClosed], as [Session.Cut] does, and releases the Relay's resources:
+// idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further sessions are refused.
+// Sessions of a [Driver], and copies, keep their leases until they end.
 func (r *Relay) Close() error {
-	err := r.closeBuffers()
-	if r.ownsPipes {
-		err = errors.Join(err, r.pipes.Close())
+	for _, s := range r.running.close() {
+		s.Cut(ErrClosed)
 	}
+	return r.release()
+}
+
+// Shutdown refuses further sessions with [ErrClosed], waits until the sessions on goroutines that run have ended, and closes the
+// Relay. If ctx ends before, it returns the cause, and they go on: [Relay.Close] ends them. Copies, and
+// the sessions of a [Driver], are the caller's to wait for.
+func (r *Relay) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	r.running.close()
+	select {
+	case <-r.running.none():
+		return r.release()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// release releases the resources, once.
+func (r *Relay) release() (err error) {
+	r.released.Do(func() {
+		err = r.closeBuffers()
+		if r.ownsPipes {
+			err = errors.Join(err, r.pipes.Close())
+		}
+	})
 	return err
 }
 

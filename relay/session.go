@@ -212,7 +212,11 @@ func (s *Session) begin(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return ErrRan
 	}
-	if err := s.missing(ctx != nil); err != nil {
+	err := s.missing(ctx != nil)
+	if err == nil && !s.r.running.add(s) {
+		err = ErrClosed
+	}
+	if err != nil {
 		s.a.close()
 		s.b.close()
 		return err
@@ -318,6 +322,7 @@ func (s *Session) settleLast() {
 
 // finish notifies the waiter of the end.
 func (s *Session) finish() {
+	s.r.running.remove(s)
 	if ended := s.r.cfg.Hooks.Ended; ended != nil {
 		ended(s, s.Result(), s.err())
 	}

@@ -295,13 +295,11 @@ func TestJoinSameConn(t *testing.T) {
 	}
 }
 
-// TestJoinRelayClosed: sessions survive the end of their relay.
+// TestJoinRelayClosed: sessions of a driver survive the end of their relay.
 func TestJoinRelayClosed(t *testing.T) {
 	t.Parallel()
-	eachDriver(t, testJoinRelayClosed)
-}
 
-func testJoinRelayClosed(t *testing.T, d *driving) {
+	d := ofLoop()
 	pipequota.Share(t)
 	r, err := relay.New(&relay.Config{Engine: relay.EngineSplice})
 	if err != nil {
