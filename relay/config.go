@@ -55,7 +55,7 @@ type Config struct {
 	MaxPipeSize int
 
 	// WrappedBuffer is the size of the largest buffer for reads of a stream that is read by its own Read (a
-	// *tls.Conn, or what [Stream] returns): one for each direction, also while the session is idle. It is in use while reads
+	// *tls.Conn, or the result of [Stream]): one for each direction, also while the session is idle. It is in use while reads
 	// are large. A direction whose last read took less than 1 KiB or 8 KiB waits with a buffer of
 	// that size. Default 64 KiB; 1 KiB to 1 MiB. Other types may be read by messages, and are always offered 32 KiB, as by
 	// io.Copy, or 64 KiB if they are datagram sockets of package net.

@@ -480,7 +480,6 @@ func (h *head) RelayReader(_ context.Context, max int) (io.Reader, []byte, error
 	h.ahead = h.ahead[len(ahead):]
 	return h, ahead, nil
 }
-
 func (h *head) RelayWriter() io.Writer { return nil }
 
 // TestCopyReadAhead: bytes read ahead go first, once, and count against the limit.

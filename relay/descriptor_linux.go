@@ -108,7 +108,7 @@ func (c unixMessages) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// framingOfFile returns what is known of a file that is not on the runtime's poller. A device may have packets (tun), and a
+// framingOfFile returns the framing of a file that is not on the runtime's poller. A device may have packets (tun), and a
 // pipe, too (pipe(2), O_DIRECT).
 func framingOfFile(f *os.File) (is framing) {
 	withSocket(f, func(fd int) {

@@ -27,7 +27,8 @@
 // *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
 // reads are copied through a warm buffer, bulk is spliced (splice(2)) through a
 // leased pipe, a regular file is sent by sendfile(2) or copy_file_range(2).
-// Every other type is moved through its own Read and Write, and the result says
+// Every other type is moved through its own Read and Write, with the buffers of io.Copy, because one Read or Write may
+// be a message (datagram sockets of package net get 64 KiB, so that all is read that IP can carry); and the result says
 // so ([FallbackWrapped]); other systems than Linux move everything so
 // ([FallbackUnsupported]). A type that embeds one of the three counts as another
 // type: relay never goes beneath a wrapper that did not ask for it. A wrapper
@@ -44,8 +45,9 @@
 // # Ends
 //
 // An end of file is passed on as a half-close, in each direction and order. To a wrapper without
-// CloseWrite it cannot be: when all bytes before it are delivered, the session ends, and both sides are
-// closed. [Config.KeepHalfOpen] has it wait for the other direction instead. It is the only
+// CloseWrite it cannot be: the other direction goes on until its own end, or until no byte has moved for
+// HalfCloseTimeout, or a minute if that is 0, and the wrapper gets its end then. [Config.CloseOnEOF] ends
+// sessions at the first end; if that costs bytes the result is [ReasonTruncated]. An end of file is the only
 // thing that is passed on as a clean end, with one exception: an idle time ends a session of plain
 // sockets with an end of file of both sides if nothing is held or unread, all is acknowledged, and the
 // first side was not the last to send.

@@ -1,16 +1,16 @@
 package relay
 
 import (
-	"crypto/tls"
 	"net"
 	"os"
+	"reflect"
 )
 
-// A framing is what is known of the bounds of an end's reads and writes.
+// A framing is the knowledge of the bounds of an end's reads and writes.
 type framing uint8
 
 const (
-	// unknown: what one Read returns may be a message, whose rest would be lost if the buffer were smaller, and
+	// unknown: one Read may return a message, whose rest would be lost if the buffer were smaller, and
 	// one Write may have to be small enough for one. Such an end gets the buffers of io.Copy.
 	unknown framing = iota
 	// streaming: bytes, in buffers of any size.
@@ -22,12 +22,10 @@ const (
 // copyBuffer is the size of io.Copy's buffer, which code outside has come to expect.
 const copyBuffer = 32 << 10
 
-// framingOf returns what is known of an end. Its type says it: the address of a wrapper is its connection's, and
+// framingOf returns the framing of an end. Its type says it: the address of a wrapper is its connection's, and
 // the messages may be its own (a DNS client's connection over TCP is one).
 func framingOf(c any) framing {
 	switch c := c.(type) {
-	case *tls.Conn:
-		return streaming
 	case *net.UDPConn, *net.IPConn:
 		return datagrams
 	case *net.UnixConn:
@@ -38,10 +36,16 @@ func framingOf(c any) framing {
 	if f, is := c.(*os.File); is {
 		return framingOfFile(f)
 	}
-	if isPlain(c) {
+	if isPlain(c) || isTLS(c) {
 		return streaming
 	}
 	return unknown
+}
+
+// isTLS reports whether an end is a *tls.Conn. Programs without TLS do not get package tls for that.
+func isTLS(c any) bool {
+	t := reflect.TypeOf(c)
+	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Name() == "Conn" && t.Elem().PkgPath() == "crypto/tls"
 }
 
 // readSizes are the sizes of buffers in which a source that is moved by its own Read waits.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -54,12 +53,10 @@ func isMissing(end any) bool {
 		return true
 	case *os.File:
 		return c == nil
-	case *tls.Conn:
-		return c == nil
 	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn:
 		return isNil(c.(net.Conn))
 	}
-	return false
+	return isTLS(end) && isNil(end.(net.Conn))
 }
 
 // copiesUntil is copies, with a context.

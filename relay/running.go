@@ -14,7 +14,7 @@ type running struct {
 	mu     sync.Mutex
 	all    map[*Session]struct{}
 	closed bool
-	over   chan struct{} // closed when none runs; nil: nobody waits
+	over   chan struct{} // closed when none runs; nil: none waits for that
 }
 
 // add notes a session that begins, and reports whether it may.
@@ -52,7 +52,7 @@ func (r *running) close() (all []*Session) {
 	return all
 }
 
-// none returns what is closed when none runs. No session begins any more.
+// none returns a channel that is closed when none runs. No session begins any more.
 func (r *running) none() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

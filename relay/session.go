@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"sync"
@@ -95,64 +94,6 @@ func (s *Session) Limit(l *Limits) {
 
 // Limits returns those of the session.
 func (s *Session) Limits() *Limits { return s.limits }
-
-// bind sets up d to move from one leg to the other; if wrappers have to be asked first, only so that it can be ended.
-func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
-	if !s.wrapped {
-		s.r.connect(d, ends, &s.env, from.src, to.dst, nil)
-		return
-	}
-	ends.env = &s.env
-	ends.source, ends.sink = &opaqueSource{r: from.conn, leg: from.state}, &opaqueSink{w: to.conn, leg: to.state}
-	d.link = ends
-	d.set(waits, true)
-}
-
-// open asks the wrappers of a direction's ends, which may wait, and binds it to what is left.
-//
-//go:noinline
-func (s *Session) open(dr *goroutineDriver) {
-	d, ends, from, to := dr.dir, &s.ends[0], &s.a, &s.b
-	if d == &s.ba {
-		ends, from, to = &s.ends[1], to, from
-	}
-	written := unwrapWriter(to.conn)
-	s.opened(to, &to.dst, newEnd(written.w, to.state, &written))
-	read, _ := unwrapReader(s.opening, from.conn, math.MaxInt) // of that, nothing is too much
-	if read.err != nil && s.opening.Err() != nil {
-		read.err = os.ErrDeadlineExceeded // as a Read that was cut
-	}
-	s.opened(from, &from.src, newEnd(read.r, from.state, &read))
-	switch {
-	case servedByLoop(read.r), servedByLoop(written.w):
-		read.err = errLoopConn
-	case isMissing(read.r):
-		read.err = errNilSrc
-	case isMissing(written.w):
-		read.err = errNilDst
-	}
-	ends.meters = newMeters(read.meters, written.meters)
-	d.setAhead(read.ahead)
-	d.set(waits, false)
-	s.r.connect(d, ends, &s.env, from.src, to.dst, read.err)
-	if d.paceEnds(); d.pace != unpaced {
-		d.pacer().owe(int64(len(read.ahead)))
-	}
-	dr.take(d)
-}
-
-// opened makes e an end of a leg. A cut that came before knew nothing of it.
-func (s *Session) opened(l *leg, at *end, e end) {
-	s.cutting.Lock()
-	defer s.cutting.Unlock()
-	*at = e
-	if servedByLoop(e.rw) {
-		l.closed, l.onLoop = true, true
-	}
-	if s.opening.Err() != nil {
-		s.interrupt(l)
-	}
-}
 
 // Run joins the two connections until both directions have ended or something
 // cuts the session: ctx, a timeout, a reset, an error. It owns both connections
@@ -245,18 +186,6 @@ func (s *Session) begin(ctx context.Context) error {
 		started(s)
 	}
 	return nil
-}
-
-// beginOpening makes the context of the session's wrappers. A cut may have come before.
-func (s *Session) beginOpening(ctx context.Context) {
-	s.cutting.Lock()
-	defer s.cutting.Unlock()
-	s.opening, s.unwait = context.WithCancelCause(context.WithoutCancel(ctx)) // which cuts the session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.reason != ReasonNone {
-		s.unwait(s.cause)
-	}
 }
 
 // missing returns the error of an argument that the session has not got.
@@ -493,65 +422,6 @@ func (s *Session) settle() {
 	if resetB && !gently {
 		s.ab.countLost(s.b.abort())
 	}
-}
-
-// An ending is the last of a direction, after its driver has stopped.
-type ending struct {
-	*direction
-	reason                   Reason
-	sinkFailed, sourceFailed bool // found by either direction
-}
-
-// endingOf begins the end of d; other is the opposite direction.
-func endingOf(d, other *direction, reason Reason) ending {
-	return ending{
-		direction: d, reason: reason,
-		sinkFailed:   d.failedAt(sideSink) || other.failedAt(sideSource),
-		sourceFailed: d.failedAt(sideSource) || other.failedAt(sideSink),
-	}
-}
-
-// flushAndAbandon is called with the direction's ends held, if they can be.
-func (e ending) flushAndAbandon(held bool) {
-	if e.mode == rewriting {
-		r := e.rareState().rewrite
-		r.dropped = r.dropped || e.sourceFailed
-	}
-	switch {
-	case !held || e.sinkFailed:
-	case e.reason != ReasonEOF:
-		e.flush(e.sourceFailed)
-	case !e.is(ended): // the other direction's end has ended the session
-		e.flush(true)
-	}
-	e.abandon(held)
-}
-
-// over says how the direction ended, and reports whether the connection that it
-// writes to must be reset: because the source's end of file was not passed on, or
-// because the source has failed since. A direction that the other one's end has ended
-// (directionEnded) has passed on none, but may have lost nothing either.
-func (e ending) over() (resetSink bool) {
-	if !e.is(ended) {
-		reason := e.reason
-		if reason == ReasonEOF && e.flow().Lost > 0 {
-			reason = ReasonTruncated
-		}
-		e.finished(reason)
-	}
-	return e.sourceFailed || !e.atEOF()
-}
-
-// truncated reports whether the end of one direction has cost the other one bytes.
-func truncated(ab, ba *direction) bool {
-	return Reason(ab.reason.Load()) == ReasonTruncated || Reason(ba.reason.Load()) == ReasonTruncated
-}
-
-// finish ends a direction whose ends are held as a goroutine holds them.
-func finish(d, other *direction, reason Reason) (resetSink bool) {
-	e := endingOf(d, other, reason)
-	hold(d, e.flushAndAbandon)
-	return e.over()
 }
 
 func (s *Session) opError(d *direction) error {

@@ -93,7 +93,7 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 }
 
 // hasQuietTimeout reports whether each move is noted. Where an end could not be passed on, which is not known yet, the
-// timer compares what has moved (Session.moved).
+// timer compares the bytes (Session.moved).
 func (s *Session) hasQuietTimeout() bool {
 	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0
 }

@@ -26,7 +26,7 @@ type Unwrapper interface {
 	//
 	// It may wait, for the rest of a header for instance, and stops when ctx ends: with the session, or with
 	// the context of a copy. The time counts for the session's timeouts, and the bytes of the other direction
-	// go on meanwhile; RelayWriter may be called at the same time. An error is what a Read would have returned
+	// go on meanwhile; RelayWriter may be called at the same time. An error is that of a Read
 	// after the buffered bytes: io.EOF ends the stream, any other fails the session or copy.
 	//
 	// relay delivers the bytes first, and may read the slice until the session or copy has
@@ -104,7 +104,7 @@ func unwrapWriter(w io.Writer) (u unwrapped) {
 	return u
 }
 
-// through notes what a wrapper of this package has to say.
+// through notes the meter or the declaration of a wrapper of this package.
 func (u *unwrapped) through(w Unwrapper) {
 	switch w := w.(type) {
 	case *metered:
