@@ -44,11 +44,9 @@ func (s *Server) monitor(stop <-chan struct{}) {
 		s.cpu.Look(s.now())
 		s.observe(s.now(), false)
 		s.lookAtPins()
-		select {
-		case <-stop:
+		if !s.cpu.Watch(tick.C, stop) {
 			s.observe(s.now(), true)
 			return
-		case <-tick.C:
 		}
 	}
 }

@@ -31,7 +31,13 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 // verdictOf judges a sample that ends now.
 func (s *Server) verdictOf(sample *verdict.Sample) verdict.Verdict {
 	now := s.now()
-	sample.Starved = s.cpu.Waited(now-int64(sample.Duration), now)
+	sample.Starved, sample.Late = -1, -1
+	if w, known := s.cpu.Waited(now-int64(sample.Duration), now); known {
+		sample.Starved = w.For
+		if w.Probes > 0 {
+			sample.Late = w.Late / time.Duration(w.Probes)
+		}
+	}
 	return verdict.Of(sample)
 }
 

@@ -1,4 +1,4 @@
-// Package cpuwait knows for how long this process has waited for a CPU.
+// Package cpuwait knows for how long this process has waited for a CPU, and for how long an event has.
 package cpuwait
 
 import (
@@ -17,16 +17,30 @@ type Meter struct {
 	read    func() (map[string]time.Duration, bool)
 
 	mu      sync.Mutex // held for moments: loops wait for it
-	sum     time.Duration
+	sum     Wait
 	past    []look // ascending
+	short   bool   // between the last two looks it waited for more than a fiftieth of the time
 	unknown bool
+}
+
+// A Wait is how this process has waited for CPUs over some time.
+type Wait struct {
+	// For is how long a thread was runnable and had no CPU.
+	For time.Duration
+	// Late is the sum of the times for which Probes moments have waited for a thread: an event at any moment
+	// waits for Late/Probes in the mean. Moments are looked at only while CPUs are short, see [Meter.Watch].
+	Late   time.Duration
+	Probes int64
 }
 
 // A look is the sum at a time.
 type look struct {
 	at  int64
-	sum time.Duration
+	sum Wait
 }
+
+// probeEvery is how far moments are apart. It divides no usual period of a CPU bandwidth.
+const probeEvery = 19 * time.Millisecond
 
 // keep is how many looks are kept: more than an hour's, one each second. Older ones are kept ever more sparsely.
 const keep = 8192
@@ -59,10 +73,13 @@ func (m *Meter) add(now int64, most time.Duration, ok bool) {
 	if m.unknown = !ok; !ok {
 		return
 	}
-	m.sum += most
-	if last := len(m.past) - 1; last >= 0 && m.past[last].at >= now {
-		m.past[last].sum = m.sum
-		return
+	m.sum.For += most
+	if last := len(m.past) - 1; last >= 0 {
+		if m.past[last].at >= now {
+			m.past[last].sum = m.sum
+			return
+		}
+		m.short = int64(most) > (now-m.past[last].at)/50
 	}
 	m.past = append(m.past, look{now, m.sum})
 	if len(m.past) >= keep {
@@ -81,20 +98,62 @@ func (m *Meter) thin() {
 	m.past = kept
 }
 
-// Waited returns for how long it has waited between two times, as far as the looks at or around them show, and after the last
-// as the last two do. It is
-// negative if that is not known: the counters cannot be read, or there is no look as old as from.
-func (m *Meter) Waited(from, to int64) time.Duration {
+// Watch waits until something comes from until, or stop is closed, and reports whether until was first. While CPUs are
+// short it finds out for how long an event waits: by moments on a fixed grid, and the time from each of them until a
+// thread of this process runs.
+func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
+	m.mu.Lock()
+	short := m.short
+	m.mu.Unlock()
+	if !short {
+		select {
+		case <-until:
+			return true
+		case <-stop:
+			return false
+		}
+	}
+	next := time.Now().Add(probeEvery)
+	timer := time.NewTimer(probeEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-until:
+			return true
+		case <-stop:
+			return false
+		case <-timer.C:
+			next = m.late(next, time.Now())
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// late counts the moments from due until now, and returns the next.
+func (m *Meter) late(due, now time.Time) (next time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ; !due.After(now); due = due.Add(probeEvery) {
+		m.sum.Late += now.Sub(due)
+		m.sum.Probes++
+	}
+	return due
+}
+
+// Waited returns the wait between two times, as far as the looks at or around them show, and after the last
+// as the last two do. False means that it is unknown: the counters cannot be read, or no look is as old as from.
+func (m *Meter) Waited(from, to int64) (w Wait, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.unknown || len(m.past) == 0 || m.past[0].at > from {
-		return -1
+		return w, false
 	}
-	return max(m.at(to)-m.at(from), 0)
+	before, after := m.at(from), m.at(to)
+	return Wait{max(after.For-before.For, 0), max(after.Late-before.Late, 0), max(after.Probes-before.Probes, 0)}, true
 }
 
 // at returns the sum at a time, of a straight line between two looks, and of the last after it.
-func (m *Meter) at(t int64) time.Duration {
+func (m *Meter) at(t int64) Wait {
 	low, high := 0, len(m.past)
 	for low < high {
 		if middle := (low + high) / 2; m.past[middle].at <= t {
@@ -110,7 +169,13 @@ func (m *Meter) at(t int64) time.Duration {
 		t = min(t, 2*m.past[low].at-m.past[low-1].at)
 	}
 	a, b := m.past[low-1], m.past[low]
-	return a.sum + time.Duration(float64(b.sum-a.sum)*float64(t-a.at)/float64(b.at-a.at))
+	part := float64(t-a.at) / float64(b.at-a.at)
+	between := func(a, b int64) int64 { return a + int64(float64(b-a)*part) }
+	return Wait{
+		time.Duration(between(int64(a.sum.For), int64(b.sum.For))),
+		time.Duration(between(int64(a.sum.Late), int64(b.sum.Late))),
+		between(a.sum.Probes, b.sum.Probes),
+	}
 }
 
 // readThreads reads the second figure of each thread's schedstat: the time waited on a run queue

@@ -2,6 +2,7 @@ package cpuwait
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -18,7 +19,7 @@ func TestWaited(t *testing.T) {
 		}
 		return copied, known
 	}}
-	if got := m.Waited(0, second); got >= 0 {
+	if got, known := m.Waited(0, second); known {
 		t.Errorf("%v without a look", got)
 	}
 	m.Look(10 * second)
@@ -40,13 +41,13 @@ func TestWaited(t *testing.T) {
 		{12 * second, 20 * second, 200 * time.Millisecond},
 		{9 * second, 12 * second, -1},
 	} {
-		if got := m.Waited(c.from, c.to); got != c.want {
-			t.Errorf("from %d to %d: %v, want %v", c.from, c.to, got, c.want)
+		if got, known := m.Waited(c.from, c.to); got.For != max(c.want, 0) || known != (c.want >= 0) {
+			t.Errorf("from %d to %d: %v (known: %t), want %v", c.from, c.to, got, known, c.want)
 		}
 	}
 	known = false
 	m.Look(13 * second)
-	if got := m.Waited(10*second, 11*second); got >= 0 {
+	if got, known := m.Waited(10*second, 11*second); known {
 		t.Errorf("%v, but the counters cannot be read", got)
 	}
 }
@@ -64,8 +65,49 @@ func TestMany(t *testing.T) {
 	if len(m.past) > keep {
 		t.Errorf("%d looks are kept", len(m.past))
 	}
-	if got := m.Waited(0, 10*int64(keep)*second-1); (got - 10*keep*time.Millisecond).Abs() > 2*time.Millisecond {
+	if got, _ := m.Waited(0, 10*int64(keep)*second-1); (got.For - 10*keep*time.Millisecond).Abs() > 2*time.Millisecond {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestWatch: while CPUs are short, moments are looked at on a fixed grid, so a pause counts for each moment in it; while they
+// are not, none is looked at, and nothing wakes up for it.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		now := func() int64 { return int64(time.Since(began)) }
+		waited := time.Duration(0)
+		m := &Meter{read: func() (map[string]time.Duration, bool) { return map[string]time.Duration{"1": waited}, true }}
+		until, stop := make(chan time.Time), make(chan struct{})
+		m.Look(now())
+		watch := func() (w Wait) {
+			from := now()
+			time.AfterFunc(10*probeEvery+probeEvery/2, func() { until <- time.Now() })
+			if !m.Watch(until, stop) {
+				t.Error("it was stopped")
+			}
+			m.Look(now())
+			w, _ = m.Waited(from, now())
+			return w
+		}
+		if w := watch(); w.Probes != 0 {
+			t.Errorf("%+v, though CPUs are not short", w)
+		}
+		waited += probeEvery
+		m.Look(now() + 1)
+		if w := watch(); w.Probes != 10 || w.Late != 0 {
+			t.Errorf("%+v, want 10 moments that were in time", w)
+		}
+		close(stop)
+		if m.Watch(until, stop) {
+			t.Error("it was not stopped")
+		}
+	})
+	m := &Meter{}
+	due := time.Now()
+	next := m.late(due, due.Add(2*probeEvery+time.Millisecond))
+	if m.sum.Probes != 3 || m.sum.Late != 3*probeEvery+3*time.Millisecond || !next.Equal(due.Add(3*probeEvery)) {
+		t.Errorf("%+v after a pause of two periods and a millisecond, next after %v", m.sum, next.Sub(due))
 	}
 }
 

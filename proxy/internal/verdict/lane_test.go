@@ -22,38 +22,38 @@ func TestOfLane(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "nothing was asked for in 100 % of 1s"},
-		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "for 895ms it sent nothing"},
-		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "for 900ms it sent nothing"},
+		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "nothing was asked for in 100 % of 1 s"},
+		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "for 895 ms it sent nothing"},
+		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "for 900 ms it sent nothing"},
 		"a long way": {func(a, _ *lane.End) {
 			a.Waits.Answer, a.Waits.Answers, a.RoundTrip, a.LeastRoundTrip = 900*ms, 18, 50*ms, 50*ms
-		}, verdict.ClientNetwork, "a round trip takes 50ms"},
+		}, verdict.ClientNetwork, "a round trip takes 50 ms"},
 		"answers of a long way": {func(_, b *lane.End) {
 			b.Waits.Answer, b.Waits.Answers, b.RoundTrip, b.LeastRoundTrip = 900*ms, 4, 50*ms, 50*ms
-		}, verdict.Endpoint, "for 700ms it sent nothing"},
-		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "for 900ms it took nothing, its window was shut for 100 %"},
+		}, verdict.Endpoint, "for 700 ms it sent nothing"},
+		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "for 900 ms it took nothing, its window was shut for 100 %"},
 		"a window and BBR": {func(a, b *lane.End) { a.Waits.Window, b.Waits.More, b.Waits.Pauses = 200*ms, 700*ms, 300 }, verdict.Client, "it took nothing"},
 		"a window full of a queue": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip = 900*ms, 200*ms
-		}, verdict.ClientNetwork, "a round trip takes 200ms"},
+		}, verdict.ClientNetwork, "a round trip takes 200 ms"},
 		"the same, of a window that has grown": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 500_000
-		}, verdict.ClientNetwork, "a round trip takes 200ms"},
+		}, verdict.ClientNetwork, "a round trip takes 200 ms"},
 		"a slow reader that acknowledges late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 600_000
-		}, verdict.Client, "for 900ms it took nothing"},
+		}, verdict.Client, "for 900 ms it took nothing"},
 		"a window on a long way, acknowledged late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.LeastRoundTrip = 900*ms, 220*ms, 100*ms
-		}, verdict.Client, "for 900ms it took nothing"},
+		}, verdict.Client, "for 900 ms it took nothing"},
 		"a narrow window and BBR": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Ack, a.Waits.Flight, a.RoundTrip = 700*ms, 600*ms, 300*ms, 30*ms
-		}, verdict.Client, "for 900ms it took nothing"},
+		}, verdict.Client, "for 900 ms it took nothing"},
 		"a narrow window and pauses": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 900*ms, 900*ms, 7
-		}, verdict.Client, "for 900ms it took nothing"},
+		}, verdict.Client, "for 900 ms it took nothing"},
 		"a narrow window now and then": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 400*ms, 900*ms, 7
-		}, verdict.Endpoint, "for 900ms it sent nothing"},
+		}, verdict.Endpoint, "for 900 ms it sent nothing"},
 		"a narrow window and losses": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Again, b.Lost = 900*ms, 900*ms, 50
 		}, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
@@ -62,16 +62,16 @@ func TestOfLane(t *testing.T) {
 		}, verdict.ClientNetwork, ""},
 		"a narrow window and answers": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.Answer, b.Waits.Answers = 900*ms, 900*ms, 5
-		}, verdict.Endpoint, "for 895ms it sent nothing"},
+		}, verdict.Endpoint, "for 895 ms it sent nothing"},
 		"losses behind the lane": {func(a, b *lane.End) { a.Waits.Again, b.Lost = 900*ms, 50 }, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
 		"losses before it":       {func(_, b *lane.End) { b.Waits.Gap, b.BehindGap = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
 		"pauses of losses":       {func(_, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.BehindGap = 900*ms, 40, 50 }, verdict.EndpointNetwork, ""},
-		"acknowledgements":       {func(_, b *lane.End) { b.Waits.Ack, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, "a round trip takes 30ms, 1ms without a queue"},
+		"acknowledgements":       {func(_, b *lane.End) { b.Waits.Ack, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, "a round trip takes 30 ms, 1 ms without a queue"},
 		"packets in a queue":     {func(_, b *lane.End) { b.Waits.Flight, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, ""},
 		"packets in no queue":    {func(a, b *lane.End) { b.Waits.Flight = 900 * ms }, verdict.Client, "it sent nothing"},
 		"a queue of their own": {func(a, b *lane.End) {
 			b.Waits.More, b.Waits.Pauses, b.DataRoundTrip, a.Segments = 900*ms, 300, 100*ms, 1
-		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
+		}, verdict.EndpointNetwork, "a round trip takes 100 ms"},
 		"pauses without a queue":  {func(a, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.DataRoundTrip, a.Segments = 900*ms, 15, 60*ms, 1 }, verdict.Endpoint, ""},
 		"one packet of a million": {func(a, b *lane.End) { b.Waits.Answer, b.Waits.Answers, a.Lost = 900*ms, 5, 1 }, verdict.Endpoint, ""},
 	} {

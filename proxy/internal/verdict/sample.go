@@ -14,6 +14,8 @@ type Sample struct {
 	// Starved is for how long threads of this process waited for a CPU, of those the one that did longest;
 	// negative: unknown.
 	Starved time.Duration
+	// Late is how long an event at any moment has waited for this process, in the mean; negative: unknown.
+	Late time.Duration
 	// Lane is its time out of user space, as [OfLane] has it; nil: it has never left. The sides are as the lane has seen them then.
 	Lane *Lane
 }
@@ -27,7 +29,7 @@ type Peer struct {
 
 // OfResult returns the sample of a session that has ended, from its beginning.
 func OfResult(r *relay.Result, localA, localB bool, starved time.Duration) Sample {
-	s := Sample{Duration: r.Duration, Waits: r.Waits, A: Peer{Local: localA}, B: Peer{Local: localB}, Starved: starved}
+	s := Sample{Duration: r.Duration, Waits: r.Waits, A: Peer{Local: localA}, B: Peer{Local: localB}, Starved: starved, Late: -1}
 	if l := r.Legs; l != nil {
 		s.A.Leg, s.B.Leg = l.A, l.B
 	}
@@ -56,6 +58,7 @@ func (s Sample) Since(before *Sample) Sample {
 	} else {
 		s.Starved = -1
 	}
+	s.Late = -1 // a mean
 	return s
 }
 

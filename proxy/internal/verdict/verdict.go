@@ -102,35 +102,66 @@ func (d *division) scale(by float64) {
 
 func shrink(d *time.Duration, by float64) { *d = time.Duration(float64(*d) * by) }
 
-// latest is how long after its bytes a thread runs, at most: the period of a CPU bandwidth (cpu.max) is that long. A
-// session with few waits has not been kept waiting for longer, however little the process ran.
+// latest is how long after its bytes a thread runs, at most: the period of a CPU bandwidth (cpu.max) is that long.
 const latest = 100 * time.Millisecond
 
 // starve takes the time without a CPU, and returns it. Bytes that were waited for may have been here by then. Room is
 // not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so
 // of that is taken only if the process hardly ran, and if many came at a time.
+//
+// What the process waited for in all is not what this session waited for: each wait for bytes can have been longer by
+// the time that an event waits. Questions and answers come at any moment. The next bytes of a stream come after a
+// turn of this process, which may have used up its time: they wait from the beginning, which is twice as long. And a
+// question waits for no longer than an answer does, which is no longer than the answers were waited for.
 func (s *Sample) starve(a, b *division) time.Duration {
-	starved, hardlyRan := max(s.Starved, 0), s.Starved+s.Waits.Loop > s.Duration*2/5
-	starved = min(starved, time.Duration(s.Waits.PausesA+s.Waits.PausesB+1)*latest)
-	sum := a.hostFor + b.hostFor + a.unknown + b.unknown
-	if hardlyRan {
-		sum += a.networkHere + b.networkHere
+	hardlyRan := s.Starved+s.Waits.Loop > s.Duration*2/5
+	w := &s.Waits
+	each := latest
+	if s.Late >= 0 {
+		each = 2 * s.Late
+		if 2*w.PausesB > w.PausesA && 2*w.PausesA > w.PausesB { // questions and answers
+			each = s.Late
+		}
+		each = min(each, latest)
 	}
-	taken := min(starved, sum)
+	ofA := min(a.here(hardlyRan), time.Duration(w.PausesA+1)*each)
+	ofB := min(b.here(hardlyRan), time.Duration(w.PausesB+1)*each)
+	if w.PausesB > 0 && 2*w.PausesB > w.PausesA {
+		ofA = min(ofA, time.Duration(float64(ofB)*float64(w.PausesA+1)/float64(w.PausesB)))
+	}
+	sum := ofA + ofB
+	taken := min(max(s.Starved, 0), sum)
 	if taken == 0 {
 		return 0
 	}
-	left := 1 - float64(taken)/float64(sum)
-	for _, d := range [2]*division{a, b} {
-		shrink(&d.hostFor, left)
-		shrink(&d.unknown, left)
-		if hardlyRan {
-			d.networkFor -= d.networkHere
-			shrink(&d.networkHere, left)
-			d.networkFor += d.networkHere
-		}
-	}
+	fromA := time.Duration(float64(taken) * float64(ofA) / float64(sum))
+	a.take(fromA, hardlyRan)
+	b.take(taken-fromA, hardlyRan)
 	return taken
+}
+
+// here is the wait in which bytes may have been here.
+func (d *division) here(hardlyRan bool) time.Duration {
+	if hardlyRan {
+		return d.hostFor + d.unknown + d.networkHere
+	}
+	return d.hostFor + d.unknown
+}
+
+// take takes a part of it.
+func (d *division) take(part time.Duration, hardlyRan bool) {
+	all := d.here(hardlyRan)
+	if all == 0 {
+		return
+	}
+	left := 1 - float64(part)/float64(all)
+	shrink(&d.hostFor, left)
+	shrink(&d.unknown, left)
+	if hardlyRan {
+		d.networkFor -= d.networkHere
+		shrink(&d.networkHere, left)
+		d.networkFor += d.networkHere
+	}
 }
 
 // quiet is the kind of the time in which nothing was waited for.

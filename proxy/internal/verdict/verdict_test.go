@@ -23,19 +23,19 @@ func TestOf(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "nothing was asked for in 100 % of 1s"},
-		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1s: for 900ms it sent nothing"},
-		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900ms it sent nothing"},
+		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "nothing was asked for in 100 % of 1 s"},
+		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1 s: for 900 ms it sent nothing"},
+		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900 ms it sent nothing"},
 		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was shut for 99 %"},
 		"a window and BBR":     {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it took nothing"},
-		"a queue":              {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80ms, 1ms without a queue"},
+		"a queue":              {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80 ms, 1 ms without a queue"},
 		"losses":               {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
 		"losses on the way":    {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
-		"bytes on a thin link": {func(s *verdict.Sample) { s.A.Busy, s.A.RTT = time.Second, time.Second }, verdict.ClientNetwork, "a round trip takes 1s"},
+		"bytes on a thin link": {func(s *verdict.Sample) { s.A.Busy, s.A.RTT = time.Second, time.Second }, verdict.ClientNetwork, "a round trip takes 1 s"},
 		"a missing packet":     {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
 		"a queue on the way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 300, 100*ms, 1
-		}, verdict.EndpointNetwork, "a round trip takes 100ms"},
+		}, verdict.EndpointNetwork, "a round trip takes 100 ms"},
 		"answers": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 12, 1300*ms, 11
 		}, verdict.Endpoint, ""},
@@ -66,16 +66,16 @@ func TestOf(t *testing.T) {
 		}, verdict.Endpoint, ""},
 		"a queue on a long way": {func(s *verdict.Sample) {
 			s.Waits.ForA, s.Waits.PausesA, s.A.SegmentsSent, s.A.MinRTT, s.A.RTT, s.A.ReceiverRTT = 900*ms, 300, 0, 181*ms, 182*ms, 251*ms
-		}, verdict.ClientNetwork, "a round trip takes 251ms, 181ms without a queue"},
+		}, verdict.ClientNetwork, "a round trip takes 251 ms, 181 ms without a queue"},
 		"a window on a long way": {func(s *verdict.Sample) {
 			s.Waits.ToA, s.A.Busy, s.A.PeerWindow, s.A.MinRTT, s.A.RTT = 900*ms, 950*ms, 800*ms, 181*ms, 190*ms
 		}, verdict.Client, "its window was shut for 84 %"},
 		"a delayed acknowledgment": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
 		}, verdict.Endpoint, ""},
-		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 900*ms, 20, 800*ms }, verdict.Proxy, "800ms without a CPU"},
+		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 900*ms, 20, 800*ms }, verdict.Proxy, "Penstock had no CPU for 800 ms of 1 s (upper bound)"},
 		"one long wait":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Endpoint, ""},
-		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "900ms for a turn"},
+		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "bytes waited for their turn for 900 ms of 1 s"},
 		"a limit":        {func(s *verdict.Sample) { s.Waits.Bandwidth = 900 * ms }, verdict.Limit, "waited for bandwidth for 90 %"},
 		"an unknown leg": {func(s *verdict.Sample) { s.Waits.ForB, s.B.Leg = 900*ms, relay.Leg{} }, verdict.Unknown, "did not report"},
 		"a unix socket":  {func(s *verdict.Sample) { s.Waits.ForB, s.B = 900*ms, verdict.Peer{Local: true} }, verdict.Endpoint, ""},
@@ -85,7 +85,7 @@ func TestOf(t *testing.T) {
 		}, verdict.ClientNetwork, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := verdict.Sample{Duration: time.Second, A: leg(), B: leg()}
+			s := verdict.Sample{Duration: time.Second, A: leg(), B: leg(), Late: -1}
 			c.change(&s)
 			v := verdict.Of(&s)
 			if v.Kind != c.want || !strings.Contains(v.Why(), c.why) || v.Kind.Advice() == "" {
@@ -113,36 +113,84 @@ func TestWhyAddsUp(t *testing.T) {
 	}{
 		"a part counts for the proxy": {
 			func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 850*ms, 20, 200*ms },
-			"waited for the endpoint for 65 % of 1s: for 650ms it sent nothing",
+			"waited for the endpoint for 65 % of 1 s: for 650 ms it sent nothing",
 		},
 		"more than the process waited for": {
 			func(s *verdict.Sample) {
 				s.Waits.ForB, s.Waits.PausesB, s.Waits.Loop, s.Starved = 500*ms, 20, 300*ms, 900*ms
 			},
-			"bytes waited for this process for 80 % of 1s: 500ms without a CPU, 300ms for a turn",
+			"Penstock had no CPU for 500 ms of 1 s (upper bound), and bytes waited for their turn for 300 ms of 1 s",
 		},
 		"a part counts for the network": {
 			func(s *verdict.Sample) {
 				s.Waits.ForB, s.B.Busy, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 400*ms, 10*ms, 20
 			},
-			"waited for the endpoint for 70 % of 1s: for 700ms it sent nothing",
+			"waited for the endpoint for 70 % of 1 s: for 700 ms it sent nothing",
 		},
 		"bytes and room": {
 			func(s *verdict.Sample) {
 				s.Waits.ForA, s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 500*ms, 400*ms, 400*ms, 400*ms
 			},
-			"waited for the client for 90 % of 1s: for 500ms it sent nothing, for 400ms it took nothing",
+			"waited for the client for 90 % of 1 s: for 500 ms it sent nothing, for 400 ms it took nothing",
 		},
 		"longer than the time": {
-			func(s *verdict.Sample) { s.Waits.ForB = 2 * time.Second }, "waited for the endpoint for 100 % of 1s: for 1s it sent nothing",
+			func(s *verdict.Sample) { s.Waits.ForB = 2 * time.Second }, "waited for the endpoint for 100 % of 1 s: for 1 s it sent nothing",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := verdict.Sample{Duration: time.Second, A: leg(), B: leg()}
+			s := verdict.Sample{Duration: time.Second, A: leg(), B: leg(), Late: -1}
 			c.change(&s)
 			v := verdict.Of(&s)
 			if got := v.Why(); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestTheProxyIsNotBlamed: while CPUs are short, this process has not kept a session waiting for longer than its
+// questions can have waited for it, whatever it waited for in all.
+func TestTheProxyIsNotBlamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		waits         relay.Waits
+		starved, late time.Duration
+		over          time.Duration
+		least, most   float64 // share of the proxy
+	}{
+		// As measured beside busy programs: 30 clients that think for 50 ms, an endpoint that answers after 2 ms. The
+		// clients had waited for all answers for 11.9, 9.7 and 29 % of the time.
+		"two busy programs": {
+			relay.Waits{ForA: 3692 * ms, ForB: 274 * ms, PausesA: 60, PausesB: 61},
+			1642 * ms, 2757 * time.Microsecond, 4 * time.Second, 0.05, 0.119,
+		},
+		"three busy programs": {
+			relay.Waits{ForA: 3806 * ms, ForB: 172 * ms, PausesA: 52, PausesB: 52},
+			1394 * ms, 2275 * time.Microsecond, 4 * time.Second, 0.03, 0.097,
+		},
+		"a twentieth of a CPU": {
+			relay.Waits{ForA: 3654 * ms, ForB: 444 * ms, PausesA: 51, PausesB: 50},
+			2161 * ms, 15624 * time.Microsecond, 4 * time.Second, 0.1, 0.29,
+		},
+		"answered at once": {
+			relay.Waits{ForA: 3950 * ms, ForB: 10 * ms, PausesA: 50, PausesB: 50},
+			2 * time.Second, 20 * ms, 4 * time.Second, 0, 0.006,
+		},
+		"a client that sends slowly": {
+			relay.Waits{ForA: 3900 * ms, PausesA: 40}, 2 * time.Second, 2 * ms, 4 * time.Second, 0, 0.05,
+		},
+		"one session, and the tenth of a CPU": { // of a fault that was made
+			relay.Waits{ForA: 450 * ms, ForB: 540 * ms, PausesA: 10, PausesB: 10}, 900 * ms, 41 * ms, time.Second, 0.8, 0.91,
+		},
+		"one stream, and the tenth of a CPU": {
+			relay.Waits{ForB: 950 * ms, PausesB: 10}, 900 * ms, 41 * ms, time.Second, 0.8, 0.91,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := verdict.Sample{Duration: c.over, A: leg(), B: leg(), Waits: c.waits, Starved: c.starved, Late: c.late}
+			s.A.SegmentsSent, s.B.SegmentsSent = 0, 0
+			v := verdict.Of(&s)
+			if got := v.Shares[verdict.Proxy]; got < c.least || got > c.most {
+				t.Errorf("the proxy has %.3f, want %.3f to %.3f; %v", got, c.least, c.most, v.Shares)
 			}
 		})
 	}
@@ -163,7 +211,7 @@ func TestSince(t *testing.T) {
 	after.A.Received += 1000
 	after.A.Busy, after.A.RTT = time.Second, 7*ms
 	got := after.Since(&before)
-	want := verdict.Sample{Duration: 2 * time.Second, Waits: relay.Waits{ForB: 400 * ms}, Starved: -1}
+	want := verdict.Sample{Duration: 2 * time.Second, Waits: relay.Waits{ForB: 400 * ms}, Starved: -1, Late: -1}
 	want.A.Leg = relay.Leg{Known: true, RTT: 7 * ms, MinRTT: ms, Received: 1000, Busy: time.Second}
 	if got != want {
 		t.Errorf("%+v\nwant %+v", got, want)

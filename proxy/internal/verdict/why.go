@@ -12,7 +12,7 @@ func (v *Verdict) Why() string {
 	if s.Duration <= 0 {
 		return "it has lasted for no time"
 	}
-	share := fmt.Sprintf("%.0f %% of %v", 100*v.Shares[v.Kind], round(s.Duration))
+	share := fmt.Sprintf("%.0f %% of %s", 100*v.Shares[v.Kind], round(s.Duration))
 	switch v.Kind {
 	case Client:
 		return "waited for the client for " + share + s.A.host(&v.parts.a, s.Duration)
@@ -23,7 +23,7 @@ func (v *Verdict) Why() string {
 	case EndpointNetwork:
 		return "the path to the endpoint took " + share + s.B.network(s.Waits.ToB)
 	case Proxy:
-		return fmt.Sprintf("bytes waited for this process for %s: %v without a CPU, %v for a turn", share, round(v.parts.cpu), round(v.parts.turn))
+		return v.proxy()
 	case Limit:
 		return "waited for bandwidth for " + share
 	case Idle:
@@ -31,6 +31,20 @@ func (v *Verdict) Why() string {
 	default:
 		return fmt.Sprintf("waited for the client for %v and for the endpoint for %v, and the kernel did not report their connections",
 			round(s.Waits.ForA+s.Waits.ToA), round(s.Waits.ForB+s.Waits.ToB))
+	}
+}
+
+// proxy describes the wait for this process: for a CPU, as long as it may have been at most, and for a turn of its loop.
+func (v *Verdict) proxy() string {
+	all := round(v.sample.Duration)
+	turn := fmt.Sprintf("bytes waited for their turn for %v of %v", round(v.parts.turn), all)
+	switch cpu := v.parts.cpu; {
+	case cpu < v.sample.Duration/100:
+		return turn
+	case v.parts.turn < v.sample.Duration/100:
+		return fmt.Sprintf("Penstock had no CPU for %v of %v (upper bound)", round(cpu), all)
+	default:
+		return fmt.Sprintf("Penstock had no CPU for %v of %v (upper bound), and %s", round(cpu), all, turn)
 	}
 }
 
@@ -82,13 +96,20 @@ func (p *Peer) roundTrip(room time.Duration) time.Duration {
 	return max(p.ReceiverRTT, p.RTT)
 }
 
-// round keeps three digits or so.
-func round(d time.Duration) time.Duration {
+// round returns a time of three digits or so, such as "734 ms".
+func round(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
-		return d.Round(time.Second / 10)
+		d = d.Round(time.Second / 10)
 	case d >= 10*time.Millisecond:
-		return d.Round(time.Millisecond)
+		d = d.Round(time.Millisecond)
+	default:
+		d = d.Round(10 * time.Microsecond)
 	}
-	return d.Round(10 * time.Microsecond)
+	text := d.String()
+	number := strings.TrimRight(text, "hmnsµ")
+	if strings.Trim(number, "0123456789.") != "" {
+		return text // of several units
+	}
+	return number + " " + text[len(number):]
 }
