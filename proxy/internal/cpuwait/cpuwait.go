@@ -20,6 +20,7 @@ type Meter struct {
 	sum     Wait
 	past    []look // ascending
 	short   bool   // between the last two looks it waited for more than a fiftieth of the time
+	probing bool   // moments are looked at
 	unknown bool
 }
 
@@ -28,7 +29,8 @@ type Wait struct {
 	// For is how long a thread was runnable and had no CPU.
 	For time.Duration
 	// Late is the sum of the times for which Probes moments have waited for a thread: an event at any moment
-	// waits for Late/Probes in the mean. Moments are looked at only while CPUs are short, see [Meter.Watch].
+	// waits for Late/Probes in the mean. While CPUs are not short moments are not looked at, and count as in time, see
+	// [Meter.Watch].
 	Late   time.Duration
 	Probes int64
 }
@@ -80,6 +82,9 @@ func (m *Meter) add(now int64, most time.Duration, ok bool) {
 			return
 		}
 		m.short = int64(most) > (now-m.past[last].at)/50
+		if !m.short && !m.probing {
+			m.sum.Probes += (now - m.past[last].at) / int64(probeEvery)
+		}
 	}
 	m.past = append(m.past, look{now, m.sum})
 	if len(m.past) >= keep {
@@ -102,10 +107,7 @@ func (m *Meter) thin() {
 // short it finds out for how long an event waits: by moments on a fixed grid, and the time from each of them until a
 // thread of this process runs.
 func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
-	m.mu.Lock()
-	short := m.short
-	m.mu.Unlock()
-	if !short {
+	if !m.probe(true) {
 		select {
 		case <-until:
 			return true
@@ -113,6 +115,7 @@ func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
 			return false
 		}
 	}
+	defer m.probe(false)
 	next := time.Now().Add(probeEvery)
 	timer := time.NewTimer(probeEvery)
 	defer timer.Stop()
@@ -127,6 +130,14 @@ func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
 			timer.Reset(time.Until(next))
 		}
 	}
+}
+
+// probe notes that moments are looked at from now on, if CPUs are short, or not any more, and returns whether they are.
+func (m *Meter) probe(now bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.probing = now && m.short
+	return m.probing
 }
 
 // late counts the moments from due until now, and returns the next.

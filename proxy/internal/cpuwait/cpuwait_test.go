@@ -71,7 +71,7 @@ func TestMany(t *testing.T) {
 }
 
 // TestWatch: while CPUs are short, moments are looked at on a fixed grid, so a pause counts for each moment in it; while they
-// are not, none is looked at, and nothing wakes up for it.
+// are not, all are in time.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -90,11 +90,14 @@ func TestWatch(t *testing.T) {
 			w, _ = m.Waited(from, now())
 			return w
 		}
-		if w := watch(); w.Probes != 0 {
+		if w := watch(); w.Probes != 10 || w.Late != 0 || m.short {
 			t.Errorf("%+v, though CPUs are not short", w)
 		}
 		waited += probeEvery
 		m.Look(now() + 1)
+		if w, _ := m.Waited(now(), now()+1); !m.short || w.Probes != 0 {
+			t.Errorf("%+v, want no moment that nobody has looked at", w)
+		}
 		if w := watch(); w.Probes != 10 || w.Late != 0 {
 			t.Errorf("%+v, want 10 moments that were in time", w)
 		}

@@ -119,8 +119,8 @@ func (s *Sample) starve(a, b *division) time.Duration {
 	each := latest
 	if s.Late >= 0 {
 		each = 2 * s.Late
-		if 2*w.PausesB > w.PausesA && 2*w.PausesA > w.PausesB { // questions and answers
-			each = s.Late
+		if 2*w.PausesB > w.PausesA && 2*w.PausesA > w.PausesB && a.hostFor > 3*s.Late*time.Duration(w.PausesA) {
+			each = s.Late // questions and answers, and the client takes its time
 		}
 		each = min(each, latest)
 	}
