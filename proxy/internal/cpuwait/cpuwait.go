@@ -20,7 +20,7 @@ type Meter struct {
 	sum     Wait
 	past    []look // ascending
 	short   bool   // between the last two looks it waited for more than a fiftieth of the time
-	probing bool   // moments are looked at
+	probing bool   // moments are looked at, until the next Watch
 	unknown bool
 }
 
@@ -107,7 +107,10 @@ func (m *Meter) thin() {
 // short it finds out for how long an event waits: by moments on a fixed grid, and the time from each of them until a
 // thread of this process runs.
 func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
-	if !m.probe(true) {
+	m.mu.Lock()
+	m.probing = m.short
+	m.mu.Unlock()
+	if !m.probing { // this goroutine alone writes it
 		select {
 		case <-until:
 			return true
@@ -115,7 +118,6 @@ func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
 			return false
 		}
 	}
-	defer m.probe(false)
 	next := time.Now().Add(probeEvery)
 	timer := time.NewTimer(probeEvery)
 	defer timer.Stop()
@@ -130,14 +132,6 @@ func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
 			timer.Reset(time.Until(next))
 		}
 	}
-}
-
-// probe notes that moments are looked at from now on, if CPUs are short, or not any more, and returns whether they are.
-func (m *Meter) probe(now bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.probing = now && m.short
-	return m.probing
 }
 
 // late counts the moments from due until now, and returns the next.
