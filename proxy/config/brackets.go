@@ -13,7 +13,7 @@ const maxKept = 240_000
 // of YAML as necessary. Where it is wrong, it counts too many.
 type bracketScanner struct {
 	depth   int    // of brackets
-	keeps   int    // depth from which tokens are kept
+	keeps   int    // depth from which tokens are kept, at least 1
 	half    int    // twice the number of kept tokens
 	quote   byte   // quote character of the text being read; 0: none
 	line    string // the rest of the line
@@ -25,7 +25,7 @@ type bracketScanner struct {
 // keptFrom returns the line, counted from 1, in which the parser would keep too many tokens.
 // It is 0 if there is none.
 func (s *source) keptFrom() (number int) {
-	c := new(bracketScanner)
+	c := &bracketScanner{keeps: 1}
 	for line := range strings.Lines(s.data) {
 		number++
 		c.line, c.last, c.solid, c.between = line, 0, 0, strings.ContainsAny(line, "&!")
@@ -86,7 +86,7 @@ func (c *bracketScanner) open() {
 // weight returns twice the number of tokens that a character stands for, given the text after
 // it.
 func (c *bracketScanner) weight(at byte) int {
-	ends := c.line == "" || strings.IndexByte(" \t\r\n,[]{}\"'", c.line[0]) >= 0
+	ends := wordEnds(c.line)
 	switch at {
 	case ',', '[', '{': // includes the closing bracket
 		return 4

@@ -36,21 +36,21 @@ func bombs() map[string]string {
 		"deep blocks":                        strings.Repeat("- ", 1<<20),
 		"values":                             "listeners: [" + strings.Repeat("1,", 2_000_000) + "]",
 		"just values":                        "listeners: [" + strings.Repeat("1,", 900_000) + "]",
-		"keys":                               "{" + strings.Repeat("a: 1, ", 100_000) + "}",
+		"keys":                               "{" + strings.Repeat("a: 1, ", 290_000) + "}",
 		"a long line":                        "listeners: " + strings.Repeat("x", 1<<20),
-		"a large file":                       strings.Repeat("# x\n", 3<<20),
+		"a large file":                       strings.Repeat("# x\n", 5<<20),
 		"dangling names":                     "upstreams: [" + names(5000) + "]\nlisteners: [" + strings.Repeat("{upstream: abcdefghij},", 5000) + "]",
 		"long names":                         "listeners: [{upstream: " + strings.Repeat("a", 1<<20) + "}]\nupstreams: [{name: " + strings.Repeat("b", 1<<20) + "}]",
 		"a long fallback":                    "upstreams: [" + chain(5000) + "]",
 		"keys meant":                         "upstreams: [" + strings.Repeat("{nmae: x, retyr: {a: 1, b: 2}, balanse: x, queu: {size: x}},", 30_000) + "]",
 		"meant, repeated":                    "x-e: &e [" + endpoints + "]\nupstreams: [" + strings.Repeat("{endpoint: *e, x: 1},", 5000) + "]",
-		"empty lists":                        "listeners: [" + strings.Repeat("[],", 99_000) + "]",
-		"lists in a list":                    "listeners: [[" + strings.Repeat("[],", 99_000) + "]]",
-		"words in a list":                    "listeners: [[" + strings.Repeat("a,", 199_000) + "]]",
-		"pairs in a list":                    "listeners: [[" + strings.Repeat("a: 1,", 99_000) + "]]",
+		"empty lists":                        "listeners: [" + strings.Repeat("[],", 299_000) + "]",
+		"lists in a list":                    "listeners: [[" + strings.Repeat("[],", 299_000) + "]]",
+		"words in a list":                    "listeners: [[" + strings.Repeat("a,", 599_000) + "]]",
+		"pairs in a list":                    "listeners: [[" + strings.Repeat("a: 1,", 299_000) + "]]",
 		"texts in a list":                    "listeners: [[" + strings.Repeat("'' ", 199_000) + "]]",
 		"anchors":                            "listeners: [[" + strings.Repeat("&a ", 399_000) + "]]",
-		"dashes":                             "listeners:\n" + strings.Repeat("- \n", 199_000),
+		"dashes":                             "listeners:\n" + strings.Repeat("- \n", 399_000),
 		"pairs in a list, as many as may be": "listeners: [[" + strings.Repeat("a: 1,", 47_000) + "]]",
 		"words in a list, as many as may be": "listeners: [[" + strings.Repeat("a,", 119_000) + "]]",
 		"lists in a list, as many as may be": "listeners: [[" + strings.Repeat("[],", 59_000) + "]]",
@@ -58,11 +58,13 @@ func bombs() map[string]string {
 		"keys of nothing in a list":          "listeners: [[" + strings.Repeat("? ", 4_000_000) + "]]",
 		"comments with brackets in a list":   "listeners: [[" + strings.Repeat("a, ", 90_000) + "#]\n" + strings.Repeat("a, ", 100_000) + "]]",
 		"quotes in words in a list":          "listeners: [[a'b ]', " + strings.Repeat("a, ", 190_000) + "]]",
-		"all in brackets":                    "{listeners: [" + strings.Repeat("a: 1,", 99_000) + "]}",
-		"a list in a line of a list":         "- [" + strings.Repeat("a, ", 199_000) + "]",
-		"a tag before brackets":              "listeners: !x [" + strings.Repeat("a, ", 199_000) + "]",
-		"JSON":                               `{"listeners": [` + strings.Repeat("[],", 99_000) + "0]}",
-		"JSON in a list":                     `{"listeners": [[` + strings.Repeat("{},", 99_000) + "0]]}",
+		"all in brackets":                    "{listeners: [" + strings.Repeat("a: 1,", 299_000) + "]}",
+		"a list in a line of a list":         "- [" + strings.Repeat("a, ", 599_000) + "]",
+		"a tag before brackets":              "listeners: !x [" + strings.Repeat("a, ", 599_000) + "]",
+		"JSON":                               `{"listeners": [` + strings.Repeat("[],", 299_000) + "0]}",
+		"JSON in a list":                     `{"listeners": [[` + strings.Repeat("{},", 299_000) + "0]]}",
+		"keys in lines":                      "listeners:\n" + strings.Repeat("- a:\n", 239_000),
+		"a key of many lines":                "listeners:\n" + strings.Repeat("  a: b\n", 299_000),
 		"variables":                          "listeners: [{name: \"" + strings.Repeat("${BIG}", 10_000) + "\"}]",
 	}
 }
@@ -149,6 +151,47 @@ func TestTenThousandEndpoints(t *testing.T) {
 			t.Errorf("%s: it takes %d MiB, %d MiB one after the other", name, most>>20, all>>20)
 		}
 		if cfg == nil || len(cfg.Upstreams[0].Endpoints) < n {
+			t.Errorf("%s: %.300v", name, problems)
+		}
+	}
+}
+
+// TestLarge: the largest files load, within the memory that any file may take: 200,000 names of servers, in one route or in
+// as many routes as 50 listeners of the Gateway API with 4,096 names each, 100,000 networks of IPv6, and 50,000 endpoints, however they
+// are written.
+func TestLarge(t *testing.T) {
+	lines := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	const front = "listeners:\n- name: l\n  bind: '127.0.0.1:0'\n  upstream: u\n"
+	const back = "upstreams:\n- name: u\n  endpoints:\n  - 10.0.0.1:80\n"
+	const route = "  - upstream: u\n    match:\n      sni:\n"
+	routes := front + "  routes:\n"
+	for i := range 50 {
+		routes += route + lines(4096, fmt.Sprintf("      - shop-%%d.%d.example\n", i))
+	}
+	for name, text := range map[string]string{
+
+		"routes":             routes + back,
+		"networks":           front + "  allow:\n" + lines(50_000, "  - 2001:db8:%[1]x::/64\n  - 2001:db9:%[1]x::/64\n") + back,
+		"endpoints in lines": front + back + lines(50_000, "  - address: e%[1]d.example:80\n    name: e%[1]d\n    weight: 2\n    zone: a\n"),
+		"endpoints in JSON": `{"listeners": [{"name": "l", "bind": ["127.0.0.1:0"], "upstream": "u"}], "upstreams": [{"name": "u", "endpoints": [` +
+			lines(50_000, `{"address": "e%[1]d.example:80", "name": "e%[1]d", "weight": 2, "zone": "a"}, `) + `"10.0.0.1:80"]}]}`,
+	} {
+		var cfg *config.Config
+		var problems []config.Problem
+		most, all := heap.Taken(func() {
+			cfg, problems = config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		})
+		t.Logf("%s: %d KiB take %d MiB, %d MiB one after the other", name, len(text)>>10, most>>20, all>>20)
+		if most > mostMemory {
+			t.Errorf("%s: it takes %d MiB", name, most>>20)
+		}
+		if cfg == nil {
 			t.Errorf("%s: %.300v", name, problems)
 		}
 	}

@@ -13,10 +13,10 @@ import (
 // Limits of a configuration. They are far above any real file, and low enough to bound the
 // memory that a hostile file can allocate.
 const (
-	maxFile   = 8 << 20  // bytes of a file
+	maxFile   = 16 << 20 // bytes of a file
 	maxAll    = 64 << 20 // bytes of all files
-	maxValues = 200_000  // of a file: bytes that may precede a value; each takes up to 1.2 KB to parse
-	maxMarks  = 400_000  // of a file: quotes, anchors, aliases and tags
+	maxValues = 600_000  // of a file: what may precede a value; each takes 0.3 to 0.8 KB to parse
+	maxMarks  = 400_000  // of a file that is not JSON: quotes, anchors, aliases and tags
 	maxMemory = 64 << 20 // bytes taken by values that have been read, aliases followed
 	perValue  = 64       // smallest number of bytes taken by a value
 	maxDepth  = 32       // of nesting
@@ -178,8 +178,9 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	if len(s.data) > maxFile {
 		return tooMuch("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
 	}
-	if s.extensive() {
-		return tooMuch("split it, and include the parts", "the file has too many values")
+	values, marks := s.count()
+	if values > maxValues {
+		return tooMuch("split it, and include the parts", "the file has too many values: %d, and at most %d are read", values, maxValues)
 	}
 	if p := s.garbage(); p != nil {
 		return nil, p
@@ -189,6 +190,9 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	}
 	if n := s.json(); n != nil {
 		return n, nil
+	}
+	if marks > maxMarks {
+		return tooMuch("split it, and include the parts, or write JSON", "the file has %d quotes, anchors, aliases and tags, and at most %d are read", marks, maxMarks)
 	}
 	if line := s.keptFrom(); line != 0 {
 		p := place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "there is too much in these brackets")
@@ -210,17 +214,35 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	return n, nil
 }
 
-// extensive reports whether the file may have more values than allowed. The parser takes much
-// memory for little text: 2.3 KB for an empty list in a list.
-func (s *source) extensive() bool {
-	values, marks := 0, 0
+// count returns how many values the file has, by the memory that they take, and how many quotes, anchors, aliases and
+// tags. A dash of a list counts for half a value. The parser takes much memory for little text: 2.3 KB for an empty list in a list.
+func (s *source) count() (values, marks int) {
+	halves := 0
 	for i := range len(s.data) {
 		switch s.data[i] {
-		case ',', '\n', '[', '{', ':':
-			values++
+		case ',', '\n', '[', '{':
+			halves += 2
+		case ':':
+			if keyEnds(s.data[:i], s.data[i+1:]) {
+				halves += 2
+			}
+		case '-':
+			if wordEnds(s.data[i+1:]) {
+				halves++
+			}
 		case '"', '\'', '&', '*', '!':
 			marks++
 		}
 	}
-	return values > maxValues || marks > maxMarks
+	return halves / 2, marks
+}
+
+// keyEnds reports whether a colon between two texts may end a key: an IPv6 address has colons that do not.
+func keyEnds(before, after string) bool {
+	return wordEnds(after) || strings.HasSuffix(before, `"`) || strings.HasSuffix(before, "'")
+}
+
+// wordEnds reports whether a character that stands before this text is the last of a word.
+func wordEnds(after string) bool {
+	return after == "" || strings.IndexByte(" \t\r\n,[]{}\"'", after[0]) >= 0
 }
