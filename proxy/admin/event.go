@@ -28,8 +28,9 @@ type eventData struct {
 	// "state" is not sent again.
 	Endpoints map[string]endpointRow `json:"endpoints,omitempty"`
 	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of endpoints that are gone
-	// Numbers are ten for each endpoint whose numbers have changed: its own, then active, total, failures,
-	// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied.
+	// Numbers are fourteen for each endpoint whose numbers have changed: its own, then active, total, failures,
+	// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
+	// answers.made, answers.sum_us, and of limited_seconds, in milliseconds, the sum, and the sum of endpoint and endpoint_network.
 	Numbers []int64 `json:"numbers,omitempty"`
 }
 

@@ -81,6 +81,42 @@ func TestEventsAsDocumented(t *testing.T) {
 	}
 }
 
+// TestEventNumbersAsDocumented: an endpoint has as many numbers as docs/api.md and docs/openapi.json say, and as the examples
+// on the page have.
+func TestEventNumbersAsDocumented(t *testing.T) {
+	var one struct{ Numbers []int64 }
+	read := func(text string) int {
+		if err := json.Unmarshal([]byte(text), &one); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		return len(one.Numbers)
+	}
+	_, text, _ := strings.Cut(string(admin.NewEvents()(&admin.Status{Upstreams: []admin.Upstream{{Name: "u", Endpoints: []admin.Endpoint{{Name: "e"}}}}}, time.Now())), "data: ")
+	width := read(text)
+	word := map[int]string{10: "ten", 14: "fourteen"}[width]
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| `numbers` | " + word + " numbers for each endpoint", "`numbers` are taken " + word + " at a time"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("an endpoint has %d numbers, and docs/api.md has no %q", width, want)
+		}
+	}
+	examples := regexp.MustCompile(`"numbers":\[[-0-9,]*\]`).FindAllString(string(page), -1)
+	for _, example := range examples {
+		if n := read("{" + example + "}"); n%width != 0 {
+			t.Errorf("%d numbers in an example, not %d for each endpoint: %s", n, width, example)
+		}
+	}
+	if len(examples) < 2 {
+		t.Errorf("%d examples", len(examples))
+	}
+	if said := schemas(t)["Event"].Properties["numbers"].Description; !strings.Contains(said, word+" for each endpoint") {
+		t.Errorf("an endpoint has %d numbers, and openapi.json has %q", width, said)
+	}
+}
+
 // TestEventsLackAsDocumented: events have each member of the status but those of endpoints that docs/api.md lists.
 func TestEventsLackAsDocumented(t *testing.T) {
 	all := schemas(t)

@@ -123,8 +123,9 @@ func (s *Server) measureEndpoint(m *member, upstream string, running *router.Run
 		Upstream: upstream, Name: m.spec.Identity(), State: admin.Up,
 		Active: int64(e.Active()), Most: int64(e.Limit()), Weight: int64(e.Weight()), Sessions: e.Total(), Failures: e.Failures(),
 		Transitions: e.Transitions(), Ejections: e.Ejections(),
-		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]), Tally: e.Tally(), Limited: e.Limited(),
+		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]), Tally: e.Tally(), Limited: e.Limited(), Answers: e.Answers().Times(),
 	}
+	_, p.Answered = e.Answers().Sum()
 	if m.breaker != nil {
 		p.BreakerHas, p.Broken = m.breaker.Opened(), m.breaker.State() != health.Closed
 	}

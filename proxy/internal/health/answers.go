@@ -211,6 +211,16 @@ func (a *Answers) Sum() (answers int64, took time.Duration) {
 	return answers, time.Duration(a.took.Load())
 }
 
+// Times returns how many sessions have had a first answer, ever, by the time it took: element i those of less than 2^i
+// microseconds, and not less than half of that; the last has all longer times.
+func (a *Answers) Times() []int64 {
+	times := make([]int64, answerTimes)
+	for i := range times {
+		times[i] = a.times[i].Load()
+	}
+	return times
+}
+
 // answerCounts are the first answers of several endpoints by the time they took.
 type answerCounts [answerTimes]int64
 

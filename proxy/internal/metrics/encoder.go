@@ -165,12 +165,7 @@ func (e *encoder) histogram(labels *bucketLabels, h *tally.Histogram) {
 		e.buf = strconv.AppendInt(e.buf, sum, 10)
 		e.end()
 	}
-	e.name("_sum", "")
-	e.buf = strconv.AppendFloat(e.buf, h.Sum.Seconds(), 'g', -1, 64)
-	e.end()
-	e.name("_count", "")
-	e.buf = strconv.AppendInt(e.buf, sum, 10)
-	e.end()
+	e.sumAndCount("", h.Sum.Seconds(), sum)
 }
 
 // dialect is the index of a bucket's label. OpenMetrics has a fraction in each.

@@ -159,7 +159,7 @@ func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics boo
 	encode(e, loopFamilies, s.Loops)
 	encode(e, listenerFamilies, s.Listeners)
 	encode(e, upstreamFamilies, s.Upstreams)
-	histograms := len(endpointFamilies) - 2
+	histograms := len(endpointFamilies) - 3
 	encode(e, endpointFamilies[:histograms], s.Endpoints)
 	encode(e, endpointFamilies[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)])
 	e.begin(&droppedFamily)

@@ -62,14 +62,34 @@ func (e *encoder) powersOf(extra string, bounds []int, labels [][2]string, count
 	e.end()
 }
 
+// answerBounds are those for the first answers of endpoints: 256 us to 4 s.
+var answerBounds = [...]int{8, 10, 12, 14, 16, 18, 20, 22}
+
+var answerLabels = powersLabels(answerBounds[:])
+
 // filterTimes writes the histogram of a filter.
 func (e *encoder) filterTimes(f *admin.Filter) {
 	extra := e.cached("filter", f.Name)
 	e.powersOf(extra, filterBounds[:], filterLabels, f.Times)
+	e.sumAndCount(extra, float64(f.TimeUs)/1e6, f.Calls)
+}
+
+// answers writes the histogram of an endpoint's first answers.
+func (e *encoder) answers(p *Endpoint) {
+	made := int64(0)
+	for _, n := range p.Answers {
+		made += n
+	}
+	e.powersOf("", answerBounds[:], answerLabels, p.Answers)
+	e.sumAndCount("", p.Answered.Seconds(), made)
+}
+
+// sumAndCount writes the end of a histogram.
+func (e *encoder) sumAndCount(extra string, seconds float64, n int64) {
 	e.name("_sum", extra)
-	e.buf = strconv.AppendFloat(e.buf, float64(f.TimeUs)/1e6, 'g', -1, 64)
+	e.buf = strconv.AppendFloat(e.buf, seconds, 'g', -1, 64)
 	e.end()
 	e.name("_count", extra)
-	e.buf = strconv.AppendInt(e.buf, f.Calls, 10)
+	e.buf = strconv.AppendInt(e.buf, n, 10)
 	e.end()
 }

@@ -137,7 +137,7 @@ func TestLimits(t *testing.T) {
 	}, Limits{Listeners: 1, Upstreams: 2, Endpoints: 4, EndpointHistograms: 3})
 	_, text := scrape(t, h, "text/plain")
 	for family, want := range map[string]int{
-		"penstock_listener_accepted_total": 1, "penstock_upstream_waiting": 2, "penstock_endpoint_up": 4, "penstock_endpoint_connect_seconds": 3,
+		"penstock_listener_accepted_total": 1, "penstock_upstream_waiting": 2, "penstock_endpoint_up": 4, "penstock_endpoint_connect_seconds": 3, "penstock_endpoint_answer_seconds": 3,
 	} {
 		if got := len(parse(t, text)[family].GetMetric()); got != want {
 			t.Errorf("%s: %d objects, want %d", family, got, want)

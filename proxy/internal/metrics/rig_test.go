@@ -58,7 +58,7 @@ func full() *Sample {
 			Discovery: &Discovery{Kind: "dns", Confirmed: at, Failures: 1, Stale: true}, Certificates: certificates, Handshakes: handshakes,
 		}},
 		Endpoints: []Endpoint{
-			{Upstream: "shop", Name: "a", State: admin.Up, Most: 3, Weight: 1, BreakerHas: 1, Bytes: bytes, Tally: counts},
+			{Upstream: "shop", Name: "a", State: admin.Up, Most: 3, Weight: 1, BreakerHas: 1, Bytes: bytes, Tally: counts, Answers: []int64{10: 2, 23: 1}, Answered: 9 * time.Second},
 			{Upstream: "shop", Name: "b", State: admin.Down, Weight: 1, Tally: counts},
 		},
 	}

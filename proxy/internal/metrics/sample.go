@@ -156,6 +156,8 @@ type Endpoint struct {
 	Bytes                              Bytes
 	Tally                              tally.Counts
 	Limited                            [verdict.Kinds]float64 // seconds
+	Answers                            []int64                // first answers by powers of two of a microsecond
+	Answered                           time.Duration          // the sum of their times
 
 	labels string
 }

@@ -83,7 +83,7 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 	}
 }
 
-// endpointFamilies are those with the labels upstream and endpoint. The two last ones are left out for
+// endpointFamilies are those with the labels upstream and endpoint. The three last ones are left out for
 // all endpoints but the first ones, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
 	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
@@ -108,5 +108,6 @@ var endpointFamilies = []objectFamily[Endpoint]{
 	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
 	{counter("penstock_endpoint_closes_total", "Sessions that have ended; "+byClose, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
 	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},
+	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte in a session: since the client's last byte if it had asked, and since the connect otherwise. Sessions without an answer are not counted.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
 	{histogram("penstock_endpoint_session_seconds", lasted, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&sessionLabels, &p.Tally.Sessions) }},
 }

@@ -102,7 +102,7 @@ func penstock(t *testing.T) (addr, token string) {
 	echo := sockets.Server(t, sockets.Echo)
 	token = filepath.Join(dir, "token")
 	for name, text := range map[string]string{
-		"c.pem": cert, "k.pem": key, "token": "s3cret\n", "found.yaml": fmt.Sprintf("- %q\n", echo),
+		"c.pem": cert, "k.pem": key, "token": "s3cret\n", "found.yaml": fmt.Sprintf("- %q\n- %q\n", echo, sockets.Server(t, sockets.Echo)), // each has a peer
 		"allow.wasm": filter(wasmfile.Const(0)), "trap.wasm": filter(wasmfile.Unreachable),
 		"penstock.yaml": fmt.Sprintf(`
 admin: {bind: "unix:admin.sock"}
