@@ -37,8 +37,8 @@ type front struct {
 
 // record is a line of its log.
 type record struct {
-	Time                                       time.Time
-	Level, Msg, Address, Subject, State, Cause string
+	Time                                                  time.Time
+	Level, Msg, Address, Upstream, Endpoint, State, Cause string
 }
 
 // startFront starts it with a file in dir, and waits until it listens.
@@ -82,11 +82,15 @@ func (b *front) watch() {
 		if err != nil {
 			return
 		}
-		if r.Subject == "" || r.State == "" {
+		if r.Upstream == "" || r.State == "" {
 			continue
 		}
+		subject := "upstream " + r.Upstream
+		if r.Endpoint != "" {
+			subject = "endpoint " + r.Upstream + "/" + r.Endpoint
+		}
 		b.mu.Lock()
-		b.events = append(b.events, Event{Kind: r.Msg, Subject: r.Subject, State: r.State, Bad: r.Level == "WARN", Cause: r.Cause, at: r.Time})
+		b.events = append(b.events, Event{Kind: r.Msg, Subject: subject, State: r.State, Bad: r.Level == "WARN", Cause: r.Cause, at: r.Time})
 		b.mu.Unlock()
 	}
 }

@@ -28,9 +28,9 @@ type balancer struct {
 
 // A record is a line of its log.
 type record struct {
-	Time                                       time.Time
-	Msg, Address, Verdict, Why, State, Subject string
-	Level                                      string
+	Time                              time.Time
+	Msg, Address, Verdict, Why, State string
+	Level                             string
 }
 
 // startBalancer starts it with further keys of its listener, and of the file, and waits until it listens.

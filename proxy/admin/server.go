@@ -207,7 +207,7 @@ func (s *Server) setMode(mode fs.FileMode) {
 		return
 	}
 	if err := s.at.listen.SetMode(mode); err != nil {
-		s.log.Warn("the mode of the admin socket is not changed", "bind", s.at.listen.Addr(), "error", err)
+		s.log.Warn("the mode of the admin socket is not changed", "address", s.at.listen.Addr(), "error", err)
 	}
 }
 
@@ -232,11 +232,11 @@ func (s *Server) take(at *address, conn net.Conn, release func()) {
 func (s *Server) serve(p *address) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	s.log.Info("admin listens", "bind", p.listen.Addr())
+	s.log.Info("admin listens", "address", p.listen.Addr())
 	s.serving.Go(func() {
 		take := func(conn net.Conn, release func()) { s.take(p, conn, release) }
 		if err := p.listen.Serve(ctx, take); err != nil {
-			s.log.Warn("closing the admin socket failed", "bind", p.listen.Addr(), "error", err)
+			s.log.Warn("closing the admin socket failed", "address", p.listen.Addr(), "error", err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ func TestDenialIsAWarning(t *testing.T) {
 	r.pause(20 * time.Second)
 	equal(t, r.told(), "")
 	equal(t, r.logged("DNS works again"), 0)
-	equal(t, r.logged(`level=WARN msg="DNS says that the name has no endpoints" name="A db.example" endpoints=0 why=NXDOMAIN`), 1)
+	equal(t, r.logged(`level=WARN msg="DNS says that the name has no endpoints" name="A db.example" endpoints=0 cause=NXDOMAIN`), 1)
 	r.again()
 	equal(t, r.logged("has no endpoints"), 1) // once
 	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeSuccess })
@@ -36,7 +36,7 @@ func TestNoEndpointsFromTheStart(t *testing.T) {
 	r := lookups(t, cfg)
 	r.again()
 	equal(t, r.told(), "")
-	if n := r.logged("has no endpoints"); n != 1 || !strings.Contains(r.log.String(), `why="no such service"`) {
+	if n := r.logged("has no endpoints"); n != 1 || !strings.Contains(r.log.String(), `cause="no such service"`) {
 		t.Errorf("%d warnings: %s", n, r.log.String())
 	}
 }

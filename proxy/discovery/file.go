@@ -74,7 +74,7 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 // failed records that the file is invalid; each reason is logged once.
 func (f *File) failed(err error) {
 	if before := f.Status().Err; before == nil || before.Error() != err.Error() {
-		f.log.Error(f.failure(err), "file", f.cfg.Path, "err", err)
+		f.log.Error(f.failure(err), "file", f.cfg.Path, "error", err)
 	}
 	f.note(func(s *Status) {
 		s.Err, s.Stale = err, !s.Changed.IsZero()

@@ -75,9 +75,9 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 		case before.Changed.IsZero() && !changed:
 			text = "DNS lookup failed, no endpoints known yet"
 		}
-		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "err", err)
+		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "error", err)
 	case err == nil && endpoints == 0 && (changed || before.Err != nil):
-		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "why", d.denied())
+		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "cause", d.denied())
 	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
 		d.cfg.Log.Info("DNS has endpoints of the name again", "name", before.From, "endpoints", endpoints)
 	case err == nil && partial(before.Err):

@@ -24,9 +24,9 @@ upstreams:
 		}
 	}
 	r.Until("both breakers are open", func() bool {
-		return strings.Count(r.Log.String(), `msg=circuit subject="endpoint u/`) == 2
+		return strings.Count(r.Log.String(), "msg=circuit upstream=u endpoint=") == 2
 	})
-	if strings.Contains(r.Log.String(), `msg=circuit subject="upstream u" state=open`) {
+	if strings.Contains(r.Log.String(), "msg=circuit upstream=u state=open") {
 		t.Error("the upstream's breaker has opened")
 	}
 }

@@ -64,7 +64,7 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 			to := &targets[i]
 			if err := sendCancelTo(ctx, to, to.Header(l, c), request); err != nil {
 				counts.Failed.Add(1)
-				s.log.Debug("a CancelRequest was not sent", "listener", l.Name(), "endpoint", to.Endpoint.Address, "error", err)
+				s.log.Debug("a CancelRequest was not sent", "listener", l.Name(), "endpoint_address", to.Endpoint.Address, "error", err)
 				return
 			}
 			counts.Sent.Add(1)

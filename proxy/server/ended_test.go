@@ -25,11 +25,11 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: off}]`,
 	c := client(t, r.At("l"))
 	line(t, c)
 	c.Close()
-	r.Logs("session ended", "listener=l", "upstream=u", "name=e", "endpoint="+a, "client="+c.LocalAddr().String())
+	r.Logs("session ended", "listener=l", "upstream=u", "endpoint=e", "endpoint_address="+a, "client="+c.LocalAddr().String())
 	secure, _, err := shake(t, r.At("s"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	secure.Close()
-	r.Logs("session ended", "listener=s", "upstream=u", "name=e", "endpoint="+a)
+	r.Logs("session ended", "listener=s", "upstream=u", "endpoint=e", "endpoint_address="+a)
 }

@@ -139,7 +139,7 @@ func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
 		for _, n := range of.Failures() {
 			total += n
 		}
-		list = append(list, monitor.Counter{Key: of, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name + ", filter " + name, Total: total})
+		list = append(list, monitor.Counter{Key: of, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: total})
 	}
 	return list
 }

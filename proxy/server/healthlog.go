@@ -21,7 +21,12 @@ func (s *Server) logHealth(t health.Transition) {
 	if t.Bad || t.Suppressed > 0 {
 		level = slog.LevelWarn
 	}
-	attrs := []any{"subject", t.Subject, "state", t.State}
+	upstream, endpoint := partsOf(t.Subject)
+	attrs, name := []any{"upstream", upstream}, upstream
+	if endpoint != "" {
+		attrs, name = append(attrs, "endpoint", endpoint), endpoint
+	}
+	attrs = append(attrs, "state", t.State)
 	if t.Cause != "" {
 		attrs = append(attrs, "cause", t.Cause)
 	}
@@ -31,21 +36,17 @@ func (s *Server) logHealth(t health.Transition) {
 	if at := s.wall(t.Time); time.Since(at) > time.Second {
 		attrs = append(attrs, "happened", at.Format(time.RFC3339Nano))
 	}
-	upstream, name := partsOf(t.Subject)
 	s.lines.Note(s.now(), &monitor.Line{
 		Upstream: upstream, Level: level, Message: t.Kind.String(), Kind: t.State, Name: name, Count: int64(1 + t.Suppressed), Attrs: attrs,
 	})
 }
 
-// partsOf returns the upstream of a transition's subject, and the name within it: that of an
-// endpoint, or the upstream's own. An upstream's name has no slash.
-func partsOf(subject string) (upstream, name string) {
+// partsOf returns the upstream of a transition's subject, and the endpoint; empty: it is of the upstream. An upstream's name has
+// no slash.
+func partsOf(subject string) (upstream, endpoint string) {
 	_, of, _ := strings.Cut(subject, " ")
-	upstream, name, ok := strings.Cut(of, "/")
-	if !ok {
-		name = upstream
-	}
-	return upstream, name
+	upstream, endpoint, _ = strings.Cut(of, "/")
+	return upstream, endpoint
 }
 
 // wall is a time of the server's clock as people know it.

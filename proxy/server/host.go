@@ -88,8 +88,8 @@ func (s *Server) logSession(r *record.Record) {
 	switch r.Outcome {
 	case record.Joined:
 		attrs := []any{
-			"listener", r.Listener, "upstream", r.Upstream, "client", r.From().String(), "endpoint", r.EndpointName(), "name", r.Endpoint, "reason", r.Reason(), "duration", r.Result.Duration.String(),
-			"client_to_endpoint", r.Result.AToB.Bytes(), "endpoint_to_client", r.Result.BToA.Bytes(),
+			"listener", r.Listener, "upstream", r.Upstream, "client", r.From().String(), "endpoint", r.Endpoint, "endpoint_address", r.EndpointName(), "reason", r.Reason(), "duration", r.Result.Duration.String(),
+			"bytes_to_endpoint", r.Result.AToB.Bytes(), "bytes_to_client", r.Result.BToA.Bytes(),
 		}
 		if r.Verdict != "" {
 			attrs = append(attrs, "verdict", r.Verdict)

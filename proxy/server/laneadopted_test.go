@@ -129,18 +129,18 @@ upstreams:
 	if err != nil || ended.Ended != 1 || ended.Touched != 1 {
 		t.Error(ended, err)
 	}
-	r.wantEnd(t, web, "listener=web", "upstream=shop", "name=one", "verdict=")
+	r.wantEnd(t, web, "listener=web", "upstream=shop", "endpoint=one", "verdict=")
 	echoes(t, waits, "a place is free")
 	r.counted(t, "web", 1, 2)
 	ended, err = r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{Verdict: "endpoint", Upstream: "parts"}, Now: true}, "test")
 	if err != nil || ended.Ended != 1 {
 		t.Error(ended, err)
 	}
-	r.wantEnd(t, api, "listener=api", "upstream=parts", "name=@unknown", "verdict=endpoint")
+	r.wantEnd(t, api, "listener=api", "upstream=parts", "endpoint=@unknown", "verdict=endpoint")
 	_ = old.SetDeadline(time.Now().Add(patience))
 	echoes(t, old, "it goes on")
 	r.Reload(fmt.Sprintf(text, "", "127.0.0.1:1", "127.0.0.1:1"))
-	r.wantEnd(t, old, "listener=@unknown", "upstream=shop", "name=one", "its endpoint was removed")
+	r.wantEnd(t, old, "listener=@unknown", "upstream=shop", "endpoint=one", "its endpoint was removed")
 }
 
 // counted expects that a listener and the endpoint one have so many sessions.

@@ -96,8 +96,8 @@ func (s *Server) logAdopted(l *adoptedLine) {
 	if errors.Is(one.cause, errCut) || errors.Is(one.cause, errLaneLeft) {
 		level = slog.LevelDebug
 	}
-	s.log.Log(s.ended, level, "an adopted session has ended", "client", one.client, "listener", orUnknown(r.Listener), "upstream", orUnknown(r.Upstream), "endpoint", one.endpoint, "name", orUnknown(r.Endpoint),
-		"to_endpoint", one.last[0], "to_client", one.last[1], "age", end.age.Round(time.Millisecond).String(), "cause", by, "verdict", r.Verdict)
+	s.log.Log(s.ended, level, "an adopted session has ended", "client", one.client, "listener", orUnknown(r.Listener), "upstream", orUnknown(r.Upstream), "endpoint", orUnknown(r.Endpoint), "endpoint_address", one.endpoint,
+		"bytes_to_endpoint", one.last[0], "bytes_to_client", one.last[1], "age", end.age.Round(time.Millisecond).String(), "cause", by, "verdict", r.Verdict)
 }
 
 // orUnknown is a name, or that of those that are not known.

@@ -6,7 +6,7 @@ import "github.com/penstock/penstock/proxy/config"
 func (s *Server) warnOfSize(now *laneState) {
 	if now.sessions != now.cfg.Sessions {
 		s.log.Warn("the lane has adopted a table of sessions with its own size, which it keeps until its pins are removed",
-			"sessions", now.sessions, "lane.sessions", now.cfg.Sessions, "pins", now.cfg.Pins, "instead", "let a process drain without lane.leave, which resets its sessions at the end, and start the next one")
+			"sessions", now.sessions, "configured", now.cfg.Sessions, "pins", now.cfg.Pins, "instead", "let a process drain without lane.leave, which resets its sessions at the end, and start the next one")
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Server) unkept() error {
 func (s *Server) logEnded(ended []live.Ended) {
 	for i := range ended {
 		e := &ended[i]
-		s.log.Info("change by hand ended", "what", e.String(), "by", e.By, "since", e.Since, "why", e.Why)
+		s.log.Info("change by hand ended", "what", e.String(), "by", e.By, "since", e.Since, "cause", e.Why)
 	}
 	if len(ended) > 0 {
 		s.markLive()

@@ -188,7 +188,7 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 			if len(r.live()) != 0 {
 				t.Errorf("a restart with another line leaves %q", r.live())
 			}
-			r.Logs("change by hand ended", tc.what, "why=")
+			r.Logs("change by hand ended", tc.what, "cause=")
 			r = r.restart(t, path, base.text(a, b))
 			check("after that", false)
 

@@ -292,7 +292,7 @@ func (e *explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any
 	case resortLine:
 		return []any{answered, increase[answered]}
 	case withheldLine:
-		return []any{"endpoints", e.whyWithheld(c.Key.(*health.OutlierDetector), increase)}
+		return []any{"cause", e.whyWithheld(c.Key.(*health.OutlierDetector), increase)}
 	}
 	return nil
 }

@@ -237,7 +237,7 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interva
 		t.Error(err)
 	}
 	text := r.Log.String()
-	single := strings.Count(text, "msg=health subject=")
+	single := strings.Count(text, "msg=health upstream=")
 	sums := regexp.MustCompile(`level=WARN msg="health, further ones" upstream=u kind=unhealthy times=(\d+) within=\S+ of="?dead\d+(?:, .* and \d+ more)?`).FindAllStringSubmatch(text, -1)
 	told := single // a last sum of a few endpoints names them all
 	for _, sum := range sums {

@@ -83,7 +83,7 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}]}]`, address))
 	if e := r.Endpoint("u", "e"); e.State != admin.Up || e.Silence.Clients < 8 || e.Silence.Proof != "nor does it close a connection that was closed" {
 		t.Errorf("%+v: %+v", e, e.Silence)
 	}
-	r.Logs("level=WARN", "msg=answers", `subject="endpoint u/e"`, "state=silent", "clients have waited, the first for", "it used to answer")
+	r.Logs("level=WARN", "msg=answers", "upstream=u endpoint=e", "state=silent", "clients have waited, the first for", "it used to answer")
 	signal(syscall.SIGCONT)
 	r.Until("the silence is over", func() bool { return !problem() })
 	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client was answered for")

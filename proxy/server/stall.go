@@ -49,7 +49,7 @@ func (w *stallWatch) await(turned <-chan error, began time.Time, stop <-chan str
 			return false
 		case <-late.C:
 			stalled = true
-			w.log.Warn("event loop stalled, its clients get nothing", "for", stalledAfter)
+			w.log.Warn("event loop stalled, its clients get nothing", "duration", stalledAfter)
 		case err := <-turned:
 			if stalled {
 				w.log.Info("event loop turns again", "duration", time.Since(began).Round(time.Millisecond))

@@ -383,7 +383,7 @@ upstreams:
 	if kept.State != admin.Up || kept.EjectionsWithheld == 0 || kept.WithheldWhy != "cannot be connected to: connection refused" {
 		t.Errorf("%+v", kept)
 	}
-	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`endpoints="%s: `, kept.Name), ", the last: cannot be connected to: connection refused")
+	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`cause="%s: `, kept.Name), ", the last: cannot be connected to: connection refused")
 	if one := r.Status().Upstreams[0]; one.Name != "one" || one.EjectionsWithheld != 0 || one.LastMinute.EjectionsWithheld != 0 || one.Endpoints[0].EjectionsWithheld != 0 || one.Endpoints[0].Failures == 0 {
 		t.Errorf("%+v", one)
 	}
@@ -411,7 +411,7 @@ upstreams:
 		return now >= before+20
 	})
 	for line := range strings.Lines(r.Log.String()) {
-		if strings.Contains(line, `subject="endpoint u/a"`) && !strings.Contains(line, "msg=health") {
+		if strings.Contains(line, "upstream=u endpoint=a") && !strings.Contains(line, "msg=health") {
 			t.Errorf("logged %s", line)
 		}
 	}

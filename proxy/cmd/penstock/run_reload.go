@@ -202,9 +202,9 @@ func (r *daemon) logChange(c rollback.Change) {
 		r.measured.takenBack()
 		r.takenBack = r.effect
 		r.refused.set(r.source.name(), r.inForce, &c, r.effect.cfg)
-		r.log.Warn("configuration rolled back", append(attrs, "from", c.Generation, "why", c.Why)...)
+		r.log.Warn("configuration rolled back", append(attrs, "from", c.Generation, "cause", c.Why)...)
 	case rollback.RollbackFailed:
-		r.log.Error("rollback failed", append(attrs, "why", c.Why, "error", c.Err)...)
+		r.log.Error("rollback failed", append(attrs, "cause", c.Why, "error", c.Err)...)
 	}
 }
 

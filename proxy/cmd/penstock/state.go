@@ -21,7 +21,7 @@ func (r *daemon) openState(cfg *config.Config) {
 	st := state.Open(path)
 	r.options.State = st
 	if err := cmp.Or(st.Corrupt(), st.Err()); err != nil {
-		r.log.Error("the file of changes by hand cannot be used", "path", path, "error", err)
+		r.log.Error("the file of changes by hand cannot be used", "file", path, "error", err)
 	}
 }
 

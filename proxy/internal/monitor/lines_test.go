@@ -18,7 +18,7 @@ func health(upstream string, i int, state string) *monitor.Line {
 	name := fmt.Sprintf("e%d", i)
 	return &monitor.Line{
 		Upstream: upstream, Level: level, Message: "health", Kind: state, Name: name, Count: 1,
-		Attrs: []any{"subject", upstream + "/" + name, "state", state},
+		Attrs: []any{"upstream", upstream, "endpoint", name, "state", state},
 	}
 }
 
@@ -29,7 +29,7 @@ func lines(upstream string, n int, state string) (list []string) {
 		level = "INFO"
 	}
 	for i := range n {
-		list = append(list, fmt.Sprintf("level=%s msg=health subject=%s/e%d state=%s", level, upstream, i, state))
+		list = append(list, fmt.Sprintf("level=%s msg=health upstream=%s endpoint=e%d state=%s", level, upstream, i, state))
 	}
 	return list
 }

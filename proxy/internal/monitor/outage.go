@@ -207,7 +207,7 @@ func (o *Outages) logBegun(begun []*condition, explain func(key any) string) {
 		if c.kind == Full {
 			text = "every usable endpoint of the upstream is at its limit"
 		}
-		o.log.Warn(text, "upstream", c.Name, "endpoints", explain(c.Key))
+		o.log.Warn(text, "upstream", c.Name, "cause", explain(c.Key))
 	}
 	if more := len(begun) - mostLines; more > 0 {
 		o.log.Warn("further upstreams have no usable endpoint", "upstreams", more)

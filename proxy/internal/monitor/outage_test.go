@@ -33,7 +33,7 @@ func (s *stage) look(seconds float64, c monitor.Condition, refused int64, lines 
 }
 
 const (
-	begins = `level=WARN msg="upstream has no usable endpoint" upstream=shop endpoints="a: down"`
+	begins = `level=WARN msg="upstream has no usable endpoint" upstream=shop cause="a: down"`
 	ends   = `level=INFO msg="upstream has a usable endpoint again" upstream=shop duration=`
 )
 
@@ -133,7 +133,7 @@ func TestFullIsNoOutage(t *testing.T) {
 	s.look(100, monitor.Usable, 0)
 	s.look(101, monitor.Full, 0)
 	s.look(105.9, monitor.Full, 3)
-	s.look(106, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop endpoints="a: down"`)
+	s.look(106, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop cause="a: down"`)
 	s.look(107, monitor.Unusable, 2, begins)
 	s.look(110, monitor.Full, 1)
 	s.look(111, monitor.Full, 1, strings.Replace(ends, "a usable endpoint again", "usable endpoints again, which are at their limit", 1)+"3s refused=3 held=6 fallbacks=0")
@@ -143,7 +143,7 @@ func TestFullIsNoOutage(t *testing.T) {
 func TestAFullUpstreamHasRoom(t *testing.T) {
 	s := newStage(t)
 	s.look(1, monitor.Full, 0)
-	s.look(6, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop endpoints="a: down"`)
+	s.look(6, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop cause="a: down"`)
 	s.look(8, monitor.Usable, 1)
 	s.look(9, monitor.Usable, 0, strings.Replace(ends, "upstream has a usable endpoint again", "upstream is not at its limit any more", 1)+"7s refused=2 held=4 fallbacks=0")
 }

@@ -17,6 +17,7 @@ type Counter struct {
 	Message string // of the line that is logged when it rises
 	Kind    string // kind of its owner: listener, upstream
 	Name    string // of that
+	Filter  string // of a listener, whose counter it is; "": it is the owner's
 	Total   int64
 	// Unlogged says that it has no line, only [Sums.Recent].
 	Unlogged bool
@@ -167,7 +168,11 @@ func (s *Sums) logMessage(now int64, risen []*sum, explain Explanation) {
 			rests = addRest(rests, k.Kind, by, level)
 			continue
 		}
-		attrs := []any{k.Kind, k.Name, "times", by, "within", within.Round(time.Second).String()}
+		attrs := []any{k.Kind, k.Name}
+		if k.Filter != "" {
+			attrs = append(attrs, "filter", k.Filter)
+		}
+		attrs = append(attrs, "times", by, "within", within.Round(time.Second).String())
 		if more != nil {
 			attrs = append(attrs, more...)
 		} else if len(increase) > 0 {

@@ -164,10 +164,10 @@ func (m *Move) Commit() {
 func (s *Server) serve(at *address) {
 	ctx, stop := context.WithCancel(context.Background())
 	at.stop = stop
-	s.log.Info("metrics listen", "bind", at.listen.Addr())
+	s.log.Info("metrics listen", "address", at.listen.Addr())
 	s.serving.Go(func() {
 		if err := at.listen.Serve(ctx, s.take); err != nil {
-			s.log.Warn("closing the socket of the metrics failed", "bind", at.listen.Addr(), "error", err)
+			s.log.Warn("closing the socket of the metrics failed", "address", at.listen.Addr(), "error", err)
 		}
 	})
 }

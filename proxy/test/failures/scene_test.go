@@ -90,7 +90,7 @@ func (s *scene) served(clients int) {
 // ejected waits until the victim has been ejected.
 func (s *scene) ejected() {
 	s.T.Helper()
-	s.Logs(`subject="endpoint u/victim"`, "state=ejected")
+	s.Logs("upstream=u endpoint=victim", "state=ejected")
 	if e := s.Endpoint("u", "other"); e.State != admin.Up || e.Failures != 0 {
 		s.T.Errorf("the other endpoint: %+v", e)
 	}
