@@ -175,7 +175,6 @@ func TestLarge(t *testing.T) {
 		routes += route + lines(4096, fmt.Sprintf("      - shop-%%d.%d.example\n", i))
 	}
 	for name, text := range map[string]string{
-
 		"routes":             routes + back,
 		"networks":           front + "  allow:\n" + lines(50_000, "  - 2001:db8:%[1]x::/64\n  - 2001:db9:%[1]x::/64\n") + back,
 		"endpoints in lines": front + back + lines(50_000, "  - address: e%[1]d.example:80\n    name: e%[1]d\n    weight: 2\n    zone: a\n"),
