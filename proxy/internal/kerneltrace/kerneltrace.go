@@ -85,7 +85,6 @@ func Open(cfg Config) (t *Tracer, err error) {
 	if len(t.links)+len(t.sampledLinks) == 0 {
 		return t, fmt.Errorf("trace: no tracepoint could be attached to: %w", t.missing[0].Err)
 	}
-	t.reasons = loadReasons()
 	return t, nil
 }
 
@@ -115,6 +114,12 @@ func (t *Tracer) configure(spec *ebpf.CollectionSpec, cfg *Config) error {
 		t.notes = append(t.notes, "the length of a clock tick is not known, so the waits of retransmissions by timeout are not counted: "+err.Error())
 	}
 	t.jiffies = err == nil
+	t.reasons = loadReasons()
+	for name, reason := range map[string]string{"purged": "queue_purge", "no_socket": "no_socket", "unspecified": "not_specified"} {
+		if err := set(name, t.reasons.dropNumber(reason)); err != nil {
+			return err
+		}
+	}
 	return errors.Join(set("only_tgid", only), set("by_cgroup", byCgroup), set("namespace", namespace), set("jiffy_ns", uint64(tick)))
 }
 

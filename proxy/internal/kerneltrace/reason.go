@@ -51,6 +51,16 @@ func enumNames(spec *btf.Spec, name string, prefixes ...string) map[uint64]strin
 	return names
 }
 
+// dropNumber returns the number of a reason of a drop; 0: the kernel has none of that name.
+func (r *reasons) dropNumber(name string) uint32 {
+	for n, of := range r.drop {
+		if of == name {
+			return uint32(n)
+		}
+	}
+	return 0
+}
+
 // name returns the name of the detail of an event.
 func (r *reasons) name(k Kind, detail uint32) string {
 	switch k {

@@ -116,7 +116,10 @@ const (
 	traceVarByCgroup               = "by_cgroup"
 	traceVarJiffyNs                = "jiffy_ns"
 	traceVarNamespace              = "namespace"
+	traceVarNoSocket               = "no_socket"
 	traceVarOnlyTgid               = "only_tgid"
+	traceVarPurged                 = "purged"
+	traceVarUnspecified            = "unspecified"
 )
 
 // loadTrace returns the embedded CollectionSpec for trace.
@@ -200,10 +203,13 @@ type traceMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
-	ByCgroup  *ebpf.VariableSpec `ebpf:"by_cgroup"`
-	JiffyNs   *ebpf.VariableSpec `ebpf:"jiffy_ns"`
-	Namespace *ebpf.VariableSpec `ebpf:"namespace"`
-	OnlyTgid  *ebpf.VariableSpec `ebpf:"only_tgid"`
+	ByCgroup    *ebpf.VariableSpec `ebpf:"by_cgroup"`
+	JiffyNs     *ebpf.VariableSpec `ebpf:"jiffy_ns"`
+	Namespace   *ebpf.VariableSpec `ebpf:"namespace"`
+	NoSocket    *ebpf.VariableSpec `ebpf:"no_socket"`
+	OnlyTgid    *ebpf.VariableSpec `ebpf:"only_tgid"`
+	Purged      *ebpf.VariableSpec `ebpf:"purged"`
+	Unspecified *ebpf.VariableSpec `ebpf:"unspecified"`
 }
 
 // traceObjects contains all objects after they have been loaded into the kernel.
@@ -259,10 +265,13 @@ func (m *traceMaps) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
-	ByCgroup  *ebpf.Variable `ebpf:"by_cgroup"`
-	JiffyNs   *ebpf.Variable `ebpf:"jiffy_ns"`
-	Namespace *ebpf.Variable `ebpf:"namespace"`
-	OnlyTgid  *ebpf.Variable `ebpf:"only_tgid"`
+	ByCgroup    *ebpf.Variable `ebpf:"by_cgroup"`
+	JiffyNs     *ebpf.Variable `ebpf:"jiffy_ns"`
+	Namespace   *ebpf.Variable `ebpf:"namespace"`
+	NoSocket    *ebpf.Variable `ebpf:"no_socket"`
+	OnlyTgid    *ebpf.Variable `ebpf:"only_tgid"`
+	Purged      *ebpf.Variable `ebpf:"purged"`
+	Unspecified *ebpf.Variable `ebpf:"unspecified"`
 }
 
 // tracePrograms contains all programs after they have been loaded into the kernel.

@@ -12,6 +12,9 @@ const volatile u32 only_tgid;  /* the traced process; 0: those in the map proces
 const volatile u32 by_cgroup;  /* sockets and threads belong by their cgroup */
 const volatile u32 namespace;  /* whose unmatched events count; 0: of all */
 const volatile u64 jiffy_ns;   /* 0: unknown */
+const volatile u32 purged;     /* reasons of enum skb_drop_reason; 0: unknown */
+const volatile u32 no_socket;
+const volatile u32 unspecified;
 
 enum event {
 	RETRANSMIT = 1,
@@ -484,27 +487,29 @@ static inline_always bool read_v6(void *ip, struct flow *f, u32 *length)
 	return true;
 }
 
-/* incoming fills in the flow of a TCP packet as its receiver sees it. */
-static inline_always bool incoming(struct sk_buff *skb, struct flow *f)
+/* packet fills in the flow of a TCP packet as its receiver sees it. It returns the address of the TCP header, or NULL. */
+static inline_always void *packet(struct sk_buff *skb, struct flow *f)
 {
 	void *ip = skb->head + skb->network_header;
 	u32 length;
 	struct ports p;
 	if (skb->protocol == __builtin_bswap16(0x0800)) {
 		if (!read_v4(ip, f, &length))
-			return false;
+			return NULL;
 	} else if (skb->protocol == __builtin_bswap16(0x86dd)) {
 		if (!read_v6(ip, f, &length))
-			return false;
+			return NULL;
 	} else {
-		return false;
+		return NULL;
 	}
 	if (bpf_probe_read_kernel(&p, sizeof(p), ip + length))
-		return false;
+		return NULL;
 	f->remote_port = __builtin_bswap16(p.source);
 	f->local_port = __builtin_bswap16(p.destination);
-	return true;
+	return ip + length;
 }
+
+static inline_always bool incoming(struct sk_buff *skb, struct flow *f) { return packet(skb, f) != NULL; }
 
 static inline_always void turn(struct flow *f)
 {
@@ -556,12 +561,37 @@ int penstock_reset_plain(u64 *ctx)
 	return 0;
 }
 
+/* has_data reports whether a TCP packet has more than its headers. */
+static inline_always bool has_data(struct sk_buff *skb, void *tcp)
+{
+	void *ip = skb->head + skb->network_header;
+	bool v4 = skb->protocol == __builtin_bswap16(0x0800);
+	u16 length = 0;
+	u8 offset = 0;
+	if (bpf_probe_read_kernel(&length, sizeof(length), ip + (v4 ? 2 : 4)) || bpf_probe_read_kernel(&offset, 1, tcp + 12))
+		return true;
+	u32 headers = (offset >> 4) * 4 + (v4 ? tcp - ip : 0);
+	return __builtin_bswap16(length) != headers;
+}
+
+/* freed_in_order: the kernel calls it a drop as well when it frees what is left in the queues of
+ * a closed socket (inet_sock_destruct), and, without a reason, what a socket in TIME_WAIT has
+ * answered (tcp_v4_rcv). What comes for a connection that was closed is answered by a reset,
+ * which is counted. */
+static inline_always bool freed_in_order(struct sk_buff *skb, void *tcp, u32 reason)
+{
+	if (reason && (reason == purged || reason == no_socket))
+		return true;
+	return unspecified && reason == unspecified && !has_data(skb, tcp);
+}
+
 SEC("tp_btf/kfree_skb")
 int penstock_drop(u64 *ctx)
 {
 	struct sk_buff *skb = (void *)ctx[0];
 	struct flow f = {};
-	if (!incoming(skb, &f))
+	void *tcp = packet(skb, &f);
+	if (!tcp || freed_in_order(skb, tcp, ctx[2]))
 		return 0;
 	f.netns = packet_netns(skb);
 	if (side_of(&f)) {
