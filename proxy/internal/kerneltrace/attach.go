@@ -26,7 +26,7 @@ var attachments = []attachment{
 	{"tcp_retransmit_synack", []string{"penstock_synack"}, false},
 	{"tcp_send_reset", []string{"penstock_reset_sent", "penstock_reset_plain"}, false},
 	{"tcp_receive_reset", []string{"penstock_reset_received"}, false},
-	{"kfree_skb", []string{"penstock_drop"}, false},
+	{"kfree_skb", []string{"penstock_drop", "penstock_drop_plain"}, false},
 	{"sock_exceed_buf_limit", []string{"penstock_buffer_limit"}, false},
 	{"dql_stall_detected", []string{"penstock_device_stall"}, false},
 	{"net_dev_start_xmit", []string{"penstock_dequeue"}, true},

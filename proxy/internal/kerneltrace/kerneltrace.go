@@ -115,7 +115,7 @@ func (t *Tracer) configure(spec *ebpf.CollectionSpec, cfg *Config) error {
 	}
 	t.jiffies = err == nil
 	t.reasons = loadReasons()
-	for name, reason := range map[string]string{"purged": "queue_purge", "no_socket": "no_socket", "unspecified": "not_specified"} {
+	for name, reason := range map[string]string{"purged": "queue_purge", "no_socket": "no_socket"} {
 		if err := set(name, t.reasons.dropNumber(reason)); err != nil {
 			return err
 		}

@@ -101,6 +101,7 @@ const (
 	traceProgPenstockDequeue       = "penstock_dequeue"
 	traceProgPenstockDeviceStall   = "penstock_device_stall"
 	traceProgPenstockDrop          = "penstock_drop"
+	traceProgPenstockDropPlain     = "penstock_drop_plain"
 	traceProgPenstockJiffies       = "penstock_jiffies"
 	traceProgPenstockProbe         = "penstock_probe"
 	traceProgPenstockQueue         = "penstock_queue"
@@ -119,7 +120,6 @@ const (
 	traceVarNoSocket               = "no_socket"
 	traceVarOnlyTgid               = "only_tgid"
 	traceVarPurged                 = "purged"
-	traceVarUnspecified            = "unspecified"
 )
 
 // loadTrace returns the embedded CollectionSpec for trace.
@@ -168,6 +168,7 @@ type traceProgramSpecs struct {
 	PenstockDequeue       *ebpf.ProgramSpec `ebpf:"penstock_dequeue"`
 	PenstockDeviceStall   *ebpf.ProgramSpec `ebpf:"penstock_device_stall"`
 	PenstockDrop          *ebpf.ProgramSpec `ebpf:"penstock_drop"`
+	PenstockDropPlain     *ebpf.ProgramSpec `ebpf:"penstock_drop_plain"`
 	PenstockJiffies       *ebpf.ProgramSpec `ebpf:"penstock_jiffies"`
 	PenstockProbe         *ebpf.ProgramSpec `ebpf:"penstock_probe"`
 	PenstockQueue         *ebpf.ProgramSpec `ebpf:"penstock_queue"`
@@ -203,13 +204,12 @@ type traceMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
-	ByCgroup    *ebpf.VariableSpec `ebpf:"by_cgroup"`
-	JiffyNs     *ebpf.VariableSpec `ebpf:"jiffy_ns"`
-	Namespace   *ebpf.VariableSpec `ebpf:"namespace"`
-	NoSocket    *ebpf.VariableSpec `ebpf:"no_socket"`
-	OnlyTgid    *ebpf.VariableSpec `ebpf:"only_tgid"`
-	Purged      *ebpf.VariableSpec `ebpf:"purged"`
-	Unspecified *ebpf.VariableSpec `ebpf:"unspecified"`
+	ByCgroup  *ebpf.VariableSpec `ebpf:"by_cgroup"`
+	JiffyNs   *ebpf.VariableSpec `ebpf:"jiffy_ns"`
+	Namespace *ebpf.VariableSpec `ebpf:"namespace"`
+	NoSocket  *ebpf.VariableSpec `ebpf:"no_socket"`
+	OnlyTgid  *ebpf.VariableSpec `ebpf:"only_tgid"`
+	Purged    *ebpf.VariableSpec `ebpf:"purged"`
 }
 
 // traceObjects contains all objects after they have been loaded into the kernel.
@@ -265,13 +265,12 @@ func (m *traceMaps) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
-	ByCgroup    *ebpf.Variable `ebpf:"by_cgroup"`
-	JiffyNs     *ebpf.Variable `ebpf:"jiffy_ns"`
-	Namespace   *ebpf.Variable `ebpf:"namespace"`
-	NoSocket    *ebpf.Variable `ebpf:"no_socket"`
-	OnlyTgid    *ebpf.Variable `ebpf:"only_tgid"`
-	Purged      *ebpf.Variable `ebpf:"purged"`
-	Unspecified *ebpf.Variable `ebpf:"unspecified"`
+	ByCgroup  *ebpf.Variable `ebpf:"by_cgroup"`
+	JiffyNs   *ebpf.Variable `ebpf:"jiffy_ns"`
+	Namespace *ebpf.Variable `ebpf:"namespace"`
+	NoSocket  *ebpf.Variable `ebpf:"no_socket"`
+	OnlyTgid  *ebpf.Variable `ebpf:"only_tgid"`
+	Purged    *ebpf.Variable `ebpf:"purged"`
 }
 
 // tracePrograms contains all programs after they have been loaded into the kernel.
@@ -282,6 +281,7 @@ type tracePrograms struct {
 	PenstockDequeue       *ebpf.Program `ebpf:"penstock_dequeue"`
 	PenstockDeviceStall   *ebpf.Program `ebpf:"penstock_device_stall"`
 	PenstockDrop          *ebpf.Program `ebpf:"penstock_drop"`
+	PenstockDropPlain     *ebpf.Program `ebpf:"penstock_drop_plain"`
 	PenstockJiffies       *ebpf.Program `ebpf:"penstock_jiffies"`
 	PenstockProbe         *ebpf.Program `ebpf:"penstock_probe"`
 	PenstockQueue         *ebpf.Program `ebpf:"penstock_queue"`
@@ -302,6 +302,7 @@ func (p *tracePrograms) Close() error {
 		p.PenstockDequeue,
 		p.PenstockDeviceStall,
 		p.PenstockDrop,
+		p.PenstockDropPlain,
 		p.PenstockJiffies,
 		p.PenstockProbe,
 		p.PenstockQueue,

@@ -63,6 +63,7 @@ struct sock_common {
 	u16 skc_dport;
 	u16 skc_num;
 	u16 skc_family;
+	u8 skc_state;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;

@@ -14,7 +14,6 @@ const volatile u32 namespace;  /* whose unmatched events count; 0: of all */
 const volatile u64 jiffy_ns;   /* 0: unknown */
 const volatile u32 purged;     /* reasons of enum skb_drop_reason; 0: unknown */
 const volatile u32 no_socket;
-const volatile u32 unspecified;
 
 enum event {
 	RETRANSMIT = 1,
@@ -31,7 +30,7 @@ enum event {
 enum duration { CONNECT = 1, RETRANSMIT_WAIT, DEVICE_QUEUE };
 enum direction { UNDIRECTED, INCOMING, OUTGOING };
 enum owned { ACCEPTED = 1, CONNECTED };
-enum tcp_state { ESTABLISHED = 1, SYN_SENT = 2, SYN_RECV = 3, CLOSE = 7 };
+enum tcp_state { ESTABLISHED = 1, SYN_SENT = 2, SYN_RECV = 3, TIME_WAIT = 6, CLOSE = 7 };
 enum ca_state { CA_OPEN, CA_LOSS = 4 };
 
 /* An IPv4 address is mapped into IPv6. */
@@ -487,29 +486,27 @@ static inline_always bool read_v6(void *ip, struct flow *f, u32 *length)
 	return true;
 }
 
-/* packet fills in the flow of a TCP packet as its receiver sees it. It returns the address of the TCP header, or NULL. */
-static inline_always void *packet(struct sk_buff *skb, struct flow *f)
+/* incoming fills in the flow of a TCP packet as its receiver sees it. */
+static inline_always bool incoming(struct sk_buff *skb, struct flow *f)
 {
 	void *ip = skb->head + skb->network_header;
 	u32 length;
 	struct ports p;
 	if (skb->protocol == __builtin_bswap16(0x0800)) {
 		if (!read_v4(ip, f, &length))
-			return NULL;
+			return false;
 	} else if (skb->protocol == __builtin_bswap16(0x86dd)) {
 		if (!read_v6(ip, f, &length))
-			return NULL;
+			return false;
 	} else {
-		return NULL;
+		return false;
 	}
 	if (bpf_probe_read_kernel(&p, sizeof(p), ip + length))
-		return NULL;
+		return false;
 	f->remote_port = __builtin_bswap16(p.source);
 	f->local_port = __builtin_bswap16(p.destination);
-	return ip + length;
+	return true;
 }
-
-static inline_always bool incoming(struct sk_buff *skb, struct flow *f) { return packet(skb, f) != NULL; }
 
 static inline_always void turn(struct flow *f)
 {
@@ -561,45 +558,42 @@ int penstock_reset_plain(u64 *ctx)
 	return 0;
 }
 
-/* has_data reports whether a TCP packet has more than its headers. */
-static inline_always bool has_data(struct sk_buff *skb, void *tcp)
+/* dropped counts a packet that was thrown away. The kernel calls it so as well when it frees what
+ * is left in the queues of a closed socket (inet_sock_destruct). What comes for a connection that
+ * was closed is answered by a reset, which is counted. */
+static inline_always void dropped(struct sk_buff *skb, u32 reason)
 {
-	void *ip = skb->head + skb->network_header;
-	bool v4 = skb->protocol == __builtin_bswap16(0x0800);
-	u16 length = 0;
-	u8 offset = 0;
-	if (bpf_probe_read_kernel(&length, sizeof(length), ip + (v4 ? 2 : 4)) || bpf_probe_read_kernel(&offset, 1, tcp + 12))
-		return true;
-	u32 headers = (offset >> 4) * 4 + (v4 ? tcp - ip : 0);
-	return __builtin_bswap16(length) != headers;
-}
-
-/* freed_in_order: the kernel calls it a drop as well when it frees what is left in the queues of
- * a closed socket (inet_sock_destruct), and, without a reason, what a socket in TIME_WAIT has
- * answered (tcp_v4_rcv). What comes for a connection that was closed is answered by a reset,
- * which is counted. */
-static inline_always bool freed_in_order(struct sk_buff *skb, void *tcp, u32 reason)
-{
+	struct flow f = {};
 	if (reason && (reason == purged || reason == no_socket))
-		return true;
-	return unspecified && reason == unspecified && !has_data(skb, tcp);
+		return;
+	if (!incoming(skb, &f))
+		return;
+	f.netns = packet_netns(skb);
+	if (side_of(&f)) {
+		count(&f, DROP, INCOMING, reason);
+		return;
+	}
+	turn(&f);
+	note(&f, side_of(&f), DROP, OUTGOING, reason);
 }
 
 SEC("tp_btf/kfree_skb")
 int penstock_drop(u64 *ctx)
 {
-	struct sk_buff *skb = (void *)ctx[0];
-	struct flow f = {};
-	void *tcp = packet(skb, &f);
-	if (!tcp || freed_in_order(skb, tcp, ctx[2]))
+	struct sock_common *to = (void *)ctx[3];
+	u8 state = 0;
+	/* Without a reason the kernel frees what a socket in TIME_WAIT has answered (tcp_v4_rcv). */
+	if (to && !bpf_probe_read_kernel(&state, 1, (void *)&to->skc_state) && state == TIME_WAIT)
 		return 0;
-	f.netns = packet_netns(skb);
-	if (side_of(&f)) {
-		count(&f, DROP, INCOMING, ctx[2]);
-		return 0;
-	}
-	turn(&f);
-	note(&f, side_of(&f), DROP, OUTGOING, ctx[2]);
+	dropped((void *)ctx[0], ctx[2]);
+	return 0;
+}
+
+/* The same for kernels before 6.11, which do not say for which socket the packet was. */
+SEC("tp_btf/kfree_skb")
+int penstock_drop_plain(u64 *ctx)
+{
+	dropped((void *)ctx[0], ctx[2]);
 	return 0;
 }
 
