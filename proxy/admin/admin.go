@@ -201,6 +201,10 @@ type Status struct {
 	GenerationSince time.Time `json:"generation_since"`
 	// Refused is the file if it still has a configuration that was rolled back; nil: it does not.
 	Refused *RefusedFile `json:"refused,omitempty"`
+	// ReloadRefused is the last reload if it was refused; nil: it was not.
+	ReloadRefused *RefusedReload `json:"reload_refused,omitempty"`
+	// FileProblem says that the next start or reload fails because of the file; left out: it does not.
+	FileProblem string `json:"file_problem,omitempty"`
 	// Pending is the reload that waits for confirmation; nil: there is none.
 	Pending *rollback.Waiting `json:"pending,omitempty"`
 	Changes Changes           `json:"changes"`

@@ -83,6 +83,8 @@ var parameterSchemas = map[string]*jsonschema.Schema{
 	"generation":  whole("The generation that is confirmed, and no other.", 1, 0),
 	"to":          whole("The generation to return to. Left out: the one before.", 1, 0),
 	"weight":      whole("The weight; 0: no more clients.", 0, 256),
+	"backup":      truth("Clients get the endpoint only if no other is usable."),
+	"connections": whole("Limit of the endpoint's sessions; 0: none.", 0, 0),
 	"route":       whole("The route, counted from 0.", 0, 0),
 	"seconds":     whole("How long the profile is taken.", 1, MaxProfile),
 	"for":         pattern("The time between two looks, up to 1m, or 0s: since the beginning of each session.", timePattern),

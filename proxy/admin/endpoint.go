@@ -8,7 +8,7 @@ import (
 )
 
 func (s *Server) endpointAdd(_ context.Context, a *arguments) (any, error) {
-	c := &EndpointChange{What: EndpointAdd, Upstream: a.upstream, Endpoint: a.address, Name: a.name, Zone: a.zone, Weight: 1}
+	c := &EndpointChange{What: EndpointAdd, Upstream: a.upstream, Endpoint: a.address, Name: a.name, Zone: a.zone, Weight: 1, Backup: a.backup, Connections: int64(a.connections)}
 	if a.weighed {
 		c.Weight = a.weight
 	}
@@ -35,6 +35,12 @@ func (c *Client) ChangeEndpoint(ctx context.Context, e *EndpointChange) (done En
 			if value != "" {
 				q.Set(key, value)
 			}
+		}
+		if e.Backup {
+			q.Set("backup", "true")
+		}
+		if e.Connections != 0 {
+			q.Set("connections", fmt.Sprint(e.Connections))
 		}
 	}
 	if e.What == EndpointAdd || e.What == EndpointWeight {

@@ -20,9 +20,13 @@ type EndpointChange struct {
 	What     EndpointVerb
 	Upstream string
 	Endpoint string // its name or its address; of EndpointAdd its address
-	Name     string // of EndpointAdd; empty: its address
-	Zone     string // of EndpointAdd
 	Weight   int    // of EndpointAdd and EndpointWeight
+
+	// Of EndpointAdd.
+	Name        string // empty: its address
+	Zone        string
+	Backup      bool
+	Connections int64 // limit of its sessions; 0: none
 }
 
 // EndpointChanged is the result of an [EndpointChange].

@@ -112,6 +112,7 @@ func (f *finder) process(s *Status) {
 		of := Problem{Since: r.At}
 		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back: put another one there, penstock plan shows the difference", r.Generation, f.clock(r.At), r.Why, r.Path)
 	}
+	f.file(s)
 	if len(s.Restart) > 0 {
 		f.add(of, Warning, "restart_needed", "the configuration has changed in keys that take effect when the process is started again: %s", strings.Join(s.Restart, ", "))
 	}
@@ -151,6 +152,33 @@ func (f *finder) process(s *Status) {
 	if t := s.TLSSessions; t.Most > 0 && t.Active >= t.Most {
 		f.add(of, Warning, "tls_limit", "the process is at its limit of TLS sessions (%d of %d): further ones are refused", t.Active, t.Most)
 	}
+}
+
+// file adds what is known of the configuration file, and of the session log.
+func (f *finder) file(s *Status) {
+	var of Problem
+	if s.State != Draining {
+		if r := s.ReloadRefused; r != nil {
+			of := Problem{Since: r.At}
+			f.add(of, Warning, "reload_refused", "the reload at %s, by %s, was refused, and nothing was changed: %s", f.clock(r.At), r.By, r.Error)
+		}
+		if s.FileProblem != "" {
+			f.add(of, Warning, "file_unusable", "the next start or reload will fail: %s", s.FileProblem)
+		}
+	}
+	l := s.SessionLog
+	if l == nil || l.DroppedLastMinute == 0 && l.Error == "" {
+		return
+	}
+	why := ""
+	if l.Error != "" {
+		why = ": " + l.Error
+	}
+	if l.DroppedLastMinute == 0 {
+		f.add(of, Warning, "session_log", "lines of the session log wait, because they cannot be written%s", why)
+		return
+	}
+	f.add(of, Warning, "session_log", "the session log has lost %s within the last minute%s", plural(l.DroppedLastMinute, "line", "lines"), why)
 }
 
 func (f *finder) listener(l *Listener) {

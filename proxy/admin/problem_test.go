@@ -48,6 +48,25 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
 			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"},
 		},
+		"a reload was refused": {
+			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "no room"}},
+			[]string{"warning reload_refused the reload at 10:00:00, by SIGHUP, was refused, and nothing was changed: no room"},
+		},
+		"the file cannot be used": {
+			Status{State: Serving, FileProblem: "p.yaml has 2 problems"},
+			[]string{"warning file_unusable the next start or reload will fail: p.yaml has 2 problems"},
+		},
+		"lines of the session log are lost": {
+			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 12, Error: "no space left on device"}}},
+			[]string{"warning session_log the session log has lost 12 lines within the last minute: no space left on device"},
+		},
+		"lines of the session log wait": {
+			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},
+			[]string{"warning session_log lines of the session log wait, because they cannot be written: no space left on device"},
+		},
+		"lines of the session log were lost before": {
+			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Dropped: map[string]int64{"destination": 3, "rate": 7}}}}, nil,
+		},
 		"drain": {
 			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 1}}},
 			[]string{"warning draining the process drains: it accepts no clients any more, 1 client is left"},

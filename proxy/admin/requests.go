@@ -50,7 +50,7 @@ var requests = []request{
 	{http.MethodGet, "/v1/process", reads, [][]string{{}}, (*Server).process, nil},
 	{http.MethodPost, "/v1/leave", succeeds, [][]string{{}}, (*Server).leave, nil}, // from a successor
 
-	{http.MethodPost, "/v1/endpoint/add", changes, [][]string{{"upstream", "address"}}, (*Server).endpointAdd, []string{"name", "weight", "zone"}},
+	{http.MethodPost, "/v1/endpoint/add", changes, [][]string{{"upstream", "address"}}, (*Server).endpointAdd, []string{"name", "weight", "zone", "backup", "connections"}},
 	{http.MethodPost, "/v1/endpoint/remove", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointRemove), nil},
 	{http.MethodPost, "/v1/endpoint/drain", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointDrain), nil},
 	{http.MethodPost, "/v1/endpoint/ready", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointReady), nil},
@@ -91,6 +91,8 @@ type arguments struct {
 	to                           int
 	seconds                      int
 	address, name, zone          string
+	backup                       bool
+	connections                  int
 	weighed                      bool // weight is there
 	percent                      map[string]float64
 
@@ -118,6 +120,8 @@ var parameters = map[string]func(a *arguments, values []string) error{
 	"address":     func(a *arguments, v []string) error { return text(&a.address, v) },
 	"name":        func(a *arguments, v []string) error { return text(&a.name, v) },
 	"zone":        func(a *arguments, v []string) error { return text(&a.zone, v) },
+	"backup":      func(a *arguments, v []string) error { return flag(&a.backup, v) },
+	"connections": func(a *arguments, v []string) error { return number(&a.connections, 0, v) },
 	"route":       func(a *arguments, v []string) error { return number(&a.route, 0, v) },
 	"seconds":     profileTime,
 	"for":         func(a *arguments, v []string) error { return duration(&a.window, v) },
@@ -152,7 +156,7 @@ var parameters = map[string]func(a *arguments, values []string) error{
 var placeholders = map[string]string{
 	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "to": "N", "weight": "N",
 	"route": "N", "seconds": "N", "for": "TIME", "session": "CLIENT", "source": "ADDRESS", "config": "/PATH", "confirm": "TIME", "percent": "NAME:N",
-	"address": "ADDRESS", "name": "NAME", "zone": "NAME",
+	"address": "ADDRESS", "name": "NAME", "zone": "NAME", "backup": "true", "connections": "N",
 	"id": "ID", "older": "TIME", "idle": "TIME", "bytes": "SIZE", "state": "STATE", "verdict": "VERDICT", "engine": "ENGINE", "sort": "ORDER", "top": "N",
 	"all": "true", "now": "true", "over": "TIME", "grace": "TIME", "quiet": "TIME", "then_reset": "true", "dry_run": "true", "end": "true",
 	"by": "ORDER", "prefix": "N", "prefix6": "N",

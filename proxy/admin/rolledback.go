@@ -14,6 +14,13 @@ type RolledBack struct {
 	Refused *RefusedFile `json:"refused,omitempty"`
 }
 
+// A RefusedReload is a reload that was refused, and changed nothing.
+type RefusedReload struct {
+	At    time.Time `json:"at"`    // when it was refused
+	By    string    `json:"by"`    // its author
+	Error string    `json:"error"` // its reason: a line, without the content of the file
+}
+
 // A RefusedFile is a configuration file whose content was rolled back: it is not in force, and the next reload
 // or start brings it back. A plan shows the difference.
 type RefusedFile struct {

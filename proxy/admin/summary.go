@@ -33,6 +33,10 @@ type SessionLog struct {
 	// were more than per_second. Only reasons that occurred.
 	Dropped  map[string]int64 `json:"dropped"`
 	Filtered int64            `json:"filtered"` // sessions without a line, because of only, slower_than or share
+	// DroppedLastMinute are lines that were lost within about the last minute, but for reason rate. Of a status.
+	DroppedLastMinute int64 `json:"dropped_last_minute,omitempty"`
+	// Error is the last error of the destination, for a minute. Of a status.
+	Error string `json:"error,omitempty"`
 }
 
 // Pipes are counts of pipes.

@@ -51,11 +51,25 @@ func (f *field) whole(text string) *complaint {
 }
 
 // integers says which integers may be written.
-func (f *field) integers() string {
+func (f *field) integers() string { return f.integersFrom(math.Inf(-1)) }
+
+// nonzero says which integers may be written for a word that means on, if 0 is off.
+func (f *field) nonzero() string {
+	if zeroIsOff.MatchString(f.doc) || strings.Contains(f.doc, " 0: none") {
+		return f.integersFrom(1)
+	}
+	return f.integers()
+}
+
+// integersFrom says which integers from a least one on may be written.
+func (f *field) integersFrom(least float64) string {
 	if len(f.bounds) != 1 {
 		return "write a number such as 5"
 	}
 	b := f.bounds[0]
+	if least > b.lo {
+		b.lo, b.loText = least, strconv.FormatFloat(least, 'f', -1, 64)
+	}
 	if b.hi-b.lo > 4 {
 		return "write a whole number from " + b.loText + " to " + b.hiText
 	}

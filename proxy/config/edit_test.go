@@ -14,7 +14,7 @@ func weight(n int) *int { return &n }
 
 func newEndpoint(t *testing.T, address, name, zone string, weight int) *config.Endpoint {
 	t.Helper()
-	e, err := config.NewEndpoint(address, name, zone, weight)
+	e, err := config.NewEndpoint(&config.EndpointKeys{Address: address, Name: name, Zone: zone, Weight: weight})
 	if err != nil {
 		t.Fatal(err)
 	}

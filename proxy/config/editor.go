@@ -143,6 +143,12 @@ func (ed *editor) item(e *Endpoint) string {
 	if e.Weight != 1 {
 		parts = append(parts, ed.key("weight")+strconv.Itoa(e.Weight))
 	}
+	if e.Backup {
+		parts = append(parts, ed.key("backup")+"true")
+	}
+	if e.Connections != 0 {
+		parts = append(parts, ed.key("connections")+strconv.FormatInt(e.Connections, 10))
+	}
 	if e.Zone != "" {
 		parts = append(parts, ed.key("zone")+strconv.Quote(e.Zone))
 	}

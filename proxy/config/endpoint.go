@@ -9,14 +9,28 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
+// EndpointKeys are the values of an endpoint's keys, in words of a file. Empty texts and zeros but that of the weight
+// are the defaults.
+type EndpointKeys struct {
+	Address     string
+	Name        string
+	Zone        string
+	Weight      int
+	Backup      bool
+	Connections int64
+}
+
 // NewEndpoint returns an endpoint of the values of its keys, with the defaults of a file. Its name is its
 // address if it is empty. The error is one line, and says what to write instead.
-func NewEndpoint(address, name, zone string, weight int) (Endpoint, error) {
+func NewEndpoint(k *EndpointKeys) (Endpoint, error) {
 	var e Endpoint
 	v, o := reflect.ValueOf(&e).Elem(), root().byKey["upstreams"].obj.byKey["endpoints"].obj
 	o.fill(v)
 	var errs []error
-	for key, text := range map[string]string{"address": address, "name": name, "zone": zone, "weight": strconv.Itoa(weight)} {
+	for key, text := range map[string]string{
+		"address": k.Address, "name": k.Name, "zone": k.Zone, "weight": strconv.Itoa(k.Weight),
+		"backup": strconv.FormatBool(k.Backup), "connections": strconv.FormatInt(k.Connections, 10),
+	} {
 		f := o.byKey[key]
 		if text == "" && !f.required {
 			continue

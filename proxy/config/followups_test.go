@@ -142,6 +142,9 @@ func TestAdvice(t *testing.T) {
 		want []string
 	}{
 		{upstream("endpoints: ['h:1'], send_proxy: v2"), []string{`2:55: send_proxy is an integer: "v2" is not a whole number | write 0, 1 or 2`}},
+		{upstream("endpoints: ['h:1'], send_proxy: true"), []string{`2:55: send_proxy is an integer, not "true" | write 1 or 2`}},
+		{upstream("endpoints: ['h:1'], send_proxy: false"), []string{`2:55: send_proxy is an integer, not "false" | write 0`}},
+		{upstream("endpoints: [{address: 'h:1', weight: on}]"), []string{`2:60: weight is an integer, not "on" | write a whole number from 1 to 256`}},
 		{upstream("endpoints: [{address: 'h:1', weight: heavy}]"), []string{`2:60: weight is an integer: "heavy" is not a whole number | write a whole number from 0 to 256`}},
 		{listener("limits: {connections: 1e3}"), []string{`1:70: connections is an integer: "1e3" is not written as one | write 1000`}},
 		{listener("limits: {connections: 1.0}"), []string{`1:70: connections is an integer: "1.0" is not written as one | write 1`}},

@@ -108,7 +108,8 @@ func (s *Server) addEndpoint(u *upstream, c *admin.EndpointChange, by string) (*
 	if s.closing {
 		return nil, errClosing
 	}
-	e, err := config.NewEndpoint(c.Endpoint, c.Name, c.Zone, c.Weight)
+	keys := config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Zone: c.Zone, Weight: c.Weight, Backup: c.Backup, Connections: c.Connections}
+	e, err := config.NewEndpoint(&keys)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
@@ -122,8 +123,21 @@ func (s *Server) addEndpoint(u *upstream, c *admin.EndpointChange, by string) (*
 	}
 	added := changeOf(state.EndpointAdded, by)
 	added.Upstream, added.Endpoint = u.cfg.Name, e.Name
-	added.Added = &state.Endpoint{Address: e.Address.String(), Name: c.Name, Weight: e.Weight, Zone: e.Zone}
-	return &endpointEdit{s.live.WithoutEndpoint(u.cfg.Name, e.Name).With(added), e.Name, "none", fmt.Sprintf("%s, weight %d", e.Address, e.Weight)}, nil
+	keys.Address = e.Address.String()
+	added.Added = (*state.Endpoint)(&keys)
+	return &endpointEdit{s.live.WithoutEndpoint(u.cfg.Name, e.Name).With(added), e.Name, "none", addedText(&e)}, nil
+}
+
+// addedText is an endpoint that is added, for the result and the log.
+func addedText(e *config.Endpoint) string {
+	text := fmt.Sprintf("%s, weight %d", e.Address, e.Weight)
+	if e.Backup {
+		text += ", backup"
+	}
+	if e.Connections > 0 {
+		text += fmt.Sprintf(", connections %d", e.Connections)
+	}
+	return text
 }
 
 // admit returns why an endpoint cannot be added to an upstream; nil: it can.

@@ -116,15 +116,14 @@ func portOf(name string) string {
 	return port
 }
 
-// explainTaken adds that it is this process that has an address, if it is, and goes on
-// having it.
+// explainTaken adds that a listener of this process has an address, or a part of it, and keeps it.
 func (s *Server) explainTaken(c *change, at config.Bind, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
 	for socket := range c.kept {
-		if socket.samePort(at.Address) {
-			return fmt.Errorf("%w: already in use by this process: %s", err, socket.listener.Addr())
+		if socket.overlaps(at.Address) {
+			return fmt.Errorf("%w: listener %s of this process has %s", err, socket.owner, socket.listener.Addr())
 		}
 	}
 	return err

@@ -66,7 +66,7 @@ func editSpec(by *live.Upstream, of *spec, line string) {
 
 func addedSpec(c *state.Change) spec {
 	a := c.Added
-	e := discovery.Endpoint{Address: a.Address, Name: c.Endpoint, Weight: a.Weight, Zone: a.Zone}
+	e := discovery.Endpoint{Address: a.Address, Name: c.Endpoint, Weight: a.Weight, Zone: a.Zone, Backup: a.Backup, Connections: int(a.Connections)}
 	return spec{Endpoint: e, mode: config.Ready, share: a.Weight, byHand: true}
 }
 

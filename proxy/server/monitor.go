@@ -140,15 +140,16 @@ func (s *Server) whyUnusable(key any) string {
 
 // The lines on counters that rise.
 const (
-	refusedLine  = "clients refused"
-	heldLine     = "clients held, no endpoint could serve them"
-	resortLine   = "connections made as a last resort"
-	answeredLine = "answers to connections made as a last resort" // which is part of the line before
-	missedLine   = "connections to endpoints could not be made"
-	failedLine   = "sessions ended without a byte of their endpoint"
-	localLine    = "connections to endpoints failed for want of something on this machine"
-	withheldLine = "ejections held back by max_ejected"
-	droppedLine  = "accept queue overflowed, clients had to try again"
+	refusedLine   = "clients refused"
+	heldLine      = "clients held, no endpoint could serve them"
+	resortLine    = "connections made as a last resort"
+	answeredLine  = "answers to connections made as a last resort" // which is part of the line before
+	missedLine    = "connections to endpoints could not be made"
+	failedLine    = "sessions ended without a byte of their endpoint"
+	localLine     = "connections to endpoints failed for want of something on this machine"
+	withheldLine  = "ejections held back by max_ejected"
+	unwrittenLine = "lines of the session log dropped" // which the log itself reports
+	droppedLine   = "accept queue overflowed, clients had to try again"
 )
 
 // watched returns the counters whose rise is logged. Those of removed upstreams are among them
@@ -178,6 +179,10 @@ func (s *Server) watched() []monitor.Counter {
 				list = u.withheld(list)
 			}
 		}
+	}
+	if log := s.sessions.Load(); log != nil {
+		c := log.Counts()
+		list = append(list, monitor.Counter{Key: log, Message: unwrittenLine, Total: c.Full + c.Dropped, Unlogged: true})
 	}
 	clear(list[len(list):cap(list)]) // or it would keep removed ones
 	s.watcher.counters = list

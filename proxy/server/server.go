@@ -49,28 +49,29 @@ type Server struct {
 	inotify     discovery.Inotify // of files that change, one for all upstreams
 	connectRate limit.Rate
 
-	mu          sync.Mutex // of all changes
-	cfg         *config.Config
-	live        manual      // changes by hand that are in force
-	earlier     []earlier   // the oldest first
-	applied     lives       // of the last Apply
-	stateFileAt config.Path // of the configuration that it began with
-	changes     admin.Changes
-	listeners   map[string]*listener
-	upstreams   map[string]*upstream
-	binds       map[string]*listenSocket
-	parting     []*listenSocket // that are not bound any more, and may not be closed yet
-	replaced    []*listenSocket // that were replaced, and are accepted from still
-	closing     bool
-	watches     sync.WaitGroup                // of discovery
-	gone        map[string]int64              // counters of upstreams that are not there any more
-	retired     map[string]*upstream          // that are gone, and had sessions when that was looked at
-	givenUp     []*listenSocket               // sockets that are closed or replaced, until they are deserted
-	former      []former                      // upstreams that are gone, and may refuse clients still
-	unnamed     map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
-	draining    map[string][]*drainingSockets // sockets that are gone, by the key that they had
-	timers      map[*time.Timer]*due
-	after       func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+	mu              sync.Mutex // of all changes
+	cfg             *config.Config
+	live            manual                   // changes by hand that are in force
+	sessionLogError atomic.Pointer[logError] // nil: there was none
+	earlier         []earlier                // the oldest first
+	applied         lives                    // of the last Apply
+	stateFileAt     config.Path              // of the configuration that it began with
+	changes         admin.Changes
+	listeners       map[string]*listener
+	upstreams       map[string]*upstream
+	binds           map[string]*listenSocket
+	parting         []*listenSocket // that are not bound any more, and may not be closed yet
+	replaced        []*listenSocket // that were replaced, and are accepted from still
+	closing         bool
+	watches         sync.WaitGroup                // of discovery
+	gone            map[string]int64              // counters of upstreams that are not there any more
+	retired         map[string]*upstream          // that are gone, and had sessions when that was looked at
+	givenUp         []*listenSocket               // sockets that are closed or replaced, until they are deserted
+	former          []former                      // upstreams that are gone, and may refuse clients still
+	unnamed         map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
+	draining        map[string][]*drainingSockets // sockets that are gone, by the key that they had
+	timers          map[*time.Timer]*due
+	after           func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
 	laneLeft atomic.Bool // sessions that have left user space have ended for this process, and go on without it; written under mu
 

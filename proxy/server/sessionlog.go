@@ -64,6 +64,9 @@ func (s *Server) openSessionLog() (*sessionlog.Log, error) {
 
 // reportSessionLog logs that lines were lost, or that their destination has failed.
 func (s *Server) reportSessionLog(dropped int64, err error) {
+	if err != nil {
+		s.sessionLogError.Store(&logError{err.Error(), s.now()})
+	}
 	if dropped == 0 {
 		s.log.Warn("lines of the session log wait: they cannot be written now", "error", err)
 		return
@@ -73,6 +76,24 @@ func (s *Server) reportSessionLog(dropped int64, err error) {
 		attrs = append(attrs, "error", err)
 	}
 	s.log.Warn("lines of the session log dropped", attrs...)
+}
+
+// A logError is an error of the session log's destination, and when it was reported.
+type logError struct {
+	text string
+	at   int64
+}
+
+// recentSessionLog adds to the counts of a status the losses and the error of the last minute. The server's mu is held.
+func (s *Server) recentSessionLog(counts *admin.SessionLog) {
+	log := s.sessions.Load()
+	if counts == nil || log == nil {
+		return
+	}
+	counts.DroppedLastMinute = s.watcher.sums.Recent(s.now(), log, unwrittenLine)
+	if e := s.sessionLogError.Load(); e != nil && s.now()-e.at < int64(time.Minute) {
+		counts.Error = e.text
+	}
 }
 
 // unlogged are the listeners whose clients have no lines.

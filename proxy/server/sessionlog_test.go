@@ -402,3 +402,21 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 		t.Errorf("%+v, then %+v", before, after)
 	}
 }
+
+// TestLostLinesAreAProblem: where the lines of the session log cannot be written the status has the error, and how many
+// were lost within the last minute.
+func TestLostLinesAreAProblem(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf("session_log: {to: /dev/full}\nlisteners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a")))
+	for range 3 {
+		whose(t, r.At("l"))
+	}
+	r.Until("the error is in the status", func() bool {
+		l := r.Status().SessionLog
+		return l != nil && strings.Contains(l.Error, "no space left on device")
+	})
+	if l := r.Status().SessionLog; l.Lines != 0 {
+		t.Errorf("%+v", l)
+	}
+}

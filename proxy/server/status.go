@@ -36,6 +36,7 @@ func (s *Server) status(total *worker.Summary, running *router.Running) admin.St
 		Changes: s.changes,
 		Summary: s.summarize(total),
 	}
+	s.recentSessionLog(st.SessionLog)
 	st.Restart = s.lasting()
 	st.Live, st.StateFile, st.DeniedByHand = s.liveStatus(), s.stateFile(), s.denialsStatus()
 	st.Traces = s.tracesStatus()

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"slices"
 	"syscall"
 	"time"
@@ -74,6 +76,20 @@ func (s *Server) overlappingSockets(c *change, at sockopt.Address) (list []*list
 
 func (socket *listenSocket) samePort(at sockopt.Address) bool {
 	return at.Network == "tcp" && socket.listener.TCP() && portOf(socket.listener.Addr()) == portOf(at.Name)
+}
+
+// overlaps reports whether the socket has an address or a part of it.
+func (socket *listenSocket) overlaps(at sockopt.Address) bool {
+	if !socket.samePort(at) {
+		return false
+	}
+	host, _, _ := net.SplitHostPort(at.Name)
+	wanted, err := netip.ParseAddr(host)
+	own, err2 := netip.ParseAddrPort(socket.listener.Addr())
+	if err != nil || err2 != nil { // without a host, or with a name: any address of this machine
+		return true
+	}
+	return wanted.IsUnspecified() || own.Addr().IsUnspecified() || wanted.Unmap() == own.Addr().Unmap()
 }
 
 // keeps returns the sockets in force that a configuration goes on using.

@@ -137,9 +137,14 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 	}
 	stop()
 	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, r.At("any"), up)))
-	want := "already in use by this process: " + r.At("any")
+	want := "listener any of this process has " + r.At("any")
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
+	}
+	// Where another process has it, a listener with the same port at another address is not blamed.
+	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, "127.0.0.2:"+port, up)))
+	if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), "of this process") {
+		t.Errorf("of another process: %v", err)
 	}
 	if got := whose(t, "127.0.0.3:"+port); got != "a" {
 		t.Error(got)

@@ -49,6 +49,7 @@ type daemon struct {
 	read    *config.Config // the last one read, in force or not. Belongs to the holder of turn
 	next    *readFile      // the one that is being applied. Belongs to the holder of turn
 	refused refusedFile
+	onDisk  fileState
 
 	// These belong to the holder of the keeper's turn: the changes by the configuration that is being applied, the
 	// effect of the last one, those of the last reload and the last rollback, and the file of the last reload. Of a
@@ -167,6 +168,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 		r.log.Warn("systemd has passed sockets that no listener names", "names", unused)
 	}
 	r.read = cfg
+	r.onDisk.read(fingerprint(cfg, r.source.name()), nil)
 	r.measured.loaded(nil)
 	r.follow <- cfg
 	scrapes.Commit()

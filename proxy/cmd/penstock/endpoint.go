@@ -129,11 +129,19 @@ type endpointAddCmd struct {
 	Name     string   `placeholder:"NAME" help:"Its name. (default: its address)"`
 	Weight   *int     `placeholder:"N" help:"Its weight. (default: 1; with --save of one that was added by hand: as it is)"`
 	Zone     string   `placeholder:"NAME" help:"Its zone."`
+
+	Backup      bool   `help:"Use it only if no other endpoint is usable; see backup_when."`
+	Connections *int64 `placeholder:"N" help:"Limit its concurrent sessions. (default: no limit)"`
 }
 
 // Run adds an endpoint.
 func (c *endpointAddCmd) Run(e *cli.Env) error {
-	change := &admin.EndpointChange{What: admin.EndpointAdd, Upstream: string(c.Upstream), Endpoint: c.Address, Name: c.Name, Weight: 1, Zone: c.Zone}
+	change := &admin.EndpointChange{What: admin.EndpointAdd, Upstream: string(c.Upstream), Endpoint: c.Address, Name: c.Name, Weight: 1, Zone: c.Zone, Backup: c.Backup}
+	if c.Connections != nil {
+		if change.Connections = *c.Connections; change.Connections < 0 {
+			return cli.Usagef("endpoint add: --connections %d: write 0 or more (see: penstock endpoint add --help)", change.Connections)
+		}
+	}
 	switch {
 	case c.Weight != nil && *c.Weight < 0:
 		return cli.Usagef("endpoint add: --weight %d: write 0 or more (see: penstock endpoint add --help)", *c.Weight)

@@ -74,7 +74,7 @@ func printed(t testing.TB, text string) map[string]string {
 	}
 	status := aStatus(now)
 	poison(reflect.ValueOf(status), text)
-	write("status", func(w io.Writer) error { return writeStatus(w, status, now) })
+	write("status", func(w io.Writer) error { return writeStatus(w, status, now, false) })
 	write("status in JSON", func(w io.Writer) error { return writeJSON(w, status) })
 	idle := int64(1)
 	sessions := admin.Sessions{Sessions: []admin.Session{{Client: "c", Listener: "l", Upstream: "u", Endpoint: "e", Name: "n", State: "joined", ID: "0.1.2", Verdict: "idle", IdleUs: &idle}}}

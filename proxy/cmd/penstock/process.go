@@ -25,7 +25,7 @@ func (c *processListCmd) Run(e *cli.Env) error {
 			return err
 		}
 		s.Listeners, s.Upstreams = nil, nil
-		return writeStatus(e.Stdout, &s, time.Now())
+		return writeStatus(e.Stdout, &s, time.Now(), true)
 	})
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -63,10 +65,67 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 	return &is
 }
 
+// A fileState is whether the file can be used, and the last reload if it was refused. The file is read only if its
+// files have other facts than at the last time. The zero value is a file that can be used.
+type fileState struct {
+	mu      sync.Mutex
+	print   string
+	problem string               // "": there is none
+	reload  *admin.RefusedReload // nil: it was not refused
+}
+
+// read notes how the file was, as it was read: with err it cannot be used.
+func (f *fileState) read(print string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.print, f.problem = print, fileProblem(err)
+}
+
+// reloaded notes the result of a reload.
+func (f *fileState) reloaded(by string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reload = nil
+	if err == nil {
+		return
+	}
+	f.reload = &admin.RefusedReload{At: time.Now().Truncate(time.Millisecond), By: by, Error: err.Error()}
+	if text := fileProblem(err); text != "" {
+		f.reload.Error = text
+	}
+}
+
+// get fills in a status. A refused reload is over once the file has the configuration in force again.
+func (f *fileState) get(from source, inForce *config.Config, s *admin.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if print := fingerprint(inForce, from.name()); print != f.print {
+		now, err := from.load()
+		f.print, f.problem = print, fileProblem(err)
+		if err == nil && len(config.Diff(inForce, now)) == 0 {
+			f.reload = nil
+		}
+	}
+	s.ReloadRefused, s.FileProblem = f.reload, f.problem
+}
+
+// fileProblem says in a line, without its content, that a file cannot be used; "": that is not the error.
+func fileProblem(err error) string {
+	bad, ok := errors.AsType[*admin.ConfigError](err)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s has %s: penstock check %[1]s shows them", bad.Path, count(len(bad.Problems), "problem"))
+}
+
 // Status implements [admin.Balancer], with the state of the file.
 func (r *daemon) Status() admin.Status {
 	s := r.loadBalancer.Status()
 	s.Refused = r.refused.get(r.source)
+	if r.file {
+		inForce, _ := r.keeper.Current()
+		r.onDisk.get(r.source, inForce, &s)
+	}
 	return s
 }
 

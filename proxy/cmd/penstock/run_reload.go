@@ -62,12 +62,18 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	tried := true
 	defer func() {
 		r.logRefused(o.By, err)
+		if !errors.Is(err, rollback.ErrOptions) && !errors.Is(err, rollback.ErrClosed) {
+			r.onDisk.reloaded(o.By, err)
+		}
 		if tried {
 			r.measured.reloaded(err)
 		}
 	}()
 	defer widen(r.env)()
+	inForce, _ := r.keeper.Current()
+	print := fingerprint(inForce, r.source.name())
 	to, err := r.source.load()
+	r.onDisk.read(print, err)
 	if err != nil {
 		return now, err
 	}
@@ -212,5 +218,6 @@ func (r *daemon) logChange(c rollback.Change) {
 func (r *daemon) noteRead(c *rollback.Change) {
 	r.applied, r.inForce = r.effect, r.next
 	r.inForce.generation = c.Generation
+	r.onDisk.read(r.inForce.print, nil)
 	r.refused.forget()
 }

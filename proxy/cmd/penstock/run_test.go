@@ -58,6 +58,7 @@ func TestStatusExitCode(t *testing.T) {
 	if out := ask(cli.ExitOK, "--exit-code", "--json"); !strings.Contains(out, `"problems": []`) {
 		t.Errorf("it says %q", out)
 	}
+	r.write("a", "b")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
 	if out := ask(cli.ExitWarnings, "--exit-code"); !strings.HasPrefix(out, "WARNING  generation 2 waits to be confirmed until ") {
 		t.Errorf("it says %q", out)

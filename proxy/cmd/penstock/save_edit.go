@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,7 +28,7 @@ func editOf(c *admin.EndpointChange, now *endpointNow) (*config.EndpointEdit, er
 		if c.Weight == unweighed {
 			c.Weight = 1
 		}
-		e, err := config.NewEndpoint(c.Endpoint, c.Name, c.Zone, c.Weight)
+		e, err := config.NewEndpoint(&config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Zone: c.Zone, Weight: c.Weight, Backup: c.Backup, Connections: c.Connections})
 		edit.Add = &e
 		return edit, err
 	case c.What == admin.EndpointWeight:
@@ -50,28 +51,25 @@ type endpointNow struct {
 
 // with returns an endpoint that was added by hand, with a change, as the file is to have it.
 func (n *endpointNow) with(c *admin.EndpointChange) (*config.Endpoint, error) {
-	weight, zone, mode := n.Weight, n.Zone, stateWord(n.Endpoint)
+	keys, mode := config.EndpointKeys{Address: n.Address, Name: n.Name, Zone: n.Zone, Weight: n.Weight, Backup: n.Backup, Connections: n.Max}, stateWord(n.Endpoint)
 	switch c.What {
 	case admin.EndpointAdd:
-		if given, err := config.NewEndpoint(c.Endpoint, c.Name, c.Zone, 1); err != nil || given.Name != n.Name || given.Address.String() != n.Address {
+		if given, err := config.NewEndpoint(&config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Weight: 1}); err != nil || given.Name != n.Name || given.Address.String() != n.Address {
 			return nil, fmt.Errorf("upstream %s has the endpoint %s at %s, which was added by hand: write endpoint add %[1]s %[3]s%[4]s, or remove that one first", c.Upstream, n.Name, n.Address, n.nameFlag())
 		}
 		if c.Weight != unweighed {
-			weight = c.Weight
+			keys.Weight = c.Weight
 		}
-		if c.Zone != "" {
-			zone = c.Zone
-		}
+		keys.Zone, keys.Backup, keys.Connections = cmp.Or(c.Zone, keys.Zone), c.Backup || keys.Backup, cmp.Or(c.Connections, keys.Connections)
 	case admin.EndpointWeight:
-		weight = c.Weight
+		keys.Weight = c.Weight
 	default:
 		mode = string(c.What)
 	}
-	name := n.Name
-	if name == n.Address {
-		name = ""
+	if keys.Name == n.Address {
+		keys.Name = ""
 	}
-	e, err := config.NewEndpoint(n.Address, name, zone, weight)
+	e, err := config.NewEndpoint(&keys)
 	e.State = mode
 	return &e, err
 }

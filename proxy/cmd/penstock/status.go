@@ -17,9 +17,11 @@ import (
 type statusCmd struct {
 	processFlags
 	JSON     bool   `name:"json" help:"In JSON, with everything that is counted."`
-	Listener string `placeholder:"NAME" help:"Of the listeners and upstreams only this listener."`
-	Upstream string `placeholder:"NAME" help:"Of the listeners and upstreams only this upstream."`
-	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served; of --listener or --upstream only its own count, and the process's."`
+	Problems bool   `help:"Show only the problems."`
+	All      bool   `help:"Show every endpoint. Without it, more than 40 endpoints are summed up, and those with a problem or a change by hand are listed."`
+	Listener string `placeholder:"NAME" help:"Show only this listener, beside the process."`
+	Upstream string `placeholder:"NAME" help:"Show only this upstream, beside the process."`
+	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream only its own problems and those of the process count."`
 }
 
 // Run prints the status of a running process.
@@ -32,16 +34,30 @@ func (c *statusCmd) Run(e *cli.Env) error {
 		switch {
 		case err != nil:
 			return err
+		case c.Problems && c.JSON:
+			err = writeJSON(e.Stdout, s.Problems)
 		case c.JSON:
 			err = writeJSON(e.Stdout, &s)
+		case c.Problems:
+			err = writeProblems(e.Stdout, s.Problems)
 		default:
-			err = writeStatus(e.Stdout, &s, time.Now())
+			err = writeStatus(e.Stdout, &s, time.Now(), c.All)
 		}
 		if err == nil && c.ExitCode {
 			err = verdict(s.Problems)
 		}
 		return err
 	})
+}
+
+// writeProblems writes a line for each problem, or that there is none.
+func writeProblems(w io.Writer, problems []admin.Problem) error {
+	lines := problemLines(problems, len(problems))
+	if len(lines) == 0 {
+		lines = []string{"no problems"}
+	}
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
 }
 
 // writeJSON writes the answer of a command as JSON.

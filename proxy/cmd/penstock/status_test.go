@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +70,7 @@ func TestStatusForPeople(t *testing.T) {
 
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 	var text strings.Builder
-	if err := writeStatus(&text, aStatus(now), now); err != nil {
+	if err := writeStatus(&text, aStatus(now), now, false); err != nil {
 		t.Fatal(err)
 	}
 	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
@@ -125,7 +127,7 @@ denied by hand                               12 sources
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 
-	lines := problemLines(make([]admin.Problem, 1000))
+	lines := problemLines(make([]admin.Problem, 1000), maxProblems)
 	if last := lines[len(lines)-1]; len(lines) != 41 || !strings.Contains(last, "960 more problems") {
 		t.Errorf("%d lines, the last is %q", len(lines), last)
 	}
@@ -162,5 +164,93 @@ func TestStatusIsNarrowed(t *testing.T) {
 		case test.upstream == "other" && s.Upstreams[0].Name != "other":
 			t.Errorf("%+v: %s", test, s.Upstreams[0].Name)
 		}
+	}
+}
+
+// TestManyEndpointsAreSummedUp: the text stays short, and lists the endpoints with a problem or a change by hand.
+func TestManyEndpointsAreSummedUp(t *testing.T) {
+	t.Parallel()
+
+	many := make([]admin.Endpoint, 5000)
+	for i := range many {
+		many[i] = admin.Endpoint{Name: fmt.Sprintf("e%d", i), State: admin.Up, Weight: 2}
+	}
+	many[3].State, many[3].Why = admin.Down, "connection refused"
+	many[7].ByHand = []string{"weight 5 by uid=0"}
+	st := &admin.Status{Upstreams: []admin.Upstream{{Name: "big", Endpoints: many}, {Name: "small", Endpoints: many[:2]}}}
+	show := func(all bool) []string {
+		var text strings.Builder
+		if err := writeStatus(&text, st, time.Now(), all); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(text.String(), "\n")
+	}
+	short := strings.Join(show(false), "\n")
+	for _, want := range []string{"  endpoints  5000", "down 1, up 4999; weight 10000 in all", "  endpoint   e3 ", "connection refused", "  endpoint   e7 ", "  endpoints  2 "} {
+		if !strings.Contains(short, want) {
+			t.Errorf("%q is not in\n%s", want, short)
+		}
+	}
+	if n := len(show(false)); n > 20 {
+		t.Errorf("%d lines", n)
+	}
+	if n := len(show(true)); n < 5002 {
+		t.Errorf("with --all it has %d lines", n)
+	}
+	for i := range many {
+		many[i].State = admin.Down
+	}
+	if text := strings.Join(show(false), "\n"); !strings.Contains(text, "... and 4990 more with a problem or a change by hand") {
+		t.Error(text)
+	}
+}
+
+// TestFileThatCannotBeUsed: the status says that a reload was refused, and that the next start fails, until the file
+// is good again.
+func TestFileThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	problems := func(code int) string {
+		t.Helper()
+		out, _ := r.tells(code, "status", r.file, "--problems", "--exit-code")
+		return out
+	}
+	good := "no problems\n"
+	if out := problems(cli.ExitOK); out != good {
+		t.Errorf("at first it says %q", out)
+	}
+	admin := fmt.Sprintf("admin: {bind: \"unix:%s/admin.sock\"}\n", r.dir)
+	fails := "the next start or reload will fail: " + r.file + " has 1 problem: penstock check " + r.file + " shows them\n"
+	r.writeText(admin + "secret-listeners: 1\n")
+	if out := problems(cli.ExitWarnings); out != "WARNING  "+fails {
+		t.Errorf("of a file that was not read yet it says %q", out)
+	}
+	r.tells(cli.ExitError, "reload", r.file)
+	out := problems(cli.ExitWarnings)
+	if lines := strings.SplitAfter(out, "\n"); len(lines) != 3 || !strings.Contains(lines[0], ", was refused, and nothing was changed: "+r.file+" has 1 problem: ") || lines[1] != "WARNING  "+fails || strings.Contains(out, "secret") {
+		t.Errorf("of a file that was refused it says %q", out)
+	}
+	r.write("a")
+	if out := problems(cli.ExitOK); out != good {
+		t.Errorf("with the file in force again it says %q", out)
+	}
+	r.balancer.mu.Lock()
+	r.balancer.bad = errors.New("no room")
+	r.balancer.mu.Unlock()
+	r.write("b")
+	r.tells(cli.ExitError, "reload", r.file)
+	if out := problems(cli.ExitWarnings); !strings.HasSuffix(out, "was refused, and nothing was changed: no room\n") {
+		t.Errorf("of another reason it says %q", out)
+	}
+	r.balancer.mu.Lock()
+	r.balancer.bad = nil
+	r.balancer.mu.Unlock()
+	r.tells(cli.ExitOK, "reload", r.file)
+	if out := problems(cli.ExitOK); out != good {
+		t.Errorf("after a good reload it says %q", out)
+	}
+	if out, _ := r.tells(cli.ExitOK, "status", r.file, "--problems", "--json"); out != "[]\n" {
+		t.Errorf("in JSON it says %q", out)
 	}
 }

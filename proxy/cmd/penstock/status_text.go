@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,6 +20,7 @@ import (
 // much.
 type statusText struct {
 	now   time.Time
+	short bool       // endpoints are summed up
 	rows  []string   // cells, separated by tabs
 	notes [][]string // of each row
 }
@@ -62,9 +64,17 @@ func (t *statusText) write(w io.Writer, above []string) error {
 	return err
 }
 
-// writeStatus writes a status as text, for a reader at the time now.
-func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
+// mostEndpoints is how many endpoints a status may have for each to have a row.
+const mostEndpoints = 40
+
+// writeStatus writes a status as text, for a reader at the time now. Unless all is set, many endpoints are summed up.
+func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t := &statusText{now: now}
+	endpoints := 0
+	for i := range s.Upstreams {
+		endpoints += len(s.Upstreams[i].Endpoints)
+	}
+	t.short = !all && endpoints > mostEndpoints
 	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
 	if p := s.Pending; p != nil {
 		t.note("generation %d waits to be confirmed until %s, or is taken back%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
@@ -112,7 +122,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time) error {
 	}
 	t.live(s.Live)
 	t.denied(s.DeniedByHand)
-	return t.write(w, problemLines(s.Problems))
+	return t.write(w, problemLines(s.Problems, maxProblems))
 }
 
 // since is the time since another one, in whole seconds.
@@ -208,12 +218,12 @@ func (t *statusText) memory(a *admin.Arena) {
 const maxProblems = 40
 
 // problemLines returns a line for each problem, or for the first ones.
-func problemLines(problems []admin.Problem) (lines []string) {
-	for _, p := range problems[:min(len(problems), maxProblems)] {
+func problemLines(problems []admin.Problem, most int) (lines []string) {
+	for _, p := range problems[:min(len(problems), most)] {
 		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), oneLine(p.Text)))
 	}
-	if more := len(problems) - maxProblems; more > 0 {
-		lines = append(lines, fmt.Sprintf("...      and %d more problems, which --json lists", more))
+	if more := len(problems) - most; more > 0 {
+		lines = append(lines, fmt.Sprintf("...      and %d more problems: penstock status --problems lists all", more))
 	}
 	return lines
 }
@@ -395,8 +405,35 @@ func (t *statusText) upstream(u *admin.Upstream) {
 		t.note("too few endpoints are healthy: all are used")
 	}
 	t.discovery(u.Discovery)
-	for i := range u.Endpoints {
-		t.endpoint(&u.Endpoints[i])
+	t.endpoints(u.Endpoints)
+}
+
+// maxListed is how many endpoints of an upstream have a row where endpoints are summed up.
+const maxListed = 10
+
+// endpoints writes the endpoints of an upstream, or sums them up and lists those with a problem or a change by hand.
+func (t *statusText) endpoints(list []admin.Endpoint) {
+	if !t.short {
+		for i := range list {
+			t.endpoint(&list[i])
+		}
+		return
+	}
+	states, weight, odd := make(map[string]int64), 0, []*admin.Endpoint{}
+	for i := range list {
+		e := &list[i]
+		states[string(e.State)]++
+		weight += e.Weight
+		if e.Reason() != "" || e.Silence != nil || e.Failing != nil || e.Connecting != nil || len(e.ByHand) > 0 {
+			odd = append(odd, e)
+		}
+	}
+	t.row("  endpoints", strconv.Itoa(len(list)), "", fmt.Sprintf("%s; weight %d in all", counts(states), weight))
+	for _, e := range odd[:min(len(odd), maxListed)] {
+		t.endpoint(e)
+	}
+	if more := len(odd) - maxListed; more > 0 {
+		t.note("... and %d more with a problem or a change by hand: penstock status --all lists all", more)
 	}
 }
 

@@ -19,10 +19,21 @@ func TestClosedConnectionsDropNothing(t *testing.T) {
 		for _, end := range []func(client, server *net.TCPConn){
 			func(client, server *net.TCPConn) { client.Close(); server.Close() },
 			func(client, server *net.TCPConn) { server.Close(); client.Close() },
-			func(client, server *net.TCPConn) { client.CloseWrite(); io.Copy(io.Discard, server); server.Close(); io.Copy(io.Discard, client); client.Close() },
+			func(client, server *net.TCPConn) {
+				client.CloseWrite()
+				io.Copy(io.Discard, server)
+				server.Close()
+				io.Copy(io.Discard, client)
+				client.Close()
+			},
 			func(client, server *net.TCPConn) { client.Close(); io.Copy(io.Discard, server); server.Close() },
 			func(client, server *net.TCPConn) { server.Write([]byte("unread")); client.Close(); server.Close() },
-			func(client, server *net.TCPConn) { client.Write([]byte("unread")); client.SetLinger(0); client.Close(); server.Close() },
+			func(client, server *net.TCPConn) {
+				client.Write([]byte("unread"))
+				client.SetLinger(0)
+				client.Close()
+				server.Close()
+			},
 			func(client, server *net.TCPConn) { client.SetLinger(0); client.Close(); server.Close() },
 			func(client, server *net.TCPConn) { client.Close(); server.Write([]byte("late")); server.Close() },
 		} {

@@ -13,7 +13,7 @@ import (
 // TestNewerChangesStandBeforeRestored: a change that was made after another one had ended stays, and the
 // other one is not restored beside it.
 func TestNewerChangesStandBeforeRestored(t *testing.T) {
-	e, err := config.NewEndpoint("10.0.0.1:80", "a", "", 1)
+	e, err := config.NewEndpoint(&config.EndpointKeys{Address: "10.0.0.1:80", Name: "a", Weight: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

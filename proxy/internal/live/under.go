@@ -84,8 +84,7 @@ func (u *under) admits(c *state.Change) string {
 	if up == nil {
 		return noUpstream
 	}
-	a := c.Added
-	e, err := config.NewEndpoint(a.Address, a.Name, a.Zone, a.Weight)
+	e, err := config.NewEndpoint((*config.EndpointKeys)(c.Added))
 	if err != nil {
 		return err.Error()
 	}

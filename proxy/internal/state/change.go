@@ -40,10 +40,12 @@ type Change struct {
 
 // An Endpoint is an endpoint that is in no file.
 type Endpoint struct {
-	Address string `json:"address"`
-	Name    string `json:"name,omitempty"`
-	Weight  int    `json:"weight"`
-	Zone    string `json:"zone,omitempty"`
+	Address     string `json:"address"`
+	Name        string `json:"name,omitempty"`
+	Zone        string `json:"zone,omitempty"`
+	Weight      int    `json:"weight"`
+	Backup      bool   `json:"backup,omitempty"`
+	Connections int64  `json:"connections,omitempty"`
 }
 
 // A Denial is a source whose clients are refused.
