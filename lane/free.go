@@ -11,7 +11,7 @@ type freeSlots struct {
 
 func newFreeSlots(size uint32) freeSlots { return freeSlots{words: make([]uint64, (int(size)+63)/64)} }
 
-// give has a slot be free that is not.
+// give frees a slot.
 func (f *freeSlots) give(slot uint32) {
 	f.at = int(slot / 64)
 	f.words[f.at] |= 1 << (slot % 64)

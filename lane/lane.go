@@ -54,7 +54,7 @@ type Config struct {
 	// as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing: the kernel resets
 	// the sessions of a process that has died as soon as an endpoint sends something.
 	Pin string
-	// IdleTimeout ends sessions that no packet of was seen for that long, and Lifetime those that were
+	// IdleTimeout ends sessions without a packet for that long, and Lifetime sessions that were
 	// joined that long ago: both connections are reset, and the error of the [Result] is ErrIdle or
 	// ErrLifetime. They are looked at four times a second. 0 ends none. For a session of an [Owner] idle time is that in the
 	// lane, and one that ends in user space has its connections reset by the owner, see Owner.Ended.

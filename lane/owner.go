@@ -73,7 +73,7 @@ func (of *ownership) count(n int) {
 	}
 }
 
-// lane is that of the session; nil: it is a zero Session.
+// lane returns the session's lane, or nil for a zero Session.
 func (s *Session) lane() *Lane {
 	if s.of == nil {
 		return nil
@@ -81,7 +81,7 @@ func (s *Session) lane() *Lane {
 	return s.of.lane
 }
 
-// owner is that of a session of Register; nil: it is of Join, was adopted, or is a zero Session.
+// owner returns the owner of a session of Register, or nil for a session of Join, an adopted one and a zero Session.
 func (s *Session) owner() Owner {
 	if s.of == nil {
 		return nil

@@ -47,7 +47,7 @@ type Result struct {
 //
 // Every session that rests has one, so it is small (TestSessionSize); few sessions need more, or the functions of Lane.ends.
 type Session struct {
-	of   *ownership // nil: it is a zero Session
+	of   *ownership // nil: a zero Session
 	more *further   // nil: all of it is zero
 
 	mu    sync.Mutex

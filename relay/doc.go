@@ -2,7 +2,7 @@
 // the kernel allows.
 //
 // [Join] joins two connections until both directions have ended; [Copy] moves one way, in place of
-// io.Copy(dst, src); [Wrap] has code that says io.Copy take that way as it is. They use one relay with the
+// io.Copy(dst, src); [Wrap] lets code that calls io.Copy use a relay unchanged. They use one relay with the
 // defaults. A [Relay] of one's own, by [New], has its own timeouts and thresholds, and holds what its
 // sessions share: the pool of kernel pipes and the pool of copy buffers.
 //

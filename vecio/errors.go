@@ -36,8 +36,8 @@ type WriteError struct {
 
 // Error implements error.
 func (e *WriteError) Error() string {
-	return fmt.Sprintf("penstock: vecio: %s: piece %d of %d, at byte %d of it, after %d bytes in all: %v",
-		e.Op, e.Piece, e.Pieces, e.Offset, e.Written, e.Err)
+	return fmt.Sprintf("penstock: vecio: %s: %v (%d bytes were written; it stopped at byte %d of piece %d of %d)",
+		e.Op, e.Err, e.Written, e.Offset, e.Piece, e.Pieces)
 }
 
 // Unwrap returns the cause.

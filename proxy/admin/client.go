@@ -267,7 +267,7 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	case answer.Header.Get(Header) == "":
 		return fmt.Errorf("%s: %w: its answer (%s) has no header %s: another program listens there", c.addr, ErrStranger, answer.Status, Header)
 	case answer.StatusCode/100 == 3:
-		return fmt.Errorf("%s: its answer leads elsewhere (%s), which nothing of penstock says: another program listens there", c.addr, answer.Status)
+		return fmt.Errorf("%s: unexpected redirect (%s): this is not a Penstock API, another program listens there", c.addr, answer.Status)
 	case int64(len(body)) > most:
 		return fmt.Errorf("%s: its answer is longer than %d bytes", c.addr, most)
 	case answer.StatusCode != http.StatusOK:

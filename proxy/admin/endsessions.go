@@ -60,7 +60,7 @@ type Ended struct {
 	Stopped int64 `json:"stopped"`
 	// WithoutEndpoint are clients that have no endpoint yet: they are not among those, and are left alone.
 	WithoutEndpoint int64 `json:"without_endpoint"`
-	// Unanswering are those of all whose endpoint was down, ejected or silent as they were selected. While it is,
+	// Unanswering counts the sessions whose endpoint was down, ejected or silent when they were selected. While it is,
 	// they are not quiet.
 	Unanswering int64 `json:"unanswering"`
 	// QuietUs is for how long each had to move no byte; 0: they are ended at once.

@@ -175,10 +175,10 @@ func (f *finder) file(s *Status) {
 		why = ": " + l.Error
 	}
 	if l.DroppedLastMinute == 0 {
-		f.add(of, Warning, "session_log", "lines of the session log wait, because they cannot be written%s", why)
+		f.add(of, Warning, "session_log", "session log cannot be written%s: lines wait, later ones are dropped", why)
 		return
 	}
-	f.add(of, Warning, "session_log", "the session log has lost %s within the last minute%s", plural(l.DroppedLastMinute, "line", "lines"), why)
+	f.add(of, Warning, "session_log", "session log: %s lost within the last minute%s", plural(l.DroppedLastMinute, "line was", "lines were"), why)
 }
 
 func (f *finder) listener(l *Listener) {

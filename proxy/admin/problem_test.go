@@ -58,11 +58,11 @@ func TestProblems(t *testing.T) {
 		},
 		"lines of the session log are lost": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 12, Error: "no space left on device"}}},
-			[]string{"warning session_log the session log has lost 12 lines within the last minute: no space left on device"},
+			[]string{"warning session_log session log: 12 lines were lost within the last minute: no space left on device"},
 		},
 		"lines of the session log wait": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},
-			[]string{"warning session_log lines of the session log wait, because they cannot be written: no space left on device"},
+			[]string{"warning session_log session log cannot be written: no space left on device: lines wait, later ones are dropped"},
 		},
 		"lines of the session log were lost before": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Dropped: map[string]int64{"destination": 3, "rate": 7}}}}, nil,

@@ -14,7 +14,7 @@ import (
 
 var (
 	errDrained = errors.New("its endpoint was drained")
-	errNoState = errors.New("there is no file for it: write state_file: /var/lib/penstock/state, or StateDirectory=penstock in the unit of systemd, and restart")
+	errNoState = errors.New("state_file is not set. To keep changes, set state_file: /var/lib/penstock/state, or StateDirectory=penstock in the unit of systemd, and restart")
 )
 
 // ChangeEndpoint implements [admin.Balancer].

@@ -19,7 +19,7 @@ func (s *Server) knows(q *admin.WhyQuery) error {
 
 // noSession is the error of an ID that no session has.
 func noSession(id string) error {
-	return fmt.Errorf("session %q: %w: it has ended, or its client was not joined; GET /v1/sessions has those that are", id, admin.ErrNotFound)
+	return fmt.Errorf("session %q: %w: it has ended, or has no endpoint yet; list them with GET /v1/sessions", id, admin.ErrNotFound)
 }
 
 // nobodyJoined completes the result where no session was found: clients may wait for an endpoint.

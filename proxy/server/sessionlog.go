@@ -68,7 +68,7 @@ func (s *Server) reportSessionLog(dropped int64, err error) {
 		s.sessionLogError.Store(&logError{err.Error(), s.now()})
 	}
 	if dropped == 0 {
-		s.log.Warn("lines of the session log wait: they cannot be written now", "error", err)
+		s.log.Warn("session log cannot be written: lines wait, later ones are dropped", "error", err)
 		return
 	}
 	attrs := []any{"lines", dropped}

@@ -133,7 +133,7 @@ func (f *adminFlags) find(e *cli.Env, command string) (string, *admin.Credential
 	return section.Bind.String(), ownCredentials(section), nil
 }
 
-// errImplicit is the error of a file that was not named, and that leads elsewhere than to a unix socket.
+// errImplicit is the error of a file that was not named, and whose admin address is no unix socket.
 var errImplicit = errors.New("a file that was not named leads to a unix socket only, and its secrets and variables are not read")
 
 // implicitPlace is find of the file of the current directory, which another user may have written.

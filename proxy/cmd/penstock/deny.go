@@ -62,7 +62,7 @@ func writeDenial(w io.Writer, d *admin.NewDenial) error {
 		err = writeEnded(w, d.Ended)
 	}
 	if d.Unkept != "" {
-		_, err = fmt.Fprintf(w, "it ends with the process: %s\n", display.Text(d.Unkept))
+		_, err = fmt.Fprintf(w, "This change is lost at a restart: %s\n", display.Text(d.Unkept))
 	}
 	return err
 }

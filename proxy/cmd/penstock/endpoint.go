@@ -200,7 +200,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 		fmt.Fprintf(&text, "it gets no clients: its weight is 0, until penstock endpoint weight %s N\n", of)
 	}
 	if done.Unkept != "" && done.From != done.To {
-		fmt.Fprintf(&text, "it ends with the process: %s\n", display.Text(done.Unkept))
+		fmt.Fprintf(&text, "This change is lost at a restart: %s\n", display.Text(done.Unkept))
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err

@@ -34,7 +34,7 @@ func (c *formerDrainCmd) Run(*cli.Env) error {
 		}
 		now = fmt.Sprintf("penstock endpoint %s %s %s", verb, cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"))
 	}
-	return cli.Usagef("drain: it is spelled otherwise now, and nothing was changed: write %s", now)
+	return cli.Usagef("'penstock drain' was renamed, nothing was changed. Use %s", now)
 }
 
 type formerWeightCmd struct {
@@ -50,7 +50,7 @@ func (c *formerWeightCmd) Run(*cli.Env) error {
 	if len(c.Weight) == 1 {
 		weight = c.Weight[0]
 	}
-	return cli.Usagef("weight: it is spelled otherwise now, and nothing was changed: write penstock endpoint weight %s %s %s",
+	return cli.Usagef("'penstock weight' was renamed, nothing was changed. Use penstock endpoint weight %s %s %s",
 		cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"), weight)
 }
 

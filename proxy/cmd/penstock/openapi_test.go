@@ -111,6 +111,13 @@ upstreams:
 		}
 	}
 	countersAsDocumented(t, p, &d)
+	text, err = os.ReadFile(p.file)
+	if err == nil { // so that a reload changes something
+		err = os.WriteFile(p.file, append(text, "\nlimits: {per_second: 100000}\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	asked := make(map[string]bool)
 	for _, target := range []string{
 		"get /livez", "get /readyz", "get /v1/process", "get /", "get /v1/sources", "get /v1/mirrors", "post /v1/mirrors/reset", "post /v1/deny/add?source=unix&for=1h", "get /v1/denied", "post /v1/deny/remove?source=unix",

@@ -22,17 +22,17 @@ type sessionsCmd struct {
 
 // sessionFlags select sessions.
 type sessionFlags struct {
-	ID       string      `placeholder:"ID" help:"That one."`
-	Listener string      `placeholder:"NAME" help:"Those of a listener; @unknown: adopted ones whose listener is not in the file."`
-	Upstream string      `placeholder:"NAME" help:"Those to an upstream; @unknown as for a listener."`
-	Endpoint string      `placeholder:"NAME" help:"Those to an endpoint, by its name or its address."`
-	Source   string      `placeholder:"SOURCE" help:"Those of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
-	Older    cli.Timeout `placeholder:"TIME" help:"Those that have lasted so long, or longer."`
-	Idle     cli.Timeout `placeholder:"TIME" help:"Those without a byte for so long, or longer."`
-	Bytes    string      `placeholder:"SIZE" help:"Those that have moved so many bytes, or more, such as 1MiB."`
-	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Those in a state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
-	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"lane: those that have left user space."`
-	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Those that something has limited since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: all, with their verdicts."`
+	ID       string      `placeholder:"ID" help:"Show this session."`
+	Listener string      `placeholder:"NAME" help:"Show sessions of this listener; @unknown: adopted sessions whose listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Show sessions to this upstream; @unknown as for a listener."`
+	Endpoint string      `placeholder:"NAME" help:"Show sessions to this endpoint, by its name or its address."`
+	Source   string      `placeholder:"SOURCE" help:"Show sessions of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
+	Older    cli.Timeout `placeholder:"TIME" help:"Show sessions older than this."`
+	Idle     cli.Timeout `placeholder:"TIME" help:"Show sessions that have moved no byte for this long."`
+	Bytes    string      `placeholder:"SIZE" help:"Show sessions that have moved at least this many bytes, such as 1MiB."`
+	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Show sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
+	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"lane: show sessions that have left user space."`
+	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Show sessions by what has limited them since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: all, with their verdicts."`
 }
 
 // query returns the query of the flags.
@@ -54,8 +54,8 @@ func (f *sessionFlags) query(command string) (admin.SessionQuery, error) {
 type sessionsListCmd struct {
 	adminFlags
 	sessionFlags
-	Sort  string `placeholder:"ORDER" enum:",age,idle,bytes,in,out,client,listener,upstream,endpoint,state,verdict" default:"" help:"Numbers begin with the largest, names with the first: age, idle, bytes, in, out, client, listener, upstream, endpoint, state, verdict. At most 10,000 are listed then."`
-	Top   int    `placeholder:"N" help:"At most so many."`
+	Sort  string `placeholder:"ORDER" enum:",age,idle,bytes,in,out,client,listener,upstream,endpoint,state,verdict" default:"" help:"Sort by this, numbers from the largest on, names from the first on: age, idle, bytes, in, out, client, listener, upstream, endpoint, state, verdict. At most 10,000 are listed then."`
+	Top   int    `placeholder:"N" help:"Show at most this many."`
 	Watch bool   `help:"List them again every two seconds, until interrupted."`
 	JSON  bool   `name:"json" help:"In JSON, with the bytes by engine."`
 }

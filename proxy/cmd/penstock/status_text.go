@@ -86,8 +86,8 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	if s.Lost > 0 {
 		t.note("%s had arrived, and the other side did not take them before its session ended", display.Bytes(s.Lost))
 	}
-	if len(s.Fallbacks) > 0 {
-		t.note("fallbacks: %s", counts(s.Fallbacks))
+	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
+		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
 	}
 	if s.Lane != nil {
 		t.row("lane", "", "", laneLine(s.Lane))
@@ -123,6 +123,13 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t.live(s.Live)
 	t.denied(s.DeniedByHand)
 	return t.write(w, problemLines(s.Problems, maxProblems))
+}
+
+// copiedBecause are the reasons for which a direction is not spliced, see relay.Fallback.
+var copiedBecause = map[string]string{
+	"wrapped": "TLS ends here", "unsupported": "splice cannot be used between their sockets", "refused": "the kernel refused to splice",
+	"budget": "no pipe was left in the budget", "descriptors": "no descriptor was left for a pipe", "closed": "the process was ending",
+	"urgent": "urgent bytes came", "half-close": "the other side cannot be half-closed", "compare": "a mirror's answers are compared", "rewrite": "their bytes are rewritten",
 }
 
 // since is the time since another one, in whole seconds.

@@ -13,7 +13,7 @@ import (
 type topCmd struct {
 	processFlags
 	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Time between two looks, 200ms to 1m; longer if the process takes long to answer. (default: ${default})"`
-	Once     bool        `help:"Write one picture as text, and end. So it is where there is no terminal."`
+	Once     bool        `help:"Print once and exit (the default without a terminal)."`
 }
 
 // The bounds of --interval.

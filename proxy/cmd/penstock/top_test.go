@@ -203,7 +203,7 @@ func TestTopRefusesWrongFlags(t *testing.T) {
 		"--interval 1ms":          "write 200ms to 1m",
 		"--interval 2m":           "write 200ms to 1m",
 		"--admin unix:/nowhere":   "nothing runs there",
-		"--admin 127.0.0.1:1 now": "unexpected argument",
+		"--admin 127.0.0.1:1 a b": "unexpected argument",
 	} {
 		if code, _, stderr := call(append([]string{"top"}, strings.Fields(args)...)...); code == cli.ExitOK || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)

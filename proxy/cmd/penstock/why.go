@@ -17,12 +17,12 @@ import (
 
 type whyCmd struct {
 	adminFlags
-	Session  string      `arg:"" optional:"" help:"A session: its client, or its id, as penstock sessions lists them."`
+	Session  string      `arg:"" optional:"" help:"Look at this session: its client, or its id, as penstock sessions lists them."`
 	ByID     string      `name:"session" placeholder:"ID" help:"The same, as a flag."`
-	Source   string      `placeholder:"ADDRESS" help:"The sessions of clients from an address or a prefix."`
-	Endpoint string      `placeholder:"NAME" help:"Those to an endpoint, by its name or its address."`
-	Upstream string      `placeholder:"NAME" help:"Those to an upstream; @unknown: adopted ones whose upstream is not in the file."`
-	Listener string      `placeholder:"NAME" help:"Those of a listener; @unknown as for an upstream."`
+	Source   string      `placeholder:"ADDRESS" help:"Look at sessions of clients from an address or a prefix."`
+	Endpoint string      `placeholder:"NAME" help:"Look at sessions to this endpoint, by its name or its address."`
+	Upstream string      `placeholder:"NAME" help:"Look at sessions to this upstream; @unknown: adopted sessions whose upstream is not in the file."`
+	Listener string      `placeholder:"NAME" help:"Look at sessions of this listener; @unknown as for an upstream."`
 	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"How long to look, up to 1m; 0: the time since the beginning of each session. (default: ${default})"`
 	JSON     bool        `name:"json" help:"In JSON, with the waits and the kernel's account of each connection."`
 }

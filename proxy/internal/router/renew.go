@@ -17,7 +17,7 @@ var (
 	// errOverruled is the error of a connection to an endpoint that the generation in force has not led to.
 	errOverruled = fmt.Errorf("a reload has a filter asked about the client first: %w", worker.ErrFilterFailed)
 	// errUnasked is the cause of a client that a filter cannot be asked about any more.
-	errUnasked = errors.New("a reload has brought a filter that cannot be asked about a client any more that has waited since before")
+	errUnasked = errors.New("the client was queued before the reload added this filter, which can no longer be asked about it")
 )
 
 // swapTime is how long a client waits for a generation to come into force that is about to.

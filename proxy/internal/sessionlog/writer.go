@@ -1,9 +1,12 @@
 package sessionlog
 
 import (
+	"errors"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/vecio"
 )
 
 // A writer is the goroutine that makes lines of events.
@@ -121,9 +124,20 @@ func (w *writer) count() {
 	l.dropped.Add(dropped)
 	w.unreported += dropped
 	if err != nil {
-		w.err = err
+		w.err = cause(err)
 	}
 	w.report()
+}
+
+// cause returns what an operator can act on: why a write has failed, without its progress.
+func cause(err error) error {
+	if failed, ok := errors.AsType[*vecio.WriteError](err); ok {
+		err = failed.Err
+	}
+	if failed, ok := errors.AsType[syscall.Errno](err); ok {
+		return failed
+	}
+	return err
 }
 
 // report reports losses and the last error, once in a while.

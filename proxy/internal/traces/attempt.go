@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// An outcome is that of an attempt.
+// An outcome is the result of one attempt.
 type outcome struct {
 	settled bool          // there is no further attempt
 	refused int64         // spans that the collector has refused, of a settled one

@@ -34,7 +34,7 @@ type Bounds struct {
 }
 
 const (
-	// DefaultMemory is the memory of an instance where nothing else is said, in bytes.
+	// DefaultMemory is the default memory limit of an instance, in bytes.
 	DefaultMemory = 1 << 20
 	// MaxMemory is the most that may be said.
 	MaxMemory    = 1 << 30

@@ -20,7 +20,7 @@ func (n *conn) driven() *relay.Driven {
 	return n.session
 }
 
-// limits returns those of a joined client's session.
+// limits returns the session's limits. Its client is joined.
 func (n *conn) limits() *relay.Limits {
 	if n.parked() {
 		return n.lane.parked.Limits()

@@ -174,7 +174,7 @@ func (p *lanePark) near(n *conn) {
 	p.worker.unpark(n)
 }
 
-// unpark has a parked session be a relay.Driven again.
+// unpark turns a parked session back into a relay.Driven.
 func (w *worker) unpark(n *conn) {
 	p, c := w.lanes.park, n.lane
 	if n.due() != never {
