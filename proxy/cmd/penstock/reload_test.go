@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -81,10 +84,10 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
 	r.has("c")
 	r.balancer.fail(51)
-	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"why":"failures rose by 51, the bound is failures>50"`)
+	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"cause":"failures rose by 51, the bound is failures>50"`)
 	r.has("b")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
-	r.says(`"from":5,"why":"it was not confirmed within 1s"`)
+	r.says(`"from":5,"cause":"it was not confirmed within 1s"`)
 	r.has("b")
 	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file, "--confirm", "1m", "--rollback-if", "tears>1"); !strings.Contains(complaint, `no counter "tears": write one of failures, refused`) {
 		t.Errorf("of a counter that is not there: %q", complaint)
@@ -168,7 +171,9 @@ func TestReloadsAtOnce(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			for j := range cap(told) / 16 {
-				if err := putFile(r.file, r.text("admin.sock", string("abc"[(i+j)%3]))); err != nil {
+				next := fmt.Sprintf("%s.%d", r.file, i) // renamed, so that no reload reads a part of it
+				err := os.WriteFile(next, []byte(r.text("admin.sock", string("abc"[(i+j)%3]))), 0o600)
+				if err = errors.Join(err, os.Rename(next, r.file)); err != nil {
 					t.Error(err)
 				}
 				done, err := client.Reload(t.Context(), rollback.Options{})
