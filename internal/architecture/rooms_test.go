@@ -31,7 +31,7 @@ var rooms = []room{
 	{"vecio", []string{"internal/closed", "internal/sys", "internal/feature", "internal/callsite", "pool"}},
 	{"internal/doctor", []string{"internal/sys", "internal/feature", "internal/topology", "pipe", "arena"}},
 	{"loop", []string{"internal/closed", "internal/sys", "internal/feature", "evring"}},
-	{"relay", []string{"internal/sys", "internal/feature", "pool", "pipe", "arena", "loop"}},
+	{"relay", []string{"internal/sys", "internal/feature", "internal/closed", "pool", "pipe", "arena", "loop"}},
 	{"lane/internal/state", nil},
 	{"lane/internal/translate", nil},
 	{"lane/internal/frame", nil},
