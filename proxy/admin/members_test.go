@@ -88,7 +88,7 @@ func TestDocumentHasMembers(t *testing.T) {
 		look(name, s)
 	}
 	for at, want := range map[string]string{
-		"Status.state": "[serving draining]", "Status.listeners.state": "[serving paused draining]", "Status.upstreams.endpoints.state": "[up down ejected draining maint removed]",
+		"Status.state": "[serving draining]", "Status.listeners.state": "[serving paused draining]", "Status.upstreams.endpoints.state": "[up down standby ejected draining maint removed]",
 		"Status.problems.severity": "[outage warning]", "Plan.changes.fate": "[keep drain reset]", "Generations.history.state": "[current pending previous replaced rolled back]",
 		"Process.checks.state": "[ok degraded missing unknown unused]", "Why.verdict": "[client client_network endpoint endpoint_network proxy limit idle unknown]",
 	} {

@@ -364,7 +364,7 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 	switch zero := f.zeroFix(text); {
 	case f.typ == reflect.TypeFor[Secret]():
 		d.complainAt(d.here.discreet(), "write it in quotes", "%s is text, not %s", f.key, kindOf(n))
-	case f.form.style == styleInteger && meansOn(text) && c != nil:
+	case f.form.style == styleInteger && !f.list && meansOn(text) && c != nil: // a list is not switched on
 		d.complainAt(d.here, f.nonzero(), "%s is %s, not %q", f.key, article(f.form.name), text)
 	case zero != "":
 		d.complainAt(d.here, zero, "%s is %s, not %q", f.key, article(f.form.name), text)
