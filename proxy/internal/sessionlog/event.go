@@ -118,11 +118,10 @@ func lastCause(r *record.Record) record.Cause {
 }
 
 func errorText(r *record.Record) string {
-	var unverified *tls.CertificateVerificationError
-	switch {
-	case r.Err == nil:
+	if r.Err == nil {
 		return ""
-	case errors.As(r.Err, &unverified):
+	}
+	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](r.Err); ok {
 		return unverified.Err.Error() // what is before it are other fields: it would be cut off behind them
 	}
 	return r.Err.Error()

@@ -159,7 +159,7 @@ upstreams:
 	}
 	p.until("the refusals are counted", func(s *status) bool {
 		n, reasons := s.refused("web")
-		return n == int64(refused)+1 && reasons["no_route"] == int64(refused) && reasons["hello"] == 1
+		return n == int64(refused)+1 && reasons["no_route"] == n
 	})
 
 	// One connection for each: nginx keeps none alive.
