@@ -26,7 +26,7 @@ type Config struct {
 	// 0 means never.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
-	// that IdleTimeout stays in force. If that end could not be passed on (FallbackHalfClose), 0 means a minute.
+	// that IdleTimeout stays in force. If that end could not be passed on (FallbackHalfClose), 0 means five seconds.
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session of that age; 0 means never.
 	MaxLifetime time.Duration

@@ -46,7 +46,7 @@
 //
 // An end of file is passed on as a half-close, in each direction and order. To a wrapper without
 // CloseWrite it cannot be: the other direction goes on until its own end, or until no byte has moved for
-// HalfCloseTimeout, or a minute if that is 0, and the wrapper gets its end then. [Config.CloseOnEOF] ends
+// HalfCloseTimeout, or five seconds if that is 0, and the wrapper gets its end then. [Config.CloseOnEOF] ends
 // sessions at the first end; if that costs bytes the result is [ReasonTruncated]. An end of file is the only
 // thing that is passed on as a clean end, with one exception: an idle time ends a session of plain
 // sockets with an end of file of both sides if nothing is held or unread, all is acknowledged, and the

@@ -102,7 +102,7 @@ const (
 	FallbackUrgent
 	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is
 	// passed on only when the session ends: with the other direction, or when no byte has moved for
-	// Config.HalfCloseTimeout, or a minute if that is 0.
+	// Config.HalfCloseTimeout, or five seconds if that is 0.
 	FallbackHalfClose
 	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
 	// they are copied until it wants no more ([Mirror.Observe]).

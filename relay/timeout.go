@@ -18,9 +18,8 @@ func (s *Session) startTimer() {
 }
 
 // untoldTimeout is the half-close timeout of a session without one, if an end of
-// file could not be passed on: the other side does not know, and may wait for ever. The kernel waits as long for the
-// end of a peer whose connection here was closed (tcp(7), tcp_fin_timeout).
-const untoldTimeout = time.Minute
+// file could not be passed on: the other side does not know, and may wait for ever.
+const untoldTimeout = 5 * time.Second
 
 // directionEnded ends the session if the first end counts.
 // Otherwise it starts the half-close timeout if d is the first direction that ends.

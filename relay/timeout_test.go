@@ -343,12 +343,12 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	g.echo(t)
 	g.A.CloseWrite()
 	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
-	c.advance(time.Minute - 1)
+	c.advance(5*time.Second - 1)
 	if err := ping(g.B, g.A, 1); err != nil {
 		t.Fatal(err)
 	}
 	c.advance(1) // the timer finds that a byte has moved
-	c.advance(time.Minute - 1)
+	c.advance(5*time.Second - 1)
 	running(t, g)
 	c.advance(1)
 	expectTimeout(t, g, relay.ReasonHalfClose)

@@ -65,7 +65,7 @@ upstreams:
 		return r.Endpoint("u", "victim").State == "ejected"
 	})
 	role.well.Store(false)
-	r.Until("the endpoint is down", func() bool { return strings.Contains(r.Log.String(), `"endpoint u/victim" state=unhealthy`) })
+	r.Until("the endpoint is down", func() bool { return strings.Contains(r.Log.String(), `upstream=u endpoint=victim state=unhealthy`) })
 	role.well.Store(true)
 	r.Until("the endpoint is back", func() bool { return r.Endpoint("u", "victim").State == "up" })
 }

@@ -152,8 +152,8 @@ func TestSilenceByLeave(t *testing.T) {
 listeners:
   - {name: leave, bind: "127.0.0.1:0", preread_silence: 20ms, routes: [{match: {sni: ["*"]}, upstream: b}], upstream: a}
   - {name: by-source, bind: "127.0.0.1:0", preread_silence: 20ms, routes: [{match: {sni: ["*"]}, upstream: b}, {match: {source: [127.0.0.0/8]}, upstream: a}, {match: {protocol: [ssh]}, upstream: b}]}
-  - {name: none, bind: "127.0.0.1:0", timeouts: {preread: 30ms}, routes: [{match: {sni: ["*"]}, upstream: b}], upstream: a}
-  - {name: another, bind: "127.0.0.1:0", preread_silence: 20ms, timeouts: {preread: 40ms}, routes: [{match: {sni: ["*"]}, upstream: b}, {match: {protocol: [silence], source: [10.0.0.0/8]}, upstream: b}], upstream: a}
+  - {name: none, bind: "127.0.0.1:0", timeouts: {preread: 1s}, routes: [{match: {sni: ["*"]}, upstream: b}], upstream: a}
+  - {name: another, bind: "127.0.0.1:0", preread_silence: 20ms, timeouts: {preread: 1s}, routes: [{match: {sni: ["*"]}, upstream: b}, {match: {protocol: [silence], source: [10.0.0.0/8]}, upstream: b}], upstream: a}
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, named(t, "a"), named(t, "b")))
 	for _, at := range []string{"leave", "by-source"} {
 		if got := whose(t, r.At(at)); got != "a" {

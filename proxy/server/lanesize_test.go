@@ -33,7 +33,7 @@ func TestLaneSizeAdopted(t *testing.T) {
 			t.Errorf("%d sessions, %q, want %q", s.Lane.Most, s.Restart, want)
 		}
 		r.Logs("sessions may leave user space", "sessions=64")
-		r.Logs("a table of sessions with its own size", "sessions=64", "lane.sessions="+sessions)
+		r.Logs("a table of sessions with its own size", "sessions=64", "configured="+sessions)
 		r.Reload(with("64", "leave: true, "))
 		if got := r.Status().Restart; got != nil {
 			t.Errorf("with the size in force %q wait for a restart", got)
