@@ -182,7 +182,7 @@ func row(upstream string, e *admin.Endpoint) map[string]any {
 	case e.LastFailure != nil:
 		level, why = "warning", e.LastFailure.Cause
 	}
-	r := map[string]any{"upstream": upstream, "name": e.Name, "address": e.Address, "zone": e.Zone, "weight": e.Weight, "state": e.State, "level": level, "why": why, "by_hand": strings.Join(e.ByHand, ", ")}
+	r := map[string]any{"upstream": upstream, "name": e.Name, "address": e.Address, "zone": e.Zone, "weight": e.Weight, "state": e.State, "level": level, "why": why, "by_hand": e.ByHand}
 	if !e.Until.IsZero() {
 		r["until"] = e.Until
 	}
