@@ -198,6 +198,26 @@ func (s *tailing) walk(d time.Duration, done func() bool) {
 
 func never() bool { return false }
 
+// ended waits for the end of a session of which one side was reset. The other side's acknowledgements are
+// looked for by the clock, so the time moves, but by less than the delay: the guard is not let look.
+func (s *tailing) ended() (relay.Result, error) {
+	s.t.Helper()
+	over := func() bool {
+		select {
+		case <-s.rig.done:
+			return true
+		default:
+			return false
+		}
+	}
+	const step = 5 * time.Millisecond
+	for moved := step; moved < s.delay && !over(); moved += step {
+		s.walk(step, over)
+		time.Sleep(step / 5)
+	}
+	return s.rig.wait()
+}
+
 // align moves the time to where timers of a loop may be due, and by about d on from there.
 func (s *tailing) align(d time.Duration) {
 	now := s.clock.now()

@@ -134,7 +134,7 @@ func testTailReset(t *testing.T, d *driving) {
 			s.prime(w)
 			s.send(w, n)
 			abort(t, w.from)
-			res, err := s.rig.wait()
+			res, err := s.ended()
 			if err == nil || res.Reason != relay.ReasonReset {
 				t.Fatalf("%d bytes %v: %+v, %v", n, w.name, res, err)
 			}
