@@ -343,9 +343,11 @@ type Upstream struct {
 	Fallback string          `json:"fallback,omitempty"` // the upstream that gets its clients then
 	// Certificates are those shown to endpoints.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	Handshakes   *Handshakes   `json:"handshakes,omitempty"` // with endpoints; nil: TLS is not originated here
-	Discovery    *Discovery    `json:"discovery,omitempty"`  // nil: its endpoints are in the file
-	Endpoints    []Endpoint    `json:"endpoints"`            // those that drain after their removal included
+	// AuthoritiesRefused is why the present contents of the file in tls.ca are not in use, and the former ones are; left out: they are, or there is no such file.
+	AuthoritiesRefused string      `json:"authorities_refused,omitempty"`
+	Handshakes         *Handshakes `json:"handshakes,omitempty"` // with endpoints; nil: TLS is not originated here
+	Discovery          *Discovery  `json:"discovery,omitempty"`  // nil: its endpoints are in the file
+	Endpoints          []Endpoint  `json:"endpoints"`            // those that drain after their removal included
 }
 
 // LastMinute is the increase of counts of an [Upstream] within about a minute.

@@ -33,7 +33,9 @@ type Listener struct {
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets
 	// Certificates are those shown to clients.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	Routes       []Route       `json:"routes,omitempty"` // in order; the default route is the last
+	// AuthoritiesRefused is why the present contents of the file in client_ca are not in use, and the former ones are; left out: they are, or there is no such file.
+	AuthoritiesRefused string  `json:"authorities_refused,omitempty"`
+	Routes             []Route `json:"routes,omitempty"` // in order; the default route is the last
 	// Limited is the time of its sessions that have ended, in seconds, by verdict: the cause that limited it. Only
 	// verdicts that occurred; sessions that were too short for a verdict are not in it.
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`

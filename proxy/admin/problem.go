@@ -204,7 +204,7 @@ func (f *finder) listener(l *Listener) {
 	}
 	f.filters(of, l)
 	f.congestion(of, "listener "+l.Name, l.Congestion)
-	f.certificates(of, "listener "+l.Name, l.Certificates)
+	f.certificates(of, "listener "+l.Name, l.Certificates, l.AuthoritiesRefused)
 }
 
 // congestion adds sockets that do not have the congestion control of the file.
@@ -234,7 +234,10 @@ func (f *finder) filters(of Problem, l *Listener) {
 // fifth of its lifetime is less.
 const expiresSoon = 14 * 24 * time.Hour
 
-func (f *finder) certificates(base Problem, subject string, list []Certificate) {
+func (f *finder) certificates(base Problem, subject string, list []Certificate, authorities string) {
+	if authorities != "" {
+		f.add(base, Warning, "certificate_refused", "%s: the authorities were not taken, and the former ones are in use: %s", subject, authorities)
+	}
 	for _, c := range list {
 		if c.Refused != "" {
 			f.add(base, Warning, "certificate_refused", "%s: the certificate in %s was not taken, and the former one is in use: %s", subject, c.Path, c.Refused)

@@ -154,6 +154,14 @@ func TestProblems(t *testing.T) {
 			l.Certificates = cert(-day, 80*day)
 			l.Certificates[0].Refused = "c.pem: no certificate"
 		}), []string{"warning certificate_refused listener web: the certificate in c.pem was not taken, and the former one is in use: c.pem: no certificate"}},
+		"authorities that were not taken": {
+			web(func(l *Listener) { l.AuthoritiesRefused = "ca.pem: there is no certificate in it" }),
+			[]string{"warning certificate_refused listener web: the authorities were not taken, and the former ones are in use: ca.pem: there is no certificate in it"},
+		},
+		"those for endpoints": {
+			shop(func(u *Upstream) { u.AuthoritiesRefused = "ca.pem: it is no regular file" }),
+			[]string{"warning certificate_refused upstream shop: the authorities were not taken, and the former ones are in use: ca.pem: it is no regular file"},
+		},
 		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00"}},
 		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00"}},

@@ -98,7 +98,7 @@ func (f *finder) upstream(u *Upstream) {
 			plural(int64(d.LeftOut), "endpoint", "endpoints"), d.LeftOutCause)
 	}
 	f.congestion(of, "upstream "+u.Name, u.Congestion)
-	f.certificates(of, "upstream "+u.Name, u.Certificates)
+	f.certificates(of, "upstream "+u.Name, u.Certificates, u.AuthoritiesRefused)
 	f.endpoints(of, u)
 }
 

@@ -3,6 +3,8 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -106,5 +108,35 @@ func (k *checker) authorities(path *Path, section any) {
 		k.complainAt(k.at(path, section), mend(err, maxPEM), "%v", err)
 	case !x509.NewCertPool().AppendCertsFromPEM(data):
 		k.complainAt(k.at(path, section), "write a PEM file of certificates", "there is no certificate in %s", *path)
+	default:
+		if w := late(*path, data, time.Now()); w != nil {
+			k.warnAt(k.at(path, section), w.fix, "%s", w.message)
+		}
 	}
+}
+
+// late returns the warning of authorities that are not valid at a time; nil: all are.
+func late(path Path, data []byte, now time.Time) *complaint {
+	all, bad := 0, []string(nil)
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		of, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil { // as AppendCertsFromPEM does
+			continue
+		}
+		all++
+		switch name := printable(of.Subject.String()); {
+		case now.After(of.NotAfter):
+			bad = append(bad, fmt.Sprintf("%s has expired, at %s", name, of.NotAfter.Local().Format(time.DateTime)))
+		case now.Before(of.NotBefore):
+			bad = append(bad, fmt.Sprintf("%s is not valid before %s", name, of.NotBefore.Local().Format(time.DateTime)))
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	which := bad[0]
+	if len(bad) > 1 {
+		which += fmt.Sprintf(", and %d more", len(bad)-1)
+	}
+	return complain("put valid ones in their place, or leave them out", "certificates of %d of the %d authorities in %s are not accepted: %s", len(bad), all, path, which)
 }

@@ -93,7 +93,7 @@ func (s *Server) listenerStatus(name string, running *router.Running) admin.List
 		st.Connections.Refused += n
 	}
 	if l.tls != nil {
-		st.Handshakes, st.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
+		st.Handshakes, st.Certificates, st.AuthoritiesRefused = handshakes(l.stats), certificates(l.tls.Lifetimes()), textOf(l.tls.AuthoritiesRefused())
 	}
 	switch {
 	case l.drained, s.closing:
@@ -210,7 +210,7 @@ func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upst
 	made := u.router.Tally().Connects
 	st.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds(), Buckets: made.Buckets[:]}
 	if u.tls != nil {
-		st.Handshakes, st.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
+		st.Handshakes, st.Certificates, st.AuthoritiesRefused = handshakes(u.stats), certificates(u.tls.Lifetimes()), textOf(u.tls.AuthoritiesRefused())
 	}
 	st.Congestion = u.congestionStatus()
 	if f := u.cfg.Fallback; f != nil {

@@ -128,6 +128,31 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 	echoes(t, c, "of the old one")
 }
 
+// TestRefusedAuthorities: a file of authorities that cannot be used is in the status of the listener and of the upstream, which makes a problem of it, until it can.
+func TestRefusedAuthorities(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}], client_ca: ca.pem}, upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off, tls: {ca: ca.pem}}]`, "c.pem", cert, "c.key", key, "ca.pem", cert)
+	refused := func() (n int) {
+		for _, text := range []string{r.Listener("l").AuthoritiesRefused, r.Status().Upstreams[0].AuthoritiesRefused} {
+			if strings.Contains(text, "ca.pem: there is no certificate in it") {
+				n++
+			}
+		}
+		return n
+	}
+	if n := refused(); n != 0 {
+		t.Fatalf("%d problems of good authorities", n)
+	}
+	r.Write("ca.pem", "nothing")
+	r.Until("both have the problem", func() bool { return refused() == 2 })
+	r.Write("ca.pem", cert)
+	r.Until("neither has it", func() bool { return refused() == 0 })
+}
+
 // TestTicketsOutliveReloads: a client's TLS session is resumed under the next configuration.
 func TestTicketsOutliveReloads(t *testing.T) {
 	t.Parallel()

@@ -285,8 +285,12 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	return &Change{Paths: s.spec.names()}, users, 0
 }
 
-// refusal returns why the present contents of the files are not in use, nil if they are.
+// refusal returns why the present contents of the files are not in use, nil if they are. No
+// source has no contents.
 func (s *source) refusal() error {
+	if s == nil {
+		return nil
+	}
 	if err := s.refused.Load(); err != nil {
 		return *err
 	}

@@ -25,6 +25,13 @@ func (c *Client) Lifetimes() []Lifetime {
 	return lifetimes(c.pair)
 }
 
+// AuthoritiesRefused returns why the present contents of the file of authorities were not taken, so that the
+// former ones are in use; nil: they were, or there is no such file.
+func (s *Server) AuthoritiesRefused() error { return s.ca.refusal() }
+
+// AuthoritiesRefused returns what [Server.AuthoritiesRefused] does, of the authorities that endpoints are verified by.
+func (c *Client) AuthoritiesRefused() error { return c.ca.refusal() }
+
 func lifetimes(pairs ...*source) (list []Lifetime) {
 	for _, p := range pairs {
 		if p == nil {
