@@ -33,7 +33,7 @@ var ports = map[string]port{
 	"etcd":     {module: "go.etcd.io/etcd/server/v3", folder: "proxy/tcpproxy", tests: ".", edits: []string{"-require=go.uber.org/zap@v1.27.0"}, heap: "."},
 	"golib":    {module: "github.com/fatedier/golib", tests: "./io", heap: "./io"},
 	"redcon":   {module: "github.com/tidwall/redcon", tests: "./..."},
-	"yamux":    {module: "github.com/hashicorp/yamux", tests: ".", heap: ".", skip: []string{
+	"yamux": {module: "github.com/hashicorp/yamux", tests: ".", heap: ".", skip: []string{
 		"TestSendData_VeryLarge",       // 16 GiB by TLS, with 250 ms for each ping
 		"TestHalfCloseSessionShutdown", // in 800 runs it failed 351 times without the patch, 350 with it
 	}},
