@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/cli"
@@ -49,6 +52,7 @@ func check(e *cli.Env, file string) error {
 	if err := server.CheckPins(string(cfg.Lane.Pins)); err != nil && cfg.WantsLane() {
 		fmt.Fprintf(e.Stderr, "%s: warning: %v: sessions would stay in user space here\n", file, err)
 	}
+	warnNames(e, file, cfg)
 	endpoints := 0
 	for _, u := range cfg.Upstreams {
 		endpoints += len(u.Endpoints)
@@ -59,6 +63,34 @@ func check(e *cli.Env, file string) error {
 		fmt.Fprintf(e.Stdout, "  %s\n", display.Text(line))
 	}
 	return nil
+}
+
+// namePatience is how long check looks up the names of endpoints.
+const namePatience = 3 * time.Second
+
+// warnNames warns of endpoints whose names do not resolve, and of names of which that is not known.
+func warnNames(e *cli.Env, file string, cfg *config.Config) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), namePatience, fmt.Errorf("there was no answer within %v", namePatience))
+	defer cancel()
+	missing, unknown := server.UnresolvedNames(ctx, cfg)
+	if n := len(missing); n > 0 {
+		fmt.Fprintf(e.Stderr, "%s: warning: names of endpoints do not resolve here (%d): %s\n", file, n, someOf(missing))
+	}
+	if n := len(unknown); n > 0 {
+		fmt.Fprintf(e.Stderr, "%s: warning: names of endpoints could not be looked up here, and may not resolve (%d): %s\n", file, n, someOf(unknown))
+	}
+}
+
+// mostNames is how many names a warning lists.
+const mostNames = 5
+
+// someOf lists the first of some texts, and how many more there are.
+func someOf(list []string) string {
+	text := strings.Join(list[:min(len(list), mostNames)], ", ")
+	if more := len(list) - mostNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return display.Text(text)
 }
 
 // count formats a number of things: 1 listener, 2 listeners.

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// nameLookups is how many names are looked up at once.
+const nameLookups = 64
+
+// hostName returns the name in an endpoint's address that is looked up, or "" if there is none.
+func hostName(address sockopt.Address) string {
+	host, _, err := net.SplitHostPort(address.Name)
+	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || address.Network != "tcp" {
+		return ""
+	}
+	return host
+}
+
+// UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. It returns those
+// that have no address, and those of which that is not known, each with the reason; both are sorted.
+func UnresolvedNames(ctx context.Context, cfg *config.Config) (missing, unknown []string) {
+	names := make(map[string]bool)
+	for _, u := range cfg.Upstreams {
+		for i := range u.Endpoints {
+			if name := hostName(u.Endpoints[i].Address); name != "" {
+				names[name] = true
+			}
+		}
+	}
+	failed := unresolved(ctx, slices.Collect(maps.Keys(names)))
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		if err := failed[name]; noSuchName(err) {
+			missing = append(missing, name)
+		} else {
+			unknown = append(unknown, fmt.Sprintf("%s (%v)", name, err))
+		}
+	}
+	return missing, unknown
+}
+
+// unresolved looks names up side by side, and returns the error of each that has no address. The
+// lookups that ctx ends have its error.
+func unresolved(ctx context.Context, names []string) map[string]error {
+	var mu sync.Mutex
+	failed := make(map[string]error)
+	next := make(chan string)
+	var all sync.WaitGroup
+	for range min(nameLookups, len(names)) {
+		all.Go(func() {
+			for name := range next {
+				err := context.Cause(ctx)
+				if err == nil {
+					_, err = sockopt.Resolve(ctx, name)
+				}
+				if err != nil {
+					mu.Lock()
+					failed[name] = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, name := range names {
+		next <- name
+	}
+	close(next)
+	all.Wait()
+	return failed
+}
+
+// noSuchName reports whether name servers have said that a name has no address. Other errors leave that open.
+func noSuchName(err error) bool {
+	if both, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range both.Unwrap() {
+			if !noSuchName(one) {
+				return false
+			}
+		}
+		return true
+	}
+	var failed *net.DNSError
+	return errors.As(err, &failed) && failed.IsNotFound
+}
