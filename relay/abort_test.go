@@ -6,6 +6,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/relay"
 )
@@ -80,6 +81,7 @@ func TestJoinResetAccount(t *testing.T) {
 func testJoinResetAccount(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
+		r.SetLinger(100 * time.Millisecond)
 		g := d.newRig(t, r, tcp, tcp)
 		want := content(1, 2<<20)
 		if _, err := g.A.Write(want); err != nil {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -33,7 +34,9 @@ func TestUnheardReset(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, e := range engines {
-				g := ofLoop().newRig(t, newRelay(t, &relay.Config{Engine: e}), smallTCP, smallTCP)
+				r := newRelay(t, &relay.Config{Engine: e})
+				r.SetLinger(100 * time.Millisecond)
+				g := ofLoop().newRig(t, r, smallTCP, smallTCP)
 				before(t, g)
 				abort(t, g.A)
 				res, err := g.wait()

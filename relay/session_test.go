@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/relay"
@@ -289,6 +290,7 @@ func TestJoinResetDeliversFirst(t *testing.T) {
 func testJoinResetDeliversFirst(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
+		r.SetLinger(100 * time.Millisecond)
 		g := d.newRig(t, r, tcp, tcp)
 		sent := fillUp(t, g.A)
 		abort(t, g.A)
