@@ -33,13 +33,20 @@ const patience = time.Second
 // seconds; while 16 such reads have not returned there are no more. It is safe for concurrent use.
 func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit) }
 
+// ReadOwn is [Read] of a file that this program writes. It follows no link of another user, and where others may make
+// files, the file is one of root or of this user: the error of any other wraps [ErrUnsafe].
+func ReadOwn(path string, limit int) ([]byte, error) { return ownReads.read(path, limit) }
+
 const (
 	answerTime = 5 * time.Second
 	maxStuck   = 16
 )
 
-// reads are those of the process.
-var reads = reader{now: readNow, after: time.After}
+// reads and ownReads are the reads of the process.
+var (
+	reads    = reader{now: readNow, after: time.After}
+	ownReads = reader{now: readOwnNow, after: time.After}
+)
 
 // A reader gives up reads that do not return. Each of them keeps its goroutine, and a thread, until it does.
 type reader struct {
@@ -93,12 +100,30 @@ func readNow(path string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readAll(f, path, limit)
+}
+
+func readOwnNow(path string, limit int) ([]byte, error) {
+	p, err := At(path)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	fd, err := p.Open(syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(os.NewFile(uintptr(fd), path), path, limit)
+}
+
+// readAll reads a file to its end, and closes it.
+func readAll(f *os.File, path string, limit int) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular(): // it was replaced meanwhile
+	case !info.Mode().IsRegular():
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrIrregular}
 	}
 	_ = f.SetReadDeadline(time.Now().Add(patience)) // os.ErrNoDeadline: it is one that never waits

@@ -314,7 +314,7 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	}
 	defer p.Close()
 	if is, err := sys.Fstatat(p.dir, p.name); p.proc || err == nil && is.Mode&sys.S_IFMT != sys.S_IFREG {
-		fd, err := p.Open(syscall.O_WRONLY, 0)
+		fd, err := p.Open(syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) // ENXIO: no process reads the FIFO
 		if err != nil {
 			return err
 		}

@@ -26,8 +26,8 @@ func appendTo(path string) error {
 // nobody is the user that the tests of root have plant files.
 const nobody = 65534
 
-// TestPlantedLinks: in a directory of another user, or one in which every user may write, nothing is written through a link
-// or to a file that the other user has put there, and nothing is made.
+// TestPlantedLinks: in a directory of another user, or one in which every user may write, nothing is read or written through a link
+// or from or to a file that the other user has put there, and nothing is made.
 func TestPlantedLinks(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -72,6 +72,14 @@ func TestPlantedLinks(t *testing.T) {
 			}
 			if err := plant(dir, victim, path); err != nil {
 				t.Fatal(err)
+			}
+			if text, err := file.ReadOwn(path, 1<<10); err == nil {
+				t.Errorf("%q is read", text)
+			}
+			if strings.HasPrefix(name, "a FIFO") {
+				if err := file.Write(path, []byte("other"), 0o600); !errors.Is(err, syscall.ENXIO) && !errors.Is(err, file.ErrUnsafe) {
+					t.Errorf("written to the FIFO: %v", err)
+				}
 			}
 			err := appendTo(path)
 			fifo := strings.HasPrefix(name, "a FIFO") && errors.Is(err, syscall.ENXIO) // nobody reads it

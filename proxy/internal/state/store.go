@@ -57,7 +57,7 @@ func Open(path string) *Store {
 	if s.failed = s.take(); s.failed != nil {
 		return s
 	}
-	data, err := file.Read(path, maxFile)
+	data, err := file.ReadOwn(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s
 	}
