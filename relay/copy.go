@@ -61,19 +61,49 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	return f, err
 }
 
-// move is Move. Its frame, which is on the stack of a goroutine that waits, has no Flow.
+// move is Move. Its frame, which is on the stack of a goroutine that waits, has no Flow, and no unwrapped ends.
 func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow) error {
-	if err := r.copies(dst, src); err != nil {
-		f.Reason = ReasonError
+	var p plan
+	if ended, err := r.plan(ctx, dst, src, f, &p); ended {
 		return err
 	}
-	limit, remain := (*io.LimitedReader)(nil), int64(-1)
+	if p.buffered != nil {
+		return r.moveBuffered(p.dst, p.buffered, f)
+	}
+	d := &p.job.dir
+	err := p.job.run(p.src, p.dst)
+	if p.limit != nil {
+		p.limit.N = d.rareState().remain
+	}
+	d.account(f)
+	r.jobs.Put(p.job)
+	return err
+}
+
+// A plan is how a copy is done: by moveBuffered, or by a job that is ready to run.
+type plan struct {
+	src      io.Reader
+	dst      io.Writer
+	buffered *bufio.Reader
+	job      *copyJob
+	limit    *io.LimitedReader // to be told what remains
+}
+
+// plan makes the plan of a copy, unless the copy has ended by that.
+//
+//go:noinline
+func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow, p *plan) (ended bool, err error) {
+	if err := r.copies(dst, src); err != nil {
+		f.Reason = ReasonError
+		return true, err
+	}
+	remain := int64(-1)
 	if l, ok := src.(*io.LimitedReader); ok {
 		if l.N <= 0 {
 			f.Reason = ReasonLimit
-			return nil
+			return true, nil
 		}
-		limit, remain, src = l, l.N, l.R
+		p.limit, remain, src = l, l.N, l.R
 	}
 	read, err := unwrapReader(ctx, src, int(min(uint64(remain), math.MaxInt)))
 	written := unwrapWriter(dst)
@@ -85,43 +115,39 @@ func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow)
 	}
 	if err != nil {
 		f.Reason = ReasonError
-		return err
+		return true, err
 	}
 	leg := new(legState)
 	from, to := newEnd(read.r, leg, &read), newEnd(written.w, leg, &written)
+	p.src, p.dst = read.r, written.w
 	meters := newMeters(read.meters, written.meters)
-	whole := limit == nil && len(read.ahead) == 0 && read.err == nil
+	whole := p.limit == nil && len(read.ahead) == 0 && read.err == nil
 	if br, ok := from.rw.(*bufio.Reader); ok && whole && to.desc != nil && len(read.meters) == 0 {
 		if meters != nil {
-			written.w = dst
+			p.dst = dst
 		}
-		return r.moveBuffered(written.w, br, f)
+		p.buffered = br
+		return false, nil
 	}
 	if whole && meters == nil {
 		if err, ok := delegate(to, from, f); ok {
-			return err
+			return true, err
 		}
 	}
-	j := r.newCopyJob()
-	d := &j.dir
+	p.job = r.newCopyJob()
+	d := &p.job.dir
 	d.setAhead(read.ahead)
 	d.set(oneWay, true)
 	if remain >= 0 {
 		d.limit(remain - int64(len(read.ahead)))
 	}
-	j.ends.meters = meters
-	r.connect(d, &j.ends, &j.env, from, to, read.err)
+	p.job.ends.meters = meters
+	r.connect(d, &p.job.ends, &p.job.env, from, to, read.err)
 	if d.sendsFile() {
 		d.mode = transferring
 		d.set(pinned, true)
 	}
-	err = j.run(from.rw, to.rw)
-	if limit != nil {
-		limit.N = d.rareState().remain
-	}
-	d.account(f)
-	r.jobs.Put(j)
-	return err
+	return false, nil
 }
 
 // account notes in f what the direction has done.
