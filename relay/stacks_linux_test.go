@@ -3,6 +3,7 @@
 package relay_test
 
 import (
+	"bufio"
 	"bytes"
 	"net"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"testing"
 )
 
-// stacksAlone is set for the process that TestIdleStacks runs in.
+// stacksAlone is set for the process that a test of stacks runs in.
 const stacksAlone = "RELAY_TEST_STACKS"
 
 // TestIdleStacks: what an idle session keeps of stack is two goroutines of 2 KiB,
@@ -25,12 +26,7 @@ const stacksAlone = "RELAY_TEST_STACKS"
 // It runs in a process of its own, because new goroutines get stacks of the size
 // that those of the process have used on average (runtime, gcComputeStartingStackSize).
 func TestIdleStacks(t *testing.T) {
-	if os.Getenv(stacksAlone) == "" {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestIdleStacks$", "-test.v")
-		cmd.Env = append(os.Environ(), stacksAlone+"=yes")
-		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- ")) {
-			t.Errorf("%v\n%s", err, out)
-		}
+	if !alone(t) {
 		return
 	}
 	const sessions, descriptors = 500, 4
@@ -78,6 +74,59 @@ func TestIdleStacks(t *testing.T) {
 	if spliced == 0 || copied == 0 {
 		t.Errorf("spliced %d bytes, copied %d: both were to be seen", spliced, copied)
 	}
+}
+
+// TestIdleCopyStacks: a copy from a bufio.Reader that waits keeps a stack of 4 KiB at most.
+func TestIdleCopyStacks(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	const copies = 300
+	r := newRelay(t, nil)
+	var far [copies][2]halfConn
+	var conns [copies][2]net.Conn
+	for i := range copies {
+		far[i][0], conns[i][0] = tcp(t)
+		far[i][1], conns[i][1] = tcp(t)
+	}
+	before := stacks()
+	done := make(chan error, copies)
+	for i := range copies {
+		go func() {
+			_, err := r.Copy(conns[i][1], bufio.NewReader(conns[i][0]))
+			done <- err
+		}()
+	}
+	for i := range copies {
+		pass(t, far[i][0], far[i][1], make([]byte, 1000))
+	}
+	stacks() // which halves those that are used little
+	stacks()
+	if kept := (stacks() - before) / copies; kept > 5<<10 {
+		t.Errorf("%d bytes of stack for each idle copy", kept)
+	}
+	for i := range copies {
+		_ = far[i][0].CloseWrite()
+	}
+	for range copies {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// alone reports whether this is a process for the one test t. If not, it runs one.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(stacksAlone) != "" {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), stacksAlone+"=yes")
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- ")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
 }
 
 // stacks returns the bytes of all stacks, without those of goroutines that have
