@@ -54,7 +54,7 @@ var descriptions = map[string]*description{
 	"/v1/mirrors":         {summary: "The mirrors of listeners, with the reports of those whose answers are compared.", answer: MirrorReports{}, codes: []int{http.StatusNotFound}},
 	"/v1/mirrors/reset":   {summary: "The reports on mirrors count from now on: the mirrors that ended, their bytes, and the comparisons.", answer: empty{}, codes: []int{http.StatusNotFound}},
 	"/v1/lane/on":         {summary: "Sessions of listeners with lane leave user space again.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
-	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Those that have left go on there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
+	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Those that have left stay there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
 	"/v1/lane/return":     {summary: "Sessions that have left user space come back, and go on there. Those that cannot, and those of a process before this one, are reset on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: "It is answered when all have."},
 	"/v1/lane/flush":      {summary: "Sessions that have left user space are reset, on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
 	"/v1/denied":          {summary: "The sources that are denied by hand.", answer: Denied{}},

@@ -110,7 +110,7 @@ func (f *finder) process(s *Status) {
 	}
 	if r := s.Refused; r != nil && r.Automatic && s.State != Draining {
 		of := Problem{Since: r.At}
-		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back: put another one there, penstock plan shows the difference", r.Generation, f.clock(r.At), r.Why, r.Path)
+		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back. Restore the old file. penstock plan shows the difference", r.Generation, f.clock(r.At), r.Why, r.Path)
 	}
 	f.file(s)
 	if len(s.Restart) > 0 {

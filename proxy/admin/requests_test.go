@@ -43,7 +43,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 		t.Errorf("the reload waits for %v", left)
 	}
 	_, err = r.Reload(t.Context(), rollback.Options{})
-	refused(t, err, http.StatusConflict, "a reload waits to be confirmed: generation 2")
+	refused(t, err, http.StatusConflict, "generation 2 waits to be confirmed")
 	if s, err := r.Confirm(t.Context(), 0); err != nil || s.Generation != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}

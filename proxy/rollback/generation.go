@@ -12,7 +12,7 @@ var (
 	// ErrPending is wrapped by the error of a change that is refused because the one before
 	// waits to be confirmed. It does not replace that one: otherwise a confirmation could be
 	// applied to another change than the intended one.
-	ErrPending = errors.New("a reload waits to be confirmed")
+	ErrPending = errors.New("waits to be confirmed")
 	// ErrNothing is wrapped by the errors of [Keeper.Confirm] and [Keeper.Rollback] if
 	// there is nothing to confirm or to return to.
 	ErrNothing = errors.New("nothing")

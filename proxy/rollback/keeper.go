@@ -148,8 +148,8 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 // idle returns an error if a change waits to be confirmed. The turn is held.
 func (k *Keeper[T]) idle() error {
 	if p := k.pending; p != nil {
-		return fmt.Errorf("%w: generation %d, which is rolled back in %v unless it is: confirm it or roll it back first",
-			ErrPending, k.current.Generation, max(time.Until(p.until), 0).Round(time.Second))
+		return fmt.Errorf("generation %d %w, and is rolled back in %v otherwise: run penstock confirm or penstock rollback first",
+			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
 	}
 	return nil
 }

@@ -280,7 +280,7 @@ func TestSecondChangeIsRefusedMeanwhile(t *testing.T) {
 		r.change(t, "two", twoMinutes)
 		time.Sleep(30 * time.Second)
 		_, err := r.Apply(t.Context(), "three", rollback.Options{})
-		if !errors.Is(err, rollback.ErrPending) || !strings.Contains(err.Error(), "generation 2, which is rolled back in 1m30s unless it is") {
+		if !errors.Is(err, rollback.ErrPending) || !strings.Contains(err.Error(), "generation 2 waits to be confirmed, and is rolled back in 1m30s otherwise: run penstock confirm or ") {
 			t.Error(err)
 		}
 		r.holds(t, 2, "one", "two")

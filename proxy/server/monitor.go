@@ -295,7 +295,7 @@ const answered = "answered"
 func (e *explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any {
 	switch c.Message {
 	case resortLine:
-		return []any{answered, increase[answered]}
+		return []any{"answered", increase[answered]}
 	case withheldLine:
 		return []any{"cause", e.whyWithheld(c.Key.(*health.OutlierDetector), increase)}
 	}

@@ -414,8 +414,9 @@ func TestLostLinesAreAProblem(t *testing.T) {
 	}
 	r.Until("the error is in the status", func() bool {
 		l := r.Status().SessionLog
-		return l != nil && strings.Contains(l.Error, "no space left on device")
+		return l != nil && l.Error == "/dev/full: no space left on device"
 	})
+	r.Logs("error=\"/dev/full: no space left on device\"")
 	if l := r.Status().SessionLog; l.Lines != 0 {
 		t.Errorf("%+v", l)
 	}

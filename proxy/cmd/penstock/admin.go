@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/penstock/penstock/proxy/admin"
@@ -161,6 +162,9 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 		if bind := privateOf(e.Environment(), path); bind != "" {
 			return bind, nil
 		}
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return findPrivate(e.Environment(), path)
+		}
 	case section == nil:
 		return "", fmt.Errorf(`%s: %w, so there is no place to ask at: write there, for example, %s`, display.Text(path), errAdminOff, adminExample)
 	default:
@@ -168,11 +172,14 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 	}
 	err = badConfig(path, problems)
 	if bad, ok := errors.AsType[*admin.ConfigError](err); ok {
-		instead := cmp.Or(adminFlagsOf(running(e.Environment())), "--admin ADDRESS")
+		instead := "--admin ADDRESS"
 		if at := listensElsewhere(searched(e.Environment()), path); at != "" {
 			instead = "--admin " + at
 		}
 		bad.Text += fmt.Sprintf("where to ask is not known because of that: write %s, or %s\n", display.Text(instead), or)
+		if run := others(e.Environment()); run != "" {
+			bad.Text += run + "\n"
+		}
 	}
 	return "", err
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,19 +125,12 @@ func answers(address string) bool {
 // is none.
 func processOf(proc, path string) (pid int, uid uint32) {
 	path = absolute(path)
-	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
-	for _, dir := range dirs {
-		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-		if err != nil || len(args) < 2 || filepath.Base(args[0]) != programName || args[1] != "run" {
+	for of := range runs(proc) {
+		if !hasConfig(of.cwd, of.args, path) {
 			continue
 		}
-		cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
-		if err != nil || !hasConfig(cwd, args[2:], path) {
-			continue
-		}
-		n, _ := strconv.Atoi(filepath.Base(dir))
-		if info, err := os.Stat(dir); err == nil {
+		n, _ := strconv.Atoi(filepath.Base(of.dir))
+		if info, err := os.Stat(of.dir); err == nil {
 			if of, ok := info.Sys().(*syscall.Stat_t); ok {
 				return n, of.Uid
 			}
@@ -144,17 +139,69 @@ func processOf(proc, path string) (pid int, uid uint32) {
 	return 0, 0
 }
 
+// A runOf is a penstock run: its directory in proc, its current directory, and its arguments after run.
+type runOf struct {
+	dir, cwd string
+	args     []string
+}
+
+// runs yields those that this user may see.
+func runs(proc string) iter.Seq[runOf] {
+	return func(yield func(runOf) bool) {
+		dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+		for _, dir := range dirs {
+			line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+			args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+			if err != nil || len(args) < 2 || filepath.Base(args[0]) != programName || args[1] != "run" {
+				continue
+			}
+			cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
+			if err == nil && !yield(runOf{dir, cwd, args[2:]}) {
+				return
+			}
+		}
+	}
+}
+
+// others says of which configurations processes with an admin socket run, and where these listen; "": there are none.
+func others(env config.Env) string {
+	var list []string
+	for _, at := range running(env) {
+		with := ""
+		if path := configOf("/proc", at); path != "" {
+			with = " with " + path
+		}
+		list = append(list, fmt.Sprintf("a process%s listens on %s", with, at))
+	}
+	return display.Text(strings.Join(list, ", "))
+}
+
+// configOf returns the configuration of the process with a private socket, as far as this user may see it: the
+// name of the socket is made of its path; "": it is not known.
+func configOf(proc, address string) string {
+	for of := range runs(proc) {
+		for _, arg := range slices.Concat(of.args, defaultConfigs) {
+			if path := from(of.cwd, strings.TrimPrefix(arg, "--config=")); socketName(path) == filepath.Base(address) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// from returns the path of a name in a directory.
+func from(cwd, name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(cwd, name)
+	}
+	return filepath.Clean(name)
+}
+
 // hasConfig reports whether a penstock run in a directory has the configuration of a path: one of its arguments
 // names it, or none names a file, and it is the default one.
 func hasConfig(cwd string, args []string, path string) bool {
-	from := func(name string) string {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(cwd, name)
-		}
-		return filepath.Clean(name)
-	}
 	for _, arg := range args {
-		name := from(strings.TrimPrefix(arg, "--config="))
+		name := from(cwd, strings.TrimPrefix(arg, "--config="))
 		if name == path {
 			return true
 		}
@@ -164,7 +211,7 @@ func hasConfig(cwd string, args []string, path string) bool {
 	}
 	paths := make([]string, len(defaultConfigs))
 	for i, name := range defaultConfigs {
-		paths[i] = from(name)
+		paths[i] = from(cwd, name)
 	}
 	return defaultConfig(paths) == path
 }

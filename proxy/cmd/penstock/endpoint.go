@@ -13,9 +13,9 @@ import (
 
 type endpointCmd struct {
 	List   endpointListCmd   `cmd:"" default:"withargs" help:"List the endpoints: state, weight, sessions, and what was changed by hand."`
-	Add    endpointAddCmd    `cmd:"" help:"Add an endpoint to an upstream, or take back that it was removed."`
+	Add    endpointAddCmd    `cmd:"" help:"Add an endpoint to an upstream, or undo its removal."`
 	Remove endpointRemoveCmd `cmd:"" help:"Remove an endpoint: one of the file or of discovery until its line there changes. on_removed applies to its sessions."`
-	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions have drain_timeout, and it is checked on."`
+	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions have drain_timeout, and its checks go on."`
 	Maint  endpointMaintCmd  `cmd:"" help:"Take an endpoint out whatever its checks say: no clients, and no checks. Its sessions go on."`
 	Ready  endpointReadyCmd  `cmd:"" help:"Send an endpoint clients again, after drain, maint or remove."`
 	Weight endpointWeightCmd `cmd:"" help:"Set the weight of an endpoint."`

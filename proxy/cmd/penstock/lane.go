@@ -12,7 +12,7 @@ import (
 
 type laneCmd struct {
 	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before. With --keep all go on there."`
+	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before. With --keep, sessions that have left user space stay there."`
 	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
 	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence. On a terminal it asks before."`
 }
@@ -139,7 +139,7 @@ func (f *laneResetFlags) count(ctx context.Context, e *cli.Env, client *admin.Cl
 type laneOffCmd struct {
 	adminFlags
 	laneResetFlags
-	Keep bool `help:"Have those that have left go on there."`
+	Keep bool `help:"Sessions that have left user space stay there."`
 }
 
 // Run switches the lane off. On a terminal it asks if that resets adopted sessions.
@@ -155,7 +155,7 @@ func (c *laneOffCmd) Run(e *cli.Env) error {
 		}
 		changed, err := client.SwitchLane(ctx, false)
 		if err != nil || c.Keep {
-			return writeLaneState(e.Stdout, &changed, ": sessions that have left user space go on there", err)
+			return writeLaneState(e.Stdout, &changed, ": sessions that have left user space stay there", err)
 		}
 		changed, err = client.ReturnLane(ctx)
 		return writeLaneState(e.Stdout, &changed, returnedOf(&changed), err)

@@ -174,11 +174,14 @@ func findPrivate(env config.Env, path string) (string, error) {
 	if bind := privateOf(env, path); bind != "" {
 		return bind, nil
 	}
-	others := ""
-	if flags := adminFlagsOf(running(env)); flags != "" {
-		others = ": for another process write " + flags
+	why, run := "it names no admin address", others(env)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		why = "there is no such file"
 	}
-	return "", fmt.Errorf("%s: %w: it names no admin address, and no process of this user has it%s", display.Text(path), admin.ErrNotRunning, others)
+	if run != "" {
+		run = ": " + run
+	}
+	return "", fmt.Errorf("%s: %w: %s, and no process of this user has it%s", display.Text(path), admin.ErrNotRunning, why, run)
 }
 
 // running returns the addresses of all processes with a private socket, or with one by the usual name.

@@ -65,11 +65,11 @@ func TestReloadUntilConfirmed(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
-	if !strings.HasPrefix(complaint, "penstock: a reload waits to be confirmed: generation 2, which is rolled back in ") {
+	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, and is rolled back in ") {
 		t.Errorf("a second one: %q", complaint)
 	}
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"a reload waits to be confirmed`)
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"generation 2 waits to be confirmed`)
 	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 is confirmed\n" {
 		t.Errorf("it says %q", out)
 	}

@@ -106,7 +106,7 @@ func savable(ctx context.Context, client *admin.Client, given *string) (string, 
 	}
 	switch {
 	case generations.Pending != nil:
-		return "", fmt.Errorf("nothing was changed: generation %d waits to be confirmed: confirm it or roll it back first", generations.Pending.Generation)
+		return "", fmt.Errorf("nothing was changed: generation %d waits to be confirmed: run penstock confirm or penstock rollback first", generations.Pending.Generation)
 	case len(plan.Changes) > 0:
 		return "", fmt.Errorf("nothing was changed: %s has other changes that are not in force (%s): reload first, or leave --save out", plan.Path, plan.Changes[0].What)
 	}

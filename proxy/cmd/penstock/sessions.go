@@ -22,17 +22,17 @@ type sessionsCmd struct {
 
 // sessionFlags select sessions.
 type sessionFlags struct {
-	ID       string      `placeholder:"ID" help:"Show this session."`
-	Listener string      `placeholder:"NAME" help:"Show sessions of this listener; @unknown: adopted sessions whose listener is not in the file."`
-	Upstream string      `placeholder:"NAME" help:"Show sessions to this upstream; @unknown as for a listener."`
-	Endpoint string      `placeholder:"NAME" help:"Show sessions to this endpoint, by its name or its address."`
-	Source   string      `placeholder:"SOURCE" help:"Show sessions of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
-	Older    cli.Timeout `placeholder:"TIME" help:"Show sessions older than this."`
-	Idle     cli.Timeout `placeholder:"TIME" help:"Show sessions that have moved no byte for this long."`
-	Bytes    string      `placeholder:"SIZE" help:"Show sessions that have moved at least this many bytes, such as 1MiB."`
-	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Show sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
-	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"lane: show sessions that have left user space."`
-	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Show sessions by what has limited them since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: all, with their verdicts."`
+	ID       string      `placeholder:"ID" help:"Only this session."`
+	Listener string      `placeholder:"NAME" help:"Only sessions of this listener; @unknown: adopted sessions whose listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Only sessions to this upstream; @unknown as for a listener."`
+	Endpoint string      `placeholder:"NAME" help:"Only sessions to this endpoint, by its name or its address."`
+	Source   string      `placeholder:"SOURCE" help:"Only sessions of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
+	Older    cli.Timeout `placeholder:"TIME" help:"Only sessions older than this."`
+	Idle     cli.Timeout `placeholder:"TIME" help:"Only sessions that have moved no byte for this long."`
+	Bytes    string      `placeholder:"SIZE" help:"Only sessions that have moved at least this many bytes, such as 1MiB."`
+	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Only sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
+	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"lane: only sessions that have left user space."`
+	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Only sessions by what has limited them since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: all, with their verdicts."`
 }
 
 // query returns the query of the flags.

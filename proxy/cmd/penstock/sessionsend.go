@@ -24,7 +24,7 @@ type sessionsEndCmd struct {
 	Now       bool        `help:"At once, in the middle of whatever they do."`
 	Over      cli.Timeout `placeholder:"TIME" help:"Spread over a time, at random, so that their clients do not all come back together."`
 	Grace     cli.Timeout `placeholder:"TIME" help:"How long each may take to become quiet; then it goes on. (default: 30s)"`
-	Quiet     cli.Timeout `placeholder:"TIME" help:"For how long a session that ends gently has moved no byte, the endpoint's having been the last. Whether an answer was whole is not known: write a time that is longer than the pauses of the endpoints' answers. 1s will do where each question has one answer, in one piece, and TLS, HTTP/2 and pipelining are not spoken. (default: 10s)"`
+	Quiet     cli.Timeout `placeholder:"TIME" help:"A session counts as quiet if no byte has moved for this time, and the last one came from the endpoint. Whether an answer was whole is not known: write a time that is longer than the pauses of the endpoints' answers. 1s will do where each question has one answer, in one piece, and TLS, HTTP/2 and pipelining are not spoken. (default: 10s)"`
 	ThenReset bool        `help:"End those as well that are not quiet after --grace."`
 	DryRun    bool        `help:"Only say how many there are."`
 	Yes       bool        `help:"Do not ask on a terminal."`

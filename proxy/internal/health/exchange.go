@@ -40,10 +40,14 @@ func (s standby) Is(target error) bool { return target == ErrStandby || s.answer
 
 // other returns the error for an answer that is not the expected one.
 func (p *Probe) other(got []byte, err error) error {
-	if len(p.cfg.Standby) > 0 && bytes.Contains(got, p.cfg.Standby) {
+	if p.isStandby(got) {
 		return standby{answer{err}}
 	}
 	return answer{err}
+}
+
+func (p *Probe) isStandby(got []byte) bool {
+	return len(p.cfg.Standby) > 0 && bytes.Contains(got, p.cfg.Standby)
 }
 
 // An answer is an error that is due to the endpoint's answer, and matches [ErrAnswer].
@@ -69,7 +73,7 @@ func awaitEnd(conn net.Conn) error {
 	return nil
 }
 
-// contains reads at most limit bytes, until they contain want. Its errors contain neither
+// contains reads at most limit bytes, until they contain want, or the bytes of a standby. Its errors contain neither
 // want, which may be a secret, nor the answer, which may repeat it.
 func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error {
 	var got []byte
@@ -81,6 +85,8 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 		switch {
 		case bytes.Contains(got[from:], want):
 			return nil
+		case p.isStandby(got):
+			return p.lacking(what, got, "a standby's among them")
 		case errors.Is(err, io.EOF):
 			return p.lacking(what, got, "then it ended")
 		case err != nil && len(got) > 0:
@@ -153,13 +159,12 @@ func (p *Probe) get(conn net.Conn) error {
 		}
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	defer response.Body.Close()
+	// The body is not closed: that would read it to its end, and the connection is closed by the caller.
 	if !p.cfg.HTTP.good(response.StatusCode) {
-		got := []byte(response.Status + "\n")
-		if len(p.cfg.Standby) > 0 {
-			limited.N = headerMax + bodyMax
-			body, _ := io.ReadAll(io.LimitReader(response.Body, bodyMax)) // of a part, as much as there is counts
-			got = append(got, body...)
+		got := []byte(response.Status)
+		limited.N = headerMax + bodyMax
+		if len(p.cfg.Standby) > 0 && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "the body") == nil {
+			got = p.cfg.Standby
 		}
 		return p.other(got, fmt.Errorf("status %d instead of %s", response.StatusCode, p.cfg.HTTP.wanted()))
 	}

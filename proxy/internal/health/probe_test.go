@@ -273,6 +273,35 @@ func TestProbesLeaveNothing(t *testing.T) {
 	checker.Close()
 }
 
+// TestStandbyThatStaysOpen: a standby is known as soon as its bytes have come, though its answer does not end.
+func TestStandbyThatStaysOpen(t *testing.T) {
+	t.Parallel()
+	greeting := health.ProbeConfig{Send: []byte("INFO replication\r\n"), Expect: []byte("role:master")}
+	get := health.ProbeConfig{HTTP: new(health.HTTPProbe)}
+	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{503}, Body: []byte("role:master")}}
+	const chunked = "HTTP/1.1 503 Service Unavailable\r\nTransfer-Encoding: chunked\r\n\r\na\r\nrole:slave\r\n"
+	for name, test := range map[string]struct {
+		says, standby string
+		cfg           health.ProbeConfig
+	}{
+		"bytes":            {"role:slave", "role:slave", greeting},
+		"a body":           {chunked, "role:slave", get},
+		"a status line":    {chunked, "503 Service Unavailable", get},
+		"of a good status": {chunked, "role:slave", body},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.cfg.Standby = []byte(test.standby)
+			test.cfg.Address = serve(t, func(c net.Conn) { answer(test.says)(c); wait(c) })
+			begun := time.Now()
+			err := probe(t, &test.cfg, patient)
+			if took := time.Since(begun); !errors.Is(err, health.ErrStandby) || took >= patient {
+				t.Errorf("after %v: %v", took, err)
+			}
+		})
+	}
+}
+
 // TestExpectOverPieces finds the expected bytes wherever they are split.
 func TestExpectOverPieces(t *testing.T) {
 	text := bytes.Repeat([]byte("+"), 1021)

@@ -38,14 +38,14 @@ func (d *datagrams) ready() bool {
 	case *net.UnixAddr:
 		conn, err := net.DialUnix("unixgram", nil, at)
 		if err != nil {
-			d.err = err
+			d.err = fmt.Errorf("send to %s: %w", d.address, cause(err))
 			return false
 		}
 		d.conn = conn
 	case *net.UDPAddr:
 		conn, err := net.DialUDP("udp", nil, at)
 		if err != nil {
-			d.err = err
+			d.err = fmt.Errorf("send to %s: %w", d.address, cause(err))
 			return false
 		}
 		d.conn = conn
@@ -65,7 +65,7 @@ func (d *datagrams) send(b []byte) {
 	}
 	if err != nil {
 		d.dropped++
-		d.err = fmt.Errorf("send to %s: %w", d.address, err)
+		d.err = fmt.Errorf("send to %s: %w", d.address, cause(err))
 		return
 	}
 	d.written++

@@ -192,7 +192,7 @@ func (s *stream) keep(n int, ends []int) {
 // failed is the end of a write that has failed, as on a full disk. The lines that were not
 // written are tried again, beginning with the rest of one that was begun.
 func (s *stream) failed(err error) {
-	s.err = fmt.Errorf("%s: %w", s.name(), err)
+	s.err = fmt.Errorf("%s: %w", s.name(), cause(err))
 	s.wrote(int(s.writer.Stats().Written - s.base))
 	if s.fd < 0 {
 		s.writer, err = vecio.New(os.Stderr, &byReference)

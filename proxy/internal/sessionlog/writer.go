@@ -124,7 +124,7 @@ func (w *writer) count() {
 	l.dropped.Add(dropped)
 	w.unreported += dropped
 	if err != nil {
-		w.err = cause(err)
+		w.err = err
 	}
 	w.report()
 }
