@@ -383,7 +383,9 @@ func TestServeTwice(t *testing.T) {
 			l.Close()
 		}
 	}
-	if err := s.Serve(nil); !errors.Is(err, loop.ErrConfig) {
-		t.Error(err)
+	for _, none := range []net.Listener{nil, (*net.TCPListener)(nil), (*net.UnixListener)(nil)} {
+		if err := s.Serve(none); !errors.Is(err, loop.ErrConfig) {
+			t.Errorf("%T: %v", none, err)
+		}
 	}
 }

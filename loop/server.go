@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +34,9 @@ var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 // other error is that of the fields, of the listener, or of a loop. The error is never nil, and the listener is
 // closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
+	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
+		l = nil // as one without a type
+	}
 	if l != nil {
 		defer l.Close()
 	}

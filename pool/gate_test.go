@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -329,6 +330,46 @@ func TestConfigRefused(t *testing.T) {
 		} else {
 			p.Close()
 		}
+	}
+}
+
+// TestRefusalNames: a refusal names the values that were written.
+func TestRefusalNames(t *testing.T) {
+	t.Parallel()
+	n := new(numbers).new
+	for want, cfg := range map[string]pool.Config[int64]{
+		"MinIdle is 5 and MaxIdle -1, which keeps 0 idle items": {New: n, MinIdle: 5, MaxIdle: -1},
+		"MinIdle is 10 and MaxIdle 5,":                          {New: n, MinIdle: 10, MaxIdle: 5},
+		"MinIdle is 1073741824 and MaxIdle 0, which keeps":      {New: n, MinIdle: 1 << 30},
+		"MinIdle is 3 and MaxOpen 2:":                           {New: n, MinIdle: 3, MaxOpen: 2},
+		"MinIdle is 3 and MaxIdle 1,":                           {New: n, MinIdle: 3, MaxIdle: 1, MaxOpen: 4},
+	} {
+		if _, err := pool.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestGetWithoutContext: a nil ctx is refused whether an item is idle, has to be made, or has to be waited for.
+func TestGetWithoutContext(t *testing.T) {
+	t.Parallel()
+	var none context.Context
+	for _, maxOpen := range []int{0, 1} {
+		p := mustNew(t, pool.Config[int64]{New: new(numbers).new, MaxOpen: maxOpen})
+		refused := func(when string) {
+			t.Helper()
+			if _, err := p.Get(none); !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), "ctx is nil") {
+				t.Errorf("MaxOpen %d, %s: %v", maxOpen, when, err)
+			}
+		}
+		refused("none is idle")
+		x, err := p.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused("one is out")
+		p.Put(x)
+		refused("one is idle")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 
 // ErrClosed is returned by Get after Close. It matches os.ErrClosed.
 var ErrClosed error = closed.Error("penstock: pool: the pool is closed, or New has not made it")
+
+var errNilContext = fmt.Errorf("penstock: pool: get: ctx is nil: pass a context, such as context.Background(): %w", os.ErrInvalid)
 
 var errNoNew = errors.New("penstock: pool: new: New is nil: write a function that makes an item")
 
@@ -60,7 +63,7 @@ type Config[T any] struct {
 	// they are kept in one place behind a mutex.
 	MaxIdle int
 
-	// MinIdle is how many idle items Sweep and IdleTime leave, used or not; at most MaxIdle.
+	// MinIdle is how many idle items Sweep and IdleTime leave, used or not; at most MaxIdle, and at most MaxOpen.
 	MinIdle int
 
 	// IdleTime is how long an item may stay idle: one that was not used for it is
@@ -77,8 +80,10 @@ func (c *Config[T]) check() error {
 		return fmt.Errorf("penstock: pool: new: MaxOpen is %d, MinIdle %d, IdleTime %v: write 0 or more", c.MaxOpen, c.MinIdle, c.IdleTime)
 	case c.MaxOpen > 0 && c.MaxIdle > c.MaxOpen:
 		return fmt.Errorf("penstock: pool: new: MaxIdle is %d and MaxOpen %d: write a MaxIdle of at most MaxOpen", c.MaxIdle, c.MaxOpen)
+	case c.MaxOpen > 0 && c.MinIdle > c.MaxOpen:
+		return fmt.Errorf("penstock: pool: new: MinIdle is %d and MaxOpen %d: write a MinIdle of at most MaxOpen", c.MinIdle, c.MaxOpen)
 	case c.MinIdle > c.maxIdle():
-		return fmt.Errorf("penstock: pool: new: MinIdle is %d and MaxIdle %d: write a MinIdle of at most MaxIdle", c.MinIdle, c.maxIdle())
+		return fmt.Errorf("penstock: pool: new: MinIdle is %d and MaxIdle %d, which keeps %d idle items at most: write a MinIdle of at most as many, or a larger MaxIdle", c.MinIdle, c.MaxIdle, c.maxIdle())
 	}
 	return nil
 }
@@ -153,8 +158,12 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 //
 // With MaxOpen, Get waits while so many items are out, until one comes back, the pool is
 // closed, or ctx ends, whose cause the error then wraps. ctx is also New's. An item
-// that is there at once is returned whatever ctx says.
+// that is there at once is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
+	if ctx == nil {
+		var none T
+		return none, errNilContext
+	}
 	base := p.base // of a nil Pool it is a fault, which must not happen to a pinned goroutine
 	pid := procPin()
 	if uint(pid) < uint(len(base)) {

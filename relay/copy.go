@@ -129,7 +129,7 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 		p.buffered = br
 		return false, nil
 	}
-	if whole && meters == nil {
+	if whole && meters == nil && from.framing != datagrams { // dst's ReadFrom might read with less room than a message takes
 		if err, ok := delegate(to, from, f); ok {
 			return true, err
 		}

@@ -18,7 +18,7 @@ func Default() (*Relay, error) { return defaultRelay() }
 func Join(ctx context.Context, a, b net.Conn) (Result, error) {
 	r, err := Default()
 	if err != nil {
-		return Result{}, err
+		return Result{Reason: ReasonError}, err
 	}
 	return r.Join(ctx, a, b)
 }

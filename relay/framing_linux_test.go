@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -303,6 +305,91 @@ func TestLongMessage(t *testing.T) {
 		}
 		if err := <-done; !errors.Is(err, io.ErrShortBuffer) || !slices.Equal(lengths(dst.writes), []int{64 << 10}) {
 			t.Errorf("%s: %v, messages %v", name, err, lengths(dst.writes))
+		}
+	}
+}
+
+// TestLongMessageToReaderFrom: a destination with a ReadFrom gets no part of a message either, and shorter ones whole.
+func TestLongMessageToReaderFrom(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for name, pair := range map[string]func(*testing.T) (far, near net.Conn){"unixgram": kinds["unixgram"].pair, "unixpacket": packetPair} {
+		for _, dst := range []io.Writer{io.Discard, new(bytes.Buffer), bufio.NewWriter(new(bytes.Buffer))} {
+			far, near := pair(t)
+			go func() {
+				_, _ = far.Write(content(1, 60_000))
+				_, _ = far.Write(content(2, 100_000))
+			}()
+			if n, err := r.Copy(dst, near); n != 60_000 || !errors.Is(err, io.ErrShortBuffer) {
+				t.Errorf("%s to %T: %d bytes, %v", name, dst, n, err)
+			}
+		}
+	}
+}
+
+// An afterWrite calls a function at each Write.
+type afterWrite struct {
+	*messageSink
+	then func()
+}
+
+func (a afterWrite) Write(p []byte) (int, error) { a.then(); return len(p), nil }
+
+// TestMessagesInterrupted: a read of messages that has waited ends with its own error.
+func TestMessagesInterrupted(t *testing.T) {
+	t.Parallel()
+
+	const soon = 20 * time.Millisecond // for the Read to wait
+	r := newRelay(t, nil)
+	ways := map[string]func(ctx context.Context, dst afterWrite, src net.Conn) error{
+		"Copy": func(_ context.Context, dst afterWrite, src net.Conn) error { _, err := r.Copy(dst, src); return err },
+		"CopyN": func(_ context.Context, dst afterWrite, src net.Conn) error {
+			_, err := r.CopyN(dst, src, 1<<20)
+			return err
+		},
+		"CopyContext": func(ctx context.Context, dst afterWrite, src net.Conn) error {
+			_, err := r.CopyContext(ctx, dst, src)
+			return err
+		},
+		"Move": func(_ context.Context, dst afterWrite, src net.Conn) error { _, err := r.Move(dst, src); return err },
+		"Join": func(_ context.Context, dst afterWrite, src net.Conn) error {
+			_, err := r.Join(context.Background(), src, dst)
+			return err
+		},
+		"io.Copy from Wrap": func(_ context.Context, dst afterWrite, src net.Conn) error {
+			_, err := io.Copy(dst, relay.Wrap(src))
+			return err
+		},
+	}
+	for _, kind := range []string{"udp", "unixgram", "unixpacket"} {
+		for way, move := range ways {
+			for by, want := range map[string]error{"a deadline": os.ErrDeadlineExceeded, "Close": net.ErrClosed, "ctx": errRecorded} {
+				if (by == "ctx") != (way == "CopyContext") {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", kind, way, by), func(t *testing.T) {
+					t.Parallel()
+					far, near := kinds[kind].pair(t)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					dst := afterWrite{newMessageSink(), func() {
+						switch by {
+						case "a deadline":
+							_ = near.SetReadDeadline(time.Now().Add(soon))
+						case "Close":
+							time.AfterFunc(soon, func() { _ = near.Close() })
+						default:
+							time.AfterFunc(soon, func() { cancel(errRecorded) })
+						}
+					}}
+					if _, err := far.Write([]byte("ten bytes.")); err != nil {
+						t.Fatal(err)
+					}
+					if err := move(ctx, dst, near); !errors.Is(err, want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				})
+			}
 		}
 	}
 }

@@ -83,6 +83,29 @@ func TestJoinWithoutContext(t *testing.T) {
 	})
 }
 
+// TestRefusedReason: the result of a session that was refused does not say that it runs.
+func TestRefusedReason(t *testing.T) {
+	t.Parallel()
+
+	var none context.Context
+	r, closed := newRelay(t, nil), newRelay(t, nil)
+	_ = closed.Close()
+	for name, join := range map[string]func(a, b net.Conn) (relay.Result, error){
+		"no connections": func(net.Conn, net.Conn) (relay.Result, error) { return relay.Join(t.Context(), nil, nil) },
+		"no context":     func(a, b net.Conn) (relay.Result, error) { return r.Join(none, a, b) },
+		"a zero Relay":   func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },
+		"a closed Relay": func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) },
+	} {
+		_, a := tcp(t)
+		_, b := tcp(t)
+		res, err := join(a, b)
+		const want = relay.ReasonError
+		if err == nil || res.Reason != want || res.AToB.Reason != want || res.BToA.Reason != want {
+			t.Errorf("%s: %v, %+v", name, err, res)
+		}
+	}
+}
+
 // TestStartWithoutEnd: a session that nobody would hear the end of does not begin, and may be started later.
 func TestStartWithoutEnd(t *testing.T) {
 	t.Parallel()

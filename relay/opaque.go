@@ -29,6 +29,9 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 			return 0, final(err)
 		}
 		n, err := s.r.Read(p)
+		if n < 0 && err != nil { // as package net's ReadMsgUnix after a wait; to io.Copy that is the error, too
+			n = 0
+		}
 		if n < 0 || n > len(p) { // it is not known which bytes those are
 			return 0, errInvalidRead
 		}

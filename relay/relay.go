@@ -74,7 +74,8 @@ func (r *Relay) openPipes() error {
 
 // Close ends the sessions on goroutines that run, with [ErrClosed], as [Session.Cut] does, and releases the Relay's resources:
 // idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further sessions are refused.
-// Sessions of a [Driver], and copies, keep their leases until they end.
+// Sessions of a [Driver], and copies, keep their leases until they end. A copy that begins later still works; it splices
+// with [Config.Pipes] alone, see [FallbackClosed].
 func (r *Relay) Close() error {
 	for _, s := range r.running.close() {
 		s.Cut(ErrClosed)

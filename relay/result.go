@@ -10,7 +10,7 @@ import (
 // Result is the result of a session, per direction, and the reason of its end.
 type Result struct {
 	AToB, BToA Flow
-	// Reason is ReasonNone while the session runs.
+	// Reason is ReasonNone before the session runs and while it does.
 	Reason Reason
 	// Culprit is the side that was reset, or at which a read or write failed otherwise, if
 	// that has ended the session.
@@ -171,7 +171,7 @@ const (
 	ReasonLifetime
 	// ReasonCanceled: the context was canceled.
 	ReasonCanceled
-	// ReasonError: a read or write failed otherwise.
+	// ReasonError: a read or write failed otherwise, or the session was refused and has moved nothing.
 	ReasonError
 	// ReasonFirstByte: the second side had sent nothing for Limits.FirstByte.
 	ReasonFirstByte

@@ -55,6 +55,26 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// TestCopyOnClosed: a copy that begins on a closed relay moves everything, and says that it was not spliced.
+func TestCopyOnClosed(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	_ = r.Close()
+	far, src := tcp(t)
+	dst, to := tcp(t)
+	const size = 4 << 20
+	go func() {
+		_, _ = far.Write(make([]byte, size))
+		_ = far.CloseWrite()
+	}()
+	go func() { _, _ = io.Copy(io.Discard, dst) }()
+	f, err := r.Move(to, src)
+	if err != nil || f.Copied != size || f.Spliced != 0 || f.Fallbacks[relay.FallbackClosed] == 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 // joinEnded joins two connections whose far ends are closed, and returns them.
 func joinEnded(t *testing.T, r *relay.Relay, ended func(error)) (c, d net.Conn) {
 	t.Helper()

@@ -103,7 +103,7 @@ func (s *Session) Limits() *Limits { return s.limits }
 // of the operation that failed, [context.Cause], or os.ErrDeadlineExceeded for a
 // timeout; the result's Reason says the same in one word. Run of a nil connection, without a ctx, or of
 // a zero Relay closes the connections that there are, and its error names the missing one and wraps
-// os.ErrInvalid. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
+// os.ErrInvalid, and the result's Reason is ReasonError. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
 // returns [ErrRan].
 //
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
@@ -158,8 +158,7 @@ func (s *Session) begin(ctx context.Context) error {
 		err = ErrClosed
 	}
 	if err != nil {
-		s.a.close()
-		s.b.close()
+		s.refuse()
 		return err
 	}
 	if s.wrapped {
@@ -186,6 +185,17 @@ func (s *Session) begin(ctx context.Context) error {
 		started(s)
 	}
 	return nil
+}
+
+// refuse ends a session that has not begun.
+func (s *Session) refuse() {
+	s.mu.Lock()
+	s.reason = ReasonError
+	s.mu.Unlock()
+	s.ab.reason.Store(uint32(ReasonError))
+	s.ba.reason.Store(uint32(ReasonError))
+	s.a.close()
+	s.b.close()
 }
 
 // missing returns the error of an argument that the session has not got.

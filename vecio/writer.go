@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net"
+	"os"
+	"reflect"
 	"unsafe"
 )
 
@@ -106,10 +109,21 @@ func (w *Writer) Reset(dst io.Writer) error {
 		return err
 	}
 	w.err = errNoWriter
-	if dst != nil {
+	if !isNil(dst) {
 		w.err = w.ready(w.open(dst), before)
 	}
 	return w.err
+}
+
+// isNil reports whether dst is nil, or a nil pointer of a type that has a descriptor. A nil pointer of another type may be a writer.
+func isNil(dst io.Writer) bool {
+	switch dst.(type) {
+	case nil:
+		return true
+	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn, *os.File:
+		return reflect.ValueOf(dst).IsNil()
+	}
+	return false
 }
 
 // ResetSocket is Reset for a descriptor, as NewSocket is New.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -300,6 +301,11 @@ func TestReset(t *testing.T) {
 	must(t, w.AppendString("one"), w.Flush(), w.Close(), w.ResetSocket(sockets.FD(t, a)), w.AppendString("two"), w.Flush())
 	if got := string(received(t, d, 3)) + string(received(t, b, 3)); got != "onetwo" {
 		t.Errorf("got %q", got)
+	}
+	for _, none := range []io.Writer{nil, (*net.TCPConn)(nil), (*net.UnixConn)(nil), (*os.File)(nil)} {
+		if _, err := vecio.New(none, nil); err == nil || !strings.Contains(err.Error(), "nil is no writer") {
+			t.Errorf("%T: %v", none, err)
+		}
 	}
 	if err := w.Reset(nil); err == nil || w.Flush() == nil {
 		t.Error("a writer to nil")
