@@ -23,9 +23,7 @@ var shells = []struct {
 }
 
 // TestCompletion types beginnings of commands into real shells, completes them by a tab, and runs the commands.
-func TestCompletion(t *testing.T) {
-	t.Parallel()
-
+func TestCompletion(t *testing.T) { // alone: a shell waits for the names of a process for as long as a user would
 	bind := topProcess(t)
 	for _, shell := range shells {
 		t.Run(shell.name, func(t *testing.T) {
