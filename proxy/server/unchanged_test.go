@@ -269,9 +269,7 @@ upstreams: [{name: u, health_check: off, endpoints: [%s]}]`
 
 // TestGoneEndpointsAreFreed: removed endpoints and their sets are freed, although their listener
 // stays the same: the set at once, the endpoint with its last session.
-func TestGoneEndpointsAreFreed(t *testing.T) {
-	t.Parallel()
-
+func TestGoneEndpointsAreFreed(t *testing.T) { // alone: what others do between two collections keeps memory
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, health_check: {interval: 1h}, on_removed: keep, endpoints: [%q%s]}]`
