@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/evring"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/race"
 )
 
 func TestConfig(t *testing.T) {
@@ -105,7 +106,7 @@ func TestDrainPanic(t *testing.T) {
 }
 
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("with the race detector, x/sys's read and write let their buffers escape")
 	}
 	r := newRing(t, nil)

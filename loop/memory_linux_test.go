@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -29,7 +30,7 @@ func TestMemoryOfIdleHandlers(t *testing.T) {
 			s := startServer(t, &loop.Server{Handle: way.handle, Callbacks: way.callbacks, Ended: func(*loop.Conn, error) {}})
 			each := idleMemory(t, netip.MustParseAddrPort(s.addr))
 			t.Logf("%d bytes", each)
-			if each > way.most && !raceEnabled {
+			if each > way.most && !race.Enabled {
 				t.Errorf("%d bytes, more than %d", each, way.most)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -95,7 +96,7 @@ func unixPair(t *testing.T, network string) (far, near net.Conn) {
 
 func packetPair(t *testing.T) (far, near net.Conn) {
 	t.Helper()
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "p"), Net: "unixpacket"})
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(sockets.Dir(t), "p"), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}

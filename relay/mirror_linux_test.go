@@ -330,7 +330,7 @@ func TestMirrorOfAFrozenShadow(t *testing.T) {
 	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, 3*time.Second)
 	m.connect()
 	for unsent := 0; unsent < 256<<10; { // more than there is room for at the other end
-		sendOn(t, m, 1000)
+		sendOn(t, m, 16<<10)
 		n, err := sys.SIOCOUTQNSD(m.shadow.FD)
 		if err != nil {
 			t.Fatal(err)

@@ -42,6 +42,7 @@ type way struct {
 	i        int // of A to B 0
 	from, to halfConn
 	near     near // where the relay reads
+	onward   near // where it writes
 	flow     func(relay.Result) relay.Flow
 	sent     int64 // the filler from 0 on, again and again
 	received atomic.Int64
@@ -63,8 +64,8 @@ func startTailing(t *testing.T, d *driving, delay time.Duration) *tailing {
 	g := d.newRig(t, r, tcp, tcp)
 	s := &tailing{rig: g, d: d, r: r, clock: clock, delay: delay}
 	s.ways = [2]*way{
-		{name: "A to B", i: 0, from: g.A, to: g.B, near: g.near[0], flow: func(res relay.Result) relay.Flow { return res.AToB }},
-		{name: "B to A", i: 1, from: g.B, to: g.A, near: g.near[1], flow: func(res relay.Result) relay.Flow { return res.BToA }},
+		{name: "A to B", i: 0, from: g.A, to: g.B, near: g.near[0], onward: g.near[1], flow: func(res relay.Result) relay.Flow { return res.AToB }},
+		{name: "B to A", i: 1, from: g.B, to: g.A, near: g.near[1], onward: g.near[0], flow: func(res relay.Result) relay.Flow { return res.BToA }},
 	}
 	for _, w := range s.ways {
 		s.heard.Go(w.receive)
@@ -101,8 +102,10 @@ func (w *way) through() bool { return w.received.Load() == w.sent }
 
 func (w *way) String() string {
 	mark, queued := w.queue()
-	return fmt.Sprintf("%s: %d sent, %d received, %d queued at the relay with a mark of %d, other bytes %v",
-		w.name, w.sent, w.received.Load(), queued, mark, w.wrong.Load())
+	unacknowledged := 0
+	w.onward(func(fd int) { unacknowledged, _ = sys.SIOCOUTQ(fd) })
+	return fmt.Sprintf("%s: %d sent, %d received, %d queued at the relay with a mark of %d, %d on the way from it, other bytes %v",
+		w.name, w.sent, w.received.Load(), queued, mark, unacknowledged, w.wrong.Load())
 }
 
 // queue reads the low-water mark of the relay's source, and how much it has not read.

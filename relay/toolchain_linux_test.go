@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/race"
 )
 
 // A toolchainTest is a file of the toolchain's own tests, and the tests in it that copy.
@@ -45,7 +46,7 @@ var hooks = map[string]bool{"hook": true, "called": true, "gotHandled": true, "g
 func TestToolchain(t *testing.T) {
 	t.Parallel()
 
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the tests run in processes without the race detector: the run without it has them")
 	}
 	full.Only(t, "it compiles the tests of the standard library")

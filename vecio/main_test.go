@@ -7,6 +7,3 @@ import (
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
-
-// raceEnabled: the race detector makes sync.Pool drop items at random.
-var raceEnabled bool

@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/pool"
 	"github.com/penstock/penstock/vecio"
@@ -30,7 +31,7 @@ func drainer(t testing.TB, c syscall.Conn) func(n int) {
 
 func skipRace(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("with the race detector sync.Pool drops items at random")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
 )
@@ -117,7 +118,7 @@ func TestBombs(t *testing.T) {
 			}
 		}
 		load(config.Tree{"/etc/p.yaml": text})
-		if strings.Contains(name, "in a list") && !raceEnabled && !testing.Short() { // memory is the same for every user
+		if strings.Contains(name, "in a list") && !race.Enabled && !testing.Short() { // memory is the same for every user
 			tree := config.Tree{"/etc/p.yaml": "include: ['more/*.yaml']"}
 			for i := range 4 {
 				tree[fmt.Sprintf("/etc/more/%d.yaml", i)] = text

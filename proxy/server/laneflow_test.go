@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -121,7 +122,7 @@ func TestLaneFlows(t *testing.T) {
 		return
 	}
 	sessions := full.Times(16, 64)
-	if raceEnabled {
+	if race.Enabled {
 		sessions = 6
 	}
 	stop := make(chan struct{})

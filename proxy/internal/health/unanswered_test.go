@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/race"
 )
 
 // byDefault is the default of outlier_detection.unanswered, on which the table is based.
@@ -20,7 +22,7 @@ func suspected(p *protocol, endpoints int, after time.Duration, digits float64) 
 	w.judge.SetChance(digits)
 	p.run(w)
 	sessions := 100_000
-	if raceEnabled || testing.Short() { // nothing here is concurrent, or another one for another user
+	if race.Enabled || testing.Short() { // nothing here is concurrent, or another one for another user
 		sessions = 5000
 	}
 	w.until(1<<62, func() bool { return w.sessions >= sessions })

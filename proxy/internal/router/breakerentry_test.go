@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -18,7 +19,7 @@ import (
 
 // breakerOf returns an upstream's breaker.
 func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
-	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, time.Minute, max(cfg.TrialConnections, 1)
+	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, cmp.Or(cfg.Open, time.Minute), max(cfg.TrialConnections, 1)
 	b := health.NewBreaker(r.keeper, "upstream u", nil, &cfg)
 	r.snapshot.Breaker = b
 	r.use()

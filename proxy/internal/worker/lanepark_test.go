@@ -10,6 +10,7 @@ import (
 	"time"
 
 	inuse "github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -212,7 +213,7 @@ const inTheLane = 188
 func TestManyParked(t *testing.T) {
 	const most = 10_000
 	all := most
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		all = 1000
 	}
 	m, clock := new(partMeter), new(atomic.Int64)

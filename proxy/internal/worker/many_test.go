@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -80,7 +81,7 @@ func (m *partMeter) exceeded(t testing.TB, of string, took time.Duration) error 
 	t.Logf("%s: %v in %d parts; CPU of one: half of them up to %v, 99 %% up to %v, all up to %v; %d turns took a millisecond", of, took.Round(time.Millisecond), parts, m.spent[parts/2], m.spent[parts*99/100], most, turns)
 	m.before, m.spent = over, nil
 	switch {
-	case int(turns) > 2+parts/100 && !raceEnabled:
+	case int(turns) > 2+parts/100 && !race.Enabled:
 		return fmt.Errorf("%s: %d turns took a millisecond of CPU time", of, turns)
 	case most > 10*turnBound:
 		return fmt.Errorf("%s: a part took %v of CPU time, want less than %v", of, most, turnBound)
@@ -94,7 +95,7 @@ func (m *partMeter) exceeded(t testing.TB, of string, took time.Duration) error 
 func TestManySessions(t *testing.T) {
 	const all, loops = 100_000, 2
 	real := min(all, max(freeDescriptors(t)-1000, 0)/2)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		real = min(real, 1000)
 	}
 	m := new(partMeter)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -88,7 +89,7 @@ func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	churn()
 	runtime.ReadMemStats(&after)
-	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 && !raceEnabled {
+	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 && !race.Enabled {
 		t.Errorf("%.2f allocations for each connection, %d bytes", n, (after.TotalAlloc-before.TotalAlloc)/clients)
 	}
 	if sum := r.Summary(); sum.Refused != 0 || sum.Accepted != 2*clients || binding.ended != 2*clients || who.in != 2*clients || who.left != 2*clients {

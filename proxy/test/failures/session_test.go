@@ -78,7 +78,7 @@ func TestFrozenReader(t *testing.T) {
 	if !netns.Alone(t) {
 		return
 	}
-	const userTimeout, size = 400 * time.Millisecond, 16 << 20
+	const userTimeout, size = 400 * time.Millisecond, 64 << 20
 	s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}, socket: {user_timeout: 400ms}", passive)
 	up := s.session("victim")
 	_ = up.SetDeadline(time.Now().Add(patience))

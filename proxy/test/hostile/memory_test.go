@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
@@ -123,7 +124,7 @@ func pausing() string {
 // sessions returns how many hostile clients there are: 9,000, or as many as descriptors allow. Each costs the load balancer
 // up to three.
 func sessions(t *testing.T) int {
-	if raceEnabled {
+	if race.Enabled {
 		return 900
 	}
 	return most(t, 6000) * 3 / 2
@@ -157,7 +158,7 @@ func TestMemory(t *testing.T) {
 		}
 		last, may = now, may+most
 	}
-	if most := 2*may + fixed; last.Resident > most && !raceEnabled {
+	if most := 2*may + fixed; last.Resident > most && !race.Enabled {
 		t.Errorf("%d bytes are resident, want %d at most", last.Resident, most)
 	}
 	for _, c := range all {

@@ -1,5 +1,0 @@
-//go:build race
-
-package evring_test
-
-const raceEnabled = true

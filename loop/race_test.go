@@ -1,5 +1,0 @@
-//go:build race
-
-package loop_test
-
-func init() { raceEnabled = true }

@@ -1,5 +1,0 @@
-//go:build race
-
-package config_test
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build race
-
-package vecio_test
-
-func init() { raceEnabled = true }
