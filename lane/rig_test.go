@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // alone reports whether the test goes on: in a child process with a network of its own. It is
 // skipped for users that may not have a lane, never for root.

@@ -62,6 +62,9 @@ func startTailing(t *testing.T, d *driving, delay time.Duration) *tailing {
 	t.Helper()
 	r, clock := d.clockedRelay(t, relay.Config{TailDelay: delay})
 	g := d.newRig(t, r, tcp, tcp)
+	for _, c := range []halfConn{g.A, g.B} {
+		_ = c.SetDeadline(time.Time{}) // s.wait bounds each step
+	}
 	s := &tailing{rig: g, d: d, r: r, clock: clock, delay: delay}
 	s.ways = [2]*way{
 		{name: "A to B", i: 0, from: g.A, to: g.B, near: g.near[0], onward: g.near[1], flow: func(res relay.Result) relay.Flow { return res.AToB }},

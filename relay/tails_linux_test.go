@@ -27,7 +27,7 @@ func tailSizes() []int {
 func tailDelays() map[time.Duration][]int {
 	some := []int{1, 2, 4095, 65537, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20}
 	every := tailSizes()
-	if testing.Short() {
+	if !full.Everything() || testing.Short() {
 		every = some
 	}
 	return map[time.Duration][]int{

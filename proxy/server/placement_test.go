@@ -244,7 +244,7 @@ func TestNoHugePages(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "limits.memory.huge_pages: ") || !strings.Contains(err.Error(), "sysctl -w vm.nr_hugepages=N") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
-	if a := start(t, fmt.Sprintf(placed, "connections: 7")).Status().Arena; a.Pages != "plain pages" || !strings.Contains(a.Fallback, "reserved huge pages: ") {
+	if a := start(t, fmt.Sprintf(placed, "memory: {huge_pages: auto}")).Status().Arena; a.Pages != "plain pages" || !strings.Contains(a.Fallback, "reserved huge pages: ") {
 		t.Errorf("%+v", a)
 	}
 }
@@ -275,7 +275,7 @@ func TestUnlockable(t *testing.T) {
 func TestRestartNeeded(t *testing.T) {
 	t.Parallel()
 
-	r := start(t, fmt.Sprintf(placed, "connections: 7"))
+	r := start(t, fmt.Sprintf(placed, "memory: {huge_pages: auto}"))
 	r.Reload(fmt.Sprintf(placed, "connections: 8, memory: {mlock: true, numa: off}, loops: {count: 1}"))
 	want := []string{"limits.memory.mlock: false → true", "limits.memory.numa: auto → off", "limits.loops.count: 0 → 1"}
 	if s := r.Status(); !slices.Equal(s.Restart, want) || s.Connections.Most != 8 || s.Arena.Locked || len(s.Loops) != 2 {
