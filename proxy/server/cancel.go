@@ -31,18 +31,26 @@ const (
 )
 
 // cancelQuery serves a client that has sent a CancelRequest. It is closed when all endpoints have that, for libpq takes the end for the
-// sign that a query which is sent next is not hit (PQcancel). No goroutine and no further descriptor is held by it meanwhile.
+// sign that a query which is sent next is not hit (PQcancel). No further descriptor is held by it meanwhile, and no
+// goroutine once its filters have answered.
 func (s *Server) cancelQuery(h *worker.Offloaded, l *router.Listener, request []byte) {
 	if r := h.Client.Record; r != nil {
 		r.TLS = false
 	}
-	s.sendCancel(h.Context(), l, h.Client, request, func(err error) {
-		h.Close()
-		h.End(relay.Result{}, err)
-	})
+	send := func() {
+		s.sendCancel(h.Context(), l, h.Client, request, func(err error) {
+			h.Close()
+			h.End(relay.Result{}, err)
+		})
+	}
+	if l.Filters() { // which are waited for, a bounded number at a time
+		go send()
+		return
+	}
+	send()
 }
 
-// sendCancel has a CancelRequest sent to each endpoint that may have the query, and calls done when they have taken it, or with
+// sendCancel has a CancelRequest sent to each endpoint that may have the query by the routes of its client, and calls done when they have taken it, or with
 // [worker.ErrCancelOverload]. It names a process and a secret; so a server that has no such session ignores it, and one of them has it.
 func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.Client, request []byte, done func(error)) {
 	cfg := l.Config()
@@ -54,10 +62,11 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 	if limit := cfg.State.Connections.Max(); limit > 0 {
 		most = max(min(most, int(limit)/cancelShare), 1)
 	}
+	upstreams := l.CancelUpstreams(ctx, c, request)
 	counts.Queue.Add(&fanout.Job{
 		Source: uint64(health.SourceOf(c.Source(), cfg.SourcePrefix)),
 		Targets: func() int {
-			targets = l.CancelTargets(cancelTargets)
+			targets = l.CancelTargets(upstreams, cancelTargets)
 			return len(targets)
 		},
 		Send: func(i int) {

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/fanout"
+	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
 
 // TestPostgresCancel: a CancelRequest, in the clear or over TLS that ends here, gets to every endpoint that may have the query, and the
@@ -125,4 +128,83 @@ upstreams: [{name: many, endpoints: [%s], health_check: off}, {name: a, endpoint
 	if most > 2*fanout.MaxSends { // those that are closed may not be seen closed yet
 		t.Errorf("%d connections at a time", most)
 	}
+}
+
+// TestPostgresCancelByRoutes: a CancelRequest gets to the upstreams that its client's routes may have led to, and to no other: one of another
+// source, one behind the first route that fits for certain, and one whose filter denies the client.
+func TestPostgresCancelByRoutes(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	servers := make(map[string]*pgServer)
+	var upstreams strings.Builder
+	for _, name := range []string{"one", "ann", "two", "denied", "allowed", "rest"} {
+		servers[name] = new(pgServer)
+		fmt.Fprintf(&upstreams, "\n  - {name: %s, endpoints: [%q], health_check: off}", name, servers[name].serve(t, name, "N"))
+	}
+	const byLogin = `routes: [{match: {source: [127.0.0.1], user: [eve]}, upstream: one}, {match: {user: [ann]}, upstream: ann}, {match: {source: [127.0.0.2]}, upstream: two}]`
+	r := start(t, `
+listeners:
+  - {name: ends, bind: "127.0.0.1:0", postgres: terminate, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: rest, `+byLogin+`}
+  - name: through
+    bind: "127.0.0.1:0"
+    postgres: passthrough
+    require_tls: true
+    upstream: rest
+    routes:
+      - {match: {source: [127.0.0.1], sni: [one.test]}, upstream: one}
+      - {match: {source: [127.0.0.1]}, upstream: denied, filter: {name: x, wasm: trap.wasm, preread: 16}}
+      - {match: {sni: [two.test]}, upstream: two, filter: {name: y, wasm: trap.wasm, preread: 16}}
+      - {upstream: allowed, filter: {name: z, wasm: trap.wasm, preread: 16, on_error: allow}}
+upstreams:`+upstreams.String(), "c.pem", cert, "k.pem", key, "trap.wasm", trapModule())
+	for _, test := range []struct {
+		source, listener string
+		tls              bool
+		want             string
+	}{
+		{"127.0.0.1", "ends", false, "ann one rest"},
+		{"127.0.0.1", "ends", true, "ann one rest"},
+		{"127.0.0.2", "ends", false, "ann two"},
+		{"127.0.0.2", "ends", true, "ann two"},
+		{"127.0.0.1", "through", false, "one"},
+		{"127.0.0.2", "through", false, "allowed"},
+	} {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(test.source)}}).Dial("tcp", r.At(test.listener))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if test.tls {
+			_, _ = io.WriteString(conn, sslRequest)
+			expect(t, conn, "S")
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		}
+		_, _ = io.WriteString(conn, cancel)
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%+v: %v, want an end", test, err)
+		}
+		var got []string
+		for name, p := range servers {
+			p.mu.Lock()
+			if len(p.cancels) > 0 {
+				got = append(got, name)
+			}
+			p.cancels = nil
+			p.mu.Unlock()
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != test.want {
+			t.Errorf("%+v: it got to %s", test, got)
+		}
+	}
+}
+
+// trapModule is a filter that fails for each client.
+func trapModule() string {
+	m := &Module{Pages: 1}
+	m.Func("proxy_abi_version_0_2_1", "", "", 0)
+	m.Func("proxy_on_memory_allocate", i32, i32, 0, Const(8192))
+	m.Func("proxy_on_downstream_data", i32+i32+i32, i32, 0, Code(Unreachable))
+	return string(m.Bytes())
 }

@@ -29,5 +29,16 @@ func (t *Table) FindHidden(c *Client, after int) (int, error) {
 	return None, nil
 }
 
+// Possible returns the index of the first route after another one that may be that of a client of which only the source, the port and the
+// TLVs are known, or None; certain says that nothing else decides whether it is. The table may be nil, and has no routes then.
+func (t *Table) Possible(c *Client, after int) (i int, certain bool) {
+	for i := after + 1; t != nil && i < len(t.routes); i++ {
+		if r := &t.routes[i]; r.fitsFrom(c) {
+			return i, !r.Hello() && !r.FirstBytes() && len(r.Users)+len(r.Databases) == 0
+		}
+	}
+	return None, true
+}
+
 // named looks at the name alone.
 func (r *route) named(c *Client) bool { return len(r.SNI) == 0 || oneName(r.SNI, c.ServerName) }

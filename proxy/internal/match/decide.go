@@ -154,7 +154,7 @@ func (t *Table) decideInOrder(c *Client, after int) (int, error) {
 
 // judge says whether the route fits.
 func (r *route) judge(c *Client, by *firstbytes.Recogniser) firstbytes.Verdict {
-	if r.Port != 0 && r.Port != c.Port || len(r.Source) > 0 && !r.from.Contains(c.Source) || len(r.TLVs) > 0 && !hasOne(r.TLVs, c.TLVs) {
+	if !r.fitsFrom(c) {
 		return firstbytes.No
 	}
 	f := c.First

@@ -155,10 +155,12 @@ func (r *route) fits(c *Client) bool {
 
 // fitsBesidesLogin looks at all but the name, the user and the database.
 func (r *route) fitsBesidesLogin(c *Client) bool {
-	if r.Port != 0 && r.Port != c.Port {
-		return false
-	}
-	return (len(r.ALPN) == 0 || speaks(r.ALPN, c.ALPN)) &&
+	return (len(r.ALPN) == 0 || speaks(r.ALPN, c.ALPN)) && r.fitsFrom(c)
+}
+
+// fitsFrom looks at what is known of a client that has not sent a byte of its own.
+func (r *route) fitsFrom(c *Client) bool {
+	return (r.Port == 0 || r.Port == c.Port) &&
 		(len(r.Source) == 0 || r.from.Contains(c.Source)) &&
 		(len(r.TLVs) == 0 || hasOne(r.TLVs, c.TLVs))
 }

@@ -125,14 +125,8 @@ func (s *Search) unasked(cause error) {
 // client it is not known which name its endpoint is going to read.
 func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool, err error) {
 	c := s.client
-	of = filter.Connection{
-		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Listener: s.listener.cfg.Name,
-		ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: bytes.Clone(c.Header.TLVs),
-		First: bytes.Clone(first), Ended: ended,
-	}
-	if s.snapshot != nil {
-		of.Upstream = s.snapshot.upstream.name
-	}
+	of = s.listener.described(c, s.snapshot, first)
+	of.Ended = ended
 	if len(first) == 0 || of.ServerName != "" || len(of.ALPN) > 0 {
 		return of, true, c.First.HelloErr
 	}
@@ -147,6 +141,18 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 	}
 	of.ServerName, of.ALPN = hello.ServerName, hello.ALPN
 	return of, true, err
+}
+
+// described is a client whose route leads to an upstream as filters see it, with its first bytes.
+func (l *Listener) described(c *worker.Client, snap *UpstreamSnapshot, first []byte) filter.Connection {
+	of := filter.Connection{
+		Source: c.Source().AddrPort(), Destination: l.destination(c), Listener: l.cfg.Name,
+		ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: bytes.Clone(c.Header.TLVs), First: bytes.Clone(first),
+	}
+	if snap != nil {
+		of.Upstream = snap.upstream.name
+	}
+	return of
 }
 
 // obey does as the filter has answered.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/fanout"
+	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -47,11 +49,78 @@ type CancelTarget struct {
 	resolver worker.Resolver
 }
 
-// CancelTargets returns the endpoints that a client of the listener may have a session with: those of all its upstreams,
-// fallbacks included, whatever the verdicts on them are, most of them at most. Those that have sessions come first.
-func (l *Listener) CancelTargets(most int) (list []CancelTarget) {
+// CancelUpstreams returns the upstreams to which the routes may have led a client that now sends a CancelRequest: it says no more of it
+// than its connection does, so a route by names or by user and database may be its own, and what is known of it decides as for others.
+// The first route that is its own for certain is the last one. Filters are asked about the request, for their times; one that wants more is
+// as one that denies. It does not wait if the listener has no filter.
+func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, request []byte) (list []*UpstreamSnapshot) {
+	of := l.clientOf(c)
+	for i := match.None; ; {
+		sure, snaps, filter := true, []*UpstreamSnapshot{l.cfg.Default}, l.cfg.Filter
+		if i, sure = l.cfg.Table.Possible(&of, i); i != match.None {
+			r := &l.cfg.Routes[i]
+			filter = r.Filter
+			if snaps[0] = r.Snapshot; r.Split != nil {
+				snaps = r.Snapshots
+			}
+		}
+		next := false
+		for _, snap := range snaps {
+			to, passed := filter.mayCancel(ctx, snap, l.described(c, snap, request))
+			list, next = append(list, to), next || passed
+		}
+		if i == match.None || sure && !next {
+			return list
+		}
+	}
+}
+
+// mayCancel returns where a filter lets a CancelRequest go on a route to an upstream, nil for nowhere, and whether also to the routes after it.
+func (f *Filter) mayCancel(ctx context.Context, snap *UpstreamSnapshot, of filter.Connection) (to *UpstreamSnapshot, next bool) {
+	if f == nil {
+		return snap, false
+	}
+	of.First, of.Ended = of.First[:min(len(of.First), f.Of.Preread())], true
+	switch a := f.answerWithin(ctx, &filter.Call{Of: of}); a.Verdict {
+	case filter.Allow:
+		return snap, false
+	case filter.Route:
+		return f.Snapshots[a.Upstream], false
+	case filter.Next:
+		return nil, true
+	}
+	return nil, false
+}
+
+// answerWithin waits for the answer to a question, for the filter's time.
+func (f *Filter) answerWithin(ctx context.Context, call *filter.Call) filter.Answer {
+	ctx, stop := context.WithTimeout(ctx, f.Wait)
+	defer stop()
+	done := make(chan struct{})
+	if !f.Of.Ask(call, func() { close(done) }) {
+		return filter.Answer{Verdict: f.Of.OnError()}
+	}
+	select {
+	case <-done:
+		a, _ := call.Answer()
+		return a
+	case <-ctx.Done():
+		call.Cancel()
+		f.Of.Overloaded()
+		return filter.Answer{Verdict: f.Of.OnError()}
+	}
+}
+
+// Filters reports whether a filter is asked about clients of the listener.
+func (l *Listener) Filters() bool {
+	return l.cfg.Filter != nil || slices.ContainsFunc(l.cfg.Routes, func(r Route) bool { return r.Filter != nil })
+}
+
+// CancelTargets returns the endpoints of some upstreams, and of their fallbacks, whatever the verdicts on them are, most of them at most. Those
+// that have sessions come first.
+func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []CancelTarget) {
 	seen := make(map[*Endpoint]bool)
-	add := func(snap *UpstreamSnapshot) {
+	for _, snap := range of {
 		for ; snap != nil; snap = snap.Fallback {
 			set := snap.Set()
 			if set == nil {
@@ -63,13 +132,6 @@ func (l *Listener) CancelTargets(most int) (list []CancelTarget) {
 					list = append(list, CancelTarget{e, snap, l.resolverOf(e)})
 				}
 			}
-		}
-	}
-	add(l.cfg.Default)
-	for i := range l.cfg.Routes {
-		add(l.cfg.Routes[i].Snapshot)
-		for _, snap := range l.cfg.Routes[i].Snapshots {
-			add(snap)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b CancelTarget) int { return idle(a.Endpoint) - idle(b.Endpoint) })
