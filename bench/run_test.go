@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
@@ -52,9 +53,7 @@ func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
 }
 
 func TestRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: TestRunAsAnOrdinaryUser has two of these scenarios; the run without -short has all")
-	}
+	full.Only(t, "TestRunAsAnOrdinaryUser has two of these scenarios")
 	runAll(t, append(paired, "idle", "correctness"))
 }
 

@@ -12,9 +12,9 @@ import (
 	clients "github.com/penstock/penstock/proxy/internal/source"
 )
 
-// full returns a struct in which every pointer points to something and every list has
+// filled returns a struct in which every pointer points to something and every list has
 // something in it, so that each key is there.
-func full[T any]() *T {
+func filled[T any]() *T {
 	t := new(T)
 	fillIn(reflect.ValueOf(t).Elem())
 	return t
@@ -113,7 +113,7 @@ var written = regexp.MustCompile(`\.Pos\.(File|Line|Column)$|\.(Send|Expect|Stan
 
 func sameBy[T any](t *testing.T, same func(a, b *T) bool) {
 	t.Helper()
-	a, b := full[T](), full[T]()
+	a, b := filled[T](), filled[T]()
 	if !same(a, b) {
 		t.Errorf("%T: two that say the same are not the same", a)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -46,10 +47,12 @@ func at(path, value string) string {
 	return "{" + text + "}"
 }
 
+var allKeys = sync.OnceValue(config.Keys)
+
 // required returns the keys that a group must have besides one.
 func required(group []string, but string) (texts []string) {
 	prefix := strings.Join(group, ".") + "."
-	for _, k := range config.Keys() {
+	for _, k := range allKeys() {
 		name, ok := strings.CutPrefix(k.Path, prefix)
 		if !ok || strings.Contains(name, ".") || !k.Required || strings.TrimSuffix(but, "[]") == name {
 			continue

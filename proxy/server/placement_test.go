@@ -276,7 +276,7 @@ func TestRestartNeeded(t *testing.T) {
 	t.Parallel()
 
 	r := start(t, fmt.Sprintf(placed, "memory: {huge_pages: auto}"))
-	r.Reload(fmt.Sprintf(placed, "connections: 8, memory: {mlock: true, numa: off}, loops: {count: 1}"))
+	r.Reload(fmt.Sprintf(placed, "connections: 8, memory: {huge_pages: auto, mlock: true, numa: off}, loops: {count: 1}"))
 	want := []string{"limits.memory.mlock: false → true", "limits.memory.numa: auto → off", "limits.loops.count: 0 → 1"}
 	if s := r.Status(); !slices.Equal(s.Restart, want) || s.Connections.Most != 8 || s.Arena.Locked || len(s.Loops) != 2 {
 		t.Errorf("%q, most %d, %+v", s.Restart, s.Connections.Most, s.Arena)
@@ -284,7 +284,7 @@ func TestRestartNeeded(t *testing.T) {
 	if log := r.Log.String(); strings.Count(log, "takes effect when the process is started again") != 1 {
 		t.Error(log)
 	}
-	r.Reload(fmt.Sprintf(placed, "connections: 9"))
+	r.Reload(fmt.Sprintf(placed, "connections: 9, memory: {huge_pages: auto}"))
 	if s := r.Status(); s.Restart != nil {
 		t.Errorf("%q", s.Restart)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
@@ -31,6 +32,7 @@ func echoServers(t *testing.T, names ...string) (dir string) {
 }
 
 func TestEchoServers(t *testing.T) {
+	full.Only(t, "it measures")
 	path := buildProgram(t)
 	t.Run("beside the loops", func(t *testing.T) {
 		d := startProgram(t, path, "echo-servers", "--dir", echoServers(t, "loop", "std"), "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--json", "-")

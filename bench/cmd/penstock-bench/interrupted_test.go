@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/full"
 )
 
 // A command that is interrupted while it measures reports its results so far,
 // reports the interruption in one line and leaves nothing behind.
 func TestWhatIsInterruptedIsReported(t *testing.T) {
+	full.Only(t, "it measures")
 	for name, x := range map[string]interrupted{
 		"idle": {
 			args:      []string{"--sessions", "20", "--rest", "0.02", "--seconds", "0.05", "--rounds", "1000"},

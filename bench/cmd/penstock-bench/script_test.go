@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 )
@@ -62,8 +63,16 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir, scripts := "testdata/script", []string(nil)
+	if !full.Everything() { // the others measure, each for as long as its shortest measurement takes
+		for _, name := range []string{"usage", "claims", "shares"} {
+			scripts = append(scripts, filepath.Join(dir, name+".txtar"))
+		}
+		dir = ""
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Dir:                 dir,
+		Files:               scripts,
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
 		Condition: func(cond string) (bool, error) {

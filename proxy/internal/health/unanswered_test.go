@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/race"
 )
 
@@ -21,7 +22,7 @@ func suspected(p *protocol, endpoints int, after time.Duration, digits float64) 
 	w = newWorld(1, endpoints, after)
 	w.judge.SetChance(digits)
 	p.run(w)
-	sessions := 100_000
+	sessions := full.Times(10_000, 100_000)
 	if race.Enabled || testing.Short() { // nothing here is concurrent, or another one for another user
 		sessions = 5000
 	}
