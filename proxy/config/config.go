@@ -13,6 +13,8 @@ type Config struct {
 	// Warnings are the suspicious but valid settings of these files, in their order.
 	Warnings []Problem
 
+	reading *reading // of Load; nil: it is not from there
+
 	Limits     ProcessLimits `key:"limits" doc:"Limits of the whole process."`
 	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API of the running process. off: none."`
 	StateFile  Path          `key:"state_file" default:"" eg:"/var/lib/penstock/state" restart:"yes" doc:"File in which changes by hand are kept over a restart. A change of it takes effect at a restart. Empty: penstock.state in $STATE_DIRECTORY, which systemd sets, or none."`

@@ -115,6 +115,7 @@ func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
 	l.read, l.glob, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isDir, t.exists, t.isLocal, t.reaches
 	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
 	l.controls, l.control = t.controls, t.control
+	l.record(path)
 	l.file(path, place{})
 	return l.finish()
 }

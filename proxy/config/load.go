@@ -22,6 +22,7 @@ type Env func(name string) (value string, ok bool)
 // certificates.
 func Load(path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
+	l.record(path)
 	l.file(path, place{})
 	return l.finish()
 }
@@ -46,6 +47,8 @@ type loader struct {
 	bytes   int
 	twice   bool // a section is in several files
 	glob    func(pattern string) ([]string, error)
+
+	recorded *reading // nil: it is not recorded
 }
 
 func newLoader(env Env) *loader {
@@ -201,13 +204,15 @@ func (l *loader) moved(from, to any) {
 // finish checks the whole and returns it.
 func (l *loader) finish() (*Config, []Problem) {
 	l.laneDefault()
+	l.cfg.reading, l.recorded = l.recorded, nil
 	if len(l.names) > 0 && l.memory <= maxMemory {
 		l.check()
 	}
 	if len(l.problems) == 0 {
 		l.cfg.Files = append(l.cfg.Files, l.named...)
 		l.cfg.Warnings = sorted(l.warnings, l.names)
-		return &l.cfg, nil
+		cfg := l.cfg // a pointer into the loader would keep all of that
+		return &cfg, nil
 	}
 	return nil, l.found()
 }

@@ -19,7 +19,7 @@ import (
 // apart ignores positions.
 var apart = cmp.Options{
 	cmpopts.IgnoreTypes(config.Pos{}),
-	cmpopts.IgnoreFields(config.Config{}, "Files", "Globs", "Warnings"),
+	cmpopts.IgnoreFields(config.Config{}, "Files", "Globs", "Warnings", "reading"),
 	cmpopts.EquateComparable(config.Rule{}, netip.Addr{}),
 	cmpopts.EquateEmpty(),
 }

@@ -17,6 +17,8 @@ type Config[T any] struct {
 	// Changes returns a readable line for each difference between two states; none: they are equal, and a
 	// change from one to the other is no new generation. It is called in the turn of Apply.
 	Changes func(from, to T) []string
+	// Pack returns how a state that was replaced comes back, for as long as a rollback may return to it; nil: states are kept as they are.
+	Pack func(T) (unpack func() (T, error))
 	// Counter returns the value of a counter that never falls, and whether there is one
 	// of that name. Nil means that there are none.
 	Counter func(name string) (value int64, known bool)
@@ -47,6 +49,7 @@ type Keeper[T any] struct {
 	mu      sync.Mutex // guards the next fields, and is not held over a wait. They are written in the turn alone
 	kept    []*kept[T] // the newest last
 	current *kept[T]   // in force, and in kept
+	state   T          // of current
 	since   time.Time  // when it came into force
 	last    int        // number that was given out
 	pending *pending   // nil: none
@@ -55,15 +58,18 @@ type Keeper[T any] struct {
 // kept is a generation that a rollback may return to.
 type kept[T any] struct {
 	Record
-	state  T
-	before int // the number of the generation that it replaced; 0: none
+	unpack func() (T, error) // of a generation that is not current
+	before int               // the number of the generation that it replaced; 0: none
 }
 
 // New returns a keeper of a state that is in force already: generation 1.
 func New[T any](first T, cfg Config[T]) *Keeper[T] {
-	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), last: 1, since: time.Now()}
+	if cfg.Pack == nil {
+		cfg.Pack = func(state T) func() (T, error) { return func() (T, error) { return state, nil } }
+	}
+	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), state: first, last: 1, since: time.Now()}
 	k.ending, k.end = context.WithCancel(context.Background())
-	k.current = &kept[T]{Record: Record{Generation: 1, At: k.since, By: "start", Changes: []string{}}, state: first}
+	k.current = &kept[T]{Record: Record{Generation: 1, At: k.since, By: "start", Changes: []string{}}}
 	k.kept = []*kept[T]{k.current}
 	k.name()
 	return k
@@ -122,14 +128,14 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	if err := k.idle(); err != nil {
 		return done, err
 	}
-	done.Changes = k.cfg.Changes(k.current.state, next)
+	done.Changes = k.cfg.Changes(k.state, next)
 	p.begin(k.cfg.Counter) // before the swap, which may make it rise
 	if err := k.cfg.Apply(k.ending, next); err != nil {
 		return done, err
 	}
 	if len(done.Changes) == 0 {
 		k.mu.Lock()
-		k.current.state = next
+		k.state = next
 		k.mu.Unlock()
 		done.Generation = k.current.Generation
 		k.report(Change{Event: Unchanged, Generation: done.Generation, By: o.By})
@@ -156,11 +162,13 @@ func (k *Keeper[T]) idle() error {
 
 // install makes a state that is in force the current one. The turn is held.
 func (k *Keeper[T]) install(next T, changes []string, o Options, p *pending) {
+	unpack := k.cfg.Pack(k.state)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.last++
 	k.since = time.Now()
-	k.current, k.pending = &kept[T]{Record{Generation: k.last, At: k.since, By: o.By, Changes: few(changes)}, next, k.current.Generation}, p
+	k.current.unpack, k.state = unpack, next
+	k.current, k.pending = &kept[T]{Record: Record{Generation: k.last, At: k.since, By: o.By, Changes: few(changes)}, before: k.current.Generation}, p
 	if p != nil {
 		p.until = k.since.Add(p.window)
 	}
@@ -208,7 +216,7 @@ func (k *Keeper[T]) find(number int) *kept[T] {
 func (k *Keeper[T]) Current() (state T, number int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.current.state, k.current.Generation
+	return k.state, k.current.Generation
 }
 
 // Status returns the state of the keeper. It does not wait for changes in progress.

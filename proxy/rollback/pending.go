@@ -229,7 +229,11 @@ func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (don
 	case to == nil:
 		return done, fmt.Errorf("%w to return to: generation %d is not kept: there are %s", ErrNothing, number, k.numbers())
 	}
-	done.Changes = k.cfg.Changes(k.current.state, to.state)
+	next, err := to.unpack()
+	if err != nil {
+		return done, fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
+	}
+	done.Changes = k.cfg.Changes(k.state, next)
 	if err = k.revert(to, actor, "asked for by "+actor); err == nil {
 		done.Generation = to.Generation
 	}
@@ -249,7 +253,11 @@ func (k *Keeper[T]) numbers() string {
 // so that it is tried again. The turn is held.
 func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 	from := k.current
-	if err := k.cfg.Apply(k.ending, to.state); err != nil {
+	next, err := to.unpack()
+	if err == nil {
+		err = k.cfg.Apply(k.ending, next)
+	}
+	if err != nil {
 		err = fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
 		k.mu.Lock()
 		if k.pending != nil {
@@ -260,9 +268,11 @@ func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 		k.report(Change{Event: RollbackFailed, Generation: from.Generation, By: by, Why: why, Err: err})
 		return err
 	}
+	unpack := k.cfg.Pack(k.state)
 	k.mu.Lock()
 	p := k.pending
-	k.current, k.pending, k.since = to, nil, time.Now()
+	from.unpack, to.unpack = unpack, nil
+	k.current, k.state, k.pending, k.since = to, next, nil, time.Now()
 	for _, g := range k.kept {
 		if g == from || g.Generation > to.Generation && g.State != RolledBack {
 			g.State, g.Why = RolledBack, why

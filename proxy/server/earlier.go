@@ -12,7 +12,7 @@ import (
 // An earlier is a configuration before the one in force, and the changes by hand that ended with it: they are
 // restored if it, or one before it, is applied again.
 type earlier struct {
-	cfg   *config.Config
+	of    any // its origin
 	ended []state.Change
 }
 
@@ -33,7 +33,7 @@ func (s *Server) livesUnder(cfg *config.Config) lives {
 
 // earlierAt returns the place of a configuration among the earlier ones; -1: it is none of them.
 func (s *Server) earlierAt(cfg *config.Config) int {
-	return slices.IndexFunc(s.earlier, func(e earlier) bool { return e.cfg == cfg })
+	return slices.IndexFunc(s.earlier, func(e earlier) bool { return e.of == cfg.Origin() })
 }
 
 // noteLives logs the changes by hand that a configuration has ended and restored, and keeps those that ended
@@ -54,7 +54,7 @@ func (s *Server) noteLives(before *config.Config, l *lives) {
 	if at := s.earlierAt(s.cfg); at >= 0 {
 		s.earlier = slices.Delete(s.earlier, at, len(s.earlier))
 	} else if before != nil && len(config.Diff(before, s.cfg)) > 0 {
-		e := earlier{cfg: before}
+		e := earlier{of: before.Origin()}
 		for i := range l.ended {
 			e.ended = append(e.ended, l.ended[i].Change)
 		}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -220,7 +222,11 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 				if ended, restored := r.AppliedLive(); len(ended) != 1 || ended[0].What != tc.what || ended[0].Ends == "" || len(restored) != 0 || len(r.live()) != 0 {
 					t.Errorf("a change to %s has ended %+v, restored %+v, left %q", when, ended, restored, r.live())
 				}
-				r.apply(t, first)
+				kept, err := first.Keep().Load() // as a rollback has it
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.apply(t, kept)
 				check("after a rollback from "+when, true)
 				if ended, restored := r.AppliedLive(); len(ended) != 0 || len(restored) != 1 || restored[0].What != tc.what {
 					t.Errorf("a rollback from %s has ended %+v, restored %+v", when, ended, restored)
@@ -270,6 +276,27 @@ func TestRollbackOverGenerations(t *testing.T) {
 	if got := r.Endpoint("u", "a").Weight; got != 10 {
 		t.Errorf("after a rollback over two generations the weight is %d, want 10", got)
 	}
+}
+
+// TestEarlierConfigurationsAreFreed: those that a rollback may return to are known by their origin, and not kept.
+func TestEarlierConfigurationsAreFreed(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
+	var had []weak.Pointer[config.Config]
+	for i := range 5 {
+		cfg := r.Load(fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1", "127.0.0.1:%d"], health_check: off}]`, 2+i))
+		had = append(had, weak.Make(cfg))
+		if err := r.Apply(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Until("those before are freed", func() bool {
+		runtime.GC()
+		return !slices.ContainsFunc(had[:3], func(cfg weak.Pointer[config.Config]) bool { return cfg.Value() != nil })
+	})
 }
 
 // apply applies a configuration as a reload does or, if it was in force before, a rollback.

@@ -96,6 +96,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	defer close(r.over)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	reclaim := giveBack()
 	cfg, err := r.source.load()
 	if err != nil {
 		return err
@@ -126,6 +127,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 		return nil
 	}
 	opened <- r
+	reclaim()
 	return r.serveOpen(ctx, cfg)
 }
 
@@ -160,6 +162,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
 		Apply:    r.apply,
 		Changes:  r.changesBetween,
+		Pack:     packed,
 		Counter:  r.Counter,
 		Counters: func() []string { return slices.Sorted(maps.Keys(r.Status().Counters)) },
 		Report:   r.logChange,

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
@@ -131,6 +133,57 @@ func TestRollbackToAGeneration(t *testing.T) {
 	r.tells(cli.ExitUsage, "rollback", r.file, "--to", "0")
 	r.tells(cli.ExitUsage, "rollback", r.file, "--to", "1", "--list")
 	r.tells(cli.ExitUsage, "rollback", r.file, "--config", r.file)
+}
+
+// TestGenerationsAreKeptAsText: of ten reloads no more parsed configurations stay in memory than of two, and the way back to the first is there.
+func TestGenerationsAreKeptAsText(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	for i := range 9 {
+		r.write(fmt.Sprintf("b%d", i))
+		r.tells(cli.ExitOK, "reload", r.file)
+	}
+	stay := func() (n int) {
+		runtime.GC()
+		r.balancer.mu.Lock()
+		defer r.balancer.mu.Unlock()
+		for _, cfg := range r.balancer.had {
+			if cfg.Value() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for until := time.Now().Add(10 * time.Second); stay() > 2 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+	}
+	if n := stay(); n > 2 {
+		t.Errorf("%d configurations stay in memory", n)
+	}
+	r.tells(cli.ExitOK, "rollback", r.file, "--to", "1")
+	r.has("a")
+}
+
+// TestMemoryIsGivenBack: what the reading of a large file has taken does not stay with the process. It is alone.
+func TestMemoryIsGivenBack(t *testing.T) {
+	held := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapSys - m.HeapReleased
+	}
+	before, reclaim := held(), giveBack()
+	large := make([]byte, 4*muchGarbage)
+	for i := 0; i < len(large); i += 4096 {
+		large[i] = 1
+	}
+	if held() < before+muchGarbage {
+		t.Error("nothing was taken")
+	}
+	runtime.KeepAlive(large)
+	large = nil
+	if reclaim(); held() > before+muchGarbage {
+		t.Errorf("%d bytes are held, and %d before", held(), before)
+	}
 }
 
 // TestConfirmationOfAnother: a late confirmation does not confirm a later change. An empty

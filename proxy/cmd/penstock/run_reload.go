@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -59,6 +61,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	defer func() { <-r.turn }()
 	r.notify(r.notifier.Reloading())
 	defer func() { r.notify(r.notifier.Ready(r.lineAfter(err))) }()
+	defer giveBack()()
 	tried := true
 	defer func() {
 		r.logRefused(o.By, err)
@@ -92,6 +95,32 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 		}
 	}
 	return now, err
+}
+
+// muchGarbage is how much more memory the heap may hold after a large file was read than before.
+const muchGarbage = 32 << 20
+
+// giveBack has the memory given back to the kernel that is used only until the function is called, if that is much.
+func giveBack() func() {
+	held := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapSys - m.HeapReleased
+	}
+	before := held()
+	return func() {
+		if held() > before+muchGarbage {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// packed holds a configuration that is not in force as text, a tenth of its size in memory or less, for the keeper.
+func packed(cfg *config.Config) func() (*config.Config, error) {
+	if kept := cfg.Keep(); kept != nil {
+		return kept.Load
+	}
+	return func() (*config.Config, error) { return cfg, nil }
 }
 
 // changesBetween returns the changes from one configuration to another as lines, for the keeper, which calls it in

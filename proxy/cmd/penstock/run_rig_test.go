@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/alecthomas/kong"
 
@@ -29,6 +30,7 @@ type paperBalancer struct {
 
 	mu       sync.Mutex
 	cfg      *config.Config
+	had      []weak.Pointer[config.Config] // that were applied
 	applied  int
 	bad      error // of applying
 	failures int64
@@ -60,6 +62,7 @@ func (b *paperBalancer) Apply(_ context.Context, cfg *config.Config) error {
 	defer b.mu.Unlock()
 	if b.bad == nil {
 		b.cfg = cfg
+		b.had = append(b.had, weak.Make(cfg))
 		b.applied++
 	}
 	return b.bad
