@@ -34,12 +34,12 @@ func Balancing(threads int) []*Kind {
 		{CheckingName, "penstock run: health_check http every second, every 250 ms while it changes", balancer{text: balancingFile(checkingText)}},
 		{
 			"haproxy-checks", "HAProxy: as haproxy-observe with option httpchk, inter 1s fastinter 250ms downinter 250ms fall 2",
-			haproxyOf(often, "option httpchk GET /", "timeout check 500ms", "default-server check inter 1s fastinter 250ms downinter 250ms fall 2"+observe),
+			haproxyOf(often, "option httpchk GET /", "default-server check inter 1s fastinter 250ms downinter 250ms fall 2"+observe),
 		},
 	}
 }
 
-const checkingText = `    health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: 500ms, fall: 2}
+const checkingText = `    health_check: {type: http, interval: 1s, fast_interval: 250ms, fall: 2}
 `
 
 // balancingFile is a file with those further lines about the upstream.
