@@ -182,10 +182,10 @@ func (s *Driven) lend() {
 	}
 }
 
-// rests reports whether nothing is held, and both sides are waited for.
+// rests reports whether nothing is held, by a gate neither, and both sides are waited for.
 func (s *Driven) rests() bool {
 	const stirred = readable | peerClosed | drained | urgent | gone | raised
-	return s.state&^offered == 0 && (s.a.state|s.b.state)&stirred == 0 && s.ab.residue() == 0 && s.ba.residue() == 0
+	return s.state&^offered == 0 && (s.a.state|s.b.state)&stirred == 0 && (s.ab.state|s.ba.state)&limited == 0 && s.ab.residue() == 0 && s.ba.residue() == 0
 }
 
 // regain has the session back before a socket is touched, and reports whether it is here. It is called for

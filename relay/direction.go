@@ -119,6 +119,9 @@ type rareState struct {
 	mirror  *Mirror       // nil unless mirrored
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
+	gate    Gate          // nil unless its bytes are held back; limited then
+	hears   *direction    // whose gate hears its bytes, nil: none does; limited then
+	asked   bool          // gate was, to let bytes pass
 	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
 	seed    int64         // of a session of a loop that has come back, in that of a to b; 0: it is that of its sockets
 	lost    atomic.Int64
@@ -196,6 +199,11 @@ func (d *direction) move() wait {
 	switch {
 	case d.is(ended):
 		return waitDone
+	case d.is(limited) && d.mode != rewriting && d.held.residue() == 0 && d.shut():
+		if err := d.pass(); err != nil {
+			return d.sourceError("read", err)
+		}
+		return waitTurn
 	case d.readAhead() > 0:
 		return d.deliverAhead()
 	case d.held.end > d.held.off:
@@ -220,7 +228,7 @@ func (d *direction) move() wait {
 
 // wantsRead reports whether the next move reads.
 func (d *direction) wantsRead() bool {
-	return !d.is(ended|eofSeen) && !d.spent() && d.residue() == 0
+	return !d.is(ended|eofSeen) && !d.spent() && !d.shut() && d.residue() == 0
 }
 
 // limit allows n more bytes to be read.
@@ -230,7 +238,9 @@ func (d *direction) limit(n int64) {
 }
 
 // spent reports whether all that may be read has been read.
-func (d *direction) spent() bool { return d.is(limited) && d.rareState().remain == 0 }
+func (d *direction) spent() bool {
+	return d.is(limited) && d.rareState().remain == 0 && d.rareState().gate == nil
+}
 
 // clip bounds n by the bytes that the limit, or the rate, still allows to be read.
 func (d *direction) clip(n int) int {
@@ -287,6 +297,7 @@ func (d *direction) sourceEnd() wait {
 	if d.link.aborted() {
 		return d.fail("read", sideSource, syscall.ECONNRESET)
 	}
+	d.heard(nil)
 	d.set(eofSeen, true)
 	return waitTurn
 }

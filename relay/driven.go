@@ -103,6 +103,8 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	s.b.note(b.Events)
 	s.ab.began(a.Moved, &s.b)
 	s.ba.began(b.Moved, &s.a)
+	s.setGate(&s.ab, &s.ba, &a)
+	s.setGate(&s.ba, &s.ab, &b)
 	s.a.set(said, a.Moved > 0)
 	s.b.set(said|saidLast, b.Moved > 0)
 	if left, what := s.nextTimeout(); what != ReasonNone {
@@ -110,7 +112,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	}
 	s.state &^= moving
 	for _, way := range [2]*direction{&s.ab, &s.ba} {
-		if f := way.failure(); f != nil { // a Rewriter that is none
+		if f := way.failure(); f != nil { // a Rewriter that is none, or a Gate where none can be
 			s.end(Reason(way.reason.Load()), s.opErrorOf(way, *f))
 			return
 		}
@@ -127,6 +129,11 @@ var errDriven = errors.New("penstock: relay: start: the Driven is a session that
 
 // refuse is the start of a session that has not ended. Its sockets stay, if it is started with those again.
 func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {
+	for _, p := range [2]*Socket{&a, &b} {
+		if p.Gate != nil {
+			p.Gate.Close()
+		}
+	}
 	for _, p := range [2]loopSocket{newSocket(a), newSocket(b)} {
 		if p.fd == s.a.fd || p.fd == s.b.fd {
 			continue
@@ -381,6 +388,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 			m.sessionEnded(d.atEOF())
 		}
 	}
+	s.closeGates()
 	x, y := s.layers()
 	if resetA && !gently || x != nil && !x.end() {
 		s.ba.countLost(s.a.abort())

@@ -171,3 +171,6 @@ func (s *Driven) Left() time.Duration {
 	left, _ := s.nextTimeout()
 	return left
 }
+
+// HasRest reports whether a session has more than a Parked has room for.
+func (p *Parked) HasRest() bool { return p.rest != nil }

@@ -60,7 +60,12 @@ func (s *Driven) lingers(reason Reason, cause error) bool {
 		s.b.untold()
 	}
 	dead.state |= readable
-	left := drv.deliver(from) + from.link.queued() + s.layerAt(to).unwritten() + to.unacknowledged()
+	left := drv.deliver(from) + s.layerAt(to).unwritten() + to.unacknowledged()
+	if from.shut() { // what is behind its gate is not going to be delivered
+		left -= from.readAhead()
+	} else {
+		left += from.link.queued()
+	}
 	if left == 0 || to.is(gone) {
 		return false
 	}

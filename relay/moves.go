@@ -28,6 +28,7 @@ func (d *direction) fillBuffer() wait {
 		d.held.off, d.held.end = 0, n
 		d.set(stalled, false)
 		d.consumed(n)
+		d.heard(d.held.buf.b[:n])
 		d.adapt(n)
 		if d.pace == resting { // before bytes that were read go on
 			return waitTokens
@@ -42,6 +43,9 @@ func (d *direction) fillBuffer() wait {
 // fillPipe splices once from the source into a leased, empty pipe, or copies
 // where no pipe is to be had.
 func (d *direction) fillPipe() wait {
+	if d.hears() {
+		return d.fillBuffer()
+	}
 	if d.held.pipe != nil && d.held.pipe.Size() < d.pipeSize.bytes() {
 		d.releasePipe()
 	}
@@ -117,8 +121,15 @@ const transferBytes = 4 << 20
 
 func (d *direction) deliverAhead() wait {
 	o := d.rareState()
-	n, err := d.link.send(o.ahead)
+	b := o.ahead
+	if o.gate != nil {
+		b = b[:min(int64(len(b)), o.remain)]
+	}
+	n, err := d.link.send(b)
 	if n > 0 {
+		if o.gate != nil {
+			o.remain -= int64(n)
+		}
 		d.copied.Add(int64(n))
 		if m := d.observer(); m != nil {
 			m.answered(o.ahead[:n])

@@ -1,7 +1,7 @@
 package relay
 
 // Return has a session that a [Carrier] has had go on here, with other sockets, which are s's from now on: they are on the
-// loop, and have no Mirror, Rewriter or Layer. ended are the directions, from a and from b, that have ended meanwhile, one at
+// loop, and have no Mirror, Rewriter, Gate or Layer. ended are the directions, from a and from b, that have ended meanwhile, one at
 // most: nothing is read from there any more, and nothing written to the other side. last is the side from which the Carrier
 // has had bytes last, SideNone if from neither. The session is not offered any more; [Driven.Offer] does that anew. Return
 // reports false, and the sockets are the caller's still, if no Carrier has the session, or if it is being reset. It is called

@@ -109,12 +109,16 @@ func (d *direction) fillRewritten() wait {
 		return d.fail("lease buffer for", sideSource, err)
 	}
 	b, room := d.held.buf.b, r.room
-	n, err := r.read(b[room : room+d.clip(min(len(b)-room, r.most))])
+	n, err := 0, d.pass()
+	if err == nil {
+		n, err = r.read(b[room : room+d.clip(min(len(b)-room, r.most))])
+	}
 	switch {
 	case n > 0:
 		r.due = false
 		r.in += int64(n)
 		d.consumed(n)
+		d.heard(b[room : room+n])
 		clear(b[:room]) // which may have been another session's
 		b = b[: room+n : room+n]
 		from, to, err := r.Rewrite(b, room)

@@ -28,6 +28,12 @@ type Socket struct {
 	// end of the session, which must not have more than a read's, 64 KiB.
 	Ahead []byte
 
+	// Gate holds the bytes that come from the socket back, those of Ahead included, but for the first Free, of which those of Moved are
+	// none; nil: nothing does. Bytes that were sent as urgent data are bytes of the stream until it is open. Only one of the
+	// two sockets may have one, without a Layer.
+	Gate Gate
+	Free int
+
 	// Mirror gets the bytes that come from the socket; nil: none does. The owner has written to
 	// it the bytes of Moved. One that was not started gets nothing, and has ended with [MirrorError].
 	Mirror *Mirror

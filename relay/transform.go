@@ -83,11 +83,15 @@ func (d *direction) fillTransformed(r *rewrite) wait {
 		return d.failRewrite(fmt.Errorf("%w: Most returned %d, not 1 or more", ErrRewriter, most))
 	}
 	b := d.held.buf.b
-	n, err := r.read(b[:d.clip(min(len(b), most))])
+	n, err := 0, d.pass()
+	if err == nil {
+		n, err = r.read(b[:d.clip(min(len(b), most))])
+	}
 	switch {
 	case n > 0:
 		r.in += int64(n)
 		d.consumed(n)
+		d.heard(b[:n])
 		t.Put(b[:n:n])
 		r.held, r.due = t.Held(), true
 		if d.pace == resting {

@@ -9,8 +9,8 @@
 // Whatever name a TLS server may read in a client's first bytes is the name that Parse returns, or
 // there is an error other than [ErrNotTLS]: so bytes that only a lenient server takes for TLS are [ErrMalformed], and
 // a hello of two names is, too. Extensions that say nothing about the name are left to the server.
-// A second hello, which a server asks for (HelloRetryRequest), and one within another protocol
-// (STARTTLS) are not read. An encrypted hello (ECH, RFC 9849) is identified by its outer name, the
+// A second hello, which a server asks for (HelloRetryRequest), has to be read as the first one was, and to ask for the same: OpenSSL's
+// server takes its name. One within another protocol (STARTTLS) is not read. An encrypted hello (ECH, RFC 9849) is identified by its outer name, the
 // only one in it that can be read.
 package clienthello
 

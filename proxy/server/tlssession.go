@@ -50,6 +50,9 @@ var errRejoined = errors.New("the session runs on its loop")
 // errRewriteOffLoop is the error of a client whose bytes cannot be rewritten.
 var errRewriteOffLoop = errors.New("rewrite: no descriptors are left for the session to go back to its loop with, and it is rewritten there alone")
 
+// errGateOffLoop is the error of a client whose second hello, if the endpoint asks for one, could not be held against the first.
+var errGateOffLoop = errors.New("no descriptors are left for the session to go back to its loop with, and a second TLS ClientHello is looked at there alone")
+
 // serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
 // [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
@@ -88,6 +91,11 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 		reset(endpoint)
 		reset(raw)
 		return relay.Result{}, errRewriteOffLoop
+	}
+	if client == raw && h.Greeted() {
+		reset(endpoint)
+		reset(raw)
+		return relay.Result{}, errGateOffLoop
 	}
 	limits, err := search.Reached(s.now())
 	if err != nil {

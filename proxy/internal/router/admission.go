@@ -69,6 +69,7 @@ const (
 	refusedEndpointTLS
 	refusedCancelOverload
 	refusedPrereadMemory
+	refusedSecondHello
 	refusedOther
 	admissionRejects
 )
@@ -76,7 +77,7 @@ const (
 func (r admissionReject) String() string {
 	return [...]string{
 		"address", "denied", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "first_bytes", "no_route",
-		"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "preread_memory", "other",
+		"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "preread_memory", "second_hello", "other",
 	}[r]
 }
 
@@ -97,6 +98,7 @@ var admissionCauses = []struct {
 	{proxyproto.ErrTooLong, refusedHeader},
 	{proxyproto.ErrMalformed, refusedHeader},
 	{proxyproto.ErrChecksum, refusedHeader},
+	{worker.ErrSecondHello, refusedSecondHello}, // which may be one of the following, too
 	{clienthello.ErrNotTLS, refusedHello},
 	{clienthello.ErrTooLong, refusedHello},
 	{clienthello.ErrMalformed, refusedHello},

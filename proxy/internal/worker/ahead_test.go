@@ -69,8 +69,8 @@ func TestHelloWithPreface(t *testing.T) {
 			e.SetDeadline(time.Now().Add(time.Minute))
 			mustRead(t, e, d.header)
 			mustRead(t, e, hello)
+			mustWrite(t, e, []byte("answer")) // what is behind the hello waits for it
 			mustRead(t, e, append(bytes.Clone(x.with), x.before...))
-			mustWrite(t, e, []byte("answer"))
 			mustRead(t, c, []byte("answer"))
 			if !x.ends {
 				mustWrite(t, c, x.after)

@@ -39,8 +39,9 @@ type pendingClient struct {
 	ahead        []byte // bytes that the client has sent, as far as a peek has shown; they are queued
 	buffered     []byte // bytes taken out of its queue; nil: none
 	charged      int32  // what it has of the group's PrereadMemory
-	futilePeeks  uint8  // peeks that have shown too little, see inVain
-	moved        int    // how much of ahead, or of buffered, the endpoint has got already
+	hello        firstHello
+	futilePeeks  uint8 // peeks that have shown too little, see inVain
+	moved        int   // how much of ahead, or of buffered, the endpoint has got already
 	timer        loop.Timer
 	endpoint     endpoint           // while its header is written
 	rest         []byte             // of the header, or of a response
@@ -113,8 +114,8 @@ func (w *worker) freePending(c *pendingClient) {
 	c.use++
 	c.client.reset()
 	c.conn, c.id, c.serving, c.step, c.rest, c.raised = nil, 0, nil, Step{}, nil, 0
-	w.group.prereads.Add(-int64(c.charged))
-	c.charged = 0
+	w.group.uncharge(&c.charged)
+	c.hello.size = 0
 	c.ahead, c.buffered, c.futilePeeks, c.moved, c.record = c.ahead[:0], nil, 0, 0, nil
 	w.pendingPool.put(c)
 }
@@ -271,7 +272,7 @@ func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 	switch {
 	case err == nil && c.client.asksEndpoint():
 		w.askTLS(c)
-	case err == nil && (c.step.ProxyHeader || len(c.buffered) > 0 && !rewritesClient(c.search)):
+	case err == nil && (c.step.ProxyHeader || c.writesFirst()):
 		w.writeProxyHeader(c)
 	case err == nil:
 		w.join(c)
@@ -280,6 +281,12 @@ func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 	default:
 		w.failed(c, err)
 	}
+}
+
+// writesFirst reports whether the client's first bytes go before the session: those that were taken, and a hello that is known, so that its gate
+// is asked only if there is more.
+func (c *pendingClient) writesFirst() bool {
+	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
 }
 
 // failed goes on after a connection that has come to nothing.

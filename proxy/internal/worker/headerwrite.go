@@ -30,7 +30,7 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 	case rewritten:
 		c.setNoDelay()
 	case len(c.buffered) > 0:
-		w.header = append(w.header, c.buffered...)
+		w.header = append(w.header, c.first()...)
 	case len(c.ahead) > 0 && w.group.cfg.Relay.Engine() != relay.EngineSplice:
 		w.header = append(w.header, c.ahead...)
 	case c.queued():
@@ -40,7 +40,7 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 	}
 	n, err := sendSome(c.endpoint.fd, w.header, flags)
 	if len(c.buffered) > 0 && !rewritten {
-		size, c.moved = len(w.header), len(c.buffered)
+		size, c.moved = len(w.header), len(c.first())
 	} else {
 		c.moved = max(n-size, 0)
 	}
@@ -60,8 +60,9 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 
 // kept returns b, the end of a header, in memory of the client's: those of its bytes that were taken are there already.
 func (c *pendingClient) kept(b []byte) []byte {
-	if at := len(c.buffered) - len(b); at >= 0 && !rewritesClient(c.search) {
-		return c.buffered[at:]
+	first := c.first()
+	if at := len(first) - len(b); at >= 0 && !rewritesClient(c.search) {
+		return first[at:]
 	}
 	return append([]byte(nil), b...)
 }

@@ -1,6 +1,10 @@
 package worker
 
-import "github.com/penstock/penstock/relay"
+import (
+	"errors"
+
+	"github.com/penstock/penstock/relay"
+)
 
 // join has a client and its endpoint joined.
 func (w *worker) join(c *pendingClient) {
@@ -28,9 +32,13 @@ func (w *worker) join(c *pendingClient) {
 	if by, ok := c.search.(Rewriting); ok && by.Rewritten() != relay.SideNone {
 		a, b = rewrite(by, a, b)
 	}
-	if a.Rewriter != nil || a.Transform != nil {
+	switch {
+	case a.Rewriter != nil || a.Transform != nil:
 		a.Ahead = c.buffered
+	case c.buffered != nil:
+		a.Ahead = c.buffered[c.moved:]
 	}
+	a.Gate, a.Free = c.hello.gate(w, c.moved, &c.charged)
 	w.note(n, &c.client)
 	n.admissionToken = c.client.AdmissionToken
 	ref := w.keepPending(c, bindingOf(limits))
@@ -70,6 +78,11 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 		b.Ended(r, err)
 		countEnd(b, w.index, r, err)
 		w.deferred.ended(b, &r)
+	}
+	if errors.Is(err, ErrSecondHello) || errors.Is(err, ErrPrereadMemory) {
+		w.refused++
+		w.refusals[refusalOf(dialing, false, err)]++
+		w.group.cfg.Host.Refused(s.socket, err)
 	}
 	if k := n.ref.kept; k != nil {
 		w.recordEnded(n, k, b, &r, err, away)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/clienthello"
 )
 
 // look looks at the client's first bytes for its search, as in preread.
@@ -22,6 +23,11 @@ func (w *worker) look(c *pendingClient) {
 
 // looked goes on with the first bytes. c may not be in use any more when it returns.
 func (w *worker) looked(c *pendingClient, b []byte, ended bool) {
+	if c.hello.size == 0 {
+		if hello, err := clienthello.Parse(b); err == nil { // by whose name the search may go
+			c.greeted(b, &hello)
+		}
+	}
 	c.client.Looked, c.client.LookedEnded = b[:min(len(b), c.step.Most)], ended
 	w.proceed(c)
 }

@@ -25,6 +25,7 @@ type Offloaded struct {
 	Client *Client
 	// early is the bytes that were taken from it before.
 	early []byte
+	hello firstHello
 	// Service is the one that it was accepted under.
 	Service *Service
 
@@ -61,7 +62,7 @@ func (w *worker) takeOff(c *pendingClient) *Offloaded {
 	client.wakes = nil
 	client.Record = w.takeRecord(c)
 	h := &Offloaded{
-		FD: fd, TCP: n.tcp(), Client: &client, early: c.buffered, Service: s.service, worker: w, serving: s, admitted: c.admitted,
+		FD: fd, TCP: n.tcp(), Client: &client, early: c.buffered, hello: c.hello, Service: s.service, worker: w, serving: s, admitted: c.admitted,
 		began: time.Now(), name: c.clientName(), from: client.Source(), record: client.Record,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
@@ -74,6 +75,10 @@ func (w *worker) takeOff(c *pendingClient) *Offloaded {
 	}
 	return h
 }
+
+// Greeted reports whether a ClientHello of the client was read. If its TLS does not end here, its session must not run on goroutines:
+// there is no gate for a second hello.
+func (h *Offloaded) Greeted() bool { return h.hello.size > 0 }
 
 // Context ends when the client is cut; its cause says why. It has ended after End, too.
 func (h *Offloaded) Context() context.Context { return h.ctx }

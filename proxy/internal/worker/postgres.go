@@ -190,7 +190,7 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 	}
 	w.loop.Disarm(&c.timer)
 	c.phase, c.rest, c.step.ProxyHeader = dialing, nil, false // which it has got
-	if len(c.buffered) > 0 && !rewritesClient(c.search) {
+	if c.writesFirst() {
 		w.writeProxyHeader(c)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -211,9 +212,13 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 			return
 		}
 		c.client.First.Greeted(&c.client.Hello)
+		c.greeted(b, &c.client.Hello)
 		c.keepAhead(b)
 		w.prereadRead(c)
 	case awaitFirst, awaitSilence:
+		if c.client.First.Is(firstbytes.TLS) == firstbytes.Yes {
+			c.greeted(b, &c.client.First.Hello)
+		}
 		c.keepAhead(b)
 		w.recognised(c)
 	case looking:
@@ -266,11 +271,14 @@ const maxAhead = 2 << 10
 
 // keepAhead keeps the client's bytes, if they are all and not many, so that they can go in one
 // segment, by one call, with the header before them. They stay in the socket's queue until an
-// endpoint has them. Events report from here on the bytes after them.
+// endpoint has them. Events report from here on the bytes after them. What is behind a hello is not kept.
 func (c *pendingClient) keepAhead(b []byte) {
-	if c.conn.tcp() && c.buffered == nil && len(b) <= maxAhead && c.events&loop.Urgent == 0 {
-		c.ahead = append(c.ahead[:0], b...)
-		c.events &^= loop.Readable
+	hello := c.hello.upTo(b)
+	if c.conn.tcp() && c.buffered == nil && len(hello) <= maxAhead && c.events&loop.Urgent == 0 {
+		c.ahead = append(c.ahead[:0], hello...)
+		if len(hello) == len(b) {
+			c.events &^= loop.Readable
+		}
 	}
 }
 

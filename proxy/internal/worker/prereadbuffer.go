@@ -95,19 +95,33 @@ func (w *worker) charge(c *pendingClient) error {
 	for _, name := range c.client.First.Hello.ALPN {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}
-	n -= int(c.charged)
+	return w.group.charge(&c.charged, n)
+}
+
+// charge has a client's part of PrereadMemory be at least n bytes, if there are so many.
+func (g *Group) charge(charged *int32, n int) error {
+	n -= int(*charged)
 	if n <= 0 {
 		return nil
 	}
-	if w.group.prereads.Add(int64(n)) > w.group.cfg.PrereadMemory {
-		w.group.prereads.Add(-int64(n))
+	if g.prereads.Add(int64(n)) > g.cfg.PrereadMemory {
+		g.prereads.Add(-int64(n))
 		return ErrPrereadMemory
 	}
-	c.charged += int32(n)
+	*charged += int32(n)
 	return nil
 }
 
+// uncharge gives a client's part back.
+func (g *Group) uncharge(charged *int32) {
+	g.prereads.Add(-int64(*charged))
+	*charged = 0
+}
+
+// first returns those of the taken bytes that an endpoint gets before the session.
+func (c *pendingClient) first() []byte { return c.hello.upTo(c.buffered) }
+
 // sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
 func (c *pendingClient) sentOn() bool {
-	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.buffered) && !rewritesClient(c.search)
+	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.first()) && !rewritesClient(c.search)
 }

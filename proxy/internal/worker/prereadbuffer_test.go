@@ -118,11 +118,14 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 		}
 		served.Go(func() {
 			defer e.Close()
-			got, err := io.ReadAll(e)
-			if want := x.proxyHeader + string(hello) + "behind"; err != nil || string(got) != want {
+			first := make([]byte, len(x.proxyHeader)+len(hello))
+			_, _ = io.ReadFull(e, first)
+			_, _ = e.Write([]byte("ans")) // what is behind the hello waits for it
+			rest, err := io.ReadAll(e)
+			if got, want := string(first)+string(rest), x.proxyHeader+string(hello)+"behind"; err != nil || got != want {
 				t.Errorf("the endpoint got %d bytes, %v; want %d", len(got), err, len(want))
 			}
-			_, _ = e.Write([]byte("answer"))
+			_, _ = e.Write([]byte("wer"))
 		})
 	}
 	for _, c := range conns {

@@ -53,12 +53,14 @@ const (
 	RefusedCancelBusy
 	// RefusedMemory: there was no memory for its first bytes, see [ErrPrereadMemory].
 	RefusedMemory
+	// RefusedSecondHello: its session has ended with [ErrSecondHello].
+	RefusedSecondHello
 
 	refusals // how many there are
 )
 
 var refusalNames = [refusals]string{
-	"targets", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory",
+	"targets", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello",
 }
 
 // String is its name in a summary.
@@ -91,8 +93,10 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 		return RefusedTimeout
 	case cause == ErrPrereadEnded:
 		return RefusedEnded
-	case cause == ErrPrereadMemory:
+	case errors.Is(cause, ErrPrereadMemory):
 		return RefusedMemory
+	case errors.Is(cause, ErrSecondHello):
+		return RefusedSecondHello
 	case cause == source.ErrUnknown:
 		return RefusedNoSource
 	case searching && errors.Is(cause, ErrFiltered):

@@ -90,6 +90,9 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	if by := r.Rewriting; by != nil && by.Rewritten() != relay.SideNone {
 		r.A, r.B = rewrite(by, r.A, r.B)
 	}
+	if r.A.Layer == nil {
+		r.A.Gate, r.A.Free = h.hello.gate(w, r.A.Moved, new(int32))
+	}
 	n.set(isTCP, r.B.TCP)
 	session := w.takeSession(n)
 	w.windows.begin(n)

@@ -1,0 +1,260 @@
+package worker
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/relay"
+)
+
+// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL's takes the name from that one. The client must
+// not change the name (RFC 8446, 4.1.2), but one that wants another name's endpoint does. So where a hello was read, and TLS does not end here, the
+// client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the second hello has to ask for the
+// same; after any other answer all bytes pass.
+
+// ErrSecondHello is the error of a client that was asked for a second hello, and has sent one that asks for another name or other
+// protocols, or something else.
+var ErrSecondHello = errors.New("the second TLS ClientHello, which the endpoint has asked for, does not ask for what the first did")
+
+// A firstHello is a client's hello as it was read.
+type firstHello struct {
+	size int // with the headers of its records; 0: none was read
+	asks asked
+}
+
+// asked is a digest of the name and the protocols that a hello asks for.
+type asked [sha256.Size]byte
+
+func askedBy(hello *clienthello.Info) asked {
+	var room [512]byte
+	b := append(append(room[:0], hello.ServerName...), 0)
+	for _, protocol := range hello.ALPN {
+		b = append(append(b, byte(len(protocol))), protocol...)
+	}
+	return sha256.Sum256(b)
+}
+
+// greeted notes the hello at the beginning of b, which was parsed.
+func (c *pendingClient) greeted(b []byte, hello *clienthello.Info) {
+	if n, err := clienthello.Length(b); err == nil && n <= len(b) {
+		c.hello = firstHello{n, askedBy(hello)}
+	}
+}
+
+// upTo returns those of the client's bytes that an endpoint may get before it has answered.
+func (h *firstHello) upTo(b []byte) []byte {
+	if h.size > 0 && len(b) > h.size {
+		return b[:h.size]
+	}
+	return b
+}
+
+// gate returns the gate of a client's bytes for its socket, and how many of them pass freely if moved of them are the endpoint's
+// already; nil: no hello was read. It takes over what is charged for the client's bytes.
+func (h *firstHello) gate(w *worker, moved int, charged *int32) (relay.Gate, int) {
+	if h.size == 0 {
+		return nil, 0
+	}
+	g := &helloGate{worker: w, asks: h.asks, charged: *charged}
+	*charged = 0
+	return g, h.size - moved
+}
+
+// A helloGate is the gate of a client's bytes.
+type helloGate struct {
+	worker  *worker
+	asks    asked
+	state   helloState
+	answer  helloAnswer
+	second  []byte // the part of the second hello, or of a record's header before it, that has passed
+	need    int    // how many bytes of it are worth a look
+	charged int32  // what it has of the group's PrereadMemory
+}
+
+type helloState uint8
+
+const (
+	unanswered helloState = iota
+	retried               // a second hello has to come
+	passed
+)
+
+// Answered implements [relay.Gate].
+func (g *helloGate) Answered(b []byte) relay.GateVerdict {
+	switch g.answer.read(b) {
+	case answerOpen:
+		return relay.GateHears
+	case answerRetry:
+		g.state = retried
+		return relay.GateLooks
+	}
+	g.state = passed
+	return relay.GateOpens
+}
+
+// Pass implements [relay.Gate].
+func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
+	switch {
+	case g.state == passed:
+		return relay.GateOpen, nil
+	case g.state == unanswered && (!ended || len(ahead) > 0):
+		return 0, nil
+	}
+	b := ahead
+	if len(b) == 0 {
+		b = g.worker.firstBytes()
+		n, err := sys.Recv(fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+		for err == syscall.EINTR {
+			n, err = sys.Recv(fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+		}
+		switch {
+		case err == syscall.EAGAIN:
+			return 0, nil
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return relay.GateOpen, nil // for the end of file
+		}
+		b = b[:n]
+	}
+	if g.state == unanswered {
+		return 0, nil
+	}
+	return g.look(b)
+}
+
+// look returns how many bytes of the client, which come next, may pass: all that are not yet a whole hello, since no server takes a name
+// from a part, and the rest of a hello that asks for the right name.
+func (g *helloGate) look(b []byte) (n int, err error) {
+	gone := len(g.second)
+	all := b
+	if gone > 0 {
+		g.second = append(g.second, b...)
+		all = g.second
+	}
+	switch kind := all[0]; {
+	case kind == recordHandshake:
+	case kind < recordChange || kind > recordData:
+		return 0, fmt.Errorf("%w: it begins with byte %d", ErrSecondHello, kind)
+	case len(all) < recordHeader:
+		return g.keep(all, len(b), recordHeader)
+	default: // early data that was refused, which the server drops, and a change of the cipher before it; or an alert
+		size := int(binary.BigEndian.Uint16(all[3:]))
+		if all[1] != 3 || size > maxCiphertext {
+			return 0, fmt.Errorf("%w: a record of type %d, version %d and %d bytes", ErrSecondHello, kind, all[1], size)
+		}
+		g.second = g.second[:0]
+		return recordHeader + size - gone, nil
+	}
+	if len(all) < g.need {
+		return g.keep(all, len(b), g.need)
+	}
+	need, err := clienthello.Length(all)
+	if err == nil && need > len(all) {
+		return g.keep(all, len(b), need)
+	}
+	var hello clienthello.Info
+	if err == nil {
+		hello, err = clienthello.Parse(all[:need])
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", ErrSecondHello, err)
+	case askedBy(&hello) != g.asks:
+		return 0, fmt.Errorf("%w: its name is %q", ErrSecondHello, hello.ServerName)
+	}
+	g.state, g.second = passed, nil
+	return need - gone, nil
+}
+
+// keep keeps what has come so far, of which the last n bytes pass now.
+func (g *helloGate) keep(all []byte, n, need int) (int, error) {
+	if len(g.second) == 0 {
+		g.second = append(g.second, all...)
+	}
+	g.need = need
+	return n, g.worker.group.charge(&g.charged, cap(g.second)-maxAhead)
+}
+
+// Close implements [relay.Gate].
+func (g *helloGate) Close() {
+	g.second = nil
+	g.worker.group.uncharge(&g.charged)
+}
+
+// Records of TLS (RFC 8446, 5.1 and 5.2).
+const (
+	recordHeader    = 5
+	recordChange    = 20
+	recordAlert     = 21
+	recordHandshake = 22
+	recordData      = 23
+	maxCiphertext   = 1<<14 + 256
+)
+
+// A helloAnswer reads the beginning of what an endpoint answers to a hello.
+type helloAnswer struct {
+	header [recordHeader]byte // of the present record
+	have   int                // bytes of header
+	left   int                // bytes of the record to come
+	seen   int                // bytes of handshake
+	begin  [answerBegin]byte  // its first
+}
+
+// answerBegin is the beginning of a ServerHello: type, length (3), version (2), random.
+const answerBegin = 1 + 3 + 2 + 32
+
+type helloVerdict uint8
+
+const (
+	answerOpen  helloVerdict = iota // more is needed
+	answerRetry                     // it asks for a second hello
+	answerOther                     // it does not
+)
+
+// read goes on with the bytes that come next; none: the end. Records before the first handshake message, such as a warning, say nothing.
+func (a *helloAnswer) read(b []byte) helloVerdict {
+	if len(b) == 0 {
+		return answerOther // what has not come whole asks for nothing
+	}
+	for len(b) > 0 {
+		if a.left == 0 {
+			n := copy(a.header[a.have:], b)
+			b = b[n:]
+			if a.have += n; a.header[0] < recordChange || a.header[0] > recordData+1 || a.have > 1 && a.header[1] != 3 {
+				return answerOther // this is not TLS
+			}
+			if a.have < recordHeader {
+				return answerOpen
+			}
+			a.have, a.left = 0, int(binary.BigEndian.Uint16(a.header[3:]))
+			continue
+		}
+		n := min(len(b), a.left)
+		if a.header[0] == recordHandshake {
+			a.seen += copy(a.begin[a.seen:], b[:n])
+			if a.seen == answerBegin {
+				return a.whole()
+			}
+		}
+		b, a.left = b[n:], a.left-n
+	}
+	return answerOpen
+}
+
+// whole says what the beginning of the first handshake message, which is whole, asks for.
+func (a *helloAnswer) whole() helloVerdict {
+	const serverHello = 2
+	if a.begin[0] == serverHello && [32]byte(a.begin[6:]) == retryRandom {
+		return answerRetry
+	}
+	return answerOther
+}
+
+// retryRandom is the random of a HelloRetryRequest: the SHA-256 of its name (RFC 8446, 4.1.3).
+var retryRandom = sha256.Sum256([]byte("HelloRetryRequest"))

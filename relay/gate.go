@@ -1,0 +1,171 @@
+package relay
+
+import (
+	"errors"
+	"math"
+	"syscall"
+)
+
+// A Gate holds the bytes of one side of a session on a loop back until the other side has answered, or until they were looked at:
+// [Socket.Gate]. They stay in the socket's queue meanwhile. Timeouts, accounts and ends are those of any session: a peer's end of file or
+// reset in front of a gate ends its direction as usual. The session is not given to a [Carrier] before its gate is open. Its methods are called
+// on the loop's goroutine, must not wait, and borrow their bytes for the call.
+type Gate interface {
+	// Answered is called with the bytes of the other side as they are read, before they go on, which they do whatever it returns; without any
+	// at the end of file. It is called until it returns something else than GateHears.
+	Answered(b []byte) GateVerdict
+	// Pass is called before the first byte is read that it has not let pass: when there may be some, and again when more have come or
+	// Answered has returned GateLooks. ahead is what is left of [Socket.Ahead]; if that is empty, the bytes are in the queue of the socket fd,
+	// which Pass may peek at, and must not consume. ended says that the peer has sent its last byte. It returns how many bytes
+	// pass, which need not have come yet; 0: none, until there is another event; [GateOpen]: all, for good. An error is the end of the session,
+	// as an error of a read is.
+	Pass(fd int, ahead []byte, ended bool) (n int, err error)
+	// Close is called once, and no other method after it: when the gate is open for good, or the session has ended.
+	Close()
+}
+
+// GateOpen is the result of [Gate.Pass] that opens a gate for good.
+const GateOpen = -1
+
+// A GateVerdict is what a [Gate] makes of the answer.
+type GateVerdict uint8
+
+const (
+	// GateHears: Answered is to be called with the bytes that follow.
+	GateHears GateVerdict = iota
+	// GateLooks: it has heard enough, and Pass decides about the other side's bytes.
+	GateLooks
+	// GateOpens: the gate is open for good.
+	GateOpens
+)
+
+// errGate is the error of a session with a Gate where there can be none.
+var errGate = errors.New("penstock: relay: start: a Gate is for one side of a session, and not for a side with a Layer")
+
+// setGate has a gate hold the bytes of d, which reads from p, but for the first p.Free, and hear those of answers.
+func (s *Driven) setGate(d, answers *direction, p *Socket) {
+	switch {
+	case p.Gate == nil:
+		return
+	case p.Layer != nil || d.is(limited):
+		p.Gate.Close()
+		d.fail("start", sideNone, errGate)
+		return
+	}
+	d.limit(int64(max(p.Free, 0)))
+	d.rareState().gate = p.Gate
+	answers.limit(math.MaxInt64)
+	answers.rareState().hears = d
+}
+
+// gate returns the gate of a direction, nil if there is none any more.
+func (d *direction) gate() Gate {
+	if !d.is(limited) {
+		return nil
+	}
+	return d.rareState().gate
+}
+
+// shut reports whether the direction's next byte is a gate's to let pass.
+func (d *direction) shut() bool { return d.gate() != nil && d.rareState().remain == 0 }
+
+// hears reports whether the bytes of the direction are shown to the gate of the other one.
+func (d *direction) hears() bool { return d.is(limited) && d.rareState().hears != nil }
+
+// pass asks the gate of the direction, if it is shut. EAGAIN: the source is waited for.
+func (d *direction) pass() error {
+	if !d.shut() {
+		return nil
+	}
+	s, o := sessionOf(d), d.rareState()
+	p, ahead := s.socketOf(d), o.ahead
+	if o.rewrite != nil {
+		ahead = o.rewrite.ahead
+	}
+	o.asked = true
+	n, err := o.gate.Pass(int(p.fd), ahead[:len(ahead):len(ahead)], p.state&(peerClosed|gone) != 0)
+	switch {
+	case err != nil:
+		return err
+	case n > 0:
+		o.remain = int64(n)
+	case n < 0:
+		s.openGate(d)
+	default:
+		p.set(readable, false)
+		return syscall.EAGAIN
+	}
+	return nil
+}
+
+// heard shows bytes that the direction has read to the gate of the other one, if that hears them; none: the end of file.
+func (d *direction) heard(b []byte) {
+	if !d.hears() {
+		return
+	}
+	held := d.rareState().hears
+	switch held.gate().Answered(b[:len(b):len(b)]) {
+	case GateHears:
+	case GateOpens:
+		sessionOf(d).openGate(held)
+	default:
+		d.unlimit()
+		sessionOf(d).stir(held)
+	}
+}
+
+// openGate opens the gate of a direction for good.
+func (s *Driven) openGate(d *direction) {
+	d.rareState().gate.Close()
+	if d.rareState().asked {
+		s.stir(d)
+	}
+	d.unlimit()
+	if other := s.opposite(d); other.hears() {
+		other.unlimit()
+	}
+}
+
+// stir has a direction find out whether it may go on now.
+func (s *Driven) stir(d *direction) {
+	s.socketOf(d).set(readable, true)
+	s.recall()
+}
+
+func (s *Driven) opposite(d *direction) *direction {
+	if d == &s.ab {
+		return &s.ba
+	}
+	return &s.ab
+}
+
+// unlimit ends what a gate has to do with the direction. A session that has had one takes no more memory than any other, so that it
+// can be a [Parked].
+func (d *direction) unlimit() {
+	d.set(limited, false)
+	o := d.rareState()
+	o.gate, o.hears, o.asked, o.remain = nil, nil, false, 0
+	if o.empty() {
+		d.rare.Store(nil)
+	}
+}
+
+func (o *rareState) empty() bool {
+	for i := range o.fell {
+		if o.fell[i].Load() != 0 {
+			return false
+		}
+	}
+	return o.ahead == nil && o.mark == nil && o.failure == nil && o.pacer == nil && o.mirror == nil && o.answers == nil && o.rewrite == nil &&
+		o.carried == 0 && o.seed == 0 && o.lost.Load() == 0
+}
+
+// closeGates is the end of the session.
+func (s *Driven) closeGates() {
+	for _, d := range [2]*direction{&s.ab, &s.ba} {
+		if g := d.gate(); g != nil {
+			g.Close()
+			d.rareState().gate = nil
+		}
+	}
+}
