@@ -29,8 +29,8 @@ type Problem struct {
 	Listener string    `json:"listener,omitempty"`
 	Upstream string    `json:"upstream,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`
-	Since    time.Time `json:"since,omitzero"` // left out: unknown
-	Text     string    `json:"text"`           // a readable line, which names the subject
+	Since    time.Time `json:"since"` // when it began or, if that is not known, when it was seen first: it is looked every 10 s
+	Text     string    `json:"text"`  // a readable line, which names the subject
 }
 
 // problems returns the problems that a status shows, outages first.
@@ -244,7 +244,9 @@ func (f *finder) certificates(base Problem, subject string, list []Certificate, 
 		}
 		switch left := c.Ends.Sub(f.now); {
 		case left <= 0:
-			f.add(base, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))
+			of := base
+			of.Since = c.Ends
+			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))
 		case left < min(expiresSoon, c.Ends.Sub(c.From)/5):
 			f.add(base, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
 		case f.now.Before(c.From):

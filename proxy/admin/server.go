@@ -74,6 +74,7 @@ type Server struct {
 	inForce atomic.Pointer[conditions]
 	serving sync.WaitGroup
 	feed    *feed
+	sinces  sinces
 
 	document  func() *document
 	drained   atomic.Bool                                 // a request has made the process drain
@@ -290,5 +291,7 @@ func (s *Server) fill(st *Status) {
 	if starts, leaves := s.leaving(); leaves && st.State == Serving {
 		st.DrainStarts = starts
 	}
-	st.Problems = problems(st, time.Now())
+	now := time.Now()
+	st.Problems = problems(st, now)
+	s.sinces.note(st.Problems, now)
 }

@@ -193,6 +193,7 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 		beside.Go(func() { r.watch(ctx) })
 	}
 	beside.Go(func() { r.reopen(serving) })
+	beside.Go(func() { r.admin.Watch(serving) })
 	drains, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	beside.Go(func() {

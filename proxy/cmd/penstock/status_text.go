@@ -227,7 +227,11 @@ const maxProblems = 40
 // problemLines returns a line for each problem, or for the first ones.
 func problemLines(problems []admin.Problem, most int) (lines []string) {
 	for _, p := range problems[:min(len(problems), most)] {
-		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), oneLine(p.Text)))
+		text := oneLine(p.Text)
+		if !p.Since.IsZero() && !strings.Contains(text, "since ") {
+			text += ", since " + p.Since.Local().Format(time.DateTime)
+		}
+		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))
 	}
 	if more := len(problems) - most; more > 0 {
 		lines = append(lines, fmt.Sprintf("...      and %d more problems: penstock status --problems lists all", more))
