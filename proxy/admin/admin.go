@@ -408,6 +408,8 @@ type Endpoint struct {
 	// LastFailure is the last connection that failed, or that ended without a byte of the
 	// endpoint; nil: there was none.
 	LastFailure *Failure `json:"last_failure,omitempty"`
+	// Unresolved is why the name of an endpoint that is not checked did not resolve the last time; left out: it did, or it is an address.
+	Unresolved string `json:"unresolved,omitempty"`
 	// Connecting is left out if no client has waited for a connection for a second or more.
 	Connecting *Connecting `json:"connecting,omitempty"`
 	// Unanswered counts sessions in which the client has sent data and got no byte for half of

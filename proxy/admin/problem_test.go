@@ -44,6 +44,12 @@ func TestProblems(t *testing.T) {
 		"a standby beside a primary": {shop(func(u *Upstream) {
 			u.Endpoints = append(u.Endpoints, Endpoint{Name: "s", State: Standby, Weight: 1, Why: "status 503 instead of 200"})
 		}), nil},
+		"a name does not resolve": {
+			shop(func(u *Upstream) {
+				u.Endpoints = append(u.Endpoints, Endpoint{Name: "n", Address: "n.test:1", State: Up, Weight: 1, Unresolved: "no such host"})
+			}),
+			[]string{"warning endpoint_unresolved endpoint shop/n: the name in n.test:1 does not resolve: no such host"},
+		},
 		"a reload waits": {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
 			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"},

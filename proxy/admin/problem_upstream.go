@@ -213,6 +213,10 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		f.add(subject, Warning, kind, "endpoint %s/%s: the last connection to it could not be made, at %s: %s", subject.Upstream, e.Name, f.clock(last.Time), last.Cause)
 		return
 	}
+	if kind == unresolved {
+		f.add(subject, Warning, kind, "endpoint %s/%s: the name in %s does not resolve: %s", subject.Upstream, e.Name, e.Address, e.Unresolved)
+		return
+	}
 	f.add(subject, Warning, kind, "endpoint %s/%s: %s", subject.Upstream, e.Name, e.Unusable())
 }
 
@@ -225,6 +229,9 @@ const connecting = "endpoint_connecting"
 // unreachable is the kind of problem of an endpoint that takes clients, if the last connection
 // to it failed.
 const unreachable = "endpoint_unreachable"
+
+// unresolved is the kind of problem of an endpoint without a check, whose name does not resolve.
+const unresolved = "endpoint_unresolved"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].
 const unanswered = "endpoint_unanswered"
@@ -254,6 +261,8 @@ func (e *Endpoint) problem() string {
 		return failing
 	case e.Connecting != nil:
 		return connecting
+	case e.Unresolved != "":
+		return unresolved
 	case e.unreachable():
 		return unreachable
 	case e.Unusable() != "":

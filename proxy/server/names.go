@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -90,4 +91,70 @@ func noSuchName(err error) bool {
 	}
 	var failed *net.DNSError
 	return errors.As(err, &failed) && failed.IsNotFound
+}
+
+const (
+	// lookForNames is how often the names are looked up that did not resolve the last time, and new ones.
+	lookForNames = 5 * time.Second
+	// nameTime is how long a round of that takes at most.
+	nameTime = 10 * time.Second
+)
+
+// watchNames looks up the names of endpoints without a check until stop: of others, the check says that theirs do not resolve.
+func (s *Server) watchNames(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	good := make(map[string]bool)
+	for {
+		names := s.uncheckedNames()
+		maps.DeleteFunc(good, func(name string, _ bool) bool { return !names[name] })
+		maps.DeleteFunc(names, func(name string, _ bool) bool { return good[name] })
+		round, end := context.WithTimeout(ctx, nameTime)
+		failed := unresolved(round, slices.Collect(maps.Keys(names)))
+		end()
+		for name := range names {
+			if failed[name] == nil {
+				good[name] = true
+			}
+		}
+		s.unresolved.Store(&failed)
+		select {
+		case <-stop:
+			return
+		case <-time.After(lookForNames):
+		}
+	}
+}
+
+// uncheckedNames returns the names of the hosts of endpoints that get clients and are not checked.
+func (s *Server) uncheckedNames() map[string]bool {
+	names := make(map[string]bool)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.upstreams {
+		for _, m := range u.order {
+			if name := m.endpoint.HostName(); name != "" && m.check == nil && m.mode != config.Maint {
+				names[name] = true
+			}
+		}
+	}
+	return names
+}
+
+// whyUnresolved returns why the name of an endpoint without a check did not resolve the last time; "": it did, or is none.
+func (s *Server) whyUnresolved(m *member) string {
+	failed := s.unresolved.Load()
+	if name := m.endpoint.HostName(); name != "" && failed != nil && m.check == nil {
+		if err := (*failed)[name]; err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }

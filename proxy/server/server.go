@@ -51,11 +51,12 @@ type Server struct {
 
 	mu              sync.Mutex // of all changes
 	cfg             *config.Config
-	live            manual                   // changes by hand that are in force
-	sessionLogError atomic.Pointer[logError] // nil: there was none
-	earlier         []earlier                // the oldest first
-	applied         lives                    // of the last Apply
-	stateFileAt     config.Path              // of the configuration that it began with
+	live            manual                           // changes by hand that are in force
+	sessionLogError atomic.Pointer[logError]         // nil: there was none
+	unresolved      atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time
+	earlier         []earlier                        // the oldest first
+	applied         lives                            // of the last Apply
+	stateFileAt     config.Path                      // of the configuration that it began with
 	changes         admin.Changes
 	listeners       map[string]*listener
 	upstreams       map[string]*upstream
@@ -210,6 +211,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	beside.Go(func() { s.monitor(stop) })
 	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(stop) })
 	beside.Go(func() { s.watchAnswers(stop) })
+	beside.Go(func() { s.watchNames(stop) })
 	beside.Go(func() { s.logProgress(stop) })
 	beside.Go(func() { s.watchAdopted(stop) })
 	var err error

@@ -269,7 +269,7 @@ func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoi
 	made := e.Tally().Connects
 	st.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds()}
 	s.answersStatus(&st, e.Answers())
-	st.LastFailure = s.lastFailure(e)
+	st.LastFailure, st.Unresolved = s.lastFailure(e), s.whyUnresolved(m)
 	if n, since := e.SlowConnects(); n > 0 {
 		st.Connecting = &admin.Connecting{Clients: n, Since: s.wall(since)}
 	}

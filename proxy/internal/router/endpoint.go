@@ -237,3 +237,11 @@ func (e *Endpoint) setCause(cause string) {
 		b.SetCause(cause)
 	}
 }
+
+// HostName returns the name of the endpoint's host, which is looked up; "": it has a fixed address.
+func (e *Endpoint) HostName() string {
+	if len(e.fixed) > 0 {
+		return ""
+	}
+	return e.host
+}
