@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -162,6 +163,25 @@ func TestServerIsVerified(t *testing.T) {
 		if _, err := admin.NewClientAs("192.0.2.1:9", &as); !errors.Is(err, admin.ErrCredentials) {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// TestCertificateOfTheAddress: files that cannot be used by now are a problem, as those of a listener.
+func TestCertificateOfTheAddress(t *testing.T) {
+	own := newPair(t, "penstock.test", nil)
+	r := newRigWith(t, admin.Access{Bind: "127.0.0.1:0", Cert: own.cert, Key: own.key, ChangeToken: changeToken})
+	if err := os.WriteFile(own.key, []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := admin.NewClientAs(r.Addr(), &admin.Credentials{Own: own.cert, Token: changeToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Status(t.Context())
+	if err != nil || !slices.ContainsFunc(s.Problems, func(p admin.Problem) bool {
+		return p.Kind == "certificate_refused" && strings.HasPrefix(p.Text, "admin.tls: the certificate in "+own.cert)
+	}) {
+		t.Errorf("%v: %+v", err, s.Problems)
 	}
 }
 

@@ -203,6 +203,9 @@ type Status struct {
 	Refused *RefusedFile `json:"refused,omitempty"`
 	// ReloadRefused is the last reload if it was refused; nil: it was not.
 	ReloadRefused *RefusedReload `json:"reload_refused,omitempty"`
+	// AdminCertificates and MetricsCertificates are the certificate of admin.tls and of metrics.tls; empty: there is none.
+	AdminCertificates   []Certificate `json:"admin_certificates,omitempty"`
+	MetricsCertificates []Certificate `json:"metrics_certificates,omitempty"`
 	// FileProblem says that the next start or reload fails because of the file; left out: it does not.
 	FileProblem string `json:"file_problem,omitempty"`
 	// Pending is the reload that waits for confirmation; nil: there is none.

@@ -1,6 +1,10 @@
 package admin
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/keypair"
+)
 
 // A Listener is the status of a listener.
 type Listener struct {
@@ -88,6 +92,19 @@ type Certificate struct {
 	Ends time.Time `json:"ends"` // end of its validity
 	// Refused is why the present contents of the files are not in use, and former ones are; left out: they are.
 	Refused string `json:"refused,omitempty"`
+}
+
+// CertificatesOf returns the certificate of an address of the process; nil for none.
+func CertificatesOf(p *keypair.Pair) []Certificate {
+	if p == nil {
+		return nil
+	}
+	path, now, refused := p.State()
+	c := Certificate{Path: path, From: now.Leaf.NotBefore, Ends: now.Leaf.NotAfter}
+	if refused != nil {
+		c.Refused = refused.Error()
+	}
+	return []Certificate{c}
 }
 
 // A Route is the destination of a listener's clients.

@@ -112,6 +112,8 @@ func (f *finder) process(s *Status) {
 		of := Problem{Since: r.At}
 		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back. Restore the old file. penstock plan shows the difference", r.Generation, f.clock(r.At), r.Why, r.Path)
 	}
+	f.certificates(of, "admin.tls", s.AdminCertificates, "")
+	f.certificates(of, "metrics.tls", s.MetricsCertificates, "")
 	f.file(s)
 	if len(s.Restart) > 0 {
 		f.add(of, Warning, "restart_needed", "the configuration has changed in keys that take effect when the process is started again: %s", strings.Join(s.Restart, ", "))

@@ -291,6 +291,9 @@ func (s *Server) fill(st *Status) {
 	if starts, leaves := s.leaving(); leaves && st.State == Serving {
 		st.DrainStarts = starts
 	}
+	if c := s.inForce.Load(); c != nil {
+		st.AdminCertificates = CertificatesOf(c.pair)
+	}
 	now := time.Now()
 	st.Problems = problems(st, now)
 	s.sinces.note(st.Problems, now)

@@ -28,6 +28,7 @@ func TestProblemsHaveATime(t *testing.T) {
 	b := &troubled{st: Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 1}}, Upstreams: []Upstream{{Name: "u", Endpoints: []Endpoint{down}}}}}
 	b.st.Listeners = []Listener{{Name: "l", Certificates: []Certificate{{Ends: time.Unix(1, 0)}}}}
 	s := New(Config{Balancer: b, Reloader: still{}, Leaving: func() (time.Time, bool) { return time.Time{}, false }})
+	defer s.Close(t.Context())
 	first := s.current().Problems
 	if len(first) != 3 {
 		t.Fatal(first)

@@ -139,8 +139,9 @@ func normalizeArgs(args []string) []string {
 	return args
 }
 
-// Errors of kong for a flag without a value, and for a value that looks like a flag.
+// Errors of kong for a flag without a value, for a negative number in place of an argument, and for a value that looks like a flag.
 var (
+	negative  = regexp.MustCompile(`unknown flag (-\d+)(, did you mean .*)?$`)
 	noValue   = regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`)
 	flagValue = regexp.MustCompile(`expected \S+ value but got "(-[^"]*)" \([^)]*\); perhaps try (.*)\?`)
 )
@@ -154,6 +155,7 @@ func explain(program string, err error) error {
 	}
 	line := strings.ReplaceAll(err.Error(), "\n", " ")
 	line = noValue.ReplaceAllString(line, "a value is missing")
+	line = negative.ReplaceAllString(line, "$1 is negative: write 0 or more")
 	line = flagValue.ReplaceAllString(line, `"$1" looks like a flag: write $2 if it is a value`)
 	return fmt.Errorf("%s (see: %s)", line, help)
 }

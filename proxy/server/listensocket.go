@@ -126,7 +126,10 @@ func (s *Server) explainTaken(c *change, at config.Bind, err error) error {
 			return fmt.Errorf("%w: listener %s of this process has %s", err, socket.owner, socket.listener.Addr())
 		}
 	}
-	return err
+	if at.Address.Network != "tcp" {
+		return err
+	}
+	return fmt.Errorf("%w: another process has it: ss -ltnp sport = :%s shows which", err, portOf(at.Address.Name))
 }
 
 // bindNew makes a bound of a listener, which it owns.

@@ -143,7 +143,7 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 	}
 	// Where another process has it, a listener with the same port at another address is not blamed.
 	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, "127.0.0.2:"+port, up)))
-	if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), "of this process") {
+	if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), "of this process") || !strings.Contains(err.Error(), "ss -ltnp sport = :"+port) {
 		t.Errorf("of another process: %v", err)
 	}
 	if got := whose(t, "127.0.0.3:"+port); got != "a" {

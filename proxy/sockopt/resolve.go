@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"sync"
 	"time"
 )
@@ -101,10 +102,13 @@ func gaveUp(ctx context.Context, host string) error {
 	return &net.DNSError{Err: "no name server has answered", Name: host, IsTimeout: true, IsTemporary: true}
 }
 
+// ownPort is the port of this machine from which a name server was asked: two questions differ in it.
+var ownPort = regexp.MustCompile(`:\d+->`)
+
 // bothFailed returns the error of a host without an address.
 func bothFailed(four, six error) error {
 	switch {
-	case four == nil || six != nil && six.Error() == four.Error():
+	case four == nil || six != nil && ownPort.ReplaceAllString(six.Error(), "") == ownPort.ReplaceAllString(four.Error(), ""):
 		return six
 	case six == nil:
 		return four

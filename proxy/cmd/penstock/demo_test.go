@@ -82,6 +82,15 @@ func TestDemoFindsItsPortInUse(t *testing.T) {
 	}
 }
 
+// TestNegativeArgument: a negative number in place of an argument is refused as one, and not as a flag.
+func TestNegativeArgument(t *testing.T) {
+	t.Parallel()
+
+	if code, _, stderr := call("endpoint", "weight", "app", "x", "-3"); code != cli.ExitUsage || stderr != "penstock: -3 is negative: write 0 or more (see: penstock endpoint weight --help)\n" {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 func TestDemoRefusesWrongFlags(t *testing.T) {
 	t.Parallel()
 

@@ -164,6 +164,19 @@ func TestGenerationsAreKeptAsText(t *testing.T) {
 	r.has("a")
 }
 
+// TestProblemsAreLoggedByKeys: warnings and problems of a configuration have one message each, with the file, the line and the cause as keys.
+func TestProblemsAreLoggedByKeys(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	r.writeText(strings.Replace(r.text("admin.sock", "a"), "upstreams: [", "upstreams: [{name: spare, endpoints: [\"127.0.0.1:1\"]}, ", 1))
+	r.tells(cli.ExitOK, "reload", r.file)
+	r.says(`"msg":"a warning of the configuration","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`)
+	r.writeText(r.text("admin.sock", "a") + "  - {name: b}\n")
+	r.tells(cli.ExitError, "reload", r.file)
+	r.says(`"msg":"a problem of the configuration","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`)
+}
+
 // TestMemoryIsGivenBack: what the reading of a large file has taken does not stay with the process. It is alone.
 func TestMemoryIsGivenBack(t *testing.T) {
 	held := func() uint64 {

@@ -18,13 +18,22 @@ func loadConfig(path string, env config.Env) (*config.Config, error) {
 	return cfg, nil
 }
 
-// badConfig makes an [*admin.ConfigError] of the problems of a configuration; nil if there are
+// A badFile is an [*admin.ConfigError] with the problems that it is about.
+type badFile struct {
+	*admin.ConfigError
+	found []config.Problem
+}
+
+// Unwrap returns the error that callers of the admin API get.
+func (b *badFile) Unwrap() error { return b.ConfigError }
+
+// badConfig makes a [*badFile] of the problems of a configuration; nil if there are
 // none.
 func badConfig(path string, problems []config.Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	bad := &admin.ConfigError{Path: path}
+	bad := &badFile{&admin.ConfigError{Path: path}, problems}
 	var text strings.Builder
 	for _, p := range problems {
 		bad.Problems = append(bad.Problems, p.Error())
@@ -38,22 +47,26 @@ func badConfig(path string, problems []config.Problem) error {
 const maxLogged = 20
 
 // logProblems logs a line for each problem of a configuration.
-func logProblems(log *slog.Logger, bad *admin.ConfigError) {
-	for _, line := range bad.Problems[:min(len(bad.Problems), maxLogged)] {
-		log.Error(line)
-	}
-	if more := len(bad.Problems) - maxLogged; more > 0 {
-		log.Error("there are more problems, see penstock check", "more", more)
-	}
+func logProblems(log *slog.Logger, bad *badFile) {
+	logEach(log.Error, bad.found, "a problem of the configuration", "there are more problems, see penstock check")
 }
 
 // logWarnings logs a line for each warning of a configuration.
 func logWarnings(log *slog.Logger, warnings []config.Problem) {
-	for _, w := range warnings[:min(len(warnings), maxLogged)] {
-		log.Warn(w.Error())
+	logEach(log.Warn, warnings, "a warning of the configuration", "there are more warnings, see penstock check")
+}
+
+// logEach logs a line for each of the first problems, and one for the number of the others.
+func logEach(log func(msg string, args ...any), list []config.Problem, msg, others string) {
+	for _, p := range list[:min(len(list), maxLogged)] {
+		cause := p.Message
+		if p.Fix != "" {
+			cause += ": " + p.Fix
+		}
+		log(msg, "file", p.Pos.File, "line", p.Pos.Line, "cause", cause)
 	}
-	if more := len(warnings) - maxLogged; more > 0 {
-		log.Warn("there are more warnings, see penstock check", "more", more)
+	if more := len(list) - maxLogged; more > 0 {
+		log(others, "more", more)
 	}
 }
 

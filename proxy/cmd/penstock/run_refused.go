@@ -122,6 +122,7 @@ func fileProblem(err error) string {
 func (r *daemon) Status() admin.Status {
 	s := r.loadBalancer.Status()
 	s.Refused = r.refused.get(r.source)
+	s.MetricsCertificates = admin.CertificatesOf(r.scrape.Pair())
 	if r.file {
 		inForce, _ := r.keeper.Current()
 		r.onDisk.get(r.source, inForce, &s)

@@ -132,7 +132,7 @@ func (r *daemon) changesBetween(from, to *config.Config) []string {
 
 // logRefused logs the reason for which a reload was refused.
 func (r *daemon) logRefused(actor string, err error) {
-	var bad *admin.ConfigError
+	var bad *badFile
 	switch {
 	case err == nil, errors.Is(err, rollback.ErrClosed):
 		return

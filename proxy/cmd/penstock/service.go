@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/server"
 )
@@ -49,7 +48,7 @@ func (f *logFlags) fail(out io.Writer, log *slog.Logger, err error) error {
 	if err == nil {
 		return nil
 	}
-	bad, _ := errors.AsType[*admin.ConfigError](err)
+	bad, _ := errors.AsType[*badFile](err)
 	switch {
 	case f.Log == "json" && bad != nil:
 		logProblems(log, bad)

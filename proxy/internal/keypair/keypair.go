@@ -16,9 +16,10 @@ type Pair struct {
 	cert, key string
 	log       *slog.Logger
 
-	mu     sync.Mutex
-	now    *tls.Certificate
-	looked [2]stamp
+	mu      sync.Mutex
+	now     *tls.Certificate
+	looked  [2]stamp
+	refused error // why the files are not in use; nil: they are
 }
 
 // A stamp differs between two contents of a file.
@@ -61,11 +62,19 @@ func (p *Pair) Now() *tls.Certificate {
 		return p.now
 	}
 	now, err := tls.LoadX509KeyPair(p.cert, p.key)
-	p.looked = looked
+	p.looked, p.refused = looked, err
 	if err != nil {
 		p.log.Warn("the certificate is not changed", "cert", p.cert, "key", p.key, "error", err)
 		return p.now
 	}
 	p.now = &now
 	return p.now
+}
+
+// State returns the certificate in use, the path of its file, and why the present contents of the files are not in use; nil: they are.
+func (p *Pair) State() (path string, now *tls.Certificate, refused error) {
+	now = p.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cert, now, p.refused
 }

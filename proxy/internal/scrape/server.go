@@ -67,6 +67,7 @@ type conditions struct {
 	allow *source.Set
 	token *[sha256.Size]byte // nil: none is needed
 	tls   *tls.Config        // nil: there is none
+	pair  *keypair.Pair      // of tls; nil: there is none
 }
 
 // An address is one at which a server listens.
@@ -118,6 +119,7 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 		if err != nil {
 			return nil, err
 		}
+		now.pair = pair
 		now.tls = &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"}}
 	}
 	s.mu.Lock()
@@ -256,4 +258,12 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.serving.Wait()
 	return err
+}
+
+// Pair returns the certificate of the address in force; nil: it has none.
+func (s *Server) Pair() *keypair.Pair {
+	if now := s.now.Load(); now != nil {
+		return now.pair
+	}
+	return nil
 }
