@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -154,6 +155,7 @@ func TestOrdinaryGoroutinesOfOneP(t *testing.T) {
 }
 
 func ordinaryGoroutines(t *testing.T, poll bool) {
+	full.Only(t, "it measures by the system's clock")
 	const bound = 20 * time.Millisecond
 	client, server := sockets.TCPPair(t)
 	go func() {

@@ -1,5 +1,6 @@
 //go:build !race
 
+// Package race tells tests whether they run under the race detector.
 package race
 
 // Enabled reports whether the race detector is built in.

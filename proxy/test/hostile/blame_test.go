@@ -62,7 +62,7 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 		failures  int64
 	}{
 		"garbage": {"GET / HTTP/1.1\r\n\r\n", "20s", 1000},
-		"nothing": {"", "200ms", 200},
+		"nothing": {"", "500ms", 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, fmt.Sprintf(blaming, c.firstByte, strict(t, false), strict(t, false)))
