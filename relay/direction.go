@@ -199,11 +199,8 @@ func (d *direction) move() wait {
 	switch {
 	case d.is(ended):
 		return waitDone
-	case d.is(limited) && d.mode != rewriting && d.held.residue() == 0 && d.shut():
-		if err := d.pass(); err != nil {
-			return d.sourceError("read", err)
-		}
-		return waitTurn
+	case d.is(limited) && d.atGate():
+		return d.ask()
 	case d.readAhead() > 0:
 		return d.deliverAhead()
 	case d.held.end > d.held.off:

@@ -69,6 +69,23 @@ func (d *direction) gate() Gate {
 // shut reports whether the direction's next byte is a gate's to let pass.
 func (d *direction) shut() bool { return d.gate() != nil && d.rareState().remain == 0 }
 
+// atGate reports whether move asks the gate. It and ask are calls, for the frame of move is on the stack of every idle session.
+//
+//go:noinline
+func (d *direction) atGate() bool {
+	return d.mode != rewriting && d.held.residue() == 0 && d.shut()
+}
+
+// ask is the move of a direction that is at its gate.
+//
+//go:noinline
+func (d *direction) ask() wait {
+	if err := d.pass(); err != nil {
+		return d.sourceError("read", err)
+	}
+	return waitTurn
+}
+
 // hears reports whether the bytes of the direction are shown to the gate of the other one.
 func (d *direction) hears() bool { return d.is(limited) && d.rareState().hears != nil }
 
