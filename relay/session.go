@@ -106,6 +106,9 @@ func (s *Session) Limits() *Limits { return s.limits }
 // os.ErrInvalid, and the result's Reason is ReasonError. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
 // returns [ErrRan].
 //
+// A Read of a wrapped connection that neither its deadline nor its Close ends, such as one of a blocking [os.File] or an [io.PipeReader], keeps
+// Run waiting. Both connections are closed all the same, within two seconds of the cut.
+//
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
 // turn.
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
@@ -375,12 +378,28 @@ func (s *Session) interruptBoth() {
 // were set to the past. Then it is closed, in case its deadlines do nothing.
 const closeGrace = time.Second
 
-// closeStuck closes the wrapped connections of a session that was cut and has not stopped.
+// closeStuck closes the wrapped connections of a session that was cut and has not stopped, and, if that does not
+// end their calls either, the other connection: its peer is not to wait for a Read that nothing ends.
 func (s *Session) closeStuck() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
+	if s.settled {
+		return
+	}
+	s.closeLegs(true)
+	s.stuck = s.r.clock.afterFunc(closeGrace, func() {
+		s.cutting.Lock()
+		defer s.cutting.Unlock()
+		if !s.settled {
+			s.closeLegs(false)
+		}
+	})
+}
+
+// closeLegs resets and closes the connections whose calls wait inside of a wrapper, or the others. It needs cutting.
+func (s *Session) closeLegs(inside bool) {
 	for _, l := range []*leg{&s.a, &s.b} {
-		if !s.settled && l.waitsInside() {
+		if l.waitsInside() == inside {
 			s.guarded(l.reset)
 			s.guarded(l.close)
 		}

@@ -27,8 +27,8 @@ func TestHangupReloads(t *testing.T) {
 	r.has("a b")
 	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
 	r.hangups <- syscall.SIGHUP
-	r.says(`"level":"ERROR","msg":"[^"]*penstock.yaml:1:.*bond`)
-	r.says(`"level":"ERROR","msg":"[^"]*penstock.yaml:2:.*surprise`)
+	r.says(`"level":"ERROR","msg":"a problem of the configuration","file":"[^"]*penstock.yaml","line":1,.*bond`)
+	r.says(`"level":"ERROR","msg":"a problem of the configuration","file":"[^"]*penstock.yaml","line":2,.*surprise`)
 	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP"`)
 	r.has("a b")
 	r.balancer.mu.Lock()
