@@ -12,8 +12,8 @@ const (
 	gssRequest    = 80877104
 )
 
-// maxStartup is the longest message without a type: the server's own bound is 10,000 bytes.
-const maxStartup = 10_000
+// maxStartup is the longest message without a type: the server's own bound is 10,000 bytes behind the length.
+const maxStartup = 10_004
 
 // maxPrepared is how many prepared statements of a session have a name.
 const maxPrepared = 256

@@ -22,6 +22,11 @@ func startup(pairs ...string) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(8+len(body))), 3<<16)) + body
 }
 
+// startupOf makes a StartupMessage of n bytes.
+func startupOf(n int) string { return request(3<<16, zeros(n-8)) }
+
+func zeros(n int) string { return strings.Repeat("\x00", n) }
+
 // request makes one of the other messages of PostgreSQL.
 func request(code uint32, rest string) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(8+len(rest))), code)) + rest
@@ -46,7 +51,11 @@ func TestRecognised(t *testing.T) {
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":       firstbytes.HTTP2,
 		"SSH-2.0-OpenSSH_10.0p2 Debian-7\r\n":    firstbytes.SSH,
 		startup("user", "app"):                   firstbytes.Postgres,
+		startupOf(8 + 1):                         firstbytes.Postgres,
+		startupOf(10_004):                        firstbytes.Postgres,
 		request(80877103, ""):                    firstbytes.Postgres,
+		request(80877103, "x"):                   firstbytes.Postgres,
+		request(80877104, zeros(9_996)):          firstbytes.Postgres,
 		request(80877104, ""):                    firstbytes.Postgres,
 		request(80877102, "12345678"):            firstbytes.Postgres,
 		"*2\r\n$4\r\nLLEN\r\n$1\r\na\r\n":        firstbytes.Redis,
@@ -107,6 +116,27 @@ func TestDoubtful(t *testing.T) {
 		}
 		if f.Is(firstbytes.HTTP1) != want {
 			t.Errorf("%.20q, where binary protocols are not looked for: http1 is %v, want %v", sent, f.Is(firstbytes.HTTP1), want)
+		}
+	}
+}
+
+// TestPostgresLengths: a user is read in the longest message that a server takes, and what begins as a message and has a length that is not known to
+// be of one is in doubt.
+func TestPostgresLengths(t *testing.T) {
+	t.Parallel()
+	for size := 9_990; size <= 10_004; size++ {
+		b := startup("user", "secret", "database", "shop", "x", strings.Repeat("x", size-len(startup("user", "secret", "database", "shop", "x", ""))))
+		if f, _ := look(b); len(b) != size || f.User.Value != "secret" || f.Database.Value != "shop" {
+			t.Errorf("%d bytes: user %v, database %v: %s", len(b), f.User, f.Database, f.Why)
+		}
+	}
+	for _, code := range []uint32{1 << 16, 2 << 16, 3 << 16, 3<<16 | 2, 80877102, 80877103, 80877104, 80877105} {
+		for _, size := range []uint32{0, 4, 7, 10_005, 20_000, 1<<24 - 1} {
+			b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, size), code)
+			f, need := look(string(b))
+			if f.Is(firstbytes.Postgres) != firstbytes.Doubt || f.User.Verdict != firstbytes.Doubt || f.Database.Verdict != firstbytes.Doubt || f.Why == "" {
+				t.Errorf("code %#x, %d bytes: %v, user %v, database %v, need %d", code, size, f.Is(firstbytes.Postgres), f.User, f.Database, need)
+			}
 		}
 	}
 }

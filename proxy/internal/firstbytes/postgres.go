@@ -18,7 +18,7 @@ const (
 
 const (
 	minStartup = 8
-	maxStartup = 10_000 // MAX_STARTUP_PACKET_LENGTH of libpq/pqcomm.h
+	maxStartup = 4 + 10_000 // MAX_STARTUP_PACKET_LENGTH of libpq/pqcomm.h, which does not count the length itself
 	maxCancel  = 12 + 256
 	// maxName is the longest name that the server does not cut off (NAMEDATALEN - 1).
 	maxName = 63
@@ -28,24 +28,19 @@ const (
 	codeGSSENC = 1234<<16 | 5680
 )
 
-// lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if that is wanted.
+// lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if that is wanted. Messages have less than
+// 16 MiB with any server, so that the first byte is zero. Behind that the code alone says whether they are messages of PostgreSQL, since servers and poolers
+// differ in the lengths that they take.
 func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 	if f.verdicts[Postgres] == Open {
-		size := 0
-		for i := range min(len(b), 4) { // a wrong length is seen as early as can be
-			size |= int(b[i]) << (24 - 8*i)
-		}
-		if size > maxStartup || len(b) >= 4 && size < minStartup {
+		switch {
+		case b[0] != 0:
 			f.verdicts[Postgres] = No
 			return 0
-		}
-		switch {
-		case len(b) < 4:
-			return len(b) + 1
 		case len(b) < minStartup:
 			return minStartup
 		}
-		f.Request, f.verdicts[Postgres] = postgresRequest(size, binary.BigEndian.Uint32(b[4:]), f)
+		f.Request, f.verdicts[Postgres] = postgresRequest(int(binary.BigEndian.Uint32(b)), binary.BigEndian.Uint32(b[4:]), f)
 	}
 	switch {
 	case f.verdicts[Postgres] == Doubt:
@@ -64,17 +59,18 @@ func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 
 // postgresRequest says which message it is, by its length and code.
 func postgresRequest(size int, code uint32, f *Facts) (PostgresRequest, Verdict) {
-	switch {
-	case code>>16 == 3:
+	fits := minStartup <= size && size <= maxStartup
+	switch version := code >> 16; {
+	case version == 3 && fits:
 		return Startup, Yes
-	case code == codeSSL && size == minStartup:
+	case code == codeSSL && fits: // servers take any length
 		return SSLRequest, Yes
-	case code == codeGSSENC && size == minStartup:
+	case code == codeGSSENC && fits:
 		return GSSENCRequest, Yes
 	case code == codeCancel && size > 12 && size <= maxCancel:
 		return CancelRequest, Yes
-	case code>>16 == 2 || code>>16 == 1234:
-		return 0, f.doubt("this version or request of PostgreSQL is not read")
+	case version == 1234 || 1 <= version && version <= 3:
+		return 0, f.doubt("this version, request or length of a message of PostgreSQL is not read")
 	}
 	return 0, No
 }

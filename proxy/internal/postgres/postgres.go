@@ -48,8 +48,9 @@ const (
 	recordHandshake      = 0x16
 )
 
-// Max is the longest startup message that servers take (MAX_STARTUP_PACKET_LENGTH). No other message is longer.
-const Max = 10000
+// Max is the longest startup message that servers take: MAX_STARTUP_PACKET_LENGTH and the length itself, which that does not count. No other
+// message is longer.
+const Max = 10_000 + 4
 
 // MaxName is how many bytes of a user's or a database's name a server knows (NAMEDATALEN is 64, with a zero at the end).
 // Longer names are cut by servers, and refused here.

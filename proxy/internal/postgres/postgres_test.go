@@ -40,6 +40,7 @@ func TestMessages(t *testing.T) {
 		"of version 3.2":  {message(cancelCode, "1234"+strings.Repeat("s", 32)), postgres.Message{Kind: postgres.CancelRequest, Len: 44}},
 		"user":            {startup("user", "ann"), postgres.Message{Len: 18, User: "ann", Database: "ann"}},
 		"user, database":  {startup("application_name", "psql", "user", "ann", "database", "shop"), postgres.Message{Len: 53, User: "ann", Database: "shop"}},
+		"the longest":     {startup("user", "ann", "x", strings.Repeat("x", 9_983)), postgres.Message{Len: 10_004, User: "ann", Database: "ann"}},
 		"an option empty": {startup("user", "ann", "options", ""), postgres.Message{Len: 27, User: "ann", Database: "ann"}},
 	} {
 		for have := range len(c.b) {
