@@ -82,7 +82,7 @@ var firstBytes = []struct{ sent, to string }{
 	{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""},
 	{"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 8200) + "\r\nHost: x.deny.test\r\n\r\n", ""},
 	{"\x00\x00\x27\x15\x00\x03\x00\x00user\x00app\x00", ""}, // a StartupMessage longer than servers take
-	{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "E"}, // SSLRequest: an ErrorResponse in place of the reset alone
+	{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "E"},               // SSLRequest: an ErrorResponse in place of the reset alone
 }
 
 // TestFirstBytes: a client gets to the first route that its first bytes fit, however they are split. If they leave a route
