@@ -67,7 +67,7 @@ var (
 // An Info is the contents of a ClientHello.
 type Info struct {
 	// ServerName is the host that the client wants (SNI), in lower case and without the dot at
-	// its end that some clients send; empty if there is none. It is printable ASCII.
+	// its end that some clients send; empty if there is none. It has labels of letters, digits, - and _.
 	ServerName string
 
 	// ALPN lists the protocols that the client speaks, the preferred one first.

@@ -205,6 +205,29 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
+// TestNamesOfDNS: a name that is none of DNS is malformed, since servers make another one of it.
+func TestNamesOfDNS(t *testing.T) {
+	t.Parallel()
+	usual := apart(says(t, &tls.Config{ServerName: "x"}))
+	read := func(name string) (clienthello.Info, error) {
+		return clienthello.Parse(inRecords(usual.with(sni(host(name))).message(), 1<<14))
+	}
+	for _, name := range []string{
+		"a.example:443", "a.example:", "a.example:x", "a.example.:443", "a.example:443.", "[a.example]", "[::1]", "::1", "a.example/", "a.example\\", "a@a.example",
+		"a.example,b", "*.example", "a.example ", " a.example", "a\ta.example", "a.example\x00", "a.example\x7f", "a.ex\u00e4mple", "a.example%", "a.example?", ".a.example",
+		"a..example", "a.example..", ".", "", "a.example#", "a+a.example", "a.example;", "\"a.example\"", "a=b", "a~a",
+	} {
+		if info, err := read(name); !errors.Is(err, clienthello.ErrMalformed) {
+			t.Errorf("%q: %+v, %v", name, info, err)
+		}
+	}
+	for _, name := range []string{"a", "a.example", "_sip._tcp.a-b.example", "xn--bcher-kva.example", "192.0.2.1", "-a-.example", strings.Repeat("a.", 127) + "b"} {
+		if info, err := read(name); err != nil || info.ServerName != name {
+			t.Errorf("%q: %+v, %v", name, info, err)
+		}
+	}
+}
+
 // TestADotAtTheEnd: a name is the same with a dot behind it, which clients send though RFC 6066 forbids it.
 func TestADotAtTheEnd(t *testing.T) {
 	t.Parallel()

@@ -89,8 +89,8 @@ func (i *Info) read(message cryptobyte.String) (why string) {
 	return ""
 }
 
-// serverName parses the name; there must be exactly one. Servers compare names without regard to case, and some drop a dot at the end.
-// Of names that are no ASCII, or end with several dots, it is not known what they make.
+// serverName parses the name; there must be exactly one. Servers compare names without regard to case, and some drop a dot at the end. Of names that
+// are none of DNS it is not known what they make: nginx takes a.example:443 for a.example, and HAProxy .a.example for one of *.a.example.
 func (i *Info) serverName(body cryptobyte.String) bool {
 	list, ok := only16(body)
 	var kind uint8
@@ -99,18 +99,21 @@ func (i *Info) serverName(body cryptobyte.String) bool {
 		return false
 	}
 	name = bytes.TrimSuffix(name, []byte{'.'})
-	if len(name) == 0 || name[len(name)-1] == '.' {
-		return false
-	}
 	var lower [maxName]byte
+	last := byte('.')
 	for at, c := range name {
 		switch {
-		case c <= ' ' || c >= 0x7f:
-			return false
 		case 'A' <= c && c <= 'Z':
 			c += 'a' - 'A'
+		case c == '.' && last == '.':
+			return false
+		case c != '.' && c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z'):
+			return false
 		}
-		lower[at] = c
+		lower[at], last = c, c
+	}
+	if last == '.' {
+		return false
 	}
 	i.ServerName = string(lower[:len(name)])
 	return true

@@ -117,6 +117,9 @@ func TestNamesAreNotEvaded(t *testing.T) {
 		"a dot": {nil, func(b []byte) [][]byte {
 			return [][]byte{bytes.Replace(b, []byte("admin.example"), []byte("admin.exampl."), 1)}
 		}},
+		"a port": {nil, func(b []byte) [][]byte {
+			return [][]byte{bytes.Replace(b, []byte("admin.example"), []byte("admin.exam:44"), 1)}
+		}},
 		"cut": {nil, func(b []byte) [][]byte { return [][]byte{b[:60]} }},
 		"two names": {nil, func(b []byte) [][]byte {
 			return [][]byte{bytes.Replace(b, []byte("\x00\x10\x00\x00\x0dadmin.example"), []byte("\x00\x10\x01\x00\x02xy\x00\x00\x08admin.ex"), 1)}
