@@ -142,6 +142,12 @@ func (s *Set) why(p *pick) error {
 // Panicking reports whether all endpoints are used, see [Config.PanicBelow].
 func (s *Set) Panicking() bool { return s.panicking() }
 
+// Has reports whether there are endpoints of an eligibility, with room or without.
+func (s *Set) Has(of Eligibility) bool {
+	p := pick{excluded: s.excludedFlags(&Request{Eligible: of})}
+	return slices.ContainsFunc(s.tiers[:], func(t *tier) bool { return t.candidates(&p) > 0 })
+}
+
 // panicking reports whether all primaries are used because too few are usable. If no primary is
 // usable and a backup is, the set does not panic.
 func (s *Set) panicking() bool {

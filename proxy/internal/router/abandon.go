@@ -110,7 +110,7 @@ func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
 // Those that the client could not reach itself do not count until another client has.
 func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	set := snap.Set()
-	if set == nil {
+	if set == nil || !set.Has(lb.Working) {
 		return false
 	}
 	tried := membersAt(set, s.endpoint)

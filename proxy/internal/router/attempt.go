@@ -177,6 +177,9 @@ func (s *Search) take(e *Endpoint, now int64) {
 	if d := s.listener.cfg.Connect; d > 0 {
 		s.end = now + int64(d)
 	}
+	if s.onlyLastResort && s.outOfPatience(now) {
+		s.late++
+	}
 	if s.onlyLastResort && s.failing != 0 && e.Failing() { // for no longer than clients are held
 		if end := now + int64(max(s.patience(now), trialPending)); s.end == 0 || s.end > end {
 			s.end = end
@@ -229,6 +232,11 @@ type failure struct {
 	late         int   // how many attempts began after the client's patience was over
 }
 
+// maxFailures is how many failures a client remembers, so that an attempt costs no more for those before. An
+// endpoint whose failure is forgotten is failing, and has a time for its next trial. One that has turned the client
+// down is not forgotten.
+const maxFailures = 32
+
 // blame notes a failure: as a last resort, where a client may try an endpoint for as long as
 // it is held, in place of the one before.
 func (s *Search) blame(f failure) {
@@ -241,6 +249,12 @@ func (s *Search) blame(f failure) {
 			return
 		}
 	}
+	if len(s.failures) >= maxFailures {
+		if i := slices.IndexFunc(s.failures, func(f failure) bool { return !f.turnedDown }); i >= 0 {
+			s.failures = slices.Delete(s.failures, i, i+1)
+			s.forgotten++
+		}
+	}
 	s.failures = append(s.failures, f)
 }
 
@@ -251,9 +265,12 @@ func (s *Search) blames(e *Endpoint) bool {
 
 // causes are why the client has not reached any endpoint.
 func (s *Search) causes() error {
-	errs := make([]error, len(s.failures))
+	errs := make([]error, len(s.failures), len(s.failures)+1)
 	for i, f := range s.failures {
 		errs[i] = f.err
+	}
+	if s.forgotten > 0 {
+		errs = append(errs, fmt.Errorf("and %d more before", s.forgotten))
 	}
 	return line(errs)
 }
@@ -271,6 +288,7 @@ func (s *Search) lastError() error {
 func (s *Search) settle(o health.Outcome, now int64) {
 	s.endSlow()
 	e, reached := s.endpoint, o == health.Reset
+	known := s.blames(e) || s.forgotten > 0 && e.Failing()
 	s.endpoint = nil
 	e.Release()
 	from := health.UnsampledSource
@@ -289,7 +307,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 		e.away(errnoOf(s.lastError()))
 	}
 	switch {
-	case s.permit.Trial() || o != health.Unknown && !s.blames(e):
+	case s.permit.Trial() || o != health.Unknown && !known:
 		e.setCause(cause)
 		e.report(s.permit, from, o, now)
 	case o.Failed():

@@ -84,9 +84,7 @@ func (e *Endpoint) note(last *lastFailure) {
 // spoke notes that the endpoint has sent something, which says nothing of whether another
 // connection can be made.
 func (e *Endpoint) spoke() {
-	if e.resortsUnserved.Load() != 0 {
-		e.resortsUnserved.Store(0)
-	}
+	e.resortServed()
 	e.unserved.end()
 	if e.failed.Load() && !e.lastFailure.Load().connecting() {
 		e.failed.Store(false)

@@ -41,10 +41,14 @@ type trials struct {
 
 const (
 	// trialEvery is how long after a trial has failed the endpoint is tried again. trialShare
-	// is added to that for each endpoint: an upstream has no more than two hundred trials in a
-	// second.
+	// is added to that for each endpoint, up to trialPending: an upstream has no more than two hundred
+	// trials in a second, see mayTry.
 	trialEvery = 50 * time.Millisecond
 	trialShare = 5 * time.Millisecond
+	// trialBurst is how many trials an upstream has at once, as in the beginning of an outage.
+	trialBurst = 64
+	// maxWindow is how many endpoints are looked at for one trial.
+	maxWindow = 1024
 	// trialPending is how long after a trial has begun another one does, if it has not come
 	// to anything by then: segments may be lost.
 	trialPending = 500 * time.Millisecond
@@ -103,7 +107,7 @@ func (u *Upstream) trialEvery() time.Duration {
 	if set := u.set.Load(); set != nil {
 		n = len(set.Members())
 	}
-	return max(trialEvery, time.Duration(n)*trialShare)
+	return min(max(trialEvery, time.Duration(n)*trialShare), trialPending)
 }
 
 // noteConnected notes that a connection to the endpoint was made, when it began, and a time at which
@@ -155,7 +159,9 @@ func (s *Search) resort(err error, now int64) {
 // pickLast acquires an endpoint of the snapshot, or of those that it is a fallback of, as a last
 // resort. full says that there is none because of limits.
 func (s *Search) pickLast(now int64) (full, ok bool) {
-	s.exclude(now)
+	if wait := s.exclude(now); wait || s.spent(now) {
+		return false, false
+	}
 	for snap := s.root; snap != nil; snap = snap.Fallback {
 		if s.snapshot != snap {
 			s.exitBreaker(health.Unknown, now)
@@ -172,10 +178,11 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 // exclude has endpoints not tried that the client could not reach a moment ago, while no other
 // client could. Those that fail are tried at intervals anyway; but once the client has not
 // been served for as long as clients are held, it tries each of them once more, and a second
-// time if others could reach it meanwhile, and no oftener.
-func (s *Search) exclude(now int64) {
+// time if others could reach it meanwhile, and no oftener. If this machine has lacked something for as many
+// attempts as the client remembers, it is to wait.
+func (s *Search) exclude(now int64) (wait bool) {
 	s.tried, s.round = s.tried[:0], 0
-	late := s.outOfPatience(now)
+	late, own, turnedDown := s.outOfPatience(now), 0, 0
 	for i := range s.failures {
 		f := &s.failures[i]
 		vain := f.began >= f.endpoint.trials.lastSuccess.Load()
@@ -183,7 +190,26 @@ func (s *Search) exclude(now int64) {
 		if f.turnedDown || f.own && fresh || vain && (late && fresh || f.late > 0) || f.late > 1 {
 			s.tried = append(s.tried, f.endpoint.Endpoint)
 		}
+		switch {
+		case f.turnedDown:
+			turnedDown++
+		case f.own && fresh:
+			own++
+		}
 	}
+	return own > 0 && own+turnedDown >= maxFailures
+}
+
+// A client that is out of patience makes maxLate attempts more, and more only within minSearch after the first
+// failure: where no client is held, it finds one endpoint that serves among many that do not.
+const (
+	maxLate   = 16
+	minSearch = time.Second
+)
+
+// spent reports whether the client makes no more attempts.
+func (s *Search) spent(now int64) bool {
+	return s.late >= maxLate && now-s.failing >= int64(minSearch) && s.outOfPatience(now)
 }
 
 // outOfPatience reports whether the client has been without an endpoint for as long as clients are held.
@@ -239,6 +265,12 @@ func (s *Search) lastOf(set *lb.Set, eligible lb.Eligibility) (e *lb.Endpoint, f
 // lastOfServing acquires an endpoint for a last resort: if there is one, not one that has served none of
 // its last ones.
 func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
+	if !set.Has(lb.LastResort) {
+		return nil, false
+	}
+	if s.snapshot.upstream.vainEndpoints.Load() <= 0 {
+		return s.lastOf(set, lb.LastResort)
+	}
 	tried := len(s.tried)
 	for _, m := range set.Members() {
 		if m.Endpoint.Of.(*Endpoint).resortsUnserved.Load() >= vainResorts {
@@ -281,6 +313,13 @@ func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
 	return first.Endpoint
 }
 
+// resortServed notes that the endpoint serves clients.
+func (e *Endpoint) resortServed() {
+	if e.resortsUnserved.Load() != 0 && e.resortsUnserved.Swap(0) >= vainResorts {
+		e.upstream.vainEndpoints.Add(-1)
+	}
+}
+
 // vainResorts is after how many last resorts in a row, none of them served yet, an endpoint is picked only
 // if there is no other. After as many of an upstream the endpoints that are failing have their trials
 // before others are picked.
@@ -297,12 +336,13 @@ func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts 
 // tried again and that this client has not tried.
 func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	u := s.snapshot.upstream
-	if now < u.trial.Load() {
+	if now < u.trial.Load() || !u.mayTry(now) {
 		return nil
 	}
 	var first *Endpoint
-	next := now + int64(u.trialEvery()) // it is looked at all of them again by then
-	members, panicking := set.Members(), set.Panicking()
+	members, every := u.window(set)
+	next := now + int64(every) // it is looked at all of them again by then
+	panicking := set.Panicking()
 	for i := range members {
 		member := members[i].Endpoint
 		if !member.Failing() || !member.CanAcquireAnyway(panicking) {
@@ -329,5 +369,26 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	if !first.claimTrial(now) || !first.AcquireAnyway(panicking) {
 		return nil
 	}
+	u.trialsPaid.Store(max(u.trialsPaid.Load(), now) + int64(trialShare))
 	return first.Endpoint
+}
+
+// mayTry reports whether the upstream may have a trial now: trialBurst of them at once, and then one in trialShare.
+func (u *Upstream) mayTry(now int64) bool {
+	from := u.trialsPaid.Load() - trialBurst*int64(trialShare)
+	if from >= now {
+		u.trial.Store(from + 1)
+	}
+	return from < now
+}
+
+// window returns the members that a trial is chosen from, and when to look at others at the latest: of a large set it
+// is a part, and the next one the next time.
+func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration) {
+	members = set.Members()
+	if len(members) <= maxWindow {
+		return members, u.trialEvery()
+	}
+	at := int(u.trialsFrom.Add(1)%int64((len(members)+maxWindow-1)/maxWindow)) * maxWindow
+	return members[at:min(at+maxWindow, len(members))], trialShare
 }

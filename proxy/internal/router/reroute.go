@@ -71,7 +71,7 @@ func (s *Search) reroute(l *Listener, now int64) {
 	}
 	s.budgetCounted, s.onlyLastResort, s.unreported, s.held, s.full, s.mayRetry, s.back = false, false, false, false, false, false, false
 	s.failing, s.round, s.retries, s.pauseCount = 0, 0, 0, 0
-	s.tried, s.failures, s.failed, s.visits = s.tried[:0], s.failures[:0], s.failed[:0], s.visits[:0]
+	s.tried, s.failures, s.forgotten, s.failed, s.visits = s.tried[:0], s.failures[:0], 0, s.failed[:0], s.visits[:0]
 }
 
 // refuse ends the search, unless a reload has the client go elsewhere: no endpoint serves it.

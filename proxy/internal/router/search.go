@@ -34,6 +34,7 @@ type Search struct {
 	onlyLastResort bool              // the client takes any endpoint that may serve it, see lastresort.go
 	unreported     bool              // the client went to the last resort from the start: the upstream's breaker learns nothing from it
 	failing        int64             // clock since which the client could not be served; 0 before the first try
+	late           int               // attempts that began when it had been held for as long as clients are
 	held           bool              // the client was held, and counted as such
 	full           bool              // the last look found endpoints that serve, and none with room
 	cause          error             // why the client is held
@@ -49,9 +50,10 @@ type Search struct {
 	pauseCount int
 	mayRetry   bool // the pause is over: endpoints of tried may be tried again
 
-	original loop.Address // the destination of a transparent client without a snapshot
-	failures []failure
-	err      error
+	original  loop.Address // the destination of a transparent client without a snapshot
+	failures  []failure    // the last ones, see blame
+	forgotten int          // of the failures before these
+	err       error
 }
 
 // A stage is the next step of a search.
@@ -411,7 +413,9 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if s.lastResort {
 		s.snapshot.upstream.lastResort.Add(1)
 		s.snapshot.upstream.resortsUnserved.Add(1)
-		e.resortsUnserved.Add(1)
+		if e.resortsUnserved.Add(1) == vainResorts {
+			e.upstream.vainEndpoints.Add(1)
+		}
 	}
 	b := s.binding(now)
 	s.endpoint, s.entry = nil, breakerEntry{}

@@ -40,7 +40,7 @@ func newRig(t testing.TB, endpoints int, cfg router.SnapshotConfig, change func(
 	r.upstream = router.NewUpstream("u", nil)
 	r.snapshot = router.NewSnapshot(r.upstream, &cfg)
 	for i := range endpoints {
-		addr := sockopt.Address{Network: "tcp", Name: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80).String()}
+		addr := sockopt.Address{Network: "tcp", Name: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte((i + 1) >> 8), byte(i + 1)}), 80).String()}
 		e, _, err := r.upstream.Endpoint(addr.Name, addr, lb.EndpointConfig{ID: addr.Name, Weight: 1, Now: now})
 		if err != nil {
 			t.Fatal(err)

@@ -66,7 +66,7 @@ func (b *binding) noteServed(now int64) {
 	switch {
 	case b.resort:
 		b.snapshot.upstream.resortsUnserved.Store(0)
-		b.endpoint.resortsUnserved.Store(0)
+		b.endpoint.resortServed()
 		if b.counted.Swap(true) {
 			return
 		}

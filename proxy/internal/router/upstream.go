@@ -22,10 +22,11 @@ type Upstream struct {
 	heldFull atomic.Bool            // the last of them that looked found endpoints that serve, without room
 	set      atomic.Pointer[lb.Set] // of all its snapshots
 	// breaker is that of the newest snapshot; nil: there is none.
-	breaker atomic.Pointer[health.Breaker]
-	current atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
-	panic   atomic.Pointer[health.Panic]     // nil: it is not reported
-	trial   atomic.Int64                     // clock: before that no failing endpoint may be tried
+	breaker                atomic.Pointer[health.Breaker]
+	current                atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
+	panic                  atomic.Pointer[health.Panic]     // nil: it is not reported
+	trial                  atomic.Int64                     // clock: before that no failing endpoint may be tried
+	trialsPaid, trialsFrom atomic.Int64                     // see mayTry and window
 	// unserved is since when clients are refused or held because no endpoint can be connected to;
 	// 0: none was.
 	unserved atomic.Int64
@@ -39,6 +40,7 @@ type Upstream struct {
 	failures, retries, fallbacks, queued  atomic.Int64
 	lastResort, resortAnswered, heldTotal atomic.Int64
 	resortsUnserved                       atomic.Int64 // last resorts since one was served; see vain
+	vainEndpoints                         atomic.Int64 // those that have served none of their last ones
 	sessions                              atomic.Int64 // now
 	unkeyed                               atomic.Int64 // sessions of clients without the key of the policy
 	meter                                 meter

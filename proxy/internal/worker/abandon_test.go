@@ -81,3 +81,32 @@ func TestClientLeavesBeforeItsStepIsAbandoned(t *testing.T) {
 		t.Errorf("asked %d times afterwards", now-n)
 	}
 }
+
+// TestClientLeavesBetweenRefusals: connects that are refused within their calls do not keep the loop from noticing
+// that the client has left.
+func TestClientLeavesBetweenRefusals(t *testing.T) {
+	t.Parallel()
+
+	refuses := connectTo(sockets.Refusing(t))
+	at, left := make(chan struct{}), make(chan struct{})
+	d := &director{next: func(_ *worker.Client, n int) worker.Step {
+		switch n {
+		case 10:
+			close(at)
+			<-left
+		case 10_000:
+			return worker.Step{Action: worker.GiveUp}
+		}
+		return refuses
+	}}
+	r := directed(t, d, nil)
+	r.serve(t)
+	c := r.dial(t)
+	<-at
+	reset(c)
+	close(left)
+	eventually(t, func() bool { return r.Active() == 0 })
+	if s := r.Summary(); s.Left != 1 || s.Refused != 0 {
+		t.Errorf("%d have left, %d were refused after %d connects", s.Left, s.Refused, len(d.failed()))
+	}
+}

@@ -289,11 +289,14 @@ func (c *pendingClient) writesFirst() bool {
 	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
 }
 
-// failed goes on after a connection that has come to nothing.
+// failed goes on after a connection that has come to nothing, but not at once: connects may fail within
+// their calls, and as many in a row as there are endpoints. The loop is told of a client that leaves between two
+// of them, and serves others.
 func (w *worker) failed(c *pendingClient, err error) {
 	c.dropEndpoint()
 	c.search.Failed(err, w.loop.Now())
-	w.proceed(c)
+	c.phase = parked
+	c.wake(c.use)
 }
 
 // dropEndpoint resets a connection that is not joined: its peer must not take that for
