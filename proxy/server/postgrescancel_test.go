@@ -99,8 +99,8 @@ upstreams: [{name: many, endpoints: [%s], health_check: off}, {name: a, endpoint
 		_, _ = io.WriteString(c, cancel)
 		c.Close()
 	}
-	r.Until("the others are refused", func() bool {
-		return r.Listener("many").Cancels.Requests == flood && overload() >= flood-2*fanout.MaxJobs
+	r.Until("all have come, and some are refused", func() bool { // how many depends on how fast they come
+		return r.Listener("many").Cancels.Requests == flood && overload() > 0
 	})
 	if n := r.Listener("many").Connections.Active; n > fanout.MaxJobs {
 		t.Errorf("%d clients have places", n)

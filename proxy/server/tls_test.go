@@ -86,7 +86,7 @@ func TestNoHello(t *testing.T) {
 
 	r := start(t, fmt.Sprintf(`
 listeners:
-  - {name: default, bind: "127.0.0.1:0", upstream: plain, preread_silence: 50ms, routes: [{match: {sni: ["*"]}, upstream: secure}]}
+  - {name: default, bind: "127.0.0.1:0", upstream: plain, preread_silence: 500ms, routes: [{match: {sni: ["*"]}, upstream: secure}]}
   - {name: alpn, bind: "127.0.0.1:0", upstream: plain, routes: [{match: {alpn: [h2]}, upstream: secure}]}
   - {name: route, bind: "127.0.0.1:0", routes: [{match: {sni: ["*"]}, upstream: secure}, {match: {source: [127.0.0.0/8]}, upstream: plain}]}
   - {name: required, bind: "127.0.0.1:0", require_tls: true, upstream: plain, routes: [{match: {sni: ["*"]}, upstream: secure}]}
