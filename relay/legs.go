@@ -24,6 +24,9 @@ type Leg struct {
 	// SegmentsSent and SegmentsReceived are segments with payload; Retransmitted were sent again, and OutOfOrder
 	// came behind one that was missing.
 	SegmentsSent, SegmentsReceived, Retransmitted, OutOfOrder int64
+	// Unanswered is how long nothing was acknowledged, if bytes that were sent again after a timeout are not
+	// acknowledged yet; else 0. It counts from the last acknowledgment, which may be older than those bytes.
+	Unanswered time.Duration
 	// Gap says that a packet is missing now: others that came after it are kept, and none can be read.
 	Gap bool
 }

@@ -26,6 +26,9 @@ func legOf(fd int) (l Leg) {
 	if i.Min_rtt != ^uint32(0) { // there was no sample (net/ipv4/tcp_input.c, tcp_init_sock)
 		l.MinRTT = us(uint64(i.Min_rtt))
 	}
+	if i.Retransmits > 0 && i.Unacked > 0 { // in the backoff of the timeout (include/uapi/linux/tcp.h; net/ipv4/tcp_timer.c, tcp_retransmit_timer)
+		l.Unanswered = time.Duration(i.Last_ack_recv) * time.Millisecond
+	}
 	l.Gap = l.OutOfOrder > 0 && gap(fd)
 	return l
 }

@@ -36,7 +36,10 @@ func (f loops) judge() finding {
 	if f.LagP99 < muchLag && f.LateP99 < muchLag {
 		return v
 	}
-	v.state, v.cost = Degraded, fmt.Sprintf("a byte that has come waits for its loop for that long; timers are late by up to %v", us(f.LateP99))
+	v.state, v.cost = Degraded, "a byte that has come waits for its loop for that long"
+	if f.LateP99 > 0 {
+		v.cost += fmt.Sprintf("; timers are late by up to %v", us(f.LateP99))
+	}
 	v.mend = append([]string{"fewer others on these CPUs: see penstock trace for their waits, and cpu-quota", "more CPUs, with limits.loops.count of the configuration"}, f.service("CPUWeight=1000")...)
 	return v
 }

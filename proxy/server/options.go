@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/proxy/internal/state"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/systemd"
 	"github.com/penstock/penstock/relay"
 )
@@ -60,15 +61,11 @@ type Options struct {
 	Sockets *systemd.Sockets
 }
 
-// legsAfter is from which age on a session's end takes two system calls for its verdict: shorter ones pay for
-// none, and have none where the kernel's account decides.
-const legsAfter = 100 * time.Millisecond
-
 // openRelay makes the pool of pipes, unless nothing will be spliced, and the relay that
 // leases from it. The caller owns both, and closes the pool after the relay; the pool is nil
 // if there is none.
 func (o *Options) openRelay() (*relay.Relay, *pipe.Pool, error) {
-	cfg := &relay.Config{Engine: o.Engine, TailDelay: o.TailDelay, Gather: o.Gather, MaxPipeSize: o.MaxPipeSize, LegsAfter: legsAfter}
+	cfg := &relay.Config{Engine: o.Engine, TailDelay: o.TailDelay, Gather: o.Gather, MaxPipeSize: o.MaxPipeSize, LegsAfter: verdict.Least}
 	if o.Engine != relay.EngineCopy {
 		var err error
 		cfg.Pipes, err = pipe.NewPool(nil)

@@ -126,17 +126,21 @@ type whyRow struct {
 func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sample) {
 	w.why.Count++
 	w.why.Verdicts[v.Kind.String()]++
-	for k, share := range v.Shares {
-		w.times[k] += share * sample.Duration.Seconds()
+	seconds := sample.Duration.Seconds()
+	if v.Young {
+		seconds = 0 // they say nothing of the others
 	}
-	w.by.add(one, &v, sample.Duration.Seconds())
+	for k, share := range v.Shares {
+		w.times[k] += share * seconds
+	}
+	w.by.add(one, &v, seconds)
 	why := v.Why()
 	if one.ID.Adopted() {
 		w.why.Adopted++
 		why = "adopted, of its time in the lane: " + why
 	}
 	w.rows = append(w.rows, whyRow{
-		busy: (1 - v.Shares[verdict.Idle]) * sample.Duration.Seconds(),
+		busy: (1 - v.Shares[verdict.Idle]) * seconds,
 		SessionWhy: admin.SessionWhy{
 			Client: one.Client, Listener: one.Listener, Upstream: one.Upstream, Endpoint: one.Endpoint, Name: one.EndpointName,
 			AgeUs: one.Age.Microseconds(), Adopted: one.ID.Adopted(), Verdict: v.Kind.String(), Why: why, Shares: sharesOf(&v.Shares), Waits: waitsOf(sample),
@@ -170,12 +174,15 @@ func (w *whySum) result() admin.Why {
 		kind = verdict.Idle // and nothing else is worth a look
 	}
 	w.by.report(&w.why, kind, w.times[kind])
+	w.why.Verdict, w.why.Advice = kind.String(), kind.Advice()
 	if total > 0 {
 		for k := range w.times {
 			w.times[k] /= total
 		}
+	} else if w.why.Count > 0 {
+		w.times[verdict.Unknown], w.why.Advice = 1, verdict.TooYoung
 	}
-	w.why.Verdict, w.why.Advice, w.why.Shares = kind.String(), kind.Advice(), sharesOf(&w.times)
+	w.why.Shares = sharesOf(&w.times)
 	return w.why
 }
 

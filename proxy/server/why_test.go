@@ -131,7 +131,7 @@ upstreams:
 	}
 	asks("b", 8)
 	r.Until("both endpoints of the other upstream keep theirs waiting", func() bool {
-		w = why(admin.WhyQuery{For: 20 * time.Millisecond})
+		w = why(admin.WhyQuery{For: 150 * time.Millisecond})
 		return w.Verdict == "endpoint" && w.Most != nil && w.Most.Upstream == "two"
 	})
 	if m := w.Most; m.Endpoint != "" || m.Name != "" || m.Sessions != 8 || m.Upstream != "two" {

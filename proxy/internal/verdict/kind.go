@@ -48,6 +48,9 @@ var advice = [Kinds]string{
 	Idle:            "nothing: neither side asked the other for anything",
 }
 
+// TooYoung is the advice where all samples were shorter than [Least].
+const TooYoung = "too young to say: look again, or for longer"
+
 // Advice returns the next step of an operator, as half a sentence.
 func (k Kind) Advice() string {
 	if int(k) < Kinds {

@@ -23,7 +23,7 @@ type Lane struct {
 
 // TimesOf returns the parts of a sample's time.
 func TimesOf(s *Sample) Times {
-	v := Of(s)
+	v := of(s)
 	var t Times
 	for k := range t {
 		t[k] = time.Duration(v.Shares[k] * float64(s.Duration))

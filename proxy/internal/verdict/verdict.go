@@ -5,6 +5,8 @@ import "time"
 // A Verdict is the limit of a session.
 type Verdict struct {
 	Kind Kind
+	// Young says that the sample is shorter than [Least], and the kind Unknown.
+	Young bool
 	// Shares are the shares of the session's time, which add up to 1; all are 0 if it has lasted for no time.
 	Shares [Kinds]float64
 	sample Sample
@@ -21,8 +23,22 @@ type parts struct {
 // though nothing waited for room.
 type hostParts struct{ sent, took, shut time.Duration }
 
+// Least is the shortest time in user space that can be judged: the clocks of the waits and of the kernel have steps of milliseconds, and an
+// acknowledgment may be delayed for 40 ms. The end of a session takes two system calls for its verdict from this age on.
+const Least = 100 * time.Millisecond
+
 // Of judges a sample. It allocates nothing.
 func Of(s *Sample) Verdict {
+	if s.Duration <= 0 || s.Duration >= Least || s.Lane != nil {
+		return of(s)
+	}
+	v := Verdict{sample: *s, Young: true}
+	v.Shares[Unknown] = 1
+	return v
+}
+
+// of judges a sample of any length.
+func of(s *Sample) Verdict {
 	v := Verdict{sample: *s}
 	if s.Duration <= 0 {
 		return v
@@ -81,6 +97,9 @@ func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Durat
 	}
 	shut := time.Duration(float64(busy) * p.window())
 	*host = shut
+	if p.clear() {
+		return shut // an acknowledgment that is delayed is no fault of the path
+	}
 	*network += busy - shut
 	return busy
 }
@@ -198,7 +217,7 @@ func (p *Peer) divide(bytes, room time.Duration, pauses int64) (d division) {
 // nor queues.
 func (p *Peer) sending(room time.Duration) time.Duration {
 	switch {
-	case p.Busy <= 0, p.window() >= shut && !p.troubled():
+	case p.Busy <= 0, p.window() >= shut && !p.troubled(), p.clear():
 		return 0
 	}
 	return time.Duration(float64(room) * (1 - p.window()))
@@ -210,11 +229,20 @@ const shut = 0.1
 
 // troubled reports whether packets for the peer are lost, or wait in a queue.
 func (p *Peer) troubled() bool {
-	return p.Retransmitted*100 >= p.SegmentsSent && p.Retransmitted > 0 || p.RTT > p.MinRTT+delayed
+	return p.Retransmitted*100 >= p.SegmentsSent && p.Retransmitted > 0 || p.Unanswered > 0 || p.RTT > p.MinRTT+delayed
 }
 
-// window is the share of the busy time that the peer's window has.
-func (p *Peer) window() float64 { return min(float64(p.PeerWindow)/float64(max(p.Busy, 1)), 1) }
+// clear reports whether the path to the peer shows nothing that keeps bytes back: nothing was sent again, no round trip is clearly longer
+// than the least one, and that is none of a long way.
+func (p *Peer) clear() bool {
+	return p.Retransmitted == 0 && p.Unanswered == 0 && p.MinRTT < time.Millisecond && !p.slowed()
+}
+
+// window is the share of the busy time that the peer's window has. The kernel lets it go on for as long as nothing is acknowledged.
+func (p *Peer) window() float64 {
+	shut := min(p.PeerWindow, p.Busy-p.Unanswered)
+	return float64(max(shut, 0)) / float64(max(p.Busy, 1))
+}
 
 const (
 	// longQueue is by how much a round trip is longer than the least one where bytes wait in a queue: more than
@@ -258,7 +286,7 @@ func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 // asking is the network's part of the time in which bytes for the peer were outstanding while it was waited for. An
 // acknowledgment may wait for the peer's answer, so without a loss or a queue that is a round trip for each flight.
 func (p *Peer) asking(busy time.Duration) time.Duration {
-	if p.Retransmitted > 0 || p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent {
+	if p.Retransmitted > 0 || p.Unanswered > 0 || p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent {
 		return time.Duration(float64(busy) * (1 - p.window()))
 	}
 	return min(busy, time.Duration(p.SegmentsSent)*p.MinRTT)

@@ -32,6 +32,26 @@ func TestOf(t *testing.T) {
 		"losses":               {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
 		"losses on the way":    {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
 		"bytes on a thin link": {func(s *verdict.Sample) { s.A.Busy, s.A.RTT = time.Second, time.Second }, verdict.ClientNetwork, "a round trip takes 1 s"},
+		"a vanished peer that was asked": { // a window between two retransmissions
+			func(s *verdict.Sample) {
+				s.Waits.ForB, s.B.Busy, s.B.Unanswered, s.B.Sent, s.B.SegmentsSent = time.Second, time.Second, 4*time.Second, 0, 0
+			}, verdict.EndpointNetwork, "took 100 % of 1 s: nothing was acknowledged for 1 s",
+		},
+		"a vanished client": {func(s *verdict.Sample) { s.A.Busy, s.A.Unanswered = time.Second, 4*time.Second }, verdict.ClientNetwork, "nothing was acknowledged for 1 s"},
+		"a vanished client whose window was full": { // the kernel's clock of it goes on
+			func(s *verdict.Sample) {
+				s.Waits.ToA, s.A.Busy, s.A.PeerWindow, s.A.Unanswered = time.Second, time.Second, time.Second, 4*time.Second
+			}, verdict.ClientNetwork, "nothing was acknowledged for 1 s",
+		},
+		"a slow reader that has vanished": {func(s *verdict.Sample) {
+			s.Waits.ToA, s.A.Busy, s.A.PeerWindow, s.A.Unanswered = time.Second, time.Second, time.Second, 100*ms
+		}, verdict.Client, ""},
+		"room on a clear path": {func(s *verdict.Sample) {
+			s.Waits.ToA, s.A.Busy, s.A.RTT, s.A.MinRTT = 770*ms, 770*ms, 20*time.Microsecond, 20*time.Microsecond
+		}, verdict.Client, "it took nothing"},
+		"a delayed acknowledgment on a clear path": {func(s *verdict.Sample) {
+			s.A.Busy, s.A.RTT, s.A.MinRTT = 980*ms, 30*time.Microsecond, 20*time.Microsecond
+		}, verdict.Idle, ""},
 		"a missing packet":     {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
 		"a queue on the way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 300, 100*ms, 1
@@ -193,6 +213,22 @@ func TestTheProxyIsNotBlamed(t *testing.T) {
 				t.Errorf("the proxy has %.3f, want %.3f to %.3f; %v", got, c.least, c.most, v.Shares)
 			}
 		})
+	}
+}
+
+// TestYoung: of a time that is too short nobody is blamed. It is known if it is a part of a longer one, or was counted by the lane.
+func TestYoung(t *testing.T) {
+	s := verdict.Sample{Duration: 46 * ms, A: leg(), B: leg(), Late: -1}
+	s.A.Busy, s.A.RTT, s.A.MinRTT = 45*ms, 5730*time.Microsecond, 10*time.Microsecond // as seen beside busy programs
+	if v := verdict.Of(&s); !v.Young || v.Kind != verdict.Unknown || v.Shares[verdict.Unknown] != 1 || !strings.Contains(v.Why(), "too young") {
+		t.Errorf("%v, %v: %s", v.Kind, v.Shares, v.Why())
+	}
+	if times := verdict.TimesOf(&s); times[verdict.ClientNetwork] == 0 {
+		t.Errorf("%v", times)
+	}
+	s.Duration, s.A.Busy = verdict.Least, verdict.Least
+	if v := verdict.Of(&s); v.Young || v.Kind != verdict.ClientNetwork {
+		t.Errorf("%v, %v: %s", v.Kind, v.Shares, v.Why())
 	}
 }
 

@@ -12,6 +12,9 @@ func (v *Verdict) Why() string {
 	if s.Duration <= 0 {
 		return "it has lasted for no time"
 	}
+	if v.Young {
+		return "too young to say: " + round(s.Duration) + " were looked at"
+	}
 	share := fmt.Sprintf("%.0f %% of %s", 100*v.Shares[v.Kind], round(s.Duration))
 	switch v.Kind {
 	case Client:
@@ -72,6 +75,9 @@ func (p *Peer) network(room time.Duration) string {
 	var list []string
 	if p.Retransmitted > 0 {
 		list = append(list, fmt.Sprintf("%d of %d packets were sent again", p.Retransmitted, p.SegmentsSent))
+	}
+	if p.Unanswered > 0 {
+		list = append(list, fmt.Sprintf("nothing was acknowledged for %v", round(min(p.Unanswered, p.Busy))))
 	}
 	if p.OutOfOrder > 0 {
 		list = append(list, fmt.Sprintf("%d of %d packets came behind a gap", p.OutOfOrder, p.SegmentsReceived))
