@@ -177,3 +177,12 @@ func TestCgroupsOfTheFirstVersion(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestTimersInTime: timers that are not late are not spoken of.
+func TestTimersInTime(t *testing.T) {
+	t.Parallel()
+
+	if v := (loops{LagP99: 8192}).judge(); v.state != Degraded || strings.Contains(v.cost, "timers") {
+		t.Errorf("%v: %s", v.state, v.cost)
+	}
+}
