@@ -52,7 +52,7 @@ func TestOf(t *testing.T) {
 		"a delayed acknowledgment on a clear path": {func(s *verdict.Sample) {
 			s.A.Busy, s.A.RTT, s.A.MinRTT = 980*ms, 30*time.Microsecond, 20*time.Microsecond
 		}, verdict.Idle, ""},
-		"a missing packet":     {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
+		"a missing packet": {func(s *verdict.Sample) { s.A.Gap = true }, verdict.ClientNetwork, ""},
 		"a queue on the way": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.Waits.PausesB, s.B.ReceiverRTT, s.B.SegmentsSent = 900*ms, 300, 100*ms, 1
 		}, verdict.EndpointNetwork, "a round trip takes 100 ms"},
