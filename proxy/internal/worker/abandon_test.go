@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -87,7 +88,8 @@ func TestClientLeavesBeforeItsStepIsAbandoned(t *testing.T) {
 func TestClientLeavesBetweenRefusals(t *testing.T) {
 	t.Parallel()
 
-	refuses := connectTo(sockets.Refusing(t))
+	// A connect to a unix socket that nobody has fails within its call, one of TCP does not.
+	refuses := worker.Step{Action: worker.Connect, Address: loop.Address{Path: sockets.Dir(t) + "/none"}}
 	at, left := make(chan struct{}), make(chan struct{})
 	d := &director{next: func(_ *worker.Client, n int) worker.Step {
 		switch n {
