@@ -12,7 +12,7 @@ import (
 // on the loop's goroutine, must not wait, and borrow their bytes for the call.
 type Gate interface {
 	// Answered is called with the bytes of the other side as they are read, before they go on, which they do whatever it returns; without any
-	// at the end of file. It is called until it returns something else than GateHears.
+	// at the end of file. It is called until the gate is open.
 	Answered(b []byte) GateVerdict
 	// Pass is called before the first byte is read that it has not let pass: when there may be some, and again when more have come or
 	// Answered has returned GateLooks. ahead is what is left of [Socket.Ahead]; if that is empty, the bytes are in the queue of the socket fd,
@@ -33,7 +33,7 @@ type GateVerdict uint8
 const (
 	// GateHears: Answered is to be called with the bytes that follow.
 	GateHears GateVerdict = iota
-	// GateLooks: it has heard enough, and Pass decides about the other side's bytes.
+	// GateLooks: Pass is to decide about the other side's bytes now, and Answered is called with the bytes that follow.
 	GateLooks
 	// GateOpens: the gate is open for good.
 	GateOpens
@@ -126,7 +126,6 @@ func (d *direction) heard(b []byte) {
 	case GateOpens:
 		sessionOf(d).openGate(held)
 	default:
-		d.unlimit()
 		sessionOf(d).stir(held)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL's takes the name from that one. The client must
 // not change the name (RFC 8446, 4.1.2), but one that wants another name's endpoint does. So where a hello was read, and TLS does not end here, the
 // client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the second hello has to ask for the
-// same; after any other answer all bytes pass.
+// same, and the bytes behind that wait for its answer in turn: a server without state (SSL_stateless) asks as often as it likes. After any other answer all bytes
+// pass.
 
 // ErrSecondHello is the error of a client that was asked for a second hello, and has sent one that asks for another name or other
 // protocols, or something else.
@@ -71,7 +72,7 @@ type helloGate struct {
 	asks    asked
 	state   helloState
 	answer  helloAnswer
-	second  []byte // the part of the second hello, or of a record's header before it, that has passed
+	second  []byte // the part of a further hello, or of a record's header before it, that has passed
 	need    int    // how many bytes of it are worth a look
 	charged int32  // what it has of the group's PrereadMemory
 }
@@ -79,8 +80,8 @@ type helloGate struct {
 type helloState uint8
 
 const (
-	unanswered helloState = iota
-	retried               // a second hello has to come
+	unanswered helloState = iota // the last hello was
+	retried                      // a further hello has to come
 	passed
 )
 
@@ -168,7 +169,7 @@ func (g *helloGate) look(b []byte) (n int, err error) {
 	case askedBy(&hello) != g.asks:
 		return 0, fmt.Errorf("%w: its name is %q", ErrSecondHello, hello.ServerName)
 	}
-	g.state, g.second = passed, nil
+	g.state, g.second, g.need = unanswered, g.second[:0], 0
 	return need - gone, nil
 }
 
@@ -202,7 +203,8 @@ type helloAnswer struct {
 	header [recordHeader]byte // of the present record
 	have   int                // bytes of header
 	left   int                // bytes of the record to come
-	seen   int                // bytes of handshake
+	rest   int                // bytes of a HelloRetryRequest to come
+	seen   int                // bytes of the present handshake message
 	begin  [answerBegin]byte  // its first
 }
 
@@ -217,8 +219,8 @@ const (
 	answerOther                     // it does not
 )
 
-// read goes on with the bytes that come next; none: the end. Records before the first handshake message, such as a warning, say nothing.
-func (a *helloAnswer) read(b []byte) helloVerdict {
+// read goes on with the bytes that come next; none: the end. Records of other types than handshake, such as a warning, say nothing.
+func (a *helloAnswer) read(b []byte) (v helloVerdict) {
 	if len(b) == 0 {
 		return answerOther // what has not come whole asks for nothing
 	}
@@ -230,24 +232,33 @@ func (a *helloAnswer) read(b []byte) helloVerdict {
 				return answerOther // this is not TLS
 			}
 			if a.have < recordHeader {
-				return answerOpen
+				return v
 			}
 			a.have, a.left = 0, int(binary.BigEndian.Uint16(a.header[3:]))
 			continue
 		}
 		n := min(len(b), a.left)
 		if a.header[0] == recordHandshake {
-			a.seen += copy(a.begin[a.seen:], b[:n])
-			if a.seen == answerBegin {
-				return a.whole()
+			if a.rest > 0 {
+				n = min(n, a.rest)
+				a.rest -= n
+			} else {
+				n = copy(a.begin[a.seen:], b[:n])
+				a.seen += n
 			}
 		}
-		b, a.left = b[n:], a.left-n
+		if b, a.left = b[n:], a.left-n; a.seen < answerBegin {
+			continue
+		}
+		if v = a.whole(); v == answerOther {
+			return v
+		}
+		a.seen, a.rest = 0, max(0, 4+int(a.begin[1])<<16+int(a.begin[2])<<8+int(a.begin[3])-answerBegin)
 	}
-	return answerOpen
+	return v
 }
 
-// whole says what the beginning of the first handshake message, which is whole, asks for.
+// whole says what the beginning of a handshake message, which is whole, asks for.
 func (a *helloAnswer) whole() helloVerdict {
 	const serverHello = 2
 	if a.begin[0] == serverHello && [32]byte(a.begin[6:]) == retryRandom {

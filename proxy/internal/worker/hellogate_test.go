@@ -58,6 +58,7 @@ func TestSecondHello(t *testing.T) {
 	for name, x := range map[string]struct {
 		first           []byte // other than the usual
 		answer, second  []byte
+		again, third    []byte // what the endpoint answers to the second hello, and what comes then
 		refused, buffer bool
 	}{
 		"the same":                       {answer: retry, second: same},
@@ -73,6 +74,10 @@ func TestSecondHello(t *testing.T) {
 		"early data, another name":       {answer: retry, second: slices.Concat(change, early, early, early, other), refused: true},
 		"a warning, another name":        {answer: retry, second: slices.Concat(warning, other), refused: true},
 		"an alert":                       {answer: retry, second: alert},
+		"a third, of another name":       {answer: slices.Concat(retry, change), second: same, again: retry, third: other, refused: true},
+		"a third, after small records":   {answer: cut(retry, 3), second: cut(same, 20), again: cut(retry, 2), third: cut(other, 20), refused: true},
+		"a third, the same":              {answer: slices.Concat(retry, change), second: same, again: retry, third: slices.Concat(change, same)},
+		"an answer to the second":        {answer: slices.Concat(retry, change), second: same, again: serverHello(), third: other},
 		"another message":                {answer: retry, second: typed(22, []byte{16, 0, 0, 4, 1, 2, 3, 4}), refused: true},
 		"no TLS":                         {answer: retry, second: []byte("GET / HTTP/1.1\r\n\r\n"), refused: true},
 		"a part of a hello":              {answer: retry, second: other[:len(other)-1]},
@@ -151,13 +156,25 @@ func TestSecondHello(t *testing.T) {
 						}
 					}
 				}
+				rest := x.second
+				if x.again != nil {
+					mustRead(t, e, rest)
+					rest = x.third
+					mustWrite(t, c, rest)
+					r.Turn()
+					if ready(t, e) {
+						t.Fatal("more than the second hello has come before there was an answer to it")
+					}
+					mustWrite(t, e, x.again)
+					mustRead(t, c, x.again)
+				}
 				if !x.refused {
 					_ = c.(interface{ CloseWrite() error }).CloseWrite()
 				}
 				got, err := io.ReadAll(e)
 				if !x.refused {
-					if err != nil || !bytes.Equal(got, x.second) {
-						t.Errorf("the endpoint got %d bytes, %v; want %d", len(got), err, len(x.second))
+					if err != nil || !bytes.Equal(got, rest) {
+						t.Errorf("the endpoint got %d bytes, %v; want %d", len(got), err, len(rest))
 					}
 					e.Close()
 					eventually(t, func() bool { return r.Active() == 0 })
