@@ -76,11 +76,13 @@ upstreams:
 	if states := timeWaits(t); len(states) > 0 {
 		t.Errorf("sockets of the endpoint's port in TIME-WAIT: %q", states)
 	}
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lonelyPort))
-	if err != nil {
-		t.Fatal("the endpoint cannot have its port:", err)
-	}
-	l.Close()
+	b.Until("the endpoint has its port, once no check has it", func() bool {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lonelyPort))
+		if err != nil {
+			return false
+		}
+		return l.Close() == nil
+	})
 }
 
 func mirrorsEnded(l admin.Listener) (n int64) {
