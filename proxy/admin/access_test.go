@@ -166,7 +166,7 @@ func TestServerIsVerified(t *testing.T) {
 	}
 }
 
-// TestCertificateOfTheAddress: files that cannot be used by now are a problem, as those of a listener.
+// TestCertificateOfTheAddress: a certificate file that can no longer be used is a problem, as a listener's is.
 func TestCertificateOfTheAddress(t *testing.T) {
 	own := newPair(t, "penstock.test", nil)
 	r := newRigWith(t, admin.Access{Bind: "127.0.0.1:0", Cert: own.cert, Key: own.key, ChangeToken: changeToken})

@@ -145,7 +145,7 @@ type runOf struct {
 	args     []string
 }
 
-// runs yields those that this user may see.
+// runs yields the processes of penstock run that this user may see.
 func runs(proc string) iter.Seq[runOf] {
 	return func(yield func(runOf) bool) {
 		dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
