@@ -31,11 +31,13 @@ func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (
 		interruptCopy(dst, src)
 	})
 	n, err := r.copyUntil(ctx, dst, src)
-	if !stop() {
-		<-interrupted                                                            // or a deadline that the caller sets next might be overwritten
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctx.Err()) { // of a call, or of a wrapper
-			err = context.Cause(ctx)
-		}
+	late := !stop()
+	if late {
+		<-interrupted // or a deadline that the caller sets next might be overwritten
+	}
+	// A call ends by the deadline. A wrapper that waits for ctx itself may return before the deadline is set.
+	if late && errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = context.Cause(ctx)
 	}
 	return n, err
 }
