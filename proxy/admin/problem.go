@@ -248,11 +248,11 @@ func (f *finder) certificates(base Problem, subject string, list []Certificate, 
 		case left <= 0:
 			of := base
 			of.Since = c.Ends
-			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s", subject, c.Path, f.clock(c.Ends))
+			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s: write a valid one to the file, it is read again without a reload", subject, c.Path, f.clock(c.Ends))
 		case left < min(expiresSoon, c.Ends.Sub(c.From)/5):
 			f.add(base, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
 		case f.now.Before(c.From):
-			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s", subject, c.Path, f.clock(c.From))
+			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s: write one that is valid now to the file, it is read again without a reload, or set this host's clock", subject, c.Path, f.clock(c.From))
 		}
 	}
 }

@@ -35,7 +35,7 @@ func lookRedis(_ *Recogniser, b []byte, f *Facts) (need int) {
 }
 
 // respArray looks for "*2\r\n$4\r\n". Redis does not look at the byte after a carriage return. Empty arrays it passes over, so that what follows
-// them is in doubt.
+// them is in doubt, as are numbers that only some versions and settings of Redis take.
 func respArray(b []byte) (need int, v Verdict) {
 	at := 0
 	for _, head := range []struct {
@@ -57,7 +57,9 @@ func respArray(b []byte) (need int, v Verdict) {
 			at++
 		}
 		switch n := at - start; {
-		case n > head.digits, n == 0 && at < len(b), n > 1 && b[start] == '0':
+		case n > head.digits:
+			return 0, Doubt
+		case n == 0 && at < len(b), n > 1 && b[start] == '0':
 			return 0, No
 		}
 		switch {

@@ -127,7 +127,7 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []Cance
 				continue
 			}
 			for _, m := range set.Members() {
-				if e := m.Endpoint.Of.(*Endpoint); !seen[e] && len(list) < most {
+				if e := m.Endpoint.Of.(*Endpoint); !seen[e] {
 					seen[e] = true
 					list = append(list, CancelTarget{e, snap, l.resolverOf(e)})
 				}
@@ -135,7 +135,7 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []Cance
 		}
 	}
 	slices.SortStableFunc(list, func(a, b CancelTarget) int { return idle(a.Endpoint) - idle(b.Endpoint) })
-	return list
+	return list[:min(len(list), most)]
 }
 
 // idle is 1 for an endpoint without sessions, and 0 for others.

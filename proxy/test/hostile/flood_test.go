@@ -41,6 +41,9 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 	h := serveHonest(t, s.at["tls"], usual)
 	time.Sleep(300 * time.Millisecond) // some clients connect in this time
 	during := s.footprint()
+	for end := time.Now().Add(patience); during.Active == int64(n) && time.Now().Before(end); during = s.footprint() {
+		time.Sleep(50 * time.Millisecond) // until all that was sent is read
+	}
 	served := h.Stop()
 	used := during.used() - before.used()
 	t.Logf("%d clients with %d bytes each, sent within %v: %d stay, %d MiB in use, %d MiB resident; %d ordinary clients were served, the slowest in %v",
