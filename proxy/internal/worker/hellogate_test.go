@@ -180,7 +180,7 @@ func TestSecondHello(t *testing.T) {
 					eventually(t, func() bool { return r.Active() == 0 })
 					return
 				}
-				if !errors.Is(err, syscall.ECONNRESET) || bytes.Contains(append(hello, got...), other) {
+				if !errors.Is(err, syscall.ECONNRESET) || bytes.Contains(slices.Concat(hello, got), other) {
 					t.Errorf("the endpoint got %d bytes, %v", len(got), err)
 				}
 				eventually(t, func() bool { return r.Active() == 0 })
