@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
 )
 
@@ -25,7 +26,6 @@ func (f *field) pairs(ctx context.Context) error {
 			if err := f.pair(ctx, e); err != nil {
 				return err
 			}
-			f.advance(2 * f.trialTakes(f.scenario))
 		}
 		f.out.Summarize()
 	}
@@ -73,7 +73,7 @@ func (f *field) timed(ctx context.Context, e *entrant, role report.Role, beside 
 	f.watch(f.step)
 	start := time.Now()
 	var t Trial
-	for range manyAttempts {
+	for range slowAttempts {
 		t, err = f.rig.trial(ctx, e.c, f.plan(f.duration(f.scenario)), func(load.Event) error { return nil })
 		if !errors.Is(err, errTooSlow) {
 			break
@@ -102,8 +102,8 @@ func (f *field) add(t *report.Trial) {
 func (f *field) plan(d time.Duration) load.Plan {
 	s := f.scenario
 	return load.Plan{
-		Workload: s.Workload, Connections: s.Connections, Size: s.Size, Preamble: f.Preamble,
-		Duration: s.warmup() + d, Warmup: s.warmup(), Hold: s.Many,
+		Workload: s.Workload, Connections: s.Connections, Size: s.Size,
+		Duration: s.Warmup + d, Warmup: s.Warmup,
 	}
 }
 
@@ -152,12 +152,11 @@ func (f *field) count(ctx context.Context) error {
 		if e.cell.Role == report.Again {
 			continue
 		}
-		if f.counter != nil && e.c != nil && e.kind.Name != directName {
+		if f.callsCounted && e.c != nil && e.kind.Name != directName {
 			if err := f.counted(ctx, e); err != nil {
 				return err
 			}
 		}
-		f.advance(countingTakes)
 	}
 	return nil
 }
@@ -174,7 +173,7 @@ func (f *field) counted(ctx context.Context, e *entrant) error {
 	var t Trial
 	var failed error
 	start := time.Now()
-	calls, err := f.counter.Count(ctx, pids, func() error {
+	calls, err := process.CountCalls(ctx, pids, func() error {
 		t, failed = f.rig.trial(ctx, e.c, f.plan(min(f.duration(f.scenario), countingTrial)), func(load.Event) error { return nil })
 		return failed
 	})

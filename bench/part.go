@@ -14,25 +14,17 @@ import (
 	"github.com/penstock/penstock/bench/handshake"
 	"github.com/penstock/penstock/bench/incident"
 	"github.com/penstock/penstock/bench/load"
-	"github.com/penstock/penstock/bench/million"
-	"github.com/penstock/penstock/bench/observed"
-	"github.com/penstock/penstock/bench/origin"
 	"github.com/penstock/penstock/bench/reload"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/rolling"
-	"github.com/penstock/penstock/bench/shadow"
 	"github.com/penstock/penstock/bench/sink"
-	"github.com/penstock/penstock/bench/soak"
-	"github.com/penstock/penstock/bench/switches"
-	"github.com/penstock/penstock/bench/write"
 )
 
 // The names of the parts that a Rig runs by calling its own program again, beside
 // contestant.PartRival.
 const (
-	PartOrigin = "origin"
-	PartSink   = "sink"
-	PartLoad   = "load"
+	PartSink = "sink"
+	PartLoad = "load"
 )
 
 // listening is the first line that a serving part prints.
@@ -41,25 +33,18 @@ type listening struct {
 }
 
 // RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
-// how it learns that the Rig is gone. PartOrigin and PartSink take the number of
-// threads to serve with (the origin ignores it), contestant.PartRival the address to
-// forward to and "splice", "copy" or "relay", all of them maybe an address to listen at, contestant.PartObserved a form, that address
-// and the most sessions, million.Part a form and a number of sessions; PartLoad and
-// those of packages switches, write, endpoint, incident and rolling take nothing. The program that a Rig runs must call it
-// when asked to by the arguments that Program.Part gives.
+// how it learns that the Rig is gone. PartSink takes the number of
+// threads to serve with, contestant.PartRival the address to
+// forward to and "splice", "copy" or "relay", all of them maybe an address to listen at; the others take nothing.
+// The program that a Rig runs must call it when asked to by the arguments that Program.Part gives.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
 	case PartLoad:
 		return load.Serve(ctx, in, out)
-	case PartOrigin:
-		_, listen := listenAt(args, 1)
-		return serve(ctx, in, out, listen, origin.Serve)
 	case PartSink:
 		return runSink(ctx, args, in, out)
 	case contestant.PartRival:
 		return runRival(ctx, args, in, out)
-	case contestant.PartObserved:
-		return runObserved(ctx, args, in, out)
 	case handshake.PartClient:
 		return handshake.RunPart(ctx, in, out)
 	case endpoint.Part:
@@ -68,21 +53,9 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return incident.RunPart(ctx, in, out)
 	case rolling.PartLoad:
 		return rolling.RunPart(ctx, in, out)
-	case shadow.PartServer:
-		return shadow.RunPart(ctx, args, in, out)
-	case soak.Part:
-		return soak.RunPart(ctx, in)
-	case million.Part:
-		return runMillion(args, out)
-	}
-	if switches.IsPart(part) {
-		return switches.RunPart(ctx, part, in, out)
 	}
 	if reload.IsPart(part) {
 		return reload.RunPart(ctx, part, in, out)
-	}
-	if write.IsPart(part) {
-		return write.RunPart(ctx, part, in, out)
 	}
 	return fmt.Errorf("bench: no part %q", part)
 }
@@ -108,30 +81,6 @@ func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		return fmt.Errorf("bench: %s takes an address and %s, %s or %s, not %q", contestant.PartRival, contestant.RivalSplice, contestant.RivalCopy, contestant.RivalRelay, args)
 	}
 	return serve(ctx, in, out, listen, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
-}
-
-func runObserved(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	if len(args) != 3 {
-		return fmt.Errorf("bench: %s takes a form, an address and a number of sessions, not %q", contestant.PartObserved, args)
-	}
-	most, err := strconv.Atoi(args[2])
-	if err != nil || most < 1 {
-		return fmt.Errorf("bench: %s takes a number of sessions, not %q", contestant.PartObserved, args[2])
-	}
-	return observed.Serve(ctx, observed.Form(args[0]), args[1], most, in, out)
-}
-
-// runMillion does not read in: it runs for less than a minute or two, and is killed together
-// with the process that started it.
-func runMillion(args []string, out io.Writer) error {
-	if len(args) != 2 {
-		return fmt.Errorf("bench: %s takes a form and a number of sessions, not %q", million.Part, args)
-	}
-	n, err := strconv.Atoi(args[1])
-	if err != nil || n < 1 {
-		return fmt.Errorf("bench: %s takes a number of sessions, not %q", million.Part, args[1])
-	}
-	return million.Serve(million.Form(args[0]), n, out)
 }
 
 // listenAt splits the address to listen at from arguments, of which n come before it; without one it is a free port of loopback.

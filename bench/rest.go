@@ -26,7 +26,6 @@ func (f *field) checks(ctx context.Context) error {
 			return err
 		}
 		f.end(e)
-		f.advance(checksTake)
 	}
 	return nil
 }
@@ -57,7 +56,6 @@ func (f *field) rests(ctx context.Context) error {
 				return err
 			}
 			f.end(e)
-			f.advance(f.restTakes())
 		}
 	}
 	f.step.Round = f.out.Rounds
@@ -137,8 +135,6 @@ type rest struct {
 	sessions            int
 	quiet               time.Duration
 	before, with, after held // the sessions
-	// meanwhile, if not nil, is called after that look, before they end.
-	meanwhile func(context.Context) error
 }
 
 // run runs the plan. It reads the resources of the sessions after they have been quiet
@@ -165,11 +161,6 @@ func (r *rest) run(ctx context.Context, plan load.Plan) (Trial, error) {
 			return err // and the plan is over
 		}
 		r.with, looked = holds(r.c)
-		if looked == nil && r.meanwhile != nil {
-			if err := r.meanwhile(ctx); err != nil {
-				return err
-			}
-		}
 		return r.rig.load.Send(load.Plan{Release: true}) // whatever was seen: the load is to be free
 	})
 	if looked != nil {

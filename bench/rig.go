@@ -36,20 +36,20 @@ type Rig struct {
 	empty    map[*contestant.Contestant]int64 // memory of those without connections, in bytes
 }
 
-// NewRig starts a load and a server, which is PartOrigin or PartSink, in
+// NewRig starts a load and a sink in
 // group, which the rig owns from here on, also if it fails. Of the setting it
 // takes the program, Dir and Binaries; Group and Upstream are filled in. Close
 // must be called.
-func NewRig(ctx context.Context, group *process.Group, server string, setting contestant.Setting) (*Rig, error) {
-	return NewRigOn(ctx, network.One(group), server, setting)
+func NewRig(ctx context.Context, group *process.Group, setting contestant.Setting) (*Rig, error) {
+	return NewRigOn(ctx, network.One(group), setting)
 }
 
 // NewRigOn is NewRig on hosts.
-func NewRigOn(ctx context.Context, hosts *network.Hosts, server string, setting contestant.Setting) (*Rig, error) {
+func NewRigOn(ctx context.Context, hosts *network.Hosts, setting contestant.Setting) (*Rig, error) {
 	r := &Rig{Patience: patience, hosts: hosts, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}
 	r.setting.Group = hosts.Proxy
 	var err error
-	r.server, r.setting.Upstream, err = r.serving(ctx, "the "+server, server)
+	r.server, r.setting.Upstream, err = r.serving(ctx)
 	if err == nil {
 		r.load, err = hosts.Client.Start(setting.Program.Spec("the load", setting.Program.Part, PartLoad))
 	}
@@ -93,10 +93,11 @@ func (r *Rig) Stop(c *contestant.Contestant) {
 	_ = c.Stop(r.Patience) // however it ends
 }
 
-// serving starts a part that serves, and waits until it does.
-func (r *Rig) serving(ctx context.Context, name, part string) (*process.Child, string, error) {
+// serving starts the sink, and waits until it serves.
+func (r *Rig) serving(ctx context.Context) (*process.Child, string, error) {
+	const name = "the sink"
 	p := &r.setting.Program
-	c, err := r.hosts.Server.Start(p.Spec(name, p.Part, part, strconv.Itoa(runtime.NumCPU()), r.hosts.ServerAt+":0"))
+	c, err := r.hosts.Server.Start(p.Spec(name, p.Part, PartSink, strconv.Itoa(runtime.NumCPU()), r.hosts.ServerAt+":0"))
 	if err != nil {
 		return nil, "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"slices"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/penstock/penstock/bench/network"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
-	"github.com/penstock/penstock/bench/syscalls"
 )
 
 // Run is one run of `penstock-bench`: every scenario with every contestant.
@@ -30,15 +30,12 @@ type Run struct {
 	Trial       time.Duration // of bulk, echo and connections; mix takes three times as long
 	Idle        int           // sessions
 	Quiet       time.Duration // how long idle sessions rest before they are looked at
-	Preamble    []byte        // first bytes of each connection, see load.Plan
-	ServerName  string        // in Preamble, see contestant.Setting
 	Network     network.Kind  // "" is network.Loopback
-	Calls       bool          // count system calls if there is a tool that can
+	Calls       bool          // count system calls if there is strace
 }
 
 // Step is where a run stands.
 type Step struct {
-	Done, Planned time.Duration // roughly
 	Scenario      string
 	Workload      string
 	Round, Rounds int // from 1
@@ -54,13 +51,13 @@ type Step struct {
 // runner is a run under way.
 type runner struct {
 	*Run
-	rig     *Rig
-	counter *syscalls.Counter // nil if none
-	watch   func(Step)
-	doc     *report.Document
-	step    Step
-	started map[string]bool  // contestants that have started at least once
-	last    map[string]error // why they lost a scenario
+	rig          *Rig
+	callsCounted bool
+	watch        func(Step)
+	doc          *report.Document
+	step         Step
+	started      map[string]bool  // contestants that have started at least once
+	last         map[string]error // why they lost a scenario
 }
 
 // Do measures, and reports its progress to watch. It adds each result to doc, which may have
@@ -75,7 +72,6 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 	}()
 	doc.Began = began
 	run := &runner{Run: r, watch: watch, doc: doc, started: make(map[string]bool), last: make(map[string]error)}
-	run.step.Planned = r.Estimate()
 	dir, err := os.MkdirTemp("", "penstock-bench-")
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
@@ -100,11 +96,11 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 // open starts the rig.
 func (r *runner) open(ctx context.Context, dir string) error {
 	method := &r.doc.Method
-	hosts, err := r.hosts(method)
+	hosts, err := r.join()
 	if err != nil {
 		return err
 	}
-	if r.rig, err = NewRigOn(ctx, hosts, PartSink, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir, ServerName: r.ServerName}); err != nil {
+	if r.rig, err = NewRigOn(ctx, hosts, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir}); err != nil {
 		return err
 	}
 	method.KernelSlab = slabCounted()
@@ -112,22 +108,22 @@ func (r *runner) open(ctx context.Context, dir string) error {
 		method.SystemCallsMissing = "nobody asked"
 		return nil
 	}
-	if r.counter, err = syscalls.Find(); err != nil {
-		method.SystemCallsMissing = err.Error()
+	if _, err := exec.LookPath("strace"); err != nil {
+		method.SystemCallsMissing = process.ErrNoStrace.Error()
 		return nil
 	}
-	method.SystemCallCounter = r.counter.Tool()
+	r.callsCounted, method.SystemCallCounter = true, "strace"
 	return nil
 }
 
-// hosts makes the hosts of the run.
-func (r *Run) hosts(method *report.Method) (*network.Hosts, error) {
+// join makes the hosts of the run.
+func (r *runner) join() (*network.Hosts, error) {
 	if r.Network == "" || r.Network == network.Loopback {
 		group, missing := process.NewGroupWherePossible()
-		method.NetworkNamespace, method.NamespaceMissing = missing == "", missing
+		r.doc.NetworkNamespace, r.doc.NamespaceMissing = missing == "", missing
 		return network.One(group), nil
 	}
-	method.NetworkNamespace, method.Network = true, string(r.Network)
+	r.doc.NetworkNamespace, r.doc.Method.Network = true, string(r.Network)
 	return network.New(r.Network)
 }
 
@@ -153,12 +149,6 @@ func (r *Run) kinds() []*contestant.Kind {
 	return append([]*contestant.Kind{r.Baseline}, others...)
 }
 
-// advance reports that d of the plan is done.
-func (r *runner) advance(d time.Duration) {
-	r.step.Done += d
-	r.watch(r.step)
-}
-
 // entrant is a contestant in a scenario.
 type entrant struct {
 	kind *contestant.Kind
@@ -178,20 +168,13 @@ func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 		f.judgeLane()
 		out.Summarize()
 	}()
-	r.rig.setting.Service = string(s.Workload)
 	for _, k := range r.kinds() {
-		if k.Serves(string(s.Workload)) {
-			f.enter(k, report.Contender)
-		}
+		f.enter(k, report.Contender)
 	}
 	f.entrants[0].cell.Role = report.Baseline
 	r.step.Scenario, r.step.Workload, r.step.Round = s.Name, string(s.Workload), 1
 	defer f.clear()
-	if err := f.measure(ctx); err != nil {
-		return err
-	}
-	r.advance(time.Duration(len(r.kinds())) * startTakes)
-	return nil
+	return f.measure(ctx)
 }
 
 // report adds the scenario to the document.
@@ -199,9 +182,6 @@ func (r *runner) report(s *Scenario) *report.Scenario {
 	out := &report.Scenario{
 		Name: s.Name, Title: s.Title, Workload: string(s.Workload), Connections: s.Connections, MessageBytes: s.Size,
 		Rounds: r.rounds(s), TrialSeconds: report.Unmeasured(),
-	}
-	if s.Many {
-		out.Workload = "many"
 	}
 	if d := r.duration(s); d > 0 {
 		out.TrialSeconds = report.Number(d.Seconds())
@@ -296,9 +276,6 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 		LatencyP50Seconds: seconds(res.P50), LatencyP99Seconds: seconds(res.P99),
 		CPUSeconds: report.Number(t.Usage.CPU.Seconds()), MachineCPUSeconds: report.Number(t.Machine.Seconds()),
 		ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
-	}
-	if t.Plan.Hold {
-		out.Many = &report.Many{LoadCPUSeconds: report.Number(t.Load.CPU.Seconds()), HeldBytes: report.Number(t.Held)}
 	}
 	if t.Usage.Switches >= 0 { // or threads have ended, and took theirs with them
 		out.ContextSwitches = report.Number(t.Usage.Switches)

@@ -67,17 +67,12 @@ func TestRunAsAnOrdinaryUser(t *testing.T) {
 var paired = []string{"bulk-8", "echo-64-64", "connections", "mix"}
 
 func runAll(t *testing.T, scenarios []string) {
-	var last bench.Step
-	r := small(t, faultNone, scenarios, "direct", "penstock", "io.Copy")
-	doc := do(t, r, func(s bench.Step) { last = s })
+	doc := do(t, small(t, faultNone, scenarios, "direct", "penstock", "io.Copy"), nil)
 	if len(doc.Scenarios) != len(scenarios) || len(doc.Failures) > 0 {
 		t.Errorf("%d scenarios, failures %v", len(doc.Scenarios), doc.Failures)
 	}
-	if isRoot := os.Getuid() == 0; doc.Method.NetworkNamespace != isRoot || (doc.Method.NamespaceMissing == "") != isRoot {
-		t.Errorf("root %v: network namespace %v, %q", isRoot, doc.Method.NetworkNamespace, doc.Method.NamespaceMissing)
-	}
-	if last.Done != last.Planned {
-		t.Errorf("%v done of %v", last.Done, last.Planned)
+	if isRoot := os.Getuid() == 0; doc.NetworkNamespace != isRoot || (doc.NamespaceMissing == "") != isRoot {
+		t.Errorf("root %v: network namespace %v, %q", isRoot, doc.NetworkNamespace, doc.NamespaceMissing)
 	}
 	checkStandings(t, doc)
 	for _, s := range doc.Scenarios {
@@ -448,25 +443,5 @@ func TestSystemCallsAreCounted(t *testing.T) {
 		if want := c.Contestant != "direct" && c.Role != report.Again; ok != want || ok && !(calls.Median >= 1) {
 			t.Errorf("%s %s: %+v", c.Contestant, c.Role, calls)
 		}
-	}
-}
-
-func TestEstimateGrows(t *testing.T) {
-	r := small(t, faultNone, []string{"bulk", "idle"}, "penstock")
-	before := r.Estimate()
-	r.Contestants = append(r.Contestants, kind(t, "direct"))
-	more := r.Estimate()
-	r.Rounds *= 2
-	if !(0 < before && before < more && more < r.Estimate()) {
-		t.Errorf("%v, %v, %v", before, more, r.Estimate())
-	}
-}
-
-func TestBaselineIsMeasuredOnce(t *testing.T) {
-	r := small(t, faultNone, []string{"bulk"}, "penstock")
-	without := r.Estimate()
-	r.Contestants = append(r.Contestants, kind(t, "io.Copy"))
-	if with := r.Estimate(); with != without {
-		t.Errorf("%v with the baseline among the contestants, %v without", with, without)
 	}
 }

@@ -17,8 +17,6 @@ type Scenario struct {
 	Connections, Size int
 	// Warmup is the beginning of each trial of a Bulk or an Echo that does not count; 0: all of it counts.
 	Warmup time.Duration
-	// Many: the connections are so many that opening them takes a while, which does not count.
-	Many bool
 }
 
 // connectionsAtOnce is how many connections the scenario "connections" has
@@ -77,4 +75,35 @@ func scenarioNames(list []Scenario) []string {
 		names[i] = s.Name
 	}
 	return names
+}
+
+// countingTrial is the longest trial in which system calls are counted.
+const countingTrial = 500 * time.Millisecond
+
+// restRounds is how many rounds idle takes at most: each costs more than ten
+// seconds for every contestant, and memory does not drift.
+const restRounds = 3
+
+// rounds is how many the scenario takes.
+func (r *Run) rounds(s *Scenario) int {
+	switch s.Workload {
+	case load.Correct:
+		return 1
+	case load.Idle:
+		return min(r.Rounds, restRounds)
+	case load.Mix:
+		return max(r.Rounds/2, 1)
+	}
+	return r.Rounds
+}
+
+// duration is how long a trial of the scenario is driven; 0 if the load decides.
+func (r *Run) duration(s *Scenario) time.Duration {
+	switch s.Workload {
+	case load.Correct, load.Idle:
+		return 0
+	case load.Mix:
+		return 3 * r.Trial
+	}
+	return r.Trial
 }

@@ -3,13 +3,13 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
-	"github.com/penstock/penstock/proxy/admin"
 )
 
 // culprit is how long a failed trial waits for the death of a child that
@@ -21,12 +21,9 @@ type Trial struct {
 	Contestant string
 	Plan       load.Plan
 	Result     load.Result
-	Usage      process.Usage // of the contestant's processes, during the trial
-	Machine    time.Duration // of all processors, during the trial
-	// Held is the memory in bytes that the contestant holds with the connections of a plan that has a
-	// Warmup and Hold, more than when it began. Of one with a Warmup, Usage and Machine are of the time that counts.
-	Held int64
-	Load process.Usage // of the load, in that time
+	// Usage and Machine of a plan with a Warmup are of the time that counts.
+	Usage   process.Usage // of the contestant's processes, during the trial
+	Machine time.Duration // of all processors, during the trial
 	// Spliced is how many bytes the contestant spliced, by its own account;
 	// negative if it keeps none.
 	Spliced int64
@@ -34,8 +31,8 @@ type Trial struct {
 	// account; negative if it has no lane.
 	Lane float64
 	warm *contestant.Account // at the end of the Warmup, of one that has a lane
-	// Summary is Penstock's own account of the trial, nil for others.
-	Summary *admin.Summary
+	// Lost is how many bytes Penstock lost, by its own account.
+	Lost int64
 }
 
 // trial runs one plan against c. watch sees the load's events, and may end the
@@ -90,6 +87,65 @@ func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, wat
 	return err
 }
 
+// window measures the resources of the part of a trial that counts.
+type window struct {
+	rig  *Rig
+	c    *contestant.Contestant
+	t    *Trial
+	used reading
+	seen bool // its beginning
+	over bool
+}
+
+// errTooSlow reports a load that was held up until its window was over.
+var errTooSlow = errors.New("the load was not at work before its time was over: this machine is too busy; try more --seconds")
+
+// slowAttempts is how many times a trial is made that is too slow.
+const slowAttempts = 4
+
+// reading is the resources used at a moment.
+type reading struct {
+	usage   process.Usage
+	machine time.Duration
+}
+
+// event looks at the resources when the load says that its window begins, and is over.
+func (w *window) event(ctx context.Context, e load.Event) error {
+	switch {
+	case e.Warm:
+		w.seen = true
+		return w.begin(ctx)
+	case e.Over, e.Result != nil && w.seen && !w.over: // a Bulk is over when it ends
+		w.over = true
+		now, err := w.read()
+		w.t.Usage, w.t.Machine = now.usage.Sub(w.used.usage), now.machine-w.used.machine
+		return err
+	}
+	return nil
+}
+
+// begin looks at the resources used before the window, and at the account of a contestant whose sessions leave user
+// space. Its answer is no work for sessions, and not counted as the contestant's; the machine has it.
+func (w *window) begin(ctx context.Context) (err error) {
+	if w.used, err = w.read(); err != nil || w.c.Name != contestant.LaneName {
+		return err
+	}
+	if w.t.warm, err = w.c.Account(ctx); err != nil {
+		return err
+	}
+	w.used.usage, err = w.c.Usage()
+	return err
+}
+
+// read reads the resources that the contestant and the machine have used so far.
+func (w *window) read() (r reading, err error) {
+	if r.usage, err = w.c.Usage(); err != nil {
+		return r, err
+	}
+	r.machine, err = process.MachineCPU()
+	return r, err
+}
+
 // follow passes on the load's events until it has a result.
 func (r *Rig) follow(ctx context.Context, watch func(load.Event) error) (load.Result, error) {
 	for {
@@ -137,11 +193,11 @@ func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) e
 	}
 	r.accounts[c] = now
 	t.Spliced = now.Spliced - before.Spliced
-	if now.Summary != nil && now.Summary.Lane != nil {
-		t.Lane = inLane(cmp.Or(t.warm, before), now)
-	}
-	if now.Summary != nil {
-		t.Summary = Since(before.Summary, now.Summary)
+	if s := now.Summary; s != nil {
+		t.Lost = s.Lost - before.Summary.Lost
+		if s.Lane != nil {
+			t.Lane = inLane(cmp.Or(t.warm, before), now)
+		}
 	}
 	if t.Plan.Workload == load.Correct || t.Plan.Workload == load.Mix {
 		return nil // they cut connections, of which both ends see different bytes
@@ -172,8 +228,8 @@ func (t *Trial) check(there, back int64) error {
 			return fmt.Errorf("the load counts %d bytes %s, %s counts %d", d.load, d.name, t.Contestant, d.proxy)
 		}
 	}
-	if t.Summary != nil && t.Summary.Lost != 0 {
-		return fmt.Errorf("%s lost %d bytes", t.Contestant, t.Summary.Lost)
+	if t.Lost != 0 {
+		return fmt.Errorf("%s lost %d bytes", t.Contestant, t.Lost)
 	}
 	return nil
 }

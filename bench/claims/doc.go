@@ -1,7 +1,8 @@
-// Package claims holds published claims about the ideas that Penstock implements, one Claim
-// for each figure: its quantity, how to measure it here, and the honest version, where it is
-// wrong or misleads. docs/claims.md is written from it, and penstock-bench claims prints it
-// with fresh figures.
+// Package claims repeats published claims about the ideas that Penstock implements, and the
+// refusals of docs/decisions.md that have a figure: BenchmarkClaim has a benchmark for each. Its
+// output is the row of docs/claims.md, whose text is written by hand.
+//
+//	go test ./bench/claims -run '^$' -bench 'Claim/nagle$' -benchtime 1x
 //
 // Where times are compared, contestants take turns, of about a millisecond where the work
 // allows it. So other work of the machine affects all of them alike, and ratios are those

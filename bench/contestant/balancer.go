@@ -16,11 +16,8 @@ const (
 	RealisticName = "penstock-run-realistic"
 )
 
-// balancer starts `penstock run` with a file, and further options.
-type balancer struct {
-	text    *template.Template
-	options []string
-}
+// balancer starts `penstock run` with a file.
+type balancer struct{ text *template.Template }
 
 const smallestText = `listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink}]
 upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
@@ -56,28 +53,6 @@ func Forwarding(threads int) []*Kind {
 	}
 }
 
-// Mirroring returns a kind whose sessions are mirrored to an address; "": to none.
-func Mirroring(name, about, shadow string) *Kind {
-	text := smallestText
-	if shadow != "" {
-		text = `listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, mirror: {upstream: shadow}}]
-upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}, {name: shadow, endpoints: ["` + shadow + `"], health_check: off}]
-`
-	}
-	return &Kind{name, "penstock run, " + about, balancer{text: template.Must(template.New(name).Parse(text))}}
-}
-
-// Rewriting returns a kind whose clients' bytes are rewritten by the keys of a rewrite, with further options of penstock run.
-func Rewriting(name, about, keys string, options ...string) *Kind {
-	text := smallestText
-	if keys != "" {
-		text = `listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, rewrite: {direction: up, ` + keys + `}}]
-upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
-`
-	}
-	return &Kind{name, "penstock run, " + about, balancer{template.Must(template.New(name).Parse(text)), options}}
-}
-
 // realisticFile has the settings of a typical operator. No limit, timeout or deny rule of it
 // takes effect: the cost of checking them is measured.
 var realisticFile = template.Must(template.New("realistic").Parse(`limits: {per_second: 1000000}
@@ -87,14 +62,8 @@ listeners:
     allow: ["127.0.0.0/8", "10.0.0.0/8", "192.168.0.0/16"]
     deny: ["127.66.0.0/16"]
     routes:
-{{- if .ServerName}}
-      - {match: {sni: ["*.elsewhere.example", "elsewhere.example"]}, upstream: elsewhere}
-      - {match: {sni: ["{{.ServerName}}"]}, upstream: sink}
-{{- else}}
-      # Connections begin with no ClientHello: they are routed by source and port.
       - {match: {source: ["10.1.0.0/16"]}, upstream: elsewhere}
       - {match: {source: ["127.0.0.0/8"]}, upstream: sink}
-{{- end}}
     limits: {connections: 1000000, per_second: 1000000, per_source: 1000000, per_source_per_second: 1000000}
     timeouts: {preread: 5s, connect: 5s, first_byte: 10s, idle: 1h, half_close: 1m, lifetime: 24h}
 upstreams:
@@ -114,7 +83,7 @@ upstreams:
 func (balancer) available(context.Context, *Setting) error { return nil }
 
 func (b balancer) config(_ context.Context, s *Setting) string {
-	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "Endpoints": s.Endpoints, "ServerName": s.ServerName, "Certificate": s.Certificate})
+	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "Endpoints": s.Endpoints, "Certificate": s.Certificate})
 }
 
 func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
@@ -125,6 +94,6 @@ func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contesta
 	file := filepath.Join(dir, "penstock.yaml")
 	return startOwn(ctx, name, s, dir, func(socket string) (process.Spec, error) {
 		err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.config(ctx, s)), 0o600)
-		return s.Program.Penstock(name, s.Program.Run, append([]string{"--config", file, "--log", "json"}, b.options...)...), err
+		return s.Program.Penstock(name, s.Program.Run, "--config", file, "--log", "json"), err
 	})
 }

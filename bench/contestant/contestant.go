@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/bench/observed"
-	"github.com/penstock/penstock/bench/pauses"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -26,8 +24,6 @@ type Contestant struct {
 	admin *admin.Client                           // nil for others than Penstock
 	// mortal is true for one that dies of SIGTERM in good order: HAProxy does.
 	mortal bool
-	// observe asks one that package observed runs; nil for others.
-	observe func(context.Context, observed.Question) (*observed.Answer, error)
 }
 
 // Account is the counts of a contestant, since it started, by itself.
@@ -39,8 +35,6 @@ type Account struct {
 	// Spliced, Copied and Lane are the same bytes, by the way they went.
 	Spliced, Copied, Lane int64
 	Summary               *admin.Summary // Penstock's own; nil for others
-	Mirrors               *admin.Mirrors // of Penstock's first listener; nil: it has none
-	Listeners             []string       // addresses of Penstock's listeners, in the order of its file
 }
 
 // Account asks the contestant for its account; nil if it keeps none. Once ctx
@@ -58,35 +52,6 @@ func (c *Contestant) Account(ctx context.Context) (*Account, error) {
 		return nil, fmt.Errorf("account of %s: %w", c.Name, err)
 	}
 	return a, nil
-}
-
-// SwitchLane has sessions of a Penstock with a lane leave user space, or come back and stay, as `penstock lane on` and `off` do.
-func (c *Contestant) SwitchLane(ctx context.Context, on bool) (admin.LaneChanged, error) {
-	if c.admin == nil {
-		return admin.LaneChanged{}, fmt.Errorf("%s has no lane: %w", c.Name, errors.ErrUnsupported)
-	}
-	changed, err := c.admin.SwitchLane(ctx, on)
-	if err == nil && !on {
-		changed, err = c.admin.ReturnLane(ctx)
-	}
-	if err != nil {
-		return changed, fmt.Errorf("switch of the lane of %s: %w", c.Name, err)
-	}
-	return changed, nil
-}
-
-// Pauses asks a contestant that Observed made for the pauses of its runtime since the last
-// call; collect has it collect garbage first. For others it returns nil. The rule of Account
-// about ctx holds for it, too.
-func (c *Contestant) Pauses(ctx context.Context, collect bool) (*pauses.Pauses, error) {
-	if c.observe == nil {
-		return nil, nil
-	}
-	a, err := c.observe(ctx, observed.Question{Collect: collect, Pauses: true})
-	if err != nil {
-		return nil, fmt.Errorf("pauses of %s: %w", c.Name, err)
-	}
-	return a.Pauses, nil
 }
 
 // Settle is Account repeated until the contestant holds no connection, so that all bytes it

@@ -31,18 +31,6 @@ upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
 `))}}
 }
 
-// Leaving returns a kind with two listeners, both on ports that the kernel chooses: sessions of the first leave user space as
-// early as can be, those of the second stay. Setting.Listen is not used. Nothing of it judges its endpoint.
-func Leaving() *Kind {
-	return &Kind{"penstock-run-lane", "penstock run: sessions of one of two listeners leave user space", laned{balancer{text: template.Must(template.New("leaving").Parse(`lane: {devices: [lo], after: 1ms}
-listeners:
-  - {name: leaves, bind: "127.0.0.1:0", upstream: sink, lane: require, socket: {keepalive: 2s}}
-  - {name: stays, bind: "127.0.0.1:0", upstream: sink, lane: off, socket: {keepalive: 2s}}
-upstreams:
-  - {name: sink, endpoints: ["{{.Upstream}}"], health_check: off, outlier_detection: off, circuit_breaker: off}
-`))}}}
-}
-
 func (laned) available(context.Context, *Setting) error {
 	if os.Geteuid() != 0 {
 		return errOrdinary

@@ -1,7 +1,6 @@
 package contestant_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -19,13 +18,6 @@ func TestNoLookalikeOfALane(t *testing.T) {
 		wantText(t, contestant.LaneOn(l), want...)
 	}
 	if err := contestant.LaneOn(&admin.Lane{State: admin.LaneOn}); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestNoLaneIsSwitched: a contestant that is no Penstock has no lane to switch.
-func TestNoLaneIsSwitched(t *testing.T) {
-	if _, err := (&contestant.Contestant{Name: "other"}).SwitchLane(t.Context(), true); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 }

@@ -12,13 +12,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/observed"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/standin"
@@ -61,13 +59,6 @@ func run(args []string) error {
 			return rival.ServeRelay(ctx, l, args[2])
 		}
 		return rival.Serve(ctx, l, args[2])
-	}
-	if args[0] == "part" && args[1] == contestant.PartObserved {
-		most, err := strconv.Atoi(args[4])
-		if err != nil {
-			return err
-		}
-		return observed.Serve(ctx, observed.Form(args[2]), args[3], most, os.Stdin, os.Stdout)
 	}
 	if args[0] == "parent" {
 		return parent(ctx, args[1], args[2], args[3])
@@ -140,7 +131,7 @@ func skip(c net.Conn) bool {
 	for b := make([]byte, 4096); ; {
 		n, err := c.Read(b)
 		came = append(came, b[:n]...)
-		before, whole := traffic.Preamble(came)
+		before, whole := traffic.ProxyHeader(came)
 		switch {
 		case err != nil:
 			return false

@@ -121,14 +121,7 @@ func awaitListener(ctx context.Context, name string, child *process.Child, socke
 func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Account, error) {
 	st, err := client.Status(ctx)
 	if err == nil {
-		a := accountOf(&st.Summary)
-		for i := range st.Listeners {
-			a.Listeners = append(a.Listeners, st.Listeners[i].Addresses...)
-		}
-		if len(st.Listeners) > 0 {
-			a.Mirrors = st.Listeners[0].Mirrors
-		}
-		return a, nil
+		return accountOf(&st.Summary), nil
 	}
 	select {
 	case <-c.child.Done():

@@ -68,9 +68,6 @@ type Setting struct {
 	// Dir is where configurations and unix sockets are put, each start in a
 	// new directory below it, which the caller removes with Dir.
 	Dir string
-	// ServerName is in the ClientHello that every connection begins with, by which a
-	// load balancer can route it; "" if connections begin with no such thing.
-	ServerName string
 	// Certificate is a file with a certificate and its key, in PEM, by which the kinds of
 	// Terminating terminate TLS; the others are to be given none.
 	Certificate string
@@ -81,8 +78,6 @@ type Setting struct {
 	// one for each processor. The other contestants have theirs in the name, or
 	// decide themselves.
 	Threads int
-	// Service is that of an Echo: "echo" or "hello"; the others ignore it.
-	Service string
 	// Patience is how long a contestant may take to accept connections, and to
 	// let go of those that have ended; 0 means 10 s.
 	Patience time.Duration

@@ -22,12 +22,9 @@ var versions = map[string]*regexp.Regexp{
 }
 
 // Version returns the version of the kind's program, by running it with the flag for that, for
-// 5 s at most; of an Echo the one that was built into it. It is empty for kinds that are this
+// 5 s at most. It is empty for kinds that are this
 // program. It is also empty if the program is not to be had or prints no version.
 func (k *Kind) Version(ctx context.Context, s *Setting) string {
-	if e, ok := k.starter.(echoStarter); ok {
-		return e.version()
-	}
 	v, ok := k.starter.(*server)
 	if !ok {
 		return ""

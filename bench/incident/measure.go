@@ -44,13 +44,11 @@ const margin = 100 * time.Millisecond
 // error. Everything that it starts has ended when it returns.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := newReport(&s)
-	left := time.Duration(len(s.Failures)*len(s.Modes)) * s.trial()
 	for _, f := range s.Failures {
 		r.Incidents = append(r.Incidents, Incident{Failure: f})
 		in := &r.Incidents[len(r.Incidents)-1]
 		for i := range s.Modes {
-			s.Notify(rounds.Progress{Doing: "incident", Case: string(f), Contestant: s.Modes[i].Name, Left: left})
-			left -= s.trial()
+			s.Notify(rounds.Progress{Doing: "incident", Case: string(f), Contestant: s.Modes[i].Name})
 			m, err := s.measure(ctx, f, &s.Modes[i])
 			if err != nil {
 				r.judge()

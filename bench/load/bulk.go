@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bytes"
 	"errors"
 	"io"
 
@@ -22,7 +21,7 @@ func (b *bulk) begin() error {
 	b.discard = make([]byte, discardSize)
 	for i := range b.plan.Connections {
 		seed := b.r.nextSeed()
-		b.all = append(b.all, &stream{conn: conn{b.drive, -1, i}, request: traffic.AppendBulk(bytes.Clone(b.plan.Preamble), seed), content: traffic.NewStream(seed)})
+		b.all = append(b.all, &stream{conn: conn{b.drive, -1, i}, request: traffic.AppendBulk(nil, seed), content: traffic.NewStream(seed)})
 	}
 	return b.connectAll()
 }

@@ -32,8 +32,7 @@ func (c *connect) begin() error {
 	for i := range c.plan.Connections {
 		seed := c.r.nextSeed()
 		v := &visitor{conn: conn{c.drive, -1, i}, c: c, content: traffic.NewStream(seed)}
-		v.all = make([]byte, len(c.plan.Preamble)+ConnectSize)
-		v.message = v.all[copy(v.all, c.plan.Preamble):]
+		v.message = make([]byte, ConnectSize)
 		v.prefix = len(traffic.AppendOnce(v.message[:0], ConnectSize))
 		c.all = append(c.all, v)
 		if err := v.visit(time.Now()); err != nil {
@@ -62,7 +61,6 @@ type visitor struct {
 	conn
 	c       *connect
 	content *traffic.Stream
-	all     []byte // the preamble, and message
 	message []byte
 	prefix  int // bytes of message that are the request
 	got     int // bytes of message that have come back
@@ -77,7 +75,7 @@ func (v *visitor) visit(now time.Time) error {
 	if err := v.dial(readable, v); err != nil {
 		return err
 	}
-	rest, ok := v.send(v.all)
+	rest, ok := v.send(v.message)
 	if ok && len(rest) > 0 {
 		v.d.loop.Hand(v.fd, &latecomer{v, rest})
 		v.want(sys.EPOLLOUT)

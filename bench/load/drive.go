@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -93,7 +92,7 @@ func (r *Runner) drive(ctx context.Context, p Plan) (Result, error) {
 // run begins, and serves until all has ended. It runs on a goroutine of its own,
 // because the loop takes a thread.
 func (d *drive) run(ctx context.Context) error {
-	b := map[Workload]behaviour{Bulk: &bulk{opening[*stream]{drive: d}}, Echo: newEcho(d), Hello: newEcho(d), Connect: &connect{drive: d}, Idle: &idle{drive: d}}[d.plan.Workload]
+	b := map[Workload]behaviour{Bulk: &bulk{opening[*stream]{drive: d}}, Echo: &echo{opening: opening[*caller]{drive: d}}, Connect: &connect{drive: d}, Idle: &idle{drive: d}}[d.plan.Workload]
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -230,19 +229,6 @@ func (c *conn) send(b []byte) (rest []byte, ok bool) {
 		return nil, false
 	}
 	return b[n:], true
-}
-
-// greet sends the plan's preamble, and reports whether that went well.
-func (c *conn) greet() bool {
-	if len(c.d.plan.Preamble) == 0 {
-		return true
-	}
-	rest, ok := c.send(c.d.plan.Preamble)
-	if ok && len(rest) > 0 { // of the first bytes on a connection
-		c.fail(io.ErrShortWrite)
-		return false
-	}
-	return ok
 }
 
 // receive receives into b. At the end of file n is 0; ok is false if nothing has

@@ -10,17 +10,11 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// echo is the workload of that name, and Hello: each connection sends a message, waits for its
-// answer, and begins again, for the planned time.
+// echo is the workload of that name: each connection sends a message, waits for its answer, and begins again, for the planned time.
 type echo struct {
 	opening[*caller]
-	hello bool
 	until time.Time
 	quiet int // connections that have had their last answer
-}
-
-func newEcho(d *drive) *echo {
-	return &echo{opening: opening[*caller]{drive: d}, hello: d.plan.Workload == Hello}
 }
 
 // begin implements behaviour.
@@ -58,7 +52,7 @@ func (e *echo) timeOver(now time.Time) {
 // holds has the connections stay once all are quiet.
 func (e *echo) holds() {
 	if e.quiet++; e.quiet == e.plan.Connections {
-		e.hold(e.wake, func(Talk) { e.loop.Stop(errNothingHolds) })
+		e.hold(e.wake)
 	}
 }
 
@@ -77,7 +71,6 @@ type caller struct {
 	e       *echo
 	content *traffic.Stream
 	out, in []byte // of the message: not sent, not received back
-	answer  []byte // of a hello: received
 	began   time.Time
 	asking  bool // a message is under way
 	ending  bool // we have half-closed
@@ -90,20 +83,14 @@ func (c *caller) start() {
 	if c.e.until.IsZero() {
 		c.e.until = c.d.start.Add(c.d.plan.Duration)
 	}
-	if c.greet() {
-		c.ask(time.Now())
-	}
+	c.ask(time.Now())
 }
 
 // ask sends the next message.
 func (c *caller) ask(now time.Time) {
-	message := traffic.HelloRequest
-	if !c.e.hello {
-		c.in = c.content.Next(c.d.plan.Size)
-		message = c.in
-	}
+	c.in = c.content.Next(c.d.plan.Size)
 	c.began, c.asking = now, true
-	rest, ok := c.send(message)
+	rest, ok := c.send(c.in)
 	c.out = rest
 	if ok && len(rest) > 0 {
 		c.want(readable | sys.EPOLLOUT)
@@ -135,14 +122,6 @@ func (c *caller) Ready(events uint32) {
 
 // take checks bytes of an answer, and reports whether they are the last.
 func (c *caller) take(b []byte) (complete bool, err error) {
-	if c.e.hello {
-		c.answer = append(c.answer, b...)
-		complete, err = traffic.HelloResponse(c.answer)
-		if complete {
-			c.answer = c.answer[:0]
-		}
-		return complete, err
-	}
 	if len(b) > len(c.in) || !bytes.Equal(b, c.in[:len(b)]) {
 		return false, errMismatch
 	}

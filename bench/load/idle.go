@@ -22,7 +22,6 @@ type idle struct {
 	*drive
 	all   []*sleeper
 	quiet int
-	talk  *chatter // under way; nil if none is
 }
 
 // begin implements behaviour.
@@ -46,9 +45,6 @@ func (i *idle) another() error {
 
 // stuck implements behaviour. A plan that holds is not stuck.
 func (i *idle) stuck() error {
-	if i.talk != nil && time.Now().After(i.talk.until) {
-		return i.talk.stuck()
-	}
 	if i.quiet == i.plan.Connections && len(i.open) == i.plan.Connections && !i.all[0].ending {
 		return nil
 	}
@@ -64,22 +60,16 @@ func (i *idle) stuck() error {
 }
 
 // hold reports that all connections are quiet, and waits for the release, which has wake called.
-func (d *drive) hold(wake func(), talk func(Talk)) {
+func (d *drive) hold(wake func()) {
 	if d.r.Hold != nil {
 		d.r.Hold()
 	}
 	done := d.finished
 	go func() {
-		for {
-			select {
-			case <-d.r.release:
-				d.loop.Post(wake)
-				return
-			case t := <-d.r.talk:
-				d.loop.Post(func() { talk(t) })
-			case <-done:
-				return
-			}
+		select {
+		case <-d.r.release:
+			d.loop.Post(wake)
+		case <-done:
 		}
 	}()
 }
@@ -100,17 +90,13 @@ type sleeper struct {
 	out, in *traffic.Stream
 	// Bytes that are to be sent, and that have not come back.
 	unsent, missing int
-	made            bool      // the connection is made
-	ending          bool      // we have half-closed
-	asked           time.Time // when it sent a message; zero if it does not talk
+	made            bool // the connection is made
+	ending          bool // we have half-closed
 }
 
 // Ready implements reactor.Handler.
 func (s *sleeper) Ready(events uint32) {
 	if !s.made && !s.connected() {
-		return
-	}
-	if !s.made && !s.greet() {
 		return
 	}
 	s.made = true
@@ -132,13 +118,8 @@ func (s *sleeper) Ready(events uint32) {
 	case n > s.missing || !s.in.Check(s.d.buf[:n]):
 		s.fail(errMismatch)
 	default:
-		if s.missing -= n; s.missing > 0 {
-			return
-		}
-		if s.asked.IsZero() {
+		if s.missing -= n; s.missing == 0 {
 			s.sleep()
-		} else {
-			s.answered(time.Now())
 		}
 	}
 }
@@ -170,6 +151,6 @@ func (s *sleeper) sleep() {
 			s.d.loop.Stop(err)
 		}
 	case i.quiet == i.plan.Connections:
-		i.hold(i.wake, i.begins)
+		i.hold(i.wake)
 	}
 }

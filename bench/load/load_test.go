@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/load"
-	"github.com/penstock/penstock/bench/origin"
-	"github.com/penstock/penstock/bench/service"
+	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+// plenty is a limit for plans that end by themselves.
+const plenty = 30 * time.Second
 
 // sinking runs a sink.
 func sinking(t *testing.T) string {
@@ -31,7 +33,7 @@ func through(t *testing.T, pass func(dst, src *net.TCPConn, toClient bool)) stri
 	t.Helper()
 	upstream := sinking(t)
 	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error {
-		return service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
+		return rival.Accept(ctx, l, func(ctx context.Context, client *net.TCPConn) {
 			c, err := net.Dial("tcp", upstream)
 			if err != nil {
 				t.Error(err)
@@ -115,18 +117,6 @@ func checkResult(t *testing.T, p load.Plan, result load.Result) {
 	}
 	if result.P50 <= 0 || result.P99 < result.P50 || result.Mean <= 0 {
 		t.Errorf("%s of %d: p50 %v, p99 %v, mean %v", p.Workload, p.Size, result.P50, result.P99, result.Mean)
-	}
-}
-
-func TestBulkAndEchoAgainstAnOrigin(t *testing.T) {
-	address := sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return origin.Serve(ctx, l) })
-	runner := load.NewRunner()
-	for _, p := range plans(address)[:5] {
-		result, err := runner.Run(t.Context(), p)
-		if err != nil {
-			t.Fatalf("%s: %v", p.Workload, err)
-		}
-		checkResult(t, p, result)
 	}
 }
 

@@ -62,7 +62,6 @@ func (r *Runner) mix(ctx context.Context, p Plan) (Result, error) {
 	var all sync.WaitGroup
 	for i, b := range behaviours {
 		c := &class{Class: Class{Name: b.name}, latency: hdrhistogram.New(1, longestLatency, latencyDigits)}
-		c.r.preamble = r.preamble
 		classes[i] = c
 		for range b.n {
 			all.Go(func() { b.run(m, c) })

@@ -26,9 +26,6 @@ const (
 	// Echo is a closed loop of small messages: each connection sends the next
 	// one when the last one has come back.
 	Echo Workload = "echo"
-	// Hello is Echo with a request and a response of HTTP/1.1 in place of the message,
-	// see traffic.HelloRequest.
-	Hello Workload = "hello"
 	// Connect is a closed loop of connections: open one, have one message of
 	// ConnectSize bytes echoed, see the server's end of file, close.
 	Connect Workload = "connect"
@@ -58,56 +55,28 @@ type Plan struct {
 	// Duration is how long Bulk, Echo, Connect and Mix go on, in nanoseconds;
 	// the others ignore it.
 	Duration time.Duration `json:"duration"`
-	// Warmup is the beginning of an Echo's or a Hello's Duration: requests completed
+	// Warmup is the beginning of an Echo's Duration: requests completed
 	// before its end count neither as Requests nor in the latency, and Elapsed begins
 	// there. Those completed after Duration do not count either, and Elapsed ends there.
 	// A load that was held up until then has no warmup: Warm does not come. That of a Bulk is the beginning of its
 	// Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes until then. The other workloads have none.
 	Warmup time.Duration `json:"warmup,omitempty"`
-	// Hold has the connections of an Echo or a Hello stay, quiet, when Duration is over,
+	// Hold has the connections of an Echo stay, quiet, when Duration is over,
 	// until a Plan with Release says to close them.
 	Hold bool `json:"hold,omitempty"`
 	// Check makes Bulk compare every byte. Without it the bytes are thrown away
 	// by the kernel and only their number is verified, against the trailer, so
 	// that the load costs little. Echo and the others always compare.
 	Check bool `json:"check,omitempty"`
-	// Preamble is sent first on each connection, at once and before anything else. It is a
-	// ClientHello that a proxy routes the connection by, and that is never answered
-	// (traffic.Preamble).
-	Preamble []byte `json:"preamble,omitempty"`
 	// Release ends the plan that is holding its connections, Idle or one with Hold; everything
 	// else in such a Plan is ignored, and it has no Event of its own.
 	Release bool `json:"release,omitempty"`
-	// Talk has some of the connections talk that an Idle plan holds; everything
-	// else in such a Plan is ignored, and its end is an Event with Talked.
-	Talk *Talk `json:"talk,omitempty"`
-}
-
-// Talk is a closed loop of small messages, as in Echo. It uses a few random
-// connections of an Idle plan, while the others stay quiet.
-type Talk struct {
-	Connections int           `json:"connections"`
-	Size        int           `json:"size"` // of a message, in bytes
-	Duration    time.Duration `json:"duration"`
-}
-
-// check returns the error in it.
-func (t *Talk) check() error {
-	switch {
-	case t.Connections < 1:
-		return fmt.Errorf("load: a talk of %d connections", t.Connections)
-	case t.Size < 1 || t.Size > traffic.MaxChunk:
-		return fmt.Errorf("load: a talk of messages of %d bytes, not within 1 and %d", t.Size, traffic.MaxChunk)
-	case t.Duration <= 0:
-		return fmt.Errorf("load: a talk of %v", t.Duration)
-	}
-	return nil
 }
 
 // check returns the error in the plan.
 func (p *Plan) check() error {
 	needs, ok := map[Workload]struct{ connections, duration bool }{
-		Bulk: {true, true}, Echo: {true, true}, Hello: {true, true}, Connect: {true, true},
+		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
 		Idle: {true, false}, Correct: {false, false}, Mix: {false, true},
 	}[p.Workload]
 	switch {
@@ -128,7 +97,7 @@ func (p *Plan) check() error {
 }
 
 // closedLoop reports whether the workload is messages that are answered.
-func (p *Plan) closedLoop() bool { return p.Workload == Echo || p.Workload == Hello }
+func (p *Plan) closedLoop() bool { return p.Workload == Echo }
 
 // Result is the result of a Plan. Correct and Mix list their failures. In all others a
 // connection that fails is the end of the plan. So here every connection has ended with an end
@@ -139,7 +108,7 @@ type Result struct {
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
 	Warmup   int64 `json:"warmup,omitempty"` // of Received, before the end of the Warmup
-	Requests int64 `json:"requests"`         // Echo, Hello, Mix: messages that came back
+	Requests int64 `json:"requests"`         // Echo, Mix: messages that came back
 	// Elapsed is from the first request to the last end of file; with a Warmup from its end
 	// to the end of Duration.
 	Elapsed time.Duration `json:"elapsed"`
@@ -147,7 +116,7 @@ type Result struct {
 	// checks that failed (Correct).
 	Connections int64 `json:"connections"`
 	Failed      int64 `json:"failed"`
-	// P50, P99 and Mean are of the latency of an Echo or a Hello, or of a whole connection's
+	// P50, P99 and Mean are of the latency of an Echo, or of a whole connection's
 	// time (Connect).
 	P50     time.Duration `json:"p50"`
 	P99     time.Duration `json:"p99"`
@@ -185,10 +154,8 @@ type Event struct {
 	Holding bool `json:"holding,omitempty"`
 	// Warm says that the plan's Warmup is over, and Over that the Duration of a plan with
 	// one is.
-	Warm bool `json:"warm,omitempty"`
-	Over bool `json:"over,omitempty"`
-	// Talked is the result of a Talk; the connections are quiet again.
-	Talked *Result `json:"talked,omitempty"`
+	Warm   bool    `json:"warm,omitempty"`
+	Over   bool    `json:"over,omitempty"`
 	Result *Result `json:"result,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }

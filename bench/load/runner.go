@@ -33,18 +33,14 @@ type Runner struct {
 	// Warm, if not nil, is called once the Warmup of a plan that has one is over, and Over
 	// once its Duration is.
 	Warm, Over func()
-	// Talked, if not nil, is called with the result of a Talk.
-	Talked func(Result)
 
 	seed           atomic.Uint32 // of the last connection; no two share one
 	release        chan struct{} // holds one
-	talk           chan Talk     // holds one
 	sent, received atomic.Int64  // of the plan under way, bytes
-	preamble       []byte        // of the plan under way
 }
 
 // NewRunner makes a runner.
-func NewRunner() *Runner { return &Runner{release: make(chan struct{}, 1), talk: make(chan Talk, 1)} }
+func NewRunner() *Runner { return &Runner{release: make(chan struct{}, 1)} }
 
 // Received returns the bytes that the plan under way has received so far. It
 // is safe to call from any goroutine.
@@ -59,21 +55,6 @@ func (r *Runner) Release() {
 	}
 }
 
-// Talk has some of the connections talk that the Idle plan under way holds, once
-// it holds them. One talk at a time: another is refused until Talked has been
-// called for it. It is safe to call from any goroutine.
-func (r *Runner) Talk(t Talk) error {
-	if err := t.check(); err != nil {
-		return err
-	}
-	select {
-	case r.talk <- t:
-		return nil
-	default:
-		return errors.New("load: a talk waits already")
-	}
-}
-
 // Run carries out p. In Bulk, Echo, Connect and Idle a connection that fails,
 // ends early, does not end in time or delivers a wrong byte is the error, and
 // all of them are closed. In Correct and Mix that is part of the result.
@@ -83,7 +64,6 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	}
 	r.sent.Store(0)
 	r.received.Store(0)
-	r.preamble = p.Preamble
 	var result Result
 	var err error
 	start := time.Now()
@@ -92,7 +72,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 		result, err = r.correct(ctx, p)
 	case Mix:
 		result, err = r.mix(ctx, p)
-	case Idle, Echo, Hello:
+	case Idle, Echo:
 		result, err = r.drive(ctx, p)
 		r.forget() // messages that came when the plan had failed
 	default:
@@ -106,15 +86,11 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	return result, nil
 }
 
-// forget discards the messages that have not been handled.
+// forget discards a release that has not been handled.
 func (r *Runner) forget() {
-	for {
-		select {
-		case <-r.release:
-		case <-r.talk:
-		default:
-			return
-		}
+	select {
+	case <-r.release:
+	default:
 	}
 }
 

@@ -12,9 +12,6 @@ import (
 // tick is the time between two reports of progress.
 const tick = 100 * time.Millisecond
 
-// errNothingHolds is a Talk that comes without an Idle plan under way.
-var errNothingHolds = errors.New("load: a talk, and no idle plan is under way")
-
 // Serve reads Plans from in, one JSON object after the other, carries each of
 // them out and writes Events to out. It returns nil when in ends, even in the
 // middle of a plan, which is then broken off; and the error of a plan that
@@ -32,9 +29,6 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		case p := <-plans:
 			if p.Release {
 				continue // nothing holds
-			}
-			if p.Talk != nil {
-				return errNothingHolds
 			}
 			if err := perform(ctx, runner, p, plans, events); err != nil {
 				return err
@@ -68,13 +62,12 @@ func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
-	done, talked := make(chan struct{}), make(chan Result, 1)
+	done := make(chan struct{})
 	stages := make(chan Event, 3) // in their order
 	defer func() { cancel(); <-done }()
 	runner.Hold = func() { stages <- Event{Holding: true} }
 	runner.Warm = func() { stages <- Event{Warm: true} }
 	runner.Over = func() { stages <- Event{Over: true} }
-	runner.Talked = func(r Result) { talked <- r }
 	go func() {
 		defer close(done)
 		last = outcome(runner.Run(ctx, p))
@@ -90,16 +83,15 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 		case <-done:
 			return events.Encode(last)
 		case next := <-plans:
-			if err := obey(runner, &p, &next); err != nil {
-				return err
+			if !next.Release {
+				return fmt.Errorf("load: a plan for %s while one for %s is under way: release that first", next.Workload, p.Workload)
 			}
+			runner.Release()
 			continue
 		case e = <-stages:
 			if e.Holding {
 				ticker.Stop()
 			}
-		case r := <-talked:
-			e.Talked = &r
 		case <-ticker.C:
 		}
 		e.Elapsed, e.Received = time.Since(start), runner.Received()
@@ -107,18 +99,6 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 			return err
 		}
 	}
-}
-
-// obey carries out a plan that comes while an Idle plan is under way.
-func obey(runner *Runner, p, next *Plan) error {
-	switch {
-	case next.Release:
-		runner.Release()
-		return nil
-	case next.Talk != nil:
-		return runner.Talk(*next.Talk)
-	}
-	return fmt.Errorf("load: a plan for %s while one for %s is under way: release that first", next.Workload, p.Workload)
 }
 
 // outcome is the last event of a plan.

@@ -50,12 +50,6 @@ func (r *Runner) dialTalk(ctx context.Context, address string, deadline time.Tim
 		_ = t.Close()
 		return nil, err
 	}
-	if len(r.preamble) > 0 {
-		if _, err := t.Write(r.preamble); err != nil {
-			_ = t.Close()
-			return nil, err
-		}
-	}
 	return t, nil
 }
 

@@ -2,13 +2,12 @@ package report
 
 import "time"
 
-// Format is the number of the document's format. Adding a field keeps the number, changing the
-// meaning of a field or removing it is a new number.
-const Format = 1
+// Format is the number of the Document's format.
+const Format = 2
 
-// Document is the result of a run of penstock-bench, and the content of its --json. A unit is
-// part of the field's name; GB and MB are decimal; an unmeasured figure is null.
-type Document struct {
+// Head is what the documents of all commands begin with. Each command numbers its own formats: adding a field keeps the number, changing
+// the meaning of a field or removing it is a new number.
+type Head struct {
 	Format         int       `json:"format"`
 	Penstock       string    `json:"penstock"` // the version of the program
 	Command        string    `json:"command"`
@@ -16,15 +15,23 @@ type Document struct {
 	ElapsedSeconds Number    `json:"elapsed_seconds"`
 	Interrupted    bool      `json:"interrupted"` // the rest is then the results until that
 	Machine        Machine   `json:"machine"`
-	Method         Method    `json:"method"`
+	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
+	// says why.
+	NetworkNamespace bool   `json:"network_namespace"`
+	NamespaceMissing string `json:"namespace_missing,omitempty"`
+}
+
+// Document is the result of penstock-bench run and lane, and the content of their --json. A unit is
+// part of the field's name; GB and MB are decimal; an unmeasured figure is null.
+type Document struct {
+	Head
+	Method Method `json:"method"`
 	// Contestants are those that took part, LeftOut those that could not.
 	Contestants []Contestant `json:"contestants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty"`
 	Scenarios   []*Scenario  `json:"scenarios"`
 	// Standings are the goals of Penstock and its results, see Judge.
 	Standings []Standing `json:"standings,omitempty"`
-	// Parities are how two that do the same compare, see Compare.
-	Parities []Parity `json:"parities,omitempty"`
 	// Failures say why the exit code is 1: thresholds that were missed,
 	// failures of Penstock's own engines or of the baseline, contestants that
 	// were asked for and never started. Empty if it is 0.
@@ -47,10 +54,6 @@ type Method struct {
 	Baseline     string `json:"baseline"`
 	Rounds       int    `json:"rounds"`
 	TrialSeconds Number `json:"trial_seconds"`
-	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
-	// says why.
-	NetworkNamespace bool   `json:"network_namespace"`
-	NamespaceMissing string `json:"namespace_missing,omitempty"`
 	// Network is how the hosts of the load, the contestants and the sink are joined: veth, or loss; empty: they are one host.
 	Network string `json:"network,omitempty"`
 	// SystemCallCounter is the tool that counted system calls, empty if none did.
@@ -66,8 +69,6 @@ type Contestant struct {
 	Name    string `json:"name"`
 	About   string `json:"about"`
 	Version string `json:"version,omitempty"`
-	// Lines are its lines of code, of an echo server, by service.
-	Lines map[string]int `json:"lines_of_code,omitempty"`
 }
 
 // LeftOut is one that could not.
@@ -80,7 +81,7 @@ type LeftOut struct {
 type Scenario struct {
 	Name         string `json:"name"`
 	Title        string `json:"title"`
-	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct, mix; many: echo and hello of many connections
+	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct, mix
 	Connections  int    `json:"connections,omitempty"`
 	MessageBytes int    `json:"message_bytes,omitempty"`
 	Rounds       int    `json:"rounds"`
@@ -199,15 +200,7 @@ type Trial struct {
 	// WarmupSeconds is the time before the time that counts.
 	WarmupSeconds Number  `json:"warmup_seconds,omitempty"`
 	Idle          *Idle   `json:"idle,omitempty"`
-	Many          *Many   `json:"many,omitempty"`
 	Classes       []Class `json:"classes,omitempty"`
-}
-
-// Many has the further figures of an echo or a hello over many connections.
-type Many struct {
-	LoadCPUSeconds Number `json:"load_cpu_seconds"`
-	// HeldBytes is the server's memory (RssAnon) with all connections at rest, less that before the first one.
-	HeldBytes Number `json:"held_bytes"`
 }
 
 // Idle is the resources of sessions that carried 64 KiB both ways and then rested: with them,

@@ -1,7 +1,5 @@
 package report
 
-import "slices"
-
 // Figure is something that is computed of a trial and compared.
 type Figure struct {
 	Name  string // in the JSON document
@@ -25,8 +23,6 @@ func Figures(workload string) []Figure {
 		return bulkFigures
 	case "echo":
 		return append(echoFigures, perOperation("request", "req", func(t *Trial) int64 { return t.Requests })...)
-	case "many":
-		return manyFigures
 	case "connect":
 		return append(connectFigures, perOperation("connection", "conn", func(t *Trial) int64 { return t.Connections })...)
 	case "idle":
@@ -56,24 +52,6 @@ var connectFigures = append([]Figure{
 var latencies = []Figure{
 	{Name: "latency_p50_seconds", Title: "p50", Label: "median latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP50Seconds) }},
 	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
-}
-
-var manyFigures = slices.Concat(echoFigures[:1], []Figure{
-	{Name: "latency_p50_seconds", Title: "p50", Label: "median latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP50Seconds) }},
-	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Main: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
-}, perOperation("request", "req", func(t *Trial) int64 { return t.Requests }), []Figure{
-	{Name: "both_cpu_seconds_per_request", Title: "and load's", Label: "the CPU of the server and the load per request", Write: Seconds, Main: true, of: ofMany(func(t *Trial) float64 { return float64(t.CPUSeconds+t.Many.LoadCPUSeconds) / float64(t.Requests) })},
-	{Name: "held_bytes_per_connection", Title: "memory", Label: "the server's memory per connection at rest", Write: Bytes, Plain: true, of: ofMany(func(t *Trial) float64 { return float64(t.Many.HeldBytes) / float64(t.Connections) })},
-})
-
-// ofMany is a figure of trials that have it.
-func ofMany(x func(*Trial) float64) func(*Trial) float64 {
-	return func(t *Trial) float64 {
-		if t.Many == nil {
-			return float64(Unmeasured())
-		}
-		return x(t)
-	}
 }
 
 // perOperation are the costs of an operation.

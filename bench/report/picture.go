@@ -50,7 +50,7 @@ func (d *Document) picture() []byte {
 	s := new(svg)
 	s.text(margin, 36, "penstock-bench: ratios to "+d.Method.Baseline, style{20, inkColor, "start", true})
 	m := &d.Machine
-	about := []string{fmt.Sprintf("%s, %d CPUs, %s, %s; %s; %s", known(m.CPU), m.CPUs, m.Kernel, m.Go, d.Began.Format("2006-01-02"), d.Method.network())}
+	about := []string{fmt.Sprintf("%s, %d CPUs, %s, %s; %s; %s", known(m.CPU), m.CPUs, m.Kernel, m.Go, d.Began.Format("2006-01-02"), d.network())}
 	about = append(about, Wrap(d.method(), fitting(12, pictureWidth-2*margin))...)
 	for i, text := range about {
 		s.text(margin, 58+17*float64(i), clip(text, 12, pictureWidth-2*margin), style{12, quietColor, "start", false})

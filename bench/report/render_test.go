@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -54,30 +53,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestTextAndMarkdown(t *testing.T) {
-	var text, markdown bytes.Buffer
-	if err := document().WriteText(&text, 120); err != nil {
-		t.Fatal(err)
-	}
-	if err := document().WriteMarkdown(&markdown); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "document.txt", text.Bytes())
-	golden(t, "document.md", markdown.Bytes())
-}
-
-func TestTextFitsItsPage(t *testing.T) {
-	for _, width := range []int{80, 100, 120, 200} {
-		var text bytes.Buffer
-		if err := document().WriteText(&text, width); err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(text.String()) {
-			if n := utf8.RuneCountInString(line) - 1; n > width {
-				t.Errorf("%d columns, not %d: %s", n, width, line)
-			}
-		}
-	}
+func TestMarkdown(t *testing.T) {
+	golden(t, "document.md", []byte(text(t, document())))
 }
 
 // full is a writer like a full disk.
@@ -89,7 +66,7 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriteErrorsAreReported(t *testing.T) {
 	for name, err := range map[string]error{
-		"text": document().WriteText(full{}, 80), "markdown": document().WriteMarkdown(full{}), "svg": document().WriteSVG(full{}),
+		"markdown": document().WriteMarkdown(full{}), "svg": document().WriteSVG(full{}),
 	} {
 		if !errors.Is(err, errFull) {
 			t.Errorf("%s: %v", name, err)
@@ -146,11 +123,11 @@ func TestSVGOfNothing(t *testing.T) {
 	elements(t, picture.Bytes())
 }
 
-// text returns the document as text for a terminal.
+// text returns the document as Markdown.
 func text(t *testing.T, d *report.Document) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := d.WriteText(&b, 120); err != nil {
+	if err := d.WriteMarkdown(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -165,14 +142,6 @@ func TestTheMethodIsThatOfTheScenarios(t *testing.T) {
 	d = document()
 	d.Scenarios = d.Scenarios[2:]
 	if got := text(t, d); !strings.Contains(got, "every contestant once") || strings.Contains(got, "trials of") {
-		t.Error(got)
-	}
-}
-
-func TestWhatStraceCountsIsMarked(t *testing.T) {
-	d := document()
-	d.Method.SystemCallCounter = "strace"
-	if got := text(t, d); !strings.Contains(got, "calls/MB (strace)") || !strings.Contains(got, "which it slows down") {
 		t.Error(got)
 	}
 }

@@ -94,10 +94,11 @@ func TestColumnsLineUp(t *testing.T) {
 	table.Row("a longer name")
 	table.Left("try", "this")
 	want := strings.Join([]string{
-		"                    ours  theirs",
-		"speed          12.3 GB/s   1 B/s",
-		"a longer name",
-		"try            this",
+		"|               |      ours | theirs |",
+		"| ------------- | ---------:| ------:|",
+		"| speed         | 12.3 GB/s |  1 B/s |",
+		"| a longer name |",
+		"| try           | this      |",
 	}, "\n")
 	if got := strings.Join(table.Lines(), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/penstock/penstock/bench/report"
 )
@@ -108,21 +107,9 @@ func TestHAProxyIsJudgedByBothSizesOfPipes(t *testing.T) {
 		"| bulk-8: CPU s/GB of " + own + " | haproxy-splice-2-defaults | 0.48 (0.48–0.48) | ≤ 0.50 | – | met |",
 		"| bulk-8: CPU s/GB of " + large + " | haproxy-splice-1 | 0.60 (0.60–0.60) | ≤ 0.50 | – | missed |",
 	} {
-		if !strings.Contains(b.String(), row) {
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), row) {
 			t.Errorf("no row %s in\n%s", row, b.String())
 		}
-	}
-	b.Reset()
-	if err := d.WriteText(&b, 80); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(line) - 1; n > 80 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
-	if !strings.Contains(b.String(), "\n  of HAProxy's with splicing,\n  pipes of its own size\n") {
-		t.Errorf("in text:\n%s", b.String())
 	}
 }
 
@@ -240,24 +227,6 @@ func TestGoalsAreOfFigures(t *testing.T) {
 		}
 		if !found || !g.Must.Known() || math.IsNaN(float64(g.Must)) {
 			t.Errorf("no such figure: %+v", g)
-		}
-	}
-}
-
-func TestStandingsFitInto(t *testing.T) {
-	d, _ := standings(t, "io.Copy", bulkRounds("io.Copy", everybody...), "gigabytes_per_second", "")
-	for width, want := range map[int]string{
-		120: "bulk-8: GB/s nginx 0.80 (0.80–1.10) ≥ 1.00 ≥ 1.10 missed 1.45",
-		100: "bulk-8: GB/s nginx 0.80 ≥ 1.00 ≥ 1.10 missed 1.45",
-		90:  "bulk-8: GB/s nginx 0.80 ≥ 1.00 ≥ 1.10 missed bulk-8:",
-		78:  "bulk-8: GB/s nginx 0.80 missed bulk-8:",
-	} {
-		var b bytes.Buffer
-		if err := d.WriteText(&b, width); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), strings.Join(strings.Fields(want), " ")) {
-			t.Errorf("width %d:\n%s", width, b.String())
 		}
 	}
 }

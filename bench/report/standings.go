@@ -5,70 +5,24 @@ import (
 	"slices"
 )
 
-// The parts that a table of standings leaves out when it is too wide, one after the other.
-const (
-	noBounds = iota // must and aim: the verdict includes them
-	noLimits        // the ratio of no proxy
-	noStrays        // how far the ratios stray
-	allColumns
-)
-
-// amongWidth keeps the first column as narrow as titles are.
-const amongWidth = 27
-
 // standings writes how Penstock stands beside the worst of its peers.
-func (p *printer) standings(d *Document) {
+func (d *Document) standings(p *Page) {
 	if len(d.Standings) == 0 {
 		return
 	}
-	p.heading("Penstock beside the peer against which it does worst")
-	p.table(allColumns, func(level int) *Table { return d.standingsTable(level, p.markdown) })
-	if p.markdown {
-		p.line("")
-	}
-	p.prose(d.standingsLegend())
-}
-
-// standingsTable has a row for each goal. The name of the contestant beside Penstock goes to
-// lines of its own, unless a row must be one.
-func (d *Document) standingsTable(level int, whole bool) *Table {
-	head := []string{"", "worst beside", "Penstock"}
-	if level > noBounds {
-		head = append(head, "must", "aim")
-	}
-	head = append(head, "verdict")
-	if level > noLimits {
-		head = append(head, "no proxy")
-	}
+	p.Heading("Penstock beside the peer against which it does worst")
 	t := new(Table)
-	t.Row(head...)
+	t.Row("", "worst beside", "Penstock", "must", "aim", "verdict", "no proxy")
 	for i := range d.Standings {
 		st := &d.Standings[i]
-		row := st.row(level)
-		if whole && st.Among != "" {
-			row[0] += " of " + st.Among
+		title := st.title()
+		if st.Among != "" {
+			title += " of " + st.Among
 		}
-		t.Row(row...)
-		if !whole && st.Among != "" {
-			for _, l := range Wrap("of "+st.Among, amongWidth) {
-				t.Left("  " + l)
-			}
-		}
+		t.Row(title, known(st.Peer), st.reached(), st.bound(st.Must), st.bound(st.Aim), string(st.Verdict), band(st.Limit, false))
 	}
-	return t
-}
-
-// row is the standing's in that table.
-func (st *Standing) row(level int) []string {
-	row := []string{st.title(), known(st.Peer), st.reached(level > noStrays)}
-	if level > noBounds {
-		row = append(row, st.bound(st.Must), st.bound(st.Aim))
-	}
-	row = append(row, string(st.Verdict))
-	if level > noLimits {
-		row = append(row, band(st.Limit, false))
-	}
-	return row
+	p.Table(t)
+	p.Prose("%s", d.standingsLegend())
 }
 
 // title names the judged figure.
@@ -81,11 +35,11 @@ func (st *Standing) title() string {
 }
 
 // reached is the ratio, or the figure itself.
-func (st *Standing) reached(wide bool) string {
+func (st *Standing) reached() string {
 	if st.Absolute {
 		return st.figure().Write(float64(st.Value))
 	}
-	return band(st.Ratio, wide)
+	return band(st.Ratio, true)
 }
 
 // bound writes a goal with the side on which to be.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 
-	"github.com/penstock/penstock/bench/service"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -15,7 +14,7 @@ func ServeRelay(ctx context.Context, l net.Listener, upstream string) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	err = service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
+	err = Accept(ctx, l, func(ctx context.Context, client *net.TCPConn) {
 		var dialer net.Dialer
 		if endpoint, err := dialer.DialContext(ctx, "tcp", upstream); err == nil {
 			_, _ = r.Join(ctx, client, endpoint) // closes both

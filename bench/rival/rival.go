@@ -11,8 +11,6 @@ import (
 	"context"
 	"io"
 	"net"
-
-	"github.com/penstock/penstock/bench/service"
 )
 
 // copier is a form of io.Copy.
@@ -36,7 +34,7 @@ func ServeCopying(ctx context.Context, l net.Listener, upstream string) error {
 }
 
 func serve(ctx context.Context, l net.Listener, upstream string, move copier) error {
-	return service.Serve(ctx, l, func(ctx context.Context, client *net.TCPConn) {
+	return Accept(ctx, l, func(ctx context.Context, client *net.TCPConn) {
 		forward(ctx, client, upstream, move)
 	})
 }

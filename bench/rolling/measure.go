@@ -52,7 +52,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	defer r.judge()
 	for round := range s.Rounds {
 		for i := range s.Scenarios {
-			s.Notify(rounds.Progress{Round: round + 1, Case: s.Scenarios[i].Name, Left: s.left(round, i)})
+			s.Notify(rounds.Progress{Round: round + 1, Case: s.Scenarios[i].Name})
 			all, err := s.trial(ctx, &s.Scenarios[i])
 			if err != nil {
 				return r, blame(ctx, fmt.Errorf("%s: %w", s.Scenarios[i].Name, err))
@@ -101,24 +101,6 @@ func (s *Setup) result(of *Scenario) Result {
 	}
 	return r
 }
-
-// left is about how long all takes from a scenario of a round on.
-func (s *Setup) left(round, scenario int) (d time.Duration) {
-	for i := range s.Scenarios {
-		trials := s.Rounds - round
-		if i < scenario {
-			trials--
-		}
-		d += time.Duration(trials) * (s.Scenarios[i].Length + time.Second)
-		if s.Scenarios[i].stuck() {
-			d += time.Duration(trials) * s.Timeout
-		}
-	}
-	return d
-}
-
-// stuck reports whether clients may still wait for their timeout at the end.
-func (s *Scenario) stuck() bool { return s.steps[len(s.steps)-1].state == endpoint.Silent }
 
 // trial is one scenario under way.
 type trial struct {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/bench/process"
-	"github.com/penstock/penstock/bench/report"
 )
 
 // Setup is the part of a measurement's setup that does not depend on its subject. Setups embed it.
@@ -43,14 +41,13 @@ func (s *Setup) Notify(p Progress) {
 	}
 }
 
-// Progress is a step of a measurement that is over or, if it has Left, begins.
+// Progress is a step of a measurement that is over or, without a Result, begins.
 type Progress struct {
-	Round, Rounds int           // from 1; Round is 0 outside of rounds
-	Doing         string        // outside of rounds, such as "system calls"
-	Case          string        // of several: a scenario, a shape; else ""
-	Contestant    string        // "" if the step is of all
-	Result        string        // its main figure; "" if it has none
-	Left          time.Duration // estimate of the time from the beginning of this step on; 0: unknown
+	Round, Rounds int    // from 1; Round is 0 outside of rounds
+	Doing         string // outside of rounds, such as "system calls"
+	Case          string // of several: a scenario, a shape; else ""
+	Contestant    string // "" if the step is of all
+	Result        string // its main figure; "" if it has none
 }
 
 // String is a line of text, in columns.
@@ -68,8 +65,5 @@ func (p Progress) String() string {
 		fmt.Fprintf(&b, "%-16s ", p.Contestant)
 	}
 	b.WriteString(p.Result)
-	if p.Left > 0 {
-		fmt.Fprintf(&b, "(all of it takes %s from here)", report.About(p.Left))
-	}
 	return strings.TrimRight(b.String(), " ")
 }

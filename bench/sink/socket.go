@@ -90,7 +90,7 @@ func (s *socket) send(b []byte) (rest []byte, err error) {
 type greeter struct {
 	socket
 	head    []byte
-	greeted bool // the bytes before the request are over (traffic.Preamble)
+	greeted bool // the bytes before the request are over (traffic.ProxyHeader)
 }
 
 // Ready implements reactor.Handler.
@@ -108,7 +108,7 @@ func (g *greeter) Ready(uint32) {
 		b = append(g.head, b...)
 	}
 	if !g.greeted {
-		n, whole := traffic.Preamble(b)
+		n, whole := traffic.ProxyHeader(b)
 		if !whole && !ended {
 			g.head = append([]byte(nil), b...)
 			return

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // The words that begin a request.
@@ -119,3 +120,25 @@ func Classify(b []byte) Kind {
 	}
 	return kind
 }
+
+// A header of the PROXY protocol's version 2, from a proxy, may precede the request of a connection.
+const (
+	proxySignature  = "\r\n\r\n\x00\r\nQUIT\n"
+	proxyHeaderSize = len(proxySignature) + 4
+)
+
+// ProxyHeader returns how many bytes of b come before the request. As long as more bytes could still
+// change the answer, whole is false.
+func ProxyHeader(b []byte) (n int, whole bool) {
+	if head := b[:min(len(b), len(proxySignature))]; len(b) == 0 || !strings.HasPrefix(proxySignature, string(head)) {
+		return 0, len(b) > 0
+	}
+	if len(b) < proxyHeaderSize {
+		return 0, false
+	}
+	n = proxyHeaderSize + int(binary.BigEndian.Uint16(b[proxyHeaderSize-2:]))
+	return min(n, len(b)), n <= len(b)
+}
+
+// Plain reports whether content that begins with b differs from a header, and from every request.
+func Plain(b []byte) bool { return Classify(b) == KindEcho && b[0] != proxySignature[0] }

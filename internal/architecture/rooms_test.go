@@ -96,7 +96,7 @@ var rooms = []room{
 	{"proxy/cmd/...", []string{"internal/sys", "internal/feature", "internal/topology", "internal/doctor", "pool", "pipe", "loop", "relay", "lane", "proxy/..."}},
 	{"examples/...", []string{"pool", "pipe", "arena", "vecio", "loop", "relay"}},
 	{"internal/architecture", nil},
-	{"proxy/test/...", []string{"internal/sys", "proxy/...", "relay"}},
+	{"proxy/test/...", []string{"internal/sys", "proxy/...", "relay", "lane/lossy"}},
 }
 
 // What the tests of a room try it with though it does not know of that: rooms that

@@ -1,11 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench"
@@ -15,136 +17,161 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// benchHead is the head of the documents that bench commands write by --json. Each command
-// numbers its own formats: adding a field keeps the number, changing the meaning of a field or
-// removing it is a new number.
-type benchHead struct {
-	Format         int            `json:"format"`
-	Penstock       string         `json:"penstock"` // the version of the program
-	Command        string         `json:"command"`
-	Began          time.Time      `json:"began"`
-	ElapsedSeconds report.Number  `json:"elapsed_seconds"`
-	Interrupted    bool           `json:"interrupted"` // the rest is then the results until that
-	Machine        report.Machine `json:"machine"`
+// outFlag is the flag of commands that write what they measured.
+type outFlag struct {
+	JSON string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
 }
 
-// newBenchHead returns the head of a document whose measurement begins now.
-func newBenchHead(e *cli.Env, format int) benchHead {
-	return benchHead{Format: format, Penstock: cli.Version(), Command: commandLine(e.Args), Began: time.Now(), Machine: bench.Machine()}
+// An output is a file that is open before a measurement, for a wrong name should not cost one. Its former content stays until there is a
+// new one.
+type output struct {
+	io.Writer // nil: nowhere
+	file      *os.File
 }
 
-func (h *benchHead) head() *benchHead { return h }
-
-// benchDocument is the result of such a command.
-type benchDocument interface {
-	head() *benchHead
-	measured() bool   // there is something to report
-	print(e *cli.Env) // for people
+// open opens the file of a name; "" is none, and - standard output.
+func open(e *cli.Env, name string) (o output, err error) {
+	switch name {
+	case "":
+	case "-":
+		o.Writer = e.Stdout
+	default:
+		o.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+		o.Writer = o.file
+	}
+	return o, err
 }
 
-// measureDocument has measure fill in d, until a signal, then prints d and writes it to a file
-// of that name, "" for none. Results from before a failure are reported, too. The argument
-// what is the command, for the error.
-func measureDocument(e *cli.Env, what, file string, d benchDocument, measure func(context.Context) error) error {
+// write replaces the content, if there is a file, and closes it.
+func (o *output) write(content func(io.Writer) error) error {
+	if o.Writer == nil {
+		return nil
+	}
+	if o.file != nil {
+		if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
+			if err := o.file.Truncate(0); err != nil {
+				return err
+			}
+		}
+	}
+	err := content(o.Writer)
+	return errors.Join(err, o.close())
+}
+
+func (o *output) close() error {
+	if o.file == nil {
+		return nil
+	}
+	return o.file.Close()
+}
+
+// asJSON writes a document, indented.
+func asJSON(d any) func(io.Writer) error {
+	return func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(d)
+	}
+}
+
+// A head is what the documents of all commands begin with.
+type head struct{ report.Head }
+
+// newHead returns the head of a document whose measurement begins now.
+func newHead(e *cli.Env, format int) head {
+	return head{report.Head{Format: format, Penstock: cli.Version(), Command: commandLine(e.Args), Began: time.Now(), Machine: bench.Machine()}}
+}
+
+// commandLine returns the command as typed.
+func commandLine(args []string) string {
+	return strings.Join(append([]string{programName}, args...), " ")
+}
+
+func (h *head) of() *report.Head { return &h.Head }
+
+// rounds returns the setup of a measurement in n rounds whose progress is on standard error. Its group of processes is in a network
+// namespace of its own if possible, and the caller's to close.
+func (h *head) rounds(e *cli.Env, n int) rounds.Setup {
+	group, missing := process.NewGroupWherePossible()
+	h.NetworkNamespace, h.NamespaceMissing = missing == "", missing
+	return rounds.Setup{Group: group, Rounds: n, Watch: func(p rounds.Progress) { fmt.Fprintln(e.Stderr, p) }}
+}
+
+// A result is that of a command, a document.
+type result interface {
+	of() *report.Head
+	measured() bool // there is something to report
+	write(p *report.Page)
+}
+
+// begins is said when a measurement does.
+const begins = "All parts are processes of their own. Ctrl-C ends them and reports what was measured until then."
+
+// measure has f fill in d, with a directory for files, until a signal, then prints d and writes it as JSON. Results from before a failure
+// are reported, too.
+func (o outFlag) measure(e *cli.Env, what string, d result, f func(ctx context.Context, dir string) error) error {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	defer interrupt(nil)
 	go interruptOn(ctx, e.Stops, interrupt)
-	o := new(outputs)
-	var err error // a wrong name should not cost a measurement
-	if o.json, err = o.file(e, file); err == nil {
-		err = measure(ctx)
-		h := d.head()
-		h.ElapsedSeconds, h.Interrupted = report.Number(time.Since(h.Began).Seconds()), errors.Is(err, errInterrupted)
-		if err == nil || d.measured() {
-			err = cmp.Or(err, o.present(e, file, d))
-		}
-		err = errors.Join(err, o.close())
-	}
+	err := o.measured(ctx, e, d, f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// inRounds returns the setup of a measurement in rounds whose progress is on standard error.
-func inRounds(e *cli.Env, group *process.Group, n int) rounds.Setup {
-	return rounds.Setup{Group: group, Rounds: n, Watch: func(p rounds.Progress) { fmt.Fprintln(e.Stderr, p) }}
-}
-
-// announce names the processes of a measurement that begins.
-func announce(e *cli.Env, processes string) {
-	fmt.Fprintln(e.Stderr, processes+". Ctrl-C ends it and reports the results until then.")
-}
-
-// present prints a document, where its JSON does not go, and writes that.
-func (o *outputs) present(e *cli.Env, file string, d benchDocument) error {
-	to := *e
-	if file == "-" {
-		to.Stdout = e.Stderr
+func (o outFlag) measured(ctx context.Context, e *cli.Env, d result, f func(ctx context.Context, dir string) error) error {
+	to, err := open(e, o.JSON)
+	if err != nil {
+		return err
 	}
-	d.print(&to)
-	if o.json == nil {
-		return nil
+	dir, err := os.MkdirTemp("", "penstock-bench-")
+	if err != nil {
+		return errors.Join(err, to.close())
 	}
-	return o.writeJSON(d)
-}
-
-// writeJSON writes a document to o.json, indented.
-func (o *outputs) writeJSON(d any) error {
-	text, err := json.MarshalIndent(d, "", "  ")
-	if err == nil {
-		_, err = o.json.Write(append(text, '\n'))
+	defer os.RemoveAll(dir)
+	fmt.Fprintln(e.Stderr, begins)
+	err = f(ctx, dir)
+	h := d.of()
+	h.ElapsedSeconds, h.Interrupted = report.Number(time.Since(h.Began).Seconds()), errors.Is(err, errInterrupted)
+	if err != nil && !d.measured() {
+		return errors.Join(err, to.close())
 	}
-	return err
+	page := report.NewPage(reportTo(e, o.JSON))
+	d.write(page)
+	return errors.Join(err, page.Err(), to.write(asJSON(d)))
 }
 
-// documentWidth is the columns of the pages of such documents, which fit on a page.
-const documentWidth = 100
-
-// newDocumentPage is as wide whatever the terminal.
-func newDocumentPage(e *cli.Env) *page {
-	p := newPage(e)
-	p.width = documentWidth
-	return p
-}
-
-// facts are pairs of a name and a text.
-type facts [][2]string
-
-func (f *facts) add(name, format string, args ...any) {
-	*f = append(*f, [2]string{name, fmt.Sprintf(format, args...)})
-}
-
-// facts returns the circumstances of the measurement. network is the namespace.
-func (h *benchHead) facts(network string) *facts {
-	f := new(facts)
-	f.add("penstock", "%s, %s", h.Penstock, h.Machine.Go)
-	f.add("machine", "%s, %d CPUs, %s memory", h.Machine.CPU, h.Machine.CPUs, report.Bytes(float64(h.Machine.MemoryBytes)))
-	f.add("kernel", "%s", h.Machine.Kernel)
-	f.add("run by", "%s, %s", h.Machine.User, network)
-	f.add("date", "%s, %.0f s", h.Began.Format("2006-01-02 15:04 MST"), float64(h.ElapsedSeconds))
-	f.add("command", "%s", h.Command)
-	return f
-}
-
-// header writes the facts, and whether that is all.
-func (p *page) header(h *benchHead, all *facts) {
-	names := 0
-	for _, f := range *all {
-		names = max(names, len(f[0]))
-	}
-	var t report.Table
-	if p.markdown {
-		t.Left("", "") // the head that such a table must have
-	}
-	for _, f := range *all {
-		for i, l := range report.Wrap(f[1], p.width-names-2) {
-			t.Left([2]string{f[0], ""}[min(i, 1)], l)
+// reportTo is where the report goes if files go there.
+func reportTo(e *cli.Env, files ...string) io.Writer {
+	for _, name := range files {
+		if name == "-" {
+			return e.Stderr
 		}
 	}
-	p.table(&t)
-	if h.Interrupted {
-		p.line("")
-		p.prose("Interrupted: what follows is what was measured until then.")
+	return e.Stdout
+}
+
+// interruptOn ends ctx with the first signal.
+func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.CancelCauseFunc) {
+	select {
+	case <-stops:
+		interrupt(errInterrupted)
+	case <-ctx.Done():
 	}
+}
+
+// seconds writes a time, or [report.Unknown].
+func seconds(n report.Number) string { return report.Seconds(float64(n)) }
+
+// ratioOf writes a ratio with its spread; that of the first contestant is to itself.
+func ratioOf(b *report.Band, first bool) string {
+	switch {
+	case first:
+		return "1"
+	case b == nil:
+		return report.Unknown
+	}
+	return fmt.Sprintf("%s (%s–%s)", report.Ratio(float64(b.Median)), report.Ratio(float64(b.Low)), report.Ratio(float64(b.High)))
 }

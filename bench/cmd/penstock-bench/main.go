@@ -22,30 +22,31 @@ A subset that takes about a minute:
 
 Every flag of a command:
 
-    penstock-bench run --help`
+    penstock-bench run --help
+
+Parts of Penstock are measured beside their rivals by go test -bench, see docs/claims.md.`
 
 // commands is the command line.
 type commands struct {
-	Run         benchRunCmd    `cmd:"" default:"withargs" help:"Measure proxies against each other: the default command."`
-	Idle        idleCmd        `cmd:"" help:"The cost of thousands of idle sessions, and of messages over a few of them."`
-	Switches    switchesCmd    `cmd:"" help:"Threads, goroutines and loops under thousands of connections."`
-	EchoServers echoServersCmd `cmd:"" help:"The same echo server on Penstock's loops, coroutines of them, gnet, netpoll and the standard library."`
-	Write       writeCmd       `cmd:"" help:"Pieces of data to one connection: net.Conn.Write, bufio, net.Buffers and gathered writes."`
-	Balancer    balancerCmd    `cmd:"" help:"The cost of a configuration file: penstock run beside penstock proxy."`
-	Incident    incidentCmd    `cmd:"" help:"Endpoints turn silent, slow or refusing under load: the effect on clients, without protection and with."`
-	Rolling     rollingCmd     `cmd:"" help:"Endpoints that restart, die and fall silent: clients lost, and how long others wait, beside HAProxy and nginx."`
-	Reload      benchReloadCmd `cmd:"" help:"Changing the configuration of thousands of listeners and endpoints while they serve."`
-	Lane        laneCmd        `cmd:"" help:"Sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
-	TLS         benchTLSCmd    `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
-	Rewrite     rewriteCmd     `cmd:"" help:"The cost of masks and of a module beside splicing and copying."`
-	Mirror      mirrorCmd      `cmd:"" help:"The cost of a mirror to a healthy, a dead, a frozen and a slow shadow."`
-	Iperf3      iperf3Cmd      `cmd:"" name:"iperf3" help:"One flow of iperf3 through Penstock, HAProxy with splicing, io.Copy and no proxy."`
-	Soak        soakCmd        `cmd:"" help:"Connections that stall, reset, half-close and send urgent bytes at random, and everything accounted for."`
-	Verdict     verdictCmd     `cmd:"" help:"Verdicts on slow sessions, whose causes are made: how many are right."`
-	Claims      claimsCmd      `cmd:"" help:"The page of claims, with fresh figures."`
-	Shares      sharesCmd      `cmd:"" help:"A picture of the parts of the work that the CPU time of a run went to, from samples of perf."`
-	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
-	Part        partCmd        `cmd:"" hidden:""`
+	Run      runCmd      `cmd:"" default:"withargs" help:"Measure proxies against each other: the default command."`
+	Lane     laneCmd     `cmd:"" help:"Sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
+	Incident incidentCmd `cmd:"" help:"Endpoints turn silent, slow or refusing under load: the effect on clients, without protection and with."`
+	Rolling  rollingCmd  `cmd:"" help:"Endpoints that restart, die and fall silent: clients lost, and how long others wait, beside HAProxy and nginx."`
+	Reload   reloadCmd   `cmd:"" help:"Changing the configuration of thousands of listeners and endpoints while they serve."`
+	TLS      tlsCmd      `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
+	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
+	Part     partCmd     `cmd:"" hidden:""`
+	Former   formerCmd   `cmd:"" hidden:"" name:"claims" aliases:"balancer,echo-servers,idle,iperf3,mirror,rewrite,shares,soak,switches,verdict,write"`
+}
+
+// formerCmd is the commands that there are no more.
+type formerCmd struct {
+	Args []string `arg:"" optional:"" passthrough:""`
+}
+
+// Run says what there is in their place.
+func (*formerCmd) Run(*cli.Env) error {
+	return cli.Usagef("there is no such command any more: parts are measured by go test -bench Claim ./bench/claims, a configuration file's cost by penstock-bench run, and soak and verdict are tests in proxy/test")
 }
 
 // versionCmd prints the version.

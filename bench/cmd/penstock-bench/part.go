@@ -22,9 +22,6 @@ func (c *partCmd) Run(e *cli.Env) error {
 // errInterrupted is the end of a measurement by a signal.
 var errInterrupted = errors.New("interrupted")
 
-// maxSeconds is a week.
-const maxSeconds = 7 * 24 * 60 * 60
-
 // partCmd is a part of a measurement in a process of its own. It ends with its standard
 // input, which its parent holds.
 type partCmd struct {

@@ -1,28 +1,31 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/rolling"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
 // rollingCmd has endpoints restart, die and fall silent, behind Penstock and others.
 type rollingCmd struct {
 	programFlag
+	outFlag
 
-	Quick     bool              `help:"One round, endpoints away for 1 s, 50 clients in a second, which give up after 3 s: about a minute."`
-	Scenarios names             `name:"scenario" placeholder:"NAME,..." help:"Failures of the endpoints: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
-	Peers     names             `placeholder:"NAME,..." help:"Contestants: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). One that is named and not installed is exit code 1."`
-	Rounds    *int              `placeholder:"N" help:"Rounds of every scenario (default: 2)."`
-	Seconds   *float64          `placeholder:"S" help:"How long an endpoint is away; all other times are in proportion (default: 4)."`
-	Rate      *float64          `placeholder:"N" help:"Clients in a second, of each contestant (default: 100)."`
-	Timeout   *cli.Timeout      `placeholder:"TIME" help:"When a client gives up (default: 10s)."`
-	Binary    map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"An executable to use: haproxy=PATH, nginx=PATH; repeats."`
-
-	PrintConfigs bool   `help:"Print the configurations that the contestants would get, and end."`
-	JSON         string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
-	Format       string `default:"text" enum:"text,markdown" placeholder:"text|markdown" help:"Of the report (default: ${default})."`
-	Strict       bool   `help:"Exit code 1 where a peer loses fewer clients."`
+	Quick        bool              `help:"One round, endpoints away for 1 s, 50 clients in a second, which give up after 3 s: about a minute."`
+	Scenarios    names             `name:"scenario" placeholder:"NAME,..." help:"Failures of the endpoints: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
+	Peers        names             `placeholder:"NAME,..." help:"Contestants: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). One that is named and not installed is exit code 1."`
+	Rounds       *int              `placeholder:"N" help:"Rounds of every scenario (default: 2)."`
+	Seconds      *float64          `placeholder:"S" help:"How long an endpoint is away; all other times are in proportion (default: 4)."`
+	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"An executable to use: haproxy=PATH, nginx=PATH; repeats."`
+	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
 }
 
 // Help is kong's text below the summary.
@@ -44,28 +47,153 @@ theirs. Contestants whose name ends in -checks ask their endpoints for an answer
 every second, and are compared with each other. A round takes three minutes.`
 }
 
-// Bounds of its flags.
-const (
-	leastAway, mostAway = 0.05, 60.0
-	mostRollingRate     = 2000
-)
-
 // Validate is called by kong once the flags are read.
 func (c *rollingCmd) Validate() error {
 	switch {
 	case c.Rounds != nil && (*c.Rounds < 1 || *c.Rounds > 100):
 		return cli.Usagef("--rounds %d: write 1 or more, and at most 100", *c.Rounds)
-	case c.Seconds != nil && (!(*c.Seconds >= leastAway) || *c.Seconds > mostAway):
-		return cli.Usagef("--seconds %v: write %v or more, and at most %v", *c.Seconds, leastAway, mostAway)
-	case c.Rate != nil && (!(*c.Rate >= 1) || *c.Rate > mostRollingRate):
-		return cli.Usagef("--rate %v: write 1 or more, and at most %d", *c.Rate, mostRollingRate)
-	case c.Timeout != nil && (c.Timeout.Duration() < time.Millisecond || c.Timeout.Duration() > time.Minute):
-		return cli.Usagef("--timeout %v: write 1ms or more, and at most 1m", c.Timeout.Duration())
+	case c.Seconds != nil && (!(*c.Seconds >= 0.05) || *c.Seconds > 60):
+		return cli.Usagef("--seconds %v: write 0.05 or more, and at most 60", *c.Seconds)
 	}
-	for name := range c.Binary {
-		if name != "haproxy" && name != "nginx" {
-			return cli.Usagef("--binary %s=...: write haproxy=PATH or nginx=PATH", name)
+	return binaries(c.Binary, "haproxy", "nginx")
+}
+
+// Run measures and reports.
+func (c *rollingCmd) Run(e *cli.Env) error {
+	count, away, rate, patience := 2, 4.0, 100.0, 10*time.Second
+	if c.Quick {
+		count, away, rate, patience = 1, 1, 50, 3*time.Second
+	}
+	s := rolling.Setup{
+		Setting: contestant.Setting{Binaries: c.Binary}, Named: len(c.Peers) > 0,
+		Away: time.Duration(given(c.Seconds, away) * float64(time.Second)), Rate: rate, Timeout: patience, Bytes: 1 << 10,
+	}
+	s.Scenarios = rolling.Scenarios(s.Away)
+	var err error
+	if len(c.Scenarios) > 0 {
+		if s.Scenarios, err = rolling.Named(s.Scenarios, c.Scenarios); err != nil {
+			return cli.Usagef("--scenario: %w", err)
 		}
 	}
-	return nil
+	if s.Kinds, err = c.kinds(); err != nil {
+		return cli.Usagef("--peers: %w", err)
+	}
+	if c.PrintConfigs {
+		return printConfigs(context.Background(), e, s.Kinds, &contestant.Setting{Listen: "127.0.0.1:8000", Endpoints: []string{"127.0.0.1:8001", "127.0.0.1:8002"}})
+	}
+	if s.Setting.Program, err = c.program(); err != nil {
+		return err
+	}
+	d := &rollingDocument{head: newHead(e, 2)}
+	return c.measure(e, "rolling", d, func(ctx context.Context, dir string) (err error) {
+		s.Setting.Dir, s.Setup = dir, d.rounds(e, given(c.Rounds, count))
+		defer s.Group.Close()
+		d.Report, err = rolling.Measure(ctx, s)
+		return err
+	})
+}
+
+// kinds are the contestants that the flags name.
+func (c *rollingCmd) kinds() ([]*contestant.Kind, error) {
+	all := contestant.Balancing(runtime.NumCPU())
+	if len(c.Peers) == 0 {
+		return all, nil
+	}
+	for _, name := range c.Peers {
+		if !slices.ContainsFunc(all, func(k *contestant.Kind) bool { return k.Name == name }) {
+			return nil, fmt.Errorf("no contestant %q: write %s", name, strings.Join(kindNames(all), ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(k *contestant.Kind) bool { return !slices.Contains(c.Peers, k.Name) }), nil
+}
+
+// rollingDocument is the document of --json.
+type rollingDocument struct {
+	head
+	*rolling.Report
+}
+
+// measured reports whether a scenario is over.
+func (d *rollingDocument) measured() bool {
+	return d.Report != nil && len(d.Scenarios) > 0 && len(d.Scenarios[0].Cells) > 0 && d.Scenarios[0].Cells[0].Total != nil
+}
+
+func (d *rollingDocument) write(p *report.Page) {
+	p.Heading("Endpoints that restart, die and fall silent")
+	more := [][2]string{{"method", fmt.Sprintf("%s clients in a second for each contestant, all contestants at the same time; a client gives up after %s; %s",
+		report.Count(d.ClientsPerS), seconds(d.TimeoutSeconds), report.Rounds(d.Rounds))}}
+	for i := range d.Scenarios {
+		more = append(more, [2]string{d.Scenarios[i].Scenario, d.Scenarios[i].About + "; " + seconds(d.Scenarios[i].Seconds)})
+	}
+	for _, c := range d.Contestants {
+		more = append(more, [2]string{c.Name, strings.TrimSuffix(c.About+" ("+c.Version+")", " ()")})
+	}
+	for _, m := range d.Missing {
+		more = append(more, [2]string{"not here", m})
+	}
+	p.Facts(&d.Head, d.Network(), more...)
+	d.summary(p, "Clients lost", func(f *rolling.Figures) string { return report.Exact(f.Lost) })
+	d.summary(p, "The longest wait of a client that was served", func(f *rolling.Figures) string { return seconds(f.Longest) })
+	p.Heading("Beside the peer that lost fewest")
+	var t report.Table
+	t.Row("", "", "lost", "peer", "lost", "verdict")
+	for _, s := range d.Standings {
+		peer, lost := report.Unknown, report.Unknown
+		if s.Peer != "" {
+			peer, lost = s.Peer, report.Exact(s.PeerLost)
+		}
+		t.Row(s.Scenario, s.Contestant, report.Exact(s.Lost), peer, lost, string(s.Verdict))
+	}
+	p.Table(&t)
+	for i := range d.Scenarios {
+		if r := &d.Scenarios[i]; r.Cells[0].Total != nil {
+			d.scenario(p, r)
+		}
+	}
+	p.Heading("How to read it")
+	p.Prose(`A client is lost if it does not get its whole answer: it is refused, reset, told nothing, or gives up. Times are from the moment at which it was
+		to begin to the answer's first byte, of those that were served: the median of the rounds' p50 and p99, the longest of all. under way: lost, but
+		not counted as such, because they were there when an endpoint failed, and may have been on it. What befalls an endpoint befalls those of all
+		contestants at the same moment. Contestants whose name ends in -checks ask for an answer, and are compared with each other alone. Beside a peer that lost some as well, a
+		difference of less than the square root of the sum is chance.`)
+}
+
+// summary is a table of one figure: a row for each contestant, a column for each scenario.
+func (d *rollingDocument) summary(p *report.Page, title string, figure func(*rolling.Figures) string) {
+	p.Heading("%s", title)
+	var t report.Table
+	row := []string{""}
+	for i := range d.Scenarios {
+		row = append(row, d.Scenarios[i].Scenario)
+	}
+	t.Row(row...)
+	for j, c := range d.Contestants {
+		row := []string{c.Name}
+		for i := range d.Scenarios {
+			text := report.Unknown
+			if total := d.Scenarios[i].Cells[j].Total; total != nil {
+				text = figure(total)
+			}
+			row = append(row, text)
+		}
+		t.Row(row...)
+	}
+	p.Table(&t)
+}
+
+// scenario is everything about one.
+func (d *rollingDocument) scenario(p *report.Page, r *rolling.Result) {
+	p.Heading("%s: %s", r.Scenario, r.About)
+	var t report.Table
+	t.Row("", "clients", "lost", "by round", "under way", "p50", "p99", "longest", "why")
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		f, by := c.Total, make([]string, len(c.Rounds))
+		for i := range c.Rounds {
+			by[i] = fmt.Sprint(c.Rounds[i].Lost)
+		}
+		t.Row(c.Contestant, report.Exact(f.Clients), report.Exact(f.Lost), strings.Join(by, " "), report.Exact(f.UnderWay),
+			seconds(f.P50), seconds(f.P99), seconds(f.Longest), reasons(f.Reasons))
+	}
+	p.Table(&t)
 }

@@ -4,114 +4,76 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/network"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-const (
-	// reportWidth is that of a report which goes to no terminal.
-	reportWidth = 120
-	// quiet is how long idle sessions rest before they are looked at.
-	quiet = 10 * time.Second
-)
+// runFlags are those of commands that measure contestants beside a baseline.
+type runFlags struct {
+	programFlag
+	outFlag
 
-// Run measures, reports and judges.
-func (c *benchRunCmd) Run(e *cli.Env) error {
-	ctx, interrupt := context.WithCancelCause(context.Background())
-	defer interrupt(nil)
-	go interruptOn(ctx, e.Stops, interrupt)
-	run, doc, err := c.plan(ctx) // which runs programs, that may hang
-	if err != nil {
+	Rounds       *int              `placeholder:"N" help:"Rounds; mix takes half of them, idle 3 at most; an even number lets each go first as often (default: 6)."`
+	Seconds      *float64          `placeholder:"S" help:"Seconds of each trial that count; mix takes three times as long (default: 0.5, of lane 1)."`
+	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"An executable to use: haproxy=PATH, nginx=PATH, envoy=PATH; repeats."`
+	Syscalls     bool              `default:"true" negatable:"" help:"Count system calls in trials of their own, if strace is here."`
+	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
+	SVG          string            `name:"svg" placeholder:"FILE" help:"Draw the ratios."`
+}
+
+// runCmd measures proxies against each other.
+type runCmd struct {
+	runFlags
+
+	Quick        bool   `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
+	Scenarios    names  `placeholder:"NAME,..." help:"Scenarios to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
+	Peers        names  `placeholder:"NAME,..." help:"Contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-reporting, penstock-run-lane (root only), penstock-run-1-loop, penstock-run-1-cpu, penstock-run-plain-pages, penstock-run-mlock, relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
+	Baseline     string `default:"penstock" placeholder:"NAME" help:"Contestant beside which each of them is measured, the base of ratios; if it fails that is exit code 1 (default: ${default})."`
+	IdleSessions *int   `placeholder:"N" help:"Sessions that rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
+
+	MaxFailed  int64       `default:"0" placeholder:"N" help:"Failures that Penstock may have in the mix; more are exit code 1 (default: ${default})."`
+	MaxChatP99 cli.Timeout `name:"max-chat-p99" default:"500ms" placeholder:"TIME" help:"Bound of the 99th percentile of a chat's latency through Penstock in the mix; more is exit code 1 (default: ${default}; 0: anything)."`
+}
+
+// Help is kong's text below the summary.
+func (*runCmd) Help() string {
+	return `The word run may be left out: penstock-bench --quick
+
+idle takes about 12 s for every contestant in each of its 3 rounds, and for the
+baseline twice; leave it out by naming other --scenarios.
+
+While it runs, configurations and sockets are in a directory penstock-bench-*
+below TMPDIR (/tmp), which only SIGKILL leaves behind.`
+}
+
+// names is the value of a flag that lists names and repeats. An empty name is
+// refused: an empty list would mean everything.
+type names []string
+
+// Decode is called by kong for each time that the flag is given.
+func (n *names) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("name", &text); err != nil {
 		return err
 	}
-	return c.carryOut(ctx, e, "run", run, doc, func(failed error) {
-		doc.Failures = append(doc.Failures, c.thresholds().Missed(doc)...)
-		if failed != nil && !doc.Interrupted {
-			doc.Failures = append(doc.Failures, failed.Error())
+	for name := range strings.SplitSeq(text, ",") {
+		if name == "" {
+			return errors.New("a name is empty: write NAME or NAME,NAME, or leave the flag out for the default")
 		}
-	})
-}
-
-// carryOut makes the planned run of a command of that name, has it judged, which adds to the document, and writes that.
-func (c *benchRunCmd) carryOut(ctx context.Context, e *cli.Env, name string, run *bench.Run, doc *report.Document, judge func(failed error)) error {
-	doc.Command = commandLine(e.Args)
-	if c.PrintConfigs {
-		return c.printConfigs(ctx, e, run)
-	}
-	files, err := c.open(e)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	progress := newBenchProgress(e, run.Estimate())
-	failed := run.Do(ctx, doc, progress.show)
-	progress.end()
-	doc.Interrupted = errors.Is(failed, errInterrupted)
-	judge(failed)
-	return c.conclude(files, doc, failed)
-}
-
-// thresholds are those that the flags give, and the defaults.
-func (c *benchRunCmd) thresholds() *bench.Thresholds {
-	return &bench.Thresholds{
-		Failed:  given(c.MaxFailed, 0),
-		ChatP99: given(c.MaxChatP99, cli.Timeout(500*time.Millisecond)).Duration(),
-		Bulk:    given(c.MinBulk, 10) * 1e6,
-	}
-}
-
-// judged checks that the run has a scenario and contestants for the thresholds that the flags
-// give.
-func (c *benchRunCmd) judged(run *bench.Run) error {
-	flag := ""
-	switch {
-	case c.MaxFailed != nil:
-		flag = "--max-failed"
-	case c.MaxChatP99 != nil:
-		flag = "--max-chat-p99"
-	case c.MinBulk != nil:
-		flag = "--min-bulk"
-	}
-	switch {
-	case flag == "":
-	case !slices.ContainsFunc(run.Scenarios, func(s bench.Scenario) bool { return s.Workload == load.Mix }):
-		return cli.Usagef("%s is a threshold of the mix, which is not measured: add --scenarios mix", flag)
-	case !slices.ContainsFunc(run.Contestants, func(k *contestant.Kind) bool { return report.IsPenstock(k.Name) }):
-		return cli.Usagef("%s is a threshold for Penstock, which is not measured: add --peers penstock", flag)
+		*n = append(*n, name)
 	}
 	return nil
-}
-
-// interruptOn ends ctx with the first signal.
-func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.CancelCauseFunc) {
-	select {
-	case <-stops:
-		interrupt(errInterrupted)
-	case <-ctx.Done():
-	}
-}
-
-// conclude writes the results, and returns the error for the exit code.
-func (c *benchRunCmd) conclude(files *outputs, doc *report.Document, failed error) error {
-	switch err := errors.Join(files.write(doc), failed); {
-	case err != nil:
-		return fmt.Errorf("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
-	case len(doc.Failures) > 0:
-		return fmt.Errorf("%s", strings.Join(doc.Failures, "; "))
-	}
-	return nil
-}
-
-// commandLine returns the command as typed.
-func commandLine(args []string) string {
-	return strings.Join(append([]string{"penstock"}, args...), " ")
 }
 
 // The defaults of the flags.
@@ -121,41 +83,112 @@ var (
 	quickScenarios = []string{"bulk-8", "echo-64-64", "connections", "correctness"}
 )
 
-// plan returns the run of the flags, and a document that describes it.
-func (c *benchRunCmd) plan(ctx context.Context) (*bench.Run, *report.Document, error) {
-	rounds, seconds := 6, 0.5
-	scenarios, peers := scenarioNames(), usualPeers
+// Run measures, reports and judges.
+func (c *runCmd) Run(e *cli.Env) error {
+	choice := choice{rounds: 6, seconds: 0.5, peers: usualPeers, named: c.Peers, baseline: c.Baseline}
+	names := c.Scenarios
 	if c.Quick {
-		rounds, seconds, scenarios, peers = 4, 0.4, quickScenarios, quickPeers
+		choice.rounds, choice.seconds, choice.peers = 4, 0.4, quickPeers
+		if len(names) == 0 {
+			names = quickScenarios
+		}
 	}
-	return c.planned(ctx, rounds, seconds, scenarios, peers)
+	if len(names) == 0 {
+		names = nil
+		for _, s := range bench.Scenarios() {
+			names = append(names, s.Name)
+		}
+	}
+	var err error
+	if choice.scenarios, err = bench.ChooseScenarios(names); err != nil {
+		return cli.Usagef("--scenarios: %w", err)
+	}
+	allowed := max((cli.Descriptors()-500)/sessionDescriptors, 1)
+	choice.idle = given(c.IdleSessions, min(2000, allowed))
+	switch {
+	case choice.idle < 1 || choice.idle > allowed:
+		return cli.Usagef("--idle-sessions %d: write 1 or more, and at most %d: RLIMIT_NOFILE is %d, and a session takes up to %d descriptors",
+			choice.idle, allowed, cli.Descriptors(), sessionDescriptors)
+	case c.MaxFailed < 0:
+		return cli.Usagef("--max-failed %d: write 0 or more", c.MaxFailed)
+	}
+	return c.carryOut(e, "run", choice, func(doc *report.Document) {
+		doc.Failures = append(doc.Failures, bench.Missed(doc, c.MaxFailed, c.MaxChatP99.Duration())...)
+	})
 }
 
-// planned is plan with other defaults.
-func (c *benchRunCmd) planned(ctx context.Context, rounds int, seconds float64, scenarios, peers []string) (*bench.Run, *report.Document, error) {
-	run := &bench.Run{Binaries: c.Binary, Calls: c.Syscalls, Quiet: quiet, Rounds: given(c.Rounds, rounds)}
-	err := c.check(run, given(c.Seconds, seconds))
+// sessionDescriptors are those that io.Copy, the contestant with the most, holds for an idle
+// session.
+const sessionDescriptors = 6
+
+// A choice is what a command measures, beside its flags.
+type choice struct {
+	rounds    int // and seconds, of trials: the defaults
+	seconds   float64
+	idle      int
+	peers     []string // the default, of which some may not be installed
+	named     names
+	baseline  string
+	scenarios []bench.Scenario
+	network   network.Kind
+}
+
+// carryOut makes a run, has it judged, which adds to the document, and writes that.
+func (c *runFlags) carryOut(e *cli.Env, name string, choice choice, judge func(*report.Document)) error {
+	ctx, interrupt := context.WithCancelCause(context.Background())
+	defer interrupt(nil)
+	go interruptOn(ctx, e.Stops, interrupt)
+	run, doc, err := c.plan(ctx, choice) // which runs programs, that may hang
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if len(c.Scenarios) > 0 {
-		scenarios = c.Scenarios
+	doc.Command = commandLine(e.Args)
+	if c.PrintConfigs {
+		return printConfigs(ctx, e, run.Contestants, &contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program})
 	}
-	if run.Scenarios, err = bench.ChooseScenarios(scenarios); err != nil {
-		return nil, nil, cli.Usagef("--scenarios: %w", err)
+	var files [2]output
+	for i, path := range []string{c.JSON, c.SVG} {
+		if files[i], err = open(e, path); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	doc := &report.Document{
-		Format: report.Format, Penstock: cli.Version(), Machine: bench.Machine(),
-		Method: report.Method{Rounds: run.Rounds, TrialSeconds: report.Number(run.Trial.Seconds()), IdleSessions: run.Idle},
+	fmt.Fprintln(e.Stderr, begins)
+	failed := run.Do(ctx, doc, progress(e.Stderr))
+	doc.Interrupted = errors.Is(failed, errInterrupted)
+	judge(doc)
+	if failed != nil && !doc.Interrupted {
+		doc.Failures = append(doc.Failures, failed.Error())
 	}
-	if err := c.choosePeers(ctx, run, doc, peers); err != nil {
-		return nil, nil, err
+	err = errors.Join(doc.WriteMarkdown(reportTo(e, c.JSON, c.SVG)), files[0].write(asJSON(doc)), files[1].write(doc.WriteSVG))
+	switch err = errors.Join(err, failed); {
+	case err != nil:
+		return fmt.Errorf("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	case len(doc.Failures) > 0:
+		return fmt.Errorf("%s", strings.Join(doc.Failures, "; "))
 	}
-	if err := c.judged(run); err != nil {
-		return nil, nil, err
+	return nil
+}
+
+// progress returns a function that writes a line when a round or something else is begun.
+func progress(w io.Writer) func(bench.Step) {
+	last := ""
+	return func(s bench.Step) {
+		text := fmt.Sprintf("%-13s round %d of %d", s.Scenario, s.Round, s.Rounds)
+		switch {
+		case s.Trial != nil:
+			return // has ended
+		case s.Failed != "":
+			text = fmt.Sprintf("%s: %s failed: %s", s.Scenario, s.Contestant, s.Failed)
+		case s.Workload == string(load.Idle):
+			text += ", " + s.Contestant // one is slow enough
+		case s.Doing != "":
+			text = fmt.Sprintf("%-13s %s", s.Scenario, s.Doing)
+		}
+		if text != last {
+			fmt.Fprintln(w, text)
+		}
+		last = text
 	}
-	run.Program, err = c.program()
-	return run, doc, err
 }
 
 // given is the flag's value if there is one.
@@ -166,74 +199,70 @@ func given[T any](flag *T, otherwise T) T {
 	return otherwise
 }
 
-// sessionDescriptors are those that io.Copy, the contestant with the most, holds for an idle
-// session.
-const sessionDescriptors = 6
-
-// check looks at the numbers, and fills them in.
-func (c *benchRunCmd) check(run *bench.Run, seconds float64) error {
-	allowed := max((cli.Descriptors()-500)/sessionDescriptors, 1)
-	run.Idle = given(c.IdleSessions, min(2000, allowed))
-	run.Trial = time.Duration(seconds * float64(time.Second))
+// plan returns the run of the flags, and a document that describes it.
+func (c *runFlags) plan(ctx context.Context, choice choice) (*bench.Run, *report.Document, error) {
+	seconds := given(c.Seconds, choice.seconds)
+	run := &bench.Run{
+		Binaries: c.Binary, Calls: c.Syscalls, Quiet: 10 * time.Second, Rounds: given(c.Rounds, choice.rounds), Idle: choice.idle,
+		Trial: time.Duration(seconds * float64(time.Second)), Scenarios: choice.scenarios, Network: choice.network,
+	}
 	switch {
 	case run.Rounds < 1:
-		return cli.Usagef("--rounds %d: write 1 or more", run.Rounds)
+		return nil, nil, cli.Usagef("--rounds %d: write 1 or more", run.Rounds)
 	case !(seconds >= 0.01) || seconds > 3600:
-		return cli.Usagef("--seconds %v: write 0.01 or more, and at most 3600", seconds)
-	case run.Idle < 1 || run.Idle > allowed:
-		return cli.Usagef("--idle-sessions %d: write 1 or more, and at most %d: RLIMIT_NOFILE is %d, and a session takes up to %d descriptors",
-			run.Idle, allowed, cli.Descriptors(), sessionDescriptors)
-	case given(c.MaxFailed, 0) < 0:
-		return cli.Usagef("--max-failed %d: write 0 or more", *c.MaxFailed)
-	case !(given(c.MinBulk, 0) >= 0):
-		return cli.Usagef("--min-bulk %v: write 0 or more", *c.MinBulk)
+		return nil, nil, cli.Usagef("--seconds %v: write 0.01 or more, and at most 3600", seconds)
 	case c.JSON == "-" && c.SVG == "-":
-		return cli.Usagef("--json and --svg cannot both be standard output")
+		return nil, nil, cli.Usagef("--json and --svg cannot both be standard output")
 	}
-	for name, path := range c.Binary {
-		switch {
-		case !slices.Contains([]string{"haproxy", "nginx", "envoy"}, name):
-			return cli.Usagef("--binary %s=%s: write haproxy=PATH, nginx=PATH or envoy=PATH", name, path)
-		case path == "":
-			return cli.Usagef("--binary %s=: write %s=PATH", name, name)
+	if err := binaries(c.Binary, "haproxy", "nginx", "envoy"); err != nil {
+		return nil, nil, err
+	}
+	doc := &report.Document{
+		Head:   report.Head{Format: report.Format, Penstock: cli.Version(), Machine: bench.Machine()},
+		Method: report.Method{Rounds: run.Rounds, TrialSeconds: report.Number(seconds), IdleSessions: run.Idle},
+	}
+	if err := c.choosePeers(ctx, run, doc, choice); err != nil {
+		return nil, nil, err
+	}
+	var err error
+	run.Program, err = c.program()
+	return run, doc, err
+}
+
+// binaries checks the names of --binary.
+func binaries(flag map[string]string, allowed ...string) error {
+	for name, path := range flag {
+		if !slices.Contains(allowed, name) || path == "" {
+			return cli.Usagef("--binary %s=%s: write %s=PATH", name, path, strings.Join(allowed, "=PATH or "))
 		}
 	}
 	return nil
 }
 
-func scenarioNames() []string {
-	var names []string
-	for _, s := range bench.Scenarios() {
-		names = append(names, s.Name)
+func kindNames(kinds []*contestant.Kind) (list []string) {
+	for _, k := range kinds {
+		list = append(list, k.Name)
 	}
-	return names
-}
-
-func peerNames() []string {
-	var names []string
-	for _, k := range contestant.Kinds() {
-		names = append(names, k.Name)
-	}
-	return names
+	return list
 }
 
 // choosePeers fills in the contestants. Those that the flags name must be installed.
-func (c *benchRunCmd) choosePeers(ctx context.Context, run *bench.Run, doc *report.Document, peers []string) error {
-	named := slices.DeleteFunc(slices.Clone([]string(c.Peers)), func(name string) bool { return name == "all" })
+func (c *runFlags) choosePeers(ctx context.Context, run *bench.Run, doc *report.Document, choice choice) error {
+	known, peers := kindNames(contestant.Kinds()), choice.peers
+	run.Named = slices.DeleteFunc(slices.Clone([]string(choice.named)), func(name string) bool { return name == "all" })
 	switch {
-	case len(named) < len(c.Peers):
-		peers = peerNames()
-	case len(named) > 0:
-		peers = named
+	case len(run.Named) < len(choice.named):
+		peers = known
+	case len(run.Named) > 0:
+		peers = run.Named
 	}
-	run.Named = named
-	for _, name := range append(slices.Clone(named), c.Baseline) {
-		if !slices.Contains(peerNames(), name) {
-			return cli.Usagef("no contestant %q: write %s, or --peers all", name, strings.Join(peerNames(), ", "))
+	for _, name := range append(slices.Clone(run.Named), choice.baseline) {
+		if !slices.Contains(known, name) {
+			return cli.Usagef("no contestant %q: write %s, or --peers all", name, strings.Join(known, ", "))
 		}
 	}
 	for _, k := range contestant.Kinds() {
-		if k.Name != c.Baseline && !slices.Contains(peers, k.Name) {
+		if k.Name != choice.baseline && !slices.Contains(peers, k.Name) {
 			continue
 		}
 		setting := &contestant.Setting{Binaries: c.Binary}
@@ -241,29 +270,29 @@ func (c *benchRunCmd) choosePeers(ctx context.Context, run *bench.Run, doc *repo
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w", context.Cause(ctx))
-		case err != nil && (k.Name == c.Baseline || slices.Contains(named, k.Name)):
+		case err != nil && (k.Name == choice.baseline || slices.Contains(run.Named, k.Name)):
 			return cli.Usagef("%s cannot be measured: %w", k.Name, err)
 		case err != nil:
 			doc.LeftOut = append(doc.LeftOut, report.LeftOut{Name: k.Name, Reason: err.Error()})
 			continue
-		case k.Name == c.Baseline:
+		case k.Name == choice.baseline:
 			run.Baseline = k
 		}
 		run.Contestants = append(run.Contestants, k)
 		doc.Contestants = append(doc.Contestants, report.Contestant{Name: k.Name, About: k.About, Version: k.Version(ctx, setting)})
 	}
-	doc.Method.Baseline = c.Baseline
+	doc.Method.Baseline = choice.baseline
 	return nil
 }
 
 // printConfigs prints the configurations of contestants.
-func (c *benchRunCmd) printConfigs(ctx context.Context, e *cli.Env, run *bench.Run) error {
-	for _, k := range run.Contestants {
-		text := k.Config(ctx, &contestant.Setting{Binaries: c.Binary, Upstream: "127.0.0.1:0", Program: run.Program, ServerName: run.ServerName})
+func printConfigs(ctx context.Context, e *cli.Env, kinds []*contestant.Kind, setting *contestant.Setting) error {
+	for _, k := range kinds {
+		text := strings.TrimSpace(k.Config(ctx, setting))
 		if text == "" {
 			text = "# No configuration file."
 		}
-		if _, err := fmt.Fprintf(e.Stdout, "# %s: %s\n%s\n\n", k.Name, k.About, strings.TrimSpace(text)); err != nil {
+		if _, err := fmt.Fprintf(e.Stdout, "# %s: %s\n%s\n\n", k.Name, k.About, text); err != nil {
 			return err
 		}
 	}

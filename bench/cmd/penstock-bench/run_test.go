@@ -32,6 +32,7 @@ func TestBench(t *testing.T) {
 		{"writes to standard output", benchWritesToStandardOutput},
 		{"is interrupted", benchIsInterrupted},
 		{"is killed", benchIsKilled},
+		{"rolling is interrupted", rollingIsInterrupted},
 		{"misses a threshold", benchMissesAThreshold},
 		{"is interrupted while a program hangs", benchNamesWhoHangs},
 		{"needs its baseline", benchNeedsItsBaseline},
@@ -100,12 +101,12 @@ func checkBench(t *testing.T, stdout, stderr string, root bool) {
 	if root {
 		where = "in a network namespace"
 	}
-	for _, want := range []string{where, "bulk-1: 1 connection", "echo-64-1: 64 bytes", "\npenstock (baseline) ", "\ndirect  ", "\nagain (noise floor) "} {
+	for _, want := range []string{where, "bulk-1: 1 connection", "echo-64-1: 64 bytes", "\n| penstock (baseline) ", "\n| direct  ", "\n| again (noise floor) "} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
 	}
-	if !strings.HasPrefix(stderr, "This takes a") || !strings.Contains(stderr, "\necho-64-1     round 1 of 1\n") {
+	if !strings.HasPrefix(stderr, begins) || !strings.Contains(stderr, "\necho-64-1     round 1 of 1\n") {
 		t.Errorf("progress: %q", stderr)
 	}
 }
@@ -117,7 +118,7 @@ func checkFiles(t *testing.T, files []string, root bool) {
 		t.Fatal(err)
 	}
 	doc := document(t, text)
-	if len(doc.Scenarios) != 2 || doc.Method.NetworkNamespace != root || doc.Method.SystemCallCounter != "" {
+	if len(doc.Scenarios) != 2 || doc.NetworkNamespace != root || doc.Method.SystemCallCounter != "" {
 		t.Errorf("document: %s", text)
 	}
 	for _, s := range doc.Scenarios {
@@ -142,12 +143,12 @@ func checkFiles(t *testing.T, files []string, root bool) {
 }
 
 func benchWritesToStandardOutput(t *testing.T, path string) {
-	d := startProgram(t, path, append(tiny, "--scenarios", "echo-64-1", "--json", "-", "--format", "markdown")...)
+	d := startProgram(t, path, append(tiny, "--scenarios", "echo-64-1", "--json", "-")...)
 	stdout, stderr, code := d.end()
-	if doc := document(t, []byte(stdout)); code != cli.ExitOK || len(doc.Scenarios) != 1 || !strings.HasSuffix(doc.Command, " --format markdown") {
+	if doc := document(t, []byte(stdout)); code != cli.ExitOK || len(doc.Scenarios) != 1 || !strings.HasSuffix(doc.Command, " --json -") {
 		t.Errorf("exit code %d: %+v", code, doc)
 	}
-	if !strings.Contains(stderr, "\n### echo-64-1: ") || !strings.Contains(stderr, "\n| penstock (baseline) | ") {
+	if !strings.Contains(stderr, "\n### echo-64-1: ") || !strings.Contains(stderr, "\n| penstock (baseline) ") {
 		t.Errorf("no report in %s", stderr)
 	}
 }
@@ -167,7 +168,7 @@ func benchIsInterrupted(t *testing.T, path string) {
 	if code != cli.ExitError || !strings.HasSuffix(stderr, "penstock-bench: interrupted\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\npenstock (baseline) ") {
+	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\n| penstock (baseline) ") {
 		t.Errorf("report:\n%s", stdout)
 	}
 }
@@ -184,11 +185,29 @@ func benchIsKilled(t *testing.T, path string) {
 	d.end()
 }
 
-func benchMissesAThreshold(t *testing.T, path string) {
-	const impossible = "1000000000"
-	d := startProgram(t, path, append(tiny, "--scenarios", "mix", "--min-bulk", impossible)...)
+// rollingIsInterrupted: so are incident, reload and tls.
+func rollingIsInterrupted(t *testing.T, path string) {
+	file := filepath.Join(t.TempDir(), "f.json")
+	d := startProgram(t, path, "rolling", "--scenario", "single", "--peers", "penstock", "--seconds", "0.1", "--rounds", "100", "--json", file)
+	d.until(d.stderr, `^round 2 of 100 +single`)
+	d.signal(os.Interrupt)
 	stdout, stderr, code := d.end()
-	if code != cli.ExitError || !strings.Contains(stdout, "\nFailed:\n- mix, penstock: bulk is ") || !strings.Contains(stderr, "(--min-bulk)\n") {
+	if code != cli.ExitError || !strings.HasSuffix(stderr, "penstock-bench: rolling: interrupted\n") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\n### single: the only endpoint is away") {
+		t.Errorf("report:\n%s", stdout)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), `"interrupted": true`) || !strings.Contains(string(text), `"lost_under_way"`) {
+		t.Errorf("document: %v, %s", err, text)
+	}
+}
+
+func benchMissesAThreshold(t *testing.T, path string) {
+	d := startProgram(t, path, append(tiny, "--scenarios", "mix", "--max-chat-p99", "1us")...)
+	stdout, stderr, code := d.end()
+	if code != cli.ExitError || !strings.Contains(stdout, "\n### Failed\n\n- mix, penstock: chat p99 is ") || !strings.Contains(stderr, "(--max-chat-p99)\n") {
 		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
 	}
 }
@@ -216,7 +235,7 @@ func benchNamesWhoHangs(t *testing.T, path string) {
 func benchNeedsItsBaseline(t *testing.T, path string) {
 	d := startProgram(t, path, append(tiny, "--scenarios", "echo-64-1", "--baseline", "haproxy-1", "--binary", "haproxy=/bin/true")...)
 	stdout, stderr, code := d.end()
-	if code != cli.ExitError || !strings.Contains(stderr, "echo-64-1, haproxy-1: ") || !strings.Contains(stderr, "is /bin/true really haproxy? ") || !strings.Contains(stdout, "\nFailed:\n") {
+	if code != cli.ExitError || !strings.Contains(stderr, "echo-64-1, haproxy-1: ") || !strings.Contains(stderr, "is /bin/true really haproxy? ") || !strings.Contains(stdout, "\n### Failed\n") {
 		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
 	}
 }
@@ -233,15 +252,4 @@ func benchLeavesOut(t *testing.T, path string) {
 		}
 	}
 	t.Errorf("envoy is not among those left out: %s", stdout)
-}
-
-func TestAbout(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "a few seconds", time.Minute: "about 60 seconds", 100 * time.Second: "about 2 minutes",
-		13*time.Minute + 40*time.Second: "about 14 minutes", 3 * time.Hour: "about 3.0 hours",
-	} {
-		if got := report.About(d); got != want {
-			t.Errorf("%v: %q", d, got)
-		}
-	}
 }

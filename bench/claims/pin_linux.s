@@ -1,1 +1,0 @@
-// This file lets the compiler accept functions without a body.

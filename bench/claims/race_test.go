@@ -1,5 +1,0 @@
-//go:build race
-
-package claims_test
-
-func init() { raced = true }

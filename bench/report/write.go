@@ -1,0 +1,242 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// WriteMarkdown writes the document for people.
+func (d *Document) WriteMarkdown(w io.Writer) error {
+	p := NewPage(w)
+	d.facts(p)
+	for _, s := range d.Scenarios {
+		s.write(p)
+	}
+	d.standings(p)
+	d.legend(p)
+	if len(d.Failures) > 0 {
+		p.Heading("Failed")
+		p.Items(d.Failures...)
+	}
+	return p.Err()
+}
+
+// facts writes the circumstances of the run.
+func (d *Document) facts(p *Page) {
+	more := [][2]string{{"method", d.method()}, {"system calls", d.Method.counter()}}
+	if d.Method.KernelSlab != "" && d.has("idle") {
+		more = append(more, [2]string{"kernel slab", d.Method.KernelSlab})
+	}
+	for _, c := range d.Contestants {
+		version := ""
+		if c.Version != "" {
+			version = " (" + c.Version + ")"
+		}
+		more = append(more, [2]string{"contestant", c.Name + ": " + c.About + version})
+	}
+	for _, l := range d.LeftOut {
+		more = append(more, [2]string{"left out", l.Name + ": " + l.Reason})
+	}
+	p.Facts(&d.Head, d.network(), more...)
+}
+
+// has reports whether there is a scenario of a workload.
+func (d *Document) has(workload string) bool {
+	return slices.ContainsFunc(d.Scenarios, func(s *Scenario) bool { return s.Workload == workload })
+}
+
+func (d *Document) network() string {
+	switch d.Method.Network {
+	case "":
+		return d.Network()
+	case "loss":
+		return "in three network namespaces joined by veth, of which that to the client loses 1 % of the packets"
+	}
+	return "in three network namespaces joined by " + d.Method.Network
+}
+
+// method describes the method. Idle sessions have a sentence of their own. The sentence about
+// paired trials is left out if there are none.
+func (d *Document) method() string {
+	m, paired := &d.Method, len(d.Scenarios) == 0
+	var texts []string
+	for _, s := range d.Scenarios {
+		switch s.Workload {
+		case "idle":
+			texts = append(texts, fmt.Sprintf("idle: %s, in each every contestant once between two trials of %s, in alternating order", Rounds(s.Rounds), m.Baseline))
+		case "correct": // described by its own title
+		default:
+			paired = true
+		}
+	}
+	if paired {
+		texts = append([]string{fmt.Sprintf("%s, trials of %s; each contestant right beside %s, in alternating order",
+			Rounds(m.Rounds), Seconds(float64(m.TrialSeconds)), m.Baseline)}, texts...)
+	}
+	if len(texts) == 0 {
+		return "every contestant once"
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Rounds counts them in words.
+func Rounds(n int) string {
+	if n == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds", n)
+}
+
+func (m *Method) counter() string {
+	switch {
+	case m.SystemCallCounter != "":
+		return "counted by " + m.SystemCallCounter + " in separate, untimed trials, which it slows down: more gathers between two calls, so that each moves more, and there are fewer per MB than in the timed trials"
+	case m.SystemCallsMissing != "":
+		return "not counted: " + m.SystemCallsMissing
+	}
+	return "not counted"
+}
+
+// legend explains the columns of the tables.
+func (d *Document) legend(p *Page) {
+	if len(d.Scenarios) == 0 {
+		return
+	}
+	p.Heading("How to read it")
+	p.Prose(`A figure is the median of the rounds ± half of their spread; a ratio is the median of the ratios to
+		%s's trial right beside, in brackets how far those stray (the least and the greatest; from ten rounds on, the 10th and
+		90th percentile). "%s" is the baseline measured beside itself: what its ratios stray from 1 is noise. CPU is of all
+		processes and threads of the contestant; machine is the busy time of all processors, kernel threads, load and sink
+		included. %s is unknown.`, d.Method.Baseline, againName, Unknown)
+	if d.has("idle") {
+		p.Prose(`idle: memory does not drift as time does, so a ratio is to the mean of the round's two trials of %s,
+			the noise floor's to the first. Kernel slab is of all ends of all sessions, load and sink included, and of the whole
+			machine: what others open and close counts. It is left out (%s) when, without the sessions, it was not the same before
+			and after, to a quarter of what they added.`, d.Method.Baseline, Unknown)
+	}
+}
+
+// againName is how the noise floor is called in tables.
+const againName = "again (noise floor)"
+
+// write writes the scenario's table and notes.
+func (s *Scenario) write(p *Page) {
+	p.Heading("%s: %s", s.Name, s.Title)
+	if s.Workload == "correct" {
+		p.Table(s.checkTable())
+	} else {
+		p.Table(s.figureTable())
+	}
+	p.Items(s.notes()...)
+}
+
+// name is how a cell is called.
+func (c *Cell) name() string {
+	switch c.Role {
+	case Again:
+		return againName
+	case Baseline:
+		return c.Contestant + " (baseline)"
+	}
+	return c.Contestant
+}
+
+// figureTable has a row for each cell.
+func (s *Scenario) figureTable() *Table {
+	figures := Figures(s.Workload)
+	head := []string{""}
+	for _, f := range figures {
+		title := f.Title
+		if counted[f.Name] {
+			title += " (strace)"
+		}
+		head = append(head, title)
+		if !f.Plain {
+			head = append(head, "ratio")
+		}
+	}
+	t := new(Table)
+	t.Row(head...)
+	for _, c := range s.Cells {
+		row := []string{c.name()}
+		for _, f := range figures {
+			sum, ok := c.Figures[f.Name]
+			row = append(row, f.cell(sum, ok))
+			switch {
+			case f.Plain:
+			case ok && c.Role == Baseline:
+				row = append(row, "1")
+			default:
+				row = append(row, band(sum.Ratio, f.Main))
+			}
+		}
+		t.Row(row...)
+	}
+	return t
+}
+
+// cell writes the median and, of a main figure, half of its spread in percent of it.
+func (f *Figure) cell(sum Summary, ok bool) string {
+	if !ok {
+		return Unknown
+	}
+	text := f.Write(float64(sum.Median))
+	stray := float64(sum.High-sum.Low) / 2 / math.Abs(float64(sum.Median)) * 100
+	if !f.Main || sum.Values < 2 || math.IsNaN(stray) || math.IsInf(stray, 0) {
+		return text
+	}
+	return fmt.Sprintf("%s ±%.0f%%", text, stray)
+}
+
+// checkTable counts the checks.
+func (s *Scenario) checkTable() *Table {
+	t := new(Table)
+	t.Row("", "checks", "passed", "failed")
+	for _, c := range s.Cells {
+		if c.Checks == nil || c.Void != "" {
+			t.Row(c.Contestant, Unknown, Unknown, Unknown)
+			continue
+		}
+		failed := len(c.failedChecks())
+		t.Row(c.Contestant, fmt.Sprint(len(c.Checks)), fmt.Sprint(len(c.Checks)-failed), fmt.Sprint(failed))
+	}
+	return t
+}
+
+func (c *Cell) failedChecks() []Check {
+	return slices.DeleteFunc(slices.Clone(c.Checks), func(k Check) bool { return k.OK })
+}
+
+// notes are facts that the table does not show.
+func (s *Scenario) notes() []string {
+	var notes []string
+	for _, c := range s.Cells {
+		add := func(format string, args ...any) { notes = append(notes, c.name()+": "+fmt.Sprintf(format, args...)) }
+		if c.Failed != "" {
+			add("failed: %s", c.Failed)
+		}
+		if c.Void != "" {
+			add("not counted: %s", c.Void)
+		} else {
+			for _, k := range c.failedChecks() {
+				add("%s: %s", k.Name, k.Said)
+			}
+		}
+		for _, n := range c.Notes {
+			add("%s", n)
+		}
+	}
+	return notes
+}
+
+// ours reports whether the contestant is one of Penstock's engines.
+func (c *Cell) ours() bool { return IsPenstock(c.Contestant) }
+
+// IsPenstock reports whether a contestant of that name is Penstock, by
+// whichever engine.
+func IsPenstock(name string) bool {
+	return name == "penstock" || strings.HasPrefix(name, "penstock-")
+}
