@@ -111,7 +111,7 @@ func document() *report.Document {
 			Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ElapsedSeconds: 61.25, NetworkNamespace: true,
 			Machine: report.Machine{CPU: "A <fast> CPU", CPUs: 2, MemoryBytes: 16e9, Kernel: "Linux 6.1", Go: "go1.26", User: "root"},
 		},
-		Method: report.Method{Baseline: "io.Copy", Rounds: 2, TrialSeconds: 1, SystemCallCounter: "strace", IdleSessions: 2000},
+		Method:      report.Method{Baseline: "io.Copy", Rounds: 2, TrialSeconds: 1, SystemCallCounter: "strace", IdleSessions: 2000},
 		Contestants: []report.Contestant{{Name: "penstock", About: "this program"}, {Name: "nginx", About: "its stream module", Version: "1.2"}},
 		LeftOut:     []report.LeftOut{{Name: "envoy", Reason: "no envoy in PATH"}},
 		Scenarios:   []*report.Scenario{bulkScenario(), idleScenario(), correctScenario()},
