@@ -61,7 +61,6 @@ var rooms = []room{
 	{"proxy/internal/health", []string{"relay", "proxy/internal/source", "proxy/sockopt"}},
 	{"proxy/internal/verdict", []string{"relay", "lane"}},
 	{"proxy/internal/cpuwait", nil},
-	{"proxy/internal/flamegraph", nil},
 	{"proxy/internal/kerneltrace", []string{"internal/sys"}},
 	{"proxy/internal/perfevent", []string{"internal/sys", "internal/topology"}},
 	{"proxy/internal/limit", []string{"proxy/internal/source"}},

@@ -18,6 +18,7 @@ type (
 const (
 	PERF_TYPE_SOFTWARE               = unix.PERF_TYPE_SOFTWARE
 	PERF_COUNT_SW_CPU_CLOCK          = unix.PERF_COUNT_SW_CPU_CLOCK
+	PERF_SAMPLE_TID                  = unix.PERF_SAMPLE_TID
 	PERF_SAMPLE_CALLCHAIN            = unix.PERF_SAMPLE_CALLCHAIN
 	PERF_RECORD_LOST                 = unix.PERF_RECORD_LOST
 	PERF_RECORD_SAMPLE               = unix.PERF_RECORD_SAMPLE

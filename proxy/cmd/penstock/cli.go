@@ -49,7 +49,7 @@ type commands struct {
 	Process  processCmd  `cmd:"" help:"Show the state of the process; drain it."`
 	Endpoint endpointCmd `cmd:"" help:"List endpoints, and change them without the file: add, remove, drain, maint, ready, weight."`
 	Trace    traceCmd    `cmd:"" help:"Show what the kernel did to the connections and threads of a process for some seconds: retransmissions, resets, drops, waits."`
-	Profile  profileCmd  `cmd:"" help:"Write the CPU profile of the running process: a flame graph, folded stacks, or for go tool pprof."`
+	Profile  profileCmd  `cmd:"" help:"Write the CPU profile of the running process, or of any other, for go tool pprof."`
 	Top      topCmd      `cmd:"" help:"Show throughput, sessions, endpoints, loops and problems on the terminal, as they change."`
 	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
 	Doctor   doctorCmd   `cmd:"" help:"Check this host, or the running process: missing kernel features, limits and permissions, their cost and their remedy."`

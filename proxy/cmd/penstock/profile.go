@@ -13,66 +13,103 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/evidence"
 	"github.com/penstock/penstock/proxy/internal/file"
-	"github.com/penstock/penstock/proxy/internal/flamegraph"
 	"github.com/penstock/penstock/proxy/internal/perfevent"
 )
 
 type profileCmd struct {
 	processFlags
+	PID    int         `name:"pid" placeholder:"N" help:"Another process, of any program, with its children, instead of the one that is asked for its status."`
 	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"How long, in whole seconds from 1s to 1m. (default: ${default})"`
-	Format string      `enum:"svg,folded,pprof" default:"svg" help:"A flame graph (svg), lines of stacks (folded), or the profile for go tool pprof (pprof). (default: ${default})"`
 	Kernel bool        `negatable:"" default:"true" help:"With the kernel's frames, if perf events are allowed. (default: ${default})"`
 	Output string      `short:"o" placeholder:"FILE" help:"Where to write it. (default: standard output)"`
+	Format *string     `hidden:""`
 }
 
-// Run writes the CPU profile of the running process.
+// Help is kong's text below the summary.
+func (*profileCmd) Help() string {
+	return `Show the profile in a browser, as a flame graph or otherwise:
+
+    penstock profile --for 10s -o cpu.pprof
+    go tool pprof -http=: cpu.pprof`
+}
+
+// Run writes the CPU profile of a process.
 func (c *profileCmd) Run(e *cli.Env) error {
 	d := c.For.Duration()
-	if d%time.Second != 0 || d < time.Second || d > admin.MaxProfile*time.Second {
+	switch {
+	case c.Format != nil:
+		return cli.Usagef("profile: --format was removed: the profile is for pprof, which draws it: go tool pprof -http=: FILE")
+	case d%time.Second != 0 || d < time.Second || d > admin.MaxProfile*time.Second:
 		return cli.Usagef("profile: --for: write whole seconds from 1s to %ds", admin.MaxProfile)
+	case c.PID < 0 || c.PID > 0 && !c.Kernel:
+		return cli.Usagef("profile: --pid: write the number of a process; --no-kernel is for the running penstock alone (see: penstock profile --help)")
+	case c.PID > 0:
+		ctx, stop := untilStopped(e)
+		defer stop()
+		data, err := c.withKernel(ctx, e, c.PID)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &evidence.NoProcessError{PID: c.PID}
+		}
+		if err != nil {
+			return failed(e, fmt.Errorf("profile: %w", err))
+		}
+		return c.write(e, data)
 	}
 	return c.ask(e, "profile", func(ctx context.Context, client *admin.Client) error {
-		data, kernel, err := c.sample(ctx, e, client)
+		data, err := c.sample(ctx, e, client)
 		if err != nil {
 			return err
 		}
-		out, err := c.convert(data, kernel)
-		if err != nil {
-			return err
-		}
-		if c.Output == "" {
-			_, err = e.Stdout.Write(out)
-			return err
-		}
-		if err := file.Write(filepath.Clean(c.Output), out, 0o644); err != nil {
-			return fmt.Errorf("profile: %w", err)
-		}
-		fmt.Fprintf(e.Stderr, "penstock: written to %s\n", display.Text(c.Output))
-		return nil
+		return c.write(e, data)
 	})
+}
+
+func (c *profileCmd) write(e *cli.Env, data []byte) error {
+	if c.Output == "" {
+		_, err := e.Stdout.Write(data)
+		return err
+	}
+	if err := file.Write(filepath.Clean(c.Output), data, 0o644); err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	fmt.Fprintf(e.Stderr, "penstock: written to %s: go tool pprof -http=: %[1]s shows it\n", display.Text(c.Output))
+	return nil
 }
 
 // samplesPerSecond of CPU time are taken by perf events; a prime, so that they do not follow timers.
 const samplesPerSecond = 199
 
-// sample takes a profile in the format of pprof: by perf events, with the kernel's frames, or else by the runtime of the
+// sample takes the profile of a running penstock: by perf events, with the kernel's frames, or else by the runtime of the
 // process. The reason for the latter is written to standard error.
-func (c *profileCmd) sample(ctx context.Context, e *cli.Env, client *admin.Client) (data []byte, kernel bool, err error) {
+func (c *profileCmd) sample(ctx context.Context, e *cli.Env, client *admin.Client) (data []byte, err error) {
 	cause := errors.New("--no-kernel")
 	if c.Kernel {
-		if data, cause = c.withKernel(ctx, e, client); cause == nil {
-			return data, true, nil
+		if data, cause = c.ofRunning(ctx, e, client); cause == nil {
+			return data, nil
 		}
 		if ctx.Err() != nil {
-			return nil, false, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 	data, err = client.Profile(ctx, int(c.For.Duration()/time.Second))
 	if err == nil {
 		fmt.Fprintf(e.Stderr, "penstock: the profile has no frames of the kernel (%v): the Go runtime samples user stacks, in which a system call is one frame\n", cause)
 	}
-	return data, false, err
+	return data, err
+}
+
+// ofRunning samples the process that answers, if it is of this machine.
+func (c *profileCmd) ofRunning(ctx context.Context, e *cli.Env, client *admin.Client) ([]byte, error) {
+	status, err := client.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := isPenstock(status.PID); err != nil {
+		return nil, err
+	}
+	return c.withKernel(ctx, e, status.PID)
 }
 
 // errAnother is the cause of a profile without the kernel's frames if the number of the process is one of another machine or
@@ -95,15 +132,9 @@ func isPenstock(pid int) error {
 	return nil
 }
 
-func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, client *admin.Client) ([]byte, error) {
-	status, err := client.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := isPenstock(status.PID); err != nil {
-		return nil, err
-	}
-	p, err := perfevent.Sample(ctx, status.PID, c.For.Duration(), samplesPerSecond)
+// withKernel samples a process and its children by perf events.
+func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, pid int) ([]byte, error) {
+	p, err := perfevent.Sample(ctx, evidence.WithChildren([]int{pid}), c.For.Duration(), samplesPerSecond)
 	if err != nil {
 		return nil, err
 	}
@@ -118,26 +149,4 @@ func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, client *admin.C
 		return nil, fmt.Errorf("profile: %w", err)
 	}
 	return out.Bytes(), nil
-}
-
-// convert returns a profile in the format that is asked for.
-func (c *profileCmd) convert(profile []byte, kernel bool) ([]byte, error) {
-	if c.Format == "pprof" {
-		return profile, nil
-	}
-	stacks, err := flamegraph.Parse(profile)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if c.Format == "folded" {
-		err = stacks.WriteFolded(&out)
-		return out.Bytes(), err
-	}
-	title := fmt.Sprintf("CPU time of penstock in %v", c.For.Duration())
-	if !kernel {
-		title += ", without the kernel's frames"
-	}
-	err = stacks.WriteSVG(&out, title, func(ns int64) string { return time.Duration(ns).String() })
-	return out.Bytes(), err
 }

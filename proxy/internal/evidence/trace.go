@@ -76,7 +76,7 @@ func Trace(ctx context.Context, target Target, attached func()) (*Report, error)
 
 // find fills in the processes of a target.
 func (r *Report) find(target *Target) (err error) {
-	r.Processes = withChildren(target.PIDs)
+	r.Processes = WithChildren(target.PIDs)
 	switch {
 	case target.Cgroup != "":
 		r.Target = "cgroup " + target.Cgroup
@@ -127,9 +127,9 @@ func namesakes() (list []string) {
 	return list
 }
 
-// withChildren adds the descendants of processes (proc_pid_task_tid_children, CONFIG_PROC_CHILDREN).
+// WithChildren returns processes and their descendants (proc_pid_task_tid_children, CONFIG_PROC_CHILDREN).
 // Without that file there are none.
-func withChildren(pids []int) []int {
+func WithChildren(pids []int) []int {
 	all := append([]int(nil), pids...)
 	for i := 0; i < len(all) && len(all) < 4096; i++ {
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", all[i]))

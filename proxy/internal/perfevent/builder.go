@@ -12,55 +12,60 @@ import (
 type builder struct {
 	p         *profile.Profile
 	names     *symbols
-	locations map[uint64]*profile.Location // by address
+	locations map[place]*profile.Location
 	functions map[string]*profile.Function
+}
+
+// A place is an address of a process, or of the kernel, which has no number.
+type place struct {
+	pid int
+	at  uint64
 }
 
 // stack returns the locations of a record's addresses, from the innermost one. Marks among them say whether those that
 // follow are of the kernel. All but the first of each part are return addresses, which may be of the next function.
-func (b *builder) stack(addresses string) (list []*profile.Location) {
-	kernel, first := false, true
+func (b *builder) stack(pid int, addresses string) (list []*profile.Location) {
+	in, first := pid, true
 	for ; len(addresses) >= 8; addresses = addresses[8:] {
 		at := binary.NativeEndian.Uint64([]byte(addresses[:8]))
 		switch {
 		case at == sys.PERF_CONTEXT_KERNEL:
-			kernel, first = true, true
+			in, first = 0, true
 			continue
 		case at >= sys.PERF_CONTEXT_MAX:
-			kernel, first = false, true
+			in, first = pid, true
 			continue
 		}
 		if !first {
 			at--
 		}
 		first = false
-		list = append(list, b.location(at, kernel))
+		list = append(list, b.location(place{in, at}))
 	}
 	return list
 }
 
-func (b *builder) location(at uint64, kernel bool) *profile.Location {
-	if l := b.locations[at]; l != nil {
+func (b *builder) location(of place) *profile.Location {
+	if l := b.locations[of]; l != nil {
 		return l
 	}
-	var where symbol
-	if kernel {
-		where = b.names.kernel.at(at)
-	} else {
-		where = b.names.at(at)
+	where := b.names.inKernel(of.at)
+	if of.pid != 0 {
+		where = b.names.at(of.pid, of.at)
 	}
-	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Address: at, Line: []profile.Line{{Function: b.function(where), Line: int64(where.line)}}}
-	b.locations[at] = l
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Address: of.at, Line: []profile.Line{{Function: b.function(where), Line: int64(where.line)}}}
+	b.locations[of] = l
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
 func (b *builder) function(of symbol) *profile.Function {
-	if f := b.functions[of.name]; f != nil {
+	key := of.name + "\x00" + of.file // of two programs
+	if f := b.functions[key]; f != nil {
 		return f
 	}
 	f := &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: of.name, SystemName: of.name, Filename: of.file}
-	b.functions[of.name] = f
+	b.functions[key] = f
 	b.p.Function = append(b.p.Function, f)
 	return f
 }

@@ -20,7 +20,7 @@ const (
 	maxEvents = 8192
 )
 
-// events are the open events of the threads of a process. Threads that are started later are in those of the thread that
+// events are the open events of the threads of processes. Threads that are started later are in those of the thread that
 // starts them.
 type events struct {
 	fds   []int           // owned
@@ -28,8 +28,8 @@ type events struct {
 	first []int           // of fds: the event whose ring it is
 }
 
-// open opens the events of all threads of a process, one for each CPU, for a ring is of one CPU.
-func open(pid, hz int) (e *events, err error) {
+// open opens the events of all threads of processes, one for each CPU, for a ring is of one CPU.
+func open(pids []int, hz int) (e *events, err error) {
 	cpus, err := topology.CPUs()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func open(pid, hz int) (e *events, err error) {
 	}()
 	opened := make(map[int]bool)
 	for { // until a look finds no thread that the one before has not
-		list, err := threads(pid)
+		list, err := threads(pids)
 		if err != nil {
 			return e, err
 		}
@@ -71,11 +71,11 @@ func open(pid, hz int) (e *events, err error) {
 // add opens the events of a thread. One that has ended meanwhile has none.
 func (e *events) add(thread int, cpus []int, hz int) error {
 	if len(e.fds)+len(cpus) > maxEvents {
-		return fmt.Errorf("the process has too many threads: more than %d events, one for each and each of %d CPUs", maxEvents, len(cpus))
+		return fmt.Errorf("there are too many threads: more than %d events, one for each and each of %d CPUs", maxEvents, len(cpus))
 	}
 	attr := &sys.PerfEventAttr{
 		Type: sys.PERF_TYPE_SOFTWARE, Config: sys.PERF_COUNT_SW_CPU_CLOCK, Size: uint32(unsafe.Sizeof(sys.PerfEventAttr{})),
-		Sample: uint64(1e9 / hz), Sample_type: sys.PERF_SAMPLE_CALLCHAIN,
+		Sample: uint64(1e9 / hz), Sample_type: sys.PERF_SAMPLE_TID | sys.PERF_SAMPLE_CALLCHAIN,
 		Bits: sys.PerfBitDisabled | sys.PerfBitInherit | sys.PerfBitExcludeHypervisor,
 	}
 	for i, cpu := range cpus {
@@ -112,18 +112,17 @@ func (e *events) close() {
 	}
 }
 
-// threads lists the threads of a process.
-func threads(pid int) (list []int, err error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, entry := range entries {
-		if thread, err := strconv.Atoi(entry.Name()); err == nil {
-			list = append(list, thread)
+// threads lists the threads of processes. A process that has ended has none.
+func threads(pids []int) (list []int, err error) {
+	for _, pid := range pids {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if thread, err := strconv.Atoi(entry.Name()); err == nil {
+				list = append(list, thread)
+			}
 		}
 	}
 	return list, nil

@@ -5,6 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -22,7 +26,7 @@ const (
 // ErrFrequency is returned for samples per second that are out of range.
 var ErrFrequency = errors.New("from 1 to 1,000 samples a second")
 
-// A Profile is the CPU time of a process while it was sampled.
+// A Profile is the CPU time of processes while they were sampled. Each sample has the label process: its number.
 type Profile struct {
 	*profile.Profile
 	// Lost counts samples without a place in the rings or in memory.
@@ -31,18 +35,26 @@ type Profile struct {
 	Unnamed bool
 }
 
-// Sample samples a process, hz times for each second of CPU time, until the context ends or the time is over. Errors of a
-// process that may not do so are [fs.ErrPermission].
-func Sample(ctx context.Context, pid int, d time.Duration, hz int) (*Profile, error) {
+// Sample samples processes, and those that they start meanwhile, hz times for each second of CPU time, until the context ends
+// or the time is over. Processes that have ended are left out, unless all have: that is [fs.ErrNotExist]. Errors of a process
+// that may not do so are [fs.ErrPermission].
+func Sample(ctx context.Context, pids []int, d time.Duration, hz int) (*Profile, error) {
 	if hz < 1 || hz > 1000 {
 		return nil, fmt.Errorf("perf events: %d: %w", hz, ErrFrequency)
 	}
-	names, err := newSymbols(pid)
+	names, err := newSymbols()
 	if err != nil {
 		return nil, fmt.Errorf("perf events: %w", err)
 	}
-	defer names.close()
-	e, err := open(pid, hz)
+	for _, pid := range pids {
+		if err := names.read(pid); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("perf events: %w", err)
+		}
+	}
+	if len(names.processes) == 0 {
+		return nil, fmt.Errorf("perf events: processes %v: %w", pids, fs.ErrNotExist)
+	}
+	e, err := open(slices.Collect(maps.Keys(names.processes)), hz)
 	if err != nil {
 		return nil, fmt.Errorf("perf events: %w", err)
 	}
@@ -50,16 +62,29 @@ func Sample(ctx context.Context, pid int, d time.Duration, hz int) (*Profile, er
 	s := &stacks{count: make(map[string]int64)}
 	began := time.Now()
 	s.collect(ctx, e, d)
-	names.refresh() // of libraries that were mapped meanwhile
+	for pid := range s.processes() {
+		_ = names.read(pid) // libraries that were mapped meanwhile; a process that has ended keeps what is known
+	}
 	return s.profile(names, began, hz), nil
 }
 
-// stacks are the samples by their stack: the addresses as in a record, with their marks.
+// stacks are the samples by their process, 4 bytes, and their stack: the addresses as in a record, with their marks.
 type stacks struct {
-	count   map[string]int64
-	lost    uint64
-	scratch []byte
+	count        map[string]int64
+	lost         uint64
+	scratch, key []byte
 }
+
+// processes returns the processes that have samples.
+func (s *stacks) processes() map[int]bool {
+	set := make(map[int]bool)
+	for key := range s.count {
+		set[processOf(key)] = true
+	}
+	return set
+}
+
+func processOf(key string) int { return int(binary.NativeEndian.Uint32([]byte(key[:4]))) }
 
 func (s *stacks) collect(ctx context.Context, e *events, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
@@ -93,18 +118,19 @@ func (s *stacks) take(records []byte) {
 		switch {
 		case kind == sys.PERF_RECORD_LOST && len(body) >= 16:
 			s.lost += binary.NativeEndian.Uint64(body[8:])
-		case kind == sys.PERF_RECORD_SAMPLE && len(body) >= 8:
-			s.add(body[8:]) // after the number of addresses
+		case kind == sys.PERF_RECORD_SAMPLE && len(body) >= 16: // of process and thread, then the number of addresses
+			s.key = append(append(s.key[:0], body[:4]...), body[16:]...)
+			s.add(s.key)
 		}
 	}
 }
 
-func (s *stacks) add(stack []byte) {
-	if _, known := s.count[string(stack)]; !known && len(s.count) == maxStacks {
+func (s *stacks) add(key []byte) {
+	if _, known := s.count[string(key)]; !known && len(s.count) == maxStacks {
 		s.lost++
 		return
 	}
-	s.count[string(stack)]++
+	s.count[string(key)]++
 }
 
 // profile names the stacks.
@@ -115,11 +141,13 @@ func (s *stacks) profile(names *symbols, began time.Time, hz int) *Profile {
 		PeriodType: &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: period,
 		TimeNanos: began.UnixNano(), DurationNanos: int64(time.Since(began)),
 	}
-	b := &builder{p: p, names: names, locations: make(map[uint64]*profile.Location), functions: make(map[string]*profile.Function)}
-	for stack, n := range s.count {
-		if at := b.stack(stack); len(at) > 0 {
-			p.Sample = append(p.Sample, &profile.Sample{Location: at, Value: []int64{n, n * period}})
+	b := &builder{p: p, names: names, locations: make(map[place]*profile.Location), functions: make(map[string]*profile.Function)}
+	for key, n := range s.count {
+		pid := processOf(key)
+		if at := b.stack(pid, key[4:]); len(at) > 0 {
+			process := map[string][]string{"process": {strconv.Itoa(pid)}}
+			p.Sample = append(p.Sample, &profile.Sample{Location: at, Value: []int64{n, n * period}, Label: process})
 		}
 	}
-	return &Profile{Profile: p, Lost: s.lost, Unnamed: names.kernel.hidden()}
+	return &Profile{Profile: p, Lost: s.lost, Unnamed: len(names.kernel) == 0}
 }

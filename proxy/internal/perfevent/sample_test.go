@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +25,7 @@ func sampled(t *testing.T, work func(stop <-chan struct{})) *perfevent.Profile {
 	stop := make(chan struct{})
 	var working sync.WaitGroup
 	working.Go(func() { work(stop) })
-	p, err := perfevent.Sample(t.Context(), os.Getpid(), time.Second, 499)
+	p, err := perfevent.Sample(t.Context(), []int{os.Getpid()}, time.Second, 499)
 	close(stop)
 	working.Wait()
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
@@ -125,12 +127,47 @@ func send(stop <-chan struct{}) {
 	}
 }
 
+// TestAnotherProgram: a program that is not written in Go has frames of its libraries' functions and of the kernel, and its
+// samples know their process. A process that has ended is left out.
+func TestAnotherProgram(t *testing.T) {
+	t.Parallel()
+	program := exec.CommandContext(t.Context(), "head", "-c", "1T", "/dev/zero")
+	if err := program.Start(); err != nil {
+		t.Skip("no program to sample:", err)
+	}
+	defer func() {
+		_ = program.Process.Kill()
+		_ = program.Wait() // it was killed
+	}()
+	p, err := perfevent.Sample(t.Context(), []int{program.Process.Pid, 1 << 30}, time.Second/2, 499)
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		t.Skip("kernel.perf_event_paranoid does not let this user sample the kernel:", err)
+	}
+	if err != nil || p.CheckValid() != nil {
+		t.Fatal(err, p.CheckValid())
+	}
+	var library, kernel bool
+	for _, s := range p.Sample {
+		if got := s.Label["process"]; !slices.Equal(got, []string{strconv.Itoa(program.Process.Pid)}) {
+			t.Errorf("a sample of process %v", got)
+		}
+		for _, l := range s.Location {
+			f := l.Line[0].Function
+			library = library || strings.Contains(f.Filename, "/lib") && !strings.HasPrefix(f.Name, "[")
+			kernel = kernel || strings.HasPrefix(f.Filename, "[kernel")
+		}
+	}
+	if !library || !kernel {
+		t.Errorf("frames of a library: %v, of the kernel: %v, in %v", library, kernel, p.Profile)
+	}
+}
+
 // TestEarly: the end of the context ends it, with the profile so far.
 func TestEarly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()
-	_, err := perfevent.Sample(ctx, os.Getpid(), time.Hour, 99)
+	_, err := perfevent.Sample(ctx, []int{os.Getpid()}, time.Hour, 99)
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		t.Skip("kernel.perf_event_paranoid does not let this user sample the kernel:", err)
 	}
@@ -139,12 +176,12 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestErrors: a process that is not there, one that is no Go program, a frequency that is none.
+// TestErrors: a process that is not there, a frequency that is none.
 func TestErrors(t *testing.T) {
-	if _, err := perfevent.Sample(t.Context(), 1<<30, time.Second, 99); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := perfevent.Sample(t.Context(), []int{1 << 30}, time.Second, 99); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no process: %v", err)
 	}
-	if _, err := perfevent.Sample(t.Context(), os.Getpid(), time.Second, 0); !errors.Is(err, perfevent.ErrFrequency) {
+	if _, err := perfevent.Sample(t.Context(), []int{os.Getpid()}, time.Second, 0); !errors.Is(err, perfevent.ErrFrequency) {
 		t.Errorf("no frequency: %v", err)
 	}
 }

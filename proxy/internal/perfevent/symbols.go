@@ -2,12 +2,14 @@ package perfevent
 
 import (
 	"bufio"
+	"cmp"
 	"debug/elf"
 	"debug/gosym"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,82 +20,52 @@ type symbol struct {
 	line       int
 }
 
-// symbols name the addresses of a process that is written in Go, and of the kernel.
+// symbols name the addresses of processes and of the kernel.
 type symbols struct {
-	pid     int
-	program string // the path, as the mappings have it
-	file    *elf.File
-	table   *gosym.Table
-	maps    []mapping
-	kernel  *kernelSymbols
+	processes map[int][]mapping
+	programs  map[string]*program // by device, inode and path: processes share them
+	kernel    functions
 }
 
-// A mapping is a part of a process's memory.
+func newSymbols() (*symbols, error) {
+	kernel, err := kernelFunctions()
+	return &symbols{processes: make(map[int][]mapping), programs: make(map[string]*program), kernel: kernel}, err
+}
+
+// A mapping is an executable part of a process's memory.
 type mapping struct {
 	from, to, offset uint64
-	path             string
+	path, id         string
+	program          *program // nil: it could not be read
 }
 
-// newSymbols opens the program of a process.
-func newSymbols(pid int) (*symbols, error) {
-	link := fmt.Sprintf("/proc/%d/exe", pid)
-	program, err := os.Readlink(link)
-	if err != nil {
-		return nil, err
-	}
-	file, err := elf.Open(link)
-	if err != nil {
-		return nil, err
-	}
-	s := &symbols{pid: pid, program: program, file: file}
-	if s.table, err = goTable(file); err == nil {
-		err = s.refresh()
-	}
-	if err == nil {
-		s.kernel, err = readKernelSymbols()
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return s, nil
-}
-
-// close closes the program.
-func (s *symbols) close() { _ = s.file.Close() } // it was read
-
-var errNotGo = errors.New("not a program in Go, or one without its table of functions")
-
-// goTable returns the table of functions that the Go linker writes, also into stripped programs.
-func goTable(file *elf.File) (*gosym.Table, error) {
-	text := file.Section(".text")
-	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
-		if section := file.Section(name); section != nil && text != nil {
-			data, err := section.Data()
-			if err != nil {
-				return nil, err
-			}
-			return gosym.NewTable(nil, gosym.NewLineTable(data, text.Addr))
-		}
-	}
-	return nil, errNotGo
-}
-
-// refresh reads the executable mappings.
-func (s *symbols) refresh() error {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", s.pid))
+// read reads the mappings of a process, and what is mapped. Of a process that has ended it keeps what is known.
+func (s *symbols) read(pid int) error {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a thread of the kernel has none
 	var list []mapping
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		if m, ok := parseMapping(lines.Text()); ok {
-			list = append(list, m)
+		m, ok := parseMapping(lines.Text())
+		if !ok {
+			continue
 		}
+		name := fmt.Sprintf("/proc/%d/root%s", pid, m.path)
+		if m.path == exe {
+			name = fmt.Sprintf("/proc/%d/exe", pid) // also if it was replaced
+		}
+		if _, known := s.programs[m.id]; !known && filepath.IsAbs(m.path) {
+			s.programs[m.id] = readProgram(name, m.path)
+		}
+		m.program = s.programs[m.id]
+		list = append(list, m)
 	}
-	if len(list) > 0 { // of a process that is ending there are none
-		s.maps = list
+	if len(list) > 0 || s.processes[pid] == nil {
+		s.processes[pid] = list
 	}
 	return lines.Err()
 }
@@ -109,34 +81,149 @@ func parseMapping(line string) (m mapping, ok bool) {
 	m.from, errs[0] = strconv.ParseUint(from, 16, 64)
 	m.to, errs[1] = strconv.ParseUint(to, 16, 64)
 	m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
-	if len(fields) > 5 {
-		m.path = strings.Join(fields[5:], " ")
-	}
+	m.path, m.id = strings.Join(fields[5:], " "), strings.Join(fields[3:], " ")
 	return m, errors.Join(errs[:]...) == nil
 }
 
-// at names an address of the process.
-func (s *symbols) at(address uint64) symbol {
-	for _, m := range s.maps {
+// at names an address of a process.
+func (s *symbols) at(pid int, address uint64) symbol {
+	for _, m := range s.processes[pid] {
 		if address < m.from || address >= m.to {
 			continue
 		}
-		if m.path != s.program {
-			return symbol{name: "[" + strings.Trim(filepath.Base(m.path), "[]") + "]"}
+		if m.program != nil {
+			if found, ok := m.program.at(address - m.from + m.offset); ok {
+				return found
+			}
 		}
-		if file, line, f := s.table.PCToLine(s.linked(address - m.from + m.offset)); f != nil {
-			return symbol{f.Name, file, line}
-		}
+		return symbol{name: "[" + strings.Trim(filepath.Base(m.path), "[]") + "]"}
 	}
 	return symbol{name: "[unknown]"}
 }
 
-// linked returns the address for which the linker has placed an offset of the program's file.
-func (s *symbols) linked(offset uint64) uint64 {
-	for _, p := range s.file.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && offset >= p.Off && offset < p.Off+p.Filesz {
-			return offset - p.Off + p.Vaddr
+// inKernel names an address of the kernel, with the file that perf(1) has for it.
+func (s *symbols) inKernel(address uint64) symbol {
+	name, ok := s.kernel.at(address)
+	if !ok {
+		name = "[kernel]"
+	}
+	return symbol{name: name, file: "[kernel.kallsyms]"}
+}
+
+// A program is an ELF file: of a program or of a library.
+type program struct {
+	path      string
+	loads     []elf.ProgHeader // its executable parts
+	table     *gosym.Table     // nil: it is not written in Go
+	functions functions        // of its symbols
+}
+
+// readProgram reads a file, which the process has by a path; nil: it is not to be read, or no ELF.
+func readProgram(name, path string) *program {
+	f, err := elf.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	p := &program{path: path}
+	for _, part := range f.Progs {
+		if part.Type == elf.PT_LOAD && part.Flags&elf.PF_X != 0 {
+			p.loads = append(p.loads, part.ProgHeader)
 		}
 	}
-	return offset
+	list, _ := f.Symbols() // a stripped file has the dynamic ones alone
+	dynamic, _ := f.DynamicSymbols()
+	var text uint64
+	if section := f.Section(".text"); section != nil {
+		text = section.Addr
+	}
+	for _, s := range append(list, dynamic...) {
+		if s.Name == "runtime.text" {
+			text = s.Value // behind the code of C
+		}
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 {
+			p.functions = append(p.functions, function{s.Value, s.Value + s.Size, s.Name})
+		}
+	}
+	p.functions.sort()
+	p.table = goTable(f, text)
+	return p
+}
+
+// goTable returns the table of functions that the Go linker writes, also into stripped programs; nil: there is none.
+func goTable(f *elf.File, text uint64) *gosym.Table {
+	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
+		if section := f.Section(name); section != nil {
+			data, err := section.Data()
+			if err != nil {
+				return nil
+			}
+			table, _ := gosym.NewTable(nil, gosym.NewLineTable(data, text)) // nil with its error
+			return table
+		}
+	}
+	return nil
+}
+
+// at names an offset of the file.
+func (p *program) at(offset uint64) (symbol, bool) {
+	at := offset
+	for _, part := range p.loads {
+		if offset >= part.Off && offset < part.Off+part.Filesz {
+			at = offset - part.Off + part.Vaddr
+		}
+	}
+	if p.table != nil {
+		if file, line, f := p.table.PCToLine(at); f != nil {
+			return symbol{f.Name, file, line}, true
+		}
+	}
+	name, ok := p.functions.at(at)
+	return symbol{name: name, file: p.path}, ok
+}
+
+// functions are sorted by their address.
+type functions []function
+
+type function struct {
+	from, to uint64
+	name     string
+}
+
+func (list functions) sort() {
+	slices.SortStableFunc(list, func(a, b function) int { return cmp.Compare(a.from, b.from) })
+}
+
+// at returns the function with an address.
+func (list functions) at(address uint64) (string, bool) {
+	i, found := slices.BinarySearchFunc(list, address, func(f function, at uint64) int { return cmp.Compare(f.from, at) })
+	if !found {
+		i--
+	}
+	if i < 0 || address >= list[i].to {
+		return "", false
+	}
+	return list[i].name, true
+}
+
+// kernelFunctions reads /proc/kallsyms: address, type and name of a line. To those who may not know addresses all
+// are 0 (kernel.kptr_restrict, proc(5)), and there are no functions. Each reaches up to the next.
+func kernelFunctions() (list functions, err error) {
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 3 || !strings.Contains("tTwW", fields[1]) {
+			continue
+		}
+		if at, err := strconv.ParseUint(fields[0], 16, 64); err == nil && at != 0 {
+			list = append(list, function{at, ^uint64(0), fields[2]})
+		}
+	}
+	list.sort()
+	return list, lines.Err()
 }
