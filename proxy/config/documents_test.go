@@ -113,9 +113,6 @@ func good(t *testing.T, name, text string) {
 	tree := wholeTree(t)
 	tree["/etc/p.yaml"] = text
 	unsuspected(t, loadTree(t, tree))
-	if formatted, p := config.FormatText(text); p != nil || formatted != text {
-		t.Errorf("%s: not formatted: %v\n%s", name, p, formatted)
-	}
 }
 
 // unsuspected requires a configuration without warnings.

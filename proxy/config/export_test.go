@@ -146,12 +146,6 @@ func Decode(t Tree, path string, env Env) []Problem {
 	return l.problems
 }
 
-// FormatText is Format of a text.
-func FormatText(text string) (string, *Problem) {
-	out, p := format(newSource("/f.yaml", []byte(text)))
-	return string(out), p
-}
-
 // ValidateText is Validate of a text.
 func ValidateText(text string) error { return validate([]byte(text)) }
 

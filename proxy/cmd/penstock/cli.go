@@ -33,7 +33,6 @@ type commands struct {
 	Rollback rollbackCmd `cmd:"" help:"Roll back to the previous configuration."`
 	Check    checkCmd    `cmd:"" help:"Validate a configuration, and report every error with a correction."`
 	Config   configCmd   `cmd:"" help:"Print the effective configuration: all files in one, with all defaults."`
-	Fmt      fmtCmd      `cmd:"" help:"Format a configuration file. It reports errors of syntax alone; check reports all."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
 	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
 	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
@@ -59,6 +58,7 @@ type commands struct {
 	Complete   completeCmd     `cmd:"" name:"__complete" hidden:"" help:"Answer such a script."`
 	Drain      formerDrainCmd  `cmd:"" hidden:""`
 	Weight     formerWeightCmd `cmd:"" hidden:""`
+	Fmt        formerFmtCmd    `cmd:"" hidden:""`
 }
 
 // run runs the program in e and returns its exit code.

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// The commands drain and weight are gone. They answer with their present spelling, and change nothing.
+// The commands drain, weight and fmt are gone. They answer with what to use instead, and change nothing.
 
 type formerDrainCmd struct {
 	adminFlags
@@ -52,6 +52,17 @@ func (c *formerWeightCmd) Run(*cli.Env) error {
 	}
 	return cli.Usagef("'penstock weight' was renamed, nothing was changed. Use penstock endpoint weight %s %s %s",
 		cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"), weight)
+}
+
+type formerFmtCmd struct {
+	Write, Check bool
+	Config       []string
+	Rest         []string `arg:"" optional:""`
+}
+
+// Run says that a formatter of YAML does it.
+func (c *formerFmtCmd) Run(*cli.Env) error {
+	return cli.Usagef("'penstock fmt' was removed, nothing was changed. Use any formatter of YAML, and penstock check")
 }
 
 // routeFlag is a flag that was given.

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -49,7 +52,7 @@ func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChang
 const unweighed = -1
 
 // saveChange makes a change in the file and in the running process, or in neither. It returns the file.
-func saveChange(ctx context.Context, client *admin.Client, env config.Env, given *string, change *admin.EndpointChange) (done admin.EndpointChanged, file string, err error) {
+func saveChange(ctx context.Context, client *admin.Client, env config.Env, given *string, change *admin.EndpointChange) (done admin.EndpointChanged, saved string, err error) {
 	path, err := savable(ctx, client, given)
 	if err != nil {
 		return done, "", err
@@ -141,4 +144,40 @@ func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) er
 		return fmt.Errorf("%s has the change, and whether it is in force is not known: %w", e.Path, err)
 	}
 	return nil
+}
+
+// replaceFile replaces the contents of a file atomically, and keeps its mode and its owner. The contents are
+// on the disk when it returns nil.
+func replaceFile(path string, contents []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	p, err := file.At(path)
+	if err != nil {
+		return err
+	}
+	err = p.Replace(contents, func(f *os.File) error {
+		if err := keepOwner(f, info); err != nil {
+			return err
+		}
+		return f.Chmod(info.Mode().Perm())
+	})
+	return errors.Join(err, p.Close())
+}
+
+// keepOwner gives a file the owner and the group of another one.
+func keepOwner(f *os.File, of fs.FileInfo) error {
+	was, ok := of.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if is := info.Sys().(*syscall.Stat_t); is.Uid == was.Uid && is.Gid == was.Gid {
+		return nil
+	}
+	return f.Chown(int(was.Uid), int(was.Gid))
 }
