@@ -99,22 +99,6 @@ func goMod(t *testing.T, name string) (mod modFile) {
 
 var readmes = []string{"README.md", "README.zh-CN.md"}
 
-// TestReadmeCommands: both READMEs open with the same two commands, and those
-// are the first ones in them. .ci/run runs what is written there.
-func TestReadmeCommands(t *testing.T) {
-	want := "go run ./proxy/cmd/penstock demo\ngo test ./... ./proxy/... ./bench/... ./lane/...\n"
-	for _, name := range readmes {
-		if got := blocks(read(t, name), "sh"); len(got) == 0 || commands(got[0]) != want {
-			t.Errorf("the first commands of %s are not\n%s", name, want)
-		}
-	}
-}
-
-// commands strips the comments of a block of shell commands.
-func commands(block string) string {
-	return regexp.MustCompile(`(?m) +#.*$`).ReplaceAllString(block, "")
-}
-
 // TestReadmeExample: the fifteen lines are those of a program that is built and
 // tested.
 func TestReadmeExample(t *testing.T) {
@@ -129,49 +113,6 @@ func TestReadmeExample(t *testing.T) {
 		}
 		if n := strings.Count(code[0], "\n"); n > 15 {
 			t.Errorf("the Go code of %s has %d lines, want at most fifteen", name, n)
-		}
-	}
-}
-
-// TestReadmeUnused: the READMEs say of exactly those packages of the library that the proxy and
-// the load balancer do not use them.
-func TestReadmeUnused(t *testing.T) {
-	used := make(map[string]bool)
-	for _, p := range list(t, "linux", "-deps", "./proxy/...") {
-		used[strings.TrimPrefix(p.ImportPath, module+"/")] = true
-	}
-	row := regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|.*\\| ([^|]+) \\|$")
-	for _, name := range readmes {
-		said := make(map[string]string)
-		for _, m := range row.FindAllStringSubmatch(read(t, name), -1) {
-			said[m[1]] = m[2]
-		}
-		for _, p := range library {
-			if strings.HasPrefix(p, "internal/") {
-				continue
-			}
-			unused := strings.HasPrefix(said[p], "**")
-			if said[p] == "" || unused == used[p] {
-				t.Errorf("%s says %q of %s; the program uses it: %v", name, said[p], p, used[p])
-			}
-		}
-	}
-}
-
-// TestOverview: the chart of the READMEs has the figures of their tables.
-func TestOverview(t *testing.T) {
-	chart := read(t, "docs/overview.svg")
-	for _, name := range readmes {
-		rows := regexp.MustCompile(`(?m)^\| (?:bulk.*CPU per GB|user memory|lane: |大流量.*CPU|空闲会话|lane：).*$`).FindAllString(read(t, name), -1)
-		if len(rows) != 3 {
-			t.Fatalf("%s has %d rows of the chart, want 3", name, len(rows))
-		}
-		for _, row := range rows {
-			for _, figure := range regexp.MustCompile(`\| ([0-9.]+)`).FindAllStringSubmatch(row, -1) {
-				if !strings.Contains(chart, ">"+figure[1]+"<") {
-					t.Errorf("%s: the chart has no %s: %s", name, figure[1], row)
-				}
-			}
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 const (
 	page  = "../../../docs/metrics.md"
-	names = "../../../docs/metrics-names.md"
 	begin = "<!-- The rest is generated: go test ./proxy/internal/metrics -run Documented -update -->\n"
 )
 
@@ -74,21 +72,4 @@ func reference() string {
 	section("Upstreams", of("penstock_upstream_"))
 	section("Endpoints", of("penstock_endpoint_"))
 	return b.String()
-}
-
-// TestNamesOfOthers: the page of other programs' names leads to families that there are.
-func TestNamesOfOthers(t *testing.T) {
-	text, err := os.ReadFile(names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile(`penstock_[a-z_]+`).FindAllString(string(text), -1)
-	if len(found) < 50 {
-		t.Errorf("the page has %d names", len(found))
-	}
-	for _, name := range found {
-		if !slices.ContainsFunc(Families(), func(f Family) bool { return f.Name == name }) {
-			t.Errorf("%s has %s, which there is not", names, name)
-		}
-	}
 }

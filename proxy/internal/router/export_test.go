@@ -47,17 +47,6 @@ func (e *Endpoint) Judge() *health.OutlierMonitor { return e.monitor.Load() }
 // FirstByte has the endpoint of a session send its first byte.
 func FirstByte(of worker.Binding) { of.(*binding).limits.FirstByteCame(0, false) }
 
-// RefusalReasons returns the reasons by which upstreams and listeners count refusals.
-func RefusalReasons() (upstream, listener []string) {
-	for r := range refusals {
-		upstream = append(upstream, r.String())
-	}
-	for r := range admissionRejects {
-		listener = append(listener, r.String())
-	}
-	return upstream, listener
-}
-
 // Asked reports whether a client that waits for room is to look for it.
 func (u *Upstream) Asked() bool {
 	u.queue.mu.Lock()
