@@ -29,7 +29,7 @@ var rooms = []room{
 	{"evring", []string{"internal/closed", "internal/sys", "internal/feature"}},
 	{"arena", []string{"internal/closed", "internal/sys", "internal/feature", "internal/callsite"}},
 	{"vecio", []string{"internal/closed", "internal/sys", "internal/feature", "internal/callsite", "pool"}},
-	{"internal/doctor", []string{"internal/sys", "internal/feature", "internal/topology", "pipe", "arena"}},
+	{"internal/doctor", []string{"internal/sys", "internal/feature", "pipe", "arena"}},
 	{"loop", []string{"internal/closed", "internal/sys", "internal/feature", "evring"}},
 	{"relay", []string{"internal/sys", "internal/feature", "internal/closed", "pool", "pipe", "arena", "loop"}},
 	{"lane/internal/state", nil},

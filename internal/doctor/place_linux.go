@@ -2,168 +2,244 @@ package doctor
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
 	"strings"
+
+	"github.com/penstock/penstock/internal/sys"
 )
+
+// A host is where files of the kernel's are read. A file that is missing or says
+// something else than expected has unknown numbers.
+type host struct{ files fs.FS }
+
+// text returns a file without the white space around it.
+func (h host) text(path string) (string, bool) {
+	b, err := fs.ReadFile(h.files, path)
+	return strings.TrimSpace(string(b)), err == nil
+}
+
+// numbers returns the numbers that a file consists of, nil if it holds other text.
+func (h host) numbers(path string) (all []int64) {
+	text, _ := h.text(path)
+	for word := range strings.FieldsSeq(text) {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return nil
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// number returns the number that a file consists of.
+func (h host) number(path string) int64 {
+	if n := h.numbers(path); len(n) == 1 {
+		return n[0]
+	}
+	return unknown
+}
+
+// parameter is number for the file of a kernel parameter, such as net.core.somaxconn.
+func (h host) parameter(key string) int64 {
+	return h.number("proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+}
+
+// field returns the text after a name and ":" or " " in a file of such lines, like /proc/self/status.
+func (h host) field(path, name string) string {
+	text, _ := h.text(path)
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name); ok && value != "" && strings.ContainsAny(value[:1], ": ") {
+			return strings.TrimSpace(value[1:])
+		}
+	}
+	return ""
+}
+
+// count is field for a number, which a unit may follow.
+func (h host) count(path, name string) int64 {
+	first, _, _ := strings.Cut(h.field(path, name), " ")
+	return parse(first)
+}
+
+func parse(text string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return unknown
+	}
+	return n
+}
+
+// cgroup returns the path of this process's cgroup, of the second version (cgroups(7)).
+func (h host) cgroup() string { return path.Join("/", h.field("proc/self/cgroup", "0:")) }
+
+// cgroups returns the directories that may limit this process: its own and those above. In a container the path may be one
+// of the host's, which is not there; then there is only the root.
+func (h host) cgroups() (dirs []string) {
+	for dir := h.cgroup(); ; dir = path.Dir(dir) {
+		if dirs = append(dirs, path.Join("sys/fs/cgroup", dir)); dir == "/" {
+			return dirs
+		}
+	}
+}
+
+// cpuLimit returns the tightest limit in force: so many microseconds of processor
+// time in each period.
+func (h host) cpuLimit() (quota, period int64) {
+	quota, period = unknown, unknown
+	for _, dir := range h.cgroups() {
+		text, _ := h.text(dir + "/cpu.max")
+		first, second, _ := strings.Cut(text, " ")
+		if q, p := parse(first), parse(second); q > 0 && p > 0 && (quota == unknown || q*period < quota*p) { // "max": no limit
+			quota, period = q, p
+		}
+	}
+	return quota, period
+}
+
+// memoryLimit returns the tightest limit in force, in bytes, and the directory that has it.
+func (h host) memoryLimit() (limit int64, in string) {
+	limit = unknown
+	for _, dir := range h.cgroups() {
+		if n := h.number(dir + "/memory.max"); n >= 0 && (limit == unknown || n < limit) {
+			limit, in = n, dir
+		}
+	}
+	return limit, in
+}
 
 // place is where this process runs; the words of a remedy depend on it.
 type place struct {
-	container bool
-	engine    engine // of the container
+	engine    string // of the container that this is; empty: none
 	unit      string // of systemd that this process is; empty: none
-	init      string // program of process 1 outside of a container; empty: unknown
-	virtual   bool   // the machine is one
 	nested    bool   // in a user namespace of its own; its capabilities lift no limit of the host's
-	seccomp   number // mode: 2 is a filter
+	seccomp   int64  // mode: 2 is a filter
 	user      int
-
-	effective, bound capabilities // in force, and those that files can give
-	noNewPrivs       bool         // files give none
+	effective sys.CapSet // 0 where capget(2) is refused
 }
 
-// An engine runs a container.
-type engine string
-
 const (
-	inDocker     engine = "Docker"
-	inPodman     engine = "Podman"
-	inKubernetes engine = "Kubernetes"
-	inOther      engine = "another engine" // LXC, systemd-nspawn
+	inKubernetes = "Kubernetes"
+	inPodman     = "Podman"
+	inDocker     = "Docker"
 )
+
+// place finds out where this process runs. Docker and Podman leave a file behind; Podman, LXC and
+// systemd-nspawn set $container (systemd.exec(5), CONTAINER_INTERFACE); a pod of Kubernetes has the
+// variables of its services.
+func (h host) place() place {
+	set, _ := sys.Capabilities()
+	p := place{seccomp: h.count("proc/self/status", "Seccomp"), user: os.Getuid(), effective: set}
+	if name := path.Base(h.cgroup()); strings.HasSuffix(name, ".service") { // systemd.slice(5)
+		p.unit = name
+	}
+	there := func(path string) bool {
+		_, err := fs.Stat(h.files, path)
+		return err == nil
+	}
+	switch by := os.Getenv("container"); {
+	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		p.engine = inKubernetes
+	case by == "podman" || there("run/.containerenv"):
+		p.engine = inPodman
+	case by == "docker" || there(".dockerenv"):
+		p.engine = inDocker
+	case by != "":
+		p.engine = "another engine" // LXC, systemd-nspawn
+	}
+	// PROC_USER_INIT_INO (include/linux/proc_ns.h) is the first user namespace.
+	namespace, err := fs.ReadLink(h.files, "proc/self/ns/user")
+	p.nested = err == nil && namespace != "user:[4026531837]"
+	return p
+}
 
 // String says where that is.
 func (p place) String() string {
-	where := "on a machine"
 	switch {
-	case p.container && p.engine != "":
-		where = "in a container of " + string(p.engine)
-	case p.container:
-		where = "in a container"
+	case p.engine != "":
+		return "in a container of " + p.engine
 	case p.unit != "":
-		where = "in the systemd unit " + p.unit
+		return "in the systemd unit " + p.unit
 	}
-	if p.virtual && !p.container && p.unit == "" {
-		return "on a virtual machine"
-	}
-	if p.virtual {
-		where += ", on a virtual machine"
-	}
-	return where
+	return "on a machine"
 }
 
-// started says how to start the container: with options of docker run's, or the part of a
-// pod's manifest in their place.
-func (p place) started(options, manifest string) string {
-	switch p.engine {
-	case inKubernetes:
-		return "in the pod's manifest: " + manifest
-	case inPodman:
-		return "podman run " + options
-	case inOther:
-		return "where the container is configured, as by docker run " + options
-	}
-	return "docker run " + options
-}
+// A remedy is the same thing in the words of each place: a setting of a systemd unit, options of
+// docker run, a part of a pod's manifest, and what is left to the host or to a process without a service.
+type remedy struct{ unit, docker, pod, host string }
 
-// onHost is a command that a container cannot give.
-func (p place) onHost(command string) string {
+// mend returns a remedy in the words of this place.
+func (p place) mend(r remedy) []string {
 	switch {
-	case p.container && p.engine == inKubernetes:
-		return "on the node: " + command
-	case p.container:
-		return "on the host: " + command
+	case p.engine == inKubernetes && r.pod != "":
+		return []string{"in the pod's manifest: " + r.pod}
+	case p.engine == inKubernetes:
+		return []string{"on the node: " + r.host}
+	case p.engine != "" && r.docker != "":
+		return []string{map[bool]string{true: "podman run ", false: "docker run "}[p.engine == inPodman] + r.docker}
+	case p.engine != "":
+		return []string{"on the host: " + r.host}
+	case p.unit != "" && r.unit != "":
+		return []string{"systemctl edit " + p.unit + ": " + r.unit}
 	}
-	return command
+	var list []string
+	if r.host != "" {
+		list = append(list, r.host)
+	}
+	if r.unit != "" {
+		list = append(list, "systemd: "+r.unit)
+	}
+	return list
 }
 
-// service says how to set something for a service: for the unit that this process is, or for
-// one that it may become. It says nothing where there is no systemd.
-func (p place) service(settings string) []string {
-	switch {
-	case p.container, p.unit == "" && p.init != "" && p.init != "systemd":
-		return nil
-	case p.unit != "":
-		return []string{"systemctl edit " + p.unit + ": " + settings}
+// sysctl says how to set kernel parameters, all of which are needed: of the host, or, if their names
+// begin with net., of the network namespace.
+func (p place) sysctl(settings ...string) []string {
+	all := strings.Join(settings, " ")
+	r := remedy{host: "sysctl -w " + all + ", and for good in /etc/sysctl.d/60-penstock.conf"}
+	if strings.HasPrefix(all, "net.") {
+		r.docker = "--sysctl " + strings.Join(settings, " --sysctl ")
+		r.pod = "securityContext: {sysctls: [...]} with " + all + ", which the kubelet has to allow (--allowed-unsafe-sysctls)"
 	}
-	return []string{"systemd: " + settings}
+	return p.mend(r)
 }
-
-// filtered reports whether a seccomp filter may have refused a call.
-func (p place) filtered() bool { return p.seccomp.value == 2 }
 
 // allow says how to let this process make a system call that was refused.
 func (p place) allow(call string) []string {
-	var mend []string
-	if p.filtered() || !p.seccomp.known {
-		mend = p.service("SystemCallFilter=" + call + ", added to the unit's own (alone it forbids all others)")
+	if p.seccomp != 2 && p.engine == "" {
+		return []string{"a kernel, and security modules, that allow " + call}
 	}
-	if p.container && (p.filtered() || !p.seccomp.known) || !p.seccomp.known && p.unit == "" {
-		mend = append(mend, p.started("--security-opt seccomp=FILE, a profile that allows "+call+", or seccomp=unconfined",
-			"securityContext: {seccompProfile: {type: Localhost, localhostProfile: FILE}}, a profile that allows "+call+", or type: Unconfined"))
-	}
-	if option := configOf[call]; option != "" && !p.filtered() {
-		mend = append(mend, "a kernel built with "+option+"=y")
-	}
-	if mend == nil {
-		mend = []string{"a kernel, and security modules, that allow " + call}
-	}
-	return mend
+	return p.mend(remedy{
+		unit:   "SystemCallFilter=" + call + ", added to the unit's own (alone it forbids all others)",
+		docker: "--security-opt seccomp=FILE, a profile that allows " + call + ", or seccomp=unconfined",
+		pod:    "securityContext: {seccompProfile: {type: Localhost, localhostProfile: FILE}}, a profile that allows " + call,
+	})
 }
 
-// configOf names the option of the kernel's build that a call needs, for those that
-// kernels are built without.
-var configOf = map[string]string{"membarrier": "CONFIG_MEMBARRIER"}
-
-// A setting is a kernel parameter and a value for it.
-type setting struct{ key, value string }
-
-// String is the setting as sysctl(8) takes it.
-func (s setting) String() string {
-	if strings.ContainsAny(s.value, " \t") {
-		return fmt.Sprintf("%s=%q", s.key, s.value)
+// grant says how to give this process capabilities.
+func (p place) grant(names []string) []string {
+	all := "CAP_" + strings.Join(names, " CAP_")
+	if p.nested {
+		return []string{"outside of a user namespace: " + all}
 	}
-	return s.key + "=" + s.value
+	user, run := "", ""
+	if p.user != 0 { // an engine gives ordinary users' processes nothing
+		user, run = "--user 0 ", "runAsUser: 0, "
+	}
+	return p.mend(remedy{
+		unit:   "AmbientCapabilities=" + all + ", and a CapabilityBoundingSet= that has them",
+		docker: user + "--cap-add " + strings.Join(names, " --cap-add "),
+		pod:    "securityContext: {" + run + "capabilities: {add: [" + strings.Join(names, ", ") + "]}}",
+		host:   fmt.Sprintf("setcap %s+ep %s", strings.ToLower(strings.ReplaceAll(all, " ", ",")), program()),
+	})
 }
 
-// sysctl says how to set kernel parameters of the host, all of which are needed.
-func (p place) sysctl(settings ...setting) []string {
-	all := words("", settings)
-	if p.container {
-		return []string{p.onHost("sysctl -w" + all)}
+// program is the path of this program, for commands.
+func program() string {
+	if path, err := os.Executable(); err == nil {
+		return path
 	}
-	return []string{"sysctl -w" + all, `for good: printf '%s\n'` + all + " >> /etc/sysctl.d/60-penstock.conf && sysctl --system"}
-}
-
-// netSysctl says how to set kernel parameters that each network namespace has its
-// own of.
-func (p place) netSysctl(settings ...setting) []string {
-	if !p.container {
-		return p.sysctl(settings...)
-	}
-	var list []string
-	for _, s := range settings {
-		list = append(list, fmt.Sprintf("{name: %s, value: %q}", s.key, s.value))
-	}
-	return []string{p.started(strings.TrimSpace(words(" --sysctl", settings)),
-		"securityContext: {sysctls: ["+strings.Join(list, ", ")+"]}, which the kubelet has to allow (--allowed-unsafe-sysctls)")}
-}
-
-// words are settings, each after a space, and before that the option, if any.
-func words(option string, settings []setting) string {
-	var b strings.Builder
-	for _, s := range settings {
-		fmt.Fprintf(&b, "%s %s", option, s)
-	}
-	return b.String()
-}
-
-// letRead says how to let this process read a file that is hidden from it.
-func (p place) letRead(path string) string {
-	let := "let Penstock read " + path + ": "
-	switch {
-	case p.container:
-		return let + p.started("with nothing mounted over /proc", "securityContext: {procMount: Unmasked}")
-	case p.unit != "":
-		return let + p.service("ProcSubset=all")[0]
-	}
-	return let + strings.Join(append([]string{"in a chroot mount -t proc proc /proc"}, p.service("ProcSubset=all")...), "; ")
+	return "penstock"
 }

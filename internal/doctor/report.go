@@ -1,6 +1,20 @@
+// Package doctor finds out what this host and this process can do for Penstock, by doing it:
+// missing features, their cost, and their remedy. Versions are never asked for. Files of the
+// kernel have limits and reasons; the rest is left open.
+//
+// [Examine] and [ExamineProcess] run on Linux only. Their [Report] is for people (WriteText) or a
+// JSON object. Any one of the remedies of a check is enough, unless it says otherwise; it is the
+// remedy for this place: a unit of systemd, a container and its engine, a machine.
 package doctor
 
-import "slices"
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
 
 // State is the verdict of one check.
 type State string
@@ -9,8 +23,8 @@ type State string
 // not be found out.
 const (
 	OK       State = "ok"
-	Degraded State = "degraded"
-	Missing  State = "missing"
+	Degraded State = "degraded" // it works, less well
+	Missing  State = "missing"  // it does not
 	Unknown  State = "unknown"
 
 	// Unused is missing, and this release does not use it.
@@ -25,12 +39,7 @@ type Check struct {
 	Cost  string   `json:"cost"`  // the cost of the state; empty if it is OK
 	Mend  []string `json:"mend"`  // commands or settings, any of which mends it
 
-	// Figures are the measured values that Found speaks of. A value that could not
-	// be had is left out. See the package's documentation for their names.
-	Figures any `json:"figures"`
-
-	needs  []string // capabilities, which together mend it too
-	unable bool     // Penstock cannot run
+	unable bool // Penstock cannot run
 }
 
 // Report is all findings.
@@ -45,14 +54,6 @@ type Report struct {
 	PID int `json:"pid,omitempty"`
 }
 
-// newReport gathers checks of a place.
-func newReport(place string, checks []Check) *Report {
-	return &Report{
-		Checks: checks, Place: place,
-		Able: !slices.ContainsFunc(checks, func(c Check) bool { return c.unable }),
-	}
-}
-
 // count returns how many checks have that state.
 func (r *Report) count(s State) int {
 	n := 0
@@ -62,4 +63,133 @@ func (r *Report) count(s State) int {
 		}
 	}
 	return n
+}
+
+// width is the most columns of a line of the report, unless one word or one
+// command is longer.
+const width = 100
+
+// stateWidth is the column of the longest state and a gap.
+const stateWidth = len(Degraded) + 2
+
+// WriteText writes the report for people: a line for each check that is OK, and the cost and
+// the remedy of the others below their line.
+func (r *Report) WriteText(w io.Writer) error {
+	nameWidth := 0
+	for _, c := range r.Checks {
+		nameWidth = max(nameWidth, len(c.Name)+2)
+	}
+	var b strings.Builder
+	for _, c := range r.Checks {
+		c.write(&b, nameWidth)
+	}
+	fmt.Fprintf(&b, "\n%s %d ok, %d degraded, %d missing, %d unknown", r.verdict(),
+		r.count(OK), r.count(Degraded), r.count(Missing), r.count(Unknown))
+	if n := r.count(Unused); n > 0 {
+		fmt.Fprintf(&b, ", %d not there and not used", n)
+	}
+	subject := "This process"
+	if r.PID != 0 {
+		subject = "It"
+	}
+	fmt.Fprintf(&b, ".\n%s runs %s.\n", subject, r.Place)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) verdict() string {
+	switch {
+	case r.PID != 0 && r.count(Degraded)+r.count(Missing) == 0:
+		return fmt.Sprintf("Nothing limits process %d, as far as known.", r.PID)
+	case r.PID != 0:
+		return fmt.Sprintf("Process %d could do better.", r.PID)
+	case r.Able:
+		return "Penstock can run here."
+	}
+	return "Penstock cannot run here."
+}
+
+func (c *Check) write(b *strings.Builder, nameWidth int) {
+	indent := strings.Repeat(" ", stateWidth+nameWidth)
+	paragraph(b, fmt.Sprintf("%-*s%-*s", stateWidth, c.State, nameWidth, c.Name), indent, c.Found)
+	if c.State == OK {
+		return
+	}
+	if c.Cost != "" {
+		paragraph(b, indent+"cost  ", indent+"      ", c.Cost)
+	}
+	label := "mend  "
+	for _, m := range c.Mend {
+		paragraph(b, indent+label, indent+"      ", m)
+		label = "or    "
+	}
+}
+
+// paragraph writes a text, its first line after head and the others after indent.
+func paragraph(b *strings.Builder, head, indent, text string) {
+	line, empty := head, true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			fmt.Fprintln(b, line)
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	fmt.Fprintln(b, strings.TrimRight(line, " "))
+}
+
+// unknown stands for a number that could not be read.
+const unknown int64 = -1
+
+// exact is a number with its thousands apart.
+func exact(n int64) string {
+	if n == unknown {
+		return "unknown"
+	}
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// several is a number of things, with the word for one or that for more.
+func several(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return exact(n) + " " + more
+}
+
+// size is a number of bytes in the largest unit that it is a multiple of, or with
+// one decimal if there is none such.
+func size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, k := float64(n), 0
+	for v >= 1024 && k < len(units)-1 {
+		v /= 1024
+		k++
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + " " + units[k]
+}
+
+// fraction is a part of a whole in per cent; 0 of nothing.
+func fraction(part, whole int64) int64 {
+	if whole <= 0 {
+		return 0
+	}
+	return 100 * part / whole
+}
+
+// newReport gathers checks of a place.
+func newReport(place string, checks []Check) *Report {
+	for i := range checks {
+		if checks[i].Mend == nil {
+			checks[i].Mend = []string{} // and not null
+		}
+	}
+	return &Report{Checks: checks, Place: place, Able: !slices.ContainsFunc(checks, func(c Check) bool { return c.unable })}
 }

@@ -1,7 +1,13 @@
 package doctor
 
 import (
+	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -21,8 +27,7 @@ type Running struct {
 	ArenaFallback        string // why it has none; may be empty
 	ArenaRefused         int64  // residues that it had no room for
 
-	Queues   []RunningQueue
-	FastOpen bool // a listener asks for TCP_FASTOPEN
+	Queues []RunningQueue
 }
 
 // RunningPipes are the pool of pipes.
@@ -52,50 +57,279 @@ type RunningQueue struct {
 func ExamineProcess(r *Running) *Report { return examineProcess(r, host{os.DirFS("/")}) }
 
 func examineProcess(r *Running, h host) *Report {
-	p := newPatient(Options{}, h)
-	var checks []Check
-	for _, t := range runningTopics {
-		look := func(p *process) facts { return t.look(p, r) }
-		if c := p.check(topic{t.name, look}); c.Figures != nil {
-			checks = append(checks, c)
-		}
+	p := &process{host: h, place: h.place()}
+	checks := []Check{
+		named("descriptors", p.usedDescriptors(r)),
+		named("pipes", p.usedPipes(&r.Pipes)),
+		named("splice", p.fallbacks(r)),
+		named("local-faults", localFaults(r.LocalFaults)),
+		named("accept-queues", p.queues(r.Queues)),
+		named("loops", loops(r.Loops)),
+		named("cpu-quota", p.throttling()),
+		named("memory", p.usedMemory()),
+		named("arena", p.usedArena(r)),
+		named("tcp-memory", p.tcpMemory()),
+		named("ports", p.usedPorts(r.LocalFaults[syscall.EADDRNOTAVAIL.Error()])),
+		named("conntrack", p.conntrack()),
+		named("capabilities", lookCapabilities(p)),
 	}
-	p.grantAll(checks)
-	report := newReport(p.place.String(), checks)
+	checks = slices.DeleteFunc(checks, func(c Check) bool { return c.State == "" }) // not asked for
+	report := newReport(p.String(), checks)
 	report.PID = os.Getpid()
 	return report
 }
 
-// runningTopics are in the order of the report.
-var runningTopics = []struct {
-	name string
-	look func(p *process, r *Running) facts
-}{
-	{"descriptors", lookUsedDescriptors},
-	{"pipes", lookUsedPipes},
-	{"splice", lookFallbacks},
-	{"local-faults", lookLocalFaults},
-	{"accept-queues", lookQueues},
-	{"loops", lookLoops},
-	{"cpu-quota", lookThrottling},
-	{"memory", lookUsedMemory},
-	{"huge-pages", lookUsedHugePages},
-	{"arena", lookUsedArena},
-	{"tcp-memory", lookTCPMemory},
-	{"ports", lookUsedPorts},
-	{"conntrack", lookConntrack},
-	{"reuseport", func(p *process, _ *Running) facts { return lookReuseport(p) }},
-	{"fastopen", lookFastOpen},
-	{"capabilities", func(p *process, _ *Running) facts { return lookCapabilities(p) }},
-}
-
-// fraction is a part of a whole in per cent; 0 of nothing.
-func fraction(part, whole int64) int64 {
-	if whole <= 0 {
-		return 0
+// judged is Degraded if there is a cost.
+func judged(found, cost string, mend []string) Check {
+	if cost == "" {
+		return Check{State: OK, Found: found}
 	}
-	return 100 * part / whole
+	return Check{State: Degraded, Found: found, Cost: cost, Mend: mend}
 }
 
 // nearlyAll is from where on a limit is worth a word, in per cent.
 const nearlyAll = 80
+
+func times(n int64) string { return several(n, "time", "times") }
+
+func connections(n int64) string { return several(n, "connection", "connections") }
+
+func (p *process) usedDescriptors(r *Running) Check {
+	soft, _ := descriptors()
+	used := unknown
+	if info, err := fs.Stat(p.files, "proc/self/fd"); err == nil && info.Size() > 0 { // since Linux 6.2
+		used = info.Size()
+	} else if list, err := fs.ReadDir(p.files, "proc/self/fd"); err == nil {
+		used = int64(len(list))
+	}
+	if soft == unknown || used == unknown {
+		return Check{State: Unknown, Found: "RLIMIT_NOFILE, or the descriptors in use, cannot be read", Cost: "accepting pauses when there are no more"}
+	}
+	found := fmt.Sprintf("%s of %s in use; %s of %s at most", exact(used), exact(soft), exact(r.Sessions), sessions(r.MaxSessions))
+	short := r.LocalFaults[syscall.EMFILE.Error()] + r.LocalFaults[syscall.ENFILE.Error()]
+	scarce := fraction(used, soft) >= nearlyAll
+	mend, cost := p.raiseDescriptors(), ""
+	switch {
+	case r.AcceptPauses > 0 || short > 0:
+		cost = fmt.Sprintf("for want of them, or of memory, accepting has paused %s, and %s to endpoints failed", times(r.AcceptPauses), connections(short))
+	case r.MaxSessions > 0 && r.Sessions >= r.MaxSessions:
+		cost = "accepting pauses now: clients wait in the accept queues"
+		if !scarce { // the limit is the configuration's
+			mend = []string{"in the file of penstock run: a larger limits.connections", "penstock proxy with a larger --max-connections"}
+		}
+	case scarce:
+		cost = "accepting pauses at " + sessions(r.MaxSessions)
+	}
+	return judged(found, cost, mend)
+}
+
+func (p *process) usedPipes(r *RunningPipes) Check {
+	found := fmt.Sprintf("%s leased, %s idle, with %s of %s pages; quota %s pages", exact(r.Leased), exact(r.Idle), exact(r.UsedPages), exact(r.BudgetPages), exact(p.parameter("fs.pipe-user-pages-soft")))
+	var costs []string
+	add := func(n int64, format string) {
+		if n > 0 {
+			costs = append(costs, fmt.Sprintf(format, times(n)))
+		}
+	}
+	add(r.Denied, "%s there was no pipe for bytes that could have been spliced, which were copied (2.4 times)")
+	add(r.Degraded, "the kernel made a pipe too small %s: the user's quota was spent, by other processes too")
+	add(r.Refused, "the kernel refused a pipe, or a larger one, %s")
+	if r.BudgetPages < r.LinePages {
+		costs = append(costs, fmt.Sprintf("the budget is down to %s of %s pages since then", exact(r.BudgetPages), exact(r.LinePages)))
+	}
+	return judged(found, strings.Join(costs, "; "), p.raisePipes())
+}
+
+func (p *process) fallbacks(r *Running) Check {
+	found := fmt.Sprintf("%s spliced, %s copied%s", size(r.Spliced), size(r.Copied), reasonsOf(r.Fallbacks))
+	refused, short := r.Fallbacks["refused"]+r.Fallbacks["unsupported"], r.Fallbacks["budget"]+r.Fallbacks["descriptors"]
+	switch {
+	case refused > 0:
+		return judged(found, several(refused, "direction", "directions")+" were copied though they could be spliced: splice, or a pipe, was refused", p.allow("splice"))
+	case short > 0:
+		return judged(found, times(short)+" bytes were copied for want of a pipe", []string{"see pipes and descriptors"})
+	}
+	return judged(found, "", nil)
+}
+
+// reasonsOf writes counts by reason, after a colon; none: nothing.
+func reasonsOf(counts map[string]int64) string {
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, reason+" "+exact(counts[reason]))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(list, ", ")
+}
+
+// remedies are where the remedy is of a connection that failed for lack of something here.
+var remedies = map[syscall.Errno]string{
+	syscall.EMFILE: "see descriptors", syscall.ENFILE: "sysctl -w fs.file-max: more files of the whole machine", syscall.ENOBUFS: "see tcp-memory", syscall.ENOMEM: "see memory and tcp-memory",
+	syscall.EADDRNOTAVAIL: "see ports; and source_address of the upstream has to be an address of this machine",
+	syscall.EACCES:        "let the process's user write to the unix sockets of the endpoints", syscall.EPERM: "a rule of this machine's firewall that lets it connect to the endpoints",
+}
+
+func localFaults(causes map[string]int64) Check {
+	sum := int64(0)
+	var mend []string
+	for _, errno := range slices.Sorted(maps.Keys(remedies)) {
+		if n := causes[errno.Error()]; n > 0 {
+			sum += n
+			mend = append(mend, errno.Error()+": "+remedies[errno])
+		}
+	}
+	if sum == 0 {
+		return judged("no connection to an endpoint has failed for lack of something here", "", nil)
+	}
+	return judged(fmt.Sprintf("%s to endpoints failed for lack of something here%s", connections(sum), reasonsOf(causes)),
+		"these clients were served later, by another endpoint, or not at all", mend)
+}
+
+func (p *process) queues(list []RunningQueue) Check {
+	fullest, shortest, overflows, at := int64(0), int64(enoughBacklog), int64(0), ""
+	for _, q := range list {
+		if q.Known {
+			fullest, shortest = max(fullest, fraction(q.Length, q.Most)), min(shortest, q.Most)
+		}
+		if q.DroppedKnown && q.Dropped > 0 {
+			overflows += q.Dropped
+			at += fmt.Sprintf(", %s of them at %s", exact(q.Dropped), q.Address)
+		}
+	}
+	found := fmt.Sprintf("the fullest is at %d %%; overflows: %s%s", fullest, exact(overflows), at)
+	if overflows == 0 && fullest < nearlyAll {
+		return judged(found, "", nil)
+	}
+	mend := []string{"more loops that accept, or the cause of a loop's lag: see loops"}
+	if shortest < enoughBacklog {
+		mend = append(p.sysctl(fmt.Sprintf("net.core.somaxconn=%d", enoughBacklog)), mend...)
+	}
+	return judged(found, "a client that finds its queue full tries again after 1 s or more", mend)
+}
+
+// muchLag is from where on the turns of a loop are worth a word.
+const muchLag = 4096 * time.Microsecond
+
+func loops(list []RunningLoop) Check {
+	var most RunningLoop
+	for _, l := range list {
+		most.LagP99, most.LagMax, most.TimerLateP99 = max(most.LagP99, l.LagP99), max(most.LagMax, l.LagMax), max(most.TimerLateP99, l.TimerLateP99)
+		most.Turns, most.LongTurns = most.Turns+l.Turns, most.LongTurns+l.LongTurns
+	}
+	found := fmt.Sprintf("%d; of their turns 99 %% took up to %v, the longest %v, and %s of %s more than 1 ms", len(list), most.LagP99, most.LagMax, exact(most.LongTurns), exact(most.Turns))
+	if most.LagP99 < muchLag && most.TimerLateP99 < muchLag {
+		return judged(found, "", nil)
+	}
+	cost := "a byte that has come waits for its loop for that long"
+	if most.TimerLateP99 > 0 {
+		cost += fmt.Sprintf("; timers are late by up to %v", most.TimerLateP99)
+	}
+	return judged(found, cost, []string{"fewer others on these CPUs: see penstock trace for their waits, and cpu-quota", "more CPUs, with limits.loops.count of the configuration"})
+}
+
+// throttling is how often the cgroup's quota has held the process back.
+func (p *process) throttling() Check {
+	quota, period := p.cpuLimit()
+	var throttled, periods, took int64
+	for _, dir := range p.cgroups() {
+		if n := p.count(dir+"/cpu.stat", "nr_throttled"); n > throttled {
+			throttled, periods, took = n, p.count(dir+"/cpu.stat", "nr_periods"), p.count(dir+"/cpu.stat", "throttled_usec")
+		}
+	}
+	switch {
+	case throttled == 0 && quota == unknown:
+		return judged("no quota by the cgroup", "", nil)
+	case throttled == 0:
+		return judged(fmt.Sprintf("%.3g CPUs, of which it has not held the process back", float64(quota)/float64(period)), "", nil)
+	}
+	found := fmt.Sprintf("held back in %s of %s periods, for %v together", exact(throttled), exact(periods), (time.Duration(took) * time.Microsecond).Round(time.Millisecond))
+	return judged(found, "every session stands still meanwhile", append(p.mend(remedy{
+		unit: "CPUQuota=, larger or empty", docker: "with a larger --cpus=, or none", pod: "resources: {limits: {cpu: ...}}, larger or left out", host: "a larger cpu.max of the cgroup",
+	}), "fewer loops than the quota has CPUs: limits.loops.count, or --loops"))
+}
+
+func (p *process) usedMemory() Check {
+	resident := p.count("proc/self/status", "VmRSS")
+	if resident == unknown {
+		return Check{State: Unknown, Found: "/proc/self/status cannot be read", Cost: "the kernel ends a process that is over the limit of its cgroup"}
+	}
+	limit, dir := p.memoryLimit()
+	if limit == unknown {
+		return judged(size(resident<<10)+" resident, no limit by the cgroup", "", nil)
+	}
+	used := p.number(dir + "/memory.current")
+	reached, killed := p.count(dir+"/memory.events", "max"), p.count(dir+"/memory.events", "oom_kill")
+	cost := ""
+	switch {
+	case killed > 0:
+		cost = fmt.Sprintf("the kernel has ended %s of the cgroup for want of memory", several(killed, "process", "processes"))
+	case fraction(used, limit) >= nearlyAll && reached > 0:
+		cost = fmt.Sprintf("the limit was reached %s: memory is reclaimed while sessions wait, and the kernel may end the process", times(reached))
+	case fraction(used, limit) >= 95:
+		cost = "the kernel ends the process when it cannot reclaim any more"
+	}
+	return judged(fmt.Sprintf("%s resident; the cgroup has used %s of %s", size(resident<<10), size(used), size(limit)), cost, p.moreMemory(2*limit))
+}
+
+// usedArena is on the memory of the loops: its pages, and whether it was enough.
+func (p *process) usedArena(r *Running) Check {
+	c := p.hugePages(r.ArenaSize, r.ArenaHuge, r.ArenaFallback)
+	c.Found = size(r.ArenaSize) + " for bytes that slow destinations have not taken" + c.Found
+	if r.ArenaRefused > 0 {
+		c.State, c.Mend = Degraded, append(c.Mend, "in the file of penstock run: more of limits.loops.count, each of which brings memory")
+		c.Cost = strings.TrimPrefix(c.Cost+"; "+times(r.ArenaRefused)+" there was no room: the bytes are kept on the heap, for the collector to look after", "; ")
+	}
+	return c
+}
+
+// tcpMemory is on the memory of all TCP sockets of the machine.
+func (p *process) tcpMemory() Check {
+	limits := p.numbers("proc/sys/net/ipv4/tcp_mem")
+	pages := p.sockstat("mem")
+	if len(limits) != 3 || pages == unknown {
+		return Check{State: Unknown, Found: "sockstat or tcp_mem cannot be read", Cost: "beyond tcp_mem the kernel shrinks windows, and drops"}
+	}
+	cost := ""
+	if fraction(pages, limits[1]) >= nearlyAll {
+		cost = "under pressure the kernel shrinks the buffers of all sockets, drops bytes that came, and refuses connections"
+	}
+	return judged(fmt.Sprintf("%s of %s pages until pressure (%s at most)", exact(pages), exact(limits[1]), exact(limits[2])), cost,
+		p.sysctl(fmt.Sprintf(`net.ipv4.tcp_mem="%d %d %d"`, limits[1], 2*limits[1], 2*limits[2])))
+}
+
+// sockstat returns a number of TCP's line in /proc/net/sockstat.
+func (h host) sockstat(name string) int64 {
+	words := strings.Fields(h.field("proc/self/net/sockstat", "TCP"))
+	if i := slices.Index(words, name); i >= 0 && i+1 < len(words) {
+		return parse(words[i+1])
+	}
+	return unknown
+}
+
+func (p *process) usedPorts(faults int64) Check {
+	n, cost := p.localPorts(), ""
+	if n == unknown {
+		return Check{State: Unknown, Found: "ip_local_port_range cannot be read", Cost: "sessions to one endpoint end where its ports end"}
+	}
+	if faults > 0 {
+		cost = connections(faults) + " to endpoints failed for want of a port or of the source address"
+	}
+	return judged(fmt.Sprintf("%s for each endpoint; %s sockets in use and %s in TIME_WAIT, to all", several(n, "port", "ports"), exact(p.sockstat("inuse")), exact(p.sockstat("tw"))),
+		cost, append(p.sysctl(allPorts, "net.ipv4.tcp_tw_reuse=1"), "more endpoints, or more source addresses"))
+}
+
+// conntrack is on the kernel's table of connections, where it has one.
+func (p *process) conntrack() Check {
+	count, most := p.parameter("net.netfilter.nf_conntrack_count"), p.parameter("net.netfilter.nf_conntrack_max")
+	if count == unknown || most == unknown {
+		return Check{}
+	}
+	cost := ""
+	if fraction(count, most) >= nearlyAll {
+		cost = "packets of new connections are dropped when the table is full"
+	}
+	return judged(fmt.Sprintf("%s of %s connections followed", exact(count), exact(most)), cost,
+		append(p.sysctl(fmt.Sprintf("net.netfilter.nf_conntrack_max=%d", 4*most)), "nft: a rule with notrack for the ports of the listeners and endpoints"))
+}

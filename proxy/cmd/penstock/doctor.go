@@ -37,7 +37,7 @@ func (c *doctorCmd) Run(e *cli.Env) error {
 			return c.write(e, &report)
 		})
 	}
-	report := doctor.Examine(doctor.Options{Sessions: cli.AffordableByDefault})
+	report := doctor.Examine(cli.AffordableByDefault)
 	report.Checks = append(report.Checks, checkLane())
 	return c.write(e, report)
 }

@@ -13,15 +13,10 @@ import (
 // staysCost is the cost of sessions that may not leave user space.
 const staysCost = "sessions stay in user space: small messages take about three times as long, and twice the CPU, see lane.md"
 
-// laneFigures are those of the check lane.
-type laneFigures struct {
-	Missing []string `json:"missing"` // capabilities and features of the kernel
-}
-
 // checkLane finds out whether sessions could leave user space here: the module lane is no part of the library, and so
 // not of its doctor.
 func checkLane() doctor.Check {
-	c := doctor.Check{Name: "lane", State: doctor.OK, Found: "sessions of listeners with lane may leave user space", Mend: []string{}, Figures: laneFigures{Missing: []string{}}}
+	c := doctor.Check{Name: "lane", State: doctor.OK, Found: "sessions of listeners with lane may leave user space", Mend: []string{}}
 	err := lane.Probe()
 	if err == nil {
 		return c
@@ -30,17 +25,9 @@ func checkLane() doctor.Check {
 	var missing *lane.Unavailable
 	if errors.As(err, &missing) {
 		c.State, c.Found, c.Cost = doctor.Unused, "without "+strings.Join(missing.Missing, ", "), staysCost
-		c.Figures = laneFigures{missing.Missing}
 		c.Mend = []string{"for lane: auto or require of a listener: a process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN on Linux 6.6 or later, x86-64, with BTF"}
 	}
 	return c
-}
-
-// runningLane are the figures of the check lane of a process.
-type runningLane struct {
-	State    string `json:"state"`    // as in the status
-	Sessions int64  `json:"sessions"` // in the lane now
-	Places   int64  `json:"places"`
 }
 
 // checkRunningLane is the check lane of a process; false: no listener wants it, and there is none.
@@ -48,7 +35,7 @@ func checkRunningLane(l *admin.Lane) (c doctor.Check, there bool) {
 	if l == nil || !l.Wanted && l.State != admin.LaneOn {
 		return c, false
 	}
-	c = doctor.Check{Name: "lane", State: doctor.OK, Mend: []string{}, Figures: runningLane{l.State, l.Active, l.Most}}
+	c = doctor.Check{Name: "lane", State: doctor.OK, Mend: []string{}}
 	c.Found = fmt.Sprintf("%s; %d of %s in the lane", l.State, l.Active, plural(l.Most, "session", "sessions"))
 	if l.Why != "" {
 		c.Found += "; " + l.Why

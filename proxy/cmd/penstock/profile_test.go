@@ -12,14 +12,16 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// parsed reads a profile.
-func parsed(t *testing.T, data []byte) *profile.Profile {
+// isProfile checks that a text is a profile.
+func isProfile(t *testing.T, text string) {
 	t.Helper()
-	p, err := profile.ParseData(data)
-	if err != nil || p.CheckValid() != nil {
+	p, err := profile.ParseData([]byte(text))
+	if err == nil {
+		err = p.CheckValid()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 // TestProfileCommand: the profile is for pprof, of the running process by the Go runtime or by perf events, or of any other one.
@@ -29,7 +31,7 @@ func TestProfileCommand(t *testing.T) {
 	r := startRun(t, nil, "one")
 	at := "unix:" + filepath.Join(r.dir, "admin.sock")
 	stdout, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--no-kernel")
-	parsed(t, []byte(stdout))
+	isProfile(t, stdout)
 	if !strings.Contains(stderr, "no frames of the kernel (--no-kernel)") {
 		t.Errorf("it says %q, not that frames are missing", stderr)
 	}
@@ -41,7 +43,7 @@ func TestProfileCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed(t, b)
+	isProfile(t, string(b))
 	for _, d := range []string{"0", "1500ms", "2m"} {
 		r.tells(cli.ExitUsage, "profile", "--admin", at, "--for", d)
 	}
@@ -60,7 +62,7 @@ func TestProfileOfAProcess(t *testing.T) {
 	case code != cli.ExitOK:
 		t.Fatal(code, stderr)
 	}
-	parsed(t, []byte(stdout))
+	isProfile(t, stdout)
 	if code, _, stderr := call("profile", "--pid", "4194304", "--for", "1s"); code != cli.ExitError || !strings.Contains(stderr, "there is no process 4194304") {
 		t.Errorf("no process: %d, %q", code, stderr)
 	}

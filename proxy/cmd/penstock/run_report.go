@@ -35,7 +35,6 @@ func runningOf(s *admin.Status) *doctor.Running {
 		r.Loops = append(r.Loops, doctor.RunningLoop{LagP99: us(l.LagP99Us), LagMax: us(l.LagMaxUs), TimerLateP99: us(l.TimerLateP99Us), Turns: l.Turns, LongTurns: l.LongTurns})
 	}
 	for i := range s.Listeners {
-		r.FastOpen = r.FastOpen || s.Listeners[i].FastOpen
 		for _, q := range s.Listeners[i].Queues {
 			r.Queues = append(r.Queues, doctor.RunningQueue{
 				Address: q.Address, Length: q.Length, Most: q.Most, Dropped: q.Dropped, Known: q.Known, DroppedKnown: q.DroppedKnown,

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/loop"
+)
+
+// serverName is the first argument of a process that serves: by coroutines, or by goroutines of package net.
+const serverName = "coroutine-example"
+
+type program struct{ *testing.M }
+
+// Run serves, or runs the tests.
+func (m program) Run() int {
+	if os.Args[0] == serverName {
+		os.Exit(serveAs(os.Args[1])) // with goroutines that serve
+	}
+	return m.M.Run()
+}
+
+func TestMain(m *testing.M) { leak.Main(program{m}) }
+
+// serveAs serves a listener on descriptor 3, with the certificate on 4 and its key on 5, until standard input ends.
+func serveAs(way string) int {
+	l, err := net.FileListener(os.NewFile(3, "listener"))
+	cert, err1 := io.ReadAll(os.NewFile(4, "certificate"))
+	key, err2 := io.ReadAll(os.NewFile(5, "key"))
+	pair, err3 := tls.X509KeyPair(cert, key)
+	if err := errors.Join(err, err1, err2, err3); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}}
+	go func() {
+		if way == "loop" {
+			_ = loop.Serve(l, func(c *loop.Conn) error { return answer(c, config) })
+		}
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = answer(c, config); c.Close() }()
+		}
+	}()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// start starts such a process, and returns its address and number.
+func start(t testing.TB, way string) (addr string, pid int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	listener, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	cert, key := certificate.New(t, "localhost")
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Stderr = []string{serverName, way}, os.Stderr
+	cmd.ExtraFiles = []*os.File{listener, piped(t, cert), piped(t, key)}
+	stop, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop.Close(); _ = cmd.Wait() })
+	return l.Addr().String(), cmd.Process.Pid
+}
+
+// piped returns a file from which a text can be read.
+func piped(t testing.TB, text string) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err == nil {
+		_, err = w.WriteString(text)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// A client sends lines.
+type client struct {
+	*tls.Conn
+	*bufio.Reader
+}
+
+func dial(t testing.TB, addr string) client {
+	t.Helper()
+	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return client{c, bufio.NewReader(c)}
+}
+
+func (c client) ask(line string) (string, error) {
+	if _, err := io.WriteString(c.Conn, line+"\n"); err != nil {
+		return "", err
+	}
+	return c.ReadString('\n')
+}
+
+// TestAnswers: the same handler serves over TLS by coroutines and by package net.
+func TestAnswers(t *testing.T) {
+	for _, way := range []string{"loop", "net"} {
+		addr, _ := start(t, way)
+		var all sync.WaitGroup
+		for i := range 8 {
+			c := dial(t, addr)
+			all.Go(func() {
+				for j := range 20 {
+					line := fmt.Sprintf("line %d of %d", j, i)
+					if got, err := c.ask(line); err != nil || got != strings.ToUpper(line)+"\n" {
+						t.Errorf("%s: %q, %v", way, got, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// BenchmarkSwitches has 64 clients, each with a request under way, and counts the switches of the server's threads for each request:
+// those that give the CPU up for want of anything to do.
+func BenchmarkSwitches(b *testing.B) {
+	for _, way := range []string{"loop", "net"} {
+		b.Run(way, func(b *testing.B) {
+			addr, pid := start(b, way)
+			const clients = 64
+			var all sync.WaitGroup
+			before := int64(0)
+			begin := make(chan struct{})
+			each := b.N/clients + 1
+			for range clients {
+				c := dial(b, addr)
+				all.Go(func() {
+					<-begin
+					for range each {
+						if _, err := c.ask("a line of some length, as a request has"); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			before = switches(b, pid)
+			b.ResetTimer()
+			close(begin)
+			all.Wait()
+			b.ReportMetric(float64(switches(b, pid)-before)/float64(each*clients), "switches/op")
+		})
+	}
+}
+
+// switches returns the voluntary switches of a process's threads (proc_pid_status(5)).
+func switches(t testing.TB, pid int) (sum int64) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no threads", err)
+	}
+	for _, name := range files {
+		text, _ := os.ReadFile(name) // a thread may have ended
+		_, rest, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:\t")
+		number, _, _ := strings.Cut(rest, "\n")
+		n, _ := strconv.ParseInt(number, 10, 64)
+		sum += n
+	}
+	return sum
+}
