@@ -93,7 +93,7 @@ var rooms = []room{
 	{"proxy/internal/testutil/...", []string{"internal/testutil/...", "proxy/..."}},
 	{"bench/...", []string{"internal/sys", "internal/feature", "pool", "pipe", "evring", "arena", "vecio", "loop", "relay", "lane/lossy", "proxy/...", "bench/..."}},
 	{"proxy/cmd/...", []string{"internal/sys", "internal/feature", "internal/topology", "internal/doctor", "pool", "pipe", "loop", "relay", "lane", "proxy/..."}},
-	{"examples/...", []string{"pool", "pipe", "arena", "vecio", "loop", "relay"}},
+	{"examples/...", []string{"pool", "pipe", "evring", "arena", "vecio", "loop", "relay"}},
 	{"internal/architecture", nil},
 	{"proxy/test/...", []string{"internal/sys", "proxy/...", "relay", "lane/lossy"}},
 }
