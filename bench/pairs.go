@@ -145,7 +145,7 @@ func spliced(s *report.Scenario, contestant string) (spliced, all float64, trial
 // count is an untimed trial of each entrant, in which its system calls are
 // counted.
 func (f *field) count(ctx context.Context) error {
-	if !f.Calls || f.scenario.Workload == load.Mix {
+	if !f.Calls {
 		return nil
 	}
 	for _, e := range f.entrants {

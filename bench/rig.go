@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,11 +62,10 @@ func NewRigOn(ctx context.Context, hosts *network.Hosts, setting contestant.Sett
 // Close kills all that the rig started and waits until it is gone.
 func (r *Rig) Close() { r.hosts.Close() }
 
-// Start adds a contestant, which listens at listen, an IPv4 address and a port,
-// or where it likes if that is empty.
-func (r *Rig) Start(ctx context.Context, k *contestant.Kind, listen string) (*contestant.Contestant, error) {
+// Start adds a contestant.
+func (r *Rig) Start(ctx context.Context, k *contestant.Kind) (*contestant.Contestant, error) {
 	s := r.setting
-	s.Listen, s.Patience = cmp.Or(listen, r.hosts.ProxyAt+":0"), r.Patience
+	s.Listen, s.Patience = r.hosts.ProxyAt+":0", r.Patience
 	c, err := k.Start(ctx, &s)
 	if err != nil {
 		return nil, err

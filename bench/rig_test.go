@@ -131,7 +131,7 @@ func pair(t *testing.T, r *bench.Rig) (penstock, rival *contestant.Contestant) {
 	t.Helper()
 	var pair [2]*contestant.Contestant
 	for i, name := range []string{"penstock", "io.Copy"} {
-		c, err := r.Start(t.Context(), kind(t, name), "")
+		c, err := r.Start(t.Context(), kind(t, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestAProxyThatDoesNotStart(t *testing.T) {
 		faultSilent: "ended unexpectedly: exit status 1",
 	} {
 		r := rig(t, fault)
-		_, err := r.Start(t.Context(), kind(t, "penstock"), "")
+		_, err := r.Start(t.Context(), kind(t, "penstock"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

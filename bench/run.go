@@ -26,8 +26,8 @@ type Run struct {
 	Contestants []*contestant.Kind
 	Baseline    *contestant.Kind
 	Named       []string      // contestants asked for by name: it is a failure of the run if one never starts
-	Rounds      int           // of bulk, echo and connections; mix and idle make do with fewer
-	Trial       time.Duration // of bulk, echo and connections; mix takes three times as long
+	Rounds      int           // of bulk, echo and connections; idle makes do with fewer
+	Trial       time.Duration // of bulk, echo and connections
 	Idle        int           // sessions
 	Quiet       time.Duration // how long idle sessions rest before they are looked at
 	Network     network.Kind  // "" is network.Loopback
@@ -227,7 +227,7 @@ func (f *field) start(ctx context.Context, e *entrant) (bool, error) {
 	if e.lost() || e.c != nil {
 		return !e.lost(), nil
 	}
-	c, err := f.rig.Start(ctx, e.kind, "")
+	c, err := f.rig.Start(ctx, e.kind)
 	if err != nil {
 		return false, f.lose(ctx, e, err)
 	}
@@ -292,12 +292,6 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 	}
 	if t.Spliced >= 0 {
 		out.SplicedBytes = report.Number(t.Spliced)
-	}
-	for _, c := range res.Classes {
-		out.Classes = append(out.Classes, report.Class{
-			Name: c.Name, Done: c.Done, Failed: c.Failed, Said: c.Said,
-			LatencyP50Seconds: seconds(c.P50), LatencyP99Seconds: seconds(c.P99), BytesPerSecond: report.Number(c.BytesPerSecond),
-		})
 	}
 	return out
 }

@@ -37,7 +37,6 @@ func Scenarios() []Scenario {
 		{Name: "connections", Title: fmt.Sprintf("open, 64 bytes there and back, close; %d at once", connectionsAtOnce), Workload: load.Connect, Connections: connectionsAtOnce},
 		{Name: "idle", Title: "sessions that have carried 64 KiB both ways and rest", Workload: load.Idle},
 		{Name: "correctness", Title: "every byte and every end, checked", Workload: load.Correct},
-		{Name: "mix", Title: "short, bulk, chat, idle and abrupt clients at once", Workload: load.Mix},
 	}
 }
 
@@ -91,8 +90,6 @@ func (r *Run) rounds(s *Scenario) int {
 		return 1
 	case load.Idle:
 		return min(r.Rounds, restRounds)
-	case load.Mix:
-		return max(r.Rounds/2, 1)
 	}
 	return r.Rounds
 }
@@ -102,8 +99,6 @@ func (r *Run) duration(s *Scenario) time.Duration {
 	switch s.Workload {
 	case load.Correct, load.Idle:
 		return 0
-	case load.Mix:
-		return 3 * r.Trial
 	}
 	return r.Trial
 }

@@ -25,12 +25,6 @@ upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
 
 var smallestFile = template.Must(template.New("smallest").Parse(smallestText))
 
-// limited returns a kind that is `penstock run` with the smallest file and limits of the process.
-func limited(name, about, limits string) *Kind {
-	text := "limits: {" + limits + "}\n" + smallestText
-	return &Kind{name, "penstock run with the smallest file, " + about, balancer{text: template.Must(template.New(name).Parse(text))}}
-}
-
 // terminatingFile terminates TLS.
 var terminatingFile = template.Must(template.New("terminating").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, tls: {certificates: [{cert: "{{.Certificate}}", key: "{{.Certificate}}"}]}}]
 upstreams: [{name: sink, endpoints: ["{{.Upstream}}"], health_check: off}]

@@ -3,9 +3,7 @@ package load_test
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,65 +156,5 @@ func TestCorrectSeesContentsOfAnotherConnection(t *testing.T) {
 	})
 	if said := failedChecks(t, address, 0)["200 connections at once"]; !strings.Contains(said, "the server received") {
 		t.Errorf("got %q", said)
-	}
-}
-
-// mixed runs a Mix and returns its classes by name. It runs longer if a class had no turn in so
-// short a time.
-func mixed(t *testing.T, address string, grace time.Duration) (classes map[string]load.Class) {
-	t.Helper()
-	for d := 300 * time.Millisecond; d < 10*time.Second; d *= 5 {
-		classes = mixedFor(t, address, grace, d)
-		if !slices.ContainsFunc(slices.Collect(maps.Values(classes)), func(c load.Class) bool { return c.Done+c.Failed == 0 }) {
-			break
-		}
-	}
-	return classes
-}
-
-func mixedFor(t *testing.T, address string, grace, d time.Duration) map[string]load.Class {
-	t.Helper()
-	runner := load.NewRunner()
-	runner.Grace = grace
-	result, err := runner.Run(t.Context(), load.Plan{Workload: load.Mix, Address: address, Duration: d})
-	if err != nil {
-		t.Fatal(err)
-	}
-	classes := make(map[string]load.Class)
-	var sum int64
-	for _, c := range result.Classes {
-		classes[c.Name] = c
-		sum += c.Failed
-	}
-	if sum != result.Failed {
-		t.Errorf("%d failed, %d in all classes", result.Failed, sum)
-	}
-	return classes
-}
-
-func TestMix(t *testing.T) {
-	for name, address := range map[string]string{"direct": sinking(t), "through a proxy": through(t, faithful)} {
-		classes := mixed(t, address, 0)
-		for _, class := range []string{"short", "bulk", "chat", "idle", "abrupt"} {
-			c := classes[class]
-			if c.Done == 0 || c.Failed != 0 || c.BytesPerSecond == 0 {
-				t.Errorf("%s: %+v", name, c)
-			}
-			if timed := class != "bulk" && class != "idle"; timed != (c.P50 > 0) || c.P99 < c.P50 {
-				t.Errorf("%s, %s: p50 %v, p99 %v", name, class, c.P50, c.P99)
-			}
-		}
-	}
-}
-
-func TestMixSeesFaults(t *testing.T) {
-	for name, pass := range map[string]func(dst, src *net.TCPConn, toClient bool){
-		"silence": silent, "changed bytes": change, "early ends": endEarly, "resets": reset,
-	} {
-		for class, c := range mixed(t, through(t, pass), 400*time.Millisecond) {
-			if c.Failed == 0 || c.Said == "" {
-				t.Errorf("%s: %s: %+v", name, class, c)
-			}
-		}
 	}
 }

@@ -325,7 +325,6 @@ func TestRunRefusesWrongPlans(t *testing.T) {
 		func(p *load.Plan) { p.Duration = 0 },
 		func(p *load.Plan) { p.Size = 0 },
 		func(p *load.Plan) { p.Size = 1 << 30 },
-		func(p *load.Plan) { p.Workload, p.Duration = load.Mix, 0 },
 		func(p *load.Plan) { p.Workload, p.Connections = load.Idle, 0 },
 	} {
 		p := plans("127.0.0.1:1")[1]

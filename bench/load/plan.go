@@ -3,7 +3,7 @@
 // A Runner carries out one Plan at a time. Serve puts one behind a stream of JSON, so that the
 // load can live in a process of its own. The measured workloads (Bulk, Echo, Connect, Idle)
 // are one epoll loop on one thread. On a machine with few processors the cost of the load
-// hides the cost of the proxies. The checked workloads (Correct, Mix) are ordinary connections
+// hides the cost of the proxies. The checked workload (Correct) has ordinary connections
 // with goroutines.
 package load
 
@@ -35,8 +35,6 @@ const (
 	// Correct is a list of checks, one after the other; Connections and Duration
 	// are ignored.
 	Correct Workload = "correct"
-	// Mix is five behaviours at once for Duration; Connections is ignored.
-	Mix Workload = "mix"
 )
 
 // Sizes of the content of two of the workloads, in bytes each way.
@@ -52,7 +50,7 @@ type Plan struct {
 	Connections int      `json:"connections"`
 	// Size is the length of an Echo message in bytes; the others ignore it.
 	Size int `json:"size,omitempty"`
-	// Duration is how long Bulk, Echo, Connect and Mix go on, in nanoseconds;
+	// Duration is how long Bulk, Echo and Connect go on, in nanoseconds;
 	// the others ignore it.
 	Duration time.Duration `json:"duration"`
 	// Warmup is the beginning of an Echo's Duration: requests completed
@@ -77,7 +75,7 @@ type Plan struct {
 func (p *Plan) check() error {
 	needs, ok := map[Workload]struct{ connections, duration bool }{
 		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
-		Idle: {true, false}, Correct: {false, false}, Mix: {false, true},
+		Idle: {true, false}, Correct: {false, false},
 	}[p.Workload]
 	switch {
 	case !ok:
@@ -99,7 +97,7 @@ func (p *Plan) check() error {
 // closedLoop reports whether the workload is messages that are answered.
 func (p *Plan) closedLoop() bool { return p.Workload == Echo }
 
-// Result is the result of a Plan. Correct and Mix list their failures. In all others a
+// Result is the result of a Plan. Correct lists its failures. In all others a
 // connection that fails is the end of the plan. So here every connection has ended with an end
 // of file on both sides.
 type Result struct {
@@ -108,21 +106,20 @@ type Result struct {
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
 	Warmup   int64 `json:"warmup,omitempty"` // of Received, before the end of the Warmup
-	Requests int64 `json:"requests"`         // Echo, Mix: messages that came back
+	Requests int64 `json:"requests"`         // Echo: messages that came back
 	// Elapsed is from the first request to the last end of file; with a Warmup from its end
 	// to the end of Duration.
 	Elapsed time.Duration `json:"elapsed"`
-	// Connections counts those that ended well; Failed the others (Mix) or the
+	// Connections counts those that ended well; Failed the
 	// checks that failed (Correct).
 	Connections int64 `json:"connections"`
 	Failed      int64 `json:"failed"`
 	// P50, P99 and Mean are of the latency of an Echo, or of a whole connection's
 	// time (Connect).
-	P50     time.Duration `json:"p50"`
-	P99     time.Duration `json:"p99"`
-	Mean    time.Duration `json:"mean"`
-	Checks  []Check       `json:"checks,omitempty"`  // Correct
-	Classes []Class       `json:"classes,omitempty"` // Mix
+	P50    time.Duration `json:"p50"`
+	P99    time.Duration `json:"p99"`
+	Mean   time.Duration `json:"mean"`
+	Checks []Check       `json:"checks,omitempty"` // Correct
 }
 
 // Check is one question that Correct asks of a proxy.
@@ -132,23 +129,9 @@ type Check struct {
 	Said string `json:"said,omitempty"` // the failure
 }
 
-// Class is one of the behaviours in a Mix.
-type Class struct {
-	Name   string        `json:"name"` // short, bulk, chat, idle or abrupt
-	Done   int64         `json:"done"` // connections (short, bulk, idle, abrupt) or messages (chat)
-	Failed int64         `json:"failed"`
-	Said   string        `json:"said,omitempty"` // the first failure
-	P50    time.Duration `json:"p50"`            // of one of Done; 0 for bulk and idle
-	P99    time.Duration `json:"p99"`
-	// BytesPerSecond counts both directions.
-	BytesPerSecond float64 `json:"bytes_per_second"`
-}
-
-// Event is a message of a load in a process of its own: the progress of the plan under way,
+// Event is a message of a load in a process of its own: a stage of the plan under way,
 // and at its end either the result or the error.
 type Event struct {
-	Received int64         `json:"received,omitempty"` // bytes so far
-	Elapsed  time.Duration `json:"elapsed,omitempty"`  // so far
 	// Holding says that all connections of an Idle plan, or one with Hold, have carried
 	// their bytes and are quiet. They stay so until a Plan with Release comes.
 	Holding bool `json:"holding,omitempty"`

@@ -57,7 +57,7 @@ func (r *Runner) Release() {
 
 // Run carries out p. In Bulk, Echo, Connect and Idle a connection that fails,
 // ends early, does not end in time or delivers a wrong byte is the error, and
-// all of them are closed. In Correct and Mix that is part of the result.
+// all of them are closed. In Correct that is part of the result.
 func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	if err := p.check(); err != nil {
 		return Result{}, err
@@ -70,8 +70,6 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	switch p.Workload {
 	case Correct:
 		result, err = r.correct(ctx, p)
-	case Mix:
-		result, err = r.mix(ctx, p)
 	case Idle, Echo:
 		result, err = r.drive(ctx, p)
 		r.forget() // messages that came when the plan had failed

@@ -6,11 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 )
-
-// tick is the time between two reports of progress.
-const tick = 100 * time.Millisecond
 
 // Serve reads Plans from in, one JSON object after the other, carries each of
 // them out and writes Events to out. It returns nil when in ends, even in the
@@ -58,7 +54,7 @@ func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 	}
 }
 
-// perform carries out one plan and reports its events. While a plan holds, it is silent.
+// perform carries out one plan and reports its events.
 func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
@@ -75,8 +71,6 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 	if p.Workload != Idle && !p.Hold {
 		plans = nil // the next one has to wait
 	}
-	ticker, start := time.NewTicker(tick), time.Now()
-	defer ticker.Stop()
 	for {
 		var e Event
 		select {
@@ -89,12 +83,7 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 			runner.Release()
 			continue
 		case e = <-stages:
-			if e.Holding {
-				ticker.Stop()
-			}
-		case <-ticker.C:
 		}
-		e.Elapsed, e.Received = time.Since(start), runner.Received()
 		if err := events.Encode(e); err != nil {
 			return err
 		}

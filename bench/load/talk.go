@@ -19,7 +19,7 @@ import (
 // talkSize is the buffer of a talk, in bytes.
 const talkSize = 32 << 10
 
-// talk is a connection of Correct or Mix: an ordinary one, with a goroutine that waits. Its
+// talk is a connection of Correct: an ordinary one, with a goroutine that waits. Its
 // errors describe the event in a proxy's terms.
 type talk struct {
 	*net.TCPConn // owned

@@ -114,10 +114,6 @@ func (s *Setup) kinds(ctx context.Context, r *Report, ports []int) error {
 		{"everything", "every endpoint of every upstream is replaced", all},
 	}
 	m := &measuring{Setup: s, running: b, address: shape.address(s.Listeners - 1)}
-	if m.talker, err = s.talk(shape.address(0)); err != nil {
-		return err
-	}
-	defer func() { _ = m.talker.end() }()
 	for _, k := range kinds {
 		r.Rows = append(r.Rows, Row{Name: k.name, About: k.about})
 		row := &r.Rows[len(r.Rows)-1]
@@ -139,7 +135,6 @@ type measuring struct {
 	*Setup
 	*running
 	address string // of the listener that is connected to
-	talker  *talker
 }
 
 // afterwards is the time for the effects of a swap: collections, and the ends of removed
@@ -160,14 +155,11 @@ func (m *measuring) round(ctx context.Context, text string, letter byte) (r Roun
 	if err != nil {
 		return r, err
 	}
-	m.talker.last()
 	pause(ctx, quietTime)
-	r.QuietEcho = report.Number(m.talker.last().Seconds())
 	quiet, err := m.summary(ctx)
 	if err != nil {
 		return r, err
 	}
-	m.talker.last()
 	began := time.Now()
 	if err := m.child.Signal(syscall.SIGHUP); err != nil {
 		return r, err
@@ -178,7 +170,6 @@ func (m *measuring) round(ctx context.Context, text string, letter byte) (r Roun
 	}
 	r.First = report.Number(at.Sub(began).Seconds())
 	pause(ctx, afterwards)
-	r.LongestEcho = report.Number(m.talker.last().Seconds())
 	after, err := m.summary(ctx)
 	if err != nil {
 		return r, err

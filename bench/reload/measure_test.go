@@ -34,7 +34,7 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, row := range r.Rows {
 		m := row.Median
-		if m == nil || !(m.First > 0) || !(m.Prepared > 0) || !(m.Swapped > 0) || !(m.ValidToSwapped > m.Prepared) || !(m.LongestEcho > 0) || !(m.LongTurns >= 0) || !(row.Worst.First >= m.First) {
+		if m == nil || !(m.First > 0) || !(m.Prepared > 0) || !(m.Swapped > 0) || !(m.ValidToSwapped > m.Prepared) || !(m.LongTurns >= 0) || !(row.Worst.First >= m.First) {
 			t.Errorf("%s: %+v", row.Name, m)
 		}
 	}

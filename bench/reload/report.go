@@ -46,15 +46,11 @@ type Round struct {
 	QuietTurns report.Number `json:"quiet_long_turns"`
 	// LongestTurn is known only if it is the longest since the process began.
 	LongestTurn report.Number `json:"longest_turn_seconds"`
-	// LongestEcho is of a connection that had been there and had one byte after the other
-	// echoed, QuietEcho the same before.
-	LongestEcho report.Number `json:"longest_echo_seconds"`
-	QuietEcho   report.Number `json:"quiet_longest_echo_seconds"`
 }
 
 // figures are all of a round's.
 func (r *Round) figures() []*report.Number {
-	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.Overruns, &r.QuietTurns, &r.LongestTurn, &r.LongestEcho, &r.QuietEcho}
+	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.Overruns, &r.QuietTurns, &r.LongestTurn}
 }
 
 // sum works out the medians and the greatest.

@@ -81,7 +81,7 @@ type LeftOut struct {
 type Scenario struct {
 	Name         string `json:"name"`
 	Title        string `json:"title"`
-	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct, mix
+	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct
 	Connections  int    `json:"connections,omitempty"`
 	MessageBytes int    `json:"message_bytes,omitempty"`
 	Rounds       int    `json:"rounds"`
@@ -156,17 +156,6 @@ type Check struct {
 	Said string `json:"said,omitempty"` // the failure
 }
 
-// Class is one of the behaviours of the mix.
-type Class struct {
-	Name              string `json:"name"`
-	Done              int64  `json:"done"`
-	Failed            int64  `json:"failed"`
-	Said              string `json:"said,omitempty"` // the first failure
-	LatencyP50Seconds Number `json:"latency_p50_seconds"`
-	LatencyP99Seconds Number `json:"latency_p99_seconds"`
-	BytesPerSecond    Number `json:"bytes_per_second"`
-}
-
 // Trial is one contestant under one plan, once, in raw numbers. Those of the
 // contestant are of all its processes and threads; those of the machine of all
 // its processors.
@@ -198,9 +187,8 @@ type Trial struct {
 	// by the contestant's own account; null: it has no lane.
 	LaneShare *Number `json:"lane_share,omitempty"`
 	// WarmupSeconds is the time before the time that counts.
-	WarmupSeconds Number  `json:"warmup_seconds,omitempty"`
-	Idle          *Idle   `json:"idle,omitempty"`
-	Classes       []Class `json:"classes,omitempty"`
+	WarmupSeconds Number `json:"warmup_seconds,omitempty"`
+	Idle          *Idle  `json:"idle,omitempty"`
 }
 
 // Idle is the resources of sessions that carried 64 KiB both ways and then rested: with them,

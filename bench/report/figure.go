@@ -27,8 +27,6 @@ func Figures(workload string) []Figure {
 		return append(connectFigures, perOperation("connection", "conn", func(t *Trial) int64 { return t.Connections })...)
 	case "idle":
 		return idleFigures
-	case "mix":
-		return mixFigures
 	}
 	return nil
 }
@@ -82,42 +80,8 @@ func perSession(x func(*Idle) Number) func(*Trial) float64 {
 	}
 }
 
-var mixFigures = []Figure{
-	{Name: "chat_latency_p99_seconds", Title: "chat p99", Label: "99th percentile of a chat's latency", Write: Seconds, Main: true, of: class("chat", func(c *Class, _ *Trial) Number { return c.LatencyP99Seconds })},
-	{Name: "bulk_gigabytes_per_second", Title: "bulk GB/s", Label: "throughput of the streams", Write: Digits, More: true, Main: true, of: class("bulk", func(c *Class, _ *Trial) Number { return c.BytesPerSecond / 1e9 })},
-	{Name: "short_connections_per_second", Title: "short/s", Label: "short connections per second", Write: Count, More: true, of: class("short", func(c *Class, t *Trial) Number { return Number(c.Done) / t.ElapsedSeconds })},
-	{Name: "short_latency_p99_seconds", Title: "short p99", Label: "99th percentile of a short connection's time", Write: Seconds, Plain: true, of: class("short", func(c *Class, _ *Trial) Number { return c.LatencyP99Seconds })},
-	{Name: "cpus", Title: "CPUs", Label: "processors that the proxy keeps busy", Write: Digits, Plain: true, of: func(t *Trial) float64 { return float64(t.CPUSeconds / t.ElapsedSeconds) }},
-	{Name: "machine_cpus", Title: "machine", Label: "processors busy", Write: Digits, Plain: true, of: func(t *Trial) float64 { return float64(t.MachineCPUSeconds / t.ElapsedSeconds) }},
-	{Name: "failed", Title: "failed", Label: "failures", Write: Digits, Plain: true, of: func(t *Trial) float64 { return float64(t.Failures()) }},
-}
-
-// class is a figure of one class of the mix.
-func class(name string, x func(*Class, *Trial) Number) func(*Trial) float64 {
-	return func(t *Trial) float64 {
-		for i := range t.Classes {
-			if t.Classes[i].Name == name {
-				return float64(x(&t.Classes[i], t))
-			}
-		}
-		return float64(Unmeasured())
-	}
-}
-
 // gigabytes are those received in the time that counts.
 func (t *Trial) gigabytes() float64 { return float64(t.ReceivedBytes-t.WarmupBytes) / 1e9 }
-
-// Failures are the trial's own and its classes'.
-func (t *Trial) Failures() int64 {
-	if len(t.Classes) == 0 {
-		return t.Failed
-	}
-	var sum int64
-	for _, c := range t.Classes {
-		sum += c.Failed
-	}
-	return sum
-}
 
 // value is the figure of the trial; a Counting trial has only system calls.
 func (f *Figure) value(t *Trial) float64 {

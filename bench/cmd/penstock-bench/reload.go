@@ -81,11 +81,11 @@ func (d *reloadDocument) write(p *report.Page) {
 	p.Facts(&d.Head, d.Network(), [2]string{"reloads", fmt.Sprintf("%s listeners, %s endpoints, a file of %s; health checks: each every %s",
 		report.Exact(int64(d.Listeners)), report.Exact(int64(d.Endpoints)), report.Bytes(float64(d.FileBytes)), d.Interval)})
 	t := new(report.Table)
-	t.Row("", "first", "worst", "valid to swapped", "worst", "prepared", "swapped", "long turns", "overruns", "before", "longest echo", "before")
+	t.Row("", "first", "worst", "valid to swapped", "worst", "prepared", "swapped", "long turns", "overruns", "before")
 	for _, r := range d.Rows {
 		if m, w := r.Median, r.Worst; m != nil {
 			t.Row(r.Name, seconds(m.First), seconds(w.First), seconds(m.ValidToSwapped), seconds(w.ValidToSwapped), seconds(m.Prepared), seconds(m.Swapped),
-				countsOf(m.LongTurns, w.LongTurns), countsOf(m.Overruns, w.Overruns), countsOf(m.QuietTurns, w.QuietTurns), seconds(w.LongestEcho), seconds(w.QuietEcho))
+				countsOf(m.LongTurns, w.LongTurns), countsOf(m.Overruns, w.Overruns), countsOf(m.QuietTurns, w.QuietTurns))
 		}
 	}
 	p.Table(t)
@@ -99,8 +99,7 @@ func (d *reloadDocument) write(p *report.Page) {
 	p.Prose(`first: from SIGHUP, parsing included, to the greeting of the first connection that the new state served. valid to swapped: from a valid configuration
 		to one that is in force, in two parts: prepared, until it stands beside the old one, and swapped, from there on. long turns: turns of loops of a millisecond and more, from SIGHUP to 200 ms
 		after the first connection, in the median and at worst; overruns: those that used a millisecond of CPU time themselves, where the others
-		waited for a CPU that somebody else had; "before" in half a second without a reload. longest echo: of a byte on a connection that was
-		there before and has one after the other, at worst; client and endpoints share the processors.`)
+		waited for a CPU that somebody else had; "before" in half a second without a reload.`)
 }
 
 // countsOf are two numbers.

@@ -24,8 +24,8 @@ type runFlags struct {
 	programFlag
 	outFlag
 
-	Rounds       *int              `placeholder:"N" help:"Rounds; mix takes half of them, idle 3 at most; an even number lets each go first as often (default: 6)."`
-	Seconds      *float64          `placeholder:"S" help:"Seconds of each trial that count; mix takes three times as long (default: 0.5, of lane 1)."`
+	Rounds       *int              `placeholder:"N" help:"Rounds; idle takes 3 at most; an even number lets each go first as often (default: 6)."`
+	Seconds      *float64          `placeholder:"S" help:"Seconds of each trial that count (default: 0.5, of lane 1)."`
 	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"An executable to use: haproxy=PATH, nginx=PATH, envoy=PATH; repeats."`
 	Syscalls     bool              `default:"true" negatable:"" help:"Count system calls in trials of their own, if strace is here."`
 	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
@@ -37,13 +37,10 @@ type runCmd struct {
 	runFlags
 
 	Quick        bool   `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
-	Scenarios    names  `placeholder:"NAME,..." help:"Scenarios to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness, mix; or the beginning of a name for all that share it: bulk, echo (default: all)."`
-	Peers        names  `placeholder:"NAME,..." help:"Contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-reporting, penstock-run-lane (root only), penstock-run-1-loop, penstock-run-1-cpu, penstock-run-plain-pages, penstock-run-mlock, relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
+	Scenarios    names  `placeholder:"NAME,..." help:"Scenarios to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness; or the beginning of a name for all that share it: bulk, echo (default: all)."`
+	Peers        names  `placeholder:"NAME,..." help:"Contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-lane (root only), relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
 	Baseline     string `default:"penstock" placeholder:"NAME" help:"Contestant beside which each of them is measured, the base of ratios; if it fails that is exit code 1 (default: ${default})."`
 	IdleSessions *int   `placeholder:"N" help:"Sessions that rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
-
-	MaxFailed  int64       `default:"0" placeholder:"N" help:"Failures that Penstock may have in the mix; more are exit code 1 (default: ${default})."`
-	MaxChatP99 cli.Timeout `name:"max-chat-p99" default:"500ms" placeholder:"TIME" help:"Bound of the 99th percentile of a chat's latency through Penstock in the mix; more is exit code 1 (default: ${default}; 0: anything)."`
 }
 
 // Help is kong's text below the summary.
@@ -105,16 +102,11 @@ func (c *runCmd) Run(e *cli.Env) error {
 	}
 	allowed := max((cli.Descriptors()-500)/sessionDescriptors, 1)
 	choice.idle = given(c.IdleSessions, min(2000, allowed))
-	switch {
-	case choice.idle < 1 || choice.idle > allowed:
+	if choice.idle < 1 || choice.idle > allowed {
 		return cli.Usagef("--idle-sessions %d: write 1 or more, and at most %d: RLIMIT_NOFILE is %d, and a session takes up to %d descriptors",
 			choice.idle, allowed, cli.Descriptors(), sessionDescriptors)
-	case c.MaxFailed < 0:
-		return cli.Usagef("--max-failed %d: write 0 or more", c.MaxFailed)
 	}
-	return c.carryOut(e, "run", choice, func(doc *report.Document) {
-		doc.Failures = append(doc.Failures, bench.Missed(doc, c.MaxFailed, c.MaxChatP99.Duration())...)
-	})
+	return c.carryOut(e, "run", choice, func(*report.Document) {})
 }
 
 // sessionDescriptors are those that io.Copy, the contestant with the most, holds for an idle
