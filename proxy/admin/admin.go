@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -216,9 +217,9 @@ type Status struct {
 	Restart []string `json:"restart,omitempty"`
 
 	Summary
-	TLSSessions TLSSessions `json:"tls_sessions"`
+	TLSSessions TLSSessions `json:"tls_sessions" metric:"tls_"`
 	// Traces is the export of traces; nil: there was none.
-	Traces *Traces `json:"traces,omitempty"`
+	Traces *Traces `json:"traces,omitempty" metric:"spans_"`
 	// Counters are all that the rollback-if of a reload may name. None ever falls.
 	Counters map[string]int64 `json:"counters"`
 	// Live are the changes by hand that are in force, in their order.
@@ -239,12 +240,15 @@ type Status struct {
 type Traces struct {
 	Endpoint string  `json:"endpoint,omitempty"` // of the collector; left out: no further session is sampled
 	Sample   float64 `json:"sample"`             // percentage of the clients that are sampled
-	Sampled  int64   `json:"sampled"`            // ever
-	Open     int64   `json:"open"`               // that go on
-	Queued   int64   `json:"queued"`             // that wait to be sent, or are being sent
-	Exported int64   `json:"exported"`           // that the collector has confirmed
-	// Unconfirmed are those that were sent and had no answer: the collector may have them.
-	Unconfirmed int64 `json:"unconfirmed"`
+	// Sessions that were sampled, ever.
+	Sampled int64 `json:"sampled" metric:"sampled_total"`
+	Open    int64 `json:"open"` // that go on
+	// Spans that wait to be sent, or are being sent.
+	Queued int64 `json:"queued" metric:"queued"`
+	// Spans that the collector has confirmed.
+	Exported int64 `json:"exported" metric:"exported_total"`
+	// Spans that were sent and had no answer: the collector may have them.
+	Unconfirmed int64 `json:"unconfirmed" metric:"unconfirmed_total"`
 	// Dropped are those that the collector does not have, by reason: queue_full, refused (by the
 	// collector), unavailable (it was not reached), shutdown. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped,omitempty"`
@@ -264,10 +268,13 @@ type Changes struct {
 
 // Connections are counts of clients.
 type Connections struct {
-	Accepted int64 `json:"accepted"`       // ever
-	Active   int64 `json:"active"`         // now
-	Most     int64 `json:"most,omitempty"` // limit of concurrent ones; 0 and left out: no limit
-	Refused  int64 `json:"refused"`        // ever
+	// Clients that were accepted, ever.
+	Accepted int64 `json:"accepted" metric:"accepted_total"`
+	// Clients that are served now.
+	Active int64 `json:"active" metric:"connections"`
+	// Limit of concurrent clients. Left out: there is none.
+	Most    int64 `json:"most,omitempty" metric:"connections_limit,nonzero"`
+	Refused int64 `json:"refused"` // ever
 	// Left are those, ever, that have gone before they had an endpoint: they are not refused. Of a listener
 	// it is not known.
 	Left int64 `json:"left,omitempty"`
@@ -275,8 +282,10 @@ type Connections struct {
 
 // TLSSessions are the sessions with TLS in the process. They have a limit of their own.
 type TLSSessions struct {
-	Active int64 `json:"active"` // now
-	Most   int64 `json:"most"`   // limit of concurrent ones; more are refused
+	// Sessions with TLS in the process, now.
+	Active int64 `json:"active" metric:"sessions"`
+	// Limit of concurrent sessions with TLS; more are refused.
+	Most int64 `json:"most" metric:"sessions_limit"`
 }
 
 // Handshakes are counts of TLS handshakes of this process.
@@ -291,19 +300,20 @@ type Handshakes struct {
 type Upstream struct {
 	Name    string `json:"name"`    // as in the file
 	Balance string `json:"balance"` // the policy, as in the file
-	// BalanceOn is the property of clients that the policy hashes, as in the file, if it is another one than the source;
-	// Unkeyed counts the sessions of clients that do not have it, which were hashed by their source.
+	// BalanceOn is the property of clients that the policy hashes, as in the file, if it is another one than the source.
 	BalanceOn string `json:"balance_on,omitempty"`
-	Unkeyed   int64  `json:"unkeyed,omitempty"`
 	Breaker   string `json:"breaker,omitempty"` // closed, open, half-open
 	Opened    int64  `json:"opened,omitempty"`  // how many times the breaker has opened
 	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its
 	// open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
-	Panic        bool      `json:"panic,omitempty"`  // too few endpoints are healthy: all are used
-	Panics       int64     `json:"panics,omitempty"` // how many times Panic has begun
-	Active       int64     `json:"active"`           // sessions
+	// Whether too few endpoints are healthy, so that clients are sent to all of them.
+	Panic bool `json:"panic,omitempty" metric:"panic"`
+	// Times that too few endpoints have become healthy, so that clients were sent to all of them.
+	Panics int64 `json:"panics,omitempty" metric:"panics_total"`
+	// Sessions with its endpoints now, connections being made included.
+	Active int64 `json:"active" metric:"sessions"`
 	// Connections are its present connections, those being made included, and Most is
 	// circuit_breaker.connections. Both are left out if there is no such limit.
 	Connections int64 `json:"connections,omitempty"`
@@ -312,31 +322,21 @@ type Upstream struct {
 	// 0 and left out if there is no such limit.
 	Connecting     int64 `json:"connecting,omitempty"`
 	MostConnecting int64 `json:"most_connecting,omitempty"`
-	Pending        int64 `json:"pending"` // clients that wait for a place
-	Bytes          Bytes `json:"bytes"`
+	// Clients that wait for room, or for an endpoint that can serve them.
+	Pending int64 `json:"pending" metric:"waiting"`
+	Bytes   Bytes `json:"bytes"`
 	// Congestion is the congestion control of the connections to its endpoints; nil: that of the system.
 	Congestion *Congestion `json:"congestion,omitempty"`
 	// Connects are the connections to its endpoints, and Limited is that of a [Listener].
-	Connects Connects           `json:"connects"`
+	Connects Connects           `json:"connects" metric:""`
 	Limited  map[string]float64 `json:"limited_seconds,omitempty"`
-	// Retries counts attempts after the first one. RetriesDenied counts those that the retry
-	// budget denied, at most one for each client.
-	Retries       int64 `json:"retries"`
-	RetriesDenied int64 `json:"retries_denied"`
-	// Held counts clients that waited because no endpoint could serve them. LastResort counts
-	// connections to endpoints in spite of their state, or beyond the retries.
-	Held       int64 `json:"held,omitempty"`
-	LastResort int64 `json:"last_resort,omitempty"`
-	// LastResortAnswered counts those of these connections that served their clients. The
-	// endpoint has sent a byte or, without one, has ended the session in good order after the
-	// client did.
-	LastResortAnswered int64 `json:"last_resort_answered,omitempty"`
-	// EjectionsWithheld counts how many times an endpoint would have been ejected if
-	// max_ejected had allowed it. It is 0 for an upstream with one endpoint.
-	EjectionsWithheld int64 `json:"ejections_withheld,omitempty"`
-	// LocalFaults counts connections that failed for lack of a resource in this process or on
-	// this machine, by cause.
-	LocalFaults map[string]int64 `json:"local_faults,omitempty"`
+	tally.UpstreamCounts
+	// Attempts that the retry budget has denied, at most one for each client.
+	RetriesDenied int64 `json:"retries_denied" metric:"retries_denied_total"`
+	// Times that an endpoint would have been ejected if max_ejected had allowed it. It is 0 for an upstream with one endpoint.
+	EjectionsWithheld int64 `json:"ejections_withheld,omitempty" metric:"ejections_withheld_total"`
+	// Connections that failed for lack of a resource in this process or on this machine, by cause. Causes that did not occur are left out.
+	LocalFaults map[string]int64 `json:"local_faults,omitempty" metric:"local_faults_total,cause"`
 	// Reasons counts clients that got no endpoint, by reason.
 	Reasons map[string]int64 `json:"refused_by,omitempty"`
 	// LastMinute is the increase of some of the counts within about the last minute.
@@ -379,30 +379,40 @@ type UpstreamOutage struct {
 
 // An Endpoint is the status of an endpoint.
 type Endpoint struct {
-	Name    string `json:"name"`             // its address if it has no name
-	Address string `json:"address"`          // host:port, or unix:/path
-	Zone    string `json:"zone,omitempty"`   // where it is; left out: not known
-	Weight  int    `json:"weight"`           // its share of clients beside others; 0: it gets none
-	Backup  bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
-	State   State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
-	Why     string `json:"why,omitempty"`    // reason that it is not up
+	Name    string `json:"name"`           // its address if it has no name
+	Address string `json:"address"`        // host:port, or unix:/path
+	Zone    string `json:"zone,omitempty"` // where it is; left out: not known
+	// Its share of clients beside others; 0: it gets none.
+	Weight int    `json:"weight" metric:"weight"`
+	Backup bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
+	State  State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
+	Why    string `json:"why,omitempty"`    // reason that it is not up
 	// ByHand are the changes of it that were made by hand: weight 5, added.
 	ByHand []string `json:"by_hand,omitempty"`
 	// Until is the end of an ejection, or the time at which sessions that drain are reset.
 	// Left out: there is no such time.
 	Until   time.Time `json:"until,omitzero"`
 	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
-	Opened  int64     `json:"opened,omitempty"`  // how many times the breaker has opened
+	// Times that its circuit breaker has opened. Left out: never.
+	Opened int64 `json:"opened,omitempty" metric:"breaker_opened_total,nonzero"`
 	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its
 	// open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
-	Active   int64 `json:"active"`         // sessions
-	Max      int64 `json:"most,omitempty"` // limit of Active; 0 and left out: no limit
-	Picked   int64 `json:"picked"`         // how many times a policy has chosen it, whatever the result
-	Total    int64 `json:"total"`          // sessions ever
-	Failures int64 `json:"failures"`       // ever: failed connects, and sessions that ended before the first byte
+	// Sessions now, connections being made included.
+	Active int64 `json:"active" metric:"sessions"`
+	// Limit of sessions. Left out: there is none.
+	Max    int64 `json:"most,omitempty" metric:"sessions_limit,nonzero"`
+	Picked int64 `json:"picked"` // how many times a policy has chosen it, whatever the result
+	// Connections that were made to it for clients, ever.
+	Total int64 `json:"total" metric:"sessions_total"`
+	// Failed connections, and sessions that ended before the endpoint's first byte.
+	Failures int64 `json:"failures" metric:"failures_total"`
+	// Changes of the verdict of its health check.
+	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
+	// Ejections by outlier_detection.
+	Ejections int64 `json:"ejections,omitempty" metric:"ejections_total"`
 	// EjectionsWithheld is that of the upstream, for this endpoint. WithheldWhy is the reason
 	// of the last one.
 	EjectionsWithheld           int64  `json:"ejections_withheld,omitempty"`

@@ -10,32 +10,40 @@ import (
 type Lane struct {
 	// State is opening (when the process starts), on, off (by an operator, until the process ends), busy (another process has it still; it is tried
 	// again) or unavailable.
-	State  string `json:"state"`
-	Why    string `json:"why,omitempty"` // reason that it is not on
-	Wanted bool   `json:"wanted"`        // a listener has lane: auto or require
+	State string `json:"state"`
+	Why   string `json:"why,omitempty"` // reason that it is not on
+	// Whether a listener has lane: auto or require.
+	Wanted bool `json:"wanted" metric:"wanted"`
 	// PinsProblem is why sessions in the lane would not survive the death of the process, with lane.pins: files were removed.
 	PinsProblem string   `json:"pins_problem,omitempty"`
 	Devices     []string `json:"devices,omitempty"` // at which packets are translated
-	Active      int64    `json:"active"`            // sessions of this process that have left now
-	GoOn        int64    `json:"go_on,omitempty"`   // sessions in the lane that go on without this process, which drains: with lane.leave
-	Most        int64    `json:"most"`              // how many there may be at once, those that are prepared included
-	Left        int64    `json:"left"`              // sessions ever that have left
-	Ended       int64    `json:"ended"`             // sessions ever that have ended, those that were prepared and never left included
-	Reset       int64    `json:"reset"`             // of these, that were reset
-	Adopted     int64    `json:"adopted,omitempty"` // sessions of a process before this one
-	// AdoptedActive are those of them that are there now; the two below are their bytes since the adoption, of those
-	// that have ended as well.
-	AdoptedActive     int64 `json:"adopted_active,omitempty"`
+	// Sessions of this process that have left user space now. With lane.leave those that go on without it are none of them as it drains.
+	Active int64 `json:"active" metric:"sessions"`
+	GoOn   int64 `json:"go_on,omitempty"` // sessions in the lane that go on without this process, which drains: with lane.leave
+	// Places for sessions that leave user space, those that are prepared included, of the table in force: one that was adopted keeps its size.
+	Most int64 `json:"most" metric:"sessions_limit"`
+	// Sessions that have left user space, ever.
+	Left int64 `json:"left" metric:"left_total"`
+	// Sessions with a place in the lane that have ended, those that were prepared and never left user space included.
+	Ended int64 `json:"ended" metric:"ended_total"`
+	// Of the sessions of penstock_lane_ended_total, those that were reset.
+	Reset int64 `json:"reset" metric:"reset_total"`
+	// Sessions in the lane that were adopted from a process before this one.
+	Adopted int64 `json:"adopted,omitempty" metric:"adopted_total"`
+	// Sessions in the lane now that a process before this one had: the sessions of their listeners and endpoints have them, too. The two below
+	// are their bytes since the adoption, of those that have ended as well.
+	AdoptedActive     int64 `json:"adopted_active,omitempty" metric:"adopted_sessions"`
 	AdoptedToEndpoint int64 `json:"adopted_to_endpoint,omitempty"` // from clients
 	AdoptedToClient   int64 `json:"adopted_to_client,omitempty"`   // from endpoints
-	Returned          int64 `json:"returned,omitempty"`            // sessions ever that have come back to user space
-	Gaps              int64 `json:"gaps,omitempty"`                // how often the windows of a flow without a gap were shut, so that it could leave
-	Failed            int64 `json:"failed,omitempty"`              // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
-	// Stays counts sessions that stay in user space, by reason: those of which something has to be looked at once,
-	// and the others each time that they could not leave.
-	Stays map[string]int64 `json:"stays,omitempty"`
-	// Unrestored counts sessions that could not come back, and were reset, by reason.
-	Unrestored map[string]int64 `json:"unrestored,omitempty"`
+	// Sessions that have come back to user space, ever.
+	Returned int64 `json:"returned,omitempty" metric:"returned_total"`
+	// Times that the windows of a flow without a gap were shut, so that it could leave user space.
+	Gaps   int64 `json:"gaps,omitempty" metric:"gaps_total"`
+	Failed int64 `json:"failed,omitempty"` // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
+	// Sessions that stay in user space though their listener has lane, by reason; those that could not leave at an attempt each time. Reasons that did not occur are left out.
+	Stays map[string]int64 `json:"stays,omitempty" metric:"stays_total,reason"`
+	// Sessions that could not come back and were reset, by reason. Reasons that did not occur are left out.
+	Unrestored map[string]int64 `json:"unrestored,omitempty" metric:"unrestored_total,reason"`
 }
 
 // The states of a [Lane].

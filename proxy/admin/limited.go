@@ -5,7 +5,8 @@ var ConnectBoundsUs = [...]int64{1000, 5000, 20_000, 100_000, 500_000, 1_500_000
 
 // Connects counts connections that were made to endpoints, ever, and the time that they took.
 type Connects struct {
-	Made  int64 `json:"made"`   // ever
+	// Connections that were made for clients, ever.
+	Made  int64 `json:"made" metric:"sessions_total"`
 	SumUs int64 `json:"sum_us"` // the time of all together, in microseconds
 	// Buckets counts them by the time they took, see [ConnectBoundsUs]. Left out of an endpoint.
 	Buckets []int64 `json:"buckets,omitempty"`

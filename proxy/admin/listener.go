@@ -22,17 +22,16 @@ type Listener struct {
 	RefusesAll string `json:"refuses_all,omitempty"`
 	// DeniedByHand are the sources that are denied here by hand; nil: none is.
 	DeniedByHand *ListenerDenials `json:"denied_by_hand,omitempty"`
-	// PausedAt is the limit at which accepting is paused, and Pauses counts the pauses at each
-	// limit. Further clients wait in the kernel's queue. The limits are "connections",
-	// "per_second" and, of all listeners together, "process per_second".
-	PausedAt    string           `json:"paused_at,omitempty"`
-	Pauses      map[string]int64 `json:"pauses,omitempty"`
-	Connections Connections      `json:"connections"`
+	// PausedAt is the limit at which accepting is paused: connections, per_second or, of all listeners together, process per_second.
+	// Further clients wait in the kernel's queue.
+	PausedAt string `json:"paused_at,omitempty"`
+	// Pauses of accepting at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.
+	Pauses      map[string]int64 `json:"pauses,omitempty" metric:"pauses_total,limit"`
+	Connections Connections      `json:"connections" metric:""`
 	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
-	// Protocols counts the clients whose routes depend on their first bytes, by protocol; "other" is none of those that
-	// routes depend on.
-	Protocols  map[string]int64 `json:"protocols,omitempty"`
+	// Clients whose routes depend on their first bytes. protocol is tls, http1, http2, ssh, postgres, redis, silence or other (docs/first-bytes.md). Protocols that did not occur are left out.
+	Protocols  map[string]int64 `json:"protocols,omitempty" metric:"protocol_clients_total,protocol"`
 	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets
 	// Certificates are those shown to clients.
@@ -44,13 +43,13 @@ type Listener struct {
 	// verdicts that occurred; sessions that were too short for a verdict are not in it.
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 	// Mirrors are the copies of its sessions that other upstreams get; nil: there are none.
-	Mirrors *Mirrors `json:"mirrors,omitempty"`
+	Mirrors *Mirrors `json:"mirrors,omitempty" metric:"penstock_mirror_"`
 	// Rewrites are its sessions of which the bytes of one direction are rewritten; nil: there are none.
-	Rewrites *Rewrites `json:"rewrites,omitempty"`
+	Rewrites *Rewrites `json:"rewrites,omitempty" metric:"penstock_rewrite_"`
 	// Filters are the modules that are asked about its clients.
 	Filters []Filter `json:"filters,omitempty"`
 	// Cancels are the requests to cancel a query; left out unless the listener speaks PostgreSQL.
-	Cancels *Cancels `json:"cancel_requests,omitempty"`
+	Cancels *Cancels `json:"cancel_requests,omitempty" metric:""`
 }
 
 // A Bind is an address of a listener, or all sockets that systemd has passed under a name.

@@ -29,6 +29,12 @@ func readMembers() (m members, err error) {
 	return m, json.Unmarshal(membersFile, &m)
 }
 
+// Comments returns a function that returns the meaning of a field of an answer, for readers of JSON.
+func Comments() func(of reflect.Type, field string) string {
+	m, _ := readMembers() // the test of the document reads it as well
+	return func(of reflect.Type, field string) string { return m.Docs[typeKey(of)+"."+field] }
+}
+
 // fieldWords are the words of fields: of those whose type has others, too, or is string.
 var fieldWords = map[string][]string{
 	"admin.Status.State":          {string(Serving), string(Draining)},

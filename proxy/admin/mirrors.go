@@ -9,9 +9,11 @@ import (
 
 // Mirrors are the mirrors of a listener's sessions: second connections that get the clients' bytes as well.
 type Mirrors struct {
-	To      []string         `json:"to,omitempty"`    // upstreams
-	Running int64            `json:"running"`         // now
-	Ended   map[string]int64 `json:"ended,omitempty"` // by reason, those included that were not to be had
+	To []string `json:"to,omitempty"` // upstreams
+	// Mirrors of sessions that run now. Like the other series of mirrors it is left out where there are none.
+	Running int64 `json:"running" metric:"connections"`
+	// Mirrors that have ended, and sessions that were to have one and had none. reason is complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full, descriptors or off_loop (docs/mirror.md).
+	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
 	// Teed and Copied are the bytes that their endpoints have got: those that never entered the process, and the
 	// others. Undelivered are those that they did not take, and Answered those that they answered, which were
 	// thrown away. Those of mirrors that run are counted about every second.
@@ -19,10 +21,10 @@ type Mirrors struct {
 	Copied      int64 `json:"copied"`
 	Undelivered int64 `json:"undelivered"`
 	Answered    int64 `json:"answered"`
-	// Unanswered are those of the complete ones whose endpoint has answered no byte, as one that is frozen, and Silent
-	// so many of the last ones in a row.
-	Unanswered int64 `json:"unanswered,omitempty"`
-	Silent     int64 `json:"silent,omitempty"`
+	// Mirrors that were complete, and whose endpoint has answered no byte.
+	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
+	// The last complete mirrors in a row whose endpoint has answered no byte, as one that is frozen answers none; 0: the last one has got an answer.
+	Silent int64 `json:"silent,omitempty" metric:"silent"`
 	// Comparisons are those mirrors of which the answers are compared.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/health"
 )
@@ -95,19 +94,3 @@ func (e *ending) Probe(ctx context.Context) error {
 	}
 	return p.Probe(ctx)
 }
-
-// answersStatus fills in the counts of answers.
-func (s *Server) answersStatus(st *admin.Endpoint, a *health.Answers) {
-	if now, silent := a.Silence(); silent {
-		st.Silence = &admin.Silence{Since: s.wall(now.Since), Clients: now.Clients, Usual: now.Usual, Proof: now.Proof}
-	}
-	clients, longest := a.Unanswered()
-	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
-	if took, part := a.Within(maxAnswers); part > 0 {
-		n, sum := a.Sum()
-		st.Answers = &admin.Answers{Made: n, SumUs: sum.Microseconds(), Percent: part, WithinUs: took.Microseconds(), Judged: a.Known()}
-	}
-}
-
-// maxAnswers is the part of the answers for which the status shows the time, in percent.
-const maxAnswers = 99

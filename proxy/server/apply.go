@@ -25,7 +25,7 @@ type change struct {
 	lives      lives // changes by hand under this configuration
 	upstreams  map[string]*nextUpstream
 	listeners  map[string]*nextListener
-	binds      map[string]*listenSocket
+	binds      binds
 	kept       map[*listenSocket]bool // sockets in force that are kept; nil until computed
 	reusePort  []*listenSocket        // reuse-port sockets given up by this change; another process may still hold their address
 	successors []*listenSocket        // sockets bound beside the ones in reusePort; they listen once everything is prepared
@@ -72,7 +72,7 @@ func (s *Server) apply(ctx context.Context, cfg *config.Config) error {
 func (s *Server) newChange(cfg *config.Config) *change {
 	return &change{
 		cfg: cfg, lives: s.livesUnder(cfg), unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
-		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(map[string]*listenSocket, len(s.binds)),
+		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(binds, len(s.binds)),
 	}
 }
 

@@ -74,24 +74,6 @@ func notUsed(wanted, used string, err error) error {
 	return err
 }
 
-// listenerCongestion is the congestion control of a listener's sockets of TCP, of the first that has not
-// that of the configuration; nil: the file names none, or there is no such socket.
-func (s *Server) listenerCongestion(l *listener) (st *admin.Congestion) {
-	wanted := l.cfg.Socket.Congestion
-	if wanted == "" || s.closing { // then descriptors may be closed already
-		return nil
-	}
-	for _, key := range l.keys {
-		socket := s.binds[key]
-		if socket == nil || !socket.listener.TCP() || st != nil && st.Error != "" {
-			continue
-		}
-		used, err := socket.congestionNow()
-		st = &admin.Congestion{Configured: wanted, Used: used, Error: textOf(err)}
-	}
-	return st
-}
-
 // congestionStatus is the congestion control that connections to the upstream's endpoints have: that of a
 // socket that is made to find out. Nil: the file names none.
 func (u *upstream) congestionStatus() *admin.Congestion {

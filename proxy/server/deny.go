@@ -69,7 +69,7 @@ func (s *Server) deny(rule source.Rule, listener string, within time.Duration, b
 	} else if len(s.denials.list) >= admin.MaxDenials {
 		return admin.Denial{}, fmt.Errorf("%w: %d sources are denied already: remove some, or deny a prefix", admin.ErrInvalid, admin.MaxDenials)
 	} else {
-		s.markDenial()
+		s.denials.mark(s.now(), s.listeners)
 	}
 	s.denials.list = append(s.denials.list, d)
 	s.log.Info("source denied", "by", by, "source", d.Source, "listener", cmp.Or(listener, "all"), "until", d.Until.Format(time.RFC3339))

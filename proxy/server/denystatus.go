@@ -2,7 +2,6 @@ package server
 
 import (
 	"slices"
-	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/monitor"
@@ -21,12 +20,12 @@ type arrivals struct{ accepted, denied int64 }
 
 func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
 
-// markDenial notes the moment from which a new denial is in force. The caller holds s.mu.
-func (s *Server) markDenial() {
-	s.denials.latest = s.now()
-	s.denials.before = make(map[*router.ListenerState]arrivals, len(s.listeners))
-	for _, l := range s.listeners {
-		s.denials.before[l.state] = arrivalsAt(l.state)
+// mark notes the moment from which a new denial is in force.
+func (d *denials) mark(now int64, listeners map[string]*listener) {
+	d.latest = now
+	d.before = make(map[*router.ListenerState]arrivals, len(listeners))
+	for _, l := range listeners {
+		d.before[l.state] = arrivalsAt(l.state)
 	}
 }
 
@@ -42,9 +41,9 @@ func appendArrivals(list []monitor.Counter, l *router.ListenerState) []monitor.C
 // maxLatest is how many denials a status has.
 const maxLatest = 10
 
-// denialsStatus returns the denials in force, nil if there are none. The caller holds s.mu.
-func (s *Server) denialsStatus() *admin.Denials {
-	list := s.denials.list
+// status returns the denials in force, nil if there are none.
+func (d *denials) status() *admin.Denials {
+	list := d.list
 	if len(list) == 0 {
 		return nil
 	}
@@ -74,24 +73,4 @@ func (d *denials) sumUp() {
 		sum.add(&d.list[i])
 		d.sums[d.list[i].Listener] = sum
 	}
-}
-
-// listenerDenials describes the denials at a listener, nil if there are none. Clients from before the latest one
-// do not count: it may have made the difference. The caller holds s.mu.
-func (s *Server) listenerDenials(name string, l *router.ListenerState) *admin.ListenerDenials {
-	everywhere, here := s.denials.sums[""], s.denials.sums[name]
-	if everywhere.count+here.count == 0 {
-		return nil
-	}
-	st := &admin.ListenerDenials{Count: everywhere.count + here.count, Latest: here.latest, All: everywhere.all || here.all}
-	if here.count == 0 || everywhere.latest.Since.After(here.latest.Since) {
-		st.Latest = everywhere.latest
-	}
-	now, at, before := s.now(), arrivalsAt(l), s.denials.before[l]
-	if now-s.denials.latest < int64(time.Minute) {
-		st.Clients, st.Refused = at.accepted-before.accepted, at.denied-before.denied
-		return st
-	}
-	st.Clients, st.Refused = s.watcher.sums.Recent(now, l, acceptedLine), s.watcher.sums.Recent(now, l, deniedLine)
-	return st
 }

@@ -115,7 +115,7 @@ func (s *Server) addEndpoint(u *upstream, c *admin.EndpointChange, by string) (*
 	}
 	if back := s.removedEndpoint(u, e.Name, c.Endpoint); back != nil {
 		set := s.takenBack(u, back, by)
-		of := s.specUnder(u, back.Endpoint, set)
+		of := u.specUnder(back.Endpoint, set)
 		return &endpointEdit{set, back.Endpoint, admin.Removed, fmt.Sprintf("%s, weight %d", of.Address, of.share)}, nil
 	}
 	if err := s.admit(u, &e); err != nil {

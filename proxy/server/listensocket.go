@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -149,7 +150,7 @@ func (s *Server) bindNew(c *change, key string, ln *socketlistener.Listener) err
 
 // bindPassed returns the sockets that systemd has passed under a name.
 func (s *Server) bindPassed(c *change, l *config.Listener, name string) (keys []string, err error) {
-	for key, socket := range s.passed(name) {
+	for key, socket := range s.binds.passed(name) {
 		c.binds[key] = socket
 		keys = append(keys, key)
 	}
@@ -178,15 +179,29 @@ func (s *Server) bindPassed(c *change, l *config.Listener, name string) (keys []
 	return keys, nil
 }
 
-// passed returns the sockets in force that systemd has passed under a name.
-func (s *Server) passed(name string) map[string]*listenSocket {
-	list := make(map[string]*listenSocket)
-	for key, socket := range s.binds {
+// binds are listening sockets by their keys.
+type binds map[string]*listenSocket
+
+// passed returns the sockets that systemd has passed under a name.
+func (b binds) passed(name string) binds {
+	list := make(binds)
+	for key, socket := range b {
 		if strings.HasPrefix(key, passedKey(name, "")) {
 			list[key] = socket
 		}
 	}
 	return list
+}
+
+// of returns the sockets of one of a listener's binds.
+func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
+	if at.Systemd != "" {
+		return slices.Collect(maps.Values(b.passed(at.Systemd)))
+	}
+	if socket := b[bindKey(l, at)]; socket != nil {
+		return []*listenSocket{socket}
+	}
+	return nil
 }
 
 func passedKey(name, index string) string { return "systemd:" + name + "#" + index }

@@ -93,33 +93,9 @@ func handWords(what string, c *state.Change) string {
 	return fmt.Sprintf("%s by %s at %s", what, c.By, c.Since.Local().Format(time.DateTime))
 }
 
-// removedByHand adds to the status of an upstream the endpoints that were removed by hand. Those that
-// have sessions are among the ones that leave.
-func (s *Server) removedByHand(u *upstream, st *admin.Upstream) {
-	for i := range s.live.All() {
-		c := &s.live.All()[i]
-		if c.Kind != state.EndpointRemoved || c.Upstream != u.cfg.Name {
-			continue
-		}
-		words, of := []string{handWords("removed", c)}, s.specUnder(u, c.Endpoint, s.live.Set)
-		if w := s.live.Find(state.Key{Kind: state.EndpointWeight, Upstream: c.Upstream, Endpoint: c.Endpoint}); w != nil {
-			words = append(words, handWords("weight "+w.Value, w))
-		}
-		there := false
-		for j := range st.Endpoints {
-			if e := &st.Endpoints[j]; e.Name == c.Endpoint && e.State == admin.Removed {
-				e.ByHand, e.Weight, there = words, of.share, true
-			}
-		}
-		if !there {
-			st.Endpoints = append(st.Endpoints, admin.Endpoint{Name: c.Endpoint, Address: of.Address, Zone: of.Zone, Weight: of.share, Backup: of.Backup, State: admin.Removed, ByHand: words})
-		}
-	}
-}
-
 // specUnder returns an endpoint of the file or of discovery as it is with changes by hand, also if one of them has
 // removed it. One that is not found has its name for an address.
-func (s *Server) specUnder(u *upstream, endpoint string, set live.Set) spec {
+func (u *upstream) specUnder(endpoint string, set live.Set) spec {
 	listed := specsOf(u.cfg, u.found)
 	for i := range listed.n {
 		if of := listed.at(i); of.Identity() == endpoint {

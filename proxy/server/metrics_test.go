@@ -34,7 +34,7 @@ func TestMetricsOfSessions(t *testing.T) {
 	echoes(t, c, "hello\n")
 	m := r.sampled()
 	l, u, e := &m.Listeners[0], &m.Upstreams[0], &m.Endpoints[0]
-	if l.Accepted != 1 || l.Active != 1 || u.Active != 1 || e.Active != 1 || e.Sessions != 1 || l.State != admin.Serving || e.State != admin.Up || u.States[admin.Up] != 1 {
+	if l.Connections.Accepted != 1 || l.Connections.Active != 1 || u.Active != 1 || e.Active != 1 || e.Total != 1 || l.State != admin.Serving || e.State != admin.Up || u.States[admin.Up] != 1 {
 		t.Errorf("while it runs: %+v %+v %+v", l, u, e)
 	}
 	for name, bytes := range map[string]metrics.Bytes{"listener": l.Bytes, "upstream": u.Bytes, "endpoint": e.Bytes} {
@@ -140,13 +140,13 @@ upstreams:
 	if gone.Name != "gone" || gone.Transitions != 1 || gone.State != admin.Down || m.Endpoints[0].Transitions != 0 {
 		t.Errorf("%+v", m.Endpoints)
 	}
-	if !slices.Contains(m.Listeners[0].Refused, tally.Count{Of: "address"}) || m.Listeners[0].Most != 5 {
+	if !slices.Contains(m.Listeners[0].Refused, tally.Count{Of: "address"}) || m.Listeners[0].Connections.Most != 5 {
 		t.Errorf("%+v", m.Listeners[0])
 	}
 	if !slices.Contains(m.Upstreams[0].Refused, tally.Count{Of: "full"}) {
 		t.Errorf("%+v", m.Upstreams[0])
 	}
-	if n, ok := m.Process.Refused["targets"]; !ok || n != 0 {
+	if n, ok := m.Process.EveryRefusal["targets"]; !ok || n != 0 {
 		t.Errorf("%+v", m.Process)
 	}
 	if err := r.DrainEndpoint("u", "gone", true, "test"); err != nil {
@@ -171,7 +171,7 @@ func TestMetricsOfVerdicts(t *testing.T) {
 	c.Close()
 	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
 	m := r.sampled()
-	for name, limited := range map[string][verdict.Kinds]float64{"listener": m.Listeners[0].Limited, "upstream": m.Upstreams[0].Limited, "endpoint": m.Endpoints[0].Limited} {
+	for name, limited := range map[string][verdict.Kinds]float64{"listener": m.Listeners[0].Seconds, "upstream": m.Upstreams[0].Seconds, "endpoint": m.Endpoints[0].Seconds} {
 		sum := 0.0
 		for _, seconds := range limited {
 			sum += seconds
@@ -188,15 +188,15 @@ func TestMetricsOfReports(t *testing.T) {
 
 	to := collector.Start(t, "grpc", nil)
 	r := start(t, "session_log: {to: sessions.log, per_second: 1}\n"+tracedConfig(to, sockets.Server(t, sockets.Echo), ", max_queue_size: 1, max_export_batch_size: 1"))
-	if m := r.sampled(); m.Process.Summary.SessionLog.Lines != 0 || m.Process.Traces.Sampled != 0 {
-		t.Errorf("before: %+v, %+v", m.Process.Summary.SessionLog, m.Process.Traces)
+	if m := r.sampled(); m.Process.SessionLog.Lines != 0 || m.Process.Traces.Sampled != 0 {
+		t.Errorf("before: %+v, %+v", m.Process.SessionLog, m.Process.Traces)
 	}
 	talked(t, r.At("a"), 20)
 	r.Until("lines and spans are counted", func() bool {
-		l, s := r.sampled().Process.Summary.SessionLog, r.sampled().Process.Traces
+		l, s := r.sampled().Process.SessionLog, r.sampled().Process.Traces
 		return l.Lines+l.Dropped["rate"] == 20 && s.Exported+s.Dropped["queue_full"] == 20
 	})
-	if l := r.sampled().Process.Summary.SessionLog; l.Dropped["rate"] == 0 || l.Lines == 0 {
+	if l := r.sampled().Process.SessionLog; l.Dropped["rate"] == 0 || l.Lines == 0 {
 		t.Errorf("%+v", l)
 	}
 }

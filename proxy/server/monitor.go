@@ -11,7 +11,6 @@ import (
 	"weak"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
@@ -71,8 +70,9 @@ func (s *Server) observe(now int64, last bool) {
 func (s *Server) conditions() []monitor.Upstream {
 	list := s.watcher.upstreams[:0]
 	for name, u := range s.upstreams {
+		counts := u.router.Counts()
 		list = append(list, monitor.Upstream{
-			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals().Total(), Held: u.router.Held(), Fallbacks: u.router.Fallbacks(),
+			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals().Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
 			Unserved: u.router.FailedSessionsTotal(),
 		})
 	}
@@ -124,8 +124,9 @@ func (s *Server) whyUnusable(key any) string {
 		return "there are none"
 	}
 	var parts []string
+	r := s.reader(new(router.Running), true)
 	for _, m := range u.order[:min(len(u.order), maxExplained)] {
-		e := s.endpointStatus(m, new(router.Running))
+		e := r.endpoint(m, u.cfg.Name)
 		why := e.Reason()
 		if why == "" {
 			why = "usable by now"
@@ -201,10 +202,11 @@ func refusalsOf(name string, r *router.Refusals) monitor.Counter {
 
 // appendCounters appends the other counters of an upstream.
 func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []monitor.Counter {
+	counts := up.Counts()
 	return append(list,
-		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: up.Held()},
-		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: up.LastResorts()},
-		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: up.LastResortsAnswered(), Unlogged: true},
+		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: counts.Held},
+		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: counts.LastResort},
+		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: counts.LastResortAnswered, Unlogged: true},
 		monitor.Counter{Key: up, Message: missedLine, Kind: "upstream", Name: name, Total: up.Unreached()},
 		monitor.Counter{Key: up, Message: failedLine, Kind: "upstream", Name: name, Total: up.FailedSessionsTotal()},
 		monitor.Counter{Key: up, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults()},
@@ -276,7 +278,7 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 	case *router.Upstream:
 		switch c.Message {
 		case resortLine:
-			return map[string]int64{answered: of.LastResortsAnswered()}
+			return map[string]int64{answered: of.Counts().LastResortAnswered}
 		case localLine:
 			return of.LocalCauses()
 		case missedLine:
@@ -354,29 +356,4 @@ func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Le
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
-}
-
-// servedFor is for how long clients of an upstream without a usable endpoint are known to be
-// served after one was.
-const servedFor = time.Minute
-
-// missed adds the recent refusals and withheld ejections to an upstream's status.
-func (s *Server) missed(u *upstream, st *admin.Upstream) {
-	now, sums := s.now(), s.watcher.sums
-	st.LastMinute = admin.LastMinute{
-		Refused: sums.Recent(now, u.router.Refusals(), refusedLine), Held: sums.Recent(now, u.router, heldLine),
-		LastResort: sums.Recent(now, u.router, resortLine), LastResortAnswered: sums.Recent(now, u.router, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
-		LocalFaults: sums.Recent(now, u.router, localLine),
-	}
-	condition := u.condition()
-	if condition == monitor.Usable {
-		return
-	}
-	o, known := s.watcher.outages.Of(u.router)
-	if !known || o.Condition < condition { // it was not looked at since
-		o = monitor.Outage{Since: now}
-	}
-	st.Outage = &admin.UpstreamOutage{
-		Since: s.wall(o.Since), Full: condition == monitor.Full, Served: u.router.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
-	}
 }

@@ -147,14 +147,3 @@ func (s *Server) uncheckedNames() map[string]bool {
 	}
 	return names
 }
-
-// whyUnresolved returns why the name of an endpoint without a check did not resolve the last time; "": it did, or is none.
-func (s *Server) whyUnresolved(m *member) string {
-	failed := s.unresolved.Load()
-	if name := m.endpoint.HostName(); name != "" && failed != nil && m.check == nil {
-		if err := (*failed)[name]; err != nil {
-			return err.Error()
-		}
-	}
-	return ""
-}

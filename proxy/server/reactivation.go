@@ -85,7 +85,8 @@ func (s *Server) reactivateUpstream(u *upstream) {
 	}
 	delete(s.retired, u.cfg.Name)
 	u.leaving = was.leaving
-	s.keepCounts(u.router, -1)
+	counts := u.router.Counts()
+	s.gone.Add(&counts, -1)
 }
 
 // from passes the state of a removed upstream of the same name on to u, if there is one.

@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/traces"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -33,7 +34,7 @@ import (
 type Server struct {
 	options Options
 	log     *slog.Logger
-	start   time.Time
+	clock
 
 	relay       *relay.Relay  // owned
 	pipes       *pipe.Pool    // owned; nil without splice
@@ -60,12 +61,12 @@ type Server struct {
 	changes         admin.Changes
 	listeners       map[string]*listener
 	upstreams       map[string]*upstream
-	binds           map[string]*listenSocket
+	binds           binds
 	parting         []*listenSocket // that are not bound any more, and may not be closed yet
 	replaced        []*listenSocket // that were replaced, and are accepted from still
 	closing         bool
 	watches         sync.WaitGroup                // of discovery
-	gone            map[string]int64              // counters of upstreams that are not there any more
+	gone            tally.UpstreamCounts          // of upstreams that are not there any more
 	retired         map[string]*upstream          // that are gone, and had sessions when that was looked at
 	givenUp         []*listenSocket               // sockets that are closed or replaced, until they are deserted
 	former          []former                      // upstreams that are gone, and may refuse clients still
@@ -132,9 +133,9 @@ const tlsHandshakes = 1024
 // line, or several joined.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s := &Server{
-		options: o, log: o.Log, start: time.Now(),
+		options: o, log: o.Log, clock: clock{time.Now()},
 		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
-		binds: make(map[string]*listenSocket), gone: make(map[string]int64),
+		binds:   make(binds),
 		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), endings: make(map[*endJob]bool), after: time.AfterFunc,
 		denials: denials{clock: time.Now},
 		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), downPending: make(chan struct{}, 1),
@@ -185,8 +186,13 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	return nil
 }
 
-// now is the clock of everything but the loops, in nanoseconds; theirs is the same one.
-func (s *Server) now() int64 { return int64(time.Since(s.start)) + 1 }
+// A clock is the time of everything but the loops, in nanoseconds from start on; theirs is the same one.
+type clock struct{ start time.Time }
+
+func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
+
+// wall is a time of the clock as people know it.
+func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).Round(0) }
 
 // maxConnections is how many clients are served at once.
 func (s *Server) maxConnections(cfg *config.Config) int {

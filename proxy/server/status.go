@@ -3,8 +3,12 @@ package server
 import (
 	"fmt"
 	"maps"
+	"math"
+	"runtime"
+	runtimemetrics "runtime/metrics"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
@@ -12,6 +16,9 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/verdict"
@@ -21,39 +28,60 @@ import (
 var _ admin.Balancer = (*Server)(nil)
 
 // Status implements [admin.Balancer].
-func (s *Server) Status() (st admin.Status) {
-	s.group.Metered(func(total worker.Summary, running map[worker.Binding]*worker.Bytes) {
-		st = s.status(&total, router.NewRunning(running))
-	})
+func (s *Server) Status() admin.Status {
+	var m metrics.Sample
+	s.sample(&m, true)
+	st := m.Process.Status
+	for i := range m.Listeners {
+		st.Listeners = append(st.Listeners, m.Listeners[i].Listener)
+	}
+	for i := range m.Upstreams {
+		st.Upstreams = append(st.Upstreams, m.Upstreams[i].Upstream)
+	}
 	return st
 }
 
-func (s *Server) status(total *worker.Summary, running *router.Running) admin.Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := admin.Status{
-		State:   admin.Serving,
-		Changes: s.changes,
-		Summary: s.summarize(total),
-	}
-	s.recentSessionLog(st.SessionLog)
-	st.Restart = s.lasting()
-	st.Live, st.StateFile, st.DeniedByHand = s.liveStatus(), s.stateFile(), s.denialsStatus()
-	st.Traces = s.tracesStatus()
-	st.Connections.Most = int64(s.maxConnections(s.cfg))
-	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
+// Metrics fills in an empty sample, but for its version and the state of the configuration. It waits for
+// the loops, which give it a part of each turn.
+func (s *Server) Metrics(m *metrics.Sample) { s.sample(m, false) }
+
+// sample fills in an empty sample, of which status, page, metrics and top are made. detail is for a status: with reasons in words.
+func (s *Server) sample(m *metrics.Sample, detail bool) {
+	s.group.Metered(func(total worker.Summary, running map[worker.Binding]*worker.Bytes) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		r := s.reader(router.NewRunning(running), detail)
+		s.readProcess(m, &total, detail)
+		for i := range total.Loops {
+			l := &total.Loops[i]
+			m.Loops = append(m.Loops, metrics.Loop{Loop: m.Process.Loops[i], Turns: l.Lag[:], Late: l.TimerLate[:], Measured: s.options.TurnCPU})
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
+			m.Listeners = append(m.Listeners, r.listener(name, s.listeners[name]))
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
+			r.upstream(s.upstreams[name], m)
+		}
+	})
+}
+
+// readProcess reads the process's own part of a sample.
+func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bool) {
+	st := &m.Process.Status
+	st.State, st.Changes, st.Summary = admin.Serving, s.changes, s.summarize(total)
 	if s.closing {
 		st.State, st.DrainEnds = admin.Draining, s.drainEnds
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
-		st.Listeners = append(st.Listeners, s.listenerStatus(name, running))
+	st.Restart, st.Traces, st.Counters = s.lasting(), s.tracesStatus(), s.counters(total)
+	st.Connections.Most = int64(s.maxConnections(s.cfg))
+	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
+	if !detail {
+		m.Process.EveryRefusal = total.Refusals.EveryCount()
+		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
-		st.Upstreams = append(st.Upstreams, s.upstreamStatus(s.upstreams[name], running))
-	}
+	s.recentSessionLog(st.SessionLog)
+	st.Live, st.StateFile, st.DeniedByHand = s.liveStatus(), s.stateFile(), s.denials.status()
 	st.RemovedWaiting = s.removedWaiting()
-	st.Counters = s.counters(total)
-	return st
 }
 
 // removedWaiting counts the clients that came before an upstream was removed, and wait for it still.
@@ -75,43 +103,203 @@ func (s *Server) removedWaiting() map[string]int64 {
 	return clients
 }
 
-func (s *Server) listenerStatus(name string, running *router.Running) admin.Listener {
-	l := s.listeners[name]
+// counters are those that never fall, by name. The server's mu is held.
+func (s *Server) counters(total *worker.Summary) map[string]int64 {
+	c := map[string]int64{
+		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
+		"accept_pauses": s.paused.Load(), "transitions": s.scheduler.Transitions(),
+	}
+	for i := range total.Loops {
+		c["hellos_missing"] += total.Loops[i].HellosMissing
+	}
+	s.gone.AddSums(c)
+	for _, u := range s.upstreams {
+		counts := u.router.Counts()
+		counts.AddSums(c)
+	}
+	return c
+}
+
+// Counter returns a counter that never falls, of those in the status.
+func (s *Server) Counter(name string) (value int64, known bool) {
+	total := s.group.Summary()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value, known = s.counters(&total)[name]
+	return value, known
+}
+
+// Summary returns the counters and resources.
+func (s *Server) Summary() admin.Summary {
+	total := s.group.Summary()
+	return s.summarize(&total)
+}
+
+// summarize adds the relay's and the process's counters to those of the workers.
+func (s *Server) summarize(total *worker.Summary) admin.Summary {
+	stats := s.relay.Stats()
+	fallbacks := make(map[string]int64)
+	for reason, n := range total.Totals.Fallbacks.All() {
+		fallbacks[reason.String()] = n
+	}
+	pipes, chose := stats.Pipes, stats.Drivers
+	sum := admin.Summary{
+		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused, Left: total.Left},
+		RefusedBy:   total.Refusals.Counts(),
+		Bytes:       bytesOf(worker.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, worker.Bytes{}),
+		Lost:        total.Totals.Lost,
+		Fallbacks:   fallbacks,
+		Lane:        s.laneStatus(),
+		Pipes: admin.Pipes{
+			Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle,
+			TooSmall: pipes.Degraded, Refused: pipes.Refused, Denied: pipes.Denied,
+			UsedPages: pipes.UsedPages, BudgetPages: pipes.BudgetPages, MostPages: pipes.LinePages,
+		},
+		Pauses: gcPauses(),
+
+		AcceptPauses: s.paused.Load(), Goroutines: int64(runtime.NumGoroutine()),
+		Engine: admin.Engine{
+			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
+			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
+		},
+	}
+	if sum.Lane != nil {
+		sum.Connections.Active += sum.Lane.AdoptedActive
+	}
+	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLogCounts()
+	sum.Arena = admin.Arena{
+		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,
+		Residues: chose.Residues, Refused: chose.HeapResidues,
+		Huge: total.Arena.Huge,
+	}
+	describeMemory(&sum.Arena, s.group.Memory())
+	for i := range total.Loops {
+		l := &total.Loops[i]
+		sum.Loops = append(sum.Loops, admin.Loop{
+			Index: i, Lag: occurred(l.Lag[:]), TimerLate: occurred(l.TimerLate[:]),
+			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
+			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
+			Batches: l.Batches, BatchRefused: l.BatchRefused,
+			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(), LongTurns: l.LongTurns, Overruns: l.Overruns,
+			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.TimerLateMax.Microseconds(),
+		})
+	}
+	return sum
+}
+
+// occurred returns counts without the zeros at their end, never nil.
+func occurred(counts []int64) []int64 {
+	for len(counts) > 0 && counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
+	}
+	return append([]int64{}, counts...)
+}
+
+// gcPauses reads the runtime's histogram of pauses. The maximum is the upper end of the last
+// bucket that is not empty.
+func gcPauses() (p admin.Pauses) {
+	sample := []runtimemetrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}}
+	runtimemetrics.Read(sample)
+	if sample[0].Value.Kind() != runtimemetrics.KindFloat64Histogram {
+		return p
+	}
+	h := sample[0].Value.Float64Histogram()
+	for i, n := range h.Counts {
+		if n == 0 {
+			continue
+		}
+		p.GC += int64(n)
+		most := h.Buckets[i+1]
+		if math.IsInf(most, 1) {
+			most = h.Buckets[i]
+		}
+		p.GCMaxUs = int64(math.Ceil(most * 1e6))
+	}
+	return p
+}
+
+// A reader reads the parts of a server into a sample. It changes nothing. The server's mu is held.
+type reader struct {
+	clock
+	detail     bool            // for a status: reasons in words. Otherwise counts by reason have those that did not occur, as metrics need
+	running    *router.Running // bytes of the sessions that run
+	closing    bool
+	rate       *limit.Rate // of the whole process
+	watcher    *watcher
+	unresolved map[string]error // names of endpoints without a check that did not resolve the last time
+	binds      binds
+	live       manual
+	denials    *denials
+}
+
+func (s *Server) reader(running *router.Running, detail bool) *reader {
+	r := &reader{
+		clock: s.clock, detail: detail, running: running, closing: s.closing, rate: &s.connectRate,
+		watcher: &s.watcher, binds: s.binds, live: s.live, denials: &s.denials,
+	}
+	if failed := s.unresolved.Load(); failed != nil {
+		r.unresolved = *failed
+	}
+	return r
+}
+
+// recent is the increase of a counter within about the last minute.
+func (r *reader) recent(key any, line string) int64 { return r.watcher.sums.Recent(r.now(), key, line) }
+
+func (r *reader) listener(name string, l *listener) metrics.Listener {
 	c := l.state.Counts()
-	st := admin.Listener{
+	m := metrics.Listener{Listener: admin.Listener{
 		Name: name, State: admin.Serving, Reasons: c.Refused, FastOpen: l.cfg.Socket.FastOpen,
 		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max()},
-		Bytes:       bytesOf(l.state.Bytes(), running.Listeners[l.state]),
-		Limited:     limited(l.state.Limited()),
+		Bytes:       bytesOf(l.state.Bytes(), r.running.Listeners[l.state]),
+		Pauses:      l.state.Pauses(), Mirrors: l.mirrorStatus(l.state.Mirrors().Totals(!r.detail)), Rewrites: l.rewriteStatus(!r.detail),
+		Cancels: l.cancelStatus(), Protocols: l.state.Spoken(),
+	}}
+	if l.tls != nil {
+		m.Handshakes, m.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
 	}
-	st.Pauses, st.RefusesAll, st.Mirrors = l.state.Pauses(), l.cfg.RefusesAll(), l.mirrorStatus(l.state.Mirrors().Totals(false))
-	st.Rewrites = l.rewriteStatus(false)
-	st.Filters = l.filterStatus(false, func(of *filter.Ledger) int64 { return s.watcher.sums.Recent(s.now(), of, unansweredLine) })
-	st.Cancels = l.cancelStatus()
-	st.DeniedByHand, st.Protocols = s.listenerDenials(name, l.state), l.state.Spoken()
-	for _, n := range c.Refused {
+	switch {
+	case l.drained, r.closing:
+		m.State, m.DrainedByHand = admin.Draining, l.drained
+	default:
+		if m.PausedAt = l.state.PausedAt(r.rate, r.now()); m.PausedAt != "" {
+			m.State = admin.Paused
+		}
+	}
+	for _, key := range l.keys {
+		if socket := r.binds[key]; socket != nil {
+			m.Queues = append(m.Queues, r.queue(socket))
+		}
+	}
+	if r.detail {
+		r.describeListener(name, l, &m.Listener)
+		return m
+	}
+	m.Filters = l.filterStatus(true, nil)
+	m.Refused, m.Tally, m.Seconds = l.state.EveryRefusal(), l.state.Tally(), l.state.Limited()
+	m.KeyedBy, m.Keyed = l.measureKeys(r.running)
+	return m
+}
+
+// describeListener adds the parts that metrics do not have.
+func (r *reader) describeListener(name string, l *listener, st *admin.Listener) {
+	st.RefusesAll, st.Limited = l.cfg.RefusesAll(), limited(l.state.Limited())
+	st.Filters = l.filterStatus(false, func(of *filter.Ledger) int64 { return r.recent(of, unansweredLine) })
+	st.DeniedByHand = r.listenerDenials(name, l.state)
+	for _, n := range st.Reasons {
 		st.Connections.Refused += n
 	}
 	if l.tls != nil {
-		st.Handshakes, st.Certificates, st.AuthoritiesRefused = handshakes(l.stats), certificates(l.tls.Lifetimes()), textOf(l.tls.AuthoritiesRefused())
+		st.AuthoritiesRefused = textOf(l.tls.AuthoritiesRefused())
 	}
-	switch {
-	case l.drained, s.closing:
-		st.State, st.DrainedByHand = admin.Draining, l.drained
-	default:
-		if st.PausedAt = l.state.PausedAt(&s.connectRate, s.now()); st.PausedAt != "" {
-			st.State = admin.Paused
-		}
-	}
-	st.Congestion = s.listenerCongestion(l)
+	st.Congestion = r.congestion(l)
 	for _, key := range l.keys {
-		if socket := s.binds[key]; socket != nil {
+		if socket := r.binds[key]; socket != nil {
 			st.Addresses = append(st.Addresses, socket.listener.Addr())
-			st.Queues = append(st.Queues, s.queueOf(socket))
 		}
 	}
 	for _, at := range l.cfg.Bind {
-		if list := s.boundAt(l.cfg, at); len(list) > 0 {
+		if list := r.binds.of(l.cfg, at); len(list) > 0 {
 			st.Binds = append(st.Binds, admin.Bind{Bind: at.String(), Active: clientsOf(list)})
 		}
 	}
@@ -121,18 +309,6 @@ func (s *Server) listenerStatus(name string, running *router.Running) admin.List
 	if l.cfg.Upstream != "" {
 		st.Routes = append(st.Routes, admin.Route{To: map[string]float64{l.cfg.Upstream: 100}})
 	}
-	return st
-}
-
-// boundAt returns the sockets in force of one of a listener's binds.
-func (s *Server) boundAt(l *config.Listener, at config.Bind) []*listenSocket {
-	if at.Systemd != "" {
-		return slices.Collect(maps.Values(s.passed(at.Systemd)))
-	}
-	if socket := s.binds[bindKey(l, at)]; socket != nil {
-		return []*listenSocket{socket}
-	}
-	return nil
 }
 
 // clientsOf is how many clients have come in at sockets, or at those that they have taken
@@ -200,152 +376,346 @@ func matchText(m *config.Match) string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *Server) upstreamStatus(u *upstream, running *router.Running) admin.Upstream {
-	c := u.router.Counts()
-	st := admin.Upstream{
-		Name: u.cfg.Name, Balance: u.cfg.Balance, BalanceOn: balanceOn(u.cfg), Pending: int64(u.router.Waiting()),
-		Retries: c.Retries, RetriesDenied: u.budget.Denied(), Held: c.Held, LastResort: c.LastResort, LastResortAnswered: c.LastResortAnswered, Reasons: c.Refused, Unkeyed: c.Unkeyed,
-		Bytes: bytesOf(u.router.Bytes(), running.Upstreams[u.router]), Limited: limited(u.router.Limited()),
+// upstream reads an upstream and its endpoints.
+func (r *reader) upstream(u *upstream, to *metrics.Sample) {
+	m := metrics.Upstream{
+		Upstream: admin.Upstream{
+			Name: u.cfg.Name, Pending: int64(u.router.Waiting()), UpstreamCounts: u.router.Counts(), RetriesDenied: u.budget.Denied(),
+			Bytes: bytesOf(u.router.Bytes(), r.running.Upstreams[u.router]), LocalFaults: u.router.LocalCauses(),
+		},
+		Tally: u.router.Tally(), States: make(map[admin.State]int64),
 	}
-	made := u.router.Tally().Connects
-	st.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds(), Buckets: made.Buckets[:]}
+	made := &m.Tally.Connects
+	m.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds(), Buckets: made.Buckets[:]}
+	m.Panic, m.Panics = u.router.Panic()
 	if u.tls != nil {
-		st.Handshakes, st.Certificates, st.AuthoritiesRefused = handshakes(u.stats), certificates(u.tls.Lifetimes()), textOf(u.tls.AuthoritiesRefused())
+		m.Handshakes, m.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
+	}
+	if u.breaker != nil {
+		m.Breaker, m.Opened = u.breaker.State().String(), u.breaker.Opened()
+		if b := u.cfg.CircuitBreaker; b != nil {
+			connections, connecting := u.breaker.Load()
+			if b.Connections > 0 {
+				m.Connections, m.Most = connections, b.Connections
+			}
+			if b.Pending > 0 {
+				m.Connecting, m.MostConnecting = connecting, b.Pending
+			}
+		}
+	}
+	if u.source != nil {
+		m.Discovery = discoveryStatus(u.source.Status())
+	}
+	if u.outlier != nil {
+		m.EjectionsWithheld = u.outlier.Withheld()
+	}
+	if r.detail {
+		r.describeUpstream(u, &m.Upstream)
+	} else {
+		m.Refused, m.Seconds = u.router.Refusals().Every(), u.router.Limited()
+		for _, e := range u.order {
+			p := r.endpoint(e, u.cfg.Name)
+			m.Active += p.Active
+			m.States[p.State]++
+			to.Endpoints = append(to.Endpoints, p)
+		}
+		for _, e := range u.leaving {
+			m.Active += int64(e.endpoint.Active())
+		}
+	}
+	to.Upstreams = append(to.Upstreams, m)
+}
+
+// describeUpstream adds the parts that metrics do not have, and the endpoints, which these have as a list of their own.
+func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
+	st.Balance, st.BalanceOn, st.Reasons, st.Limited = u.cfg.Balance, balanceOn(u.cfg), u.router.Refusals().ByReason(), limited(u.router.Limited())
+	if u.tls != nil {
+		st.AuthoritiesRefused = textOf(u.tls.AuthoritiesRefused())
 	}
 	st.Congestion = u.congestionStatus()
 	if f := u.cfg.Fallback; f != nil {
 		st.Fallback = f.Upstream
 	}
-	s.missed(u, &st)
+	r.missed(u, st)
 	if u.breaker != nil {
-		st.Breaker, st.Opened = u.breaker.State().String(), u.breaker.Opened()
-		st.BreakerWhy, st.BreakerUntil = s.circuit(u.breaker)
-		if b := u.cfg.CircuitBreaker; b != nil {
-			connections, connecting := u.breaker.Load()
-			if b.Connections > 0 {
-				st.Connections, st.Most = connections, b.Connections
-			}
-			if b.Pending > 0 {
-				st.Connecting, st.MostConnecting = connecting, b.Pending
-			}
-		}
+		st.BreakerWhy, st.BreakerUntil = r.circuit(u.breaker)
 	}
-	if u.source != nil {
-		st.Discovery = discoveryStatus(u.source.Status())
-		if n := len(u.refused); n > 0 {
-			st.Discovery.LeftOut, st.Discovery.LeftOutCause = n, u.refused[0]
-		}
+	if n := len(u.refused); n > 0 && st.Discovery != nil {
+		st.Discovery.LeftOut, st.Discovery.LeftOutCause = n, u.refused[0]
 	}
-	if u.outlier != nil {
-		st.EjectionsWithheld = u.outlier.Withheld()
-	}
-	st.Panic, st.Panics = u.router.Panic()
-	st.LocalFaults = u.router.LocalCauses()
-	by := s.live.Of(u.cfg.Name)
+	by := r.live.Of(u.cfg.Name)
 	for _, m := range u.order {
-		e := s.endpointStatus(m, running)
+		e := r.endpoint(m, u.cfg.Name).Endpoint
 		e.ByHand = byHand(by, m)
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
 	u.leaving = stillThere(u.leaving)
 	for _, m := range u.leaving {
-		e := s.endpointStatus(m, running)
+		e := r.endpoint(m, u.cfg.Name).Endpoint
 		e.State, e.Why, e.Until = admin.Removed, "", m.leave.ends()
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
-	s.removedByHand(u, &st)
-	return st
+	r.removedByHand(u, st)
 }
 
-func (s *Server) endpointStatus(m *member, running *router.Running) admin.Endpoint {
+func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
 	e, state := m.endpoint, m.endpoint.State()
-	st := admin.Endpoint{
-		Name: m.spec.Identity(), Address: m.spec.Address, Zone: m.spec.Zone, Weight: e.Weight(), Backup: m.spec.Backup,
-		State: admin.Up, Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
-		Bytes: bytesOf(e.Bytes(), running.Endpoints[e]), Limited: limited(e.Limited()),
-	}
-	made := e.Tally().Connects
-	st.Connects = admin.Connects{Made: made.Count(), SumUs: made.Sum.Microseconds()}
-	s.answersStatus(&st, e.Answers())
-	st.LastFailure, st.Unresolved = s.lastFailure(e), s.whyUnresolved(m)
-	if n, since := e.SlowConnects(); n > 0 {
-		st.Connecting = &admin.Connecting{Clients: n, Since: s.wall(since)}
-	}
-	if m.monitor != nil || m.breaker != nil {
-		st.Failing = s.failing(e)
-	}
-	if m.monitor != nil {
-		st.EjectionsWithheld, st.WithheldWhy = m.monitor.Withholdings()
-		if st.EjectionsWithheldLastMinute = s.watcher.sums.Recent(s.now(), m.monitor, withheldLine); st.EjectionsWithheld == 0 {
-			st.WithheldWhy = ""
-		}
-	}
+	p := metrics.Endpoint{Upstream: upstream, Tally: e.Tally(), Endpoint: admin.Endpoint{
+		Name: m.spec.Identity(), Address: m.spec.Address, Weight: e.Weight(), State: admin.Up,
+		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
+		Transitions: e.Transitions(), Ejections: e.Ejections(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
+	}}
 	if m.breaker != nil {
-		st.Opened = m.breaker.Opened()
+		p.Opened = m.breaker.Opened()
 		if state := m.breaker.State(); state != health.Closed {
-			st.Breaker = state.String()
-			st.BreakerWhy, st.BreakerUntil = s.circuit(m.breaker)
+			p.Breaker = state.String()
 		}
 	}
 	switch {
 	case m.mode == config.Maint:
-		st.State = admin.Maint
+		p.State = admin.Maint
 	case state.Draining:
-		st.State, st.Until = admin.Draining, m.cut.ends()
+		p.State = admin.Draining
 	case state.Down:
-		st.State, st.Why = m.downState(), m.whyDown()
+		p.State = m.downState()
 	case state.Ejected:
-		st.State = admin.Ejected
-		st.Why, st.Until = s.ejection(m)
+		p.State = admin.Ejected
+	}
+	if r.detail {
+		r.describeEndpoint(m, &p)
+		return p
+	}
+	p.Seconds, p.AnswerTimes = e.Limited(), e.Answers().Times()
+	_, p.Answered = e.Answers().Sum()
+	return p
+}
+
+// describeEndpoint adds the parts that metrics do not have.
+func (r *reader) describeEndpoint(m *member, p *metrics.Endpoint) {
+	e, st := m.endpoint, &p.Endpoint
+	st.Zone, st.Backup, st.Limited = m.spec.Zone, m.spec.Backup, limited(e.Limited())
+	st.Connects = admin.Connects{Made: p.Tally.Connects.Count(), SumUs: p.Tally.Connects.Sum.Microseconds()}
+	r.answers(st, e.Answers())
+	st.LastFailure, st.Unresolved = r.lastFailure(e), r.whyUnresolved(m)
+	if n, since := e.SlowConnects(); n > 0 {
+		st.Connecting = &admin.Connecting{Clients: n, Since: r.wall(since)}
+	}
+	if m.monitor != nil || m.breaker != nil {
+		st.Failing = r.failing(e)
+	}
+	if m.monitor != nil {
+		st.EjectionsWithheld, st.WithheldWhy = m.monitor.Withholdings()
+		if st.EjectionsWithheldLastMinute = r.recent(m.monitor, withheldLine); st.EjectionsWithheld == 0 {
+			st.WithheldWhy = ""
+		}
+	}
+	if st.Breaker != "" {
+		st.BreakerWhy, st.BreakerUntil = r.circuit(m.breaker)
+	}
+	switch st.State {
+	case admin.Draining:
+		st.Until = m.cut.ends()
+	case admin.Down, admin.Standby:
+		st.Why = m.whyDown()
+	case admin.Ejected:
+		st.Why, st.Until = r.ejection(m)
+	}
+}
+
+// answers fills in the counts of answers.
+func (r *reader) answers(st *admin.Endpoint, a *health.Answers) {
+	if now, silent := a.Silence(); silent {
+		st.Silence = &admin.Silence{Since: r.wall(now.Since), Clients: now.Clients, Usual: now.Usual, Proof: now.Proof}
+	}
+	clients, longest := a.Unanswered()
+	st.Unanswered, st.UnansweredMs = clients, longest.Milliseconds()
+	if took, part := a.Within(maxAnswers); part > 0 {
+		n, sum := a.Sum()
+		st.Answers = &admin.Answers{Made: n, SumUs: sum.Microseconds(), Percent: part, WithinUs: took.Microseconds(), Judged: a.Known()}
+	}
+}
+
+// maxAnswers is the part of the answers for which the status shows the time, in percent.
+const maxAnswers = 99
+
+// downState returns the state of an endpoint that its checks have taken out.
+func (m *member) downState() admin.State {
+	if m.check != nil && m.check.Status().Standby {
+		return admin.Standby
+	}
+	return admin.Down
+}
+
+// whyDown returns the result of an endpoint's checks.
+func (m *member) whyDown() string {
+	if m.check == nil {
+		return ""
+	}
+	st := m.check.Status()
+	if st.Err != nil {
+		return st.Err.Error()
+	}
+	return fmt.Sprintf("%d of its checks in a row succeeded, which is not enough yet", st.Streak)
+}
+
+// lastFailure is an endpoint's last failure, nil if there was none.
+func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
+	f, any := e.LastFailure()
+	if !any {
+		return nil
+	}
+	return &admin.Failure{Cause: f.Cause, Time: r.wall(f.At), Over: f.Over, Connecting: f.Connecting}
+}
+
+// failingFor is for how long after its last failed session an endpoint is said to fail its clients.
+const failingFor = time.Minute
+
+// failing is the row of sessions that an endpoint has failed, nil if it is not long, or long ago.
+func (r *reader) failing(e *router.Endpoint) *admin.Failing {
+	n, since, last := e.UnservedStreak()
+	if n < manyFailed || r.now()-last > int64(failingFor) {
+		return nil
+	}
+	return &admin.Failing{Clients: n, Since: r.wall(since)}
+}
+
+// ejection says why an endpoint is ejected, and until when, if that is known.
+func (r *reader) ejection(m *member) (why string, until time.Time) {
+	if m.monitor == nil {
+		return "", time.Time{}
+	}
+	end, ejected := m.monitor.Ejected()
+	if !ejected {
+		return "", time.Time{}
+	}
+	if end == math.MaxInt64 {
+		return m.monitor.Why(), time.Time{}
+	}
+	return m.monitor.Why(), r.wall(end)
+}
+
+// circuit says why a breaker is not closed, and until when it is open.
+func (r *reader) circuit(b *health.Breaker) (why string, until time.Time) {
+	why, end := b.Why()
+	if end != 0 {
+		until = r.wall(end)
+	}
+	return why, until
+}
+
+// whyUnresolved returns why the name of an endpoint without a check did not resolve the last time; "": it did, or is none.
+func (r *reader) whyUnresolved(m *member) string {
+	if name := m.endpoint.HostName(); name != "" && m.check == nil {
+		return textOf(r.unresolved[name])
+	}
+	return ""
+}
+
+// servedFor is for how long clients of an upstream without a usable endpoint are known to be
+// served after one was.
+const servedFor = time.Minute
+
+// missed adds the recent refusals and withheld ejections to an upstream's status.
+func (r *reader) missed(u *upstream, st *admin.Upstream) {
+	now, sums := r.now(), r.watcher.sums
+	st.LastMinute = admin.LastMinute{
+		Refused: sums.Recent(now, u.router.Refusals(), refusedLine), Held: sums.Recent(now, u.router, heldLine),
+		LastResort: sums.Recent(now, u.router, resortLine), LastResortAnswered: sums.Recent(now, u.router, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
+		LocalFaults: sums.Recent(now, u.router, localLine),
+	}
+	condition := u.condition()
+	if condition == monitor.Usable {
+		return
+	}
+	o, known := r.watcher.outages.Of(u.router)
+	if !known || o.Condition < condition { // it was not looked at since
+		o = monitor.Outage{Since: now}
+	}
+	st.Outage = &admin.UpstreamOutage{
+		Since: r.wall(o.Since), Full: condition == monitor.Full, Served: u.router.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
+	}
+}
+
+// congestion is the congestion control of a listener's sockets of TCP, of the first that has not
+// that of the configuration; nil: the file names none, or there is no such socket.
+func (r *reader) congestion(l *listener) (st *admin.Congestion) {
+	wanted := l.cfg.Socket.Congestion
+	if wanted == "" || r.closing { // then descriptors may be closed already
+		return nil
+	}
+	for _, key := range l.keys {
+		socket := r.binds[key]
+		if socket == nil || !socket.listener.TCP() || st != nil && st.Error != "" {
+			continue
+		}
+		used, err := socket.congestionNow()
+		st = &admin.Congestion{Configured: wanted, Used: used, Error: textOf(err)}
 	}
 	return st
 }
 
-// counters are those that never fall, by name. The server's mu is held.
-func (s *Server) counters(total *worker.Summary) map[string]int64 {
-	c := map[string]int64{
-		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
-		"accept_pauses": s.paused.Load(), "transitions": s.scheduler.Transitions(),
+// listenerDenials describes the denials at a listener, nil if there are none. Clients from before the latest one
+// do not count: it may have made the difference.
+func (r *reader) listenerDenials(name string, l *router.ListenerState) *admin.ListenerDenials {
+	everywhere, here := r.denials.sums[""], r.denials.sums[name]
+	if everywhere.count+here.count == 0 {
+		return nil
 	}
-	for i := range total.Loops {
-		c["hellos_missing"] += total.Loops[i].HellosMissing
+	st := &admin.ListenerDenials{Count: everywhere.count + here.count, Latest: here.latest, All: everywhere.all || here.all}
+	if here.count == 0 || everywhere.latest.Since.After(here.latest.Since) {
+		st.Latest = everywhere.latest
 	}
-	for _, u := range s.upstreams {
-		counts := u.router.Counts()
-		c["failures"] += counts.Failures
-		c["retries"] += counts.Retries
-		c["queued"] += counts.Queued
-		c["held"] += counts.Held
-		c["last_resort"] += counts.LastResort
-		c["fallbacks"] += counts.Fallbacks
+	now, at, before := r.now(), arrivalsAt(l), r.denials.before[l]
+	if now-r.denials.latest < int64(time.Minute) {
+		st.Clients, st.Refused = at.accepted-before.accepted, at.denied-before.denied
+		return st
 	}
-	for _, name := range []string{"failures", "retries", "queued", "held", "last_resort", "fallbacks"} {
-		c[name] += s.gone[name] // of upstreams that the configuration does not name any more
-	}
-	return c
+	st.Clients, st.Refused = r.recent(l, acceptedLine), r.recent(l, deniedLine)
+	return st
 }
 
-// keepCounts has the counters not fall by the end of an upstream.
-// sign is -1 if it is there again.
-func (s *Server) keepCounts(u *router.Upstream, sign int64) {
-	c := u.Counts()
-	s.gone["failures"] += sign * c.Failures
-	s.gone["retries"] += sign * c.Retries
-	s.gone["queued"] += sign * c.Queued
-	s.gone["held"] += sign * c.Held
-	s.gone["last_resort"] += sign * c.LastResort
-	s.gone["fallbacks"] += sign * c.Fallbacks
+// removedByHand adds to the status of an upstream the endpoints that were removed by hand. Those that
+// have sessions are among the ones that leave.
+func (r *reader) removedByHand(u *upstream, st *admin.Upstream) {
+	for i := range r.live.All() {
+		c := &r.live.All()[i]
+		if c.Kind != state.EndpointRemoved || c.Upstream != u.cfg.Name {
+			continue
+		}
+		words, of := []string{handWords("removed", c)}, u.specUnder(c.Endpoint, r.live.Set)
+		if w := r.live.Find(state.Key{Kind: state.EndpointWeight, Upstream: c.Upstream, Endpoint: c.Endpoint}); w != nil {
+			words = append(words, handWords("weight "+w.Value, w))
+		}
+		there := false
+		for j := range st.Endpoints {
+			if e := &st.Endpoints[j]; e.Name == c.Endpoint && e.State == admin.Removed {
+				e.ByHand, e.Weight, there = words, of.share, true
+			}
+		}
+		if !there {
+			st.Endpoints = append(st.Endpoints, admin.Endpoint{Name: c.Endpoint, Address: of.Address, Zone: of.Zone, Weight: of.share, Backup: of.Backup, State: admin.Removed, ByHand: words})
+		}
+	}
 }
 
-// Counter returns a counter that never falls, of those in the status.
-func (s *Server) Counter(name string) (value int64, known bool) {
-	total := s.group.Summary()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	value, known = s.counters(&total)[name]
-	return value, known
+// queue says how long the accept queue of a listening socket is. While everything ends its
+// descriptor may be closed already.
+func (r *reader) queue(socket *listenSocket) admin.Queue {
+	if r.closing {
+		return admin.Queue{Address: socket.listener.Addr()}
+	}
+	q := admin.Queue{Address: socket.listener.Addr(), Dropped: socket.overflows.total, DroppedKnown: socket.listener.TCP() && !socket.overflows.unknown}
+	ask := sys.UnixListenQueue
+	if socket.listener.TCP() {
+		ask = sys.ListenQueue
+	}
+	if length, most, err := ask(socket.fd); err == nil {
+		q.Known, q.Length, q.Most = true, int64(length), int64(most)
+	}
+	q.DroppedLastMinute = r.recent(socket, droppedLine)
+	return q
 }
 
 // bytesOf adds up, for a status, the bytes of ended sessions and of those that run.
@@ -380,24 +750,6 @@ func discoveryStatus(status discovery.Status) *admin.Discovery {
 		d.Error = status.Err.Error()
 	}
 	return d
-}
-
-// queueOf says how long the accept queue of a listening socket is. While everything ends its
-// descriptor may be closed already.
-func (s *Server) queueOf(socket *listenSocket) admin.Queue {
-	if s.closing {
-		return admin.Queue{Address: socket.listener.Addr()}
-	}
-	q := admin.Queue{Address: socket.listener.Addr(), Dropped: socket.overflows.total, DroppedKnown: socket.listener.TCP() && !socket.overflows.unknown}
-	ask := sys.UnixListenQueue
-	if socket.listener.TCP() {
-		ask = sys.ListenQueue
-	}
-	if length, most, err := ask(socket.fd); err == nil {
-		q.Known, q.Length, q.Most = true, int64(length), int64(most)
-	}
-	q.DroppedLastMinute = s.watcher.sums.Recent(s.now(), socket, droppedLine)
-	return q
 }
 
 func certificates(list []tlsterm.Lifetime) (certs []admin.Certificate) {

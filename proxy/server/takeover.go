@@ -97,12 +97,10 @@ func (s *Server) keeps(cfg *config.Config) map[*listenSocket]bool {
 	kept := make(map[*listenSocket]bool)
 	for _, l := range cfg.Listeners {
 		for _, at := range l.Bind {
-			if at.Systemd != "" {
-				for _, socket := range s.passed(at.Systemd) {
+			for _, socket := range s.binds.of(l, at) {
+				if at.Systemd != "" || socket.stays(l) {
 					kept[socket] = true
 				}
-			} else if socket := s.binds[bindKey(l, at)]; socket != nil && socket.stays(l) {
-				kept[socket] = true
 			}
 		}
 	}

@@ -256,7 +256,8 @@ func (s *Server) settleUpstream(next *nextUpstream) {
 // set; it costs its memory until the last of them has left.
 func (s *Server) dropUpstream(u *upstream) {
 	delete(s.upstreams, u.cfg.Name)
-	s.keepCounts(u.router, 1)
+	counts := u.router.Counts()
+	s.gone.Add(&counts, 1)
 	u.close()
 	var deserted []*router.Endpoint
 	for _, m := range u.members {

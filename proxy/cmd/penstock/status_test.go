@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -52,7 +53,7 @@ func aStatus(now time.Time) *admin.Status {
 		Upstreams: []admin.Upstream{
 			{
 				Name: "shop", Balance: "first", Breaker: "open", BreakerWhy: "9 of 9 connections failed", BreakerUntil: now.Add(time.Minute), Bytes: bytes,
-				EjectionsWithheld: 12, Held: 3, Congestion: &admin.Congestion{Configured: "bbr", Used: "bbr", Refused: 3},
+				EjectionsWithheld: 12, UpstreamCounts: tally.UpstreamCounts{Held: 3}, Congestion: &admin.Congestion{Configured: "bbr", Used: "bbr", Refused: 3},
 				Discovery: &admin.Discovery{Kind: "dns", From: "A db.test", Endpoints: 3, Confirmed: now.Add(-5 * time.Minute), Error: "SERVFAIL", Failures: 8},
 				Endpoints: []admin.Endpoint{
 					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes, LastFailure: &admin.Failure{Cause: "cannot be connected to: connection refused", Time: now.Add(-3 * time.Second)}},

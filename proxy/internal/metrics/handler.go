@@ -156,12 +156,13 @@ func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics boo
 	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics, made: make(map[[2]string]string)}
 	e.buf = append(e.buf, bytes.TrimSuffix(process, []byte(eof))...)
 	dropped := h.limits.cut(s)
-	encode(e, loopFamilies, s.Loops)
-	encode(e, listenerFamilies, s.Listeners)
-	encode(e, upstreamFamilies, s.Upstreams)
-	histograms := len(endpointFamilies) - 3
-	encode(e, endpointFamilies[:histograms], s.Endpoints)
-	encode(e, endpointFamilies[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)])
+	all := families()
+	encode(e, all.loops, s.Loops)
+	encode(e, all.listeners, s.Listeners)
+	encode(e, all.upstreams, s.Upstreams)
+	histograms := len(all.endpoints) - 3
+	encode(e, all.endpoints[:histograms], s.Endpoints)
+	encode(e, all.endpoints[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)])
 	e.begin(&droppedFamily)
 	for _, d := range dropped {
 		e.labels = firstLabel("of", d.of)

@@ -22,23 +22,15 @@ const (
 	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
 )
 
-// listenerFamilies are those with the label listener.
+// listenerFamilies are those with the label listener, beside the ones of the status's fields.
 var listenerFamilies = []objectFamily[Listener]{
-	{counter("penstock_listener_accepted_total", "Clients that were accepted.", "listener"), func(e *encoder, l *Listener) { e.int("", l.Accepted) }},
-	{gauge("penstock_listener_connections", "Clients that are served now.", "listener"), func(e *encoder, l *Listener) { e.int("", l.Active) }},
-	{gauge("penstock_listener_connections_limit", "Limit of concurrent clients. Left out: there is none.", "listener"), func(e *encoder, l *Listener) {
-		if l.Most > 0 {
-			e.int("", l.Most)
-		}
-	}},
 	{gauge("penstock_listener_state", "1 for the present state: serving, paused (at a limit) or draining.", "listener", "state"), func(e *encoder, l *Listener) {
 		for _, state := range []admin.State{admin.Serving, admin.Paused, admin.Draining} {
 			e.bool(e.cached("state", string(state)), l.State == state)
 		}
 	}},
 	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
-	{counter("penstock_listener_pauses_total", "Pauses of accepting at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.", "listener", "limit"), func(e *encoder, l *Listener) { e.list("limit", l.Pauses) }},
-	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Limited) }},
+	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Seconds) }},
 	{counter("penstock_listener_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
 	{counter("penstock_listener_closes_total", "Sessions that have ended; "+byClose, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
 	{histogram("penstock_listener_connect_seconds", connects+" Those to original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
@@ -103,32 +95,10 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.filterTimes(&l.Filters[i])
 		}
 	}},
-	{counter("penstock_listener_protocol_clients_total", "Clients whose routes depend on their first bytes. protocol is tls, http1, http2, ssh, postgres, redis, silence or other (docs/first-bytes.md). Protocols that did not occur are left out.", "listener", "protocol"), func(e *encoder, l *Listener) {
-		for _, protocol := range sorted(l.Protocols) {
-			e.int(e.cached("protocol", protocol), l.Protocols[protocol])
-		}
-	}},
-	{counter("penstock_listener_cancel_requests_total", "Requests of clients of PostgreSQL to cancel a query. Left out where the listener does not speak PostgreSQL.", "listener"), func(e *encoder, l *Listener) {
-		if c := l.Cancels; c != nil {
-			e.int("", c.Requests)
-		}
-	}},
 	{counter("penstock_listener_cancels_total", "Endpoints to which these were to be sent: result is sent or failed.", "listener", "result"), func(e *encoder, l *Listener) {
 		if c := l.Cancels; c != nil {
 			e.int(e.cached("result", "sent"), c.Sent)
 			e.int(e.cached("result", "failed"), c.Failed)
-		}
-	}},
-	{gauge("penstock_mirror_connections", "Mirrors of sessions that run now. Like the other series of mirrors it is left out where there are none.", "listener"), func(e *encoder, l *Listener) {
-		if m := l.Mirrors; m != nil {
-			e.int("", m.Running)
-		}
-	}},
-	{counter("penstock_mirror_ended_total", "Mirrors that have ended, and sessions that were to have one and had none. reason is complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full, descriptors or off_loop (docs/mirror.md).", "listener", "reason"), func(e *encoder, l *Listener) {
-		if m := l.Mirrors; m != nil {
-			for _, reason := range sorted(m.Ended) {
-				e.int(e.cached("reason", reason), m.Ended[reason])
-			}
 		}
 	}},
 	{counter("penstock_mirror_bytes_total", "Bytes of mirrors, of those that run counted about every second. to is teed (taken by the mirror's endpoint, and never in the memory of the process), copied (likewise, by a copy), undelivered (not taken), or answered (by the endpoint, and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
@@ -137,16 +107,6 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("to", "copied"), m.Copied)
 			e.int(e.cached("to", "undelivered"), m.Undelivered)
 			e.int(e.cached("to", "answered"), m.Answered)
-		}
-	}},
-	{counter("penstock_mirror_unanswered_total", "Mirrors that were complete, and whose endpoint has answered no byte.", "listener"), func(e *encoder, l *Listener) {
-		if m := l.Mirrors; m != nil {
-			e.int("", m.Unanswered)
-		}
-	}},
-	{gauge("penstock_mirror_silent", "The last complete mirrors in a row whose endpoint has answered no byte, as one that is frozen answers none; 0: the last one has got an answer.", "listener"), func(e *encoder, l *Listener) {
-		if m := l.Mirrors; m != nil {
-			e.int("", m.Silent)
 		}
 	}},
 	{counter("penstock_mirror_compared_total", "Answers of mirrors that were compared with those of clients. result is equal, different, masked (not compared) or unsettled (equal as far as they came). Like the next two it is left out where no answers are compared, and is reset with the report (docs/mirror.md).", "listener", "result"), func(e *encoder, l *Listener) {
@@ -171,29 +131,12 @@ var listenerFamilies = []objectFamily[Listener]{
 			}
 		})
 	}},
-	{counter("penstock_rewrite_sessions_total", "Sessions of which the bytes of one direction are rewritten. Like the other series of rewriting it is left out where there are none.", "listener"), func(e *encoder, l *Listener) {
-		if r := l.Rewrites; r != nil {
-			e.int("", r.Sessions)
-		}
-	}},
-	{counter("penstock_rewrite_refused_total", "Clients that were refused, because their sessions were to be rewritten and could not be: they would have had to run on goroutines.", "listener"), func(e *encoder, l *Listener) {
-		if r := l.Rewrites; r != nil {
-			e.int("", r.OffLoop)
-		}
-	}},
 	{counter("penstock_rewrite_reset_total", "Sessions that were reset, because the bytes to be rewritten could not be. Reasons are encrypted, by TLS, SSH or GSSAPI, and unframed, not of the protocol of rewrite.framing; with a module also trap, timeout, memory, stack, exit, start, answer, buffer, overload, and denied, by the module itself (docs/rewrite.md).", "listener", "reason"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil {
 			e.int(e.cached("reason", "encrypted"), r.Encrypted)
 			e.int(e.cached("reason", "unframed"), r.Unframed)
 			for _, reason := range sorted(r.Reset) {
 				e.int(e.cached("reason", reason), r.Reset[reason])
-			}
-		}
-	}},
-	{counter("penstock_rewrite_passed_total", "Sessions whose bytes have gone on as they came, because their module had failed (rewrite.on_error: pass). Reasons are those of penstock_rewrite_reset_total. Like the next two it is left out where there are no modules.", "listener", "reason"), func(e *encoder, l *Listener) {
-		if r := l.Rewrites; r != nil {
-			for _, reason := range sorted(r.Passed) {
-				e.int(e.cached("reason", reason), r.Passed[reason])
 			}
 		}
 	}},
@@ -207,23 +150,6 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.name("", "")
 			e.buf = strconv.AppendFloat(e.buf, float64(r.TimeUs)/1e6, 'f', -1, 64)
 			e.end()
-		}
-	}},
-	{counter("penstock_rewrite_bytes_total", "Bytes that were rewritten, changed or not.", "listener"), func(e *encoder, l *Listener) {
-		if r := l.Rewrites; r != nil {
-			e.int("", r.Bytes)
-		}
-	}},
-	{counter("penstock_rewrite_masked_total", "Matches that were masked. kind is token, card, email or pattern.", "listener", "kind"), func(e *encoder, l *Listener) {
-		if r := l.Rewrites; r != nil {
-			for _, kind := range sorted(r.Masked) {
-				e.int(e.cached("kind", kind), r.Masked[kind])
-			}
-		}
-	}},
-	{counter("penstock_rewrite_late_bytes_total", "Bytes that had gone on as they were when those came that they would have been masked with (rewrite.hold).", "listener"), func(e *encoder, l *Listener) {
-		if r := l.Rewrites; r != nil {
-			e.int("", r.Late)
 		}
 	}},
 }

@@ -8,17 +8,11 @@ import (
 
 // loopFamilies are those with the label loop.
 var loopFamilies = []objectFamily[Loop]{
-	{gauge("penstock_loop_connections", "Clients that an event loop serves now.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Active) }},
-	{counter("penstock_loop_accepted_total", "Clients that it has served.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Accepted) }},
-	{counter("penstock_loop_handed_over_total", "Clients that it has accepted and given to other loops.", "loop"), func(e *encoder, l *Loop) { e.int("", l.HandedOver) }},
-	{counter("penstock_loop_turns_total", "Turns: rounds of waiting and serving.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Loop.Turns) }},
-	{counter("penstock_loop_blocked_total", "Times that it has slept until something happened.", "loop"), func(e *encoder, l *Loop) { e.int("", l.Blocked) }},
 	{counter("penstock_loop_overruns_total", "Turns that used a millisecond of CPU time, with --turn-cpu. Left out without it.", "loop"), func(e *encoder, l *Loop) {
 		if l.Measured {
 			e.int("", l.Overruns)
 		}
 	}},
-	{counter("penstock_loop_long_turns_total", "Turns of 1,024 microseconds and more.", "loop"), func(e *encoder, l *Loop) { e.int("", l.LongTurns) }},
 	{histogram("penstock_loop_turn_seconds", "Loop lag: duration of turns, from the return of epoll_wait on. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Turns) }},
 	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Late) }},
 }
@@ -77,10 +71,10 @@ func (e *encoder) filterTimes(f *admin.Filter) {
 // answers writes the histogram of an endpoint's first answers.
 func (e *encoder) answers(p *Endpoint) {
 	made := int64(0)
-	for _, n := range p.Answers {
+	for _, n := range p.AnswerTimes {
 		made += n
 	}
-	e.powersOf("", answerBounds[:], answerLabels, p.Answers)
+	e.powersOf("", answerBounds[:], answerLabels, p.AnswerTimes)
 	e.sumAndCount("", p.Answered.Seconds(), made)
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/proxy/admin"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -130,9 +131,9 @@ func TestNegotiation(t *testing.T) {
 func TestLimits(t *testing.T) {
 	h := NewHandler(func(s *Sample) {
 		for i := range 5 {
-			s.Listeners = append(s.Listeners, Listener{Name: fmt.Sprint("l", i)})
-			s.Upstreams = append(s.Upstreams, Upstream{Name: fmt.Sprint("u", i)})
-			s.Endpoints = append(s.Endpoints, Endpoint{Upstream: "u", Name: fmt.Sprint("e", i)})
+			s.Listeners = append(s.Listeners, Listener{Listener: admin.Listener{Name: fmt.Sprint("l", i)}})
+			s.Upstreams = append(s.Upstreams, Upstream{Upstream: admin.Upstream{Name: fmt.Sprint("u", i)}})
+			s.Endpoints = append(s.Endpoints, Endpoint{Upstream: "u", Endpoint: admin.Endpoint{Name: fmt.Sprint("e", i)}})
 		}
 	}, Limits{Listeners: 1, Upstreams: 2, Endpoints: 4, EndpointHistograms: 3})
 	_, text := scrape(t, h, "text/plain")

@@ -26,24 +26,10 @@ func (s *Sample) reset() {
 	*s = Sample{Loops: s.Loops[:0], Listeners: s.Listeners[:0], Upstreams: s.Upstreams[:0], Endpoints: s.Endpoints[:0]}
 }
 
-// Process is the counters of the whole process.
+// Process is the status of the process, without its listeners and upstreams.
 type Process struct {
-	Version  string
-	Draining bool
-	Summary  admin.Summary
-	Traces   *admin.Traces    // nil: there were none
-	Counters map[string]int64 // those of [admin.Status]
-	Refused  map[string]int64 // clients by reason, with those that did not occur
-
-	ConnectionsMost, TLSActive, TLSMost int64
-
-	Pipes PipeBudget
-}
-
-// PipeBudget is the memory that pipes may take, in bytes, and the number of leases that were denied.
-type PipeBudget struct {
-	Bytes, UsedBytes int64
-	Denied           int64
+	admin.Status
+	EveryRefusal map[string]int64 // clients by reason, with those that did not occur
 }
 
 // A FileState is the state of the configuration file beside the running configuration.
@@ -59,15 +45,13 @@ const (
 
 // Config is the state of the configuration.
 type Config struct {
-	Generation        int
-	Unconfirmed       bool // a reload waits to be confirmed
-	Restart           int  // keys whose values take effect at a restart
-	Reloads, Refused  int64
-	RolledBack        int64
-	LastOK            bool      // the last attempt to load a configuration, the first one included, has succeeded
-	LastSuccess       time.Time // of the last one that has
-	Prepared, Swapped time.Duration
-	File              FileState
+	Generation       int
+	Unconfirmed      bool // a reload waits to be confirmed
+	Reloads, Refused int64
+	RolledBack       int64
+	LastOK           bool      // the last attempt to load a configuration, the first one included, has succeeded
+	LastSuccess      time.Time // of the last one that has
+	File             FileState
 }
 
 // A Loop is the counters of an event loop. Turns and Late count by powers of two of a microsecond.
@@ -82,25 +66,14 @@ type Loop struct {
 // Bytes are bytes by direction and engine.
 type Bytes = admin.Bytes
 
-// A Listener is the counters of a listener.
+// A Listener is the status of a listener, and its counters that the status does not have.
 type Listener struct {
-	Name                   string
-	State                  admin.State
-	Accepted, Active, Most int64
-	Bytes                  Bytes
-	Refused, Pauses        []tally.Count
-	Tally                  tally.Counts
-	Limited                [verdict.Kinds]float64 // seconds
-	Queues                 []admin.Queue
-	Certificates           []admin.Certificate
-	Handshakes             *admin.Handshakes // nil: TLS is not terminated here
-	Mirrors                *admin.Mirrors    // nil: there are none
-	Cancels                *admin.Cancels    // nil: it does not speak PostgreSQL
-	KeyedBy                string            // the property of Keyed
-	Keyed                  []Keyed           // by a property of the clients; nil: there are none
-	Rewrites               *admin.Rewrites   // nil: there are none
-	Filters                []admin.Filter
-	Protocols              map[string]int64 // clients by what their first bytes have shown
+	admin.Listener
+	Refused []tally.Count // by reason, with those that did not occur
+	Tally   tally.Counts
+	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
+	KeyedBy string                 // the property of Keyed
+	Keyed   []Keyed                // by a property of the clients; nil: there are none
 
 	labels string
 }
@@ -112,55 +85,28 @@ type Keyed struct {
 	Bytes    Bytes
 }
 
-// An Upstream is the counters of an upstream.
+// An Upstream is the status of an upstream without its endpoints, and its counters that the status does not have.
 type Upstream struct {
-	Name                                    string
-	Active, Waiting                         int64
-	Retries, RetriesDenied, Queued, Held    int64
-	LastResort, Fallbacks, Failures         int64
-	Unkeyed                                 int64
-	Panic                                   bool
-	Panics, EjectionsWithheld               int64
-	Breaker                                 string // closed, open, half-open; "": there is none
-	Opened                                  int64
-	Connections, Most, Pending, MostPending int64 // of the breaker; Most and MostPending 0: no limit
-	Bytes                                   Bytes
-	Refused                                 []tally.Count
-	LocalFaults                             map[string]int64
-	Tally                                   tally.Counts
-	Limited                                 [verdict.Kinds]float64 // seconds
-	States                                  map[admin.State]int64  // number of endpoints
-	Discovery                               *Discovery             // nil: endpoints are in the file
-	Certificates                            []admin.Certificate
-	Handshakes                              *admin.Handshakes // nil: TLS is not originated here
+	admin.Upstream
+	Refused []tally.Count // by reason, with those that did not occur
+	Tally   tally.Counts
+	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
+	States  map[admin.State]int64  // number of endpoints
 
 	labels string
 }
 
-// Discovery is the state of a source of endpoints.
-type Discovery struct {
-	Kind      string
-	Confirmed time.Time // zero: never
-	Failures  int
-	Stale     bool
-}
-
-// An Endpoint is the counters of an endpoint.
+// An Endpoint is the status of an endpoint, and its counters that the status does not have.
 type Endpoint struct {
-	Upstream, Name                     string
-	State                              admin.State
-	Broken                             bool // by its circuit breaker
-	Active, Most, Weight               int64
-	Sessions, Failures                 int64
-	Transitions, Ejections, BreakerHas int64 // BreakerHas counts how often its breaker has opened
-	Bytes                              Bytes
-	Tally                              tally.Counts
-	Limited                            [verdict.Kinds]float64 // seconds
-	Answers                            []int64                // first answers by powers of two of a microsecond
-	Answered                           time.Duration          // the sum of their times
+	Upstream string
+	admin.Endpoint
+	Tally       tally.Counts
+	Seconds     [verdict.Kinds]float64 // its sessions' time by verdict
+	AnswerTimes []int64                // first answers by powers of two of a microsecond
+	Answered    time.Duration          // the sum of their times
 
 	labels string
 }
 
 // up reports whether the endpoint gets clients.
-func (p *Endpoint) up() bool { return p.State == admin.Up && !p.Broken }
+func (p *Endpoint) up() bool { return p.State == admin.Up && p.Breaker == "" }

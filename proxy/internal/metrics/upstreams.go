@@ -10,27 +10,12 @@ var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ej
 
 // upstreamFamilies are those with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
-	{counter("penstock_upstream_sessions_total", "Connections that were made to its endpoints for clients.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Tally.Connects.Count()) }},
-	{gauge("penstock_upstream_sessions", "Sessions with its endpoints now, connections being made included.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Active) }},
-	{gauge("penstock_upstream_waiting", "Clients that wait for room, or for an endpoint that can serve them.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Waiting) }},
-	{counter("penstock_upstream_queued_total", "Clients that had to wait for room.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Queued) }},
-	{counter("penstock_upstream_held_total", "Clients that had to wait because no endpoint could serve them.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Held) }},
-	{counter("penstock_upstream_retries_total", "Attempts at another endpoint after one had failed.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Retries) }},
-	{counter("penstock_upstream_retries_denied_total", "Attempts that the retry budget has denied, at most one for each client.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.RetriesDenied) }},
-	{counter("penstock_upstream_last_resort_total", "Connections to endpoints in spite of their state, or beyond the retries.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.LastResort) }},
-	{counter("penstock_upstream_fallbacks_total", "Clients that went to the fallback.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Fallbacks) }},
-	{counter("penstock_upstream_unkeyed_total", "Sessions of clients without the property that balance_on names: they were hashed by their source.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Unkeyed) }},
-	{counter("penstock_upstream_failures_total", "Failed connections to its endpoints, and sessions that ended before the endpoint's first byte.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Failures) }},
-	{counter("penstock_upstream_local_faults_total", "Connections that failed for lack of a resource in this process or on this machine. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.counts("cause", u.LocalFaults) }},
 	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
 	{gauge("penstock_upstream_endpoints", "Endpoints by state. One whose circuit breaker is open counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		for _, state := range endpointStates {
 			e.int(e.cached("state", string(state)), u.States[state])
 		}
 	}},
-	{gauge("penstock_upstream_panic", "1 while too few endpoints are healthy, and clients are sent to all of them.", "upstream"), func(e *encoder, u *Upstream) { e.bool("", u.Panic) }},
-	{counter("penstock_upstream_panics_total", "Times that this has begun.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.Panics) }},
-	{counter("penstock_upstream_ejections_withheld_total", "Times that an endpoint would have been ejected if max_ejected had allowed it.", "upstream"), func(e *encoder, u *Upstream) { e.int("", u.EjectionsWithheld) }},
 	{gauge("penstock_upstream_breaker_state", "1 for the present state of its circuit breaker: closed, open or half-open. Left out: there is none.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		if u.Breaker == "" {
 			return
@@ -45,10 +30,10 @@ var upstreamFamilies = []objectFamily[Upstream]{
 		}
 	}},
 	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections, or pending for those being made. Left out: no such limit.", "upstream", "limit"), func(e *encoder, u *Upstream) {
-		u.limits(e, u.Connections, u.Pending)
+		u.limits(e, u.Connections, u.Connecting)
 	}},
-	{gauge("penstock_upstream_breaker_limit", "The limit.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostPending) }},
-	{counter("penstock_upstream_limited_seconds_total", limited, "upstream", "verdict"), func(e *encoder, u *Upstream) { e.limited(&u.Limited) }},
+	{gauge("penstock_upstream_breaker_limit", "The limit.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostConnecting) }},
+	{counter("penstock_upstream_limited_seconds_total", limited, "upstream", "verdict"), func(e *encoder, u *Upstream) { e.limited(&u.Seconds) }},
 	{counter("penstock_upstream_bytes_total", "Bytes of sessions with its endpoints, of those that run, too; "+byDirection, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
 	{counter("penstock_upstream_closes_total", "Sessions that have ended; "+byClose, "upstream", "reason", "by"), func(e *encoder, u *Upstream) { e.closes(&u.Tally) }},
 	{histogram("penstock_upstream_connect_seconds", connects, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&connectLabels, &u.Tally.Connects) }},
@@ -78,7 +63,7 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 	if u.Most > 0 {
 		e.int(`,limit="connections"`, connections)
 	}
-	if u.MostPending > 0 {
+	if u.MostConnecting > 0 {
 		e.int(`,limit="pending"`, pending)
 	}
 }
@@ -88,23 +73,7 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 var endpointFamilies = []objectFamily[Endpoint]{
 	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
 	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), standby (its check has the answer of a healthy standby), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
-	{gauge("penstock_endpoint_sessions", "Sessions now, connections being made included.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Active) }},
-	{gauge("penstock_endpoint_sessions_limit", "Limit of sessions. Left out: there is none.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) {
-		if p.Most > 0 {
-			e.int("", p.Most)
-		}
-	}},
-	{gauge("penstock_endpoint_weight", "Weight.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Weight) }},
-	{counter("penstock_endpoint_sessions_total", "Connections that were made to it for clients.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Sessions) }},
-	{counter("penstock_endpoint_failures_total", "Failed connections, and sessions that ended before the endpoint's first byte.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Failures) }},
-	{counter("penstock_endpoint_health_transitions_total", "Changes of the verdict of its health check.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Transitions) }},
-	{counter("penstock_endpoint_ejections_total", "Ejections by outlier_detection.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.int("", p.Ejections) }},
-	{counter("penstock_endpoint_breaker_opened_total", "Times that its circuit breaker has opened. Left out: never.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) {
-		if p.BreakerHas > 0 {
-			e.int("", p.BreakerHas)
-		}
-	}},
-	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Limited) }},
+	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Seconds) }},
 	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
 	{counter("penstock_endpoint_closes_total", "Sessions that have ended; "+byClose, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
 	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},

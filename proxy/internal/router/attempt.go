@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -219,7 +220,7 @@ func (s *Search) afterMissed(e *Endpoint, now int64) {
 	}
 	s.retries++
 	s.client.Record.Retry()
-	s.snapshot.upstream.retries.Add(1)
+	atomic.AddInt64(&s.snapshot.upstream.counts.Retries, 1)
 }
 
 // A failure is why an endpoint could not be reached.

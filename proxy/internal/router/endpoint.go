@@ -216,7 +216,7 @@ func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Out
 // fail counts a failure.
 func (e *Endpoint) fail() {
 	e.failures.Add(1)
-	e.upstream.failures.Add(1)
+	atomic.AddInt64(&e.upstream.counts.Failures, 1)
 }
 
 // checkSoon has the endpoint checked after it has failed a client: one whose process has ended

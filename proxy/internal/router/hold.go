@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/lb"
@@ -26,7 +27,7 @@ func (s *Search) hold(err error, now int64) bool {
 		s.joinEarlierQueues(s.visited(&snap.upstream.held))
 	} else if !s.held {
 		s.held = true
-		snap.upstream.heldTotal.Add(1)
+		atomic.AddInt64(&snap.upstream.counts.Held, 1)
 	}
 	s.back = false
 	s.cause, s.stage = err, holding

@@ -133,7 +133,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 				step = r.inVain(waits)
 			}
 			var refused int64
-			for _, n := range r.upstream.Counts().Refused {
+			for _, n := range r.upstream.Refusals().ByReason() {
 				refused += n
 			}
 			if (step.Action == worker.Connect) != elsewhere || (refused == 0) != elsewhere {

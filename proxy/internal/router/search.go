@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -272,7 +273,7 @@ func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 		return worker.Step{}, s.unavailable(ErrQueueFull, now)
 	}
 	if !back {
-		snap.upstream.queued.Add(1)
+		atomic.AddInt64(&snap.upstream.counts.Queued, 1)
 	}
 	s.stage, s.due, s.round = waiting, 0, len(s.tried) // when there is room all endpoints may be tried again
 	// There may have been room between the look and the joining, which was not reported.
@@ -341,13 +342,13 @@ func (s *Search) unavailable(err error, now int64) bool {
 	case snap.Fallback != nil:
 		s.exitBreaker(s.entry.lastOutcome, now)
 		if !s.back {
-			snap.upstream.fallbacks.Add(1)
+			atomic.AddInt64(&snap.upstream.counts.Fallbacks, 1)
 		}
 		s.snapshot, s.stage = snap.Fallback, routing
 		s.budgetCounted, s.tried, s.round, s.retries, s.pauseCount = false, s.tried[:0], 0, 0, 0
 	case snap.Respond != nil:
 		s.exitBreaker(s.entry.lastOutcome, now)
-		snap.upstream.fallbacks.Add(1)
+		atomic.AddInt64(&snap.upstream.counts.Fallbacks, 1)
 		s.stage = responding
 	default:
 		s.resort(err, now)
@@ -398,7 +399,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	e.total.Add(1)
 	e.upstream.sessions.Add(1)
 	if s.unkeyed() {
-		e.upstream.unkeyed.Add(1)
+		atomic.AddInt64(&e.upstream.counts.Unkeyed, 1)
 	}
 	s.countConnect(now)
 	s.touched(now)
@@ -411,7 +412,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 		s.snapshot.Budget.Repay(now)
 	}
 	if s.lastResort {
-		s.snapshot.upstream.lastResort.Add(1)
+		atomic.AddInt64(&s.snapshot.upstream.counts.LastResort, 1)
 		s.snapshot.upstream.resortsUnserved.Add(1)
 		if e.resortsUnserved.Add(1) == vainResorts {
 			e.upstream.vainEndpoints.Add(1)

@@ -106,13 +106,3 @@ func everyName(counts []atomic.Int64, name func(int) string) []tally.Count {
 	}
 	return list
 }
-
-// PauseCounts is [ListenerState.Pauses] as a list.
-func (state *ListenerState) PauseCounts() (list []tally.Count) {
-	for l := range state.pauses.count {
-		if n := state.pauses.count[l].Load(); n > 0 {
-			list = append(list, tally.Count{Of: admissionLimit(l).String(), N: n})
-		}
-	}
-	return list
-}

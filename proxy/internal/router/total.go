@@ -2,6 +2,7 @@ package router
 
 import "sync/atomic"
 
+
 // Refusals returns how many clients were refused, for whatever reason.
 func (state *ListenerState) Refusals() int64 { return total(state.refused[:]) }
 
@@ -27,18 +28,6 @@ func (r *Refusals) Total() int64 { return total(r.counts[:]) }
 func (r *Refusals) ByReason() map[string]int64 {
 	return byName(r.counts[:], func(i int) string { return refusal(i).String() })
 }
-
-// Fallbacks returns how many clients went to the fallback.
-func (u *Upstream) Fallbacks() int64 { return u.fallbacks.Load() }
-
-// Held returns how many clients had to wait because no endpoint could serve them.
-func (u *Upstream) Held() int64 { return u.heldTotal.Load() }
-
-// LastResorts returns how many connections were made as a last resort.
-func (u *Upstream) LastResorts() int64 { return u.lastResort.Load() }
-
-// LastResortsAnswered returns of how many of these the client was served.
-func (u *Upstream) LastResortsAnswered() int64 { return u.resortAnswered.Load() }
 
 func total(counts []atomic.Int64) (n int64) {
 	for i := range counts {

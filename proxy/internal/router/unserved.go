@@ -1,5 +1,7 @@
 package router
 
+import "sync/atomic"
+
 // Unserved reports whether a client was refused or held because no endpoint could be connected
 // to, and none was connected to since: by a client, or by a check that shows as much.
 func (u *Upstream) Unserved() bool { return u.unserved.Load() != 0 }
@@ -70,7 +72,7 @@ func (b *binding) noteServed(now int64) {
 		if b.counted.Swap(true) {
 			return
 		}
-		b.snapshot.upstream.resortAnswered.Add(1)
+		atomic.AddInt64(&b.snapshot.upstream.counts.LastResortAnswered, 1)
 		if m := b.endpoint.monitor.Load(); m != nil {
 			m.Served(b.began)
 		}

@@ -37,18 +37,16 @@ type Upstream struct {
 	mu        sync.Mutex
 	endpoints map[string]*Endpoint // by identity; under mu
 
-	failures, retries, fallbacks, queued  atomic.Int64
-	lastResort, resortAnswered, heldTotal atomic.Int64
-	resortsUnserved                       atomic.Int64 // last resorts since one was served; see vain
-	vainEndpoints                         atomic.Int64 // those that have served none of their last ones
-	sessions                              atomic.Int64 // now
-	unkeyed                               atomic.Int64 // sessions of clients without the key of the policy
-	meter                                 meter
-	tally                                 tally.Tally
-	refused                               *Refusals
-	local                                 localCounts
-	unreached                             unreachedCounts
-	unserving                             [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
+	counts          tally.UpstreamCounts // by atomic.AddInt64
+	resortsUnserved atomic.Int64         // last resorts since one was served; see vain
+	vainEndpoints   atomic.Int64         // those that have served none of their last ones
+	sessions        atomic.Int64         // now
+	meter           meter
+	tally           tally.Tally
+	refused         *Refusals
+	local           localCounts
+	unreached       unreachedCounts
+	unserving       [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
 }
 
 // NewUpstream returns an upstream without endpoints. down is called, on whatever goroutine
@@ -112,25 +110,5 @@ func (u *Upstream) Sessions() int64 { return u.sessions.Load() }
 // Waiting returns how many clients wait for room, or for an endpoint.
 func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }
 
-// UpstreamCounts are the events of an upstream's clients.
-type UpstreamCounts struct {
-	Failures int64 // of endpoints: connects, resets and silence before the first byte
-	Retries  int64 // connections to another endpoint after one had failed
-	Queued   int64 // clients that had to wait for room
-	Held     int64 // clients that had to wait because no endpoint could serve them
-	// LastResort counts connections that were made to endpoints as a last resort, and
-	// LastResortAnswered those of them whose clients were served, see [Upstream.ServedSince].
-	LastResort, LastResortAnswered int64
-	Fallbacks                      int64            // clients that went to the fallback
-	Unkeyed                        int64            // sessions of clients without the [SnapshotConfig.HashKey]
-	Refused                        map[string]int64 // clients that got none of this, by reason
-}
-
 // Counts returns the counts until now.
-func (u *Upstream) Counts() UpstreamCounts {
-	c := UpstreamCounts{
-		Failures: u.failures.Load(), Retries: u.retries.Load(), Queued: u.queued.Load(),
-		Held: u.heldTotal.Load(), LastResort: u.lastResort.Load(), LastResortAnswered: u.resortAnswered.Load(), Fallbacks: u.fallbacks.Load(), Unkeyed: u.unkeyed.Load(), Refused: u.refused.ByReason(),
-	}
-	return c
-}
+func (u *Upstream) Counts() tally.UpstreamCounts { return u.counts.Load() }

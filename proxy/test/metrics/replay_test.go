@@ -122,14 +122,14 @@ func (r *replay) transitions() (n int) {
 func (r *replay) sample(m *metrics.Sample, at time.Duration) {
 	m.Config = metrics.Config{LastOK: true, LastSuccess: time.Now(), File: metrics.FileSame}
 	for u := range upstreams {
-		m.Upstreams = append(m.Upstreams, metrics.Upstream{Name: fmt.Sprint("u", u), States: make(map[admin.State]int64)})
+		m.Upstreams = append(m.Upstreams, metrics.Upstream{Upstream: admin.Upstream{Name: fmt.Sprint("u", u)}, States: make(map[admin.State]int64)})
 	}
 	for i, h := range r.endpoints {
 		n := 0
 		for n < len(h.changes) && h.changes[n] <= at {
 			n++
 		}
-		p := metrics.Endpoint{Upstream: h.upstream, Name: h.name, State: admin.Up, Transitions: int64(n), Weight: 1}
+		p := metrics.Endpoint{Upstream: h.upstream, Endpoint: admin.Endpoint{Name: h.name, State: admin.Up, Transitions: int64(n), Weight: 1}}
 		if n%2 == 1 {
 			p.State = admin.Down
 		}
