@@ -272,7 +272,7 @@ type Connections struct {
 	Accepted int64 `json:"accepted" metric:"accepted_total"`
 	// Clients that are served now.
 	Active int64 `json:"active" metric:"connections"`
-	// Limit of concurrent clients. Left out: there is none.
+	// Limit of concurrent clients; left out: there is none.
 	Most    int64 `json:"most,omitempty" metric:"connections_limit,nonzero"`
 	Refused int64 `json:"refused"` // ever
 	// Left are those, ever, that have gone before they had an endpoint: they are not refused. Of a listener
@@ -335,7 +335,7 @@ type Upstream struct {
 	RetriesDenied int64 `json:"retries_denied" metric:"retries_denied_total"`
 	// Times that an endpoint would have been ejected if max_ejected had allowed it. It is 0 for an upstream with one endpoint.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty" metric:"ejections_withheld_total"`
-	// Connections that failed for lack of a resource in this process or on this machine, by cause. Causes that did not occur are left out.
+	// Failed connections, for lack of a resource in this process or on this machine, by cause. Causes that did not occur are left out.
 	LocalFaults map[string]int64 `json:"local_faults,omitempty" metric:"local_faults_total,cause"`
 	// Reasons counts clients that got no endpoint, by reason.
 	Reasons map[string]int64 `json:"refused_by,omitempty"`
@@ -411,7 +411,7 @@ type Endpoint struct {
 	Failures int64 `json:"failures" metric:"failures_total"`
 	// Changes of the verdict of its health check.
 	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
-	// Ejections by outlier_detection.
+	// Times that outlier_detection has ejected it.
 	Ejections int64 `json:"ejections,omitempty" metric:"ejections_total"`
 	// EjectionsWithheld is that of the upstream, for this endpoint. WithheldWhy is the reason
 	// of the last one.

@@ -25,12 +25,12 @@ type Listener struct {
 	// PausedAt is the limit at which accepting is paused: connections, per_second or, of all listeners together, process per_second.
 	// Further clients wait in the kernel's queue.
 	PausedAt string `json:"paused_at,omitempty"`
-	// Pauses of accepting at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.
+	// Times that accepting has paused at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.
 	Pauses      map[string]int64 `json:"pauses,omitempty" metric:"pauses_total,limit"`
 	Connections Connections      `json:"connections" metric:""`
 	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
-	// Clients whose routes depend on their first bytes. protocol is tls, http1, http2, ssh, postgres, redis, silence or other (docs/first-bytes.md). Protocols that did not occur are left out.
+	// Clients whose routes depend on their first bytes. protocol is tls, http1, http2, ssh, postgres, redis, silence or other (docs/first-bytes.md); protocols that did not occur are left out.
 	Protocols  map[string]int64 `json:"protocols,omitempty" metric:"protocol_clients_total,protocol"`
 	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets

@@ -7,7 +7,7 @@ type Summary struct {
 	Connections Connections      `json:"connections" metric:""`
 	RefusedBy   map[string]int64 `json:"refused_by,omitempty"` // clients, by reason; only reasons that occurred
 	Bytes       Bytes            `json:"bytes"`
-	// Bytes that had arrived and that the other side did not take.
+	// Data that had arrived and that the other side did not take, in bytes.
 	Lost int64 `json:"lost" metric:"bytes_lost_total"`
 	Lane *Lane `json:"lane,omitempty" metric:"lane_"` // nil: no listener has asked for it
 	// Departures from splicing. Reasons that did not occur are left out.
@@ -29,7 +29,7 @@ type Summary struct {
 // SessionLog is counts of lines, ever. Those written and those dropped are together all that were to be
 // written, but for some that are under way.
 type SessionLog struct {
-	// Lines of the session log that were written.
+	// Written lines of the session log.
 	Lines int64 `json:"lines" metric:"lines_total"`
 	// Dropped is by reason: ring, that of a loop was full; destination, it took no more; rate, there
 	// were more than per_second. Only reasons that occurred.
@@ -93,7 +93,7 @@ type Arena struct {
 	Refused  int64 `json:"refused"`  // those for which it had no room: they were kept on the heap
 
 	Pages string `json:"pages"` // its kind of pages, in words
-	// Huge pages among it, when it was made.
+	// The part in huge pages, when it was made.
 	Huge   int64 `json:"huge" metric:"huge_bytes"`
 	Locked bool  `json:"locked"`          // it is not swapped out
 	Nodes  []int `json:"nodes,omitempty"` // NUMA nodes to which it is bound, by loop; left out: to none
@@ -122,7 +122,7 @@ type Loop struct {
 	BatchRefused int64 `json:"batch_refused"`  // threads that could not be given that
 	LagP99Us     int64 `json:"lag_p99_us"`     // 99 % of the turns took at most this long, in microseconds
 	LagMaxUs     int64 `json:"lag_max_us"`     // the longest turn
-	// Turns of 1,024 microseconds and more.
+	// Long turns, of 1,024 microseconds and more.
 	LongTurns int64 `json:"long_turns" metric:"long_turns_total"`
 	Overruns  int64 `json:"overruns"` // those that used 1,000 µs of CPU time, if that is measured
 

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -37,7 +35,7 @@ type change struct {
 // Apply brings a configuration into force: all of it, or nothing and an error. Parts that are the same in
 // the configuration in force are left alone.
 func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
-	defer s.keep() // after mu is released
+	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -60,7 +58,7 @@ func (s *Server) apply(ctx context.Context, cfg *config.Config) error {
 	s.swap(c)
 	swapped := time.Now()
 	s.settle(c)
-	s.noteLives(before, &c.lives)
+	s.liveChanges.noteLives(before, &c.lives)
 	if before != nil {
 		s.changes = admin.Changes{
 			Made: s.changes.Made + 1, PreparedUs: prepared.Sub(began).Microseconds(), SwappedUs: swapped.Sub(prepared).Microseconds(),
@@ -71,18 +69,18 @@ func (s *Server) apply(ctx context.Context, cfg *config.Config) error {
 
 func (s *Server) newChange(cfg *config.Config) *change {
 	return &change{
-		cfg: cfg, lives: s.livesUnder(cfg), unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
+		cfg: cfg, lives: s.liveChanges.livesUnder(cfg), unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
 		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(binds, len(s.binds)),
 	}
 }
 
 // prepare does everything that can fail or takes long.
 func (s *Server) prepare(ctx context.Context, c *change) error {
-	if err := c.eachUpstream(func(u *config.Upstream) error { return s.prepareUpstream(c, u) }); err != nil {
+	if err := c.eachUpstream(func(u *config.Upstream) error { return s.upstreamManager.prepareUpstream(c, u) }); err != nil {
 		return err
 	}
-	s.awaitNewSources(ctx, c)
-	if err := c.eachUpstream(func(u *config.Upstream) error { return s.prepareMembers(c, u) }); err != nil {
+	s.upstreamManager.awaitNewSources(ctx, c)
+	if err := c.eachUpstream(func(u *config.Upstream) error { return s.upstreamManager.prepareMembers(c, u) }); err != nil {
 		return err
 	}
 	for _, u := range c.upstreams {
@@ -95,14 +93,14 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 		return err
 	}
 	for _, l := range c.cfg.Listeners {
-		if err := s.prepareListener(ctx, c, l); err != nil {
+		if err := s.listenerManager.prepareListener(ctx, c, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 		}
 	}
-	if err := s.prepareSessionLog(c); err != nil {
+	if err := s.sessionLog.prepareSessionLog(c, s.cfg); err != nil {
 		errs = append(errs, err)
 	}
-	if err := s.prepareTraces(c); err != nil {
+	if err := s.traceExport.prepareTraces(c); err != nil {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
@@ -142,9 +140,9 @@ func (s *Server) swapWith(c *change, at func(swapStage)) {
 	at(committedListeners)
 	s.swapSockets(c)
 	if changed {
-		s.refreshView()
+		s.sockets.refreshView()
 	}
-	s.rules.Store(&rules{now: s.rules.Load().next})
+	s.sockets.rules.Store(&rules{now: s.sockets.rules.Load().next})
 	for _, u := range c.upstreams {
 		if u.now != u.old {
 			u.now.snapshot.Enforce()
@@ -156,17 +154,17 @@ func (s *Server) swapWith(c *change, at func(swapStage)) {
 // serve by its listeners too, clients have to be admitted by these as well as by those in force.
 func (s *Server) swapUpstreams(c *change) {
 	next := &rules{next: c.generation()}
-	if before := s.rules.Load(); before != nil {
+	if before := s.sockets.rules.Load(); before != nil {
 		next.now = before.now
 	}
-	s.rules.Store(next)
-	s.cfg, s.live = c.cfg, c.lives.set
+	s.sockets.rules.Store(next)
+	s.cfg, s.liveChanges.live = c.cfg, c.lives.set
 	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
-	most := s.maxConnections(c.cfg)
+	most := s.options.maxConnections(c.cfg)
 	s.group.SetMaxConnections(most)
-	s.tracked.Set(int64(max(most/holdShare, 1)))
+	s.upstreamManager.tracked.Set(int64(max(most/holdShare, 1)))
 	for _, u := range c.upstreams {
-		s.swapUpstream(u)
+		s.upstreamManager.swapUpstream(u)
 	}
 }
 
@@ -175,7 +173,7 @@ func (s *Server) settle(c *change) {
 	if most := s.options.MaxConnections; c.cfg.Limits.Connections > int64(most) {
 		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", c.cfg.Limits.Connections, "allowed", most)
 	}
-	s.logLasting()
+	s.placement.logLasting(s.log, c.cfg, s.lane.Load())
 	s.settleLane(c)
 	for _, l := range c.listeners {
 		if l.old != nil && l.old != l.listener {
@@ -184,20 +182,20 @@ func (s *Server) settle(c *change) {
 	}
 	var gone []*member
 	for _, u := range c.upstreams {
-		s.settleUpstream(u)
+		s.upstreamManager.settleUpstream(u)
 		if u.update != nil {
 			gone = append(gone, u.update.gone...)
 		}
 	}
 	for name, u := range s.upstreams {
 		if c.upstreams[name] == nil {
-			s.dropUpstream(u)
+			s.upstreamManager.dropUpstream(u)
 		}
 	}
 	s.forget(gone)
-	s.reconsider()
+	s.upstreamManager.reconsider()
 	for _, u := range c.upstreams {
-		c.lives.ended = append(c.lives.ended, s.endDiscovered(u.now)...)
+		c.lives.ended = append(c.lives.ended, s.liveChanges.endDiscovered(u.now)...)
 	}
 }
 
@@ -216,7 +214,7 @@ func (s *Server) viewChanges(c *change) bool {
 
 func (s *Server) commitListeners(c *change) {
 	for _, cfg := range c.cfg.Listeners {
-		s.commitListener(cfg.Name, c.listeners[cfg.Name])
+		s.listenerManager.commitListener(cfg.Name, c.listeners[cfg.Name])
 	}
 }
 
@@ -237,18 +235,18 @@ func (s *Server) swapSockets(c *change) {
 	}
 	for _, cfg := range c.cfg.Listeners {
 		for _, key := range c.listeners[cfg.Name].keys {
-			s.serveSocket(key, c.binds[key])
+			s.sockets.serveSocket(key, c.binds[key])
 		}
 	}
 	for _, change := range c.commits {
 		change()
 	}
-	s.clearReusePort(c) // while all sockets are open
+	s.sockets.clearReusePort(c) // while all sockets are open
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if successors := c.successorsOf(gone[key]); len(successors) > 0 {
-			s.replaceSocket(key, gone[key], successors, c.closedFor(gone[key]))
+			s.sockets.replaceSocket(key, gone[key], successors, c.closedFor(gone[key]))
 		} else {
-			s.closeSocket(key, gone[key], c.closedFor(gone[key]))
+			s.sockets.closeSocket(key, gone[key], c.closedFor(gone[key]))
 		}
 	}
 	for _, successor := range c.successors {
@@ -258,42 +256,81 @@ func (s *Server) swapSockets(c *change) {
 		if c.listeners[name] == nil {
 			delete(s.listeners, name)
 			counts := l.listenerCounts // a copy, which does not keep the listener
-			s.unnamed[name] = &counts
+			s.removed.listeners[name] = &counts
 			l.close(nil)
 		}
 	}
-	maps.DeleteFunc(s.unnamed, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
+	maps.DeleteFunc(s.removed.listeners, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
 }
 
-// serveSocket makes a new or existing socket serve its configuration.
-func (s *Server) serveSocket(key string, socket *listenSocket) {
-	if s.binds[key] == socket {
-		if socket.adapts {
-			s.adapt(socket)
+// unchanged is the upstreams of a configuration that stay the same, except for their
+// endpoints: these keep their snapshot, and listeners that use them need not be made anew.
+type unchanged struct {
+	now   map[string]*upstream // those in force
+	next  map[string]*config.Upstream
+	known map[string]bool
+}
+
+func newUnchanged(now map[string]*upstream, cfg *config.Config) *unchanged {
+	same := &unchanged{now: now, next: make(map[string]*config.Upstream, len(cfg.Upstreams)), known: make(map[string]bool, len(cfg.Upstreams))}
+	for _, u := range cfg.Upstreams {
+		same.next[u.Name] = u
+	}
+	return same
+}
+
+// has reports whether the upstream of that name stays: its configuration and the contents of
+// its certificates are the same, and likewise for its fallback. (Fallbacks go in no circle,
+// which the loader ensures.)
+func (same *unchanged) has(name string) bool {
+	if lasts, known := same.known[name]; known {
+		return lasts
+	}
+	now, next := same.now[name], same.next[name]
+	lasts := now != nil && next != nil && now.cfg.SameButEndpoints(next) && (now.tls == nil || now.tls.Current())
+	if lasts && next.Fallback != nil && next.Fallback.Upstream != "" {
+		lasts = same.has(next.Fallback.Upstream)
+	}
+	same.known[name] = lasts
+	return lasts
+}
+
+// routesUnchanged reports whether a listener has clients sent to upstreams that last, and to no
+// others.
+func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
+	if cfg.Upstream != "" && !same.has(cfg.Upstream) {
+		return false
+	}
+	for _, name := range slices.Concat(cfg.Mirrors(), cfg.FilteredTo()) {
+		if !same.has(name) {
+			return false
 		}
-		socket.listening.Replace(socket.service)
-		return
 	}
-	listening, err := s.group.Listen(worker.Listener{
-		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
-		Local: localOf(socket), Service: socket.service, Of: socket,
-	})
-	if err != nil { // everything is about to end
-		s.logUnclosed(socket, socket.listener.Close())
-		return
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		if r.Upstream != "" && !same.has(r.Upstream) {
+			return false
+		}
+		for j := range r.Split {
+			if !same.has(r.Split[j].Upstream) {
+				return false
+			}
+		}
 	}
-	s.binds[key], socket.listening = socket, listening
-	s.rejoin(key, socket)
-	s.log.Info("listening", "listener", socket.owner, "address", socket.listener.Addr())
-	s.logOpaque(socket)
-	s.adaptCongestion(socket)
+	return true
 }
 
-// localOf returns the address that all clients of a socket have connected to; invalid if there
-// are several, as where TPROXY brings them.
-func localOf(socket *listenSocket) netip.AddrPort {
-	if socket.cfg.Transparent {
-		return netip.AddrPort{}
+// listenerUnchanged reports whether a listener of the next configuration is the same as the
+// present one: by its configuration, its upstreams and the contents of its certificates; and
+// it was not drained.
+func (lm *listenerManager) listenerUnchanged(c *change, old *listener, cfg *config.Listener, drained bool) bool {
+	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !c.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
+		return false
 	}
-	return socket.listener.Local()
+	for _, key := range old.keys {
+		if socket := lm.binds[key]; socket == nil || socket.listening == nil {
+			return false
+		}
+	}
+	return true
 }

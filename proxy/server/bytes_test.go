@@ -1,16 +1,27 @@
 package server_test
 
 import (
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/proxy/server"
+	"github.com/penstock/penstock/relay"
 )
 
 // sum adds up byte counts.
@@ -141,5 +152,291 @@ upstreams: [{name: u, endpoints: [%s], health_check: off}]`, idle, endpoints)
 	r.Until("the other session has ended", func() bool { return r.Status().Connections.Active == 0 })
 	if after := r.Status(); after.Listeners[0].Bytes != before.Bytes || after.Upstreams[0].Bytes != before.Bytes {
 		t.Errorf("%+v of the listener, %+v of the upstream, want %+v", after.Listeners[0].Bytes, after.Upstreams[0].Bytes, before.Bytes)
+	}
+}
+
+// streams is a server that sends size bytes and an end of file, and reads until the client's end
+// of file.
+func streams(t *testing.T, size int) string {
+	return sockets.Server(t, func(c net.Conn) {
+		taken := make(chan struct{})
+		go func() {
+			defer close(taken)
+			_, _ = io.Copy(io.Discard, c)
+		}()
+		send(c, size)
+		_ = c.(*net.TCPConn).CloseWrite()
+		<-taken
+	})
+}
+
+// send sends size bytes.
+func send(c net.Conn, size int) {
+	buf := make([]byte, 64<<10)
+	for size > 0 {
+		n, err := c.Write(buf[:min(size, len(buf))])
+		if size -= n; err != nil {
+			return
+		}
+	}
+}
+
+// spliced lists the features that a spliced session may have.
+var spliced = []struct {
+	name, listener, upstream string
+	before                   func(*testing.T) []byte // the client's first bytes; nil: none
+}{
+	{name: "nothing", listener: "upstream: u"},
+	{name: "SNI", listener: `routes: [{match: {sni: ["*.example.com"]}, upstream: u}]`, before: asking},
+	{name: "ALPN", listener: "routes: [{match: {alpn: [h2]}, upstream: u}]", before: asking},
+	{name: "source", listener: `routes: [{match: {source: ["127.0.0.0/8"]}, upstream: u}]`},
+	{name: "split", listener: "routes: [{split: [{upstream: u, percent: 50}, {upstream: v, percent: 50}]}]"},
+	{name: "allow", listener: `upstream: u, allow: ["127.0.0.0/8"], deny: ["127.6.6.6"]`},
+	{name: "accept_proxy", listener: "upstream: u, accept_proxy: {}", before: proxied},
+	{name: "send_proxy 1", listener: "upstream: u", upstream: ", send_proxy: 1"},
+	{name: "send_proxy 2", listener: "upstream: u", upstream: ", send_proxy: 2"},
+	{name: "limits", listener: "upstream: u, limits: {connections: 10, per_second: 100, per_source: 10, per_source_per_second: 100}"},
+	{name: "bandwidth", listener: "upstream: u, limits: {bandwidth: 32MiB}"},
+	{name: "bandwidth of each direction", listener: "upstream: u, limits: {bandwidth: {up: 32MiB, down: 64MiB, burst: 1MiB}}"},
+	{name: "bandwidth_per_connection", listener: "upstream: u, limits: {bandwidth_per_connection: 32MiB}"},
+	{name: "timeouts", listener: "upstream: u, timeouts: {first_byte: 10s, idle: 10s, half_close: 10s, lifetime: 1m}"},
+	{name: "on_data", listener: "upstream: u, connect: on_data"},
+	{name: "queue", listener: "upstream: u", upstream: ", queue: {size: 4}, slow_start: 1s, balance: least_conn"},
+	{
+		name: "all",
+		listener: `routes: [{match: {sni: [a.example.com], alpn: [h2], source: ["192.0.2.0/24"], port: 443}, upstream: u}], ` +
+			`accept_proxy: {}, allow: ["192.0.2.0/24"], limits: {connections: 10, per_second: 100, per_source: 10, per_source_per_second: 100, ` +
+			`bandwidth: 64MiB, bandwidth_per_connection: 32MiB}, timeouts: {first_byte: 10s, idle: 10s, half_close: 10s, lifetime: 1m}`,
+		upstream: ", send_proxy: 2, balance: maglev, queue: {size: 4}",
+		before:   func(t *testing.T) []byte { return append(proxied(t), asking(t)...) },
+	},
+}
+
+func asking(t *testing.T) []byte { return clienthello.Named(t, "a.example.com", "h2") }
+
+func proxied(*testing.T) []byte { return []byte("PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\n") }
+
+// TestSplicedAllTheSame: both directions are spliced, whatever is preread, sent first, counted or
+// limited. The accounting agrees.
+func TestSplicedAllTheSame(t *testing.T) {
+	t.Parallel()
+
+	pipequota.Share(t)
+	const size = 4 << 20
+	up := streams(t, size)
+	for _, c := range spliced {
+		t.Run(c.name, func(t *testing.T) {
+			r := startSplicing(t, fmt.Sprintf(`
+listeners: [{name: l, bind: ["127.0.0.1:0", "unix:%s"], %s}]
+upstreams: [{name: u, endpoints: [%q], health_check: off%s}, {name: v, endpoints: [%[3]q], health_check: off}]`,
+				filepath.Join(t.TempDir(), "s"), c.listener, up, c.upstream))
+			var before []byte
+			if c.before != nil {
+				before = c.before(t)
+			}
+			stream(t, client(t, r.At("l")), before, size)
+			r.bothSpliced(size)
+		})
+	}
+	t.Run("unix", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "s")
+		r := startSplicing(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "unix:%s", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, path, up))
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		stream(t, c, nil, size)
+		r.bothSpliced(size)
+	})
+}
+
+// startSplicing is start with the engine that splices from the first byte on. The auto engine
+// chooses by the size of reads, which depends on the machine.
+func startSplicing(t *testing.T, text string) *rig {
+	t.Helper()
+	return &rig{loadbalancer.Setting{Change: func(o *server.Options) { o.Engine = relay.EngineSplice }}.Start(t, text)}
+}
+
+// stream sends and reads size bytes.
+func stream(t *testing.T, c net.Conn, before []byte, size int) {
+	t.Helper()
+	go func() {
+		_, _ = io.Copy(c, bytes.NewReader(before))
+		send(c, size)
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	if n, err := io.Copy(io.Discard, c); n != int64(size) || err != nil {
+		t.Errorf("%d bytes of %d received, %v", n, size, err)
+	}
+}
+
+// bothSpliced checks that nearly all bytes of both directions were spliced. The rest was preread
+// by a listener.
+func (r *rig) bothSpliced(size int64) {
+	r.T.Helper()
+	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
+	s := r.Summary()
+	if up, down := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient; up.Spliced < size*9/10 || down.Spliced < size*9/10 {
+		r.T.Errorf("of %d bytes each way: %+v and %+v", size, up, down)
+	}
+	if s.Fallbacks["wrapped"] > 0 || s.Lost > 0 {
+		r.T.Errorf("fallbacks %v, lost %d", s.Fallbacks, s.Lost)
+	}
+}
+
+// TestUrgentByte: a byte sent as urgent data arrives in its place, in both directions: over TCP as urgent data, which a peer takes
+// in line or drops as without a proxy, and over unix sockets (which have urgent data since Linux 5.15) in the stream.
+func TestUrgentByte(t *testing.T) {
+	t.Parallel()
+
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			dir := t.TempDir()
+			bind, at := "127.0.0.1:0", "127.0.0.1:0"
+			if network == "unix" {
+				bind, at = "unix:"+filepath.Join(dir, "l"), filepath.Join(dir, "e")
+			}
+			ln, err := net.Listen(network, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			far, over := make(chan net.Conn, 1), make(chan struct{})
+			defer close(over)
+			sockets.Serve(t, ln, func(c net.Conn) {
+				far <- c
+				<-over
+			})
+			endpoint := ln.Addr().String()
+			if network == "unix" {
+				endpoint = "unix:" + endpoint
+			}
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: %q, upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, bind, endpoint))
+			client, err := net.Dial(network, strings.TrimPrefix(r.At("l"), "unix:"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			_ = client.SetDeadline(time.Now().Add(patience))
+			server := <-far
+			for _, way := range []struct{ from, to net.Conn }{{client, server}, {server, client}} {
+				if c, ok := way.to.(*net.TCPConn); ok {
+					if err := sys.SetsockoptInt(sockets.FD(t, c), sys.SOL_SOCKET, sys.SO_OOBINLINE, 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := sendAroundUrgent(way.from, "before", "after")
+				if errors.Is(err, syscall.EOPNOTSUPP) {
+					t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(way.to)
+				if want := []byte("before!after"); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("got %q, %v, want %q", got, err, want)
+				}
+			}
+		})
+	}
+}
+
+// sendAroundUrgent sends an urgent byte between two texts, and the end of file.
+func sendAroundUrgent(c net.Conn, before, after string) error {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(before)); err != nil {
+		return err
+	}
+	waited := raw.Write(func(fd uintptr) bool {
+		_, err = sys.Send(int(fd), []byte{'!'}, sys.MSG_OOB|sys.MSG_NOSIGNAL)
+		return true
+	})
+	if err := errors.Join(waited, err); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(after)); err != nil {
+		return err
+	}
+	return c.(interface{ CloseWrite() error }).CloseWrite()
+}
+
+// TestUrgentByteIsUrgent: an urgent byte is passed on as one, both ways, in user space and in the lane: a peer that does not take it in line
+// gets the bytes around it, and the byte by MSG_OOB, as a database does whose breaks are urgent bytes.
+func TestUrgentByteIsUrgent(t *testing.T) {
+	t.Parallel()
+
+	for _, in := range []string{"off", "auto"} {
+		t.Run(in, func(t *testing.T) {
+			if in == "auto" && !laned(t) {
+				return
+			}
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			far, over := make(chan net.Conn, 1), make(chan struct{})
+			defer close(over)
+			sockets.Serve(t, ln, func(c net.Conn) {
+				far <- c
+				<-over
+			})
+			r := start(t, laneConfig(ln.Addr().String(), "lane: "+in))
+			c := client(t, r.At("l"))
+			server := <-far
+			_ = server.SetDeadline(time.Now().Add(patience))
+			r.Until("it is where it is to be", func() bool {
+				for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
+					if _, err := way.from.Write([]byte("x")); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := io.ReadFull(way.to, make([]byte, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s := r.session(t)
+				return s != nil && (s.Engine == admin.EngineLane) == (in == "auto")
+			})
+			for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
+				if err := sendAroundUrgent(way.from, "before", "after"); err != nil {
+					t.Fatal(err)
+				}
+				got, urgent := make([]byte, len("before")), make([]byte, 1)
+				if _, err := io.ReadFull(way.to, got); err != nil || string(got) != "before" {
+					t.Errorf("got %q, %v", got, err)
+				}
+				fd := sockets.FD(t, way.to.(*net.TCPConn))
+				r.Until("the urgent byte comes", func() bool {
+					n, err := sys.Recv(fd, urgent, sys.MSG_OOB|sys.MSG_DONTWAIT)
+					return n == 1 && err == nil
+				})
+				if rest, err := io.ReadAll(way.to); string(urgent)+string(rest) != "!after" || err != nil {
+					t.Errorf("got %q and then %q, %v", urgent, rest, err)
+				}
+			}
+		})
+	}
+}
+
+// TestFirstByteThatIsUrgent: a first byte that was sent as urgent data is looked at, so the endpoint gets it in the stream: else it would
+// read others than those that the route was chosen by.
+func TestFirstByteThatIsUrgent(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {bytes: [{text: "!after"}]}, upstream: u}]}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)))
+	c := client(t, r.At("l"))
+	if err := sendAroundUrgent(c, "", "after"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(c); string(got) != "!after" || err != nil {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -3,12 +3,14 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/state"
@@ -16,6 +18,12 @@ import (
 
 // denials are the sources that an operator denies. Fields are under the server's mu.
 type denials struct {
+	*registry
+	*tasks
+	ticks   clock
+	log     *slog.Logger
+	changes *liveChanges // which keeps the file of the state
+
 	list   []denial // in the order in which they were made, or made again
 	sums   map[string]denialSum
 	timer  *time.Timer
@@ -44,37 +52,37 @@ func (s *Server) Deny(text, listener string, within time.Duration, by string) (a
 	case rule.Everyone():
 		return admin.NewDenial{}, fmt.Errorf("%w: source: %q is every client of its family: write all to deny every client, or a longer prefix", admin.ErrInvalid, text)
 	}
-	d, err := s.deny(rule, listener, within, by)
+	made, err := s.denials.deny(rule, listener, within, by)
 	if err != nil {
 		return admin.NewDenial{}, err
 	}
-	s.keep()
-	done := admin.NewDenial{Denial: d}
-	if err := s.unkept(); err != nil {
+	s.liveChanges.keep()
+	done := admin.NewDenial{Denial: made}
+	if err := s.liveChanges.unkept(); err != nil {
 		done.Unkept = err.Error()
 	}
 	return done, nil
 }
 
-func (s *Server) deny(rule source.Rule, listener string, within time.Duration, by string) (admin.Denial, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if listener != "" && s.listeners[listener] == nil {
-		return admin.Denial{}, fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
+func (d *denials) deny(rule source.Rule, listener string, within time.Duration, by string) (admin.Denial, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if listener != "" && d.listeners[listener] == nil {
+		return admin.Denial{}, fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(d.listeners))
 	}
-	now := s.denials.clock()
-	d := denial{admin.Denial{Source: rule.Text(), Listener: listener, Until: now.Add(within), Since: now, By: by}, rule}
-	if i := s.denials.index(rule, listener); i >= 0 {
-		s.denials.list = slices.Delete(s.denials.list, i, i+1)
-	} else if len(s.denials.list) >= admin.MaxDenials {
+	now := d.clock()
+	one := denial{admin.Denial{Source: rule.Text(), Listener: listener, Until: now.Add(within), Since: now, By: by}, rule}
+	if i := d.index(rule, listener); i >= 0 {
+		d.list = slices.Delete(d.list, i, i+1)
+	} else if len(d.list) >= admin.MaxDenials {
 		return admin.Denial{}, fmt.Errorf("%w: %d sources are denied already: remove some, or deny a prefix", admin.ErrInvalid, admin.MaxDenials)
 	} else {
-		s.denials.mark(s.now(), s.listeners)
+		d.mark()
 	}
-	s.denials.list = append(s.denials.list, d)
-	s.log.Info("source denied", "by", by, "source", d.Source, "listener", cmp.Or(listener, "all"), "until", d.Until.Format(time.RFC3339))
-	s.enforceDenials()
-	return d.Denial, nil
+	d.list = append(d.list, one)
+	d.log.Info("source denied", "by", by, "source", one.Source, "listener", cmp.Or(listener, "all"), "until", one.Until.Format(time.RFC3339))
+	d.enforce()
+	return one.Denial, nil
 }
 
 // Undeny implements [admin.Balancer].
@@ -83,16 +91,20 @@ func (s *Server) Undeny(text, listener, by string) error {
 	if err != nil {
 		return fmt.Errorf("%w: source: %w", admin.ErrInvalid, err)
 	}
-	defer s.keep()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.denials.index(rule, listener)
+	defer s.liveChanges.keep() // after mu is released
+	return s.denials.remove(rule, listener, by)
+}
+
+func (d *denials) remove(rule source.Rule, listener, by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := d.index(rule, listener)
 	if i < 0 {
-		return fmt.Errorf("source %s: %w: %s", rule.Text(), admin.ErrNotFound, s.denials.instead(rule, listener))
+		return fmt.Errorf("source %s: %w: %s", rule.Text(), admin.ErrNotFound, d.instead(rule, listener))
 	}
-	s.denials.list = slices.Delete(s.denials.list, i, i+1)
-	s.log.Info("source no longer denied", "by", by, "source", rule.Text(), "listener", cmp.Or(listener, "all"))
-	s.enforceDenials()
+	d.list = slices.Delete(d.list, i, i+1)
+	d.log.Info("source no longer denied", "by", by, "source", rule.Text(), "listener", cmp.Or(listener, "all"))
+	d.enforce()
 	return nil
 }
 
@@ -118,42 +130,42 @@ func (s *Server) Denied() []admin.Denial {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, list := s.denials.clock(), make([]admin.Denial, 0, len(s.denials.list))
-	for _, d := range s.denials.list {
-		if d.Until.After(now) {
-			list = append(list, d.Denial)
+	for _, one := range s.denials.list {
+		if one.Until.After(now) {
+			list = append(list, one.Denial)
 		}
 	}
 	return list
 }
 
-// restoreDenials replaces the denials by those that a process before has kept. Those whose time is over are left
+// restore replaces the denials by those that a process before has kept. Those whose time is over are left
 // out. A source that cannot be read is one, too, and is logged.
-func (s *Server) restoreDenials(list []state.Denial) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.denials.list = nil
-	for _, d := range list {
-		rule, err := source.ParseRule(d.Source)
+func (d *denials) restore(list []state.Denial) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = nil
+	for _, one := range list {
+		rule, err := source.ParseRule(one.Source)
 		switch {
 		case err != nil:
-			s.log.Error("a source that was denied by hand before the restart is not denied any more", "source", d.Source, "by", d.By, "error", err)
-		case s.denials.index(rule, d.Listener) < 0 && len(s.denials.list) < admin.MaxDenials:
-			s.denials.list = append(s.denials.list, denial{admin.Denial{Source: d.Source, Listener: d.Listener, Until: d.Until, Since: d.Since, By: d.By}, rule})
+			d.log.Error("a source that was denied by hand before the restart is not denied any more", "source", one.Source, "by", one.By, "error", err)
+		case d.index(rule, one.Listener) < 0 && len(d.list) < admin.MaxDenials:
+			d.list = append(d.list, denial{admin.Denial{Source: one.Source, Listener: one.Listener, Until: one.Until, Since: one.Since, By: one.By}, rule})
 		}
 	}
-	s.enforceDenials()
+	d.enforce()
 }
 
-// markDenials has the denials survive a restart, once [Server.keep] is called.
-func (s *Server) markDenials() {
-	if s.options.State == nil {
+// save has the denials survive a restart, once [liveChanges.keep] is called.
+func (d *denials) save() {
+	if d.changes.store == nil {
 		return
 	}
-	list := make([]state.Denial, len(s.denials.list))
-	for i, d := range s.denials.list {
-		list[i] = state.Denial{Source: d.Source, Listener: d.Listener, Until: d.Until, By: d.By, Since: d.Since}
+	list := make([]state.Denial, len(d.list))
+	for i, one := range d.list {
+		list[i] = state.Denial{Source: one.Source, Listener: one.Listener, Until: one.Until, By: one.By, Since: one.Since}
 	}
-	s.options.State.SetDenials(list)
+	d.changes.store.SetDenials(list)
 }
 
 // index returns the place of a denial, negative if there is none.
@@ -161,11 +173,10 @@ func (d *denials) index(rule source.Rule, listener string) int {
 	return slices.IndexFunc(d.list, func(one denial) bool { return one.rule == rule && one.Listener == listener })
 }
 
-// enforceDenials brings into force those whose time is not over, and sets the timer for the next that ends.
-// The caller holds s.mu.
-func (s *Server) enforceDenials() {
-	d := &s.denials
-	s.cancelTimer(d.timer)
+// enforce brings into force those whose time is not over, and sets the timer for the next that ends.
+// The server's mu is held.
+func (d *denials) enforce() {
+	d.cancelTimer(d.timer)
 	d.timer = nil
 	now := d.clock()
 	d.list = slices.DeleteFunc(d.list, func(one denial) bool { return !one.Until.After(now) })
@@ -178,8 +189,74 @@ func (s *Server) enforceDenials() {
 	}
 	d.rules.Set(rules)
 	d.sumUp()
-	s.markDenials()
-	if len(d.list) > 0 && !s.closing {
-		d.timer = s.at(max(next.Sub(now), time.Millisecond), s.enforceDenials)
+	d.save()
+	if len(d.list) > 0 && !d.closing {
+		d.timer = d.at(max(next.Sub(now), time.Millisecond), d.enforce)
+	}
+}
+
+// The lines of counters that only a status has.
+const (
+	acceptedLine = "clients accepted"
+	deniedLine   = "clients denied by hand"
+)
+
+// arrivals are clients of a listener, until some moment.
+type arrivals struct{ accepted, denied int64 }
+
+func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
+
+// mark notes the moment from which a new denial is in force.
+func (d *denials) mark() {
+	d.latest = d.ticks.now()
+	d.before = make(map[*router.ListenerState]arrivals, len(d.listeners))
+	for _, l := range d.listeners {
+		d.before[l.state] = arrivalsAt(l.state)
+	}
+}
+
+// appendArrivals appends the counters for the last minute of a listener's clients.
+func appendArrivals(list []monitor.Counter, l *router.ListenerState) []monitor.Counter {
+	at := arrivalsAt(l)
+	return append(list,
+		monitor.Counter{Key: l, Message: acceptedLine, Total: at.accepted, Unlogged: true},
+		monitor.Counter{Key: l, Message: deniedLine, Total: at.denied, Unlogged: true},
+	)
+}
+
+// maxLatest is how many denials a status has.
+const maxLatest = 10
+
+// status returns the denials in force, nil if there are none.
+func (d *denials) status() *admin.Denials {
+	list := d.list
+	if len(list) == 0 {
+		return nil
+	}
+	st := &admin.Denials{Count: len(list)}
+	for _, d := range slices.Backward(list[max(len(list)-maxLatest, 0):]) {
+		st.Latest = append(st.Latest, d.Denial)
+	}
+	return st
+}
+
+// A denialSum is the denials at one listener, or those at all.
+type denialSum struct {
+	count  int
+	latest admin.Denial
+	all    bool // every client is denied
+}
+
+func (d *denialSum) add(one *denial) {
+	d.count, d.latest, d.all = d.count+1, one.Denial, d.all || one.rule == source.All()
+}
+
+// sumUp counts the denials by listener.
+func (d *denials) sumUp() {
+	d.sums = make(map[string]denialSum)
+	for i := range d.list {
+		sum := d.sums[d.list[i].Listener]
+		sum.add(&d.list[i])
+		d.sums[d.list[i].Listener] = sum
 	}
 }

@@ -6,7 +6,10 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/state"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 // TestDenyByHand: a denial applies to new clients and to those that wait, by their PROXY headers if they have one; it
@@ -193,3 +197,105 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// denies returns the denials at a listener.
+func (r *rig) denies(listener string) *admin.ListenerDenials {
+	return r.Listener(listener).DeniedByHand
+}
+
+// TestDenialsInStatus: the status has the denials, and those of a listener's clients that they refuse, from the latest
+// denial on.
+func TestDenialsInStatus(t *testing.T) {
+	t.Parallel()
+
+	r := steered(t)
+	if st := r.Status(); st.DeniedByHand != nil || r.denies("web") != nil {
+		t.Errorf("at first: %+v", st.DeniedByHand)
+	}
+	for range 20 { // which were served before
+		whose(t, r.At("web"))
+	}
+	deny := func(source, listener string) {
+		t.Helper()
+		if _, err := r.Deny(source, listener, time.Hour, "uid=7"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deny("10.0.0.0/8", "")
+	deny("127.0.0.0/24", "web")
+	whose(t, r.At("api"))
+	const denied = 25
+	for range denied {
+		if c, err := net.Dial("tcp", r.At("web")); err == nil {
+			reset(t, c)
+			c.Close()
+		}
+	}
+	r.Until("the clients are refused", func() bool { return r.Refused("web", "denied") == denied })
+	if d := r.denies("web"); d.Clients != denied || d.Refused != denied || d.Count != 2 || d.All || d.Latest.Source != "127.0.0.0/24" {
+		t.Errorf("%+v", d)
+	}
+	r.Server.AgeDenials() // from then on the last minute counts
+	r.Until("those before are counted, too", func() bool { d := r.denies("web"); return d.Clients == denied+20 && d.Refused == denied })
+	r.Until("the other's client is counted", func() bool { return r.denies("api").Clients == 1 })
+	if d := r.denies("api"); d.Count != 1 || d.Refused != 0 || d.Latest.Source != "10.0.0.0/8" {
+		t.Errorf("%+v", d)
+	}
+	deny("10.0.0.0/8", "") // again
+	deny("all", "api")
+	if d := r.denies("api"); d.Count != 2 || !d.All || d.Latest.Source != "all" || d.Clients != 0 {
+		t.Errorf("%+v", d)
+	}
+	for i := range 9 {
+		deny(fmt.Sprintf("10.0.0.%d", i), "web")
+	}
+	all := r.Status().DeniedByHand
+	sources := make([]string, 0, len(all.Latest))
+	for _, d := range all.Latest {
+		sources = append(sources, d.Source)
+	}
+	if want := []string{"10.0.0.8", "10.0.0.7", "10.0.0.6", "10.0.0.5", "10.0.0.4", "10.0.0.3", "10.0.0.2", "10.0.0.1", "10.0.0.0", "all"}; all.Count != 12 || !slices.Equal(sources, want) {
+		t.Errorf("%d, %v", all.Count, sources)
+	}
+	if err := r.Undeny("127.0.0.0/24", "web", "uid=7"); err != nil {
+		t.Fatal(err)
+	}
+	whose(t, r.At("web"))
+}
+
+// BenchmarkDeny measures a denial that survives a restart, beside others that are in force, by one client and by 16
+// at the same time.
+func BenchmarkDeny(b *testing.B) {
+	for _, kept := range []int{0, admin.MaxDenials - 1} {
+		for _, clients := range []int{1, 16} {
+			b.Run(fmt.Sprintf("kept=%d/clients=%d", kept, clients), func(b *testing.B) {
+				st := state.Open(filepath.Join(b.TempDir(), "penstock.state"))
+				defer st.Close()
+				st.SetDenials(slices.Collect(func(yield func(state.Denial) bool) {
+					for i := range kept {
+						if !yield(state.Denial{Source: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), Until: time.Now().Add(time.Hour), By: "uid=0 pid=4711", Since: time.Now()}) {
+							return
+						}
+					}
+				}))
+				s, stop := servingWith(b, configOf(b, `{"listeners": [{"name": "l", "bind": "127.0.0.1:0", "upstream": "u"}], "upstreams": [{"name": "u", "endpoints": ["127.0.0.1:1"]}]}`), server.Options{Loops: 1, MaxConnections: 10, State: st})
+				defer stop()
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var wg sync.WaitGroup
+				b.ResetTimer()
+				for range clients {
+					wg.Go(func() {
+						for left.Add(-1) >= 0 {
+							if _, err := s.Deny("192.0.2.7", "", time.Hour, "uid=0 pid=4711"); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}

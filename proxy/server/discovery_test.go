@@ -1,14 +1,21 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // A zone holds the records of a name server on loopback.
@@ -101,5 +108,288 @@ upstreams: [{name: u, discover: {dns: {name: _db._tcp.test, servers: [%q], min_t
 	r.Until("the failure is noticed", func() bool { return strings.Contains(r.Log.String(), "SERVFAIL") })
 	if got := whose(t, r.At("l")); got != "b" {
 		t.Error(got)
+	}
+}
+
+// TestDiscoveryInStatus: the status of an upstream names the source of its endpoints, the last
+// confirmation, the error, and the number of failures since.
+func TestDiscoveryInStatus(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	z := new(zone)
+	z.set(service(t, a, 1), "one.test. 1 IN A 127.0.0.1")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, discover: {dns: {name: _db._tcp.test, servers: [%q], min_ttl: 100ms}}}
+  - {name: v, discover: {file: {path: eps.yaml}}}
+  - {name: w, endpoints: [%q]}`, z.serve(t), a), "eps.yaml", fmt.Sprintf("[%q]", a))
+	of := func(i int) *admin.Discovery { return r.Status().Upstreams[i].Discovery }
+	if of(2) != nil {
+		t.Errorf("for endpoints in the file: %+v", of(2))
+	}
+	if d := of(1); d.Kind != "file" || !strings.HasSuffix(d.From, "eps.yaml") || d.Endpoints != 1 || d.Confirmed.IsZero() || d.Error != "" {
+		t.Errorf("for a file: %+v", d)
+	}
+	good := of(0)
+	if good.Kind != "dns" || good.From != "SRV _db._tcp.test" || good.Endpoints != 1 || good.Confirmed.IsZero() || good.Changed.IsZero() || good.Error != "" || good.Failures != 0 || good.Stale {
+		t.Errorf("for a name: %+v", good)
+	}
+	z.fail(true)
+	r.Until("failures are counted", func() bool { return of(0).Failures >= 2 })
+	if bad := of(0); !strings.Contains(bad.Error, "SERVFAIL") || bad.Endpoints != 1 || !bad.Stale || bad.Confirmed.Before(good.Confirmed) {
+		t.Errorf("for a name whose server fails: %+v", bad)
+	}
+	last := of(0).Confirmed
+	z.fail(false)
+	r.Until("discovery works again", func() bool { d := of(0); return d.Error == "" && d.Failures == 0 && d.Confirmed.After(last) })
+	r.Write("eps.yaml", "[nonsense]")
+	r.Until("a bad file is noticed", func() bool { d := of(1); return d.Error != "" && d.Endpoints == 1 && d.Failures > 0 })
+}
+
+// TestNoEndpointsAreAWarning: an empty source is logged as a warning that says how clients are
+// handled.
+func TestNoEndpointsAreAWarning(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, discover: {file: {path: eps.yaml}}}
+  - {name: v, discover: {file: {path: eps.yaml}}, fallback: {upstream: u}}
+  - {name: w, discover: {file: {path: eps.yaml}}, queue: {hold: 0s}}
+  - {name: x, discover: {file: {path: eps.yaml}}, fallback: {respond: eps.yaml}}
+`, "eps.yaml", fmt.Sprintf("[%q]", named(t, "a")))
+	r.Write("eps.yaml", "[]")
+	for name, clients := range map[string]string{
+		"u": "are held for 3s and then refused", "v": "go to the fallback u", "w": "are refused", "x": "get the fallback's response",
+	} {
+		r.Logs("level=WARN", "there are none, clients "+clients, "upstream="+name, "endpoints=0 went=127.0.0.1:")
+	}
+}
+
+// TestDiscoveredAreNamed: the log names the endpoints that were added, removed and changed; of
+// many, only the first ones.
+func TestDiscoveredAreNamed(t *testing.T) {
+	t.Parallel()
+
+	list := func(names string) string {
+		var endpoints []string
+		for _, name := range names {
+			weight := 1
+			if name >= 'A' && name <= 'Z' {
+				weight, name = 2, name-'A'+'a'
+			}
+			endpoints = append(endpoints, fmt.Sprintf("{name: %c, address: \"127.0.0.1:%d\", weight: %d}", name, name, weight))
+		}
+		return "[" + strings.Join(endpoints, ", ") + "]"
+	}
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: off}]`, "eps.yaml", list("abc"))
+	for _, step := range []struct{ names, want string }{
+		{"abc", `endpoints=3 came="a (127.0.0.1:97), b (127.0.0.1:98), c (127.0.0.1:99)"`},
+		{"bd", `endpoints=2 came="d (127.0.0.1:100)" went="a (127.0.0.1:97), c (127.0.0.1:99)"`},
+		{"Bd", `endpoints=2 changed="b (127.0.0.1:98)"`},
+		{"Bdefghijklmnop", `endpoints=14 came="e (127.0.0.1:101), f (127.0.0.1:102), g (127.0.0.1:103), h (127.0.0.1:104), i (127.0.0.1:105), j (127.0.0.1:106), k (127.0.0.1:107), l (127.0.0.1:108), m (127.0.0.1:109), n (127.0.0.1:110) and 2 more"`},
+	} {
+		r.Write("eps.yaml", list(step.names))
+		r.Logs("level=INFO", `msg="endpoints discovered" upstream=u `+step.want+"\n")
+	}
+	r.Write("eps.yaml", strings.Replace(list("d"), ":100", ":200", 1))
+	r.Logs("level=INFO", `endpoints=1 came="d (127.0.0.1:200)" went="b (127.0.0.1:98), d (127.0.0.1:100), `)
+}
+
+// TestNewSource: a reload that gives an upstream another source of endpoints asks that first. Until it has
+// answered no client gets an endpoint of the source before.
+func TestNewSource(t *testing.T) {
+	t.Parallel()
+
+	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
+	text := func(of, hold string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
+	}
+	file := func(name string) string { return fmt.Sprintf("discover: {file: {path: %s}}", name) }
+	r := start(t, text(fmt.Sprintf("endpoints: [%q]", a), "0s"), "b.yaml", fmt.Sprintf("[%q]", b), "bad.yaml", "[nonsense]")
+	served := func(by string) {
+		t.Helper()
+		conn := client(t, r.At("l"))
+		defer conn.Close()
+		if got := line(t, conn); got != by {
+			t.Errorf("a client gets %q, want %q", got, by)
+		}
+	}
+	served("a")
+	r.Reload(text(file("b.yaml"), "0s"))
+	served("b")
+	for _, name := range []string{"c.yaml", "bad.yaml"} { // missing, and not to be read
+		r.Reload(text(file(name), "1m"))
+		r.Logs("endpoints are not discovered yet: there are none, clients are held for 1m0s and then refused", "upstream=u")
+		conn := client(t, r.At("l"))
+		defer conn.Close()
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Write(name, fmt.Sprintf("[%q]", c))
+		if got := line(t, conn); got != "c" {
+			t.Errorf("a client gets %q after the answer, want c", got)
+		}
+	}
+}
+
+// TestNewSourceOfAFailedReload: a reload that fails has asked a source; it is asked no more, and the endpoints stay.
+func TestNewSourceOfAFailedReload(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	taken := client(t, a).RemoteAddr()
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, a), "b.yaml", fmt.Sprintf("[%q]", named(t, "b")))
+	cfg := r.Load(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "%s", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: b.yaml}}, health_check: off}]`, taken))
+	if err := r.Server.Apply(t.Context(), cfg); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatalf("%v, want a taken address", err)
+	}
+	conn := client(t, r.At("l"))
+	defer conn.Close()
+	if got := line(t, conn); got != "a" {
+		t.Errorf("a client gets %q, want a", got)
+	}
+}
+
+// TestOtherServers: a reload that names other servers for the same DNS name keeps the last good set while these do
+// not answer.
+func TestOtherServers(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	good, bad := new(zone), new(zone)
+	good.set(service(t, a, 1), "one.test. 1 IN A 127.0.0.1")
+	bad.fail(true)
+	text := func(server string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {dns: {name: _db._tcp.test, servers: [%q]}}, health_check: off, queue: {hold: 0s}}]`, server)
+	}
+	r := start(t, text(good.serve(t)))
+	r.Reload(text(bad.serve(t)))
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Errorf("a client gets %q, want a", got)
+	}
+	if d := r.Status().Upstreams[0].Discovery; d.Failures == 0 {
+		t.Errorf("the new server has not failed: %+v", d)
+	}
+}
+
+// TestDiscoveredCircle: a discovered endpoint that leads back to its upstream is left out, by
+// whichever way it leads. An endpoint at another listener that leads on is kept.
+func TestDiscoveredCircle(t *testing.T) {
+	t.Parallel()
+
+	port, next, admin := sockets.Port(t), sockets.Port(t), sockets.Port(t)
+	path, token := filepath.Join(t.TempDir(), "eps.yaml"), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	find := func(addresses string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(addresses), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find(fmt.Sprintf("[%q]", named(t, "good")))
+	const file = `
+admin: {bind: "127.0.0.1:%s", change_token: "file:%s"}
+listeners:
+- {name: l, bind: ":%s", upstream: u}
+- {name: m, bind: "127.0.0.1:%s", upstream: v, routes: [{match: {sni: [a.example]}, upstream: %s}]}
+- {name: n, bind: "unix:%s", upstream: w}
+- {name: o, bind: "unix:%s", upstream: u}
+upstreams:
+- {name: u, discover: {file: {path: %s}}, balance: round_robin}
+- {name: v, endpoints: [%q]}
+- {name: w, endpoints: [%q]}
+`
+	back, link := filepath.Join(t.TempDir(), "back"), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(back, link); err != nil {
+		t.Fatal(err)
+	}
+	unix, v, w := filepath.Join(t.TempDir(), "s"), named(t, "v"), named(t, "w")
+	configured := func(route string) string {
+		return fmt.Sprintf(file, admin, token, port, next, route, unix, back, path, v, w)
+	}
+	r := start(t, configured("v"))
+	status := func(found, leftOut int) func() bool {
+		return func() bool {
+			d := r.Status().Upstreams[0].Discovery
+			return d != nil && d.Endpoints == found && d.LeftOut == leftOut
+		}
+	}
+	r.Until("one endpoint is found", status(1, 0))
+	for _, x := range []struct {
+		what, found string
+		n, leftOut  int
+	}{
+		{"itself", fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), port), 2, 1},
+		{"itself by other names", fmt.Sprintf("[%q, 'localhost:%s', '[::1]:%s', '127.9.9.9:%s']", named(t, "good"), port, port, port), 4, 3},
+		{"itself by other paths", fmt.Sprintf("[%q, 'unix:%s', 'unix:%s/./back', 'unix:/%s/../%s/back', 'LOCALHOST:%s']", named(t, "good"), link, filepath.Dir(back), filepath.Dir(back), filepath.Base(filepath.Dir(back)), port), 5, 4},
+		{"another one that leads on", fmt.Sprintf("[%q, '127.0.0.1:%s', 'unix:%s']", named(t, "good"), next, unix), 3, 0},
+		{"the admin interface", fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), admin), 2, 1},
+	} {
+		find(x.found)
+		r.Until(x.what+" is found", status(x.n, x.leftOut))
+		if got := len(r.Status().Upstreams[0].Endpoints); got != x.n-x.leftOut {
+			t.Errorf("%s: %d endpoints of %d, %d left out", x.what, got, x.n, x.leftOut)
+		}
+	}
+	r.Logs("level=WARN", `msg="discovered endpoints are left out" upstream=u endpoints=3`, "is the listener l, which leads to this upstream")
+	r.Logs("level=WARN", `is the admin interface`)
+	for range 10 {
+		c := client(t, "127.0.0.1:"+port)
+		if line(t, c) != "good" {
+			t.Error("a client was sent elsewhere")
+		}
+		c.Close()
+	}
+	find(fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), next))
+	r.Until("the other listener is found", status(2, 0))
+	r.Reload(configured("u"))
+	r.Until("the listener leads back now", status(2, 1))
+	r.Reload(configured("v"))
+	r.Until("the listener no longer leads back", status(2, 0))
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCircleByName: a name that resolves to a listener that leads back is no endpoint. One client
+// is one connection, and the status has the cause.
+func TestCircleByName(t *testing.T) {
+	t.Parallel()
+
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", name)
+	if err != nil || len(ips) == 0 || !ips[0].IsLoopback() && !sockopt.Local()(ips[0]) {
+		t.Skipf("needs a name of this machine: %s is %v, %v", name, ips, err)
+	}
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: ":%s", upstream: u}]
+upstreams: [{name: u, endpoints: ["%s:%s"], health_check: off, queue: {hold: 100ms}}]`, port, name, port))
+	refused(t, "127.0.0.1:"+port)
+	if got := r.Summary().Connections; got.Accepted != 1 || got.Refused != 1 {
+		t.Errorf("%+v", got)
+	}
+	if f := r.Status().Upstreams[0].Endpoints[0].LastFailure; f == nil || !strings.Contains(f.Cause, "is the listener l, which leads to this upstream: clients would go round in a circle") {
+		t.Errorf("the status has %+v", f)
 	}
 }

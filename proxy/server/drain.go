@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -13,16 +14,27 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
+// The drains of a server are the sessions of parts that were taken out of service: they go on, are cut within a time, or at once.
+type drains struct {
+	*tasks
+	clock
+	log     *slog.Logger
+	group   *worker.Group
+	adopted *adopted
+	lines   *monitor.Lines
+	jobs    map[*cutJob]bool // whose sessions are named in the log; under mu
+}
+
 // drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,
 // drain or reset. It returns a cutting that [Server.callOff] calls off, nil if there is none.
-func (s *Server) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutJob {
+func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutJob {
 	switch {
 	case how == "keep":
 	case how == "reset" || within <= 0:
-		s.goTracked(func() { s.logCut(e, s.cutTo(e, func() bool { return true }, cause), cause) })
+		d.goTracked(func() { d.logCut(e, d.cutTo(e, func() bool { return true }, cause), cause) })
 	default:
-		k := s.cutAfter(within, s.cutter(e, cause))
-		s.logWaits(k, waitsFor(e, func(*router.Endpoint) bool { return true }))
+		k := d.cutAfter(within, d.cutter(e, cause))
+		d.logWaits(k, waitsFor(e, func(*router.Endpoint) bool { return true }))
 		return k
 	}
 	return nil
@@ -30,7 +42,7 @@ func (s *Server) drainSessions(e *router.Endpoint, how string, within time.Durat
 
 // drainLateSessions is letGo for endpoints that are removed and have no sessions, but may get some of
 // clients that are on their way. It does not keep those that get none.
-func (s *Server) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
+func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
 	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
 		return
 	}
@@ -38,7 +50,7 @@ func (s *Server) drainLateSessions(cfg *config.Upstream, endpoints []*router.End
 	for i, e := range endpoints {
 		kept[i] = weak.Make(e)
 	}
-	s.cutAfter(cfg.DrainTimeout, func(chosen func() bool, _ bool) {
+	d.cutAfter(cfg.DrainTimeout, func(chosen func() bool, _ bool) {
 		left := make(map[*router.Endpoint]bool)
 		for _, k := range kept {
 			if e := k.Value(); e != nil {
@@ -46,7 +58,7 @@ func (s *Server) drainLateSessions(cfg *config.Upstream, endpoints []*router.End
 			}
 		}
 		if len(left) > 0 {
-			s.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
+			d.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
 				return b != nil && left[router.EndpointOf(b)] && chosen()
 			}, errRemoved)
 		}
@@ -56,45 +68,36 @@ func (s *Server) drainLateSessions(cfg *config.Upstream, endpoints []*router.End
 // cutter returns a function that cuts the sessions of an endpoint in steps. It waits for the
 // loops. It does not keep the endpoint: one without sessions, and without clients on the way
 // to it, is collected.
-func (s *Server) cutter(endpoint *router.Endpoint, cause error) func(chosen func() bool, last bool) {
+func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func() bool, last bool) {
 	n, kept := 0, weak.Make(endpoint)
 	return func(chosen func() bool, last bool) {
 		e := kept.Value()
 		if e == nil {
 			return
 		}
-		n += s.cutTo(e, chosen, cause)
+		n += d.cutTo(e, chosen, cause)
 		if last {
-			s.logCut(e, n, cause)
+			d.logCut(e, n, cause)
 		}
 	}
 }
 
 // cutTo cuts sessions of an endpoint that are chosen, adopted ones included, and returns how many. It waits for the loops.
-func (s *Server) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
-	n := s.adopted.cut(func(one *adoptedSession) bool { return one.to == e && chosen() }, cause)
+func (d *drains) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
+	n := d.adopted.cut(func(one *adoptedSession) bool { return one.to == e && chosen() }, cause)
 	to := bindingTo(e)
-	return int(n) + s.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
+	return int(n) + d.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
 }
 
 // logCut logs how many sessions of an endpoint were cut.
-func (s *Server) logCut(e *router.Endpoint, n int, cause error) {
+func (d *drains) logCut(e *router.Endpoint, n int, cause error) {
 	if n > 0 {
 		upstream := e.Upstream().Name()
-		s.lines.Note(s.now(), &monitor.Line{
+		d.lines.Note(d.now(), &monitor.Line{
 			Upstream: upstream, Level: slog.LevelInfo, Message: "sessions cut", Kind: cause, Name: e.Name(), Count: int64(n),
 			Attrs: []any{"upstream", upstream, "endpoint", e.Name(), "sessions", n, "cause", cause},
 		})
 	}
-}
-
-// goTracked calls f on a goroutine of its own, for which the end waits: waiting for loops is
-// not done under the server's mu.
-func (s *Server) goTracked(f func()) {
-	if s.closing {
-		return
-	}
-	s.watches.Go(f)
 }
 
 // downQueue is endpoints that were found to be unhealthy, on any goroutine: their sessions are
@@ -102,70 +105,180 @@ func (s *Server) goTracked(f func()) {
 type downQueue struct {
 	mu        sync.Mutex
 	endpoints []*router.Endpoint
+	some      chan struct{} // has a token when there are some
 }
 
 // markDown notes that an endpoint was found to be unwell.
-func (s *Server) markDown(e *router.Endpoint) {
-	s.downQueue.mu.Lock()
-	s.downQueue.endpoints = append(s.downQueue.endpoints, e)
-	s.downQueue.mu.Unlock()
-	s.wakeDrainDown()
+func (um *upstreamManager) markDown(e *router.Endpoint) {
+	um.down.mu.Lock()
+	um.down.endpoints = append(um.down.endpoints, e)
+	um.down.mu.Unlock()
+	um.wakeDrainDown()
 }
 
 // wakeDrainDown wakes drainDown.
-func (s *Server) wakeDrainDown() {
+func (um *upstreamManager) wakeDrainDown() {
 	select {
-	case s.downPending <- struct{}{}:
+	case um.down.some <- struct{}{}:
 	default:
 	}
 }
 
 var errUnhealthy = errors.New("its endpoint is unhealthy")
 
-// drainDown handles, until stop, events that loops have found: it applies on_unhealthy to the
-// sessions of unhealthy endpoints, and releases sockets without sessions.
-func (s *Server) drainDown(stop <-chan struct{}) {
+// drainDown applies on_unhealthy to the sessions of endpoints that are found to be unhealthy, until stop.
+func (um *upstreamManager) drainDown(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
 			return
-		case <-s.downPending:
+		case <-um.down.some:
 		}
-		s.forgetDeserted()
-		s.downQueue.mu.Lock()
-		list := s.downQueue.endpoints
-		s.downQueue.endpoints = nil
-		s.downQueue.mu.Unlock()
+		um.down.mu.Lock()
+		list := um.down.endpoints
+		um.down.endpoints = nil
+		um.down.mu.Unlock()
 		for _, e := range list {
-			s.mu.Lock()
-			u := s.upstreams[e.Upstream().Name()]
+			um.mu.Lock()
+			u := um.upstreams[e.Upstream().Name()]
 			var cfg *config.Upstream
 			if u != nil {
 				cfg = u.cfg
 			}
-			if cfg != nil && !s.closing {
-				s.drainUnhealthy(e, cfg)
+			if cfg != nil && !um.closing {
+				um.drainUnhealthy(e, cfg)
 			}
-			s.mu.Unlock()
+			um.mu.Unlock()
 		}
 	}
 }
 
 // drainUnhealthy is letGo for an endpoint that may be well again by the time its sessions
 // would be cut, also if it falls ill once more: then they have as long again.
-func (s *Server) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
+func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
-		s.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
+		d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
 		return
 	}
-	fell, cut := e.DownTransitions(), s.cutter(e, errUnhealthy)
+	fell, cut := e.DownTransitions(), d.cutter(e, errUnhealthy)
 	ill := func(e *router.Endpoint) bool {
 		st := e.State()
 		return (st.Down || st.Ejected) && e.DownTransitions() == fell
 	}
-	k := s.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
+	k := d.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
 		still := ill(e)
 		cut(func() bool { return still && chosen() }, last)
 	})
-	s.logWaits(k, waitsFor(e, ill))
+	d.logWaits(k, waitsFor(e, ill))
+}
+
+// A cutJob is the end of sessions that have had their time to drain, see [worker.Spread].
+// Fields are guarded by the server's mu unless they say otherwise.
+type cutJob struct {
+	until time.Time   // when the last one is; not changed
+	timer *time.Timer // of the next step; nil: there is none
+	off   bool        // there is to be none any more
+	turn  sync.Mutex  // of the steps, which are made one after the other
+	over  atomic.Bool // the last step was made, or it was called off: a late step cuts no session
+
+	waits  func() *monitor.Line // the line on the sessions it waits for, nil: none now; nil: nothing is logged
+	logged int64                // when that was logged last
+}
+
+// logWaits has a line logged from time to time on the sessions that a cutting waits for. k may
+// be nil.
+func (d *drains) logWaits(k *cutJob, waits func() *monitor.Line) {
+	if k != nil {
+		k.waits, k.logged = waits, d.now()
+		d.jobs[k] = true
+	}
+}
+
+// logDrains logs the sessions that parts of the process wait for. A drain of the whole process
+// is logged elsewhere.
+func (d *drains) logDrains(now int64) {
+	for k := range d.jobs {
+		if k.timer == nil { // it is the last step, or was
+			delete(d.jobs, k)
+		} else if now-k.logged >= int64(drainLook) {
+			k.logged = now
+			if line := k.waits(); line != nil {
+				line.Level, line.Message, line.Kind = slog.LevelInfo, "drain waits for sessions", "drain"
+				line.Attrs = append(line.Attrs, "sessions", line.Count, "until", k.until.Format(time.RFC3339))
+				d.lines.Note(now, line)
+			}
+		}
+	}
+}
+
+// waitsFor returns the line of an endpoint's cutting. It does not keep the endpoint.
+func waitsFor(endpoint *router.Endpoint, drains func(e *router.Endpoint) bool) func() *monitor.Line {
+	kept := weak.Make(endpoint)
+	return func() *monitor.Line {
+		e := kept.Value()
+		if e == nil || e.Active() == 0 || !drains(e) {
+			return nil
+		}
+		upstream := e.Upstream().Name()
+		return &monitor.Line{
+			Upstream: upstream, Name: e.Name(), Count: int64(e.Active()), Attrs: []any{"upstream", upstream, "endpoint", e.Name()},
+		}
+	}
+}
+
+// cutAfter cuts sessions within a time, unless all of them end before. cut is called for each
+// step, on a goroutine of its own: chosen reports whether a session is to be cut in that step,
+// and last that no step follows.
+func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, last bool)) *cutJob {
+	k, spread := &cutJob{until: time.Now().Add(within)}, worker.NewSpread(within)
+	var step func(n int) func()
+	step = func(n int) func() {
+		return func() {
+			if k.timer = nil; k.off || d.closing {
+				return
+			}
+			last := n == spread.Steps-1
+			if !last {
+				k.timer = d.at(spread.Every, step(n+1))
+			}
+			d.goTracked(func() {
+				k.turn.Lock()
+				defer k.turn.Unlock()
+				if k.over.Load() {
+					return
+				}
+				if cut(func() bool { return spread.Cuts(n) }, last); last {
+					k.over.Store(true)
+				}
+			})
+		}
+	}
+	k.timer = d.at(spread.First, step(0))
+	return k
+}
+
+// callOff has cutAfter cut none of the sessions that are left, but for those of a step that is
+// under way. k may be nil.
+func (d *drains) callOff(k *cutJob) {
+	if k != nil {
+		k.off = true
+		k.over.Store(true)
+		d.cancelTimer(k.timer)
+		delete(d.jobs, k)
+	}
+}
+
+// ends returns when the last of the sessions is cut; zero if none is. k may be nil.
+func (k *cutJob) ends() time.Time {
+	if k == nil || k.off {
+		return time.Time{}
+	}
+	return k.until
+}
+
+// settled calls f when no step is under way.
+func (k *cutJob) settled(f func()) {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	f()
 }

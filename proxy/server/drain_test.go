@@ -3,11 +3,17 @@ package server_test
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 // TestDrainOfAnEndpointAtOnce: with drain_timeout 0, an endpoint's sessions are cut at once.
@@ -117,4 +123,338 @@ upstreams: [{name: u, endpoints: [{address: %q, name: %s}], health_check: off}]`
 	}
 	c.Close()
 	r.Until("the removed endpoint is no longer in the status", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
+}
+
+// many returns n clients of an address that are served.
+func many(t *testing.T, n int, address string) []*net.TCPConn {
+	t.Helper()
+	conns := make([]*net.TCPConn, n)
+	for i := range conns {
+		conns[i] = client(t, address)
+		line(t, conns[i])
+	}
+	return conns
+}
+
+// alive returns how many of some connections still echo. Each of the others must have been reset.
+func alive(t *testing.T, conns []*net.TCPConn) (n int) {
+	t.Helper()
+	for _, c := range conns {
+		_, err := c.Write([]byte("x"))
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		switch {
+		case err == nil:
+			n++
+		case !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE):
+			t.Errorf("%v, want a reset", err)
+		}
+	}
+	return n
+}
+
+// TestEndOfADrainIsSpread: at the end of the process's drain some of the remaining sessions are
+// reset in each step, and all of them by its end. The process reports that number.
+func TestEndOfADrainIsSpread(t *testing.T) {
+	t.Parallel()
+
+	const clients = 300
+	r := &rig{loadbalancer.Setting{Drain: 30 * time.Second}.Start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))}
+	spread, times := worker.NewSpread(30*time.Second), stopClock(r)
+	conns := many(t, clients, r.At("l"))
+	r.Stop()
+	step := times.next(30 * time.Second)
+	times.any(10 * time.Second) // the timer of the log lines
+	before := clients
+	for n := 1; ; n++ {
+		step.ring()
+		if n == spread.Steps {
+			break
+		}
+		step = times.any(spread.Every) // the timer of the next step
+		left := int(r.Status().Connections.Active)
+		if cut := before - left; cut > clients/5 || n == spread.Steps/2 && (left < clients/3 || left > clients*2/3) {
+			t.Errorf("step %d of %d cuts %d, and leaves %d of %d", n, spread.Steps, cut, left, clients)
+		}
+		before = left
+	}
+	if err := r.End(); !errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), fmt.Sprintf(": %d", clients)) {
+		t.Errorf("the process ends with %v, want %d cut", err, clients)
+	}
+	if n := alive(t, conns); n != 0 {
+		t.Errorf("%d sessions survive", n)
+	}
+	r.Logs("level=WARN", `msg="drain timeout"`, "active=300", "resets_within=2.94s")
+}
+
+// TestDrainSaysWhatItWaitsFor: every ten seconds the log reports the sessions that the drain
+// waits for, with the oldest one of each listener and upstream. Meanwhile the status is draining,
+// until the end and after it.
+func TestDrainSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	text := "listeners:\n  - {name: l, bind: \"127.0.0.1:0\", upstream: u}\n"
+	for i := range 11 {
+		text += fmt.Sprintf("  - {name: m%02d, bind: \"127.0.0.1:0\", upstream: v}\n", i)
+	}
+	began := time.Now()
+	r := &rig{loadbalancer.Setting{Drain: time.Hour}.Start(t, text+fmt.Sprintf("upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%[1]q]}]", a))}
+	times := stopClock(r)
+	conns := many(t, 7, r.At("l"))
+	for i := range 11 {
+		conns = append(conns, many(t, 1, r.At(fmt.Sprintf("m%02d", i)))...)
+	}
+	r.Stop()
+	times.next(time.Hour)
+	for range 2 {
+		look := times.any(10 * time.Second)
+		look.ring()
+	}
+	times.any(10 * time.Second)
+	text = r.Log.String()
+	for _, want := range []string{
+		`msg="drain waits for sessions" listener=l upstream=u sessions=7 oldest=`, `listener=m08 upstream=v sessions=1 oldest=`,
+		`msg="drain waits for further sessions" listeners_and_upstreams=2 sessions=2 until=`,
+	} {
+		if strings.Count(text, want) != 2 {
+			t.Errorf("the log has %q %d times", want, strings.Count(text, want))
+		}
+	}
+	s := r.Status()
+	if s.Listeners[0].State != admin.Draining || s.Listeners[0].DrainedByHand {
+		t.Errorf("a listener of a process that drains is %+v", s.Listeners[0])
+	}
+	if s.State != admin.Draining || s.Connections.Active != 18 || s.DrainEnds.Before(began.Add(time.Hour)) || s.DrainEnds.After(time.Now().Add(time.Hour)) {
+		t.Errorf("%v, %d sessions, until %v", s.State, s.Connections.Active, s.DrainEnds)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	if s := r.Status(); s.State != admin.Draining || s.Connections.Active != 0 || s.Connections.Accepted != 18 {
+		t.Errorf("at the end: %v, %+v", s.State, s.Connections)
+	}
+}
+
+// TestDrainOfAnEndpointIsSpread: in half of the steps about half of its sessions are reset. If
+// the drain is then cancelled the others continue.
+func TestDrainOfAnEndpointIsSpread(t *testing.T) {
+	t.Parallel()
+
+	const clients = 200
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`, named(t, "a")))
+	times, spread := stopClock(r), worker.NewSpread(time.Hour)
+	conns := many(t, clients, r.At("l"))
+	began := time.Now()
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
+		t.Fatal(err)
+	}
+	step := times.next(time.Hour)
+	if e := r.Endpoint("u", "a"); e.State != admin.Draining || e.Until.Before(began.Add(time.Hour)) {
+		t.Errorf("%v until %v", e.State, e.Until)
+	}
+	for range spread.Steps / 2 {
+		then, ok := step.step()
+		if !ok || len(then) != 1 || then[0].after != spread.Every {
+			t.Fatalf("%v, %+v", ok, then)
+		}
+		step = then[0]
+	}
+	r.Until("some sessions are cut", func() bool { return r.Endpoint("u", "a").Active < clients*2/3 })
+	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if step.over() {
+		t.Error("there is a step after the drain was cancelled")
+	}
+	if e := r.Endpoint("u", "a"); !e.Until.IsZero() {
+		t.Errorf("the drain is cancelled, and ends at %v", e.Until)
+	}
+	var n int
+	r.Until("those of the last step are cut", func() bool { n = alive(t, conns); return int64(n) == r.Endpoint("u", "a").Active })
+	if n < clients/3 || n > clients*2/3 {
+		t.Errorf("%d of %d sessions survive", n, clients)
+	}
+}
+
+// TestPartsSayWhatTheyWaitFor: for a draining endpoint or listener with sessions, the log reports
+// every ten seconds how many there are and the end time. The same holds for a removed endpoint.
+func TestPartsSayWhatTheyWaitFor(t *testing.T) {
+	t.Parallel()
+
+	a, b := named(t, "a"), named(t, "b")
+	text := func(endpoints string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%s], drain_timeout: 1h}]`, endpoints)
+	}
+	r := start(t, text(fmt.Sprintf("{name: a, address: %q}, {name: b, address: %q}", a, b)))
+	conns := many(t, 6, r.At("l"))
+	rest := many(t, 2, r.At("m"))
+	r.Until("all sessions are joined", func() bool { return r.Status().Upstreams[0].Active == 8 })
+	says := func(when string, in time.Duration, lines ...string) {
+		t.Helper()
+		before := len(r.Log.String())
+		r.TellDrains(in)
+		text := r.Log.String()[before:]
+		if n := strings.Count(text, "drain waits for"); n != len(lines) {
+			t.Errorf("%s: %d lines, want %q:\n%s", when, n, lines, text)
+		}
+		for _, line := range lines {
+			if !strings.Contains(text, line) {
+				t.Errorf("%s: want %s:\n%s", when, line, text)
+			}
+		}
+	}
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
+		t.Fatal(err)
+	}
+	const ofA, ofB, ofL = `msg="drain waits for sessions" upstream=u endpoint=a sessions=4 until=20`, "upstream=u endpoint=b sessions=4 until=20", "listener=l address=127.0.0.1:"
+	says("soon", 9*time.Second)
+	says("after ten seconds", 11*time.Second, ofA)
+	says("soon after that", 20*time.Second)
+	says("after ten more", 22*time.Second, ofA)
+	if err := r.DrainListener("l", "test"); err != nil {
+		t.Fatal(err)
+	}
+	says("with a listener", 33*time.Second, ofA, ofL)
+	r.Reload(text(fmt.Sprintf("{name: a, address: %q}", a)))
+	says("with one that is removed, and the listener drained still", 44*time.Second, ofA, ofB, ofL)
+	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
+		t.Fatal(err)
+	}
+	says("without one that is taken back", 55*time.Second, ofB, ofL)
+	for _, c := range append(conns, rest...) {
+		c.Close()
+	}
+	r.Until("no client is connected", func() bool { return r.Status().Connections.Active == 0 })
+	says("at the end", time.Minute+10*time.Second)
+}
+
+// TestDrainingUnder: sessions of an address that a reload or a drain of their listener has given up are known as such before the next reload, unless that gives
+// them back.
+func TestDrainingUnder(t *testing.T) {
+	t.Parallel()
+
+	two, three, to := sockets.Port(t), sockets.Port(t), sockets.Server(t, sockets.Echo)
+	text := func(binds string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: [%s], upstream: u}, {name: m, bind: "127.0.0.1:%s", upstream: u}]
+upstreams: [{name: u, drain_timeout: 1h, endpoints: [%q]}]`, binds, three, to)
+	}
+	const one = `"127.0.0.1:0"`
+	less, both := text(one), text(one+`, "127.0.0.1:`+two+`"`)
+	r := start(t, both)
+	stays, drains, drained := client(t, r.At("l")), client(t, "127.0.0.1:"+two), client(t, "127.0.0.1:"+three)
+	echoes(t, stays, "stays")
+	echoes(t, drains, "drains")
+	echoes(t, drained, "drained")
+	expect := func(next string, want map[string]int64) {
+		t.Helper()
+		got := r.DrainingUnder(r.Load(next))
+		for name, of := range got {
+			if of.Sessions != want[name] || of.Within <= 0 || of.Within > time.Hour {
+				t.Errorf("%s: %+v, want %d", name, of, want[name])
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	expect(less, map[string]int64{})
+	r.Reload(less)
+	expect(less, map[string]int64{"l": 1})
+	expect(both, map[string]int64{})
+	if err := r.DrainListener("m", "test"); err != nil {
+		t.Fatal(err)
+	}
+	expect(less, map[string]int64{"l": 1, "m": 1})
+	r.Reload(both)
+	expect(both, map[string]int64{"m": 1})
+	drained.Close()
+	r.Until("it has ended", func() bool { return len(r.DrainingUnder(r.Load(both))) == 0 })
+}
+
+// rest ends the time of each alarm that was set, and returns how many were still active.
+func (c *clock) rest() (n int) {
+	for {
+		select {
+		case a := <-c.set:
+			if a.over() {
+				n++
+			}
+		default:
+			return n
+		}
+	}
+}
+
+// TestReturning: a listener or endpoint is removed and comes back before its sessions have ended.
+// It is the same object again: its sessions and its counts continue.
+func TestReturning(t *testing.T) {
+	t.Parallel()
+
+	a, b := named(t, "a"), named(t, "b")
+	at := "127.0.0.1:" + sockets.Port(t)
+	file := func(listeners, upstreams string) string {
+		return fmt.Sprintf("listeners: [{name: other, bind: %q, upstream: other}%s]\nupstreams: [{name: other, endpoints: [%q]}%s]", "127.0.0.1:0", listeners, b, upstreams)
+	}
+	l := fmt.Sprintf(`, {name: l, bind: %q, upstream: u}`, at)
+	u := func(endpoints string) string {
+		return fmt.Sprintf(`, {name: u, drain_timeout: 1h, endpoints: [%s]}`, endpoints)
+	}
+	both := fmt.Sprintf(`{address: %q, name: a, connections: 2}, {address: %q, name: b, backup: true}`, a, b)
+	for name, without := range map[string]string{
+		"an endpoint":              file(l, u(fmt.Sprintf(`{address: %q, name: b, backup: true}`, b))),
+		"a listener":               file("", u(both)),
+		"a listener and upstreams": file("", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, file(l, u(both)))
+			times := stopClock(r)
+			c := client(t, at)
+			line(t, c)
+			r.Until("the session is counted", func() bool { return r.Endpoint("u", "a").Active == 1 })
+			r.Reload(without)
+			echoes(t, c, "while it is gone")
+			r.Reload(file(l, u(both)))
+			times.rest()
+			echoes(t, c, "when it is back")
+			second := client(t, at)
+			line(t, second)
+			e := r.Endpoint("u", "a")
+			if e.State != "up" || e.Active != 2 || e.Total != 2 {
+				t.Errorf("the endpoint is %+v, want one that is up with both sessions", e)
+			}
+			s := r.Status()
+			for i := range s.Upstreams {
+				if s.Upstreams[i].Name == "u" && len(s.Upstreams[i].Endpoints) != 2 {
+					t.Errorf("the endpoints are %+v", s.Upstreams[i].Endpoints)
+				}
+			}
+			// A second removal drains as the first would have.
+			r.Reload(without)
+			echoes(t, c, "while it is gone again")
+			if times.rest() == 0 {
+				t.Error("no timer is set")
+			}
+			for _, conn := range []interface {
+				SetReadDeadline(time.Time) error
+				Read([]byte) (int, error)
+			}{c, second} {
+				_ = conn.SetReadDeadline(time.Now().Add(patience))
+				if _, err := conn.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v, want a reset", err)
+				}
+			}
+		})
+	}
 }

@@ -59,23 +59,14 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 		s.drainEnds = time.Now().Add(timeout)
 	}
 	for _, socket := range s.binds {
-		s.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
+		s.sockets.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
 	}
 	s.mu.Unlock()
 	left = s.leaveLane()
 	s.group.Drain()
-	s.full.Stop()
-	s.outOfDescriptors.Stop()
+	s.host.full.Stop()
+	s.host.outOfDescriptors.Stop()
 	return left
-}
-
-// wait returns a channel that is written to after a time.
-func (s *Server) wait(d time.Duration) <-chan struct{} {
-	over := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.after(d, func() { over <- struct{}{} })
-	return over
 }
 
 // cutSome cuts some of the sessions that are left, all of them in the last step; left is that of [Server.waitedFor].

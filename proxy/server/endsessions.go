@@ -27,7 +27,7 @@ const (
 // An endJob ends sessions that an operator has chosen. Each has its turn at a time of its own: at random within the
 // time over which the ends are spread. The job's goroutine has all but counts, which is under the server's mu.
 type endJob struct {
-	server  *Server
+	table   *sessionTable
 	query   admin.EndQuery
 	by      string
 	cancel  context.CancelFunc
@@ -54,8 +54,8 @@ func (t *endTurn) unanswering() bool {
 	return silent || state.Down || state.Ejected
 }
 
-// EndSessions implements [admin.Balancer].
-func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
+// end ends the sessions of a query.
+func (s *sessionTable) end(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
 	of, err := queryOf(&q.SessionQuery)
 	if err != nil {
 		return admin.Ended{}, err
@@ -71,7 +71,7 @@ func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (
 	if !q.DryRun {
 		s.byHand.begin()
 	}
-	j := &endJob{server: s, query: q, by: by, loops: make(map[int][]endTurn), done: make(chan struct{})}
+	j := &endJob{table: s, query: q, by: by, loops: make(map[int][]endTurn), done: make(chan struct{})}
 	now := s.now()
 	for one := range s.selected(ctx, &q.SessionQuery, of) {
 		if !one.State.HasEndpoint() {
@@ -125,12 +125,12 @@ func (j *endJob) take(id worker.ID, now int64, to *router.Endpoint) {
 // drop ends a job that has not begun.
 func (j *endJob) drop() {
 	if !j.query.DryRun {
-		j.server.byHand.finish()
+		j.table.byHand.finish()
 	}
 }
 
 // beginEnding has a job run, unless there are too many.
-func (s *Server) beginEnding(j *endJob) error {
+func (s *sessionTable) beginEnding(j *endJob) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -159,8 +159,8 @@ func (s *Server) beginEnding(j *endJob) error {
 	return nil
 }
 
-// StopEnding implements [admin.Balancer].
-func (s *Server) StopEnding(by string) (stopped admin.Stopped) {
+// stopEnding calls off the ends that are under way.
+func (s *sessionTable) stopEnding(by string) (stopped admin.Stopped) {
 	s.mu.Lock()
 	jobs := make([]*endJob, 0, len(s.endings))
 	for j := range s.endings {
@@ -185,7 +185,7 @@ func (s *Server) StopEnding(by string) (stopped admin.Stopped) {
 
 // run ends the sessions, each in its turn, until none is left or ctx ends.
 func (j *endJob) run(ctx context.Context) {
-	s := j.server
+	s := j.table
 	defer close(j.done)
 	defer s.byHand.finish()
 	for ctx.Err() == nil {
@@ -230,8 +230,8 @@ func (j *endJob) step(ctx context.Context, loop int, now int64) {
 
 // add counts the results of a step.
 func (j *endJob) add(sum *endSum) {
-	j.server.mu.Lock()
-	defer j.server.mu.Unlock()
+	j.table.mu.Lock()
+	defer j.table.mu.Unlock()
 	c := &j.counted
 	c.Ended, c.Other, c.Left, c.Kept = c.Ended+sum.ended, c.Other+sum.other, c.Left+sum.left, c.Kept+sum.kept
 	c.Waiting = c.Touched - c.Ended - c.Other - c.Left - c.Kept
@@ -242,7 +242,7 @@ func (j *endJob) add(sum *endSum) {
 func (j *endJob) lookAgain() {
 	for _, turns := range j.loops {
 		sum := new(endSum)
-		j.end(j.server.ended, turns, never, sum)
+		j.end(j.table.ended, turns, never, sum)
 		j.add(sum)
 	}
 }
@@ -271,10 +271,10 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 		}
 	}
 	over := make([]bool, len(turns))
-	n, byHand := 0, &j.server.byHand
+	n, byHand := 0, &j.table.byHand
 	byHand.turn.Lock()
 	defer byHand.turn.Unlock()
-	j.server.endSome(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
+	j.table.endSome(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
 		over[asked[n]] = e != worker.Busy
 		switch {
 		case e == worker.Busy:
@@ -296,7 +296,7 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 }
 
 // endSome tries to end sessions of one loop, or adopted ones, and calls yield with the result of each, until ctx ends.
-func (s *Server) endSome(ctx context.Context, ids []worker.ID, quiet time.Duration, yield func(worker.ID, worker.EndResult)) {
+func (s *sessionTable) endSome(ctx context.Context, ids []worker.ID, quiet time.Duration, yield func(worker.ID, worker.EndResult)) {
 	switch {
 	case ctx.Err() != nil:
 	case len(ids) > 0 && ids[0].Adopted():
@@ -322,19 +322,4 @@ func (j *endJob) next(now, spent int64) time.Duration {
 		return -1
 	}
 	return time.Duration(max(first-now, int64(10*time.Millisecond)))
-}
-
-// pause waits by the server's timers, and reports whether ctx goes on.
-func (s *Server) pause(ctx context.Context, d time.Duration) bool {
-	over := make(chan struct{})
-	s.mu.Lock()
-	timer := s.after(d, func() { close(over) })
-	s.mu.Unlock()
-	defer timer.Stop()
-	select {
-	case <-over:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // SetAfter replaces time.AfterFunc for the server's timers.
@@ -43,17 +49,15 @@ func (s *Server) InForce(listener, upstream string) (*config.Listener, *router.L
 }
 
 // Backlog returns the configured backlog of a listener's sockets.
-func (s *Server) Backlog(l *config.Listener) int { return s.socketConfig(l).Backlog }
+func (s *Server) Backlog(l *config.Listener) int { return s.sockets.socketConfig(l).Backlog }
 
 // Kept returns the number of sockets kept beyond the configuration in force, and the number of
 // pending timers.
 func (s *Server) Kept() (sockets, timers int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, list := range s.draining {
-		for _, p := range list {
-			sockets += p.left
-		}
+	for _, p := range s.removed.drainingSockets("") {
+		sockets += p.left
 	}
 	for _, socket := range s.binds {
 		sockets += len(socket.before)
@@ -65,7 +69,7 @@ func (s *Server) Kept() (sockets, timers int) {
 func (s *Server) ReadOverflows(read func() (uint64, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watcher.namespace = namespaceCount{read: read}
+	s.sockets.overflow = namespaceCount{read: read}
 }
 
 // SocketDrops returns the drops that the listening sockets themselves counted, as of the last
@@ -84,14 +88,14 @@ func (s *Server) SocketDrops() (sum int64) {
 func (s *Server) TellDrains(in time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.logDrains(s.now() + int64(in))
+	s.drains.logDrains(s.now() + int64(in))
 }
 
 // Former returns how many removed upstreams are remembered.
 func (s *Server) Former() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.former)
+	return len(s.removed.upstreams)
 }
 
 // WatchStalls is stallWatch for tests.
@@ -100,7 +104,7 @@ func WatchStalls(log *slog.Logger, alive func(ctx context.Context) error, stop <
 }
 
 // ChecksFailed returns how many checks of endpoints have failed.
-func (s *Server) ChecksFailed() int64 { return int64(s.checker.Stats().Failed) }
+func (s *Server) ChecksFailed() int64 { return int64(s.upstreamManager.checker.Stats().Failed) }
 
 // ApplyWith is Apply, and calls a function when clients find the endpoints of the change, before the sockets serve
 // by its listeners.
@@ -128,7 +132,7 @@ func (s *Server) applyAt(ctx context.Context, cfg *config.Config, stage swapStag
 		}
 	})
 	s.settle(n)
-	s.noteLives(before, &n.lives)
+	s.liveChanges.noteLives(before, &n.lives)
 	return nil
 }
 
@@ -166,3 +170,79 @@ func (s *Server) AdoptEnded(n int) {
 
 // OwnPins returns why other users may write in a directory of pins, of any file system.
 var OwnPins = ownPins
+
+// DrainEndpoint drains an endpoint by [Server.ChangeEndpoint], or takes that back.
+func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool, by string) error {
+	what := admin.EndpointReady
+	if drain {
+		what = admin.EndpointDrain
+	}
+	_, err := s.ChangeEndpoint(&admin.EndpointChange{What: what, Upstream: upstream, Endpoint: endpoint}, by)
+	return err
+}
+
+// SetWeight changes a weight by [Server.ChangeEndpoint].
+func (s *Server) SetWeight(upstream, endpoint string, weight int, by string) error {
+	_, err := s.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointWeight, Upstream: upstream, Endpoint: endpoint, Weight: weight}, by)
+	return err
+}
+
+// Held holds the objects of the configuration in force, each by its name.
+type Held struct {
+	Services map[string]*worker.Service
+	Views    map[string]*router.UpstreamSnapshot
+	Sets     map[string]*lb.Set
+}
+
+// Equal reports whether they are the same.
+func (h Held) Equal(o Held) bool {
+	return maps.Equal(h.Services, o.Services) && maps.Equal(h.Views, o.Views) && maps.Equal(h.Sets, o.Sets)
+}
+
+// Held returns the objects of the configuration in force.
+func (s *Server) Held() Held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := Held{map[string]*worker.Service{}, map[string]*router.UpstreamSnapshot{}, map[string]*lb.Set{}}
+	for name, l := range s.listeners {
+		for _, key := range l.keys {
+			if socket := s.binds[key]; socket != nil {
+				h.Services[name] = socket.listening.Service()
+			}
+		}
+	}
+	for name, u := range s.upstreams {
+		h.Views[name], h.Sets[name] = u.snapshot, u.snapshot.Set()
+	}
+	return h
+}
+
+// EndpointsOf returns the endpoints of an upstream.
+func (s *Server) EndpointsOf(upstream string) (list []weak.Pointer[router.Endpoint]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.upstreams[upstream].order {
+		list = append(list, weak.Make(m.endpoint))
+	}
+	return list
+}
+
+// Judged returns how many endpoints of an upstream are judged.
+func (s *Server) Judged(upstream string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, n := s.upstreams[upstream].outlier.Ejected()
+	return n
+}
+
+// Knows reports whether an upstream knows an endpoint at an address, even if it is not a member.
+func (s *Server) Knows(upstream, address string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	up := s.upstreams[upstream].router
+	e, made, err := up.Endpoint(address, sockopt.Address{Network: "tcp", Name: address}, lb.EndpointConfig{ID: address})
+	if made {
+		up.Forget(e)
+	}
+	return err == nil && !made
+}

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/mask"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/wasm"
+	"github.com/penstock/penstock/relay"
 )
 
 // A runningFilter is a filter of a listener. It lasts for as long as it is the same.
@@ -22,7 +25,7 @@ type runningFilter struct {
 }
 
 // prepareFilters makes the filters that a listener has not had before.
-func (s *Server) prepareFilters(ctx context.Context, c *change, l, old *listener) error {
+func (lm *listenerManager) prepareFilters(ctx context.Context, c *change, l, old *listener) error {
 	l.filters = make(map[string]runningFilter)
 	for _, cfg := range l.cfg.Filters() {
 		name := cfg.Title()
@@ -32,7 +35,7 @@ func (s *Server) prepareFilters(ctx context.Context, c *change, l, old *listener
 				continue
 			}
 		}
-		of, err := filter.New(ctx, cfg.Wasm.Bytes, s.filterConfig(c, l, cfg))
+		of, err := filter.New(ctx, cfg.Wasm.Bytes, lm.filterConfig(c, l, cfg))
 		if err != nil {
 			return fmt.Errorf("filter %s: %w", name, err)
 		}
@@ -42,16 +45,16 @@ func (s *Server) prepareFilters(ctx context.Context, c *change, l, old *listener
 	return nil
 }
 
-func (s *Server) filterConfig(c *change, l *listener, cfg *config.Filter) filter.Config {
+func (lm *listenerManager) filterConfig(c *change, l *listener, cfg *config.Filter) filter.Config {
 	name := cfg.Title()
 	onError := filter.Deny
 	if cfg.OnError == "allow" {
 		onError = filter.Allow
 	}
-	log := s.log.With("listener", l.cfg.Name, "filter", name)
+	log := lm.log.With("listener", l.cfg.Name, "filter", name)
 	return filter.Config{
 		Name: name, Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, Timeout: cfg.Timeout, OnError: onError,
-		Preread: int(cfg.Preread), Instances: cmp.Or(cfg.Instances, s.loops(c.cfg)), Upstreams: cfg.Upstreams,
+		Preread: int(cfg.Preread), Instances: cmp.Or(cfg.Instances, lm.options.loops(c.cfg)), Upstreams: cfg.Upstreams,
 		Counts: l.ledger(name),
 		Log: func(level int, line string) {
 			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "filter: "+line)
@@ -142,4 +145,151 @@ func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
 		list = append(list, monitor.Counter{Key: of, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: total})
 	}
 	return list
+}
+
+// rewrite makes the rewriting of a route; nil: there is none.
+func (l *listener) rewrite(cfg *config.Rewrite) (*router.Rewrite, error) {
+	switch {
+	case !cfg.Active():
+		return nil, nil
+	case cfg.Module():
+		return &router.Rewrite{Side: sideOf(cfg), Module: l.moduleOf(cfg), Hold: cfg.Hold}, nil
+	}
+	var kinds []mask.Kind
+	for _, name := range cfg.Mask {
+		k, err := mask.ParseKind(name)
+		if err != nil {
+			return nil, fmt.Errorf("rewrite: %w", err)
+		}
+		kinds = append(kinds, k)
+	}
+	masks, err := mask.New(kinds, cfg.Patterns)
+	if err != nil {
+		return nil, fmt.Errorf("rewrite: %w", err)
+	}
+	framing, err := mask.ParseFraming(cfg.Framing)
+	if err != nil {
+		return nil, fmt.Errorf("rewrite: %w", err)
+	}
+	return &router.Rewrite{Side: sideOf(cfg), Masks: masks.Framed(framing, cfg.Direction != config.Down), Hold: holdOf(cfg.Hold, framing)}, nil
+}
+
+// holdOf is for how long bytes are held back. With a framing they are of a text of which the end is to come, and a part is of no use to a client.
+func holdOf(hold time.Duration, framing mask.Framing) time.Duration {
+	if framing != mask.Bytes {
+		return -1
+	}
+	return hold
+}
+
+// sideOf is the side that sends what is rewritten.
+func sideOf(cfg *config.Rewrite) relay.Side {
+	if cfg.Direction == config.Down {
+		return relay.SideB
+	}
+	return relay.SideA
+}
+
+// rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every has kinds that did not
+// occur as well.
+func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
+	counts := l.state.Rewrites()
+	t, m := counts.Masks.Totals(), counts.Modules.Totals()
+	r := &admin.Rewrites{
+		Sessions: counts.Sessions.Load(), OffLoop: counts.OffLoop.Load(),
+		Encrypted: t.Encrypted + m.Reset[filter.FailedEncrypted], Unframed: t.Unframed,
+		Bytes: t.Bytes + m.In, BytesOut: t.Bytes + m.Out, Masked: make(map[string]int64), Late: t.Late,
+	}
+	if r.Sessions == 0 && r.OffLoop == 0 && !l.cfg.Rewrites() {
+		return nil
+	}
+	for k, n := range t.Matches {
+		if n > 0 || every {
+			r.Masked[mask.Kind(k).String()] = n
+		}
+	}
+	l.moduleStatus(r, &m, every)
+	return r
+}
+
+// A runningModule is a module that rewrites sessions of a listener. It lasts for as long as it is the same.
+type runningModule struct {
+	cfg *config.Rewrite
+	of  *filter.Rewriter
+}
+
+// prepareModules makes the modules that a listener has not had before.
+func (lm *listenerManager) prepareModules(ctx context.Context, c *change, l, old *listener) error {
+	for _, cfg := range l.cfg.Modules() {
+		if old != nil {
+			if of := old.moduleOf(cfg); of != nil {
+				l.modules = append(l.modules, runningModule{cfg, of})
+				continue
+			}
+		}
+		of, err := filter.NewRewriter(ctx, cfg.Wasm.Bytes, lm.moduleConfig(c, l, cfg))
+		if err != nil {
+			return fmt.Errorf("rewrite: module %s: %w", cfg.Title(), err)
+		}
+		l.modules = append(l.modules, runningModule{cfg, of})
+		c.undo = append(c.undo, of.Close)
+	}
+	return nil
+}
+
+// moduleConfig is that of a module. It runs on half as many goroutines as there are loops, so that one that computes all the time leaves
+// the loops the others of Go's processors.
+func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewrite) filter.RewriterConfig {
+	log := lm.log.With("listener", l.cfg.Name, "module", cfg.Title())
+	return filter.RewriterConfig{
+		Name: cfg.Title(), Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, FromServer: cfg.Direction == config.Down,
+		Timeout: cfg.Timeout, Pass: cfg.OnError == "pass", Buffer: int(cfg.Buffer), Streams: cfg.Instances, Workers: max(1, lm.options.loops(c.cfg)/2),
+		Counts: &l.state.Rewrites().Modules,
+		Log: func(level int, line string) {
+			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "rewrite: "+line)
+		},
+	}
+}
+
+// moduleOf returns the module of a rewrite; nil: the listener has none that is the same.
+func (l *listener) moduleOf(cfg *config.Rewrite) *filter.Rewriter {
+	for _, m := range l.modules {
+		if m.cfg.SameModule(cfg) {
+			return m.of
+		}
+	}
+	return nil
+}
+
+// retireModules closes the instances that no session has, of the modules that the next listener does not have, nil for no next one.
+func (l *listener) retireModules(next *listener) {
+	for _, m := range l.modules {
+		if next == nil || next.moduleOf(m.cfg) != m.of {
+			m.of.Retire()
+		}
+	}
+}
+
+// moduleStatus adds the figures of modules to the status of rewritten sessions.
+func (l *listener) moduleStatus(r *admin.Rewrites, t *filter.StreamTotals, every bool) {
+	r.Calls, r.TimeUs, r.Logged, r.Unlogged = t.Calls, t.Time.Microseconds(), t.Logged, t.Unlogged
+	r.Reset, r.Passed = make(map[string]int64), make(map[string]int64)
+	every = every && len(l.modules) > 0
+	for i := range t.Reset {
+		why := filter.Failure(i)
+		if why == filter.FailedEncrypted {
+			continue // which masks have as well
+		}
+		if t.Reset[i] > 0 || every {
+			r.Reset[why.String()] = t.Reset[i]
+		}
+		if t.Passed[i] > 0 || every && why.Passes() {
+			r.Passed[why.String()] = t.Passed[i]
+		}
+	}
+	for _, m := range l.modules {
+		r.Modules = append(r.Modules, admin.RewriteModule{
+			File: string(m.cfg.Wasm.Path), Direction: m.cfg.Direction, Engine: m.of.Engine(), Instances: int64(m.of.Streams()),
+		})
+	}
 }

@@ -4,30 +4,71 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/proxy/internal/cpuwait"
+	"github.com/penstock/penstock/proxy/internal/episode"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // logEvery is how often, at most, a transition of an endpoint or an upstream is logged.
 const logEvery = 10 * time.Second
 
-// host is a Server as the loops see it.
-type host Server
+// A host is the load balancer as the loops see it: it logs, counts and traces what they report. Its fields need no lock, and are set before
+// the loops begin.
+type host struct {
+	*sockets
+	*sessionLog
+	*traceExport
+	judge
+	log   *slog.Logger
+	pipes *pipe.Pool // nil without splice
 
-func (h *host) server() *Server { return (*Server)(h) }
+	full, outOfDescriptors *episode.Episode
+	paused                 atomic.Int64
+}
+
+func newHost(log *slog.Logger) *host {
+	return &host{
+		log:  log,
+		full: episode.New(func() { log.Info("below the limit of connections again") }), outOfDescriptors: episode.New(func() {}),
+	}
+}
+
+// A judge says what limits sessions.
+type judge struct {
+	clock
+	cpu *cpuwait.Meter
+}
+
+// verdictOf judges a sample that ends now.
+func (j judge) verdictOf(sample *verdict.Sample) verdict.Verdict {
+	now := j.now()
+	sample.Starved, sample.Late = -1, -1
+	if w, known := j.cpu.Waited(now-int64(sample.Duration), now); known {
+		sample.Starved = w.For
+		if w.Probes > 0 {
+			sample.Late = w.Late / time.Duration(w.Probes)
+		}
+	}
+	return verdict.Of(sample)
+}
 
 // Full implements [worker.Host].
 func (h *host) Full(full bool) {
-	s := h.server()
 	if !full {
-		s.full.End()
+		h.full.End()
 		return
 	}
-	s.full.Begin(func() { s.log.Warn("limit of connections reached, further clients wait") })
+	h.full.Begin(func() { h.log.Warn("limit of connections reached, further clients wait") })
 }
 
 // Paused implements [worker.Host]. A listener's own limits are no failure.
@@ -35,11 +76,11 @@ func (h *host) Paused(l *worker.Listening, cause error, active, pauses int64) {
 	if errors.Is(cause, limit.ErrConnections) || errors.Is(cause, limit.ErrRate) {
 		return
 	}
-	s, socket := h.server(), l.Of.(*listenSocket)
-	s.paused.Add(1)
-	closed := s.trim()
+	socket := l.Of.(*listenSocket)
+	h.paused.Add(1)
+	closed := h.Trim()
 	socket.pauses.Begin(func() {
-		s.log.Warn("accepting paused", "address", socket.listener.Addr(), "error", cause,
+		h.log.Warn("accepting paused", "address", socket.listener.Addr(), "error", cause,
 			"active", active, "pauses", pauses, "pipes_closed", closed)
 	})
 	socket.pauses.End() // unless it fails again, which it soon would
@@ -49,21 +90,19 @@ func (h *host) Paused(l *worker.Listening, cause error, active, pauses int64) {
 func (h *host) Closed(l *worker.Listening) {
 	socket := l.Of.(*listenSocket)
 	socket.pauses.Stop()
-	h.server().logUnclosed(socket, socket.listener.Close())
+	h.logUnclosed(socket, socket.listener.Close())
 	close(socket.closed)
 }
 
 // Left implements [worker.Host].
-func (h *host) Left(l *worker.Listening) { h.server().abandonSockets(l.Of.(*listenSocket)) }
+func (h *host) Left(l *worker.Listening) { h.abandonSockets(l.Of.(*listenSocket)) }
 
 // Trim implements [worker.Host].
-func (h *host) Trim() int { return h.server().trim() }
-
-func (s *Server) trim() int {
-	if s.pipes == nil {
+func (h *host) Trim() int {
+	if h.pipes == nil {
 		return 0
 	}
-	return s.pipes.Trim()
+	return h.pipes.Trim()
 }
 
 // logsSessions reports whether the log has a line for each session.
@@ -71,20 +110,20 @@ func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), 
 
 // Refused implements [worker.Host].
 func (h *host) Refused(l *worker.Listening, cause error) {
-	s, socket := h.server(), l.Of.(*listenSocket)
-	if _, next := s.rulesAt(socket, nil); next != nil {
+	socket := l.Of.(*listenSocket)
+	if _, next := h.rulesAt(socket, nil); next != nil {
 		next.Config().State.Refused(cause)
 	} else {
-		s.listenerStateAt(socket, nil).Refused(cause)
+		h.listenerStateAt(socket, nil).Refused(cause)
 	}
 	if worker.LacksDescriptor(cause) {
-		s.outOfDescriptors.Begin(func() { s.log.Warn("client refused for want of descriptors", "error", cause) })
-		s.outOfDescriptors.End()
+		h.outOfDescriptors.Begin(func() { h.log.Warn("client refused for want of descriptors", "error", cause) })
+		h.outOfDescriptors.End()
 	}
 }
 
 // logSession logs the end of a client.
-func (s *Server) logSession(r *record.Record) {
+func (h *host) logSession(r *record.Record) {
 	switch r.Outcome {
 	case record.Joined:
 		attrs := []any{
@@ -97,7 +136,7 @@ func (s *Server) logSession(r *record.Record) {
 		if r.Err != nil {
 			attrs = append(attrs, "error", r.Err)
 		}
-		s.log.Debug("session ended", attrs...)
+		h.log.Debug("session ended", attrs...)
 	case record.Refused, record.Canceled:
 		attrs := []any{"listener", r.Listener, "client", r.From().String()}
 		for _, a := range [...]struct{ name, value string }{
@@ -114,15 +153,92 @@ func (s *Server) logSession(r *record.Record) {
 				attrs = append(attrs, a.name, a.value)
 			}
 		}
-		s.log.Debug("connection refused", append(attrs, "error", r.Err)...)
+		h.log.Debug("connection refused", append(attrs, "error", r.Err)...)
 	}
 }
 
-// logFiles logs a change of certificates, or its failure.
-func (s *Server) logFiles(c tlsterm.Change) {
-	if c.Err != nil {
-		s.log.Error("certificates not changed", "files", c.Paths, "error", c.Err)
+// Records implements [worker.Host].
+func (h *host) Records(l *worker.Listening, id record.ID) bool {
+	if log := h.sessions.Load(); log != nil && log.Records(l.Name, id) {
+		return true
+	}
+	return h.logsSessions()
+}
+
+// Began implements [worker.Host].
+func (h *host) Began(l *worker.Listening, b worker.Binding, r *record.Record) {
+	h.addLine(sessionlog.Start, l, b, r)
+}
+
+// Lasts implements [worker.Host].
+func (h *host) Lasts(l *worker.Listening, b worker.Binding, r *record.Record) {
+	h.addLine(sessionlog.Progress, l, b, r)
+}
+
+// Ended implements [worker.Host].
+func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
+	if r.Outcome == record.Refused {
+		r.Why = router.Reason(r.Err)
+	}
+	h.addLine(sessionlog.End, l, b, r)
+	h.trace(r)
+	if h.logsSessions() {
+		h.logSession(r)
+	}
+}
+
+// addLine adds a line to the session log, if there are lines of that kind.
+func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding, r *record.Record) {
+	log := h.sessions.Load()
+	if log == nil || !log.Has(k, l.Name) {
 		return
 	}
-	s.log.Info("certificates changed", "files", c.Paths)
+	if b != nil {
+		r.Upstream, r.Endpoint = b.Names()
+	}
+	r.Counts = h.clientsBeside(l, b, k == sessionlog.End)
+	log.Add(r.Loop, k, r)
+}
+
+// Traces implements [worker.Host].
+func (h *host) Traces(_ *worker.Listening, id record.ID) uint8 {
+	if t := h.traces.Load(); t != nil {
+		return t.Sample(id)
+	}
+	return 0
+}
+
+// trace takes the record of a client that has left, if it is traced.
+func (h *host) trace(r *record.Record) {
+	if r.Sampler != 0 {
+		h.traces.Load().Add(r)
+	}
+}
+
+// Judge implements [worker.Host].
+func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
+	v := h.verdictOf(sample)
+	router.Judged(b, &v, sample.Duration)
+	return v
+}
+
+// clientsBeside counts the clients beside one, which is included: at its end it was given up by its endpoint.
+func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
+	e := router.EndpointOf(b)
+	n := h.clientsOf(l.Of.(*listenSocket).state.Load(), e)
+	if e != nil && over {
+		n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
+	}
+	return n
+}
+
+// logFiles returns a function that logs a change of certificates, or its failure.
+func logFiles(log *slog.Logger) func(tlsterm.Change) {
+	return func(c tlsterm.Change) {
+		if c.Err != nil {
+			log.Error("certificates not changed", "files", c.Paths, "error", c.Err)
+			return
+		}
+		log.Info("certificates changed", "files", c.Paths)
+	}
 }

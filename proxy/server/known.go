@@ -10,7 +10,7 @@ import (
 
 // knows returns an error if no session can have the name that is asked for. A name that a reload has taken away may
 // have sessions: it is asked for where there are none.
-func (s *Server) knows(q *admin.WhyQuery) error {
+func (s *sessionTable) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
 		return noSession(q.Session)
 	}
@@ -23,7 +23,7 @@ func noSession(id string) error {
 }
 
 // nobodyJoined completes the result where no session was found: clients may wait for an endpoint.
-func (s *Server) nobodyJoined(ctx context.Context, q *admin.WhyQuery, sum *whySum) admin.Why {
+func (s *sessionTable) nobodyJoined(ctx context.Context, q *admin.WhyQuery, sum *whySum) admin.Why {
 	w := sum.result()
 	w.Verdict, w.Advice = admin.NoVerdict, "no session is joined"
 	w.Waiting = s.waiting(ctx, q)
@@ -34,7 +34,7 @@ func (s *Server) nobodyJoined(ctx context.Context, q *admin.WhyQuery, sum *whySu
 }
 
 // waiting counts clients without an endpoint: those that wait for one of an upstream, or those of a listener or a source.
-func (s *Server) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
+func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
 	switch {
 	case q.Session != "" || q.Endpoint != "":
 		return 0
@@ -55,7 +55,7 @@ func (s *Server) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
 }
 
 // named returns the error of [Server.knowsNames], unless there is a client with these names, from before a reload.
-func (s *Server) named(ctx context.Context, q *worker.Query) error {
+func (s *sessionTable) named(ctx context.Context, q *worker.Query) error {
 	err := s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
 	if err == nil {
 		return nil
@@ -67,7 +67,7 @@ func (s *Server) named(ctx context.Context, q *worker.Query) error {
 }
 
 // knowsNames returns an error for a name that the configuration does not have; an empty one, and [admin.UnknownName], is none.
-func (s *Server) knowsNames(listener, upstream, endpoint string) error {
+func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
 	// Before mu: names are resolved under the lock of the adopted sessions.
 	alsoListener, alsoUpstream := s.adopted.alsoUnknown()
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *Server) knowsNames(listener, upstream, endpoint string) error {
 }
 
 // knowsEndpoint looks for a name or an address of an endpoint, of one upstream or of all. The caller holds mu.
-func (s *Server) knowsEndpoint(name, upstream string) error {
+func (s *sessionTable) knowsEndpoint(name, upstream string) error {
 	all := make(map[string]*member)
 	for of, u := range s.upstreams {
 		if upstream != "" && upstream != of {

@@ -88,7 +88,7 @@ func (s *Server) logAdopted(l *adoptedLine) {
 	r := one.record(end)
 	r.Verdict, r.ClientLeg, r.EndpointLeg = v.Kind.String(), record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
 	level := slog.LevelInfo
-	if log := s.sessions.Load(); log != nil && log.Has(sessionlog.End, r.Listener) {
+	if log := s.sessionLog.sessions.Load(); log != nil && log.Has(sessionlog.End, r.Listener) {
 		r.Counts = l.counts
 		log.Add(r.Loop, sessionlog.End, r)
 		level = slog.LevelDebug

@@ -62,7 +62,7 @@ func (s *Server) watchThese(stop <-chan struct{}) bool {
 func (s *Server) partAdopted() int {
 	ended, left := s.adopted.look()
 	for _, one := range ended {
-		s.adopted.lines = append(s.adopted.lines, adoptedLine{one, s.clientsOf(one.counts, one.to)})
+		s.adopted.lines = append(s.adopted.lines, adoptedLine{one, s.sessionLog.clientsOf(one.counts, one.to)})
 		for _, release := range slices.Backward(one.release) { // the place of the process is the last: a client that gets it finds the others
 			release()
 		}
@@ -72,7 +72,7 @@ func (s *Server) partAdopted() int {
 
 // writeAdoptedLines writes lines that wait, as far as the session log has room, and reports whether some are left.
 func (s *Server) writeAdoptedLines() (left bool) {
-	a, log := &s.adopted, s.sessions.Load()
+	a, log := &s.adopted, s.sessionLog.sessions.Load()
 	n := 0
 	for n < len(a.lines) && (log == nil || log.Room()) {
 		s.logAdopted(&a.lines[n])

@@ -99,9 +99,9 @@ func (s *adoptedSession) describe(q *worker.Query) *worker.Session {
 }
 
 // selectedAdopted yields the adopted sessions of a query, with their verdicts if it is for one, or for any. No lock is held meanwhile.
-func (s *Server) selectedAdopted(q *worker.Query, wanted string) iter.Seq2[*worker.Session, string] {
+func (s *sessionTable) selectedAdopted(q *worker.Query, wanted string) iter.Seq2[*worker.Session, string] {
 	return func(yield func(*worker.Session, string) bool) {
-		a := &s.adopted
+		a := s.adopted
 		a.mu.Lock()
 		all := slices.Clone(a.list)
 		a.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Server) selectedAdopted(q *worker.Query, wanted string) iter.Seq2[*work
 }
 
 // everySession yields the clients of a query: those of the loops, and then adopted sessions.
-func (s *Server) everySession(ctx context.Context, q *worker.Query) iter.Seq[*worker.Session] {
+func (s *sessionTable) everySession(ctx context.Context, q *worker.Query) iter.Seq[*worker.Session] {
 	return func(yield func(*worker.Session) bool) {
 		for one := range s.group.Sessions(ctx, q) {
 			if !yield(&one) {

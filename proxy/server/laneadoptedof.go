@@ -111,7 +111,7 @@ func (n *adoptedNames) resolve(one *adoptedSession) {
 	if l := n.listeners[one.tag.Listener]; l != nil {
 		if one.listener == "" {
 			one.listener, one.counts = l.cfg.Name, l.state
-			one.release = append(one.release, l.state.Adopt(n.server.wakerOf(l.cfg.Name)))
+			one.release = append(one.release, l.state.Adopt(n.server.sockets.wakerOf(l.cfg.Name)))
 		}
 		if l.sources != nil && !one.sourced {
 			entry := l.sources.Adopt(one.source, n.server.now())
@@ -143,7 +143,7 @@ func (n *adoptedNames) bind(one *adoptedSession, u *upstream) {
 	one.to = e
 	one.release = append(one.release, e.Adopt())
 	if st := e.State(); st.Down || st.Ejected { // it was so before: nothing would come
-		n.server.markDown(e)
+		n.server.upstreamManager.markDown(e)
 	}
 }
 

@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/clientkey"
+	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/offload"
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -24,6 +27,24 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
+
+// The listenerManager makes listeners, and brings them into force, but for their sockets. Fields are guarded by the server's mu unless they
+// say otherwise.
+type listenerManager struct {
+	*registry
+	*sockets
+	clock
+	log       *slog.Logger
+	options   *Options // not changed
+	files     *tlsterm.Files
+	tickets   *tlsterm.Tickets
+	tls       *tlsterm.Limit
+	compares  *compare.Budget // of all mirrors
+	denials   *limit.Denials  // by hand; it has a lock of its own
+	rate      *limit.Rate     // of the whole process; likewise
+	offloaded func(*worker.Offloaded, *router.Offloaded)
+	cancel    func(h *worker.Offloaded, l *router.Listener, request []byte)
+}
 
 // A listener is one of the configuration, for as long as that names it. Everything is
 // guarded by the server's mu.
@@ -79,31 +100,31 @@ func (l *listener) close(next *listener) {
 }
 
 // prepareListener makes the parts that a listener lacks under the next configuration.
-func (s *Server) prepareListener(ctx context.Context, c *change, cfg *config.Listener) error {
-	old := s.listeners[cfg.Name]
+func (lm *listenerManager) prepareListener(ctx context.Context, c *change, cfg *config.Listener) error {
+	old := lm.listeners[cfg.Name]
 	drained := c.lives.set.drained(cfg.Name)
-	if s.listenerUnchanged(c, old, cfg, drained) {
+	if lm.listenerUnchanged(c, old, cfg, drained) {
 		c.listeners[cfg.Name] = &nextListener{old, old, cfg}
 		for _, key := range old.keys {
-			c.binds[key] = s.binds[key]
+			c.binds[key] = lm.binds[key]
 		}
 		return nil
 	}
-	l := &listener{cfg: cfg, listenerCounts: s.countsOf(cfg.Name, old), drained: drained}
+	l := &listener{cfg: cfg, listenerCounts: lm.countsOf(cfg.Name, old), drained: drained}
 	c.listeners[cfg.Name] = &nextListener{l, old, cfg}
-	if err := s.prepareLimits(l, old); err != nil {
+	if err := lm.prepareLimits(l, old); err != nil {
 		return err
 	}
-	if err := s.prepareTLS(c, l); err != nil {
+	if err := lm.prepareTLS(c, l); err != nil {
 		return err
 	}
-	if err := s.prepareFilters(ctx, c, l, old); err != nil {
+	if err := lm.prepareFilters(ctx, c, l, old); err != nil {
 		return err
 	}
-	if err := s.prepareModules(ctx, c, l, old); err != nil {
+	if err := lm.prepareModules(ctx, c, l, old); err != nil {
 		return err
 	}
-	routerCfg, err := s.routerConfig(c, l)
+	routerCfg, err := lm.routerConfig(c, l)
 	if err != nil {
 		return err
 	}
@@ -114,7 +135,7 @@ func (s *Server) prepareListener(ctx context.Context, c *change, cfg *config.Lis
 	}
 	var errs []error
 	for _, at := range cfg.Bind {
-		keys, err := s.bind(ctx, c, cfg, at)
+		keys, err := lm.bind(ctx, c, cfg, at)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -125,19 +146,19 @@ func (s *Server) prepareListener(ctx context.Context, c *change, cfg *config.Lis
 
 // countsOf returns the counts of a listener that there is, or that has clients from before it was gone,
 // or new ones.
-func (s *Server) countsOf(name string, old *listener) listenerCounts {
+func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	if old != nil {
 		return old.listenerCounts
 	}
-	if counts := s.unnamed[name]; counts != nil && counts.busy() {
+	if counts := lm.removed.listeners[name]; counts != nil && counts.busy() {
 		return *counts
 	}
-	return listenerCounts{state: s.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
+	return listenerCounts{state: lm.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
 }
 
 // prepareLimits makes the limits that the listener has not had before. Those that it has
 // had are changed by commitListener.
-func (s *Server) prepareLimits(l, old *listener) error {
+func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	limits := &l.cfg.Limits
 	l.buckets.make(&limits.Bandwidth)
 	if !limitsSources(l.cfg) || l.sources != nil {
@@ -147,7 +168,7 @@ func (s *Server) prepareLimits(l, old *listener) error {
 	l.sources, err = limit.NewSources(limit.SourcesConfig{
 		Connections: int(limits.PerSource), PerSecond: float64(limits.PerSourcePerSecond),
 		PrefixV4: limits.SourcePrefix[0], PrefixV6: limits.SourcePrefix[1],
-		Entries: max(65536, s.options.MaxConnections),
+		Entries: max(65536, lm.options.MaxConnections),
 	})
 	return err
 }
@@ -157,7 +178,7 @@ func limitsSources(c *config.Listener) bool {
 	return c.Limits.PerSource > 0 || c.Limits.PerSourcePerSecond > 0
 }
 
-func (s *Server) prepareTLS(c *change, l *listener) error {
+func (lm *listenerManager) prepareTLS(c *change, l *listener) error {
 	t := l.cfg.TLS
 	if t == nil {
 		return nil
@@ -171,7 +192,7 @@ func (s *Server) prepareTLS(c *change, l *listener) error {
 	}
 	cfg := &tlsterm.Config{
 		Name: l.cfg.Name, ClientCA: string(t.ClientCA), MinVersion: version, ALPN: t.ALPN, Timeout: l.cfg.Timeouts.Preread,
-		Files: s.files, Tickets: s.tickets, Limit: s.tls, Stats: l.stats,
+		Files: lm.files, Tickets: lm.tickets, Limit: lm.tls, Stats: l.stats,
 	}
 	for _, c := range t.Certificates {
 		cfg.Certificates = append(cfg.Certificates, tlsterm.Pair{Cert: string(c.Cert), Key: string(c.Key)})
@@ -184,40 +205,40 @@ func (s *Server) prepareTLS(c *change, l *listener) error {
 }
 
 // routerConfig is a listener's configuration as package router has it.
-func (s *Server) routerConfig(c *change, l *listener) (*router.ListenerConfig, error) {
+func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.ListenerConfig, error) {
 	cfg, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
 	routerCfg := &router.ListenerConfig{
-		Name: cfg.Name, State: l.state, Process: &s.connectRate,
+		Name: cfg.Name, State: l.state, Process: lm.rate,
 		Access:  limit.Access{Allow: source.NewSet(cfg.Allow), Deny: source.NewSet(cfg.Deny)},
-		Denials: &s.denials.rules,
-		Wake:    s.wakerOf(cfg.Name), SourcePrefix: cfg.Limits.SourcePrefix,
-		Transparent: cfg.Transparent, Own: s.listensOn, StateOf: s.listenerStateOf, Rules: s.rulesFor,
+		Denials: lm.denials,
+		Wake:    lm.wakerOf(cfg.Name), SourcePrefix: cfg.Limits.SourcePrefix,
+		Transparent: cfg.Transparent, Own: lm.listensOn, StateOf: lm.listenerStateOf, Rules: lm.rulesFor,
 		Limits: relay.Limits{
 			IdleTimeout: cfg.Timeouts.Idle, HalfCloseTimeout: cfg.Timeouts.HalfClose, MaxLifetime: cfg.Timeouts.Lifetime,
 			LifetimeJitter: cfg.Timeouts.LifetimeJitter, FirstByte: cfg.Timeouts.FirstByte,
 			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
 		},
-		Lane: laneUse(cfg), Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: s.tlsSession,
-		Now: s.now, Resolver: s, Circle: s.circle,
+		Lane: laneUse(cfg), Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: lm.offloaded,
+		Now: lm.now, Resolver: resolver{}, Circle: lm.circle,
 	}
 	if limitsSources(cfg) {
 		routerCfg.Sources = l.sources
 	}
-	l.byKey = keyCounts(cfg.MetricsBy, s.listeners[cfg.Name])
+	l.byKey = keyCounts(cfg.MetricsBy, lm.listeners[cfg.Name])
 	routerCfg.ByKey = l.byKey
 	l.buckets.limit(&routerCfg.Limits, &cfg.Limits.Bandwidth)
 	if cfg.Upstream != "" {
 		routerCfg.Default = c.snapshot(cfg.Upstream)
 	}
 	var err error
-	if routerCfg.Mirror, err = s.mirror(c, l, nil); err != nil {
+	if routerCfg.Mirror, err = lm.mirror(c, l, nil); err != nil {
 		return nil, err
 	}
 	if routerCfg.Rewrite, err = l.rewrite(cfg.RewriteOf(nil)); err != nil {
 		return nil, err
 	}
 	routerCfg.Filter = l.filter(c, cfg.FilterOf(nil))
-	if err = s.routes(c, l, routerCfg); err != nil {
+	if err = lm.routes(c, l, routerCfg); err != nil {
 		return nil, err
 	}
 	routerCfg.ByHello = cfg.TLS == nil && cfg.Needs(clientkey.SNI, c.upstreamConfig)
@@ -231,10 +252,10 @@ func (s *Server) routerConfig(c *change, l *listener) (*router.ListenerConfig, e
 		Timeout:  cfg.Timeouts.Preread,
 	}
 	if cfg.SpeaksPostgres() {
-		routerCfg.Preread.Postgres = s.postgres(l)
+		routerCfg.Preread.Postgres = lm.postgres(l)
 	}
 	if cfg.SpeaksPostgres() || recognised {
-		routerCfg.Refusal = refusal(cfg.SpeaksPostgres())
+		routerCfg.Refusal = offload.Refusal(cfg.SpeaksPostgres())
 	}
 	if a := cfg.AcceptProxy; a != nil {
 		routerCfg.Preread.Header = &proxyproto.Policy{Versions: a.Versions, From: source.NewSet(a.From), Timeout: a.Timeout}
@@ -260,7 +281,7 @@ func (c *change) snapshot(name string) *router.UpstreamSnapshot {
 }
 
 // routes makes the table of a listener's routes.
-func (s *Server) routes(c *change, l *listener, routerCfg *router.ListenerConfig) error {
+func (lm *listenerManager) routes(c *change, l *listener, routerCfg *router.ListenerConfig) error {
 	l.shares = make([]shares, len(l.cfg.Routes))
 	var table []match.Route
 	for i := range l.cfg.Routes {
@@ -283,7 +304,7 @@ func (s *Server) routes(c *change, l *listener, routerCfg *router.ListenerConfig
 			to.Snapshot = c.snapshot(r.Upstream)
 		}
 		var err error
-		if to.Mirror, err = s.mirror(c, l, r); err != nil {
+		if to.Mirror, err = lm.mirror(c, l, r); err != nil {
 			return fmt.Errorf("route %d: %w", i, err)
 		}
 		if to.Rewrite, err = l.rewrite(l.cfg.RewriteOf(r)); err != nil {
@@ -342,7 +363,7 @@ func (l *listener) split(route int, by manual) (*lb.WeightedSplit, error) {
 }
 
 // commitListener brings a listener into force, but for its sockets.
-func (s *Server) commitListener(name string, n *nextListener) {
+func (lm *listenerManager) commitListener(name string, n *nextListener) {
 	l := n.listener
 	l.cfg = n.cfg // it may have been written elsewhere
 	if l == n.old {
@@ -355,41 +376,14 @@ func (s *Server) commitListener(name string, n *nextListener) {
 	l.buckets.set(&limits.Bandwidth)
 	if limitsSources(l.cfg) {
 		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
-		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], s.now()) // the loader has seen to the range
+		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], lm.now()) // the loader has seen to the range
 	}
-	s.listeners[name] = l
-}
-
-// listensOn reports whether this process itself listens on an address, so that a connection to
-// it comes back. A socket without an address listens on all addresses of a family that are
-// this machine's own; the kernel is asked for these only where the port is the same.
-func (s *Server) listensOn(at netip.AddrPort) bool {
-	for _, own := range s.view.Load().addresses {
-		switch {
-		case own.Port() != at.Port():
-		case own.Addr() == at.Addr().Unmap():
-			return true
-		case own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Unmap().Is4():
-			if local, err := sys.LocalRoute(at.Addr()); local || err != nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// wakerOf returns a function that wakes the sockets of a listener to look for room.
-func (s *Server) wakerOf(name string) func() {
-	return func() {
-		for _, listening := range s.view.Load().listenings[name] {
-			listening.Wake()
-		}
-	}
+	lm.listeners[name] = l
 }
 
 // newListenerState makes the state of a listener, which has it logged that a limit is reached, but at
 // most once in logEvery.
-func (s *Server) newListenerState(listener string) *router.ListenerState {
+func (lm *listenerManager) newListenerState(listener string) *router.ListenerState {
 	var told atomic.Int64 // clock of the last line; 0: never
 	var since atomic.Int64
 	return &router.ListenerState{Name: listener, Paused: func(limit string, now time.Duration) {
@@ -399,6 +393,100 @@ func (s *Server) newListenerState(listener string) *router.ListenerState {
 			return
 		}
 		since.Add(-times)
-		s.log.Info("listener at its limit, further clients wait", "listener", listener, "limit", limit, "times", times)
+		lm.log.Info("listener at its limit, further clients wait", "listener", listener, "limit", limit, "times", times)
 	}}
+}
+
+// buckets are the rate limits that all sessions of a listener share; nil: there is no such
+// limit.
+type buckets struct{ both, up, down *relay.Bucket }
+
+// each calls f with each bucket and the rate that it is to have.
+func (b *buckets) each(c *config.Bandwidth, f func(b **relay.Bucket, rate int64)) {
+	f(&b.both, c.Both)
+	f(&b.up, c.Up)
+	f(&b.down, c.Down)
+}
+
+// make makes those that there have not been before.
+func (b *buckets) make(c *config.Bandwidth) {
+	b.each(c, func(b **relay.Bucket, rate int64) {
+		if rate > 0 && *b == nil {
+			*b = relay.NewBucket(rate, c.Burst)
+		}
+	})
+}
+
+// set changes those that there have been before.
+func (b *buckets) set(c *config.Bandwidth) {
+	b.each(c, func(b **relay.Bucket, rate int64) {
+		if rate > 0 {
+			(*b).Set(rate, c.Burst)
+		}
+	})
+}
+
+// limit has sessions spend from those that a configuration asks for.
+func (b buckets) limit(l *relay.Limits, c *config.Bandwidth) {
+	b.each(c, func(b **relay.Bucket, rate int64) {
+		if rate == 0 {
+			*b = nil
+		}
+	})
+	l.Bandwidth, l.BandwidthAToB, l.BandwidthBToA = b.both, b.up, b.down
+}
+
+// balanceOn is the property that an upstream's policy hashes, if that is not the source.
+func balanceOn(c *config.Upstream) string {
+	if hashKey(c) == (clientkey.Key{}) {
+		return ""
+	}
+	return c.BalanceOn
+}
+
+// keyCounts returns the counts by a property of a listener's clients; nil: there are none. Values that the listener
+// had before go on from there. before is nil if there was none.
+func keyCounts(cfg *config.MetricsBy, before *listener) *router.KeyCounts {
+	if cfg == nil {
+		return nil
+	}
+	key, _ := clientkey.Parse(cfg.Key) // the loader has looked
+	var counts *router.KeyCounts
+	if before != nil {
+		counts = before.byKey
+	}
+	return router.NewKeyCounts(key, cfg.Values, counts)
+}
+
+// measureKeys returns the sessions and bytes of a listener by a property of their clients.
+func (l *listener) measureKeys(running *router.Running) (by string, list []metrics.Keyed) {
+	if l.byKey == nil {
+		return "", nil
+	}
+	add := func(value string, c *router.KeyCount) {
+		list = append(list, metrics.Keyed{Value: value, Sessions: c.Sessions(), Bytes: bytesOf(c.Bytes(), running.Keys[c])})
+	}
+	for _, value := range l.cfg.MetricsBy.Values {
+		add(value, l.byKey.Of(value))
+	}
+	add(config.OtherValue, l.byKey.Other())
+	add(config.UnknownValue, l.byKey.Unknown())
+	return l.cfg.MetricsBy.Key, list
+}
+
+// postgres is how the clients of a listener that speak PostgreSQL are treated.
+func (lm *listenerManager) postgres(l *listener) *worker.Postgres {
+	return &worker.Postgres{
+		Terminate: l.cfg.Postgres == config.PostgresTerminate, RequireTLS: l.cfg.RequireTLS,
+		Cancel: func(h *worker.Offloaded, request []byte) { lm.cancel(h, l.now, request) },
+	}
+}
+
+// cancelStatus is the status of the CancelRequests of a listener's clients; nil: it does not speak PostgreSQL.
+func (l *listener) cancelStatus() *admin.Cancels {
+	if !l.cfg.SpeaksPostgres() {
+		return nil
+	}
+	c := l.state.Cancels()
+	return &admin.Cancels{Requests: c.Requests.Load(), Sent: c.Sent.Load(), Failed: c.Failed.Load()}
 }

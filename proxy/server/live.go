@@ -1,75 +1,94 @@
 package server
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
 	"time"
 
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/live"
 	"github.com/penstock/penstock/proxy/internal/state"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
+// liveChanges are the changes by hand that are in force, and the ones that ended with configurations before. They are guarded by the
+// server's mu.
+type liveChanges struct {
+	*registry
+	log     *slog.Logger
+	store   *state.Store // keeps them over a restart; nil: they end with the process
+	live    manual       // in force
+	earlier []earlier    // the oldest first
+	applied lives        // of the last Apply
+}
+
 // restore takes the changes by hand that an earlier process has kept.
-func (s *Server) restore() {
-	if s.options.State != nil {
-		s.live = manual{live.NewSet(s.options.State.Changes())}
-		s.restoreDenials(s.options.State.Denials())
+func (l *liveChanges) restore() {
+	if l.store != nil {
+		l.live = manual{live.NewSet(l.store.Changes())}
 	}
 }
 
 // logRestored logs the changes that are in force again, and notes those that have ended meanwhile.
-func (s *Server) logRestored() {
-	for i := range s.live.All() {
-		c := &s.live.All()[i]
-		s.log.Info("changed by hand before the restart, and in force again", "what", c.String(), "by", c.By, "since", c.Since)
+func (l *liveChanges) logRestored() {
+	for i := range l.live.All() {
+		c := &l.live.All()[i]
+		l.log.Info("changed by hand before the restart, and in force again", "what", c.String(), "by", c.By, "since", c.Since)
 	}
 }
 
 // setLive replaces the changes that are in force. [Server.keep] has them survive a restart.
-func (s *Server) setLive(set live.Set) {
-	s.live = manual{set}
-	s.markLive()
+func (l *liveChanges) setLive(set live.Set) {
+	l.live = manual{set}
+	l.markLive()
 }
 
-func (s *Server) markLive() {
-	if s.options.State != nil {
-		s.options.State.SetChanges(s.live.All())
+func (l *liveChanges) markLive() {
+	if l.store != nil {
+		l.store.SetChanges(l.live.All())
 	}
 }
 
 // keep writes the changes by hand to the file of the state, if it has others. It waits for the disk, so
 // the server's mu is not held.
-func (s *Server) keep() {
-	if s.options.State == nil {
+func (l *liveChanges) keep() {
+	if l.store == nil {
 		return
 	}
-	if err := s.options.State.Flush(); err != nil {
-		s.log.Error("changes by hand are not kept over a restart", "error", err)
+	if err := l.store.Flush(); err != nil {
+		l.log.Error("changes by hand are not kept over a restart", "error", err)
 	}
 }
 
 // unkept returns why changes by hand do not survive a restart; nil: they do.
-func (s *Server) unkept() error {
-	if s.options.State == nil {
+func (l *liveChanges) unkept() error {
+	if l.store == nil {
 		return errNoState
 	}
-	return s.options.State.Err()
+	return l.store.Err()
 }
 
 // logEnded logs changes by hand that end, and why.
-func (s *Server) logEnded(ended []live.Ended) {
+func (l *liveChanges) logEnded(ended []live.Ended) {
 	for i := range ended {
 		e := &ended[i]
-		s.log.Info("change by hand ended", "what", e.String(), "by", e.By, "since", e.Since, "cause", e.Why)
+		l.log.Info("change by hand ended", "what", e.String(), "by", e.By, "since", e.Since, "cause", e.Why)
 	}
 	if len(ended) > 0 {
-		s.markLive()
+		l.markLive()
 	}
 }
 
 // endDiscovered ends the changes that discovery has overtaken: it has found an endpoint that was added by
 // hand, or has another weight for one. It returns them; the caller logs them.
-func (s *Server) endDiscovered(u *upstream) (ended []live.Ended) {
-	by := s.live.Of(u.cfg.Name)
+func (l *liveChanges) endDiscovered(u *upstream) (ended []live.Ended) {
+	by := l.live.Of(u.cfg.Name)
 	if u.cfg.Discover == nil || by == nil {
 		return nil
 	}
@@ -82,7 +101,7 @@ func (s *Server) endDiscovered(u *upstream) (ended []live.Ended) {
 			ended = append(ended, live.Ended{Change: *c, Why: "discovery has found the endpoint"})
 		}
 	}
-	listed := s.listed(u) // those that were removed by hand among them
+	listed := l.listed(u) // those that were removed by hand among them
 	for i := range listed.n {
 		of := listed.at(i)
 		if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line != live.WeightLine(of.Weight) {
@@ -94,29 +113,259 @@ func (s *Server) endDiscovered(u *upstream) (ended []live.Ended) {
 		keys[i] = ended[i].Key()
 	}
 	if len(keys) > 0 {
-		s.live = manual{s.live.Without(keys...)}
+		l.live = manual{l.live.Without(keys...)}
 	}
 	return ended
-}
-
-// enforce has a member's state take effect.
-func (s *Server) enforce(u *config.Upstream, m *member) {
-	if m.mode == m.enforced {
-		return
-	}
-	s.callOff(m.cut)
-	m.cut = nil
-	m.endpoint.SetDraining(m.mode != config.Ready)
-	switch m.mode {
-	case config.Drain:
-		m.cut = s.drainSessions(m.endpoint, "drain", u.DrainTimeout, errDrained)
-	case config.Ready:
-		m.endpoint.Added() // its weight grows over slow_start
-	}
-	m.enforced = m.mode
 }
 
 // changeOf returns a change that is made now.
 func changeOf(kind state.Kind, by string) state.Change {
 	return state.Change{Kind: kind, By: by, Since: time.Now().Truncate(time.Millisecond)}
+}
+
+// LiveUnder returns the changes by hand that are in force, and why a configuration would end them.
+func (s *Server) LiveUnder(cfg *config.Config) []admin.LiveChange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.liveChanges.liveStatus()
+	_, ended := s.liveChanges.live.Under(cfg)
+	for i := range ended {
+		for j := range s.liveChanges.live.All() {
+			if s.liveChanges.live.All()[j].Key() == ended[i].Key() {
+				list[j].Ends = ended[i].Why
+			}
+		}
+	}
+	return list
+}
+
+// liveStatus returns the changes by hand that are in force, in the order of l.live.
+func (l *liveChanges) liveStatus() []admin.LiveChange {
+	list := []admin.LiveChange{}
+	for i := range l.live.All() {
+		list = append(list, l.liveChange(&l.live.All()[i]))
+	}
+	return list
+}
+
+func (l *liveChanges) liveChange(c *state.Change) admin.LiveChange {
+	return admin.LiveChange{
+		What: c.String(), Kind: string(c.Kind), Upstream: c.Upstream, Endpoint: c.Endpoint, Listener: c.Listener,
+		Line: c.Line, By: c.By, Since: c.Since, Waits: l.waits(c),
+	}
+}
+
+// waits returns why a change has no effect now; "": it has one.
+func (l *liveChanges) waits(c *state.Change) string {
+	u := l.upstreams[c.Upstream]
+	if u == nil || c.Kind == state.EndpointRemoved || u.members[c.Endpoint] != nil {
+		return ""
+	}
+	if l.live.Find(state.Key{Kind: state.EndpointRemoved, Upstream: c.Upstream, Endpoint: c.Endpoint}) != nil {
+		return "the endpoint is removed"
+	}
+	return "discovery has not found the endpoint"
+}
+
+// stateFile returns the file of the changes by hand, for a status.
+func (l *liveChanges) stateFile() *admin.StateFile {
+	st := l.store
+	if st == nil {
+		return nil
+	}
+	f := &admin.StateFile{Path: st.Path()}
+	if err := cmp.Or(st.Err(), st.Corrupt()); err != nil && !errors.Is(err, state.ErrClosed) {
+		f.Problem = oneLine(err).Error()
+	}
+	return f
+}
+
+// byHand returns the changes of a member that were made by hand.
+func byHand(by *live.Upstream, m *member) (list []string) {
+	for _, kind := range []state.Kind{state.EndpointAdded, state.EndpointWeight, state.EndpointState} {
+		c := by.Find(kind, m.spec.Identity())
+		if c == nil {
+			continue
+		}
+		what := c.Value
+		switch kind {
+		case state.EndpointAdded:
+			what = "added"
+		case state.EndpointWeight:
+			what = "weight " + c.Value
+		}
+		list = append(list, handWords(what, c))
+	}
+	return list
+}
+
+func handWords(what string, c *state.Change) string {
+	return fmt.Sprintf("%s by %s at %s", what, c.By, c.Since.Local().Format(time.DateTime))
+}
+
+// specUnder returns an endpoint of the file or of discovery as it is with changes by hand, also if one of them has
+// removed it. One that is not found has its name for an address.
+func (u *upstream) specUnder(endpoint string, set live.Set) spec {
+	listed := specsOf(u.cfg, u.found)
+	for i := range listed.n {
+		if of := listed.at(i); of.Identity() == endpoint {
+			editSpec(set.Of(u.cfg.Name), &of, live.WeightLine(of.Weight))
+			return of
+		}
+	}
+	return spec{Endpoint: discovery.Endpoint{Address: endpoint}}
+}
+
+// An earlier is a configuration before the one in force, and the changes by hand that ended with it: they are
+// restored if it, or one before it, is applied again.
+type earlier struct {
+	of    any // its origin
+	ended []state.Change
+}
+
+// livesUnder returns the changes by hand under a configuration. Those that have ended since it was in force are
+// among them, the later ones first.
+func (c *liveChanges) livesUnder(cfg *config.Config) lives {
+	l := c.live.under(cfg)
+	at := c.earlierAt(cfg)
+	if at < 0 {
+		return l
+	}
+	for _, before := range slices.Backward(c.earlier[at:]) {
+		set, restored := l.set.Restore(before.ended, cfg)
+		l.set, l.restored = manual{set}, append(l.restored, restored...)
+	}
+	return l
+}
+
+// earlierAt returns the place of a configuration among the earlier ones; -1: it is none of them.
+func (c *liveChanges) earlierAt(cfg *config.Config) int {
+	return slices.IndexFunc(c.earlier, func(e earlier) bool { return e.of == cfg.Origin() })
+}
+
+// noteLives logs the changes by hand that a configuration has ended and restored, and keeps those that ended
+// for a rollback. before was in force until then.
+func (c *liveChanges) noteLives(before *config.Config, l *lives) {
+	c.logEnded(l.ended)
+	for i := range l.restored {
+		r := &l.restored[i]
+		c.log.Info("change by hand restored", "what", r.String(), "by", r.By, "since", r.Since)
+	}
+	if len(l.restored) > 0 {
+		c.markLive()
+	}
+	if c.cfg == before { // a listener is ready again
+		return
+	}
+	c.applied = *l
+	if at := c.earlierAt(c.cfg); at >= 0 {
+		c.earlier = slices.Delete(c.earlier, at, len(c.earlier))
+	} else if before != nil && len(config.Diff(before, c.cfg)) > 0 {
+		e := earlier{of: before.Origin()}
+		for i := range l.ended {
+			e.ended = append(e.ended, l.ended[i].Change)
+		}
+		c.earlier = append(c.earlier, e)
+		c.earlier = slices.Delete(c.earlier, 0, max(len(c.earlier)-rollback.Kept, 0))
+	}
+}
+
+// AppliedLive returns the changes by hand that the last [Server.Apply] has ended, with the reasons, and those
+// that it has restored: an Apply of a configuration that was in force before restores the changes that ended
+// with it. Both are empty for none.
+func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended, restored = []admin.LiveChange{}, []admin.LiveChange{}
+	for i := range s.liveChanges.applied.ended {
+		e := &s.liveChanges.applied.ended[i]
+		c := s.liveChanges.liveChange(&e.Change)
+		c.Ends, c.Waits = e.Why, ""
+		ended = append(ended, c)
+	}
+	for i := range s.liveChanges.applied.restored {
+		restored = append(restored, s.liveChanges.liveChange(&s.liveChanges.applied.restored[i]))
+	}
+	return ended, restored
+}
+
+// A manual is the changes by hand that are in force. Status, reloads and restarts take them from here
+// alone: what is in force is the configuration, edited by them.
+type manual struct{ live.Set }
+
+// lives are the changes under a configuration that is being prepared.
+type lives struct {
+	set      manual
+	ended    []live.Ended
+	restored []state.Change // that ended before
+}
+
+func (h manual) under(cfg *config.Config) lives {
+	left, ended := h.Under(cfg)
+	return lives{set: manual{left}, ended: ended}
+}
+
+// touchAny reports whether the configuration ends or restores a change of an upstream's endpoints.
+func (l *lives) touchAny(upstream string) bool {
+	return slices.ContainsFunc(l.ended, func(e live.Ended) bool { return e.Upstream == upstream }) ||
+		slices.ContainsFunc(l.restored, func(c state.Change) bool { return c.Upstream == upstream })
+}
+
+// edit returns the endpoints of the file or of discovery, as they are with the changes.
+func (h manual) edit(cfg *config.Upstream, listed specs) specs {
+	by := h.Of(cfg.Name)
+	if by == nil {
+		return listed
+	}
+	list := make([]spec, 0, listed.n+len(by.Added()))
+	for i := range listed.n {
+		of := listed.at(i)
+		if by.Find(state.EndpointRemoved, of.Identity()) == nil {
+			editSpec(by, &of, live.WeightLine(of.Weight))
+			list = append(list, of)
+		}
+	}
+	for _, c := range by.Added() {
+		of := addedSpec(c)
+		editSpec(by, &of, "")
+		list = append(list, of) // without effect if discovery has found one of that identity
+	}
+	return specs{len(list), func(i int) spec { return list[i] }}
+}
+
+// editSpec changes an endpoint's weight and state. A weight stands on the line of the endpoint's own.
+func editSpec(by *live.Upstream, of *spec, line string) {
+	if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line == line {
+		of.share = weightOf(c)
+	}
+	if c := by.Find(state.EndpointState, of.Identity()); c != nil && (c.Line == "") == of.byHand {
+		of.mode = c.Value
+	}
+}
+
+func addedSpec(c *state.Change) spec {
+	a := c.Added
+	e := discovery.Endpoint{Address: a.Address, Name: c.Endpoint, Weight: a.Weight, Zone: a.Zone, Backup: a.Backup, Connections: int(a.Connections)}
+	return spec{Endpoint: e, mode: config.Ready, share: a.Weight, byHand: true}
+}
+
+// weightOf returns the weight of a change; one that is out of range becomes the nearest.
+func weightOf(c *state.Change) int {
+	n, _ := strconv.Atoi(c.Value) // 0, which sends no clients, of a file that was written by hand
+	return min(max(n, 0), discovery.MaxWeight)
+}
+
+// drained reports whether a listener is drained.
+func (h manual) drained(listener string) bool {
+	return h.Find(state.Key{Kind: state.ListenerDrained, Listener: listener}) != nil
+}
+
+// split returns the percentages of a split; nil: those of the file.
+func (h manual) split(listener string, route int, split []config.Share) []float64 {
+	c := h.Find(state.Key{Kind: state.Split, Listener: listener, Route: route})
+	if c == nil {
+		return nil
+	}
+	percent, _ := live.ParsePercentages(split, c.Value) // of which Under has seen to it that they fit
+	return percent
 }

@@ -2,15 +2,14 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-	"weak"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
@@ -24,15 +23,16 @@ const lookEvery = time.Second
 // A watcher logs the reasons for which clients are not served. Everything is guarded by the
 // server's mu.
 type watcher struct {
-	outages   *monitor.Outages
-	sums      *monitor.Sums
-	upstreams []monitor.Upstream // used again at each look
-	counters  []monitor.Counter  // likewise
-	namespace namespaceCount
-}
-
-func newWatcher(log *slog.Logger) watcher {
-	return watcher{outages: monitor.NewOutages(log), sums: monitor.NewSums(log), namespace: namespaceCount{read: sys.ListenOverflows}}
+	*registry
+	*tasks
+	*drains
+	*sockets
+	*sessionLog
+	read     func() *reader // makes one of the present state
+	outages  *monitor.Outages
+	sums     *monitor.Sums
+	seen     []monitor.Upstream // used again at each look
+	counters []monitor.Counter  // likewise
 }
 
 // monitor looks until stop, and then logs the rest.
@@ -41,35 +41,34 @@ func (s *Server) monitor(stop <-chan struct{}) {
 	defer tick.Stop()
 	for {
 		s.cpu.Look(s.now())
-		s.observe(s.now(), false)
+		s.watcher.observe(s.now(), false)
 		s.lookAtPins()
 		if !s.cpu.Watch(tick.C, stop) {
-			s.observe(s.now(), true)
+			s.watcher.observe(s.now(), true)
 			return
 		}
 	}
 }
 
 // observe looks once; last says that everything that was counted is to be logged now.
-func (s *Server) observe(now int64, last bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lines.Look(now)
-	w := &s.watcher
-	if !s.closing { // from then on no client is sent anywhere, and all drains
-		s.logDrains(now)
-		w.outages.Look(now, s.conditions(), s.whyUnusable)
+func (w *watcher) observe(now int64, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines.Look(now)
+	if !w.closing { // from then on no client is sent anywhere, and all drains
+		w.logDrains(now)
+		w.outages.Look(now, w.conditions(), w.whyUnusable)
 	}
-	w.sums.Look(now, s.watched(), (*explanation)(s))
+	w.sums.Look(now, w.watched(), w)
 	if last {
-		w.sums.Flush(now, (*explanation)(s))
+		w.sums.Flush(now, w)
 	}
 }
 
 // conditions says which upstreams can take clients.
-func (s *Server) conditions() []monitor.Upstream {
-	list := s.watcher.upstreams[:0]
-	for name, u := range s.upstreams {
+func (w *watcher) conditions() []monitor.Upstream {
+	list := w.seen[:0]
+	for name, u := range w.upstreams {
 		counts := u.router.Counts()
 		list = append(list, monitor.Upstream{
 			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals().Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
@@ -77,7 +76,7 @@ func (s *Server) conditions() []monitor.Upstream {
 		})
 	}
 	clear(list[len(list):cap(list)]) // or it would keep removed ones
-	s.watcher.upstreams = list
+	w.seen = list
 	return list
 }
 
@@ -118,13 +117,13 @@ const maxExplained = 10
 
 // whyUnusable says why the endpoints of an upstream get no clients. Its key is that of
 // conditions.
-func (s *Server) whyUnusable(key any) string {
-	u := s.upstreams[key.(*router.Upstream).Name()]
+func (w *watcher) whyUnusable(key any) string {
+	u := w.upstreams[key.(*router.Upstream).Name()]
 	if u == nil || len(u.order) == 0 {
 		return "there are none"
 	}
 	var parts []string
-	r := s.reader(new(router.Running), true)
+	r := w.read()
 	for _, m := range u.order[:min(len(u.order), maxExplained)] {
 		e := r.endpoint(m, u.cfg.Name)
 		why := e.Reason()
@@ -155,38 +154,34 @@ const (
 
 // watched returns the counters whose rise is logged. Those of removed upstreams are among them
 // for as long as these may come back, or refuse clients.
-func (s *Server) watched() []monitor.Counter {
-	list := s.watcher.counters[:0]
-	for name, l := range s.listeners {
+func (w *watcher) watched() []monitor.Counter {
+	list := w.counters[:0]
+	for name, l := range w.listeners {
 		list = l.unanswered(appendArrivals(append(list, listenerRefusals(name, l.state)), l.state))
 	}
-	if !s.closing { // or their descriptors may be closed already
-		s.countOverflows()
+	if !w.closing { // or their descriptors may be closed already
+		w.countOverflows()
 	}
-	for _, socket := range s.binds {
+	for _, socket := range w.binds {
 		list = append(list, monitor.Counter{Key: socket, Message: droppedLine, Kind: "listener", Name: socket.owner, Total: socket.overflows.total})
 	}
-	for name, l := range s.unnamed {
+	for name, l := range w.removed.listeners {
 		list = append(list, listenerRefusals(name, l.state))
 	}
-	for name, u := range s.upstreams {
+	for name, u := range w.upstreams {
 		list = appendCounters(append(list, refusalsOf(name, u.router.Refusals())), name, u.router)
 	}
-	list = s.formerCounters(list)
-	for _, upstreams := range []map[string]*upstream{s.upstreams, s.retired} {
-		for name, u := range upstreams {
-			if u.outlier != nil {
-				list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: name, Total: u.outlier.Withheld()})
-				list = u.withheld(list)
-			}
-		}
-	}
-	if log := s.sessions.Load(); log != nil {
+	list = w.removedCounters(list)
+	w.outliers(func(u *upstream) {
+		list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: u.cfg.Name, Total: u.outlier.Withheld()})
+		list = u.withheld(list)
+	})
+	if log := w.sessions.Load(); log != nil {
 		c := log.Counts()
 		list = append(list, monitor.Counter{Key: log, Message: unwrittenLine, Total: c.Full + c.Dropped, Unlogged: true})
 	}
 	clear(list[len(list):cap(list)]) // or it would keep removed ones
-	s.watcher.counters = list
+	w.counters = list
 	return list
 }
 
@@ -213,32 +208,6 @@ func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []
 	)
 }
 
-// A former is an upstream that the configuration does not name any more. Clients that came under
-// a generation that did may be refused by it still: as long as there are any it is in memory.
-type former struct {
-	name    string
-	up      weak.Pointer[router.Upstream]
-	refused *router.Refusals
-}
-
-// formerCounters appends the counters of former upstreams. It forgets those that are in force
-// again, and those that are not in memory any more, when it has appended their last refusals.
-func (s *Server) formerCounters(list []monitor.Counter) []monitor.Counter {
-	s.former = slices.DeleteFunc(s.former, func(f former) bool {
-		up := f.up.Value()
-		if u := s.upstreams[f.name]; u != nil && u.router == up {
-			return true
-		}
-		n := len(list)
-		if list = append(list, refusalsOf(f.name, f.refused)); up != nil {
-			list = appendCounters(list, f.name, up)
-		}
-		list = append(list[:n], slices.DeleteFunc(list[n:], func(c monitor.Counter) bool { return c.Total == 0 })...)
-		return up == nil
-	})
-	return list
-}
-
 // withheld appends those endpoints' of an upstream that would have been ejected.
 func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
 	if u.outlier.Withheld() == 0 {
@@ -255,11 +224,8 @@ func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
 	return list
 }
 
-// An explanation is a Server that explains the rise of a counter.
-type explanation Server
-
 // Reasons implements [monitor.Explanation].
-func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
+func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 	switch of := c.Key.(type) {
 	case *router.ListenerState:
 		return of.Counts().Refused
@@ -267,7 +233,7 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 		return failuresOf(of, false)
 	case *health.OutlierDetector:
 		times := make(map[string]int64)
-		for _, m := range e.judgedBy(of) {
+		for _, m := range w.judgedBy(of) {
 			if n, _ := m.monitor.Withholdings(); n > 0 {
 				times[m.spec.Identity()] = n
 			}
@@ -294,32 +260,30 @@ func (e *explanation) Reasons(c *monitor.Counter) map[string]int64 {
 const answered = "answered"
 
 // Attrs implements [monitor.Explanation].
-func (e *explanation) Attrs(c *monitor.Counter, increase map[string]int64) []any {
+func (w *watcher) Attrs(c *monitor.Counter, increase map[string]int64) []any {
 	switch c.Message {
 	case resortLine:
 		return []any{"answered", increase[answered]}
 	case withheldLine:
-		return []any{"cause", e.whyWithheld(c.Key.(*health.OutlierDetector), increase)}
+		return []any{"cause", w.whyWithheld(c.Key.(*health.OutlierDetector), increase)}
 	}
 	return nil
 }
 
 // judgedBy returns the endpoints that an Outlier judges.
-func (e *explanation) judgedBy(o *health.OutlierDetector) (list []*member) {
-	for _, upstreams := range []map[string]*upstream{e.upstreams, e.retired} {
-		for _, u := range upstreams {
-			if u.outlier == o {
-				return slices.DeleteFunc(slices.Clone(u.order), func(m *member) bool { return m.monitor == nil })
-			}
+func (w *watcher) judgedBy(o *health.OutlierDetector) (list []*member) {
+	w.outliers(func(u *upstream) {
+		if u.outlier == o {
+			list = slices.DeleteFunc(slices.Clone(u.order), func(m *member) bool { return m.monitor == nil })
 		}
-	}
-	return nil
+	})
+	return list
 }
 
 // whyWithheld names the endpoints that were not ejected, with counts and reasons, the most
 // frequent first.
-func (e *explanation) whyWithheld(o *health.OutlierDetector, times map[string]int64) string {
-	list := slices.DeleteFunc(e.judgedBy(o), func(m *member) bool { return times[m.spec.Identity()] <= 0 })
+func (w *watcher) whyWithheld(o *health.OutlierDetector, times map[string]int64) string {
+	list := slices.DeleteFunc(w.judgedBy(o), func(m *member) bool { return times[m.spec.Identity()] <= 0 })
 	slices.SortStableFunc(list, func(a, b *member) int { return cmp.Compare(times[b.spec.Identity()], times[a.spec.Identity()]) })
 	var parts []string
 	for _, m := range list[:min(len(list), maxExplained)] {
@@ -339,7 +303,7 @@ const manyFailed = 5
 
 // Level implements [monitor.Explanation]: clients refused by the listener's rules are no
 // fault, and a client served by a last resort has lost nothing.
-func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
+func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
 	if c.Message == resortLine {
 		return slog.LevelInfo
 	}
@@ -356,4 +320,57 @@ func (*explanation) Level(c *monitor.Counter, increase map[string]int64) slog.Le
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
+}
+
+// stalledAfter is how long an event loop may take for one turn before that is logged.
+const stalledAfter = time.Second
+
+// A stallWatch logs that an event loop does not turn: its clients get nothing meanwhile, and
+// requests to the admin interface that need all loops wait.
+type stallWatch struct {
+	log   *slog.Logger
+	alive func(ctx context.Context) error // returns when every loop has turned
+}
+
+// run watches until stop.
+func (w *stallWatch) run(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tick := time.NewTicker(stalledAfter)
+	defer tick.Stop()
+	turned := make(chan error, 1)
+	for {
+		began := time.Now()
+		go func() { turned <- w.alive(ctx) }()
+		if !w.await(turned, began, stop) {
+			return
+		}
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// await waits until every loop has turned, and logs if that takes long. It returns false if
+// the loops end, or at stop.
+func (w *stallWatch) await(turned <-chan error, began time.Time, stop <-chan struct{}) bool {
+	late := time.NewTimer(stalledAfter)
+	defer late.Stop()
+	stalled := false
+	for {
+		select {
+		case <-stop:
+			return false
+		case <-late.C:
+			stalled = true
+			w.log.Warn("event loop stalled, its clients get nothing", "duration", stalledAfter)
+		case err := <-turned:
+			if stalled {
+				w.log.Info("event loop turns again", "duration", time.Since(began).Round(time.Millisecond))
+			}
+			return err == nil
+		}
+	}
 }

@@ -1,19 +1,28 @@
 package server_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 // TestOutageIsLogged: the log of an outage has the reason of each endpoint and, at its end, the
@@ -253,5 +262,114 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interva
 	}
 	if told != endpoints || single < 20 || single > 200 || len(sums) == 0 {
 		t.Errorf("%d lines and %q report %d of %d", single, sums, told, endpoints)
+	}
+}
+
+// TestStalledLoopIsLogged: a stalled loop is logged once, with its end. A loop that is late by
+// less than a second is not.
+func TestStalledLoopIsLogged(t *testing.T) {
+	t.Parallel()
+
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		var took time.Duration
+		var mu sync.Mutex // guards both: the race detector does not know that time orders accesses
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			server.WatchStalls(slog.New(slog.NewTextHandler(&lockedWriter{&mu, &text}, nil)), func(ctx context.Context) error {
+				mu.Lock()
+				wait := took
+				took = 0
+				mu.Unlock()
+				select {
+				case <-time.After(wait):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}, stop)
+		}()
+		pass := func(turn time.Duration) string {
+			mu.Lock()
+			took = turn
+			text.Reset()
+			mu.Unlock()
+			time.Sleep(5500 * time.Millisecond)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return text.String()
+		}
+		if log := pass(900 * time.Millisecond); log != "" {
+			t.Errorf("for a loop that is late by less than a second: %s", log)
+		}
+		log := pass(3 * time.Second)
+		if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "event loop turns again") || !strings.Contains(log, "duration=3s") {
+			t.Errorf("for a loop that took 3 s: %s", log)
+		}
+		mu.Lock()
+		took = time.Hour
+		mu.Unlock()
+		time.Sleep(2 * time.Second)
+		close(stop)
+		<-done
+	})
+}
+
+// lockedWriter writes under a lock.
+type lockedWriter struct {
+	mu *sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
+}
+
+// TestRefusedAreDescribed: the line of a refused client has what was learned of it, and the reason in the word of the status.
+func TestRefusedAreDescribed(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+session_log: {to: sessions.log}
+listeners:
+  - {name: http, bind: "127.0.0.1:0", routes: [{match: {host: [a.example], path: [/a]}, upstream: u}]}
+  - {name: doubt, bind: "127.0.0.1:0", routes: [{match: {protocol: [redis]}, upstream: u}, {match: {host: [a.example], path: [/a]}, upstream: u}]}
+  - {name: sni, bind: "127.0.0.1:0", routes: [{match: {sni: [a.example]}, upstream: u}]}
+  - {name: login, bind: "127.0.0.1:0", routes: [{match: {user: [eve]}, upstream: u}]}
+  - {name: postgres, bind: "127.0.0.1:0", postgres: passthrough, routes: [{match: {user: [eve]}, upstream: u}]}
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
+	hello := string(clienthello.Named(t, "b.example"))
+	for _, c := range []struct{ listener, sends, want string }{
+		{"http", "GET /b?secret HTTP/1.1\r\nHost: b.example\r\n\r\n", "no_route http1 b.example /b"},
+		{"doubt", "GET /a/../b HTTP/1.1\r\nHost: a.example\r\n\r\n", "first_bytes http1 a.example"},
+		{"sni", hello, "no_route tls b.example"},
+		{"login", startup, "no_route postgres ann shop"},
+		{"postgres", startup, "no_route postgres ann shop"},
+	} {
+		conn := client(t, r.At(c.listener))
+		if _, err := io.WriteString(conn, c.sends); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadAll(conn)
+		conn.Close()
+		r.Until("it is counted", func() bool { return r.Refused(c.listener, strings.Fields(c.want)[0]) == 1 })
+	}
+	var got []string
+	for _, line := range strings.Split(strings.TrimSpace(string(r.logged(t, 5))), "\n") {
+		var e struct{ Listener, Reason, Protocol, SNI, Host, Path, User, Database string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, strings.Join(strings.Fields(strings.Join([]string{e.Reason, e.Protocol, e.SNI, e.Host, e.Path, e.User, e.Database}, " ")), " "))
+	}
+	slices.Sort(got) // clients of different loops may be logged in another order
+	want := []string{"first_bytes http1 a.example", "no_route http1 b.example /b", "no_route postgres ann shop", "no_route postgres ann shop", "no_route tls b.example"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

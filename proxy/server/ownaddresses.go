@@ -17,10 +17,10 @@ import (
 // endpoint at one of them may send clients round in a circle, of which one takes all
 // connections that there may be.
 type ownAddresses struct {
-	server *Server // its mu is held
-	ports  map[uint16][]arrival
-	paths  map[string]string // listeners by unix socket
-	local  func(netip.Addr) bool
+	of    *registry // the server's mu is held
+	ports map[uint16][]arrival
+	paths map[string]string // listeners by unix socket
+	local func(netip.Addr) bool
 }
 
 // An arrival is an address of a listener; one that is unspecified is all of its family.
@@ -29,9 +29,9 @@ type arrival struct {
 	listener string // "": the admin interface
 }
 
-func (s *Server) newOwnAddresses() *ownAddresses {
-	in := &ownAddresses{server: s, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
-	for _, socket := range s.binds {
+func (r *registry) newOwnAddresses() *ownAddresses {
+	in := &ownAddresses{of: r, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
+	for _, socket := range r.binds {
 		if !socket.listener.TCP() {
 			in.paths[place(socket.listener.Addr())] = socket.owner
 		}
@@ -39,7 +39,7 @@ func (s *Server) newOwnAddresses() *ownAddresses {
 			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{sockopt.Canonical(at.Addr()), socket.owner})
 		}
 	}
-	if a := s.cfg.Admin; a != nil {
+	if a := r.cfg.Admin; a != nil {
 		in.addAdmin(a.Bind.Address)
 	}
 	return in
@@ -126,13 +126,13 @@ func (in *ownAddresses) refuse(upstream, address string) string {
 
 // circle implements [router.ListenerConfig].Circle. Only addresses of this machine take the
 // lock.
-func (s *Server) circle(upstream string, at netip.AddrPort) error {
+func (lm *listenerManager) circle(upstream string, at netip.AddrPort) error {
 	if !at.Addr().IsLoopback() && !sockopt.Local()(at.Addr()) {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if why := s.newOwnAddresses().refuse(upstream, at.String()); why != "" {
+	lm.mu.Lock()
+	defer lm.mu.Unlock()
+	if why := lm.newOwnAddresses().refuse(upstream, at.String()); why != "" {
 		return errors.New(why)
 	}
 	return nil
@@ -140,7 +140,7 @@ func (s *Server) circle(upstream string, at netip.AddrPort) error {
 
 // leads reports whether some client of a listener may get to an upstream. seen is of both.
 func (in *ownAddresses) leads(listener, upstream string, seen map[string]bool) bool {
-	l := in.server.listeners[listener]
+	l := in.of.listeners[listener]
 	if l == nil || seen["listener "+listener] {
 		return false
 	}
@@ -158,7 +158,7 @@ func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool
 	if name == upstream {
 		return true
 	}
-	u := in.server.upstreams[name]
+	u := in.of.upstreams[name]
 	if u == nil || seen["upstream "+name] {
 		return false
 	}
@@ -204,17 +204,17 @@ func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []
 
 // reconsider looks again at the endpoints that sources have found, since listeners have
 // changed: an endpoint may lead back into the process now, or not any more.
-func (s *Server) reconsider() {
+func (um *upstreamManager) reconsider() {
 	var in *ownAddresses
-	for _, u := range s.upstreams {
+	for _, u := range um.upstreams {
 		if u.source == nil || !u.answered {
 			continue
 		}
 		if in == nil {
-			in = s.newOwnAddresses()
+			in = um.newOwnAddresses()
 		}
 		if _, refused := in.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
-			s.takeFound(u, in)
+			um.takeFound(u, in)
 		}
 	}
 }

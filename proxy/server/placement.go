@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
@@ -17,9 +18,10 @@ import (
 // A placement is the CPUs of the process, and the limits with which it was started: those that
 // stay until its end.
 type placement struct {
-	limits  config.ProcessLimits
-	restore func() error // gives the threads the CPUs that they had; nil: they have them
-	logged  string       // the last result of lasting that was logged
+	limits    config.ProcessLimits
+	stateFile config.Path  // of the configuration that it began with
+	restore   func() error // gives the threads the CPUs that they had; nil: they have them
+	logged    string       // the last result of lasting that was logged
 }
 
 // confine confines the process to the CPUs of its configuration, and nothing on an error.
@@ -48,16 +50,16 @@ func (p *placement) undo() error {
 }
 
 // loops returns the number of loops with which the server starts.
-func (s *Server) loops(cfg *config.Config) int {
-	if s.options.Loops > 0 {
-		return s.options.Loops
+func (o *Options) loops(cfg *config.Config) int {
+	if o.Loops > 0 {
+		return o.Loops
 	}
 	return cfg.Limits.Loops.Number(runtime.GOMAXPROCS(0))
 }
 
 // lasting returns the keys whose new values take effect when the process is started again.
-func (s *Server) lasting() (lines []string) {
-	for _, k := range s.awaiting(s.cfg) {
+func (p *placement) lasting(cfg *config.Config, lane *laneState) (lines []string) {
+	for _, k := range p.awaiting(cfg, lane) {
 		lines = append(lines, fmt.Sprintf("%s: %s → %s", k.Key, k.Old, k.New))
 	}
 	return lines
@@ -68,37 +70,37 @@ func (s *Server) lasting() (lines []string) {
 func (s *Server) Awaiting(next *config.Config) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range s.awaiting(next) {
+	for _, k := range s.placement.awaiting(next, s.lane.Load()) {
 		keys = append(keys, k.Key)
 	}
 	return keys
 }
 
-// awaiting is both: keys have their sections. The server's mu is held.
-func (s *Server) awaiting(next *config.Config) (keys []config.KeyChange) {
+// awaiting is both: keys have their sections. lane is the one in force; nil: none was asked for.
+func (p *placement) awaiting(next *config.Config, lane *laneState) (keys []config.KeyChange) {
 	add := func(section string, changed []config.KeyChange) {
 		for _, k := range changed {
 			k.Key = section + "." + k.Key
 			keys = append(keys, k)
 		}
 	}
-	add("limits", s.placement.limits.Lasting(&next.Limits))
-	if next.StateFile != s.stateFileAt {
-		keys = append(keys, config.KeyChange{Key: "state_file", Old: strconv.Quote(string(s.stateFileAt)), New: strconv.Quote(string(next.StateFile))})
+	add("limits", p.limits.Lasting(&next.Limits))
+	if next.StateFile != p.stateFile {
+		keys = append(keys, config.KeyChange{Key: "state_file", Old: strconv.Quote(string(p.stateFile)), New: strconv.Quote(string(next.StateFile))})
 	}
-	if now := s.lane.Load(); now != nil && now.lane != nil { // one that is not open yet takes the keys as they are then
-		add("lane", now.lasting(&next.Lane))
+	if lane != nil && lane.lane != nil { // one that is not open yet takes the keys as they are then
+		add("lane", lane.lasting(&next.Lane))
 	}
 	return keys
 }
 
 // logLasting logs the result of lasting when it has changed.
-func (s *Server) logLasting() {
-	keys := strings.Join(s.lasting(), ", ")
-	if keys != "" && keys != s.placement.logged {
-		s.log.Warn("a part of the configuration takes effect when the process is started again", "keys", keys)
+func (p *placement) logLasting(log *slog.Logger, cfg *config.Config, lane *laneState) {
+	keys := strings.Join(p.lasting(cfg, lane), ", ")
+	if keys != "" && keys != p.logged {
+		log.Warn("a part of the configuration takes effect when the process is started again", "keys", keys)
 	}
-	s.placement.logged = keys
+	p.logged = keys
 }
 
 // memoryOf returns the memory for the workers.

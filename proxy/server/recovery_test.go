@@ -1,15 +1,21 @@
 package server_test
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // served returns the name of the server that a new client of an address gets; "" if the client is
@@ -260,4 +266,395 @@ upstreams: [{name: u, endpoints: [%q, %q], health_check: off}]`, named(t, "a"), 
 		return r.Status().Upstreams[0].Endpoints[1].State == "ejected"
 	})
 	r.Logs("msg=ejection", "the last: cannot be connected to: "+syscall.ECONNREFUSED.Error())
+}
+
+// TestEjectedOneIsTriedInstead: an endpoint that resets its clients is ejected, by connect checks it is well
+// all the while, and then it serves again while the other one resets. max_ejected allows one ejection. Few
+// clients are lost until the two change places, or the policy sends clients to the one that is back alone.
+func TestEjectedOneIsTriedInstead(t *testing.T) {
+	t.Parallel()
+
+	for _, balance := range lb.Policies() {
+		t.Run(balance.String(), func(t *testing.T) {
+			var resets [2]atomic.Bool
+			var last atomic.Int32 // that got a client
+			var at [2]string
+			for i := range at {
+				at[i] = sockets.Server(t, func(c net.Conn) {
+					if n, _ := io.ReadFull(c, make([]byte, 1)); n > 0 { // a health check sends nothing
+						last.Store(int32(i))
+					}
+					if resets[i].Load() {
+						_ = c.(*net.TCPConn).SetLinger(0)
+						return
+					}
+					_, _ = io.WriteString(c, "y")
+				})
+			}
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}, {address: %q, name: b}]
+    balance: %s
+    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 0.5}
+    circuit_breaker: off
+    health_check: {interval: 50ms, timeout: 2s}`, at[0], at[1], balance))
+			source := 0
+			comes := func() bool {
+				source++
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+source/200), byte(1+source%200))}}
+				c, err := d.Dial("tcp", r.At("l"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				_, _ = io.WriteString(c, "x")
+				_ = c.SetDeadline(time.Now().Add(patience))
+				b, _ := io.ReadAll(c)
+				return string(b) == "y"
+			}
+			comes()
+			one := last.Load() // the policy sends clients to it, at least while it is usable
+			other := 1 - one
+			ejected := func(i int32) bool { return r.Endpoint("u", string("ab"[i])).State == "ejected" }
+			resets[one].Store(true)
+			r.Until("it is ejected for its resets", func() bool { comes(); return ejected(one) })
+			resets[one].Store(false)
+			resets[other].Store(true)
+			lost, row := 0, 0
+			r.Until("the two have changed places, or all are served by the other one", func() bool {
+				if row++; !comes() {
+					lost, row = lost+1, 0
+				}
+				return ejected(other) && !ejected(one) || row == 100 && !ejected(one)
+			})
+			changed := ejected(other)
+			for range 20 {
+				if comes() {
+					continue
+				}
+				if lost++; changed { // if not, the other one is tried again now and then
+					t.Error("a client is lost afterwards")
+				}
+			}
+			if lost > 10 {
+				t.Errorf("%d clients were lost", lost)
+			}
+		})
+	}
+}
+
+// TestRestartLosesNobody: clients that connect while the only endpoint is away are held, on loops
+// and where TLS ends here. All of them are served when it is back. Those that leave meanwhile are
+// dropped. Nothing is configured, and no check has to find the outage.
+func TestRestartLosesNobody(t *testing.T) {
+	t.Parallel()
+
+	for name, terminated := range map[string]string{"loops": "", "goroutines": "tls: {certificates: [{cert: c.pem, key: k.pem}]}, "} {
+		t.Run(name, func(t *testing.T) {
+			port := sockets.Port(t)
+			server := serverAt(t, port, "before")
+			cert, key := certificate.New(t, "front.test")
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", %supstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, queue: {hold: 1m}}]`, terminated, port), "c.pem", cert, "k.pem", key)
+			ask := func() (string, error) {
+				c, err := net.DialTimeout("tcp", r.At("l"), patience)
+				if err != nil {
+					return "", err
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				if terminated != "" {
+					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+				}
+				return sockets.ReadLine(c)
+			}
+			if got, err := ask(); got != "before" {
+				t.Fatal(got, err)
+			}
+			server.Close()
+			const clients = 50
+			var all sync.WaitGroup
+			for range clients {
+				all.Go(func() {
+					if got, err := ask(); got != "after" {
+						t.Errorf("%q, %v", got, err)
+					}
+				})
+			}
+			held := func(n int64) func() bool {
+				return func() bool { u := r.Status().Upstreams[0]; return u.Held == n && u.Pending >= n-1 }
+			}
+			r.Until("the clients are held", held(clients))
+			leaves := client(t, r.At("l"))
+			if terminated == "" {
+				r.Until("one more is held", held(clients+1))
+			}
+			_ = leaves.SetLinger(0)
+			leaves.Close()
+			serverAt(t, port, "after")
+			all.Wait()
+			r.Until("no client is held", func() bool {
+				u := r.Status().Upstreams[0]
+				return u.Pending == 0 && u.Active == 0 && len(u.Reasons) == 0
+			})
+		})
+	}
+}
+
+// TestHeldAreRefusedInTime: a client that no endpoint can serve is refused after its hold time,
+// and at once when the limit of held clients is reached.
+func TestHeldAreRefusedInTime(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], queue: {size: 1, hold: 300ms}}]`, sockets.Refusing(t)))
+	began := time.Now()
+	first := client(t, r.At("l"))
+	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+	refused(t, r.At("l"))
+	if err := gone(t, first); errors.Is(err, errTimeout) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 300*time.Millisecond || took > 5*time.Second {
+		t.Errorf("the client was held for %v", took)
+	}
+}
+
+// TestHeldClientsWithTLSAtAReload: after a reload, held clients on goroutines go where their
+// listener leads now. That holds where their TLS ends here, where it begins here, and for an
+// upstream without TLS.
+func TestHeldClientsWithTLSAtAReload(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	dead, w, secure := sockets.Refusing(t), named(t, "w"), frontOf(t, cert, key)
+	for name, c := range map[string]struct{ ends, begins, to, want string }{
+		"ends":                {ends: ", tls: {certificates: [{cert: c.pem, key: k.pem}]}", to: fmt.Sprintf("endpoints: [%q]", w), want: "w"},
+		"ends and begins":     {ends: ", tls: {certificates: [{cert: c.pem, key: k.pem}]}", to: fmt.Sprintf("endpoints: [%q], tls: {ca: c.pem, sni: front.test}", secure), want: "ours"},
+		"begins":              {begins: ", tls: {ca: c.pem, sni: front.test}", to: fmt.Sprintf("endpoints: [%q], tls: {ca: c.pem, sni: front.test}", secure), want: "ours"},
+		"begins, and no more": {begins: ", tls: {ca: c.pem, sni: front.test}", to: fmt.Sprintf("endpoints: [%q]", w), want: "w"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u%s}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 2s}%s}]`, c.ends, dead, c.begins), "c.pem", cert, "k.pem", key)
+			var conn net.Conn = client(t, r.At("l"))
+			defer conn.Close()
+			if c.ends != "" {
+				over := tls.Client(conn, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+				if err := over.Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				conn = over
+			}
+			r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: w%s}]
+upstreams: [{name: w, %s}]`, c.ends, c.to))
+			if got := line(t, conn); got != c.want {
+				t.Errorf("the held client: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestHeldClientsAtAReload: a reload adds an endpoint to the upstream, has the listener lead to
+// another upstream, or adds a fallback. A held client is served by it.
+func TestHeldClientsAtAReload(t *testing.T) {
+	t.Parallel()
+
+	dead, w := sockets.Refusing(t), named(t, "w")
+	held := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: %%s}}]`, dead)
+	t.Run("an endpoint is added", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(held, "1m"))
+		c := client(t, r.At("l"))
+		defer c.Close()
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q, %q], health_check: off, queue: {hold: 1m}}]`, dead, w))
+		if got := line(t, c); got != "w" {
+			t.Error(got)
+		}
+	})
+	t.Run("another upstream", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(held, "2s"))
+		c := client(t, r.At("l"))
+		defer c.Close()
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: w}]
+upstreams: [{name: w, endpoints: [%q]}]`, w))
+		if got := whose(t, r.At("l")); got != "w" {
+			t.Error(got)
+		}
+		if got := line(t, c); got != "w" {
+			t.Errorf("the held client: %q", got)
+		}
+	})
+	t.Run("a fallback", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(held, "2s"))
+		c := client(t, r.At("l"))
+		defer c.Close()
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		r.Reload(fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+- {name: u, endpoints: [%q], health_check: off, fallback: {upstream: w}}
+- {name: w, endpoints: [%q]}`, dead, w))
+		if got := line(t, c); got != "w" {
+			t.Errorf("the held client: %q", got)
+		}
+	})
+}
+
+// TestHeldClientsGetTheNewTLS: an upstream's ca is wrong, so no client gets a connection. When a reload
+// corrects it, a client that is held is served at once, as a new one is, and not when its time is over.
+func TestHeldClientsGetTheNewTLS(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	other, _ := certificate.New(t, "front.test")
+	secure := frontOf(t, cert, key)
+	config := func(ca string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}, tls: {ca: %s, sni: front.test}}]`, secure, ca)
+	}
+	r := start(t, config("other.pem"), "c.pem", cert, "other.pem", other)
+	held := client(t, r.At("l"))
+	defer held.Close()
+	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+	r.Reload(config("c.pem"))
+	fresh := client(t, r.At("l"))
+	defer fresh.Close()
+	for name, c := range map[string]net.Conn{"held": held, "new": fresh} {
+		if got := line(t, c); got != "ours" {
+			t.Errorf("the %s client: %q", name, got)
+		}
+	}
+}
+
+// TestConnectingClientsAtAReload: a reload takes an endpoint away to which a client is being connected, in
+// vain, or has the listener lead elsewhere. The client is not kept there for the whole connect timeout.
+// The same holds for a client on a goroutine.
+func TestConnectingClientsAtAReload(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate.New(t, "front.test")
+	for name, listener := range map[string]string{
+		"plain": `{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: %s}`,
+		"TLS":   `{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: %s}`,
+	} {
+		for change, after := range map[string]string{
+			"the endpoint is removed": `[{name: u, endpoints: [%q], health_check: off}]`,
+			"another upstream":        `[{name: w, endpoints: [%q], health_check: off}]`,
+			"a fallback is added":     `[{name: u, endpoints: [SILENT], health_check: off, fallback: {upstream: f}}, {name: f, endpoints: [%q]}]`,
+			"renamed, with another":   `[{name: w, endpoints: [SILENT, %q], health_check: off}]`,
+		} {
+			t.Run(name+"/"+change, func(t *testing.T) {
+				t.Parallel()
+				silent := sockets.Silent(t)
+				after := strings.ReplaceAll(after, "SILENT", fmt.Sprintf("%q", silent))
+				r := start(t, fmt.Sprintf("listeners: ["+listener+"]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]", "u", silent),
+					"c.pem", cert, "k.pem", key)
+				var conn net.Conn = client(t, r.At("l"))
+				defer conn.Close()
+				if name == "TLS" {
+					over := tls.Client(conn, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+					if err := over.Handshake(); err != nil {
+						t.Fatal(err)
+					}
+					conn = over
+				}
+				r.Until("the client is being connected", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 1 })
+				r.Until("the status says so", func() bool { return r.Status().Upstreams[0].Endpoints[0].Connecting != nil })
+				r.Reload(fmt.Sprintf("listeners: ["+listener+"]\nupstreams: "+after, after[8:9], named(t, "well")))
+				if got := line(t, conn); got != "well" {
+					t.Errorf("the client: %q", got)
+				}
+			})
+		}
+	}
+}
+
+// TestFullBesideADeadOne: an endpoint without a verdict refuses, and the one that serves is at its limit. The
+// upstream is reported as full.
+func TestFullBesideADeadOne(t *testing.T) {
+	t.Parallel()
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: dead}, {address: %q, name: full, connections: 1}],
+     health_check: off, outlier_detection: off, circuit_breaker: off, queue: {timeout: 1m}}`, sockets.Refusing(t), named(t, "full")))
+	first := client(t, r.At("l"))
+	defer first.Close()
+	if got := line(t, first); got != "full" {
+		t.Fatal(got)
+	}
+	second := client(t, r.At("l"))
+	defer second.Close()
+	r.Until("the upstream is full", func() bool { o := r.Status().Upstreams[0].Outage; return o != nil && o.Full })
+	r.Logs("level=WARN", "every usable endpoint of the upstream is at its limit", "upstream=u")
+	first.Close()
+	if got := line(t, second); got != "full" {
+		t.Errorf("the client that waited: %q", got)
+	}
+	second.Close()
+	r.Until("it is full no more", func() bool { o := r.Status().Upstreams[0].Outage; return o == nil || !o.Full })
+}
+
+// TestPendingConnectsMakeRoom: the one connection that circuit_breaker.pending allows is being made to an
+// endpoint that does not answer, so a second client waits for room. Neither is kept until the connect timeout:
+// both are served by the endpoint that answers.
+func TestPendingConnectsMakeRoom(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: u}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: silent, weight: 100}, {address: %q, name: well}], balance: round_robin,
+     health_check: off, circuit_breaker: {pending: 1}, queue: {timeout: 10m}}`, sockets.Silent(t), named(t, "well")))
+	first := client(t, r.At("l"))
+	defer first.Close()
+	r.Until("the client is being connected", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 1 })
+	second := client(t, r.At("l"))
+	defer second.Close()
+	for name, c := range map[string]net.Conn{"first": first, "second": second} {
+		if got := line(t, c); got != "well" {
+			t.Errorf("the %s client: %q", name, got)
+		}
+	}
+	r.Until("room", func() bool {
+		u := r.Status().Upstreams[0]
+		return u.Connecting == 0 && u.MostConnecting == 1 && u.Pending == 0
+	})
+}
+
+// TestOneAttemptIsNoOutage: two of three endpoints refuse connections, with retry: {attempts: 0}.
+// No client is refused, because their clients get the third endpoint as a last resort. The
+// upstream's breaker does not open.
+func TestOneAttemptIsNoOutage(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [%q, %q, %q], retry: {attempts: 0}, health_check: off, outlier_detection: off}`, named(t, "good"), sockets.Refusing(t), sockets.Refusing(t)))
+	for range 90 {
+		if who := whose(t, r.At("l")); who != "good" {
+			t.Fatalf("served by %q", who)
+		}
+	}
+	r.Until("both breakers are open", func() bool {
+		return strings.Count(r.Log.String(), "msg=circuit upstream=u endpoint=") == 2
+	})
+	if strings.Contains(r.Log.String(), "msg=circuit upstream=u state=open") {
+		t.Error("the upstream's breaker has opened")
+	}
 }

@@ -1,14 +1,17 @@
 package server_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -76,5 +79,276 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	r.Reload(fmt.Sprintf(text, "192.0.2.1", echo))
 	if why := r.Status().Listeners[0].RefusesAll; why != "" {
 		t.Errorf("after a reload: %q", why)
+	}
+}
+
+// TestDeniedWhereTheAddressIsAnothers: a client is held when a reload gives the address it
+// connected to to another listener. Then that listener's rules apply to it, and that listener
+// counts it. If no listener has the address any more, the rules of the client's own listener
+// apply.
+func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
+	t.Parallel()
+
+	const deny = ", deny: [127.0.1.9]"
+	const notListed = "-" // it is not in force any more
+	for name, test := range map[string]struct {
+		listeners string // the listeners of each reload, one a line
+		denied    string // the listener that counts it; empty: none does
+	}{
+		"renamed":         {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
+		"renamed, no ban": {`{name: new, bind: "127.0.0.1:PORT", upstream: u}`, ""},
+		"moved to another, and its own denies": {
+			`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: new, bind: "127.0.0.1:PORT", upstream: u}`, "",
+		},
+		"moved to another that denies": {
+			`{name: l, bind: "127.0.0.1:0", upstream: u}, {name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
+		},
+		"wider": {`{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new"},
+		"wider, and then denied": {
+			`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new",
+		},
+		"gone, and its own denies": {`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l"},
+		"gone, and named again elsewhere": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l",
+		},
+		"gone": {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
+		"gone, and back with another that denies": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
+		},
+		"gone, back with another that denies, and gone again": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}` + "\n" +
+				`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+		},
+		"gone, back with another, and gone again": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u` + deny + `}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
+				`{name: x, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "",
+		},
+		"gone, back with another, and that one elsewhere": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
+				`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "new",
+		},
+		"wider, then denied, then gone": {
+			`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}` + "\n" +
+				`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+		},
+		"two in turn, and both gone": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: other, bind: "0.0.0.0:PORT", upstream: u` + deny + `}` + "\n" +
+				`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+		},
+		"others have it, and then other addresses": {
+			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}` + "\n" +
+				`{name: other, bind: "127.0.0.2:PORT", upstream: u}` + "\n" + `{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, later := sockets.Port(t), sockets.Port(t)
+			text := func(listeners string) string {
+				return fmt.Sprintf(`
+listeners: [%s]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, strings.ReplaceAll(listeners, "PORT", port), later)
+			}
+			r := start(t, text(`{name: l, bind: "127.0.0.1:PORT", upstream: u}`))
+			var held [2]net.Conn
+			for i, ip := range []byte{9, 8} {
+				held[i] = from(t, ip, "127.0.0.1:"+port)
+				defer held[i].Close() // before the server at the port later waits for it
+				r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == int64(i)+1 })
+			}
+			for _, listeners := range strings.Split(test.listeners, "\n") {
+				r.Reload(text(listeners))
+			}
+			serverAt(t, later, "served")
+			if got := line(t, held[1]); got != "served" {
+				t.Errorf("another source gets %q", got)
+			}
+			if test.denied == "" {
+				if got := line(t, held[0]); got != "served" {
+					t.Errorf("the client gets %q", got)
+				}
+				return
+			}
+			if err := gone(t, held[0]); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%v, want a reset", err)
+			}
+			if test.denied != notListed {
+				r.Until("the refusal is counted", func() bool { return r.Refused(test.denied, "address") == 1 })
+			}
+		})
+	}
+}
+
+// TestListenerThatIsBackCountsOn: one reload removes a listener, and another brings it back. The
+// listener still counts the clients it had.
+func TestListenerThatIsBackCountsOn(t *testing.T) {
+	t.Parallel()
+
+	up := named(t, "up")
+	text := func(name string) string {
+		return fmt.Sprintf(`
+listeners: [{name: %s, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 2}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 1h}]`, name, up)
+	}
+	r := start(t, text("l"))
+	for range 2 {
+		c := client(t, r.At("l"))
+		defer c.Close()
+		if got := line(t, c); got != "up" {
+			t.Fatal(got)
+		}
+	}
+	for round := range int64(3) {
+		r.Reload(text("other"))
+		r.Reload(text("l"))
+		if l := r.Listener("l"); l.Connections.Active != 2 {
+			t.Errorf("round %d: %d clients are counted, want 2", round, l.Connections.Active)
+		}
+		refused(t, r.At("l"))
+		r.Until("the refusal is counted", func() bool { return r.Refused("l", "per_source") == round+1 })
+	}
+	if n := r.Status().Connections.Active; n != 2 {
+		t.Errorf("there are %d clients, want 2", n)
+	}
+}
+
+// TestDeniedWhereSeveralShareTheAddress: a reload divides a wide address among listeners. A
+// waiting client is held to the rules of the listener that has the address it connected to.
+func TestDeniedWhereSeveralShareTheAddress(t *testing.T) {
+	t.Parallel()
+
+	port, later := sockets.Port(t), sockets.Port(t)
+	text := func(listeners string) string {
+		return fmt.Sprintf(`
+listeners: [%s]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, strings.ReplaceAll(listeners, "PORT", port), later)
+	}
+	r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}`))
+	a, b := from(t, 9, "127.0.0.1:"+port), from(t, 9, "127.0.0.2:"+port)
+	defer a.Close()
+	r.Until("the clients are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
+	r.Reload(text(`{name: a, bind: "127.0.0.1:PORT", upstream: u}, {name: b, bind: "127.0.0.2:PORT", upstream: u, deny: [127.0.1.9]}`))
+	serverAt(t, later, "served")
+	if got := line(t, a); got != "served" {
+		t.Errorf("at the allowed address the client gets %q", got)
+	}
+	if err := gone(t, b); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestProofThatDoesNotDoAnyMore: a reload accepts headers from fewer sources, or certificates of
+// another authority. It applies to clients that have shown theirs and wait for an endpoint. Those
+// that satisfy the new rules are served.
+func TestProofThatDoesNotDoAnyMore(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	files := []string{"c.pem", cert, "k.pem", key, "a.pem", "", "b.pem", "", "ab.pem", ""}
+	clients := make(map[string]tls.Certificate)
+	for i, name := range []string{"a", "b"} {
+		cert, key := certificate.New(t, name+".test")
+		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[name] = pair
+		files[5+2*i] = cert
+		files[9] += cert
+	}
+	later := sockets.Port(t)
+	text := func(ports [2]string, ca, believed string) string {
+		return fmt.Sprintf(`
+listeners:
+  - {name: tls, bind: "127.0.0.1:%s", upstream: u, tls: {certificates: [{cert: c.pem, key: k.pem}]%s}}
+  - {name: header, bind: "127.0.0.1:%s", upstream: u, accept_proxy: {from: [%s]}}
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, ports[0], ca, ports[1], believed, later)
+	}
+	ports := [2]string{sockets.Port(t), sockets.Port(t)}
+	r := start(t, text(ports, ", client_ca: ab.pem", "127.0.1.8/31"), files...)
+	shown := make(map[string]net.Conn)
+	for name, pair := range clients {
+		c := tls.Client(client(t, "127.0.0.1:"+ports[0]), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		shown[name] = c
+	}
+	believed, not := from(t, 8, "127.0.0.1:"+ports[1]), from(t, 9, "127.0.0.1:"+ports[1])
+	defer believed.Close()
+	for _, c := range []net.Conn{believed, not} {
+		_, _ = io.WriteString(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 1\r\n")
+	}
+	r.Until("the clients are held", func() bool { return r.Status().Upstreams[0].Pending == 4 })
+	r.Reload(text(ports, ", client_ca: a.pem", "127.0.1.8/32"))
+	serverAt(t, later, "served")
+	for name, c := range map[string]net.Conn{"certificate": shown["a"], "header": believed} {
+		if got := line(t, c); got != "served" {
+			t.Errorf("the client with the right %s gets %q", name, got)
+		}
+	}
+	for name, c := range map[string]net.Conn{"certificate": shown["b"], "header": not} {
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the client with another %s: %v, want a reset", name, err)
+		}
+	}
+	r.Until("the refusals are counted", func() bool { return r.Refused("tls", "tls") == 1 && r.Refused("header", "proxy_header") == 1 })
+}
+
+// TestHandshakeUnderWay: a handshake begins under a configuration that requires no certificate,
+// and ends under one that does. The client is refused.
+func TestHandshakeUnderWay(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	port := sockets.Port(t)
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, tls: {certificates: [{cert: c.pem, key: k.pem}]%%s}}]
+upstreams: [{name: u, endpoints: [%q]}]`, port, named(t, "u"))
+	r := start(t, fmt.Sprintf(text, ""), "c.pem", cert, "k.pem", key, "ca.pem", cert)
+	raw := client(t, "127.0.0.1:"+port)
+	r.Until("the handshake is under way", func() bool { return r.Status().Listeners[0].Handshakes.Active == 1 })
+	r.Reload(fmt.Sprintf(text, ", client_ca: ca.pem"))
+	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+	if s, err := sockets.ReadLine(c); err == nil {
+		t.Errorf("the client gets %q", s)
+	}
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "tls") == 1 })
+}
+
+// TestDeniedAtAnAddressNobodyHas: a listener of all addresses leaves its port, and another one takes a part of it. A client that is
+// held, and has come in at another part, is one of the listener that had it: neither the rules nor the upstream of the other one are for it.
+func TestDeniedAtAnAddressNobodyHas(t *testing.T) {
+	t.Parallel()
+
+	const l, deny = `{name: l, bind: "127.0.0.1:0", upstream: u%s}, `, ", deny: [127.0.1.9]"
+	for name, test := range map[string]struct{ after, want string }{
+		"denied, to one that allows":   {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}`, ""},
+		"denied, to two that allow":    {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}, {name: c, bind: "127.0.0.3:PORT", upstream: v}`, ""},
+		"allowed, to one that denies":  {fmt.Sprintf(l, "") + `{name: b, bind: "127.0.0.2:PORT", upstream: v` + deny + `}`, "served"},
+		"denied, and the other is its": {fmt.Sprintf(l, "") + `{name: b, bind: "127.0.0.1:PORT", upstream: v` + deny + `}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, later, other := sockets.Port(t), sockets.Port(t), named(t, "another's")
+			text := func(listeners string) string {
+				return fmt.Sprintf(`
+listeners: [%s]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}, {name: v, endpoints: [%q], health_check: off}]`,
+					strings.ReplaceAll(listeners, "PORT", port), later, other)
+			}
+			r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}, {name: x, bind: "127.0.0.1:0", upstream: v}`))
+			held := from(t, 9, "127.0.0.1:"+port)
+			defer held.Close()
+			r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			r.Reload(text(test.after))
+			serverAt(t, later, "served")
+			if test.want == "" {
+				if err := gone(t, held); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v, want a reset", err)
+				}
+			} else if got := line(t, held); got != test.want {
+				t.Errorf("the client gets %q", got)
+			}
+		})
 	}
 }

@@ -1,16 +1,24 @@
 package server_test
 
 import (
+	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
 
 // TestTheSmallestFile: one listener, one upstream, two endpoints in turn.
@@ -291,4 +299,426 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	}
 	refused(t, r.At("m"))
 	r.Until("the refusal is counted", func() bool { return r.Refused("m", "per_source") == 1 })
+}
+
+// told is a server that replies with the PROXY header it receives, and then echoes.
+func told(t *testing.T) string {
+	return sockets.Server(t, func(c net.Conn) {
+		var policy proxyproto.Policy
+		var b []byte
+		one := make([]byte, 1)
+		for {
+			if need, err := policy.Length(b); err != nil {
+				fmt.Fprintf(c, "%v\n", err)
+				return
+			} else if len(b) > 0 && need <= len(b) {
+				break
+			}
+			if _, err := c.Read(one); err != nil {
+				return
+			}
+			b = append(b, one[0])
+		}
+		var info proxyproto.Info
+		if _, err := policy.Parse(b, &info); err != nil {
+			fmt.Fprintf(c, "%v\n", err)
+			return
+		}
+		name, _ := proxyproto.Find(info.TLVs, proxyproto.TypeAuthority)
+		fmt.Fprintf(c, "v%d from %v to %v name %s\n", info.Version, info.Source, info.Destination, name)
+		sockets.Echo(c)
+	})
+}
+
+// TestProxyHeaders: a client's header is accepted from the allowed sources, removed, and passed
+// on. For other clients the addresses of the connection count.
+func TestProxyHeaders(t *testing.T) {
+	t.Parallel()
+
+	for _, version := range []int{1, 2} {
+		up := told(t)
+		r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: from, bind: "127.0.0.1:0", accept_proxy: {from: ["127.0.0.0/8"]}, upstream: u, deny: ["192.0.2.66"]}
+  - {name: other, bind: "127.0.0.1:0", accept_proxy: {from: ["10.0.0.0/8"]}, upstream: u}
+  - {name: strict, bind: "127.0.0.1:0", accept_proxy: {timeout: 200ms}, upstream: u}
+upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up, version))
+		c := client(t, r.At("from"))
+		fmt.Fprint(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\nhello")
+		if got := line(t, c); !strings.HasPrefix(got, fmt.Sprintf("v%d from 192.0.2.1:1111 to 192.0.2.2:443", version)) {
+			t.Error(got)
+		}
+		rest := make([]byte, 5)
+		if _, err := io.ReadFull(c, rest); err != nil || string(rest) != "hello" {
+			t.Errorf("%q, %v", rest, err)
+		}
+		echoes(t, c, "after the header")
+		c = client(t, r.At("other"))
+		if got, want := line(t, c), fmt.Sprintf("v%d from %v to %v", version, c.LocalAddr(), c.RemoteAddr()); !strings.HasPrefix(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+		c = client(t, r.At("from"))
+		fmt.Fprint(c, "PROXY TCP4 192.0.2.66 192.0.2.2 1111 443\r\n")
+		gone(t, c)
+		r.Until("the client is refused by its true address", func() bool { return r.Refused("from", "address") == 1 })
+		c = client(t, r.At("from"))
+		fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
+		gone(t, c)
+		gone(t, client(t, r.At("strict")))
+		r.Until("both clients are counted", func() bool {
+			return r.Refused("from", "proxy_header") == 1 && r.Refused("strict", "proxy_header") == 1
+		})
+	}
+}
+
+// TestCheckTellsItsAddresses: a check's PROXY header of version 1 has the addresses of its own
+// connection, since some servers refuse UNKNOWN (the specification, 2.1); that of version 2 is
+// LOCAL.
+func TestCheckTellsItsAddresses(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]func(net.Conn) string{
+		1: func(c net.Conn) string {
+			from, to := c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr)
+			return fmt.Sprintf("PROXY TCP4 %v %v %d %d\r\n", from.IP, to.IP, from.Port, to.Port)
+		},
+		2: func(net.Conn) string { return "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00" },
+	} {
+		got, wanted := make(chan string, 100), make(chan string, 100)
+		up := sockets.Server(t, func(c net.Conn) {
+			b, _ := io.ReadAll(c)
+			got <- string(b)
+			wanted <- want(c)
+		})
+		start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], send_proxy: %d}]`, up, version))
+		if said, want := <-got, <-wanted; said != want {
+			t.Errorf("version %d: the check sends %q, want %q", version, said, want)
+		}
+	}
+}
+
+// TestDiscoveryByFile: endpoints are added and removed as the file changes.
+func TestDiscoveryByFile(t *testing.T) {
+	t.Parallel()
+
+	a, b := named(t, "a"), named(t, "b")
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, "eps.yaml", fmt.Sprintf("[%q]", a))
+	c := client(t, r.At("l"))
+	if got := line(t, c); got != "a" {
+		t.Fatal(got)
+	}
+	r.Write("eps.yaml", fmt.Sprintf("[%q]", b))
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	r.Until("clients get the new endpoint", func() bool { return whose(t, r.At("l")) == "b" })
+}
+
+// TestConnectOnData: an endpoint is connected to only after the client has sent a byte.
+func TestConnectOnData(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 300ms}}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`, a))
+	mute := client(t, r.At("l"))
+	c := client(t, r.At("l"))
+	r.Until("both clients are accepted", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
+	if e := r.Endpoint("u", "a"); e.Total != 0 {
+		t.Errorf("%+v", e)
+	}
+	fmt.Fprint(c, "x")
+	if got := line(t, c); got != "a" {
+		t.Error(got)
+	}
+	gone(t, mute)
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "preread") == 1 })
+}
+
+// TestBandwidth: sessions share their listener's bandwidth and are still spliced. Another
+// listener is not affected.
+func TestBandwidth(t *testing.T) {
+	t.Parallel()
+
+	pipequota.Share(t)
+	const size, rate = 3 << 20, 4 << 20
+	up := sockets.Server(t, func(c net.Conn) {
+		buf := make([]byte, 64<<10)
+		for sent := 0; sent < size; sent += len(buf) {
+			if _, err := c.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: slow, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: 4MiB}}
+  - {name: fast, bind: "127.0.0.1:0", upstream: u}
+  - {name: down, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: {down: 4MiB, burst: 1MiB}}}
+  - {name: up, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: {up: 64KiB}, bandwidth_per_connection: {up: 64KiB}}}
+upstreams: [{name: u, endpoints: [%q]}]`, up))
+	took := func(listener string) time.Duration {
+		began := time.Now()
+		if n, err := io.Copy(io.Discard, client(t, r.At(listener))); n != size || err != nil {
+			t.Errorf("%s: %d bytes, %v", listener, n, err)
+		}
+		return time.Since(began)
+	}
+	// Two sessions share it. The bytes of a tenth of a second may pass at once.
+	other := make(chan time.Duration)
+	go func() { other <- took("slow") }()
+	if d, least := max(took("slow"), <-other), (2*size-rate/10)*time.Second/rate; d < least {
+		t.Errorf("the transfer took %v, less than %v", d, least)
+	}
+	// Each direction has its own limit; down has a burst.
+	if d, least := took("down"), (size-1<<20)*time.Second/rate; d < least {
+		t.Errorf("down, the transfer took %v, less than %v", d, least)
+	}
+	for _, listener := range []string{"fast", "up"} {
+		if d := took(listener); d > 10*time.Second { // at the limit for up it would be 48 s
+			t.Errorf("%s, the transfer took %v", listener, d)
+		}
+	}
+	if s := r.Summary(); s.Bytes.EndpointToClient.Spliced < size {
+		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 5*size)
+	}
+}
+
+// TestHeaderIsNoDestination: a transparent listener connects a client to the destination that the
+// kernel reports, not to the one in its PROXY header.
+func TestHeaderIsNoDestination(t *testing.T) {
+	t.Parallel()
+
+	reached := make(chan struct{}, 10)
+	secret := sockets.Server(t, func(net.Conn) { reached <- struct{}{} })
+	_, port, _ := net.SplitHostPort(secret)
+	r := start(t, `listeners: [{name: l, bind: "127.0.0.1:0", transparent: true, accept_proxy: {}}]`)
+	for _, head := range []string{
+		"PROXY TCP4 192.0.2.1 127.0.0.1 5 " + port + "\r\n",
+		"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:127.0.0.1 5 " + port + "\r\n",
+	} {
+		c := client(t, r.At("l"))
+		_, _ = io.WriteString(c, head+"hello")
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%q: %v, want a reset", head, err)
+		}
+	}
+	select {
+	case <-reached:
+		t.Error("a client was connected to its header's destination")
+	default:
+	}
+}
+
+// greeted returns a server that reads a line or n bytes, and answers with its name.
+func greeted(t *testing.T, name string) string {
+	return sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c, b); err == nil {
+			fmt.Fprintf(c, "%s %q\n", name, b)
+			sockets.Echo(c)
+		}
+	})
+}
+
+const manyRoutes = `
+listeners:
+  - name: many
+    bind: "127.0.0.1:0"
+    preread_silence: %s
+    timeouts: {preread: %s}
+    routes:
+      - {match: {protocol: [ssh]}, upstream: ssh}
+      - {match: {bytes: [{offset: 1, text: RFB}]}, upstream: rfb}
+      - {match: {path: ["/admin/*", /admin]}, upstream: deny}
+      - {match: {host: ["*.deny.test"]}, upstream: deny}
+      - {match: {host: [a.test]}, upstream: a}
+      - {match: {protocol: [http1]}, upstream: web}
+      - {match: {user: [app]}, upstream: app}
+      - {match: {protocol: [postgres]}, upstream: pg}
+      - {match: {protocol: [redis]}, upstream: redis}
+      - {match: {protocol: [silence]}, upstream: smtp}
+    upstream: rest
+upstreams:
+`
+
+// startMany has a load balancer serve manyRoutes, with two times of its listener.
+func startMany(t *testing.T, silence, preread string) *rig {
+	text := fmt.Sprintf(manyRoutes, silence, preread)
+	for _, name := range []string{"ssh", "deny", "a", "web", "app", "pg", "redis", "rfb", "rest"} {
+		text += fmt.Sprintf("  - {name: %s, endpoints: [%q]}\n", name, greeted(t, name))
+	}
+	return start(t, text+fmt.Sprintf("  - {name: smtp, endpoints: [%q]}\n", named(t, "smtp")))
+}
+
+// firstBytes are what clients send first, by the upstream that they get to; "" are refused.
+var firstBytes = []struct{ sent, to string }{
+	{"SSH-2.0-x\r\n", "ssh"},
+	{"GET /admin/x HTTP/1.1\r\nHost: a.test\r\n\r\n", "deny"},
+	{"GET /%61dmin HTTP/1.1\r\nHost: a.test\r\n\r\n", "deny"},
+	{"GET / HTTP/1.1\r\nHost: A.TEST.:80\r\n\r\n", "a"},
+	{"GET / HTTP/1.1\r\nX: y\r\nHost: X.Deny.Test\r\n\r\n", "deny"},
+	{"GET http://x.deny.test/ HTTP/1.1\r\nHost: x.deny.test\r\n\r\n", "deny"},
+	{"GET / HTTP/1.1\r\nHost: b.test\r\n\r\nGET /admin/x HTTP/1.1\r\nHost: x.deny.test\r\n\r\n", "web"},
+	{"\x00\x00\x00\x12\x00\x03\x00\x00user\x00app\x00\x00", "app"},
+	{"\x00\x00\x00\x12\x00\x03\x00\x00user\x00apq\x00\x00", "pg"},
+	{"*1\r\n$4\r\nPING\r\n", "redis"},
+	{"\x01RFB", "rfb"},
+	{"EHLO x\r\n", "rest"},
+	{"GET / HTTP/1.1\r\nHost: a.test\r\nHost: x.deny.test\r\n\r\n", ""},
+	{"GET /x/../admin/ HTTP/1.1\r\nHost: a.test\r\n\r\n", ""},
+	{"GET /x%2f..%2fadmin/ HTTP/1.1\r\nHost: a.test\r\n\r\n", ""},
+	{"G1 /admin/x HTTP/1.1\r\n", "deny"},
+	{strings.Repeat("A", 40) + " /admin/x HTTP/1.1\r\n", "deny"},
+	{"\x0bGET /admin/x HTTP/1.1\r\n", ""},
+	{"GET\x0c/admin/x HTTP/1.1\r\n", ""},
+	{"\x02RFC", ""},
+	{"GET /\r\n", ""},
+	{"\r\nGET /admin/x HTTP/1.1\r\n\r\n", ""},
+	{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""},
+	{"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 8200) + "\r\nHost: x.deny.test\r\n\r\n", ""},
+	{"\x00\x00\x27\x15\x00\x03\x00\x00user\x00app\x00", ""}, // a StartupMessage longer than servers take
+	{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "E"},               // SSLRequest: an ErrorResponse in place of the reset alone
+}
+
+// TestFirstBytes: a client gets to the first route that its first bytes fit, however they are split. If they leave a route
+// in doubt that comes before, it is refused, and counted.
+func TestFirstBytes(t *testing.T) {
+	t.Parallel()
+
+	r := startMany(t, "19s", "20s") // none of these clients waits for either
+	refused := int64(0)
+	for _, c := range firstBytes {
+		for _, piece := range []int{len(c.sent), 1} {
+			conn := client(t, r.At("many"))
+			var err error
+			for at := 0; at < len(c.sent) && err == nil; at += piece {
+				_, err = io.WriteString(conn, c.sent[at:min(at+piece, len(c.sent))])
+			}
+			if c.to == "" || c.to == "E" {
+				if err == nil {
+					var b []byte
+					b, err = io.ReadAll(conn)
+					if len(b) > 0 != (c.to == "E") || string(b[:min(len(b), 1)]) != c.to {
+						t.Errorf("%.40q in pieces of %d is answered %q", c.sent, piece, b)
+					}
+				}
+				if c.to == "E" && err == nil {
+					refused++
+					continue // a connection that was read to its end is closed without a reset
+				}
+				if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+					t.Errorf("%.40q in pieces of %d: %v, want a reset", c.sent, piece, err)
+				}
+				refused++
+				continue
+			}
+			if got, want := line(t, conn), fmt.Sprintf("%s %q", c.to, c.sent[:1]); got != want {
+				t.Errorf("%.40q in pieces of %d gets to %s, want %s", c.sent, piece, got, want)
+			}
+			conn.Close()
+		}
+	}
+	r.Until("the refusals are counted", func() bool { return r.Refused("many", "first_bytes") == refused })
+	spoken := r.Listener("many").Protocols
+	if spoken["ssh"] != 2 || spoken["http1"] != 16 || spoken["postgres"] != 4 || spoken["redis"] != 2 || spoken["other"] != 4 || len(spoken) != 5 {
+		t.Errorf("clients by protocol: %v", spoken)
+	}
+}
+
+// TestSilence: a client that says nothing gets to the route for that. One that is late with the rest of what it says is
+// refused.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+
+	r := startMany(t, "100ms", "1s")
+	if got := whose(t, r.At("many")); got != "smtp" {
+		t.Errorf("a silent client gets to %s", got)
+	}
+	c := client(t, r.At("many"))
+	fmt.Fprint(c, "GET /admin")
+	gone(t, c)
+	r.Until("the refusal is counted", func() bool { return r.Refused("many", "preread") == 1 })
+}
+
+// TestRouteByTLV: a TLV of the client's PROXY header decides the route, whatever the client says.
+func TestRouteByTLV(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: tlv, bind: "127.0.0.1:0", accept_proxy: {}, upstream: rest, routes: [{match: {tlv: [{type: 0xE0, text: vpc-1}]}, upstream: vpc}]}
+upstreams: [{name: vpc, endpoints: [%q]}, {name: rest, endpoints: [%q]}]`, greeted(t, "vpc"), greeted(t, "rest")))
+	at := netip.MustParseAddrPort("192.0.2.1:4711")
+	for tlvs, want := range map[string]string{"\xe0\x00\x05vpc-1": "vpc", "\xe0\x00\x05vpc-2": "rest", "": "rest"} {
+		c := client(t, r.At("tlv"))
+		header := proxyproto.Append(nil, 2, &proxyproto.Connection{Source: at, Destination: at, TLVs: []byte(tlvs)})
+		if _, err := c.Write(append(header, 'x')); err != nil {
+			t.Fatal(err)
+		}
+		if got := line(t, c); got != want+` "x"` {
+			t.Errorf("%q gets to %s, want %s", tlvs, got, want)
+		}
+	}
+}
+
+// TestOnDataOfTLS: where TLS ends here, connect: on_data waits for the first decrypted byte. A client that is silent after
+// its handshake is none of the endpoint's, which would fail by first_byte for it.
+func TestOnDataOfTLS(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int64
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		reached.Add(1)
+		sockets.Echo(c)
+	})
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, tls: {certificates: [{cert: c.pem, key: k.pem}]}, timeouts: {preread: 30s, first_byte: 20s}}
+  - {name: hasty, bind: "127.0.0.1:0", upstream: u, connect: on_data, tls: {certificates: [{cert: c.pem, key: k.pem}]}, timeouts: {preread: 500ms, first_byte: 10ms}}
+upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off}]`, endpoint), "c.pem", cert, "k.pem", key)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		cfg := &tls.Config{RootCAs: trusting(cert), ServerName: "front.test", MaxVersion: version}
+		before, refused := reached.Load(), r.Refused("hasty", "tls")+r.Refused("hasty", "preread")
+		c := tls.Client(client(t, r.At("hasty")), cfg)
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a silent client gets a byte")
+		}
+		r.Until("a silent client refused", func() bool { return r.Refused("hasty", "tls")+r.Refused("hasty", "preread") == refused+1 })
+		if n, e := reached.Load(), r.Endpoint("u", "e"); n != before || e.Failures != 0 {
+			t.Errorf("the endpoint has got %d connections of a silent client, and has %d failures", n-before, e.Failures)
+		}
+		for _, size := range []int{1, 4096, 4097, 100_000} { // less than is awaited, as much, and more than a record
+			c := tls.Client(client(t, r.At("l")), cfg)
+			if err := c.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			sent, back := []byte(strings.Repeat("x", size-1)+"\n"), make([]byte, size)
+			if _, err := c.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, back); err != nil || !bytes.Equal(sent, back) {
+				t.Fatalf("%d bytes: got other ones, or %v", size, err)
+			}
+			c.Close()
+		}
+	}
+}
+
+// TestNowhere: a listener with neither a route nor an upstream refuses and counts each client.
+func TestNowhere(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: closed, bind: "127.0.0.1:0"}]`)
+	refused(t, r.At("closed"))
+	refused(t, r.At("closed"))
+	r.Until("both clients are counted", func() bool { return r.Refused("closed", "no_route") == 2 })
 }

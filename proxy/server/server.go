@@ -10,110 +10,75 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/cpuwait"
-	"github.com/penstock/penstock/proxy/internal/episode"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/monitor"
-	"github.com/penstock/penstock/proxy/internal/sessionlog"
-	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/offload"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
-	"github.com/penstock/penstock/proxy/internal/traces"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/proxy/systemd"
 	"github.com/penstock/penstock/relay"
 )
 
-// A Server is a load balancer. Make it with [Open], then call Serve. Its methods may be
-// called at any time by any goroutine, unless they say otherwise.
+// A Server is a load balancer: a registry of the parts that a configuration names, which [Server.Apply] brings into force. Make it with
+// [Open], then call Serve. Its methods may be called at any time by any goroutine, unless they say otherwise.
 type Server struct {
 	options Options
 	log     *slog.Logger
 	clock
 
-	relay       *relay.Relay  // owned
-	pipes       *pipe.Pool    // owned; nil without splice
-	group       *worker.Group // owned
-	placement   placement     // owned
-	scheduler   *health.Scheduler
-	checker     *health.Checker
-	files       *tlsterm.Files
-	tickets     *tlsterm.Tickets
-	tls         *tlsterm.Limit
-	compares    *compare.Budget // of all mirrors
-	dnsLimit    *discovery.QueryLimiter
-	inotify     discovery.Inotify // of files that change, one for all upstreams
-	connectRate limit.Rate
+	mu        sync.Mutex // of all changes
+	*registry            // under mu
+	*tasks
+	placement   placement     // owned; under mu
+	changes     admin.Changes // under mu
+	connectRate limit.Rate    // of the whole process
 
-	mu              sync.Mutex // of all changes
-	cfg             *config.Config
-	live            manual                           // changes by hand that are in force
-	sessionLogError atomic.Pointer[logError]         // nil: there was none
-	unresolved      atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time
-	earlier         []earlier                        // the oldest first
-	applied         lives                            // of the last Apply
-	stateFileAt     config.Path                      // of the configuration that it began with
-	changes         admin.Changes
-	listeners       map[string]*listener
-	upstreams       map[string]*upstream
-	binds           binds
-	parting         []*listenSocket // that are not bound any more, and may not be closed yet
-	replaced        []*listenSocket // that were replaced, and are accepted from still
-	closing         bool
-	watches         sync.WaitGroup                // of discovery
-	gone            tally.UpstreamCounts          // of upstreams that are not there any more
-	retired         map[string]*upstream          // that are gone, and had sessions when that was looked at
-	givenUp         []*listenSocket               // sockets that are closed or replaced, until they are deserted
-	former          []former                      // upstreams that are gone, and may refuse clients still
-	unnamed         map[string]*listenerCounts    // of listeners that are gone, and had clients when that was looked at
-	draining        map[string][]*drainingSockets // sockets that are gone, by the key that they had
-	timers          map[*time.Timer]*due
-	after           func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+	// Parts with fields of their own.
+	drains          *drains
+	sockets         *sockets
+	liveChanges     *liveChanges
+	upstreamManager *upstreamManager
+	listenerManager *listenerManager
+	sessionTable    *sessionTable
+	sessionLog      *sessionLog
+	traceExport     *traceExport
+	host            *host
+	denials         *denials
+	hand            *endpointChanges
+	watcher         *watcher
 
-	laneLeft atomic.Bool // sessions that have left user space have ended for this process, and go on without it; written under mu
+	relay *relay.Relay  // owned
+	pipes *pipe.Pool    // owned; nil without splice
+	group *worker.Group // owned
+	files *tlsterm.Files
+	tls   *tlsterm.Limit
+	cpu   *cpuwait.Meter
+	lines *monitor.Lines
 
-	endings map[*endJob]bool // that are under way; under mu
-	byHand  endedByHand
-	denials denials
-
-	watcher watcher // under mu
-	cpu     *cpuwait.Meter
-	lines   *monitor.Lines
-	drains  map[*cutJob]bool // whose sessions are named in the log; under mu
-
-	sessions   atomic.Pointer[sessionlog.Log] // the session log, owned; nil: there was none yet
-	progress   chan struct{}                  // the session log has other settings
-	lane       atomic.Pointer[laneState]      // nil: no listener has asked for one yet
-	laneOff    bool                           // a lane that is to come begins switched off. It needs mu
-	laneWanted atomic.Bool                    // a listener of the configuration in force has lane
+	lane       atomic.Pointer[laneState] // nil: no listener has asked for one yet
+	laneOff    bool                      // a lane that is to come begins switched off. It needs mu
+	laneWanted atomic.Bool               // a listener of the configuration in force has lane
+	laneLeft   atomic.Bool               // sessions that have left user space have ended for this process, and go on without it; written under mu
 	adopted    adopted
 	pins       pinsWatch
-	traces     atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
-
-	view  atomic.Pointer[view]  // of the present state, for readers that must not wait
-	rules atomic.Pointer[rules] // by which clients are judged; nil: before the first configuration
-
-	tracked limit.Connections // of clients that no endpoint can serve
-
-	full, outOfDescriptors *episode.Episode
-	paused                 atomic.Int64
-	downPending            chan struct{} // there is something in downQueue or deserted
-	downQueue              downQueue
-	deserted               abandonments
 
 	cut       context.Context // ends when sessions are cut
 	cutNow    context.CancelFunc
 	cutting   bool      // sessions are cut for the end; under mu
 	cutBefore int64     // sessions that had been cut by then, as the configuration has it; under mu
 	drainEnds time.Time // when all are cut; zero: no drain, or one without a limit; under mu
-
-	ended context.Context // when everything has
-	end   context.CancelFunc
 }
 
 // tlsShare is the part of the connections that may be TLS sessions of ours: each has two
@@ -133,33 +98,59 @@ const tlsHandshakes = 1024
 // line, or several joined.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s := &Server{
-		options: o, log: o.Log, clock: clock{time.Now()},
-		listeners: make(map[string]*listener), upstreams: make(map[string]*upstream),
-		binds:   make(binds),
-		retired: make(map[string]*upstream), unnamed: make(map[string]*listenerCounts), draining: make(map[string][]*drainingSockets), timers: make(map[*time.Timer]*due), drains: make(map[*cutJob]bool), endings: make(map[*endJob]bool), after: time.AfterFunc,
-		denials: denials{clock: time.Now},
-		tickets: tlsterm.NewTickets(nil), dnsLimit: discovery.NewQueryLimiter(64), downPending: make(chan struct{}, 1),
-		progress: make(chan struct{}, 1), adopted: adopted{come: make(chan struct{}, 1)},
+		options: o, log: o.Log, clock: clock{time.Now()}, adopted: adopted{come: make(chan struct{}, 1)}, cpu: cpuwait.NewMeter(),
+		registry: &registry{
+			listeners: make(map[string]*listener), upstreams: make(map[string]*upstream), binds: make(binds),
+			removed: removed{listeners: make(map[string]*listenerCounts)},
+		},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.cpu = cpuwait.NewMeter()
-	s.cpu.Look(s.now())
-	s.watcher, s.lines = newWatcher(s.log), monitor.NewLines(s.log)
 	s.cut, s.cutNow = context.WithCancel(context.Background())
-	s.ended, s.end = context.WithCancel(context.Background())
-	s.full = episode.New(func() { s.log.Info("below the limit of connections again") })
-	s.outOfDescriptors = episode.New(func() {})
-	s.compares = compare.NewBudget(compare.TotalBytes)
-	s.tls = tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes)
-	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: s.logFiles})
-	s.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.logHealth, ReportEvery: logEvery})
-	s.checker = health.NewChecker(s.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
+	s.tasks, s.lines = newTasks(&s.mu), monitor.NewLines(s.log)
+	s.cpu.Look(s.now())
+	s.makeParts()
 	if err := s.open(ctx, cfg); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
+}
+
+// makeParts makes the parts that last as long as the server. The loops are not there yet.
+func (s *Server) makeParts() {
+	o := &s.options
+	s.tls = tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes)
+	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: logFiles(s.log)})
+	s.drains = &drains{tasks: s.tasks, clock: s.clock, log: s.log, adopted: &s.adopted, lines: s.lines, jobs: make(map[*cutJob]bool)}
+	s.sockets = &sockets{
+		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: o.Sockets,
+		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: abandonments{some: make(chan struct{}, 1)},
+	}
+	s.liveChanges = &liveChanges{registry: s.registry, log: s.log, store: o.State}
+	s.denials = &denials{registry: s.registry, tasks: s.tasks, ticks: s.clock, log: s.log, changes: s.liveChanges, clock: time.Now}
+	s.upstreamManager = &upstreamManager{
+		registry: s.registry, tasks: s.tasks, drains: s.drains, liveChanges: s.liveChanges, clock: s.clock, log: s.log, files: s.files, tls: s.tls,
+		dnsLimit: discovery.NewQueryLimiter(64), bound: func(u *upstream) { s.adopted.bind(s, u) }, down: downQueue{some: make(chan struct{}, 1)},
+	}
+	s.upstreamManager.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.upstreamManager.logHealth, ReportEvery: logEvery})
+	s.upstreamManager.checker = health.NewChecker(s.upstreamManager.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
+	s.hand = &endpointChanges{registry: s.registry, tasks: s.tasks, liveChanges: s.liveChanges, manager: s.upstreamManager}
+	s.listenerManager = &listenerManager{
+		registry: s.registry, sockets: s.sockets, clock: s.clock, log: s.log, options: o, files: s.files, tickets: tlsterm.NewTickets(nil), tls: s.tls,
+		compares: compare.NewBudget(compare.TotalBytes), denials: &s.denials.rules, rate: &s.connectRate,
+	}
+	s.sessionLog = &sessionLog{clock: s.clock, log: s.log, progress: make(chan struct{}, 1)}
+	s.traceExport = &traceExport{clock: s.clock, log: s.log, version: o.Version}
+	s.watcher = &watcher{
+		registry: s.registry, tasks: s.tasks, drains: s.drains, sockets: s.sockets, sessionLog: s.sessionLog,
+		outages: monitor.NewOutages(s.log), sums: monitor.NewSums(s.log), read: func() *reader { return s.reader(new(router.Running), true) },
+	}
+	s.host = newHost(s.log)
+	s.host.sockets, s.host.sessionLog, s.host.traceExport, s.host.judge = s.sockets, s.sessionLog, s.traceExport, judge{s.clock, s.cpu}
+	s.sessionTable = &sessionTable{
+		registry: s.registry, tasks: s.tasks, judge: s.host.judge, log: s.log, adopted: &s.adopted, endings: make(map[*endJob]bool),
+	}
 }
 
 func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
@@ -169,20 +160,27 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if s.relay, s.pipes, err = s.options.openRelay(); err != nil {
 		return err
 	}
+	s.host.pipes = s.pipes
+	off := offload.New(&offload.Config{Relay: s.relay, Limit: s.tls, Now: s.now, Log: s.log})
+	s.listenerManager.offloaded, s.listenerManager.cancel = off.Serve, off.Cancel
 	s.group, err = worker.New(&worker.Config{
-		Loops: s.loops(cfg), Memory: memoryOf(&cfg.Limits.Memory), BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
-		Now: s.now, Relay: s.relay, MaxConnections: s.maxConnections(cfg), Host: (*host)(s),
+		Loops: s.options.loops(cfg), Memory: memoryOf(&cfg.Limits.Memory), BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
+		Now: s.now, Relay: s.relay, MaxConnections: s.options.maxConnections(cfg), Host: s.host,
 	})
 	if err != nil {
 		return explainMemory(&cfg.Limits.Memory, err)
 	}
-	s.stateFileAt = cfg.StateFile
-	s.restore()
+	s.drains.group, s.sockets.group, s.upstreamManager.group, s.sessionLog.group, s.sessionTable.group = s.group, s.group, s.group, s.group, s.group
+	s.placement.stateFile = cfg.StateFile
+	s.liveChanges.restore()
+	if o := s.options.State; o != nil {
+		s.denials.restore(o.Denials())
+	}
 	if err := s.Apply(ctx, cfg); err != nil {
 		return err
 	}
-	s.logRestored()
-	s.awaitDiscovery(ctx)
+	s.liveChanges.logRestored()
+	s.upstreamManager.awaitDiscovery(ctx)
 	return nil
 }
 
@@ -195,8 +193,8 @@ func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).Round(0) }
 
 // maxConnections is how many clients are served at once.
-func (s *Server) maxConnections(cfg *config.Config) int {
-	most := s.options.MaxConnections
+func (o *Options) maxConnections(cfg *config.Config) int {
+	most := o.MaxConnections
 	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
 		return int(n)
 	}
@@ -213,12 +211,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	go func() { served <- s.group.Serve() }()
 	stop := make(chan struct{})
 	var beside sync.WaitGroup
-	beside.Go(func() { s.drainDown(stop) })
+	beside.Go(func() { s.upstreamManager.drainDown(stop) })
+	beside.Go(func() { s.sockets.release(stop) })
 	beside.Go(func() { s.monitor(stop) })
 	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(stop) })
-	beside.Go(func() { s.watchAnswers(stop) })
-	beside.Go(func() { s.watchNames(stop) })
-	beside.Go(func() { s.logProgress(stop) })
+	beside.Go(func() { s.upstreamManager.watchAnswers(stop) })
+	beside.Go(func() { s.upstreamManager.watchNames(stop) })
+	beside.Go(func() { s.sessionLog.logProgress(stop) })
 	beside.Go(func() { s.watchAdopted(stop) })
 	var err error
 	select {
@@ -243,32 +242,25 @@ func (s *Server) Alive(ctx context.Context) error { return s.group.Settle(ctx) }
 
 // close closes everything that is open, in the order of dependencies.
 func (s *Server) close() error {
-	s.mu.Lock()
-	s.closing = true
-	for t := range s.timers {
-		t.Stop()
-	}
-	s.mu.Unlock()
-	s.end()
-	s.watches.Wait()
+	s.tasks.stop()
 	var errs []error
 	if s.group != nil {
 		errs = append(errs, s.group.Close())
 	}
 	s.closeLane()
 	s.endAdoptedLines()
-	if err := s.closeSessionLog(); err != nil { // which has cost no client anything
+	if err := s.sessionLog.closeSessionLog(); err != nil { // which has cost no client anything
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}
-	s.closeTraces()
+	s.traceExport.closeTraces()
 	for _, socket := range s.binds {
 		errs = append(errs, socket.listener.Close())
 	}
-	for _, socket := range s.replaced {
+	for _, socket := range s.removed.replaced() {
 		errs = append(errs, socket.listener.Close())
 	}
-	s.checker.Close()
-	s.scheduler.Close()
+	s.upstreamManager.checker.Close()
+	s.upstreamManager.scheduler.Close()
 	s.lines.Flush(s.now())
 	for _, l := range s.listeners {
 		l.close(nil)
@@ -277,8 +269,8 @@ func (s *Server) close() error {
 		u.close()
 	}
 	s.files.Close()
-	s.full.Stop()
-	s.outOfDescriptors.Stop()
+	s.host.full.Stop()
+	s.host.outOfDescriptors.Stop()
 	if s.relay != nil {
 		errs = append(errs, s.relay.Close())
 	}
@@ -289,13 +281,84 @@ func (s *Server) close() error {
 	return errors.Join(append(errs, s.placement.undo())...)
 }
 
-// Resolve implements [worker.Resolver]: endpoints that are names are looked up when they
-// are dialed.
-func (s *Server) Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
+// A resolver looks up endpoints that are names, when they are dialed.
+type resolver struct{}
+
+// Resolve implements [worker.Resolver].
+func (resolver) Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	return sockopt.Resolve(ctx, host)
+}
+
+// ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
+var ErrCut = errors.New("sessions were cut before their end")
+
+// Options are the settings of a [Server] beside its configuration: those of the command line
+// and of the environment.
+type Options struct {
+	// MaxConnections is the number of connections served at once, as descriptors allow. At
+	// that number accepting pauses. It must be at least 1.
+	MaxConnections int
+
+	// Loops is the number of event loops that serve clients: 0 means that of the configuration
+	// in which the server begins, or GOMAXPROCS.
+	Loops int
+	// BusyPoll is the time for which a loop goes on asking for events before it sleeps, as in
+	// [loop.Config]: up to a whole CPU for each loop.
+	BusyPoll time.Duration
+	// KeepPolicy means that loops leave the scheduling policy of their threads alone, as in
+	// [loop.Config].
+	KeepPolicy bool
+	// TurnCPU means that the overruns of loops are counted, as in [loop.Config].
+	TurnCPU bool
+
+	// Engine is the engine that moves bytes.
+	Engine relay.Engine
+	// TailDelay, Gather and MaxPipeSize are as in [relay.Config]: 0 means a default there, and
+	// a negative time that there is none of that.
+	TailDelay, Gather time.Duration
+	MaxPipeSize       int
+
+	// Version is that of the program, for traces; empty: unknown.
+	Version string
+
+	// DrainTimeout is the time that sessions may take once Serve's context has ended. Those
+	// that have not ended by then are cut. 0 means no limit.
+	DrainTimeout time.Duration
+
+	// Log gets messages for operators, and at level debug a line for each session. Its handler
+	// must not wait: event loops call it. Nil means no log.
+	Log *slog.Logger
+
+	// State keeps changes by hand over a restart; nil: they end with the process. The caller closes it,
+	// when the process begins to drain or after the end.
+	State *state.Store
+
+	// Sockets are those that systemd has passed to the process; nil: none. The caller closes
+	// them after the end.
+	Sockets *systemd.Sockets
+}
+
+// openRelay makes the pool of pipes, unless nothing will be spliced, and the relay that
+// leases from it. The caller owns both, and closes the pool after the relay; the pool is nil
+// if there is none.
+func (o *Options) openRelay() (*relay.Relay, *pipe.Pool, error) {
+	cfg := &relay.Config{Engine: o.Engine, TailDelay: o.TailDelay, Gather: o.Gather, MaxPipeSize: o.MaxPipeSize, LegsAfter: verdict.Least}
+	if o.Engine != relay.EngineCopy {
+		var err error
+		cfg.Pipes, err = pipe.NewPool(nil)
+		if err != nil && !errors.Is(err, pipe.ErrNotSupported) {
+			return nil, nil, err
+		}
+	}
+	r, err := relay.New(cfg)
+	if err != nil && cfg.Pipes != nil {
+		err = errors.Join(err, cfg.Pipes.Close())
+		cfg.Pipes = nil
+	}
+	return r, cfg.Pipes, err
 }

@@ -2,22 +2,36 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// prepareSessionLog opens the session log of a change, unless it is as it was.
-func (s *Server) prepareSessionLog(c *change) error {
+// A sessionLog is the session log of a server, which may have none. Its fields need no lock, and the log is opened and set under the server's
+// mu.
+type sessionLog struct {
+	clock
+	log      *slog.Logger
+	group    *worker.Group
+	sessions atomic.Pointer[sessionlog.Log] // owned; nil: there was none yet
+	failed   atomic.Pointer[logError]       // nil: its destination has not failed
+	progress chan struct{}                  // it has other settings
+}
+
+// prepareSessionLog opens the session log of a change, unless it is as it was in the configuration before; nil: there is none.
+func (s *sessionLog) prepareSessionLog(c *change, before *config.Config) error {
 	without := unlogged(c.cfg)
-	if s.cfg != nil && sameSessionLog(s.cfg.SessionLog, c.cfg.SessionLog) && maps.Equal(unlogged(s.cfg), without) {
+	if before != nil && sameSessionLog(before.SessionLog, c.cfg.SessionLog) && maps.Equal(unlogged(before), without) {
 		return nil
 	}
 	if c.cfg.SessionLog == nil {
@@ -50,7 +64,7 @@ func (s *Server) prepareSessionLog(c *change) error {
 }
 
 // openSessionLog makes the log, once: a process that never has one has no memory for it.
-func (s *Server) openSessionLog() (*sessionlog.Log, error) {
+func (s *sessionLog) openSessionLog() (*sessionlog.Log, error) {
 	if log := s.sessions.Load(); log != nil {
 		return log, nil
 	}
@@ -63,9 +77,9 @@ func (s *Server) openSessionLog() (*sessionlog.Log, error) {
 }
 
 // reportSessionLog logs that lines were lost, or that their destination has failed.
-func (s *Server) reportSessionLog(dropped int64, err error) {
+func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 	if err != nil {
-		s.sessionLogError.Store(&logError{err.Error(), s.now()})
+		s.failed.Store(&logError{err.Error(), s.now()})
 	}
 	if dropped == 0 {
 		s.log.Warn("session log cannot be written: lines wait, later ones are dropped", "error", err)
@@ -85,13 +99,13 @@ type logError struct {
 }
 
 // recentSessionLog adds to the counts of a status the losses and the error of the last minute. The server's mu is held.
-func (s *Server) recentSessionLog(counts *admin.SessionLog) {
+func (s *sessionLog) recentSessionLog(counts *admin.SessionLog, sums *monitor.Sums) {
 	log := s.sessions.Load()
 	if counts == nil || log == nil {
 		return
 	}
-	counts.DroppedLastMinute = s.watcher.sums.Recent(s.now(), log, unwrittenLine)
-	if e := s.sessionLogError.Load(); e != nil && s.now()-e.at < int64(time.Minute) {
+	counts.DroppedLastMinute = sums.Recent(s.now(), log, unwrittenLine)
+	if e := s.failed.Load(); e != nil && s.now()-e.at < int64(time.Minute) {
 		counts.Error = e.text
 	}
 }
@@ -123,75 +137,24 @@ func settingsOf(cfg *config.SessionLog) (*sessionlog.Settings, error) {
 }
 
 // ReopenLogs has files that lines are written to opened again, as after they were moved away.
-func (s *Server) ReopenLogs() {
+func (s *Server) ReopenLogs() { s.sessionLog.reopen() }
+
+func (s *sessionLog) reopen() {
 	if log := s.sessions.Load(); log != nil {
 		log.Reopen()
 	}
 }
 
 // closeSessionLog writes the last lines.
-func (s *Server) closeSessionLog() error {
+func (s *sessionLog) closeSessionLog() error {
 	if log := s.sessions.Load(); log != nil {
 		return log.Close()
 	}
 	return nil
 }
 
-// Records implements [worker.Host].
-func (h *host) Records(l *worker.Listening, id record.ID) bool {
-	if log := h.sessions.Load(); log != nil && log.Records(l.Name, id) {
-		return true
-	}
-	return h.logsSessions()
-}
-
-// Began implements [worker.Host].
-func (h *host) Began(l *worker.Listening, b worker.Binding, r *record.Record) {
-	h.addLine(sessionlog.Start, l, b, r)
-}
-
-// Lasts implements [worker.Host].
-func (h *host) Lasts(l *worker.Listening, b worker.Binding, r *record.Record) {
-	h.addLine(sessionlog.Progress, l, b, r)
-}
-
-// Ended implements [worker.Host].
-func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
-	if r.Outcome == record.Refused {
-		r.Why = router.Reason(r.Err)
-	}
-	h.addLine(sessionlog.End, l, b, r)
-	h.trace(r)
-	if h.logsSessions() {
-		h.server().logSession(r)
-	}
-}
-
-// addLine adds a line to the session log, if there are lines of that kind.
-func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding, r *record.Record) {
-	log := h.sessions.Load()
-	if log == nil || !log.Has(k, l.Name) {
-		return
-	}
-	if b != nil {
-		r.Upstream, r.Endpoint = b.Names()
-	}
-	r.Counts = h.server().clientsBeside(l, b, k == sessionlog.End)
-	log.Add(r.Loop, k, r)
-}
-
-// clientsBeside counts the clients beside one, which is included: at its end it was given up by its endpoint.
-func (s *Server) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
-	e := router.EndpointOf(b)
-	n := s.clientsOf(l.Of.(*listenSocket).state.Load(), e)
-	if e != nil && over {
-		n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
-	}
-	return n
-}
-
 // clientsOf counts the clients of a listener and an endpoint, which may be nil.
-func (s *Server) clientsOf(state *router.ListenerState, e *router.Endpoint) record.Counts {
+func (s *sessionLog) clientsOf(state *router.ListenerState, e *router.Endpoint) record.Counts {
 	n := record.Counts{Process: s.group.Active()}
 	if state != nil {
 		n.Listener = state.Connections.InUse()
@@ -210,7 +173,7 @@ const (
 )
 
 // logProgress has lines written on sessions that last, until stop is closed.
-func (s *Server) logProgress(stop <-chan struct{}) {
+func (s *sessionLog) logProgress(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -245,7 +208,7 @@ func (s *Server) logProgress(stop <-chan struct{}) {
 }
 
 // sessionLogCounts are for a status; nil: there was no session log so far.
-func (s *Server) sessionLogCounts() *admin.SessionLog {
+func (s *sessionLog) sessionLogCounts() *admin.SessionLog {
 	log := s.sessions.Load()
 	if log == nil {
 		return nil

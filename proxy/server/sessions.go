@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -12,6 +13,18 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
+
+// A sessionTable is the sessions of a server, as operators ask for them: those of the loops, and the adopted ones.
+type sessionTable struct {
+	*registry
+	*tasks
+	judge
+	log     *slog.Logger
+	group   *worker.Group
+	adopted *adopted
+	endings map[*endJob]bool // ends of sessions that are under way; under the server's mu
+	byHand  endedByHand      // it has a lock of its own
+}
 
 // queryOf returns the query of the loops for one of the API.
 func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
@@ -36,7 +49,7 @@ func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
 }
 
 // selected yields the sessions of a query, with their verdicts if that is asked for.
-func (s *Server) selected(ctx context.Context, q *admin.SessionQuery, of *worker.Query) iter.Seq2[*worker.Session, string] {
+func (s *sessionTable) selected(ctx context.Context, q *admin.SessionQuery, of *worker.Query) iter.Seq2[*worker.Session, string] {
 	return func(yield func(*worker.Session, string) bool) {
 		if of.Sample {
 			s.cpu.Look(s.now())
@@ -56,10 +69,10 @@ func (s *Server) selected(ctx context.Context, q *admin.SessionQuery, of *worker
 	}
 }
 
-// Sessions implements [admin.Balancer]. It takes a few sessions at a time from where they are
+// list returns the sessions of a query. It takes a few sessions at a time from where they are
 // served, which goes on meanwhile, so the list may be read slowly. One that is sorted is in memory, and so
 // are as many more at most.
-func (s *Server) Sessions(ctx context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
+func (s *sessionTable) list(ctx context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
 	of, err := queryOf(&q)
 	if err != nil {
 		return admin.SessionList{}, err
@@ -67,7 +80,7 @@ func (s *Server) Sessions(ctx context.Context, q admin.SessionQuery, o admin.Ses
 	if err := s.named(ctx, of); err != nil {
 		return admin.SessionList{}, err
 	}
-	list := &sessionList{server: s, query: q, of: of, top: o.Top}
+	list := &sessionList{table: s, query: q, of: of, top: o.Top}
 	if o.By != "" {
 		list.order, list.top = orders[o.By], cmp.Or(o.Top, admin.MaxTop)
 		if list.order == nil {
@@ -79,12 +92,12 @@ func (s *Server) Sessions(ctx context.Context, q admin.SessionQuery, o admin.Ses
 
 // A sessionList is the sessions of a query.
 type sessionList struct {
-	server *Server
-	query  admin.SessionQuery
-	of     *worker.Query
-	order  func(a, b *admin.Session) int // nil: as they are found
-	top    int                           // 0: all
-	more   bool                          // there are more than top
+	table *sessionTable
+	query admin.SessionQuery
+	of    *worker.Query
+	order func(a, b *admin.Session) int // nil: as they are found
+	top   int                           // 0: all
+	more  bool                          // there are more than top
 }
 
 func (l *sessionList) all(ctx context.Context) iter.Seq[admin.Session] {
@@ -105,12 +118,12 @@ func (l *sessionList) all(ctx context.Context) iter.Seq[admin.Session] {
 // found yields all: those of the loops, and those that were adopted from another process.
 func (l *sessionList) found(ctx context.Context) iter.Seq[admin.Session] {
 	return func(yield func(admin.Session) bool) {
-		for one, verdict := range l.server.selected(ctx, &l.query, l.of) {
+		for one, verdict := range l.table.selected(ctx, &l.query, l.of) {
 			if !yield(sessionStatus(one, verdict)) {
 				return
 			}
 		}
-		for one, verdict := range l.server.selectedAdopted(l.of, l.query.Verdict) {
+		for one, verdict := range l.table.selectedAdopted(l.of, l.query.Verdict) {
 			if !yield(sessionStatus(one, verdict)) {
 				return
 			}
@@ -201,4 +214,27 @@ func engineOf(s *worker.Session) string {
 		return "copy"
 	}
 	return ""
+}
+
+// Sessions implements [admin.Balancer].
+func (s *Server) Sessions(ctx context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
+	return s.sessionTable.list(ctx, q, o)
+}
+
+// EndSessions implements [admin.Balancer].
+func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
+	return s.sessionTable.end(ctx, q, by)
+}
+
+// StopEnding implements [admin.Balancer].
+func (s *Server) StopEnding(by string) admin.Stopped { return s.sessionTable.stopEnding(by) }
+
+// Sources implements [admin.Balancer].
+func (s *Server) Sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
+	return s.sessionTable.sources(ctx, q)
+}
+
+// Why implements [admin.Balancer].
+func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
+	return s.sessionTable.why(ctx, q)
 }

@@ -20,9 +20,9 @@ const (
 	rateWindow, refusalWindow = 10 * time.Second, time.Minute
 )
 
-// Sources implements [admin.Balancer]. Connections are counted as they are listed, and what came is what the loops
+// sources returns the sources with the most of something. Connections are counted as they are listed, and what came is what the loops
 // remember: a connection costs nothing here but a place in their rings.
-func (s *Server) Sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
+func (s *sessionTable) sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
 	t := &sourceTable{v4: cmp.Or(q.Prefix4, 32), v6: cmp.Or(q.Prefix6, 64), counts: make(map[source.Rule]*admin.Source)}
 	for one := range s.everySession(ctx, &worker.Query{Brief: true}) {
 		if of := t.of(one.Source, false); of != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -72,47 +73,28 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	if s.closing {
 		st.State, st.DrainEnds = admin.Draining, s.drainEnds
 	}
-	st.Restart, st.Traces, st.Counters = s.lasting(), s.tracesStatus(), s.counters(total)
-	st.Connections.Most = int64(s.maxConnections(s.cfg))
+	st.Restart, st.Traces, st.Counters = s.placement.lasting(s.cfg, s.lane.Load()), s.traceExport.tracesStatus(s.cfg), s.counters(total)
+	st.Connections.Most = int64(s.options.maxConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if !detail {
 		m.Process.EveryRefusal = total.Refusals.EveryCount()
 		return
 	}
-	s.recentSessionLog(st.SessionLog)
-	st.Live, st.StateFile, st.DeniedByHand = s.liveStatus(), s.stateFile(), s.denials.status()
-	st.RemovedWaiting = s.removedWaiting()
-}
-
-// removedWaiting counts the clients that came before an upstream was removed, and wait for it still.
-func (s *Server) removedWaiting() map[string]int64 {
-	var clients map[string]int64
-	for _, f := range s.former {
-		up := f.up.Value()
-		if up == nil || up.Waiting() == 0 {
-			continue
-		}
-		if u := s.upstreams[f.name]; u != nil && u.router == up { // it is back
-			continue
-		}
-		if clients == nil {
-			clients = make(map[string]int64)
-		}
-		clients[f.name] += int64(up.Waiting())
-	}
-	return clients
+	s.sessionLog.recentSessionLog(st.SessionLog, s.watcher.sums)
+	st.Live, st.StateFile, st.DeniedByHand = s.liveChanges.liveStatus(), s.liveChanges.stateFile(), s.denials.status()
+	st.RemovedWaiting = s.waitingForRemoved()
 }
 
 // counters are those that never fall, by name. The server's mu is held.
 func (s *Server) counters(total *worker.Summary) map[string]int64 {
 	c := map[string]int64{
 		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
-		"accept_pauses": s.paused.Load(), "transitions": s.scheduler.Transitions(),
+		"accept_pauses": s.host.paused.Load(), "transitions": s.upstreamManager.scheduler.Transitions(),
 	}
 	for i := range total.Loops {
 		c["hellos_missing"] += total.Loops[i].HellosMissing
 	}
-	s.gone.AddSums(c)
+	s.removed.counts.AddSums(c)
 	for _, u := range s.upstreams {
 		counts := u.router.Counts()
 		counts.AddSums(c)
@@ -157,7 +139,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 		},
 		Pauses: gcPauses(),
 
-		AcceptPauses: s.paused.Load(), Goroutines: int64(runtime.NumGoroutine()),
+		AcceptPauses: s.host.paused.Load(), Goroutines: int64(runtime.NumGoroutine()),
 		Engine: admin.Engine{
 			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
@@ -166,7 +148,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	if sum.Lane != nil {
 		sum.Connections.Active += sum.Lane.AdoptedActive
 	}
-	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLogCounts()
+	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLog.sessionLogCounts()
 	sum.Arena = admin.Arena{
 		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,
 		Residues: chose.Residues, Refused: chose.HeapResidues,
@@ -235,9 +217,9 @@ type reader struct {
 func (s *Server) reader(running *router.Running, detail bool) *reader {
 	r := &reader{
 		clock: s.clock, detail: detail, running: running, closing: s.closing, rate: &s.connectRate,
-		watcher: &s.watcher, binds: s.binds, live: s.live, denials: &s.denials,
+		watcher: s.watcher, binds: s.binds, live: s.liveChanges.live, denials: s.denials,
 	}
-	if failed := s.unresolved.Load(); failed != nil {
+	if failed := s.upstreamManager.unresolved.Load(); failed != nil {
 		r.unresolved = *failed
 	}
 	return r

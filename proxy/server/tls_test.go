@@ -2,16 +2,24 @@ package server_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // secure is a TLS server that sends its name, and then echoes.
@@ -248,4 +256,503 @@ func helloFrom(t *testing.T, source byte, address, name string) *tls.Conn {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return c
+}
+
+// shake connects a TLS client with a configuration. A client's error shows at the first line,
+// since in TLS 1.3 its handshake ends before its certificate is verified.
+func shake(t *testing.T, address string, cfg *tls.Config) (c *tls.Conn, says string, err error) {
+	t.Helper()
+	raw, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, "", err
+	}
+	t.Cleanup(func() { raw.Close() })
+	_ = raw.SetDeadline(time.Now().Add(patience))
+	c = tls.Client(raw, cfg)
+	if err = c.Handshake(); err == nil {
+		says, err = sockets.ReadLine(c)
+	}
+	return c, says, err
+}
+
+// trusting returns the certificates of authorities.
+func trusting(cert string) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(cert))
+	return pool
+}
+
+// TestMutualTLS: clients must present a certificate, and endpoints are presented one.
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	mine, mineKey := certificate.New(t, "client.test")
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := tls.X509KeyPair([]byte(mine), []byte(mineKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := sockets.Server(t, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusting(mine)})
+		if s.Handshake() == nil {
+			fmt.Fprintf(s, "%s\n", s.ConnectionState().PeerCertificates[0].Subject.CommonName)
+		}
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}], client_ca: mine.pem, min_version: "1.3"}, upstream: u}]
+upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: mine.pem, key: mine.key}}]`, strict),
+		"c.pem", cert, "c.key", key, "mine.pem", mine, "mine.key", mineKey)
+	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), Certificates: []tls.Certificate{own}}
+	if _, says, err := shake(t, r.At("l"), cfg); says != "client.test" {
+		t.Errorf("%q, %v", says, err)
+	}
+	if _, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)}); err == nil {
+		t.Errorf("a client without a certificate got %q", says)
+	}
+	old := cfg.Clone()
+	old.MaxVersion = tls.VersionTLS12
+	if _, says, err := shake(t, r.At("l"), old); err == nil {
+		t.Errorf("a client with TLS 1.2 got %q", says)
+	}
+	r.Until("both clients are counted", func() bool { return r.Refused("l", "tls") == 2 })
+	for path, has := range map[string]struct {
+		list []admin.Certificate
+		of   tls.Certificate
+	}{"c.pem": {r.Listener("l").Certificates, pair}, "mine.pem": {r.Status().Upstreams[0].Certificates, own}} {
+		want := admin.Certificate{Path: filepath.Join(r.Dir, path), From: has.of.Leaf.NotBefore, Ends: has.of.Leaf.NotAfter}
+		if !slices.Equal(has.list, []admin.Certificate{want}) {
+			t.Errorf("%s in the status is %+v, want %+v", path, has.list, want)
+		}
+	}
+}
+
+// TestCertificatesChange: certificates are chosen by name and change as their files are replaced,
+// while sessions continue. Files that do not match each other change nothing and are logged.
+func TestCertificatesChange(t *testing.T) {
+	t.Parallel()
+
+	a, aKey := certificate.New(t, "a.test")
+	b, bKey := certificate.New(t, "*.b.test")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: a.pem, key: a.key}, {cert: b.pem, key: b.key}]}, upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", aKey, "b.pem", b, "b.key", bKey)
+	shown := func(name string) string {
+		c, err := hello(t, r.At("l"), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return string(c.ConnectionState().PeerCertificates[0].Raw)
+	}
+	before := shown("a.test")
+	if other := shown("x.b.test"); other == before {
+		t.Error("both names get the same certificate")
+	}
+	c, err := hello(t, r.At("l"), "a.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line(t, c)
+	r.Write("a.key", bKey)
+	r.Until("the mismatch is logged", func() bool { return strings.Contains(r.Log.String(), "certificates not changed") })
+	if shown("a.test") != before {
+		t.Error("files that do not match were used")
+	}
+	next, nextKey := certificate.New(t, "a.test")
+	r.Write("a.pem", next)
+	r.Write("a.key", nextKey)
+	r.Until("the new certificate is used", func() bool { return shown("a.test") != before })
+	echoes(t, c, "of the old one")
+}
+
+// TestRefusedAuthorities: a file of authorities that cannot be used is in the status of the listener and of the upstream, which makes a problem of it, until it can.
+func TestRefusedAuthorities(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}], client_ca: ca.pem}, upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off, tls: {ca: ca.pem}}]`, "c.pem", cert, "c.key", key, "ca.pem", cert)
+	refused := func() (n int) {
+		for _, text := range []string{r.Listener("l").AuthoritiesRefused, r.Status().Upstreams[0].AuthoritiesRefused} {
+			if strings.Contains(text, "ca.pem: there is no certificate in it") {
+				n++
+			}
+		}
+		return n
+	}
+	if n := refused(); n != 0 {
+		t.Fatalf("%d problems of good authorities", n)
+	}
+	r.Write("ca.pem", "nothing")
+	r.Until("both have the problem", func() bool { return refused() == 2 })
+	r.Write("ca.pem", cert)
+	r.Until("neither has it", func() bool { return refused() == 0 })
+}
+
+// TestTicketsOutliveReloads: a client's TLS session is resumed under the next configuration.
+func TestTicketsOutliveReloads(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u, timeouts: {idle: %ds}}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	port, up := sockets.Port(t), named(t, "up")
+	r := start(t, fmt.Sprintf(text, port, 100, up), "c.pem", cert, "c.key", key)
+	cfg := &tls.Config{ServerName: "front.test", RootCAs: trusting(cert), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	if c, _, err := shake(t, r.At("l"), cfg); err != nil || c.ConnectionState().DidResume {
+		t.Fatalf("the first: %v", err)
+	}
+	for i := range 3 {
+		r.Reload(fmt.Sprintf(text, port, 200+i, up))
+		if c, _, err := shake(t, r.At("l"), cfg); err != nil || !c.ConnectionState().DidResume {
+			t.Errorf("after reload %d: not resumed, %v", i, err)
+		}
+	}
+}
+
+// TestTerminatedTellsTLVs: a client's TLS ends here. PROXY v2 reports the server name it asked
+// for to its endpoint, and it is routed by that name.
+func TestTerminatedTellsTLVs(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "*.front.test")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, routes: [{match: {sni: [a.front.test]}, upstream: a}], upstream: b}]
+upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name: b, endpoints: [%q]}]`, told(t), named(t, "b")), "c.pem", cert, "c.key", key)
+	c, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "a.front.test", RootCAs: trusting(cert)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("v2 from %v to %v name a.front.test", c.LocalAddr(), c.RemoteAddr()); says != want {
+		t.Errorf("%q, want %q", says, want)
+	}
+	if _, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "b.front.test", RootCAs: trusting(cert)}); says != "b" {
+		t.Errorf("%q, %v", says, err)
+	}
+}
+
+// TestTLSSessionsHaveALimit: TLS sessions have a limit of their own, half of the connections.
+// Other clients are served.
+func TestTLSSessionsHaveALimit(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	up := named(t, "up")
+	r := startWith(t, 6, fmt.Sprintf(`
+listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: u}, {name: plain, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, up), "c.pem", cert, "c.key", key)
+	for range 3 {
+		c, err := hello(t, r.At("tls"), "front.test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		line(t, c)
+	}
+	if _, _, err := shake(t, r.At("tls"), &tls.Config{InsecureSkipVerify: true}); err == nil || errors.Is(err, errTimeout) {
+		t.Errorf("%v, want the client refused", err)
+	}
+	r.Until("the refusal is counted", func() bool { return r.Refused("tls", "tls") == 1 })
+	if got := whose(t, r.At("plain")); got != "up" {
+		t.Error(got)
+	}
+}
+
+// TestTLSSessionsRunOnLoops: a joined session whose TLS ends or begins here has a loop, is counted as copied and
+// wrapped, and takes no goroutine.
+func TestTLSSessionsRunOnLoops(t *testing.T) {
+	g := newTLSRig(t)
+	for _, listener := range []string{"ended", "begun"} {
+		_, _, _ = g.session(listener) // whatever is made once
+		before := runtime.NumGoroutine()
+		const many = 20
+		var held []net.Conn
+		for range many {
+			spoken, beneath, plain := g.session(listener)
+			held = append(held, spoken, beneath, plain)
+		}
+		g.Until(fmt.Sprintf("%s: no goroutine for each session", listener), func() bool {
+			return runtime.NumGoroutine() < before+2*many // those of the test's own server are one for each
+		})
+		for _, s := range g.list(admin.SessionQuery{}, admin.SessionOrder{}) {
+			if s.Loop < 0 {
+				t.Errorf("%s: %+v", listener, s)
+			}
+		}
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}
+}
+
+// A tlsRig has TLS ended here at the listener ended, and begun here at the listener begun, and
+// returns the endpoints' ends of sessions.
+type tlsRig struct {
+	*rig
+	t         *testing.T
+	cert, key string
+	far       chan net.Conn
+}
+
+func newTLSRig(t *testing.T) *tlsRig {
+	g := &tlsRig{t: t, far: make(chan net.Conn)}
+	g.cert, g.key = certificate.New(t, "front.test")
+	over := make(chan struct{})
+	up := sockets.Server(t, func(c net.Conn) {
+		select {
+		case g.far <- c:
+			<-over
+		case <-over:
+		}
+	})
+	t.Cleanup(func() { close(over) })
+	g.rig = start(t, fmt.Sprintf(`
+listeners:
+  - {name: ended, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: plain}
+  - {name: begun, bind: "127.0.0.1:0", upstream: tls}
+upstreams:
+  - {name: plain, endpoints: [%q], health_check: off, outlier_detection: off}
+  - {name: tls, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health_check: off, outlier_detection: off}`, up, up), "c.pem", g.cert, "c.key", g.key)
+	return g
+}
+
+// session returns the two ends of a joined session: the TLS end with its TCP connection, and the
+// other end.
+func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net.TCPConn) {
+	g.t.Helper()
+	c := client(g.t, g.At(listener))
+	if listener == "ended" {
+		spoken, beneath = tls.Client(c, &tls.Config{ServerName: "front.test", RootCAs: trusting(g.cert)}), c
+		if err := spoken.Handshake(); err != nil {
+			g.t.Fatal(err)
+		}
+		plain = (<-g.far).(*net.TCPConn)
+	} else {
+		pair, err := tls.X509KeyPair([]byte(g.cert), []byte(g.key))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		beneath, plain = (<-g.far).(*net.TCPConn), c
+		spoken = tls.Server(beneath, &tls.Config{Certificates: []tls.Certificate{pair}})
+		if err := spoken.Handshake(); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	for _, c := range []net.Conn{beneath, plain} {
+		_ = c.SetDeadline(time.Now().Add(patience))
+	}
+	for _, way := range [][2]net.Conn{{spoken, plain}, {plain, spoken}} {
+		if _, err := way[0].Write([]byte{'x'}); err != nil {
+			g.t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], make([]byte, 1)); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	return spoken, beneath, plain
+}
+
+// TestTornTLSIsAReset: a stream that ends with close_notify ends for the other side. A stream
+// that ends without it is reset, after the received bytes.
+func TestTornTLSIsAReset(t *testing.T) {
+	t.Parallel()
+
+	g := newTLSRig(t)
+	for _, listener := range []string{"ended", "begun"} {
+		for how, want := range map[string]error{"close_notify": nil, "torn": syscall.ECONNRESET, "reset": syscall.ECONNRESET} {
+			spoken, beneath, plain := g.session(listener)
+			if _, err := spoken.Write([]byte("said")); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, 4)
+			if _, err := io.ReadFull(plain, got); err != nil || string(got) != "said" {
+				t.Fatalf("%s: %q, %v", listener, got, err)
+			}
+			var err error
+			switch how {
+			case "close_notify":
+				err = spoken.CloseWrite()
+			case "torn":
+				err = beneath.CloseWrite()
+			case "reset":
+				err = errors.Join(beneath.SetLinger(0), beneath.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := plain.Read(got); n != 0 || want == nil && err != io.EOF || want != nil && !errors.Is(err, want) {
+				t.Errorf("%s, %s: the other side reads %d bytes, %v", listener, how, n, err)
+			}
+			_, _ = beneath.Close(), plain.Close()
+		}
+	}
+}
+
+// TestResetWithTLSIsNoEnd: when either side is reset, so is the other one, without an end of file
+// before. With TLS it has not received close_notify either.
+func TestResetWithTLSIsNoEnd(t *testing.T) {
+	t.Parallel()
+
+	g := newTLSRig(t)
+	for _, listener := range []string{"ended", "begun"} {
+		for _, of := range []sockets.Survivor{{Reads: true}, {Reads: true, Writes: true}} {
+			for i := range 40 {
+				spoken, beneath, plain := g.session(listener)
+				var survives net.Conn = plain
+				resets, writes := beneath, net.Conn(spoken)
+				if i%2 == 1 {
+					survives, resets, writes = spoken, plain, plain
+				}
+				s, ended := of, make(chan struct{})
+				go func() { defer close(ended); s.Live(survives, make([]byte, 4096)) }()
+				for range i {
+					if _, err := writes.Write(make([]byte, 1000)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, _ = resets.SetLinger(0), resets.Close()
+				<-ended
+				if !s.WasReset() {
+					t.Errorf("%s, the side with TLS survives: %v; %v", listener, i%2 == 1, &s)
+				}
+				_ = survives.Close()
+			}
+		}
+	}
+}
+
+// TestHandshakesEnd: a silent TLS client ends by the preread timeout, a silent TLS endpoint by
+// the connect timeout. The handshake's own timeout does not apply.
+func TestHandshakesEnd(t *testing.T) {
+	t.Parallel()
+
+	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<20)); _, _ = c.Read(make([]byte, 1)) })
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: accept, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: plain, timeouts: {preread: 300ms}}
+  - {name: begin, bind: "127.0.0.1:0", upstream: mute, timeouts: {connect: 300ms}}
+upstreams:
+  - {name: plain, endpoints: [%q]}
+  - {name: mute, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, retry: {attempts: 0}, queue: {hold: 0s}, health_check: off}`, mute, mute), "c.pem", cert, "k.pem", key)
+	began := time.Now()
+	for _, name := range []string{"accept", "begin"} {
+		c := client(t, r.At(name))
+		if err := gone(t, c); errors.Is(err, errTimeout) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if took := time.Since(began); took > 6*time.Second { // a handshake's own timeout of 10 s is longer
+		t.Errorf("it took %v", took)
+	}
+	for _, l := range r.Status().Listeners {
+		if h := l.Handshakes; l.Name == "accept" && h.Failed["timeout"] != 1 {
+			t.Errorf("handshakes: %+v", h)
+		}
+	}
+	if u := r.Status().Upstreams[0]; u.Name != "mute" || u.Handshakes.Failed["timeout"] != 1 {
+		t.Errorf("handshakes with %s: %+v", u.Name, u.Handshakes)
+	}
+}
+
+// waits are upstreams whose clients wait for an endpoint for a minute or longer, each for another
+// reason; %q are addresses, of one that echoes, one that refuses, one that is silent and
+// one that speaks no TLS.
+const waits = `
+upstreams:
+  - {name: queue, endpoints: [{address: %[1]q, connections: 1}], queue: {size: 20, timeout: 1h}%[5]s}
+  - {name: backoff, endpoints: [%[2]q], retry: {attempts: 1, backoff: 1m, max_backoff: 1m}, health_check: off, outlier_detection: off%[5]s}
+  - {name: dial, endpoints: [%[3]q], health_check: off%[5]s}
+  - {name: handshake, endpoints: [%[4]q], health_check: off, tls: {ca: c.pem, sni: front.test}}
+listeners:`
+
+// TestClientsWithTLSThatLeave: a client on a goroutine, because TLS ends or begins here, that is
+// reset while it waits for an endpoint gives up its place at once. That holds for each reason to
+// wait. So twenty such clients do not keep a queue of twenty from others.
+func TestClientsWithTLSThatLeave(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<16)); _, _ = c.Read(make([]byte, 1)) })
+	for how, begins := range map[string]string{"ended": "", "begun": ", tls: {ca: c.pem, sni: front.test}"} {
+		t.Run(how, func(t *testing.T) {
+			up := named(t, "up")
+			text := fmt.Sprintf(waits, up, sockets.Refusing(t), sockets.Silent(t), mute, begins)
+			if how == "begun" {
+				text = fmt.Sprintf(waits, frontOf(t, cert, key), sockets.Refusing(t), sockets.Silent(t), mute, begins)
+			}
+			ends := ", tls: {certificates: [{cert: c.pem, key: c.key}]}"
+			if how == "begun" {
+				ends = ""
+			}
+			for _, u := range []string{"queue", "backoff", "dial", "handshake"} {
+				text += fmt.Sprintf("\n  - {name: %s, bind: \"127.0.0.1:0\", upstream: %s, timeouts: {connect: 1h}%s}", u, u, ends)
+			}
+			r := start(t, text, "c.pem", cert, "c.key", key)
+			for _, listener := range []string{"queue", "backoff", "dial", "handshake"} {
+				leaveWaiting(t, r, listener, how == "ended")
+			}
+			for _, u := range r.Status().Upstreams {
+				if n := u.Endpoints[0].Failures; n > 0 && u.Name != "backoff" {
+					t.Errorf("%s: %d clients that left count as failures of the endpoint", u.Name, n)
+				}
+			}
+		})
+	}
+}
+
+// leaveWaiting has twenty clients wait at a listener, and leave.
+func leaveWaiting(t *testing.T, r *rig, listener string, speaksTLS bool) {
+	t.Helper()
+	dial := func() (c net.Conn, beneath *net.TCPConn) {
+		beneath = client(t, r.At(listener))
+		if !speaksTLS {
+			return beneath, beneath
+		}
+		s := tls.Client(beneath, &tls.Config{InsecureSkipVerify: true})
+		if err := s.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		return s, beneath
+	}
+	active := func() int64 { return r.Listener(listener).Connections.Active }
+	pending := func() int64 {
+		us := r.Status().Upstreams
+		return us[slices.IndexFunc(us, func(u admin.Upstream) bool { return u.Name == "queue" })].Pending
+	}
+	var stays int64
+	var first net.Conn
+	if listener == "queue" {
+		first, _ = dial()
+		line(t, first)
+		stays = 1
+	}
+	var waiting []*net.TCPConn
+	for range 20 {
+		_, c := dial()
+		waiting = append(waiting, c)
+	}
+	r.Until("the clients wait at "+listener, func() bool {
+		return active() == stays+20 && (listener != "queue" || pending() == 20)
+	})
+	for _, c := range waiting {
+		_, _ = c.SetLinger(0), c.Close()
+	}
+	r.Until("the clients have left "+listener, func() bool { return active() == stays })
+	if n := r.Refused(listener, "upstream") + r.Refused(listener, "tls"); n != 0 {
+		t.Errorf("%s: %d clients that left are counted as refused", listener, n)
+	}
+	if first == nil {
+		return
+	}
+	next, _ := dial() // the queue has room for it
+	r.Until("the client waits", func() bool { return pending() == 1 })
+	first.Close()
+	line(t, next)
+	next.Close()
 }

@@ -4,38 +4,46 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/traces"
-	"github.com/penstock/penstock/proxy/internal/worker"
 )
+
+// A traceExport is the export of sampled sessions as spans. A server may have none. Its fields need no lock.
+type traceExport struct {
+	clock
+	log     *slog.Logger
+	version string                          // of the program
+	traces  atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
+}
 
 // prepareTraces reads the files that the export of traces needs, and has it begin, change or end
 // with the change. They are read each time: one may be another by now.
-func (s *Server) prepareTraces(c *change) error {
+func (e *traceExport) prepareTraces(c *change) error {
 	if c.cfg.Traces == nil {
 		c.commits = append(c.commits, func() {
-			if t := s.traces.Load(); t != nil {
+			if t := e.traces.Load(); t != nil {
 				t.Set(nil)
 			}
 		})
 		return nil
 	}
-	settings, err := s.traceSettings(c.cfg.Traces)
+	settings, err := e.traceSettings(c.cfg.Traces)
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
 	c.commits = append(c.commits, func() {
-		t := s.traces.Load()
+		t := e.traces.Load()
 		if t == nil { // a process without traces has no goroutine for them
-			t = traces.New(&traces.Config{Now: s.now, Report: s.reportTraces})
-			defer s.traces.Store(t)
+			t = traces.New(&traces.Config{Now: e.now, Report: e.reportTraces})
+			defer e.traces.Store(t)
 		}
 		t.Set(settings)
 	})
@@ -43,7 +51,7 @@ func (s *Server) prepareTraces(c *change) error {
 }
 
 // traceSettings are those of a configuration.
-func (s *Server) traceSettings(c *config.Traces) (*traces.Settings, error) {
+func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) {
 	to, err := url.Parse(c.Endpoint)
 	if err != nil {
 		return nil, err
@@ -51,7 +59,7 @@ func (s *Server) traceSettings(c *config.Traces) (*traces.Settings, error) {
 	t := &traces.Settings{
 		Endpoint: to, Protocol: c.Protocol, Ratio: c.Sample / 100, Headers: make(http.Header), Gzip: c.Compression == "gzip",
 		Queue: c.MaxQueueSize, Batch: c.MaxExportBatchSize, Delay: c.ScheduleDelay,
-		Timeout: c.Timeout, Retry: c.RetryFor, Flush: c.FlushTimeout, Version: s.options.Version,
+		Timeout: c.Timeout, Retry: c.RetryFor, Flush: c.FlushTimeout, Version: e.version,
 	}
 	for i := range c.Headers {
 		t.Headers.Add(c.Headers[i].Name, c.Headers[i].Value.Value)
@@ -91,33 +99,18 @@ func collectorTLS(c *config.TracesTLS) (*tls.Config, error) {
 	return t, nil
 }
 
-// Traces implements [worker.Host].
-func (h *host) Traces(_ *worker.Listening, id record.ID) uint8 {
-	if t := h.traces.Load(); t != nil {
-		return t.Sample(id)
-	}
-	return 0
-}
-
-// trace takes the record of a client that has left, if it is traced.
-func (h *host) trace(r *record.Record) {
-	if r.Sampler != 0 {
-		h.traces.Load().Add(r)
-	}
-}
-
 // reportTraces logs that spans were lost.
-func (s *Server) reportTraces(lost traces.Stats, err error) {
+func (e *traceExport) reportTraces(lost traces.Stats, err error) {
 	attrs := []any{"dropped", lost.DroppedBy(), "unconfirmed", lost.Unconfirmed}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}
-	s.log.Warn("spans lost", attrs...)
+	e.log.Warn("spans lost", attrs...)
 }
 
 // tracesStatus is the export of traces, for a status; nil: there was none.
-func (s *Server) tracesStatus() *admin.Traces {
-	t := s.traces.Load()
+func (e *traceExport) tracesStatus(cfg *config.Config) *admin.Traces {
+	t := e.traces.Load()
 	if t == nil {
 		return nil
 	}
@@ -125,7 +118,7 @@ func (s *Server) tracesStatus() *admin.Traces {
 	st := &admin.Traces{
 		Sampled: n.Sampled, Open: n.Open, Queued: n.Queued, Exported: n.Exported, Unconfirmed: n.Unconfirmed, Dropped: n.DroppedBy(),
 	}
-	if c := s.cfg.Traces; c != nil {
+	if c := cfg.Traces; c != nil {
 		st.Endpoint, st.Sample = c.Endpoint, c.Sample
 	}
 	if n.LastError != nil {
@@ -135,15 +128,15 @@ func (s *Server) tracesStatus() *admin.Traces {
 }
 
 // closeTraces exports the last spans, in bounded time. No session is left.
-func (s *Server) closeTraces() {
-	t := s.traces.Load()
+func (e *traceExport) closeTraces() {
+	t := e.traces.Load()
 	if t == nil {
 		return
 	}
 	t.Close()
 	n := t.Stats()
-	s.log.Info("traces exported", "sampled", n.Sampled, "exported", n.Exported, "unconfirmed", n.Unconfirmed, "dropped", n.DroppedBy())
+	e.log.Info("traces exported", "sampled", n.Sampled, "exported", n.Exported, "unconfirmed", n.Unconfirmed, "dropped", n.DroppedBy())
 	if n.Open != 0 || n.Queued != 0 {
-		s.log.Error("sampled sessions without a span", "open", n.Open, "queued", n.Queued)
+		e.log.Error("sampled sessions without a span", "open", n.Open, "queued", n.Queued)
 	}
 }

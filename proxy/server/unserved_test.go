@@ -488,3 +488,73 @@ upstreams:
 		t.Errorf("then served by %s: %+v", got, r.Endpoint("u", "a"))
 	}
 }
+
+// TestLocalFaults: some connections fail for a local reason, here the lack of the address to
+// connect from. The log has their cause, it is the reason of the refusals, and it is reported as
+// a problem. 192.0.2.1 is assigned to no host (RFC 5737).
+func TestLocalFaults(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:9", name: a}], source_address: 192.0.2.1, queue: {hold: 0s}, health_check: off}]`)
+	refused(t, r.At("l"))
+	const cause = "cannot assign requested address"
+	r.Logs("level=WARN", `msg="connections to endpoints failed for want of something on this machine"`, "upstream=u", `reasons="`+cause)
+	r.Logs("level=WARN", `msg="clients refused"`, "upstream=u", `reasons="local 1"`)
+	u := r.Status().Upstreams[0]
+	if u.LocalFaults[cause] == 0 || u.Reasons["local"] != 1 || u.LastMinute.LocalFaults == 0 {
+		t.Errorf("%+v", u)
+	}
+	if e := u.Endpoints[0]; e.State != "up" || e.LastFailure == nil || !strings.Contains(e.LastFailure.Cause, cause) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestUnresolvedEndpoint: the status of an endpoint without a check says that its name does not resolve, before a client finds out.
+func TestUnresolvedEndpoint(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{name: none, address: "none.invalid:1"}, {name: local, address: "localhost:1"}, {name: literal, address: "127.0.0.1:1"}], health_check: off}]`)
+	r.Until("the name is looked up", func() bool { return r.Endpoint("u", "none").Unresolved != "" })
+	for _, name := range []string{"local", "literal"} {
+		if why := r.Endpoint("u", name).Unresolved; why != "" {
+			t.Errorf("%s: %s", name, why)
+		}
+	}
+}
+
+// TestRemovalIsNoRecovery: the removal of an endpoint that is down, ejected and behind an open
+// breaker is not logged as a recovery.
+func TestRemovalIsNoRecovery(t *testing.T) {
+	t.Parallel()
+	const text = `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [%s{address: %q, name: b, weight: 1, backup: true}]
+    health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 30}
+    outlier_detection: {consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}
+    circuit_breaker: {min_volume: 1, failure_percentage: 1, open: 1h}
+    queue: {hold: 0s}
+    retry: {attempts: 0}`
+	b := named(t, "b")
+	r := start(t, fmt.Sprintf(text, fmt.Sprintf("{address: %q, name: a}, ", sockets.Refusing(t)), b))
+	r.Until("the endpoint is ejected and down, and its breaker is open", func() bool {
+		whose(t, r.At("l")) // as a last resort
+		e := r.Endpoint("u", "a")
+		return strings.Contains(r.Log.String(), "state=ejected") && e.Breaker == "open" && e.State == "down"
+	})
+	before := len(r.Log.String())
+	r.Reload(fmt.Sprintf(text, "", b))
+	if got := whose(t, r.At("l")); got != "b" {
+		t.Error(got)
+	}
+	for line := range strings.Lines(r.Log.String()[before:]) {
+		if strings.Contains(line, "u/a") && (strings.Contains(line, "succeed again") || strings.Contains(line, "healthy again") || strings.Contains(line, "has returned")) {
+			t.Errorf("the endpoint was removed, and the log has %s", line)
+		}
+	}
+}

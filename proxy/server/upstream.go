@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -11,10 +13,35 @@ import (
 	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
+
+// The upstreamManager brings upstreams and their endpoints into force, watches them, and takes them out of service. Fields are guarded by the
+// server's mu unless they say otherwise.
+type upstreamManager struct {
+	*registry
+	*tasks
+	*drains
+	*liveChanges
+	clock
+	log       *slog.Logger
+	group     *worker.Group
+	scheduler *health.Scheduler
+	checker   *health.Checker
+	files     *tlsterm.Files
+	tls       *tlsterm.Limit
+	dnsLimit  *discovery.QueryLimiter
+	inotify   discovery.Inotify // of files that change, one for all upstreams
+	tracked   limit.Connections // of clients that no endpoint can serve
+	bound     func(*upstream)   // called when an upstream has got other endpoints
+
+	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
+	down       downQueue                        // it has a lock of its own
+}
 
 // An upstream is one of the configuration, for as long as that names it. Everything is
 // guarded by the server's mu.
@@ -62,25 +89,25 @@ func (u *upstream) close() {
 }
 
 // prepareUpstream makes the parts that an upstream lacks under the next configuration, but for its members.
-func (s *Server) prepareUpstream(c *change, cfg *config.Upstream) (err error) {
-	old := s.upstreams[cfg.Name]
+func (um *upstreamManager) prepareUpstream(c *change, cfg *config.Upstream) (err error) {
+	old := um.upstreams[cfg.Name]
 	next := &nextUpstream{cfg: cfg, now: old, old: old}
 	c.upstreams[cfg.Name] = next
 	if !c.unchanged.has(cfg.Name) {
-		next.now, err = s.newUpstream(c, old, cfg)
+		next.now, err = um.newUpstream(c, old, cfg)
 	}
 	return err
 }
 
 // prepareMembers makes the members of an upstream under the next configuration, if they may differ.
-func (s *Server) prepareMembers(c *change, cfg *config.Upstream) (err error) {
+func (um *upstreamManager) prepareMembers(c *change, cfg *config.Upstream) (err error) {
 	next := c.upstreams[cfg.Name]
 	old := next.old
 	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) && !c.lives.touchAny(cfg.Name) {
 		return nil
 	}
-	wanted := c.lives.set.edit(cfg, specsOf(cfg, s.fit(c, next.now)))
-	if next.update, err = s.newEndpointUpdate(next.now, old, cfg, wanted); old != nil {
+	wanted := c.lives.set.edit(cfg, specsOf(cfg, um.fit(c, next.now)))
+	if next.update, err = um.newEndpointUpdate(next.now, old, cfg, wanted); old != nil {
 		c.undo = append(c.undo, func() { next.update.abandon(old) })
 	}
 	return err
@@ -88,41 +115,41 @@ func (s *Server) prepareMembers(c *change, cfg *config.Upstream) (err error) {
 
 // newUpstream makes an upstream without members. It has the health and statistics of the old
 // one.
-func (s *Server) newUpstream(c *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
+func (um *upstreamManager) newUpstream(c *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
 	u := &upstream{cfg: cfg}
 	if old != nil {
 		u.router, u.stats, u.budget = old.router, old.stats, old.budget
 		u.breaker, u.outlier, u.answers, u.congestion = old.breaker, old.outlier, old.answers, old.congestion
 	} else {
-		s.from(u)
+		um.removed.pass(u)
 	}
 	if u.router == nil {
-		u.router, u.stats = router.NewUpstream(cfg.Name, s.markDown), new(tlsterm.Stats)
-		u.router.HoldUnder(&s.tracked)
-		u.router.SetPanic(health.NewPanic(s.scheduler, "upstream "+cfg.Name))
+		u.router, u.stats = router.NewUpstream(cfg.Name, um.markDown), new(tlsterm.Stats)
+		u.router.HoldUnder(&um.tracked)
+		u.router.SetPanic(health.NewPanic(um.scheduler, "upstream "+cfg.Name))
 	}
-	if err := s.prepareClient(c, u); err != nil {
+	if err := um.prepareClient(c, u); err != nil {
 		return nil, err
 	}
-	s.prepareMonitors(u)
-	if err := s.prepareSource(u, old); err != nil {
+	um.prepareMonitors(u)
+	if err := um.prepareSource(u, old); err != nil {
 		return nil, err
 	}
 	if name := u.cfg.Socket.Congestion; name != u.congestion.Name() {
 		u.congestion = sockopt.NewCongestion(name)
-		c.commits = append(c.commits, func() { s.logCongestion(u) })
+		c.commits = append(c.commits, func() { um.logCongestion(u) })
 	}
 	u.snapshot = router.NewSnapshot(u.router, u.snapshotConfig())
 	return u, nil
 }
 
 // prepareClient makes the TLS towards endpoints.
-func (s *Server) prepareClient(c *change, u *upstream) (err error) {
+func (um *upstreamManager) prepareClient(c *change, u *upstream) (err error) {
 	t := u.cfg.TLS
 	if t == nil {
 		return nil
 	}
-	cfg := &tlsterm.ClientConfig{CA: string(t.CA), SNI: t.SNI, Files: s.files, Limit: s.tls, Stats: u.stats}
+	cfg := &tlsterm.ClientConfig{CA: string(t.CA), SNI: t.SNI, Files: um.files, Limit: um.tls, Stats: u.stats}
 	if t.Cert != "" {
 		cfg.Pair = tlsterm.Pair{Cert: string(t.Cert), Key: string(t.Key)}
 	}
@@ -134,22 +161,22 @@ func (s *Server) prepareClient(c *change, u *upstream) (err error) {
 
 // prepareMonitors makes the guards that the upstream has not had before; those that it has
 // had are changed by swapUpstream.
-func (s *Server) prepareMonitors(u *upstream) {
+func (um *upstreamManager) prepareMonitors(u *upstream) {
 	subject := "upstream " + u.cfg.Name
 	switch {
 	case u.cfg.CircuitBreaker == nil:
 		u.breaker = nil
 	case u.breaker == nil:
-		u.breaker = health.NewBreaker(s.scheduler, subject, nil, breakerConfig(u.cfg.CircuitBreaker, true))
+		u.breaker = health.NewBreaker(um.scheduler, subject, nil, breakerConfig(u.cfg.CircuitBreaker, true))
 	}
 	switch {
 	case u.cfg.OutlierDetection == nil:
 		u.outlier = nil
 	case u.outlier == nil:
-		u.outlier = health.NewOutlierDetector(s.scheduler, outlierConfig(u.cfg.OutlierDetection))
+		u.outlier = health.NewOutlierDetector(um.scheduler, outlierConfig(u.cfg.OutlierDetection))
 	}
 	if u.answers == nil {
-		u.answers = health.NewUnanswered(s.ended, s.watches.Go)
+		u.answers = health.NewUnanswered(um.ended, um.watches.Go)
 	}
 	if u.budget == nil {
 		u.budget = health.NewRetryBudget(budgetConfig(&u.cfg.Retry))
@@ -207,16 +234,16 @@ func setConfig(upstream *config.Upstream) *lb.Config {
 }
 
 // swapUpstream brings an upstream into force.
-func (s *Server) swapUpstream(next *nextUpstream) {
+func (um *upstreamManager) swapUpstream(next *nextUpstream) {
 	u := next.now
 	u.cfg = next.cfg
 	if u != next.old {
-		s.upstreams[u.cfg.Name] = u
+		um.upstreams[u.cfg.Name] = u
 		u.configure()
 		if next.old != nil {
 			u.leaving = next.old.leaving
 		} else {
-			s.reactivateUpstream(u)
+			um.removed.restore(u)
 		}
 	}
 	if next.update != nil {
@@ -236,7 +263,7 @@ func (u *upstream) configure() {
 }
 
 // settleUpstream follows the swap.
-func (s *Server) settleUpstream(next *nextUpstream) {
+func (um *upstreamManager) settleUpstream(next *nextUpstream) {
 	if old := next.old; old != nil && old != next.now {
 		if old.tls != nil {
 			old.tls.Close()
@@ -246,76 +273,36 @@ func (s *Server) settleUpstream(next *nextUpstream) {
 		}
 	}
 	if next.update != nil {
-		s.settleEndpointUpdate(next.now, next.update)
+		um.settleEndpointUpdate(next.now, next.update)
 	}
-	s.startDiscovery(next.now)
+	um.startDiscovery(next.now)
 }
 
 // dropUpstream is the end of an upstream that the configuration does not name any more.
 // Clients that came before it was dropped may still be on their way, and have its last
 // set; it costs its memory until the last of them has left.
-func (s *Server) dropUpstream(u *upstream) {
-	delete(s.upstreams, u.cfg.Name)
-	counts := u.router.Counts()
-	s.gone.Add(&counts, 1)
+func (um *upstreamManager) dropUpstream(u *upstream) {
+	delete(um.upstreams, u.cfg.Name)
 	u.close()
 	var deserted []*router.Endpoint
 	for _, m := range u.members {
-		s.dropMember(u, m)
+		um.dropMember(u, m)
 		if m.endpoint.Active() > 0 {
 			u.leaving = append(u.leaving, m)
-			s.drainRemoved(u, m)
+			um.drainRemoved(u, m)
 		} else {
 			deserted = append(deserted, m.endpoint)
 		}
 	}
-	s.drainLateSessions(u.cfg, deserted)
-	s.former = append(s.former, former{u.cfg.Name, weak.Make(u.router), u.router.Refusals()})
-	s.retire(u)
+	um.drainLateSessions(u.cfg, deserted)
+	um.removed.add(u)
 	if set := u.snapshot.Set(); set != nil {
 		kept := weak.Make(set)
-		s.runAfter(u.cfg.DrainTimeout+time.Minute, func() {
+		um.runAfter(u.cfg.DrainTimeout+time.Minute, func() {
 			if set := kept.Value(); set != nil {
 				set.Detach()
 			}
 		})
-	}
-}
-
-// runAfter has f called after a time, unless everything ends before. f must not take the
-// server's mu.
-func (s *Server) runAfter(d time.Duration, f func()) *time.Timer {
-	return s.at(d, func() { s.goTracked(f) })
-}
-
-// A due is a function that is called at a time. The runtime keeps timers that were stopped for
-// a while (runtime/time.go, timers.zombies), and the functions that they would have called; so
-// the function is removed from them.
-type due struct{ f func() } // nil: it was called off
-
-// at has f called after a time, with the server's mu held.
-func (s *Server) at(d time.Duration, f func()) *time.Timer {
-	var t *time.Timer
-	call := &due{f}
-	t = s.after(d, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.timers, t)
-		if call.f != nil {
-			call.f()
-		}
-	})
-	s.timers[t] = call
-	return t
-}
-
-// cancelTimer prevents a call that runAfter has scheduled, unless it is called already. t
-// may be nil.
-func (s *Server) cancelTimer(t *time.Timer) {
-	if call := s.timers[t]; call != nil {
-		t.Stop()
-		call.f = nil
-		delete(s.timers, t)
 	}
 }
 
@@ -346,7 +333,7 @@ func budgetConfig(r *config.Retry) *health.RetryBudgetConfig {
 
 // prepareSource makes the source of an upstream's endpoints, or keeps the one that it
 // has.
-func (s *Server) prepareSource(u, old *upstream) (err error) {
+func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 	d := u.cfg.Discover
 	if d == nil {
 		return nil
@@ -358,14 +345,14 @@ func (s *Server) prepareSource(u, old *upstream) (err error) {
 	if old != nil && old.cfg.Discover.SameOrigin(d) {
 		u.found = old.found // until it has answered as it is asked now
 	}
-	log := s.log.With("upstream", u.cfg.Name)
+	log := um.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
-		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Share: &s.inotify, Log: log})
+		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Share: &um.inotify, Log: log})
 		return nil
 	}
 	dns := d.DNS
 	cfg := discovery.DNSConfig{
-		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Limiter: s.dnsLimit, Log: log,
+		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Limiter: um.dnsLimit, Log: log,
 	}
 	for _, server := range dns.Servers {
 		cfg.Servers = append(cfg.Servers, server.Name)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -21,28 +20,8 @@ const (
 	maxWhyListed = 100
 )
 
-// Judge implements [worker.Host].
-func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
-	v := h.server().verdictOf(sample)
-	router.Judged(b, &v, sample.Duration)
-	return v
-}
-
-// verdictOf judges a sample that ends now.
-func (s *Server) verdictOf(sample *verdict.Sample) verdict.Verdict {
-	now := s.now()
-	sample.Starved, sample.Late = -1, -1
-	if w, known := s.cpu.Waited(now-int64(sample.Duration), now); known {
-		sample.Starved = w.For
-		if w.Probes > 0 {
-			sample.Late = w.Late / time.Duration(w.Probes)
-		}
-	}
-	return verdict.Of(sample)
-}
-
-// Why implements [admin.Balancer].
-func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
+// why says what limits sessions.
+func (s *sessionTable) why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 	selected := whyQuery(&q)
 	before := make(map[worker.ID]*verdict.Sample)
 	began := s.now()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
@@ -84,8 +85,9 @@ func TestStorm(t *testing.T) {
 	often(10*time.Millisecond, func() { r.Write("eps.yaml", found()) })
 	often(3*time.Millisecond, func() {
 		endpoint := fmt.Sprintf("e%d", rand.IntN(4)) // it may not exist
-		_ = r.DrainEndpoint("u", endpoint, rand.IntN(2) == 0, "test")
-		_ = r.SetWeight("u", endpoint, rand.IntN(5), "test")
+		state := []admin.EndpointVerb{admin.EndpointDrain, admin.EndpointReady}[rand.IntN(2)]
+		_, _ = r.ChangeEndpoint(&admin.EndpointChange{What: state, Upstream: "u", Endpoint: endpoint}, "test")
+		_, _ = r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointWeight, Upstream: "u", Endpoint: endpoint, Weight: rand.IntN(5)}, "test")
 		_ = r.Status()
 	})
 	for range 40 {

@@ -1,0 +1,55 @@
+package offload
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/match"
+	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// pgRefusals are the SQLSTATEs, and the words, by which clients of PostgreSQL learn why they are refused: no more than that they
+// are. Those of other causes get the last ones.
+var pgRefusals = []struct {
+	causes []error
+	answer []byte
+}{
+	{[]error{limit.ErrDenied, limit.ErrDeniedNow, worker.ErrFiltered}, postgres.Refusal(postgres.NotAuthorized, "the proxy does not admit this client")},
+	{[]error{router.ErrNoRoute, router.ErrLoop, match.ErrUndecided}, postgres.Refusal(postgres.Rejected, "the proxy has no route for this user, database and address")},
+	{
+		[]error{
+			limit.ErrSourceConnections, limit.ErrSourceRate, limit.ErrSources, lb.ErrFull, router.ErrQueueFull, router.ErrQueueTimeout,
+			worker.ErrFilterOverload,
+		},
+		postgres.Refusal(postgres.TooManyConnections, "the proxy has too many connections for this client"),
+	},
+	{nil, postgres.Refusal(postgres.CannotConnectNow, "the proxy reaches no server for this client now")},
+}
+
+// pgRefusal returns the answer to a client of PostgreSQL that is refused for a cause.
+func pgRefusal(cause error) []byte {
+	for _, r := range pgRefusals {
+		for _, of := range r.causes {
+			if errors.Is(cause, of) {
+				return r.answer
+			}
+		}
+	}
+	return pgRefusals[len(pgRefusals)-1].answer
+}
+
+// Refusal is the [worker.Service.Refusal] of a listener, which has the key postgres or has not: clients that have begun as those of
+// PostgreSQL do, and do not speak TLS, get an ErrorResponse.
+func Refusal(speaksPostgres bool) func(c *worker.Client, cause error) []byte {
+	return func(c *worker.Client, cause error) []byte {
+		request := c.First.Request
+		if c.Postgres.TLS || !speaksPostgres && (c.First.Is(firstbytes.Postgres) != firstbytes.Yes || request == firstbytes.CancelRequest) {
+			return nil
+		}
+		return pgRefusal(cause)
+	}
+}

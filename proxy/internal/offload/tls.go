@@ -1,0 +1,393 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/relay"
+)
+
+// A Config is the settings of a [Server].
+type Config struct {
+	Relay *relay.Relay   // makes the sessions that stay on goroutines
+	Limit *tlsterm.Limit // of the sessions whose TLS ends or begins here
+	Now   func() int64   // the clock of the loops
+	Log   *slog.Logger   // at level debug
+}
+
+// A Server serves clients off the loops that have accepted them. It is safe for concurrent use.
+type Server struct{ cfg Config }
+
+// New returns a Server.
+func New(cfg *Config) *Server { return &Server{*cfg} }
+
+// Serve serves a client whose TLS ends or begins in this process: on a goroutine of its own until it is
+// joined, and on its loop from then on; or on two goroutines, for want of descriptors to go back with.
+func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
+	client, err := h.Conn()
+	if err != nil {
+		h.End(relay.Result{}, err)
+		return
+	}
+	if err := s.cfg.Limit.Enter(); err != nil {
+		reset(client)
+		h.End(relay.Result{}, err)
+		return
+	}
+	res, err := s.serveTLS(h, offloaded, client)
+	if err == errRejoined {
+		return
+	}
+	defer s.cfg.Limit.Leave()
+	if err == sockopt.ErrGone {
+		h.Left()
+		return
+	}
+	h.End(res, err)
+}
+
+// errRejoined is the error of serving a client whose session runs on its loop.
+var errRejoined = errors.New("the session runs on its loop")
+
+// errRewriteOffLoop is the error of a client whose bytes cannot be rewritten.
+var errRewriteOffLoop = errors.New("rewrite: no descriptors are left for the session to go back to its loop with, and it is rewritten there alone")
+
+// errGateOffLoop is the error of a client whose second hello, if the endpoint asks for one, could not be held against the first.
+var errGateOffLoop = errors.New("no descriptors are left for the session to go back to its loop with, and a second TLS ClientHello is looked at there alone")
+
+// serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
+// [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
+func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
+	client, protocols, err := s.spoken(h, offloaded, raw)
+	if err == errCancel {
+		done := make(chan error, 1)
+		s.sendCancel(h.Context(), offloaded.Listener, h.Client, offloaded.Startup, func(err error) { done <- err })
+		err = <-done
+		client.Close()
+		return relay.Result{}, err
+	}
+	if err != nil {
+		raw.Close()
+		return relay.Result{}, err
+	}
+	search := offloaded.NewSearch()
+	defer search.Close()
+	search.Begin(h.Client, s.cfg.Now())
+	endpoint, answer, err := s.reachFor(h.Context(), raw, search, protocols)
+	switch {
+	case err != nil:
+		s.refuseTLS(h, raw, client, err)
+		return relay.Result{}, err
+	case endpoint == nil:
+		return relay.Result{}, respond(client, answer)
+	}
+	if on := worker.TakeSockets(client, endpoint); on != nil {
+		on.A.Moved, on.Early = len(offloaded.Startup), offloaded.Startup
+		on.Reached, on.Mirrorer, on.Rewriting, on.Ended = search.Reached, search, search, s.cfg.Limit.Leave
+		if err := h.Rejoin(on); err != nil {
+			return relay.Result{}, err
+		}
+		return relay.Result{}, errRejoined
+	}
+	if search.RewriteOffLoop() {
+		reset(endpoint)
+		reset(raw)
+		return relay.Result{}, errRewriteOffLoop
+	}
+	if client == raw && h.Greeted() {
+		reset(endpoint)
+		reset(raw)
+		return relay.Result{}, errGateOffLoop
+	}
+	limits, err := search.Reached(s.cfg.Now())
+	if err != nil {
+		reset(endpoint)
+		reset(raw)
+		return relay.Result{}, err
+	}
+	search.MirrorOffLoop()
+	session := s.cfg.Relay.NewSession(client, endpoint)
+	session.Limit(limits)
+	h.Join(session, limits, endpoint.RemoteAddr().String())
+	return session.Run(h.Context())
+}
+
+// spoken returns the client's connection after its handshake, and the protocols that may be
+// offered to its endpoint.
+func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
+	cfg := offloaded.Listener.Config()
+	server := cfg.TLS
+	switch {
+	case cfg.Preread.Postgres != nil && !h.Client.Postgres.TLS:
+		return raw, []string{postgres.Protocol}, nil
+	case server == nil:
+		return raw, offloaded.ALPN, nil
+	}
+	conn, err := server.Handshake(h.Context(), raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := offloaded.Terminated(conn)
+	if state.NegotiatedProtocol != "" {
+		protocols = []string{state.NegotiatedProtocol}
+	}
+	h.Client.Record.Hello(state.ServerName, protocols)
+	if cfg.Preread.Postgres != nil {
+		return conn, []string{postgres.Protocol}, s.login(h, offloaded, conn)
+	}
+	if cfg.Preread.Data {
+		err = firstBytes(h, offloaded, conn, conn.Await)
+	}
+	return conn, protocols, err
+}
+
+// firstBytes reads the first bytes of a client whose TLS has ended here. The error is [worker.ErrPrereadTimeout] if they come
+// too late, [sockopt.ErrGone] if the client has gone, and the cause of the end of its context.
+func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error) error {
+	_ = conn.SetReadDeadline(time.Now().Add(offloaded.Listener.Config().TLS.Timeout()))
+	stop := context.AfterFunc(h.Context(), func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	err := read()
+	if !stop() {
+		return context.Cause(h.Context())
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return worker.ErrPrereadTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return sockopt.ErrGone
+	}
+	return err
+}
+
+// refuseTLS ends the connection of a client that gets no endpoint. One of PostgreSQL that has said its startup message learns
+// why, within its TLS if that has ended here.
+func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause error) {
+	if h.Client.Postgres.User == "" || h.Context().Err() != nil || cause == sockopt.ErrGone {
+		reset(raw)
+		return
+	}
+	defer context.AfterFunc(h.Context(), func() { raw.Close() })()
+	_ = respond(client, pgRefusal(cause))
+}
+
+// reset ends a connection, and the one beneath it, by a reset, so that the peer does not take
+// it for an orderly end.
+func reset(c net.Conn) {
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
+	}
+	if t, ok := c.(interface{ SetLinger(seconds int) error }); ok {
+		_ = t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// reachFor is reach for as long as the client is there: whatever is waited for, one that was
+// reset gives up its place at once. Nothing is read from it meanwhile.
+func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	watched, stop := sockopt.Watch(ctx, client, time.Time{})
+	endpoint, answer, err = s.reach(watched, search, protocols)
+	stop()
+	if context.Cause(watched) == sockopt.ErrGone {
+		if endpoint != nil {
+			reset(endpoint)
+		}
+		return nil, nil, sockopt.ErrGone
+	}
+	return endpoint, answer, err
+}
+
+// reach performs the steps of a search until there is a connection to an endpoint, or the
+// answer that the client gets in place of one. The end of ctx is no failure of an endpoint.
+func (s *Server) reach(ctx context.Context, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
+	r := search.Record()
+	for ctx.Err() == nil {
+		r.Resume(s.cfg.Now())
+		switch step := search.Next(s.cfg.Now()); step.Action {
+		case worker.Connect:
+			r.Connect(step.Address.AddrPort, step.Address.Path, s.cfg.Now())
+			var conn net.Conn
+			err := s.abandonable(ctx, search, step.Recheck, func(ctx context.Context) (err error) {
+				conn, err = s.connect(ctx, search, &step, protocols)
+				return err
+			})
+			switch {
+			case err == nil && search.Overruled() && ctx.Err() == nil:
+				reset(conn) // Next has the search go on elsewhere
+			case err == nil:
+				return conn, nil, nil
+			case ctx.Err() == nil:
+				search.Failed(err, s.cfg.Now())
+			}
+		case worker.Resolve:
+			var ips []netip.Addr
+			err := s.abandonable(ctx, search, step.Recheck, func(ctx context.Context) (err error) {
+				ips, err = step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+				return err
+			})
+			if ctx.Err() == nil {
+				search.Resolved(ips, err)
+			}
+		case worker.Pause:
+			r.Pause(s.cfg.Now())
+			pause(ctx, step.Timeout, nil)
+		case worker.Park:
+			r.Wait(s.cfg.Now())
+			pause(ctx, step.Timeout, search.Woken())
+		case worker.Respond:
+			return nil, step.Bytes, nil
+		default:
+			return nil, nil, search.Err()
+		}
+	}
+	return nil, nil, context.Cause(ctx)
+}
+
+// abandonable runs a step of a search, which is canceled when the search gives it up.
+func (s *Server) abandonable(ctx context.Context, search *router.Search, every time.Duration, run func(context.Context) error) error {
+	if every <= 0 {
+		return run(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex // held while the search is asked, which is not when run has returned
+	over := false
+	var timer *time.Timer
+	mu.Lock() // the function reads timer
+	timer = time.AfterFunc(every, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case over:
+		case search.Abandon(s.cfg.Now()):
+			cancel(worker.ErrAbandoned)
+		default:
+			timer.Reset(every)
+		}
+	})
+	mu.Unlock()
+	err := run(ctx)
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	timer.Stop()
+	if err != nil && context.Cause(ctx) == worker.ErrAbandoned {
+		return worker.ErrAbandoned
+	}
+	return err
+}
+
+// pause waits for a time, if it is not 0, or until woken.
+func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) {
+	var after <-chan time.Time
+	if d > 0 || woken == nil {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		after = t.C
+	}
+	select {
+	case <-after:
+	case <-woken:
+	case <-ctx.Done():
+	}
+}
+
+// connect takes one step: connects, sends the PROXY header, and speaks TLS if the endpoint
+// wants it.
+func (s *Server) connect(ctx context.Context, search *router.Search, step *worker.Step, protocols []string) (net.Conn, error) {
+	if step.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, step.Timeout)
+		defer cancel()
+	}
+	d := &net.Dialer{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
+		return errors.Join(step.Congestion.Control(network, c), search.Options().Control(network, address, c))
+	}}
+	d.SetMultipathTCP(false)
+	network, address := "tcp", step.Address.AddrPort.String()
+	if step.Address.Path != "" {
+		network, address = "unix", step.Address.Path
+	} else if step.Source.IsValid() {
+		d.LocalAddr = &net.TCPAddr{IP: step.Source.AsSlice()}
+	}
+	conn, err := sockopt.Dial(ctx, d, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if step.ProxyHeader {
+		if _, err := conn.Write(search.ProxyHeader(nil)); err != nil {
+			reset(conn)
+			return nil, err
+		}
+	}
+	endpoint, err := s.secure(ctx, search, conn, protocols)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if startup := search.Startup(); len(startup) > 0 {
+		if _, err := endpoint.Write(startup); err != nil {
+			reset(endpoint)
+			return nil, err
+		}
+	}
+	return endpoint, nil
+}
+
+// secure speaks TLS with an endpoint if its upstream has it. The caller closes conn after an error.
+func (s *Server) secure(ctx context.Context, search *router.Search, conn net.Conn, protocols []string) (net.Conn, error) {
+	speaker, host := search.TLS()
+	if speaker == nil {
+		return conn, nil
+	}
+	if search.StartsTLS() {
+		if err := startTLS(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	encrypted, err := speaker.Handshake(ctx, conn, tlsterm.Peer{Host: host, ALPN: protocols})
+	if err != nil {
+		return nil, err
+	}
+	return encrypted, nil
+}
+
+// lingering is how long a client that got a response may take to close.
+const lingering = 5 * time.Second
+
+// respond sends a client bytes and closes its connection, so that they arrive: the end of
+// file is sent, and the client's waited for.
+func respond(client net.Conn, b []byte) error {
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(lingering))
+	if _, err := client.Write(b); err != nil {
+		return err
+	}
+	if c, ok := client.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+	}
+	drain := make([]byte, 4096)
+	for {
+		if _, err := client.Read(drain); err != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// startDiscovery begins to ask an upstream's source, if it has one that is not asked yet.
+func (um *upstreamManager) startDiscovery(u *upstream) {
+	if u.source == nil || u.stop != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(um.ended)
+	u.stop = stop
+	name, source, first := u.cfg.Name, u.source, &firstAnswer{}
+	u.first = first
+	um.watches.Go(func() {
+		source.Watch(ctx, func(found []discovery.Endpoint) {
+			first.found.CompareAndSwap(nil, &found)
+			um.discovered(name, source, found)
+		})
+	})
+}
+
+// discovered has an upstream's clients sent to endpoints that its source has found.
+func (um *upstreamManager) discovered(name string, source discovery.Source, found []discovery.Endpoint) {
+	defer um.keep() // after mu is released
+	um.mu.Lock()
+	defer um.mu.Unlock()
+	u := um.upstreams[name]
+	if um.closing || u == nil || u.source != source {
+		return
+	}
+	u.found, u.answered = found, true
+	um.takeFound(u, um.newOwnAddresses())
+}
+
+// fit returns the endpoints that an upstream's source has found, but for those that lead back
+// into this process as it listens before the next configuration.
+func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
+	if um.cfg == nil || len(u.found) == 0 {
+		return u.found
+	}
+	if c.own == nil {
+		c.own = um.newOwnAddresses()
+	}
+	fit, _ := c.own.fit(u.cfg.Name, u.found)
+	return fit
+}
+
+// takeFound brings the endpoints that an upstream's source has found into use, except those
+// that lead back into the process.
+func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
+	name, before := u.cfg.Name, u.refused
+	var fit []discovery.Endpoint
+	fit, u.refused = in.fit(name, u.found)
+	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
+		um.log.Warn("discovered endpoints are left out", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
+	}
+	update, err := um.newEndpointUpdate(u, u, u.cfg, um.live.edit(u.cfg, specsOf(u.cfg, fit)))
+	if err != nil {
+		um.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
+	}
+	different := update.differs(u.members)
+	u.use(update)
+	um.settleEndpointUpdate(u, update)
+	um.forget(update.gone)
+	um.logEnded(um.endDiscovered(u))
+	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, different.attrs()...)
+	if len(update.order) == 0 {
+		um.log.Warn("endpoints discovered: there are none, "+withoutEndpoints(u.cfg), attrs...)
+		return
+	}
+	um.log.Info("endpoints discovered", attrs...)
+}
+
+// withoutEndpoints describes the result for clients of an upstream without endpoints.
+func withoutEndpoints(u *config.Upstream) string {
+	switch f := u.Fallback; {
+	case f != nil && f.Upstream != "":
+		return "clients go to the fallback " + f.Upstream
+	case f != nil:
+		return "clients get the fallback's response"
+	case u.Queue.Hold > 0 && u.Queue.Size > 0:
+		return fmt.Sprintf("clients are held for %v and then refused", u.Queue.Hold)
+	}
+	return "clients are refused"
+}
+
+// forget releases the listeners' state of removed members.
+func (r *registry) forget(members []*member) {
+	if len(members) == 0 {
+		return
+	}
+	gone := make(map[*router.Endpoint]bool, len(members))
+	for _, m := range members {
+		gone[m.endpoint] = true
+	}
+	for _, l := range r.listeners {
+		l.now.Forget(gone)
+	}
+}
+
+// firstAnswers is how long Open waits for the first answers of discovery, so that the first clients are not
+// refused for want of endpoints; and a change for those of sources that are new.
+const firstAnswers = 3 * time.Second
+
+// A firstAnswer is the first endpoints that a source has found. The server's mu may be held by the change that waits
+// for them.
+type firstAnswer struct {
+	found atomic.Pointer[[]discovery.Endpoint] // nil: it has not answered
+}
+
+// awaitNewSources has the new sources of a change asked, and waits for a while until each has answered or failed.
+// An upstream has no endpoints of another origin than its present one: the rules of the change may be meant for others.
+// One whose source has not answered has none.
+func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
+	if um.cfg == nil {
+		return // Open waits, once everything listens
+	}
+	var asked []*upstream
+	for _, next := range c.upstreams {
+		if u := next.now; u != next.old && u.source != nil && u.stop == nil {
+			um.startDiscovery(u)
+			c.undo = append(c.undo, u.stop)
+			asked = append(asked, u)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	await(ctx, func() bool {
+		for _, u := range asked {
+			if u.first.found.Load() == nil && u.source.Status().Failures == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, u := range asked {
+		if found := u.first.found.Load(); found != nil {
+			u.found, u.answered = *found, true
+		} else if len(u.found) == 0 {
+			um.log.Warn("endpoints are not discovered yet: there are none, "+withoutEndpoints(u.cfg), "upstream", u.cfg.Name)
+		}
+	}
+}
+
+// awaitDiscovery waits for a while until every source has answered once; later answers take
+// effect when they come.
+func (um *upstreamManager) awaitDiscovery(ctx context.Context) { await(ctx, um.allAnswered) }
+
+// await waits for firstAnswers at most until a condition holds.
+func await(ctx context.Context, holds func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswers)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// allAnswered reports whether every source has answered, or has failed to.
+func (um *upstreamManager) allAnswered() bool {
+	um.mu.Lock()
+	defer um.mu.Unlock()
+	for _, u := range um.upstreams {
+		if u.source != nil && !u.answered && u.source.Status().Failures == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// nameLookups is how many names are looked up at once.
+const nameLookups = 64
+
+// hostName returns the name in an endpoint's address that is looked up, or "" if there is none.
+func hostName(address sockopt.Address) string {
+	host, _, err := net.SplitHostPort(address.Name)
+	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || address.Network != "tcp" {
+		return ""
+	}
+	return host
+}
+
+// UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. It returns those
+// that have no address, and those of which that is not known, each with the reason; both are sorted.
+func UnresolvedNames(ctx context.Context, cfg *config.Config) (missing, unknown []string) {
+	names := make(map[string]bool)
+	for _, u := range cfg.Upstreams {
+		for i := range u.Endpoints {
+			if name := hostName(u.Endpoints[i].Address); name != "" {
+				names[name] = true
+			}
+		}
+	}
+	failed := unresolved(ctx, slices.Collect(maps.Keys(names)))
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		if err := failed[name]; noSuchName(err) {
+			missing = append(missing, name)
+		} else {
+			unknown = append(unknown, fmt.Sprintf("%s (%v)", name, err))
+		}
+	}
+	return missing, unknown
+}
+
+// unresolved looks names up side by side, and returns the error of each that has no address. The
+// lookups that ctx ends have its error.
+func unresolved(ctx context.Context, names []string) map[string]error {
+	var mu sync.Mutex
+	failed := make(map[string]error)
+	next := make(chan string)
+	var all sync.WaitGroup
+	for range min(nameLookups, len(names)) {
+		all.Go(func() {
+			for name := range next {
+				err := context.Cause(ctx)
+				if err == nil {
+					_, err = sockopt.Resolve(ctx, name)
+				}
+				if err != nil {
+					mu.Lock()
+					failed[name] = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, name := range names {
+		next <- name
+	}
+	close(next)
+	all.Wait()
+	return failed
+}
+
+// noSuchName reports whether name servers have said that a name has no address. Other errors leave that open.
+func noSuchName(err error) bool {
+	if both, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range both.Unwrap() {
+			if !noSuchName(one) {
+				return false
+			}
+		}
+		return true
+	}
+	var failed *net.DNSError
+	return errors.As(err, &failed) && failed.IsNotFound
+}
+
+const (
+	// lookForNames is how often the names are looked up that did not resolve the last time, and new ones.
+	lookForNames = 5 * time.Second
+	// nameTime is how long a round of that takes at most.
+	nameTime = 10 * time.Second
+)
+
+// watchNames looks up the names of endpoints without a check until stop: of others, the check says that theirs do not resolve.
+func (um *upstreamManager) watchNames(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	good := make(map[string]bool)
+	for {
+		names := um.uncheckedNames()
+		maps.DeleteFunc(good, func(name string, _ bool) bool { return !names[name] })
+		maps.DeleteFunc(names, func(name string, _ bool) bool { return good[name] })
+		round, end := context.WithTimeout(ctx, nameTime)
+		failed := unresolved(round, slices.Collect(maps.Keys(names)))
+		end()
+		for name := range names {
+			if failed[name] == nil {
+				good[name] = true
+			}
+		}
+		um.unresolved.Store(&failed)
+		select {
+		case <-stop:
+			return
+		case <-time.After(lookForNames):
+		}
+	}
+}
+
+// uncheckedNames returns the names of the hosts of endpoints that get clients and are not checked.
+func (um *upstreamManager) uncheckedNames() map[string]bool {
+	names := make(map[string]bool)
+	um.mu.Lock()
+	defer um.mu.Unlock()
+	for _, u := range um.upstreams {
+		for _, m := range u.order {
+			if name := m.endpoint.HostName(); name != "" && m.check == nil && m.mode != config.Maint {
+				names[name] = true
+			}
+		}
+	}
+	return names
+}

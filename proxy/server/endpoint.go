@@ -1,0 +1,565 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// A member is an endpoint of an upstream, with its checks and monitors. Everything is guarded
+// by the server's mu.
+type member struct {
+	endpoint *router.Endpoint
+	spec     discovery.Endpoint     // as the file or discovery says
+	check    *health.Check          // nil: it is not checked
+	monitor  *health.OutlierMonitor // nil: it is not judged
+	breaker  *health.Breaker        // nil: it has none
+	ending   *ending                // nil: it was not asked for yet
+	mode     string                 // its state: ready, drain or maint
+	enforced string                 // the state whose effects it has
+	cut      *cutJob                // of a drain; nil: there is none
+	leave    *cutJob                // of one that is gone; nil: its sessions stay
+	share    int                    // its weight
+	byHand   bool                   // it is in no file
+}
+
+// A spec is an endpoint as the file or discovery says.
+type spec struct {
+	discovery.Endpoint
+	address sockopt.Address // as the loader has read it; zero: not read yet
+	mode    string          // its state: ready, drain or maint
+	share   int             // its weight, which an operator may have changed
+	byHand  bool            // it is in no file
+}
+
+// specs are the endpoints that an upstream has, each made when it is asked for.
+type specs struct {
+	n  int
+	at func(i int) spec
+}
+
+// specsOf returns those of the file, or those that were found.
+func specsOf(cfg *config.Upstream, found []discovery.Endpoint) specs {
+	if cfg.Discover != nil {
+		return specs{len(found), func(i int) spec { return spec{Endpoint: found[i], mode: config.Ready, share: found[i].Weight} }}
+	}
+	return specs{len(cfg.Endpoints), func(i int) spec { return specOf(&cfg.Endpoints[i]) }}
+}
+
+func specOf(e *config.Endpoint) spec {
+	return spec{address: e.Address, mode: e.State, share: e.Weight, Endpoint: discovery.Endpoint{
+		Address: e.Address.String(), Name: e.Name, Weight: e.Weight, Backup: e.Backup, Zone: e.Zone,
+		Connections: int(e.Connections),
+	}}
+}
+
+// monitorChanges says which monitors, breakers and checks have to be configured anew under the next
+// configuration, and whether some are added or removed.
+type monitorChanges struct{ outlier, breaker, others, check bool }
+
+// monitors reports whether members are judged otherwise, or by others.
+func (c monitorChanges) monitors() bool { return c.outlier || c.breaker || c.others }
+
+func changesOf(before, now *config.Upstream) (c monitorChanges) {
+	if a, b := before.OutlierDetection, now.OutlierDetection; a != nil && b != nil {
+		c.outlier = *outlierConfig(a) != *outlierConfig(b)
+	} else {
+		c.others = a != b
+	}
+	if a, b := before.CircuitBreaker, now.CircuitBreaker; a != nil && b != nil {
+		c.breaker = *breakerConfig(a, false) != *breakerConfig(b, false)
+	} else {
+		c.others = c.others || a != b
+	}
+	a, b := before.HealthCheck, now.HealthCheck
+	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || before.OnUnhealthy != now.OnUnhealthy || !a.Same(b)
+	return c
+}
+
+// watch starts, changes or stops the checks of a member, by its upstream's configuration;
+// changed reports whether that has changed.
+func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
+	if u.HealthCheck == nil || m.mode == config.Maint {
+		if m.check != nil {
+			m.check.Stop()
+			m.check = nil
+			m.endpoint.SetCheck(nil)
+		}
+		return
+	}
+	if m.check != nil && !changed {
+		return
+	}
+	cfg, err := checkConfig(u, m.spec.Address)
+	switch {
+	case err != nil: // of an address that discovery has found: the loader looks at others
+		um.lines.Note(um.now(), &monitor.Line{
+			Upstream: u.Name, Level: slog.LevelWarn, Message: "endpoint cannot be checked", Kind: "unchecked", Name: m.spec.Identity(), Count: 1,
+			Attrs: []any{"endpoint", subjectOf(u, m), "error", err},
+		})
+	case m.check == nil:
+		m.check = um.checker.Watch(subjectOf(u, m), m.endpoint, cfg)
+		m.endpoint.SetCheck(m.check)
+	default:
+		m.check.Configure(cfg)
+	}
+}
+
+// checkConfig is how an endpoint is asked whether it is well.
+func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error) {
+	h := u.HealthCheck
+	probe := &health.ProbeConfig{Address: address, Port: h.Port}
+	if h.Type == "http" {
+		probe.HTTP = &health.HTTPProbe{Path: h.HTTP.Path, Host: h.HTTP.Host, Status: h.HTTP.Status, Body: []byte(h.HTTP.Body.Value)}
+	} else {
+		probe.Send, probe.Expect = []byte(h.Send.Value), []byte(h.Expect.Value)
+	}
+	probe.Standby = []byte(h.Standby.Value)
+	if h.TLS {
+		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // it asks whether TLS is spoken, no more
+		if host, _, err := net.SplitHostPort(address); err == nil && h.SNI == "" && u.TLS != nil && h.Port == 0 {
+			probe.TLS.ServerName = host // as for clients; an IP address is not sent
+		}
+	}
+	if h.TLS && u.StartTLS == config.StartTLSPostgres && h.Port == 0 {
+		probe.StartTLS = postgres.Negotiate
+	}
+	if u.SendProxy > 0 && h.Port == 0 {
+		probe.Preface = ownHeader(u.SendProxy)
+	}
+	p, err := health.NewProbe(probe)
+	if err != nil {
+		return nil, err
+	}
+	return &health.CheckConfig{
+		Probe: p, Interval: h.Interval, FastInterval: h.FastInterval, Jitter: h.Jitter, Timeout: h.Timeout,
+		Rise: h.Rise, Fall: h.Fall,
+		Elsewhere: h.Port != 0, Answered: h.Type == "http" || h.Expect.Value != "",
+		Strict: u.OnUnhealthy == "reset", // its sessions are reset, whatever it does not answer
+	}, nil
+}
+
+// addressOf returns an address of TCP; of a unix socket, one that is not valid.
+func addressOf(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// ownHeader returns the PROXY header of a connection of this process itself.
+func ownHeader(version int) func(net.Conn) []byte {
+	return func(c net.Conn) []byte {
+		return proxyproto.Append(nil, version, &proxyproto.Connection{
+			Local: true, Source: addressOf(c.LocalAddr()), Destination: addressOf(c.RemoteAddr()),
+		})
+	}
+}
+
+var errRemoved = errors.New("its endpoint was removed")
+
+// dropMember is the end of a member that is gone, but for its sessions. Only clients may
+// still get there that came when its whole upstream was not gone yet.
+func (um *upstreamManager) dropMember(u *upstream, m *member) {
+	u.router.Forget(m.endpoint) // first: that verdicts on it end is no recovery
+	if m.check != nil {
+		m.check.Stop()
+	}
+	if m.monitor != nil {
+		m.monitor.Remove()
+	}
+}
+
+// drainRemoved applies on_removed to the sessions of a removed member.
+func (um *upstreamManager) drainRemoved(u *upstream, m *member) {
+	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
+}
+
+// stillThere returns those of members that have sessions. The list is used again.
+func stillThere(members []*member) []*member {
+	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
+}
+
+// bindingTo says whether a session is one to an endpoint.
+func bindingTo(e *router.Endpoint) worker.Match {
+	return func(_ *worker.Listening, b worker.Binding) bool { return b != nil && router.EndpointOf(b) == e }
+}
+
+// An endpointUpdate is the next members of an upstream. The monitors of the new ones exist
+// before any client can get to them; checks begin once they are in use.
+type endpointUpdate struct {
+	cfg     *config.Upstream      // of their checks, outlier detection and breakers
+	breaker *health.BreakerConfig // of each of them, from cfg; nil: they have none
+	changes monitorChanges        // for those that the upstream has already
+	members map[string]*member
+	order   []*member
+	set     *lb.Set
+	kept    int       // how many of order the upstream has
+	gone    []*member // that the upstream has, and will not have
+
+	reactivated []reactivation // members that the upstream had before
+
+	newMonitors []*health.OutlierMonitor // judges that are new
+	oldMonitors []*health.OutlierMonitor // monitors that are not needed any more
+	oldBreakers []*health.Breaker        // breakers that are not needed any more
+	before      *lb.Set                  // once it is in use: that of the update before; nil: none
+}
+
+// newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
+// breakers, old the present members; it may be u, or nil. With an error the update is without invalid
+// members.
+func (um *upstreamManager) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs specs) (*endpointUpdate, error) {
+	update := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
+	if b := cfg.CircuitBreaker; b != nil {
+		update.breaker = breakerConfig(b, false)
+	}
+	var set *lb.Set
+	if old != nil {
+		update.changes = changesOf(old.cfg, cfg)
+		set = old.snapshot.Set()
+	}
+	var errs []error
+	for i := range specs.n {
+		of := specs.at(i)
+		id := of.Identity()
+		if update.members[id] != nil {
+			continue
+		}
+		m, err := um.memberOf(update, u, old, &of)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		update.members[id] = m
+		update.order = append(update.order, m)
+	}
+	update.set = u.newSet(cfg, update.order, set)
+	if old != nil {
+		update.gone = update.without(old.order)
+	}
+	return update, errors.Join(few(errs)...)
+}
+
+// few returns the first ones of errors, and one that counts the others.
+func few(errs []error) []error {
+	if more := len(errs) - maxNamed; more > 0 {
+		return append(errs[:maxNamed:maxNamed], fmt.Errorf("%d more endpoints cannot be used", more))
+	}
+	return errs
+}
+
+// without returns those of an upstream's members that the update lacks.
+func (update *endpointUpdate) without(order []*member) (gone []*member) {
+	switch update.kept {
+	case 0:
+		return order
+	case len(order):
+		return nil
+	}
+	for _, was := range order {
+		if m := update.members[was.spec.Identity()]; m == nil || m.endpoint != was.endpoint {
+			gone = append(gone, was)
+		}
+	}
+	return gone
+}
+
+// memberOf returns the member of a spec: the one that there is, if nothing about it
+// changes, or one that takes its place, or a new one.
+func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wanted *spec) (*member, error) {
+	var was *member
+	if old != nil {
+		was = old.members[wanted.Identity()]
+	}
+	if was == nil || was.spec.Address != wanted.Address {
+		if back := um.drainingMember(update.cfg.Name, wanted); back != nil {
+			return um.reuse(update, u, back, wanted), nil
+		}
+		return um.newMember(update, u, old != nil, wanted)
+	}
+	update.kept++
+	if was.is(wanted) && !update.changes.monitors() {
+		return was, nil
+	}
+	m := new(member)
+	*m = *was
+	m.take(wanted)
+	um.monitorEndpoint(update, u, m)
+	return m, nil
+}
+
+// is reports whether a member is as it is wanted.
+func (m *member) is(wanted *spec) bool {
+	return m.spec == wanted.Endpoint && m.mode == wanted.mode && m.share == wanted.share && m.byHand == wanted.byHand
+}
+
+// take has a member be as it is wanted; [Server.enforce] brings its state into force.
+func (m *member) take(wanted *spec) {
+	m.spec, m.mode, m.share, m.byHand = wanted.Endpoint, wanted.mode, wanted.share, wanted.byHand
+}
+
+// newMember makes a member, its endpoint and its guards.
+func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added bool, wanted *spec) (*member, error) {
+	id, addr := wanted.Identity(), wanted.address
+	if addr.Network == "" {
+		var err error
+		if addr, err = sockopt.Parse(wanted.Address); err != nil {
+			return nil, fmt.Errorf("endpoint %s: %w", id, err)
+		}
+	}
+	e, _, err := u.router.Endpoint(id, addr, lb.EndpointConfig{ID: id, Weight: wanted.share, Connections: wanted.Connections, Now: um.now})
+	if err != nil {
+		return nil, err
+	}
+	m := &member{endpoint: e, enforced: config.Ready}
+	m.take(wanted)
+	e.SetDraining(m.mode != config.Ready) // before a client can find it
+	um.monitorEndpoint(update, u, m)
+	e.SetMonitor(m.monitor)
+	e.SetBreaker(m.breaker)
+	if added {
+		e.Added()
+	}
+	return m, nil
+}
+
+// monitorEndpoint gives a member the guards that it is to have and has not, and takes away those that
+// it is not to have. Its endpoint has them by newMember, or by use.
+func (um *upstreamManager) monitorEndpoint(update *endpointUpdate, u *upstream, m *member) {
+	subject := ""
+	if u.outlier != nil && m.monitor == nil || update.breaker != nil && m.breaker == nil {
+		subject = subjectOf(update.cfg, m)
+	}
+	switch {
+	case u.outlier == nil && m.monitor != nil:
+		update.oldMonitors, m.monitor = append(update.oldMonitors, m.monitor), nil
+	case u.outlier != nil && m.monitor == nil:
+		if update.newMonitors == nil {
+			update.newMonitors = make([]*health.OutlierMonitor, 0, cap(update.order))
+		}
+		m.monitor = u.outlier.NewMonitor(subject, m.endpoint)
+		update.newMonitors = append(update.newMonitors, m.monitor)
+	}
+	switch {
+	case update.breaker == nil && m.breaker != nil:
+		update.oldBreakers, m.breaker = append(update.oldBreakers, m.breaker), nil
+	case update.breaker != nil && m.breaker == nil:
+		m.breaker = health.NewBreaker(um.scheduler, subject, m.endpoint, update.breaker)
+	}
+}
+
+func subjectOf(cfg *config.Upstream, m *member) string {
+	return "endpoint " + cfg.Name + "/" + m.spec.Identity()
+}
+
+// abandon is the end of an update that does not replace the present members.
+func (update *endpointUpdate) abandon(old *upstream) {
+	for id, m := range update.members {
+		if was := old.members[id]; was == nil || was.endpoint != m.endpoint {
+			old.router.Forget(m.endpoint)
+		}
+	}
+}
+
+// use has an upstream's clients sent to the members of an update. Its guards have their
+// configuration already.
+func (u *upstream) use(update *endpointUpdate) {
+	if len(update.newMonitors) > 0 {
+		u.outlier.Join(update.newMonitors...)
+	}
+	if update.changes.monitors() {
+		update.reconfigureMonitors()
+	}
+	update.reactivate(u)
+	u.members, u.order = update.members, update.order
+	update.set.Attach()
+	update.before = u.snapshot.SetEndpoints(update.set)
+}
+
+// reconfigureMonitors applies a changed configuration to the members' monitors, breakers and checks, and
+// removes those that are not wanted any more.
+func (update *endpointUpdate) reconfigureMonitors() {
+	for _, m := range update.order {
+		m.endpoint.SetMonitor(m.monitor)
+		m.endpoint.SetBreaker(m.breaker)
+		if update.changes.outlier && m.monitor != nil {
+			m.monitor.Configure()
+		}
+		if update.changes.breaker && m.breaker != nil {
+			m.breaker.Configure(update.breaker)
+		}
+	}
+	for _, judge := range update.oldMonitors {
+		judge.Remove()
+	}
+	for _, b := range update.oldBreakers {
+		b.Configure(&health.BreakerConfig{}) // it closes
+	}
+}
+
+// settleEndpointUpdate follows the use of an update: removed members are released, and the
+// present ones are checked.
+func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpdate) {
+	if update.before != nil {
+		update.before.Detach()
+	}
+	um.keepSessions(u, update)
+	if len(update.gone) > 0 {
+		u.leaving = stillThere(u.leaving)
+	}
+	for _, m := range update.gone {
+		m.endpoint.SetDraining(true)
+		um.dropMember(u, m)
+		if m.endpoint.Active() > 0 { // no other client gets there
+			u.leaving = append(u.leaving, m)
+			um.drainRemoved(u, m)
+		}
+	}
+	for _, m := range update.order {
+		um.watch(u.cfg, m, update.changes.check)
+		um.enforce(u.cfg, m)
+	}
+	um.bound(u)
+}
+
+// A part that was taken out of service may come back before its sessions have ended: by a
+// rollback, or because discovery leaves an endpoint out of one answer. Then it is the same one
+// again, with its counts, and its sessions are not cut any more.
+
+// A reactivation is a member that was gone.
+type reactivation struct {
+	now, was *member
+}
+
+// drainingMember returns the one of them that an endpoint was, nil if there is none.
+func (um *upstreamManager) drainingMember(upstream string, wanted *spec) *member {
+	for _, m := range um.draining(upstream) {
+		if m.spec.Identity() == wanted.Identity() && m.spec.Address == wanted.Address && m.endpoint.Active() > 0 {
+			return m
+		}
+	}
+	return nil
+}
+
+// reuse returns a member in place of one that was gone.
+func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
+	m := &member{endpoint: old.endpoint, enforced: config.Ready}
+	m.take(wanted)
+	um.monitorEndpoint(update, u, m)
+	update.reactivated = append(update.reactivated, reactivation{m, old})
+	return m
+}
+
+// reactivate has members that were gone be had again.
+func (update *endpointUpdate) reactivate(u *upstream) {
+	for _, r := range update.reactivated {
+		e := r.now.endpoint
+		e.SetMonitor(r.now.monitor)
+		e.SetBreaker(r.now.breaker)
+		u.router.Recall(e)
+		e.SetDraining(r.now.mode != config.Ready)
+	}
+}
+
+// keepSessions has the sessions of members that are back go on.
+func (um *upstreamManager) keepSessions(u *upstream, update *endpointUpdate) {
+	for _, r := range update.reactivated {
+		um.callOff(r.was.leave)
+		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
+	}
+}
+
+// maxNamed is how many endpoints a line of the log names; the others are counted.
+const maxNamed = 10
+
+// A difference is the difference between an update's members and those that it replaces.
+type difference struct{ came, went, changed nameList }
+
+// A nameList is the names of endpoints, of which the first are kept and the others counted.
+type nameList struct {
+	first []string
+	n     int
+}
+
+func (l *nameList) add(endpoint *discovery.Endpoint) {
+	if l.n++; l.n > maxNamed {
+		return
+	}
+	name := endpoint.Identity()
+	if name != endpoint.Address {
+		name += " (" + endpoint.Address + ")"
+	}
+	l.first = append(l.first, name)
+}
+
+func (l *nameList) String() string {
+	text := strings.Join(l.first, ", ")
+	if more := l.n - len(l.first); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// differs returns the difference between an update that is not in use yet and the present
+// members.
+func (update *endpointUpdate) differs(members map[string]*member) (d difference) {
+	for _, m := range update.order {
+		was := members[m.spec.Identity()]
+		switch {
+		case was == nil || was.endpoint != m.endpoint:
+			d.came.add(&m.spec)
+		case was.spec != m.spec:
+			d.changed.add(&m.spec)
+		}
+	}
+	for _, m := range update.gone {
+		d.went.add(&m.spec)
+	}
+	return d
+}
+
+// attrs returns the attributes of a line of the log, without empty ones.
+func (d *difference) attrs() (attrs []any) {
+	for _, part := range []struct {
+		key string
+		of  *nameList
+	}{{"came", &d.came}, {"went", &d.went}, {"changed", &d.changed}} {
+		if part.of.n > 0 {
+			attrs = append(attrs, part.key, part.of.String())
+		}
+	}
+	return attrs
+}
+
+// enforce has a member's state take effect.
+func (um *upstreamManager) enforce(u *config.Upstream, m *member) {
+	if m.mode == m.enforced {
+		return
+	}
+	um.callOff(m.cut)
+	m.cut = nil
+	m.endpoint.SetDraining(m.mode != config.Ready)
+	switch m.mode {
+	case config.Drain:
+		m.cut = um.drainSessions(m.endpoint, "drain", u.DrainTimeout, errDrained)
+	case config.Ready:
+		m.endpoint.Added() // its weight grows over slow_start
+	}
+	m.enforced = m.mode
+}

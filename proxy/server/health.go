@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/monitor"
+)
+
+// logHealth logs a transition, or one line for many of an upstream's. A transition that was
+// held back is logged with its own time; while a subject flaps that is a warning, whatever its
+// last state.
+func (um *upstreamManager) logHealth(t health.Transition) {
+	level := slog.LevelInfo
+	if t.Bad || t.Suppressed > 0 {
+		level = slog.LevelWarn
+	}
+	upstream, endpoint := partsOf(t.Subject)
+	attrs, name := []any{"upstream", upstream}, upstream
+	if endpoint != "" {
+		attrs, name = append(attrs, "endpoint", endpoint), endpoint
+	}
+	attrs = append(attrs, "state", t.State)
+	if t.Cause != "" {
+		attrs = append(attrs, "cause", t.Cause)
+	}
+	if t.Suppressed > 0 {
+		attrs = append(attrs, "flapping", true, "suppressed", t.Suppressed)
+	}
+	if at := um.wall(t.Time); time.Since(at) > time.Second {
+		attrs = append(attrs, "happened", at.Format(time.RFC3339Nano))
+	}
+	um.lines.Note(um.now(), &monitor.Line{
+		Upstream: upstream, Level: level, Message: t.Kind.String(), Kind: t.State, Name: name, Count: int64(1 + t.Suppressed), Attrs: attrs,
+	})
+}
+
+// partsOf returns the upstream of a transition's subject, and the endpoint; empty: it is of the upstream. An upstream's name has
+// no slash.
+func partsOf(subject string) (upstream, endpoint string) {
+	_, of, _ := strings.Cut(subject, " ")
+	upstream, endpoint, _ = strings.Cut(of, "/")
+	return upstream, endpoint
+}
+
+// Rounds are answersEvery apart, or answer_within if that is shorter, but at least answersOften;
+// up to answersRarely while there is nothing to judge; and so far apart that the loops spend no
+// more than one part in answersShare of their time on them.
+const (
+	answersEvery  = 500 * time.Millisecond
+	answersOften  = 50 * time.Millisecond
+	answersRarely = 2 * time.Second
+	answersShare  = 50
+)
+
+// watchAnswers judges endpoints by how they answer, until stop.
+func (um *upstreamManager) watchAnswers(stop <-chan struct{}) {
+	wait, last := answersEvery, um.now()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		}
+		spent := um.group.Watch()
+		now := um.now()
+		late := time.Duration(now-last) > 2*wait+answersEvery
+		every, busy := um.answersRound(now, late)
+		if wait = min(2*wait, answersRarely); busy {
+			wait = every
+		}
+		wait, last = max(wait, answersShare*spent), now
+		timer.Reset(wait)
+	}
+}
+
+// answersRound judges all endpoints once. It returns the time until the next round if that is
+// busy, and whether it is: whether there is anything to judge.
+func (um *upstreamManager) answersRound(now int64, late bool) (every time.Duration, busy bool) {
+	um.mu.Lock()
+	defer um.mu.Unlock()
+	every = answersEvery
+	for _, u := range um.upstreams {
+		cfg := &health.UnansweredConfig{BySource: bySource(u.cfg)}
+		if o := u.cfg.OutlierDetection; o != nil {
+			cfg.After, cfg.Within = o.Unanswered, o.AnswerWithin
+		}
+		if cfg.Within > 0 {
+			every = max(min(every, cfg.Within), answersOften)
+		}
+		u.watched = u.watched[:0]
+		for _, m := range u.order {
+			state := m.endpoint.State()
+			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u), Away: state.Draining || state.Down})
+		}
+		busy = u.answers.Round(now, cfg, u.watched, late) || busy
+	}
+	return every, busy
+}
+
+// An ending is a [health.Prober] that finds out whether an endpoint closes a connection.
+type ending struct {
+	spec   discovery.Endpoint
+	proxy  int        // version of the PROXY header; 0: none
+	source netip.Addr // local address, if valid
+}
+
+// endOf returns the member's.
+func (m *member) endOf(u *upstream) *ending {
+	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
+		return is
+	}
+	m.ending = &ending{spec: m.spec, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress}
+	return m.ending
+}
+
+// Probe implements [health.Prober].
+func (e *ending) Probe(ctx context.Context) error {
+	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true, Source: e.source}
+	if e.proxy > 0 {
+		cfg.Preface = ownHeader(e.proxy)
+	}
+	p, err := health.NewProbe(cfg)
+	if err != nil {
+		return err
+	}
+	return p.Probe(ctx)
+}

@@ -1,0 +1,629 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/server"
+)
+
+// A role is a server for health checks: it reports over HTTP whether an endpoint is healthy.
+type role struct {
+	well atomic.Bool
+	port string
+}
+
+func newRole(t *testing.T, secure bool) *role {
+	t.Helper()
+	r := new(role)
+	r.well.Store(true)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/primary" || q.Host != "db.test" || !r.well.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "state: master\n")
+	}))
+	if secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	_, r.port, _ = net.SplitHostPort(s.Listener.Addr().String())
+	return r
+}
+
+// TestRoleChecks: an HTTP check at another port than the endpoint's, plain or in TLS, decides
+// whether the endpoint gets clients.
+func TestRoleChecks(t *testing.T) {
+	t.Parallel()
+
+	for tls, secure := range map[string]bool{"tls: false": false, "tls: true, sni: db.test": true} {
+		role := newRole(t, secure)
+		r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}]
+    queue: {hold: 0s}
+    health_check: {type: http, port: %s, %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
+			named(t, "a"), role.port, tls))
+		if got := whose(t, r.At("l")); got != "a" {
+			t.Error(got)
+		}
+		role.well.Store(false)
+		r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+		refused(t, r.At("l"))
+		role.well.Store(true)
+		r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+		whose(t, r.At("l"))
+		r.End()
+	}
+}
+
+// TestPanic: when too many endpoints are unhealthy, health is ignored.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+
+	role := newRole(t, false)
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
+	role.well.Store(false)
+	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	refused(t, r.At("l"))
+	r.Reload(fmt.Sprintf(text, a, 0.5, role.port))
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+	if !r.Status().Upstreams[0].Panic {
+		t.Error("the status does not report panic")
+	}
+}
+
+// TestUnhealthyEndpointsDrain: sessions of a failed endpoint may last for the drain timeout. They
+// continue if the endpoint is healthy again by then.
+func TestUnhealthyEndpointsDrain(t *testing.T) {
+	t.Parallel()
+
+	role := newRole(t, false)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
+		named(t, "a"), role.port))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
+	line(t, c)
+	role.well.Store(false)
+	first := times.next(time.Hour)
+	role.well.Store(true)
+	r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
+	first.over()
+	role.well.Store(false)
+	second := times.next(time.Hour)
+	echoes(t, c, "it was well in time, and drains")
+	second.over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestCircuitBreaker: an upstream whose connections fail is tried no more while its breaker is open, but for the trials of a last resort.
+// A trial closes the breaker.
+func TestCircuitBreaker(t *testing.T) {
+	t.Parallel()
+
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
+	for range 5 {
+		refused(t, r.At("l"))
+	}
+	r.Until("the breaker is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
+	failures, began := r.Endpoint("u", "a").Failures, time.Now()
+	for range 20 {
+		refused(t, r.At("l"))
+	}
+	const trials = 50 * time.Millisecond // of an endpoint that cannot be connected to, whatever its breaker says
+	u, e := r.Status().Upstreams[0], r.Endpoint("u", "a")
+	if n, most := e.Failures-failures, int64(time.Since(began)/trials)+1; n > most {
+		t.Errorf("the upstream was tried %d times while its breaker was open, more than %d", n, most)
+	}
+	if u.Opened != 1 || e.Opened != 1 || e.Picked != e.Failures || e.Total != 0 {
+		t.Errorf("%+v, want the breakers opened once, and %d picks", u, e.Failures)
+	}
+	serverAt(t, port, "back")
+	r.Until("a trial succeeds", func() bool {
+		c, err := net.DialTimeout("tcp", r.At("l"), patience)
+		if err != nil {
+			return false // reset before connect returned
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		got, _ := sockets.ReadLine(c)
+		return got == "back"
+	})
+	r.Until("the breaker is closed", func() bool {
+		served(r.At("l"))
+		return r.Status().Upstreams[0].Breaker == "closed"
+	})
+	for range 10 {
+		whose(t, r.At("l"))
+	}
+}
+
+// TestEjectionsWithheld: an endpoint that is not ejected because of max_ejected is reported.
+func TestEjectionsWithheld(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b, weight: 0}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.4}}]`,
+		sockets.Refusing(t), named(t, "b")))
+	for range 3 {
+		refused(t, r.At("l"))
+	}
+	if u := r.Status().Upstreams[0]; u.EjectionsWithheld != 2 || u.Endpoints[0].State != "up" {
+		t.Errorf("%+v, want two ejections withheld", u)
+	}
+}
+
+// TestBreakerConnections: the upstream's sessions are limited, and a client beyond the limit
+// waits or is refused.
+func TestBreakerConnections(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}, queue: {size: 0}}
+  - {name: v, endpoints: [%[1]q], circuit_breaker: {connections: 1}, queue: {size: 1}}`, named(t, "a")))
+	first, second := client(t, r.At("l")), client(t, r.At("m"))
+	line(t, first)
+	line(t, second)
+	refused(t, r.At("l"))
+	late := client(t, r.At("m"))
+	r.Until("the client waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
+	second.Close()
+	line(t, late)
+}
+
+// TestDrainOfAnEndpoint: a draining endpoint gets no new clients, its sessions may last for the
+// drain timeout, and the drain can be cancelled.
+func TestDrainOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1h}]`,
+		named(t, "a"), named(t, "b")))
+	times := stopClock(r)
+	c := client(t, r.At("l"))
+	if got := line(t, c); got != "a" {
+		t.Fatal(got)
+	}
+	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if got := whose(t, r.At("l")); got != "b" {
+		t.Error(got)
+	}
+	echoes(t, c, "draining")
+	times.next(time.Hour).over()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+}
+
+// TestAStandbyIsNoProblem: an endpoint whose check has the answer of a healthy standby is shown as that, until
+// its answers are others.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	const primary, standby, stopped = "primary", "standby", "stopped"
+	role := func(is *atomic.Value) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			switch is.Load() {
+			case standby:
+				w.WriteHeader(http.StatusServiceUnavailable)
+				fmt.Fprint(w, `{"state": "running", "role": "replica"}`)
+			case stopped:
+				w.WriteHeader(http.StatusServiceUnavailable)
+				fmt.Fprint(w, `{"state": "stopped", "role": "replica"}`)
+			}
+		}))
+		t.Cleanup(s.Close)
+		return strings.TrimPrefix(s.URL, "http://")
+	}
+	var a, b atomic.Value
+	a.Store(primary)
+	b.Store(standby)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{name: a, address: %q}, {name: b, address: %q}]
+    health_check: {type: http, interval: 30ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 2, standby: '"state": "running"'}`, role(&a), role(&b)))
+	r.Until("a standby", func() bool { return r.Endpoint("u", "b").State == admin.Standby })
+	e := r.Endpoint("u", "b")
+	if why := e.Unusable(); !strings.HasPrefix(why, "standby: status 503") {
+		t.Errorf("the standby gets no clients for %q", why)
+	}
+	b.Store(stopped)
+	r.Until("a standby that is down", func() bool { return r.Endpoint("u", "b").State == admin.Down })
+	b.Store(standby)
+	r.Until("a standby again", func() bool { return r.Endpoint("u", "b").State == admin.Standby })
+	a.Store(standby)
+	r.Until("no primary", func() bool { return r.Endpoint("u", "a").State == admin.Standby })
+	b.Store(primary)
+	r.Until("another primary", func() bool { return r.Endpoint("u", "b").State == admin.Up })
+	r.Logs("state=standby")
+}
+
+// TestProbesAreOfOutlierDetection: an endpoint that answers is probed once. The probe sends
+// nothing and then closes, to find out whether the endpoint closes such a connection. Without
+// outlier_detection, and without checks, the endpoint gets its clients' connections and no other.
+func TestProbesAreOfOutlierDetection(t *testing.T) {
+	t.Parallel()
+
+	var probes, clients [2]atomic.Int64
+	server := func(i int) string {
+		return sockets.Server(t, func(c net.Conn) {
+			one := make([]byte, 1)
+			if _, err := c.Read(one); err == io.EOF {
+				probes[i].Add(1)
+				return
+			}
+			clients[i].Add(1)
+			_, _ = c.Write(one)
+		})
+	}
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: probed, bind: "127.0.0.1:0", upstream: probed}, {name: left, bind: "127.0.0.1:0", upstream: left}]
+upstreams:
+  - {name: probed, endpoints: [%q], health_check: off}
+  - {name: left, endpoints: [%q], health_check: off, outlier_detection: off}`, server(0), server(1)))
+	asked := int64(0)
+	r.Until("an endpoint is probed", func() bool {
+		for _, listener := range []string{"probed", "left"} {
+			c := client(t, r.At(listener))
+			if _, err := c.Write([]byte("?")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(c); err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+		}
+		asked++
+		return probes[0].Load() > 0
+	})
+	if n := probes[0].Load(); n != 1 || clients[0].Load() != asked {
+		t.Errorf("%d probes and %d clients, want 1 and %d", n, clients[0].Load(), asked)
+	}
+	if n := probes[1].Load(); n != 0 || clients[1].Load() != asked {
+		t.Errorf("without outlier_detection: %d probes and %d clients, want none and %d", n, clients[1].Load(), asked)
+	}
+}
+
+// A mortal is a server at a port whose process ends when it dies: its sessions are cut, and its
+// port refuses connections.
+type mortal struct {
+	net.Listener
+	mu       sync.Mutex
+	sessions []net.Conn
+}
+
+// newMortal starts a server that reads and answers nothing.
+func newMortal(t *testing.T, port string) *mortal {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mortal{Listener: ln}
+	sockets.Serve(t, ln, func(c net.Conn) {
+		m.mu.Lock()
+		m.sessions = append(m.sessions, c)
+		m.mu.Unlock()
+		_, _ = c.Read(make([]byte, 1))
+	})
+	return m
+}
+
+// die closes the port first, so that no client connects afterwards, and then cuts the sessions.
+func (m *mortal) die() {
+	m.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.sessions {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+}
+
+// TestDeathIsFoundByChecks: an endpoint's process dies with sessions in flight and is back before
+// a client has tried to connect to it. The endpoint serves as soon as it is back. A check finds
+// at once that it refuses connections, so the ejection ends with the next successful check, not
+// with its time.
+func TestDeathIsFoundByChecks(t *testing.T) {
+	t.Parallel()
+
+	port := sockets.Port(t)
+	server := newMortal(t, port)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: "127.0.0.1:%s", name: a}]
+    health_check: {interval: 1h, fast_interval: 100ms, fall: 1000}
+    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 1}
+    fallback: {respond: sorry.txt}
+`, port), "sorry.txt", "sorry\n")
+	clients := make([]net.Conn, 8)
+	for i := range clients {
+		clients[i] = client(t, r.At("l"))
+	}
+	r.Until("all clients are connected to the endpoint", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == int64(len(clients)) })
+	server.die()
+	for _, c := range clients {
+		gone(t, c)
+	}
+	r.Until("the endpoint is ejected", func() bool { return r.Status().Upstreams[0].Endpoints[0].State != "up" })
+	r.Until("a check has failed", func() bool { return r.Server.ChecksFailed() > 0 })
+	serverAt(t, port, "after")
+	r.Until("the endpoint serves clients", func() bool { return served(r.At("l")) == "after" })
+}
+
+// TestConnectsAndVerdicts: the status has the connections of an upstream and of its endpoints with the times that
+// they took, and the time of ended sessions by verdict.
+func TestConnectsAndVerdicts(t *testing.T) {
+	t.Parallel()
+
+	for i, bound := range tally.ConnectBounds {
+		if admin.ConnectBoundsUs[i] != bound.Microseconds() {
+			t.Errorf("bound %d is %d µs in a status, and %v where it is counted", i, admin.ConnectBoundsUs[i], bound)
+		}
+	}
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: off}]`, named(t, "up")))
+	const clients = 3
+	began := time.Now()
+	var open []net.Conn
+	for range clients {
+		open = append(open, client(t, r.At("l")))
+		line(t, open[len(open)-1])
+	}
+	u, e := r.Status().Upstreams[0].Connects, r.Endpoint("u", "e").Connects
+	if sum := sumOf(u.Buckets); u.Made != clients || sum != clients || u.SumUs <= 0 || len(u.Buckets) != len(tally.ConnectBounds)+1 {
+		t.Errorf("the upstream has made %+v", u)
+	}
+	if diff := cmp.Diff(admin.Connects{Made: u.Made, SumUs: u.SumUs}, e); diff != "" {
+		t.Errorf("its only endpoint: %s", diff)
+	}
+	r.Until("they have lasted long enough for a verdict", func() bool { return time.Since(began) > 250*time.Millisecond })
+	for _, c := range open {
+		c.Close()
+	}
+	r.Until("the sessions have verdicts", func() bool {
+		return len(r.Status().Upstreams[0].Limited) > 0 && len(r.Listener("l").Limited) > 0 && len(r.Endpoint("u", "e").Limited) > 0
+	})
+	if a := r.Endpoint("u", "e").Answers; a == nil || a.Made != clients || a.SumUs <= 0 || a.SumUs > time.Since(began).Microseconds()*clients {
+		t.Errorf("it has answered %+v", a)
+	}
+}
+
+func sumOf(list []int64) (sum int64) {
+	for n := range slices.Values(list) {
+		sum += n
+	}
+	return sum
+}
+
+// TestSessionsCutBefore: sessions cut earlier, as configured, are not reported at the end of the
+// process. Only sessions cut for the end are.
+func TestSessionsCutBefore(t *testing.T) {
+	t.Parallel()
+
+	for _, last := range []bool{false, true} {
+		role := newRole(t, false)
+		r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: a}], on_unhealthy: reset, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}
+  - {name: v, endpoints: [%[1]q]}`, named(t, "a"), role.port))
+		c := client(t, r.At("l"))
+		line(t, c)
+		role.well.Store(false)
+		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v, want a reset", err)
+		}
+		want := ""
+		if last {
+			line(t, client(t, r.At("m")))
+			want = "sessions were cut before their end: 1"
+		}
+		if err := r.End(); last != errors.Is(err, server.ErrCut) || err != nil && err.Error() != want {
+			t.Errorf("the process ends with %v, want %q", err, want)
+		}
+	}
+}
+
+// TestEjectionEndsWhenWell: an ejected endpoint that went down returns when its check succeeds
+// again, long before its ejection time is over.
+func TestEjectionEndsWhenWell(t *testing.T) {
+	t.Parallel()
+
+	role := newRole(t, false)
+	other := named(t, "other")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: victim}, {address: %q, name: other}]
+    outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h}
+    health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
+		sockets.Refusing(t), other, role.port))
+	r.Until("the endpoint is ejected", func() bool {
+		if got := whose(t, r.At("l")); got != "other" {
+			t.Fatal(got)
+		}
+		return r.Endpoint("u", "victim").State == "ejected"
+	})
+	role.well.Store(false)
+	r.Until("the endpoint is down", func() bool { return strings.Contains(r.Log.String(), `upstream=u endpoint=victim state=unhealthy`) })
+	role.well.Store(true)
+	r.Until("the endpoint is back", func() bool { return r.Endpoint("u", "victim").State == "up" })
+}
+
+// TestBreakerTriesWhoIsWell: when an endpoint went down, all its clients failed at once, and so
+// did its upstream's. It is tried when its check succeeds again, long before the breakers would
+// try it.
+func TestBreakerTriesWhoIsWell(t *testing.T) {
+	t.Parallel()
+	role := newRole(t, false)
+	var serves atomic.Bool
+	address := sockets.Server(t, func(c net.Conn) {
+		if !serves.Load() {
+			_ = c.(*net.TCPConn).SetLinger(0) // it is reset
+			return
+		}
+		_, _ = io.WriteString(c, "a\n")
+		sockets.Echo(c)
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [{address: %q, name: a}]
+    circuit_breaker: {open: 1h}
+    retry: {attempts: 0}
+    queue: {hold: 0s}
+    health_check: {type: http, port: %s, interval: 1s, fast_interval: 1s, jitter: 0, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
+		address, role.port))
+	r.Until("the breakers are open", func() bool {
+		refused(t, r.At("l"))
+		u := r.Status().Upstreams[0]
+		return u.Breaker == "open" && u.Endpoints[0].Breaker == "open"
+	})
+	role.well.Store(false)
+	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+	serves.Store(true)
+	role.well.Store(true)
+	r.Until("the endpoint is tried", func() bool { return r.Endpoint("u", "a").State == "up" })
+	r.Until("clients are served, and the breakers closed", func() bool {
+		c, err := net.DialTimeout("tcp", r.At("l"), patience)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		name, _ := sockets.ReadLine(c)
+		u := r.Status().Upstreams[0]
+		return name == "a" && u.Breaker == "closed" && u.Endpoints[0].Breaker == ""
+	})
+}
+
+// TestWhyInStatus: for an ejected endpoint and an open breaker, the status has the reason with
+// the system's error, and the end time. The log has them too, and reports the end.
+func TestWhyInStatus(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
+upstreams:
+  - {name: u, endpoints: [{address: %q, name: e}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: off,
+     outlier_detection: {consecutive_failures: 2, max_ejected: 1.0, base_ejection_time: 30s}}
+  - {name: v, endpoints: [{address: %[1]q, name: f}], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: off,
+     circuit_breaker: {failure_percentage: 50, min_volume: 2, open: 1m}}`, sockets.Refusing(t)))
+	began := time.Now()
+	for range 2 {
+		refused(t, r.At("l"))
+		refused(t, r.At("m"))
+	}
+	r.Until("the endpoint is ejected", func() bool { return r.Endpoint("u", "e").State == "ejected" })
+	r.Until("the breaker is open", func() bool { return r.Endpoint("v", "f").Breaker == "open" })
+	e, f := r.Endpoint("u", "e"), r.Endpoint("v", "f")
+	if e.Why != "2 failures in a row, the last: cannot be connected to: connection refused; for 30s" {
+		t.Errorf("ejected: %q", e.Why)
+	}
+	if left := e.Until.Sub(began); left < 30*time.Second || left > 40*time.Second {
+		t.Errorf("ejected for %v", left)
+	}
+	if f.BreakerWhy != "2 of 2 connections failed, the last: cannot be connected to: connection refused" {
+		t.Errorf("open: %q", f.BreakerWhy)
+	}
+	if left := f.BreakerUntil.Sub(began); left < time.Minute || left > 70*time.Second {
+		t.Errorf("open for %v", left)
+	}
+	if e.Breaker != "" || !e.BreakerUntil.IsZero() || f.Why != "" || !f.Until.IsZero() {
+		t.Errorf("%+v, %+v", e, f)
+	}
+	r.Logs("level=WARN", "msg=ejection", "connection refused")
+}
+
+// TestRecoveryIsLoggedAtOnce: an endpoint's recovery is logged when it happens, and flapping is a
+// warning.
+func TestRecoveryIsLoggedAtOnce(t *testing.T) {
+	t.Parallel()
+
+	var ill atomic.Bool
+	at := sockets.Server(t, func(c net.Conn) {
+		if ill.Load() {
+			return
+		}
+		_, _ = io.WriteString(c, "hunter2")
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}}]`, at))
+	be := func(well bool) {
+		t.Helper()
+		ill.Store(!well)
+		r.Until("the change is noticed", func() bool { return (r.Endpoint("u", "e").State == "up") == well })
+	}
+	r.Until("the listener is logged", func() bool { return strings.Contains(r.Log.String(), "listening") })
+	be(false)
+	if why := r.Endpoint("u", "e").Why; strings.Contains(why, "hunter") || !strings.Contains(why, "0 bytes came") {
+		t.Errorf("down: %q", why)
+	}
+	be(true)
+	r.Logs("level=INFO", "msg=health", "state=healthy")
+	if strings.Contains(r.Log.String(), "happened") {
+		t.Error("the line was held back")
+	}
+	for range 3 {
+		be(false)
+		be(true)
+	}
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	r.Logs("level=WARN", "msg=health", "state=healthy", "flapping=true", "suppressed=4")
+	if strings.Contains(r.Log.String(), "hunter") {
+		t.Error("a secret is in the log")
+	}
+}

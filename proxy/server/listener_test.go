@@ -1,0 +1,763 @@
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+)
+
+// TestAddresses: one listener has several addresses, TCP and unix.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "s")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: ["127.0.0.1:0", "127.0.0.2:0", "unix:%s?mode=0640"], upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
+	at := r.Status().Listeners[0].Addresses
+	if len(at) != 3 || !strings.HasPrefix(at[1], "127.0.0.2:") || !strings.HasSuffix(at[2], path) {
+		t.Fatalf("%q", at)
+	}
+	for _, a := range at[:2] {
+		if got := whose(t, a); got != "a" {
+			t.Errorf("%s: %s", a, got)
+		}
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if got := line(t, c); got != "a" {
+		t.Errorf("%s: %s", path, got)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// TestRoutesByPort: a listener with several ports routes by port.
+func TestRoutesByPort(t *testing.T) {
+	t.Parallel()
+
+	a, b := named(t, "a"), named(t, "b")
+	one, two := sockets.Port(t), sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: ["127.0.0.1:%s", "127.0.0.1:%s"], routes: [{match: {port: %[2]s}, upstream: b}], upstream: a}]
+upstreams: [{name: a, endpoints: [%[3]q]}, {name: b, endpoints: [%[4]q]}]`, one, two, a, b))
+	for i, want := range []string{"a", "b"} {
+		if got := whose(t, r.Status().Listeners[0].Addresses[i]); got != want {
+			t.Errorf("port %d: %s", i, got)
+		}
+	}
+}
+
+// TestRates: clients beyond the rate wait to be accepted; those beyond the rate of one source are
+// refused.
+func TestRates(t *testing.T) {
+	t.Parallel()
+
+	const rate, clients = 10, 15
+	a := named(t, "a")
+	text := `
+limits: {per_second: %d}
+listeners:
+  - {name: listener, bind: "127.0.0.1:0", upstream: u, limits: {per_second: %d}}
+  - {name: source, bind: "127.0.0.1:0", upstream: u, limits: {per_source_per_second: 1}}
+upstreams: [{name: u, endpoints: [%q]}]`
+	for name, text := range map[string]string{"process": fmt.Sprintf(text, rate, 0, a), "listener": fmt.Sprintf(text, 0, rate, a)} {
+		r := start(t, text)
+		began := time.Now()
+		for range clients {
+			if got := whose(t, r.At("listener")); got != "a" {
+				t.Error(got)
+			}
+		}
+		// As many as a second gives may come at once.
+		if took, least := time.Since(began), (clients-rate-1)*time.Second/rate; took < least {
+			t.Errorf("%s: %d clients were served within %v", name, clients, took)
+		}
+		r.End()
+	}
+	r := start(t, fmt.Sprintf(text, 0, 0, a))
+	whose(t, r.At("source"))
+	refused(t, r.At("source"))
+	r.Until("the refusal is counted", func() bool { return r.Refused("source", "per_source_per_second") == 1 })
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.At("source"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	line(t, c) // of another source
+}
+
+// TestDeniedClientsUseNoRate: clients that a rule refuses do not use up the rates of the process
+// and the listener.
+func TestDeniedClientsUseNoRate(t *testing.T) {
+	t.Parallel()
+
+	for _, at := range []string{"process", "listener"} {
+		rate := map[string]int{at: 1}
+		r := start(t, fmt.Sprintf(`
+limits: {per_second: %d}
+listeners:
+  - {name: public, bind: "127.0.0.1:0", upstream: u, allow: [127.0.0.9], limits: {per_second: %d}}
+  - {name: database, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, endpoints: [%q]}]`, rate["process"], rate["listener"], named(t, "a")))
+		for range 200 { // which would use up the rate of 200 s
+			refused(t, r.At("public"))
+		}
+		served := r.At("database")
+		if at == "listener" {
+			served = r.At("public")
+		}
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", served)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		line(t, c)
+		c.Close()
+		r.End()
+	}
+}
+
+// TestProcessLimit: at the limit of the process clients of each listener wait.
+func TestProcessLimit(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+limits: {connections: 2}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	one, two, three := client(t, r.At("l")), client(t, r.At("m")), client(t, r.At("m"))
+	line(t, one)
+	_ = three.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	line(t, two)
+	if _, err := sockets.ReadLine(three); !errors.Is(err, errTimeout) {
+		t.Errorf("%v, want it to wait", err)
+	}
+	one.Close()
+	_ = three.SetReadDeadline(time.Now().Add(patience))
+	line(t, three)
+}
+
+// TestProcessLimitBeyondDescriptors: a limit beyond the available descriptors is logged; fewer
+// clients are served.
+func TestProcessLimitBeyondDescriptors(t *testing.T) {
+	t.Parallel()
+
+	r := startWith(t, 7, `
+limits: {connections: 8}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
+	if got := r.Log.String(); !strings.Contains(got, "connections=8 allowed=7") {
+		t.Errorf("the log says %q", got)
+	}
+}
+
+// TestBandwidthPerConnection: each session has a limit of its own.
+func TestBandwidthPerConnection(t *testing.T) {
+	t.Parallel()
+
+	const size, rate = 3 << 20, 4 << 20
+	up := streams(t, size)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth_per_connection: 4MiB}}]
+upstreams: [{name: u, endpoints: [%q]}]`, up))
+	took := make(chan time.Duration, 2)
+	began := time.Now()
+	for range cap(took) {
+		c := client(t, r.At("l"))
+		go func() {
+			stream(t, c, nil, size)
+			took <- time.Since(began)
+		}()
+	}
+	for range cap(took) {
+		// The bytes of a tenth of a second may pass at once, and the other direction may be late.
+		if d, least := <-took, (size-rate/10)*time.Second/rate; d < least || d > 20*least {
+			t.Errorf("it took %v, want at least %v", d, least)
+		}
+	}
+}
+
+// TestReloadKeepsTheQueue: connections in the accept queue at a reload are served under the new
+// configuration, by the same socket.
+func TestReloadKeepsTheQueue(t *testing.T) {
+	t.Parallel()
+
+	a, b := named(t, "a"), named(t, "b")
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: %s, limits: {connections: %d}}]
+upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
+	port := sockets.Port(t)
+	r := start(t, fmt.Sprintf(text, port, "a", 1, a, b))
+	first := client(t, r.At("l"))
+	line(t, first)
+	var queue []*net.TCPConn
+	for range 50 {
+		queue = append(queue, client(t, r.At("l")))
+	}
+	if n := r.Status().Connections.Accepted; n > 2 {
+		t.Errorf("%d were accepted, want them in the queue", n)
+	}
+	for range 10 { // the waiting connections are not affected
+		r.Reload(fmt.Sprintf(text, port, "a", 1, b, a))
+	}
+	r.Reload(fmt.Sprintf(text, port, "b", 0, a, b))
+	served := map[string]int{}
+	for _, c := range queue {
+		served[line(t, c)]++
+		echoes(t, c, "from the queue")
+	}
+	if served["b"] < len(queue)-2 { // each of two loops may have had one client already
+		t.Errorf("%v, want them served by b", served)
+	}
+	echoes(t, first, "still here")
+	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestTimeouts: sessions end by their listener's timeouts, and by no other's.
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+
+	over := make(chan struct{})
+	a, held := named(t, "a"), sockets.Server(t, func(c net.Conn) {
+		_, _ = sockets.ReadLine(c)
+		<-over // neither side sends or closes
+	})
+	t.Cleanup(func() { close(over) })
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: 200ms}}
+  - {name: half_close, bind: "127.0.0.1:0", upstream: v, timeouts: {half_close: 200ms}}
+  - {name: lifetime, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: 400ms, lifetime_jitter: 0.5}}
+  - {name: none, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
+	other := client(t, r.At("none"))
+	line(t, other)
+	for name, least := range map[string]time.Duration{"idle": 200 * time.Millisecond, "half_close": 200 * time.Millisecond, "lifetime": 200 * time.Millisecond} {
+		began := time.Now()
+		c := client(t, r.At(name))
+		switch name {
+		case "half_close":
+			_ = c.CloseWrite()
+			gone(t, c)
+		case "lifetime": // though it is never idle
+			line(t, c)
+			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+				if _, err := c.Write([]byte("x")); err != nil {
+					break
+				}
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					break
+				}
+			}
+		default:
+			line(t, c)
+			gone(t, c)
+		}
+		if took := time.Since(began); took < least || took > 10*time.Second {
+			t.Errorf("%s: the end took %v", name, took)
+		}
+	}
+	echoes(t, other, "still here")
+}
+
+// Options of TCP that package syscall does not name, see tcp(7).
+const (
+	tcpKeepIdle    = 4
+	tcpUserTimeout = 18
+	tcpFastOpen    = 23
+)
+
+// listening finds the socket of this process that listens at a port.
+func listening(t *testing.T, port string) (fd int, inode uint64) {
+	t.Helper()
+	want, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range list {
+		fd, _ := strconv.Atoi(entry.Name())
+		accepts, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN)
+		if err != nil || accepts == 0 {
+			continue
+		}
+		var stat syscall.Stat_t
+		at, err := syscall.Getsockname(fd)
+		if v4, ok := at.(*syscall.SockaddrInet4); ok && err == nil && v4.Port == want && syscall.Fstat(fd, &stat) == nil {
+			return fd, stat.Ino
+		}
+	}
+	t.Fatalf("no socket listens at %s", port)
+	return -1, 0
+}
+
+// TestSocketOptions: the configured options are set; a reload sets them on the same socket.
+func TestSocketOptions(t *testing.T) {
+	t.Parallel()
+
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, socket: {keepalive: %ds, user_timeout: %ds, fastopen: true}}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	port, up := sockets.Port(t), named(t, "a")
+	r := start(t, fmt.Sprintf(text, port, 30, 5, up))
+	var socket uint64
+	for i, want := range [][2]int{{30, 5}, {40, 7}, {0, 0}, {50, 8}} {
+		if i > 0 {
+			r.Reload(fmt.Sprintf(text, port, want[0], want[1], up))
+		}
+		fd, inode := listening(t, port)
+		if i > 0 && inode != socket {
+			t.Error("the reload opened another socket")
+		}
+		socket = inode
+		asks, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
+		if err != nil || (asks != 0) != (want[0] != 0) {
+			t.Errorf("keepalive %v, %v, want %v", asks != 0, err, want[0] != 0)
+		}
+		idle, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpKeepIdle)
+		if err != nil || asks != 0 && idle != want[0] {
+			t.Errorf("keepalive %d, %v", idle, err)
+		}
+		timeout, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpUserTimeout)
+		if err != nil || timeout != want[1]*1000 {
+			t.Errorf("user_timeout %d, %v", timeout, err)
+		}
+		queue, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpFastOpen)
+		if err != nil || queue == 0 {
+			t.Errorf("fastopen %d, %v", queue, err)
+		}
+	}
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+}
+
+// TestMultipath: a client that uses Multipath TCP is served with it if the listener allows it.
+func TestMultipath(t *testing.T) {
+	t.Parallel()
+
+	if b, err := os.ReadFile("/proc/sys/net/mptcp/enabled"); err != nil || len(b) == 0 || b[0] != '1' {
+		t.Skipf("this kernel has no Multipath TCP, or it is off: %v", err)
+	}
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, socket: {mptcp: true}}, {name: m, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	for name, want := range map[string]bool{"l": true, "m": false} {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		c, err := d.Dial("tcp", r.At(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if got := line(t, c); got != "a" {
+			t.Error(got)
+		}
+		if got, err := c.(*net.TCPConn).MultipathTCP(); got != want || err != nil {
+			t.Errorf("%s: multipath %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestOptionsAreTakenAway: a reload removes options from the socket that stays, and changes the
+// mode of a path.
+func TestOptionsAreTakenAway(t *testing.T) {
+	t.Parallel()
+
+	text := `
+listeners: [{name: l, bind: ["127.0.0.1:%s", "unix:%s?mode=%s"], upstream: u, socket: {fastopen: %v}}]
+upstreams: [{name: u, endpoints: [%[5]q]}]`
+	port, path, up := sockets.Port(t), filepath.Join(sockets.Dir(t), "l.sock"), named(t, "a")
+	r := start(t, fmt.Sprintf(text, port, path, "0600", false, up))
+	_, inode := listening(t, port)
+	for _, on := range []bool{true, false} {
+		mode := map[bool]os.FileMode{true: 0o660, false: 0o600}[on]
+		r.Reload(fmt.Sprintf(text, port, path, fmt.Sprintf("%04o", mode), on, up))
+		fd, now := listening(t, port)
+		if now != inode {
+			t.Error("the reload opened another socket")
+		}
+		if queue, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpFastOpen); err != nil || queue > 0 != on {
+			t.Errorf("fastopen %d, %v, want %v", queue, err, on)
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("mode %v, %v, want %v", info.Mode(), err, mode)
+		}
+	}
+	if got := whose(t, r.At("l")); got != "a" {
+		t.Error(got)
+	}
+}
+
+// TestBacklogThatGrows: a reload makes the backlog longer. All connections in the longer queue
+// are served, also when the listener is removed.
+func TestBacklogThatGrows(t *testing.T) {
+	t.Parallel()
+
+	up := named(t, "a")
+	port := sockets.Port(t)
+	text := `
+listeners: [{name: other, bind: "127.0.0.1:0", upstream: u}%s]
+upstreams: [{name: u, endpoints: [%q]}]`
+	l := `, {name: l, bind: "127.0.0.1:%s", upstream: u, limits: {connections: 1}, socket: {backlog: %d}}`
+	r := start(t, fmt.Sprintf(text, fmt.Sprintf(l, port, 1), up))
+	first := client(t, r.At("l"))
+	line(t, first)
+	r.Reload(fmt.Sprintf(text, fmt.Sprintf(l, port, 100), up))
+	var queue []*net.TCPConn
+	for range 50 {
+		queue = append(queue, client(t, "127.0.0.1:"+port))
+	}
+	r.Reload(fmt.Sprintf(text, "", up))
+	first.Close()
+	var served sync.WaitGroup
+	for _, c := range queue { // one at a time, in any order
+		served.Go(func() {
+			if _, err := sockets.ReadLine(c); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+		})
+	}
+	served.Wait()
+}
+
+// anotherCongestion returns the congestion control of this system, and another one that each process may use.
+func anotherCongestion(t *testing.T) (usual, another string) {
+	t.Helper()
+	_, allowed, err := sys.CongestionControls()
+	if err != nil {
+		t.Skipf("this kernel does not list its congestion controls: %v", err)
+	}
+	usual, err = sys.DefaultCongestion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range allowed {
+		if name != usual {
+			return usual, name
+		}
+	}
+	t.Skipf("this kernel has %s alone", usual)
+	return "", ""
+}
+
+// congestionOf returns the congestion control of the socket of this process between two addresses. A session with TLS gets
+// descriptors of its own of its sockets, so a look at all descriptors may miss one that is being replaced.
+func congestionOf(t *testing.T, local, peer net.Addr) (name string) {
+	t.Helper()
+	condition.Await(t, fmt.Sprintf("a socket from %v to %v", local, peer), func() bool {
+		fd, ok := socketBetween(t, local, peer)
+		if !ok {
+			return false
+		}
+		var err error
+		name, err = sys.Congestion(fd)
+		return err == nil
+	})
+	return name
+}
+
+// TestCongestion: the connections of clients and those to endpoints have the congestion control of the listener and of
+// the upstream, those with TLS too; the status reads it back, and a reload changes it on the same socket.
+func TestCongestion(t *testing.T) {
+	t.Parallel()
+
+	usual, another := anotherCongestion(t)
+	for _, further := range []string{"", ", tls: {certificates: [{cert: c.pem, key: k.pem}]}"} {
+		testCongestion(t, usual, another, further)
+	}
+}
+
+func testCongestion(t *testing.T, usual, another, further string) {
+	cert, key := certificate.New(t, "front.test")
+	arrived := make(chan net.Conn, 1)
+	up := sockets.Server(t, func(c net.Conn) {
+		arrived <- c
+		sockets.Echo(c)
+	})
+	text := "listeners: [{name: l, bind: '127.0.0.1:%s', upstream: u%s, socket: {congestion: '%s'}}]\n" +
+		"upstreams: [{name: u, endpoints: [%q], health_check: off, socket: {congestion: '%s'}}]"
+	port := sockets.Port(t)
+	of := func(listener, upstream string) string {
+		return fmt.Sprintf(text, port, further, listener, up, upstream)
+	}
+	r := start(t, of(another, another), "c.pem", cert, "k.pem", key)
+	for i, want := range [][2]string{{another, another}, {"", another}, {another, ""}, {"", ""}} {
+		if i > 0 {
+			r.Reload(of(want[0], want[1]))
+		}
+		c := client(t, r.At("l"))
+		if further != "" {
+			if err := tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		to := <-arrived
+		used := func(name string) string {
+			if name == "" {
+				return usual
+			}
+			return name
+		}
+		if got := congestionOf(t, c.RemoteAddr(), c.LocalAddr()); got != used(want[0]) {
+			t.Errorf("%q: a client has %s", want, got)
+		}
+		if got := congestionOf(t, to.RemoteAddr(), to.LocalAddr()); got != used(want[1]) {
+			t.Errorf("%q: an endpoint has %s", want, got)
+		}
+		sameCongestion(t, "listener", r.Listener("l").Congestion, want[0])
+		sameCongestion(t, "upstream", r.Status().Upstreams[0].Congestion, want[1])
+		c.Close()
+	}
+}
+
+// sameCongestion fails the test unless a status has the congestion control of the file.
+func sameCongestion(t *testing.T, of string, st *admin.Congestion, want string) {
+	t.Helper()
+	if want == "" {
+		if st != nil {
+			t.Errorf("%s: %+v, want none", of, *st)
+		}
+	} else if st == nil || *st != (admin.Congestion{Configured: want, Used: want}) {
+		t.Errorf("%s: %+v, want %s", of, st, want)
+	}
+}
+
+// TestCongestionRefused: a kernel that does not take it is said in the status and in the log, and clients are served.
+func TestCongestionRefused(t *testing.T) {
+	t.Parallel()
+
+	usual, _ := anotherCongestion(t)
+	text := fmt.Sprintf("listeners: [{name: l, bind: '127.0.0.1:0', upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a"))
+	r := start(t, text)
+	cfg := r.Load(text)
+	const none = "no_such_thing"
+	cfg.Listeners[0].Socket.Congestion, cfg.Upstreams[0].Socket.Congestion = none, none
+	if err := r.Apply(context.Background(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got := whose(t, r.At("l")); got != "a" {
+			t.Error(got)
+		}
+	}
+	const why = "this kernel has no congestion control no_such_thing: setsockopt TCP_CONGESTION: no such file or directory"
+	if st := r.Listener("l").Congestion; st == nil || *st != (admin.Congestion{Configured: none, Used: usual, Error: why}) {
+		t.Errorf("listener: %+v", st)
+	}
+	if st := r.Status().Upstreams[0].Congestion; st == nil || *st != (admin.Congestion{Configured: none, Used: usual, Error: why, Refused: 3}) {
+		t.Errorf("upstream: %+v", st)
+	}
+	r.Logs("socket.congestion is not applied", "listener=l", "used="+usual)
+	r.Logs("socket.congestion is not applied", "upstream=u", "used="+usual)
+}
+
+// TestCongestionOfMirrors: connections to endpoints of mirrors have that of their upstream.
+func TestCongestionOfMirrors(t *testing.T) {
+	t.Parallel()
+
+	_, another := anotherCongestion(t)
+	arrived := make(chan net.Conn, 1)
+	shadow := sockets.Server(t, func(c net.Conn) {
+		arrived <- c
+		sockets.Echo(c)
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s}}]
+upstreams: [{name: u, endpoints: [%q]}, {name: s, endpoints: [%q], health_check: off, socket: {congestion: %s}}]`, named(t, "a"), shadow, another))
+	c := client(t, r.At("l"))
+	defer c.Close()
+	echoes(t, c, "a\n")
+	to := <-arrived
+	if got := congestionOf(t, to.RemoteAddr(), to.LocalAddr()); got != another {
+		t.Errorf("the mirror has %s, want %s", got, another)
+	}
+}
+
+// TestStatusOfBinds: the status counts clients by bind address, also after the address moves to
+// another listener.
+func TestStatusOfBinds(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	path := filepath.Join(t.TempDir(), "s")
+	text := func(web, other string) string {
+		return fmt.Sprintf("listeners: [{name: web, bind: [%s], upstream: a}, {name: other, bind: [%s], upstream: a}]\nupstreams: [{name: a, endpoints: [%q]}]", web, other, a)
+	}
+	bind := fmt.Sprintf("%q", "unix:"+path+"?mode=0600")
+	r := start(t, text(`"127.0.0.1:0", `+bind, `"[::1]:0"`))
+	has := func(listener string, want ...admin.Bind) {
+		t.Helper()
+		for _, l := range r.Status().Listeners {
+			if l.Name == listener && !reflect.DeepEqual(l.Binds, want) {
+				t.Errorf("%s has %+v, want %+v", listener, l.Binds, want)
+			}
+		}
+	}
+	for range 2 {
+		line(t, client(t, r.At("web")))
+	}
+	c, err := net.DialTimeout("unix", path, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	line(t, c)
+	has("web", admin.Bind{Bind: "127.0.0.1:0", Active: 2}, admin.Bind{Bind: "unix:" + path + "?mode=0600", Active: 1})
+	has("other", admin.Bind{Bind: "[::1]:0"})
+	r.Reload(text(`"127.0.0.1:0"`, bind))
+	has("web", admin.Bind{Bind: "127.0.0.1:0", Active: 2})
+	has("other", admin.Bind{Bind: "unix:" + path + "?mode=0600", Active: 1})
+}
+
+// TestPausesAreToldAndCounted: when a listener reaches its limit of connections, or of
+// connections a second, the status says so. The pauses are counted, and logged once.
+func TestPausesAreToldAndCounted(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}}
+  - {name: m, bind: "127.0.0.1:0", upstream: u, limits: {per_second: 1}}
+  - {name: n, bind: "127.0.0.1:0", upstream: u}
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	for i := range 5 {
+		c := client(t, r.At("l"))
+		line(t, c)
+		if l := r.Listener("l"); l.State != "paused" || l.PausedAt != "connections" {
+			t.Errorf("at its limit of connections: %+v", l)
+		}
+		late := client(t, r.At("l"))
+		r.Until("the client waits", func() bool { return r.Listener("l").Pauses["connections"] >= int64(i+1) })
+		c.Close()
+		line(t, late)
+		late.Close()
+		r.Until("there is room", func() bool { l := r.Listener("l"); return l.State == "serving" && l.PausedAt == "" })
+	}
+	line(t, client(t, r.At("m")))
+	late := client(t, r.At("m"))
+	r.Until("the client waits", func() bool { return r.Listener("m").Pauses["per_second"] >= 1 })
+	line(t, late)
+	if m := r.Listener("m"); m.State != "paused" || m.PausedAt != "per_second" {
+		t.Errorf("at its limit of connections a second: %+v", m)
+	}
+	line(t, client(t, r.At("n")))
+	if n := r.Listener("n"); len(n.Pauses) != 0 || n.State != "serving" {
+		t.Errorf("without a limit: %+v", n)
+	}
+	r.Logs("level=INFO", "listener at its limit", "listener=l", "limit=connections", "times=1")
+	r.Logs("level=INFO", "listener at its limit", "listener=m", "limit=per_second")
+	if n := strings.Count(r.Log.String(), "listener=l limit="); n > 2 { // twice if the test takes long
+		t.Errorf("logged %d times", n)
+	}
+}
+
+// TestListenerRate: clients beyond the rate are accepted later, and none is refused.
+func TestListenerRate(t *testing.T) {
+	t.Parallel()
+
+	a := named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_second: 10}}]
+upstreams: [{name: u, endpoints: [%q]}]`, a))
+	at := r.At("l")
+	began := time.Now()
+	const clients = 15 // a burst of ten passes at once
+	for range clients {
+		whose(t, at)
+	}
+	if took, least := time.Since(began), 400*time.Millisecond; took < least || took > 10*least {
+		t.Errorf("serving took %v, want %v at least", took, least)
+	}
+	if s := r.Summary(); s.Connections.Refused != 0 || s.AcceptPauses != 0 {
+		t.Errorf("%+v", s.Connections)
+	}
+}
+
+// TestSourcePrefixChanges: a reload changes source_prefix. The existing sessions count under
+// their new prefixes. A reload that removes the limit for a while forgets none of them.
+func TestSourcePrefixChanges(t *testing.T) {
+	t.Parallel()
+
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, limits: {%s}}]
+upstreams: [{name: u, endpoints: [%q]}]`
+	port, up := sockets.Port(t), named(t, "up")
+	limits := func(s string) string { return fmt.Sprintf(text, port, s, up) }
+	r := start(t, limits("per_source: 2"))
+	refusals := int64(0)
+	check := func(from string, served bool) net.Conn {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+		c, err := d.Dial("tcp", r.At("l"))
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			_ = c.SetDeadline(time.Now().Add(patience))
+			_, err = sockets.ReadLine(c)
+		}
+		switch {
+		case served && err != nil:
+			t.Fatalf("%s: %v", from, err)
+		case served:
+			return c
+		case !errors.Is(err, syscall.ECONNRESET): // the reset may come before connect returns
+			t.Errorf("%s: %v, want a reset", from, err)
+		}
+		refusals++
+		r.Until("the refusal is counted", func() bool { return r.Refused("l", "per_source") == refusals })
+		return nil
+	}
+	first := check("127.0.0.1", true)
+	check("127.0.0.1", true)
+	check("127.0.0.1", false)
+	check("127.0.0.2", true)
+
+	r.Reload(limits("per_source: 4, source_prefix: [24, 64]"))
+	check("127.0.0.3", true)
+	check("127.0.0.4", false)
+	check("127.0.1.1", true)
+	first.Close()
+	r.Until("the client has left", func() bool { return r.Listener("l").Connections.Active == 4 })
+	check("127.0.0.4", true)
+	check("127.0.0.4", false)
+
+	r.Reload(limits("per_source: 1"))
+	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.1.1"} {
+		check(from, false)
+	}
+	r.Reload(limits("connections: 100"))
+	r.Reload(limits("per_source: 1"))
+	check("127.0.0.4", false)
+	check("127.0.0.5", true)
+}

@@ -1,0 +1,441 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/live"
+	"github.com/penstock/penstock/proxy/internal/state"
+)
+
+var (
+	errDrained = errors.New("its endpoint was drained")
+	errNoState = errors.New("state_file is not set. To keep changes, set state_file: /var/lib/penstock/state, or StateDirectory=penstock in the unit of systemd, and restart")
+)
+
+// ChangeEndpoint implements [admin.Balancer].
+func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, err error) {
+	if done, err = s.hand.changeEndpoint(c, by); err != nil {
+		return done, err
+	}
+	s.liveChanges.keep()
+	if err := s.liveChanges.unkept(); err != nil {
+		done.Unkept = err.Error()
+	}
+	return done, nil
+}
+
+func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u := h.upstreams[c.Upstream]
+	if u == nil {
+		return done, fmt.Errorf("upstream %q: %w: there are %s", c.Upstream, admin.ErrNotFound, names(h.upstreams))
+	}
+	var e *endpointEdit
+	switch c.What {
+	case admin.EndpointAdd:
+		e, err = h.addEndpoint(u, c, by)
+	case admin.EndpointRemove:
+		e, err = h.removeEndpoint(u, c, by)
+	case admin.EndpointWeight:
+		e, err = h.weighEndpoint(u, c, by)
+	default:
+		e, err = h.setEndpointState(u, c, by)
+	}
+	if err != nil {
+		return done, err
+	}
+	if e.from != e.to {
+		if err := h.manager.edit(u, e.set); err != nil {
+			return done, err
+		}
+		h.logOperator(by, string(c.What), e.from, e.to, "upstream", c.Upstream, "endpoint", e.name)
+	}
+	done.Endpoint, done.From, done.To, done.Taking = e.name, fmt.Sprint(e.from), fmt.Sprint(e.to), u.taking()
+	if m := u.members[e.name]; m != nil {
+		done.Weight = m.share
+	}
+	return done, nil
+}
+
+// endpointChanges are the changes of endpoints by hand.
+type endpointChanges struct {
+	*registry
+	*tasks
+	*liveChanges
+	manager *upstreamManager
+}
+
+// An endpointEdit is a change of an endpoint by hand, and the words for its log line.
+type endpointEdit struct {
+	set      live.Set // with the change
+	name     string
+	from, to any // comparable
+}
+
+// edit brings changes of an upstream's endpoints into force.
+func (um *upstreamManager) edit(u *upstream, set live.Set) error {
+	update, err := um.newEndpointUpdate(u, u, u.cfg, manual{set}.edit(u.cfg, um.listed(u)))
+	if err != nil {
+		update.abandon(u)
+		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+	}
+	u.use(update)
+	um.settleEndpointUpdate(u, update)
+	um.forget(update.gone)
+	um.setLive(set)
+	return nil
+}
+
+// listed are the endpoints that the file or discovery has for an upstream.
+func (r *registry) listed(u *upstream) specs {
+	if u.cfg.Discover == nil || len(u.found) == 0 {
+		return specsOf(u.cfg, nil)
+	}
+	fit, _ := r.newOwnAddresses().fit(u.cfg.Name, u.found)
+	return specsOf(u.cfg, fit)
+}
+
+// taking counts the endpoints that may get clients.
+func (u *upstream) taking() (n int) {
+	for _, m := range u.order {
+		if m.mode == config.Ready && m.share > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// addEndpoint adds an endpoint, or takes back that it was removed by hand.
+func (h *endpointChanges) addEndpoint(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
+	if h.closing {
+		return nil, errClosing
+	}
+	keys := config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Zone: c.Zone, Weight: c.Weight, Backup: c.Backup, Connections: c.Connections}
+	e, err := config.NewEndpoint(&keys)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+	}
+	if back := h.removedEndpoint(u, e.Name, c.Endpoint); back != nil {
+		set := h.takenBack(u, back, by)
+		of := u.specUnder(back.Endpoint, set)
+		return &endpointEdit{set, back.Endpoint, admin.Removed, fmt.Sprintf("%s, weight %d", of.Address, of.share)}, nil
+	}
+	if err := h.admit(u, &e); err != nil {
+		return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+	}
+	added := changeOf(state.EndpointAdded, by)
+	added.Upstream, added.Endpoint = u.cfg.Name, e.Name
+	keys.Address = e.Address.String()
+	added.Added = (*state.Endpoint)(&keys)
+	return &endpointEdit{h.live.WithoutEndpoint(u.cfg.Name, e.Name).With(added), e.Name, "none", addedText(&e)}, nil
+}
+
+// addedText is an endpoint that is added, for the result and the log.
+func addedText(e *config.Endpoint) string {
+	text := fmt.Sprintf("%s, weight %d", e.Address, e.Weight)
+	if e.Backup {
+		text += ", backup"
+	}
+	if e.Connections > 0 {
+		text += fmt.Sprintf(", connections %d", e.Connections)
+	}
+	return text
+}
+
+// admit returns why an endpoint cannot be added to an upstream; nil: it can.
+func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
+	for _, m := range u.order {
+		switch {
+		case m.spec.Identity() == e.Name:
+			return fmt.Errorf("upstream %s has an endpoint %s already: write another name, or change that one", u.cfg.Name, e.Name)
+		case m.endpoint.Address.Network == e.Address.Network && config.SameDestination(m.endpoint.Address, e.Address):
+			return fmt.Errorf("%s is the address of the endpoint %s: write another one, or change the weight of that one", e.Address, m.spec.Identity())
+		}
+	}
+	if err := h.cfg.Admit(u.cfg.Name, e); err != nil {
+		return err
+	}
+	if why := h.newOwnAddresses().refuse(u.cfg.Name, e.Address.String()); why != "" {
+		return fmt.Errorf("%s: write another address", why)
+	}
+	return nil
+}
+
+// removedEndpoint returns the change by which an endpoint was removed, given by its name or its address;
+// nil: it was not.
+func (h *endpointChanges) removedEndpoint(u *upstream, given ...string) *state.Change {
+	listed := h.listed(u)
+	for _, id := range given {
+		if c := h.live.Find(state.Key{Kind: state.EndpointRemoved, Upstream: u.cfg.Name, Endpoint: id}); c != nil {
+			return c
+		}
+		for i := range listed.n {
+			if of := listed.at(i); of.Address == id {
+				if c := h.live.Find(state.Key{Kind: state.EndpointRemoved, Upstream: u.cfg.Name, Endpoint: of.Identity()}); c != nil {
+					return c
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// present returns an endpoint by its name or address, unless it was removed.
+func (h *endpointChanges) present(u *upstream, endpoint string) (*member, error) {
+	if back := h.removedEndpoint(u, endpoint); back != nil {
+		return nil, fmt.Errorf("endpoint %q of %s: %w: it was removed by hand: write POST /v1/endpoint/ready?upstream=%[2]s&endpoint=%[4]s first", endpoint, u.cfg.Name, admin.ErrNotFound, back.Endpoint)
+	}
+	return u.find(endpoint)
+}
+
+// removeEndpoint removes an endpoint: one by hand for good, another one until its line changes.
+func (h *endpointChanges) removeEndpoint(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
+	if h.closing {
+		return nil, errClosing
+	}
+	if back := h.removedEndpoint(u, c.Endpoint); back != nil {
+		return &endpointEdit{h.live.Set, back.Endpoint, admin.Removed, admin.Removed}, nil
+	}
+	m, err := u.find(c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	id := m.spec.Identity()
+	e := &endpointEdit{h.live.WithoutEndpoint(u.cfg.Name, id), id, m.mode, admin.Removed}
+	if !m.byHand { // its weight by hand goes on, since it may come back
+		mode := h.onEndpoint(state.EndpointState, u, m, by)
+		e.set = h.live.Without(mode.Key()).With(h.onEndpoint(state.EndpointRemoved, u, m, by))
+	}
+	return e, nil
+}
+
+// takenBack returns the changes without the one by which an endpoint was removed. It gets clients then,
+// whichever state the file has for it.
+func (h *endpointChanges) takenBack(u *upstream, back *state.Change, by string) live.Set {
+	set := h.live.Without(back.Key())
+	if e := u.named(back.Endpoint); e != nil && e.State != config.Ready {
+		ready := changeOf(state.EndpointState, by)
+		ready.Upstream, ready.Endpoint, ready.Line, ready.Value = u.cfg.Name, back.Endpoint, live.StateLine(e), config.Ready
+		set = set.With(ready)
+	}
+	return set
+}
+
+// weighEndpoint changes the weight of an endpoint.
+func (h *endpointChanges) weighEndpoint(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
+	m, err := h.present(u, c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if c.Weight < 0 || c.Weight > lb.MaxWeight {
+		return nil, fmt.Errorf("weight %d: %w: write 0 to %d", c.Weight, admin.ErrInvalid, lb.MaxWeight)
+	}
+	weight := h.onEndpoint(state.EndpointWeight, u, m, by)
+	weight.Value = strconv.Itoa(c.Weight)
+	e := &endpointEdit{h.live.Without(weight.Key()), m.spec.Identity(), m.share, c.Weight}
+	if c.Weight != m.spec.Weight {
+		e.set = e.set.With(weight)
+	}
+	return e, nil
+}
+
+// setEndpointState has an endpoint get clients, drain, or be in maintenance.
+func (h *endpointChanges) setEndpointState(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
+	to := string(c.What)
+	if back := h.removedEndpoint(u, c.Endpoint); back != nil && to == config.Ready {
+		return &endpointEdit{h.takenBack(u, back, by), back.Endpoint, admin.Removed, to}, nil
+	}
+	m, err := h.present(u, c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	mode := h.onEndpoint(state.EndpointState, u, m, by)
+	mode.Value = to
+	e := &endpointEdit{h.live.Without(mode.Key()), m.spec.Identity(), m.mode, to}
+	if to != u.listedState(m) {
+		e.set = e.set.With(mode)
+	}
+	return e, nil
+}
+
+// listedState is the state that an endpoint has in the file.
+func (u *upstream) listedState(m *member) string {
+	if e := u.fileEndpoint(m); e != nil {
+		return e.State
+	}
+	return config.Ready
+}
+
+// fileEndpoint returns a member as the file has it; nil: it is not in the file.
+func (u *upstream) fileEndpoint(m *member) *config.Endpoint {
+	if m.byHand || u.cfg.Discover != nil {
+		return nil
+	}
+	return u.named(m.spec.Identity())
+}
+
+// named returns an endpoint of the file; nil: it has none of that name.
+func (u *upstream) named(endpoint string) *config.Endpoint {
+	for i := range u.cfg.Endpoints {
+		if e := &u.cfg.Endpoints[i]; e.Name == endpoint {
+			return e
+		}
+	}
+	return nil
+}
+
+// onEndpoint returns a change of a member, with the line that it stands on.
+func (h *endpointChanges) onEndpoint(kind state.Kind, u *upstream, m *member, by string) state.Change {
+	c := changeOf(kind, by)
+	c.Upstream, c.Endpoint = u.cfg.Name, m.spec.Identity()
+	e := u.fileEndpoint(m)
+	switch {
+	case m.byHand:
+	case kind == state.EndpointWeight:
+		c.Line = live.WeightLine(m.spec.Weight)
+	case e == nil:
+		c.Line = live.DiscoverLine(u.cfg.Discover)
+	case kind == state.EndpointState:
+		c.Line = live.StateLine(e)
+	default:
+		c.Line = live.EndpointLine(e)
+	}
+	return c
+}
+
+// DrainListener implements [admin.Balancer].
+func (s *Server) DrainListener(name, by string) error {
+	defer s.liveChanges.keep() // after mu is released
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.listeners[name]
+	if l == nil {
+		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+	}
+	if !l.drained {
+		c := changeOf(state.ListenerDrained, by)
+		c.Listener, c.Line = name, live.BindLine(l.cfg)
+		s.liveChanges.setLive(s.liveChanges.live.With(c))
+		s.liveChanges.logOperator(by, "drain", admin.Serving, admin.Draining, "listener", name)
+	}
+	l.drained = true
+	for _, key := range l.keys {
+		if socket := s.binds[key]; socket != nil {
+			s.sockets.closeSocket(key, socket, errListenerDrained)
+		}
+	}
+	s.sockets.refreshView()
+	return nil
+}
+
+// ReadyListener implements [admin.Balancer].
+func (s *Server) ReadyListener(ctx context.Context, name, by string) error {
+	defer s.liveChanges.keep() // after mu is released
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.listeners[name]
+	switch {
+	case l == nil:
+		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+	case s.closing:
+		return errClosing
+	case !l.drained:
+		return nil
+	}
+	was := s.liveChanges.live
+	s.liveChanges.live = manual{s.liveChanges.live.Without(state.Key{Kind: state.ListenerDrained, Listener: name})}
+	if err := s.apply(ctx, s.cfg); err != nil { // its address is taken by now
+		s.liveChanges.live = was
+		return err
+	}
+	s.liveChanges.markLive()
+	s.liveChanges.logOperator(by, "ready", admin.Draining, admin.Serving, "listener", name)
+	return nil
+}
+
+// SetSplit implements [admin.Balancer].
+func (s *Server) SetSplit(listener string, route int, percent map[string]float64, by string) error {
+	defer s.liveChanges.keep() // after mu is released
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.listeners[listener]
+	switch {
+	case l == nil:
+		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
+	case route < 0 || route >= len(l.shares) || l.shares[route].split == nil:
+		return fmt.Errorf("listener %q, route %d: %w: it has no split", listener, route, admin.ErrNotFound)
+	}
+	sh, split := &l.shares[route], l.cfg.Routes[route].Split
+	now := make([]float64, len(split))
+	for i, share := range split {
+		p, ok := percent[share.Upstream]
+		if !ok {
+			return fmt.Errorf("%w: the split has an upstream %s, of which nothing is said", admin.ErrInvalid, share.Upstream)
+		}
+		now[i] = p
+	}
+	if len(percent) != len(split) {
+		return fmt.Errorf("%w: write a percentage for each upstream of the split, and no other", admin.ErrInvalid)
+	}
+	if err := sh.split.Set(now...); err != nil {
+		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+	}
+	c := changeOf(state.Split, by)
+	c.Listener, c.Route, c.Line, c.Value = listener, route, live.SplitLine(split), live.Percentages(split, now)
+	set := s.liveChanges.live.Without(c.Key())
+	if c.Value != c.Line {
+		set = set.With(c)
+	}
+	s.liveChanges.setLive(set)
+	s.liveChanges.logOperator(by, "split", live.Percentages(split, sh.now), c.Value, "listener", listener, "route", route)
+	sh.now = now
+	return nil
+}
+
+// find returns an endpoint by its name or, if it alone has it, its address.
+func (u *upstream) find(endpoint string) (*member, error) {
+	if m := u.members[endpoint]; m != nil {
+		return m, nil
+	}
+	of, found := u.cfg.Name, make(map[string]*member)
+	for name, m := range u.members {
+		if m.spec.Address == endpoint {
+			found[name] = m
+		}
+	}
+	if len(found) > 1 {
+		return nil, fmt.Errorf("endpoint %q of %s: %w: it is the address of several: write one of %s", endpoint, of, admin.ErrInvalid, names(found))
+	}
+	for _, m := range found {
+		return m, nil
+	}
+	return nil, fmt.Errorf("endpoint %q of %s: %w: there are %s", endpoint, of, admin.ErrNotFound, names(u.members))
+}
+
+// names lists the names that there are, some of them.
+func names[T any](m map[string]T) string {
+	all := slices.Sorted(maps.Keys(m))
+	if len(all) == 0 {
+		return "none"
+	}
+	if len(all) > 10 {
+		return strings.Join(all[:10], ", ") + ", ..."
+	}
+	return strings.Join(all, ", ")
+}
+
+// logOperator logs a change by an operator, which is in no file, with its author.
+func (l *liveChanges) logOperator(by, what string, from, to any, subject ...any) {
+	attrs := append([]any{"by", by, "what", what}, subject...)
+	l.log.Info("changed by hand", append(attrs, "from", from, "to", to)...)
+}

@@ -1,0 +1,419 @@
+package server
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/monitor"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// A registry is the parts of a server: those of the configuration in force, and the removed ones that still have clients. It is
+// guarded by the server's mu.
+type registry struct {
+	cfg       *config.Config
+	listeners map[string]*listener
+	upstreams map[string]*upstream
+	binds     binds // listening sockets
+	removed   removed
+}
+
+// removed is the parts that the configuration does not name any more, each for as long as it has clients, or may get some that were on
+// their way. A part that comes back before has its counts and its sessions again.
+type removed struct {
+	sockets   []*listenSocket            // that are accepted from still, are being closed, or have sessions
+	upstreams []*removedUpstream         // the later ones last
+	listeners map[string]*listenerCounts // that have clients
+	counts    tally.UpstreamCounts       // of all upstreams that were removed and have not come back
+}
+
+// A removedUpstream is an upstream that the configuration does not name any more. Clients that came under a generation that did may be
+// refused by it still: as long as there are any it is in memory.
+type removedUpstream struct {
+	name    string
+	router  weak.Pointer[router.Upstream]
+	refused *router.Refusals
+	kept    *upstream // as long as one of its members has sessions; nil: none has
+}
+
+// add keeps an upstream that is removed. It is kept itself for as long as one of its members has sessions.
+func (r *removed) add(u *upstream) {
+	for _, other := range r.upstreams {
+		if other.kept != nil && !other.kept.drains() {
+			other.kept = nil
+		}
+	}
+	gone := &removedUpstream{name: u.cfg.Name, router: weak.Make(u.router), refused: u.router.Refusals()}
+	if u.drains() {
+		r.forget(u.cfg.Name)
+		gone.kept = u
+	}
+	r.upstreams = append(r.upstreams, gone)
+	counts := u.router.Counts()
+	r.counts.Add(&counts, 1)
+}
+
+// drains reports whether a removed member of the upstream has sessions.
+func (u *upstream) drains() bool {
+	u.leaving = stillThere(u.leaving)
+	return len(u.leaving) > 0
+}
+
+// upstream returns the removed upstream of a name whose members have sessions; nil: there is none.
+func (r *removed) upstream(name string) *upstream {
+	for _, gone := range r.upstreams {
+		if gone.name == name && gone.kept != nil {
+			return gone.kept
+		}
+	}
+	return nil
+}
+
+// forget does not keep the upstream of a name any more.
+func (r *removed) forget(name string) {
+	for _, gone := range r.upstreams {
+		if gone.name == name {
+			gone.kept = nil
+		}
+	}
+}
+
+// restore has an upstream that was removed be there again, as its next configuration has it.
+func (r *removed) restore(u *upstream) {
+	was := r.upstream(u.cfg.Name)
+	if was == nil || was.router != u.router {
+		return
+	}
+	r.forget(u.cfg.Name)
+	u.leaving = was.leaving
+	counts := u.router.Counts()
+	r.counts.Add(&counts, -1)
+}
+
+// pass passes the state of a removed upstream of the same name on to u, if there is one.
+func (r *removed) pass(u *upstream) {
+	if was := r.upstream(u.cfg.Name); was != nil {
+		u.router, u.stats, u.budget = was.router, was.stats, was.budget
+		u.breaker, u.outlier = was.breaker, was.outlier
+	}
+}
+
+// draining returns the members of the upstream of that name that are removed and have sessions, also if the upstream is.
+func (r *registry) draining(name string) []*member {
+	if u := r.upstreams[name]; u != nil {
+		return u.leaving
+	}
+	if u := r.removed.upstream(name); u != nil {
+		return u.leaving
+	}
+	return nil
+}
+
+// isBack reports whether a removed upstream is in force again.
+func (r *registry) isBack(gone *removedUpstream) bool {
+	u := r.upstreams[gone.name]
+	return u != nil && u.router == gone.router.Value()
+}
+
+// waitingForRemoved counts the clients that came before an upstream was removed, and wait for it still.
+func (r *registry) waitingForRemoved() map[string]int64 {
+	var clients map[string]int64
+	for _, gone := range r.removed.upstreams {
+		up := gone.router.Value()
+		if up == nil || up.Waiting() == 0 || r.isBack(gone) {
+			continue
+		}
+		if clients == nil {
+			clients = make(map[string]int64)
+		}
+		clients[gone.name] += int64(up.Waiting())
+	}
+	return clients
+}
+
+// removedCounters appends the counters of removed upstreams. It forgets those that are in force
+// again, and those that are not in memory any more, when it has appended their last refusals.
+func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
+	r.removed.upstreams = slices.DeleteFunc(r.removed.upstreams, func(gone *removedUpstream) bool {
+		if r.isBack(gone) {
+			return true
+		}
+		up, n := gone.router.Value(), len(list)
+		if list = append(list, refusalsOf(gone.name, gone.refused)); up != nil {
+			list = appendCounters(list, gone.name, up)
+		}
+		list = append(list[:n], slices.DeleteFunc(list[n:], func(c monitor.Counter) bool { return c.Total == 0 })...)
+		return up == nil
+	})
+	return list
+}
+
+// outliers calls see with each upstream that judges its endpoints, the removed ones among them that have sessions.
+func (r *registry) outliers(see func(u *upstream)) {
+	for _, u := range r.upstreams {
+		if u.outlier != nil {
+			see(u)
+		}
+	}
+	for _, gone := range r.removed.upstreams {
+		if u := gone.kept; u != nil && u.outlier != nil {
+			see(u)
+		}
+	}
+}
+
+// replaced returns the sockets that others have taken the place of, and that are accepted from still, the oldest first.
+func (r *removed) replaced() (list []*listenSocket) {
+	for _, socket := range r.sockets {
+		if socket.replaced {
+			list = append(list, socket)
+		}
+	}
+	return list
+}
+
+// sweep forgets the sockets that are closed and have no sessions.
+func (r *removed) sweep() {
+	r.sockets = slices.DeleteFunc(r.sockets, func(o *listenSocket) bool { return o.deserted.Load() && (o.gone() || !o.parting && !o.replaced) })
+}
+
+// drainingSockets returns those of a key, or of all keys if that is empty, whose sessions have their time to drain.
+func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
+	for _, socket := range r.sockets {
+		if p := socket.draining; p != nil && !p.forgotten && (key == "" || p.key == key) && !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// A socket that is given up is kept for as long as it has sessions, and they for as long as
+// their upstreams allow. Its state goes with the last of them, and at once if there is none: a
+// process that is reloaded often does not grow.
+
+// A drainingSockets is sockets that are closed and whose sessions have their time to drain.
+type drainingSockets struct {
+	key, owner string
+	cause      error  // of the end of the sessions
+	bind       string // where the last of them has listened
+	of         []*worker.Listening
+	left       int // of those, that have sessions, or may get some
+	cut        *cutJob
+	forgotten  bool        // their sessions are another socket's, or none is left; under the server's mu
+	over       atomic.Bool // all of them are cut
+	n          int         // that were; under cut's turn
+}
+
+// endSessions cuts the sessions of a socket that is gone, and of those that it had taken over
+// from, when they have had the time to drain that their upstreams give.
+func (s *sockets) endSessions(key string, socket *listenSocket, cause error) {
+	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
+	if p.left = len(p.of); p.left == 0 {
+		return
+	}
+	of := p.of
+	cut := func(chosen func() bool, last bool) {
+		p.over.Store(last)
+		p.n += s.group.CutMatching(func(l *worker.Listening, _ worker.Binding) bool { return slices.Contains(of, l) && chosen() }, cause)
+		if last {
+			s.logDrainingSockets(p)
+		}
+	}
+	within := s.drainTime(socket.cfg)
+	if within <= 0 {
+		s.goTracked(func() { cut(func() bool { return true }, true) })
+		return
+	}
+	p.cut = s.cutAfter(within, cut)
+	s.logWaits(p.cut, p.waits)
+	for _, l := range p.of {
+		l.Of.(*listenSocket).draining = p
+	}
+}
+
+// waits returns the line of p's cutting.
+func (p *drainingSockets) waits() *monitor.Line {
+	sessions := int64(0)
+	for _, l := range p.of {
+		sessions += l.Clients()
+	}
+	if sessions == 0 {
+		return nil
+	}
+	return &monitor.Line{Listener: p.owner, Name: p.bind, Count: sessions, Attrs: []any{"listener", p.owner, "address", p.bind}}
+}
+
+// logDrainingSockets logs how many sessions were cut.
+func (s *sockets) logDrainingSockets(p *drainingSockets) {
+	if p.n > 0 {
+		s.log.Info("sessions cut", "listener", p.owner, "sessions", p.n, "cause", p.cause)
+		p.n = 0
+	}
+}
+
+// sockets returns the sockets whose sessions are b's, its own and those that it has taken
+// over, as far as any has sessions or may get some. b has none of others afterwards.
+func (socket *listenSocket) sockets() []*worker.Listening {
+	of := append(socket.before, socket.listening)
+	socket.before = nil
+	return slices.DeleteFunc(of, func(l *worker.Listening) bool { return l.Of.(*listenSocket).deserted.Load() })
+}
+
+// takeOver makes the sessions of sockets b's.
+func (socket *listenSocket) takeOver(listenings []*worker.Listening) {
+	for _, l := range listenings {
+		if from := l.Of.(*listenSocket); !from.deserted.Load() {
+			from.draining, from.successor = nil, socket
+			socket.before = append(socket.before, l)
+		}
+	}
+}
+
+// rejoin gives a socket that listens at an address again the sessions of those that did so
+// before for the same listener, and that are not to be cut any more.
+func (s *sockets) rejoin(key string, socket *listenSocket) {
+	for _, p := range s.removed.drainingSockets(key) {
+		if p.owner == socket.owner {
+			s.forgetParted(p)
+			if !p.over.Load() {
+				socket.takeOver(p.of)
+			}
+		}
+	}
+}
+
+// forgetParted has nothing kept of sockets that are closed, nor their sessions cut.
+func (s *sockets) forgetParted(p *drainingSockets) {
+	s.callOff(p.cut)
+	p.forgotten = true
+}
+
+// abandonments are sockets that are closed and have no sessions any more, found by any loop:
+// their state is released elsewhere.
+type abandonments struct {
+	mu   sync.Mutex
+	list []*listenSocket
+	some chan struct{} // has a token when the list has some
+}
+
+// abandonSockets notes one.
+func (s *sockets) abandonSockets(socket *listenSocket) {
+	socket.deserted.Store(true)
+	s.deserted.mu.Lock()
+	s.deserted.list = append(s.deserted.list, socket)
+	s.deserted.mu.Unlock()
+	select {
+	case s.deserted.some <- struct{}{}:
+	default:
+	}
+}
+
+// release releases sockets without sessions, until stop.
+func (s *sockets) release(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-s.deserted.some:
+			s.forgetDeserted()
+		}
+	}
+}
+
+// forgetDeserted has nothing kept of those.
+func (s *sockets) forgetDeserted() {
+	s.deserted.mu.Lock()
+	list := s.deserted.list
+	s.deserted.list = nil
+	s.deserted.mu.Unlock()
+	if len(list) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	replaced := false
+	for _, socket := range list {
+		if p := socket.draining; p != nil {
+			if p.left--; p.left == 0 {
+				s.forgetParted(p)
+				s.goTracked(func() { p.cut.settled(func() { s.logDrainingSockets(p) }) })
+			}
+		}
+		if h := socket.successor; h != nil {
+			replaced = true
+			h.before = slices.DeleteFunc(h.before, func(l *worker.Listening) bool { return l == socket.listening })
+		}
+		socket.draining, socket.successor = nil, nil
+	}
+	s.removed.sweep()
+	if replaced {
+		s.refreshView()
+	}
+}
+
+// drainTime is how long the sessions of a listener may go on without it.
+func (s *sockets) drainTime(cfg *config.Listener) time.Duration {
+	return cfg.DrainTime(func(name string) *config.Upstream {
+		if u := s.upstreams[name]; u != nil {
+			return u.cfg
+		}
+		return nil
+	})
+}
+
+// A Draining is sessions of a listener that drain, for it listens at their address no more.
+type Draining struct {
+	Sessions int64
+	Within   time.Duration // the last of them is reset by then
+}
+
+// DrainingUnder returns the sessions that drain since their listener has left their address, or was drained, and that go on doing so if a configuration comes into
+// force, by the listener's name: one that is to listen there again gets its sessions back.
+func (s *Server) DrainingUnder(cfg *config.Config) map[string]Draining {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	back, found := rejoined(cfg, s.liveChanges.livesUnder(cfg).set), make(map[string]Draining)
+	for _, p := range s.removed.drainingSockets("") {
+		if back(p.owner, p.key) {
+			continue
+		}
+		of := found[p.owner]
+		for _, l := range p.of {
+			of.Sessions += l.Clients()
+		}
+		of.Within = max(of.Within, time.Until(p.cut.ends()))
+		found[p.owner] = of
+	}
+	return found
+}
+
+// rejoined returns a function that reports whether a listener of a configuration listens at an address, by its key.
+func rejoined(cfg *config.Config, by manual) func(listener, key string) bool {
+	type place struct{ listener, key string }
+	at := make(map[place]bool)
+	for _, l := range cfg.Listeners {
+		if by.drained(l.Name) {
+			continue
+		}
+		for _, b := range l.Bind {
+			if b.Systemd != "" {
+				at[place{l.Name, passedKey(b.Systemd, "")}] = true
+			} else {
+				at[place{l.Name, bindKey(l, b)}] = true
+			}
+		}
+	}
+	return func(listener, key string) bool {
+		if i := strings.LastIndexByte(key, '#'); i >= 0 && at[place{listener, key[:i+1]}] {
+			return true
+		}
+		return at[place{listener, key}]
+	}
+}

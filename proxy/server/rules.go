@@ -1,0 +1,223 @@
+package server
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/internal/sys"
+	socketlistener "github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// listenerStateOf returns the state of the listener whose rules apply to the client for as
+// long as it has no endpoint; nil: there is none.
+func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
+	at := c.Listening()
+	if at == nil {
+		return nil
+	}
+	return s.listenerStateAt(at.Of.(*listenSocket), c)
+}
+
+// listenerStateAt is listenerStateOf by the socket at which a client came in, and by the connection's own address if
+// the client, which may be nil, has not left. It prefers the listener that has the address now, then the one
+// with the name of the listener that had it last, then the last state itself.
+func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
+	if !socket.former.Load() {
+		return socket.state.Load()
+	}
+	var local netip.AddrPort
+	if c != nil {
+		local = c.Local()
+	}
+	v := s.view.Load()
+	if d := ownerAt(v.sockets, socket, local, func(o *listenSocket) *router.ListenerState { return o.state.Load() }); d != nil {
+		return d
+	}
+	last := socket.lastState(local)
+	if last != nil && v.states[last.Name] != nil {
+		return v.states[last.Name]
+	}
+	return last
+}
+
+// A generation is the listeners of a configuration, by the sockets at which they serve. It is not changed.
+type generation struct {
+	sockets   []*listenSocket
+	at        map[*listenSocket]*router.Listener
+	listeners map[string]*router.Listener // by name
+}
+
+// rules are the generation in force, and the one that is being brought into force, or nil. Endpoints of either
+// may serve clients meanwhile: so these are held to the rules of both. Listeners and sockets change one after
+// the other then, and their states are of neither generation: a client is judged by these two alone.
+type rules struct{ now, next *generation }
+
+func (c *change) generation() *generation {
+	g := &generation{at: make(map[*listenSocket]*router.Listener, len(c.binds)), listeners: make(map[string]*router.Listener, len(c.listeners))}
+	for name, l := range c.listeners {
+		g.listeners[name] = l.now
+		for _, key := range l.keys {
+			g.sockets = append(g.sockets, c.binds[key])
+			g.at[c.binds[key]] = l.now
+		}
+	}
+	return g
+}
+
+// rulesFor returns the listeners whose rules apply to a client: the one that has the address at which it came in,
+// and the one that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
+func (s *sockets) rulesFor(c *worker.Client) (now, next *router.Listener) {
+	at := c.Listening()
+	if at == nil {
+		return nil, nil
+	}
+	return s.rulesAt(at.Of.(*listenSocket), c)
+}
+
+// rulesAt is rulesFor by the socket at which a client, which may be nil, came in.
+func (s *sockets) rulesAt(socket *listenSocket, c *worker.Client) (now, next *router.Listener) {
+	r := s.rules.Load()
+	if r == nil {
+		return nil, nil
+	}
+	return r.now.listenerAt(socket, c), r.next.listenerAt(socket, c)
+}
+
+// listenerAt returns the listener that has the address at which a client, which may be nil, came in; nil: none has.
+func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.Listener {
+	if g == nil {
+		return nil
+	}
+	if l := g.at[socket]; l != nil {
+		return l
+	}
+	var local netip.AddrPort
+	if c != nil {
+		local = c.Local()
+	}
+	if l := ownerAt(g.sockets, socket, local, func(o *listenSocket) *router.Listener { return g.at[o] }); l != nil {
+		return l
+	}
+	if last := socket.lastState(local); last != nil {
+		return g.listeners[last.Name]
+	}
+	return nil
+}
+
+// lastState returns the last state of the listener that had an address of a socket last: of the socket's own,
+// unless others have had the address since, and have been given up as well. The address is the one at which
+// a client came in; if it is not valid, any part of the socket's counts.
+func (socket *listenSocket) lastState(local netip.AddrPort) *router.ListenerState {
+	if later := socket.later.Load(); later != nil {
+		for _, o := range slices.Backward(*later) {
+			if !local.IsValid() || o.covers(local) {
+				return o.state.Load()
+			}
+		}
+	}
+	return socket.state.Load()
+}
+
+// covers reports whether clients could reach a socket at an address. Those of a unix socket have one path.
+func (socket *listenSocket) covers(at netip.AddrPort) bool {
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	return !socket.listener.TCP() || socketlistener.Overlap(socket.own, []netip.AddrPort{at})
+}
+
+// ownerAt returns what has, of several sockets, the address of one that was given up: at the local address of a
+// connection, if that was one of its. Otherwise, where several have a part of it each, it is the one to which a
+// connection to the local address would come; nil: none, or that is not known.
+func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
+	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+	var some, of, all *T
+	several, known := false, local.IsValid() && former.covers(local)
+	for _, socket := range sockets {
+		if socket == former || !socket.hasPartOf(former) || known && !socket.covers(local) {
+			continue
+		}
+		d := ownerOf(socket)
+		several = several || some != nil && some != d
+		some = d
+		for _, own := range socket.own {
+			switch {
+			case own == local:
+				of = d
+			case own.Port() == local.Port() && own.Addr().IsUnspecified() && own.Addr().Is4() == local.Addr().Is4():
+				all = d
+			}
+		}
+	}
+	switch {
+	case !several:
+		return some
+	case of != nil:
+		return of
+	}
+	return all
+}
+
+// hasPartOf reports whether a client could reach either of two sockets by the same address.
+func (socket *listenSocket) hasPartOf(o *listenSocket) bool {
+	if socket.listener.TCP() {
+		return socketlistener.Overlap(socket.own, o.own)
+	}
+	return !o.listener.TCP() && socket.listener.Addr() == o.listener.Addr()
+}
+
+// A view is the present state, for readers that must not wait.
+type view struct {
+	addresses  []netip.AddrPort                 // of the listeners
+	listenings map[string][]*worker.Listening   // by listener
+	sockets    []*listenSocket                  // that are not given up
+	states     map[string]*router.ListenerState // by listener
+}
+
+// refreshView makes the view of the present state.
+func (s *sockets) refreshView() {
+	v := &view{listenings: make(map[string][]*worker.Listening), states: make(map[string]*router.ListenerState, len(s.listeners))}
+	for name, l := range s.listeners {
+		v.states[name] = l.state
+		for _, key := range l.keys {
+			socket := s.binds[key]
+			if socket == nil || socket.listening == nil {
+				continue
+			}
+			v.listenings[name] = append(v.listenings[name], socket.listening)
+			v.sockets = append(v.sockets, socket)
+			v.addresses = append(v.addresses, socket.listener.Own()...)
+		}
+	}
+	for _, socket := range s.removed.replaced() {
+		v.listenings[socket.owner] = append(v.listenings[socket.owner], socket.listening)
+	}
+	s.view.Store(v)
+}
+
+// listensOn reports whether this process itself listens on an address, so that a connection to
+// it comes back. A socket without an address listens on all addresses of a family that are
+// this machine's own; the kernel is asked for these only where the port is the same.
+func (s *sockets) listensOn(at netip.AddrPort) bool {
+	for _, own := range s.view.Load().addresses {
+		switch {
+		case own.Port() != at.Port():
+		case own.Addr() == at.Addr().Unmap():
+			return true
+		case own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Unmap().Is4():
+			if local, err := sys.LocalRoute(at.Addr()); local || err != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wakerOf returns a function that wakes the sockets of a listener to look for room.
+func (s *sockets) wakerOf(name string) func() {
+	return func() {
+		for _, listening := range s.view.Load().listenings[name] {
+			listening.Wake()
+		}
+	}
+}

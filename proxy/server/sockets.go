@@ -1,0 +1,831 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/episode"
+	socketlistener "github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/proxy/systemd"
+)
+
+// A listenSocket is a listening socket, for as long as a configuration names its address.
+type listenSocket struct {
+	listener    *socketlistener.Listener // owned
+	own         []netip.AddrPort         // where clients reach it; nil: a unix socket
+	fd          int                      // the listener's
+	listening   *worker.Listening        // nil until it is accepted from
+	pauses      *episode.Episode
+	state       atomic.Pointer[router.ListenerState] // its listener's, from before it is accepted from
+	former      atomic.Bool                          // it was given up: its address may be another one's
+	later       atomic.Pointer[[]*listenSocket]      // that had a part of its address after it and were given up, the last one last
+	closed      chan struct{}                        // closed when its listener was, after it had been accepted from
+	overlapping []*listenSocket                      // whose address, or a part of it, it has taken over
+	deserted    atomic.Bool                          // it is closed, and has no sessions any more
+
+	// Of the configuration in force, under the server's mu:
+	owner      string // the listener's name
+	cfg        *config.Listener
+	service    *worker.Service
+	adapts     bool                // its options are others than before
+	before     []*worker.Listening // sockets that it has taken over, whose sessions are its own
+	overflows  overflowCount
+	congestion string           // congestion control that this process has set; "": none
+	successor  *listenSocket    // that has taken over from it; nil: none, or it is deserted
+	replaced   bool             // others have its address, and it is accepted from still
+	closeTimer *time.Timer      // of one that was replaced: when it is accepted from no more
+	parting    bool             // it is accepted from no more: the loops empty its queue, and close it
+	draining   *drainingSockets // that it is of, once it is gone; nil: none, or it is deserted
+}
+
+// The sockets of a server are its listening sockets, those of the configuration in force and the removed ones. Fields are guarded by the
+// server's mu unless they say otherwise.
+type sockets struct {
+	*registry
+	*tasks
+	*drains
+	clock
+	log      *slog.Logger
+	group    *worker.Group
+	passed   *systemd.Sockets      // by systemd; nil: none
+	overflow namespaceCount        // of accept queues
+	view     atomic.Pointer[view]  // of the present state, for readers that must not wait
+	rules    atomic.Pointer[rules] // by which clients are judged; nil: before the first configuration
+	deserted abandonments          // it has a lock of its own
+}
+
+// bindOptions are the options of listening sockets themselves.
+type bindOptions struct {
+	config.Socket
+	transparent bool
+}
+
+func optionsOf(l *config.Listener) bindOptions {
+	o := bindOptions{l.Socket, l.Transparent}
+	o.Pos = config.Pos{}
+	return o
+}
+
+// bindKey is the same for the same address of a listener, however its mode changes; not for
+// sockets of systemd, of which a name may have several.
+func bindKey(l *config.Listener, at config.Bind) string {
+	at.Address.Mode = 0
+	switch {
+	case at.Address.Network == "unix" && !at.Address.Abstract():
+		if path, err := filepath.Abs(at.Address.Name); err == nil {
+			at.Address.Name = path
+		}
+	case strings.HasSuffix(at.Address.Name, ":0"): // of those there may be many
+		return l.Name + "#" + fmt.Sprint(slices.Index(l.Bind, at)) + "#" + at.String()
+	}
+	return at.String()
+}
+
+// bind returns the sockets of an address: those that there are, or else new ones.
+func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at config.Bind) (keys []string, err error) {
+	if at.Systemd != "" {
+		return s.bindPassed(c, l, at.Systemd)
+	}
+	key := bindKey(l, at)
+	socket := s.binds[key]
+	if socket != nil && socket.stays(l) {
+		c.binds[key] = socket
+		c.commits = append(c.commits, func() { s.logUnchanged(socket, socket.listener.SetMode(at.Address.Mode)) })
+		return []string{key}, nil
+	}
+	if socket != nil && strings.HasSuffix(at.Address.Name, ":0") {
+		at.Address.Name = strings.TrimSuffix(at.Address.Name, "0") + portOf(socket.listener.Addr())
+	}
+	ln, beside, err := s.listen(ctx, c, l, at.Address)
+	if err != nil {
+		return nil, s.explainTaken(c, at, err)
+	}
+	if err := s.bindNew(c, key, ln); err != nil {
+		return nil, err
+	}
+	if c.binds[key].overlapping = beside; len(beside) > 0 {
+		c.successors = append(c.successors, c.binds[key])
+	}
+	return []string{key}, nil
+}
+
+// stays reports whether its socket can serve a configuration; the protocol is settled when it
+// is made.
+func (socket *listenSocket) stays(l *config.Listener) bool {
+	return !socket.listener.TCP() || socket.cfg.Socket.MPTCP == l.Socket.MPTCP
+}
+
+func portOf(name string) string {
+	_, port, _ := net.SplitHostPort(name)
+	return port
+}
+
+// explainTaken adds that a listener of this process has an address, or a part of it, and keeps it.
+func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	for socket := range c.kept {
+		if socket.overlaps(at.Address) {
+			return fmt.Errorf("%w: listener %s of this process has %s", err, socket.owner, socket.listener.Addr())
+		}
+	}
+	if at.Address.Network != "tcp" {
+		return err
+	}
+	return fmt.Errorf("%w: another process has it: ss -ltnp sport = :%s shows which", err, portOf(at.Address.Name))
+}
+
+// bindNew makes a bound of a listener, which it owns.
+func (s *sockets) bindNew(c *change, key string, ln *socketlistener.Listener) error {
+	c.undo = append(c.undo, func() { ln.Close() })
+	fd, err := ln.Detach()
+	if err != nil {
+		return err
+	}
+	addr := ln.Addr()
+	c.binds[key] = &listenSocket{
+		listener: ln, own: ln.Own(), fd: fd, closed: make(chan struct{}),
+		pauses: episode.New(func() { s.log.Info("accepting resumed", "address", addr) }),
+	}
+	return nil
+}
+
+// bindPassed returns the sockets that systemd has passed under a name.
+func (s *sockets) bindPassed(c *change, l *config.Listener, name string) (keys []string, err error) {
+	for key, socket := range s.binds.passed(name) {
+		c.binds[key] = socket
+		keys = append(keys, key)
+	}
+	if len(keys) > 0 {
+		slices.Sort(keys)
+		return keys, nil
+	}
+	list, err := s.passed.Take(name)
+	if err != nil {
+		return nil, err
+	}
+	for i, ln := range list {
+		key := passedKey(name, fmt.Sprint(i))
+		adopted, err := socketlistener.FromFD(ln, s.socketConfig(l))
+		if err == nil {
+			err = s.bindNew(c, key, adopted)
+		}
+		if err != nil {
+			for _, rest := range list[i+1:] {
+				rest.Close()
+			}
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// binds are listening sockets by their keys.
+type binds map[string]*listenSocket
+
+// passed returns the sockets that systemd has passed under a name.
+func (b binds) passed(name string) binds {
+	list := make(binds)
+	for key, socket := range b {
+		if strings.HasPrefix(key, passedKey(name, "")) {
+			list[key] = socket
+		}
+	}
+	return list
+}
+
+// of returns the sockets of one of a listener's binds.
+func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
+	if at.Systemd != "" {
+		return slices.Collect(maps.Values(b.passed(at.Systemd)))
+	}
+	if socket := b[bindKey(l, at)]; socket != nil {
+		return []*listenSocket{socket}
+	}
+	return nil
+}
+
+func passedKey(name, index string) string { return "systemd:" + name + "#" + index }
+
+// socketConfig returns the options of a listening socket.
+func (s *sockets) socketConfig(l *config.Listener) *socketlistener.Config {
+	return &socketlistener.Config{
+		Options: socketOptions(l), Backlog: l.Socket.Backlog, Multipath: l.Socket.MPTCP,
+		Control: func(network, _ string, c syscall.RawConn) error { return control(l, network, c) },
+	}
+}
+
+// socketOptions are those that a configuration names. There 0 is off.
+func socketOptions(l *config.Listener) sockopt.Options {
+	return sockopt.Options{KeepAlive: orOff(l.Socket.KeepAlive), UserTimeout: orOff(l.Socket.UserTimeout)}
+}
+
+func orOff(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// control sets the options that package socket does not have.
+func control(l *config.Listener, network string, c syscall.RawConn) (err error) {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	cause := c.Control(func(fd uintptr) { err = setOptions(l, int(fd)) })
+	if cause != nil {
+		return cause
+	}
+	return err
+}
+
+func setOptions(l *config.Listener, fd int) error {
+	if name := l.Socket.Congestion; name != "" {
+		_ = sys.SetCongestion(fd, name) // without it the socket has that of the system: logCongestion says so
+	}
+	if l.Socket.FastOpen {
+		// The argument is how many connections without a finished handshake may wait.
+		err := sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_FASTOPEN, l.Socket.Backlog)
+		if err != nil && err != syscall.ENOPROTOOPT {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if !l.Transparent {
+		return nil
+	}
+	// Without it only connections that a NAT rule has redirected come, for which no
+	// capability is needed: logOpaque says so.
+	err := sys.SetsockoptInt(fd, syscall.SOL_IP, sys.IP_TRANSPARENT, 1)
+	if err == syscall.ENOPROTOOPT {
+		err = sys.SetsockoptInt(fd, syscall.SOL_IPV6, sys.IPV6_TRANSPARENT, 1)
+	}
+	if err == syscall.EPERM {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt", err)
+}
+
+// adapt gives the connections that a socket accepts from now on the options of the
+// configuration in force.
+func (s *sockets) adapt(socket *listenSocket) {
+	if !socket.listener.TCP() {
+		return
+	}
+	err := socketOptions(socket.cfg).Set(socket.fd)
+	if err == nil {
+		err = unsetOptions(socket.cfg, socket.fd)
+	}
+	if err == nil {
+		err = setOptions(socket.cfg, socket.fd)
+	}
+	if err == nil {
+		err = os.NewSyscallError("listen", sys.Listen(socket.fd, socket.cfg.Socket.Backlog))
+	}
+	s.logUnchanged(socket, err)
+	s.logOpaque(socket)
+	s.adaptCongestion(socket)
+	if protocol, err := sys.GetsockoptInt(socket.fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err == nil && socket.cfg.Socket.MPTCP == (protocol == sys.IPPROTO_TCP) {
+		s.log.Warn("socket.mptcp is not applied: the socket was made by systemd, or the kernel has no Multipath TCP",
+			"listener", socket.owner, "address", socket.listener.Addr(), "mptcp", !socket.cfg.Socket.MPTCP)
+	}
+}
+
+// unsetOptions resets the options of the configuration before.
+func unsetOptions(l *config.Listener, fd int) error {
+	for _, o := range []struct {
+		level, name int
+		wanted      bool
+	}{{sys.IPPROTO_TCP, sys.TCP_FASTOPEN, l.Socket.FastOpen}, {syscall.SOL_IP, sys.IP_TRANSPARENT, l.Transparent}} {
+		if set, err := sys.GetsockoptInt(fd, o.level, o.name); o.wanted || err != nil || set == 0 {
+			continue
+		}
+		if err := sys.SetsockoptInt(fd, o.level, o.name, 0); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return nil
+}
+
+// logUnchanged logs that changing a listening socket failed, if it did.
+func (s *sockets) logUnchanged(socket *listenSocket, err error) {
+	if err != nil {
+		s.log.Warn("options of a listening socket not changed", "address", socket.listener.Addr(), "error", err)
+	}
+}
+
+// logOpaque logs that a transparent listener accepts less than it might.
+func (s *sockets) logOpaque(socket *listenSocket) {
+	if !socket.cfg.Transparent {
+		return
+	}
+	set, err := sys.GetsockoptInt(socket.fd, syscall.SOL_IP, sys.IP_TRANSPARENT)
+	if err != nil || set == 0 {
+		s.log.Warn("no CAP_NET_ADMIN for IP_TRANSPARENT: a transparent listener accepts connections from REDIRECT or DNAT, and none from TPROXY",
+			"listener", socket.owner, "address", socket.listener.Addr())
+	}
+}
+
+// Causes of the end of sessions whose socket is closed.
+var (
+	errListenerGone    = errors.New("its listener is gone")
+	errListenerDrained = errors.New("its listener was drained")
+	errListenerMoved   = errors.New("its listener has left the address")
+)
+
+// closedFor returns the cause for a socket that the configuration of a change has not: what has become of its listener.
+func (c *change) closedFor(socket *listenSocket) error {
+	switch l := c.listeners[socket.owner]; {
+	case l == nil:
+		return errListenerGone
+	case l.drained:
+		return errListenerDrained
+	}
+	return errListenerMoved
+}
+
+// closeSocket stops accepting at an address, after the clients in its queue. The sessions that
+// came in there may go on for a while, see endSessions, and end with the cause.
+func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
+	delete(s.binds, key)
+	s.noteGivenUp(socket)
+	s.logUnclosed(socket, socket.listener.Unlink())
+	if socket.listener.TCP() {
+		_ = socket.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may
+	}
+	s.log.Info("no longer listening", "listener", socket.owner, "address", socket.listener.Addr())
+	s.drainQueue(socket)
+	s.endSessions(key, socket, cause)
+}
+
+// drainQueue closes a socket after the clients in its queue.
+func (s *sockets) drainQueue(socket *listenSocket) {
+	socket.listening.Close()
+	socket.parting = true
+}
+
+// logUnclosed logs that closing a listener failed, if it did.
+func (s *sockets) logUnclosed(socket *listenSocket, err error) {
+	if err != nil {
+		s.log.Warn("closing a listener failed", "address", socket.listener.Addr(), "error", err)
+	}
+}
+
+// gone reports whether its listener was closed.
+func (socket *listenSocket) gone() bool {
+	select {
+	case <-socket.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// partingTime is how long a change waits for the sockets that a change before has given up,
+// whose queues the loops are emptying.
+const partingTime = time.Second
+
+// awaitClosed waits until those are closed, and reports whether there were any.
+func (s *sockets) awaitClosed(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, partingTime)
+	defer cancel()
+	any := false
+	for _, socket := range s.removed.sockets {
+		if !socket.parting {
+			continue
+		}
+		any = true
+		select {
+		case <-socket.closed:
+		case <-ctx.Done():
+		}
+	}
+	return any
+}
+
+// An address can be in the way of one that a change asks for although the change gives it
+// up: 127.0.0.1:80 of :80. The new socket is bound beside the old one then, and listens once
+// nothing else of the change can fail. At the swap the old one yields. It is accepted from
+// for as long as clients may have begun to connect to it, and closed like any that is gone.
+
+// handshakeTime is how long a socket that was replaced is accepted from: a handshake of which
+// two packets in a row were lost is over by then (tcp_syn_linger is a second, then two).
+const handshakeTime = 5 * time.Second
+
+// maxReplaced bounds how many there are of those, whatever is changed how often.
+const maxReplaced = 64
+
+// listen listens on an address; beside are the sockets that this change takes out of service
+// and that have the address, or a part of it. If there are any it does not listen yet.
+func (s *sockets) listen(ctx context.Context, c *change, l *config.Listener, at sockopt.Address) (ln *socketlistener.Listener, beside []*listenSocket, err error) {
+	ln, err = socketlistener.Listen(ctx, at, s.socketConfig(l))
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return ln, nil, err
+	}
+	if s.closeReplaced(at); s.awaitClosed(ctx) {
+		ln, err = socketlistener.Listen(ctx, at, s.socketConfig(l))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return ln, nil, err
+		}
+	}
+	if beside = s.overlappingSockets(c, at); len(beside) == 0 {
+		return nil, nil, err
+	}
+	for _, socket := range beside {
+		if err := socket.listener.SetReusePort(true); err != nil {
+			return nil, nil, err
+		}
+		c.reusePort = append(c.reusePort, socket)
+		c.undo = append(c.undo, func() { s.logUnchanged(socket, socket.listener.ClearReusePort()) })
+	}
+	ln, failed := socketlistener.Bind(ctx, at, s.socketConfig(l))
+	if failed != nil {
+		return nil, nil, failed
+	}
+	beside = slices.DeleteFunc(beside, func(socket *listenSocket) bool { return !socket.listener.Overlaps(ln) })
+	if len(beside) == 0 { // it was another process, which has left by now
+		return nil, nil, errors.Join(err, ln.Close())
+	}
+	return ln, beside, nil
+}
+
+// overlappingSockets returns the sockets that may be in the way of an address, and that a change
+// gives up.
+func (s *sockets) overlappingSockets(c *change, at sockopt.Address) (list []*listenSocket) {
+	if c.kept == nil {
+		c.kept = s.keeps(c.cfg)
+	}
+	for _, socket := range s.binds {
+		if !c.kept[socket] && socket.samePort(at) {
+			list = append(list, socket)
+		}
+	}
+	return list
+}
+
+func (socket *listenSocket) samePort(at sockopt.Address) bool {
+	return at.Network == "tcp" && socket.listener.TCP() && portOf(socket.listener.Addr()) == portOf(at.Name)
+}
+
+// overlaps reports whether the socket has an address or a part of it.
+func (socket *listenSocket) overlaps(at sockopt.Address) bool {
+	if !socket.samePort(at) {
+		return false
+	}
+	host, _, _ := net.SplitHostPort(at.Name)
+	wanted, err := netip.ParseAddr(host)
+	own, err2 := netip.ParseAddrPort(socket.listener.Addr())
+	if err != nil || err2 != nil { // without a host, or with a name: any address of this machine
+		return true
+	}
+	return wanted.IsUnspecified() || own.Addr().IsUnspecified() || wanted.Unmap() == own.Addr().Unmap()
+}
+
+// keeps returns the sockets in force that a configuration goes on using.
+func (s *sockets) keeps(cfg *config.Config) map[*listenSocket]bool {
+	kept := make(map[*listenSocket]bool)
+	for _, l := range cfg.Listeners {
+		for _, at := range l.Bind {
+			for _, socket := range s.binds.of(l, at) {
+				if at.Systemd != "" || socket.stays(l) {
+					kept[socket] = true
+				}
+			}
+		}
+	}
+	return kept
+}
+
+// listen has the sockets listen that are bound beside others. It is the last that can fail,
+// for want of memory, and only if it does has one of them perhaps got clients that are
+// refused.
+func (c *change) listen() error {
+	for _, successor := range c.successors {
+		others := make([]*socketlistener.Listener, len(successor.overlapping))
+		for i, socket := range successor.overlapping {
+			others[i] = socket.listener
+		}
+		if err := successor.listener.Start(others...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// successorsOf returns the sockets that take the place of one.
+func (c *change) successorsOf(socket *listenSocket) (list []*listenSocket) {
+	for _, successor := range c.successors {
+		if slices.Contains(successor.overlapping, socket) {
+			list = append(list, successor)
+		}
+	}
+	return list
+}
+
+// replaceSocket replaces a socket at an address by others, and closes it when the clients that
+// have begun to connect to it are accepted. Its sessions stay: they belong to the replacement.
+func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*listenSocket, cause error) {
+	if s.binds[key] == socket {
+		delete(s.binds, key)
+	}
+	s.noteGivenUp(socket)
+	addresses := make([]string, len(successors))
+	for i, successor := range successors {
+		addresses[i] = successor.listener.Addr()
+	}
+	s.logUnchanged(socket, socket.listener.StopAccepting())
+	s.log.Info("listening socket replaced", "listener", socket.owner, "address", socket.listener.Addr(), "now", addresses)
+	s.transferSessions(key, socket, successors, cause)
+	if others := s.removed.replaced(); len(others) >= maxReplaced {
+		s.closeOne(others[0])
+	}
+	socket.replaced = true
+	socket.closeTimer = s.runAfter(handshakeTime, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.closeOne(socket)
+	})
+}
+
+// transferSessions transfers the sessions of a socket to the one that takes its place, and the
+// clients of its queue to the same listener as there. If sockets of several listeners take its
+// place, or those of another one that has not all of its addresses, these clients have the configuration
+// that was in force when they began to connect, and the sessions stay with their listener, if that is one of them.
+func (s *sockets) transferSessions(key string, socket *listenSocket, successors []*listenSocket, cause error) {
+	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
+	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
+	if i < 0 && others {
+		s.endSessions(key, socket, cause)
+		return
+	}
+	successor := successors[max(i, 0)]
+	successor.takeOver(socket.sockets())
+	if !others && (i >= 0 || haveAll(successors, socket)) {
+		socket.owner, socket.cfg, socket.service = successor.owner, successor.cfg, successor.service
+		socket.state.Store(successor.state.Load())
+		socket.listening.Replace(successor.service)
+	}
+}
+
+// haveAll reports whether successors have all addresses of a socket.
+func haveAll(successors []*listenSocket, socket *listenSocket) bool {
+	for _, own := range socket.own {
+		if !slices.ContainsFunc(successors, func(o *listenSocket) bool { return slices.Contains(o.own, own) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// closeOne closes a replaced socket, after the clients in its queue.
+func (s *sockets) closeOne(socket *listenSocket) {
+	if socket.replaced {
+		socket.replaced = false
+		s.cancelTimer(socket.closeTimer)
+		s.drainQueue(socket)
+	}
+}
+
+// closeReplaced ends it for those that may be in the way of an address: a second change came
+// so soon.
+func (s *sockets) closeReplaced(at sockopt.Address) {
+	for _, socket := range s.removed.replaced() {
+		if socket.samePort(at) {
+			s.closeOne(socket)
+		}
+	}
+}
+
+// clearReusePort prevents further sockets at the addresses of a change.
+func (s *sockets) clearReusePort(c *change) {
+	for _, socket := range c.reusePort {
+		s.logUnchanged(socket, socket.listener.SetReusePort(false))
+	}
+	for _, successor := range c.successors {
+		s.logUnchanged(successor, successor.listener.ClearReusePort())
+	}
+}
+
+// serveSocket makes a new or existing socket serve its configuration.
+func (s *sockets) serveSocket(key string, socket *listenSocket) {
+	if s.binds[key] == socket {
+		if socket.adapts {
+			s.adapt(socket)
+		}
+		socket.listening.Replace(socket.service)
+		return
+	}
+	listening, err := s.group.Listen(worker.Listener{
+		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
+		Local: localOf(socket), Service: socket.service, Of: socket,
+	})
+	if err != nil { // everything is about to end
+		s.logUnclosed(socket, socket.listener.Close())
+		return
+	}
+	s.binds[key], socket.listening = socket, listening
+	s.rejoin(key, socket)
+	s.log.Info("listening", "listener", socket.owner, "address", socket.listener.Addr())
+	s.logOpaque(socket)
+	s.adaptCongestion(socket)
+}
+
+// localOf returns the address that all clients of a socket have connected to; invalid if there
+// are several, as where TPROXY brings them.
+func localOf(socket *listenSocket) netip.AddrPort {
+	if socket.cfg.Transparent {
+		return netip.AddrPort{}
+	}
+	return socket.listener.Local()
+}
+
+// adaptCongestion logs the congestion control that a listening socket has in place of that of the
+// configuration, and gives it that of the system where it was set before and is not any more.
+func (s *sockets) adaptCongestion(socket *listenSocket) {
+	wanted, before := socket.cfg.Socket.Congestion, socket.congestion
+	if socket.congestion = wanted; !socket.listener.TCP() {
+		return
+	}
+	if wanted != "" {
+		if used, err := socket.congestionNow(); err != nil {
+			s.log.Warn("socket.congestion is not applied", "listener", socket.owner, "address", socket.listener.Addr(),
+				"congestion", wanted, "used", used, "error", err)
+		}
+		return
+	}
+	if before == "" {
+		return
+	}
+	usual, err := sys.DefaultCongestion()
+	if err == nil {
+		err = os.NewSyscallError("setsockopt TCP_CONGESTION", sys.SetCongestion(socket.fd, usual))
+	}
+	s.logUnchanged(socket, err)
+}
+
+// noteGivenUp has the sockets that were given up before, and whose clients may have the address of one that is
+// given up now, follow its state: it is the last that had the address.
+func (s *sockets) noteGivenUp(socket *listenSocket) {
+	socket.former.Store(true)
+	s.removed.sweep()
+	for _, o := range s.removed.sockets {
+		if o == socket || o.deserted.Load() || !socket.hasPartOf(o) {
+			continue
+		}
+		var later []*listenSocket
+		if before := o.later.Load(); before != nil {
+			later = slices.DeleteFunc(slices.Clone(*before), func(l *listenSocket) bool { return slices.Equal(l.own, socket.own) })
+		}
+		later = append(later, socket)
+		o.later.Store(&later)
+	}
+	if !slices.Contains(s.removed.sockets, socket) {
+		s.removed.sockets = append(s.removed.sockets, socket)
+	}
+}
+
+// An overflowCount is how often the accept queue of a listening socket has overflowed. The
+// socket's own counter has stray segments as well, which any host can send; that of the
+// network namespace has none of these, and the overflows of all sockets. So the smaller of the
+// two increases is counted.
+type overflowCount struct {
+	unknown bool // one of the counters could not be read at the last look
+	total   int64
+	drops   uint32 // the socket's counter at the last look; it wraps
+	risen   uint32 // by how much it had risen since the look before
+}
+
+// look reads the socket's counter.
+func (o *overflowCount) look(fd int) {
+	drops, err := sys.ListenDrops(fd)
+	if o.unknown = err != nil; !o.unknown {
+		o.risen, o.drops = drops-o.drops, drops
+	}
+}
+
+// settle counts the drops of the socket since the look before, at most most.
+func (o *overflowCount) settle(limit uint64) {
+	if !o.unknown {
+		o.total += int64(min(uint64(o.risen), limit))
+	}
+}
+
+// A namespaceCount is the counter of overflows of the whole network namespace.
+type namespaceCount struct {
+	read  func() (uint64, error) // sys.ListenOverflows
+	known bool                   // whether it could be read at the last look
+	last  uint64                 // before the sockets' counters were read
+}
+
+// countOverflows looks at the accept queues of all listening sockets.
+//
+// The namespace's counter is read before the sockets' counters and, if one of these has risen, after them. The time between
+// is part of this look and of the next one, so that no overflow is missed.
+func (s *sockets) countOverflows() {
+	ns := &s.overflow
+	before, err := ns.read()
+	risen := false
+	for _, socket := range s.binds {
+		if socket.listener.TCP() {
+			socket.overflows.look(socket.fd)
+			risen = risen || socket.overflows.risen > 0
+		}
+	}
+	after := before
+	if err == nil && risen {
+		after, err = ns.read()
+	}
+	for _, socket := range s.binds {
+		switch {
+		case err != nil:
+			socket.overflows.unknown = true
+		case ns.known:
+			socket.overflows.settle(after - ns.last)
+		}
+	}
+	ns.known, ns.last = err == nil, before
+}
+
+// Reasons of a socket that has another congestion control than it was given: the kernel took it all the
+// same, or it could not be had when the socket was made.
+var (
+	errOther  = errors.New("the kernel took it, and uses another one")
+	errFormer = errors.New("it was refused, and is to be had now: reload")
+)
+
+// congestionNow returns the congestion control of a listening socket of TCP, and the reason for which
+// that is not the one of the configuration.
+func (socket *listenSocket) congestionNow() (used string, err error) {
+	wanted := socket.cfg.Socket.Congestion
+	used, err = sys.Congestion(socket.fd)
+	switch {
+	case err != nil:
+		return "", os.NewSyscallError("getsockopt TCP_CONGESTION", err)
+	case used == wanted:
+		return used, nil
+	}
+	tried, err := sockopt.TryCongestion(wanted)
+	if err = notUsed(wanted, tried, err); err == nil {
+		err = errFormer
+	}
+	return used, err
+}
+
+// notUsed returns the reason for which a new socket has not the congestion control that it was given: the
+// one that it has, and the error of that. Nil: it has it.
+func notUsed(wanted, used string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("this kernel has no congestion control %s: %w", wanted, err)
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("the congestion control %s takes CAP_NET_ADMIN: %w", wanted, err)
+	case err == nil && used != wanted:
+		return errOther
+	}
+	return err
+}
+
+// congestionStatus is the congestion control that connections to the upstream's endpoints have: that of a
+// socket that is made to find out. Nil: the file names none.
+func (u *upstream) congestionStatus() *admin.Congestion {
+	if u.congestion == nil {
+		return nil
+	}
+	name := u.congestion.Name()
+	used, err := sockopt.TryCongestion(name)
+	return &admin.Congestion{Configured: name, Used: used, Error: textOf(notUsed(name, used, err)), Refused: u.congestion.Refused()}
+}
+
+// logCongestion logs that connections to the upstream's endpoints do not have the congestion control of the
+// configuration, if they have not.
+func (um *upstreamManager) logCongestion(u *upstream) {
+	if st := u.congestionStatus(); st != nil && st.Error != "" {
+		um.log.Warn("socket.congestion is not applied", "upstream", u.cfg.Name, "congestion", st.Configured, "used", st.Used, "error", st.Error)
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// The tasks of a server are what it does beside its loops: functions that are called at a time, and goroutines. The end waits for the
+// goroutines.
+type tasks struct {
+	mu      *sync.Mutex // the server's, which guards the fields below
+	closing bool        // the process drains or ends: no task begins any more
+	timers  map[*time.Timer]*due
+	after   func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+
+	watches sync.WaitGroup  // goroutines
+	ended   context.Context // when everything has
+	end     context.CancelFunc
+}
+
+func newTasks(mu *sync.Mutex) *tasks {
+	t := &tasks{mu: mu, timers: make(map[*time.Timer]*due), after: time.AfterFunc}
+	t.ended, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// stop calls off all that was to be called, and waits for the goroutines. Its caller does not hold mu.
+func (t *tasks) stop() {
+	t.mu.Lock()
+	t.closing = true
+	for timer := range t.timers {
+		timer.Stop()
+	}
+	t.mu.Unlock()
+	t.end()
+	t.watches.Wait()
+}
+
+// runAfter has f called after a time, unless everything ends before. f must not take the
+// server's mu.
+func (t *tasks) runAfter(d time.Duration, f func()) *time.Timer {
+	return t.at(d, func() { t.goTracked(f) })
+}
+
+// A due is a function that is called at a time. The runtime keeps timers that were stopped for
+// a while (runtime/time.go, timers.zombies), and the functions that they would have called; so
+// the function is removed from them.
+type due struct{ f func() } // nil: it was called off
+
+// at has f called after a time, with the server's mu held.
+func (t *tasks) at(d time.Duration, f func()) *time.Timer {
+	var timer *time.Timer
+	call := &due{f}
+	timer = t.after(d, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.timers, timer)
+		if call.f != nil {
+			call.f()
+		}
+	})
+	t.timers[timer] = call
+	return timer
+}
+
+// cancelTimer prevents a call that runAfter has scheduled, unless it is called already. timer
+// may be nil.
+func (t *tasks) cancelTimer(timer *time.Timer) {
+	if call := t.timers[timer]; call != nil {
+		timer.Stop()
+		call.f = nil
+		delete(t.timers, timer)
+	}
+}
+
+// goTracked calls f on a goroutine of its own, for which the end waits: waiting for loops is
+// not done under the server's mu.
+func (t *tasks) goTracked(f func()) {
+	if t.closing {
+		return
+	}
+	t.watches.Go(f)
+}
+
+// wait returns a channel that is written to after a time.
+func (t *tasks) wait(d time.Duration) <-chan struct{} {
+	over := make(chan struct{}, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.after(d, func() { over <- struct{}{} })
+	return over
+}
+
+// pause waits by the server's timers, and reports whether ctx goes on.
+func (t *tasks) pause(ctx context.Context, d time.Duration) bool {
+	over := make(chan struct{})
+	t.mu.Lock()
+	timer := t.after(d, func() { close(over) })
+	t.mu.Unlock()
+	defer timer.Stop()
+	select {
+	case <-over:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
