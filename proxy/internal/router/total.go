@@ -2,7 +2,6 @@ package router
 
 import "sync/atomic"
 
-
 // Refusals returns how many clients were refused, for whatever reason.
 func (state *ListenerState) Refusals() int64 { return total(state.refused[:]) }
 
