@@ -69,12 +69,10 @@ func (i *Instance) failure(err error) error {
 		return fmt.Errorf("%w: %d KiB", ErrMemory, i.module.bounds.Memory>>10)
 	case i.stackExhausted():
 		return ErrStack
-	case errors.As(err, &exit) && (exit.ExitCode() == sys.ExitCodeDeadlineExceeded || exit.ExitCode() == sys.ExitCodeContextCanceled):
+	case i.deadline.over.Load():
 		return ErrTimeout
 	case errors.As(err, &exit):
 		return fmt.Errorf("%w: exit status %d", ErrExit, exit.ExitCode())
-	case errors.Is(err, ErrTimeout):
-		return ErrTimeout
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if strings.HasSuffix(text, "stack overflow") { // the interpreter's own bound

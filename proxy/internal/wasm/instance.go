@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -134,11 +135,36 @@ type deadline struct {
 	timer    *time.Timer
 	done     chan struct{}
 	over     atomic.Bool
+
+	mu sync.Mutex
+	// global traps the compiled code once it is not zero. It is set while the code runs: a word that is written once, beside
+	// loads of it in machine code alone. nil: the module is interpreted, or has not begun.
+	global api.MutableGlobal
 }
 
 func (d *deadline) expire() {
 	if d.over.CompareAndSwap(false, true) {
 		close(d.done)
+	}
+	d.trap()
+}
+
+// trapBy takes the global of an instance.
+func (d *deadline) trapBy(global api.MutableGlobal) {
+	d.mu.Lock()
+	d.global = global
+	d.mu.Unlock()
+	if d.over.Load() {
+		d.trap()
+	}
+}
+
+// trap traps the compiled code soon.
+func (d *deadline) trap() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.global != nil {
+		d.global.Set(1)
 	}
 }
 

@@ -30,8 +30,8 @@ const (
 	// maxStack is the stack of an instance, at most, in bytes. wazero doubles a stack that grows, so that up
 	// to three times as much is there for a moment.
 	maxStack = 4 << 20
-	// callsPerLook is after how many calls the deadline is looked at.
-	callsPerLook = 128
+	// stepsPerLook is after how many steps compiled code looks at its deadline.
+	stepsPerLook = 4096
 	// maxTable is the most elements of a table, of 8 bytes each. A module of Go has as many as functions.
 	maxTable  = 1 << 16
 	maxTables = 8
@@ -45,8 +45,36 @@ const (
 	pageSize     = 64 << 10
 )
 
-// stackExport is the name of the exported global that holds the bytes of the stack that are left.
-const stackExport = "penstock.stack"
+// Names of what [instrument] exports: the global that holds the bytes of the stack that are left, the global that is not zero
+// once the deadline has passed, and the module's start function, which is called like others.
+const (
+	stackExport = "penstock.stack"
+	overExport  = "penstock.over"
+	startExport = "penstock.start"
+)
+
+// Instructions.
+const (
+	opUnreachable = 0x00
+	opLoop        = 0x03
+	opIf          = 0x04
+	opEnd         = 0x0b
+	opCall        = 0x10
+	opDrop        = 0x1a
+	opLocalGet    = 0x20
+	opGlobalGet   = 0x23
+	opGlobalSet   = 0x24
+	opMemoryGrow  = 0x40
+	opI32Const    = 0x41
+	opI32LessS    = 0x48
+	opI32LessU    = 0x49
+	opI32Add      = 0x6a
+	opI32Sub      = 0x6b
+	opRefFunc     = 0xd2
+	opBulk        = 0xfc
+
+	noResult = 0x40 // the type of a block
+)
 
 // A parsed module is its sections, and the numbers that [instrument] needs of them.
 type parsed struct {
@@ -57,6 +85,14 @@ type parsed struct {
 	globals       uint32
 	bodies        []body
 	minPages      uint32
+	start         []byte // index of the start function; nil: there is none
+}
+
+// known fails if the module has no such function: what [instrument] adds is not the module's to call.
+func (p *parsed) known(r *reader, function uint32) {
+	if uint64(function) >= uint64(p.importedFuncs)+uint64(len(p.functions)) {
+		r.fail("there is no function %d", function)
+	}
 }
 
 // A body is the code of a function.
@@ -66,18 +102,24 @@ type body struct {
 }
 
 // instrument returns a module that does the same as one, under bounds on its stack and its tables, and that
-// looks at its deadline in functions too. Each function gets another one in its place, by which all are
-// called:
+// looks at its deadline. Each function gets another one in its place, by which all are called:
 //
-//	if calls == 0 { look at the deadline; calls = callsPerLook }
-//	calls--
+//	look at the deadline
 //	if stack < weight { stack = -1; trap }
 //	stack -= weight
 //	results = function(parameters)
 //	stack += weight
 //
 // A trap leaves the numbers as they are: the instance is of no further use then.
-func instrument(code []byte) (out []byte, minPages uint32, err error) {
+//
+// Compiled code looks at its deadline there, at the head of each loop, and before each instruction that works on memory as a whole:
+// it counts these steps, and after stepsPerLook it leaves the compiled code for Go, whose collector waits for that, and traps if
+// the global of the deadline is not zero. (wazero's own look leaves the compiled code at the head of each loop, which takes longer
+// than most loops' bodies: a module of Go had a tenth of the speed.) An interpreted loop has wazero's look, and so has each
+// interpreted function.
+//
+// memory is the most bytes of memory.
+func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages uint32, err error) {
 	p, err := parse(code)
 	if err != nil {
 		return nil, 0, err
@@ -85,8 +127,23 @@ func instrument(code []byte) (out []byte, minPages uint32, err error) {
 	if err := p.boundTables(); err != nil {
 		return nil, 0, err
 	}
+	look := []byte{opLoop, noResult, opEnd}
+	var head, bulk []byte
+	if compiled {
+		head = p.appendLook(nil, 1)
+		bulk = p.appendLook(nil, int32(min(stepsPerLook/16*memory>>20, stepsPerLook)))
+		look = head
+		if p.sections[sectionMemory] == nil { // which the look needs
+			p.sections[sectionMemory] = []byte{1, 1, 0, 0}
+		}
+	}
+	for i, b := range p.bodies {
+		if p.bodies[i].code, err = p.lookAtLoops(b.code, head, bulk); err != nil {
+			return nil, 0, err
+		}
+	}
 	p.addGlobals()
-	p.addFunctions()
+	p.addFunctions(look)
 	out = append(out, code[:8]...)
 	for _, id := range order {
 		if s := p.sections[id]; s != nil {
@@ -121,7 +178,7 @@ func parse(code []byte) (*parsed, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	for _, step := range []func() error{p.readTypes, p.readImports, p.readFunctions, p.readMemory, p.readGlobals, p.readExports, p.readElements, p.readCode, p.readData} {
+	for _, step := range []func() error{p.readTypes, p.readImports, p.readFunctions, p.readMemory, p.readGlobals, p.readExports, p.readStart, p.readElements, p.readCode, p.readData} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -196,19 +253,34 @@ func (p *parsed) readMemory() error {
 	return r.err
 }
 
-// readExports looks for the name that is needed.
+// readExports looks for the names that are needed.
 func (p *parsed) readExports() error {
 	r := reader{b: p.sections[sectionExport]}
 	if r.b == nil {
 		return nil
 	}
 	r.each(maxFunctions, func() {
-		if r.name() == stackExport {
-			r.fail("it exports %s", stackExport)
+		if name := r.name(); name == stackExport || name == overExport || name == startExport {
+			r.fail("it exports %s", name)
 		}
-		r.byte()
-		r.u32()
+		switch kind, index := r.byte(), r.u32(); {
+		case kind == 0:
+			p.known(&r, index)
+		case kind == 3 && index >= p.globals:
+			r.fail("there is no global %d", index)
+		}
 	})
+	return r.err
+}
+
+// readStart takes the start function from its section, so that its time is bounded as other calls' is.
+func (p *parsed) readStart() error {
+	r := reader{b: p.sections[sectionStart]}
+	if r.b == nil {
+		return nil
+	}
+	p.start, p.sections[sectionStart] = r.b, nil
+	p.known(&r, r.u32())
 	return r.err
 }
 
@@ -240,8 +312,8 @@ func (p *parsed) readCode() error {
 	return r.err
 }
 
-// addGlobals adds the number of calls until the next look, and the bytes of stack that are left, of which the
-// latter is exported.
+// addGlobals adds the bytes of stack that are left, whether the deadline has passed, and the steps until the next look. The first two are
+// exported, and so is the start function.
 func (p *parsed) addGlobals() {
 	add := func(section byte, more uint32, entries []byte) {
 		r := reader{b: p.sections[section]}
@@ -251,14 +323,36 @@ func (p *parsed) addGlobals() {
 		}
 		p.sections[section] = append(append(appendU32(nil, n+more), r.b...), entries...)
 	}
-	mutable := func(b []byte, v int32) []byte { return append(appendI32(append(b, 0x7f, 0x01, 0x41), v), 0x0b) }
-	add(sectionGlobal, 2, mutable(mutable(nil, callsPerLook), maxStack))
-	name := append(appendU32(nil, uint32(len(stackExport))), stackExport...)
-	add(sectionExport, 1, appendU32(append(name, 0x03), p.globals+1))
+	mutable := func(b []byte, v int32) []byte { return append(appendI32(append(b, 0x7f, 0x01, opI32Const), v), opEnd) }
+	export := func(b []byte, name string, kind byte) []byte {
+		return append(append(appendU32(b, uint32(len(name))), name...), kind)
+	}
+	add(sectionGlobal, 3, mutable(mutable(mutable(nil, maxStack), 0), stepsPerLook))
+	exports := appendU32(export(nil, stackExport, 3), p.globals)
+	exports = appendU32(export(exports, overExport, 3), p.globals+1)
+	n := uint32(2)
+	if p.start != nil {
+		exports = append(export(exports, startExport, 0), p.start...)
+		n++
+	}
+	add(sectionExport, n, exports)
+}
+
+// appendLook appends a look at the deadline that counts as some steps, see [instrument].
+func (p *parsed) appendLook(b []byte, steps int32) []byte {
+	over, left := p.globals+1, p.globals+2
+	b = appendI32(append(appendU32(append(b, opGlobalGet), left), opI32Const), steps)
+	b = appendU32(append(b, opI32Sub, opGlobalSet), left)
+	b = append(appendU32(append(b, opGlobalGet), left), opI32Const, 0, opI32LessS, opIf, noResult)
+	b = appendI32(append(b, opI32Const), stepsPerLook)
+	b = appendU32(append(b, opGlobalSet), left)
+	b = append(b, opI32Const, 0, opMemoryGrow, 0, opDrop) // by nothing: this leaves the compiled code
+	b = appendU32(append(b, opGlobalGet), over)
+	return append(b, opIf, noResult, opUnreachable, opEnd, opEnd)
 }
 
 // addFunctions puts a function before each one of the module.
-func (p *parsed) addFunctions() {
+func (p *parsed) addFunctions(look []byte) {
 	n := uint32(len(p.functions))
 	if n == 0 {
 		return
@@ -270,7 +364,7 @@ func (p *parsed) addFunctions() {
 		}
 	}
 	for i, b := range p.bodies {
-		entry := appendEntry(nil, p.globals, b.weight, p.params[p.functions[i]], p.importedFuncs+n+uint32(i))
+		entry := p.appendEntry(append([]byte{0}, look...), b.weight, p.params[p.functions[i]], p.importedFuncs+n+uint32(i))
 		code = append(appendU32(code, uint32(len(entry))), entry...)
 	}
 	for _, b := range p.bodies {
@@ -279,42 +373,29 @@ func (p *parsed) addFunctions() {
 	p.sections[sectionFunction], p.sections[sectionCode] = types, code
 }
 
-// appendEntry appends the body of a function that calls another one, see [instrument].
-func appendEntry(b []byte, calls, weight, params, function uint32) []byte {
-	stack := calls + 1
-	get := func(global uint32) { b = appendU32(append(b, 0x23), global) }
-	set := func(global uint32) { b = appendU32(append(b, 0x24), global) }
-	number := func(v int32) { b = appendI32(append(b, 0x41), v) }
-	const eqz, less, add, sub = 0x45, 0x49, 0x6a, 0x6b
-	const ifThen, loop, unreachable, end, nothing = 0x04, 0x03, 0x00, 0x0b, 0x40
+// appendEntry appends the rest of the body of a function that calls another one, see [instrument].
+func (p *parsed) appendEntry(b []byte, weight, params, function uint32) []byte {
+	get := func() { b = appendU32(append(b, opGlobalGet), p.globals) }
+	set := func() { b = appendU32(append(b, opGlobalSet), p.globals) }
+	number := func(v int32) { b = appendI32(append(b, opI32Const), v) }
 
-	b = append(b, 0) // locals
-	get(calls)
-	b = append(b, eqz, ifThen, nothing, loop, nothing, end)
-	number(callsPerLook)
-	set(calls)
-	b = append(b, end)
-	get(calls)
-	number(1)
-	b = append(b, sub)
-	set(calls)
-	get(stack)
+	get()
 	number(int32(weight))
-	b = append(b, less, ifThen, nothing)
+	b = append(b, opI32LessU, opIf, noResult)
 	number(-1)
-	set(stack)
-	b = append(b, unreachable, end)
-	get(stack)
+	set()
+	b = append(b, opUnreachable, opEnd)
+	get()
 	number(int32(weight))
-	b = append(b, sub)
-	set(stack)
+	b = append(b, opI32Sub)
+	set()
 	for i := range params {
-		b = appendU32(append(b, 0x20), i)
+		b = appendU32(append(b, opLocalGet), i)
 	}
-	b = appendU32(append(b, 0x10), function)
-	get(stack)
+	b = appendU32(append(b, opCall), function)
+	get()
 	number(int32(weight))
-	b = append(b, add)
-	set(stack)
-	return append(b, end)
+	b = append(b, opI32Add)
+	set()
+	return append(b, opEnd)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -78,7 +79,9 @@ type Module struct {
 }
 
 // MayCompile reports whether Compile compiles: otherwise modules are interpreted.
-func MayCompile(bounds Bounds) bool { return !bounds.Interpret && feature.ExecutableMemory() == nil }
+func MayCompile(bounds Bounds) bool {
+	return !bounds.Interpret && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") && feature.ExecutableMemory() == nil
+}
 
 // Compile compiles a module. Errors match [ErrInvalid], [ErrMemory] (it needs more memory to begin with), or
 // are an [ImportError], or the cause of the context's end.
@@ -87,7 +90,8 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	if len(code) > bounds.Code {
 		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, len(code), bounds.Code)
 	}
-	instrumented, minPages, err := instrument(code)
+	compiled := MayCompile(bounds)
+	instrumented, minPages, err := instrument(code, compiled, bounds.Memory)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +99,12 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 		return nil, fmt.Errorf("%w: it needs %d KiB to begin with, and may have %d KiB", ErrMemory, need>>10, bounds.Memory>>10)
 	}
 	m := &Module{bounds: bounds, engine: Interpreter}
-	config := wazero.NewRuntimeConfigInterpreter()
-	if MayCompile(bounds) {
+	config := wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
+	if compiled {
 		m.engine = Compiler
-		config = wazero.NewRuntimeConfig() // which interprets on an architecture that it does not compile for
+		config = wazero.NewRuntimeConfigCompiler() // whose deadline is looked at by what instrument adds
 	}
-	m.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithCloseOnContextDone(true).WithDebugInfoEnabled(false))
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithDebugInfoEnabled(false))
 	defer func() {
 		if r := recover(); r != nil { // of wazero's compiler, without memory for the code
 			err = fmt.Errorf("compile: %v", r)
@@ -210,6 +214,14 @@ func (i *Instance) begin(ctx context.Context, output io.Writer) (err error) {
 		return i.failure(err)
 	}
 	i.stack = i.instance.ExportedGlobal(stackExport)
+	if i.module.engine == Compiler {
+		i.deadline.trapBy(i.instance.ExportedGlobal(overExport).(api.MutableGlobal))
+	}
+	if start := i.Function(startExport); start != nil {
+		if _, err = i.Call(start); err != nil {
+			return err
+		}
+	}
 	start := i.Function("_initialize")
 	if start == nil {
 		if i.Function("_start") != nil {

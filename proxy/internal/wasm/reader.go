@@ -48,6 +48,15 @@ func (r *reader) u32() uint32 {
 	return uint32(v)
 }
 
+// signed reads a signed LEB128 to its end.
+func (r *reader) signed() {
+	for n := 0; r.byte()&0x80 != 0; n++ {
+		if n == 10 {
+			r.fail("a number is malformed")
+		}
+	}
+}
+
 func (r *reader) name() string { return string(r.take(r.u32())) }
 
 // each calls f for each element of a vector, until there is an error. The elements have a byte at least, and

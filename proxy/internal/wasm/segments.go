@@ -33,7 +33,7 @@ func (p *parsed) readGlobals() error {
 	}
 	p.globals = r.each(maxTypes, func() {
 		r.take(2)
-		r.constant()
+		p.constant(&r)
 	})
 	return r.err
 }
@@ -56,16 +56,16 @@ func (p *parsed) readElements() error {
 			if flags&2 != 0 {
 				r.u32()
 			}
-			r.constant()
+			p.constant(&r)
 		}
 		if flags&3 != 0 {
 			r.byte()
 		}
 		total += r.each(maxElements, func() {
 			if flags&4 != 0 {
-				r.constant()
+				p.constant(&r)
 			} else {
-				r.u32()
+				p.known(&r, r.u32())
 			}
 		})
 		if total > maxElements {
@@ -90,7 +90,7 @@ func (p *parsed) readData() error {
 			r.u32()
 		}
 		if flags != 1 {
-			r.constant()
+			p.constant(&r)
 		}
 		r.take(r.u32())
 	})
@@ -98,22 +98,13 @@ func (p *parsed) readData() error {
 }
 
 // constant reads a constant expression to its end.
-func (r *reader) constant() {
+func (p *parsed) constant(r *reader) {
 	for r.err == nil {
 		switch op := r.byte(); op {
-		case 0x0b: // end
+		case opEnd:
 			return
-		case 0x41, 0x42: // i32.const, i64.const
-			for n := 0; r.byte()&0x80 != 0 && n < 10; n++ {
-			}
-		case 0x43: // f32.const
-			r.take(4)
-		case 0x44: // f64.const
-			r.take(8)
-		case 0x23, 0xd2: // global.get, ref.func
-			r.u32()
-		case 0xd0: // ref.null
-			r.byte()
+		case opI32Const, 0x42, 0x43, 0x44, opGlobalGet, opRefFunc, 0xd0: // constants, global.get, ref.func, ref.null
+			p.immediates(r, op)
 		case 0xfd: // v128.const
 			r.u32()
 			r.take(16)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,31 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestCollectorWaitsForNoModule: a module that loops leaves its code again and again, so that a collection of garbage, which stops all
+// goroutines, need not wait for its deadline. A module without a memory does, too.
+func TestCollectorWaitsForNoModule(t *testing.T) {
+	for _, pages := range []uint32{0, 1} {
+		engines(t, func(t *testing.T, b wasm.Bounds) {
+			m := &Module{Pages: pages}
+			m.Func("run", "", "", 0, Forever())
+			i := instantiate(t, m, nil, b)
+			i.Begin(10 * time.Minute)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := i.Call(i.Function("run"))
+				ended <- err
+			}()
+			for range 10 {
+				runtime.GC()
+			}
+			i.Begin(time.Millisecond)
+			if err := <-ended; !errors.Is(err, wasm.ErrTimeout) {
+				t.Errorf("%v, want %v", err, wasm.ErrTimeout)
+			}
+		})
+	}
+}
+
 // TestMemoryMayGrow: up to its bound, and no further.
 func TestMemoryMayGrow(t *testing.T) {
 	engines(t, func(t *testing.T, b wasm.Bounds) {
@@ -185,6 +211,18 @@ func TestRefused(t *testing.T) {
 	invalid.Func("", "", i32, 0, nil)
 	mine := &Module{Pages: 1}
 	mine.Func("penstock.stack", "", "", 0, nil)
+	calls := func(function uint32) []byte {
+		m := &Module{Pages: 1}
+		m.Func("", "", "", 0, Code(Call(function)))
+		m.Func("", "", "", 0, nil)
+		return m.Bytes()
+	}
+	sets := func(global uint32) []byte {
+		m := &Module{Pages: 1}
+		m.Global(1)
+		m.Func("", "", "", 0, Code(Const(0), SetGlobal(global)))
+		return m.Bytes()
+	}
 	for _, c := range []struct {
 		name string
 		code []byte
@@ -199,6 +237,8 @@ func TestRefused(t *testing.T) {
 		{"too many locals", locals.Bytes(), wasm.ErrInvalid, "1048576 locals"},
 		{"no result", invalid.Bytes(), wasm.ErrInvalid, ""},
 		{"our export", mine.Bytes(), wasm.ErrInvalid, "penstock.stack"},
+		{"a call of a function of ours", calls(3), wasm.ErrInvalid, "no function 3"},
+		{"a global of ours", sets(1), wasm.ErrInvalid, "no global 1"},
 		{"an unknown function", imports("env", "proxy_http_call", i32), nil, "env.proxy_http_call: there is no such function"},
 		{"other parameters", imports("env", "f", i32+i32), nil, "env.f: its parameters"},
 		{"an unknown module", imports("a\nb", "f", i32), nil, "a\uFFFDb.f"},
@@ -218,10 +258,12 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	if m, err := wasm.Compile(t.Context(), imports("env", "f", i32), host, wasm.Bounds{}); err != nil {
-		t.Error(err)
-	} else {
-		m.Close()
+	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0)} {
+		if m, err := wasm.Compile(t.Context(), code, host, wasm.Bounds{}); err != nil {
+			t.Error(err)
+		} else {
+			m.Close()
+		}
 	}
 }
 

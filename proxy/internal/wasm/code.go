@@ -1,0 +1,105 @@
+package wasm
+
+// lookAtLoops returns a function's body with instructions at the head of each loop, and others before each instruction that works on
+// memory or a table as a whole. It fails for what the module does not have,
+// but [instrument] adds. Whatever else is wrong is wazero's to judge.
+func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
+	r := reader{b: code}
+	r.each(maxLocals, func() {
+		r.u32()
+		r.byte()
+	})
+	out := make([]byte, 0, len(code)+len(code)/8)
+	done := 0
+	for r.err == nil && len(r.b) > 0 {
+		here := len(code) - len(r.b)
+		op := r.byte()
+		conversion := len(r.b) > 0 && r.b[0] < 8
+		p.immediates(&r, op)
+		look := head
+		switch {
+		case op == opLoop:
+			here = len(code) - len(r.b)
+		case op == opBulk && !conversion:
+			look = bulk
+		default:
+			continue
+		}
+		out = append(append(out, code[done:here]...), look...)
+		done = here
+	}
+	return append(out, code[done:]...), r.err
+}
+
+// immediates reads what follows an instruction of WebAssembly 2.0 (section 5.4 of its specification).
+func (p *parsed) immediates(r *reader, op byte) {
+	switch {
+	case 0x02 <= op && op <= opIf, op == opI32Const, op == 0x42: // block, loop, if, i32.const, i64.const
+		r.signed()
+	case op == 0x0c, op == 0x0d, 0x20 <= op && op <= 0x22, op == 0x25, op == 0x26: // br, br_if, local.*, table.get and table.set
+		r.u32()
+	case op == 0x0e: // br_table
+		r.each(maxFunctions, func() { r.u32() })
+		r.u32()
+	case op == opCall, op == opRefFunc:
+		p.known(r, r.u32())
+	case op == 0x11: // call_indirect
+		r.u32()
+		r.u32()
+	case op == 0x1c: // select with types
+		r.each(maxLocals, func() { r.byte() })
+	case op == opGlobalGet, op == opGlobalSet:
+		if g := r.u32(); g >= p.globals {
+			r.fail("there is no global %d", g)
+		}
+	case 0x28 <= op && op <= 0x3e: // loads and stores: alignment, offset
+		r.u32()
+		r.u32()
+	case op == 0x3f, op == 0x40, op == 0xd0: // memory.size, memory.grow, ref.null
+		r.byte()
+	case op == 0x43: // f32.const
+		r.take(4)
+	case op == 0x44: // f64.const
+		r.take(8)
+	case op == opBulk:
+		r.bulk()
+	case op == 0xfd:
+		r.vector()
+	case op <= 0x01, op == 0x05, op == opEnd, op == 0x0f, op == 0x1a, op == 0x1b, 0x45 <= op && op <= 0xc4, op == 0xd1:
+	default:
+		r.fail("instruction %#x", op)
+	}
+}
+
+// bulk reads the rest of an instruction that begins with 0xfc: conversions, and work on memories and tables as a whole.
+func (r *reader) bulk() {
+	switch op := r.u32(); {
+	case op <= 7: // trunc_sat
+	case op == 9, op == 13, 15 <= op && op <= 17, op == 11: // data.drop, elem.drop, table.grow, table.size, table.fill, memory.fill
+		r.u32()
+	case op == 8, op == 10, op == 12, op == 14: // memory.init, memory.copy, table.init, table.copy
+		r.u32()
+		r.u32()
+	default:
+		r.fail("instruction 0xfc %d", op)
+	}
+}
+
+// vector reads the rest of an instruction that begins with 0xfd.
+func (r *reader) vector() {
+	switch op := r.u32(); {
+	case op <= 11, op == 92, op == 93: // loads and stores
+		r.u32()
+		r.u32()
+	case op == 12, op == 13: // v128.const, i8x16.shuffle
+		r.take(16)
+	case 21 <= op && op <= 34: // lanes
+		r.byte()
+	case 84 <= op && op <= 91: // loads and stores of lanes
+		r.u32()
+		r.u32()
+		r.byte()
+	case op > 255:
+		r.fail("instruction 0xfd %d", op)
+	}
+}
