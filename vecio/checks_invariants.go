@@ -92,13 +92,6 @@ func (f proof) differs(p []byte) bool {
 	return ok && f.readable && s != f.sum
 }
 
-// check panics if a piece that was sent with MSG_ZEROCOPY differs.
-func (f proof) check(p []byte) {
-	if f.differs(p) {
-		panic(fmt.Sprintf("vecio: a piece of %d bytes was changed while the kernel held it (MSG_ZEROCOPY)\n\tgiven at %v", len(p), f.given))
-	}
-}
-
 var seed = maphash.MakeSeed()
 
 // sum returns a checksum, and false for memory that cannot be read: the kernel reports it as EFAULT.

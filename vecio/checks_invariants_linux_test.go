@@ -89,27 +89,6 @@ func TestChangedPartlySent(t *testing.T) {
 	}
 }
 
-// TestChangedWhileHeld: a piece that was sent with MSG_ZEROCOPY, and is changed before the kernel has let
-// go of it, is found by Reap.
-func TestChangedWhileHeld(t *testing.T) {
-	client, server, _ := withoutWindow(t, 1)
-	w := zeroCopied(t, client, vecio.Config{})
-	p := make([]byte, 20_000)
-	given := place.Next()
-	must(t, w.Own(p, vecio.ReleaseFunc(nil)))
-	must(t, w.Flush())
-	if w.Held() != 1 {
-		t.Fatalf("%d pieces are held", w.Held())
-	}
-	p[19_999]++
-	must(t, server.CloseRead())
-	got := place.Panic(func() {
-		must(t, w.Abort())
-		reaped(t, w)
-	})
-	place.Named(t, got, "a piece of 20000 bytes was changed while the kernel held it", "\tgiven at "+given+" (")
-}
-
 // TestUnchangedPieces: pieces that were copied may be changed at once, others when they are sent, and
 // those of a writer that was reset.
 func TestUnchangedPieces(t *testing.T) {

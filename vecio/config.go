@@ -25,13 +25,6 @@ type Config struct {
 	// Batch; Latency has none.
 	Bound time.Duration
 
-	// ZeroCopy: owned pieces of at least so many bytes are sent with MSG_ZEROCOPY, by writers
-	// of NewSocket to TCP; see docs/vecio.md for when it pays. 0 means never. The caller of
-	// Reap needs EPOLLERR of the descriptor. On other paths nothing is sent so, and Stats has
-	// the reason: the runtime's poller takes a notice on the error queue for an error, and
-	// fails Reads of the connection with "not pollable".
-	ZeroCopy int
-
 	// Now is a monotonic clock in nanoseconds, for Bound. Nil means the system's.
 	Now func() int64
 }
@@ -72,5 +65,5 @@ func (c *Config) check() error {
 	if c.High < 0 || c.Low < 0 || c.Low > c.High {
 		return fmt.Errorf("penstock: vecio: watermarks %d and %d: give 0 <= Low <= High", c.Low, c.High)
 	}
-	return c.Policy.check(c.Bound, c.ZeroCopy)
+	return c.Policy.check(c.Bound)
 }

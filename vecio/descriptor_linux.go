@@ -89,8 +89,6 @@ func (d *descriptor) push(w *Writer, fd int, low int64) error {
 			// TCP takes none of the bytes that it would have put into one segment with the bad
 			// piece. Alone, the good ones before it go.
 			d.single = true
-		case err == syscall.ENOBUFS && w.zero != nil && !w.zero.dry:
-			w.zero.exhausted()
 		case err == nil:
 			return io.ErrNoProgress
 		default:
@@ -111,9 +109,6 @@ func (d *descriptor) once(w *Writer, fd int) (offered, n int, err error) {
 	offered = v.fill(spans)
 	n, err = d.kernel.send(fd, v.used, flags)
 	v.giveBack()
-	if n > 0 && w.zero != nil {
-		w.zero.took(w.written, n, flags&sys.MSG_ZEROCOPY != 0)
-	}
 	return offered, n, err
 }
 
@@ -127,12 +122,6 @@ func (d *descriptor) next(w *Writer) (spans [][]byte, flags int) {
 		most = 1
 	case d.stream:
 		most = min(most, sys.IOV_MAX)
-	}
-	if w.zero != nil {
-		var zero bool
-		if most, zero = w.zero.cut(spans[:most], w.written); zero {
-			flags |= sys.MSG_ZEROCOPY
-		}
 	}
 	if most < len(spans) && d.stream {
 		flags |= sys.MSG_MORE
@@ -202,6 +191,17 @@ func (b *borrowed) drain(w *Writer, low int64) (string, error) {
 		return "", ErrBlocked
 	}
 	return b.kernel.name(), os.NewSyscallError(b.kernel.name(), err)
+}
+
+// openOptions makes the writer ready for its policy.
+func (w *Writer) openOptions() error {
+	switch out := w.out.(type) {
+	case *conn:
+		return w.cork.open(-1, out.raw)
+	case *borrowed:
+		return w.cork.open(out.fd, nil)
+	}
+	return nil
 }
 
 // open makes dst the destination.

@@ -15,3 +15,5 @@ func (w *Writer) open(dst io.Writer) error {
 }
 
 func (w *Writer) openSocket(int) error { return &feature.Error{Feature: "vecio: a descriptor"} }
+
+func (w *Writer) openOptions() error { return nil }

@@ -32,11 +32,10 @@
 //  2. Length within capacity. A view is as long as a slice whose bounds the compiler has
 //     checked, or as a string. No arithmetic on addresses makes one longer: the rest
 //     after a short write is made by slicing, which panics rather than reach further.
-//  3. No reuse before the kernel is done. Without MSG_ZEROCOPY sendmsg and writev copy
-//     before they return (or have not taken the bytes at all). A buffer of ours and an
-//     owned piece go back only when all of their bytes are counted as written, or the
-//     writer has failed and no call is running. With MSG_ZEROCOPY an owned piece goes
-//     back when the kernel's notice has come.
+//  3. No reuse before the kernel is done. sendmsg and writev copy before they return (or
+//     have not taken the bytes at all). A buffer of ours and an owned piece go back only
+//     when all of their bytes are counted as written, or the writer has failed and no call
+//     is running.
 //
 // The pools keep memory of our own alone: arrays of iovec and of slice headers, which are
 // cleared first, and copy buffers. A payload is never kept alive by them.

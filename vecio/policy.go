@@ -55,14 +55,12 @@ func (p Policy) String() string {
 }
 
 // check returns the error of the fields of a Config that are about policies.
-func (p Policy) check(bound time.Duration, zeroCopy int) error {
+func (p Policy) check(bound time.Duration) error {
 	switch {
 	case p > Adaptive:
 		return fmt.Errorf("penstock: vecio: %v: give Latency, Batch or Adaptive", p)
 	case bound < 0:
 		return fmt.Errorf("penstock: vecio: a bound of %v: give 0 or more", bound)
-	case zeroCopy < 0:
-		return fmt.Errorf("penstock: vecio: ZeroCopy from %d bytes on: give 0 or more", zeroCopy)
 	}
 	return nil
 }

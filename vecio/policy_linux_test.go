@@ -211,7 +211,6 @@ func TestBadPolicies(t *testing.T) {
 	for text, cfg := range map[string]vecio.Config{
 		"Latency, Batch or Adaptive": {Policy: 3},
 		"bound":                      {Policy: vecio.Adaptive, Bound: -1},
-		"ZeroCopy":                   {ZeroCopy: -1},
 	} {
 		if _, err := vecio.New(new(bytes.Buffer), &cfg); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want something on %q", err, text)

@@ -51,8 +51,6 @@ type Stats struct {
 	Releases int64 // owned pieces given back
 	Waits    int64 // pieces for which a writer waited at the high mark
 	Refused  int64 // pieces refused with ErrFull
-
-	ZeroCopy ZeroCopyStats
 }
 
 // Stats returns the counts. Like all methods it is not for concurrent use.
@@ -61,9 +59,5 @@ func (w *Writer) Stats() Stats {
 	s.Path, s.Pieces, s.Written = w.path, w.taken(), w.written
 	s.Copied, s.CopiedBytes = s.Pieces-s.Refs, w.appended+int64(w.filled)-s.RefBytes
 	s.Corked = w.cork.corked
-	if w.zero != nil {
-		s.ZeroCopy = w.zero.stats
-		s.ZeroCopy.Held = int64(w.Held())
-	}
 	return s
 }

@@ -31,7 +31,6 @@ type Writer struct {
 	whole  bool // messages: all that is pending must go in one call
 	cork   cork
 	pace   pace
-	zero   *zeroCopy // nil unless something may be sent with MSG_ZEROCOPY
 
 	q                 *queue // nil while nothing is pending
 	appended, written int64  // bytes since New or Reset; appended is without filled
@@ -101,16 +100,12 @@ var (
 )
 
 // Reset makes the writer one to dst, as New does, with the same Config. It gives back the
-// pending pieces, which are dropped, forgets a failure, and counts from 0. While pieces are
-// held, see Reap, it fails with ErrHeld, and the writer is closed.
+// pending pieces, which are dropped, forgets a failure, and counts from 0.
 func (w *Writer) Reset(dst io.Writer) error {
-	before, err := w.restart()
-	if err != nil {
-		return err
-	}
+	w.restart()
 	w.err = errNoWriter
 	if !isNil(dst) {
-		w.err = w.ready(w.open(dst), before)
+		w.err = w.ready(w.open(dst))
 	}
 	return w.err
 }
@@ -128,18 +123,15 @@ func isNil(dst io.Writer) bool {
 
 // ResetSocket is Reset for a descriptor, as NewSocket is New.
 func (w *Writer) ResetSocket(fd int) error {
-	before, err := w.restart()
-	if err == nil {
-		w.err = w.ready(w.openSocket(fd), before)
-		err = w.err
-	}
-	return err
+	w.restart()
+	w.err = w.ready(w.openSocket(fd))
+	return w.err
 }
 
 // ready makes an opened destination ready for the Config, unless there is an error.
-func (w *Writer) ready(err error, before *zeroCopy) error {
+func (w *Writer) ready(err error) error {
 	if err == nil {
-		err = w.openOptions(before)
+		err = w.openOptions()
 	}
 	if err != nil {
 		return fmt.Errorf("penstock: vecio: %w", err)
@@ -147,18 +139,11 @@ func (w *Writer) ready(err error, before *zeroCopy) error {
 	return nil
 }
 
-// restart leaves nothing but the Config. If the kernel holds pieces it fails, and the
-// writer is closed.
-func (w *Writer) restart() (before *zeroCopy, err error) {
+// restart leaves nothing but the Config.
+func (w *Writer) restart() {
 	w.letGo()
 	w.abandon()
-	if err := w.heldError(); err != nil {
-		w.err = ErrClosed
-		return nil, err
-	}
-	before = w.zero
 	*w = Writer{config: w.config.withDefaults()} // which the zero Writer has not
-	return before, nil
 }
 
 // letGo takes back the options by which the kernel keeps bytes that it has. If there is none,
@@ -272,7 +257,6 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 		return nil
 	}
 	w.q.owners.push(owner{site: here(), end: w.appended, piece: p, r: r})
-	w.zone(len(p))
 	w.offer()
 	w.paced()
 	return nil
@@ -285,9 +269,7 @@ func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
 
 // Close gives everything back and makes every later call fail with ErrClosed; the
 // descriptor stays its owner's. It writes nothing: Flush first. If that leaves bytes
-// unwritten it says so, in a [*WriteError]; after a failure it returns nil. While the
-// kernel holds pieces that were sent with MSG_ZEROCOPY the error matches ErrHeld too: go on
-// with Reap.
+// unwritten it says so, in a [*WriteError]; after a failure it returns nil.
 func (w *Writer) Close() error {
 	var err error
 	switch {
@@ -299,9 +281,6 @@ func (w *Writer) Close() error {
 	w.letGo()
 	w.abandon()
 	w.err = ErrClosed
-	if held := w.heldError(); held != nil {
-		err = errors.Join(err, held)
-	}
 	return err
 }
 
@@ -432,9 +411,7 @@ func (w *Writer) abandon() {
 func (w *Writer) pop() {
 	o := w.q.owners.all()[0]
 	w.q.owners.pop()
-	if w.zero == nil || !w.zero.keep(o) {
-		w.release(o.piece, o.r)
-	}
+	w.release(o.piece, o.r)
 }
 
 func (w *Writer) release(piece []byte, r Releaser) {

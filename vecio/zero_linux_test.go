@@ -9,5 +9,5 @@ import (
 
 // TestZeroValues: methods of zero values return.
 func TestZeroValues(t *testing.T) {
-	zero.Methods(t, map[string]string{}, new(vecio.Writer), new(vecio.Policy), new(vecio.Path), new(vecio.ReleaseFunc), new(vecio.ZeroCopyState))
+	zero.Methods(t, map[string]string{}, new(vecio.Writer), new(vecio.Policy), new(vecio.Path), new(vecio.ReleaseFunc))
 }

@@ -1,14 +1,16 @@
-// Command echo sends every byte back to its sender, on one event loop for each CPU.
+// Command echo sends every byte back to its sender, on one event loop for each CPU. The bytes that a client has not taken wait
+// in a slot of an arena: an arena.Ring there knows how many of them are sent, and nothing is moved or allocated for the rest.
 package main
 
 import (
-	"bytes"
+	"io"
 	"log"
 	"net"
 	"net/netip"
 	"os"
 	"syscall"
 
+	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -31,8 +33,13 @@ func serve(g *loop.Group, from *net.TCPListener) error {
 		return err
 	}
 	defer syscall.Close(fd)
-	for _, l := range g.Loops() {
-		s := &server{l, make([]byte, 64<<10)}
+	slots, err := arena.New(&arena.Config{Locals: len(g.Loops())})
+	if err != nil {
+		return err
+	}
+	defer slots.Close()
+	for i, l := range g.Loops() {
+		s := &server{l, slots.Local(i), make([]byte, arena.MaxSlot)}
 		if _, err := l.Listen(fd, &loop.ListenerConfig{Acceptor: s}); err != nil {
 			return err
 		}
@@ -43,6 +50,7 @@ func serve(g *loop.Group, from *net.TCPListener) error {
 // A server is one loop's, with the buffer that all of its connections share.
 type server struct {
 	loop   *loop.Loop
+	slots  *arena.Local
 	buffer []byte
 }
 
@@ -58,23 +66,68 @@ type conn struct {
 	*server
 	fd   int // owned
 	id   loop.ID
-	rest []byte // bytes that the client has not taken; before it has, nothing more is read
+	slot arena.Handle // leased while rest has bytes
+	rest arena.Ring   // that the client has not taken; before it has, nothing more is read
 }
 
 func (c *conn) Ready(uint8, loop.Events) {
-	n, err := len(c.rest), error(nil)
-	if n == 0 {
-		n, err = syscall.Read(c.fd, c.buffer)
-		c.rest = c.buffer[:max(n, 0)]
+	step := c.echo
+	if c.rest.Len() > 0 {
+		step = c.send
 	}
-	if n > 0 {
-		n, err = syscall.Write(c.fd, c.rest)
-		c.rest = bytes.Clone(c.rest[max(n, 0):]) // out of the shared buffer
-	}
-	if n > 0 {
+	switch err := step(); err {
+	case nil:
 		c.loop.Again(c.id) // after the others' turn
-	} else if err != syscall.EAGAIN { // the end of the stream, or a failure
-		c.loop.Drop(c.id)
-		syscall.Close(c.fd)
+	case syscall.EAGAIN:
+	default: // the end of the stream, or a failure
+		c.drop()
 	}
+}
+
+// echo reads, and keeps what the client does not take at once.
+func (c *conn) echo() error {
+	n, err := syscall.Read(c.fd, c.buffer)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return io.EOF
+	}
+	sent, err := syscall.Write(c.fd, c.buffer[:n])
+	sent = max(sent, 0)
+	if sent == n || err != nil && err != syscall.EAGAIN {
+		return err
+	}
+	if c.slot, err = c.slots.Get(n-sent, arena.Residue); err != nil {
+		return err // there is no memory for a client that does not read
+	}
+	slot, err := c.slots.Bytes(c.slot)
+	c.rest = arena.Ring{}
+	c.rest.Write(slot, c.buffer[sent:n])
+	return err
+}
+
+// send sends the rest, or a part of it.
+func (c *conn) send() error {
+	slot, err := c.slots.Bytes(c.slot)
+	if err != nil {
+		return err
+	}
+	first, _ := c.rest.Peek(slot) // it was written from the beginning of the slot
+	n, err := syscall.Write(c.fd, first)
+	if err != nil {
+		return err
+	}
+	if c.rest.Discard(n); c.rest.Len() == 0 {
+		return c.slots.Put(c.slot)
+	}
+	return nil
+}
+
+func (c *conn) drop() {
+	if c.rest.Len() > 0 {
+		_ = c.slots.Put(c.slot) // it is leased
+	}
+	c.loop.Drop(c.id)
+	syscall.Close(c.fd)
 }

@@ -21,38 +21,14 @@ func TestIoUringSetup(t *testing.T) {
 	want(t, "no entries", 0, err, 0, error(syscall.EINVAL))
 }
 
-func TestBPFMapCreate(t *testing.T) {
-	for _, mapType := range []uint32{sys.BPF_MAP_TYPE_HASH, sys.BPF_MAP_TYPE_SOCKMAP} {
-		fd, err := sys.BPFMapCreate(mapType, 4, 4, 1)
-		if err == syscall.EPERM || err == syscall.ENOSYS {
-			t.Skipf("refused here: %v", err)
-		}
-		if err != nil {
-			t.Fatalf("type %d: %v", mapType, err)
-		}
-		want(t, "close", 0, sys.Close(fd), 0, nil)
-	}
-	_, err := sys.BPFMapCreate(sys.BPF_MAP_TYPE_HASH, 0, 4, 1)
-	want(t, "no key", 0, err, 0, error(syscall.EINVAL))
-}
-
-func TestOrdinaryBPFMapCreate(t *testing.T) {
-	if !privilege.Ordinary(t) {
-		return
-	}
-	_, err := sys.BPFMapCreate(sys.BPF_MAP_TYPE_SOCKMAP, 4, 4, 1)
-	want(t, "a map of sockets", 0, err, 0, error(syscall.EPERM))
-}
-
 // TestRefusedNumbers: each number is that of its call.
 func TestRefusedNumbers(t *testing.T) {
-	if !privilege.Refused(t, syscall.EXDEV, sys.SYS_IO_URING_SETUP, sys.SYS_BPF, sys.SYS_MADVISE, sys.SYS_MEMBARRIER, sys.SYS_SETSOCKOPT) {
+	if !privilege.Refused(t, syscall.EXDEV, sys.SYS_IO_URING_SETUP, sys.SYS_MADVISE, sys.SYS_MEMBARRIER, sys.SYS_SETSOCKOPT) {
 		return
 	}
 	_, uring := sys.IoUringSetup(2, &sys.IoUringParams{})
-	_, bpf := sys.BPFMapCreate(sys.BPF_MAP_TYPE_HASH, 4, 4, 1)
 	for name, err := range map[string]error{
-		"io_uring_setup": uring, "bpf": bpf, "madvise": sys.Madvise(make([]byte, 1), sys.MADV_HUGEPAGE),
+		"io_uring_setup": uring, "madvise": sys.Madvise(make([]byte, 1), sys.MADV_HUGEPAGE),
 		"membarrier": sys.RegisterMembarrier(), "setsockopt": sys.SetsockoptInt(0, sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1),
 	} {
 		if err != syscall.EXDEV {

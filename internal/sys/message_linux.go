@@ -1,7 +1,6 @@
 package sys
 
 import (
-	"encoding/binary"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -63,31 +62,6 @@ const (
 	MSG_ZEROCOPY = unix.MSG_ZEROCOPY
 )
 
-// ZerocopyDone takes one notice from a socket's error queue and reports whether the kernel
-// copied after all, as it does on loopback. EAGAIN: there is none yet; EBADMSG: it is about
-// something else.
-func ZerocopyDone(fd int) (copied bool, err error) {
-	var oob [128]byte
-	_, n, _, _, err := unix.Recvmsg(fd, nil, oob[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-	if err != nil {
-		return false, err
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) == 0 {
-		return false, syscall.EBADMSG
-	}
-	return zerocopyCode(messages[0].Data)
-}
-
-// zerocopyCode reads struct sock_extended_err: ee_errno, then ee_origin, ee_type,
-// ee_code in a byte each.
-func zerocopyCode(b []byte) (copied bool, err error) {
-	if len(b) < int(unsafe.Sizeof(unix.SockExtendedErr{})) || binary.NativeEndian.Uint32(b) != 0 || b[4] != unix.SO_EE_ORIGIN_ZEROCOPY {
-		return false, syscall.EBADMSG
-	}
-	return b[6]&unix.SO_EE_CODE_ZEROCOPY_COPIED != 0, nil
-}
-
 // A ZerocopyNotice has the calls of send(2) with MSG_ZEROCOPY on one socket of which the
 // kernel needs the memory no more. The calls that took at least one byte are numbered from 0
 // on, and 0 follows 1<<32 - 1; the notice is of those from Lo to Hi, both included
@@ -138,15 +112,6 @@ func extendedErr(data []byte) (ZerocopyNotice, error) {
 		return ZerocopyNotice{}, syscall.EBADMSG
 	}
 	return ZerocopyNotice{e.Info, e.Data, e.Code&unix.SO_EE_CODE_ZEROCOPY_COPIED != 0}, nil
-}
-
-// Disconnect undoes a TCP connection with connect(2) to AF_UNSPEC: the peer gets a reset,
-// queued bytes are dropped, and the descriptor stays open, so that its error queue can be read
-// (net/ipv4/tcp.c, tcp_disconnect).
-func Disconnect(fd int) error {
-	address := unix.RawSockaddr{Family: unix.AF_UNSPEC}
-	_, _, e := syscall.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&address)), unsafe.Sizeof(address))
-	return errnoErr(e)
 }
 
 // SIOCATMARK reports with ioctl(2) whether the next byte of a TCP socket is at the

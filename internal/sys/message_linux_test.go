@@ -87,27 +87,6 @@ func TestTheTimeOfAThreadRises(t *testing.T) {
 	}
 }
 
-func TestZerocopyDone(t *testing.T) {
-	client, server := sockets.TCPPair(t)
-	fd := sockets.FD(t, client)
-	if err := sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_ZEROCOPY, 1); err != nil {
-		t.Skipf("this kernel has none: %v", err)
-	}
-	_, err := sys.ZerocopyDone(fd)
-	want(t, "notice of nothing", 0, err, 0, error(syscall.EAGAIN))
-	b := make([]byte, 8192)
-	n, err := sys.Send(fd, b, sys.MSG_ZEROCOPY|sys.MSG_NOSIGNAL)
-	want(t, "send", n, err, len(b), nil)
-	if _, err := io.ReadFull(server, make([]byte, len(b))); err != nil {
-		t.Fatal(err)
-	}
-	copied, err := sys.ZerocopyDone(fd)
-	for start := time.Now(); err == syscall.EAGAIN && time.Since(start) < 10*time.Second; {
-		copied, err = sys.ZerocopyDone(fd)
-	}
-	want(t, "copied over loopback", copied, err, true, nil)
-}
-
 // zerocopyPair is a pair whose client may send with MSG_ZEROCOPY.
 func zerocopyPair(t *testing.T) (client, server *net.TCPConn, fd int) {
 	t.Helper()
@@ -178,35 +157,6 @@ func TestRecvZerocopyNotice(t *testing.T) {
 			t.Errorf("got %+v, want copied ones from %d on", n, next)
 		}
 		next = n.Hi + 1
-	}
-}
-
-// TestDisconnectReportsAll: data beyond the window of a peer that does not read
-// stays with the sender, who need not copy it; a reset reports it.
-func TestDisconnectReportsAll(t *testing.T) {
-	client, server, fd := zerocopyPair(t)
-	if err := client.SetWriteBuffer(4 << 20); err != nil {
-		t.Fatal(err)
-	}
-	_, calls := sendZerocopy(t, fd, 4096, make([]byte, 64<<10))
-	if err := sys.Disconnect(fd); err != nil {
-		t.Fatal(err)
-	}
-	copied := 0
-	for _, n := range notices(t, fd, calls) {
-		if n.Copied {
-			copied++
-		}
-	}
-	t.Logf("%d calls, %d notices of copies", calls, copied)
-	if _, err := io.Copy(io.Discard, server); err == nil {
-		t.Error("the peer got a clean end, want a reset")
-	}
-}
-
-func TestDisconnectOfNothing(t *testing.T) {
-	if err := sys.Disconnect(-1); err != syscall.EBADF {
-		t.Errorf("got %v, want EBADF", err)
 	}
 }
 

@@ -262,12 +262,6 @@ func CompleteChecksums(name string) error {
 	return errnoErr(e)
 }
 
-// SocketCookie returns SO_COOKIE, a number that no other socket of this network
-// namespace has or will have (socket(7); Linux 4.12).
-func SocketCookie(fd int) (uint64, error) {
-	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-}
-
 // Credentials are those of a process. IDs that have none in the caller's user namespace are
 // the overflow ID, 65534 as a rule (user_namespaces(7)); PID is 0 for a process that the
 // caller's PID namespace does not show.

@@ -100,21 +100,6 @@ func TestSetInterfaceMTUInANamespaceOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestSocketCookie(t *testing.T) {
-	client, server := sockets.TCPPair(t)
-	a, err := sys.SocketCookie(sockets.FD(t, client))
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := sys.SocketCookie(sockets.FD(t, client))
-	want(t, "the same socket", again, err, a, nil)
-	if b, err := sys.SocketCookie(sockets.FD(t, server)); err != nil || b == a || a == 0 {
-		t.Errorf("cookies %d and %d, %v; want two", a, b, err)
-	}
-	_, err = sys.SocketCookie(-1)
-	want(t, "no socket", 0, err, 0, error(syscall.EBADF))
-}
-
 // listeningSocket listens, and returns a descriptor of its own.
 func listeningSocket(t testing.TB, network, addr string) (ln net.Listener, fd int) {
 	t.Helper()
