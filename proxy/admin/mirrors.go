@@ -52,7 +52,7 @@ type Comparison struct {
 	Summed         int64 `json:"summed,omitempty"`
 	MaskLimited    int64 `json:"mask_limited,omitempty"`
 	ShadowUnframed int64 `json:"shadow_unframed,omitempty"`
-	// Names are the answers by the command, statement or frame that they are for, and Examples differences. The
+	// Names are the answers by the method, line or frame that they are for, and Examples differences. The
 	// status has neither.
 	Names    []NamedAnswers `json:"names,omitempty"`
 	Examples []Example      `json:"examples,omitempty"`
@@ -80,7 +80,7 @@ type ShadowLag struct {
 	P99Us  int64 `json:"p99_us"` // likewise 99 of 100
 }
 
-// NamedAnswers are the answers to a command or statement, or the frames of a type.
+// NamedAnswers are the answers of a method, or all lines or frames.
 type NamedAnswers struct {
 	Name string `json:"name"` // other: of further names; unknown: the request was not seen
 	ComparedAnswers

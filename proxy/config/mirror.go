@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/compare"
 )
 
 // A Mirror has an upstream sent a copy of the bytes of some clients.
@@ -64,7 +66,6 @@ func (k *checker) mirrors(c *Config) {
 	for _, ln := range c.Listeners {
 		k.mirror(ln.Mirror, byName)
 		k.mirroredTLS(ln)
-		k.comparedTLS(ln)
 		k.mirrorOf(ln, nil, []string{ln.Upstream}, byName)
 		for i := range ln.Routes {
 			r := &ln.Routes[i]
@@ -124,22 +125,13 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string, byName map[strin
 	}
 }
 
-// comparedFraming complains of clients whose protocol is another one for their masks than for the comparison of their answers. Without
-// framing, masks are for texts alone.
+// comparedFraming complains of masks in bytes whose framing they would break.
 func (k *checker) comparedFraming(m *Mirror, rw *Rewrite) {
 	c := m.Comparing()
-	if c == nil || !rw.Active() || k.bad[c] || k.bad[rw] || k.bad[&c.Framing] || k.bad[&rw.Framing] || c.Framing == rw.Framing {
+	if c == nil || !rw.Active() || k.bad[c] || k.bad[rw] || k.bad[&c.Framing] || c.Framing == compare.Bytes || c.Framing == compare.Lines {
 		return
 	}
-	switch {
-	case c.Framing == "bytes":
-	case rw.Framing != "bytes":
-		k.complainAt(k.at(&c.Framing, c), "write framing: "+rw.Framing, "the rewrite in line %d has framing: %s: the clients speak one protocol", rw.Pos.Line, rw.Framing)
-	case c.Framing == PostgresFraming || c.Framing == "resp":
-		k.complainAt(k.at(&rw.Framing, rw), "write framing: "+c.Framing, "the mirror in line %d compares answers by framing: %s: masks without it would change bytes of its messages beside the texts", m.Pos.Line, c.Framing)
-	case c.Framing != "lines" && c.Framing != "http1":
-		k.complainAt(k.at(&rw.Framing, rw), "leave rewrite out", "the mirror in line %d compares answers by framing: %s, which masks cannot keep valid", m.Pos.Line, c.Framing)
-	}
+	k.complainAt(k.at(&rw.Framing, rw), "leave rewrite out", "the mirror in line %d compares answers by framing: %s, which masks cannot keep valid", m.Pos.Line, c.Framing)
 }
 
 // mirroredTLS warns of a mirror of TLS that is passed through.
@@ -151,23 +143,6 @@ func (k *checker) mirroredTLS(ln *Listener) {
 		r := &ln.Routes[i]
 		if m := ln.MirrorOf(r); m != nil && m.Percent > 0 && (ln.RequireTLS || len(r.Match.SNI)+len(r.Match.ALPN) > 0) {
 			k.warnAt(k.at(&m.Upstream, m), "write tls at the listener, so that decrypted bytes are mirrored", "TLS is passed through: the mirror %s cannot decrypt more than the first bytes of a client", m.Upstream)
-			return
-		}
-	}
-}
-
-// comparedTLS warns of answers of PostgreSQL that cannot be compared, as its clients' TLS is passed through.
-func (k *checker) comparedTLS(ln *Listener) {
-	if ln.Postgres != PostgresPassthrough {
-		return
-	}
-	mirrors := []*Mirror{ln.Mirror}
-	for i := range ln.Routes {
-		mirrors = append(mirrors, ln.Routes[i].Mirror)
-	}
-	for _, m := range mirrors {
-		if m != nil && m.Percent > 0 && m.Comparing() != nil {
-			k.warnAt(k.at(&m.Compare, m), "write postgres: terminate, or have clients connect with sslmode=disable", "postgres: passthrough: the comparison of a session ends (encrypted) as its client asks for TLS, which libpq does by default")
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/nearest"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -78,6 +79,9 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 	fix := "write " + enumeration(f.enum, "or")
 	if text == "https" && slices.Contains(f.enum, "http") {
 		return complain("write "+f.key+": http, and tls: true", "%s is one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
+	}
+	if instead := formerFramings[text]; instead != "" && slices.Contains(f.enum, compare.GRPC) {
+		return complain(instead, "framing: %s of compare was removed", text)
 	}
 	if meant := closest(text, f.enum); meant != "" {
 		fix = didYouMean(meant)

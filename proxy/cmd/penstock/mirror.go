@@ -162,7 +162,7 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 		n    int64
 		text string
 	}{
-		{k.Unnamed, "sessions whose commands are unknown, as not all that the client sent was seen"},
+		{k.Unnamed, "sessions whose methods are unknown, as not all that the client sent was seen"},
 		{k.ShadowUnframed, "sessions in which the answers of the mirror were not " + k.Framing},
 		{k.MaskLimited, "places in long answers where a mask was not given all bytes"},
 	} {

@@ -16,7 +16,7 @@ func comparedWith() *admin.MirrorReports {
 	return &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "cache", Since: since, Mirrors: admin.Mirrors{
 		To: []string{"next"}, Running: 1, Ended: map[string]int64{"complete": 99, "behind": 1},
 		Comparisons: []admin.Comparison{{
-			To: "next", Framing: "resp", Since: since, Sessions: 1000, Stopped: map[string]int64{"full": 2, "budget": 1}, Unnamed: 3,
+			To: "next", Framing: "lines", Since: since, Sessions: 1000, Stopped: map[string]int64{"full": 2, "budget": 1}, Unnamed: 3,
 			ComparedAnswers: admin.ComparedAnswers{
 				Compared: 2000, Equal: 1990, Different: 10, Unsettled: 5,
 				Lag: admin.ShadowLag{Slower: 1200, Faster: 700, Alike: 100, P50Us: 120, P90Us: 900, P99Us: 4000},
@@ -97,8 +97,8 @@ func TestMirrorConditionsOfNothing(t *testing.T) {
 func TestMirrorConditionsOfAFewSessions(t *testing.T) {
 	t.Parallel()
 
-	encrypted := func(m *admin.MirrorReport) {
-		m.Comparisons[0].Sessions, m.Comparisons[0].Stopped = 37, map[string]int64{"encrypted": 37}
+	unframed := func(m *admin.MirrorReport) {
+		m.Comparisons[0].Sessions, m.Comparisons[0].Stopped = 37, map[string]int64{"unframed": 37}
 	}
 	refused := func(m *admin.MirrorReport) {
 		m.Ended = map[string]int64{"complete": 90, "cut": 5, "connect": 3, "behind": 2}
@@ -112,14 +112,14 @@ func TestMirrorConditionsOfAFewSessions(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{encrypted, "different>1%", cli.ExitUnknown, "37 of 37 sessions stopped comparing (encrypted 37)"},
-		{encrypted, "different>0", cli.ExitCondition, "10 of 2000 answers: different"},
-		{encrypted, "p99>1s", cli.ExitUnknown, "37 of 37 sessions"},
-		{encrypted, "unsettled>5%", cli.ExitUnknown, "37 of 37 sessions"},
-		{encrypted, "compared<10", 0, ""},
-		{encrypted, "stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
-		{encrypted, "different>1% stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
-		{encrypted, "different>1% stopped>100%", 0, ""},
+		{unframed, "different>1%", cli.ExitUnknown, "37 of 37 sessions stopped comparing (unframed 37)"},
+		{unframed, "different>0", cli.ExitCondition, "10 of 2000 answers: different"},
+		{unframed, "p99>1s", cli.ExitUnknown, "37 of 37 sessions"},
+		{unframed, "unsettled>5%", cli.ExitUnknown, "37 of 37 sessions"},
+		{unframed, "compared<10", 0, ""},
+		{unframed, "stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
+		{unframed, "different>1% stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
+		{unframed, "different>1% stopped>100%", 0, ""},
 		{refused, "different>1%", cli.ExitUnknown, "5 of 100 mirrors ended before their answers were compared (behind 2, connect 3)"},
 		{refused, "different>1% connect>10%", cli.ExitUnknown, "2 of 100 mirrors ended before their answers were compared (behind 2)"},
 		{refused, "different>1% connect>10% behind>10%", 0, ""},
@@ -159,7 +159,7 @@ func TestBadConditions(t *testing.T) {
 	}
 }
 
-// TestWriteMirrors: the report names commands and examples, and shows no bytes of others as they are.
+// TestWriteMirrors: the report names methods and examples, and shows no bytes of others as they are.
 func TestWriteMirrors(t *testing.T) {
 	t.Parallel()
 
@@ -169,8 +169,8 @@ func TestWriteMirrors(t *testing.T) {
 	}
 	for _, want := range []string{
 		"cache has mirrors to next: 1 running, 100 ended (behind 1, complete 99) since 2026-01-02 03:04:05\n",
-		"cache to next: 2000 answers compared (resp), 1990 equal, 10 different (0.5 %); slower 60 %, faster 35 %: 120µs later by the median, p99 4ms later; 1000 sessions since 2026-01-02 03:04:05, stopped comparing (budget 1, full 2)\n",
-		"3 sessions whose commands are unknown", "GET      2000   1990         10", "-5 us", "different: GET, at byte 3 of the answer\n",
+		"cache to next: 2000 answers compared (lines), 1990 equal, 10 different (0.5 %); slower 60 %, faster 35 %: 120µs later by the median, p99 4ms later; 1000 sessions since 2026-01-02 03:04:05, stopped comparing (budget 1, full 2)\n",
+		"3 sessions whose methods are unknown", "GET      2000   1990         10", "-5 us", "different: GET, at byte 3 of the answer\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

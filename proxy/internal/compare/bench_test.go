@@ -6,7 +6,7 @@ import (
 )
 
 func BenchmarkBytes(b *testing.B) {
-	bench(b, Config{}, nil, bytes.Repeat([]byte("0123456789abcdef"), 64<<10))
+	bench(b, Config{Framing: Bytes}, nil, bytes.Repeat([]byte("0123456789abcdef"), 64<<10))
 }
 
 func BenchmarkLines(b *testing.B) {
@@ -19,5 +19,5 @@ func BenchmarkMasked(b *testing.B) {
 }
 
 func BenchmarkLengths(b *testing.B) {
-	bench(b, Config{Framing: LengthPrefixed, Width: 2}, nil, bytes.Repeat(append([]byte{4, 0}, make([]byte, 1024)...), 1<<10))
+	bench(b, Config{Framing: LengthPrefixed, Length: Length{Width: 2}}, nil, bytes.Repeat(append([]byte{4, 0}, make([]byte, 1024)...), 1<<10))
 }

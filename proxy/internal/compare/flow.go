@@ -21,69 +21,100 @@ var seed = maphash.MakeSeed()
 // notHashed is the position from which an answer is hashed if all of it is kept or compared.
 const notHashed = math.MaxInt64
 
-// An answer is a record of the side that is ahead. Its bytes from hashed on are not kept, but
-// summed up.
+// An answer is a record of the side that is ahead. Its bytes from hashed on are not kept, but summed up.
 type answer struct {
+	next   *answer
+	name   *tally
+	lead   []byte // bytes that are kept, and from which one on the other side has not reached them
+	from   int
 	total  int64  // bytes of the side ahead so far
 	hashed int64  // position of the first byte that is summed up, or notHashed
 	sum    uint64 // of those bytes, once the side ahead has ended the answer
 	shape  uint64 // of the side ahead, then
 	end    int64  // when that was
-	kept   int32  // bytes in the queue that the other side has not reached
-	name   name
-	done   bool // the side ahead has ended the answer
-	summed bool // sum is of all bytes and the shape
-	masked bool // the answer is not compared
+	done   bool   // the side ahead has ended the answer
+	masked bool   // the answer is not compared
 }
 
-// A flow is a sequence of answers of both sides: the n-th of one side is compared with the n-th
-// of the other. One side is ahead of the other: the flow has records of its answers from
-// that on which the other side is in, and keeps the bytes between the two. If those are too many, the
-// rest of an answer is summed up, and the sums are compared as soon as the other side is there too.
-// So equal answers of any length need memory for the lead alone.
+// A flow is a sequence of answers of both sides: the n-th of one side is compared with the n-th of the other. One side
+// is ahead of the other: the flow has records of its answers, from the one that the other side is in, and they keep the
+// bytes between the two. If those are too many, the rest of an answer is summed up, and the sums are compared as soon
+// as the other side is there too. So equal answers of any length need memory for the lead alone.
 type flow struct {
-	s       *Session
-	ahead   int // the side with the records
-	answers answers
-	lead    fifo
-	behind  int64            // the other side's position in the oldest answer
-	sums    *[2]maphash.Hash // by side, of the bytes from hashed on; nil until there are such
-	diff    *difference      // in the oldest answer
-	judged  bool             // it is counted already
-	last    [contextBytes]byte
-	lastN   int
+	s              *Session
+	ahead          int              // the side with the records
+	oldest, newest *answer          // nil: there is none
+	spare          *answer          // one that was popped, so that one answer at a time leaves no garbage
+	behind         int64            // the other side's position in the oldest answer
+	sums           *[2]maphash.Hash // by side, of the bytes from hashed on; nil until there are such
+	diff           *difference      // in the oldest answer
+	last           [contextBytes]byte
+	lastN          int
 }
+
+// spareBytes is the largest memory for the next lead that a session has.
+const spareBytes = 8 << 10
 
 const (
-	flowBytes = int(unsafe.Sizeof(flow{}))
-	sumsBytes = int(unsafe.Sizeof([2]maphash.Hash{}))
+	answerBytes = int(unsafe.Sizeof(answer{}))
+	sumsBytes   = int(unsafe.Sizeof([2]maphash.Hash{}))
 )
 
-// newFlow returns another flow of a session. Where there is no memory for it, comparing ends.
-func newFlow(s *Session) *flow {
-	f := &flow{}
-	if !s.purse.take(flowBytes) {
-		s.stop(Full)
+// keep keeps the bytes of an answer that there is room for, and returns how many.
+func (f *flow) keep(a *answer, b []byte) int {
+	p := &f.s.purse
+	switch {
+	case a.lead == nil:
+		a.lead, f.s.spare = f.s.spare, nil
+	case a.from > 0:
+		a.lead, a.from = a.lead[:copy(a.lead, a.lead[a.from:])], 0
 	}
-	f.init(s)
-	return f
+	size := len(a.lead) + len(b)
+	if len(a.lead) > 0 {
+		size = max(size, 2*cap(a.lead), 256)
+	}
+	if more := min(size-cap(a.lead), keepBytes-p.lead); len(a.lead)+len(b) > cap(a.lead) && more > 0 && p.take(more) {
+		p.lead += more
+		a.lead = append(make([]byte, 0, cap(a.lead)+more), a.lead...)
+	}
+	n := min(len(b), cap(a.lead)-len(a.lead))
+	a.lead = append(a.lead, b[:n]...)
+	return n
 }
 
-func (f *flow) init(s *Session) {
-	f.s = s
+// reach goes on by n bytes of the lead. One that is reached has no memory: its is the session's next one, unless that is large.
+func (f *flow) reach(a *answer, n int) {
+	if a.from += n; a.from < len(a.lead) || a.lead == nil {
+		return
+	}
+	if f.s.spare == nil && cap(a.lead) <= spareBytes {
+		f.s.spare = a.lead[:0]
+	} else {
+		f.s.purse.lead -= cap(a.lead)
+		f.s.purse.give(cap(a.lead))
+	}
+	a.lead, a.from = nil, 0
 }
 
 // begin is the begin of a side's next answer.
-func (f *flow) begin(side int, n name, masked bool) {
-	if f.answers.n == 0 {
+func (f *flow) begin(side int, name *tally, masked bool) {
+	if f.oldest == nil {
 		f.ahead, f.behind, f.lastN = side, 0, 0
 	}
-	if side != f.ahead {
-		return // it is in the oldest answer already
-	}
-	if !f.answers.push(&f.s.purse, answer{hashed: notHashed, name: n, masked: masked}) {
+	switch {
+	case side != f.ahead: // it is in the oldest answer already
+		return
+	case !f.s.purse.take(answerBytes):
 		f.s.stop(Full)
+		return
 	}
+	a := &answer{hashed: notHashed, name: name, masked: masked}
+	if f.oldest == nil {
+		f.oldest = a
+	} else {
+		f.newest.next = a
+	}
+	f.newest = a
 }
 
 // data is the next bytes of a side's answer.
@@ -99,27 +130,21 @@ func (f *flow) data(side int, b []byte) {
 
 // extend adds bytes to the newest answer of the side ahead.
 func (f *flow) extend(b []byte) {
-	a := f.answers.tail()
+	a := f.newest
 	switch {
-	case f.answers.n == 1 && f.diff != nil:
+	case a == f.oldest && f.diff != nil:
 		f.diff.add(f.ahead, b)
 		a.total += int64(len(b))
 		return
 	case a.hashed == notHashed:
-		n := 0
-		if f.answers.n <= keptAnswers {
-			n = f.lead.push(&f.s.purse, b)
-		}
-		a.total, a.kept, b = a.total+int64(n), a.kept+int32(n), b[n:]
-		if len(b) == 0 {
-			return
-		}
-		if !f.sum() {
+		n := f.keep(a, b)
+		a.total, b = a.total+int64(n), b[n:]
+		if len(b) == 0 || !f.sum() {
 			return
 		}
 		a.hashed = a.total
 		f.sums[f.ahead].Reset()
-		if f.answers.n == 1 {
+		if a == f.oldest {
 			f.sums[1-f.ahead].Reset()
 		}
 		f.s.report.summed.Add(1)
@@ -142,17 +167,16 @@ func (f *flow) sum() bool {
 	return true
 }
 
-// follow compares bytes of the side behind, and returns those that are beyond the bytes
-// of the other side.
+// follow compares bytes of the side behind, and returns those that are beyond the bytes of the other side.
 func (f *flow) follow(side int, b []byte) []byte {
-	a := &f.answers.oldest
+	a := f.oldest
 	for len(b) > 0 {
 		switch {
 		case f.diff != nil:
 			f.diff.add(side, b)
 			f.behind += int64(len(b))
 			return nil
-		case a.kept > 0:
+		case a.from < len(a.lead):
 			b = b[f.compare(side, a, b):]
 		case f.behind < a.total:
 			n := min(int64(len(b)), a.total-f.behind)
@@ -173,7 +197,8 @@ func (f *flow) follow(side int, b []byte) []byte {
 
 // compare compares bytes with those that are kept, and returns how many were equal.
 func (f *flow) compare(side int, a *answer, b []byte) int {
-	kept := f.lead.head(min(len(b), int(a.kept)))
+	kept := a.lead[a.from:]
+	kept = kept[:min(len(b), len(kept))]
 	n := len(kept)
 	if !bytes.Equal(kept, b[:n]) {
 		n = 0
@@ -184,11 +209,10 @@ func (f *flow) compare(side int, a *answer, b []byte) int {
 	f.remember(b[:n])
 	differs := n < len(kept)
 	f.behind += int64(n)
-	a.kept -= int32(n)
-	f.lead.pop(&f.s.purse, n)
+	f.reach(a, n)
 	if differs {
 		f.differ(a, f.behind, true)
-	} else if a.kept == 0 && a.hashed != notHashed {
+	} else if len(a.lead) == 0 && a.hashed != notHashed {
 		f.sums[side].Reset()
 	}
 	return n
@@ -196,9 +220,6 @@ func (f *flow) compare(side int, a *answer, b []byte) int {
 
 // meet compares the sums of both sides, which are at the same position.
 func (f *flow) meet(side int, a *answer) {
-	if a.summed {
-		return // until the end, as the shape is in the sum
-	}
 	sum := a.sum
 	if !a.done {
 		sum = f.sums[1-side].Sum64()
@@ -229,18 +250,14 @@ func (f *flow) differ(a *answer, at int64, exact bool) {
 	if exact {
 		f.diff.before(f.last[:f.lastN])
 	}
-	for a.kept > 0 {
-		b := f.lead.head(int(a.kept))
-		f.diff.add(f.ahead, b)
-		a.kept -= int32(len(b))
-		f.lead.pop(&f.s.purse, len(b))
-	}
+	f.diff.add(f.ahead, a.lead[a.from:])
+	f.reach(a, len(a.lead)-a.from)
 }
 
-// swap makes the other side the one ahead. Both are in the same answer, which the side ahead
-// has not ended, and have no equal bytes to compare any more.
+// swap makes the other side the one ahead. Both are in the same answer, which the side ahead has not ended, and have no
+// equal bytes to compare any more.
 func (f *flow) swap() {
-	a := &f.answers.oldest
+	a := f.oldest
 	a.total, f.behind = f.behind, a.total
 	a.hashed = notHashed
 	f.ahead = 1 - f.ahead
@@ -248,20 +265,16 @@ func (f *flow) swap() {
 
 // end is the end of a side's answer. The shape is a sum of the lengths of its parts.
 func (f *flow) end(side int, shape uint64, now int64) {
-	if f.answers.n == 0 {
+	a := f.oldest
+	if a == nil {
 		return // comparing has stopped
 	}
-	a := &f.answers.oldest
 	if side != f.ahead {
 		if f.diff == nil && f.behind < a.total {
 			f.differ(a, min(f.behind, a.hashed), f.behind <= a.hashed)
 		}
 		if a.done {
-			switch {
-			case f.diff != nil:
-			case a.summed && sumOf(f.sums[side].Sum64(), shape) != a.sum:
-				f.differ(a, 0, false)
-			case !a.summed && a.shape != shape:
+			if f.diff == nil && a.shape != shape {
 				f.differ(a, a.total, false)
 			}
 			f.settle(a, now)
@@ -269,7 +282,7 @@ func (f *flow) end(side int, shape uint64, now int64) {
 		}
 		f.swap()
 	}
-	a = f.answers.tail()
+	a = f.newest
 	a.done, a.end, a.shape = true, now, shape
 	if a.hashed != notHashed {
 		a.sum = f.sums[side].Sum64()
@@ -291,8 +304,10 @@ func (f *flow) settle(a *answer, now int64) {
 
 // next goes on to the next answer.
 func (f *flow) next() {
-	f.lead.pop(&f.s.purse, int(f.answers.oldest.kept))
-	f.answers.pop(&f.s.purse)
+	a := f.oldest
+	f.reach(a, len(a.lead)-a.from)
+	f.s.purse.give(answerBytes)
+	f.oldest = a.next
 	f.behind, f.lastN = 0, 0
 	f.s.drop(f.diff)
 	f.diff = nil
@@ -301,24 +316,22 @@ func (f *flow) next() {
 	}
 }
 
-// finish settles the answers that are there as the session ends: those of which both sides
-// have sent equal bytes are equal if nothing was cut, and else undecided.
+// finish settles the answers that are there as the session ends: those of which both sides have sent equal bytes are
+// equal if nothing was cut, and else undecided.
 func (f *flow) finish(complete bool) {
-	for first := true; f.answers.n > 0; first = false {
-		a := &f.answers.oldest
+	for first := true; f.oldest != nil; first = false {
+		a := f.oldest
 		if complete && f.diff == nil && (f.behind < a.total || !first || a.done) {
 			f.differ(a, min(f.behind, a.hashed), f.behind <= a.hashed)
 		}
 		switch {
 		case complete || f.diff != nil:
 			f.s.report.settle(f, a, 0)
-		case !first || !f.judged:
-			f.s.report.unsettled(a.name)
+		default:
+			a.name.unsettled.Add(1)
 		}
 		f.next()
 	}
-	f.lead.clear(&f.s.purse)
-	f.answers.clear(&f.s.purse)
 	if f.sums != nil {
 		f.s.purse.give(sumsBytes)
 		f.sums = nil

@@ -29,7 +29,7 @@ func fuzz(f *testing.F, c Config) {
 
 func FuzzBytes(f *testing.F) {
 	f.Add([]byte("ask"), []byte("hello"), []byte("hallo"), uint8(3))
-	fuzz(f, Config{Mask: []Mask{{Pattern: "[0-9]+"}}})
+	fuzz(f, Config{Framing: Bytes, Mask: []Mask{{Pattern: "[0-9]+"}}})
 }
 
 func FuzzLines(f *testing.F) {
@@ -39,7 +39,7 @@ func FuzzLines(f *testing.F) {
 
 func FuzzLengths(f *testing.F) {
 	f.Add([]byte("ask"), []byte("x\x00\x03abcx\x00\x00"), []byte("x\x00\x03abdx\x00\x01z"), uint8(3))
-	fuzz(f, Config{Framing: LengthPrefixed, Offset: 1, Width: 2})
+	fuzz(f, Config{Framing: LengthPrefixed, Length: Length{Offset: 1, Width: 2}})
 }
 
 // bench compares equal answers in pieces of 16 KiB, one side a piece ahead.

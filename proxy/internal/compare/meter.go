@@ -1,8 +1,60 @@
 package compare
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// What comparing may cost on a loop, in nanoseconds of CPU time.
+// SessionBytes is the most memory that one session takes, whatever either side sends. A session of gRPC has its tables
+// beside it: see tableBytes.
+const SessionBytes = 64 << 10
+
+// TotalBytes is the usual budget of a process, for [NewBudget].
+const TotalBytes = 64 << 20
+
+// keepBytes is the most that a session keeps of the lead of one side. The rest of its memory is for the records of
+// answers, and for an example.
+const keepBytes = 24 << 10
+
+// A Budget is the memory of all sessions that are compared. It is safe for concurrent use.
+type Budget struct {
+	total int64
+	used  atomic.Int64
+}
+
+// NewBudget returns a budget of so many bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{total: bytes} }
+
+// Used returns the bytes that sessions hold.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+// A purse is the memory of one session: its part of the budget.
+type purse struct {
+	budget *Budget
+	most   int // bytes that the session may hold
+	held   int // bytes taken and not given back
+	lead   int // those of them that the bytes of a side ahead have
+}
+
+// take takes n bytes if the session may hold as many more, and the budget has them.
+func (p *purse) take(n int) bool {
+	switch {
+	case p.held+n > p.most:
+		return false
+	case p.budget.used.Add(int64(n)) > p.budget.total:
+		p.budget.used.Add(int64(-n))
+		return false
+	}
+	p.held += n
+	return true
+}
+
+func (p *purse) give(n int) {
+	p.held -= n
+	p.budget.used.Add(int64(-n))
+}
+
+// What comparing may take of a loop, in nanoseconds.
 const (
 	// share is the part of a loop's time that comparing may take: one of so many.
 	share = 5
@@ -10,39 +62,16 @@ const (
 	burst = 20e6
 	// fair is the part of burst from which on a session is one of those that take much.
 	fair = burst / 16
+	// spendTime is how long it is remembered that a session has taken much.
+	spendTime = 1e9
+	// worstByte is the longest time of a byte without patterns: an answer of one byte, or a field of a head.
+	worstByte = 1000
+	// pieceBytes is how much is read before the meter is looked at again.
+	pieceBytes = 4 << 10
 )
 
-// The costs of steps, in nanoseconds: those that BenchmarkCost measures, rounded up. Bytes of framings are in byteCosts.
-const (
-	pieceCost  = 60  // a piece of bytes
-	answerCost = 120 // an answer of one side, with its part of settling it
-	dataCost   = 25  // bytes that are compared at once, beside each of them
-	unitCost   = 30  // a part of an answer
-	lineCost   = 120 // a line of a head, or of a chunk
-	fieldCost  = 80  // a field of a head of HTTP/2, beside the bytes of it that are decoded
-	diffCost   = 300 // a difference
-)
-
-// byteCosts are those of a byte in sixteenths of a nanosecond, by framing: reading it. Comparing it is in byteCost.
-var byteCosts = map[string]int{
-	Bytes: 1, Lines: 2, LengthPrefixed: 2, Resp: 40, Postgres: 40, HTTP1: 4, HTTP2: 8, GRPC: 8,
-}
-
-// byteCost is that of comparing a byte, or of decoding one of a head, in sixteenths.
-const byteCost = 5
-
-// huffmanCost is that of a byte of Huffman's code, in sixteenths.
-const huffmanCost = 160
-
-// searchCost is that of a byte in which a match may begin, or not, in sixteenths.
-const searchCost = 16
-
-// pieceBytes is how much is read before the meter is looked at again.
-const pieceBytes = 4 << 10
-
-// A Meter bounds the CPU time that comparing takes on a loop: a fifth of it, and 20 ms at once. Time is
-// that of the costs of steps, which do not depend on the machine's load, and of patterns the time that they took. It is for
-// one goroutine, and shared by the sessions of its loop.
+// A Meter bounds the time that comparing takes on a loop: a fifth of it, and 20 ms at once. It is for one goroutine,
+// and shared by the sessions of its loop.
 type Meter struct {
 	left int64 // nanoseconds
 	at   int64 // when that was
@@ -74,10 +103,7 @@ type spending struct {
 // Metered has a meter bound the time of comparing the session. It is called before bytes come.
 func (s *Session) Metered(m *Meter) { s.cost.meter = m }
 
-// spendTime is how long it is remembered that a session has taken much.
-const spendTime = 1e9
-
-// begin is the begin of a call.
+// begin is the begin of a call at a time.
 func (c *spending) begin(now int64) {
 	if c.meter == nil {
 		return
@@ -88,39 +114,32 @@ func (c *spending) begin(now int64) {
 	}
 }
 
-// spend takes nanoseconds. Comparing the session ends if there are none left and it has taken much, or if as
-// much as the burst is missing, which others have taken then.
-func (s *Session) spend(cost int) {
-	c := &s.cost
-	if c.meter == nil {
-		return
-	}
-	c.taken += int64(cost)
-	c.meter.left -= int64(cost)
-	if left := c.meter.left; left < 0 && (c.taken > fair || left < -burst) {
-		s.stop(Cost)
-	}
-}
-
-// spendBytes is spend for bytes at so many sixteenths each.
-func (s *Session) spendBytes(fixed, n, each int) {
-	if s.cost.meter != nil {
-		s.spend(fixed + n*each>>4)
-	}
-}
-
-// pieces hands bytes on in pieces, until comparing has ended.
+// pieces hands bytes on in pieces, until comparing has ended, and takes their time from the meter. No piece takes more
+// than its bytes can at worst, so a thread that had to wait for a CPU loses little.
 func (s *Session) pieces(b []byte, parse func(b []byte) error) error {
+	m := s.cost.meter
+	if m == nil {
+		return parse(b)
+	}
 	for len(b) > 0 && s.reason == Going {
 		n := min(len(b), pieceBytes)
-		s.spendBytes(pieceCost, n, s.plan.byteCost)
-		if s.reason != Going {
-			break
-		}
+		began := m.clock()
 		if err := parse(b[:n]); err != nil {
 			return err
 		}
+		s.spend(min(m.clock()-began, int64(n)*s.plan.worst))
 		b = b[n:]
 	}
 	return nil
+}
+
+// spend takes nanoseconds. Comparing the session ends if there are none left and it has taken much, or if as much as the
+// burst is missing, which others have taken then.
+func (s *Session) spend(ns int64) {
+	c := &s.cost
+	c.taken += ns
+	c.meter.left -= ns
+	if left := c.meter.left; left < 0 && (c.taken > fair || left < -burst) {
+		s.stop(Cost)
+	}
 }

@@ -1,8 +1,10 @@
 package compare
 
 import (
-	"maps"
+	"bytes"
+	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,15 +14,6 @@ import (
 // maxNames is how many names a report has; further ones count as other.
 const maxNames = 64
 
-// A name is an index of the names of a report.
-type name uint8
-
-// The names that every report has.
-const (
-	other   name = iota
-	unnamed      // answers whose request is not known
-)
-
 // A tally has the counts of a name.
 type tally struct {
 	text                                          string
@@ -28,86 +21,58 @@ type tally struct {
 	lags                                          histogram
 }
 
-// A Report has the figures of all sessions of a plan. It is safe for concurrent use, and makes
-// no session wait for another: figures are atomic, and the lock is for new names and examples.
+// A Report has the figures of all sessions of a plan. It is safe for concurrent use. Figures are atomic, and the lock is
+// for names and examples.
 type Report struct {
 	sessions, refused, unnamed, summed, windowed, shadowUnframed atomic.Uint64
 	stopped                                                      [stops]atomic.Uint64
 
-	names atomic.Pointer[map[string]name]
-	tally [maxNames]atomic.Pointer[tally]
+	other   *tally // of further names
+	unknown *tally // of answers whose request is not known
 
 	began    time.Time
 	mu       sync.Mutex
+	names    map[string]*tally // with other and unknown
 	examples []Example
 }
 
 // NewReport returns a report without figures.
 func NewReport() *Report {
-	r := &Report{began: time.Now()}
-	r.names.Store(&map[string]name{"other": other, "unknown": unnamed})
-	r.tally[other].Store(&tally{text: "other"})
-	r.tally[unnamed].Store(&tally{text: "unknown"})
+	r := &Report{began: time.Now(), other: &tally{text: "other"}, unknown: &tally{text: "unknown"}}
+	r.names = map[string]*tally{r.other.text: r.other, r.unknown.text: r.unknown}
 	return r
 }
 
-// name returns the index of a name: other, if there are too many.
-func (r *Report) name(text string) name {
-	if n, ok := (*r.names.Load())[text]; ok {
-		return n
-	}
-	return r.add(text)
-}
-
-// nameOf is name for bytes. It allocates only if the name is new.
-func (r *Report) nameOf(text []byte) name {
-	if n, ok := (*r.names.Load())[string(text)]; ok {
-		return n
-	}
-	return r.add(string(text))
-}
-
-func (r *Report) add(text string) name {
-	if len(*r.names.Load()) == maxNames {
-		return other
-	}
+// name returns the counts of a name: those of other, if there are too many.
+func (r *Report) name(text string) *tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := *r.names.Load()
-	if n, ok := names[text]; ok {
-		return n
+	switch t := r.names[text]; {
+	case t != nil:
+		return t
+	case len(r.names) == maxNames:
+		return r.other
 	}
-	if len(names) == maxNames {
-		return other
-	}
-	n := name(len(names))
-	names = maps.Clone(names)
-	names[text] = n
-	r.tally[n].Store(&tally{text: text})
-	r.names.Store(&names)
-	return n
+	t := &tally{text: text}
+	r.names[text] = t
+	return t
 }
-
-func (r *Report) text(n name) string { return r.tally[n].Load().text }
 
 // settle counts an answer of both sides.
 func (r *Report) settle(f *flow, a *answer, lag int64) {
-	t := r.tally[a.name].Load()
 	switch {
 	case a.masked:
-		t.masked.Add(1)
+		a.name.masked.Add(1)
 	case f.diff != nil:
-		t.different.Add(1)
+		a.name.different.Add(1)
 		r.example(f, a)
 	default:
-		t.equal.Add(1)
+		a.name.equal.Add(1)
 	}
 	if !f.s.ended {
-		t.lags.add(lag)
+		a.name.lags.add(lag)
 	}
 }
-
-func (r *Report) unsettled(n name) { r.tally[n].Load().unsettled.Add(1) }
 
 // Figures are the counts of a name, or of all.
 type Figures struct {
@@ -118,8 +83,8 @@ type Figures struct {
 	Lag       Lag
 }
 
-// A Lag is how much later the shadow had ended its answers than the primary. Times below a
-// microsecond are alike. Quantiles are right to an eighth, and below zero if the shadow was faster.
+// A Lag is how much later the shadow had ended its answers than the primary. Times below a microsecond are alike.
+// Quantiles are right to an eighth, and below zero if the shadow was faster.
 type Lag struct {
 	Slower, Faster, Alike uint64
 	P50, P90, P99         time.Duration
@@ -142,7 +107,7 @@ type Snapshot struct {
 
 // NameFigures are the figures of a name.
 type NameFigures struct {
-	Name string // of a command, a kind of statement, a path, a frame
+	Name string // of a method, a line, a frame
 	Figures
 }
 
@@ -155,19 +120,18 @@ func (r *Report) Snapshot() (s Snapshot) {
 	for i := Full; i < stops; i++ {
 		s.Stopped[i.String()] = r.stopped[i].Load()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var all [2 * lagBuckets]uint64
-	for i := range r.tally {
-		t := r.tally[i].Load()
-		if t == nil {
-			continue
-		}
+	for _, t := range r.names {
 		f := NameFigures{t.text, Figures{Equal: t.equal.Load(), Different: t.different.Load(), Masked: t.masked.Load(), Unsettled: t.unsettled.Load()}}
 		if f.Figures == (Figures{}) {
 			continue
 		}
-		lags := t.lags.counts()
-		for j, n := range lags {
-			all[j] += n
+		var lags [2 * lagBuckets]uint64
+		for i := range lags {
+			lags[i] = t.lags[i].Load()
+			all[i] += lags[i]
 		}
 		f.Lag = lagOf(&lags)
 		s.Equal, s.Different = s.Equal+f.Equal, s.Different+f.Different
@@ -175,21 +139,168 @@ func (r *Report) Snapshot() (s Snapshot) {
 		s.Names = append(s.Names, f)
 	}
 	s.Lag = lagOf(&all)
-	slices.SortFunc(s.Names, func(a, b NameFigures) int { return compareText(a.Name, b.Name) })
-	r.mu.Lock()
+	slices.SortFunc(s.Names, func(a, b NameFigures) int { return strings.Compare(a.Name, b.Name) })
 	s.Examples = slices.Clone(r.examples)
-	r.mu.Unlock()
 	return s
 }
 
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+const (
+	lagFloor   = 10 // times below 2^10 ns are in the first bucket
+	lagOctaves = 27 // up to 2^37 ns, 137 s
+	lagSteps   = 4  // buckets of an octave
+	lagBuckets = 1 + lagOctaves*lagSteps
+)
+
+// A histogram counts how much later the shadow was, in buckets that are a fourth of an octave wide. The first half of
+// them is for a shadow that was earlier, and begins with the earliest.
+type histogram [2 * lagBuckets]atomic.Uint64
+
+func (h *histogram) add(lag int64) {
+	if lag >= 0 {
+		h[lagBuckets+bucket(uint64(lag))].Add(1)
+	} else {
+		h[lagBuckets-1-bucket(uint64(-lag))].Add(1)
+	}
+}
+
+// bucket returns the bucket of a time.
+func bucket(ns uint64) int {
+	if ns < 1<<lagFloor {
+		return 0
+	}
+	octave := bits.Len64(ns) - 1
+	step := ns >> (octave - 2) & (lagSteps - 1)
+	return min(1+(octave-lagFloor)*lagSteps+int(step), lagBuckets-1)
+}
+
+// middle returns the middle of a bucket.
+func middle(bucket int) time.Duration {
+	if bucket == 0 {
+		return 0
+	}
+	octave, step := lagFloor+(bucket-1)/lagSteps, (bucket-1)%lagSteps
+	low := uint64(1)<<octave + uint64(step)<<(octave-2)
+	return time.Duration(low + 1<<(octave-3))
+}
+
+// lagOf returns the figures of the buckets of a histogram.
+func lagOf(all *[2 * lagBuckets]uint64) (l Lag) {
+	for i, n := range all {
+		switch {
+		case i < lagBuckets-1:
+			l.Faster += n
+		case i > lagBuckets:
+			l.Slower += n
+		default:
+			l.Alike += n
+		}
+	}
+	total := l.Faster + l.Slower + l.Alike
+	l.P50, l.P90, l.P99 = quantile(all, total, 50), quantile(all, total, 90), quantile(all, total, 99)
+	return l
+}
+
+// quantile returns the time that so many percent of all do not exceed, to an eighth.
+func quantile(all *[2 * lagBuckets]uint64, total, percent uint64) time.Duration {
+	rank, sum := (total*percent+99)/100, uint64(0)
+	for i, n := range all {
+		if sum += n; n > 0 && sum >= rank {
+			if i < lagBuckets {
+				return -middle(lagBuckets - 1 - i)
+			}
+			return middle(i - lagBuckets)
+		}
 	}
 	return 0
 }
 
+// An Example is a difference.
+type Example struct {
+	Name    string // of the request
+	Offset  int64  // of the first difference in the answer, masks applied and lengths left out
+	Exact   bool   // whether the difference is at the offset, or somewhere from it on
+	Primary Excerpt
+	Shadow  Excerpt
+}
+
+// An Excerpt is the bytes of one side around the first difference: at most 128 before and 128 from it on. Unless they
+// are asked for, letters and bytes from 0x80 on are x in it, and digits 0.
+type Excerpt struct {
+	Bytes  []byte
+	Begin  int64 // offset of the first of them in the answer
+	Length int64 // of the whole answer
+}
+
+// A difference is the first one in an answer.
+type difference struct {
+	at     int64
+	exact  bool
+	wanted bool // the report has room for an example
+	equal  []byte
+	next   [2][]byte
+}
+
 const differenceBytes = int(unsafe.Sizeof(difference{})) + 3*contextBytes
+
+// difference returns the note of a difference.
+func (s *Session) difference(t *tally, at int64, exact bool) *difference {
+	wanted := t.examples.Load() < uint64(s.plan.Examples) && s.purse.take(differenceBytes)
+	return &difference{at: at, exact: exact, wanted: wanted}
+}
+
+// drop gives the memory of a difference back.
+func (s *Session) drop(d *difference) {
+	if d != nil && d.wanted {
+		s.purse.give(differenceBytes)
+	}
+}
+
+// before notes the bytes before the difference, which are equal.
+func (d *difference) before(b []byte) {
+	if d.wanted {
+		d.equal = append(d.equal, b...)
+	}
+}
+
+// add notes bytes of a side from the difference on.
+func (d *difference) add(side int, b []byte) {
+	if room := contextBytes - len(d.next[side]); d.wanted && d.exact && room > 0 {
+		d.next[side] = append(d.next[side], b[:min(len(b), room)]...)
+	}
+}
+
+// example adds an example to the report, if there are not enough of its name.
+func (r *Report) example(f *flow, a *answer) {
+	d := f.diff
+	if !d.wanted {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.name.examples.Load() >= uint64(f.s.plan.Examples) {
+		return
+	}
+	a.name.examples.Add(1)
+	length := [2]int64{f.behind, f.behind}
+	length[f.ahead] = a.total
+	excerpt := func(side int) Excerpt {
+		b := append(bytes.Clone(d.equal), d.next[side]...)
+		if f.s.plan.Redact {
+			redact(b)
+		}
+		return Excerpt{Bytes: b, Begin: d.at - int64(len(d.equal)), Length: length[side]}
+	}
+	r.examples = append(r.examples, Example{Name: a.name.text, Offset: d.at, Exact: d.exact, Primary: excerpt(primary), Shadow: excerpt(shadow)})
+}
+
+// redact hides letters and digits.
+func redact(b []byte) {
+	for i, c := range b {
+		switch {
+		case c >= '0' && c <= '9':
+			b[i] = '0'
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= 0x80:
+			b[i] = 'x'
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"fmt"
 	"time"
 	"unsafe"
 )
@@ -11,74 +10,61 @@ type Stop uint8
 
 // The reasons.
 const (
-	Going     Stop = iota // it has not ended
-	Full                  // the memory of the session is used up, or that of all sessions
-	Unframed              // the primary's answers, or the client's requests, are not of the framing
-	Encrypted             // the rest of the session is encrypted
-	Unknown               // requests were not seen without which the answers have no clear end
-	Opaque                // the protocol was left, as by a replica's SYNC
-	Cost                  // comparing takes too much of the loop's time
+	Going    Stop = iota // it has not ended
+	Full                 // the memory of the session is used up, or that of all sessions
+	Unframed             // the primary's answers are not of the framing
+	Cost                 // comparing takes too much of the loop's time
 	stops
 )
 
-var stopNames = [stops]string{"", "full", "unframed", "encrypted", "unknown", "opaque", "cost"}
+var stopNames = [stops]string{"", "full", "unframed", "cost"}
 
 // String returns the reason's name in reports.
 func (s Stop) String() string { return stopNames[s] }
 
-// An answerParser reads the answers of one side.
-type answerParser interface {
+// A parser reads the answers of one side.
+type parser interface {
 	// parse takes the next bytes. An error means that they are not of the framing.
 	parse(b []byte) error
 	// eof is the end of the stream, if nothing was cut.
 	eof()
 }
 
-// A requestParser reads the requests of the client.
-type requestParser interface {
-	// parse takes the next bytes. After bytes that are not of the framing it knows no names.
-	parse(b []byte)
-	// skip skips n bytes. It returns false if those were not within a body of known length.
-	skip(n int) bool
-}
-
-// A Session compares the answers of one session. It is for one goroutine, and is not used
-// after End.
+// A Session compares the answers of one session. It is for one goroutine, and is not used after End.
 type Session struct {
-	plan       *Plan
-	report     *Report
-	purse      purse
-	base       int // bytes held from begin to end
-	reason     Stop
-	now        int64
-	cost       spending
-	main       flow
-	push       *flow // messages without a request; nil until there is one
-	requests   requestParser
-	asked      asked
-	subscribed bool // a subscription was asked for, or may have been (resp)
-	answers    [2]answerParser
-	streams    *streams // those of HTTP/2; nil for other framings
-	scratch    []byte   // for a field of a head (http2)
-	tunnel     bool     // the primary has left the protocol (http1)
-	ended      bool
-	broken     bool // the shadow's bytes are not of the framing, and that is no difference yet
+	plan     *Plan
+	report   *Report
+	purse    purse
+	reason   Stop
+	now      int64
+	cost     spending
+	main     flow // of all answers, but for gRPC
+	answers  [2]parser
+	requests *frames // of gRPC; nil: none are read
+	calls    *calls  // of gRPC
+	spare    []byte  // memory for the next lead; nil: there is none
+	ended    bool
+	broken   bool // the shadow's bytes are not of the framing, and that is no difference yet
 }
 
 // sessionBytes is the memory of a session with its parsers, before there are answers.
 const sessionBytes = int(unsafe.Sizeof(Session{})) + 3<<10
 
-// NewSession begins to compare a session. It returns nil if the budget has no room, which the
-// report counts.
+// NewSession begins to compare a session. It returns nil if the budget has no room, which the report counts.
 func (p *Plan) NewSession(b *Budget, r *Report) *Session {
-	s := &Session{plan: p, report: r, base: sessionBytes}
-	s.purse.budget = b
-	if !s.purse.take(s.base) {
+	s := &Session{plan: p, report: r}
+	base := sessionBytes
+	s.purse = purse{budget: b, most: SessionBytes}
+	if p.Framing == GRPC {
+		base += 3 * tableBytes
+		s.purse.most += 3 * tableBytes
+	}
+	if !s.purse.take(base) {
 		r.refused.Add(1)
 		return nil
 	}
-	s.main.init(s)
-	framings[p.framing](s)
+	s.main.s = s
+	framings[p.Framing](s)
 	r.sessions.Add(1)
 	return s
 }
@@ -87,17 +73,20 @@ func (p *Plan) NewSession(b *Budget, r *Report) *Session {
 func (s *Session) Request(b []byte, now time.Time) {
 	if s.requests != nil && s.reason == Going {
 		s.begin(now)
-		_ = s.pieces(b, func(b []byte) error {
-			if s.requests != nil {
-				s.requests.parse(b)
-			}
-			return nil
-		})
+		if s.pieces(b, s.requests.parse) != nil {
+			s.forget()
+		}
 	}
 }
 
-// RequestSkipped skips n bytes of the client that did not come into the process. Within a body
-// of known length that loses nothing. Elsewhere the names of the session's further answers are unknown.
+// forget ends the reading of requests: the names of further answers are unknown.
+func (s *Session) forget() {
+	s.report.unnamed.Add(1)
+	s.requests = nil
+}
+
+// RequestSkipped skips n bytes of the client that did not come into the process. Within a message of known length that
+// loses nothing. Elsewhere the names of the session's further answers are unknown.
 func (s *Session) RequestSkipped(n int) {
 	if s.requests != nil && s.reason == Going && n > 0 && !s.requests.skip(n) {
 		s.forget()
@@ -125,8 +114,8 @@ func (s *Session) begin(now time.Time) {
 	s.cost.begin(s.now)
 }
 
-// unframed is the begin of bytes that are not of the framing. Those of the primary end the comparison.
-// Those of the shadow are a difference, unless the primary's are alike.
+// unframed is the begin of bytes that are not of the framing. Those of the primary end the comparison. Those of the shadow
+// are a difference, unless the primary's are alike.
 func (s *Session) unframed(side int) {
 	if side == primary {
 		s.broken = false
@@ -135,31 +124,22 @@ func (s *Session) unframed(side int) {
 	}
 	s.answers[shadow] = nil
 	s.broken = true
-	if f := &s.main; f.answers.n > 0 && f.ahead == primary && f.answers.oldest.done {
-		s.judge(f)
-	}
 }
 
 // judge counts that the shadow's answer, to which the primary has an end, is not of the framing.
 func (s *Session) judge(f *flow) {
 	s.broken = false
 	s.report.shadowUnframed.Add(1)
-	n := unnamed
-	if f.answers.n > 0 {
-		n = f.answers.oldest.name
-		f.judged = true
-	}
-	if f.diff == nil {
-		s.report.tally[n].Load().different.Add(1)
+	switch {
+	case f.oldest == nil:
+		s.report.unknown.different.Add(1)
+	case f.diff == nil:
+		f.differ(f.oldest, f.behind, false)
 	}
 	s.stop(Unframed)
 }
 
-// Full reports whether comparing has ended before the session, as its memory is used up or for
-// another reason, which Stopped returns. Calls other than End do nothing then.
-func (s *Session) Full() bool { return s.reason != Going }
-
-// Stopped returns the reason that comparing has ended before the session.
+// Stopped returns the reason that comparing has ended before the session. Calls other than End do nothing then.
 func (s *Session) Stopped() Stop { return s.reason }
 
 // stop ends comparing.
@@ -170,9 +150,9 @@ func (s *Session) stop(reason Stop) {
 	}
 }
 
-// End settles the session, and gives its memory back. The session is complete if both sides
-// have ended their answers by an end of file: then an answer that one side lacks is a difference. Otherwise
-// answers of which one side has not sent all are counted as unsettled, if they are equal so far.
+// End settles the session, and gives its memory back. The session is complete if both sides have ended their answers by
+// an end of file: then an answer that one side lacks is a difference. Otherwise answers of which one side has not sent all
+// are counted as unsettled, if they are equal so far.
 func (s *Session) End(complete bool, now time.Time) {
 	if s.ended {
 		return
@@ -189,14 +169,69 @@ func (s *Session) End(complete bool, now time.Time) {
 		}
 	}
 	s.main.finish(complete)
-	if s.push != nil {
-		s.push.finish(complete)
-	}
-	if s.streams != nil {
-		s.streams.finish(complete)
+	if s.calls != nil {
+		s.calls.finish(complete)
 	}
 	s.purse.give(s.purse.held)
 }
 
-// unexpected is an error of a parser.
-func unexpected(format string, args ...any) error { return fmt.Errorf(format, args...) }
+// A sink takes the answers of one side of a flow from a parser, and hands them on with masks applied. A unit is a part of
+// an answer that patterns are applied to by itself, such as a line or a message.
+type sink struct {
+	s      *Session
+	f      *flow
+	side   int
+	open   bool   // an answer has begun
+	hidden bool   // all of the answer is masked
+	name   string // of the answer
+	shape  uint64 // sum of the lengths of the answer's units
+	length uint64 // of the unit, masked
+	window window
+}
+
+// begin is the begin of an answer to the request of that name.
+func (o *sink) begin(t *tally) {
+	o.open, o.name, o.shape, o.length = true, t.text, 0, 0
+	o.hidden = o.s.plan.masks.hidden(t.text)
+	o.window.begin(o.s.plan.masks.pattern(t.text))
+	o.f.begin(o.side, t, o.hidden)
+}
+
+// put is bytes of the unit.
+func (o *sink) put(b []byte) {
+	if o.window.mask != nil && !o.hidden {
+		o.window.put(o, b)
+		return
+	}
+	o.emit(b)
+}
+
+func (o *sink) emit(b []byte) {
+	o.length += uint64(len(b))
+	o.mark(b)
+}
+
+// mark is structure between units, which no pattern is applied to.
+func (o *sink) mark(b []byte) {
+	if o.s.reason == Going && !o.hidden && len(b) > 0 {
+		o.f.data(o.side, b)
+	}
+}
+
+// unit is the end of a unit.
+func (o *sink) unit() {
+	if !o.hidden {
+		o.window.flush(o)
+		o.shape = (o.shape ^ o.length) * 0x9e3779b97f4a7c15
+		o.length = 0
+	}
+}
+
+// end is the end of the answer.
+func (o *sink) end() {
+	o.unit()
+	if o.s.reason == Going {
+		o.f.end(o.side, o.shape, o.s.now)
+	}
+	o.open = false
+}

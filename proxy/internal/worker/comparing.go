@@ -69,13 +69,13 @@ func (c *comparing) SentAll() { c.dropped = c.framed }
 // Answered implements [relay.MirrorObserver].
 func (c *comparing) Answered(b []byte) (more bool) {
 	c.session.Primary(b, time.Now())
-	return !c.session.Full()
+	return c.session.Stopped() == compare.Going
 }
 
 // ShadowAnswered implements [relay.MirrorObserver].
 func (c *comparing) ShadowAnswered(b []byte) (more bool) {
 	c.session.Shadow(b, time.Now())
-	return !c.session.Full()
+	return c.session.Stopped() == compare.Going
 }
 
 // Ended implements [relay.MirrorObserver]. Framed answers are settled as they come. If the client has ended first, those

@@ -20,18 +20,18 @@ func TestBalancing(t *testing.T) {
 	}
 	program = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 	for name, test := range map[string]func(*testing.T){
-		"failover":                    testFailover,
-		"redis":                       testRedis,
-		"rewritten Redis":             testRewrittenRedis,
-		"mirrored":                    testMirrored,
-		"mirrored PostgreSQL":         testMirroredPostgres,
-		"names":                       testNames,
-		"redis of another version":    testCanaryOfRedis,
-		"postgres of another version": testCanaryOfPostgres,
-		"headers":                     testHeaders,
-		"told":                        testTold,
-		"protocols":                   testProtocols,
-		"evasion":                     testEvasion,
+		"failover":            testFailover,
+		"redis":               testRedis,
+		"rewritten Redis":     testRewrittenRedis,
+		"mirrored":            testMirrored,
+		"mirrored PostgreSQL": testMirroredPostgres,
+		"names":               testNames,
+		"canary of Redis":     testCanaryOfRedis,
+		"canary of gRPC":      testCanaryOfGRPC,
+		"headers":             testHeaders,
+		"told":                testTold,
+		"protocols":           testProtocols,
+		"evasion":             testEvasion,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

