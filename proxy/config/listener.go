@@ -1,6 +1,13 @@
 package config
 
-import "time"
+import (
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/clientkey"
+)
 
 // A Listener accepts clients from allowed sources and routes them to upstreams.
 type Listener struct {
@@ -149,4 +156,291 @@ type Socket struct {
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
 	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of the connections of clients (TCP_CONGESTION), one of those in /proc/sys/net/ipv4/tcp_available_congestion_control. Without CAP_NET_ADMIN only those in tcp_allowed_congestion_control may be used. Empty: that of the system."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied. A change makes a new socket, which replaces the old one; one from systemd stays as it is."`
+}
+
+// Content returns the bytes of the pattern, and its mask; nil: every bit counts.
+func (b *ByteMatch) Content() (content, mask []byte) {
+	if b.Mask != "" {
+		mask = decoded(b.Mask)
+	}
+	return textOrHex(b.Text, b.Hex), mask
+}
+
+// Value returns the value of the TLV; nil: any.
+func (t *TLVMatch) Value() []byte {
+	if t.Text == "" && t.Hex == "" {
+		return nil
+	}
+	return textOrHex(t.Text, t.Hex)
+}
+
+func textOrHex(text, digits string) []byte {
+	if digits != "" {
+		return decoded(digits)
+	}
+	return []byte(text)
+}
+
+// decoded returns the bytes of digits, which were checked.
+func decoded(digits string) []byte {
+	b, _ := hex.DecodeString(digits)
+	return b
+}
+
+// FirstBytes reports whether the route depends on a client's first bytes, and not on its hello alone.
+func (m *Match) FirstBytes() bool {
+	return len(m.Protocol)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes) > 0
+}
+
+// spoken returns the protocols that clients of the route may speak; empty: any.
+func (m *Match) spoken() []string {
+	switch {
+	case len(m.Protocol) > 0:
+		return m.Protocol
+	case len(m.SNI)+len(m.ALPN) > 0:
+		return []string{"tls"}
+	case len(m.Host)+len(m.Path) > 0:
+		return []string{"http1"}
+	case len(m.User)+len(m.Database) > 0:
+		return []string{"postgres"}
+	}
+	return nil
+}
+
+// silent reports whether the route takes silent clients.
+func (m *Match) silent() bool { return slices.Contains(m.Protocol, "silence") }
+
+func (b *ByteMatch) equal(o *ByteMatch) bool {
+	one, oneMask := b.Content()
+	other, otherMask := o.Content()
+	return b.Offset == o.Offset && slices.Equal(one, other) && slices.Equal(oneMask, otherMask)
+}
+
+func (t *TLVMatch) equal(o *TLVMatch) bool {
+	return t.Type == o.Type && slices.Equal(t.Value(), o.Value()) && (t.Value() == nil) == (o.Value() == nil)
+}
+
+// The ways in which a listener treats clients of PostgreSQL, and the protocol by which endpoints are asked for TLS.
+const (
+	PostgresPassthrough = "passthrough"
+	PostgresTerminate   = "terminate"
+	StartTLSPostgres    = "postgres"
+	none                = "none"
+)
+
+// SpeaksPostgres reports whether the clients of a listener speak PostgreSQL.
+func (ln *Listener) SpeaksPostgres() bool { return ln.Postgres != none && ln.Postgres != "" }
+
+// postgres checks that a listener has the keys that its treatment of PostgreSQL needs, and no others.
+func (k *checker) postgres(ln *Listener) {
+	if k.bad[&ln.Postgres] || k.bad[ln] {
+		return
+	}
+	at := k.at(&ln.Postgres, ln)
+	switch {
+	case ln.Postgres == PostgresTerminate && ln.TLS == nil && !k.bad[&ln.TLS]:
+		k.complainAt(at, "write tls: as well, or postgres: passthrough", "TLS cannot end here: tls is missing")
+	case ln.Postgres == PostgresPassthrough && ln.TLS != nil:
+		k.complainAt(at, "write postgres: terminate, or leave tls out", "tls is of no use: TLS is passed through")
+	case ln.SpeaksPostgres() && ln.Connect == "on_data":
+		k.complainAt(k.at(&ln.Connect, ln), "leave it out", "with postgres: %s, the first message is always read before an endpoint is connected to", ln.Postgres)
+	}
+	for i := range ln.Routes {
+		m := &ln.Routes[i].Match
+		switch {
+		case k.bad[m] || !ln.SpeaksPostgres():
+		case len(m.Protocol)+len(m.Host)+len(m.Path)+len(m.Bytes) > 0:
+			k.complainAt(k.at(m, &ln.Routes[i]), "write sni, user or database", "the clients of this listener speak PostgreSQL: protocol, host, path and bytes do not apply")
+		case len(m.User)+len(m.Database) == 0:
+		case ln.Postgres == PostgresPassthrough && (ln.RequireTLS || len(m.SNI)+len(m.ALPN) > 0):
+			k.warnAt(k.at(m, &ln.Routes[i]), "write postgres: terminate at the listener", "no client takes this route, and those with TLS that get to it are refused: TLS is passed through, and hides user and database")
+		}
+	}
+}
+
+// passedThrough complains of an upstream that would wrap the TLS of clients in another one.
+func (k *checker) passedThrough(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	for _, ln := range c.Listeners {
+		if ln.Postgres != PostgresPassthrough {
+			continue
+		}
+		for u := range ln.reaches(func(name string) *Upstream { return byName[name] }) {
+			if u.TLS != nil {
+				k.complainAt(k.at(&ln.Postgres, ln), "write postgres: terminate, or an upstream without tls", "the upstream %s has tls, and TLS is passed through", u.Name)
+			}
+		}
+	}
+	for _, u := range c.Upstreams {
+		if u.StartTLS == StartTLSPostgres && u.TLS == nil && (u.HealthCheck == nil || !u.HealthCheck.TLS) && !k.bad[&u.StartTLS] {
+			k.warnAt(k.at(&u.StartTLS, u), "write tls: as well, or leave it out", "starttls: postgres is of no use: neither clients nor checks of the upstream %s begin TLS here", u.Name)
+		}
+	}
+}
+
+// MetricsBy counts the sessions of a listener by a property of their clients. Clients with other values are counted
+// together, so the number of series is that of the values and two more.
+type MetricsBy struct {
+	Pos    Pos
+	Key    string   `key:"key" type:"clientkey" required:"yes" eg:"sni" doc:"Property: sni (the server name of the ClientHello), user or database (of the startup message of PostgreSQL) or tlv:0xe0 (the value of that TLV of the PROXY header)."`
+	Values []string `key:"values" required:"yes" eg:"a.example" doc:"Values with series of their own, 64 at most. Sessions with another value are other, those without one are unknown."`
+}
+
+// The values of a series of clients with a value that is not listed, and without one.
+const (
+	OtherValue   = "other"
+	UnknownValue = "unknown"
+)
+
+const (
+	maxKeyValues = 64
+	maxKeyValue  = 255 // bytes
+)
+
+func (m *MetricsBy) same(o *MetricsBy) bool {
+	return m.Key == o.Key && slices.Equal(m.Values, o.Values)
+}
+
+// Needs reports whether a property of the clients of a listener matters beside its routes: to the policy of an
+// upstream that they may get to, or to the metrics. upstream returns the one of a name, nil if there is none.
+func (ln *Listener) Needs(kind clientkey.Kind, upstream func(name string) *Upstream) bool {
+	is := func(text string) bool {
+		key, err := clientkey.Parse(text)
+		return err == nil && key.Kind == kind
+	}
+	if ln.MetricsBy != nil && is(ln.MetricsBy.Key) {
+		return true
+	}
+	for u := range ln.reaches(upstream) {
+		if is(u.BalanceOn) {
+			return true
+		}
+	}
+	return false
+}
+
+// reaches returns the upstreams that a listener's clients may get to, their fallbacks included, but for mirrors.
+func (ln *Listener) reaches(upstream func(name string) *Upstream) map[*Upstream]bool {
+	all := make(map[*Upstream]bool)
+	add := func(name string) {
+		for u := upstream(name); u != nil && !all[u]; u = upstream(name) {
+			all[u] = true
+			if u.Fallback == nil {
+				return
+			}
+			name = u.Fallback.Upstream
+		}
+	}
+	add(ln.Upstream)
+	for i := range ln.Routes {
+		add(ln.Routes[i].Upstream)
+		for j := range ln.Routes[i].Split {
+			add(ln.Routes[i].Split[j].Upstream)
+		}
+	}
+	return all
+}
+
+// checkClientKey requires a property of a client.
+func checkClientKey(text string) *complaint {
+	if _, err := clientkey.Parse(text); err != nil {
+		fix := "write " + enumeration(clientkey.Words(), "or")
+		if meant := closest(text, clientkey.Words()); meant != "" {
+			fix = didYouMean(meant)
+		}
+		return complain(fix, "%q is no property of a client", text)
+	}
+	return nil
+}
+
+// balanceOn complains of a property that the policy does not hash.
+func (k *checker) balanceOn(u *Upstream) {
+	if k.bad[&u.BalanceOn] || k.bad[&u.Balance] || u.Balance == "maglev" || u.BalanceOn == (clientkey.Key{}).String() {
+		return
+	}
+	hashes := "nothing"
+	if u.Balance == "source_ip" {
+		hashes = "the source"
+	}
+	k.complainAt(k.at(&u.BalanceOn, u), "write balance: maglev, or leave balance_on out", "balance: %s hashes %s", u.Balance, hashes)
+}
+
+// metricsBy checks the values by which sessions are counted.
+func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
+	if k.bad[m] || k.bad[&m.Key] {
+		return
+	}
+	key, _ := clientkey.Parse(m.Key)
+	if key.Kind == clientkey.Source {
+		k.complainAt(k.at(&m.Key, m), "write key: sni", "there is no series for a source")
+		return
+	}
+	k.knowsKey(k.at(&m.Key, m), []*Listener{ln}, key, "every session is counted as "+UnknownValue)
+	switch {
+	case len(m.Values) == 0 && k.given(&m.Values) && !k.bad[&m.Values]:
+		k.complainAt(k.at(&m.Values, m), `write values: ["a.example"]`, "no value has a series")
+	case len(m.Values) > maxKeyValues:
+		k.complainAt(k.at(&m.Values, m), "write 64 or fewer", "there are %d values", len(m.Values))
+	}
+	for i := range m.Values {
+		v := &m.Values[i]
+		if k.bad[v] {
+			continue
+		}
+		if key.Kind == clientkey.SNI {
+			*v = strings.ToLower(*v)
+		}
+		switch {
+		case *v == "" || len(*v) > maxKeyValue:
+			k.complainAt(k.at(v, m), "write 1 to 255 bytes", "%.20q is no value", *v)
+		case *v == OtherValue || *v == UnknownValue:
+			k.complainAt(k.at(v, m), "leave it out", "%s is the value of other clients", *v)
+		case slices.Index(m.Values, *v) < i:
+			k.complainAt(k.at(v, m), "leave it out", "the value %q is listed twice", *v)
+		}
+	}
+}
+
+// knownKeys warns of upstreams that hash a property which is not known of any of their clients.
+func (k *checker) knownKeys(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	leading := make(map[*Upstream][]*Listener)
+	for _, ln := range c.Listeners {
+		for u := range ln.reaches(func(name string) *Upstream { return byName[name] }) {
+			leading[u] = append(leading[u], ln)
+		}
+	}
+	for _, u := range c.Upstreams {
+		key, err := clientkey.Parse(u.BalanceOn)
+		if err == nil && u.Balance == "maglev" && len(leading[u]) > 0 && !k.bad[&u.BalanceOn] {
+			k.knowsKey(k.at(&u.BalanceOn, u), leading[u], key, "every client is hashed by its source")
+		}
+	}
+}
+
+// knowsKey warns unless clients of one of the listeners may have a property.
+func (k *checker) knowsKey(at place, of []*Listener, key clientkey.Key, otherwise string) {
+	switch key.Kind {
+	case clientkey.Source, clientkey.SNI: // where it matters a ClientHello is read
+		return
+	case clientkey.User, clientkey.Database:
+		if !slices.ContainsFunc(of, func(ln *Listener) bool {
+			return k.bad[&ln.Postgres] || ln.Postgres == PostgresTerminate || ln.SpeaksPostgres() && !ln.RequireTLS ||
+				slices.ContainsFunc(ln.Routes, func(r Route) bool { return len(r.Match.User)+len(r.Match.Database) > 0 })
+		}) {
+			k.warnAt(at, "write postgres: terminate at a listener", "no client has a %s, for no listener reads startup messages of PostgreSQL: %s", key, otherwise)
+		}
+		return
+	}
+	if !slices.ContainsFunc(of, func(ln *Listener) bool {
+		return k.bad[&ln.AcceptProxy] || ln.AcceptProxy != nil && slices.Contains(ln.AcceptProxy.Versions, 2)
+	}) {
+		k.warnAt(at, "write accept_proxy: with version 2 at a listener", "no client has a TLV, for no listener accepts PROXY headers of version 2: %s", otherwise)
+	}
 }

@@ -76,7 +76,7 @@ func (s *Server) newChange(cfg *config.Config) *change {
 
 // prepare does everything that can fail or takes long.
 func (s *Server) prepare(ctx context.Context, c *change) error {
-	if err := c.eachUpstream(func(u *config.Upstream) error { return s.upstreamManager.prepareUpstream(c, u) }); err != nil {
+	if err := c.eachUpstream(func(u *config.Upstream) error { return s.upstreamManager.prepare(c, u) }); err != nil {
 		return err
 	}
 	s.upstreamManager.awaitNewSources(ctx, c)
@@ -93,7 +93,7 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 		return err
 	}
 	for _, l := range c.cfg.Listeners {
-		if err := s.listenerManager.prepareListener(ctx, c, l); err != nil {
+		if err := s.listenerManager.prepare(ctx, c, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Server) swapUpstreams(c *change) {
 	s.group.SetMaxConnections(most)
 	s.upstreamManager.tracked.Set(int64(max(most/holdShare, 1)))
 	for _, u := range c.upstreams {
-		s.upstreamManager.swapUpstream(u)
+		s.upstreamManager.swap(u)
 	}
 }
 
@@ -182,14 +182,14 @@ func (s *Server) settle(c *change) {
 	}
 	var gone []*member
 	for _, u := range c.upstreams {
-		s.upstreamManager.settleUpstream(u)
+		s.upstreamManager.settle(u)
 		if u.update != nil {
 			gone = append(gone, u.update.gone...)
 		}
 	}
 	for name, u := range s.upstreams {
 		if c.upstreams[name] == nil {
-			s.upstreamManager.dropUpstream(u)
+			s.upstreamManager.drop(u)
 		}
 	}
 	s.forget(gone)
@@ -214,7 +214,7 @@ func (s *Server) viewChanges(c *change) bool {
 
 func (s *Server) commitListeners(c *change) {
 	for _, cfg := range c.cfg.Listeners {
-		s.listenerManager.commitListener(cfg.Name, c.listeners[cfg.Name])
+		s.listenerManager.commit(cfg.Name, c.listeners[cfg.Name])
 	}
 }
 

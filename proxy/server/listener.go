@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -99,8 +100,8 @@ func (l *listener) close(next *listener) {
 	}
 }
 
-// prepareListener makes the parts that a listener lacks under the next configuration.
-func (lm *listenerManager) prepareListener(ctx context.Context, c *change, cfg *config.Listener) error {
+// prepare makes the parts that a listener lacks under the next configuration.
+func (lm *listenerManager) prepare(ctx context.Context, c *change, cfg *config.Listener) error {
 	old := lm.listeners[cfg.Name]
 	drained := c.lives.set.drained(cfg.Name)
 	if lm.listenerUnchanged(c, old, cfg, drained) {
@@ -157,7 +158,7 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 }
 
 // prepareLimits makes the limits that the listener has not had before. Those that it has
-// had are changed by commitListener.
+// had are changed by commit.
 func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	limits := &l.cfg.Limits
 	l.buckets.make(&limits.Bandwidth)
@@ -362,8 +363,8 @@ func (l *listener) split(route int, by manual) (*lb.WeightedSplit, error) {
 	return sh.split, err
 }
 
-// commitListener brings a listener into force, but for its sockets.
-func (lm *listenerManager) commitListener(name string, n *nextListener) {
+// commit brings a listener into force, but for its sockets.
+func (lm *listenerManager) commit(name string, n *nextListener) {
 	l := n.listener
 	l.cfg = n.cfg // it may have been written elsewhere
 	if l == n.old {
@@ -489,4 +490,33 @@ func (l *listener) cancelStatus() *admin.Cancels {
 	}
 	c := l.state.Cancels()
 	return &admin.Cancels{Requests: c.Requests.Load(), Sent: c.Sent.Load(), Failed: c.Failed.Load()}
+}
+
+// matchText returns the match of a route as in the file.
+func matchText(m *config.Match) string {
+	var parts []string
+	add := func(key string, n int, value any) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %v", key, value))
+		}
+	}
+	add("sni", len(m.SNI), m.SNI)
+	add("alpn", len(m.ALPN), m.ALPN)
+	add("user", len(m.User), m.User)
+	add("database", len(m.Database), m.Database)
+	add("source", len(m.Source), m.Source)
+	add("port", m.Port, m.Port)
+	add("protocol", len(m.Protocol), m.Protocol)
+	add("host", len(m.Host), m.Host)
+	add("path", len(m.Path), m.Path)
+	add("user", len(m.User), m.User)
+	add("database", len(m.Database), m.Database)
+	for i := range m.Bytes {
+		content, _ := m.Bytes[i].Content()
+		add(fmt.Sprintf("bytes at %d", m.Bytes[i].Offset), 1, fmt.Sprintf("%q", content))
+	}
+	for i := range m.TLV {
+		add(fmt.Sprintf("tlv 0x%02x", m.TLV[i].Type), 1, fmt.Sprintf("%q", m.TLV[i].Value()))
+	}
+	return strings.Join(parts, ", ")
 }

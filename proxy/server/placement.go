@@ -57,6 +57,15 @@ func (o *Options) loops(cfg *config.Config) int {
 	return cfg.Limits.Loops.Number(runtime.GOMAXPROCS(0))
 }
 
+// maxConnections is how many clients are served at once.
+func (o *Options) maxConnections(cfg *config.Config) int {
+	most := o.MaxConnections
+	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
+		return int(n)
+	}
+	return most
+}
+
 // lasting returns the keys whose new values take effect when the process is started again.
 func (p *placement) lasting(cfg *config.Config, lane *laneState) (lines []string) {
 	for _, k := range p.awaiting(cfg, lane) {

@@ -1,3 +1,10 @@
+// Package server is a load balancer that serves a configuration, and changes to another one
+// while it serves.
+//
+// A change is prepared beside the present state: sockets are bound, certificates read, tables
+// built, and if anything fails nothing has changed. Then it is brought into force at once. A
+// listening socket whose address stays keeps its queue, endpoints keep their health and
+// statistics, and a session keeps the configuration that it began with.
 package server
 
 import (
@@ -191,15 +198,6 @@ func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 
 // wall is a time of the clock as people know it.
 func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).Round(0) }
-
-// maxConnections is how many clients are served at once.
-func (o *Options) maxConnections(cfg *config.Config) int {
-	most := o.MaxConnections
-	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
-		return int(n)
-	}
-	return most
-}
 
 // Serve accepts and joins clients until ctx ends; then it accepts those that had come by
 // then, closes the listeners, and drains: it returns when every session has ended.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -237,4 +240,185 @@ func (s *Server) Sources(ctx context.Context, q admin.SourceQuery) (admin.Source
 // Why implements [admin.Balancer].
 func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 	return s.sessionTable.why(ctx, q)
+}
+
+// knows returns an error if no session can have the name that is asked for. A name that a reload has taken away may
+// have sessions: it is asked for where there are none.
+func (s *sessionTable) knows(q *admin.WhyQuery) error {
+	if q.Session != "" {
+		return noSession(q.Session)
+	}
+	return s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
+}
+
+// noSession is the error of an ID that no session has.
+func noSession(id string) error {
+	return fmt.Errorf("session %q: %w: it has ended, or has no endpoint yet; list them with GET /v1/sessions", id, admin.ErrNotFound)
+}
+
+// nobodyJoined completes the result where no session was found: clients may wait for an endpoint.
+func (s *sessionTable) nobodyJoined(ctx context.Context, q *admin.WhyQuery, sum *whySum) admin.Why {
+	w := sum.result()
+	w.Verdict, w.Advice = admin.NoVerdict, "no session is joined"
+	w.Waiting = s.waiting(ctx, q)
+	if w.Waiting > 0 {
+		w.Advice += fmt.Sprintf(", and %d of the clients have no endpoint: penstock status says why", w.Waiting)
+	}
+	return w
+}
+
+// waiting counts clients without an endpoint: those that wait for one of an upstream, or those of a listener or a source.
+func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
+	switch {
+	case q.Session != "" || q.Endpoint != "":
+		return 0
+	case q.Upstream != "":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if u := s.upstreams[q.Upstream]; u != nil {
+			return int64(u.router.Waiting())
+		}
+		return 0
+	}
+	of := whyQuery(q)
+	of.Joined, of.Sample, of.Brief = false, false, true
+	for range s.group.Sessions(ctx, of) { // adopted sessions have their endpoints
+		n++
+	}
+	return n
+}
+
+// named returns the error of [Server.knowsNames], unless there is a client with these names, from before a reload.
+func (s *sessionTable) named(ctx context.Context, q *worker.Query) error {
+	err := s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
+	if err == nil {
+		return nil
+	}
+	for range s.everySession(ctx, &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Brief: true}) {
+		return nil
+	}
+	return err
+}
+
+// knowsNames returns an error for a name that the configuration does not have; an empty one, and [admin.UnknownName], is none.
+func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
+	// Before mu: names are resolved under the lock of the adopted sessions.
+	alsoListener, alsoUpstream := s.adopted.alsoUnknown()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if listener == admin.UnknownName {
+		listener = ""
+	}
+	if upstream == admin.UnknownName {
+		upstream = ""
+	}
+	switch {
+	case upstream != "" && s.upstreams[upstream] == nil:
+		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams)+alsoUpstream)
+	case listener != "" && s.listeners[listener] == nil:
+		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners)+alsoListener)
+	case endpoint != "":
+		return s.knowsEndpoint(endpoint, upstream)
+	}
+	return nil
+}
+
+// knowsEndpoint looks for a name or an address of an endpoint, of one upstream or of all. The caller holds mu.
+func (s *sessionTable) knowsEndpoint(name, upstream string) error {
+	all := make(map[string]*member)
+	for of, u := range s.upstreams {
+		if upstream != "" && upstream != of {
+			continue
+		}
+		for id, m := range u.members {
+			if id == name || m.spec.Address == name {
+				return nil
+			}
+			all[id] = m
+		}
+	}
+	return fmt.Errorf("endpoint %q: %w: there are %s", name, admin.ErrNotFound, names(all))
+}
+
+const (
+	// maxSources is how many sources a list is chosen from.
+	maxSources = 1 << 18
+	// rateWindow and refusalWindow are the times of which arrivals and refusals count.
+	rateWindow, refusalWindow = 10 * time.Second, time.Minute
+)
+
+// sources returns the sources with the most of something. Connections are counted as they are listed, and what came is what the loops
+// remember: a connection costs nothing here but a place in their rings.
+func (s *sessionTable) sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
+	t := &sourceTable{v4: cmp.Or(q.Prefix4, 32), v6: cmp.Or(q.Prefix6, 64), counts: make(map[source.Rule]*admin.Source)}
+	for one := range s.everySession(ctx, &worker.Query{Brief: true}) {
+		if of := t.of(one.Source, false); of != nil {
+			of.Connections++
+			of.Bytes += one.ClientToEndpoint.All() + one.EndpointToClient.All()
+		}
+	}
+	for a := range s.group.Arrivals(ctx, rateWindow, false) {
+		if of := t.of(a.Source, a.Unix); of != nil {
+			of.PerSecond += a.Share
+		}
+	}
+	for a := range s.group.Arrivals(ctx, refusalWindow, true) {
+		if of := t.of(a.Source, a.Unix); of != nil {
+			of.Refused++
+		}
+	}
+	return t.top(cmp.Or(q.By, admin.SourceOrders[0]), cmp.Or(q.Top, admin.DefaultTop)), ctx.Err()
+}
+
+// A sourceTable adds up by sources.
+type sourceTable struct {
+	v4, v6 int // bits
+	counts map[source.Rule]*admin.Source
+	beyond int64
+}
+
+// of returns the counts of a client's source; nil: there is no room for another one.
+func (t *sourceTable) of(from source.Source, unix bool) *admin.Source {
+	var rule source.Rule // of those that are not known
+	if peer, ok := from.Credentials(); ok {
+		rule = source.UnixUser(peer.UID)
+	} else if at := from.AddrPort().Addr(); at.IsValid() {
+		bits := t.v6
+		if at.Is4() {
+			bits = t.v4
+		}
+		rule = source.Prefix(netip.PrefixFrom(at.WithZone(""), bits))
+	} else if unix {
+		rule = source.UnixClients()
+	}
+	of := t.counts[rule]
+	if of == nil {
+		if len(t.counts) >= maxSources {
+			t.beyond++
+			return nil
+		}
+		of = new(admin.Source)
+		t.counts[rule] = of
+	}
+	return of
+}
+
+// top returns those with the most of something.
+func (t *sourceTable) top(by string, most int) admin.Sources {
+	sum := admin.Sources{Sources: make([]admin.Source, 0, len(t.counts)), Known: len(t.counts), Beyond: t.beyond}
+	for rule, of := range t.counts {
+		of.Source, of.PerSecond = rule.Text(), math.Round(of.PerSecond*100)/100
+		sum.Sources = append(sum.Sources, *of)
+	}
+	number := map[string]func(*admin.Source) float64{
+		"connections": func(s *admin.Source) float64 { return float64(s.Connections) },
+		"rate":        func(s *admin.Source) float64 { return s.PerSecond },
+		"refusals":    func(s *admin.Source) float64 { return float64(s.Refused) },
+		"bytes":       func(s *admin.Source) float64 { return float64(s.Bytes) },
+	}[by]
+	slices.SortFunc(sum.Sources, func(a, b admin.Source) int {
+		return cmp.Or(cmp.Compare(number(&b), number(&a)), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Source, b.Source))
+	})
+	sum.Sources = slices.Clone(sum.Sources[:min(len(sum.Sources), most)])
+	return sum
 }

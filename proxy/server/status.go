@@ -7,7 +7,6 @@ import (
 	"runtime"
 	runtimemetrics "runtime/metrics"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -327,35 +326,6 @@ func (l *listener) routeStatus(i int) admin.Route {
 		to[share.Upstream] = l.shares[i].now[j]
 	}
 	return admin.Route{Match: matchText(&r.Match), To: to}
-}
-
-// matchText returns the match of a route as in the file.
-func matchText(m *config.Match) string {
-	var parts []string
-	add := func(key string, n int, value any) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%s: %v", key, value))
-		}
-	}
-	add("sni", len(m.SNI), m.SNI)
-	add("alpn", len(m.ALPN), m.ALPN)
-	add("user", len(m.User), m.User)
-	add("database", len(m.Database), m.Database)
-	add("source", len(m.Source), m.Source)
-	add("port", m.Port, m.Port)
-	add("protocol", len(m.Protocol), m.Protocol)
-	add("host", len(m.Host), m.Host)
-	add("path", len(m.Path), m.Path)
-	add("user", len(m.User), m.User)
-	add("database", len(m.Database), m.Database)
-	for i := range m.Bytes {
-		content, _ := m.Bytes[i].Content()
-		add(fmt.Sprintf("bytes at %d", m.Bytes[i].Offset), 1, fmt.Sprintf("%q", content))
-	}
-	for i := range m.TLV {
-		add(fmt.Sprintf("tlv 0x%02x", m.TLV[i].Type), 1, fmt.Sprintf("%q", m.TLV[i].Value()))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // upstream reads an upstream and its endpoints.

@@ -88,13 +88,13 @@ func (u *upstream) close() {
 	}
 }
 
-// prepareUpstream makes the parts that an upstream lacks under the next configuration, but for its members.
-func (um *upstreamManager) prepareUpstream(c *change, cfg *config.Upstream) (err error) {
+// prepare makes the parts that an upstream lacks under the next configuration, but for its members.
+func (um *upstreamManager) prepare(c *change, cfg *config.Upstream) (err error) {
 	old := um.upstreams[cfg.Name]
 	next := &nextUpstream{cfg: cfg, now: old, old: old}
 	c.upstreams[cfg.Name] = next
 	if !c.unchanged.has(cfg.Name) {
-		next.now, err = um.newUpstream(c, old, cfg)
+		next.now, err = um.make(c, old, cfg)
 	}
 	return err
 }
@@ -113,9 +113,9 @@ func (um *upstreamManager) prepareMembers(c *change, cfg *config.Upstream) (err 
 	return err
 }
 
-// newUpstream makes an upstream without members. It has the health and statistics of the old
+// make makes an upstream without members. It has the health and statistics of the old
 // one.
-func (um *upstreamManager) newUpstream(c *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
+func (um *upstreamManager) make(c *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
 	u := &upstream{cfg: cfg}
 	if old != nil {
 		u.router, u.stats, u.budget = old.router, old.stats, old.budget
@@ -160,7 +160,7 @@ func (um *upstreamManager) prepareClient(c *change, u *upstream) (err error) {
 }
 
 // prepareMonitors makes the guards that the upstream has not had before; those that it has
-// had are changed by swapUpstream.
+// had are changed by swap.
 func (um *upstreamManager) prepareMonitors(u *upstream) {
 	subject := "upstream " + u.cfg.Name
 	switch {
@@ -233,8 +233,8 @@ func setConfig(upstream *config.Upstream) *lb.Config {
 	return cfg
 }
 
-// swapUpstream brings an upstream into force.
-func (um *upstreamManager) swapUpstream(next *nextUpstream) {
+// swap brings an upstream into force.
+func (um *upstreamManager) swap(next *nextUpstream) {
 	u := next.now
 	u.cfg = next.cfg
 	if u != next.old {
@@ -262,8 +262,8 @@ func (u *upstream) configure() {
 	u.budget.Configure(budgetConfig(&u.cfg.Retry))
 }
 
-// settleUpstream follows the swap.
-func (um *upstreamManager) settleUpstream(next *nextUpstream) {
+// settle follows the swap.
+func (um *upstreamManager) settle(next *nextUpstream) {
 	if old := next.old; old != nil && old != next.now {
 		if old.tls != nil {
 			old.tls.Close()
@@ -278,10 +278,10 @@ func (um *upstreamManager) settleUpstream(next *nextUpstream) {
 	um.startDiscovery(next.now)
 }
 
-// dropUpstream is the end of an upstream that the configuration does not name any more.
+// drop is the end of an upstream that the configuration does not name any more.
 // Clients that came before it was dropped may still be on their way, and have its last
 // set; it costs its memory until the last of them has left.
-func (um *upstreamManager) dropUpstream(u *upstream) {
+func (um *upstreamManager) drop(u *upstream) {
 	delete(um.upstreams, u.cfg.Name)
 	u.close()
 	var deserted []*router.Endpoint

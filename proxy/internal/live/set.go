@@ -3,8 +3,10 @@
 package live
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/state"
 )
 
@@ -91,4 +93,180 @@ func (u *Upstream) Added() []*state.Change {
 		return nil
 	}
 	return u.added
+}
+
+// An Ended is a change that ends, and why.
+type Ended struct {
+	state.Change
+	Why string
+}
+
+// Under returns the changes that go on under a configuration, and those that end by it, because the line
+// that they stand on is another one. A change stands on the same line after a restart as after a reload.
+func (s Set) Under(cfg *config.Config) (left Set, ended []Ended) {
+	if len(s.list) == 0 {
+		return s, nil
+	}
+	u := under{cfg: cfg, upstreams: make(map[string]*config.Upstream, len(cfg.Upstreams)), added: make(map[state.Key]bool)}
+	for _, up := range cfg.Upstreams {
+		u.upstreams[up.Name] = up
+	}
+	for i := range s.list { // first: other changes stand on them
+		if c := &s.list[i]; c.Kind == state.EndpointAdded && u.admits(c) == "" {
+			u.added[endpointOf(c)] = true
+		}
+	}
+	left = s.filter(func(c *state.Change) bool {
+		why := u.ends(c)
+		if why != "" {
+			ended = append(ended, Ended{*c, why})
+		}
+		return why == ""
+	})
+	return left, ended
+}
+
+func endpointOf(c *state.Change) state.Key {
+	return state.Key{Upstream: c.Upstream, Endpoint: c.Endpoint}
+}
+
+// under is a configuration that changes are to go on under.
+type under struct {
+	cfg       *config.Config
+	upstreams map[string]*config.Upstream
+	added     map[state.Key]bool // endpoints by hand that go on
+}
+
+// ends returns why a change ends; "": it goes on.
+func (u *under) ends(c *state.Change) string {
+	switch c.Kind {
+	case state.EndpointAdded:
+		return u.admits(c)
+	case state.EndpointRemoved, state.EndpointState, state.EndpointWeight:
+		return u.endpoint(c)
+	case state.ListenerDrained:
+		l := u.listener(c.Listener)
+		if l == nil {
+			return "the configuration names the listener no more"
+		}
+		return differs(c.Line, BindLine(l))
+	case state.Split:
+		return u.split(c)
+	}
+	return ""
+}
+
+// differs returns that a line is another one; "": it is the same.
+func differs(stands, now string) string {
+	if stands == now {
+		return ""
+	}
+	return fmt.Sprintf("the line has changed from %q to %q", stands, now)
+}
+
+const noUpstream = "the configuration names the upstream no more"
+
+// admits returns why an endpoint that was added cannot stay; "": it can.
+func (u *under) admits(c *state.Change) string {
+	up := u.upstreams[c.Upstream]
+	if up == nil {
+		return noUpstream
+	}
+	e, err := config.NewEndpoint((*config.EndpointKeys)(c.Added))
+	if err != nil {
+		return err.Error()
+	}
+	for i := range up.Endpoints {
+		if at := &up.Endpoints[i]; at.Name == e.Name || config.SameDestination(at.Address, e.Address) {
+			return "the configuration names the endpoint itself now"
+		}
+	}
+	if err := u.cfg.Admit(c.Upstream, &e); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// endpoint returns why a change of an endpoint ends.
+func (u *under) endpoint(c *state.Change) string {
+	up := u.upstreams[c.Upstream]
+	switch {
+	case up == nil:
+		return noUpstream
+	case c.Line == "" && u.added[endpointOf(c)]: // it stands on an endpoint by hand
+		return ""
+	case c.Line == "":
+		return "the endpoint is not one by hand any more"
+	case up.Discover == nil:
+		return fileEndpoint(c, up)
+	case c.Kind == state.EndpointWeight: // its line is that of a discovered endpoint, see Discovered
+		return ""
+	}
+	return differs(c.Line, DiscoverLine(up.Discover))
+}
+
+func fileEndpoint(c *state.Change, up *config.Upstream) string {
+	for i := range up.Endpoints {
+		e := &up.Endpoints[i]
+		if e.Name != c.Endpoint {
+			continue
+		}
+		switch c.Kind {
+		case state.EndpointWeight:
+			return differs(c.Line, WeightLine(e.Weight))
+		case state.EndpointState:
+			return differs(c.Line, StateLine(e))
+		}
+		return differs(c.Line, EndpointLine(e))
+	}
+	return "the configuration names the endpoint no more"
+}
+
+func (u *under) listener(name string) *config.Listener {
+	for _, l := range u.cfg.Listeners {
+		if l.Name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+func (u *under) split(c *state.Change) string {
+	l := u.listener(c.Listener)
+	if l == nil || c.Route < 0 || c.Route >= len(l.Routes) || len(l.Routes[c.Route].Split) == 0 {
+		return "the configuration has no such split any more"
+	}
+	split := l.Routes[c.Route].Split
+	if _, ok := ParsePercentages(split, c.Value); !ok {
+		return "it is a split among other upstreams"
+	}
+	return differs(c.Line, SplitLine(split))
+}
+
+// Restore returns the set with changes that another configuration has ended, as far as they go on under this
+// one, and which these are. A change in the set stands before one that has ended, of the same thing.
+func (s Set) Restore(ended []state.Change, cfg *config.Config) (with Set, restored []state.Change) {
+	with = s
+	for i := range ended {
+		if c := &ended[i]; !s.overrides(c) {
+			with = with.With(*c)
+		}
+	}
+	with, _ = with.Under(cfg)
+	for i := range ended {
+		if key := ended[i].Key(); s.Find(key) == nil && with.Find(key) != nil {
+			restored = append(restored, ended[i])
+		}
+	}
+	slices.SortStableFunc(with.list, func(a, b state.Change) int { return a.Since.Compare(b.Since) })
+	return with, restored
+}
+
+// overrides reports whether a change of the set is about the same thing as another change. One that an
+// endpoint is removed is about all of it.
+func (s Set) overrides(c *state.Change) bool {
+	return slices.ContainsFunc(s.list, func(of state.Change) bool {
+		same := of.Endpoint != "" && of.Upstream == c.Upstream && of.Endpoint == c.Endpoint
+		return of.Key() == c.Key() || same && (of.Kind == state.EndpointRemoved || c.Kind == state.EndpointRemoved)
+	})
 }
