@@ -1,8 +1,16 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // check finds errors of the configuration as a whole, with each value valid by itself.
@@ -187,4 +195,298 @@ func (k *checker) cycle(path []*Upstream) {
 	last := path[len(path)-1]
 	k.complainAt(k.at(&last.Fallback.Upstream, last), "leave one of these fallbacks out, or write another upstream",
 		"fallbacks go in a circle: %s", strings.Join(words, " → "))
+}
+
+// percentages warns of parts of 1 that were probably meant as percentages.
+func (k *checker) percentages(u *Upstream) {
+	if o := u.OutlierDetection; o != nil {
+		k.percentage("failure_percentage", &o.FailurePercentage, o)
+	}
+	if b := u.CircuitBreaker; b != nil {
+		k.percentage("failure_percentage", &b.FailurePercentage, b)
+	}
+}
+
+func (k *checker) percentage(key string, percent *float64, section any) {
+	if p := *percent; p > 0 && p < 1 && !k.bad[percent] {
+		k.warnAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" for that part of all", "%s is %v of 100", key, p)
+	}
+}
+
+// silence warns of an idle timeout that ends sessions before first_byte is over.
+func (k *checker) silence(t *Timeouts) {
+	if k.bad[&t.FirstByte] || k.bad[&t.Idle] || t.Idle == 0 || t.FirstByte < t.Idle || t.FirstByte == 0 {
+		return
+	}
+	at := k.at(&t.FirstByte, t)
+	if !k.given(&t.FirstByte) {
+		at = k.at(&t.Idle, t)
+	}
+	k.warnAt(at, "make first_byte shorter or idle longer", "first_byte is %v, and idle, which ends such connections first, is %v",
+		t.FirstByte.Round(time.Millisecond), t.Idle.Round(time.Millisecond))
+}
+
+// refusesAll warns of a listener that refuses all clients although some are allowed.
+func (k *checker) refusesAll(ln *Listener) {
+	if len(ln.Allow) > 0 && !k.bad[&ln.Allow] && !k.bad[&ln.Deny] && ln.deniesAllowed() {
+		k.warnAt(k.at(&ln.Allow, ln), "leave some out of deny", "all clients are refused: %s", deniesAllowed)
+	}
+}
+
+const (
+	nowhereToGo   = "there is neither a route nor an upstream"
+	deniesAllowed = "deny has all that allow has"
+)
+
+func (ln *Listener) deniesAllowed() bool {
+	return !slices.ContainsFunc(ln.Allow, func(r Rule) bool { return !covered(r, ln.Deny) })
+}
+
+// RefusesAll returns the reason for which the listener refuses every client, whatever happens; empty: it does not.
+func (ln *Listener) RefusesAll() string {
+	unix := func(b Bind) bool { return b.Address.Network == "unix" }
+	switch {
+	case ln.Upstream == "" && len(ln.Routes) == 0 && !ln.Transparent:
+		return nowhereToGo
+	case len(ln.Allow) > 0 && ln.deniesAllowed():
+		return deniesAllowed
+	case len(ln.Allow) > 0 && !namesUnix(ln.Allow) && ln.AcceptProxy == nil && !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return !unix(b) }):
+		return "allow has no unix, and it has unix sockets alone"
+	case covered(everyIPv4, ln.Deny) && covered(everyIPv6, ln.Deny) &&
+		(covered(everyUnix, ln.Deny) || !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return unix(b) || b.Systemd != "" })):
+		return "deny has every source"
+	}
+	return ""
+}
+
+// absent warns of an endpoints file that this machine does not have. It may be created later.
+func (k *checker) absent(f *DiscoverFile) {
+	if f.Path != "" && !k.bad[&f.Path] && !k.exists(string(f.Path)) {
+		k.warnAt(k.at(&f.Path, f), "make it, or write another path: until it is there the upstream has no endpoint", "there is no file %s", f.Path)
+	}
+}
+
+// zones warns of spill_below without a local zone.
+func (k *checker) zones(z *ZoneAware) {
+	if z.Local == "" && !k.bad[&z.Local] && k.given(&z.SpillBelow) {
+		k.warnAt(k.at(&z.SpillBelow, z), "write local: and the zone that this process is in", "zones do not matter, for local is empty")
+	}
+}
+
+// isDir reports whether a path is a directory of this machine.
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// exists reports whether a path exists. If that cannot be found out, it returns true.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// directories warns of sockets in directories that this machine does not have. This is no
+// problem: the file may be for another machine, or the directory may be made before the
+// process starts.
+func (k *checker) directories(c *Config) {
+	if c.Admin != nil {
+		k.directory(&c.Admin.Bind)
+	}
+	for _, ln := range c.Listeners {
+		for i := range ln.Bind {
+			k.directory(&ln.Bind[i])
+		}
+	}
+}
+
+func (k *checker) directory(b *Bind) {
+	if b.Address.Network != "unix" || b.Address.Abstract() {
+		return
+	}
+	if dir := filepath.Dir(b.Address.Name); !k.isDir(dir) {
+		k.warnAt(k.at(b, b), "make it before penstock run, or write another path", "this machine has no directory %s", dir)
+	}
+}
+
+// unused warns of upstreams that no client ever reaches.
+func (k *checker) unused(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	used := make(map[string]bool, len(c.Upstreams))
+	use := func(name string) {
+		for name != "" && !used[name] { // a used upstream uses its fallback
+			used[name] = true
+			u := byName[name]
+			if u == nil || u.Fallback == nil {
+				return
+			}
+			name = u.Fallback.Upstream
+		}
+	}
+	for _, ln := range c.Listeners {
+		use(ln.Upstream)
+		for _, name := range ln.Mirrors() {
+			used[name] = true // a mirror has no fallback
+		}
+		for _, name := range ln.FilteredTo() {
+			use(name)
+		}
+		for i := range ln.Routes {
+			use(ln.Routes[i].Upstream)
+			for j := range ln.Routes[i].Split {
+				use(ln.Routes[i].Split[j].Upstream)
+			}
+		}
+	}
+	for _, u := range c.Upstreams {
+		if !used[u.Name] {
+			k.warnAt(k.at(&u.Name, u), "write upstream: "+u.Name+" at a listener or a route, or leave it out", "no client gets to the upstream %s", u.Name)
+		}
+	}
+}
+
+// weights reports an upstream that never chooses an endpoint, or that has only backups.
+func (k *checker) weights(u *Upstream) {
+	if len(u.Endpoints) == 0 {
+		return
+	}
+	chosen, first := false, false
+	for i := range u.Endpoints {
+		chosen = chosen || u.Endpoints[i].Weight != 0
+		first = first || !u.Endpoints[i].Backup
+	}
+	at := k.at(&u.Endpoints, u)
+	switch {
+	case !chosen && u.Fallback != nil:
+		k.warnAt(at, "write weight: 1 at one of them", "every endpoint has weight 0: all clients get the fallback")
+	case !chosen:
+		k.complainAt(at, "write weight: 1 at one of them, or a fallback", "every endpoint has weight 0: none would ever be chosen")
+	case !first:
+		k.warnAt(at, "leave backup out", "every endpoint is a backup: they are used as if none was")
+	}
+}
+
+// backups warns of backup_when: full if no endpoint can be full. Endpoints discovered from a
+// file may have limits of their own.
+func (k *checker) backups(u *Upstream) {
+	if u.BackupWhen != "full" || k.bad[&u.Endpoints] || u.Discover != nil && u.Discover.File != nil {
+		return
+	}
+	for i := range u.Endpoints {
+		if e := &u.Endpoints[i]; k.bad[e] || !e.Backup && (e.Connections > 0 || k.bad[&e.Connections]) {
+			return
+		}
+	}
+	k.warnAt(k.at(&u.BackupWhen, u), "write connections: at the endpoints that are no backups, or backup_when: down",
+		"backup_when: full changes nothing: no endpoint of the upstream %s that is no backup has a limit", u.Name)
+}
+
+// burst warns of a burst without a rate.
+func (k *checker) burst(b *Bandwidth) {
+	if b.Burst > 0 && b.Both == 0 && b.Up == 0 && b.Down == 0 && !k.bad[&b.Both] && !k.bad[&b.Up] && !k.bad[&b.Down] {
+		k.warnAt(k.at(&b.Burst, b), "write both:, up: or down: as well, or leave it out", "nothing limits the bandwidth, so the burst changes nothing")
+	}
+}
+
+// twice warns of an address with several endpoints, each of which has its own limits and
+// health.
+func (k *checker) twice(u *Upstream) {
+	seen := make(map[string]*Endpoint, len(u.Endpoints))
+	for i := range u.Endpoints {
+		e := &u.Endpoints[i]
+		if e.Address.Network == "" { // it could not be read
+			continue
+		}
+		before := seen[destination(e.Address)]
+		if before == nil {
+			seen[destination(e.Address)] = e
+			continue
+		}
+		k.warnAt(k.at(&e.Address, e), "leave one out, and give the other more weight",
+			"%s is the address of the endpoint %s in %v too", e.Address, before.Name, k.at(&before.Address, before).pos())
+	}
+}
+
+// destination returns the same text for all addresses of the same destination, except for
+// names.
+func destination(a Address) string {
+	if a.Network != "tcp" {
+		return a.Network + ":" + filepath.Clean(a.Name)
+	}
+	host, port := splitHostPort(a.Name)
+	if addr, err := netip.ParseAddr(host); err == nil {
+		host = addr.Unmap().String()
+	}
+	return strings.ToLower(host) + " " + port
+}
+
+// zone warns of a local zone that no endpoint of the file is in.
+func (k *checker) zone(u *Upstream) {
+	z := u.ZoneAware
+	if z != nil {
+		k.zones(z)
+	}
+	if z == nil || z.Local == "" || len(u.Endpoints) == 0 {
+		return
+	}
+	var zones []string
+	for i := range u.Endpoints {
+		switch zone := u.Endpoints[i].Zone; zone {
+		case z.Local:
+			return
+		case "":
+		default:
+			zones = append(zones, zone)
+		}
+	}
+	fix := "write zone: " + z.Local + " at those that are, or leave zone_aware out"
+	if meant := closest(z.Local, zones[:min(len(zones), maxWords)]); meant != "" {
+		fix = didYouMean(meant)
+	}
+	k.warnAt(k.at(&z.Local, z), fix, "no endpoint is in the zone %s", z.Local)
+}
+
+// retry warns of attempts that the retry budget does not grant.
+func (k *checker) retry(u *Upstream) {
+	r := &u.Retry
+	switch {
+	case k.bad[&r.Attempts] || k.bad[&r.Budget] || !k.given(&r.Attempts) && !k.given(&r.Budget):
+	case r.Budget == 0 && r.Attempts > 0 && k.given(&r.Attempts):
+		k.warnAt(k.at(&r.Attempts, r), "write a budget such as 0.2, or attempts: 0", "a budget of 0 leaves no client any of its %d attempts", r.Attempts)
+	case 2*r.Attempts > RetryFloor:
+		k.warnAt(k.at(&r.Attempts, r), fmt.Sprintf("write attempts: %d or less", RetryFloor/2),
+			"attempts is %d, which is more than the budget grants: if all their endpoints fail, clients have %d retries within %v together, or %v for each if that is more",
+			r.Attempts, RetryFloor, RetryWindow, r.Budget)
+	}
+}
+
+// queue sets the default size to 0 if there is a fallback. It warns of a queue in which no
+// client ever waits. Clients wait where a limit is reached, or without a fallback. Endpoints
+// discovered from a file may have limits of their own.
+func (k *checker) queue(u *Upstream) {
+	q, holds := &u.Queue, u.Fallback == nil
+	if !holds && !k.given(&q.Size) {
+		q.Size = 0
+	}
+	if !holds && k.given(&q.Hold) && q.Hold > 0 {
+		k.warnAt(k.at(&q.Hold, q), "leave hold out, or fallback", "no client is held: the fallback of the upstream %s gets them at once", u.Name)
+	}
+	if holds && q.Size == 0 && k.given(&q.Size) && k.given(&q.Hold) && q.Hold > 0 {
+		k.warnAt(k.at(&q.Hold, q), "write a size such as 1000, or leave both out", "no client is held: the queue of the upstream %s has no places", u.Name)
+	}
+	if q.Size == 0 || !k.given(&q.Size) || holds && q.Hold > 0 || u.Discover != nil && u.Discover.File != nil {
+		return
+	}
+	if b := u.CircuitBreaker; b != nil && (b.Connections > 0 || b.Pending > 0) {
+		return
+	}
+	for i := range u.Endpoints {
+		if u.Endpoints[i].Connections > 0 {
+			return
+		}
+	}
+	k.warnAt(k.at(&u.Queue.Size, &u.Queue), "write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+		"no client would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
 }

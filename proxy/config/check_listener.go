@@ -2,9 +2,16 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
+	clients "github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 func (k *checker) listener(ln *Listener) {
@@ -168,4 +175,613 @@ func (k *checker) missing(r *Route, sum int) string {
 
 func percent(hundredths int) string {
 	return strconv.FormatFloat(float64(hundredths)/100, 'f', -1, 64)
+}
+
+// maxCompared limits the comparisons of route conditions, all routes together. Without it, a
+// file may have so many routes that comparing takes minutes.
+const maxCompared = 1_000_000
+
+// covered warns of a route that is never reached because one earlier route matches all of its
+// clients. It does not look for several earlier routes that do so only together.
+func (k *checker) covered(ln *Listener) {
+	for j := range ln.Routes {
+		for i := range j {
+			first, second := &ln.Routes[i], &ln.Routes[j]
+			if k.compared >= maxCompared {
+				return
+			}
+			if k.covers(&first.Match, &second.Match) {
+				k.warnAt(k.at(second, ln), "put it before that one, or leave it out",
+					"this route is never reached: all its clients are matched by the one in line %d", first.Pos.Line)
+				break
+			}
+		}
+	}
+}
+
+// covers reports whether first matches every client that m matches. An absent condition is met
+// by all clients. If a condition is present, each of m's alternatives must be among those of
+// first.
+func (k *checker) covers(first, m *Match) bool {
+	k.compared++
+	return (first.Port == 0 || first.Port == m.Port) &&
+		among(k, first.Source, m.Source, Rule.Covers) &&
+		among(k, first.SNI, m.SNI, coversName) &&
+		among(k, first.ALPN, m.ALPN, equal) && k.coversBytes(first, m)
+}
+
+// coversBytes is covers of the first bytes of clients.
+func (k *checker) coversBytes(first, m *Match) bool {
+	return among(k, first.Protocol, m.spoken(), equal) &&
+		among(k, first.Host, m.Host, coversName) &&
+		among(k, first.Path, m.Path, coversPath) &&
+		among(k, first.User, m.User, equal) &&
+		among(k, first.Database, m.Database, equal) &&
+		among(k, first.Bytes, m.Bytes, func(a, b ByteMatch) bool { return a.equal(&b) }) &&
+		among(k, first.TLV, m.TLV, func(a, b TLVMatch) bool { return a.equal(&b) || a.Type == b.Type && a.Value() == nil })
+}
+
+func equal(a, b string) bool { return a == b }
+
+// coversPath reports whether the pattern wide matches all paths that narrow matches.
+func coversPath(wide, narrow string) bool {
+	parent, below := strings.CutSuffix(wide, "*")
+	return wide == narrow || below && strings.HasPrefix(narrow, parent)
+}
+
+// among reports whether each element of list is covered by an accepted one.
+func among[T any](k *checker, accepted, list []T, covers func(wide, narrow T) bool) bool {
+	if len(accepted) == 0 {
+		return true
+	}
+	for _, narrow := range list {
+		found := slices.ContainsFunc(accepted, func(wide T) bool {
+			k.compared++
+			return covers(wide, narrow)
+		})
+		if !found || k.compared >= maxCompared {
+			return false
+		}
+	}
+	return len(list) > 0
+}
+
+// coversName reports whether the pattern wide matches all names that narrow matches.
+func coversName(wide, narrow string) bool {
+	if parent, ok := strings.CutPrefix(wide, "*"); ok {
+		return parent == "" || strings.HasSuffix(narrow, parent)
+	}
+	return wide == narrow
+}
+
+// All addresses of IPv4 and of IPv6.
+var (
+	everyIPv4 = clients.Prefix(netip.MustParsePrefix("0.0.0.0/0"))
+	everyIPv6 = clients.Prefix(netip.MustParsePrefix("::/0"))
+	everyUnix = clients.UnixClients()
+)
+
+// sources warns of source lists that probably forget some clients: clients of unix sockets and
+// clients of IPv4 are not in a list unless it names them.
+func (k *checker) sources(ln *Listener) {
+	if k.bad[&ln.Bind] || slices.ContainsFunc(pointers(ln.Bind), func(b *Bind) bool { return k.bad[b] }) {
+		return
+	}
+	unix := slices.IndexFunc(ln.Bind, func(b Bind) bool { return b.Address.Network == "unix" })
+	if unix < 0 {
+		if !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return b.Systemd != "" }) {
+			k.unusedUnix(ln)
+		}
+	} else {
+		k.unixClients(ln, ln.Bind[unix])
+	}
+	k.familyClients(ln)
+}
+
+// unixClients warns of lists that forget the clients of a unix socket.
+func (k *checker) unixClients(ln *Listener, socket Bind) {
+	allow, deny, a := ln.Allow, ln.Deny, ln.AcceptProxy
+	headers := a != nil && (len(a.From) == 0 || namesUnix(a.From)) // the headers have the real source
+	switch {
+	case headers:
+	case len(allow) > 0 && !namesUnix(allow):
+		k.warnAt(k.at(&ln.Allow, ln), "write unix in it, or unix:uid=1000 for a user, or leave the socket out",
+			"all clients of %v are refused: allow has no unix", socket)
+	case len(allow) == 0 && covered(everyIPv4, deny) && covered(everyIPv6, deny) && !namesUnix(deny):
+		k.warnAt(k.at(&ln.Deny, ln), "write deny: [all]", "clients of %v come in: deny has no unix", socket)
+	}
+	if a != nil && !headers {
+		k.warnAt(k.at(&a.From, a), "write unix in it if they send one", "no PROXY header is read from clients of %v: from has no unix", socket)
+	}
+}
+
+// unusedUnix warns of rules for clients of unix sockets if the listener has no such socket.
+func (k *checker) unusedUnix(ln *Listener) {
+	lists := [][]Rule{ln.Allow, ln.Deny}
+	if ln.AcceptProxy != nil {
+		lists = append(lists, ln.AcceptProxy.From)
+	}
+	for i := range ln.Routes {
+		lists = append(lists, ln.Routes[i].Match.Source)
+	}
+	for _, list := range lists {
+		for i := range list {
+			if list[i].Unix() {
+				k.warnAt(k.at(&list[i], ln), "leave it out, or bind a unix socket", "%v matches no client: the listener %s has no unix socket", list[i], ln.Name)
+			}
+		}
+	}
+}
+
+// familyClients warns of ::/0 that was probably meant to be all addresses. It is IPv6 alone.
+func (k *checker) familyClients(ln *Listener) {
+	if !slices.ContainsFunc(ln.Bind, takesIPv4) {
+		return
+	}
+	is4 := func(r Rule) bool { return everyIPv4.Covers(r) || r.Covers(everyIPv4) }
+	const fix = "write all, or 0.0.0.0/0 as well"
+	switch {
+	case slices.Contains(ln.Allow, everyIPv6) && !slices.ContainsFunc(ln.Allow, is4):
+		k.warnAt(k.at(&ln.Allow, ln), fix, "all clients of IPv4 are refused: ::/0 is IPv6 alone")
+	case len(ln.Allow) == 0 && slices.Contains(ln.Deny, everyIPv6) && !slices.ContainsFunc(ln.Deny, is4):
+		k.warnAt(k.at(&ln.Deny, ln), fix, "clients of IPv4 come in: ::/0 is IPv6 alone")
+	}
+}
+
+// takesIPv4 reports whether clients of IPv4 can connect to an address, as far as the address
+// shows it.
+func takesIPv4(b Bind) bool {
+	if b.Address.Network != "tcp" {
+		return false
+	}
+	host, _ := splitHostPort(b.Address.Name)
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.Unmap().Is4()
+}
+
+// namesUnix reports whether some client of a unix socket is in a list.
+func namesUnix(list []Rule) bool {
+	return slices.ContainsFunc(list, func(r Rule) bool { return r.Unix() || r == clients.All() })
+}
+
+// covered reports whether a rule of a list covers all clients of narrow.
+func covered(narrow Rule, list []Rule) bool {
+	return slices.ContainsFunc(list, func(wide Rule) bool { return wide.Covers(narrow) })
+}
+
+// firstBytes complains of conditions on clients' first bytes that no client can meet, or that the listener does not look
+// at.
+func (k *checker) firstBytes(ln *Listener) {
+	needs, silent, patterns := -1, -1, []ByteMatch(nil)
+	for i := range ln.Routes {
+		m := &ln.Routes[i].Match
+		for j := range m.Bytes {
+			k.byteMatch(&m.Bytes[j])
+			if !slices.ContainsFunc(patterns, func(b ByteMatch) bool { return b.equal(&m.Bytes[j]) }) {
+				patterns = append(patterns, m.Bytes[j])
+			}
+		}
+		k.tlvs(ln, m)
+		if k.checkVague(m) || ln.SpeaksPostgres() { // whose negotiation is read instead
+			continue
+		}
+		k.contradiction(ln, m)
+		if m.FirstBytes() && needs < 0 {
+			needs = i
+		}
+		if m.silent() && silent < 0 {
+			silent = i
+		}
+	}
+	if len(patterns) > firstbytes.MaxPatterns {
+		k.complainAt(k.at(&ln.Routes, ln), "leave some out", "the routes have %d different patterns of bytes, more than %d", len(patterns), firstbytes.MaxPatterns)
+	}
+	k.prereadSilence(ln, silent)
+	if needs < 0 {
+		return
+	}
+	k.hiddenHTTP2(ln)
+	r := &ln.Routes[needs]
+	switch {
+	case ln.TLS != nil:
+		k.complainAt(k.at(&r.Match, r), "leave tls out, or route by sni and alpn", "a route is chosen before TLS is terminated: this one depends on bytes that are encrypted until then")
+	case ln.RequireTLS && !k.bad[&ln.RequireTLS]:
+		k.complainAt(k.at(&ln.RequireTLS, ln), "leave it out, and write protocol: [tls] at the routes for TLS", "require_tls refuses the clients that the route in line %d is for", r.Pos.Line)
+	}
+}
+
+// byteMatch complains of a pattern that has no bytes, or a mask of another length.
+func (k *checker) byteMatch(b *ByteMatch) {
+	if k.bad[b] || k.bad[&b.Text] || k.bad[&b.Hex] || k.bad[&b.Mask] {
+		return
+	}
+	k.oneOf(b, place{}, "write text: or hex:", choice{"text", &b.Text, b.Text != ""}, choice{"hex", &b.Hex, b.Hex != ""})
+	switch content, mask := b.Content(); {
+	case len(content) == 0:
+	case len(content) > firstbytes.MaxPattern:
+		k.complainAt(k.at(b, b), fmt.Sprintf("write at most %d", firstbytes.MaxPattern), "the pattern has %d bytes", len(content))
+	case mask == nil:
+	case len(mask) != len(content):
+		k.complainAt(k.at(&b.Mask, b), fmt.Sprintf("write %d bytes", len(content)), "the mask has %d bytes, and the pattern %d", len(mask), len(content))
+	case !slices.ContainsFunc(mask, func(c byte) bool { return c != 0 }):
+		k.complainAt(k.at(&b.Mask, b), "write ff for each byte that counts", "no bit of the pattern counts")
+	}
+}
+
+// tlvs complains of TLVs that no header has.
+func (k *checker) tlvs(ln *Listener, m *Match) {
+	for i := range m.TLV {
+		t := &m.TLV[i]
+		if t.Text != "" && t.Hex != "" {
+			k.complainAt(k.at(t, m), "leave one of them out", "text and hex exclude each other")
+		}
+	}
+	if len(m.TLV) == 0 || k.bad[&m.TLV] || k.bad[&ln.AcceptProxy] {
+		return
+	}
+	switch a := ln.AcceptProxy; {
+	case a == nil:
+		k.complainAt(k.at(&m.TLV, m), "write accept_proxy: {versions: [2]} at the listener", "this route is never taken: no PROXY header is read")
+	case !k.bad[&a.Versions] && !slices.Contains(a.Versions, 2):
+		k.complainAt(k.at(&m.TLV, m), "write versions: [2] in accept_proxy", "this route is never taken: a PROXY header of version 1 has no TLVs")
+	}
+}
+
+// contradiction complains of conditions of which a client can meet one alone.
+func (k *checker) contradiction(ln *Listener, m *Match) {
+	var keys []string
+	protocols := m.Protocol
+	for _, c := range []struct {
+		keys     string
+		given    bool
+		protocol string
+	}{
+		{"sni and alpn", len(m.SNI)+len(m.ALPN) > 0, "tls"},
+		{"host and path", len(m.Host)+len(m.Path) > 0, "http1"},
+		{"user and database", len(m.User)+len(m.Database) > 0, "postgres"},
+	} {
+		if !c.given {
+			continue
+		}
+		keys = append(keys, c.keys)
+		if len(protocols) > 0 && !slices.Contains(protocols, c.protocol) {
+			k.complainAt(k.at(&m.Protocol, m), "write protocol: ["+c.protocol+"], or leave it out", "this route is never taken: %s are those of %s", c.keys, c.protocol)
+			return
+		}
+	}
+	switch {
+	case len(keys) > 1:
+		k.complainAt(k.at(m, m), "make a route for each", "this route is never taken: %s are those of different protocols", strings.Join(keys, ", "))
+	case m.silent() && len(keys)+len(m.Bytes) > 0:
+		k.complainAt(k.at(&m.Protocol, m), "make a route for each", "a silent client has sent nothing that the other conditions are about")
+	case m.silent() && ln.Connect == "on_data" && !k.bad[&ln.Connect]:
+		k.complainAt(k.at(&ln.Connect, ln), "leave it out", "connect: on_data waits for the first byte of a silent client")
+	}
+}
+
+// prereadSilence complains of silent clients that are never found to be so. route is the first one for them; negative:
+// there is none.
+func (k *checker) prereadSilence(ln *Listener, route int) {
+	if k.bad[&ln.Silence] || k.bad[&ln.Routes] {
+		return
+	}
+	switch at := k.at(&ln.Silence, ln); {
+	case route >= 0 && ln.Silence == 0:
+		m := &ln.Routes[route].Match
+		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: 200ms at the listener", "this route is never taken: it is not known how long a client is to be silent")
+	case !ln.readsFirst() && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
+		k.warnAt(at, "leave it out", "preread_silence changes nothing: silent clients are served at once, or never")
+	case ln.Silence >= ln.Timeouts.Preread && ln.Silence > 0 && !k.bad[&ln.Timeouts.Preread]:
+		k.complainAt(at, "make it shorter, or timeouts.preread longer", "no client is found to be silent: it is refused after %v, the preread timeout", ln.Timeouts.Preread)
+	}
+}
+
+// hiddenHTTP2 warns of a route for HTTP/2 behind one that depends on the host or path of a request, which are not read of
+// HTTP/2.
+func (k *checker) hiddenHTTP2(ln *Listener) {
+	first := -1
+	for i := range ln.Routes {
+		m := &ln.Routes[i].Match
+		if first >= 0 && slices.Contains(m.Protocol, "http2") {
+			k.warnAt(k.at(&m.Protocol, m), "put it before that one", "clients of HTTP/2 are refused: their host and path are not read, so the route in line %d may be theirs", ln.Routes[first].Pos.Line)
+			return
+		}
+		if first < 0 && len(m.Host)+len(m.Path) > 0 {
+			first = i
+		}
+	}
+}
+
+// disguised warns of endpoints that serve clients of routes by host and path, and clients of TLS or PostgreSQL as well: one that takes a
+// ClientHello or a StartupMessage for a method of HTTP, as lenient servers do, would serve a request behind it that no such route has looked at.
+func (k *checker) disguised(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	for _, ln := range c.Listeners {
+		guard := slices.IndexFunc(ln.Routes, func(r Route) bool { return len(r.Match.Host)+len(r.Match.Path) > 0 })
+		if guard < 0 || ln.TLS != nil || ln.SpeaksPostgres() || k.bad[&ln.Routes] {
+			continue
+		}
+		served := destinationsOf(ln.gettingTo("http1", guard), byName)
+		for _, p := range []string{"tls", "postgres"} { // others are refused where a host or path counts
+			if !slices.ContainsFunc(ln.Routes, func(r Route) bool { return slices.Contains(r.Match.spoken(), p) }) {
+				continue
+			}
+			to := destinationsOf(ln.gettingTo(p, 0), byName)
+			for _, at := range slices.Sorted(maps.Keys(to)) {
+				if served[at] == "" {
+					continue
+				}
+				r := &ln.Routes[guard]
+				k.warnAt(k.at(&r.Match, r), "write a route with protocol: ["+p+"] to an upstream with other endpoints",
+					"clients of %s get to the upstream %s, as those of HTTP do: an endpoint that takes their first message for a method of HTTP serves requests that this route has not looked at", p, to[at])
+				break
+			}
+		}
+	}
+}
+
+// gettingTo returns the upstreams that clients of a protocol may get to, but for those of routes by bytes, and of routes for every protocol before
+// the one with the index from.
+func (ln *Listener) gettingTo(protocol string, from int) map[string]bool {
+	names := make(map[string]bool)
+	for i := range ln.Routes {
+		r := &ln.Routes[i]
+		m, spoken := &r.Match, r.Match.spoken()
+		if len(m.Bytes) > 0 || len(spoken) == 0 && i < from || len(spoken) > 0 && !slices.Contains(spoken, protocol) {
+			continue
+		}
+		names[r.Upstream] = true
+		for j := range r.Split {
+			names[r.Split[j].Upstream] = true
+		}
+		if m.only(protocol) {
+			return names
+		}
+	}
+	names[ln.Upstream] = true
+	return names
+}
+
+// only reports whether every client of a protocol matches.
+func (m *Match) only(protocol string) bool {
+	return (len(m.Protocol) == 0 || slices.Contains(m.Protocol, protocol)) &&
+		len(m.SNI)+len(m.ALPN)+len(m.Source)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes)+len(m.TLV) == 0 && m.Port == 0
+}
+
+// destinationsOf returns the names of upstreams, with their fallbacks, by the destinations of their endpoints, and by the names themselves.
+func destinationsOf(names map[string]bool, byName map[string]*Upstream) map[string]string {
+	list := make(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		for u := byName[name]; u != nil && list["upstream "+u.Name] == ""; {
+			list["upstream "+u.Name] = u.Name
+			for i := range u.Endpoints {
+				if a := u.Endpoints[i].Address; a.Network != "" {
+					list[destination(a)] = u.Name
+				}
+			}
+			if u.Fallback == nil {
+				break
+			}
+			u = byName[u.Fallback.Upstream]
+		}
+	}
+	return list
+}
+
+// evaded warns of routes by name that keep some clients out, where others get to the same endpoints by a route without a name, or by the
+// listener's upstream: whatever such clients say to the endpoint later, a Host within TLS for instance, no route looks at.
+func (k *checker) evaded(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	for _, ln := range c.Listeners {
+		if k.bad[&ln.Routes] {
+			continue
+		}
+		for i := range ln.Routes {
+			r := &ln.Routes[i]
+			if !r.Match.names() || len(r.Match.Source)+len(r.Match.TLV) == 0 && r.Match.Port == 0 && r.Filter == nil {
+				continue
+			}
+			named := destinationsOf(r.leadsTo(), byName)
+			others := destinationsOf(ln.withoutName(), byName)
+			for _, at := range slices.Sorted(maps.Keys(others)) {
+				if named[at] != "" {
+					k.warnAt(k.at(&r.Match, r), "give these clients an upstream with endpoints of their own",
+						"clients that this route keeps out get to its endpoints all the same, without that name: a route that names nobody, or upstream, leads to the upstream %s", others[at])
+					break
+				}
+			}
+		}
+	}
+}
+
+// names reports whether the route is for names of servers, and not for any.
+func (m *Match) names() bool {
+	return len(m.SNI)+len(m.Host) > 0 && !slices.Contains(m.SNI, "*") && !slices.Contains(m.Host, "*")
+}
+
+// leadsTo returns the route's upstreams.
+func (r *Route) leadsTo() map[string]bool {
+	to := map[string]bool{r.Upstream: true}
+	for j := range r.Split {
+		to[r.Split[j].Upstream] = true
+	}
+	return to
+}
+
+// withoutName returns the upstreams of clients whatever they are named: the listener's, and those of routes without conditions on clients.
+func (ln *Listener) withoutName() map[string]bool {
+	all := map[string]bool{ln.Upstream: true}
+	for i := range ln.Routes {
+		if m := &ln.Routes[i].Match; !m.names() && len(m.Source)+len(m.TLV) == 0 && m.Port == 0 {
+			maps.Copy(all, ln.Routes[i].leadsTo())
+		}
+	}
+	return all
+}
+
+// readsFirst reports whether some of the listener's clients have to say something before they have a route.
+func (ln *Listener) readsFirst() bool {
+	return ln.TLS == nil && !ln.RequireTLS && !ln.SpeaksPostgres() && slices.ContainsFunc(ln.Routes, func(r Route) bool {
+		return len(r.Match.SNI)+len(r.Match.ALPN) > 0 || r.Match.FirstBytes()
+	})
+}
+
+// speakingFirst are the ports of protocols in which the server speaks first.
+var speakingFirst = map[string]string{
+	"21": "FTP", "25": "SMTP", "110": "POP3", "119": "NNTP", "143": "IMAP", "587": "SMTP", "2525": "SMTP", "3306": "MySQL", "4190": "ManageSieve", "5900": "VNC",
+}
+
+// waitsInVain warns of servers that speak first behind routes by first bytes: their clients say nothing, and are refused.
+func (k *checker) waitsInVain(c *Config) {
+	byName := make(map[string]*Upstream, len(c.Upstreams))
+	for _, u := range c.Upstreams {
+		byName[u.Name] = u
+	}
+	for _, ln := range c.Listeners {
+		if k.bad[&ln.Routes] || k.given(&ln.Silence) || !ln.readsFirst() {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(ln.withoutName())) {
+			u := byName[name]
+			if u == nil {
+				continue
+			}
+			if protocol := u.speaksFirst(); protocol != "" {
+				k.warnAt(k.at(&ln.Routes, ln), "write preread_silence: 200ms at the listener; 0s if its clients speak first",
+					"clients that wait for the server to speak are refused after %v: routes depend on what a client says first, and the upstream %s seems to speak %s", ln.Timeouts.Preread, u.Name, protocol)
+				break
+			}
+		}
+	}
+}
+
+// speaksFirst returns the protocol of a server that speaks first, by its port, or by a check that expects an answer to nothing; empty: there is no sign of that.
+func (u *Upstream) speaksFirst() string {
+	if h := u.HealthCheck; h != nil && h.Expect.Value != "" && h.Send.Value == "" && h.Type == "tcp" {
+		return "first, as its check expects"
+	}
+	for i := range u.Endpoints {
+		if a := u.Endpoints[i].Address; a.Network == "tcp" {
+			_, port := splitHostPort(a.Name)
+			if protocol := speakingFirst[port]; protocol != "" {
+				return protocol
+			}
+		}
+	}
+	return ""
+}
+
+// bindOwners is a bind and its owner.
+type bindOwners struct {
+	whose string
+	at    place
+}
+
+// A port maps the addresses of one port number to their owners.
+type port struct {
+	hosts    map[string]bindOwners
+	first    bindOwners // any of the owners
+	wild     bindOwners // owner of all addresses of both families
+	families [2]family
+}
+
+// A family holds the owners of the addresses of IPv4 or of IPv6.
+type family struct{ first, wild bindOwners }
+
+// give makes to the owner if there is none.
+func (t *bindOwners) give(to bindOwners) {
+	if t.whose == "" {
+		*t = to
+	}
+}
+
+// binds finds addresses that the kernel would not bind beside each other.
+func (k *checker) binds(c *Config) {
+	ports, names := make(map[string]*port), make(map[string]bindOwners)
+	if c.Admin != nil {
+		k.admin(c.Admin)
+		k.bind(ports, names, &c.Admin.Bind, "admin")
+	}
+	if c.Metrics != nil {
+		k.bind(ports, names, &c.Metrics.Bind, "metrics")
+	}
+	for _, ln := range c.Listeners {
+		for i := range ln.Bind {
+			k.bind(ports, names, &ln.Bind[i], "listener "+ln.Name)
+		}
+	}
+}
+
+func (k *checker) bind(ports map[string]*port, names map[string]bindOwners, b *Bind, whose string) {
+	t := bindOwners{whose, k.at(b, b)}
+	var before bindOwners
+	switch {
+	case b.Systemd != "":
+		before = claim(names, b.String(), t)
+	case b.Address.Network == "unix":
+		before = claim(names, b.Address.Place(), t)
+	case b.Address.Network == "":
+		return // it could not be read
+	default:
+		host, number := splitHostPort(b.Address.Name)
+		if number == "0" {
+			return // the kernel chooses another one each time
+		}
+		if ports[number] == nil {
+			ports[number] = &port{hosts: make(map[string]bindOwners)}
+		}
+		before = ports[number].claim(host, t)
+	}
+	if before.whose != "" {
+		k.complainAt(t.at, "write another address or port, or leave one out", "%s overlaps with that of %s in %v", b, before.whose, before.at.pos())
+	}
+}
+
+// claim returns the earlier owner of the name. If there is none, t becomes the owner.
+func claim(names map[string]bindOwners, name string, t bindOwners) (before bindOwners) {
+	before, ok := names[name]
+	if !ok {
+		names[name] = t
+	}
+	return before
+}
+
+// claim returns the owner that t, bound to a host, conflicts with. 0.0.0.0 and [::] are each
+// all addresses of one family.
+func (p *port) claim(host string, t bindOwners) (before bindOwners) {
+	defer p.first.give(t)
+	addr, err := netip.ParseAddr(host)
+	addr = sockopt.Canonical(addr)
+	switch {
+	case host == "":
+		if p.first.whose == "" {
+			p.wild = t
+		}
+		return p.first
+	case p.wild.whose != "":
+		return p.wild
+	case err != nil: // it could not be read
+		return bindOwners{}
+	}
+	f := &p.families[0]
+	if addr.Is6() {
+		f = &p.families[1]
+	}
+	defer f.first.give(t)
+	switch {
+	case addr.IsUnspecified() && f.first.whose != "":
+		return f.first
+	case addr.IsUnspecified():
+		f.wild = t
+		return bindOwners{}
+	case f.wild.whose != "":
+		return f.wild
+	}
+	return claim(p.hosts, addr.String(), t)
 }

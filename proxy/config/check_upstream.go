@@ -1,8 +1,13 @@
 package config
 
 import (
+	"errors"
+	"io/fs"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -210,4 +215,94 @@ func (k *checker) own(cert, key *Path, section any) {
 		k.complainAt(k.at(key, section), "write cert: and the PEM file of its certificate", "cert is missing")
 	}
 	k.pair(cert, key, section)
+}
+
+// credential checks a secret that proves one side to the other, such as a token: it comes from a file or a variable,
+// no other user may read the file, and it is one line. name is its name in messages. It reports whether all that is so
+// of one that there is; a value that could not be read was reported.
+func (k *checker) credential(s *Secret, section any, name string) bool {
+	if k.bad[s] || *s == (Secret{}) {
+		return false
+	}
+	at, in, path := k.at(s, section), s.Source, s.path()
+	mode, err := fs.FileMode(0), error(nil)
+	if path != "" {
+		in = path
+		mode, err = k.mode(path)
+	}
+	switch line := s.Value; {
+	case s.Source == "":
+		k.complainAt(at.discreet(), "write file:PATH or ${VARIABLE}", "%s is written in the configuration, which more users may read", name)
+	case line == "":
+		k.complainAt(at, "write it into "+in+", or leave it out", "%s is empty", name)
+	case strings.Contains(line, "\n"):
+		k.complainAt(at, "leave one line in "+in, "%s has %d lines", name, 1+strings.Count(line, "\n"))
+	case strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }):
+		k.complainAt(at, "write letters, digits and signs of ASCII", "%s has characters that a header cannot have", name)
+	case strings.TrimSpace(line) != line:
+		k.complainAt(at, "leave them out of "+in, "%s has spaces at its beginning or its end", name)
+	case err != nil:
+		k.complainAt(at, mend(err, maxBytes), "%v", err)
+	case mode&0o007 != 0:
+		k.complainAt(at, "chmod o= "+path, "every user of this machine may use %s (mode %#o)", path, mode.Perm())
+	default:
+		return true
+	}
+	return false
+}
+
+// path is the file that a secret comes from; "": none.
+func (s *Secret) path() string {
+	path, ok := strings.CutPrefix(s.Source, "file:")
+	if !ok {
+		return ""
+	}
+	return strings.ReplaceAll(path, "$$", "$")
+}
+
+// fileMode returns the mode of a file, for which a link stands.
+func fileMode(path string) (fs.FileMode, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode(), nil
+}
+
+// congestion complains of a congestion control that this kernel does not list, or that this process may
+// not use. Whatever cannot be found out is a warning.
+func (k *checker) congestion(name *string, section any) {
+	if *name == "" || k.bad[name] {
+		return
+	}
+	at := k.at(name, section)
+	available, allowed, err := k.controls()
+	switch {
+	case err != nil:
+		k.uncontrolled(at, *name, err)
+		return
+	case !slices.Contains(available, *name):
+		k.complainAt(at, mendCongestion(available)+", or load the module tcp_"+*name, "this kernel lists no congestion control %s", *name)
+		return
+	case slices.Contains(allowed, *name):
+		return
+	}
+	switch _, err := k.control(*name); {
+	case err == nil: // for CAP_NET_ADMIN
+	case errors.Is(err, syscall.EPERM):
+		k.complainAt(at, mendCongestion(allowed)+", or give this process CAP_NET_ADMIN", "the congestion control %s takes CAP_NET_ADMIN, which this process does not have", *name)
+	default:
+		k.uncontrolled(at, *name, err)
+	}
+}
+
+// uncontrolled warns that the kernel could not be asked for a congestion control.
+func (k *checker) uncontrolled(at place, name string, err error) {
+	k.warnAt(at, "see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine on which it is to run: sockets that cannot have it have that of the system",
+		"whether this kernel has the congestion control %s is unknown: %v", name, err)
+}
+
+// mendCongestion names all that may be written.
+func mendCongestion(list []string) string {
+	return "write one of " + strings.Join(slices.Sorted(slices.Values(list)), ", ")
 }

@@ -1,4 +1,19 @@
+// Package config reads the configuration of the load balancer. It is YAML or JSON, checked as
+// a whole, with every default filled in.
+//
+// Each key is described once, in the tags of its struct field: key, doc (one sentence),
+// default, range, unit, enum, eg (an example), required. Further tags are type (the kind of
+// text of a string), single (one value may stand for a list of it) and on (a section that is
+// present unless it is off). The loader, the JSON Schema, the reference and the printed
+// configuration all follow these tags.
 package config
+
+import (
+	"reflect"
+	"strconv"
+
+	"github.com/penstock/penstock/internal/topology"
+)
 
 // Config is the content of a configuration file and the files that it includes, with all
 // defaults filled in. It does not change after loading and is safe for concurrent use.
@@ -77,3 +92,172 @@ const (
 	Off  = "off"
 	Auto = "auto"
 )
+
+// MemoryLimits describe the memory of the loops.
+type MemoryLimits struct {
+	Pos       Pos
+	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: those set aside (vm.nr_hugepages), or transparent ones, or ordinary pages. off: ordinary pages. require: the process does not start without."`
+	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Keep this memory from being swapped out; the process does not start if it cannot. It takes 4 MiB for each loop of RLIMIT_MEMLOCK, or CAP_IPC_LOCK."`
+	NUMA      Node   `key:"numa" default:"auto" restart:"yes" doc:"The NUMA node of this memory. auto: on a machine with several nodes, loops take turns at them. off: the kernel chooses. A number: that node; the process does not start if it cannot have it."`
+}
+
+// The words for MemoryLimits.HugePages.
+const (
+	HugePagesAuto    = "auto"
+	HugePagesOff     = Off
+	HugePagesRequire = "require"
+)
+
+// LoopLimits are the number of event loops, and their CPUs.
+type LoopLimits struct {
+	Pos      Pos
+	Count    int    `key:"count" default:"0" range:"0..1024" restart:"yes" doc:"Event loops, each of which uses one CPU at most. 0: one for each CPU: GOMAXPROCS, and those of affinity at most. --loops takes precedence."`
+	Affinity []CPUs `key:"affinity" eg:"0-3" single:"yes" off:"yes" restart:"yes" doc:"CPUs on which the process runs, all of its threads: 0-3, or [0, 2]. A loop is bound to none of them. off: those that the process was given."`
+}
+
+// CPUs returns the CPUs of Affinity; nil: it is off.
+func (l *LoopLimits) CPUs() topology.Set {
+	var all []int
+	for _, c := range l.Affinity {
+		all = append(all, c.set()...)
+	}
+	return topology.NewSet(all...)
+}
+
+// Number returns the number of loops of a process that would otherwise have that many.
+func (l *LoopLimits) Number(otherwise int) int {
+	switch cpus := len(l.CPUs()); {
+	case l.Count > 0:
+		return l.Count
+	case cpus > 0:
+		return max(min(cpus, otherwise), 1)
+	}
+	return otherwise
+}
+
+// Lasting returns the keys that a process with these limits cannot change to those of next:
+// their new values take effect when it is started again.
+func (l *ProcessLimits) Lasting(next *ProcessLimits) (keys []KeyChange) {
+	for _, k := range new(differ).keys(root().byKey["limits"], l, next) {
+		if k.Restart {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// CPUs are a CPU, or several, in the form of topology.ParseSet.
+type CPUs string
+
+func (c CPUs) set() topology.Set {
+	s, _ := topology.ParseSet(string(c)) // which setCPUs has read
+	return s
+}
+
+// A Node is the number of a NUMA node, or a word.
+type Node string
+
+// The words for a Node.
+const (
+	NodeAuto Node = "auto"
+	NodeOff  Node = Off
+)
+
+// Number returns the number of the node; false: it is a word.
+func (n Node) Number() (int, bool) {
+	number, err := strconv.Atoi(string(n))
+	return number, err == nil
+}
+
+const (
+	cpusPattern = `^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`
+	nodePattern = `^(auto|off|[0-9]+)$`
+)
+
+// setCPUs reads 3, 0-3, or both forms with commas between.
+func setCPUs(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	s, err := topology.ParseSet(text)
+	switch {
+	case text == Off:
+		return complain("write affinity: "+Off+" without a list", "off stands for the whole list")
+	case err != nil || len(s) == 0:
+		return complain("write a CPU such as 0, a range such as 0-3, or a list of them", "%q is not a CPU", text)
+	}
+	v.SetString(s.String())
+	return nil
+}
+
+// maxNode is the largest number of a NUMA node that a kernel is built for (CONFIG_NODES_SHIFT
+// is at most 10).
+const maxNode = 1023
+
+func setNode(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	if text != string(NodeAuto) && text != string(NodeOff) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n > maxNode {
+			return complain("write the number of a node such as 0, auto or off", "%q is not a NUMA node", text)
+		}
+		text = strconv.FormatUint(n, 10)
+	}
+	v.SetString(text)
+	return nil
+}
+
+// AdminBind reads the section of the admin API from a configuration file; it is nil, without a problem, if that
+// is off. Apart from it, only the included files are read, as far as possible. Unset variables and
+// unreadable files matter only if they may be the reason that no address was found: a token that
+// cannot be read is empty. So the caller needs neither the variables nor the files of the process.
+//
+// The problems have no lines of the files: another user may have written the first one, and had it include a file
+// that only its reader may read.
+func AdminBind(path string, env Env) (*Admin, []Problem) {
+	l := newLoader(env)
+	l.adminOnly = true
+	l.file(path, place{})
+	return l.adminBind()
+}
+
+// AdminPlace is [AdminBind] of a file that was not named. It has the address alone, and reads no secret and no
+// variable of the environment.
+func AdminPlace(path string) (*Admin, []Problem) {
+	l := newLoader(func(string) (string, bool) { return "", false })
+	l.adminOnly, l.bindOnly = true, true
+	l.file(path, place{})
+	return l.adminBind()
+}
+
+func (l *loader) adminBind() (*Admin, []Problem) {
+	a := l.cfg.Admin
+	switch {
+	case l.twice || l.bad[&l.cfg.Admin]:
+		return nil, l.blind()
+	case a == nil:
+		return nil, nil
+	case l.bad[&a.Bind]:
+		return nil, l.blind()
+	case a.Bind.Auto() && len(l.problems) > 0: // it may be in a part that was not read
+		return nil, l.blind()
+	}
+	l.problems = nil
+	(&checker{decoder: &l.decoder}).adminPlace(a)
+	if len(l.problems) > 0 {
+		return nil, l.blind()
+	}
+	return a, nil
+}
+
+// blind returns the problems without the lines of their files.
+func (l *loader) blind() []Problem {
+	problems := l.found()
+	for i := range problems {
+		problems[i].line, problems[i].secret = "", true
+	}
+	return problems
+}
+
+// conceal leaves the text of a file out of a problem of its syntax, unless it is the file that the caller has named.
+func (l *loader) conceal(p *Problem) {
+	if p != nil && l.adminOnly && (l.bindOnly || len(l.within) > 1) {
+		p.Message, p.Fix = "this is not YAML", ""
+	}
+}

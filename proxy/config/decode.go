@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/internal/topology"
+	"github.com/penstock/penstock/proxy/internal/nearest"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -393,4 +397,228 @@ func (o *object) keys() []string {
 		keys = append(keys, f.key)
 	}
 	return slices.Clip(keys)
+}
+
+// A guess is the value of a misspelled key and the key that was probably meant.
+type guess struct {
+	field *field
+	value *yaml.Node
+}
+
+// unknown reports an unknown key with a suggestion. If the suggestion is a key of the same
+// group, unknown returns it. It may also be a key of a group within.
+func (d *decoder) unknown(o *object, key string, at place) *field {
+	if d.full() {
+		d.dropped++
+		return nil
+	}
+	meant := closest(key, o.keys())
+	fix := "leave it out, or write " + enumeration(o.keys(), "or")
+	if meant != "" {
+		fix = didYouMean(meant)
+	}
+	for _, f := range o.fields {
+		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && nearest.Distance(key, meant) == 1 {
+			continue
+		}
+		fix, meant = fmt.Sprintf("write %s: {%s: …}", f.key, key), ""
+		if f.list {
+			fix = fmt.Sprintf("write %s: [{%s: …}]", f.key, key)
+		}
+		break
+	}
+	d.complainAt(at, fix, "unknown key %q", key)
+	return o.byKey[meant]
+}
+
+// try reads the value of a misspelled key, so that errors that follow from it are found and
+// the key is not reported as missing. The value must be valid: an invalid one may have been
+// meant for something else.
+func (d *decoder) try(f *field, v reflect.Value, n *yaml.Node) bool {
+	before, dropped := reflect.New(v.Type()).Elem(), d.dropped
+	before.Set(v)
+	d.trying = true
+	d.field(f, v, n)
+	d.trying = false
+	ok := d.dropped == dropped
+	d.dropped = dropped
+	if !ok {
+		v.Set(before)
+		delete(d.places, v.Addr().Interface())
+		d.markUndecoded(v)
+	}
+	return ok
+}
+
+// Words for off and on that other programs accept and users therefore write.
+var (
+	wordsForOff = []string{"no", "none", "off", "false", "n", "never", "disable", "disabled", "null", "~", "unlimited"}
+	wordsForOn  = []string{"yes", "on", "true", "y", "enable", "enabled", "default"}
+)
+
+func meansOff(text string) bool { return slices.Contains(wordsForOff, strings.ToLower(text)) }
+func meansOn(text string) bool  { return slices.Contains(wordsForOn, strings.ToLower(text)) }
+
+// sectionFix returns the fix for a value that should be a group of keys.
+func (f *field) sectionFix(n *yaml.Node) string {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+	case f.on && (meansOff(n.Value) || n.Tag == "!!null"):
+		return "write " + f.key + ": " + Off
+	case f.on && meansOn(n.Value):
+		return "leave it out: it is on unless it says " + Off
+	case f.optional && !f.on && meansOff(n.Value):
+		return "leave it out: without it there is none"
+	case f.without != "" && meansOff(n.Value):
+		return "write " + f.key + ": " + f.without
+	}
+	switch {
+	case f.on:
+		return "write " + f.obj.outline() + ", or " + Off
+	case f.obj.shorthand != nil:
+		return "write " + f.sample()
+	}
+	return "write " + f.obj.outline()
+}
+
+// zeroIsOff matches the doc of a key if 0 is no limit, and not the least of all limits.
+var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |the kernel)`)
+
+// zeroFix returns the fix for a word for off if 0 means off. It is "" if there is none.
+func (f *field) zeroFix(text string) string {
+	if f.form.style == styleText || f.form.style == styleBoolean || !meansOff(text) || !zeroIsOff.MatchString(f.doc) {
+		return ""
+	}
+	return "write 0"
+}
+
+// within checks a number against the bounds of its field.
+func (f *field) within(v reflect.Value) *complaint {
+	if len(f.bounds) == 0 {
+		return nil
+	}
+	b := f.bounds[0]
+	switch n := number(v); {
+	case n < b.lo:
+		return complain("write "+b.loText+" or more", "%s is %s, less than %s", f.key, f.form.show(v), b.loText)
+	case n > b.hi && b.hi == 1 && n <= 100 && v.Kind() == reflect.Float64: // in percent
+		return complain("write "+strconv.FormatFloat(n/100, 'g', 6, 64)+" for "+f.form.show(v)+" in 100", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
+	case n > b.hi:
+		return complain("write "+b.hiText+" or less", "%s is %s, more than %s", f.key, f.form.show(v), b.hiText)
+	}
+	return nil
+}
+
+// whole returns the complaint about a number that was written in place of an integer: with a
+// point or an exponent, or too large for one.
+func (f *field) whole(text string) *complaint {
+	n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+	lo, hi := math.Inf(-1), math.Inf(1)
+	if len(f.bounds) > 0 {
+		lo, hi = f.bounds[0].lo, f.bounds[0].hi
+	}
+	below, above := max(math.Floor(n), lo), min(math.Ceil(n), hi)
+	switch {
+	case err != nil:
+		return complain(f.integers(), "%s is an integer: %q is not a whole number", f.key, text)
+	case n < lo:
+		return complain("write "+f.bounds[0].loText+" or more", "%s is %s, less than %s", f.key, text, f.bounds[0].loText)
+	case n > hi:
+		return complain("write "+f.bounds[0].hiText+" or less", "%s is %s, more than %s", f.key, text, f.bounds[0].hiText)
+	case below == above || math.Abs(n) > 1<<53:
+		return complain(fmt.Sprintf("write %.0f", n), "%s is an integer: %q is not written as one", f.key, text)
+	}
+	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s is an integer: %q is not a whole number", f.key, text)
+}
+
+// integers says which integers may be written.
+func (f *field) integers() string { return f.integersFrom(math.Inf(-1)) }
+
+// nonzero says which integers may be written for a word that means on, if 0 is off.
+func (f *field) nonzero() string {
+	if zeroIsOff.MatchString(f.doc) || strings.Contains(f.doc, " 0: none") {
+		return f.integersFrom(1)
+	}
+	return f.integers()
+}
+
+// integersFrom says which integers from a least one on may be written.
+func (f *field) integersFrom(least float64) string {
+	if len(f.bounds) != 1 {
+		return "write a number such as 5"
+	}
+	b := f.bounds[0]
+	if least > b.lo {
+		b.lo, b.loText = least, strconv.FormatFloat(least, 'f', -1, 64)
+	}
+	if b.hi-b.lo > 4 {
+		return "write a whole number from " + b.loText + " to " + b.hiText
+	}
+	var all []string
+	for n := b.lo; n <= b.hi; n++ {
+		all = append(all, strconv.FormatFloat(n, 'f', -1, 64))
+	}
+	return "write " + enumeration(all, "or")
+}
+
+// listOf returns how a value written in place of a list may be written as one. The elements
+// are put in brackets if they are texts and the value is one, or several with commas between
+// them.
+func (f *field) listOf(n *yaml.Node) string {
+	one, sample := f, f.sample()
+	if f.obj != nil {
+		one = f.obj.shorthand
+	}
+	if one != nil && f.obj != nil {
+		sample = f.key + ": [" + quoted(one.example) + "]"
+	}
+	if one == nil || one.form.style != styleText || f.fixed > 0 || n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "$") {
+		return sample
+	}
+	if meant, _ := suggestEndpoint(n.Value); meant != "" && one.typ == reflect.TypeFor[Address]() {
+		return f.key + ": [" + quoted(meant) + "]"
+	}
+	words := strings.FieldsFunc(n.Value, func(r rune) bool { return r == ',' || r == ' ' })
+	for i, word := range words {
+		if c := one.form.set(nil, one, reflect.New(one.typ).Elem(), word); c != nil {
+			return sample
+		}
+		if words[i] = quoted(word); strings.ContainsAny(word, `"\`) {
+			return sample
+		}
+	}
+	if len(words) == 0 {
+		return sample
+	}
+	return f.key + ": [" + strings.Join(words, ", ") + "]"
+}
+
+// flowFix returns the fix for text that cannot stand inside of [ ] or { }, or outside of them.
+// It is "" for any other text.
+func flowFix(message string, at place) string {
+	line := at.src.line(at.line)
+	offset := at.src.offset(line, at.line, max(at.col, 1))
+	before, rest := line[:offset], line[offset:]
+	if strings.HasSuffix(before, "$") && strings.HasPrefix(rest, "{") {
+		return fmt.Sprintf("write it in quotes: %q", variableAt(before, rest))
+	}
+	switch bracket := rest[:min(len(rest), 1)]; {
+	case strings.Contains(message, "node content") && rest == "" && strings.Contains(message, "flow"):
+		return "close the open bracket, with ] or }"
+	case bracket == "":
+	case strings.Contains(message, "node content") && bracket == ",":
+		return "write a value before the comma, or leave the comma out"
+	case strings.ContainsAny(bracket, "]}") && (strings.Contains(message, "node content") || strings.Contains(message, "expected key")):
+		return "leave the " + bracket + " out"
+	}
+	return ""
+}
+
+// variableWord matches a word of YAML with variables in it.
+var variableWord = regexp.MustCompile(`^(\$\{[^}]*\}?|[^ ,\[\]{}"'])+`)
+
+// variableAt returns the word around ${. The line is before and rest together.
+func variableAt(before, rest string) string {
+	start := strings.LastIndexAny(before, " ,[]{}\"'") + 1
+	return variableWord.FindString(before[start:] + rest)
 }

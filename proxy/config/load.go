@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/internal/file"
@@ -224,4 +227,196 @@ func (l *loader) found() []Problem {
 		problems = append(problems, Problem{Message: fmt.Sprintf("and %d more", l.dropped)})
 	}
 	return problems
+}
+
+// special are the characters that make a name a pattern.
+const special = `*?[\`
+
+// include reads the files that a file includes.
+func (l *loader) include(part *Config) {
+	for i := range part.Include {
+		pattern, at := part.Include[i], l.places[&part.Include[i]]
+		if pattern == "" {
+			if l.partial = l.partial || l.bad[&part.Include[i]]; !l.bad[&part.Include[i]] {
+				l.complainAt(at, "write conf.d/*.yaml, or leave it out", "this includes nothing")
+			}
+			continue
+		}
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(l.src.name), pattern)
+		}
+		if absolute, err := filepath.Abs(pattern); err == nil {
+			l.cfg.Globs = append(l.cfg.Globs, absolute)
+		}
+		for _, path := range l.matching(pattern, part.Include[i], at) {
+			l.file(path, at)
+		}
+	}
+}
+
+// matching returns the files that match a pattern, in order. The pattern was written at a
+// place.
+func (l *loader) matching(pattern, written string, at place) []string {
+	if strings.ContainsAny(filepath.Dir(pattern), special) {
+		l.partial = true
+		l.complainAt(at, "write conf.d/*.yaml", "the directory of %q is a pattern", written)
+		return nil
+	}
+	paths, err := l.glob(pattern)
+	plain := !strings.ContainsAny(pattern, special)
+	l.partial = l.partial || err != nil || len(paths) == 0 && plain
+	switch {
+	case err != nil:
+		l.complainAt(at, `write conf.d/*.yaml, with \ before a special character`, "%q is not a pattern", written)
+	case len(paths) == 0 && plain:
+		l.complainAt(at, "write the name of a file that is there, or a pattern", "there is no file %s", pattern)
+	case plain && l.isDir(pattern):
+		l.partial = true
+		l.complainAt(at, "write "+filepath.Join(written, "*.yaml"), "%s is a directory", pattern)
+		return nil
+	case plain && absolute(pattern) == l.within[len(l.within)-1]:
+		l.warnAt(at, "leave it out", "this file includes itself, which adds nothing")
+	case plain && slices.Contains(l.within, absolute(pattern)):
+		l.warnAt(at, "leave it out", "%s includes this file already, so this adds nothing", pattern)
+	case !plain && !l.others(paths):
+		l.unmatched(pattern, written, at)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// others reports whether paths has a file other than the one being read.
+func (l *loader) others(paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool { return absolute(path) != l.within[len(l.within)-1] })
+}
+
+// unmatched warns of a pattern that no other file matches. If its directory has no other files
+// there is no warning, as it may be a place for future files.
+func (l *loader) unmatched(pattern, written string, at place) {
+	dir := filepath.Dir(pattern)
+	all, err := l.glob(filepath.Join(dir, "*"))
+	switch {
+	case !l.isDir(dir):
+		l.warnAt(at, "make it, write another one, or leave it out", "there is no directory %s", dir)
+	case err == nil && l.others(all):
+		l.warnAt(at, "write a pattern that matches the names of files, or leave it out", "%s matches no other file", written)
+	}
+}
+
+// absolute returns the same path for the same file, except for links.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// asked matches the first line of a section that has the address of the admin API, or that
+// names other files that may have it.
+var asked = regexp.MustCompile(`^["']?(admin|include)["']?[ \t]*:\s`)
+
+// salvage reads the admin and include sections of l.src if the file as a whole is not YAML. It
+// reads those that are valid YAML by themselves and occur once. It reports whether it has read
+// any.
+//
+// A line within unclosed quotes begins no section, nor does a line of a file in braces. So an
+// admin address is used only if the file clearly gives it.
+func (l *loader) salvage() bool {
+	for _, keys := range [][]string{{"admin", "include"}, {"admin"}} {
+		kept, found := l.src.only(keys)
+		if !found {
+			continue
+		}
+		if n, problem := kept.parse(); problem == nil && n != nil && n.Kind == yaml.MappingNode {
+			l.sections(n)
+			return true
+		}
+	}
+	return false
+}
+
+// only returns a copy of the file with every line empty except those of the sections in keys.
+// It returns false if there are none, if one occurs twice, or if one may be text.
+func (s *source) only(keys []string) (kept *source, found bool) {
+	var b strings.Builder
+	seen := make(map[string]bool)
+	within, at := false, 0
+	for line := range strings.Lines(s.data) {
+		if m := asked.FindStringSubmatch(line); m != nil && slices.Contains(keys, m[1]) {
+			if seen[m[1]] || inQuotes(s.data[:at]) {
+				return nil, false
+			}
+			within, seen[m[1]] = true, true
+		} else if beginsSection(line) {
+			within = false
+		}
+		if line[0] == '{' {
+			return nil, false
+		}
+		if within {
+			b.WriteString(strings.TrimRight(line, "\r\n"))
+		}
+		b.WriteByte('\n')
+		at += len(line)
+	}
+	return &source{name: s.name, dir: s.dir, data: b.String()}, len(seen) > 0
+}
+
+// beginsSection reports whether a line ends the section before it. Brackets and list items
+// continue that section.
+func beginsSection(line string) bool {
+	return !strings.ContainsAny(line[:1], " \t\r\n#]}-,")
+}
+
+// inQuotes reports whether a text ends within quotes, according to YAML.
+func inQuotes(text string) bool {
+	_, problem := (&source{data: text}).parse()
+	return problem != nil && strings.Contains(problem.Message, "quoted scalar")
+}
+
+// beginning is an example of how a file may begin.
+const beginning = `listeners: [{name: web, bind: ":8080", upstream: app}]`
+
+// others are lines that identify configurations of other programs, which users pass by mistake
+// or in hope.
+var others = []struct {
+	program string
+	line    *regexp.Regexp
+}{
+	{"HAProxy", regexp.MustCompile(`(?m)^(global|defaults|(frontend|backend|listen)\s+[^\s:{]+)\s*(#.*)?$`)},
+	{"nginx", regexp.MustCompile(`(?m)^\s*(events|http|stream|server|upstream\s+\S+)\s*\{`)},
+	{"Envoy", regexp.MustCompile(`(?m)^\s*"?(static_resources|dynamic_resources)"?\s*:`)},
+	{"Traefik", regexp.MustCompile(`(?m)^(\[?entryPoints\]?|\[?(tcp|http)\.routers\]?)`)},
+}
+
+// foreign complains if a file belongs to another program, and reports whether it does.
+func (l *loader) foreign() bool {
+	text := l.src.data[:min(len(l.src.data), maxBytes)]
+	for _, o := range others {
+		if at := o.line.FindStringIndex(text); at != nil {
+			line := 1 + strings.Count(text[:at[1]], "\n")
+			l.complainAt(place{src: l.src, line: line, col: 1, width: 1}, "write YAML that begins like "+beginning, "this is a configuration of %s", o.program)
+			return true
+		}
+	}
+	return false
+}
+
+// known reports whether a file has any known key.
+func known(n *yaml.Node) bool {
+	for i := 0; i+1 < min(len(n.Content), maxWords); i += 2 {
+		if key := target(n.Content[i]).Value; root().byKey[key] != nil || closest(key, root().keys()) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// noMapping complains of a file that is not a mapping.
+func (l *loader) noMapping(n *yaml.Node) {
+	fix := "write YAML that begins like " + beginning
+	if n.Kind == yaml.SequenceNode {
+		fix = "write listeners: or upstreams: before it, and indent it"
+	}
+	l.complainAt(l.src.at(n), fix, "a file is a group of keys, not %s", kindOf(n))
 }

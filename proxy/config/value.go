@@ -1,8 +1,16 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/penstock/penstock/internal/topology"
 	clients "github.com/penstock/penstock/proxy/internal/source" // a source is a file here
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -70,4 +78,436 @@ func (s Secret) String() string {
 type Content struct {
 	Path  Path // empty: none
 	Bytes []byte
+}
+
+// A valueFormat describes how values of one kind are written.
+type valueFormat struct {
+	name  string // in the reference
+	style style
+	// set reads text into v. It uses the decoder for data outside of the text. For a default,
+	// which needs no such data, the decoder is nil.
+	set func(d *decoder, f *field, v reflect.Value, text string) *complaint
+	// show returns the text that set reads.
+	show func(v reflect.Value) string
+	// pattern matches the text in the schema. It may accept invalid text.
+	pattern string
+	// most is the largest integer of styleWordOrInteger; the least is 0.
+	most float64
+}
+
+// A style is the YAML scalar that a value must be. Any may be text with a ${VARIABLE}.
+type style int
+
+const (
+	styleText     style = iota
+	styleInteger        // 5
+	styleNumber         // 0.5, 5
+	styleBoolean        // true, false
+	styleDuration       // text, or 0
+	styleSize           // text, or an integer
+
+	styleWordOrInteger // the same, with a meaning of its own for each integer
+)
+
+// A complaint is an error in a text and its fix.
+type complaint struct {
+	message, fix string
+	secret       bool // the line of the value is not shown
+}
+
+func complain(fix, format string, args ...any) *complaint {
+	return &complaint{message: fmt.Sprintf(format, args...), fix: fix}
+}
+
+// formOf returns how values of a type are written, or nil for a struct that is written as a
+// mapping. meaning is the tag type, which gives the meaning of a string or an integer.
+func formOf(t reflect.Type, meaning string) *valueFormat {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return &valueFormat{name: "duration", style: styleDuration, set: setDuration, show: showDuration, pattern: durationPattern}
+	case reflect.TypeFor[Rule]():
+		return &valueFormat{name: "source", set: setRule, show: showStringer}
+	case reflect.TypeFor[netip.Addr]():
+		return &valueFormat{name: "IP", set: setAddr, show: showAddr}
+	case reflect.TypeFor[Bind]():
+		return &valueFormat{name: "address to listen on", set: setBind, show: showStringer}
+	case reflect.TypeFor[Address]():
+		return &valueFormat{name: "address", set: setAddress, show: showStringer}
+	case reflect.TypeFor[Path]():
+		return &valueFormat{name: "path", set: setPath, show: reflect.Value.String}
+	case reflect.TypeFor[Secret]():
+		return &valueFormat{name: "secret", set: setSecret, show: showStringer}
+	case reflect.TypeFor[Content]():
+		set := setContent
+		if meaning == "module" {
+			set = setModule
+		}
+		return &valueFormat{name: "path", set: set, show: func(v reflect.Value) string { return v.Field(0).String() }}
+	case reflect.TypeFor[CPUs]():
+		return &valueFormat{name: "CPU or range of CPUs", style: styleWordOrInteger, set: setCPUs, show: reflect.Value.String, pattern: cpusPattern, most: topology.Highest}
+	case reflect.TypeFor[Node]():
+		return &valueFormat{name: "node", style: styleWordOrInteger, set: setNode, show: reflect.Value.String, pattern: nodePattern, most: maxNode}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return &valueFormat{name: "boolean", style: styleBoolean, set: setBool, show: func(v reflect.Value) string { return strconv.FormatBool(v.Bool()) }}
+	case reflect.Int, reflect.Int64:
+		switch show := func(v reflect.Value) string { return showSize(v.Int()) }; meaning {
+		case "rate":
+			return &valueFormat{name: "size", style: styleSize, set: setRate, show: show, pattern: sizePattern + `(/s)?$`}
+		case "size":
+			return &valueFormat{name: "size", style: styleSize, set: setSize, show: show, pattern: sizePattern + `$`}
+		}
+		return &valueFormat{name: "integer", style: styleInteger, set: setInt, show: func(v reflect.Value) string { return strconv.FormatInt(v.Int(), 10) }}
+	case reflect.Float64:
+		return &valueFormat{name: "number", style: styleNumber, set: setFloat, show: func(v reflect.Value) string { return strconv.FormatFloat(v.Float(), 'g', -1, 64) }}
+	case reflect.String:
+		return stringForm(meaning)
+	}
+	return nil
+}
+
+func showStringer(v reflect.Value) string { return v.Interface().(fmt.Stringer).String() }
+
+func showAddr(v reflect.Value) string {
+	if addr := v.Interface().(netip.Addr); addr.IsValid() {
+		return addr.String()
+	}
+	return ""
+}
+
+func setBool(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	switch text {
+	case "true", "false":
+		v.SetBool(text == "true")
+		return nil
+	}
+	fix := "write true or false"
+	switch strings.ToLower(text) {
+	case "yes", "on", "y", "1", "true":
+		fix = "write true"
+	case "no", "off", "n", "0", "false":
+		fix = "write false"
+	}
+	return complain(fix, "%q is not true or false", text)
+}
+
+func setInt(_ *decoder, f *field, v reflect.Value, text string) *complaint {
+	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, v.Type().Bits())
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return complain(f.integers(), "%q is too large", text)
+	case err != nil:
+		return complain(f.integers(), "%q is not a whole number", text)
+	}
+	v.SetInt(n)
+	return nil
+}
+
+func setFloat(_ *decoder, f *field, v reflect.Value, text string) *complaint {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n != n || n-n != 0 {
+		fix := "write a number such as 0.5"
+		if number, ok := strings.CutSuffix(text, "%"); ok {
+			fix = "write it without %: " + number
+			if p, err := strconv.ParseFloat(number, 64); err == nil && f.unit != "%" {
+				fix = "write it as a part of 1: " + strconv.FormatFloat(p/100, 'g', 6, 64)
+			}
+		}
+		return complain(fix, "%q is not a number", text)
+	}
+	v.SetFloat(n)
+	return nil
+}
+
+// setRule reads a rule for clients: a network, or a word.
+func setRule(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	var rule Rule
+	var c *complaint
+	switch {
+	case text == "all":
+		rule = clients.All()
+	case text == "unix":
+		rule = clients.UnixClients()
+	case strings.HasPrefix(text, "unix"):
+		rule, c = parseUnixRule(text)
+	default:
+		rule, c = parseNetwork(text)
+	}
+	if c == nil {
+		v.Set(reflect.ValueOf(rule))
+	}
+	return c
+}
+
+// parseUnixRule reads unix:uid=NUMBER or unix:gid=NUMBER.
+func parseUnixRule(text string) (Rule, *complaint) {
+	kind, number, _ := strings.Cut(strings.TrimPrefix(text, "unix:"), "=")
+	id, err := strconv.ParseUint(number, 10, 32)
+	switch {
+	case kind != "uid" && kind != "gid":
+		return Rule{}, complain("write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some", "%q names no clients", text)
+	case err != nil || id == 1<<32-1: // which no user and no group has
+		return Rule{}, complain("write a number, as id(1) prints it, such as unix:"+kind+"=1000", "%q is not the number of a user or a group", number)
+	case kind == "uid":
+		return clients.UnixUser(uint32(id)), nil
+	}
+	return clients.UnixGroup(uint32(id)), nil
+}
+
+func parseNetwork(text string) (Rule, *complaint) {
+	fix := "write 10.0.0.0/8, 2001:db8::/32, one address, unix or all"
+	if strings.HasPrefix(text, "uid=") || strings.HasPrefix(text, "gid=") {
+		fix = "write unix:" + text
+	}
+	prefix, err := clients.ParsePrefix(text, fix)
+	if bad := new(clients.PrefixError); errors.As(err, &bad) {
+		return Rule{}, &complaint{message: bad.Problem, fix: bad.Fix}
+	}
+	return clients.Prefix(prefix), nil
+}
+
+func setAddr(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return complain("write 10.0.0.1 or 2001:db8::1", "%q is not an IP address", text)
+	}
+	v.Set(reflect.ValueOf(addr.Unmap()))
+	return nil
+}
+
+func setBind(d *decoder, f *field, v reflect.Value, text string) *complaint {
+	b := v.Addr().Interface().(*Bind)
+	if text == f.dflt && text == Auto {
+		return nil
+	}
+	if d != nil {
+		b.Pos = d.here.pos()
+	}
+	if name, ok := strings.CutPrefix(text, "systemd:"); ok {
+		if name == "" || len(name) > 255 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }) {
+			return complain("write the name that FileDescriptorName= gives it, such as systemd:web", "%q names no socket", text)
+		}
+		b.Systemd = name
+		return nil
+	}
+	addr, c := parseAddress(text)
+	if c == nil && addr.Network == "tcp" {
+		addr.Name, c = bindHost(addr.Name)
+	} else if c == nil {
+		c = checkSocketPath(addr)
+	}
+	if c == nil {
+		b.Address = addr
+	}
+	return c
+}
+
+// bindHost accepts a host that can be listened on without a lookup: an IP address, or
+// localhost, which is 127.0.0.1. The addresses of any other name may change at any time.
+func bindHost(name string) (string, *complaint) {
+	host, port := splitHostPort(name)
+	switch addr, err := netip.ParseAddr(host); {
+	case host == "":
+		return name, nil
+	case sockopt.Localhost(host):
+		return "127.0.0.1:" + port, nil
+	case host == "*":
+		return name, complain("write :"+port+", or 0.0.0.0:"+port+" for IPv4 alone", "%q is not an address: * is no host", name)
+	case err != nil:
+		return name, complain("write an address of this machine, such as 10.0.0.5:"+port+", or :"+port+" for all of them", "%q is not an IP address", host)
+	default:
+		return name, checkAddr(addr, port)
+	}
+}
+
+// checkAddr rejects addresses that no connection ever has.
+func checkAddr(addr netip.Addr, port string) *complaint {
+	switch {
+	case addr.IsMulticast():
+		return complain("write another one", "%q is a multicast address, to which there are no connections", addr)
+	case addr.Zone() != "" && addr.WithZone("").IsUnspecified(): // the kernel binds it to all interfaces (net/ipv6/af_inet6.c: __inet6_bind)
+		return complain("write [::]:"+port+" for all interfaces, or an address that "+addr.Zone()+" has", "%q is not the addresses of an interface", addr)
+	case addr.IsLinkLocalUnicast() && addr.Is6() && addr.Zone() == "":
+		return complain(fmt.Sprintf("write its interface too, such as [%v%%eth0]:%s", addr, port), "%q is an address of each interface", addr)
+	}
+	return nil
+}
+
+// checkSocketPath rejects paths of directories.
+func checkSocketPath(addr Address) *complaint {
+	last := addr.Name[strings.LastIndexByte(addr.Name, '/')+1:]
+	if !addr.Abstract() && (last == "" || last == "." || last == "..") {
+		return complain("write the path of a socket, such as unix:/run/penstock/web.sock", "%q is a directory", addr.Name)
+	}
+	return nil
+}
+
+func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	addr, c := parseAddress(text)
+	if c != nil {
+		if meant, what := suggestEndpoint(text); meant != "" {
+			c.fix = "write the " + what + " too, such as " + meant
+		}
+		return c
+	}
+	if addr.Network == "tcp" {
+		c = checkHost(text, addr.Name)
+	} else if c = checkSocketPath(addr); c == nil && addr.Mode != 0 {
+		c = complain("write it without ?mode=", "%q is to be connected to, so it has no mode", text)
+	}
+	if c == nil {
+		*v.Addr().Interface().(*Address) = addr
+	}
+	return c
+}
+
+// checkHost requires the destination of a connection to be an address or a name, and a port.
+func checkHost(text, name string) *complaint {
+	host, port := splitHostPort(name)
+	switch {
+	case host == "":
+		return complain("write 127.0.0.1:"+port+" for this machine", "%q has no host", text)
+	case port == "0":
+		return complain("write the port after the colon, 1 to 65535", "%q has no port", text)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return checkAddr(addr, port)
+	}
+	host = strings.TrimSuffix(host, ".")
+	if c := checkHostname(host); c != nil {
+		if !strings.Contains(c.fix, "Punycode") {
+			c.fix = "write 10.0.0.12:" + port + ", [2001:db8::12]:" + port + " or db.example:" + port
+		}
+		return complain(c.fix, "%q has no host: %q is neither an IP address nor a name", text, host)
+	}
+	if last := host[strings.LastIndexByte(host, '.')+1:]; strings.Trim(last, "0123456789") == "" {
+		return complain("write the four numbers of an IPv4 address, from 0 to 255", "%q is not an IP address", host)
+	}
+	return nil
+}
+
+// suggestEndpoint completes an address that lacks its host or its port, and returns which of
+// the two it lacks. Both are "" if it can suggest nothing.
+func suggestEndpoint(text string) (meant, missing string) {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= 65535 {
+		return "127.0.0.1:" + text, "host"
+	}
+	if !strings.ContainsAny(text, ":/") && checkHost(text, text+":1") == nil {
+		return text + ":8080", "port"
+	}
+	return "", ""
+}
+
+// parseAddress is sockopt.Parse with messages for a file instead of a flag.
+func parseAddress(text string) (Address, *complaint) {
+	if c := checkLine(text); c != nil {
+		return Address{}, c
+	}
+	addr, err := sockopt.Parse(text)
+	if err == nil {
+		return addr, nil
+	}
+	fix := strings.TrimPrefix(err.Error(), fmt.Sprintf("%v %q: ", sockopt.ErrAddress, text))
+	if strings.Contains(text, ",") && !strings.HasPrefix(text, "unix:") {
+		fix = "write a list: [" + strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), ", ") + "]"
+	}
+	return Address{}, complain(fix, "%q is not an address", text)
+}
+
+// splitHostPort splits a name that sockopt.Parse has joined.
+func splitHostPort(name string) (host, port string) {
+	i := strings.LastIndexByte(name, ':')
+	return strings.Trim(name[:i], "[]"), name[i+1:]
+}
+
+const (
+	durationPattern = `^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$|^0$`
+	sizePattern     = `^[0-9]+ ?(B|[KMGTP]iB|kB|[MGTP]B)?`
+)
+
+func setDuration(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	d, err := time.ParseDuration(text)
+	if err == nil && !strings.HasPrefix(text, "+") && !strings.HasPrefix(text, "-") {
+		v.SetInt(int64(d))
+		return nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return complain(fmt.Sprintf("write %ds, or %dms", n, n), "%q has no unit", text)
+	}
+	if number, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(number, 10, 16); err == nil {
+			return complain(fmt.Sprintf("write %dh", n*24), "%q: there is no unit for days", text)
+		}
+	}
+	return complain("write 250ms, 5s, 1m30s or 2h", "%q is not a duration", text)
+}
+
+func showDuration(v reflect.Value) string { return ShowDuration(time.Duration(v.Int())) }
+
+// ShowDuration returns a duration as it is written in a file: its String without the zeros at
+// the end.
+func ShowDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// units of sizes, the larger ones first.
+var units = []struct {
+	name string
+	n    int64
+}{
+	{"PiB", 1 << 50},
+	{"TiB", 1 << 40},
+	{"GiB", 1 << 30},
+	{"MiB", 1 << 20},
+	{"KiB", 1 << 10},
+	{"PB", 1e15},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"kB", 1e3},
+	{"B", 1},
+}
+
+// setRate is setSize for bytes per second.
+func setRate(d *decoder, f *field, v reflect.Value, text string) *complaint {
+	if c := setSize(d, f, v, strings.TrimSuffix(text, "/s")); c != nil {
+		return complain(c.fix, "%q is not a size", text)
+	}
+	return nil
+}
+
+func setSize(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
+	digits, unit := text, int64(1)
+	for _, u := range units {
+		if number, ok := strings.CutSuffix(digits, u.name); ok {
+			digits, unit = strings.TrimSuffix(number, " "), u.n
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if less, ok := strings.CutSuffix(text, "/s"); ok {
+		return complain("write it without /s: "+less, "%q is not a size but a rate", text)
+	}
+	if err != nil || n < 0 || digits[0] == '+' || n > math.MaxInt64/unit {
+		return complain("write 65536, 64KiB or 1MiB", "%q is not a size", text)
+	}
+	v.SetInt(n * unit)
+	return nil
+}
+
+func showSize(n int64) string {
+	for _, u := range units[:5] {
+		if n != 0 && n%u.n == 0 {
+			return strconv.FormatInt(n/u.n, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
 }

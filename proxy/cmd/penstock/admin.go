@@ -3,15 +3,25 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"iter"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // adminFlags select the process that a command connects to.
@@ -203,4 +213,505 @@ func failed(e *cli.Env, err error) error {
 	}
 	fmt.Fprint(e.Stderr, display.Lines(text))
 	return cli.ExitCode(cli.ExitError)
+}
+
+// accessFlags are the address of a process, and the credentials that TCP needs. Each has an environment
+// variable of its name.
+type accessFlags struct {
+	Admin     *string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
+	TokenFile *string `placeholder:"FILE" help:"The token to show over TCP, in a file of one line. Also PENSTOCK_TOKEN_FILE. (default: the one of the configuration, if it may be read)"`
+	CA        *string `name:"ca" placeholder:"FILE" help:"TLS to a server with a certificate of these authorities, PEM, or of those of the system: system. Also PENSTOCK_CA."`
+	Cert      *string `placeholder:"FILE" help:"The certificate to show with TLS, PEM. Also PENSTOCK_CERT."`
+	Key       *string `placeholder:"FILE" help:"Its private key, PEM. Also PENSTOCK_KEY."`
+}
+
+// address is the address of the process, if a flag or the environment has it.
+func (f *accessFlags) address(e *cli.Env) string { return given(e, f.Admin, "PENSTOCK_ADMIN") }
+
+// given is the value of a flag, or else of an environment variable.
+func given(e *cli.Env, flag *string, variable string) string {
+	if flag != nil {
+		return *flag
+	}
+	value, _ := e.Environment()(variable)
+	return value
+}
+
+// complete adds the credentials of the flags and the environment to those of a configuration.
+func (f *accessFlags) complete(e *cli.Env, as *admin.Credentials) error {
+	cert, key := given(e, f.Cert, "PENSTOCK_CERT"), given(e, f.Key, "PENSTOCK_KEY")
+	switch {
+	case (cert == "") != (key == ""):
+		return errors.New("a certificate and its key go together: write --cert FILE --key FILE")
+	case cert != "":
+		as.Cert, as.Key = cert, key
+	}
+	if as.CA = given(e, f.CA, "PENSTOCK_CA"); as.CA != "" {
+		as.Own = ""
+	}
+	file := given(e, f.TokenFile, "PENSTOCK_TOKEN_FILE")
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	if as.Token = strings.TrimRight(string(text), "\r\n"); as.Token == "" {
+		return fmt.Errorf("--token-file: %s is empty: write a token into it", file)
+	}
+	return nil
+}
+
+// ownCredentials are those that the configuration of a process has, as far as this user may read them.
+func ownCredentials(a *config.Admin) *admin.Credentials {
+	as := &admin.Credentials{Token: cmp.Or(a.ChangeToken.Value, a.ReadToken.Value)}
+	if a.TLS == nil {
+		return as
+	}
+	as.Own = string(a.TLS.Cert)
+	if key, err := os.Open(string(a.TLS.Key)); err == nil {
+		key.Close()
+		as.Cert, as.Key = as.Own, string(a.TLS.Key)
+	}
+	return as
+}
+
+// A process may listen somewhere else than its file says by now: the file has changed, and is not in force. It
+// leaves a note of its address beside private sockets, by the path of its configuration.
+
+// noteName is the name of the note of a configuration's process.
+func noteName(path string) string { return strings.TrimSuffix(socketName(path), ".sock") + ".admin" }
+
+// writeNote notes the address of this process, which "" removes. Without a directory for it there is none.
+func writeNote(env config.Env, path, address string) error {
+	dir, err := privateDirectory(env, serviceDirectory)
+	if errors.Is(err, errNoDirectory) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, noteName(path))
+	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
+		address = "unix:" + absolute(socket)
+	}
+	if address != "" {
+		return file.Write(name, fmt.Appendf(nil, "%s\n%d\n", address, os.Getpid()), 0o644)
+	}
+	if _, pid := readNote(name); pid != os.Getpid() { // there is none, or it is a successor's
+		return nil
+	}
+	return os.Remove(name)
+}
+
+// readNote returns the address and the process of a note; "": there is none.
+func readNote(name string) (address string, pid int) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", 0
+	}
+	address, number, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	pid, err = strconv.Atoi(number)
+	if err != nil || pid <= 0 {
+		return "", 0
+	}
+	return address, pid
+}
+
+// elsewhere returns an error that says where the process of a configuration can be asked, or why it cannot be,
+// in place of err: that nothing runs where the file says. Without such a process it returns err.
+func elsewhere(env config.Env, path string, err error) error {
+	if at := listensElsewhere(searched(env), path); at != "" {
+		return fmt.Errorf("%s: its process listens elsewhere, by the configuration in force: write --admin %s", display.Text(path), display.Text(at))
+	}
+	pid, uid := processOf("/proc", path)
+	if pid == 0 {
+		return err
+	}
+	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
+		return fmt.Errorf("%s: its process is another user's: write --admin %s", display.Text(path), display.Text(at))
+	}
+	return fmt.Errorf("%s: process %d has it, and no admin endpoint that is known here: write there %s, and kill -HUP %[2]d", display.Text(path), pid, display.Text(adminFor(path)))
+}
+
+// adminFor is what a configuration needs for an admin socket: in the directory of the service if there is one, or
+// else beside the configuration.
+func adminFor(path string) string {
+	dir := serviceDirectory
+	if _, err := os.Stat(dir); err != nil {
+		dir = filepath.Dir(absolute(path))
+	}
+	return fmt.Sprintf("admin: {bind: %q}", "unix:"+filepath.Join(dir, "admin.sock"))
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// listensElsewhere returns the address at which the process of a configuration listens, by what is in those
+// directories; "": there is none.
+func listensElsewhere(dirs []string, path string) string {
+	for _, dir := range dirs {
+		if socket := filepath.Join(dir, socketName(path)); listens(socket) {
+			return "unix:" + socket
+		}
+		if at, pid := readNote(filepath.Join(dir, noteName(path))); at != "" && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) && answers(at) {
+			return at
+		}
+	}
+	return ""
+}
+
+// answers reports whether something listens at an admin address, as far as this user may know.
+func answers(address string) bool {
+	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
+		return listens(socket)
+	}
+	c, err := sockopt.Dial(context.Background(), &net.Dialer{Timeout: time.Second}, "tcp", address)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// processOf returns a penstock run with a configuration, and its user, as far as this user may see it; 0: there
+// is none.
+func processOf(proc, path string) (pid int, uid uint32) {
+	path = absolute(path)
+	for of := range runs(proc) {
+		if !hasConfig(of.cwd, of.args, path) {
+			continue
+		}
+		n, _ := strconv.Atoi(filepath.Base(of.dir))
+		if info, err := os.Stat(of.dir); err == nil {
+			if of, ok := info.Sys().(*syscall.Stat_t); ok {
+				return n, of.Uid
+			}
+		}
+	}
+	return 0, 0
+}
+
+// A runOf is a penstock run: its directory in proc, its current directory, and its arguments after run.
+type runOf struct {
+	dir, cwd string
+	args     []string
+}
+
+// runs yields the processes of penstock run that this user may see.
+func runs(proc string) iter.Seq[runOf] {
+	return func(yield func(runOf) bool) {
+		dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+		for _, dir := range dirs {
+			line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+			args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+			if err != nil || len(args) < 2 || filepath.Base(args[0]) != programName || args[1] != "run" {
+				continue
+			}
+			cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
+			if err == nil && !yield(runOf{dir, cwd, args[2:]}) {
+				return
+			}
+		}
+	}
+}
+
+// others says of which configurations processes with an admin socket run, and where these listen; "": there are none.
+func others(env config.Env) string {
+	var list []string
+	for _, at := range running(env) {
+		with := ""
+		if path := configOf("/proc", at); path != "" {
+			with = " with " + path
+		}
+		list = append(list, fmt.Sprintf("a process%s listens on %s", with, at))
+	}
+	return display.Text(strings.Join(list, ", "))
+}
+
+// configOf returns the configuration of the process with a private socket, as far as this user may see it: the
+// name of the socket is made of its path; "": it is not known.
+func configOf(proc, address string) string {
+	for of := range runs(proc) {
+		for _, arg := range slices.Concat(of.args, defaultConfigs) {
+			if path := from(of.cwd, strings.TrimPrefix(arg, "--config=")); socketName(path) == filepath.Base(address) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// from returns the path of a name in a directory.
+func from(cwd, name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(cwd, name)
+	}
+	return filepath.Clean(name)
+}
+
+// hasConfig reports whether a penstock run in a directory has the configuration of a path: one of its arguments
+// names it, or none names a file, and it is the default one.
+func hasConfig(cwd string, args []string, path string) bool {
+	for _, arg := range args {
+		name := from(cwd, strings.TrimPrefix(arg, "--config="))
+		if name == path {
+			return true
+		}
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			return false
+		}
+	}
+	paths := make([]string, len(defaultConfigs))
+	for i, name := range defaultConfigs {
+		paths[i] = from(cwd, name)
+	}
+	return defaultConfig(paths) == path
+}
+
+// A process whose configuration has no admin address listens at a private unix socket, which commands find: in
+// the runtime directory of its service or of its user, or that of the service unit, by the path of its
+// configuration.
+
+// serviceDirectory is the runtime directory of the service unit, for commands, which have no variable of it, and
+// for root without any, as in a container.
+const serviceDirectory = "/run/penstock"
+
+// privateMode is the mode of a private socket of which no group reads.
+const privateMode = "?mode=0600"
+
+// errNoDirectory is the reason for which there is no private socket.
+var errNoDirectory = errors.New("neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is the directory of this user")
+
+// privateDirectory returns the directory of private sockets of this process, which it makes if necessary. It is
+// last, of which no variable is needed, if no variable names one, and this user owns or can make that.
+func privateDirectory(env config.Env, last string) (string, error) {
+	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
+		dir, _, _ := strings.Cut(list, ":") // systemd.exec(5)
+		return dir, nil
+	}
+	dir, ok := userDirectory(env)
+	if !ok {
+		if err := makeOwn(last); err != nil {
+			return "", fmt.Errorf("%w, and %w", errNoDirectory, err)
+		}
+		return last, nil
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// makeOwn makes a directory for this user alone, unless there is one of this user.
+func makeOwn(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || !own(info) {
+		return fmt.Errorf("%s is not a directory of this user", dir)
+	}
+	return nil
+}
+
+// own reports whether a file is this user's.
+func own(info os.FileInfo) bool {
+	of, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(of.Uid) == os.Geteuid()
+}
+
+// userDirectory returns the directory of the private sockets of this user. That of another user, who could put
+// another socket in its place, is none.
+func userDirectory(env config.Env) (dir string, ok bool) {
+	runtime, _ := env("XDG_RUNTIME_DIR")
+	if !filepath.IsAbs(runtime) {
+		return "", false
+	}
+	info, err := os.Stat(runtime)
+	if err != nil {
+		return "", false
+	}
+	return filepath.Join(runtime, "penstock"), own(info)
+}
+
+// searched are the directories in which commands look for private sockets.
+func searched(env config.Env) (dirs []string) {
+	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
+		dirs = strings.Split(list, ":")
+	}
+	dirs = append(dirs, serviceDirectory)
+	if dir, ok := userDirectory(env); ok {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// socketName is the name of the private socket of the process with a configuration: the beginning of the
+// name of that file, and a hash of its path.
+func socketName(path string) string {
+	path = absolute(path)
+	keep := func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return -1
+	}
+	base := strings.Map(keep, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
+	sum := sha256.Sum256([]byte(path))
+	return fmt.Sprintf("%.20s-%x.sock", base, sum[:4])
+}
+
+// privateAddress returns the admin address of a process with a configuration that names none.
+func privateAddress(env config.Env, path string) (string, error) {
+	dir, err := privateDirectory(env, serviceDirectory)
+	if err == nil {
+		err = ownDirectory(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	bind := "unix:" + filepath.Join(dir, socketName(path))
+	_, err = admin.ParseAddress(bind)
+	return bind, err
+}
+
+// privateOf returns the address of the private socket of the process with a configuration, whether the file can be
+// read or not, and is there or not; "": none was found. The path may lead to the one of the process by links.
+func privateOf(env config.Env, path string) string {
+	for _, dir := range searched(env) {
+		for _, name := range pathsOf(path) {
+			if socket := filepath.Join(dir, socketName(name)); listens(socket) {
+				return "unix:" + socket
+			}
+		}
+	}
+	return ""
+}
+
+// pathsOf returns a path, and the paths that it leads to by links: of the directory, of the file, of both.
+func pathsOf(path string) []string {
+	list := []string{path}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		list = append(list, filepath.Join(dir, filepath.Base(path)))
+	}
+	for at := path; len(list) < maxLinks; {
+		to, err := os.Readlink(at)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(at), to)
+		}
+		at = to
+		list = append(list, at)
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		list = append(list, real)
+	}
+	return list
+}
+
+// maxLinks is how many links of a path are followed, as by the kernel (path_resolution(7)).
+const maxLinks = 40
+
+// findPrivate returns the address of the process with a configuration. The error wraps
+// [admin.ErrNotRunning], and names the processes that run.
+func findPrivate(env config.Env, path string) (string, error) {
+	if bind := privateOf(env, path); bind != "" {
+		return bind, nil
+	}
+	why, run := "it names no admin address", others(env)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		why = "there is no such file"
+	}
+	if run != "" {
+		run = ": " + run
+	}
+	return "", fmt.Errorf("%s: %w: %s, and no process of this user has it%s", display.Text(path), admin.ErrNotRunning, why, run)
+}
+
+// running returns the addresses of all processes with a private socket, or with one by the usual name.
+func running(env config.Env) (list []string) {
+	for _, dir := range searched(env) {
+		found, _ := filepath.Glob(filepath.Join(dir, "*-????????.sock"))
+		for _, socket := range append(found, filepath.Join(dir, "admin.sock")) {
+			if listens(socket) {
+				list = append(list, "unix:"+socket)
+			}
+		}
+	}
+	return list
+}
+
+// adminFlagsOf returns the flags for the addresses of processes; "": there are none.
+func adminFlagsOf(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return "--admin " + strings.Join(list, ", or --admin ")
+}
+
+// listens reports whether a process listens at a unix socket, as far as this user may know.
+func listens(socket string) bool {
+	if _, err := os.Lstat(socket); err != nil { // in a directory that this user may not look into there is none for it
+		return false
+	}
+	c, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EAGAIN)
+	}
+	c.Close()
+	return true
+}
+
+// errDirectory is wrapped by the errors of a directory in which another user could put another socket.
+var errDirectory = errors.New("not a directory for a private socket")
+
+// ownDirectory returns why this process puts no private socket into a directory: it must be one of this user or of
+// root, and no other user may write there.
+func ownDirectory(dir string) error {
+	return heldBy(dir, uint32(os.Geteuid()))
+}
+
+// heldBy returns why a directory is not one of a user, or of root, into which no other user may write.
+func heldBy(dir string, uid uint32) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	of, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s: %w: it is a link, or a file", display.Text(dir), errDirectory)
+	case !ok || of.Uid != uid && of.Uid != 0:
+		return fmt.Errorf("%s: %w: it is one of another user", display.Text(dir), errDirectory)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s: %w: other users may write there: chmod go-w", display.Text(dir), errDirectory)
+	}
+	return nil
+}
+
+// privateCredentials are those for a private socket that was found: its process must be one of root or of this user,
+// or of the user to which root has given the directory, as systemd does for a service.
+func privateCredentials(bind string) *admin.Credentials {
+	as := &admin.Credentials{Known: true}
+	dir := filepath.Dir(strings.TrimPrefix(bind, "unix:"))
+	info, err := os.Lstat(dir)
+	if err != nil || heldBy(filepath.Dir(dir), 0) != nil {
+		return as
+	}
+	if of, ok := info.Sys().(*syscall.Stat_t); ok && heldBy(dir, of.Uid) == nil {
+		as.Owner = of.Uid
+	}
+	return as
 }

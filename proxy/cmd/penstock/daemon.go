@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -245,5 +248,191 @@ func (r *daemon) reopen(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// finalFlush is the time, at the end of the program, for readers of its output, and for
+// everything after a second signal.
+const finalFlush = time.Second
+
+// errStuck is the error of a program that could not end in time.
+var errStuck = fmt.Errorf("%w: it took too long to end them", server.ErrCut)
+
+// logFlags are the flags of commands that log.
+type logFlags struct {
+	Log      string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the log on standard error, and of the summary on standard output. (default: ${default})"`
+	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Least level to log: debug (a line for each session), info, warn or error. (default: ${default})"`
+}
+
+// logged runs a command with its logger, and reports its error.
+func (f *logFlags) logged(e *cli.Env, command func(log *slog.Logger) error) error {
+	last, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	direct := newLogger(e.Stderr, f.Log, f.LogLevel)
+	out := newAsyncWriter(e.Stderr, func(n int64) {
+		direct.Warn("lines of the log dropped, its reader is slow", "lines", n)
+	})
+	log := newLogger(out, f.Log, f.LogLevel)
+	err := command(log)
+	err = f.fail(out, log, err)
+	time.AfterFunc(finalFlush, cancel)
+	out.close(last)
+	return err
+}
+
+// fail reports the error with which the program ends: as a log line if programs read the log,
+// otherwise as text.
+func (f *logFlags) fail(out io.Writer, log *slog.Logger, err error) error {
+	if err == nil {
+		return nil
+	}
+	bad, _ := errors.AsType[*badFile](err)
+	switch {
+	case f.Log == "json" && bad != nil:
+		logProblems(log, bad)
+	case f.Log == "json":
+		log.Error(err.Error())
+	case bad != nil:
+		_, _ = io.WriteString(out, bad.Text)
+	default:
+		(&cli.Env{Stderr: out}).PrintError(err)
+	}
+	if errors.As(err, new(cli.UsageError)) {
+		return cli.ExitCode(cli.ExitUsage)
+	}
+	return cli.ExitCode(cli.ExitError)
+}
+
+// A service is a running server that handles signals meanwhile.
+type service struct {
+	form string // of the summary
+	log  *slog.Logger
+	// reload is called for each SIGHUP, and must return at once. If it is nil SIGHUP stops the
+	// program, as SIGTERM does.
+	reload func()
+}
+
+// run calls serve, which opens a server, passes it on, and serves until it has ended.
+// Meanwhile run handles signals, even if the server, or a reader of the output, is blocked. The
+// last line on standard output is the summary.
+func (s *service) run(e *cli.Env, serve func(ctx context.Context, opened chan<- loadBalancer) error) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	opened, ended := make(chan loadBalancer), make(chan error, 1)
+	go func() { ended <- serve(ctx, opened) }()
+	var reloads <-chan os.Signal
+	if s.reload != nil && e.Reloads != nil {
+		reloads = e.Reloads()
+	}
+	var running loadBalancer
+	var stuck <-chan time.Time
+	for {
+		select {
+		case running = <-opened:
+		case err := <-ended:
+			s.summarize(e.Stdout, running, stuck)
+			return err
+		case <-reloads:
+			s.reload()
+		case <-e.Stops:
+			if ctx.Err() == nil {
+				stop()
+			} else if stuck == nil {
+				stuck = time.After(finalFlush)
+				if running != nil {
+					go running.Cut()
+				}
+			}
+		case <-stuck:
+			return errStuck
+		}
+	}
+}
+
+// summarize writes the summary of a server that was opened: until stuck, or for finalFlush if
+// that is nil.
+func (s *service) summarize(w io.Writer, balancer loadBalancer, stuck <-chan time.Time) {
+	if balancer == nil {
+		return
+	}
+	if stuck == nil {
+		stuck = time.After(finalFlush)
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := writeSummary(w, s.form, balancer.Summary()); err != nil {
+			s.log.Warn("summary not written", "error", err)
+		}
+	}()
+	select {
+	case <-written:
+	case <-stuck:
+	}
+}
+
+// maxSpooled is the number of lines that are queued for a slow reader.
+const maxSpooled = 4096
+
+// An asyncWriter is a writer that never blocks: a goroutine of its own writes the lines. If
+// the queue is full, further lines are dropped and counted, and the count is reported. So a
+// log reader that stalls costs lines, and not connections. It is safe for concurrent use.
+type asyncWriter struct {
+	w       io.Writer
+	report  func(dropped int64) // writes to w
+	lines   chan []byte
+	dropped atomic.Int64
+	closed  chan struct{}
+	written chan struct{} // closed when the goroutine has ended
+}
+
+func newAsyncWriter(w io.Writer, report func(dropped int64)) *asyncWriter {
+	s := &asyncWriter{
+		w: w, report: report, lines: make(chan []byte, maxSpooled),
+		closed: make(chan struct{}), written: make(chan struct{}),
+	}
+	go s.run()
+	return s
+}
+
+// Write takes one line. It never fails.
+func (s *asyncWriter) Write(line []byte) (int, error) {
+	select {
+	case s.lines <- bytes.Clone(line):
+	default:
+		s.dropped.Add(1)
+	}
+	return len(line), nil
+}
+
+// close writes the queue, for as long as ctx allows. It is called once; later lines are lost.
+func (s *asyncWriter) close(ctx context.Context) {
+	close(s.closed)
+	select {
+	case <-s.written:
+	case <-ctx.Done():
+	}
+}
+
+func (s *asyncWriter) run() {
+	defer close(s.written)
+	for {
+		select {
+		case line := <-s.lines:
+			s.pass(line)
+		case <-s.closed:
+			for len(s.lines) > 0 {
+				s.pass(<-s.lines)
+			}
+			return
+		}
+	}
+}
+
+// pass writes a line. If that fails the line is lost, since there is no place to report it.
+func (s *asyncWriter) pass(line []byte) {
+	_, _ = s.w.Write(line)
+	if n := s.dropped.Swap(0); n > 0 {
+		s.report(n)
 	}
 }

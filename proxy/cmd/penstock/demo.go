@@ -1,17 +1,23 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/internal/top"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -243,4 +249,443 @@ func reachable(address string) string {
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// A demoBalancer is penstock run in this process.
+type demoBalancer struct {
+	stops chan os.Signal
+	once  sync.Once
+	done  chan struct{}
+	code  int // after done
+	log   *demoLog
+}
+
+// startDemoBalancer starts it with a configuration. Its warnings are printed by the view. The
+// caller calls stop.
+func startDemoBalancer(e *cli.Env, file string, view *demoView) *demoBalancer {
+	b := &demoBalancer{stops: make(chan os.Signal, 1), done: make(chan struct{}), log: &demoLog{view: view}}
+	go func() {
+		defer close(b.done)
+		b.code = run(&cli.Env{
+			Args:   []string{"run", "--config", file, "--log-level", "warn", "--drain-timeout", "2s"},
+			Stdout: io.Discard, Stderr: b.log, Getenv: e.Getenv, Stops: b.stops,
+		})
+	}()
+	return b
+}
+
+// address waits until the load balancer listens, and returns where.
+func (b *demoBalancer) address(ctx context.Context, c *admin.Client) (string, error) {
+	for {
+		s, err := c.Status(ctx)
+		if err == nil && len(s.Listeners) > 0 && len(s.Listeners[0].Addresses) > 0 {
+			return reachable(s.Listeners[0].Addresses[0]), nil
+		}
+		select {
+		case <-b.done:
+			return "", fmt.Errorf("the load balancer did not start: %s", b.log.last())
+		case <-ctx.Done():
+			return "", errors.New("interrupted")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the load balancer and waits for its end.
+func (b *demoBalancer) stop() error {
+	b.once.Do(func() { b.stops <- syscall.SIGTERM })
+	<-b.done
+	if b.code != cli.ExitOK {
+		return fmt.Errorf("the load balancer ended with exit code %d: %s", b.code, b.log.last())
+	}
+	return nil
+}
+
+// A demoLog passes the lines of a log to the view. It is safe for concurrent use.
+type demoLog struct {
+	view *demoView
+
+	mu      sync.Mutex
+	partial []byte
+	line    string // the last one
+}
+
+// Write takes pieces of lines.
+func (l *demoLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.partial = append(l.partial, p...)
+	for {
+		line, rest, found := bytes.Cut(l.partial, []byte("\n"))
+		if !found {
+			return len(p), nil
+		}
+		l.line = withoutTime(string(line))
+		l.view.print("        " + l.line + "\n")
+		l.partial = rest
+	}
+}
+
+// last returns the last line.
+func (l *demoLog) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.line
+}
+
+// withoutTime removes the time from a line of the log.
+func withoutTime(line string) string {
+	if strings.HasPrefix(line, "time=") {
+		if _, rest, found := strings.Cut(line, " "); found {
+			return rest
+		}
+	}
+	return line
+}
+
+// A demoEndpoint answers every line by its name.
+type demoEndpoint struct {
+	name    string
+	address string // of the listener; its port is chosen by the first open
+
+	mu       sync.Mutex
+	listener net.Listener // owned; nil: it is dead
+	conns    map[net.Conn]bool
+	serving  sync.WaitGroup
+}
+
+// open listens and serves.
+func (e *demoEndpoint) open() error {
+	l, err := net.Listen("tcp", e.address)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listener, e.address, e.conns = l, l.Addr().String(), make(map[net.Conn]bool)
+	e.serving.Go(func() { e.accept(l) })
+	return nil
+}
+
+func (e *demoEndpoint) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		e.mu.Lock()
+		alive := e.listener == l
+		if alive {
+			e.conns[conn] = true
+			e.serving.Go(func() { e.serve(conn) })
+		}
+		e.mu.Unlock()
+		if !alive {
+			_ = conn.Close()
+		}
+	}
+}
+
+func (e *demoEndpoint) serve(conn net.Conn) {
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		if _, err := io.WriteString(conn, e.name+"\n"); err != nil {
+			break
+		}
+	}
+	e.mu.Lock()
+	delete(e.conns, conn)
+	e.mu.Unlock()
+}
+
+// kill closes the listener and resets the connections, and waits until nothing is left.
+func (e *demoEndpoint) kill() {
+	e.mu.Lock()
+	if e.listener != nil {
+		_ = e.listener.Close()
+		e.listener = nil
+	}
+	for conn := range e.conns {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = conn.Close()
+	}
+	e.mu.Unlock()
+	e.serving.Wait()
+}
+
+// A demoResult is the result of clients.
+type demoResult struct {
+	served  map[string]int // clients by endpoint
+	failed  []demoFailure  // the others
+	longest time.Duration  // from the connect to the first answer
+}
+
+// A demoFailure is a client that got no answer, or lost its session after the first one.
+type demoFailure struct {
+	time     time.Time
+	answered bool
+	err      error
+}
+
+// all returns the number of clients that were served to their end.
+func (r *demoResult) all() (n int) {
+	for _, served := range r.served {
+		n += served
+	}
+	return n
+}
+
+// cut returns the number of clients that lost their sessions, and of those without an answer.
+func (r *demoResult) cut() (cut, unanswered int) {
+	for _, f := range r.failed {
+		if f.answered {
+			cut++
+		} else {
+			unanswered++
+		}
+	}
+	return cut, unanswered
+}
+
+// A demoLoad is clients, so many in a second. Each asks a few times, and closes.
+type demoLoad struct {
+	address string
+	quit    chan struct{}
+	once    sync.Once
+	clients sync.WaitGroup
+
+	mu  sync.Mutex
+	sum demoResult
+}
+
+const (
+	demoRequests = 4                     // of a client
+	demoThink    = 25 * time.Millisecond // between two requests
+	demoPatience = 10 * time.Second      // for an answer
+)
+
+func startDemoLoad(address string, rate int) *demoLoad {
+	l := &demoLoad{address: address, quit: make(chan struct{}), sum: demoResult{served: make(map[string]int)}}
+	ticks := time.NewTicker(time.Second / time.Duration(rate))
+	l.clients.Go(func() {
+		defer ticks.Stop()
+		for {
+			select {
+			case <-l.quit:
+				return
+			case <-ticks.C:
+				l.clients.Go(l.client)
+			}
+		}
+	})
+	return l
+}
+
+// stop begins no more clients, waits for those under way, and returns the result.
+func (l *demoLoad) stop() demoResult {
+	l.once.Do(func() { close(l.quit) })
+	l.clients.Wait()
+	return l.result()
+}
+
+// result returns the result so far.
+func (l *demoLoad) result() demoResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := demoResult{served: make(map[string]int), failed: l.sum.failed, longest: l.sum.longest}
+	for name, n := range l.sum.served {
+		r.served[name] = n
+	}
+	return r
+}
+
+// client is one client.
+func (l *demoLoad) client() {
+	begin := time.Now()
+	name, wait, err := l.session(begin)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sum.longest = max(l.sum.longest, wait)
+	if err != nil {
+		l.sum.failed = append(l.sum.failed, demoFailure{time.Now(), name != "", err})
+		return
+	}
+	l.sum.served[name]++
+}
+
+// session asks, and returns the endpoint and the wait for the first answer.
+func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, err error) {
+	conn, err := sockopt.Dial(context.Background(), &net.Dialer{Timeout: demoPatience}, "tcp", l.address)
+	if err != nil {
+		return "", time.Since(begin), err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(begin.Add(demoPatience)); err != nil {
+		return "", 0, err
+	}
+	answers := bufio.NewReader(conn)
+	for i := range demoRequests {
+		if i > 0 {
+			time.Sleep(demoThink)
+		}
+		if _, err := io.WriteString(conn, "hello\n"); err != nil {
+			return name, wait, err
+		}
+		line, err := answers.ReadString('\n')
+		if i == 0 {
+			wait = time.Since(begin)
+		}
+		line = strings.TrimSpace(line)
+		switch {
+		case errors.Is(err, io.EOF):
+			return name, wait, errors.New("the connection was closed before the answer")
+		case err != nil:
+			return name, wait, err
+		case i > 0 && line != name:
+			return name, wait, fmt.Errorf("an answer of endpoint %s in a session with %s", line, name)
+		}
+		name = line
+	}
+	return name, wait, nil
+}
+
+// A demoView writes lines. On a terminal it shows the view of penstock top meanwhile, with the lines as its
+// notes, and writes them when that ends. It is safe for concurrent use.
+type demoView struct {
+	w io.Writer
+
+	mu     sync.Mutex
+	live   *top.Program // nil: it is not shown
+	ended  chan error   // of the view
+	kept   strings.Builder
+	second int // of the last result, unless it is shown
+}
+
+func newDemoView(e *cli.Env) *demoView { return &demoView{w: e.Stdout, second: -1} }
+
+// show shows a process, if there is a terminal, until finish. When its user ends it, stop is called.
+func (v *demoView) show(ctx context.Context, e *cli.Env, source top.Source, stop func()) {
+	if !onTerminal(e) {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.ended = make(chan error, 1)
+	p := top.New(ctx, top.Config{Source: source, Interval: demoInterval, Title: "penstock demo", Input: os.Stdin, Output: e.Stdout, Getenv: e.Getenv})
+	v.live = p
+	go func() {
+		err := p.Run()
+		stop()
+		v.ended <- err
+	}()
+}
+
+// demoInterval is the time between two looks.
+const demoInterval = 500 * time.Millisecond
+
+// print writes text.
+func (v *demoView) print(text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.live == nil {
+		fmt.Fprint(v.w, text)
+		return
+	}
+	v.kept.WriteString(text)
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			v.live.Note(line)
+		}
+	}
+}
+
+func (v *demoView) heading(text string) { v.print("\n" + text + "\n\n") }
+
+// event writes a line of the course.
+func (v *demoView) event(at time.Duration, text string) {
+	v.print(fmt.Sprintf("%5.1f s  %s\n", at.Seconds(), text))
+}
+
+// result shows the result so far. On no terminal it is written once in a second.
+func (v *demoView) result(at time.Duration, states, clients string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.live != nil {
+		v.live.Summarize(clients)
+		return
+	}
+	if s := int(at.Seconds()); s != v.second {
+		v.second = s
+		fmt.Fprintf(v.w, "%5.1f s    %s; %s\n", at.Seconds(), states, clients)
+	}
+}
+
+// finish ends the view, and writes the lines that it had as notes.
+func (v *demoView) finish() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.live == nil {
+		return nil
+	}
+	v.live.Quit()
+	err := <-v.ended
+	v.live = nil
+	_, failed := io.WriteString(v.w, v.kept.String())
+	return errors.Join(err, failed)
+}
+
+// statesOf is the states of the endpoints.
+func statesOf(s *admin.Status) string {
+	var states []string
+	for _, u := range s.Upstreams {
+		for _, ep := range u.Endpoints {
+			states = append(states, fmt.Sprintf("%s %s", ep.Name, ep.State))
+		}
+	}
+	return strings.Join(states, ", ")
+}
+
+// line is the result of the clients so far.
+func (r *demoResult) line() string {
+	cut, unanswered := r.cut()
+	return fmt.Sprintf("clients: %d served, %d cut, %d without an answer; the longest waited %v", r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond))
+}
+
+// printResult writes the clients' results.
+func (v *demoView) printResult(r *demoResult, stayed bool) {
+	var by []string
+	for _, name := range demoNames {
+		by = append(by, fmt.Sprintf("%s %d", name, r.served[name]))
+	}
+	v.heading("Results of the clients:")
+	v.print(fmt.Sprintf("  %d served (%s), the longest waited %v for its first answer\n", r.all(), strings.Join(by, ", "), r.longest.Round(100*time.Microsecond)))
+	cut, unanswered := r.cut()
+	v.print(fmt.Sprintf("  %d lost their sessions with the endpoint that died\n  %d got no answer\n", cut, unanswered))
+	if !stayed {
+		v.heading("Try next:")
+		v.print(`  penstock demo --stay                              go on, and change it yourself
+  penstock proxy --listen :8080 --to HOST:PORT      forward a port
+  penstock run penstock.yaml                        a load balancer, by a file as above
+`)
+	}
+}
+
+// printStay writes the commands for a demo that stays.
+func (v *demoView) printStay(d *demo) {
+	at := "--admin unix:" + d.socket
+	v.heading("It goes on until Ctrl-C. Try:")
+	v.print(fmt.Sprintf(`  echo hello | nc -N %s
+  penstock status %s
+  penstock endpoint drain %s app one
+  penstock endpoint weight %s app two 3
+
+`, strings.Replace(d.address, ":", " ", 1), at, at, at))
+}
+
+// indent indents lines.
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
 }

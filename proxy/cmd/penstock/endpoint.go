@@ -1,14 +1,26 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
+	"github.com/penstock/penstock/proxy/internal/state"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
 type endpointCmd struct {
@@ -204,4 +216,285 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
+}
+
+// saveFlag has a change of an endpoint be written to the file.
+type saveFlag struct {
+	Save bool `help:"Write it to the configuration file as well, with the permissions of this command's user, and reload."`
+}
+
+// change makes a change in the running process and, with --save, in the file.
+func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChange) error {
+	var done admin.EndpointChanged
+	var saved string
+	err := at.ask(e, "endpoint", func(ctx context.Context, client *admin.Client) (err error) {
+		if s.Save {
+			done, saved, err = saveChange(ctx, client, e.Environment(), at.Config, change)
+			return err
+		}
+		done, err = client.ChangeEndpoint(ctx, change)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if saved != "" {
+		done.Unkept = ""
+	}
+	if err := writeChanged(e, change.Upstream, &done); err != nil || saved == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(e.Stdout, "saved in %s\n", display.Text(saved))
+	return err
+}
+
+// unweighed is the weight of an endpoint that is added to the file without one.
+const unweighed = -1
+
+// saveChange makes a change in the file and in the running process, or in neither. It returns the file.
+func saveChange(ctx context.Context, client *admin.Client, env config.Env, given *string, change *admin.EndpointChange) (done admin.EndpointChanged, saved string, err error) {
+	path, err := savable(ctx, client, given)
+	if err != nil {
+		return done, "", err
+	}
+	was, err := endpointOf(ctx, client, change)
+	if err != nil {
+		return done, "", err
+	}
+	edit, err := editOf(change, &was)
+	if err != nil {
+		return done, "", notSaved(err)
+	}
+	edited, err := config.EditEndpoint(path, env, edit)
+	if err != nil {
+		return done, "", notSaved(err)
+	}
+	differs := !bytes.Equal(edited.Before, edited.After)
+	if differs {
+		if err := writeEdited(ctx, client, edited); err != nil {
+			return done, "", err
+		}
+	}
+	if differs && (edit.Add != nil || edit.Remove) {
+		now, err := endpointOf(ctx, client, change)
+		weight := 0
+		if now.Endpoint != nil {
+			weight = now.Weight
+		}
+		return admin.EndpointChanged{Endpoint: edit.Name(), From: was.value(change.What), To: now.value(change.What), Weight: weight, Taking: now.taking}, edited.Path, err
+	}
+	done, err = client.ChangeEndpoint(ctx, change) // ends a change by hand of the same line
+	if differs && err == nil {
+		done.From = was.value(change.What)
+	}
+	return done, edited.Path, err
+}
+
+func notSaved(err error) error { return fmt.Errorf("nothing was changed: %w", err) }
+
+// savable returns the path of the file in force, if a reload of it now would change nothing else.
+func savable(ctx context.Context, client *admin.Client, given *string) (string, error) {
+	plan, err := client.Plan(ctx, "")
+	if err != nil {
+		return "", notSaved(err)
+	}
+	generations, err := client.Generations(ctx)
+	if err != nil {
+		return "", notSaved(err)
+	}
+	if given != nil {
+		if abs, err := filepath.Abs(*given); err == nil && abs != plan.Path && !sameFile(abs, plan.Path) {
+			return "", fmt.Errorf("nothing was changed: the process has the configuration %s, not %s: write --config %[1]s", plan.Path, abs)
+		}
+	}
+	switch {
+	case generations.Pending != nil:
+		return "", fmt.Errorf("nothing was changed: generation %d waits to be confirmed: run penstock confirm or penstock rollback first", generations.Pending.Generation)
+	case len(plan.Changes) > 0:
+		return "", fmt.Errorf("nothing was changed: %s has other changes that are not in force (%s): reload first, or leave --save out", plan.Path, plan.Changes[0].What)
+	}
+	return plan.Path, nil
+}
+
+func sameFile(a, b string) bool {
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// writeEdited replaces a file and has the process reload. If that is refused the file is as it was.
+func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) error {
+	switch now, err := os.ReadFile(e.Path); {
+	case err != nil:
+		return notSaved(err)
+	case !bytes.Equal(now, e.Before):
+		return fmt.Errorf("nothing was changed: %s has changed meanwhile: try again", e.Path)
+	}
+	if err := replaceFile(e.Path, e.After); err != nil {
+		return notSaved(err)
+	}
+	_, err := client.Reload(ctx, rollback.Options{})
+	if refused := (*admin.Refusal)(nil); errors.As(err, &refused) {
+		if back := replaceFile(e.Path, e.Before); back != nil {
+			return fmt.Errorf("%w; %s has the change, since it cannot be written back: %w", err, e.Path, back)
+		}
+		return fmt.Errorf("the reload was refused, and %s is as it was: %w", e.Path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s has the change, and whether it is in force is not known: %w", e.Path, err)
+	}
+	return nil
+}
+
+// replaceFile replaces the contents of a file atomically, and keeps its mode and its owner. The contents are
+// on the disk when it returns nil.
+func replaceFile(path string, contents []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	p, err := file.At(path)
+	if err != nil {
+		return err
+	}
+	err = p.Replace(contents, func(f *os.File) error {
+		if err := keepOwner(f, info); err != nil {
+			return err
+		}
+		return f.Chmod(info.Mode().Perm())
+	})
+	return errors.Join(err, p.Close())
+}
+
+// keepOwner gives a file the owner and the group of another one.
+func keepOwner(f *os.File, of fs.FileInfo) error {
+	was, ok := of.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if is := info.Sys().(*syscall.Stat_t); is.Uid == was.Uid && is.Gid == was.Gid {
+		return nil
+	}
+	return f.Chown(int(was.Uid), int(was.Gid))
+}
+
+// editOf returns a change as the edit of a file. An endpoint that was added by hand is not in the file yet: it is
+// added there as it is in force, with the change.
+func editOf(c *admin.EndpointChange, now *endpointNow) (*config.EndpointEdit, error) {
+	edit := &config.EndpointEdit{Upstream: c.Upstream, Endpoint: c.Endpoint}
+	switch {
+	case c.What == admin.EndpointRemove:
+		edit.Remove = true
+		return edit, nil
+	case now.added:
+		e, err := now.with(c)
+		edit.Add = e
+		return edit, err
+	case c.What == admin.EndpointAdd:
+		if c.Weight == unweighed {
+			c.Weight = 1
+		}
+		e, err := config.NewEndpoint(&config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Zone: c.Zone, Weight: c.Weight, Backup: c.Backup, Connections: c.Connections})
+		edit.Add = &e
+		return edit, err
+	case c.What == admin.EndpointWeight:
+		edit.Weight = &c.Weight
+	default:
+		edit.State = string(c.What)
+	}
+	return edit, nil
+}
+
+// noEndpoint stands for an endpoint that is not there.
+const noEndpoint = "none"
+
+// An endpointNow is an endpoint as it is at a moment.
+type endpointNow struct {
+	*admin.Endpoint      // nil: there is none
+	added           bool // by hand
+	taking          int  // endpoints of the upstream that may get clients
+}
+
+// with returns an endpoint that was added by hand, with a change, as the file is to have it.
+func (n *endpointNow) with(c *admin.EndpointChange) (*config.Endpoint, error) {
+	keys, mode := config.EndpointKeys{Address: n.Address, Name: n.Name, Zone: n.Zone, Weight: n.Weight, Backup: n.Backup, Connections: n.Max}, stateWord(n.Endpoint)
+	switch c.What {
+	case admin.EndpointAdd:
+		if given, err := config.NewEndpoint(&config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Weight: 1}); err != nil || given.Name != n.Name || given.Address.String() != n.Address {
+			return nil, fmt.Errorf("upstream %s has the endpoint %s at %s, which was added by hand: write endpoint add %[1]s %[3]s%[4]s, or remove that one first", c.Upstream, n.Name, n.Address, n.nameFlag())
+		}
+		if c.Weight != unweighed {
+			keys.Weight = c.Weight
+		}
+		keys.Zone, keys.Backup, keys.Connections = cmp.Or(c.Zone, keys.Zone), c.Backup || keys.Backup, cmp.Or(c.Connections, keys.Connections)
+	case admin.EndpointWeight:
+		keys.Weight = c.Weight
+	default:
+		mode = string(c.What)
+	}
+	if keys.Name == n.Address {
+		keys.Name = ""
+	}
+	e, err := config.NewEndpoint(&keys)
+	e.State = mode
+	return &e, err
+}
+
+func (n *endpointNow) nameFlag() string {
+	if n.Name == n.Address {
+		return ""
+	}
+	return " --name " + n.Name
+}
+
+// value returns the part of it that a change is about.
+func (n *endpointNow) value(what admin.EndpointVerb) string {
+	switch {
+	case n.Endpoint == nil:
+		return noEndpoint
+	case what == admin.EndpointWeight:
+		return strconv.Itoa(n.Weight)
+	case what == admin.EndpointAdd:
+		return fmt.Sprintf("%s, weight %d", stateWord(n.Endpoint), n.Weight)
+	}
+	return stateWord(n.Endpoint)
+}
+
+// endpointOf returns the endpoint of a change as it is now.
+func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChange) (n endpointNow, err error) {
+	st, err := client.Status(ctx)
+	for i := range st.Upstreams {
+		u := &st.Upstreams[i]
+		for j := range u.Endpoints {
+			e := &u.Endpoints[j]
+			if u.Name != c.Upstream {
+				continue
+			}
+			if e.State != admin.Draining && e.State != admin.Maint && e.State != admin.Removed && e.Weight > 0 {
+				n.taking++
+			}
+			if e.Name == c.Endpoint || e.Address == c.Endpoint || c.Name != "" && e.Name == c.Name {
+				n.Endpoint = e
+			}
+		}
+	}
+	n.added = n.Endpoint != nil && n.State != admin.Removed && slices.ContainsFunc(st.Live, func(l admin.LiveChange) bool {
+		return l.Kind == string(state.EndpointAdded) && l.Upstream == c.Upstream && l.Endpoint == n.Name
+	})
+	return n, err
+}
+
+// stateWord returns the word by which an endpoint's state is set.
+func stateWord(e *admin.Endpoint) string {
+	switch e.State {
+	case admin.Draining:
+		return config.Drain
+	case admin.Maint, admin.Removed:
+		return string(e.State)
+	}
+	return config.Ready
 }

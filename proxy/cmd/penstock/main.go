@@ -3,7 +3,10 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/penstock/penstock/proxy/cli"
 )
@@ -13,4 +16,146 @@ func main() {
 	code := run(e)
 	release()
 	os.Exit(code)
+}
+
+// programName is the name of the program.
+const programName = "penstock"
+
+const description = `A layer 4 proxy that moves bytes between sockets by splice(2) through pooled kernel pipes.
+
+Forward a port to a server:
+
+    penstock proxy --listen :8080 --to 10.0.0.5:80
+
+Share connections between two servers, the next one when one refuses:
+
+    penstock proxy --listen :8080 --to 10.0.0.5:80 --to 10.0.0.6:80
+
+Run the load balancer, and change its configuration without dropping connections:
+
+    penstock run penstock.yaml
+    penstock reload --config penstock.yaml
+
+Every flag of a command:
+
+    penstock proxy --help`
+
+// commands is the command line.
+type commands struct {
+	Proxy    proxyCmd    `cmd:"" help:"Forward connections to targets, without a configuration file."`
+	Run      runCmd      `cmd:"" help:"Run the load balancer with a configuration file."`
+	Reload   reloadCmd   `cmd:"" help:"Reload the running configuration, optionally with automatic rollback."`
+	Confirm  confirmCmd  `cmd:"" help:"Confirm a pending reload."`
+	Rollback rollbackCmd `cmd:"" help:"Roll back to the previous configuration."`
+	Check    checkCmd    `cmd:"" help:"Validate a configuration, and report every error with a correction."`
+	Config   configCmd   `cmd:"" help:"Print the effective configuration: all files in one, with all defaults."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
+	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
+	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
+	Sessions sessionsCmd `cmd:"" help:"List the clients that are served, and end sessions."`
+	Sources  sourcesCmd  `cmd:"" help:"List the sources of clients with the most connections, new connections, refusals or bytes."`
+	Deny     denyCmd     `cmd:"" help:"Deny sources for a time, and list those that are denied."`
+	Page     pageCmd     `cmd:"" help:"Open the page of the running process in a browser."`
+	Why      whyCmd      `cmd:"" help:"Say what limits sessions: client, endpoint, a network, this process, a limit of bandwidth, or nothing."`
+	Mirror   mirrorCmd   `cmd:"" help:"Report how the answers of mirrors compare with those that clients get, and fail a pipeline if they differ."`
+	Lane     laneCmd     `cmd:"" help:"List the sessions that have left user space, reset them, and switch that off and on."`
+	Listener listenerCmd `cmd:"" help:"List the listeners; drain one."`
+	Split    splitCmd    `cmd:"" help:"List the splits; set the percentages of one."`
+	Process  processCmd  `cmd:"" help:"Show the state of the process; drain it."`
+	Endpoint endpointCmd `cmd:"" help:"List endpoints, and change them without the file: add, remove, drain, maint, ready, weight."`
+	Trace    traceCmd    `cmd:"" help:"Show what the kernel did to the connections and threads of a process for some seconds: retransmissions, resets, drops, waits."`
+	Profile  profileCmd  `cmd:"" help:"Write the CPU profile of the running process, or of any other, for go tool pprof."`
+	Top      topCmd      `cmd:"" help:"Show throughput, sessions, endpoints, loops and problems on the terminal, as they change."`
+	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
+	Doctor   doctorCmd   `cmd:"" help:"Check this host, or the running process: missing kernel features, limits and permissions, their cost and their remedy."`
+	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
+
+	Completion completionCmd   `cmd:"" help:"Print a script that completes these commands in bash, zsh or fish, with the names that the running process has."`
+	Complete   completeCmd     `cmd:"" name:"__complete" hidden:"" help:"Answer such a script."`
+	Drain      formerDrainCmd  `cmd:"" hidden:""`
+	Weight     formerWeightCmd `cmd:"" hidden:""`
+	Fmt        formerFmtCmd    `cmd:"" hidden:""`
+}
+
+// run runs the program in e and returns its exit code.
+func run(e *cli.Env) int { return commandLine().Run(e) }
+
+// commandLine is the command line, not parsed yet.
+func commandLine() *cli.Program {
+	return &cli.Program{Name: programName, Description: description, Commands: new(commands)}
+}
+
+// The commands drain, weight and fmt are gone. They answer with what to use instead, and change nothing.
+
+type formerDrainCmd struct {
+	adminFlags
+	Listener string
+	Upstream string
+	Endpoint string
+	Process  bool
+	Undo     bool
+	Rest     []string `arg:"" optional:""`
+}
+
+// Run returns the present spelling.
+func (c *formerDrainCmd) Run(*cli.Env) error {
+	now := "penstock process drain, penstock listener drain NAME, or penstock endpoint drain UPSTREAM ENDPOINT"
+	switch {
+	case c.Process:
+		now = "penstock process drain"
+	case c.Listener != "":
+		now = "penstock listener drain " + c.Listener
+	case c.Upstream != "" || c.Endpoint != "":
+		verb := "drain"
+		if c.Undo {
+			verb = "ready"
+		}
+		now = fmt.Sprintf("penstock endpoint %s %s %s", verb, cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"))
+	}
+	return cli.Usagef("'penstock drain' was renamed, nothing was changed. Use %s", now)
+}
+
+type formerWeightCmd struct {
+	adminFlags
+	Upstream string
+	Endpoint string
+	Weight   []string `arg:"" optional:""`
+}
+
+// Run returns the present spelling.
+func (c *formerWeightCmd) Run(*cli.Env) error {
+	weight := "N"
+	if len(c.Weight) == 1 {
+		weight = c.Weight[0]
+	}
+	return cli.Usagef("'penstock weight' was renamed, nothing was changed. Use penstock endpoint weight %s %s %s",
+		cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"), weight)
+}
+
+type formerFmtCmd struct {
+	Write, Check bool
+	Config       []string
+	Rest         []string `arg:"" optional:""`
+}
+
+// Run says that a formatter of YAML does it.
+func (c *formerFmtCmd) Run(*cli.Env) error {
+	return cli.Usagef("'penstock fmt' was removed, nothing was changed. Use any formatter of YAML, and penstock check")
+}
+
+// routeFlag is a flag that was given.
+func routeFlag(route *int) string {
+	if route == nil {
+		return ""
+	}
+	return fmt.Sprintf(" --route %d", *route)
+}
+
+type versionCmd struct{}
+
+// Run prints one line: the module's version, the commit where the build knows
+// it, the compiler, and the platform.
+func (*versionCmd) Run(e *cli.Env) error {
+	_, err := fmt.Fprintf(e.Stdout, "penstock %s %s %s/%s\n", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

@@ -1,10 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/sockopt"
+	"go.yaml.in/yaml/v4"
 )
 
 type proxyCmd struct {
@@ -52,3 +60,155 @@ func (c *proxyCmd) Run(e *cli.Env) error {
 
 // noVariables is the environment of flags: a shell has expanded them.
 func noVariables(string) (string, bool) { return "", false }
+
+// proxyName is the name of the listener and of the upstream of penstock proxy.
+const proxyName = "proxy"
+
+// A flagText is a configuration that flags have written: a value in each line.
+type flagText struct {
+	name  string // in place of a file's
+	lines []string
+	flags []string // by line: the flag and its value
+}
+
+// add adds a line that a flag has written; "" for a line of its own.
+func (t *flagText) add(flag, format string, args ...any) {
+	t.lines, t.flags = append(t.lines, fmt.Sprintf(format, args...)), append(t.flags, flag)
+}
+
+func (t *flagText) bytes() []byte { return []byte(strings.Join(t.lines, "\n") + "\n") }
+
+// flagAt returns the flag that has written the line of a problem.
+func (t *flagText) flagAt(p config.Problem) string {
+	if i := p.Pos.Line - 1; i >= 0 && i < len(t.flags) {
+		return t.flags[i]
+	}
+	return ""
+}
+
+// rename has problems name a flag in place of a line.
+func (t *flagText) rename(problems []config.Problem) {
+	for i := range problems {
+		if flag := t.flagAt(problems[i]); flag != "" {
+			problems[i].Pos = config.Pos{File: flag}
+		}
+	}
+}
+
+// explain returns problems as an error of one line; nil if there are none.
+func (t *flagText) explain(problems []config.Problem) error {
+	t.rename(problems)
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.Error())
+	}
+	if lines == nil {
+		return nil
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+// quoted returns a value as YAML in one line, for a block mapping or sequence. A $ in it is no variable.
+func quoted(value string) string {
+	value = strings.ReplaceAll(value, "$", "$$")
+	text, err := yaml.Dump(value)
+	if err != nil || bytes.Count(text, []byte("\n")) != 1 {
+		return fmt.Sprintf("%q", value)
+	}
+	return string(bytes.TrimSpace(text))
+}
+
+// write writes the configuration.
+func (c *proxyCmd) write() (*flagText, error) {
+	t := &flagText{name: "the command line"}
+	if err := cmp.Or(c.checkAddresses(), c.checkLoops()); err != nil {
+		return nil, err
+	}
+	if n := c.MaxConnections; n != nil {
+		if *n < 1 {
+			return nil, errors.New("--max-connections: write 1 or more, or leave it out for as many as RLIMIT_NOFILE allows")
+		}
+	}
+	c.writeLimits(t)
+	if c.Admin != "" {
+		t.add("--admin", "admin:")
+		t.add("--admin", "  bind: %s", quoted(c.Admin))
+		if c.AdminToken != "" {
+			t.add("--admin-token", "  change_token: %s", quoted("file:"+c.AdminToken))
+		}
+	}
+	t.add("", "listeners:")
+	t.add("--listen", "  - name: %s", proxyName)
+	t.add("--listen", "    upstream: %s", proxyName)
+	t.add("--listen", "    bind:")
+	for _, at := range c.Listen {
+		t.add("--listen", "      - %s", quoted(at))
+	}
+	t.add("", "    timeouts:")
+	t.add("--connect-timeout", "      connect: %s", timeText(c.ConnectTimeout))
+	t.add("--idle-timeout", "      idle: %s", timeText(c.IdleTimeout))
+	t.add("--half-close-timeout", "      half_close: %s", timeText(c.HalfCloseTimeout))
+	t.add("", "    socket:")
+	t.add("--user-timeout", "      user_timeout: %s", timeText(c.UserTimeout))
+	t.add("", "upstreams:")
+	t.add("--to", "  - name: %s", proxyName)
+	for _, part := range []string{"health_check", "outlier_detection", "circuit_breaker"} {
+		t.add("", "    %s: off", part)
+	}
+	if c.SourceAddress != "" {
+		t.add("--source-address", "    source_address: %s", quoted(c.SourceAddress))
+	}
+	t.add("", "    endpoints:")
+	for _, to := range c.To {
+		t.add("--to", "      - %s", quoted(to))
+	}
+	return t, nil
+}
+
+// writeLimits writes the limits of the process, whose values have been checked.
+func (c *proxyCmd) writeLimits(t *flagText) {
+	if c.MaxConnections == nil && c.Loops == nil {
+		return
+	}
+	t.add("", "limits:")
+	if c.MaxConnections != nil {
+		t.add("--max-connections", "  connections: %d", *c.MaxConnections)
+	}
+	if c.Loops != nil {
+		t.add("--loops", "  loops: {count: %d}", *c.Loops)
+	}
+}
+
+// timeText returns a timeout in the form of the configuration.
+func timeText(t cli.Timeout) string {
+	if t.Duration() <= 0 {
+		return "0s"
+	}
+	return t.Duration().String()
+}
+
+// checkAddresses checks that there is an address of each kind, and its form.
+func (c *proxyCmd) checkAddresses() error {
+	for _, f := range []struct {
+		flag  string
+		specs []string
+	}{{"--listen", c.Listen}, {"--to", c.To}} {
+		if len(f.specs) == 0 {
+			return fmt.Errorf("%s is missing: write penstock proxy --listen :8080 --to 10.0.0.5:80", f.flag)
+		}
+		for _, spec := range f.specs {
+			if _, err := sockopt.Parse(spec); err != nil {
+				return fmt.Errorf("%s: %w", f.flag, err)
+			}
+		}
+	}
+	if at, err := sockopt.Parse(c.Admin); err == nil && at.Network != "unix" && at.Private() == nil && c.AdminToken == "" {
+		return fmt.Errorf("--admin: every user of this machine could change everything at %s: write --admin-token FILE too, or --admin unix:/path", at)
+	}
+	for flag, spec := range map[string]string{"--admin": c.Admin, "--source-address": c.SourceAddress} {
+		if !utf8.ValidString(spec) { // as YAML it would be another one
+			return fmt.Errorf("%s: %q is not UTF-8: write printable characters", flag, spec)
+		}
+	}
+	return nil
+}

@@ -1,9 +1,22 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/penstock/penstock/internal/doctor"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/rollback"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 type runCmd struct {
@@ -25,4 +38,276 @@ func (c *runCmd) Run(e *cli.Env) error {
 		file := newFileSource(c.path, e.Environment())
 		return c.logFlags.serve(e, "run", log, &c.serverFlags, &daemonConfig{source: file, file: true, watches: c.Watch, adminExample: adminExample, open: c.open})
 	})
+}
+
+// loadConfig reads a configuration. The error is an [*admin.ConfigError].
+func loadConfig(path string, env config.Env) (*config.Config, error) {
+	cfg, problems := config.Load(path, env)
+	if err := badConfig(path, problems); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// A badFile is an [*admin.ConfigError] with the problems that it is about.
+type badFile struct {
+	*admin.ConfigError
+	found []config.Problem
+}
+
+// Unwrap returns the error that callers of the admin API get.
+func (b *badFile) Unwrap() error { return b.ConfigError }
+
+// badConfig makes a [*badFile] of the problems of a configuration; nil if there are
+// none.
+func badConfig(path string, problems []config.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	bad := &badFile{&admin.ConfigError{Path: path}, problems}
+	var text strings.Builder
+	for _, p := range problems {
+		bad.Problems = append(bad.Problems, p.Error())
+		fmt.Fprintln(&text, p.String())
+	}
+	bad.Text = text.String()
+	return bad
+}
+
+// maxLogged is the number of problems of a configuration that are logged.
+const maxLogged = 20
+
+// logProblems logs a line for each problem of a configuration.
+func logProblems(log *slog.Logger, bad *badFile) {
+	logEach(log.Error, bad.found, "a problem of the configuration", "there are more problems, see penstock check")
+}
+
+// logWarnings logs a line for each warning of a configuration.
+func logWarnings(log *slog.Logger, warnings []config.Problem) {
+	logEach(log.Warn, warnings, "a warning of the configuration", "there are more warnings, see penstock check")
+}
+
+// logEach logs a line for each of the first problems, and one for the number of the others.
+func logEach(log func(msg string, args ...any), list []config.Problem, msg, others string) {
+	for _, p := range list[:min(len(list), maxLogged)] {
+		cause := p.Message
+		if p.Fix != "" {
+			cause += ": " + p.Fix
+		}
+		log(msg, "file", p.Pos.File, "line", p.Pos.Line, "cause", cause)
+	}
+	if more := len(list) - maxLogged; more > 0 {
+		log(others, "more", more)
+	}
+}
+
+// adminAccess returns the admin address of a configuration, and the conditions of its clients. The address is
+// "" if there is none, or it is a private one.
+func adminAccess(cfg *config.Config) (a admin.Access) {
+	c := cfg.Admin
+	if c == nil {
+		return a
+	}
+	a = admin.Access{Group: c.Group, ReadToken: c.ReadToken.Value, ChangeToken: c.ChangeToken.Value}
+	if !c.Bind.Auto() {
+		a.Bind = c.Bind.String()
+	}
+	if c.TLS != nil {
+		a.Cert, a.Key, a.ClientCA = string(c.TLS.Cert), string(c.TLS.Key), string(c.TLS.ClientCA)
+	}
+	return a
+}
+
+// summary formats the number of changes: 1 listener changed, 2 endpoints added, 1 removed.
+func summary(changes []config.Change) string {
+	counts := map[config.Kind]map[config.Action]int{}
+	for _, c := range changes {
+		if counts[c.Kind] == nil {
+			counts[c.Kind] = map[config.Action]int{}
+		}
+		counts[c.Kind][c.Action]++
+	}
+	var parts []string
+	for _, kind := range config.Kinds() {
+		name := true // the name of the kind is not written yet
+		for _, action := range [...]config.Action{config.Added, config.Removed, config.Changed} {
+			n := counts[kind][action]
+			switch {
+			case n == 0:
+				continue
+			case kind.Single():
+				parts = append(parts, fmt.Sprintf("%s %s", kind, action))
+			case name:
+				parts = append(parts, fmt.Sprintf("%s %s", count(n, string(kind)), action))
+			default:
+				parts = append(parts, fmt.Sprintf("%d %s", n, action))
+			}
+			name = false
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// report examines this process.
+func (r *daemon) report() *doctor.Report {
+	s := r.Status()
+	report := doctor.ExamineProcess(runningOf(&s))
+	if c, there := checkRunningLane(s.Lane); there {
+		report.Checks = append(report.Checks, c)
+	}
+	return report
+}
+
+// runningOf returns the counters of a status that limits show in.
+func runningOf(s *admin.Status) *doctor.Running {
+	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+	r := &doctor.Running{
+		Sessions: s.Connections.Active, MaxSessions: s.Connections.Most, AcceptPauses: s.AcceptPauses,
+		Spliced:   s.Bytes.ClientToEndpoint.Spliced + s.Bytes.EndpointToClient.Spliced,
+		Copied:    s.Bytes.ClientToEndpoint.Copied + s.Bytes.EndpointToClient.Copied,
+		Fallbacks: s.Fallbacks, LocalFaults: make(map[string]int64),
+		Pipes: doctor.RunningPipes{
+			Leased: s.Pipes.Leased, Idle: s.Pipes.Idle, Degraded: s.Pipes.TooSmall, Refused: s.Pipes.Refused, Denied: s.Pipes.Denied,
+			BudgetPages: s.Pipes.BudgetPages, LinePages: s.Pipes.MostPages, UsedPages: s.Pipes.UsedPages,
+		},
+		ArenaSize: s.Arena.Size, ArenaHuge: s.Arena.Huge, ArenaFallback: s.Arena.Fallback, ArenaRefused: s.Arena.Refused,
+	}
+	for _, l := range s.Loops {
+		r.Loops = append(r.Loops, doctor.RunningLoop{LagP99: us(l.LagP99Us), LagMax: us(l.LagMaxUs), TimerLateP99: us(l.TimerLateP99Us), Turns: l.Turns, LongTurns: l.LongTurns})
+	}
+	for i := range s.Listeners {
+		for _, q := range s.Listeners[i].Queues {
+			r.Queues = append(r.Queues, doctor.RunningQueue{
+				Address: q.Address, Length: q.Length, Most: q.Most, Dropped: q.Dropped, Known: q.Known, DroppedKnown: q.DroppedKnown,
+			})
+		}
+	}
+	for i := range s.Upstreams {
+		for cause, n := range s.Upstreams[i].LocalFaults {
+			r.LocalFaults[cause] += n
+		}
+	}
+	return r
+}
+
+// lineAfter is line after a reload. A refused reload is reported until the next one, because
+// systemd takes the process for reloaded in any case.
+func (r *daemon) lineAfter(err error) string {
+	if err == nil || errors.Is(err, rollback.ErrClosed) {
+		return r.line()
+	}
+	return fmt.Sprintf("%s is in force; the reload at %s was refused: %v", r.line(), time.Now().Format("15:04:05"), err)
+}
+
+// watch reloads the configuration when one of its files changes, until ctx ends. The set of
+// files may change with it.
+func (r *daemon) watch(ctx context.Context) {
+	var now *config.Config
+	var stop func()
+	for {
+		select {
+		case <-ctx.Done():
+			if stop != nil {
+				stop()
+			}
+			return
+		case next := <-r.follow:
+			if now != nil && slices.Equal(now.Files, next.Files) && slices.Equal(now.Globs, next.Globs) {
+				continue
+			}
+			if stop != nil {
+				stop()
+			}
+			now, stop = next, r.watchFiles(next)
+		}
+	}
+}
+
+// watchFiles watches the files of a configuration. stop ends that and waits for its end.
+func (r *daemon) watchFiles(cfg *config.Config) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	files := discovery.NewWatch(discovery.WatchConfig{Paths: cfg.Files, Globs: cfg.Globs})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		r.changed() // they may have changed since they were read
+		files.Run(ctx, r.changed)
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// changed reloads the configuration because its files have changed. The reload may replace the
+// watch that has called changed; it continues then.
+func (r *daemon) changed() {
+	_, _ = r.load(context.Background(), rollback.Options{By: "watch"}, true, nil) // load logs it
+}
+
+// serverFlags are the flags of commands that serve, beside those of their configuration.
+type serverFlags struct {
+	engineFlags
+
+	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"How long the process still accepts after SIGTERM or SIGINT, while GET /readyz fails, so that balancers in front of it stop sending; then it drains. A second signal ends it at once. (default: ${default})"`
+	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; those that are left are reset over the last tenth of it, and a second signal cuts them at once. 0 is off. (default: ${default})"`
+}
+
+// options returns the server's options, without those that fit sets.
+func (f *serverFlags) options() (*server.Options, error) {
+	o := &server.Options{DrainTimeout: f.DrainTimeout.Duration()}
+	if err := f.engineFlags.config(o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// serve runs a daemon until a signal stops it.
+func (f *logFlags) serve(e *cli.Env, command string, log *slog.Logger, flags *serverFlags, c *daemonConfig) error {
+	options, err := flags.options()
+	if err != nil {
+		return cli.Usagef("%s: %w (see: penstock %[1]s --help)", command, err)
+	}
+	defer tune(e)()
+	options.Log, options.Version = log, cli.Version()
+	c.fits, c.drainDelay = true, max(flags.DrainDelay.Duration(), 0)
+	r := newDaemon(c, e, options)
+	defer r.end()
+	s := &service{form: f.Log, log: log}
+	if c.file {
+		s.reload = r.reloads.fire
+	}
+	return s.run(e, r.serve)
+}
+
+// A trigger calls a function in its own goroutine, since the function may block on a slow
+// reader. Requests are coalesced.
+type trigger struct {
+	wanted chan struct{} // holds at most one request
+}
+
+// newTrigger calls grant for each request.
+func newTrigger(grant func()) *trigger {
+	w := &trigger{wanted: make(chan struct{}, 1)}
+	go func() {
+		for range w.wanted {
+			grant()
+		}
+	}()
+	return w
+}
+
+// fire makes a request, unless one is pending that has not been started.
+func (w *trigger) fire() {
+	select {
+	case w.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// end accepts no more requests; a pending one is still served.
+func (w *trigger) end() {
+	close(w.wanted)
 }

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
+	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/display"
@@ -111,4 +116,566 @@ func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error
 		names = append(names, "...")
 	}
 	return nil, fmt.Errorf("there is no %s %q: there are %s", kind, name, strings.Join(names, ", "))
+}
+
+// A statusText is a status as text: a table, with notes below a row that would widen it too
+// much.
+type statusText struct {
+	now   time.Time
+	short bool       // endpoints are summed up
+	rows  []string   // cells, separated by tabs
+	notes [][]string // of each row
+}
+
+func (t *statusText) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = display.Text(cell)
+	}
+	t.rows, t.notes = append(t.rows, strings.Join(cells, "\t")), append(t.notes, nil)
+}
+
+// note adds a line below the last row.
+func (t *statusText) note(format string, args ...any) {
+	last := len(t.notes) - 1
+	t.notes[last] = append(t.notes[last], oneLine(fmt.Sprintf(format, args...)))
+}
+
+// write writes the lines of above, and then the table.
+func (t *statusText) write(w io.Writer, above []string) error {
+	var table strings.Builder
+	form := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, r := range t.rows {
+		fmt.Fprintln(form, r)
+	}
+	if err := form.Flush(); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, line := range above {
+		text.WriteString(line + "\n")
+	}
+	i := 0
+	for line := range strings.Lines(table.String()) {
+		text.WriteString(line)
+		for _, note := range t.notes[i] {
+			fmt.Fprintf(&text, "      %s\n", note)
+		}
+		i++
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// mostEndpoints is how many endpoints a status may have for each to have a row.
+const mostEndpoints = 40
+
+// writeStatus writes a status as text, for a reader at the time now. Unless all is set, many endpoints are summed up.
+func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
+	t := &statusText{now: now}
+	endpoints := 0
+	for i := range s.Upstreams {
+		endpoints += len(s.Upstreams[i].Endpoints)
+	}
+	t.short = !all && endpoints > mostEndpoints
+	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
+	if p := s.Pending; p != nil {
+		t.note("generation %d waits to be confirmed until %s, or is taken back%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
+	}
+	if r := s.Refused; r != nil {
+		t.note("generation %d was rolled back at %s, by %s, and %s still has it: the next reload or start brings it back; penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
+	}
+	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
+	if s.Lost > 0 {
+		t.note("%s had arrived, and the other side did not take them before its session ended", display.Bytes(s.Lost))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
+		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
+	}
+	if s.Lane != nil {
+		t.row("lane", "", "", laneLine(s.Lane))
+		if len(s.Lane.Stays) > 0 {
+			t.note("attempts that stayed in user space: %s", counts(s.Lane.Stays))
+		}
+	}
+	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
+	if l := s.SessionLog; l != nil {
+		lost := int64(0)
+		for _, n := range l.Dropped {
+			lost += n
+		}
+		t.row("session log", "", "", fmt.Sprintf("%d lines, %d dropped", l.Lines, lost))
+		if lost > 0 {
+			t.note("dropped: %s", counts(l.Dropped))
+		}
+	}
+	if s.TLSSessions.Active > 0 {
+		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
+	}
+	if s.Traces != nil {
+		t.traces(s.Traces)
+	}
+	t.memory(&s.Arena)
+	t.row("loops", "", "", fmt.Sprintf("%d, on CPU %s%s", len(s.Loops), cmp.Or(s.CPUs, "unknown"), longestTurn(s.Loops)))
+	for i := range s.Listeners {
+		t.listener(&s.Listeners[i])
+	}
+	for i := range s.Upstreams {
+		t.upstream(&s.Upstreams[i])
+	}
+	t.live(s.Live)
+	t.denied(s.DeniedByHand)
+	return t.write(w, problemLines(s.Problems, maxProblems))
+}
+
+// copiedBecause are the reasons for which a direction is not spliced, see relay.Fallback.
+var copiedBecause = map[string]string{
+	"wrapped": "TLS ends here", "unsupported": "splice cannot be used between their sockets", "refused": "the kernel refused to splice",
+	"budget": "no pipe was left in the budget", "descriptors": "no descriptor was left for a pipe", "closed": "the process was ending",
+	"urgent": "urgent bytes came", "half-close": "the other side cannot be half-closed", "compare": "a mirror's answers are compared", "rewrite": "their bytes are rewritten",
+}
+
+// since is the time since another one, in whole seconds.
+func since(now, then time.Time) time.Duration { return max(now.Sub(then), 0).Round(time.Second) }
+
+// longestTurn describes the loop that has had the longest turn.
+func longestTurn(loops []admin.Loop) string {
+	if len(loops) == 0 {
+		return ""
+	}
+	worst := slices.MaxFunc(loops, func(a, b admin.Loop) int { return cmp.Compare(a.LagMaxUs, b.LagMaxUs) })
+	if worst.LagMaxUs == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", the longest turn %v, of loop %d", time.Duration(worst.LagMaxUs)*time.Microsecond, worst.Index)
+}
+
+// live writes the changes by hand.
+func (t *statusText) live(list []admin.LiveChange) {
+	if len(list) == 0 {
+		return
+	}
+	t.row("by hand", "", "", count(len(list), "change"))
+	for i := range list {
+		c := &list[i]
+		t.note("%s, by %s at %s", c.What, c.By, c.Since.Local().Format(time.DateTime))
+		if c.Waits != "" {
+			t.note("  without effect: %s", c.Waits)
+		}
+	}
+}
+
+// denied writes the sources that are denied by hand.
+func (t *statusText) denied(d *admin.Denials) {
+	if d == nil {
+		return
+	}
+	t.row("denied by hand", "", "", count(d.Count, "source"))
+	for i := range d.Latest {
+		one := &d.Latest[i]
+		at := "all listeners"
+		if one.Listener != "" {
+			at = "listener " + one.Listener
+		}
+		t.note("%s at %s until %s, by %s", one.Source, at, one.Until.Local().Format(time.DateTime), cmp.Or(one.By, "-"))
+	}
+	if more := d.Count - len(d.Latest); more > 0 {
+		t.note("... and %d more, see penstock deny list", more)
+	}
+}
+
+// traces writes the export of traces.
+func (t *statusText) traces(s *admin.Traces) {
+	state := "off"
+	if s.Endpoint != "" {
+		state = fmt.Sprintf("%g %%", s.Sample)
+	}
+	t.row("traces", "", state, fmt.Sprintf("sampled %d, exported %d, open %d, queued %d", s.Sampled, s.Exported, s.Open, s.Queued))
+	dropped := int64(0)
+	for _, n := range s.Dropped {
+		dropped += n
+	}
+	if dropped > 0 || s.Unconfirmed > 0 {
+		t.note("dropped %d%s, unconfirmed %d", dropped, byReason(s.Dropped), s.Unconfirmed)
+	}
+	if s.LastError != "" {
+		t.note("last failed request at %s: %s", s.LastErrorAt.Local().Format("15:04:05"), s.LastError)
+	}
+}
+
+// memory writes the memory of the loops.
+func (t *statusText) memory(a *admin.Arena) {
+	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Size), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
+	if a.Locked {
+		text += ", locked"
+	}
+	if len(a.Nodes) > 0 {
+		text += ", on NUMA node " + topology.NewSet(slices.Clone(a.Nodes)...).String()
+	}
+	t.row("memory", "", "", text)
+	if a.Fallback != "" && a.Huge == 0 {
+		t.note("no huge pages: %s", a.Fallback)
+	}
+	if a.Unbound != "" {
+		t.note("on no NUMA node in particular: %s", a.Unbound)
+	}
+	if a.Refused > 0 {
+		t.note("kept on the heap for want of room: %d times", a.Refused)
+	}
+}
+
+// maxProblems is the number of problems that have a line each; more are only counted.
+const maxProblems = 40
+
+// problemLines returns a line for each problem, or for the first ones.
+func problemLines(problems []admin.Problem, most int) (lines []string) {
+	for _, p := range problems[:min(len(problems), most)] {
+		text := oneLine(p.Text)
+		if !p.Since.IsZero() && !strings.Contains(text, "since ") {
+			text += ", since " + p.Since.Local().Format(time.DateTime)
+		}
+		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))
+	}
+	if more := len(problems) - most; more > 0 {
+		lines = append(lines, fmt.Sprintf("...      and %d more problems: penstock status --problems lists all", more))
+	}
+	return lines
+}
+
+// oneLine joins several lines into one: joined errors have some.
+func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
+
+// rollbackText describes the bound that rolls a generation back before its time.
+func rollbackText(bound string, increase int64) string {
+	if bound == "" {
+		return ""
+	}
+	return fmt.Sprintf("; sooner if %s (%d until now)", bound, increase)
+}
+
+// until formats a time, and the time left.
+func (t *statusText) until(at time.Time) string {
+	return fmt.Sprintf("%s (in %v)", at.Local().Format("15:04:05"), max(at.Sub(t.now), 0).Round(time.Second))
+}
+
+func clients(c admin.Connections) string {
+	text := fmt.Sprintf("%s, accepted %d, refused %d", active(c.Active, c.Most), c.Accepted, c.Refused)
+	if c.Left > 0 {
+		text += fmt.Sprintf(", left before an endpoint %d", c.Left)
+	}
+	return text
+}
+
+// active formats a number and its limit; 0: no limit.
+func active(n, limit int64) string {
+	switch {
+	case limit <= 0:
+		return fmt.Sprintf("active %d", n)
+	case n >= limit:
+		return fmt.Sprintf("active %d of %d (limit)", n, limit)
+	}
+	return fmt.Sprintf("active %d of %d", n, limit)
+}
+
+// traffic formats the bytes from clients and to them.
+func traffic(b admin.Bytes) string {
+	return fmt.Sprintf("in %s, out %s", display.Bytes(b.ClientToEndpoint.All()), display.Bytes(b.EndpointToClient.All()))
+}
+
+// byReason formats counts by reason.
+func byReason(counts map[string]int64) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+func (t *statusText) listener(l *admin.Listener) {
+	state := string(l.State)
+	if l.PausedAt != "" {
+		state += " (" + l.PausedAt + ")"
+	}
+	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
+	t.congestion(l.Congestion)
+	if len(l.Pauses) > 0 {
+		t.note("has paused at its limits%s", byReason(l.Pauses))
+	}
+	if len(l.Protocols) > 0 {
+		t.note("clients by their first bytes%s", byReason(l.Protocols))
+	}
+	for i, r := range l.Routes {
+		if len(r.To) > 1 {
+			t.note("route %d is split%s: %s", i, matched(r.Match), shares(r.To))
+		}
+	}
+	t.mirrors(l.Mirrors)
+	t.silentMirrors(l)
+	t.rewrites(l.Rewrites)
+	for i := range l.Filters {
+		t.filter(&l.Filters[i])
+	}
+}
+
+// filter writes the line of a filter.
+func (t *statusText) filter(f *admin.Filter) {
+	t.note("filter %s (%s): %d calls of %s%s", f.Name, f.Engine, f.Calls, mean(f.TimeUs, f.Calls), byReason(f.Answers))
+	if len(f.Failures) > 0 {
+		t.note("filter %s has not answered%s", f.Name, byReason(f.Failures))
+	}
+}
+
+// mirrors writes the line of a listener's mirrors.
+func (t *statusText) mirrors(m *admin.Mirrors) {
+	if m == nil {
+		return
+	}
+	to := mirroredTo(m)
+	var ended int64
+	for _, n := range m.Ended {
+		ended += n
+	}
+	t.note("mirrors to %s: %d running, %d ended%s; %s teed, %s copied, %s undelivered", to, m.Running, ended, byReason(m.Ended),
+		display.Bytes(m.Teed), display.Bytes(m.Copied), display.Bytes(m.Undelivered))
+	for i := range m.Comparisons {
+		k := &m.Comparisons[i]
+		t.note("compared with %s%s: %s", k.To, matched(k.Route), comparisonLine(k))
+	}
+}
+
+// mostSilent is after how many mirrors in a row without an answer the status says so.
+const mostSilent = 10
+
+// silentMirrors warns of an endpoint of mirrors that takes bytes and answers none, while clients get answers.
+func (t *statusText) silentMirrors(l *admin.Listener) {
+	if m := l.Mirrors; m != nil && m.Silent >= mostSilent && l.Bytes.EndpointToClient.Spliced+l.Bytes.EndpointToClient.Copied > 0 {
+		t.note("WARNING: the last %d complete mirrors got no byte of an answer: is the mirror's endpoint frozen?", m.Silent)
+	}
+}
+
+// listensAt returns the addresses of a listener, with the lengths of their accept queues.
+func listensAt(l *admin.Listener) string {
+	list := slices.Clone(l.Addresses)
+	for i, q := range l.Queues {
+		if i >= len(list) {
+			break
+		}
+		switch {
+		case !q.Known:
+			list[i] += " (accept queue unknown)"
+		case q.Dropped > 0:
+			list[i] += fmt.Sprintf(" (accept queue %d of %d, overflowed %d)", q.Length, q.Most, q.Dropped)
+		case !q.DroppedKnown && !strings.HasPrefix(q.Address, "unix:"):
+			list[i] += fmt.Sprintf(" (accept queue %d of %d, overflows unknown)", q.Length, q.Most)
+		default:
+			list[i] += fmt.Sprintf(" (accept queue %d of %d)", q.Length, q.Most)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func matched(match string) string {
+	if match == "" {
+		return ""
+	}
+	return " (" + match + ")"
+}
+
+// shares formats the percentages of a split.
+func shares(to map[string]float64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(to)) {
+		list = append(list, fmt.Sprintf("%s %v %%", name, to[name]))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (t *statusText) upstream(u *admin.Upstream) {
+	refused := byReason(u.Reasons)
+	if refused != "" {
+		refused = ", refused" + refused
+	}
+	held := ""
+	if u.Held > 0 {
+		held = fmt.Sprintf(", held %d", u.Held)
+	}
+	state := u.Balance
+	if u.Breaker != "" && u.Breaker != "closed" {
+		state += ", breaker " + u.Breaker
+	}
+	t.row("upstream", u.Name, state, fmt.Sprintf("%s, waiting %d%s%s, %s", active(max(u.Active, u.Connections), u.Most), u.Pending, held, refused, traffic(u.Bytes)))
+	t.circuit(u.BreakerWhy, u.BreakerUntil)
+	t.congestion(u.Congestion)
+	if u.Unkeyed > 0 {
+		t.note("hashed by their source for want of %s: %d sessions", u.BalanceOn, u.Unkeyed)
+	}
+	if u.EjectionsWithheld > 0 {
+		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)
+	}
+	if u.Panic {
+		t.note("too few endpoints are healthy: all are used")
+	}
+	t.discovery(u.Discovery)
+	t.endpoints(u.Endpoints)
+}
+
+// maxListed is how many endpoints of an upstream have a row where endpoints are summed up.
+const maxListed = 10
+
+// endpoints writes the endpoints of an upstream, or sums them up and lists those with a problem or a change by hand.
+func (t *statusText) endpoints(list []admin.Endpoint) {
+	if !t.short {
+		for i := range list {
+			t.endpoint(&list[i])
+		}
+		return
+	}
+	states, weight, odd := make(map[string]int64), 0, []*admin.Endpoint{}
+	for i := range list {
+		e := &list[i]
+		states[string(e.State)]++
+		weight += e.Weight
+		if e.Reason() != "" || e.Silence != nil || e.Failing != nil || e.Connecting != nil || len(e.ByHand) > 0 {
+			odd = append(odd, e)
+		}
+	}
+	t.row("  endpoints", strconv.Itoa(len(list)), "", fmt.Sprintf("%s; weight %d in all", counts(states), weight))
+	for _, e := range odd[:min(len(odd), maxListed)] {
+		t.endpoint(e)
+	}
+	if more := len(odd) - maxListed; more > 0 {
+		t.note("... and %d more with a problem or a change by hand: penstock status --all lists all", more)
+	}
+}
+
+// circuit notes the cause of a breaker's state, unless it is closed.
+func (t *statusText) circuit(why string, until time.Time) {
+	switch {
+	case why == "":
+	case until.IsZero():
+		t.note("breaker: %s", why)
+	default:
+		t.note("breaker open until %s: %s", t.until(until), why)
+	}
+}
+
+// discovery notes the source of endpoints, and its failures.
+func (t *statusText) discovery(d *admin.Discovery) {
+	if d == nil {
+		return
+	}
+	if d.Error == "" {
+		t.note("%d endpoints from %s %s", d.Endpoints, d.Kind, d.From)
+		return
+	}
+	last := "there was no good answer yet"
+	if !d.Confirmed.IsZero() {
+		last = fmt.Sprintf("the last good answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
+	}
+	t.note("%d endpoints from %s %s, which has failed %d times: %s", d.Endpoints, d.Kind, d.From, d.Failures, last)
+	t.note("%s", d.Error)
+}
+
+func (t *statusText) endpoint(e *admin.Endpoint) {
+	state := string(e.State)
+	if e.Breaker != "" {
+		state += ", breaker " + e.Breaker
+	}
+	more := ""
+	if e.Backup {
+		more += ", backup"
+	}
+	if e.Zone != "" {
+		more += ", zone " + e.Zone
+	}
+	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
+	switch {
+	case e.State == admin.Draining || e.State == admin.Maint || e.State == admin.Removed:
+		if !e.Until.IsZero() && e.Active > 0 {
+			t.note("its sessions are reset at %s", t.until(e.Until))
+		}
+	case !e.Until.IsZero():
+		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
+	case e.Why != "":
+		t.note("%s", e.Why)
+	}
+	if len(e.ByHand) > 0 {
+		t.note("%s", strings.Join(e.ByHand, "; "))
+	}
+	t.circuit(e.BreakerWhy, e.BreakerUntil)
+	if f := e.LastFailure; f != nil && !f.Over {
+		t.note("last failure %v ago: %s", max(t.now.Sub(f.Time), 0).Round(time.Second), f.Cause)
+	}
+}
+
+// unanswered formats the number of clients that wait too long for an answer.
+func unanswered(e *admin.Endpoint) string {
+	if e.Unanswered == 0 {
+		return ""
+	}
+	longest := (time.Duration(e.UnansweredMs) * time.Millisecond).Round(100 * time.Millisecond)
+	return fmt.Sprintf(", unanswered %d (for up to %v)", e.Unanswered, longest)
+}
+
+// congestion writes the congestion control of connections, where the file names one.
+func (t *statusText) congestion(c *admin.Congestion) {
+	switch {
+	case c == nil:
+	case c.Error != "":
+		t.note("congestion control: %s in place of %s: %s", cmp.Or(c.Used, "an unknown one"), c.Configured, c.Error)
+	case c.Refused > 0:
+		t.note("congestion control: %s; %d connections were refused it", c.Used, c.Refused)
+	default:
+		t.note("congestion control: %s", c.Used)
+	}
+}
+
+// rewrites writes the line of a listener's sessions that are rewritten.
+func (t *statusText) rewrites(r *admin.Rewrites) {
+	if r == nil {
+		return
+	}
+	var masked int64
+	for _, n := range r.Masked {
+		masked += n
+	}
+	text := fmt.Sprintf("rewritten: %s in %d sessions, which is not zero-copy", display.Bytes(r.Bytes), r.Sessions)
+	if masked > 0 || len(r.Modules) == 0 {
+		text += fmt.Sprintf("; %d masked%s", masked, byReason(r.Masked))
+	}
+	if r.Late > 0 {
+		text += fmt.Sprintf("; %s had gone on before", display.Bytes(r.Late))
+	}
+	if r.OffLoop > 0 {
+		text += fmt.Sprintf("; %d clients refused, for want of descriptors", r.OffLoop)
+	}
+	if r.Encrypted > 0 {
+		text += fmt.Sprintf("; %d sessions reset, which were encrypted", r.Encrypted)
+	}
+	if r.Unframed > 0 {
+		text += fmt.Sprintf("; %d sessions reset, which were not of the framing", r.Unframed)
+	}
+	t.note("%s", text)
+	for _, m := range r.Modules {
+		t.note("rewritten %s by %s (%s), of which sessions have %d instances", m.Direction, m.File, m.Engine, m.Instances)
+	}
+	if len(r.Modules) > 0 {
+		t.note("modules: %d calls of %s, which made %s", r.Calls, mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
+	}
+	if len(r.Reset) > 0 {
+		t.note("sessions reset because of a module%s", byReason(r.Reset))
+	}
+	if len(r.Passed) > 0 {
+		t.note("sessions whose bytes have gone on as they came, because a module had failed%s", byReason(r.Passed))
+	}
+}
+
+// mean is the mean time of calls.
+func mean(us, calls int64) string {
+	if calls == 0 {
+		return "none"
+	}
+	return (time.Duration(us) * time.Microsecond / time.Duration(calls)).String()
 }

@@ -1,0 +1,406 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/topology"
+	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// leastToken is the shortest token of the admin API, in bytes. A shorter one can be guessed.
+const leastToken = 16
+
+// admin checks the address of the admin API, and the conditions of its clients.
+func (k *checker) admin(a *Admin) {
+	if a == nil {
+		return
+	}
+	k.adminPlace(a)
+	k.adminClients(a)
+	k.adminToken(&a.ReadToken, a, "read_token")
+	k.adminToken(&a.ChangeToken, a, "change_token")
+	if r, c := a.ReadToken.Value, a.ChangeToken.Value; r != "" && r == c {
+		k.complainAt(k.at(&a.ReadToken, a), "write another token, or leave read_token out", "read_token is the change_token: whoever reads could change, too")
+	}
+	if t := a.TLS; t != nil {
+		k.pair(&t.Cert, &t.Key, t)
+		k.authorities(&t.ClientCA, t)
+	}
+}
+
+// adminPlace complains of an address that the admin API cannot have.
+func (k *checker) adminPlace(a *Admin) {
+	b := &a.Bind
+	at := k.at(b, a)
+	switch {
+	case b.Systemd != "":
+		k.complainAt(at, "write unix:/path", "the admin API does not take a socket of systemd")
+	case b.Address.Network == "" || k.bad[&a.TLS]: // it could not be read
+	case b.Address.Abstract():
+		k.complainAt(at, "write unix:/path", "an abstract socket is open to every user of this machine")
+	case b.Address.Network != "unix" && a.TLS == nil && b.Address.Private() != nil:
+		k.complainAt(at, "write unix:/path or 127.0.0.1:PORT, or add tls", "%s is open to other machines", b)
+	}
+}
+
+// adminClients complains of conditions that do not fit the address, and of an address whose clients have none.
+func (k *checker) adminClients(a *Admin) {
+	b := &a.Bind
+	token := a.ReadToken != (Secret{}) || a.ChangeToken != (Secret{}) || k.bad[&a.ReadToken] || k.bad[&a.ChangeToken]
+	switch {
+	case k.bad[b] || k.bad[&a.TLS] || b.Systemd != "": // adminPlace has complained, or it could not be read
+	case b.Address.Network == "unix" || b.Auto():
+		k.ofTCP(a)
+	case a.Group != "":
+		k.complainAt(k.at(&a.Group, a), "leave it out, or write unix:/path as bind", "the kernel does not say which user asks over TCP")
+	case !token && (a.TLS == nil || a.TLS.ClientCA == ""):
+		k.complainAt(k.at(b, a), "add change_token: file:PATH or read_token, or tls with client_ca, or write unix:/path", "everybody who can connect to %s could change everything", b)
+	}
+}
+
+// ofTCP complains of keys that a unix socket does not need.
+func (k *checker) ofTCP(a *Admin) {
+	const fix = "leave it out, or write host:port as bind"
+	switch {
+	case a.ReadToken != (Secret{}):
+		k.complainAt(k.at(&a.ReadToken, a), fix, "over a unix socket the user of a client decides, and no token")
+	case a.ChangeToken != (Secret{}):
+		k.complainAt(k.at(&a.ChangeToken, a), fix, "over a unix socket the user of a client decides, and no token")
+	case a.TLS != nil:
+		k.complainAt(k.at(&a.TLS, a), fix, "a unix socket has no TLS")
+	}
+}
+
+// adminToken checks that a token is a secret one.
+func (k *checker) adminToken(s *Secret, a *Admin, key string) {
+	if k.credential(s, a, "the token") && len(s.Value) < leastToken {
+		k.complainAt(k.at(s, a), "write a longer one: openssl rand -hex 32", "the token of %s has fewer than %d characters", key, leastToken)
+	}
+}
+
+// metrics checks the address of the metrics, and its conditions for scrapers.
+func (k *checker) metrics(m *Metrics) {
+	if m == nil {
+		return
+	}
+	if b := &m.Bind; b.Systemd != "" || b.Address.Network == "unix" {
+		k.complainAt(k.at(b, b), "write :9464, or scrape the admin API", "the metrics have an address of TCP alone")
+	}
+	if len(m.Allow) == 0 && k.given(&m.Allow) && !k.bad[&m.Allow] {
+		k.complainAt(k.at(&m.Allow, m), "write the sources of the scrapers, or all", "no source may scrape")
+	}
+	for _, rule := range m.Allow {
+		if rule.Unix() {
+			k.complainAt(k.at(&m.Allow, m), "leave it out", "%s matches clients of unix sockets, and there are none", rule)
+		}
+	}
+	if t := m.TLS; t != nil {
+		k.pair(&t.Cert, &t.Key, t)
+	}
+	k.token(m)
+}
+
+// token checks that the token is a secret one.
+func (k *checker) token(m *Metrics) {
+	if k.credential(&m.Token, m, "the token") && m.TLS == nil && m.Bind.Address.Private() != nil {
+		k.warnAt(k.at(&m.Token, m), "add tls", "without TLS the token crosses the network as clear text")
+	}
+}
+
+// hardware complains of CPUs and NUMA nodes that this machine does not have.
+func (k *checker) hardware(l *ProcessLimits) {
+	here, known := k.affinity(&l.Loops)
+	k.node(&l.Memory, here)
+	if n := l.Loops.Count; known && n > len(here) && !k.bad[&l.Loops.Count] {
+		k.warnAt(k.at(&l.Loops.Count, &l.Loops), fmt.Sprintf("write count: %d or less", len(here)), "%d loops share %s", n, cpuCount(len(here)))
+	}
+}
+
+// affinity checks the CPUs of loops. It returns the CPUs on which the process would run, unless
+// they are not known.
+func (k *checker) affinity(l *LoopLimits) (here topology.Set, known bool) {
+	if len(l.Affinity) == 0 && l.Count == 0 || k.bad[&l.Affinity] {
+		return nil, false
+	}
+	present, err := k.cpus()
+	if err != nil {
+		if len(l.Affinity) > 0 {
+			k.unread(k.at(&l.Affinity, l), "CPU", l.CPUs().String(), err)
+		}
+		return nil, false
+	}
+	if len(l.Affinity) == 0 {
+		return present, true
+	}
+	known = true
+	for i := range l.Affinity {
+		c := &l.Affinity[i]
+		if k.bad[c] {
+			known = false
+			continue
+		}
+		if lacking := c.set().Without(present); len(lacking) > 0 {
+			fix := c.set().And(present)
+			if len(fix) == 0 {
+				fix = present
+			}
+			k.complainAt(k.at(c, l), "write "+fix.String(), "this machine has no CPU %s", lacking)
+			known = false
+		}
+	}
+	return l.CPUs(), known
+}
+
+// node checks the NUMA node of the memory; here are the CPUs of the process, if it is bound to
+// some.
+func (k *checker) node(m *MemoryLimits, here topology.Set) {
+	n, numbered := m.NUMA.Number()
+	if !numbered || k.bad[&m.NUMA] {
+		return
+	}
+	nodes, err := k.nodes()
+	at := k.at(&m.NUMA, m)
+	switch {
+	case errors.Is(err, topology.ErrNoNUMA):
+		k.complainAt(at, "write numa: "+Off+", or leave it out", "this kernel has no NUMA nodes")
+	case err != nil:
+		k.unread(at, "NUMA node", string(m.NUMA), err)
+	case !nodes.Has(n):
+		k.complainAt(at, fmt.Sprintf("write one of %s, auto or %s", nodes, Off), "this machine has no NUMA node %d", n)
+	default:
+		k.farther(m, here)
+	}
+}
+
+// farther warns of memory on a node on which none of the process's CPUs is.
+func (k *checker) farther(m *MemoryLimits, here topology.Set) {
+	n, _ := m.NUMA.Number()
+	near, err := k.cpusOf(n)
+	if err != nil || len(here) == 0 || len(here.And(near)) > 0 {
+		return
+	}
+	fix := "write another node"
+	if len(near) > 0 {
+		fix = fmt.Sprintf("write another node, or affinity: %q", near)
+	}
+	k.warnAt(k.at(&m.NUMA, m), fix, "none of the CPUs %s is on node %d: all of this memory is remote", here, n)
+}
+
+// unread warns that a file of the kernel, which lists what there is, cannot be reak.
+func (k *checker) unread(at place, kind, number string, err error) {
+	k.warnAt(at, "see /sys/devices/system on the machine on which it is to run", "whether this machine has %s %s is unknown: %v", kind, number, err)
+}
+
+func cpuCount(n int) string {
+	if n == 1 {
+		return "one CPU"
+	}
+	return fmt.Sprintf("%d CPUs", n)
+}
+
+// lane checks that what is pinned has a place, and warns of settings that nothing uses.
+func (k *checker) lane(c *Config) {
+	l := &c.Lane
+	if k.bad[l] {
+		return
+	}
+	if l.Leave && l.Pins == "" && !k.bad[&l.Pins] && !k.partial {
+		k.complainAt(k.at(&l.Leave, l), "write pins: and a directory of a BPF file system, or leave it out", "sessions can go on without this process only where they are pinned")
+	}
+	if k.given(l) && !c.WantsLane() && !k.partial {
+		hint := "write lane: auto at a listener, or leave it out"
+		if l.Pins != "" {
+			hint = "write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process"
+		}
+		k.warnAt(k.at(l, l), hint, "no listener has sessions leave user space")
+	}
+	k.devices(l)
+}
+
+// devices checks that each has a name of its own. Whether it is there is known when the lane is opened.
+func (k *checker) devices(l *Lane) {
+	for i, name := range l.Devices {
+		switch {
+		case k.bad[&l.Devices]:
+			return
+		case name == "":
+			k.complainAt(k.at(&l.Devices, l), "write its name, such as eth0, or leave it out", "a device has no name")
+			return
+		case slices.Contains(l.Devices[:i], name):
+			k.complainAt(k.at(&l.Devices, l), "write it once", "the device %s is named twice", name)
+			return
+		}
+	}
+}
+
+// source warns of a source address that no socket can be bound to now. This machine may get it
+// later.
+func (k *checker) source(u *Upstream) {
+	if u.SourceAddress.IsValid() && !k.isLocal(u.SourceAddress) {
+		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
+			"%v is no address of this machine now", u.SourceAddress)
+	}
+}
+
+// isLocal reports whether a socket can be bound to an address. If that cannot be found out, it
+// returns true. Binding sends nothing.
+func isLocal(addr netip.Addr) bool {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+	if err != nil {
+		return !errors.Is(err, syscall.EADDRNOTAVAIL)
+	}
+	_ = c.Close()
+	return true
+}
+
+// A namedFile is a file or socket and the value that names it.
+type namedFile struct {
+	path string
+	key  string // of the value
+	at   place  // of the value
+}
+
+// A writtenFile is a file or socket that the process makes, appends to or replaces.
+type writtenFile struct {
+	namedFile
+	does string // the beginning of a message
+}
+
+// file returns the identity of a path: the same for all that lead to the same file by links. Hard links are
+// not compared.
+func (f *namedFile) file() string { return sockopt.Address{Network: "unix", Name: f.path}.Place() }
+
+// names records that the current value names a file.
+func (d *decoder) names(f *field, path string) {
+	if path != "" && !d.trying {
+		d.files = append(d.files, namedFile{path, f.key, d.here})
+	}
+}
+
+// written complains of a file that the process writes and that is named for something else too: a state file
+// replaces the key whose path it has, and a session log appends to it.
+func (k *checker) written(c *Config) {
+	list := k.writtenFiles(c)
+	if len(list) == 0 {
+		return
+	}
+	own := make(map[string]*writtenFile, len(list))
+	self := make(map[place]bool, len(list))
+	for i := range list {
+		w := &list[i]
+		self[w.at] = w.at.src != nil
+		k.included(c, w)
+		before := own[w.file()]
+		switch {
+		case before == nil:
+			own[w.file()] = w
+		case before.at.src == nil:
+			k.namedTwice(before, &w.namedFile)
+		default:
+			k.namedTwice(w, &before.namedFile)
+		}
+	}
+	for i := range k.files {
+		if w := own[k.files[i].file()]; w != nil && !self[k.files[i].at] {
+			k.namedTwice(w, &k.files[i])
+		}
+	}
+	k.connectedTo(c, own)
+}
+
+// writtenFiles returns the files that the process writes. Sockets that overlap are reported by binds.
+func (k *checker) writtenFiles(c *Config) (list []writtenFile) {
+	if path := c.StatePath(k.env); path != "" && !k.bad[&c.StateFile] {
+		list = append(list, writtenFile{namedFile{path, "state_file", k.places[&c.StateFile]}, "changes by hand would be kept in"})
+	}
+	if l := c.SessionLog; l != nil && !k.bad[l] && !k.bad[&l.To] {
+		if to, err := sessionlog.ParseDestination(l.To); err == nil && to.File() != "" {
+			list = append(list, writtenFile{namedFile{to.File(), "to", k.at(&l.To, l)}, "lines of the session log would go to"})
+		}
+	}
+	sockets := make(map[string]bool)
+	bind := func(b *Bind) {
+		f := namedFile{b.Address.Name, "bind", k.at(b, b)}
+		if b.Address.Network == "unix" && !b.Address.Abstract() && !sockets[f.file()] {
+			sockets[f.file()] = true
+			list = append(list, writtenFile{f, "a socket would be made at"})
+		}
+	}
+	if c.Admin != nil {
+		bind(&c.Admin.Bind)
+	}
+	for _, ln := range c.Listeners {
+		for i := range ln.Bind {
+			bind(&ln.Bind[i])
+		}
+	}
+	return list
+}
+
+// connectedTo complains of files of which one is written and the other is a socket of an endpoint. An endpoint may
+// be a listener's socket.
+func (k *checker) connectedTo(c *Config, own map[string]*writtenFile) {
+	for _, u := range c.Upstreams {
+		for i := range u.Endpoints {
+			e := &u.Endpoints[i]
+			if e.Address.Network != "unix" || e.Address.Abstract() {
+				continue
+			}
+			f := namedFile{e.Address.Name, "address", k.at(&e.Address, e)}
+			if w := own[f.file()]; w != nil && w.key != "bind" {
+				k.namedTwice(w, &f)
+			}
+		}
+	}
+}
+
+// included complains of a written file that is read as configuration.
+func (k *checker) included(c *Config, w *writtenFile) {
+	for _, path := range c.Files {
+		if f := (namedFile{path: path}); f.file() == w.file() {
+			k.complainAt(w.at, "write another path", "%s %s, which is a file of the configuration", w.does, w.path)
+			return
+		}
+	}
+	for _, pattern := range c.Globs {
+		if matches, _ := filepath.Match(pattern, w.path); matches {
+			k.complainAt(w.at, "write a path in another directory", "%s %s, which include reads as configuration", w.does, w.path)
+			return
+		}
+	}
+}
+
+// namedTwice reports at the place of w, or at that of f if nothing in the configuration names w.
+func (k *checker) namedTwice(w *writtenFile, f *namedFile) {
+	if w.at.src == nil {
+		k.complainAt(f.at, "write another path", "%s %s, the default of state_file, and %s names it too", w.does, w.path, f.key)
+		return
+	}
+	k.complainAt(w.at, "write another path", "%s %s, which %s in %v names too", w.does, w.path, f.key, f.at.pos())
+}
+
+// stateName is the name of the file of changes by hand in the directory that systemd makes.
+const stateName = "penstock.state"
+
+// StatePath returns the path of the file of changes by hand; "": there is none. env may be nil: no variable is set.
+func (c *Config) StatePath(env Env) string {
+	if c.StateFile != "" {
+		return string(c.StateFile)
+	}
+	if env == nil {
+		return ""
+	}
+	list, _ := env("STATE_DIRECTORY") // one, or several with colons between (systemd.exec(5))
+	if dir, _, _ := strings.Cut(list, ":"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, stateName)
+	}
+	return ""
+}

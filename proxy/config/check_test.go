@@ -1,0 +1,750 @@
+package config_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/match"
+	clients "github.com/penstock/penstock/proxy/internal/source"
+	"pgregory.net/rapid"
+)
+
+// warned compares the warnings of a text, in short form, with the expected ones.
+func warned(t *testing.T, text string, want ...string) {
+	t.Helper()
+	var got []string
+	for _, w := range load(t, text).Warnings {
+		got = append(got, short(w))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\n got %s\nwant %s", text, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+// TestCoveredRoutes: a route is warned of if and only if an earlier one matches all of its
+// clients.
+func TestCoveredRoutes(t *testing.T) {
+	for _, c := range []struct {
+		first, second string
+		covered       bool
+	}{
+		{"sni: ['*.b']", "sni: [c.b]", true},
+		{"sni: ['*.b']", "sni: ['*.c.b', d.e.b]", true},
+		{"sni: ['*.b', x]", "sni: [X, c.b]", true},
+		{"sni: ['*']", "sni: ['*.c']", true},
+		{"sni: ['*.b']", "sni: [b]", false},
+		{"sni: ['*.b']", "sni: [cb]", false},
+		{"sni: ['*.c.b']", "sni: ['*.b']", false},
+		{"sni: ['*.b']", "sni: [c.b, d]", false},
+		{"sni: ['*.b']", "sni: ['*']", false},
+		{"sni: ['*']", "alpn: [h2]", false},
+		{"source: [10.0.0.0/8]", "source: [10.1.0.0/16]", true},
+		{"source: [10.0.0.0/8, 11.0.0.0/8]", "source: [10.1.0.0/16, 11.0.0.1]", true},
+		{"source: [10.1.0.0/16]", "source: [10.0.0.0/8]", false},
+		{"source: [10.0.0.0/16]", "source: [10.0.0.0/8]", false},
+		{"source: [10.0.0.0/8]", "source: [10.1.0.0/16, 192.0.2.1]", false},
+		{"source: ['::/0']", "source: [10.0.0.0/8]", false},
+		{"source: [0.0.0.0/0, '::/0']", "sni: [x]", false}, // a client of a unix socket has no source
+		{"alpn: [h2, x]", "alpn: [h2], sni: [a]", true},
+		{"alpn: [h2]", "alpn: [h2, x]", false},
+		{"port: 1", "port: 1, sni: [a]", true},
+		{"port: 1", "sni: [a]", false},
+		{"port: 1, sni: ['*.b']", "sni: [c.b]", false},
+		{"sni: ['*.b']", "sni: [c.b], port: 1, alpn: [h2], source: [10.0.0.0/8]", true},
+		{"protocol: [ssh, http1]", "host: [a]", true},
+		{"protocol: [http1]", "path: [/a], port: 1", true},
+		{"protocol: [ssh]", "protocol: [ssh, redis]", false},
+		{"protocol: [ssh]", "host: [a]", false},
+		{"host: ['*.b']", "host: [c.b], path: [/a]", true},
+		{"host: [b], path: [/a]", "host: [b]", false},
+		{"path: [/a/*]", "path: [/a/b, /a/c/*]", true},
+		{"path: [/a/*]", "path: [/a]", false},
+		{"path: ['/*']", "path: [/]", true},
+		{"user: [a, b]", "user: [b], database: [c]", true},
+		{"bytes: [{text: ab}]", "bytes: [{hex: '6162'}, {text: b}]", false},
+	} {
+		text := fmt.Sprintf("listeners:\n- name: a\n  bind: ':1'\n  routes:\n  - {match: {%s}, upstream: u}\n  - {match: {alpn: [zzz]}, upstream: w}\n  - {match: {%s}, upstream: v}", c.first, c.second) +
+			"\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}, {name: w, endpoints: ['h:2']}]\n"
+		if c.covered {
+			warned(t, text, "7:5: this route is never reached: all its clients are matched by the one in line 5 | put it before that one, or leave it out")
+		} else {
+			warned(t, text)
+		}
+	}
+}
+
+// TestCoversIsCertain: no client reaches a route that is reported as covered.
+func TestCoversIsCertain(t *testing.T) {
+	names := []string{"a", "b.a", "c.b.a", "c"}
+	rules := []config.Rule{clients.All(), clients.UnixClients(), clients.UnixUser(1), clients.UnixGroup(1), clients.UnixUser(2)}
+	for _, n := range []string{"10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "10.1.1.1/32", "::/0", "0.0.0.0/0"} {
+		rules = append(rules, clients.Prefix(netip.MustParsePrefix(n)))
+	}
+	sources := []clients.Source{{}, clients.Unix(clients.Credentials{UID: 1, GID: 2}), clients.Unix(clients.Credentials{UID: 2, GID: 1})}
+	for _, a := range []string{"10.1.1.1", "10.1.1.2", "10.2.0.0", "11.0.0.0", "::1"} {
+		sources = append(sources, clients.TCP(netip.AddrPortFrom(netip.MustParseAddr(a), 1)))
+	}
+	pick := func(from ...string) *rapid.Generator[[]string] {
+		return rapid.SliceOfN(rapid.SampledFrom(from), 0, 2)
+	}
+	route := rapid.Custom(func(t *rapid.T) config.Match {
+		m := config.Match{
+			Source: rapid.SliceOfN(rapid.SampledFrom(rules), 0, 2).Draw(t, "source"),
+			SNI:    pick("a", "b.a", "c.b.a", "*.a", "*.b.a", "*").Draw(t, "sni"),
+			ALPN:   pick("h2", "x").Draw(t, "alpn"), Port: rapid.IntRange(0, 2).Draw(t, "port"),
+		}
+		return m
+	})
+	client := rapid.Custom(func(t *rapid.T) match.Client {
+		c := match.Client{
+			ServerName: rapid.SampledFrom(append(names, "")).Draw(t, "name"), ALPN: pick("h2", "x").Draw(t, "offered"),
+			Port: uint16(rapid.IntRange(1, 2).Draw(t, "to")), Source: rapid.SampledFrom(sources).Draw(t, "from"),
+		}
+		return c
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		routes, all := rapid.SliceOfN(route, 10, 10).Draw(t, "routes"), rapid.SliceOfN(client, 20, 20).Draw(t, "clients")
+		for i := range routes {
+			for j := range routes {
+				if i != j && config.Covers(&routes[i], &routes[j]) {
+					neverReached(t, &routes[i], &routes[j], all)
+				}
+			}
+		}
+	})
+}
+
+// neverReached requires that no client reaches the second of two routes.
+func neverReached(t *rapid.T, first, second *config.Match, all []match.Client) {
+	table, err := match.New([]match.Route{matcher(first), matcher(second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		if table.Find(&all[i]) == 1 {
+			t.Fatalf("%+v gets to %+v behind %+v", all[i], second, first)
+		}
+	}
+}
+
+func matcher(m *config.Match) match.Route {
+	return match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)}
+}
+
+// TestManyRoutes: the number of comparisons is limited.
+func TestManyRoutes(t *testing.T) {
+	ln := &config.Listener{Routes: make([]config.Route, 20_000)}
+	for i := range ln.Routes {
+		ln.Routes[i].Match.SNI = []string{fmt.Sprint("a", i), "b"}
+	}
+	if n := config.Compared(ln); n > 1_000_100 {
+		t.Errorf("%d comparisons", n)
+	}
+}
+
+// TestSocketsWithoutDirectory: the directory of a socket is checked.
+func TestSocketsWithoutDirectory(t *testing.T) {
+	warned(t, "admin: {bind: 'unix:/none/a'}\nlisteners: [{name: a, bind: ['unix:/none/s?mode=0600', 'unix:/x/s', 'unix:@none/s', ':1', 'systemd:x'], upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:/none/e']}]\n",
+		"1:15: this machine has no directory /none | make it before penstock run, or write another path",
+		"2:30: this machine has no directory /none | make it before penstock run, or write another path")
+}
+
+// TestSessionLogWithoutDirectory: the directory of a session log is checked, and that it is none itself.
+func TestSessionLogWithoutDirectory(t *testing.T) {
+	warned(t, "session_log: {to: /none/sessions.log}"+smallest,
+		"1:19: this machine has no directory /none | make it before penstock run, or write another path")
+	for _, to := range []string{"/x/sessions.log", "stderr", "journald", "'syslog+unix:/none/log'", "'syslog+udp://192.0.2.1:514'"} {
+		warned(t, "session_log: {to: "+to+"}"+smallest)
+	}
+	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": "session_log: {to: /var/log}" + smallest, "/var/log/a": ""}, "/etc/p.yaml", variables())
+	if len(problems) != 1 || short(problems[0]) != "1:19: /var/log is a directory | write the path of a file in it" {
+		t.Errorf("%v", problems)
+	}
+}
+
+// TestNobodyIsLetThrough: a listener without a destination is suspicious, but loads.
+func TestNobodyIsLetThrough(t *testing.T) {
+	warned(t, "listeners: [{name: a, bind: ':1'}]\n",
+		"1:13: every client is refused: there is neither a route nor an upstream | write upstream: and the name of one")
+}
+
+// TestWarnings: a suspicious but valid setting is reported and can be used.
+func TestWarnings(t *testing.T) {
+	one := func(keys string) string {
+		return "listeners: [{name: a, bind: ':1', upstream: u, " + keys + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
+	}
+	const zone = "endpoints: [{address: 'h:1', zone: berlin}, 'h:2'], zone_aware: "
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{smallest, nil},
+		{"lane: {sessions: 64}\n" + smallest, []string{"1:7: no listener has sessions leave user space | write lane: auto at a listener, or leave it out"}},
+		{"lane: {pins: /sys/fs/bpf/lane}\n" + smallest, []string{
+			"1:7: no listener has sessions leave user space | write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process",
+		}},
+		// Weights and backups.
+		{upstream("endpoints: [{address: 'h:1', weight: 0}, 'h:2']"), nil},
+		{upstream("endpoints: ['h:1'], source_address: 10.9.9.8"), nil},
+		{upstream("endpoints: ['h:1'], source_address: 10.9.9.9"), []string{
+			"2:59: 10.9.9.9 is no address of this machine now | write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
+		}},
+		{upstream("endpoints: [{address: 'h:1', weight: 0}], fallback: {respond: a}"), []string{
+			"2:34: every endpoint has weight 0: all clients get the fallback | write weight: 1 at one of them",
+		}},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, {address: 'h:2', backup: true}]"), []string{
+			"2:34: every endpoint is a backup: they are used as if none was | leave backup out",
+		}},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2']"), nil},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2'], backup_when: full"), []string{
+			"2:88: backup_when: full changes nothing: no endpoint of the upstream u that is no backup has a limit | write connections: at the endpoints that are no backups, or backup_when: down",
+		}},
+		{upstream("discover: {dns: {name: x}}, backup_when: full"), []string{
+			"2:64: backup_when: full changes nothing: no endpoint of the upstream u that is no backup has a limit | write connections: at the endpoints that are no backups, or backup_when: down",
+		}},
+		{upstream("discover: {file: {path: x}}, backup_when: full"), nil},
+		{upstream("endpoints: [{address: 'h:1', backup: true}, {address: 'h:2', connections: 1}], backup_when: full"), nil},
+		{upstream("endpoints: [{address: 'h:1', backup: true, connections: 1}, 'h:2'], backup_when: down"), nil},
+		// Upstreams.
+		{"listeners: [{name: a, bind: ':1', upstream: u, routes: [{match: {sni: [x]}, upstream: w}, {match: {sni: [y]}, split: [{upstream: u, percent: 100}, {upstream: x, percent: 0}]}]}]\n" + `upstreams:
+- {name: u, endpoints: ['h:1'], fallback: {upstream: v}}
+- {name: v, endpoints: ['h:1']}
+- {name: w, endpoints: ['h:1']}
+- {name: x, endpoints: ['h:1']}
+- {name: y, endpoints: ['h:1'], fallback: {upstream: z}}
+- {name: z, endpoints: ['h:1']}
+`, []string{
+			"7:10: no client gets to the upstream y | write upstream: y at a listener or a route, or leave it out",
+			"8:10: no client gets to the upstream z | write upstream: z at a listener or a route, or leave it out",
+		}},
+		// Addresses.
+		{upstream("endpoints: ['h:1', {name: a, address: 'H:1'}, {name: b, address: '[::1]:3'}, '[0::1]:3', {name: c, address: 'unix:/a'}, 'unix:/./a', 'h:2', 'unix:/h:1']"), []string{
+			"2:61: H:1 is the address of the endpoint h:1 in /etc/p.yaml:2:35 too | leave one out, and give the other more weight",
+			"2:100: [0::1]:3 is the address of the endpoint b in /etc/p.yaml:2:88 too | leave one out, and give the other more weight",
+			"2:143: unix:/./a is the address of the endpoint c in /etc/p.yaml:2:131 too | leave one out, and give the other more weight",
+		}},
+		// Zones.
+		{upstream(zone + "{local: berlni}"), []string{`2:95: no endpoint is in the zone berlni | did you mean "berlin"?`}},
+		{upstream(zone + "{local: a}"), []string{"2:95: no endpoint is in the zone a | write zone: a at those that are, or leave zone_aware out"}},
+		{upstream(zone + "{local: berlin}"), nil},
+		{upstream(zone + "{}"), nil},
+		{upstream("discover: {dns: {name: x}}, zone_aware: {local: a}"), nil},
+		// Queues.
+		{upstream("endpoints: ['h:1'], queue: {size: 5}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}"), []string{
+			"2:57: no client would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+		}},
+		{upstream("discover: {dns: {name: x}}, queue: {size: 5}, circuit_breaker: off, fallback: {respond: a}"), []string{
+			"2:65: no client would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+		}},
+		{upstream("endpoints: ['h:1', {address: 'h:2', connections: 1}], queue: {size: 5, hold: 0}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}, circuit_breaker: {connections: 1}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}, circuit_breaker: {pending: 1}"), nil},
+		{upstream("discover: {file: {path: x}}, queue: {size: 5, hold: 0}"), nil},
+		{upstream("endpoints: ['h:1'], queue: {size: 0}"), nil},
+		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 1s}"), []string{
+			"2:81: no client is held: the fallback of the upstream u gets them at once | leave hold out, or fallback",
+		}},
+		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 0}"), nil},
+		// Retries.
+		{upstream("endpoints: ['h:1'], retry: {attempts: 20}"), []string{
+			"2:61: attempts is 20, which is more than the budget grants: if all their endpoints fail, clients have 30 retries within 10s together, or 0.2 for each if that is more | write attempts: 15 or less",
+		}},
+		{upstream("endpoints: ['h:1'], retry: {attempts: 15}"), nil},
+		{upstream("endpoints: ['h:1'], retry: {attempts: 1, budget: 0}"), []string{
+			"2:61: a budget of 0 leaves no client any of its 1 attempts | write a budget such as 0.2, or attempts: 0",
+		}},
+		{upstream("endpoints: ['h:1'], retry: {attempts: 0, budget: 0}"), nil},
+		{upstream("endpoints: ['h:1'], retry: {budget: 0}"), nil},
+		// Bandwidth.
+		{listener("limits: {bandwidth: {burst: 1MiB}}"), []string{
+			"1:76: nothing limits the bandwidth, so the burst changes nothing | write both:, up: or down: as well, or leave it out",
+			"2:51: no client gets to the upstream v | write upstream: v at a listener or a route, or leave it out",
+		}},
+		// Parts and percent.
+		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 0.6}, circuit_breaker: {failure_percentage: 0.25}"), []string{
+			"2:83: failure_percentage is 0.6 of 100 | write 60 for that part of all",
+			"2:127: failure_percentage is 0.25 of 100 | write 25 for that part of all",
+		}},
+		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 1}, circuit_breaker: {failure_percentage: 0}"), nil},
+		// Times.
+		{one("timeouts: {first_byte: 2m, idle: 1m}"), []string{"1:71: first_byte is 2m0s, and idle, which ends such connections first, is 1m0s | make first_byte shorter or idle longer"}},
+		{one("timeouts: {first_byte: 2h}"), []string{"1:71: first_byte is 2h0m0s, and idle, which ends such connections first, is 1h0m0s | make first_byte shorter or idle longer"}},
+		{one("timeouts: {first_byte: 2h, idle: 0}"), nil},
+		{one("timeouts: {idle: 1s}"), nil},
+		// Access.
+		{one("allow: [10.0.0.0/8, ::1], deny: [10.0.0.0/7, ::/0]"), []string{"1:55: all clients are refused: deny has all that allow has | leave some out of deny"}},
+		{one("allow: [10.0.0.0/8, 127.0.0.1], deny: [10.0.0.0/7]"), nil},
+		// Zones, files.
+		{upstream("endpoints: ['h:1'], zone_aware: {spill_below: 0.5}"), []string{"2:69: zones do not matter, for local is empty | write local: and the zone that this process is in"}},
+		{upstream("discover: {file: {path: none}}"), []string{"2:47: there is no file /etc/none | make it, or write another path: until it is there the upstream has no endpoint"}},
+		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: no client is held: the queue of the upstream u has no places | write a size such as 1000, or leave both out"}},
+		// Checks.
+		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
+			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",
+		}},
+		{upstream("endpoints: ['h:1'], health_check: {timeout: 5s}"), nil},
+		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // no timeout was written
+	} {
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": "sorry"}, "/etc/p.yaml", variables())
+		if len(problems) > 0 {
+			t.Errorf("%s\n%v", c.text, problems)
+			continue
+		}
+		var got []string
+		for _, w := range cfg.Warnings {
+			got = append(got, short(w))
+			if first, _, _ := strings.Cut(w.String(), "\n"); !w.Warning || !strings.Contains(first, ": warning: ") || !strings.Contains(w.Error(), ": warning: ") {
+				t.Errorf("this is no warning: %v", w)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s\n got %s\nwant %s", c.text, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+// TestWarningsAreBounded: the number of warnings is limited.
+func TestWarningsAreBounded(t *testing.T) {
+	var more strings.Builder
+	for i := range 1200 {
+		fmt.Fprintf(&more, "- {name: u%d, endpoints: ['h:1']}\n", i)
+	}
+	text := "listeners: [{name: db, bind: ':5432', upstream: pg}]\nupstreams:\n- {name: pg, endpoints: ['h:1']}\n" + more.String()
+	if cfg := load(t, text); len(cfg.Warnings) != 1000 {
+		t.Errorf("%d warnings", len(cfg.Warnings))
+	}
+}
+
+// TestWarningsOfIncludes: warnings are given for a file that includes itself, directly or by
+// others, and for a pattern that matches nothing. There is none if files may be added later.
+func TestWarningsOfIncludes(t *testing.T) {
+	for _, c := range []struct {
+		include string
+		want    []string
+	}{
+		{"p.yaml", []string{"/etc/p.yaml:1:11: warning: this file includes itself, which adds nothing: leave it out"}},
+		{"./sub/../p.yaml", []string{"/etc/p.yaml:1:11: warning: this file includes itself, which adds nothing: leave it out"}},
+		{"round.yaml", []string{"/etc/round.yaml:1:11: warning: /etc/p.yaml includes this file already, so this adds nothing: leave it out"}},
+		{"*.yml", []string{"/etc/p.yaml:1:11: warning: *.yml matches no other file: write a pattern that matches the names of files, or leave it out"}},
+		{"p.*", []string{"/etc/p.yaml:1:11: warning: p.* matches no other file: write a pattern that matches the names of files, or leave it out"}},
+		{"none/*.yaml", []string{"/etc/p.yaml:1:11: warning: there is no directory /etc/none: make it, write another one, or leave it out"}},
+		{"conf.d/*.yaml", nil},
+		{"twice.yaml", nil},
+		{"more.*", nil},
+	} {
+		cfg := loadTree(t, config.Tree{
+			"/etc/p.yaml": "include: ['" + c.include + "']\n" + smallest, "/etc/round.yaml": "include: [p.yaml]\n", "/etc/more.yaml": "limits: {per_second: 5}\n",
+			"/etc/twice.yaml": "include: [more.yaml, again.yaml]\n", "/etc/again.yaml": "include: [more.yaml]\n",
+		})
+		var got []string
+		for _, w := range cfg.Warnings {
+			got = append(got, w.Error())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.include, got, c.want)
+		}
+	}
+	told(t, config.Tree{}, "include: [d]\n"+smallest, []string{"1:11: there is no file /etc/d | write the name of a file that is there, or a pattern"})
+	if _, problems := config.Load(t.TempDir(), nil); len(problems) != 1 {
+		t.Errorf("a directory: %v", problems)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.yaml")
+	if err := os.WriteFile(path, []byte("include: [.]\n"+smallest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, problems := config.Load(path, nil)
+	if len(problems) != 1 || short(problems[0]) != "1:11: "+dir+" is a directory | write *.yaml" {
+		t.Errorf("an included directory: %v", problems)
+	}
+}
+
+// TestCircles: clients that listeners would send to each other without end.
+func TestCircles(t *testing.T) {
+	const fix = " | write another upstream, or another bind"
+	for what, c := range map[string]struct {
+		listeners, upstreams []string
+		want                 []string
+	}{
+		"by another": {
+			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: '127.0.0.1:2', upstream: v}"},
+			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['10.0.0.1:1', '[::1]:1']}"},
+			[]string{"2:35: clients would go round in a circle: listener a → upstream u (127.0.0.1:2) → listener b → upstream v ([::1]:1) → listener a" + fix},
+		},
+		"by a zone, which the kernel ignores": {
+			[]string{"{name: a, bind: '[::1]:1', upstream: u}"},
+			[]string{"{name: u, endpoints: ['[::1%lo]:1']}"},
+			[]string{"2:40: clients would go round in a circle: [::1%lo]:1 is an endpoint of u, and an address of this listener" + fix},
+		},
+		"by the number of an interface": {
+			[]string{"{name: a, bind: '[fe80::1%lo]:1', upstream: u}"},
+			[]string{"{name: u, endpoints: ['[fe80::1%1]:1']}"},
+			[]string{"2:47: clients would go round in a circle: [fe80::1%1]:1 is an endpoint of u, and an address of this listener" + fix},
+		},
+		"by a link": {
+			[]string{"{name: a, bind: 'unix:/x/s', upstream: u}"},
+			[]string{"{name: u, endpoints: ['unix:/proc/self/root/x/s']}"},
+			[]string{"2:42: clients would go round in a circle: unix:/proc/self/root/x/s is an endpoint of u, and an address of this listener" + fix},
+		},
+		"by a fallback": {
+			[]string{"{name: a, bind: 'unix:/x/../s', upstream: u}", "{name: b, bind: '0.0.0.0:2', upstream: v}"},
+			[]string{"{name: u, endpoints: ['h:1'], fallback: {upstream: w}}", "{name: v, endpoints: ['unix:/s']}", "{name: w, endpoints: ['LocalHost.:2']}"},
+			[]string{"2:45: clients would go round in a circle: listener a → upstream u → upstream w (LocalHost.:2) → listener b → upstream v (unix:/s) → listener a" + fix},
+		},
+		"by a split, behind routes that a client without TLS does not take": {
+			[]string{"{name: a, bind: '[::]:1', routes: [{match: {sni: [x.y]}, upstream: u}, {split: [{upstream: u, percent: 99}, {upstream: v, percent: 1}]}]}"},
+			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['[::]:1']}"},
+			[]string{"2:122: clients would go round in a circle: [::]:1 is an endpoint of v, and an address of this listener" + fix},
+		},
+		"by a mirror": {
+			[]string{"{name: a, bind: ':1', upstream: u, mirror: {upstream: v}}", "{name: b, bind: ':2', routes: [{upstream: u, mirror: {upstream: w}}]}"},
+			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['127.0.0.1:2']}", "{name: w, endpoints: ['127.0.0.1:1']}"},
+			[]string{"2:57: clients would go round in a circle: listener a → upstream v (127.0.0.1:2) → listener b → upstream w (127.0.0.1:1) → listener a" + fix},
+		},
+		"none: a mirror of nobody": {
+			[]string{"{name: a, bind: ':1', upstream: u, mirror: {upstream: v, percent: 0}}"},
+			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['127.0.0.1:1']}"},
+			nil,
+		},
+		"from outside into one of others": {
+			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: ':2', upstream: v}", "{name: c, bind: ':3', upstream: u}"},
+			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['127.0.0.1:3']}"},
+			[]string{"3:35: clients would go round in a circle: listener b → upstream v (127.0.0.1:3) → listener c → upstream u (127.0.0.1:2) → listener b" + fix},
+		},
+		"none: another family": {
+			[]string{"{name: a, bind: '0.0.0.0:1', upstream: u}", "{name: b, bind: '[::]:2', upstream: v}"},
+			[]string{"{name: u, endpoints: ['[::1]:1']}", "{name: v, endpoints: ['127.0.0.1:2']}"},
+			nil,
+		},
+		"none: another way out": {
+			[]string{"{name: a, bind: ':1', routes: [{match: {source: [127.0.0.0/8]}, upstream: v}], upstream: u}", "{name: b, bind: ':2', upstream: w}"},
+			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['h:1']}", "{name: w, endpoints: ['127.0.0.1:1']}"},
+			nil,
+		},
+		"none: one behind the other": {
+			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: '127.0.0.1:2', upstream: v}"},
+			[]string{"{name: u, endpoints: ['127.0.0.1:2', 'localhost:2']}", "{name: v, endpoints: ['10.0.0.1:1']}"},
+			nil,
+		},
+	} {
+		text := "listeners:\n- " + strings.Join(c.listeners, "\n- ") + "\nupstreams:\n- " + strings.Join(c.upstreams, "\n- ") + "\n"
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		var got []string
+		for _, p := range problems {
+			if !p.Warning {
+				got = append(got, short(p))
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%s got %s\nwant %s", what, text, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+// TestRefusesAll: a listener that refuses every client knows the reason.
+func TestRefusesAll(t *testing.T) {
+	for keys, want := range map[string]string{
+		"upstream: u": "",
+		"":            "there is neither a route nor an upstream",
+		"routes: [{match: {sni: [a.example]}, upstream: u}]":                  "",
+		"upstream: u, allow: [10.0.0.0/8], deny: [10.1.0.0/16]":               "",
+		"upstream: u, allow: [10.0.0.0/8], deny: [10.0.0.0/7]":                "deny has all that allow has",
+		"upstream: u, allow: [all], deny: [all]":                              "deny has all that allow has",
+		"upstream: u, deny: [all]":                                            "deny has every source",
+		"upstream: u, deny: ['0.0.0.0/0', '::/0']":                            "deny has every source",
+		"upstream: u, deny: ['0.0.0.0/0', '::/0', 10.0.0.0/8]":                "deny has every source",
+		"upstream: u, deny: ['0.0.0.0/0']":                                    "",
+		"upstream: u, deny: ['0.0.0.0/0', '::/0'], also: unix":                "",
+		"upstream: u, deny: ['0.0.0.0/0', '::/0', unix], also: unix":          "deny has every source",
+		"upstream: u, deny: ['0.0.0.0/0', '::/0'], also: systemd":             "",
+		"upstream: u, deny: [all], also: systemd":                             "deny has every source",
+		"upstream: u, allow: [10.0.0.0/8], only: unix":                        "allow has no unix, and it has unix sockets alone",
+		"upstream: u, allow: [10.0.0.0/8], accept_proxy: {}, only: unix":      "",
+		"upstream: u, allow: [10.0.0.0/8, 'unix:uid=7'], only: unix":          "",
+		"upstream: u, allow: [10.0.0.0/8], also: unix":                        "",
+		"upstream: u, limits: {connections: 0, per_second: 0, per_source: 0}": "", // 0 is no limit
+		"upstream: u, allow: [10.0.0.0/8], deny: [10.0.0.0/9, 10.128.0.0/9]":  "", // together they have; it is not found out
+	} {
+		binds := "':1'"
+		keys, kind, _ := strings.Cut(keys, ", also: ")
+		switch kind {
+		case "unix":
+			binds = "':1', 'unix:/s'"
+		case "systemd":
+			binds = "':1', 'systemd:x'"
+		}
+		keys, only, _ := strings.Cut(keys, ", only: ")
+		if only != "" {
+			binds = "'unix:/s'"
+		}
+		cfg := load(t, "listeners: [{name: a, bind: ["+binds+"], "+keys+"}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n")
+		if got := cfg.Listeners[0].RefusesAll(); got != want {
+			t.Errorf("%s, bind %s: %q, want %q", keys, binds, got, want)
+		}
+	}
+}
+
+// TestWrittenFiles: no file that the process writes is one that is named for something else, whichever path leads to it.
+func TestWrittenFiles(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := certificate(t, "a")
+	for name, text := range map[string]string{
+		"cert.pem": cert, "key.pem": key, "token": "s3cret\n", "sorry": "sorry\n", "eps.yaml": "['127.0.0.1:1']\n", "more.yaml": "{}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"link.pem": "key.pem", "sub": ".", "later.sock": "sub/state"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const (
+		tls     = "\nlisteners: [{name: a, bind: ':1', upstream: u, tls: {certificates: [{cert: cert.pem, key: key.pem}], client_ca: cert.pem}}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
+		state   = "changes by hand would be kept in DIR/"
+		log     = "lines of the session log would go to DIR/"
+		socket  = "a socket would be made at "
+		another = " | write another path"
+	)
+	plain := "\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
+	for _, c := range []struct{ text, want string }{
+		{"state_file: key.pem" + tls, "1:13: " + state + "key.pem, which key in DIR/p.yaml:2:91 names too" + another},
+		{"state_file: ./sub/../key.pem" + tls, "1:13: " + state + "key.pem, which key in DIR/p.yaml:2:91 names too" + another},
+		{"state_file: link.pem" + tls, "1:13: " + state + "link.pem, which key in DIR/p.yaml:2:91 names too" + another},
+		{"state_file: sub/key.pem" + tls, "1:13: " + state + "sub/key.pem, which key in DIR/p.yaml:2:91 names too" + another},
+		{"session_log: {to: key.pem}" + tls, "1:19: " + log + "key.pem, which key in DIR/p.yaml:2:91 names too" + another},
+		{"state_file: state\nsession_log: {to: state}" + plain, "2:19: " + log + "state, which state_file in DIR/p.yaml:1:13 names too" + another},
+		{"state_file: p.yaml" + plain, "1:13: " + state + "p.yaml, which is a file of the configuration" + another},
+		{"session_log: {to: more.yaml}\ninclude: [more.yaml]" + plain, "1:19: " + log + "more.yaml, which is a file of the configuration" + another},
+		{"state_file: state.yaml\ninclude: ['m*.yaml', 's*.yaml']" + plain, "1:13: " + state + "state.yaml, which include reads as configuration | write a path in another directory"},
+		{"state_file: token\nmetrics: {bind: ':9', allow: [all], token: 'file:token'}" + plain, "1:13: " + state + "token, which token in DIR/p.yaml:2:44 names too" + another},
+		{"state_file: state\nadmin: {bind: 'unix:DIR/later.sock'}" + plain, "2:15: " + socket + "DIR/later.sock, which state_file in DIR/p.yaml:1:13 names too" + another},
+		{"state_file: eps.yaml\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, discover: {file: {path: eps.yaml}}}]", "1:13: " + state + "eps.yaml, which path in DIR/p.yaml:3:47 names too" + another},
+		{"session_log: {to: sorry}\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1'], fallback: {respond: sorry}}]", "1:19: " + log + "sorry, which respond in DIR/p.yaml:3:63 names too" + another},
+		{"state_file: state\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:DIR/state']}]", "1:13: " + state + "state, which address in DIR/p.yaml:3:35 names too" + another},
+		{"listeners: [{name: a, bind: 'unix:DIR/key.pem', upstream: u,\ntls: {certificates: [{cert: cert.pem, key: key.pem}]}}]\nupstreams: [{name: u, endpoints: ['h:1']}]", "1:29: " + socket + "DIR/key.pem, which key in DIR/p.yaml:2:44 names too" + another},
+		// One file may be read for two things, and a listener may be an endpoint of another one.
+		{"state_file: state" + tls, ""},
+		{"listeners: [{name: a, bind: ':1', upstream: u}, {name: b, bind: 'unix:DIR/b', upstream: v}]\nupstreams: [{name: u, endpoints: ['unix:DIR/b']}, {name: v, endpoints: ['h:1']}]", ""},
+	} {
+		text := strings.ReplaceAll(c.text, "DIR", dir)
+		path := filepath.Join(dir, "p.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, problems := config.Load(path, nil)
+		var got []string
+		for _, p := range problems {
+			got = append(got, strings.ReplaceAll(short(p), dir, "DIR"))
+		}
+		if d := cmp.Diff(c.want, strings.Join(got, "\n")); d != "" {
+			t.Errorf("%s\n%s", c.text, d)
+		}
+	}
+}
+
+// TestDefaultStateFile: the file of changes by hand in systemd's directory is no session log either.
+func TestDefaultStateFile(t *testing.T) {
+	env := func(name string) (string, bool) { return "/var/lib/p:/q", name == "STATE_DIRECTORY" }
+	c, problems := config.Parse("/etc/p.yaml", []byte("session_log: {to: /var/lib/p/penstock.state}\n"+listener("")), env)
+	if c != nil || len(problems) != 1 || short(problems[0]) != "1:19: changes by hand would be kept in /var/lib/p/penstock.state, the default of state_file, and to names it too | write another path" {
+		t.Error(problems)
+	}
+	if c, problems = config.Parse("/etc/p.yaml", []byte(listener("")), env); problems != nil || c.StatePath(env) != "/var/lib/p/penstock.state" || c.StatePath(nil) != "" {
+		t.Error(problems)
+	}
+}
+
+// TestPrivateKeysOfAll: a private key that every user may read is a warning, wherever one is named, and once for each file.
+func TestPrivateKeysOfAll(t *testing.T) {
+	t.Parallel()
+	const first = "listeners: [{name: l, bind: ':1', upstream: u"
+	const last = "}]\nupstreams: [{name: u, endpoints: [{address: '127.0.0.1:2'}]"
+	for text, want := range map[string]int{
+		first + ", tls: {certificates: [{cert: a, key: public}, {cert: a, key: public}]}" + last + "}]":      1,
+		first + last + ", tls: {sni: x.example, cert: a, key: public}}]":                                     1,
+		"admin: {bind: '127.0.0.1:9465', tls: {cert: a, key: public, client_ca: a}}\n" + first + last + "}]": 1,
+		"metrics: {bind: ':9464', allow: [10.0.0.0/8], tls: {cert: a, key: public}}\n" + first + last + "}]": 1,
+		"traces: {endpoint: 'https://c:4317', tls: {cert: a, key: public}}\n" + first + last + "}]":          1,
+		first + ", tls: {certificates: [{cert: a, key: private}]}" + last + "}]":                             0,
+	} {
+		tree := config.Tree{"/etc/p.yaml": text}
+		tree["/etc/a"], tree["/etc/public"] = certificate(t, "a.example")
+		tree["/etc/private"] = tree["/etc/public"]
+		cfg, problems := config.LoadTree(tree, "/etc/p.yaml", variables())
+		if len(problems) > 0 {
+			t.Errorf("%s: %v", text, problems)
+			continue
+		}
+		n := 0
+		for _, w := range cfg.Warnings {
+			if strings.Contains(w.Message, "may use the private key /etc/public (mode 0644)") && w.Fix == "chmod o= /etc/public" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%s: %d warnings, want %d: %v", text, n, want, cfg.Warnings)
+		}
+	}
+}
+
+// TestExpiredCertificates: a certificate or an authority that has expired, or is not valid yet, is a warning, which a start logs.
+func TestExpiredCertificates(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, now, now, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	for want, from := range map[string]time.Duration{"has expired": -2 * time.Hour, "is not valid before": time.Hour, "": -time.Minute} {
+		of := &x509.Certificate{
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "old"}, NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(from + time.Hour),
+		}
+		der, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+		for keys, subject := range map[string][2]string{
+			"tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}]\nupstreams: [{name: u, endpoints: [\"h:1\"]}]":                   {"the certificate in /etc/c.pem: it "},
+			"tls: {certificates: [{cert: v.pem, key: k.pem}], client_ca: c.pem}, upstream: u}]\nupstreams: [{name: u, endpoints: [\"h:1\"]}]": {"1 of the 1 authorities in /etc/c.pem are not accepted: CN=old "},
+			"upstream: u}]\nupstreams: [{name: u, endpoints: [\"h:1\"], tls: {ca: both.pem}}]":                                                {"2 of the 3 authorities in /etc/both.pem are not accepted: CN=old ", ", and 1 more"},
+		} {
+			cfg, problems := config.LoadTree(config.Tree{
+				"/etc/p.yaml": "listeners: [{name: l, bind: \":1\", " + keys,
+				"/etc/c.pem":  cert, "/etc/v.pem": valid, "/etc/both.pem": cert + valid + cert,
+				"/etc/k.pem": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+			}, "/etc/p.yaml", variables())
+			switch {
+			case len(problems) > 0:
+				t.Error(problems)
+			case want == "" && len(cfg.Warnings) > 0,
+				want != "" && (len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].Error(), subject[0]+want) || !strings.Contains(cfg.Warnings[0].Error(), subject[1])):
+				t.Errorf("%s, valid from %v on: the warnings %v", keys, from, cfg.Warnings)
+			}
+		}
+	}
+}
+
+// TestCredentials: a token or a header comes from a file that other users cannot read, or from a variable, and is one
+// line. No message and no excerpt has one that is refused.
+func TestCredentials(t *testing.T) {
+	tree := config.Tree{
+		"/etc/good": "s3cret-good\n", "/etc/two": "s3cret-a\ns3cret-b\n", "/etc/empty": "\n", "/etc/none": "",
+		"/etc/spaced": "s3cret \n", "/etc/wide": "s3cret-ö\n", "/etc/public": "s3cret\n", "/etc/c$d/public": "s3cret",
+	}
+	const literal = " is written in the configuration, which more users may read | write file:PATH or ${VARIABLE}"
+	for value, want := range map[string]string{
+		"'file:good'":             "",
+		"'${S}'":                  "",
+		"'Bearer ${S}'":           "",
+		"s3cret":                  literal,
+		"'Bearer s3cret'":         literal,
+		"'file:two'":              " has 2 lines | leave one line in /etc/two",
+		"'file:empty'":            " is empty | write it into /etc/empty, or leave it out",
+		"'file:none'":             " is empty | write it into /etc/none, or leave it out",
+		"'${EMPTY}'":              " is empty | write it into ${EMPTY}, or leave it out",
+		"'${LINES}'":              " has 2 lines | leave one line in ${LINES}",
+		"'file:spaced'":           " has spaces at its beginning or its end | leave them out of /etc/spaced",
+		"'file:wide'":             " has characters that a header cannot have | write letters, digits and signs of ASCII",
+		"'file:public'":           " (mode 0644) | chmod o= /etc/public",
+		"'file:c$$d/public'":      " (mode 0644) | chmod o= /etc/c$d/public",
+		"6273841":                 " is text, not a number | write it in quotes",
+		"'file:s3cret-elsewhere'": "file does not exist | write the name of a file that is there",
+	} {
+		for _, section := range []string{
+			"metrics: {bind: ':9464', allow: [10.0.0.0/8], tls: {cert: a, key: k}, token: " + value + "}",
+			"traces: {endpoint: 'https://c:4317', headers: [{name: Authorization, value: " + value + "}]}",
+		} {
+			tree["/etc/p.yaml"] = section + smallest
+			tree["/etc/a"], tree["/etc/k"] = certificate(t, "a.example")
+			_, problems := config.LoadTree(tree, "/etc/p.yaml", variables("S", "s3cret", "EMPTY", "", "LINES", "s3cret\ns3cret"))
+			var got []string
+			for _, p := range problems {
+				got = append(got, p.Message+" | "+p.Fix)
+				if text := p.String() + p.Error(); strings.Contains(text, "s3cret") && !strings.Contains(value, "elsewhere") || strings.Contains(text, "6273841") {
+					t.Errorf("%s: a message has the secret: %s", value, text)
+				}
+			}
+			if text := strings.Join(got, "\n"); want == "" && text != "" || !strings.HasSuffix(text, want) {
+				t.Errorf("%s\n got %q\nwant %q", section, got, want)
+			}
+		}
+	}
+}
+
+// TestCredentialFiles: the mode is that of the file itself.
+func TestCredentialFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) {
+		path := filepath.Join(dir, name)
+		_ = os.Remove(path) // one without the right to write
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("penstock.yaml", "metrics: {bind: '127.0.0.1:0', allow: [127.0.0.0/8], token: 'file:token'}"+smallest, 0o644)
+	for mode, good := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o644: false, 0o602: false} {
+		write("token", "s3cret\n", mode)
+		_, problems := config.Load(filepath.Join(dir, "penstock.yaml"), variables())
+		complains := slices.ContainsFunc(problems, func(p config.Problem) bool {
+			return strings.Contains(p.Message, "every user of this machine may use") && strings.HasPrefix(p.Fix, "chmod o= ")
+		})
+		if complains == good {
+			t.Errorf("mode %#o: %v", mode, problems)
+		}
+	}
+}
+
+// TestCollectorURL: no message has the password of a URL.
+func TestCollectorURL(t *testing.T) {
+	for _, url := range []string{"http://u:s3cret@c:1", "https://s3cret@c", "http://u:s3cret@c:port", "http://u:s3cret@", "http://c:1/?key=s3cret", "http://c:1/#s3cret"} {
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": traced("endpoint: '" + url + "'")}, "/etc/p.yaml", variables())
+		if len(problems) != 1 || strings.Contains(problems[0].String()+problems[0].Error(), "s3cret") {
+			t.Errorf("%s: %v", url, problems)
+		}
+	}
+}
+
+// TestPasswordOfACheck: a check that logs in with a literal password is warned of, without showing it.
+func TestPasswordOfACheck(t *testing.T) {
+	for send, want := range map[string]int{`"AUTH s3cret\r\nPING\r\n"`: 1, `"PING\r\nPASS s3cret\r\n"`: 1, `"AUTH\r\n"`: 0, `"PING\r\n"`: 0, `"${S}"`: 0} {
+		text := "listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1'], health_check: {send: " + send + ", expect: ok}}]\n"
+		warnings := load(t, text, "S", "AUTH s3cret").Warnings
+		if len(warnings) != want {
+			t.Errorf("%s: %v", send, warnings)
+		}
+		for _, w := range warnings {
+			if strings.Contains(w.String(), "s3cret") {
+				t.Errorf("it is shown: %v", w.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package config_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/proxy/config"
+	clients "github.com/penstock/penstock/proxy/internal/source"
+)
+
+// TestFirstBytes: conditions on first bytes that no client can meet, or that contradict the listener, are errors.
+func TestFirstBytes(t *testing.T) {
+	const tls = "tls: {certificates: [{cert: a.pem, key: a.key}]}, "
+	for keys, want := range map[string][]string{
+		"routes: [{match: {protocol: [http1, ssh], path: [/a/*]}, upstream: u}]":                                  nil,
+		"routes: [{match: {protocol: [http2]}, upstream: u}, {match: {host: [a.b]}, upstream: u}]":                nil,
+		"preread_silence: 1s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              nil,
+		"accept_proxy: {}, routes: [{match: {tlv: [{type: 0xE0}]}, upstream: u}], require_tls: true":              nil,
+		"routes: [{match: {protocol: [ssh], host: [a.b]}, upstream: u}]":                                          {"this route is never taken: host and path are those of http1 | write protocol: [http1], or leave it out"},
+		"routes: [{match: {protocol: [http1], user: [a]}, upstream: u}]":                                          {"this route is never taken: user and database are those of postgres | write protocol: [postgres], or leave it out"},
+		"routes: [{match: {sni: [a.b], path: [/a]}, upstream: u}]":                                                {"this route is never taken: sni and alpn, host and path are those of different protocols | make a route for each"},
+		"routes: [{match: {protocol: [silence]}, upstream: u}]":                                                   {"this route is never taken: it is not known how long a client is to be silent | write preread_silence: 200ms at the listener"},
+		"preread_silence: 1s, upstream: u":                                                                        {"preread_silence changes nothing: silent clients are served at once, or never | leave it out"},
+		"preread_silence: 1s, routes: [{match: {sni: [a.b]}, upstream: u}], upstream: u":                          nil,
+		"preread_silence: 1s, routes: [{match: {protocol: [ssh]}, upstream: u}], upstream: u":                     nil,
+		"routes: [{match: {sni: [a.b]}, upstream: u}, {match: {protocol: [tls_malformed]}, upstream: u}]":         nil,
+		"preread_silence: 5s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              {"no client is found to be silent: it is refused after 5s, the preread timeout | make it shorter, or timeouts.preread longer"},
+		"preread_silence: 1s, connect: on_data, routes: [{match: {protocol: [silence]}, upstream: u}]":            {"connect: on_data waits for the first byte of a silent client | leave it out"},
+		"preread_silence: 1s, routes: [{match: {protocol: [silence, ssh], bytes: [{text: a}]}, upstream: u}]":     {"a silent client has sent nothing that the other conditions are about | make a route for each"},
+		"routes: [{match: {tlv: [{type: 1}]}, upstream: u}]":                                                      {"this route is never taken: no PROXY header is read | write accept_proxy: {versions: [2]} at the listener"},
+		"accept_proxy: {versions: [1]}, routes: [{match: {tlv: [{type: 1}]}, upstream: u}]":                       {"this route is never taken: a PROXY header of version 1 has no TLVs | write versions: [2] in accept_proxy"},
+		"accept_proxy: {}, routes: [{match: {tlv: [{type: 1, text: a, hex: '00'}]}, upstream: u}]":                {"text and hex exclude each other | leave one of them out"},
+		"routes: [{match: {bytes: [{offset: 1}]}, upstream: u}]":                                                  {"text or hex is missing | write text: or hex:"},
+		"routes: [{match: {bytes: [{text: ab, mask: ff}]}, upstream: u}]":                                         {"the mask has 1 bytes, and the pattern 2 | write 2 bytes"},
+		"routes: [{match: {bytes: [{text: a, mask: '00'}]}, upstream: u}]":                                        {"no bit of the pattern counts | write ff for each byte that counts"},
+		"routes: [{match: {bytes: [{hex: abc}]}, upstream: u}]":                                                   {`"abc" is not hexadecimal | write two digits for each byte, such as 0300ff`},
+		"routes: [{match: {path: [/a/../b]}, upstream: u}]":                                                       {`"/a/../b" is not the path of a request | write /status, or /api/* for all paths below /api`},
+		"routes: [{match: {path: [/a*]}, upstream: u}]":                                                           {`"/a*" is not the path of a request | write /status, or /api/* for all paths below /api`},
+		"require_tls: true, routes: [{match: {protocol: [ssh]}, upstream: u}]":                                    {"require_tls refuses the clients that the route in line 1 is for | leave it out, and write protocol: [tls] at the routes for TLS"},
+		tls + "routes: [{match: {host: [a.b]}, upstream: u}]":                                                     {"a route is chosen before TLS is terminated: this one depends on bytes that are encrypted until then | leave tls out, or route by sni and alpn"},
+		"routes: [{match: {host: [a.b]}, upstream: u}, {match: {protocol: [ssh, http2]}, upstream: u}]":           {"clients of HTTP/2 are refused: their host and path are not read, so the route in line 1 may be theirs | put it before that one"},
+		"routes: [{match: {protocol: [http1]}, upstream: u}, {match: {host: [a.b]}, upstream: u}]":                {"this route is never reached: all its clients are matched by the one in line 1 | put it before that one, or leave it out"},
+		"routes: [{match: {path: [/a/*]}, upstream: u}, {match: {path: [/a/b, /a/c/*], host: [b]}, upstream: u}]": {"this route is never reached: all its clients are matched by the one in line 1 | put it before that one, or leave it out"},
+		"routes: [{match: {bytes: [{text: a}]}, upstream: u}, {match: {bytes: [{hex: '61'}]}, upstream: u}]":      {"this route is never reached: the one in line 1 matches the same clients | leave it out, or match other clients"},
+	} {
+		text := "listeners: [{name: a, bind: ':1', " + keys + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
+		cfg, problems := config.LoadTree(config.Tree{"/p.yaml": text, "/a.pem": "x", "/a.key": "x"}, "/p.yaml", variables())
+		var got []string
+		if cfg != nil {
+			problems = append(problems, cfg.Warnings...)
+		}
+		for _, p := range problems {
+			if _, message, _ := strings.Cut(short(p), ": "); !strings.Contains(message, ".pem") && !strings.Contains(message, ".key") {
+				got = append(got, message)
+			}
+		}
+		slices.Sort(got)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", keys, d)
+		}
+	}
+}
+
+// TestSourceRules: each list of sources takes every kind of rule, in each way to write it,
+// and is written as it was read.
+func TestSourceRules(t *testing.T) {
+	const rules = `[10.0.0.0/8, "::1", unix, unix:uid=0, "unix:gid=4294967294", all]`
+	want := []config.Rule{
+		clients.Prefix(netip.MustParsePrefix("10.0.0.0/8")), clients.Prefix(netip.MustParsePrefix("::1/128")),
+		clients.UnixClients(), clients.UnixUser(0), clients.UnixGroup(1<<32 - 2), clients.All(),
+	}
+	text := strings.ReplaceAll(`
+listeners:
+- {name: a, bind: ["unix:/s", ":1"], allow: RULES, deny: RULES, accept_proxy: {from: RULES}, routes: [{match: {source: RULES}, upstream: u}]}
+upstreams: [{name: u, endpoints: ["h:1"]}]
+`, "RULES", rules)
+	cfg := load(t, text)
+	again := load(t, string(cfg.YAML()))
+	for _, c := range []*config.Config{cfg, again} {
+		ln := c.Listeners[0]
+		for name, got := range map[string][]config.Rule{
+			"allow": ln.Allow, "deny": ln.Deny, "from": ln.AcceptProxy.From, "source": ln.Routes[0].Match.Source,
+		} {
+			if !slices.Equal(got, want) {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	}
+	if d := config.Diff(cfg, again); len(d) > 0 {
+		t.Errorf("it differs: %v", d)
+	}
+}
+
+// TestBadSourceRules: a source that names no clients is reported with a fix.
+func TestBadSourceRules(t *testing.T) {
+	const unix = " | write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some"
+	for rule, want := range map[string]string{
+		"any":                 `"any" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
+		"ALL":                 `"ALL" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
+		"uid=1000":            `"uid=1000" is not an address or a CIDR | write unix:uid=1000`,
+		"unix:":               `"unix:" names no clients` + unix,
+		"unix:/run/s":         `"unix:/run/s" names no clients` + unix,
+		"unix:pid=1":          `"unix:pid=1" names no clients` + unix,
+		"unix:uid":            `"" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:uid=1000`,
+		"unix:uid=root":       `"root" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:uid=1000`,
+		"unix:gid=-1":         `"-1" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:gid=1000`,
+		"unix:gid=4294967295": `"4294967295" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:gid=1000`,
+		"unix,all":            `"unix,all" names no clients` + unix,
+	} {
+		told(t, config.Tree{}, listener("allow: ['"+rule+"']"), []string{"1:56: " + want})
+	}
+}
+
+// TestSourceWarnings: lists that probably forget some clients are reported, and nothing else.
+func TestSourceWarnings(t *testing.T) {
+	for _, x := range []struct{ bind, rest, want string }{
+		{"unix:@a", "limits: {per_source: 1}", ""},
+		{"unix:@a", "allow: [10.0.0.0/8]", "2:39: all clients of unix:@a are refused: allow has no unix | write unix in it, or unix:uid=1000 for a user, or leave the socket out"},
+		{"unix:@a', ':1", "allow: [10.0.0.0/8], deny: [unix:uid=0]", "2:45: all clients of unix:@a are refused: allow has no unix | write unix in it, or unix:uid=1000 for a user, or leave the socket out"},
+		{"unix:@a", "allow: [10.0.0.0/8, unix:gid=1]", ""},
+		{"unix:@a", "allow: [all]", ""},
+		{"unix:@a", "allow: [10.0.0.0/8], accept_proxy: {}", ""},
+		{"unix:@a", "allow: [10.0.0.0/8], accept_proxy: {from: [unix:uid=0]}", ""},
+		{"unix:@a", "accept_proxy: {from: [10.0.0.0/8]}", "2:53: no PROXY header is read from clients of unix:@a: from has no unix | write unix in it if they send one"},
+		{"unix:@a", "deny: [0.0.0.0/0, '::/0']", "2:38: clients of unix:@a come in: deny has no unix | write deny: [all]"},
+		{"unix:@a", "deny: [0.0.0.0/0]", ""},
+		{"unix:@a", "deny: [0.0.0.0/0, '::/0', unix]", ""},
+		{"unix:@a", "deny: [all]", ""},
+		{":1", "allow: [10.0.0.0/8], deny: [unix]", "2:55: unix matches no client: the listener a has no unix socket | leave it out, or bind a unix socket"},
+		{":1", "accept_proxy: {from: [10.0.0.0/8, unix:uid=1]}", "2:61: unix:uid=1 matches no client: the listener a has no unix socket | leave it out, or bind a unix socket"},
+		{":1", "routes: [{match: {source: [unix:gid=1]}, upstream: u}]", "2:54: unix:gid=1 matches no client: the listener a has no unix socket | leave it out, or bind a unix socket"},
+		{":1", "allow: [all]", ""},
+		{"systemd:x", "allow: [10.0.0.0/8, unix]", ""},
+		{":1", "deny: ['::/0']", "2:33: clients of IPv4 come in: ::/0 is IPv6 alone | write all, or 0.0.0.0/0 as well"},
+		{":1", "deny: ['::/0', 10.0.0.0/8]", ""},
+		{":1", "deny: ['::/0'], allow: [10.0.0.0/8]", ""},
+		{"[::]:1", "deny: ['::/0']", ""},
+		{"0.0.0.0:1", "allow: ['::/0']", "2:41: all clients of IPv4 are refused: ::/0 is IPv6 alone | write all, or 0.0.0.0/0 as well"},
+		{":1", "allow: ['::/0', 10.0.0.0/8]", ""},
+		{":1", "allow: ['::/0', all]", ""},
+	} {
+		text := "listeners:\n- {name: a, bind: ['" + x.bind + "'], " + x.rest + ", upstream: u}\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
+		if x.want == "" {
+			warned(t, text)
+		} else {
+			warned(t, text, x.want)
+		}
+	}
+}
+
+// TestEvadedNames: a warning says where clients that a route by name keeps out get to its endpoints.
+func TestEvadedNames(t *testing.T) {
+	const upstreams = `
+upstreams:
+- {name: a, endpoints: ['10.0.0.1:443', '10.0.0.2:443']}
+- {name: same, endpoints: ['[::ffff:10.0.0.2]:443']}
+- {name: b, endpoints: ['10.0.0.3:443']}
+- {name: spare, endpoints: ['10.0.0.4:443'], fallback: {upstream: same}}
+`
+	for routes, want := range map[string]string{
+		"upstream: same, routes: [{match: {sni: [a], source: [10.0.0.0/8]}, upstream: a}]":                                                                   "leads to the upstream same",
+		"upstream: spare, routes: [{match: {sni: [a], source: [10.0.0.0/8]}, upstream: a}]":                                                                  "leads to the upstream same",
+		"routes: [{match: {host: [a], source: [10.0.0.0/8]}, upstream: a}, {match: {sni: ['*']}, upstream: a}]":                                              "leads to the upstream a",
+		"routes: [{match: {sni: [a], port: 1}, split: [{upstream: b, percent: 99}, {upstream: a, percent: 1}]}, {match: {protocol: [tls]}, upstream: same}]": "leads to the upstream same",
+		"upstream: b, routes: [{match: {sni: [a], source: [10.0.0.0/8]}, upstream: a}]":                                                                      "",
+		"upstream: a, routes: [{match: {sni: [a]}, upstream: a}]":                                                                                            "",
+		"upstream: b, routes: [{match: {sni: [a], source: [10.0.0.0/8]}, upstream: a}, {match: {source: [10.0.0.0/8]}, upstream: a}]":                        "",
+	} {
+		var got []string
+		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams).Warnings {
+			if text := w.String(); strings.Contains(text, "keeps out") {
+				got = append(got, text)
+			}
+		}
+		if n := len(got); n > 1 || (n == 0) != (want == "") || n == 1 && !strings.Contains(got[0], want) {
+			t.Errorf("%s: %q, want %q", routes, got, want)
+		}
+	}
+}
+
+// TestServersThatSpeakFirst: a warning says where clients wait for a server that waits for them.
+func TestServersThatSpeakFirst(t *testing.T) {
+	for keys, want := range map[string]bool{
+		"upstream: mail, routes: [{match: {sni: [a]}, upstream: web}]":                                       true,
+		"upstream: greets, routes: [{match: {protocol: [ssh]}, upstream: web}]":                              true,
+		"routes: [{match: {sni: [a]}, upstream: web}, {match: {alpn: [x]}, upstream: mail}]":                 true,
+		"preread_silence: 200ms, upstream: mail, routes: [{match: {sni: [a]}, upstream: web}]":               false,
+		"preread_silence: 0s, upstream: mail, routes: [{match: {sni: [a]}, upstream: web}]":                  false,
+		"require_tls: true, upstream: mail, routes: [{match: {sni: [a]}, upstream: web}]":                    false,
+		"upstream: mail, routes: [{match: {source: [10.0.0.0/8]}, upstream: web}]":                           false,
+		"upstream: web, routes: [{match: {sni: [a]}, upstream: mail}, {match: {alpn: [h2]}, upstream: web}]": false,
+	} {
+		got := false
+		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+keys+"}]\nupstreams: [{name: web, endpoints: ['h:443']}, {name: mail, endpoints: ['h:25']}, {name: greets, endpoints: ['h:7'], health_check: {expect: hi}}]").Warnings {
+			got = got || strings.Contains(w.String(), "preread_silence: 200ms")
+		}
+		if got != want {
+			t.Errorf("%s: warned %v, want %v", keys, got, want)
+		}
+	}
+}
+
+// TestDisguisedRequests: a warning says where clients of TLS or PostgreSQL get to endpoints of routes by host and path.
+func TestDisguisedRequests(t *testing.T) {
+	const upstreams = `
+upstreams:
+- {name: web, endpoints: ['10.0.0.1:80', '10.0.0.2:80']}
+- {name: same, endpoints: ['[::ffff:10.0.0.2]:80']}
+- {name: tls, endpoints: ['10.0.0.1:443']}
+- {name: spare, endpoints: ['10.0.0.3:443'], fallback: {upstream: same}}
+`
+	for routes, want := range map[string]string{
+		"upstream: web, routes: [{match: {host: [a]}, upstream: tls}]":                                                                           "", // TLS is refused
+		"routes: [{match: {sni: [a]}, upstream: tls}, {match: {host: [a]}, upstream: web}]":                                                      "",
+		"routes: [{match: {sni: [a]}, upstream: web}, {match: {host: [a]}, upstream: web}]":                                                      "of tls get to the upstream web",
+		"routes: [{match: {path: [/a/*]}, upstream: web}, {match: {sni: [a]}, upstream: same}]":                                                  "of tls get to the upstream same",
+		"routes: [{match: {path: [/a/*]}, upstream: web}, {match: {sni: [a]}, upstream: spare}]":                                                 "of tls get to the upstream same",
+		"upstream: web, routes: [{match: {sni: [a]}, upstream: tls}, {match: {host: [a]}, upstream: web}]":                                       "of tls get to the upstream web",
+		"upstream: web, routes: [{match: {protocol: [tls]}, upstream: tls}, {match: {host: [a]}, upstream: web}]":                                "",
+		"upstream: web, routes: [{match: {user: [a]}, upstream: tls}, {match: {host: [a]}, upstream: web}]":                                      "of postgres get to the upstream web",
+		"upstream: web, routes: [{match: {protocol: [postgres]}, upstream: tls}, {match: {host: [a]}, upstream: web}]":                           "",
+		"routes: [{match: {sni: [a]}, upstream: tls}, {match: {host: [a]}, upstream: web}, {match: {source: [10.0.0.0/8]}, upstream: web}]":      "of tls get to the upstream web",
+		"routes: [{match: {source: [10.0.0.0/8]}, upstream: tls}, {match: {host: [a]}, upstream: web}, {match: {sni: [a]}, upstream: tls}]":      "",
+		"routes: [{match: {bytes: [{hex: '0300'}]}, upstream: web}, {match: {host: [a]}, upstream: web}, {match: {sni: [a]}, upstream: tls}]":    "",
+		"routes: [{match: {sni: [a]}, split: [{upstream: tls, percent: 99}, {upstream: web, percent: 1}]}, {match: {host: [a]}, upstream: web}]": "of tls get to the upstream web",
+	} {
+		var got []string
+		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams).Warnings {
+			if text := w.String(); strings.Contains(text, "for a method of HTTP") {
+				got = append(got, text)
+			}
+		}
+		if n := len(got); n > 1 || (n == 0) != (want == "") || n == 1 && !strings.Contains(got[0], want) {
+			t.Errorf("%s: %q, want %q", routes, got, want)
+		}
+	}
+}
+
+// TestClientKeys: a property is one that there is, that the policy hashes, and that a client can have; and the values
+// by which sessions are counted are few, and each is listed once.
+func TestClientKeys(t *testing.T) {
+	many := strings.Repeat("x%d.test, ", 65)
+	numbers := make([]any, 65)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	for _, c := range []struct {
+		listener, upstream string
+		want               []string
+	}{
+		{"", "balance: maglev, balance_on: sni", nil},
+		{"", "balance: round_robin, balance_on: source", nil},
+		{"", "balance_on: sni", []string{"balance: round_robin hashes nothing"}},
+		{"", "balance: source_ip, balance_on: sni", []string{"balance: source_ip hashes the source"}},
+		{"", "balance: maglev, balance_on: snj", []string{`"snj" is no property of a client: did you mean "sni"?`}},
+		{"", "balance: maglev, balance_on: tlv:256", []string{"is no property of a client"}},
+		{"", "balance: maglev, balance_on: tlv:0xe0", []string{"no client has a TLV"}},
+		{", accept_proxy: {versions: [1]}", "balance: maglev, balance_on: tlv:0xe0", []string{"no client has a TLV"}},
+		{", accept_proxy: {}", "balance: maglev, balance_on: tlv:0xe0", nil},
+		{", metrics_by: {key: sni, values: [a.test, b.test]}", "", nil},
+		{", metrics_by: {key: tlv:0xe0, values: [a]}", "", []string{"every session is counted as unknown"}},
+		{", metrics_by: {key: source, values: [a]}", "", []string{"there is no series for a source"}},
+		{", metrics_by: {key: sni}", "", []string{"values is missing"}},
+		{", metrics_by: {key: sni, values: []}", "", []string{"no value has a series"}},
+		{", metrics_by: {key: sni, values: [a.test, A.test]}", "", []string{`"a.test" is listed twice`}},
+		{", metrics_by: {key: sni, values: [other]}", "", []string{"other is the value of other clients"}},
+		{", metrics_by: {key: sni, values: [" + fmt.Sprintf(many, numbers...) + "]}", "", []string{"there are 65 values"}},
+		{", metrics_by: {key: sni, values: [" + strings.Repeat("a", 256) + "]}", "", []string{"is no value"}},
+	} {
+		text := "listeners: [{name: a, bind: ':1', upstream: u" + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1'], " + c.upstream + "}]"
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		if cfg != nil {
+			problems = append(problems, cfg.Warnings...)
+		}
+		if len(problems) != len(c.want) || slices.ContainsFunc(problems, func(p config.Problem) bool { return !strings.Contains(p.Error(), c.want[0]) }) {
+			t.Errorf("%s, %s: %v, want %v", c.listener, c.upstream, problems, c.want)
+		}
+	}
+}
+
+// TestPostgres: a listener that speaks PostgreSQL has the keys that it needs, and no route or property that no client has.
+func TestPostgres(t *testing.T) {
+	const terminate = "postgres: terminate, tls: {certificates: [{cert: c, key: k}]}"
+	for _, c := range []struct {
+		listener, upstream string
+		want               string // in the only problem; empty: there is none
+	}{
+		{"postgres: passthrough", "", ""},
+		{"postgres: passthrough, routes: [{match: {user: [ann]}, upstream: u}]", "", ""},
+		{"postgres: terminate", "", "TLS cannot end here: tls is missing"},
+		{"postgres: passthrough", "tls: {}", "the upstream u has tls, and TLS is passed through"},
+		{"postgres: passthrough, connect: on_data", "", "the first message is always read"},
+		{"postgres: yes", "", `postgres is one of none, passthrough, terminate, not "yes"`},
+		{"routes: [{match: {user: [ann]}, upstream: u}]", "", ""},
+		{"postgres: passthrough, routes: [{match: {protocol: [ssh]}, upstream: u}]", "", "protocol, host, path and bytes do not apply"},
+		{"postgres: passthrough, require_tls: true, routes: [{match: {database: [shop]}, upstream: u}]", "", "TLS is passed through, and hides user and database"},
+		{"postgres: passthrough", "balance: maglev, balance_on: user", ""},
+		{"postgres: passthrough, require_tls: true", "balance: maglev, balance_on: user", "no client has a user"},
+		{"metrics_by: {key: database, values: [shop]}", "", "no client has a database"},
+		{"postgres: passthrough", "starttls: postgres", "starttls: postgres is of no use"},
+		{"postgres: passthrough", "starttls: postgres, health_check: {tls: true}", ""},
+	} {
+		text := "listeners: [{name: a, bind: ':1', upstream: u, " + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1'], " + c.upstream + "}]"
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		if cfg != nil {
+			problems = append(problems, cfg.Warnings...)
+		}
+		if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want)) {
+			t.Errorf("%s, %s: %v, want %q", c.listener, c.upstream, problems, c.want)
+		}
+	}
+	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": "listeners: [{name: a, bind: ':1', upstream: u, " + strings.Replace(terminate, "terminate", "passthrough", 1) + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"}, "/etc/p.yaml", nil)
+	if !slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "tls is of no use") }) {
+		t.Errorf("tls with passthrough: %v", problems)
+	}
+}
