@@ -444,3 +444,20 @@ func (k *checker) knowsKey(at place, of []*Listener, key clientkey.Key, otherwis
 		k.warnAt(at, "write accept_proxy: with version 2 at a listener", "no client has a TLV, for no listener accepts PROXY headers of version 2: %s", otherwise)
 	}
 }
+
+// noDrainTime is the drain time of a listener without known upstreams.
+const noDrainTime = 5 * time.Minute
+
+// DrainTime returns how long the connections of a listener may last after it is removed. It is
+// the longest drain timeout of its upstreams and their fallbacks, which find looks up. 0: they
+// are reset at once. find returns nil for an unknown upstream.
+func (ln *Listener) DrainTime(find func(name string) *Upstream) time.Duration {
+	longest, known := time.Duration(0), false
+	for u := range ln.reaches(find) {
+		known, longest = true, max(longest, u.DrainTimeout)
+	}
+	if !known {
+		return noDrainTime
+	}
+	return longest
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/compare"
 )
 
 // TestMirrors: a mirror leads to an upstream that there is, and that does not serve its clients itself, not
@@ -77,5 +78,112 @@ func TestMirrorsDiffer(t *testing.T) {
 		if got != want || old.Listeners[0].Same(next.Listeners[0]) != (want == "") {
 			t.Errorf("%s: %q, want %q", keys, got, want)
 		}
+	}
+}
+
+// TestCompare: what is written of a comparison is checked where it is written, by the rules of package compare.
+func TestCompare(t *testing.T) {
+	for _, c := range []struct {
+		compare string
+		want    []string // place, beginning, and a part of the fix
+	}{
+		{"true", nil},
+		{"false", nil},
+		{"{}", nil},
+		{"{framing: lines, mask: ['[0-9]+', {pattern: a+, name: GET}], examples: 0, redact: false}", nil},
+		{"{framing: length_prefixed, width: 4, offset: 1, endian: little, includes_header: true}", nil},
+		{"resp", []string{`4:14: compare is a boolean: "resp" is not true or false`, "write true or false"}},
+		{"[true]", []string{"4:14: compare takes a group of keys, not a list", "write compare: true"}},
+		{"{framing: rpc}", []string{"4:24: framing is ", "grpc"}},
+		{"{framing: resp}", []string{"4:24: framing: resp of compare was removed", "write lines"}},
+		{"{framing: postgres}", []string{"4:24: framing: postgres of compare was removed", "leave compare out"}},
+		{"{framing: http1}", []string{"4:24: framing: http1 of compare was removed", "write bytes, with a mask"}},
+		{"{framing: http2}", []string{"4:24: framing: http2 of compare was removed", "write grpc"}},
+		{"{framing: length_prefixed}", []string{"4:14: the length of a message has 0 bytes", "write width: 1, 2, 4 or 8"}},
+		{"{framing: length_prefixed, width: 3}", []string{"4:48: the length of a message has 3 bytes", "write width: 1, 2, 4 or 8"}},
+		{"{framing: length_prefixed, width: 4, offset: 99999999}", []string{"4:59: offset is 99999999", ""}},
+		{"{framing: lines, width: 4}", []string{"4:38: width is not for framing lines", "leave it out, or write framing: length_prefixed"}},
+		{"{endian: little}", []string{"4:23: endian is not for framing bytes", "leave it out"}},
+		{"{framing: lines, mask: [{name: GET}]}", []string{"4:38: a mask has a pattern or a field, and not both", "write either pattern or field"}},
+		{"{framing: lines, mask: [{pattern: x, field: y}]}", []string{"4:58: a mask has a pattern or a field, and not both", "write either pattern or field"}},
+		{"{framing: lines, mask: [a, '[']}", []string{`4:41: pattern "["`, "write a regular expression of RE2"}},
+		{"{framing: lines, mask: ['a*']}", []string{`4:38: pattern "a*": it matches nothing at all`, "write one that needs a byte"}},
+		{"{framing: lines, mask: [{field: grpc.date}]}", []string{`4:46: field "grpc.date": with framing lines`, "write lines.answer"}},
+		{"{examples: 101}", []string{"4:25: examples is 101", "write 100 or less"}},
+		{"{masks: [a]}", []string{`4:15: unknown key "masks"`, "mask"}},
+	} {
+		text := "listeners:\n- {name: a, bind: ':1', upstream: u, mirror: {\n    upstream: v,\n    compare: " + c.compare + "}}" + upstreams
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		switch {
+		case len(c.want) == 0 && len(problems) == 0:
+			if k := cfg.Listeners[0].Mirror.Comparing(); (k == nil) != (c.compare == "false") {
+				t.Errorf("%s: %+v", c.compare, k)
+			} else if k != nil {
+				if _, err := k.Plan(); err != nil {
+					t.Errorf("%s: %v", c.compare, err)
+				}
+			}
+		case len(problems) != 1 || len(c.want) == 0:
+			t.Errorf("%s: %v", c.compare, problems)
+		default:
+			p := short(problems[0])
+			message, fix, _ := strings.Cut(p, " | ")
+			if !strings.HasPrefix(message, c.want[0]) || !strings.Contains(fix, c.want[1]) {
+				t.Errorf("%s: %s, want %q", c.compare, p, c.want)
+			}
+		}
+	}
+}
+
+// TestFramings: the configuration takes the framings that there are, and its example of a mask is one.
+func TestFramings(t *testing.T) {
+	for _, k := range config.Keys() {
+		switch k.Path {
+		case "listeners[].mirror.compare.framing":
+			for _, f := range compare.Framings {
+				if !slices.Contains(k.Enum, f) {
+					t.Errorf("the key takes %q, and not %s", k.Enum, f)
+				}
+			}
+		case "listeners[].mirror.compare.mask[].field":
+			framing, _, _ := strings.Cut(k.Example, ".")
+			if _, err := compare.NewPlan(compare.Config{Framing: framing, Mask: []compare.Mask{{Field: k.Example}}}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestComparisonsDiffer: a change of a comparison is a change of its listener; true is what an empty section is.
+func TestComparisonsDiffer(t *testing.T) {
+	with := func(compare string) *config.Config {
+		return load(t, "listeners: [{name: a, bind: ':1', upstream: u, mirror: {upstream: v, percent: 5"+compare+"}}]"+upstreams)
+	}
+	old := with(", compare: {framing: lines, mask: [a]}")
+	for compare, want := range map[string]struct {
+		diff string
+		same bool
+	}{
+		", compare: {framing: lines, mask: [{pattern: a}]}":      {"", true},
+		", compare: {framing: lines, mask: [a]}, patience: 2s":   {"listener a changed: mirror.patience: 1s → 2s", true},
+		", compare: {framing: lines, mask: [b]}":                 {"listener a changed: mirror.compare.mask[0].pattern: a → b", false},
+		", compare: {framing: lines, mask: [a], redact: false}":  {"listener a changed: mirror.compare.redact: true → false", false},
+		", compare: {enabled: false, framing: lines, mask: [a]}": {"listener a changed: mirror.compare.enabled: true → false", false},
+		"":                {"listener a changed: mirror.compare: present → absent", false},
+		", compare: true": {"listener a changed: mirror.compare.framing: lines → bytes, mirror.compare.mask: 1 of them → 0 of them", false},
+	} {
+		next, got := with(compare), ""
+		for _, c := range config.Diff(old, next) {
+			got += c.String()
+		}
+		if got != want.diff || old.Listeners[0].Same(next.Listeners[0]) != (want.diff == "") {
+			t.Errorf("%s: %q, want %q", compare, got, want.diff)
+		}
+		if old.Listeners[0].Mirror.SameComparison(next.Listeners[0].Mirror) != want.same {
+			t.Errorf("%s: SameComparison is %v", compare, !want.same)
+		}
+	}
+	if a, b := with(", compare: true"), with(", compare: {}"); len(config.Diff(a, b)) > 0 || !with("").Listeners[0].Mirror.SameComparison(with(", compare: false").Listeners[0].Mirror) {
+		t.Error("true is not {}, or false is not absent")
 	}
 }
