@@ -12,11 +12,9 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/handshake"
-	"github.com/penstock/penstock/bench/incident"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/reload"
 	"github.com/penstock/penstock/bench/rival"
-	"github.com/penstock/penstock/bench/rolling"
 	"github.com/penstock/penstock/bench/sink"
 )
 
@@ -49,10 +47,8 @@ func RunPart(ctx context.Context, part string, args []string, in io.Reader, out 
 		return handshake.RunPart(ctx, in, out)
 	case endpoint.Part:
 		return endpoint.RunPart(ctx, in, out)
-	case incident.PartLoad:
-		return incident.RunPart(ctx, in, out)
-	case rolling.PartLoad:
-		return rolling.RunPart(ctx, in, out)
+	case endpoint.PartLoad:
+		return endpoint.RunLoad(ctx, in, out)
 	}
 	if reload.IsPart(part) {
 		return reload.RunPart(ctx, part, in, out)

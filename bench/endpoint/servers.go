@@ -18,19 +18,27 @@ type Servers struct {
 // Start starts a process of endpoints, which the group ends at the latest. spec is how to
 // run [RunPart] in it.
 func Start(ctx context.Context, g *process.Group, spec process.Spec, p Plan) (*Servers, error) {
+	var a addresses
+	child, err := start(ctx, g, spec, p, &a)
+	if err != nil {
+		return nil, err
+	}
+	return &Servers{Addresses: a.Addresses, child: child}, nil
+}
+
+// start starts a process, tells it its plan and reads its first line.
+func start(ctx context.Context, g *process.Group, spec process.Spec, plan, first any) (*process.Child, error) {
 	child, err := g.Start(spec)
 	if err != nil {
 		return nil, err
 	}
-	var a addresses
-	if err = child.Send(p); err == nil {
-		err = child.Receive(ctx, &a)
+	if err = child.Send(plan); err == nil {
+		err = child.Receive(ctx, first)
 	}
 	if err != nil {
 		child.Kill()
-		return nil, err
 	}
-	return &Servers{Addresses: a.Addresses, child: child}, nil
+	return child, err
 }
 
 // Turn puts endpoints into another state at a time, and returns the actual

@@ -1,19 +1,10 @@
 package incident
 
 import (
-	"sync"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/report"
-)
-
-// The resolution of times: three digits of anything up to a minute, in microseconds.
-const (
-	longestTime = int64(time.Minute / time.Microsecond)
-	timeDigits  = 3
 )
 
 // Figures are the results of some requests. A time is in seconds, and of all requests: for one
@@ -37,96 +28,51 @@ func (f *Figures) FailedShare() report.Number {
 	return report.Number(f.Failed) / report.Number(f.Requests)
 }
 
-// loadResult is the result of all requests, by the time at which they began.
-type loadResult struct {
-	Phases  [3]Figures `json:"phases"`
-	Seconds []Figures  `json:"seconds"`
-}
-
-// count counts requests. It is safe for concurrent use.
-type count struct {
-	plan *loadPlan
-
-	mu      sync.Mutex
-	phases  [3]tally
-	seconds []tally
-}
-
-// tally is some requests.
-type tally struct {
-	figures Figures
-	times   *hdrhistogram.Histogram // microseconds
-}
-
-func newTally() tally { return tally{times: hdrhistogram.New(1, longestTime, timeDigits)} }
-
-func newCount(p *loadPlan) *count {
-	c := &count{plan: p}
-	var total time.Duration
-	for i := range c.phases {
-		c.phases[i] = newTally()
-		total += p.Phases[i]
+// count adds up requests, by the phase and by the second in which they began. A request that was
+// under way at an event belongs to the phase that begins with the event.
+func (s *Setup) count(all []endpoint.Outcome) (phases [3]Figures, seconds []Figures) {
+	var byPhase [3][]endpoint.Outcome
+	bySecond := make([][]endpoint.Outcome, (s.trial()+time.Second-1)/time.Second)
+	for _, o := range all {
+		phase := 2
+		switch {
+		case o.Began < s.Before-min(margin, s.Before/2):
+			phase = 0
+		case o.Began < s.Before+s.During:
+			phase = 1
+		}
+		byPhase[phase] = append(byPhase[phase], o)
+		bySecond[o.Began/time.Second] = append(bySecond[o.Began/time.Second], o)
 	}
-	for range (total + time.Second - 1) / time.Second {
-		c.seconds = append(c.seconds, newTally())
+	for i := range phases {
+		phases[i] = figures(byPhase[i])
 	}
-	return c
+	for _, s := range bySecond {
+		seconds = append(seconds, figures(s))
+	}
+	return phases, seconds
 }
 
-// add counts a request that began so long after the start.
-func (c *count) add(began, took time.Duration, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.phases[c.plan.phase(began)].add(took, err)
-	c.seconds[began/time.Second].add(took, err)
-}
-
-// phase is the one of a request that began then. A request that was under way at an event
-// belongs to the phase that begins with the event.
-func (p *loadPlan) phase(began time.Duration) int {
-	switch {
-	case began < p.Phases[0]-p.Margin:
-		return 0
-	case began < p.Phases[0]+p.Phases[1]:
-		return 1
+func figures(of []endpoint.Outcome) Figures {
+	f := Figures{Requests: int64(len(of))}
+	var times report.Sample
+	var sum float64
+	for _, o := range of {
+		took := (o.Ended - o.Began).Seconds()
+		times, sum = append(times, took), sum+took
+		if o.Lost != "" {
+			f.fail(o.Lost)
+		}
 	}
-	return 2
-}
-
-func (t *tally) add(took time.Duration, err error) {
-	t.figures.Requests++
-	_ = t.times.RecordValue(min(max(took.Microseconds(), 1), longestTime)) // in its range
-	if err == nil {
-		return
-	}
-	t.figures.Failed++
-	if t.figures.Reasons == nil {
-		t.figures.Reasons = make(map[string]int64)
-	}
-	t.figures.Reasons[endpoint.Reason(err)]++
-}
-
-func (t *tally) sum() Figures {
-	f, unknown := t.figures, report.Unmeasured()
-	f.Mean, f.P50, f.P99, f.Max = unknown, unknown, unknown, unknown
-	if f.Requests > 0 {
-		f.Mean = report.Number(t.times.Mean() / 1e6)
-		f.P50 = report.Number(float64(t.times.ValueAtQuantile(50)) / 1e6)
-		f.P99 = report.Number(float64(t.times.ValueAtQuantile(99)) / 1e6)
-		f.Max = report.Number(float64(t.times.Max()) / 1e6)
-	}
+	f.Mean = report.Number(sum / float64(len(of)))
+	f.P50, f.P99, f.Max = report.Number(times.At(0.5)), report.Number(times.At(0.99)), report.Number(times.At(1))
 	return f
 }
 
-func (c *count) result() *loadResult {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := new(loadResult)
-	for i := range c.phases {
-		r.Phases[i] = c.phases[i].sum()
+func (f *Figures) fail(why string) {
+	f.Failed++
+	if f.Reasons == nil {
+		f.Reasons = make(map[string]int64)
 	}
-	for i := range c.seconds {
-		r.Seconds = append(r.Seconds, c.seconds[i].sum())
-	}
-	return r
+	f.Reasons[why]++
 }

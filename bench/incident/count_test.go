@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -11,28 +10,26 @@ import (
 )
 
 func TestCount(t *testing.T) {
-	c := newCount(&loadPlan{Phases: [3]time.Duration{2 * time.Second, 2 * time.Second, 500 * time.Millisecond}, Margin: 100 * time.Millisecond})
+	s := Setup{Before: 2 * time.Second, During: 2 * time.Second, After: 500 * time.Millisecond}
+	var all []endpoint.Outcome
 	for i := range 45 {
-		var err error
-		if i == 30 {
-			err = errors.New("lost")
-		}
-		c.add(time.Duration(i)*100*time.Millisecond, 10*time.Millisecond, err)
+		at := time.Duration(i) * 100 * time.Millisecond
+		all = append(all, endpoint.Outcome{Began: at, Ended: at + 10*time.Millisecond})
 	}
-	r := c.result()
-	if len(r.Seconds) != 5 || r.Seconds[0].Requests != 10 || r.Seconds[4].Requests != 5 || r.Seconds[3].Failed != 1 {
-		t.Errorf("%+v", r.Seconds)
+	all[30].Lost = "lost"
+	phases, seconds := s.count(all)
+	if len(seconds) != 5 || seconds[0].Requests != 10 || seconds[4].Requests != 5 || seconds[3].Failed != 1 {
+		t.Errorf("%+v", seconds)
 	}
 	for i, want := range []int64{19, 21, 5} {
-		if f := r.Phases[i]; f.Requests != want || f.Mean < 0.0099 || f.P99 > 0.0101 {
+		if f := phases[i]; f.Requests != want || f.Mean < 0.0099 || f.P99 > 0.0101 {
 			t.Errorf("phase %d: %+v", i, f)
 		}
 	}
-	if f := r.Phases[1]; f.Failed != 1 || f.Reasons["lost"] != 1 || f.FailedShare() != report.Number(1)/21 {
+	if f := phases[1]; f.Failed != 1 || f.Reasons["lost"] != 1 || f.FailedShare() != report.Number(1)/21 {
 		t.Errorf("%+v", f)
 	}
-	empty := newTally()
-	if f := empty.sum(); f.Mean.Known() || f.P99.Known() || f.FailedShare().Known() {
+	if f := figures(nil); f.Mean.Known() || f.P99.Known() || f.FailedShare().Known() {
 		t.Errorf("of no requests: %+v", f)
 	}
 }

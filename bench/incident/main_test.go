@@ -21,8 +21,8 @@ func run(args []string) error {
 	switch args[0] {
 	case endpoint.Part:
 		return endpoint.RunPart(context.Background(), os.Stdin, os.Stdout)
-	case PartLoad:
-		return RunPart(context.Background(), os.Stdin, os.Stdout)
+	case endpoint.PartLoad:
+		return endpoint.RunLoad(context.Background(), os.Stdin, os.Stdout)
 	}
 	return standin.Serve(context.Background(), args[1], 10_000)
 }

@@ -3,6 +3,7 @@ package incident
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/penstock/penstock/bench/endpoint"
@@ -76,7 +77,7 @@ func (s *Setup) trial() time.Duration { return s.Before + s.During + s.After }
 type trial struct {
 	*Setup
 	endpoints *endpoint.Servers
-	load      *process.Child
+	load      *endpoint.Clients
 	front     *front
 }
 
@@ -94,16 +95,20 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 	if t.front, err = startFront(ctx, s.Group, s.Run, s.Dir, text); err != nil {
 		return nil, err
 	}
-	began, err := t.begin(ctx)
+	t.load, err = endpoint.StartLoad(ctx, t.Group, t.Part(endpoint.PartLoad), &endpoint.Load{
+		Addresses: []string{t.front.address}, Rate: t.Rate, Timeout: t.Timeout, Length: t.trial(), Answer: endpoint.AnswerBytes(t.Bytes),
+		File: filepath.Join(t.Dir, "outcomes"),
+	})
 	if err != nil {
 		return nil, err
 	}
+	began := t.load.Began
 	incident, recovered, err := t.happen(ctx, f, began)
 	if err != nil {
 		return nil, err
 	}
-	var l loadResult
-	if err := t.load.Receive(ctx, &l); err != nil {
+	all, err := t.load.Outcomes(ctx)
+	if err != nil {
 		return nil, err
 	}
 	select {
@@ -111,8 +116,9 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 		return nil, t.front.child.Err()
 	default:
 	}
+	phases, perSecond := s.count(all[0])
 	r := &Trial{
-		Mode: m.Name, About: m.About, File: text, Before: l.Phases[0], During: l.Phases[1], After: l.Phases[2], Seconds: l.Seconds,
+		Mode: m.Name, About: m.About, File: text, Before: phases[0], During: phases[1], After: phases[2], Seconds: perSecond,
 		Began: incident.Sub(began).Seconds(), Ended: recovered.Sub(began).Seconds(), Events: t.front.told(incident),
 	}
 	r.sum(s)
@@ -123,24 +129,6 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 func (t *trial) listen(ctx context.Context) (err error) {
 	t.endpoints, err = endpoint.Start(ctx, t.Group, t.Part(endpoint.Part), endpoint.Plan{Endpoints: t.Endpoints, Service: t.Service, Bytes: t.Bytes})
 	return err
-}
-
-// begin starts the load, and returns when it has begun.
-func (t *trial) begin(ctx context.Context) (time.Time, error) {
-	var err error
-	if t.load, err = t.Group.Start(t.Part(PartLoad)); err != nil {
-		return time.Time{}, err
-	}
-	p := loadPlan{
-		Address: t.front.address, Rate: t.Rate, Timeout: t.Timeout, Answer: endpoint.AnswerBytes(t.Bytes),
-		Phases: [3]time.Duration{t.Before, t.During, t.After}, Margin: min(margin, t.Before/2),
-	}
-	if err := t.load.Send(p); err != nil {
-		return time.Time{}, err
-	}
-	var b begun
-	err = t.load.Receive(ctx, &b)
-	return b.At, err
 }
 
 // happen has the endpoints fail, and recover, each at its time.

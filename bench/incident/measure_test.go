@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -164,7 +165,10 @@ func TestABalancerThatDoesNotStart(t *testing.T) {
 func TestModes(t *testing.T) {
 	for _, m := range Modes() {
 		path := t.TempDir() + "/f.yaml"
-		writeFile(t, path, m.File("127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"}, 500*time.Millisecond, 200*time.Millisecond))
+		text := m.File("127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"}, 500*time.Millisecond, 200*time.Millisecond)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		cfg, problems := config.Load(path, nil)
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", m.Name, problems)

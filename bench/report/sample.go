@@ -52,9 +52,17 @@ func (s Sample) Stray() (low, high float64) {
 	if len(known) < few {
 		return known.Range()
 	}
-	slices.Sort(known)
-	at := func(share float64) float64 { return known[int(math.Round(share*float64(len(known)-1)))] }
-	return at(0.1), at(0.9)
+	return known.At(0.1), known.At(0.9)
+}
+
+// At returns the value that such a share of the values is below, NaN of an empty sample.
+func (s Sample) At(share float64) float64 {
+	sorted := s.known()
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(sorted)
+	return sorted[int(math.Round(share*float64(len(sorted)-1)))]
 }
 
 // Over returns the ratio of s to base round by round. In the same round two contestants had a

@@ -28,5 +28,5 @@ func run(args []string) error {
 	case args[1] == endpoint.Part:
 		return endpoint.RunPart(ctx, os.Stdin, os.Stdout)
 	}
-	return RunPart(ctx, os.Stdin, os.Stdout)
+	return endpoint.RunLoad(ctx, os.Stdin, os.Stdout)
 }

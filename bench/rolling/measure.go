@@ -3,6 +3,7 @@ package rolling
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -108,7 +109,7 @@ type trial struct {
 	scenario    *Scenario
 	endpoints   []*endpoint.Servers // of one number each, one for each contestant
 	contestants []*contestant.Contestant
-	load        *process.Child
+	load        *endpoint.Clients
 }
 
 // trial makes one, and returns the figures of each contestant's clients.
@@ -121,28 +122,23 @@ func (s *Setup) trial(ctx context.Context, of *Scenario) ([]Figures, error) {
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
-	began, err := t.begin(ctx)
+	failures, err := t.happen(ctx, t.load.Began)
 	if err != nil {
 		return nil, err
 	}
-	moments, err := t.happen(ctx, began)
+	clients, err := t.load.Outcomes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.load.Send(happened{moments}); err != nil {
-		return nil, err
-	}
-	all := make([]Figures, len(t.contestants))
-	for i := range all {
-		if err := t.load.Receive(ctx, &all[i]); err != nil {
-			return nil, err
-		}
+	all := make([]Figures, len(clients))
+	for i := range clients {
+		all[i] = *sum(clients[i], failures)
 	}
 	return all, t.alive()
 }
 
-// start starts endpoints and contestants.
-func (t *trial) start(ctx context.Context) error {
+// start starts endpoints, contestants and the load.
+func (t *trial) start(ctx context.Context) (err error) {
 	g := t.Group
 	for range t.scenario.Endpoints {
 		e, err := endpoint.Start(ctx, g, t.part(endpoint.Part), endpoint.Plan{Endpoints: len(t.Kinds), Bytes: t.Bytes})
@@ -150,6 +146,10 @@ func (t *trial) start(ctx context.Context) error {
 			return err
 		}
 		t.endpoints = append(t.endpoints, e)
+	}
+	p := &endpoint.Load{
+		Rate: t.Rate, Timeout: t.Timeout, Length: t.scenario.Length, Answer: endpoint.AnswerBytes(t.Bytes), Sources: sources,
+		File: filepath.Join(t.Setting.Dir, "outcomes"),
 	}
 	for i, k := range t.Kinds {
 		s := t.Setting
@@ -162,31 +162,15 @@ func (t *trial) start(ctx context.Context) error {
 			return err
 		}
 		t.contestants = append(t.contestants, c)
+		p.Addresses = append(p.Addresses, c.Address)
 	}
-	return nil
+	t.load, err = endpoint.StartLoad(ctx, g, t.part(endpoint.PartLoad), p)
+	return err
 }
 
 func (t *trial) part(name string) process.Spec {
 	p := &t.Setting.Program
 	return p.Spec(name, p.Part, name)
-}
-
-// begin starts the load, and returns when it has begun.
-func (t *trial) begin(ctx context.Context) (time.Time, error) {
-	var err error
-	if t.load, err = t.Group.Start(t.part(PartLoad)); err != nil {
-		return time.Time{}, err
-	}
-	p := loadPlan{Rate: t.Rate, Timeout: t.Timeout, Length: t.scenario.Length, Answer: endpoint.AnswerBytes(t.Bytes)}
-	for _, c := range t.contestants {
-		p.Addresses = append(p.Addresses, c.Address)
-	}
-	if err := t.load.Send(p); err != nil {
-		return time.Time{}, err
-	}
-	var b begun
-	err = t.load.Receive(ctx, &b)
-	return b.At, err
 }
 
 // happen puts the endpoints into the states of the scenario, each at its time, and

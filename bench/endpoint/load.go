@@ -1,0 +1,136 @@
+package endpoint
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/bench/process"
+)
+
+// PartLoad is the name of the part that is all clients.
+const PartLoad = "clients-of-endpoints"
+
+// Load is the plan of a process of clients: an open load, in which clients begin at a steady
+// rate, however long the others take. It is the line that the part reads.
+type Load struct {
+	Addresses []string      `json:"addresses"` // they take turns, so that the clients of each are evenly spaced
+	Rate      float64       `json:"rate"`      // clients in a second, of each address
+	Timeout   time.Duration `json:"timeout"`   // of a client
+	Length    time.Duration `json:"length"`
+	Answer    int           `json:"answer"`  // bytes of one, see [AnswerBytes]
+	Sources   int           `json:"sources"` // local addresses that the clients of an address come from, in turn; 0 leaves them to the kernel
+	File      string        `json:"file"`    // for the outcomes
+}
+
+// Outcome is the result of a client.
+type Outcome struct {
+	Began, Ended time.Duration // since the load's beginning
+	First        time.Duration // from when it began to the answer's first byte, if one came
+	Lost         string        // why it was; "" if it was served
+}
+
+type began struct {
+	At time.Time `json:"at"`
+}
+
+// RunLoad is the part. It prints a line when it has begun, and another once the last client has
+// left and the outcomes are in their file. It ends with ctx, or in, at the latest.
+func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
+	if err := runLoad(ctx, in, out); err != nil {
+		return fmt.Errorf("the load: %w", err)
+	}
+	return nil
+}
+
+func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var p Load
+	from, to := json.NewDecoder(in), json.NewEncoder(out)
+	if err := from.Decode(&p); err != nil {
+		return fmt.Errorf("the plan: %w", err)
+	}
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	start := time.Now()
+	if err := to.Encode(began{start}); err != nil {
+		return err
+	}
+	text, err := json.Marshal(p.drive(ctx, start))
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = os.WriteFile(p.File, text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return to.Encode(began{start})
+}
+
+// drive has all clients come, and returns when the last has left.
+func (p *Load) drive(ctx context.Context, start time.Time) [][]Outcome {
+	var mu sync.Mutex
+	all := make([][]Outcome, len(p.Addresses))
+	AtRate(ctx, start, p.Rate*float64(len(p.Addresses)), p.Length, func(i int, at time.Duration) {
+		n := i / len(p.Addresses)
+		i %= len(p.Addresses)
+		began := start.Add(at)
+		r := Request{Address: p.Addresses[i], Deadline: began.Add(p.Timeout), Answer: p.Answer}
+		if p.Sources > 0 {
+			r.From = netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + n%p.Sources)})
+		}
+		first, err := Ask(ctx, r)
+		o := Outcome{Began: at, Ended: time.Since(start), First: first.Sub(began)}
+		if err != nil {
+			o.Lost = Reason(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all[i] = append(all[i], o)
+	})
+	return all
+}
+
+// Clients are a load in a process of its own.
+type Clients struct {
+	Began time.Time
+	child *process.Child
+	file  string
+}
+
+// StartLoad starts clients, which the group ends at the latest, and returns when they have
+// begun. spec is how to run [RunLoad] in it.
+func StartLoad(ctx context.Context, g *process.Group, spec process.Spec, p *Load) (*Clients, error) {
+	var b began
+	child, err := start(ctx, g, spec, p, &b)
+	if err != nil {
+		return nil, err
+	}
+	return &Clients{b.At, child, p.File}, nil
+}
+
+// Outcomes waits for the end of the load, and returns the clients of each address.
+func (c *Clients) Outcomes(ctx context.Context) (all [][]Outcome, err error) {
+	var b began
+	if err := c.child.Receive(ctx, &b); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(c.file)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	return all, err
+}
+
+// Kill ends the process.
+func (c *Clients) Kill() { c.child.Kill() }
