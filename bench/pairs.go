@@ -109,7 +109,7 @@ func (f *field) plan(d time.Duration) load.Plan {
 
 // judgeSplicing makes the measurement of a contestant void if it is there to splice and did
 // not, by its own account. Every workload shows that: HAProxy that splices splices even 64
-// bytes, half of the idle sessions' 64 KiB, and in correctness. For bulk, judgeSplicing notes
+// bytes, and half of the idle sessions' 64 KiB. For bulk, judgeSplicing notes
 // the spliced share.
 func (f *field) judgeSplicing() {
 	for _, e := range f.entrants {

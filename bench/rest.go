@@ -17,33 +17,6 @@ import (
 // errHeld reports an idle plan that ends without a release.
 var errHeld = errors.New("the load ended an idle plan by itself")
 
-// checks has every entrant checked once.
-func (f *field) checks(ctx context.Context) error {
-	f.base.cell.Role = report.Contender // there is nothing to be beside
-	f.step.Round = 1
-	for _, e := range f.entrants {
-		if err := f.check(ctx, e); err != nil {
-			return err
-		}
-		f.end(e)
-	}
-	return nil
-}
-
-func (f *field) check(ctx context.Context, e *entrant) error {
-	t, err := f.timed(ctx, e, report.Contender, "")
-	if t == nil || err != nil {
-		return err
-	}
-	for _, c := range t.Result.Checks {
-		e.cell.Checks = append(e.cell.Checks, report.Check{Name: c.Name, OK: c.OK, Said: c.Said})
-		if !c.OK && report.IsPenstock(e.kind.Name) {
-			f.doc.Failures = append(f.doc.Failures, fmt.Sprintf("%s, %s: %s: %s", f.scenario.Name, e.kind.Name, c.Name, c.Said))
-		}
-	}
-	return nil
-}
-
 // rests has every entrant hold idle sessions, each in a process of its own. The
 // baseline begins each round and ends it, as "again"; the order of the others in
 // between is reversed from round to round. Memory does not drift as time does, so

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
-	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -41,7 +38,6 @@ const (
 	faultLoser  = "says it lost a byte"
 	faultHeld   = "says that a connection is left"
 	faultDies   = "ends when asked what it has done"
-	faultMeek   = "turns a reset into a clean end"
 )
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
@@ -56,25 +52,9 @@ func run(args []string) error {
 		return errors.New(`{"time":"x","level":"ERROR","msg":"no such luck"}`)
 	case faultSilent:
 		os.Exit(1)
-	case faultMeek:
-		return meek(args)
 	}
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	return standin.Proxy(ctx, args[1:], 100, account)
-}
-
-// meek is a proxy that answers like Penstock and forwards like the rival. Its arguments are those
-// of package contestant, in their order.
-func meek(args []string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	if _, err := standin.Admin(args[8], func() admin.Summary { return admin.Summary{} }); err != nil {
-		return err
-	}
-	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Info("listening", "address", l.Addr().String())
-	return rival.Serve(context.Background(), l, args[4])
 }
 
 // account commits the requested fault once there are bytes to misreport.

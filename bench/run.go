@@ -257,10 +257,7 @@ func (f *field) lose(ctx context.Context, e *entrant, err error) error {
 func (f *field) measure(ctx context.Context) error {
 	f.base = f.entrants[0]
 	f.step.Rounds = f.out.Rounds
-	switch f.scenario.Workload {
-	case load.Correct:
-		return f.checks(ctx)
-	case load.Idle:
+	if f.scenario.Workload == load.Idle {
 		return f.rests(ctx)
 	}
 	return f.pairs(ctx)
@@ -272,7 +269,7 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 	out := &report.Trial{
 		Contestant: t.Contestant, Role: role, Round: f.step.Round, Beside: beside,
 		StartSeconds: report.Number(start.Sub(f.doc.Began).Seconds()), ElapsedSeconds: seconds(res.Elapsed),
-		SentBytes: res.Sent, ReceivedBytes: res.Received, Requests: res.Requests, Connections: res.Connections, Failed: res.Failed,
+		SentBytes: res.Sent, ReceivedBytes: res.Received, Requests: res.Requests, Connections: res.Connections,
 		LatencyP50Seconds: seconds(res.P50), LatencyP99Seconds: seconds(res.P99),
 		CPUSeconds: report.Number(t.Usage.CPU.Seconds()), MachineCPUSeconds: report.Number(t.Machine.Seconds()),
 		ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),

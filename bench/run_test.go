@@ -54,7 +54,7 @@ func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
 
 func TestRun(t *testing.T) {
 	full.Only(t, "TestRunAsAnOrdinaryUser has two of these scenarios")
-	runAll(t, append(paired, "idle", "correctness"))
+	runAll(t, append(paired, "idle"))
 }
 
 func TestRunAsAnOrdinaryUser(t *testing.T) {
@@ -80,10 +80,8 @@ func runAll(t *testing.T, scenarios []string) {
 			switch {
 			case slices.Contains(paired, s.Name):
 				checkPaired(t, s)
-			case s.Name == "idle":
-				checkIdle(t, s)
 			default:
-				checkCorrect(t, s)
+				checkIdle(t, s)
 			}
 		})
 	}
@@ -157,8 +155,8 @@ func checkPaired(t *testing.T, s *report.Scenario) {
 func checkUse(t *testing.T, s *report.Scenario) {
 	t.Helper()
 	for _, x := range s.Trials {
-		if !x.MachineCPUSeconds.Known() || x.CPUSeconds.Known() == (x.Contestant == "direct") || x.Failed != 0 {
-			t.Errorf("%s: machine %v, contestant %v, %d failed", x.Contestant, x.MachineCPUSeconds, x.CPUSeconds, x.Failed)
+		if !x.MachineCPUSeconds.Known() || x.CPUSeconds.Known() == (x.Contestant == "direct") {
+			t.Errorf("%s: machine %v, contestant %v", x.Contestant, x.MachineCPUSeconds, x.CPUSeconds)
 		}
 		if x.SplicedBytes.Known() != (x.Contestant == "penstock") {
 			t.Errorf("%s: spliced %v", x.Contestant, x.SplicedBytes)
@@ -213,20 +211,6 @@ func TestSlabOfIdleSessions(t *testing.T) {
 	t.Errorf("of %d sessions the slab had %v", sessions, seen)
 }
 
-func checkCorrect(t *testing.T, s *report.Scenario) {
-	t.Helper()
-	for _, c := range s.Cells {
-		if len(c.Checks) == 0 {
-			t.Errorf("%s: no check was made", c.Contestant)
-		}
-		for _, k := range c.Checks {
-			if c.Contestant != "io.Copy" && !k.OK {
-				t.Errorf("%s: %s: %s", c.Contestant, k.Name, k.Said)
-			}
-		}
-	}
-}
-
 func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
 	for fault, want := range map[string]string{
 		faultMute:  "no such luck",
@@ -253,25 +237,6 @@ func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A failed check is a figure; a failed check of Penstock is a failure of the run.
-func TestAFailedCheckOfPenstockFailsTheRun(t *testing.T) {
-	r := small(t, faultMeek, []string{"correctness"}, "penstock", "io.Copy")
-	doc := do(t, r, nil)
-	for _, c := range doc.Scenarios[0].Cells {
-		if !slices.ContainsFunc(c.Checks, func(k report.Check) bool { return !k.OK && k.Said != "" }) {
-			t.Errorf("%s: every check passed", c.Contestant)
-		}
-	}
-	if len(doc.Failures) == 0 {
-		t.Error("no failures")
-	}
-	for _, f := range doc.Failures {
-		if !strings.HasPrefix(f, "correctness, penstock: ") {
-			t.Errorf("failure %q", f)
-		}
 	}
 }
 
@@ -329,7 +294,7 @@ func unspliced(t *testing.T) map[string]string {
 // TestWhoShouldSpliceAndDoesNotIsVoid: that holds for all workloads, and also for an interrupted
 // run.
 func TestWhoShouldSpliceAndDoesNotIsVoid(t *testing.T) {
-	for _, scenario := range []string{"bulk-1", "own pipes", "idle", "correctness", "interrupted"} {
+	for _, scenario := range []string{"bulk-1", "own pipes", "idle", "interrupted"} {
 		for name, binaries := range map[string]map[string]string{"splices": nil, "does not": unspliced(t)} {
 			t.Run(scenario+" "+name, func(t *testing.T) {
 				t.Parallel()

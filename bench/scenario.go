@@ -36,7 +36,6 @@ func Scenarios() []Scenario {
 		{Name: "echo-4096-64", Title: "4 KiB there and back, 64 connections", Workload: load.Echo, Connections: 64, Size: 4096},
 		{Name: "connections", Title: fmt.Sprintf("open, 64 bytes there and back, close; %d at once", connectionsAtOnce), Workload: load.Connect, Connections: connectionsAtOnce},
 		{Name: "idle", Title: "sessions that have carried 64 KiB both ways and rest", Workload: load.Idle},
-		{Name: "correctness", Title: "every byte and every end, checked", Workload: load.Correct},
 	}
 }
 
@@ -85,10 +84,7 @@ const restRounds = 3
 
 // rounds is how many the scenario takes.
 func (r *Run) rounds(s *Scenario) int {
-	switch s.Workload {
-	case load.Correct:
-		return 1
-	case load.Idle:
+	if s.Workload == load.Idle {
 		return min(r.Rounds, restRounds)
 	}
 	return r.Rounds
@@ -96,8 +92,7 @@ func (r *Run) rounds(s *Scenario) int {
 
 // duration is how long a trial of the scenario is driven; 0 if the load decides.
 func (r *Run) duration(s *Scenario) time.Duration {
-	switch s.Workload {
-	case load.Correct, load.Idle:
+	if s.Workload == load.Idle {
 		return 0
 	}
 	return r.Trial

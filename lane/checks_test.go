@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// An exchange is bytes both ways on a session that has left user space, and their ends, as in bench/load.
+// An exchange is bytes both ways on a session that has left user space, and their ends, as in bench/contestant.
 type exchange struct {
 	up, down               int
 	first                  first
@@ -30,7 +30,7 @@ const (
 	serverFirst
 )
 
-// TestChecks makes the 19 checks of bench/load, by which every proxy is judged, on sessions that have left user space.
+// TestChecks makes the 19 checks of TestCorrectness (bench/contestant), by which every proxy is judged, on sessions that have left user space.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 

@@ -64,9 +64,9 @@ func run(args []string) error {
 		return parent(ctx, args[1], args[2], args[3])
 	}
 	if args[0] == "run" {
-		return standin.Serve(ctx, args[2], 100)
+		return standin.Serve(ctx, args[2], 1000)
 	}
-	return standin.Proxy(ctx, args[1:], 100, nil)
+	return standin.Proxy(ctx, args[1:], 1000, nil)
 }
 
 // parent starts a contestant, prints its process ids, and waits.
@@ -170,7 +170,7 @@ func dial(t *testing.T, g *process.Group, to string) *net.TCPConn {
 }
 
 // carry sends n bytes through a contestant, then the end once all have come back, and checks the
-// echoed bytes. An end behind bytes in flight is tested by the benchmark's correctness scenario:
+// echoed bytes. An end behind bytes in flight is of TestCorrectness:
 // HAProxy 2.6, with pipes of its own size, resets one connection in fifty on a busy machine.
 func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int) {
 	t.Helper()

@@ -3,8 +3,7 @@
 // A Runner carries out one Plan at a time. Serve puts one behind a stream of JSON, so that the
 // load can live in a process of its own. The measured workloads (Bulk, Echo, Connect, Idle)
 // are one epoll loop on one thread. On a machine with few processors the cost of the load
-// hides the cost of the proxies. The checked workload (Correct) has ordinary connections
-// with goroutines.
+// hides the cost of the proxies.
 package load
 
 import (
@@ -18,8 +17,7 @@ import (
 // Workload is a shape of traffic.
 type Workload string
 
-// The workloads. Bulk and Echo run against an origin and against a sink; the
-// others need a sink (packages origin and sink).
+// The workloads.
 const (
 	// Bulk is a few connections on which the server streams as fast as it can.
 	Bulk Workload = "bulk"
@@ -32,9 +30,6 @@ const (
 	// Idle is connections that have carried IdleSize bytes each way and then are
 	// quiet, until a Plan with Release says to close them.
 	Idle Workload = "idle"
-	// Correct is a list of checks, one after the other; Connections and Duration
-	// are ignored.
-	Correct Workload = "correct"
 )
 
 // Sizes of the content of two of the workloads, in bytes each way.
@@ -75,7 +70,7 @@ type Plan struct {
 func (p *Plan) check() error {
 	needs, ok := map[Workload]struct{ connections, duration bool }{
 		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
-		Idle: {true, false}, Correct: {false, false},
+		Idle: {true, false},
 	}[p.Workload]
 	switch {
 	case !ok:
@@ -97,36 +92,23 @@ func (p *Plan) check() error {
 // closedLoop reports whether the workload is messages that are answered.
 func (p *Plan) closedLoop() bool { return p.Workload == Echo }
 
-// Result is the result of a Plan. Correct lists its failures. In all others a
-// connection that fails is the end of the plan. So here every connection has ended with an end
-// of file on both sides.
+// Result is the result of a Plan. A connection that fails is the end of the plan. So every connection
+// has ended with an end of file on both sides.
 type Result struct {
-	// Sent and Received count every byte of the plan, also those of Failed
-	// connections, as this side of the proxy saw them.
+	// Sent and Received count every byte of the plan, as this side of the proxy saw them.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
 	Warmup   int64 `json:"warmup,omitempty"` // of Received, before the end of the Warmup
 	Requests int64 `json:"requests"`         // Echo: messages that came back
 	// Elapsed is from the first request to the last end of file; with a Warmup from its end
 	// to the end of Duration.
-	Elapsed time.Duration `json:"elapsed"`
-	// Connections counts those that ended well; Failed the
-	// checks that failed (Correct).
-	Connections int64 `json:"connections"`
-	Failed      int64 `json:"failed"`
+	Elapsed     time.Duration `json:"elapsed"`
+	Connections int64         `json:"connections"`
 	// P50, P99 and Mean are of the latency of an Echo, or of a whole connection's
 	// time (Connect).
-	P50    time.Duration `json:"p50"`
-	P99    time.Duration `json:"p99"`
-	Mean   time.Duration `json:"mean"`
-	Checks []Check       `json:"checks,omitempty"` // Correct
-}
-
-// Check is one question that Correct asks of a proxy.
-type Check struct {
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
-	Said string `json:"said,omitempty"` // the failure
+	P50  time.Duration `json:"p50"`
+	P99  time.Duration `json:"p99"`
+	Mean time.Duration `json:"mean"`
 }
 
 // Event is a message of a load in a process of its own: a stage of the plan under way,

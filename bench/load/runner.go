@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -55,27 +54,17 @@ func (r *Runner) Release() {
 	}
 }
 
-// Run carries out p. In Bulk, Echo, Connect and Idle a connection that fails,
-// ends early, does not end in time or delivers a wrong byte is the error, and
-// all of them are closed. In Correct that is part of the result.
+// Run carries out p. A connection that fails, ends early, does not end in time or delivers a wrong byte
+// is the error, and all of them are closed.
 func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	if err := p.check(); err != nil {
 		return Result{}, err
 	}
 	r.sent.Store(0)
 	r.received.Store(0)
-	var result Result
-	var err error
 	start := time.Now()
-	switch p.Workload {
-	case Correct:
-		result, err = r.correct(ctx, p)
-	case Idle, Echo:
-		result, err = r.drive(ctx, p)
-		r.forget() // messages that came when the plan had failed
-	default:
-		result, err = r.drive(ctx, p)
-	}
+	result, err := r.drive(ctx, p)
+	r.forget() // a release that came when the plan had failed
 	if err != nil {
 		return Result{}, err
 	}
@@ -105,9 +94,6 @@ func (r *Runner) nextSeed() uint32 {
 		}
 	}
 }
-
-// newToken returns a token that is unique, even among processes that use the same sink.
-func newToken() uint64 { return rand.Uint64() }
 
 // failed names the connection that an error belongs to.
 func failed(p Plan, connection int, err error) error {

@@ -81,7 +81,7 @@ type LeftOut struct {
 type Scenario struct {
 	Name         string `json:"name"`
 	Title        string `json:"title"`
-	Workload     string `json:"workload"` // bulk, echo, connect, idle, correct
+	Workload     string `json:"workload"` // bulk, echo, connect, idle
 	Connections  int    `json:"connections,omitempty"`
 	MessageBytes int    `json:"message_bytes,omitempty"`
 	Rounds       int    `json:"rounds"`
@@ -116,7 +116,6 @@ type Cell struct {
 	Figures map[string]Summary `json:"figures,omitempty"`
 	// Rounds are the ratios of the trials to the baseline's beside them.
 	Rounds []Round `json:"rounds,omitempty"`
-	Checks []Check `json:"checks,omitempty"`
 	// Failed is why the contestant lost this cell, in its own last words.
 	Failed string `json:"failed,omitempty"`
 	// Void is why the results do not count.
@@ -149,13 +148,6 @@ type Round struct {
 	Ratios        map[string]Number `json:"ratios"`         // by the figure's name
 }
 
-// Check is one of the correctness scenario.
-type Check struct {
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
-	Said string `json:"said,omitempty"` // the failure
-}
-
 // Trial is one contestant under one plan, once, in raw numbers. Those of the
 // contestant are of all its processes and threads; those of the machine of all
 // its processors.
@@ -173,7 +165,6 @@ type Trial struct {
 	ReceivedBytes     int64  `json:"received_bytes"` // by the load
 	Requests          int64  `json:"requests,omitempty"`
 	Connections       int64  `json:"connections,omitempty"`
-	Failed            int64  `json:"failed"`
 	LatencyP50Seconds Number `json:"latency_p50_seconds"`
 	LatencyP99Seconds Number `json:"latency_p99_seconds"`
 	CPUSeconds        Number `json:"cpu_seconds"`

@@ -67,7 +67,6 @@ func (d *Document) method() string {
 		switch s.Workload {
 		case "idle":
 			texts = append(texts, fmt.Sprintf("idle: %s, in each every contestant once between two trials of %s, in alternating order", Rounds(s.Rounds), m.Baseline))
-		case "correct": // described by its own title
 		default:
 			paired = true
 		}
@@ -75,9 +74,6 @@ func (d *Document) method() string {
 	if paired {
 		texts = append([]string{fmt.Sprintf("%s, trials of %s; each contestant right beside %s, in alternating order",
 			Rounds(m.Rounds), Seconds(float64(m.TrialSeconds)), m.Baseline)}, texts...)
-	}
-	if len(texts) == 0 {
-		return "every contestant once"
 	}
 	return strings.Join(texts, "; ")
 }
@@ -125,11 +121,7 @@ const againName = "again (noise floor)"
 // write writes the scenario's table and notes.
 func (s *Scenario) write(p *Page) {
 	p.Heading("%s: %s", s.Name, s.Title)
-	if s.Workload == "correct" {
-		p.Table(s.checkTable())
-	} else {
-		p.Table(s.figureTable())
-	}
+	p.Table(s.figureTable())
 	p.Items(s.notes()...)
 }
 
@@ -191,25 +183,6 @@ func (f *Figure) cell(sum Summary, ok bool) string {
 	return fmt.Sprintf("%s ±%.0f%%", text, stray)
 }
 
-// checkTable counts the checks.
-func (s *Scenario) checkTable() *Table {
-	t := new(Table)
-	t.Row("", "checks", "passed", "failed")
-	for _, c := range s.Cells {
-		if c.Checks == nil || c.Void != "" {
-			t.Row(c.Contestant, Unknown, Unknown, Unknown)
-			continue
-		}
-		failed := len(c.failedChecks())
-		t.Row(c.Contestant, fmt.Sprint(len(c.Checks)), fmt.Sprint(len(c.Checks)-failed), fmt.Sprint(failed))
-	}
-	return t
-}
-
-func (c *Cell) failedChecks() []Check {
-	return slices.DeleteFunc(slices.Clone(c.Checks), func(k Check) bool { return k.OK })
-}
-
 // notes are facts that the table does not show.
 func (s *Scenario) notes() []string {
 	var notes []string
@@ -220,10 +193,6 @@ func (s *Scenario) notes() []string {
 		}
 		if c.Void != "" {
 			add("not counted: %s", c.Void)
-		} else {
-			for _, k := range c.failedChecks() {
-				add("%s: %s", k.Name, k.Said)
-			}
 		}
 		for _, n := range c.Notes {
 			add("%s", n)

@@ -5,8 +5,6 @@
 //     then a trailer;
 //   - "once N": N bytes come back, beginning with the line, and then the sink
 //     closes, before the client does;
-//   - "script {...}": the steps of a traffic.Script, for the checks of a proxy;
-//   - "tell TOKEN": a traffic.Report of a scripted connection;
 //   - everything else comes back as it is.
 //
 // It is an epoll loop, because on a machine with few processors the cost of the
@@ -25,7 +23,6 @@ import (
 	"sync"
 
 	"github.com/penstock/penstock/bench/reactor"
-	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -40,9 +37,8 @@ func Serve(ctx context.Context, l *net.TCPListener, threads int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
-	known := &ledger{reports: make(map[uint64]traffic.Report)}
 	for range max(threads, 1) {
-		w, err := newWorker(listening, known)
+		w, err := newWorker(listening)
 		if err != nil {
 			cancel(fmt.Errorf("sink: %w", err))
 			break
@@ -80,18 +76,17 @@ func take(l *net.TCPListener) (fd int, err error) {
 // worker is one thread of a sink.
 type worker struct {
 	loop      *reactor.Loop
-	listening int // the sink's
-	known     *ledger
+	listening int              // the sink's
 	open      map[int]struct{} // the connections, owned
 	buf       []byte
 }
 
-func newWorker(listening int, known *ledger) (*worker, error) {
+func newWorker(listening int) (*worker, error) {
 	loop, err := reactor.New()
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{loop, listening, known, make(map[int]struct{}), make([]byte, receiveSize)}
+	w := &worker{loop, listening, make(map[int]struct{}), make([]byte, receiveSize)}
 	// One thread is woken for one connection, not all of them.
 	if err := loop.Add(listening, sys.EPOLLIN|sys.EPOLLEXCLUSIVE, (*acceptor)(w)); err != nil {
 		loop.Close()

@@ -123,7 +123,7 @@ func (g *greeter) Ready(uint32) {
 	case ended:
 		// Bytes too few to classify come back.
 		(&echo{socket: g.socket, left: endless}).begin(b)
-	case kind == traffic.KindEcho || kind == traffic.KindHTTP:
+	case kind == traffic.KindEcho:
 		(&echo{socket: g.socket, left: endless}).begin(b)
 	case kind == traffic.KindUnknown || line == nil && len(b) < traffic.MaxLine:
 		g.head = append([]byte(nil), b...)
@@ -147,7 +147,6 @@ func split(b []byte) (line []byte, kind traffic.Kind) {
 // serve serves the request in line; b is all received bytes, line its beginning. A request
 // that makes no sense is answered by closing.
 func (g *greeter) serve(kind traffic.Kind, line, b []byte) {
-	rest := b[len(line):]
 	switch kind {
 	case traffic.KindBulk:
 		if seed, err := traffic.ParseBulk(line); err == nil {
@@ -157,17 +156,6 @@ func (g *greeter) serve(kind traffic.Kind, line, b []byte) {
 	case traffic.KindOnce:
 		if n, err := traffic.ParseOnce(line); err == nil && int64(n) >= int64(len(b)) {
 			(&echo{socket: g.socket, left: int64(n)}).begin(b)
-			return
-		}
-	case traffic.KindScript:
-		if script, err := traffic.ParseScript(line); err == nil {
-			newActor(g.socket, script).begin(rest)
-			return
-		}
-	case traffic.KindTell:
-		if token, err := traffic.ParseTell(line); err == nil {
-			answer := traffic.AppendReport(nil, g.w.known.report(token))
-			(&echo{socket: g.socket, left: int64(len(answer))}).begin(answer)
 			return
 		}
 	}

@@ -10,10 +10,8 @@ import (
 
 // The words that begin a request.
 const (
-	bulkWord   = "bulk "
-	onceWord   = "once "
-	scriptWord = "script "
-	tellWord   = "tell "
+	bulkWord = "bulk "
+	onceWord = "once "
 )
 
 // MaxRequest is the longest bulk request, in bytes, its newline included, and
@@ -53,13 +51,6 @@ func ParseOnce(line []byte) (n uint32, err error) {
 	return uint32(v), err
 }
 
-// AppendTell appends the line that asks a sink for its Report of the connection
-// with that token in its Script; the answer is followed by the end of file.
-func AppendTell(b []byte, token uint64) []byte { return appendNumber(b, tellWord, token) }
-
-// ParseTell reads the line that AppendTell wrote.
-func ParseTell(line []byte) (token uint64, err error) { return parseNumber(line, tellWord, 64) }
-
 // appendNumber appends a line of a word and a number.
 func appendNumber(b []byte, word string, n uint64) []byte {
 	return append(strconv.AppendUint(append(b, word...), n, 10), '\n')
@@ -81,15 +72,11 @@ func parseNumber(line []byte, word string, bits int) (uint64, error) {
 // Kind is the kind of a client's request.
 type Kind uint8
 
-// The kinds of first bytes of a connection. An origin knows Bulk, HTTP and Echo, a sink all
-// but HTTP; to both, an unknown kind is Echo.
+// The kinds of first bytes of a connection.
 const (
 	KindUnknown Kind = iota // too few bytes to classify
 	KindBulk                // an endless stream of content
 	KindOnce                // some bytes come back, then the server closes
-	KindScript              // a Script
-	KindTell                // a Report
-	KindHTTP                // an HTTP GET or HEAD, for people with curl
 	KindEcho                // anything else comes back as it is
 )
 
@@ -100,10 +87,6 @@ var words = []struct {
 }{
 	{bulkWord, KindBulk},
 	{onceWord, KindOnce},
-	{scriptWord, KindScript},
-	{tellWord, KindTell},
-	{"GET ", KindHTTP},
-	{"HEAD ", KindHTTP},
 }
 
 // Classify returns the kind of a connection that begins with b. It returns KindUnknown as long

@@ -36,8 +36,8 @@ type runFlags struct {
 type runCmd struct {
 	runFlags
 
-	Quick        bool   `help:"A subset that takes about a minute: bulk-8, echo-64-64, connections and correctness, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
-	Scenarios    names  `placeholder:"NAME,..." help:"Scenarios to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle, correctness; or the beginning of a name for all that share it: bulk, echo (default: all)."`
+	Quick        bool   `help:"A subset that takes about a minute: bulk-8, echo-64-64 and connections, of direct, penstock, io.Copy and haproxy-splice-2; 4 rounds of 0.4 s."`
+	Scenarios    names  `placeholder:"NAME,..." help:"Scenarios to measure: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle; or the beginning of a name for all that share it: bulk, echo (default: all)."`
 	Peers        names  `placeholder:"NAME,..." help:"Contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-lane (root only), relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
 	Baseline     string `default:"penstock" placeholder:"NAME" help:"Contestant beside which each of them is measured, the base of ratios; if it fails that is exit code 1 (default: ${default})."`
 	IdleSessions *int   `placeholder:"N" help:"Sessions that rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
@@ -77,7 +77,7 @@ func (n *names) Decode(ctx *kong.DecodeContext) error {
 var (
 	usualPeers     = []string{"direct", "penstock", "penstock-busy-poll", "io.Copy", "io.Copy-copying", "haproxy-1", "haproxy-2", "haproxy-splice-1", "haproxy-splice-2", "nginx", "envoy"}
 	quickPeers     = []string{"direct", "penstock", "io.Copy", "haproxy-splice-2"}
-	quickScenarios = []string{"bulk-8", "echo-64-64", "connections", "correctness"}
+	quickScenarios = []string{"bulk-8", "echo-64-64", "connections"}
 )
 
 // Run measures, reports and judges.
