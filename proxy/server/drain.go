@@ -26,7 +26,7 @@ type drains struct {
 }
 
 // drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,
-// drain or reset. It returns a cutting that [Server.callOff] calls off, nil if there is none.
+// drain or reset. It returns a cutting that [drains.callOff] calls off, nil if there is none.
 func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutJob {
 	switch {
 	case how == "keep":
@@ -40,7 +40,7 @@ func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Durat
 	return nil
 }
 
-// drainLateSessions is letGo for endpoints that are removed and have no sessions, but may get some of
+// drainLateSessions is drainSessions for endpoints that are removed and have no sessions, but may get some of
 // clients that are on their way. It does not keep those that get none.
 func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
 	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
@@ -153,7 +153,7 @@ func (um *upstreamManager) drainDown(stop <-chan struct{}) {
 	}
 }
 
-// drainUnhealthy is letGo for an endpoint that may be well again by the time its sessions
+// drainUnhealthy is drainSessions for an endpoint that may be well again by the time its sessions
 // would be cut, also if it falls ill once more: then they have as long again.
 func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {

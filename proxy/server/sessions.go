@@ -288,7 +288,7 @@ func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64)
 	return n
 }
 
-// named returns the error of [Server.knowsNames], unless there is a client with these names, from before a reload.
+// named returns the error of [sessionTable.knowsNames], unless there is a client with these names, from before a reload.
 func (s *sessionTable) named(ctx context.Context, q *worker.Query) error {
 	err := s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
 	if err == nil {
