@@ -52,6 +52,13 @@ func (s *Server) sample(m *metrics.Sample, detail bool) {
 		defer s.mu.Unlock()
 		r := s.reader(router.NewRunning(running), detail)
 		s.readProcess(m, &total, detail)
+		if !detail {
+			endpoints := 0
+			for _, u := range s.upstreams {
+				endpoints += len(u.order)
+			}
+			m.Endpoints = slices.Grow(m.Endpoints, endpoints)
+		}
 		for i := range total.Loops {
 			l := &total.Loops[i]
 			m.Loops = append(m.Loops, metrics.Loop{Loop: m.Process.Loops[i], Turns: l.Lag[:], Late: l.TimerLate[:], Measured: s.options.TurnCPU})
