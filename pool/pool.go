@@ -122,15 +122,6 @@ func New[T any](cfg Config[T]) (*Pool[T], error) {
 	return newPool(cfg, defaultSetup())
 }
 
-// MustNew is New for a variable of a package, with a Config that is a literal: it panics with an error of New.
-func MustNew[T any](cfg Config[T]) *Pool[T] {
-	p, err := New(cfg)
-	if err != nil {
-		panic(err)
-	}
-	return p
-}
-
 func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -183,16 +174,6 @@ func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	}
 	procUnpin()
 	return p.getSlow(ctx)
-}
-
-// MustGet is [Pool.Get] for a pool whose New returns no error, and that is not closed as long as it is used: it
-// panics with an error.
-func (p *Pool[T]) MustGet() T {
-	x, err := p.Get(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return x
 }
 
 func (p *Pool[T]) getSlow(ctx context.Context) (T, error) {

@@ -20,37 +20,6 @@ func TestNewNeedsNew(t *testing.T) {
 	}
 }
 
-// TestMustGet: it returns an item, and panics where Get returns an error.
-func TestMustGet(t *testing.T) {
-	p := pool.MustNew(pool.Config[int]{New: func(context.Context) (int, error) { return 7, nil }})
-	if x := p.MustGet(); x != 7 {
-		t.Error(x)
-	}
-	p.Put(7)
-	p.Close()
-	defer func() {
-		if err, ok := recover().(error); !ok || !errors.Is(err, pool.ErrClosed) {
-			t.Errorf("of a closed pool: %v", err)
-		}
-	}()
-	p.MustGet()
-}
-
-// TestMustNew: it returns a pool, and panics where New returns an error.
-func TestMustNew(t *testing.T) {
-	p := pool.MustNew(pool.Config[int]{New: func(context.Context) (int, error) { return 7, nil }})
-	defer p.Close()
-	if got, err := p.Get(context.Background()); got != 7 || err != nil {
-		t.Errorf("%d, %v", got, err)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic without a New")
-		}
-	}()
-	pool.MustNew(pool.Config[int]{})
-}
-
 func TestGetReturnsWhatWasPut(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
 		for _, maxIdle := range []int{1, 2, 3, 100, 5000} {

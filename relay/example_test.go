@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -73,6 +74,64 @@ func ExampleRelay_Join() {
 	fmt.Println(answer)
 	// Output:
 	// eof 5 5 0 <nil>
+	// HELLO
+}
+
+// A meter counts the bytes of a connection while they are spliced beneath it, which a wrapper with a Read of its own would prevent.
+func ExampleMetered() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		var m relay.Meter
+		res, err := r.Join(context.Background(), relay.Metered(client, &m), endpoint)
+		read, written := m.Bytes()
+		fmt.Println(read, written, res.AToB.Fallbacks[relay.FallbackWrapped], err)
+	}()
+
+	answer := ask(l.Addr(), "hello")
+	<-done
+	fmt.Println(answer)
+	// Output:
+	// 5 5 0 <nil>
+	// HELLO
+}
+
+// The bytes that a bufio.Reader has read ahead go first, and the rest without it.
+func ExampleBuffered() {
+	origin := echoServer()
+	defer origin.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, _ := l.Accept()
+		ahead := bufio.NewReader(client)
+		name, _ := ahead.ReadString('\n')
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		res, err := relay.Join(context.Background(), relay.Buffered(client, ahead), endpoint)
+		fmt.Printf("%q %d %v\n", name, res.AToB.Bytes(), err)
+	}()
+
+	answer := ask(l.Addr(), "name\nhello")
+	<-done
+	fmt.Println(answer)
+	// Output:
+	// "name\n" 5 <nil>
 	// HELLO
 }
 
