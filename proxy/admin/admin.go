@@ -421,7 +421,7 @@ type Endpoint struct {
 	// LastFailure is the last connection that failed, or that ended without a byte of the
 	// endpoint; nil: there was none.
 	LastFailure *Failure `json:"last_failure,omitempty"`
-	// Unresolved is why the name of an endpoint that is not checked did not resolve the last time; left out: it did, or it is an address.
+	// Unresolved is why the endpoint's name did not resolve the last time; left out: it did, it is an address, or the check says so.
 	Unresolved string `json:"unresolved,omitempty"`
 	// Connecting is left out if no client has waited for a connection for a second or more.
 	Connecting *Connecting `json:"connecting,omitempty"`

@@ -230,7 +230,7 @@ const connecting = "endpoint_connecting"
 // to it failed.
 const unreachable = "endpoint_unreachable"
 
-// unresolved is the kind of problem of an endpoint without a check, whose name does not resolve.
+// unresolved is the kind of problem of an endpoint whose name does not resolve.
 const unresolved = "endpoint_unresolved"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].

@@ -102,8 +102,11 @@ func Length(b []byte) (need int, err error) {
 			return 0, fmt.Errorf("%w: something else follows in its record", ErrMalformed)
 		}
 	}
-	if len(b) == 1 && b[0] != typeHandshake {
-		return 2, nil // which may show that this is not TLS
+	switch {
+	case len(b) > 0 && b[0]&0x80 != 0:
+		return len(b) + 1, nil // which may show that this is not TLS
+	case len(b) == 1 && b[0] != typeHandshake:
+		return 2, nil // likewise
 	}
 	if need = w.need(); need > Max {
 		return 0, fmt.Errorf("%w: with its records it has more than %d bytes", ErrTooLong, Max)
@@ -173,11 +176,21 @@ func (w *recordReader) need() int {
 	}
 }
 
+// oldForm reports whether a client may begin with a ClientHello for TLS in the form of SSL 2 (RFC 5246, E.2), to which servers of
+// OpenSSL still answer. It has no name.
+func oldForm(b []byte) bool {
+	return b[0]&0x80 != 0 && (len(b) < 3 || b[2] == 1) && (len(b) < 4 || b[3] == 3)
+}
+
 // checkRecord checks the header of the record at b[at:], as far as b holds it. The major version is 3 in all of TLS; the
 // minor one means nothing here (RFC 8446, 5.1). What some server might take for the beginning of TLS is not said to be none.
 func checkRecord(b []byte, at int) error {
 	switch b = b[min(at, len(b)):]; {
 	case len(b) == 0:
+	case at == 0 && oldForm(b):
+		if len(b) > 3 {
+			return fmt.Errorf("%w: it has the form of SSL 2", ErrMalformed)
+		}
 	case at == 0 && (b[0] < firstType || b[0] > lastType || len(b) > 1 && b[0] != typeHandshake && b[1] >= firstVersion):
 		return ErrNotTLS
 	case len(b) == 1 && at == 0:

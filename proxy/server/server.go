@@ -289,7 +289,7 @@ func (resolver) Resolve(ctx context.Context, host string, timeout time.Duration)
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	return sockopt.Resolve(ctx, host)
+	return sockopt.ResolveOrLast(ctx, host)
 }
 
 // ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 var _ admin.Balancer = (*Server)(nil)
@@ -564,9 +565,16 @@ func (r *reader) circuit(b *health.Breaker) (why string, until time.Time) {
 	return why, until
 }
 
-// whyUnresolved returns why the name of an endpoint without a check did not resolve the last time; "": it did, or is none.
+// whyUnresolved returns why the name of an endpoint did not resolve the last time; "": it did, or is none, or a check says so.
 func (r *reader) whyUnresolved(m *member) string {
-	if name := m.endpoint.HostName(); name != "" && m.check == nil {
+	name := m.endpoint.HostName()
+	if name == "" {
+		return ""
+	}
+	if err := sockopt.Unresolved(name); err != nil {
+		return err.Error() + " (its former addresses are in use)"
+	}
+	if m.check == nil {
 		return textOf(r.unresolved[name])
 	}
 	return ""

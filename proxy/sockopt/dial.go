@@ -17,7 +17,7 @@ import (
 // reset. There is no listener: it is a syscall.ECONNREFUSED.
 var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)", syscall.ECONNREFUSED)
 
-// Dial connects as [net.Dialer.DialContext] does, to the addresses of a host in turn, as [Resolve] returns
+// Dial connects as [net.Dialer.DialContext] does, to the addresses of a host in turn, as [ResolveOrLast] returns
 // them; the caller owns the connection. The kernel may
 // choose the port that is dialed, if it is one of this host, for the socket itself, which is then
 // connected to itself. That is [ErrSelfConnect]. The socket is reset: closed in order it would
@@ -32,7 +32,7 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	ips, err := Resolve(ctx, host)
+	ips, err := ResolveOrLast(ctx, host)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}

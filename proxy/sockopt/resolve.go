@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -33,6 +34,106 @@ var names = newResolver()
 // another one answers. The error is a *net.DNSError, or wraps the two of both families.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) { return names.resolve(ctx, host) }
 
+// ResolveOrLast is [Resolve] for endpoints: while the lookup of a host fails, or is not answered within a second, it returns the
+// addresses that the host had before, for a day. So a name server that is away keeps nobody from an endpoint. The lookup goes on,
+// and once one has failed, others begin a second apart, in the background.
+func ResolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{ip}, nil
+	}
+	return names.resolveOrLast(ctx, host)
+}
+
+// Unresolved returns why the last lookup of a host failed whose former addresses [ResolveOrLast] returns; nil: it returns none.
+func Unresolved(host string) error {
+	names.mu.Lock()
+	defer names.mu.Unlock()
+	if k := names.known[host]; k != nil {
+		return k.failed
+	}
+	return nil
+}
+
+const (
+	// lastPatience is how long a lookup may take before the former addresses of a host are used.
+	lastPatience = time.Second
+	// askAgain is how long after a failed lookup a host is looked up again.
+	askAgain = time.Second
+	// lastFor is how long addresses are known after they were found.
+	lastFor = 24 * time.Hour
+)
+
+// A known is what is known of a host from its last lookups.
+type known struct {
+	ips    []netip.Addr // never empty
+	found  time.Time
+	failed error     // why the last lookup failed; nil: it did not
+	next   time.Time // when the next lookup may begin, after one that failed
+}
+
+func (r *resolver) resolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
+	last, failing, due := r.last(host)
+	switch {
+	case last == nil:
+		ips, err := r.resolve(ctx, host)
+		r.note(host, ips, err)
+		return ips, err
+	case due:
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), familyPatience)
+			defer cancel()
+			ips, err := r.resolve(ctx, host)
+			r.note(host, ips, err)
+		}()
+		return last, nil
+	case failing:
+		return last, nil
+	}
+	short, cancel := context.WithTimeout(ctx, lastPatience)
+	defer cancel()
+	ips, err := r.resolve(short, host)
+	if errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	r.note(host, ips, err)
+	if err != nil {
+		return last, nil
+	}
+	return ips, nil
+}
+
+// last returns the last addresses of a host, nil if none are known, whether the last lookup has failed, and whether another one is
+// to begin now.
+func (r *resolver) last(host string) (ips []netip.Addr, failing, due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, now := r.known[host], time.Now()
+	if k == nil || now.Sub(k.found) > lastFor {
+		delete(r.known, host)
+		return nil, false, false
+	}
+	if k.failed != nil && now.After(k.next) {
+		due, k.next = true, now.Add(familyPatience)
+	}
+	return k.ips, k.failed != nil, due
+}
+
+// note records the result of a lookup.
+func (r *resolver) note(host string, ips []netip.Addr, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch k, now := r.known[host], time.Now(); {
+	case err == nil:
+		if k == nil && len(r.known) >= r.sweep {
+			maps.DeleteFunc(r.known, func(_ string, k *known) bool { return now.Sub(k.found) > lastFor })
+			r.sweep = max(2*len(r.known), 1<<10)
+		}
+		r.known[host] = &known{ips: ips, found: now}
+	case k != nil:
+		k.failed, k.next = err, now.Add(askAgain)
+	}
+}
+
 // A resolver asks for names as the operating system is configured to.
 type resolver struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -40,10 +141,12 @@ type resolver struct {
 	mu       sync.Mutex
 	silent   map[string]bool // name servers that have not answered the last question
 	answered string          // the last one that has answered; "": unknown
+	known    map[string]*known
+	sweep    int // how many known hosts there may be until those of former days are dropped
 }
 
 func newResolver() *resolver {
-	r := &resolver{silent: map[string]bool{}}
+	r := &resolver{silent: map[string]bool{}, known: map[string]*known{}}
 	r.lookup = (&net.Resolver{Dial: r.dial}).LookupNetIP
 	return r
 }
@@ -160,7 +263,7 @@ func (q *query) SetDeadline(t time.Time) error {
 
 func (q *query) Read(b []byte) (int, error) {
 	n, err := q.UDPConn.Read(b)
-	q.resolver.note(q.server, err)
+	q.resolver.noteServer(q.server, err)
 	return n, err
 }
 
@@ -174,8 +277,8 @@ func (r *resolver) patience(server string) time.Duration {
 	return serverPatience
 }
 
-// note records whether a server has answered.
-func (r *resolver) note(server string, err error) {
+// noteServer records whether a server has answered.
+func (r *resolver) noteServer(server string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {

@@ -1,10 +1,15 @@
 package sockopt
 
 import (
+	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestBothFailed: the error of both families is said once if it is the same but for the port from which the name server was asked.
@@ -19,4 +24,84 @@ func TestBothFailed(t *testing.T) {
 	if err := bothFailed(four, of("server misbehaving")); !errors.Is(err, four) || !strings.Contains(err.Error(), "misbehaving") {
 		t.Error(err)
 	}
+}
+
+// TestLastAddresses: while the name servers fail or are silent, a host has the addresses that it had last, for a day, and is looked up again in the
+// background; a host that never had any has none.
+func TestLastAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		at, failing, silent, asked := "192.0.2.1", false, false, 0
+		r := newResolver()
+		r.lookup = func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+			if network == "ip6" {
+				return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+			}
+			mu.Lock()
+			asked++
+			mute, fails, ip := silent, failing || host != "a.test", netip.MustParseAddr(at)
+			mu.Unlock()
+			if mute {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if fails {
+				return nil, &net.DNSError{Err: "server misbehaving", Name: host}
+			}
+			return []netip.Addr{ip}, nil
+		}
+		set := func(ip string, fails, mute bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			at, failing, silent, asked = ip, fails, mute, 0
+		}
+		within := func(most time.Duration, want string) {
+			t.Helper()
+			began := time.Now()
+			ips, err := r.resolveOrLast(t.Context(), "a.test")
+			if err != nil || len(ips) != 1 || ips[0].String() != want || time.Since(began) > most {
+				t.Errorf("%v, %v after %v, want %s within %v", ips, err, time.Since(began), want, most)
+			}
+		}
+		within(time.Second, "192.0.2.1")
+		set("192.0.2.2", false, false)
+		within(time.Second, "192.0.2.2")
+		if _, err := r.resolveOrLast(t.Context(), "b.test"); err == nil {
+			t.Error("a host without an address has one")
+		}
+
+		set("192.0.2.3", true, false)
+		within(time.Second, "192.0.2.2")
+		if r.known["a.test"].failed == nil {
+			t.Error("the failure is not known")
+		}
+		for range 100 {
+			within(0, "192.0.2.2")
+		}
+		time.Sleep(1100 * time.Millisecond)
+		within(0, "192.0.2.2") // and looked up once more
+		synctest.Wait()
+		mu.Lock()
+		if asked != 2 {
+			t.Errorf("asked %d times, want 2", asked)
+		}
+		mu.Unlock()
+
+		set("192.0.2.3", false, false)
+		time.Sleep(1100 * time.Millisecond)
+		within(0, "192.0.2.2")
+		synctest.Wait()
+		within(time.Second, "192.0.2.3")
+
+		set("192.0.2.4", false, true)
+		within(lastPatience, "192.0.2.3")
+		within(0, "192.0.2.3")
+		time.Sleep(lastFor)
+		set("192.0.2.4", true, false)
+		if ips, err := r.resolveOrLast(t.Context(), "a.test"); err == nil {
+			t.Errorf("%v after a day", ips)
+		}
+		time.Sleep(time.Minute) // lookups that nobody waits for
+	})
 }

@@ -17,6 +17,8 @@ type Connection struct {
 	// ServerName and ALPN are of the client's hello, if it was looked at.
 	ServerName string
 	ALPN       []string
+	// Unread says that the client's hello was not read whole: a filter that asks for its name or its protocols fails.
+	Unread bool
 	// TLVs are those of the PROXY header, as they came.
 	TLVs []byte
 	// First is the client's first bytes, and Ended says that there are none after them.

@@ -95,6 +95,22 @@ func TestProperties(t *testing.T) {
 	}
 }
 
+// TestLongHello: on_error decides about a client whose hello was not read, if the filter asks for its name or its protocols, and only then.
+func TestLongHello(t *testing.T) {
+	of := client("")
+	of.ServerName, of.ALPN, of.Unread = "", nil, true
+	for path, want := range map[string]filter.Verdict{
+		"connection\x00requested_server_name": filter.Deny, "penstock\x00alpn": filter.Deny, "source\x00address": filter.Allow,
+	} {
+		m := newModule()
+		m.connection(m.text(path), Const(addrData), Const(addrSize), Call(fnGet), Drop, Const(0))
+		a := ask(t, mustLoad(t, m.Bytes(), filter.Config{OnError: filter.Deny}), of)
+		if a.Verdict != want || (a.Err != nil) != (want == filter.Deny) {
+			t.Errorf("%q: %+v, want %v", path, a, want)
+		}
+	}
+}
+
 // first is a filter that denies clients whose first byte is x, and wants two bytes.
 func first() *module {
 	m := newModule()

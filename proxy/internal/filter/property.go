@@ -25,7 +25,7 @@ func (s *instance) property(path [][]byte) ([]byte, bool) {
 	if of == nil {
 		return nil, false
 	}
-	switch name + "." + string(path[1]) {
+	switch full := name + "." + string(path[1]); full {
 	case "source.address":
 		return address(of.Source)
 	case "source.port":
@@ -34,10 +34,14 @@ func (s *instance) property(path [][]byte) ([]byte, bool) {
 		return address(of.Destination)
 	case "destination.port":
 		return port(of.Destination)
-	case "connection.requested_server_name":
+	case "connection.requested_server_name", "penstock.alpn":
+		if of.Unread {
+			s.wrong(fmt.Errorf("%w: it asks for %s of a ClientHello that is longer than its preread", ErrAnswer, full))
+		}
+		if name == "penstock" {
+			return []byte(strings.Join(of.ALPN, ",")), len(of.ALPN) > 0
+		}
 		return []byte(of.ServerName), of.ServerName != ""
-	case "penstock.alpn":
-		return []byte(strings.Join(of.ALPN, ",")), len(of.ALPN) > 0
 	case "penstock.listener":
 		return []byte(of.Listener), true
 	case "penstock.upstream":

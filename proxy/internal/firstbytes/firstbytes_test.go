@@ -147,6 +147,7 @@ func TestInlineRedis(t *testing.T) {
 		"\"PING\"\r\n": firstbytes.Doubt, "'PING'\r\n": firstbytes.Doubt, "P\"ING\"\r\n": firstbytes.Doubt, "*0\r\n*1\r\n$4\r\nPING\r\n": firstbytes.Doubt,
 		"*-1\r\n*1\r\n$4\r\nPING\r\n": firstbytes.Doubt, "\r\nPING\r\n": firstbytes.Doubt, " PING\r\n": firstbytes.Doubt, "set x y\n": firstbytes.Doubt,
 		"PING\t\r\n": firstbytes.Yes, "*1\rX$4\rXPING\r\n": firstbytes.Yes, "EHLO x\r\n": firstbytes.No, "GET / HTTP/1.1\r\n": firstbytes.No, "*01\r\n": firstbytes.Doubt, "*10000000\r\n": firstbytes.Doubt,
+		"json.get k\r\n": firstbytes.Doubt, "HSETEX k\r\n": firstbytes.Doubt, "a.b c\r\n": firstbytes.No,
 		"SET k HTTP/1.1\r\n": firstbytes.Doubt, "PING HTTP/1.1\r\n": firstbytes.Doubt,
 	} {
 		if f, _ := look(sent); f.Is(firstbytes.Redis) != want {

@@ -79,7 +79,7 @@ func respArray(b []byte) (need int, v Verdict) {
 // command are in doubt.
 func inline(b []byte) (need int, v Verdict) {
 	word := 0
-	for word < len(b) && word <= longestCommand && (isLetter(b[word]) || b[word] == '_' || b[word] == '-') {
+	for word < len(b) && word <= longestCommand && (isLetter(b[word]) || strings.IndexByte("_-.", b[word]) >= 0) {
 		word++
 	}
 	if word == len(b) {
@@ -90,7 +90,8 @@ func inline(b []byte) (need int, v Verdict) {
 	}
 	command := strings.ToUpper(string(b[:word]))
 	begins := slices.Contains(inlineCommands, command)
-	if !begins && !slices.Contains(otherCommands, command) || !strings.ContainsRune(" \t\r\n", rune(b[word])) {
+	module, _, _ := strings.Cut(command, ".")
+	if !begins && !slices.Contains(otherCommands, command) && (module == command || !slices.Contains(modules, module)) || !strings.ContainsRune(" \t\r\n", rune(b[word])) {
 		return 0, No
 	}
 	switch end := bytes.IndexByte(b, '\n'); {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/clienthello"
 	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -127,12 +128,12 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 	c := s.client
 	of = s.listener.described(c, s.snapshot, first)
 	of.Ended = ended
-	if len(first) == 0 || of.ServerName != "" || len(of.ALPN) > 0 {
+	if len(first) == 0 || of.ServerName != "" || len(of.ALPN) > 0 || c.First.Is(firstbytes.TLS) == firstbytes.Yes {
 		return of, true, c.First.HelloErr
 	}
 	need, err := clienthello.Length(first)
 	if err == nil && need > len(first) {
-		s.need = need
+		s.need, of.Unread = need, true
 		return of, need > s.asking.Of.Preread() || ended, nil
 	}
 	hello, err := clienthello.Parse(first)
