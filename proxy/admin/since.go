@@ -7,7 +7,7 @@ import (
 )
 
 // lookForProblems is how often the problems are looked at where nobody asks for them, at the most: a look takes a hundredth of the time at most.
-const lookForProblems = 10 * time.Second
+const lookForProblems = time.Second
 
 // A sinces is since when each problem without a time of its own has been there, as far as it was looked. The zero value is ready.
 type sinces struct {
@@ -35,7 +35,7 @@ func (s *sinces) note(list []Problem, now time.Time) {
 	s.at = still
 }
 
-// Watch looks at the problems every 10 s, so that they are known to have been there, until ctx ends. The process has opened everything.
+// Watch looks at the problems every second, so that they are known to have been there, until ctx ends. The process has opened everything.
 func (s *Server) Watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -239,6 +239,10 @@ func logFiles(log *slog.Logger) func(tlsterm.Change) {
 			log.Error("certificates not changed", "files", c.Paths, "error", c.Err)
 			return
 		}
+		if !c.Late.IsZero() {
+			log.Warn("certificates changed: the new one has expired, and clients do not accept it: write a valid one to the file", "files", c.Paths, "expired", c.Late)
+			return
+		}
 		log.Info("certificates changed", "files", c.Paths)
 	}
 }

@@ -76,10 +76,15 @@ func (s *sessionLog) openSessionLog() (*sessionlog.Log, error) {
 	return log, nil
 }
 
-// reportSessionLog logs that lines were lost, or that their destination has failed.
+// reportSessionLog logs that lines were lost, that their destination has failed, or that it takes lines again.
 func (s *sessionLog) reportSessionLog(dropped int64, err error) {
-	if err != nil {
+	switch {
+	case err != nil:
 		s.failed.Store(&logError{err.Error(), s.now()})
+	case dropped == 0:
+		s.failed.Store(nil)
+		s.log.Info("session log is written again")
+		return
 	}
 	if dropped == 0 {
 		s.log.Warn("session log cannot be written: lines wait, later ones are dropped", "error", err)

@@ -367,6 +367,10 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 	r.Write("a.key", nextKey)
 	r.Until("the new certificate is used", func() bool { return shown("a.test") != before })
 	echoes(t, c, "of the old one")
+	late, lateKey := certificate.Until(t, time.Now().Add(-time.Minute), "a.test")
+	r.Write("a.pem", late)
+	r.Write("a.key", lateKey)
+	r.Logs("the new one has expired")
 }
 
 // TestRefusedAuthorities: a file of authorities that cannot be used is in the status of the listener and of the upstream, which makes a problem of it, until it can.

@@ -18,13 +18,19 @@ import (
 // in PEM. It is certified by itself, so it is an authority too.
 func New(t testing.TB, names ...string) (cert, key string) {
 	t.Helper()
+	return Until(t, time.Now().Add(time.Hour), names...)
+}
+
+// Until is New for a certificate that is good until a time, and since two hours before it.
+func Until(t testing.TB, end time.Time, names ...string) (cert, key string) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,10 +67,12 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 }
 
 // A fileState is whether the file can be used, and the last reload if it was refused. The file is read only if its
-// files have other facts than at the last time. The zero value is a file that can be used.
+// files have other facts than at the last time, or once in a while as long as it, or a certificate that it names, cannot be used: files
+// that it names may be mended, or broken, meanwhile. The zero value is a file that can be used.
 type fileState struct {
 	mu      sync.Mutex
 	print   string
+	looked  time.Time            // when the file was read last
 	problem string               // "": there is none
 	reload  *admin.RefusedReload // nil: it was not refused
 }
@@ -99,14 +102,30 @@ func (f *fileState) reloaded(by string, err error) {
 func (f *fileState) get(from source, inForce *config.Config, s *admin.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if print := fingerprint(inForce, from.name()); print != f.print {
+	again := (f.problem != "" || certificateRefused(s)) && time.Since(f.looked) >= readAgain
+	if print := fingerprint(inForce, from.name()); print != f.print || again {
 		now, err := from.load()
-		f.print, f.problem = print, fileProblem(err)
+		f.print, f.problem, f.looked = print, fileProblem(err), time.Now()
 		if err == nil && len(config.Diff(inForce, now)) == 0 {
 			f.reload = nil
 		}
 	}
 	s.ReloadRefused, s.FileProblem = f.reload, f.problem
+}
+
+// readAgain is how long a file that cannot be used is taken as it is.
+const readAgain = 5 * time.Second
+
+// certificateRefused reports whether a certificate has changed into one that cannot be used.
+func certificateRefused(s *admin.Status) bool {
+	refused := func(c admin.Certificate) bool { return c.Refused != "" }
+	return slices.ContainsFunc(s.MetricsCertificates, refused) ||
+		slices.ContainsFunc(s.Listeners, func(l admin.Listener) bool {
+			return l.AuthoritiesRefused != "" || slices.ContainsFunc(l.Certificates, refused)
+		}) ||
+		slices.ContainsFunc(s.Upstreams, func(u admin.Upstream) bool {
+			return u.AuthoritiesRefused != "" || slices.ContainsFunc(u.Certificates, refused)
+		})
 }
 
 // fileProblem says in a line, without its content, that a file cannot be used; "": that is not the error.

@@ -256,3 +256,45 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 		t.Errorf("in JSON it says %q", out)
 	}
 }
+
+// brokenFile is a source with a problem, or without.
+type brokenFile struct{ bad bool }
+
+func (f *brokenFile) name() string { return "p.yaml" }
+
+func (f *brokenFile) load() (*config.Config, error) {
+	if f.bad {
+		return nil, &admin.ConfigError{Path: "p.yaml", Problems: make([]admin.ConfigProblem, 1)}
+	}
+	return new(config.Config), nil
+}
+
+// TestNamedFilesAreLookedAtAgain: a file that did not change is read again, once in a while, as long as it or a certificate that it names was
+// refused, since the files that it names may have been mended or broken.
+func TestNamedFilesAreLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	var state fileState
+	from, inForce := &brokenFile{}, new(config.Config)
+	problem := func(refused string) bool {
+		s := admin.Status{Listeners: []admin.Listener{{Certificates: []admin.Certificate{{Refused: refused}}}}}
+		state.get(from, inForce, &s)
+		return s.FileProblem != ""
+	}
+	problem("") // read for the first time
+	from.bad = true
+	state.looked = time.Time{}
+	if problem("") {
+		t.Error("a file is read again though nothing is known to be wrong")
+	}
+	if !problem("no such key") {
+		t.Error("a file whose certificate was refused is not read again")
+	}
+	from.bad = false
+	if !problem("") {
+		t.Error("a file is read again at once")
+	}
+	state.looked = time.Time{}
+	if problem("") {
+		t.Error("a file that was mended by another one has a problem still")
+	}
+}

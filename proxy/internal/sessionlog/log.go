@@ -26,8 +26,8 @@ type Config struct {
 	// Now is the loops' clock.
 	Now func() int64
 	// Report is called after losses and errors, at most every ten seconds, by the log's
-	// goroutine: how many lines were dropped since the last call, and the last error; nil:
-	// nothing is reported.
+	// goroutine: how many lines were dropped since the last call, and the last error. With
+	// neither, lines are written again after an error. nil: nothing is reported.
 	Report func(dropped int64, err error)
 }
 

@@ -22,6 +22,8 @@ type writer struct {
 
 	reported     time.Time
 	saidOf       string // the error that was reported last, if no line was lost by it
+	failing      bool   // nothing was written since the last error
+	saidFailed   bool   // an error was reported, and not that lines are written again
 	unreported   int64  // lines dropped
 	err          error  // the last one, unreported
 	fullReported int64  // of the events dropped by the loops, those that were reported
@@ -123,10 +125,23 @@ func (w *writer) count() {
 	l.lines.Add(written)
 	l.dropped.Add(dropped)
 	w.unreported += dropped
-	if err != nil {
-		w.err = err
+	switch {
+	case err != nil:
+		w.err, w.failing = err, true
+	case written > 0:
+		w.failing = false
+		if w.unreported+l.full.Load() == w.fullReported {
+			w.err = nil // nothing was lost by it
+		}
 	}
 	w.report()
+}
+
+// tell calls the log's Report.
+func (w *writer) tell(lost int64, err error) {
+	if w.log.cfg.Report != nil {
+		w.log.cfg.Report(lost, err)
+	}
 }
 
 // cause returns what an operator can act on: why a write has failed, without its progress.
@@ -140,8 +155,16 @@ func cause(err error) error {
 	return err
 }
 
-// report reports losses and the last error, once in a while.
+// report reports losses and the last error, once in a while, and then that lines are written again.
 func (w *writer) report() {
+	w.reportLosses()
+	if w.saidFailed && !w.failing {
+		w.saidFailed, w.saidOf = false, ""
+		w.tell(0, nil)
+	}
+}
+
+func (w *writer) reportLosses() {
 	full := w.log.full.Load()
 	lost := w.unreported + full - w.fullReported
 	since := time.Since(w.reported)
@@ -156,9 +179,10 @@ func (w *writer) report() {
 	if lost == 0 {
 		w.saidOf = w.err.Error()
 	}
-	if w.log.cfg.Report != nil {
-		w.log.cfg.Report(lost, w.err)
+	if w.err != nil {
+		w.saidFailed = true
 	}
+	w.tell(lost, w.err)
 	w.unreported, w.err = 0, nil
 }
 

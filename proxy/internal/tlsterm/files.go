@@ -29,6 +29,8 @@ type FilesConfig struct {
 type Change struct {
 	Paths []string
 	Err   error // why it did not take effect; keeping the previous certificates
+	// Late is the end of a certificate that has taken effect although it had expired; otherwise zero.
+	Late time.Time
 }
 
 // Files are those that Servers and Clients have been made of. Each is read once, however many
@@ -282,7 +284,11 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	for _, call := range s.users {
 		users = append(users, call)
 	}
-	return &Change{Paths: s.spec.names()}, users, 0
+	c := &Change{Paths: s.spec.names()}
+	if m.cert != nil && m.cert.Leaf != nil && time.Now().After(m.cert.Leaf.NotAfter) {
+		c.Late = m.cert.Leaf.NotAfter
+	}
+	return c, users, 0
 }
 
 // refusal returns why the present contents of the files are not in use, nil if they are. No
