@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -264,7 +265,7 @@ func (f *brokenFile) name() string { return "p.yaml" }
 
 func (f *brokenFile) load() (*config.Config, error) {
 	if f.bad {
-		return nil, &admin.ConfigError{Path: "p.yaml", Problems: make([]admin.ConfigProblem, 1)}
+		return nil, &admin.ConfigError{Path: "p.yaml", Problems: []string{"bad"}}
 	}
 	return new(config.Config), nil
 }
