@@ -226,7 +226,8 @@ func TestAProxyThatDiesInATrial(t *testing.T) {
 				penstock, rival := pair(t, r)
 				victim := []*contestant.Contestant{penstock, rival}[i]
 				id := pid(t, victim)
-				_, err := r.Trial(t.Context(), victim, plan, func(load.Event) error { _ = syscall.Kill(id, syscall.SIGKILL); return nil })
+				time.AfterFunc(200*time.Millisecond, func() { _ = syscall.Kill(id, syscall.SIGKILL) })
+				_, err := r.Trial(t.Context(), victim, plan, func(load.Event) error { return nil })
 				var ended *process.EndedError
 				if !errors.As(err, &ended) || ended.Pid != id || ended.State != "signal: killed" || ended.Said != "" {
 					t.Errorf("got %v", err)
@@ -242,7 +243,8 @@ func TestAnInterruptedTrialEndsAtOnce(t *testing.T) {
 	reason := errors.New("enough")
 	ids := map[string]int{"penstock": pid(t, penstock), "io.Copy": pid(t, rival)}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err := r.Trial(ctx, penstock, plans(time.Minute)[0], func(load.Event) error { cancel(reason); return nil })
+	time.AfterFunc(200*time.Millisecond, func() { cancel(reason) })
+	_, err := r.Trial(ctx, penstock, plans(time.Minute)[0], func(load.Event) error { return nil })
 	if !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}

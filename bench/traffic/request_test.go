@@ -63,19 +63,6 @@ func TestTrailerRoundTrip(t *testing.T) {
 	}
 }
 
-func FuzzParseNumbers(f *testing.F) {
-	for _, s := range []string{"once 64\n", "once -1\n", "once 4294967296\n", "once \n"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		if n, err := traffic.ParseOnce(line); err == nil {
-			if again, err := traffic.ParseOnce(traffic.AppendOnce(nil, n)); err != nil || again != n || traffic.Classify(line) != traffic.KindOnce {
-				t.Errorf("%q: %d became %d, %v", line, n, again, err)
-			}
-		}
-	})
-}
-
 func FuzzParseBulk(f *testing.F) {
 	for _, s := range []string{"bulk 1\n", "bulk -1\n", "bulk 4294967296\n", "bulk \n", "bulk 1\r\n", "echo\n"} {
 		f.Add([]byte(s))

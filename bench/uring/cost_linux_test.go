@@ -23,7 +23,7 @@ func BenchmarkCancel(b *testing.B) {
 			defer sys.Close(other)
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			r, err := Open(256, maxEntries, Deferred)
+			r, err := Open(256, 1<<16, Deferred)
 			if err != nil {
 				b.Skip("needs io_uring of Linux 6.1:", err)
 			}

@@ -8,8 +8,5 @@
 // thread alone, while it is in [Ring.Submit] or [Ring.Wait] (IORING_SETUP_DEFER_TASKRUN). Linux has both since 6.1;
 // an older one refuses the ring.
 //
-// Indexes run freely over 32 bits, and wrap. The kernel's layout of its mapping is checked once, in [Open]: an index
-// is masked before it is used, so no later answer of it leads out of the mapping.
-//
 // On systems other than Linux the package is empty.
 package uring

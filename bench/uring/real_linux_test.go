@@ -28,64 +28,6 @@ func open(t testing.TB, submissions, completions uint32) *Ring {
 	return r
 }
 
-// TestRequestsCompleteInOrder: more than either queue holds, several times around.
-func TestRequestsCompleteInOrder(t *testing.T) {
-	r := open(t, 8, 16)
-	var e CQE
-	next := uint64(0)
-	for sent := uint64(0); next < 1000; {
-		for sent < 1000 && r.Push(&SQE{Opcode: sys.IORING_OP_NOP, UserData: sent}) {
-			sent++
-		}
-		if err := r.Submit(); err != nil {
-			t.Fatal(err)
-		}
-		for r.Next(&e) {
-			if e.UserData != next || e.Res != 0 {
-				t.Fatalf("got %+v, want %d", e, next)
-			}
-			next++
-		}
-	}
-}
-
-// TestOverflow: completions that find no room are not lost.
-func TestOverflow(t *testing.T) {
-	r := open(t, 8, 8)
-	const n = 40
-	for i := range uint64(n) {
-		for !r.Push(&SQE{Opcode: sys.IORING_OP_NOP, UserData: i}) {
-			if err := r.Submit(); err != nil && err != syscall.EBUSY {
-				t.Fatal(err)
-			}
-		}
-	}
-	_ = r.Submit()
-	if !r.Overflowed() {
-		t.Fatal("no overflow")
-	}
-	var e CQE
-	for next := uint64(0); next < n; {
-		if !r.Next(&e) {
-			if err := r.Submit(); err != nil && err != syscall.EBUSY {
-				t.Fatal(err)
-			}
-			continue
-		}
-		if e.UserData != next {
-			t.Fatalf("got %d, want %d", e.UserData, next)
-		}
-		next++
-	}
-}
-
-func TestWaitEnds(t *testing.T) {
-	r := open(t, 8, 8)
-	if err := r.Wait(1e6); err != syscall.ETIME {
-		t.Errorf("got %v, want ETIME", err)
-	}
-}
-
 // TestCancelAllReleasesFiles: the other end of a pair whose end was closed sees that only when no request
 // holds the file.
 func TestCancelAllReleasesFiles(t *testing.T) {

@@ -28,29 +28,11 @@ const (
 	Polled   = sys.IORING_SETUP_SINGLE_ISSUER | sys.IORING_SETUP_SQPOLL
 )
 
-var (
-	errFeatures = fmt.Errorf("the kernel's io_uring lacks a feature that is needed here: %w", errors.ErrUnsupported)
-	errLayout   = errors.New("the kernel's layout of the rings makes no sense")
-)
-
-// A kernel is the system calls of a ring. Tests have one that follows a script.
-type kernel interface {
-	enter(fd int, submit uint32) (int, error)
-	wait(fd int, submit, wait uint32, nsec int64) (int, error)
-}
-
-type system struct{}
-
-func (system) enter(fd int, submit uint32) (int, error) { return sys.IoUringEnterNow(fd, submit) }
-
-func (system) wait(fd int, submit, wait uint32, nsec int64) (int, error) {
-	return sys.IoUringEnter(fd, submit, wait, nsec)
-}
+var errFeatures = fmt.Errorf("the kernel's io_uring lacks a feature that is needed here: %w", errors.ErrUnsupported)
 
 // A Ring is a pair of queues. Make it with [Open].
 type Ring struct {
 	fd     int // owned
-	kernel kernel
 	polled bool
 	queues []byte // owned mapping
 	slots  []byte // owned mapping
@@ -76,7 +58,7 @@ func Open(submissions, completions, flags uint32) (*Ring, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("io_uring_setup", err)
 	}
-	r := &Ring{fd: fd, kernel: system{}, polled: flags&sys.IORING_SETUP_SQPOLL != 0}
+	r := &Ring{fd: fd, polled: flags&sys.IORING_SETUP_SQPOLL != 0}
 	if err := r.open(&p); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -87,62 +69,26 @@ func (r *Ring) open(p *sys.IoUringParams) (err error) {
 	if p.Features&needed != needed {
 		return errFeatures
 	}
-	queues, slots, err := sizes(p)
-	if err != nil {
-		return err
-	}
+	queues := max(int(p.SQOff.Seventh+4*p.SQEntries), int(p.CQOff.Sixth)+int(p.CQEntries)*int(unsafe.Sizeof(CQE{})))
+	slots := int(p.SQEntries) * int(unsafe.Sizeof(SQE{}))
 	if r.queues, err = sys.MmapRing(r.fd, sys.IORING_OFF_SQ_RING, queues); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
 	if r.slots, err = sys.MmapRing(r.fd, sys.IORING_OFF_SQES, slots); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	return r.attach(p, r.queues, r.slots)
+	r.attach(p)
+	return nil
 }
 
-const maxEntries = 1 << 16 // the kernel's own bound of completions (IORING_MAX_CQ_ENTRIES)
-
-// sizes are those of the mappings that the kernel describes.
-func sizes(p *sys.IoUringParams) (queues, slots int, err error) {
-	for _, n := range []uint32{p.SQEntries, p.CQEntries} {
-		if n == 0 || n > maxEntries || n&(n-1) != 0 {
-			return 0, 0, fmt.Errorf("%w: %d entries", errLayout, n)
-		}
-	}
-	const bound = 1 << 24
+// attach finds the parts of the mappings.
+func (r *Ring) attach(p *sys.IoUringParams) {
+	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[at])) }
 	sq, cq := &p.SQOff, &p.CQOff
-	queues = 0
-	for _, part := range []struct{ at, size, align uint32 }{
-		{sq.Head, 4, 4},
-		{sq.Tail, 4, 4},
-		{sq.RingMask, 4, 4},
-		{sq.Fifth, 4, 4},
-		{sq.Seventh, 4 * p.SQEntries, 4},
-		{cq.Head, 4, 4},
-		{cq.Tail, 4, 4},
-		{cq.RingMask, 4, 4},
-		{cq.Sixth, uint32(unsafe.Sizeof(CQE{})) * p.CQEntries, 8},
-	} {
-		if part.at > bound || part.at%part.align != 0 {
-			return 0, 0, fmt.Errorf("%w: an offset is %d", errLayout, part.at)
-		}
-		queues = max(queues, int(part.at)+int(part.size))
-	}
-	return queues, int(p.SQEntries) * int(unsafe.Sizeof(SQE{})), nil
-}
-
-// attach finds the parts of the mappings, which are as large as sizes says.
-func (r *Ring) attach(p *sys.IoUringParams, queues, slots []byte) error {
-	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&queues[at])) }
-	sq, cq := &p.SQOff, &p.CQOff
-	if *word(sq.RingMask) != p.SQEntries-1 || *word(cq.RingMask) != p.CQEntries-1 {
-		return fmt.Errorf("%w: the masks are %#x and %#x for %d and %d entries", errLayout, *word(sq.RingMask),
-			*word(cq.RingMask), p.SQEntries, p.CQEntries)
-	}
 	r.sqHead, r.sqTail, r.sqFlags = word(sq.Head), word(sq.Tail), word(sq.Fifth)
 	r.cqHead, r.cqTail = word(cq.Head), word(cq.Tail)
-	r.sqes = unsafe.Slice((*SQE)(unsafe.Pointer(unsafe.SliceData(slots))), p.SQEntries)
-	r.cqes = unsafe.Slice((*CQE)(unsafe.Pointer(&queues[cq.Sixth])), p.CQEntries)
+	r.sqes = unsafe.Slice((*SQE)(unsafe.Pointer(unsafe.SliceData(r.slots))), p.SQEntries)
+	r.cqes = unsafe.Slice((*CQE)(unsafe.Pointer(&r.queues[cq.Sixth])), p.CQEntries)
 	array := unsafe.Slice(word(sq.Seventh), p.SQEntries)
 	for i := range array {
 		array[i] = uint32(i) // entries are used in the order of their places
@@ -150,7 +96,6 @@ func (r *Ring) attach(p *sys.IoUringParams, queues, slots []byte) error {
 	r.tail = atomic.LoadUint32(r.sqTail)
 	r.head = atomic.LoadUint32(r.cqHead)
 	r.seen = r.head
-	return nil
 }
 
 // Enable gives the ring to the calling thread.
@@ -185,7 +130,7 @@ func (r *Ring) Submit() error {
 	if r.polled {
 		return r.wake()
 	}
-	_, err := r.kernel.enter(r.fd, n)
+	_, err := sys.IoUringEnterNow(r.fd, n)
 	return err
 }
 
@@ -207,7 +152,7 @@ func (r *Ring) Wait(nsec int64) error {
 		}
 		n = 0
 	}
-	_, err := r.kernel.wait(r.fd, n, 1, nsec)
+	_, err := sys.IoUringEnter(r.fd, n, 1, nsec)
 	return err
 }
 
@@ -223,11 +168,6 @@ func (r *Ring) Next(e *CQE) bool {
 	r.head++
 	atomic.StoreUint32(r.cqHead, r.head)
 	return true
-}
-
-// Overflowed reports whether completions wait in the kernel for room in the queue.
-func (r *Ring) Overflowed() bool {
-	return atomic.LoadUint32(r.sqFlags)&sys.IORING_SQ_CQ_OVERFLOW != 0
 }
 
 // cancelled is the user data of the request that cancels all others, of which a caller's may not have it.
