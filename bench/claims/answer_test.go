@@ -206,7 +206,7 @@ func (a *asker) ask() error {
 
 func (a *asker) close() {
 	if a.writer != nil {
-		_ = a.writer.Abort()
+		_ = a.writer.Close()
 	}
 	a.client.Close()
 	<-a.ended
