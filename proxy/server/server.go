@@ -5,6 +5,11 @@
 // built, and if anything fails nothing has changed. Then it is brought into force at once. A
 // listening socket whose address stays keeps its queue, endpoints keep their health and
 // statistics, and a session keeps the configuration that it began with.
+//
+// A [Server] is a registry of the parts of its configuration, which [Server.Apply] exchanges: apply.go prepares, swaps and settles. Parts with
+// fields of their own do the work: upstreams with their endpoints (upstream.go, endpoint.go), listeners (listener.go) and their sockets
+// (sockets.go), changes by hand (live.go, operator.go, deny.go), what was removed and still has clients (removed.go) and drains (drain.go). The
+// loops see the host (host.go), operators the sessions (sessions.go) and one sample of all counters (status.go).
 package server
 
 import (
