@@ -3,12 +3,15 @@ package lane
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"reflect"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/state"
+	"github.com/penstock/penstock/lane/internal/translate"
 )
 
 // bpfFileSystem is BPF_FS_MAGIC (include/uapi/linux/magic.h).
@@ -76,7 +79,7 @@ func (l *Lane) adopt() {
 
 // adoptOne adopts a session in the lane, and holds its port.
 func (l *Lane) adoptOne(slot uint32) {
-	s := &Session{of: l.unowned, slot: slot, hold: -1, phase: away, facts: graced | adopted | flew}
+	s := &Session{of: l.unowned, slot: slot, hold: -1, phase: away, facts: graced | inherited | flew}
 	l.sessions[slot] = s
 	r := s.record()
 	r.NotAfter(time.Duration(now()))
@@ -88,11 +91,14 @@ func (l *Lane) adoptOne(slot uint32) {
 	if r.ToBeReset() {
 		r.Change(state.Reset, state.Held) // the process died while it ended the session
 	}
+	if r.State() == state.Held { // it died while the session came back: sockets that it had made were in repair, and have gone in silence
+		to := state.Lane
+		if f := s.flows(); translate.Ended(&f[0], &f[1]) || r.WasReset() {
+			to = state.Done
+		}
+		r.Change(to, state.Held)
+	}
 	switch r.State() {
-	case state.Held: // it died while the session came back
-		s.phase = returning
-		l.stopped = append(l.stopped, s)
-		l.counts.adopted.Add(1)
 	case state.Lane:
 		leg := r.Leg(1)
 		hold, err := sys.Established(leg.Local, leg.Remote, 0, 0)
@@ -104,6 +110,41 @@ func (l *Lane) adoptOne(slot uint32) {
 	case state.Reset:
 		s.over(true, nil)
 	}
+}
+
+// Own gives a session that was adopted, and is in the lane, an owner, which may take it back as one of [Lane.Register] that has left: it
+// is s, a zero Session, from then on, with its tag, its age and its bytes. The user timeout and the keepalive time are those of the owner, if it has such.
+// adopted has ended, and has no place any more. s may be a field of a larger struct, as for Register. An end of file of before is reported to an [Observer] once more.
+//
+// The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close, and os.ErrInvalid if it is a session of this process, if s is no zero Session, and
+// without an owner that is comparable. s is as before then.
+func (l *Lane) Own(adopted, s *Session, owner Owner) error {
+	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {
+		return fmt.Errorf("lane: own: no session of this lane, no other Session, or no owner that is comparable: %w", os.ErrInvalid)
+	}
+	var m mark
+	m.askTimes(owner, s) // without the lock, as all calls of an owner
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	adopted.mu.Lock()
+	defer adopted.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !l.open, adopted.phase == over, adopted.is(toReset), adopted.dead != 0:
+		return fmt.Errorf("lane: own: the session has ended: %w", net.ErrClosed)
+	case adopted.phase != away, !adopted.is(inherited), adopted.owner() != nil, s.of != nil:
+		return fmt.Errorf("lane: own: the session is not in the lane, or of this process, or the Session was used before: %w", os.ErrInvalid)
+	}
+	s.of, s.slot, s.hold, s.phase = l.ownershipOf(owner), adopted.slot, adopted.hold, away
+	s.facts = adopted.facts | readied | handed
+	s.of.count(1)
+	s.markTimes(&m)
+	l.sessions[s.slot] = s
+	adopted.hold = -1
+	adopted.end(adopted.since())
+	adopted.finish()
+	return nil
 }
 
 // resetHere resets a session that is in user space, or that was to be reset before, and forgets one in the lane, which goes on.

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// TestIdleWithoutTimeout: a session that the lane relays in user space is idle from its last bytes on, also without an IdleTimeout.
-func TestIdleWithoutTimeout(t *testing.T) {
+// TestIdleSince: a session that the lane relays in user space is idle from its last bytes on.
+func TestIdleSince(t *testing.T) {
 	t.Parallel()
 
 	if !alone(t) {

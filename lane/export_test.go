@@ -1,13 +1,6 @@
 package lane
 
-import (
-	"errors"
-	"time"
-)
-
-// DueIn returns the timeout of a session that will have passed so long from now; nil: none will, if the session stays as it
-// is.
-func DueIn(s *Session, d time.Duration) error { return s.due(now()+int64(d), new(silences)).err() }
+import "errors"
 
 // Now is the lane's time, in ns.
 var Now = now

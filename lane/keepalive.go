@@ -66,14 +66,6 @@ func (l *silences) next() {
 	l.probed = 0
 }
 
-// idle is [Session.idle], but that an answer to a probe is nothing that was moved. It needs the lock.
-func (l *silences) idle(s *Session, at int64) time.Duration {
-	if q := l.of[s]; q != nil && s.phase == away && q.flip == s.record().Begun && q.sent == s.sent() {
-		return time.Duration(max(0, at-q.since))
-	}
-	return s.idle(at)
-}
-
 // sent is how far the endpoints have sent. It needs the lock.
 func (s *Session) sent() [2]uint64 {
 	f := s.flows()

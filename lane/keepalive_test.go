@@ -70,28 +70,3 @@ func TestKeepAlive(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
-
-// TestKeepAliveIsNoActivity: answers to probes do not keep a session from being idle for too long.
-func TestKeepAliveIsNoActivity(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, KeepAlive: time.Second, IdleTimeout: 2500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	results := make(chan lane.Result, 1)
-	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
-	s, err := l.Join(a, b, func(r lane.Result) { results <- r })
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := pair{client, server, new([2]uint64), s}
-	p.talk(t)
-	if r := <-results; !errors.Is(r.Err, lane.ErrIdle) || r.View.Ends[0].Packets == 0 {
-		t.Errorf("%+v, want the end of an idle time", r)
-	}
-}

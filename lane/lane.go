@@ -54,11 +54,6 @@ type Config struct {
 	// as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing: the kernel resets
 	// the sessions of a process that has died as soon as an endpoint sends something.
 	Pin string
-	// IdleTimeout ends sessions without a packet for that long, and Lifetime sessions that were
-	// joined that long ago: both connections are reset, and the error of the [Result] is ErrIdle or
-	// ErrLifetime. They are looked at four times a second. 0 ends none. For a session of an [Owner] idle time is that in the
-	// lane, and one that ends in user space has its connections reset by the owner, see Owner.Ended.
-	IdleTimeout, Lifetime time.Duration
 	// UserTimeout ends sessions in the lane of which an endpoint has not acknowledged bytes for that long, though the other one has sent them again, as
 	// TCP_USER_TIMEOUT does those in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
 	// takes up to half a second more. A window that is closed is no such bytes. 0 ends none. An owner that is a [Bounded] has its own.
@@ -102,7 +97,6 @@ type Lane struct {
 	generation uint32
 	batch      batch
 	knock      chan struct{}
-	stopped    []*Session           // adopted in state Held, until they are back
 	parting    map[*Session]parting // sessions that have ended before their owners have called Leave
 	unsent     []unsent             // resets that are to be tried again
 
@@ -126,8 +120,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("a device is named twice: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
 		return fmt.Errorf("%d sessions", c.Sessions)
-	case c.IdleTimeout < 0 || c.Lifetime < 0 || c.UserTimeout < 0 || c.KeepAlive < 0 || c.Linger < 0:
-		return fmt.Errorf("a negative time: idle %v, lifetime %v, user timeout %v, keepalive %v, linger %v", c.IdleTimeout, c.Lifetime, c.UserTimeout, c.KeepAlive, c.Linger)
+	case c.UserTimeout < 0 || c.KeepAlive < 0 || c.Linger < 0:
+		return fmt.Errorf("a negative time: user timeout %v, keepalive %v, linger %v", c.UserTimeout, c.KeepAlive, c.Linger)
 	}
 	return nil
 }
@@ -185,10 +179,6 @@ func (l *Lane) begin(devices []string) (err error) {
 	l.running.Go(l.follow)
 	l.running.Go(l.sweep)
 	l.running.Go(l.wait)
-	for _, s := range l.stopped {
-		l.running.Go(func() { _ = s.goOn() })
-	}
-	l.stopped = nil
 	return nil
 }
 

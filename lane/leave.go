@@ -111,8 +111,8 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		s.mu.Unlock()
 		return r, false
 	}
-	if s.why != noTimeout {
-		err = s.why.err()
+	if s.dead != 0 {
+		err = &TimedOut{By: int(s.dead) - 1}
 	}
 	gone, stays := s.gone(), s.stays()
 	r = Result{Bytes: s.bytes(), Left: s.is(flew), Reset: reset, Err: err}

@@ -71,56 +71,6 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestTimeouts: a session ends that was idle for too long, in the lane or in user space, or at the end of its
-// lifetime, by a reset of both sides. One that is not idle goes on.
-func TestTimeouts(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	for want, c := range map[error]lane.Config{
-		lane.ErrIdle:     {Devices: []string{"lo"}, Sessions: 8, IdleTimeout: 300 * time.Millisecond},
-		lane.ErrLifetime: {Devices: []string{"lo"}, Sessions: 8, Lifetime: 300 * time.Millisecond},
-	} {
-		t.Run(want.Error(), func(t *testing.T) {
-			l, err := lane.Open(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			results := make(chan lane.Result, 2)
-			at := listener(t, "127.0.0.1:0")
-			busy := joinedTo(t, l, at)
-			for _, leaves := range []bool{true, false} {
-				client, a, b, server := legs(t, at)
-				s, err := l.Join(a, b, func(r lane.Result) { results <- r })
-				if err != nil {
-					t.Fatal(err)
-				}
-				p := pair{client, server, new([2]uint64), s}
-				if leaves {
-					p.talk(t)
-				}
-				until(t, "it ends", func() bool {
-					if want == lane.ErrIdle {
-						busy.exchange(t, []byte("not idle"), busy.client, busy.server)
-					}
-					return len(results) > 0
-				})
-				if r := <-results; !errors.Is(r.Err, want) || !r.Reset || r.Left != leaves {
-					t.Errorf("leaves %v: %+v", leaves, r)
-				}
-				wantReset(t, "client", client)
-				wantReset(t, "server", server)
-			}
-			if want == lane.ErrIdle {
-				busy.exchange(t, []byte("goes on"), busy.client, busy.server)
-			}
-		})
-	}
-}
-
 // TestUnrestorable: where a socket has the address of a session, it cannot come back: it is reset, for that
 // reason.
 func TestUnrestorable(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,8 +66,8 @@ func adoptedOf(t *testing.T, l *lane.Lane, client net.Conn) *lane.Session {
 	return nil
 }
 
-// TestAdopted: a process that adopts sessions has the tag, the begin and the user timeout that the owners gave them in the process before, can
-// change the latter, and has the result of their end.
+// TestAdopted: a process that adopts sessions has the tag, the begin and the bytes that they had in the process before. An owner that it gives them has the result of their
+// end, by its own user timeout, and takes them back.
 func TestAdopted(t *testing.T) {
 	t.Parallel()
 
@@ -84,15 +85,11 @@ func TestAdopted(t *testing.T) {
 	}
 	began := time.Now()
 	const age = 50 * time.Millisecond
-	bounded := &taggedOwner{boundedOwner: boundedOwner{timeout: 100 * time.Millisecond}, tag: [16]byte{1, 2, 15: 3}, begun: now - age}
-	unbounded := &taggedOwner{boundedOwner: boundedOwner{timeout: 0}, tag: [16]byte{7: 4}}
-	ends, goesOn := tagged(t, before, bounded), tagged(t, before, unbounded)
-	if tag, ok := ends.Tag(); !ok || tag != bounded.tag || ends.Age() < age || ends.AtEnd(func(lane.Result) {}) {
+	first := &taggedOwner{tag: [16]byte{1, 2, 15: 3}, begun: now - age}
+	second := &taggedOwner{tag: [16]byte{7: 4}}
+	ends, returns := tagged(t, before, first), tagged(t, before, second)
+	if tag, ok := ends.Tag(); !ok || tag != first.tag || ends.Age() < age || ends.Adopted() {
 		t.Errorf("in its own process: %v, %v, age %v", tag, ok, ends.Age())
-	}
-	number, begun := ends.Identity()
-	if n, at := goesOn.Identity(); number == 0 || begun != bounded.begun || n == number || at == begun {
-		t.Errorf("%d since %v, and %d since %v", number, begun, n, at)
 	}
 	if err := before.Leave(); err != nil {
 		t.Fatal(err)
@@ -103,45 +100,42 @@ func TestAdopted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	renewed([]*net.TCPConn{ends.client, goesOn.client, goesOn.server}) // to open the lane may have taken as long
-	one, other := adoptedOf(t, l, ends.client), adoptedOf(t, l, goesOn.client)
-	if tag, ok := one.Tag(); !ok || tag != bounded.tag || one.Age() < age+time.Since(left) {
+	renewed([]*net.TCPConn{ends.client, ends.server, returns.client, returns.server}) // to open the lane may have taken as long
+	one, other := adoptedOf(t, l, ends.client), adoptedOf(t, l, returns.client)
+	if tag, ok := one.Tag(); !ok || tag != first.tag || one.Age() < age+time.Since(left) {
 		t.Errorf("adopted: %v, %v, age %v", tag, ok, one.Age())
 	}
-	if tag, ok := other.Tag(); !ok || tag != unbounded.tag || other.Age() < time.Since(left) || other.Age() > time.Since(began) {
+	if tag, ok := other.Tag(); !ok || tag != second.tag || other.Age() < time.Since(left) || other.Age() > time.Since(began) {
 		t.Errorf("adopted: %v, %v, age %v", tag, ok, other.Age())
 	}
-	if n, at := one.Identity(); n != number || at != begun {
-		t.Errorf("it is another one: %d since %v, want %d since %v", n, at, number, begun)
+	bytes := one.Bytes()
+	own := &boundedOwner{recorder: recorder{ended: make(chan lane.Result, 2)}, timeout: 100 * time.Millisecond}
+	var mine, back, unused lane.Session
+	if err := l.Own(one, &mine, own); err != nil {
+		t.Fatal(err)
 	}
-	results := make(chan lane.Result, 1)
-	if !one.AtEnd(func(r lane.Result) { results <- r }) {
-		t.Error("its end will not be reported")
+	for name, err := range map[string]error{"twice": l.Own(one, &unused, own), "its own": l.Own(&mine, &unused, own)} {
+		if err == nil {
+			t.Error(name)
+		}
 	}
-	unheard(t, ends, results)
-	if _, ok := one.Tag(); ok || one.AtEnd(func(lane.Result) {}) || !errors.Is(one.SetUserTimeout(0), net.ErrClosed) {
-		t.Error("it has ended, and has a tag or an end, or a timeout could be set")
+	for name, err := range map[string]error{
+		"no session": l.Own(nil, &unused, own), "no Session": l.Own(other, nil, own), "no owner": l.Own(other, &unused, nil), "used": l.Own(other, &mine, own), "of another lane": before.Own(other, &unused, own),
+	} {
+		if !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-
-	goesOn.exchange(t, []byte("its owner had none"), goesOn.client, goesOn.server)
-	if !errors.Is(other.SetUserTimeout(-1), os.ErrInvalid) || !other.AtEnd(func(r lane.Result) { results <- r }) {
-		t.Error("a negative timeout can be set, or its end will not be reported")
+	if tag, ok := mine.Tag(); !ok || tag != first.tag || mine.Bytes() != bytes || mine.Age() < age+time.Since(left) || !mine.Left() || !mine.Adopted() || one.Left() {
+		t.Errorf("owned: %v, %v, %v", tag, ok, mine.Bytes())
 	}
-	if err := other.SetUserTimeout(100 * time.Millisecond); err != nil {
-		t.Error(err)
-	}
-	unheard(t, goesOn, results)
-}
-
-// unheard has the server of a session vanish, and expects the result of its user timeout.
-func unheard(t *testing.T, p pair, results <-chan lane.Result) {
-	t.Helper()
-	deafen(t, p.server)
-	if _, err := p.client.Write([]byte("unheard")); err != nil {
+	one.Wait()
+	deafen(t, ends.server)
+	if _, err := ends.client.Write([]byte("unheard")); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case r := <-results:
+	case r := <-own.ended:
 		var dead *lane.TimedOut
 		if !errors.As(r.Err, &dead) || dead.By != 1 || !r.Reset || !r.Left || r.View.Time == 0 {
 			t.Errorf("%+v", r)
@@ -149,7 +143,27 @@ func unheard(t *testing.T, p pair, results <-chan lane.Result) {
 	case <-time.After(patience):
 		t.Fatal("it has not ended")
 	}
-	wantReset(t, "client", p.client)
+	wantReset(t, "client", ends.client)
+
+	returns.exchange(t, []byte("it has no owner yet"), returns.client, returns.server)
+	if err := l.Own(other, &back, &boundedOwner{}); err != nil {
+		t.Fatal(err)
+	}
+	returns.exchange(t, []byte("it has an owner"), returns.server, returns.client)
+	a, b, _, err := back.TakeBack(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocking(t, [2]int{a, b})
+	p := pair{returns.client, returns.server, returns.sent, &back}
+	if p.pass(t, returns.client, returns.server, a, b) || p.pass(t, returns.server, returns.client, b, a) {
+		t.Error("it is not in user space")
+	}
+	if st := l.Stats(); st.Adopted != 2 || st.Returned != 1 {
+		t.Errorf("%+v", st)
+	}
+	back.Release()
+	_, _ = syscall.Close(a), syscall.Close(b)
 }
 
 // TestEndIsReportedOnce: a session whose end was reported is no session of the next process, though it lingers in the table.
@@ -192,7 +206,7 @@ func TestEndIsReportedOnce(t *testing.T) {
 			continue
 		}
 		lingers++
-		if _, ok := s.Tag(); ok || s.AtEnd(func(lane.Result) {}) {
+		if _, ok := s.Tag(); ok {
 			t.Error("it is adopted")
 		}
 	}
@@ -210,14 +224,11 @@ func TestNoTag(t *testing.T) {
 	}
 	l := open(t, "lo")
 	p := joined(t, l, "tcp", "127.0.0.1:0")
-	if tag, ok := p.Tag(); !ok || tag != [16]byte{} || p.Age() <= 0 || p.AtEnd(func(lane.Result) {}) {
+	if tag, ok := p.Tag(); !ok || tag != [16]byte{} || p.Age() <= 0 {
 		t.Errorf("%v, %v, %v", tag, ok, p.Age())
 	}
 	var zero lane.Session
-	if n, begun := zero.Identity(); n != 0 || begun != 0 {
-		t.Error("a zero session has an identity")
-	}
-	if _, ok := zero.Tag(); ok || zero.Age() != 0 || zero.AtEnd(func(lane.Result) {}) || !errors.Is(zero.SetUserTimeout(0), net.ErrClosed) {
+	if _, ok := zero.Tag(); ok || zero.Age() != 0 {
 		t.Error("a zero session has something")
 	}
 }

@@ -56,44 +56,6 @@ func (p pair) leaves(t *testing.T, a, b int) {
 	})
 }
 
-// TestOwnerTimeouts: idle time of an owner's session is that in the lane alone; the owner is informed of the end in both, and
-// keeps the sockets that it has not given away.
-func TestOwnerTimeouts(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	t.Run("lifetime in user space", func(t *testing.T) {
-		p, a, b, o := registered(t, lane.Config{Lifetime: 300 * time.Millisecond})
-		if r := <-o.ended; !errors.Is(r.Err, lane.ErrLifetime) || r.Left || p.Arm() {
-			t.Errorf("%+v", r)
-		}
-		if _, err := p.client.Write([]byte("a message")); err != nil {
-			t.Error(err)
-		}
-		relay(t, a, b, len("a message"))
-		_, _ = syscall.Close(a), syscall.Close(b)
-	})
-	t.Run("idle in the lane", func(t *testing.T) {
-		p, a, b, o := registered(t, lane.Config{IdleTimeout: 300 * time.Millisecond})
-		if err := lane.DueIn(p.Session, time.Hour); err != nil {
-			t.Error("it is to end in user space:", err)
-		}
-		p.leaves(t, a, b)
-		if err := lane.DueIn(p.Session, time.Hour); !errors.Is(err, lane.ErrIdle) {
-			t.Error("in the lane:", err)
-		}
-		if err := p.Session.Leave(a, b); err != nil {
-			t.Error(err)
-		}
-		if r := <-o.ended; !errors.Is(r.Err, lane.ErrIdle) || !r.Left || !r.Reset {
-			t.Errorf("%+v", r)
-		}
-		wantReset(t, "client", p.client)
-	})
-}
-
 // TestCloseBeforeLeave: Close and TakeBack wait for no owner to call Leave; a Leave after Close closes both
 // descriptors, and resets both sides.
 func TestCloseBeforeLeave(t *testing.T) {

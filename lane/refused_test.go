@@ -127,9 +127,8 @@ func TestBadConfig(t *testing.T) {
 		{Devices: lo, Sessions: -1},
 		{Devices: lo, Sessions: 1 << 31},
 		{Devices: lo, Linger: -1},
-		{Devices: lo, IdleTimeout: -1},
 		{Devices: lo, UserTimeout: -1},
-		{Devices: lo, Lifetime: -1},
+		{Devices: lo, KeepAlive: -1},
 		{Devices: lo, Pin: t.TempDir()},
 	} {
 		if l, err := lane.Open(c); !errors.Is(err, os.ErrInvalid) {

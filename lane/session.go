@@ -56,7 +56,7 @@ type Session struct {
 	tries uint32 // that were counted
 	facts facts
 	phase phase
-	why   timeout
+	dead  uint8 // 1 and the endpoint that has not acknowledged or answered for too long, so that the session is reset; 0: there is none
 }
 
 // A further is rare state: sessions of an owner have none until they have come back, or have ended.
@@ -114,7 +114,7 @@ const (
 	forgotten                   // by Leave: it goes on without this process
 	kept                        // by ComeBack: it does not leave
 	flew                        // it has left user space once at least
-	adopted                     // from a process before this one
+	inherited                   // from a process before this one: it is adopted
 	handed                      // the owner has given its sockets away, or has released the session
 	done                        // it has ended, and that was reported
 )

@@ -198,6 +198,19 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c Carrier) bool {
 	return true
 }
 
+// Adopt makes p a session that c has from the begin, such as one that a process before this one has left to it: it is of that age, has moved its last byte
+// so long ago, and each side has sent something before. d counts it from then on, as one of [Driver.StartLimited] that was parked. nil limits are those of the relay's [Config]. It
+// is called on the loop's goroutine.
+func (d *Driver) Adopt(p *Parked, limits *Limits, c Carrier, age, idle time.Duration) {
+	if limits == nil {
+		limits = &d.relay.limits
+	}
+	ab, ba, _ := c.Progress()
+	now := d.loop.Now()
+	*p = Parked{limits: limits, started: now - int64(age), active: now - int64(idle), moved: uint32(ab + ba), moves: [2]uint8{1, 1}, state: parkedAnswered}
+	d.sessions++
+}
+
 // A viewed is a parked session that is being looked at.
 type viewed struct {
 	driven Driven // as it would be

@@ -93,8 +93,6 @@ type Reloaded struct {
 	Pending    *rollback.Waiting `json:"pending,omitempty"` // nil: it needs no confirmation
 	// Ended are the changes by hand that ended with it, with the reasons. A rollback restores them.
 	Ended []LiveChange `json:"ended"`
-	// LaneEnded counts the adopted sessions that end by new timeouts of their listeners.
-	LaneEnded int64 `json:"lane_ended,omitempty"`
 }
 
 // A Plan is the set of changes that a reload would make.
@@ -121,9 +119,6 @@ type PlannedChange struct {
 	// LaneReturned counts the listener's connections that have left user space now, and come back because its
 	// sessions stay there from then on. The other counts are without them.
 	LaneReturned int64 `json:"lane_returned,omitempty"`
-	// LaneEnded counts the listener's adopted sessions that end at once by its new timeouts, which bind no other session that there is. The other counts are without
-	// them.
-	LaneEnded int64 `json:"lane_ended,omitempty"`
 	// Draining counts the listener's connections at addresses that it had given up before, or from before it was drained, which go on draining. The other counts are
 	// without them.
 	Draining int64 `json:"draining,omitempty"`

@@ -17,7 +17,7 @@ type Lane struct {
 	// PinsProblem is why sessions in the lane would not survive the death of the process, with lane.pins: files were removed.
 	PinsProblem string   `json:"pins_problem,omitempty"`
 	Devices     []string `json:"devices,omitempty"` // at which packets are translated
-	// Sessions of this process that have left user space now. With lane.leave those that go on without it are none of them as it drains.
+	// Sessions that have left user space now. With lane.leave those that go on without it are none of them as it drains.
 	Active int64 `json:"active" metric:"sessions"`
 	GoOn   int64 `json:"go_on,omitempty"` // sessions in the lane that go on without this process, which drains: with lane.leave
 	// Places for sessions that leave user space, those that are prepared included, of the table in force: one that was adopted keeps its size.
@@ -30,11 +30,6 @@ type Lane struct {
 	Reset int64 `json:"reset" metric:"reset_total"`
 	// Sessions in the lane that were adopted from a process before this one.
 	Adopted int64 `json:"adopted,omitempty" metric:"adopted_total"`
-	// Sessions in the lane now that a process before this one had: the sessions of their listeners and endpoints have them, too. The two below
-	// are their bytes since the adoption, of those that have ended as well.
-	AdoptedActive     int64 `json:"adopted_active,omitempty" metric:"adopted_sessions"`
-	AdoptedToEndpoint int64 `json:"adopted_to_endpoint,omitempty"` // from clients
-	AdoptedToClient   int64 `json:"adopted_to_client,omitempty"`   // from endpoints
 	// Sessions that have come back to user space, ever.
 	Returned int64 `json:"returned,omitempty" metric:"returned_total"`
 	// Times that the windows of a flow without a gap were shut, so that it could leave user space.

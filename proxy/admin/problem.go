@@ -131,7 +131,6 @@ func (f *finder) process(s *Status) {
 		}
 		left, goOn := s.Connections.Active, ""
 		if s.Lane != nil && s.Lane.GoOn > 0 {
-			left -= s.Lane.Active // adopted ones that go on
 			goOn = fmt.Sprintf("; %s on in the lane without it", plural(s.Lane.GoOn, "session goes", "sessions go"))
 		}
 		f.add(of, Warning, "draining", "the process drains: it accepts no clients any more, %s%s%s", plural(left, "client is left", "clients are left"), until, goOn)

@@ -26,7 +26,7 @@ type Session struct {
 	// State is one of preread, dialing, waiting, responding, joined, client-ended (its end of
 	// file was passed on), endpoint-ended, ending.
 	State string `json:"state"`
-	Loop  int    `json:"loop"`   // index of the event loop; -1: on a goroutine, or adopted
+	Loop  int    `json:"loop"`   // index of the event loop; -1: on a goroutine
 	AgeUs int64  `json:"age_us"` // since the client was accepted, in microseconds
 	// IdleUs is the time without a byte, or since the state has changed; nil: unknown.
 	IdleUs *int64 `json:"idle_us,omitempty"`
@@ -34,8 +34,8 @@ type Session struct {
 	// Engine is lane for one that has left user space; else splice, copy or both, by the bytes so far; "": there were
 	// none.
 	Engine string `json:"engine,omitempty"`
-	// Adopted says that a process before this one had the session: its listener, upstream and name are "" where the configuration has no such
-	// part any more, and its bytes are those in the lane and not in the counters of these.
+	// Adopted says that a process before this one had the session: its listener and upstream are [UnknownName], and its name is "", where the configuration has no such
+	// part any more, and its bytes are those since it left user space.
 	Adopted bool `json:"adopted,omitempty"`
 	// Verdict is what has limited it since its beginning; "": that was not asked for.
 	Verdict string `json:"verdict,omitempty"`

@@ -89,9 +89,11 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 		}
 	}
 	var errs []error
-	if err := s.prepareLane(c); err != nil {
+	lane, undo, err := s.lanes.Prepare(c.cfg)
+	if err != nil {
 		return err
 	}
+	c.commits, c.undo = append(c.commits, lane), append(c.undo, undo)
 	for _, l := range c.cfg.Listeners {
 		if err := s.listenerManager.prepare(ctx, c, l); err != nil {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
@@ -173,8 +175,8 @@ func (s *Server) settle(c *change) {
 	if most := s.options.MaxConnections; c.cfg.Limits.Connections > int64(most) {
 		s.log.Warn("limits.connections is more than RLIMIT_NOFILE allows", "connections", c.cfg.Limits.Connections, "allowed", most)
 	}
-	s.placement.logLasting(s.log, c.cfg, s.lane.Load())
-	s.settleLane(c)
+	s.placement.logLasting(s.log, c.cfg, s.lanes)
+	s.lanes.Settle(c.laneChanges())
 	for _, l := range c.listeners {
 		if l.old != nil && l.old != l.listener {
 			l.old.close(l.listener)

@@ -18,11 +18,10 @@ import (
 type drains struct {
 	*tasks
 	clock
-	log     *slog.Logger
-	group   *worker.Group
-	adopted *adopted
-	lines   *monitor.Lines
-	jobs    map[*cutJob]bool // whose sessions are named in the log; under mu
+	log   *slog.Logger
+	group *worker.Group
+	lines *monitor.Lines
+	jobs  map[*cutJob]bool // whose sessions are named in the log; under mu
 }
 
 // drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,
@@ -82,11 +81,10 @@ func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func
 	}
 }
 
-// cutTo cuts sessions of an endpoint that are chosen, adopted ones included, and returns how many. It waits for the loops.
+// cutTo cuts sessions of an endpoint that are chosen, and returns how many. It waits for the loops.
 func (d *drains) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
-	n := d.adopted.cut(func(one *adoptedSession) bool { return one.to == e && chosen() }, cause)
 	to := bindingTo(e)
-	return int(n) + d.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
+	return d.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
 }
 
 // logCut logs how many sessions of an endpoint were cut.

@@ -435,7 +435,6 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 		um.watch(u.cfg, m, update.changes.check)
 		um.enforce(u.cfg, m)
 	}
-	um.bound(u)
 }
 
 // A part that was taken out of service may come back before its sessions have ended: by a

@@ -81,9 +81,6 @@ func (s *sessionTable) end(ctx context.Context, q admin.EndQuery, by string) (ad
 		}
 		j.take(one.ID, now, router.EndpointOf(one.Binding))
 	}
-	for one := range s.selectedAdopted(of, q.Verdict) {
-		j.take(one.ID, now, s.adopted.endpointOf(one.ID))
-	}
 	if err := ctx.Err(); err != nil {
 		j.drop()
 		return admin.Ended{}, err
@@ -275,7 +272,7 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 	n, byHand := 0, &j.table.byHand
 	byHand.turn.Lock()
 	defer byHand.turn.Unlock()
-	j.table.endSome(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
+	_ = j.table.group.End(ctx, ids, quiet, func(id worker.ID, e worker.EndResult) {
 		over[asked[n]] = e != worker.Busy
 		switch {
 		case e == worker.Busy:
@@ -294,17 +291,6 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 		}
 	}
 	return busy
-}
-
-// endSome tries to end sessions of one loop, or adopted ones, and calls yield with the result of each, until ctx ends.
-func (s *sessionTable) endSome(ctx context.Context, ids []worker.ID, quiet time.Duration, yield func(worker.ID, worker.EndResult)) {
-	switch {
-	case ctx.Err() != nil:
-	case len(ids) > 0 && ids[0].Adopted():
-		s.adopted.end(ids, quiet, yield)
-	default:
-		_ = s.group.End(ctx, ids, quiet, yield) // that of ctx
-	}
 }
 
 // next returns for how long nothing is to be done after a step at a time; negative: nothing is left.

@@ -2,13 +2,11 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"time"
 	"weak"
 
-	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/lb"
@@ -142,34 +140,6 @@ func (s *Server) AgeDenials() {
 	defer s.mu.Unlock()
 	s.denials.latest -= int64(time.Minute)
 }
-
-// AdoptedComeBack has the adopted session of a client come back to user space, where it stays.
-func (s *Server) AdoptedComeBack(client string, patience time.Duration) error {
-	s.adopted.mu.Lock()
-	defer s.adopted.mu.Unlock()
-	for _, one := range s.adopted.list {
-		if one.client == client {
-			return one.session.ComeBack(patience)
-		}
-	}
-	return errors.New("no such session")
-}
-
-// AdoptEnded adds adopted sessions that have ended.
-func (s *Server) AdoptEnded(n int) {
-	a := &s.adopted
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for range n {
-		one := &adoptedSession{session: new(lane.Session)}
-		one.end.Store(&adoptedEnd{at: s.now()})
-		a.list = append(a.list, one)
-	}
-	a.awake()
-}
-
-// OwnPins returns why other users may write in a directory of pins, of any file system.
-var OwnPins = ownPins
 
 // DrainEndpoint drains an endpoint by [Server.ChangeEndpoint], or takes that back.
 func (s *Server) DrainEndpoint(upstream, endpoint string, drain bool, by string) error {

@@ -95,7 +95,11 @@ func (h *host) Closed(l *worker.Listening) {
 }
 
 // Left implements [worker.Host].
-func (h *host) Left(l *worker.Listening) { h.abandonSockets(l.Of.(*listenSocket)) }
+func (h *host) Left(l *worker.Listening) {
+	if socket, ok := l.Of.(*listenSocket); ok { // else it is of adopted sessions
+		h.abandonSockets(socket)
+	}
+}
 
 // Trim implements [worker.Host].
 func (h *host) Trim() int {
@@ -225,7 +229,11 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 // clientsBeside counts the clients beside one, which is included: at its end it was given up by its endpoint.
 func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
 	e := router.EndpointOf(b)
-	n := h.clientsOf(l.Of.(*listenSocket).state.Load(), e)
+	var state *router.ListenerState // nil: it is of adopted sessions without a listener
+	if socket, ok := l.Of.(*listenSocket); ok {
+		state = socket.state.Load()
+	}
+	n := h.clientsOf(state, e)
 	if e != nil && over {
 		n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
 	}

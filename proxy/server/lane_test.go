@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -412,10 +413,10 @@ func TestLaneLeave(t *testing.T) {
 	if at, err := os.Stat(pins); err != nil || at.Mode().Perm() != 0o700 {
 		t.Errorf("the directory was not made: %v, %v", at, err)
 	}
-	if server.CheckPins(pins) != nil || server.CheckPins(pins+"/not/there") == nil || server.CheckPins(t.TempDir()+"/x") == nil {
+	if lanes.CheckPins(pins) != nil || lanes.CheckPins(pins+"/not/there") == nil || lanes.CheckPins(t.TempDir()+"/x") == nil {
 		t.Error("where pins can be")
 	}
-	if err := server.CheckPins(t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), ", or write a directory in /sys/fs/bpf") {
+	if err := lanes.CheckPins(t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), ", or write a directory in /sys/fs/bpf") {
 		t.Errorf("another file system: %v", err)
 	}
 	c := client(t, r.At("l"))
@@ -435,70 +436,5 @@ func TestLaneLeave(t *testing.T) {
 	echoes(t, c, "adopted")
 	if st := next.Status().Lane; st.Adopted != 1 {
 		t.Errorf("%+v", st)
-	}
-}
-
-// TestLaneAdopted: sessions of a process before are listed and counted, end by their source and by an idle timeout, and a drain
-// waits for them.
-func TestLaneAdopted(t *testing.T) {
-	t.Parallel()
-
-	pins := pinned(t)
-	if pins == "" {
-		return
-	}
-	endpoint := sockets.Server(t, sockets.Echo)
-	before := start(t, pinnedConfig(endpoint, "lane: require", "leave: true, pins: "+pins))
-	var clients []net.Conn
-	for n, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"} {
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", before.At("l"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-		clients = append(clients, c)
-		before.Until("it has left", func() bool {
-			echoes(t, c, "there and back")
-			return before.Status().Lane.Left == int64(n+1)
-		})
-	}
-	if err := before.End(); err != nil {
-		t.Fatal(err)
-	}
-	text := pinnedConfig(endpoint, "lane: require, timeouts: {idle: %s}", "pins: "+pins)
-	r := start(t, fmt.Sprintf(text, "1h"))
-	for _, c := range clients {
-		echoes(t, c, "adopted")
-	}
-	if s := r.session(t); s == nil || !s.Adopted || s.Engine != "lane" || s.Endpoint != endpoint || s.Bytes.ClientToEndpoint.Lane == 0 {
-		t.Errorf("%+v", s)
-	}
-	r.Until("they and their bytes are counted", func() bool {
-		st := r.Status().Lane
-		return st.AdoptedActive == 3 && st.AdoptedToEndpoint == 3*int64(len("adopted")) && st.AdoptedToClient == st.AdoptedToEndpoint
-	})
-	ended, err := r.EndSessions(context.Background(), admin.EndQuery{SessionQuery: admin.SessionQuery{Source: "127.0.0.2"}, Now: true}, "test")
-	if err != nil || ended.Ended != 1 || ended.Touched != 1 {
-		t.Error(ended, err)
-	}
-	if err := gone(t, clients[0].(*net.TCPConn)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Error(err)
-	}
-	r.Logs("an adopted session has ended", clients[0].LocalAddr().String())
-	r.Reload(fmt.Sprintf(text, "300ms"))
-	r.Until("the idle one ends", func() bool {
-		echoes(t, clients[2], "busy")
-		return r.Status().Lane.AdoptedActive == 1
-	})
-	r.Reload(fmt.Sprintf(text, "1h"))
-	r.Stop()
-	r.Logs("drain waits for adopted sessions", "sessions=1")
-	echoes(t, clients[2], "while it drains")
-	if err := r.End(); !errors.Is(err, server.ErrCut) {
-		t.Error(err)
-	}
-	if err := gone(t, clients[2].(*net.TCPConn)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Error(err)
 	}
 }

@@ -54,7 +54,7 @@ func TestLaneEndedFirst(t *testing.T) {
 		if err := r.End(); err != nil {
 			t.Fatal(err)
 		}
-		if line := r.adoptedLines(t)[at]; line["reason"] != "reset" || line["culprit"] != "endpoint" || line["ended_first"] != "endpoint" {
+		if line := r.lines(t)[at]; line["reason"] != "reset" || line["culprit"] != "endpoint" || line["ended_first"] != "endpoint" {
 			t.Errorf("lane: %s: %v", use, line)
 		}
 	}

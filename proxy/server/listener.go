@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
+	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/match"
@@ -219,7 +220,7 @@ func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.Listene
 			LifetimeJitter: cfg.Timeouts.LifetimeJitter, FirstByte: cfg.Timeouts.FirstByte,
 			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
 		},
-		Lane: laneUse(cfg), Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: lm.offloaded,
+		Lane: lanes.Use(cfg), Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: lm.offloaded,
 		Now: lm.now, Resolver: resolver{}, Circle: lm.circle,
 	}
 	if limitsSources(cfg) {

@@ -42,7 +42,7 @@ func (s *Server) monitor(stop <-chan struct{}) {
 	for {
 		s.cpu.Look(s.now())
 		s.watcher.observe(s.now(), false)
-		s.lookAtPins()
+		s.lanes.Look()
 		if !s.cpu.Watch(tick.C, stop) {
 			s.watcher.observe(s.now(), true)
 			return

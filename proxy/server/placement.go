@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -67,7 +68,7 @@ func (o *Options) maxConnections(cfg *config.Config) int {
 }
 
 // lasting returns the keys whose new values take effect when the process is started again.
-func (p *placement) lasting(cfg *config.Config, lane *laneState) (lines []string) {
+func (p *placement) lasting(cfg *config.Config, lane *lanes.Lanes) (lines []string) {
 	for _, k := range p.awaiting(cfg, lane) {
 		lines = append(lines, fmt.Sprintf("%s: %s → %s", k.Key, k.Old, k.New))
 	}
@@ -79,14 +80,14 @@ func (p *placement) lasting(cfg *config.Config, lane *laneState) (lines []string
 func (s *Server) Awaiting(next *config.Config) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range s.placement.awaiting(next, s.lane.Load()) {
+	for _, k := range s.placement.awaiting(next, s.lanes) {
 		keys = append(keys, k.Key)
 	}
 	return keys
 }
 
-// awaiting is both: keys have their sections. lane is the one in force; nil: none was asked for.
-func (p *placement) awaiting(next *config.Config, lane *laneState) (keys []config.KeyChange) {
+// awaiting is both: keys have their sections.
+func (p *placement) awaiting(next *config.Config, lane *lanes.Lanes) (keys []config.KeyChange) {
 	add := func(section string, changed []config.KeyChange) {
 		for _, k := range changed {
 			k.Key = section + "." + k.Key
@@ -97,14 +98,12 @@ func (p *placement) awaiting(next *config.Config, lane *laneState) (keys []confi
 	if next.StateFile != p.stateFile {
 		keys = append(keys, config.KeyChange{Key: "state_file", Old: strconv.Quote(string(p.stateFile)), New: strconv.Quote(string(next.StateFile))})
 	}
-	if lane != nil && lane.lane != nil { // one that is not open yet takes the keys as they are then
-		add("lane", lane.lasting(&next.Lane))
-	}
+	add("lane", lane.Lasting(&next.Lane))
 	return keys
 }
 
 // logLasting logs the result of lasting when it has changed.
-func (p *placement) logLasting(log *slog.Logger, cfg *config.Config, lane *laneState) {
+func (p *placement) logLasting(log *slog.Logger, cfg *config.Config, lane *lanes.Lanes) {
 	keys := strings.Join(p.lasting(cfg, lane), ", ")
 	if keys != "" && keys != p.logged {
 		log.Warn("a part of the configuration takes effect when the process is started again", "keys", keys)

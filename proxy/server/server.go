@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -30,6 +29,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/cpuwait"
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/offload"
@@ -58,18 +58,20 @@ type Server struct {
 	connectRate limit.Rate    // of the whole process
 
 	// Parts with fields of their own.
-	drains          *drains
-	sockets         *sockets
-	liveChanges     *liveChanges
-	upstreamManager *upstreamManager
-	listenerManager *listenerManager
-	sessionTable    *sessionTable
-	sessionLog      *sessionLog
-	traceExport     *traceExport
-	host            *host
-	denials         *denials
-	hand            *endpointChanges
-	watcher         *watcher
+	drains             *drains
+	sockets            *sockets
+	liveChanges        *liveChanges
+	upstreamManager    *upstreamManager
+	listenerManager    *listenerManager
+	sessionTable       *sessionTable
+	sessionLog         *sessionLog
+	traceExport        *traceExport
+	host               *host
+	denials            *denials
+	hand               *endpointChanges
+	watcher            *watcher
+	lanes              *lanes.Lanes
+	admin.LaneSwitcher // lanes
 
 	relay *relay.Relay  // owned
 	pipes *pipe.Pool    // owned; nil without splice
@@ -78,13 +80,6 @@ type Server struct {
 	tls   *tlsterm.Limit
 	cpu   *cpuwait.Meter
 	lines *monitor.Lines
-
-	lane       atomic.Pointer[laneState] // nil: no listener has asked for one yet
-	laneOff    bool                      // a lane that is to come begins switched off. It needs mu
-	laneWanted atomic.Bool               // a listener of the configuration in force has lane
-	laneLeft   atomic.Bool               // sessions that have left user space have ended for this process, and go on without it; written under mu
-	adopted    adopted
-	pins       pinsWatch
 
 	cut       context.Context // ends when sessions are cut
 	cutNow    context.CancelFunc
@@ -110,7 +105,7 @@ const tlsHandshakes = 1024
 // line, or several joined.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s := &Server{
-		options: o, log: o.Log, clock: clock{time.Now()}, adopted: adopted{come: make(chan struct{}, 1)}, cpu: cpuwait.NewMeter(),
+		options: o, log: o.Log, clock: clock{time.Now()}, cpu: cpuwait.NewMeter(),
 		registry: &registry{
 			listeners: make(map[string]*listener), upstreams: make(map[string]*upstream), binds: make(binds),
 			removed: removed{listeners: make(map[string]*listenerCounts)},
@@ -134,7 +129,7 @@ func (s *Server) makeParts() {
 	o := &s.options
 	s.tls = tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes)
 	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: logFiles(s.log)})
-	s.drains = &drains{tasks: s.tasks, clock: s.clock, log: s.log, adopted: &s.adopted, lines: s.lines, jobs: make(map[*cutJob]bool)}
+	s.drains = &drains{tasks: s.tasks, clock: s.clock, log: s.log, lines: s.lines, jobs: make(map[*cutJob]bool)}
 	s.sockets = &sockets{
 		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: o.Sockets,
 		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: abandonments{some: make(chan struct{}, 1)},
@@ -143,7 +138,7 @@ func (s *Server) makeParts() {
 	s.denials = &denials{registry: s.registry, tasks: s.tasks, ticks: s.clock, log: s.log, changes: s.liveChanges, clock: time.Now}
 	s.upstreamManager = &upstreamManager{
 		registry: s.registry, tasks: s.tasks, drains: s.drains, liveChanges: s.liveChanges, clock: s.clock, log: s.log, files: s.files, tls: s.tls,
-		dnsLimit: discovery.NewQueryLimiter(64), bound: func(u *upstream) { s.adopted.bind(s, u) }, down: downQueue{some: make(chan struct{}, 1)},
+		dnsLimit: discovery.NewQueryLimiter(64), down: downQueue{some: make(chan struct{}, 1)},
 	}
 	s.upstreamManager.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.upstreamManager.logHealth, ReportEvery: logEvery})
 	s.upstreamManager.checker = health.NewChecker(s.upstreamManager.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
@@ -158,10 +153,12 @@ func (s *Server) makeParts() {
 		registry: s.registry, tasks: s.tasks, drains: s.drains, sockets: s.sockets, sessionLog: s.sessionLog,
 		outages: monitor.NewOutages(s.log), sums: monitor.NewSums(s.log), read: func() *reader { return s.reader(new(router.Running), true) },
 	}
+	s.lanes = &lanes.Lanes{Log: s.log, Mu: &s.mu, Places: s.places, Go: s.goTracked, Closing: func() bool { return s.closing }, Ended: s.ended}
+	s.LaneSwitcher = s.lanes
 	s.host = newHost(s.log)
 	s.host.sockets, s.host.sessionLog, s.host.traceExport, s.host.judge = s.sockets, s.sessionLog, s.traceExport, judge{s.clock, s.cpu}
 	s.sessionTable = &sessionTable{
-		registry: s.registry, tasks: s.tasks, judge: s.host.judge, log: s.log, adopted: &s.adopted, endings: make(map[*endJob]bool),
+		registry: s.registry, tasks: s.tasks, judge: s.host.judge, log: s.log, endings: make(map[*endJob]bool),
 	}
 }
 
@@ -182,7 +179,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return explainMemory(&cfg.Limits.Memory, err)
 	}
-	s.drains.group, s.sockets.group, s.upstreamManager.group, s.sessionLog.group, s.sessionTable.group = s.group, s.group, s.group, s.group, s.group
+	s.drains.group, s.sockets.group, s.upstreamManager.group, s.sessionLog.group, s.sessionTable.group, s.lanes.Group = s.group, s.group, s.group, s.group, s.group, s.group
 	s.placement.stateFile = cfg.StateFile
 	s.liveChanges.restore()
 	if o := s.options.State; o != nil {
@@ -193,6 +190,9 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	s.liveChanges.logRestored()
 	s.upstreamManager.awaitDiscovery(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes.Discovered()
 	return nil
 }
 
@@ -221,7 +221,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	beside.Go(func() { s.upstreamManager.watchAnswers(stop) })
 	beside.Go(func() { s.upstreamManager.watchNames(stop) })
 	beside.Go(func() { s.sessionLog.logProgress(stop) })
-	beside.Go(func() { s.watchAdopted(stop) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -230,7 +229,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		err = <-served
 	case err = <-served:
 	}
-	cut := s.cutForTheEnd() + s.adoptedCut()
+	cut := s.cutForTheEnd()
 	close(stop)
 	beside.Wait()
 	err = errors.Join(err, s.close())
@@ -250,8 +249,7 @@ func (s *Server) close() error {
 	if s.group != nil {
 		errs = append(errs, s.group.Close())
 	}
-	s.closeLane()
-	s.endAdoptedLines()
+	s.lanes.Close()
 	if err := s.sessionLog.closeSessionLog(); err != nil { // which has cost no client anything
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}

@@ -17,14 +17,13 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A sessionTable is the sessions of a server, as operators ask for them: those of the loops, and the adopted ones.
+// A sessionTable is the sessions of a server, as operators ask for them.
 type sessionTable struct {
 	*registry
 	*tasks
 	judge
 	log     *slog.Logger
 	group   *worker.Group
-	adopted *adopted
 	endings map[*endJob]bool // ends of sessions that are under way; under the server's mu
 	byHand  endedByHand      // it has a lock of its own
 }
@@ -118,15 +117,10 @@ func (l *sessionList) all(ctx context.Context) iter.Seq[admin.Session] {
 	}
 }
 
-// found yields all: those of the loops, and those that were adopted from another process.
+// found yields all.
 func (l *sessionList) found(ctx context.Context) iter.Seq[admin.Session] {
 	return func(yield func(admin.Session) bool) {
 		for one, verdict := range l.table.selected(ctx, &l.query, l.of) {
-			if !yield(sessionStatus(one, verdict)) {
-				return
-			}
-		}
-		for one, verdict := range l.table.selectedAdopted(l.of, l.query.Verdict) {
 			if !yield(sessionStatus(one, verdict)) {
 				return
 			}
@@ -192,7 +186,7 @@ func byText(of func(*admin.Session) string) func(a, b *admin.Session) int {
 func sessionStatus(session *worker.Session, verdict string) admin.Session {
 	s := admin.Session{
 		ID: session.ID.String(), Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, EndpointLocal: session.EndpointLocal, Name: session.EndpointName,
-		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(), Verdict: verdict, Adopted: session.ID.Adopted(),
+		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(), Verdict: verdict, Adopted: session.Adopted,
 		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient}, worker.Bytes{}),
 	}
 	s.Engine = engineOf(session)
@@ -282,7 +276,7 @@ func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64)
 	}
 	of := whyQuery(q)
 	of.Joined, of.Sample, of.Brief = false, false, true
-	for range s.group.Sessions(ctx, of) { // adopted sessions have their endpoints
+	for range s.group.Sessions(ctx, of) {
 		n++
 	}
 	return n
@@ -294,7 +288,7 @@ func (s *sessionTable) named(ctx context.Context, q *worker.Query) error {
 	if err == nil {
 		return nil
 	}
-	for range s.everySession(ctx, &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Brief: true}) {
+	for range s.group.Sessions(ctx, &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Brief: true}) {
 		return nil
 	}
 	return err
@@ -302,8 +296,6 @@ func (s *sessionTable) named(ctx context.Context, q *worker.Query) error {
 
 // knowsNames returns an error for a name that the configuration does not have; an empty one, and [admin.UnknownName], is none.
 func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
-	// Before mu: names are resolved under the lock of the adopted sessions.
-	alsoListener, alsoUpstream := s.adopted.alsoUnknown()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if listener == admin.UnknownName {
@@ -314,9 +306,9 @@ func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
 	}
 	switch {
 	case upstream != "" && s.upstreams[upstream] == nil:
-		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams)+alsoUpstream)
+		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams))
 	case listener != "" && s.listeners[listener] == nil:
-		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners)+alsoListener)
+		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
 	case endpoint != "":
 		return s.knowsEndpoint(endpoint, upstream)
 	}
@@ -351,7 +343,7 @@ const (
 // remember: a connection costs nothing here but a place in their rings.
 func (s *sessionTable) sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
 	t := &sourceTable{v4: cmp.Or(q.Prefix4, 32), v6: cmp.Or(q.Prefix6, 64), counts: make(map[source.Rule]*admin.Source)}
-	for one := range s.everySession(ctx, &worker.Query{Brief: true}) {
+	for one := range s.group.Sessions(ctx, &worker.Query{Brief: true}) {
 		if of := t.of(one.Source, false); of != nil {
 			of.Connections++
 			of.Bytes += one.ClientToEndpoint.All() + one.EndpointToClient.All()

@@ -24,7 +24,6 @@ func (s *Server) drain(served <-chan error) error {
 		select {
 		case err := <-served:
 			s.log.Info("drained")
-			s.awaitAdopted(spread, n, step, left)
 			return err
 		case <-s.cut.Done():
 			return <-served
@@ -41,14 +40,13 @@ func (s *Server) drain(served <-chan error) error {
 	}
 }
 
-// waitedFor is how many sessions a drain waits for, and how many go on without this process where some may: left of its own, and adopted ones.
+// waitedFor is how many sessions a drain waits for, and how many go on without this process where some may.
 func (s *Server) waitedFor(left int64) []any {
 	active := s.group.Active()
-	if !s.leavesLane() {
+	if !s.lanes.Leaves() {
 		return []any{"active", active}
 	}
-	_, adopted := s.adopted.ending(true)
-	return []any{"active", active - adopted, "go_on", left + adopted}
+	return []any{"active", active, "go_on", left}
 }
 
 // beginDrain stops accepting, after the clients in the queues. It returns how many sessions in the lane have ended for this process, and go on.
@@ -62,7 +60,7 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 		s.sockets.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
 	}
 	s.mu.Unlock()
-	left = s.leaveLane()
+	left = s.lanes.Leave()
 	s.group.Drain()
 	s.host.full.Stop()
 	s.host.outOfDescriptors.Stop()
@@ -71,22 +69,15 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 
 // cutSome cuts some of the sessions that are left, all of them in the last step; left is that of [Server.waitedFor].
 func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
-	if s.cutSomeAdopted(spread, step, left); step == spread.Steps-1 {
-		s.Cut()
-		return
-	}
-	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
-}
-
-// cutSomeAdopted is [Server.cutSome] of adopted sessions alone. Where those in the lane go on none is cut before the lane is closed.
-func (s *Server) cutSomeAdopted(spread worker.Spread, step int, left int64) {
 	if step == 0 {
 		s.beginCut()
 		s.log.Warn("drain timeout", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
 	}
-	if !s.leavesLane() {
-		s.adopted.cutForTheEnd(func() bool { return spread.Cuts(step) })
+	if step == spread.Steps-1 {
+		s.Cut()
+		return
 	}
+	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
 }
 
 // beginCut notes how many sessions had been cut before any was for the end.
@@ -117,7 +108,7 @@ func (s *Server) Cut() {
 	s.closing = true
 	s.cutNow()
 	s.mu.Unlock()
-	s.leaveLane()
+	s.lanes.Leave()
 	s.group.Cut(errCut)
 }
 

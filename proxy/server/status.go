@@ -80,7 +80,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	if s.closing {
 		st.State, st.DrainEnds = admin.Draining, s.drainEnds
 	}
-	st.Restart, st.Traces, st.Counters = s.placement.lasting(s.cfg, s.lane.Load()), s.traceExport.tracesStatus(s.cfg), s.counters(total)
+	st.Restart, st.Traces, st.Counters = s.placement.lasting(s.cfg, s.lanes), s.traceExport.tracesStatus(s.cfg), s.counters(total)
 	st.Connections.Most = int64(s.options.maxConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if !detail {
@@ -138,7 +138,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 		Bytes:       bytesOf(worker.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, worker.Bytes{}),
 		Lost:        total.Totals.Lost,
 		Fallbacks:   fallbacks,
-		Lane:        s.laneStatus(),
+		Lane:        s.lanes.Status(),
 		Pipes: admin.Pipes{
 			Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle,
 			TooSmall: pipes.Degraded, Refused: pipes.Refused, Denied: pipes.Denied,
@@ -151,9 +151,6 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
 		},
-	}
-	if sum.Lane != nil {
-		sum.Connections.Active += sum.Lane.AdoptedActive
 	}
 	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLog.sessionLogCounts()
 	sum.Arena = admin.Arena{

@@ -37,7 +37,6 @@ type upstreamManager struct {
 	dnsLimit  *discovery.QueryLimiter
 	inotify   discovery.Inotify // of files that change, one for all upstreams
 	tracked   limit.Connections // of clients that no endpoint can serve
-	bound     func(*upstream)   // called when an upstream has got other endpoints
 
 	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
 	down       downQueue                        // it has a lock of its own

@@ -27,7 +27,7 @@ func (s *sessionTable) why(ctx context.Context, q admin.WhyQuery) (admin.Why, er
 	began := s.now()
 	if q.For > 0 {
 		s.cpu.Look(began)
-		for one := range s.everySession(ctx, selected) {
+		for one := range s.group.Sessions(ctx, selected) {
 			before[one.ID] = one.Sample
 			if len(before) == maxWhy {
 				break
@@ -47,7 +47,7 @@ func (s *sessionTable) why(ctx context.Context, q admin.WhyQuery) (admin.Why, er
 	}
 	s.cpu.Look(s.now())
 	sum := &whySum{why: admin.Why{WindowUs: q.For.Microseconds(), Verdicts: make(map[string]int64)}, by: make(whyGroups)}
-	for one := range s.everySession(ctx, selected) {
+	for one := range s.group.Sessions(ctx, selected) {
 		if sum.why.Count == maxWhy {
 			sum.why.More = true
 			break
@@ -56,11 +56,7 @@ func (s *sessionTable) why(ctx context.Context, q admin.WhyQuery) (admin.Why, er
 		if first := before[one.ID]; first != nil {
 			sample = sample.Since(first)
 		}
-		if one.ID.Adopted() { // it is all in the lane: no session there waits for CPUs of this process
-			sum.add(one, verdict.Of(&sample), &sample)
-		} else {
-			sum.add(one, s.verdictOf(&sample), &sample)
-		}
+		sum.add(&one, s.verdictOf(&sample), &sample)
 	}
 	if sum.why.Count == 0 {
 		if err := s.knows(&q); err != nil {
@@ -114,7 +110,7 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	}
 	w.by.add(one, &v, seconds)
 	why := v.Why()
-	if one.ID.Adopted() {
+	if one.Adopted {
 		w.why.Adopted++
 		why = "adopted, of its time in the lane: " + why
 	}
@@ -122,7 +118,7 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 		busy: (1 - v.Shares[verdict.Idle]) * seconds,
 		SessionWhy: admin.SessionWhy{
 			Client: one.Client, Listener: one.Listener, Upstream: one.Upstream, Endpoint: one.Endpoint, Name: one.EndpointName,
-			AgeUs: one.Age.Microseconds(), Adopted: one.ID.Adopted(), Verdict: v.Kind.String(), Why: why, Shares: sharesOf(&v.Shares), Waits: waitsOf(sample),
+			AgeUs: one.Age.Microseconds(), Adopted: one.Adopted, Verdict: v.Kind.String(), Why: why, Shares: sharesOf(&v.Shares), Waits: waitsOf(sample),
 			ClientLeg: legStatus(&sample.A.Leg), EndpointLeg: legStatus(&sample.B.Leg),
 		},
 	})

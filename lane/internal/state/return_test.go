@@ -50,15 +50,23 @@ func (w *world) restore(m mutant) {
 }
 
 // adopt has another process take the session over, once its predecessor's sockets are closed: one that is
-// held comes back, after a grace period.
+// held is in the lane again, unless a reset has passed.
 func (w world) adopt(m mutant, yield func(world, string)) {
 	closed := w.socket[0].closed && w.socket[1].closed && !w.socket[0].finDue && !w.socket[1].finDue
-	if s := w.state(); !m.adopts || w.adopted || !closed || s != state.Lane && s != state.Held {
+	s := w.state()
+	if !m.adopts || w.adopted || !closed || s != state.Lane && s != state.Held {
 		return
 	}
 	w.killed, w.adopted = false, true
 	w.user = user{registered: true, arms: w.user.arms, returns: w.user.returns}
 	w.socket = [2]socket{{absent: true, closed: true}, {absent: true, closed: true}}
+	switch {
+	case s == state.Held && w.passed:
+		w.change(state.Done, state.Owner)
+	case s == state.Held:
+		w.change(state.Lane, state.Owner)
+		w.leaves-- // no packet has had it leave
+	}
 	w.wait()
 	yield(w, "")
 }

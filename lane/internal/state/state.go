@@ -94,6 +94,7 @@ var Transitions = []Transition{
 	{Lane, Done, Ingress, "both FINs are acknowledged, or a reset has passed"},
 	{Lane, Held, Owner, "the session shall come back or end"},
 	{Held, User, Owner, "the sockets are restored"},
+	{Held, Lane, Owner, "its process has died while it came back, and another one adopts it"},
 	{Held, Done, Owner, "both directions had ended when it was stopped"},
 	{Held, Reset, Owner, "the session shall end"},
 	{Done, Reset, Owner, "it has ended by a reset: nobody goes on with it"},

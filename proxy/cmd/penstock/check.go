@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -42,14 +43,14 @@ func check(e *cli.Env, file string) error {
 			fmt.Fprintf(e.Stderr, "%s: warning: lane: require: %v: penstock run would not start with these privileges here\n", file, err)
 		}
 	}
-	if err := server.CheckLaneDevices(cfg.Lane.Devices); err != nil && cfg.WantsLane() {
+	if err := lanes.CheckDevices(cfg.Lane.Devices); err != nil && cfg.WantsLane() {
 		result := "sessions would stay in user space here"
 		if cfg.RequiresLane() {
 			result = "penstock run would not start here"
 		}
 		fmt.Fprintf(e.Stderr, "%s: warning: %v: %s\n", file, err, result)
 	}
-	if err := server.CheckPins(string(cfg.Lane.Pins)); err != nil && cfg.WantsLane() {
+	if err := lanes.CheckPins(string(cfg.Lane.Pins)); err != nil && cfg.WantsLane() {
 		fmt.Fprintf(e.Stderr, "%s: warning: %v: sessions would stay in user space here\n", file, err)
 	}
 	warnNames(e, file, cfg)

@@ -68,7 +68,7 @@ func TestSummaryAsText(t *testing.T) {
 		t.Errorf("summary is\n%s%v, want\n%s", got.String(), err, want)
 	}
 	got.Reset()
-	s.Bytes.ClientToEndpoint.Lane, s.Lane = 20, &admin.Lane{AdoptedToClient: 30}
+	s.Bytes.ClientToEndpoint.Lane, s.Bytes.EndpointToClient.Lane = 20, 30
 	if err := writeSummary(&got, "text", s); err != nil || !strings.Contains(got.String(), "7 copied; in the lane: 20 bytes to endpoints, 30 to clients; 8 bytes lost") {
 		t.Errorf("%q, %v", got.String(), err)
 	}

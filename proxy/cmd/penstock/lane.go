@@ -12,7 +12,7 @@ import (
 
 type laneCmd struct {
 	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before. With --keep, sessions that have left user space stay there."`
+	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. With --keep, sessions that have left user space stay there."`
 	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
 	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence. On a terminal it asks before."`
 }
@@ -87,12 +87,12 @@ func returnedText(l *admin.Lane) string {
 	return fmt.Sprintf("; %d have come back", l.Returned)
 }
 
-// adoptedText has the sessions of a process before.
+// adoptedText has how many sessions of a process before were adopted.
 func adoptedText(l *admin.Lane) string {
 	if l.Adopted == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d adopted, %d of them now", l.Adopted, l.AdoptedActive)
+	return fmt.Sprintf("; %d adopted", l.Adopted)
 }
 
 // goOnText has the sessions that go on without the process.
@@ -103,56 +103,19 @@ func goOnText(l *admin.Lane) string {
 	return fmt.Sprintf("; the process drains: %s on without it", plural(l.GoOn, "session goes", "sessions go"))
 }
 
-// laneResetFlags are those of the commands that reset sessions.
-type laneResetFlags struct {
-	DryRun bool `help:"Only say how many sessions there are."`
-	Yes    bool `help:"Do not ask on a terminal."`
-}
-
-// count says how many sessions a command selects, and what becomes of them, as text does; on a terminal it asks if some are reset. It reports
-// whether the command is to go on. Where there is no lane, or its sessions go on without the process, the process refuses the change.
-func (f *laneResetFlags) count(ctx context.Context, e *cli.Env, client *admin.Client, command string, text func(own, adopted int64) (said string, resets bool)) (bool, error) {
-	st, err := client.Status(ctx)
-	switch l := st.Lane; {
-	case err != nil:
-		return false, err
-	case l == nil || l.GoOn > 0:
-		if !f.DryRun {
-			return true, nil
-		}
-		return false, writeLane(e.Stdout, l)
-	}
-	own, adopted := max(st.Lane.Active-st.Lane.AdoptedActive, 0), st.Lane.AdoptedActive
-	said, resets := text(own, adopted)
-	if f.DryRun || resets && !f.Yes {
-		if _, err := fmt.Fprint(e.Stdout, plural(own+adopted, "session", "sessions"), " selected", said, "\n"); err != nil || f.DryRun {
-			return false, err
-		}
-	}
-	if !resets || f.Yes {
-		return true, nil
-	}
-	err = confirm(ctx, e, command, "reset them?")
-	return err == nil, err
-}
-
 type laneOffCmd struct {
 	adminFlags
-	laneResetFlags
-	Keep bool `help:"Sessions that have left user space stay there."`
+	Keep   bool `help:"Sessions that have left user space stay there."`
+	DryRun bool `hidden:""`
+	Yes    bool `hidden:""`
 }
 
-// Run switches the lane off. On a terminal it asks if that resets adopted sessions.
+// Run switches the lane off.
 func (c *laneOffCmd) Run(e *cli.Env) error {
-	if c.Keep && c.DryRun {
-		return cli.Usagef("lane off: --keep has all sessions go on where they are: leave it out, or --dry-run")
+	if c.DryRun || c.Yes {
+		return cli.Usagef("lane off: it resets no session, and asks nothing: leave out --dry-run and --yes")
 	}
 	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
-		if !c.Keep {
-			if goOn, err := c.count(ctx, e, client, "lane off", offText); !goOn {
-				return err
-			}
-		}
 		changed, err := client.SwitchLane(ctx, false)
 		if err != nil || c.Keep {
 			return writeLaneState(e.Stdout, &changed, ": sessions that have left user space stay there", err)
@@ -160,21 +123,6 @@ func (c *laneOffCmd) Run(e *cli.Env) error {
 		changed, err = client.ReturnLane(ctx)
 		return writeLaneState(e.Stdout, &changed, returnedOf(&changed), err)
 	})
-}
-
-// offText is what becomes of sessions when the lane is switched off, and whether some of them are reset in any case.
-func offText(own, adopted int64) (said string, resets bool) {
-	switch {
-	case adopted == 0 && own == 0:
-		return "", false
-	case adopted == 0:
-		return fmt.Sprintf(": %s back to user space", plural(own, "comes", "come")), false
-	}
-	reset := plural(adopted, "is adopted, and is", "are adopted, and are") + " reset on both sides"
-	if own == 0 {
-		return ": " + reset, true
-	}
-	return fmt.Sprintf(": %s back to user space, %s", plural(own, "comes", "come"), reset), true
 }
 
 type laneOnCmd struct{ adminFlags }
@@ -189,13 +137,14 @@ func (c *laneOnCmd) Run(e *cli.Env) error {
 
 type laneFlushCmd struct {
 	adminFlags
-	laneResetFlags
+	DryRun bool `help:"Only say how many sessions there are."`
+	Yes    bool `help:"Do not ask on a terminal."`
 }
 
 // Run resets the sessions that have left user space. On a terminal it asks.
 func (c *laneFlushCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane flush", func(ctx context.Context, client *admin.Client) error {
-		if goOn, err := c.count(ctx, e, client, "lane flush", flushText); !goOn {
+		if goOn, err := c.confirmed(ctx, e, client); !goOn {
 			return err
 		}
 		changed, err := client.FlushLane(ctx)
@@ -203,15 +152,33 @@ func (c *laneFlushCmd) Run(e *cli.Env) error {
 	})
 }
 
-// flushText is what becomes of sessions that are flushed, and whether there are any.
-func flushText(own, adopted int64) (said string, resets bool) {
-	switch {
-	case own+adopted == 0:
-		return "", false
-	case adopted == 0:
-		return ": all are reset on both sides", true
+// confirmed says how many sessions are reset, and asks on a terminal. It reports whether the command is to go on. Where there is no lane, or its
+// sessions go on without the process, the process refuses the change.
+func (c *laneFlushCmd) confirmed(ctx context.Context, e *cli.Env, client *admin.Client) (bool, error) {
+	st, err := client.Status(ctx)
+	if err != nil {
+		return false, err
 	}
-	return fmt.Sprintf(": all are reset on both sides, %d of them adopted", adopted), true
+	l := st.Lane
+	none := l == nil || l.GoOn > 0
+	switch {
+	case none && c.DryRun:
+		return false, writeLane(e.Stdout, l)
+	case none, c.Yes && !c.DryRun:
+		return true, nil
+	}
+	result := ""
+	if l.Active > 0 {
+		result = ": all are reset on both sides"
+	}
+	if _, err := fmt.Fprint(e.Stdout, plural(l.Active, "session", "sessions"), " selected", result, "\n"); err != nil || c.DryRun {
+		return false, err
+	}
+	if l.Active == 0 {
+		return true, nil
+	}
+	err = confirm(ctx, e, "lane flush", "reset them?")
+	return err == nil, err
 }
 
 // writeLaneState writes the state of the lane after a change, and the result of that.

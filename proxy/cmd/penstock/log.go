@@ -56,12 +56,9 @@ func writeSummary(w io.Writer, form string, s admin.Summary) error {
 	return err
 }
 
-// laneBytes has the bytes of sessions that had left user space, if there were any, those of adopted ones included.
+// laneBytes has the bytes of sessions that had left user space, if there were any.
 func laneBytes(s *admin.Summary) string {
 	there, back := s.Bytes.ClientToEndpoint.Lane, s.Bytes.EndpointToClient.Lane
-	if l := s.Lane; l != nil {
-		there, back = there+l.AdoptedToEndpoint, back+l.AdoptedToClient
-	}
 	if there+back == 0 {
 		return ""
 	}

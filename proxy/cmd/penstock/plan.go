@@ -109,20 +109,12 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 	if p.LaneReturned > 0 {
 		fmt.Fprintf(w, "    in the lane: %s back to user space\n", plural(p.LaneReturned, "connection comes", "connections come"))
 	}
-	if p.LaneEnded > 0 {
-		fmt.Fprintf(w, "    in the lane: %s\n", endedText(p.LaneEnded))
-	}
 	if p.Draining > 0 {
 		fmt.Fprintf(w, "    %s reset within %s\n", plural(p.Draining, "connection drains already, and is", "connections drain already, and are"), sinceText(p.DrainingUs))
 	}
 	if p.Kept > 0 {
 		fmt.Fprintf(w, "    %s\n", dispositionWords(p.Kept, admin.Keep, 0))
 	}
-}
-
-// endedText says that n adopted sessions end.
-func endedText(n int64) string {
-	return plural(n, "adopted connection ends by the new timeouts", "adopted connections end by the new timeouts")
 }
 
 // dispositionWords describes the disposition of n connections. Those that drain are reset

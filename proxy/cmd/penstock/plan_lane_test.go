@@ -36,16 +36,6 @@ func TestPlanOfLane(t *testing.T) {
 			t.Errorf("%q, want %q", text.String(), c.want)
 		}
 	}
-	ends := admin.PlannedChange{Connections: 5, Disposition: admin.Keep}
-	var text strings.Builder
-	endInLane(&ends, 2)
-	if writeDispositions(&text, &ends); text.String() != "    3 connections stay as they are\n    in the lane: 2 adopted connections end by the new timeouts\n" || ends.LaneEnded != 2 {
-		t.Errorf("%q, %+v", text.String(), ends)
-	}
-	text.Reset()
-	if err := writeReloaded(&text, admin.Reloaded{Generation: 2, Changes: []string{"l"}, LaneEnded: 1}, false); err != nil || text.String() != "  l\ngeneration 2 is in force: 1 change\nin the lane: 1 adopted connection ends by the new timeouts\n" {
-		t.Errorf("%q, %v", text.String(), err)
-	}
 	of := &config.Config{Listeners: []*config.Listener{{Name: "a", Lane: config.LaneAuto}, {Name: "b", Lane: config.LaneOff}, {Name: "c", Lane: config.LaneRequire, Transparent: true}}}
 	if !mayLeave(of, "a") || mayLeave(of, "b") || mayLeave(of, "c") || mayLeave(of, "d") {
 		t.Error("which sessions may leave")

@@ -57,9 +57,6 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	default:
 		_, err = fmt.Fprintf(w, "the configuration is unchanged: generation %d stays in force\n", done.Generation)
 	}
-	if done.LaneEnded > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "in the lane: %s\n", endedText(done.LaneEnded))
-	}
 	writeHandChanges(w, "ended", done.Ended)
 	if p := done.Pending; p != nil && err == nil {
 		_, err = fmt.Fprintf(w, "it will be rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))

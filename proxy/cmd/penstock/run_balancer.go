@@ -27,8 +27,6 @@ type loadBalancer interface {
 	Awaiting(next *config.Config) []string
 	// LiveUnder returns the changes by hand, and why a configuration would end them.
 	LiveUnder(cfg *config.Config) []admin.LiveChange
-	// AdoptedEnding returns how many adopted sessions a configuration would end, by listener, as [server.Server.AdoptedEnding] does.
-	AdoptedEnding(cfg *config.Config) map[string]int64
 	// DrainingUnder returns the sessions that drain, and go on doing so under a configuration, by listener, as [server.Server.DrainingUnder] does.
 	DrainingUnder(cfg *config.Config) map[string]server.Draining
 	// AppliedLive returns the changes by hand that the last Apply has ended, and restored.

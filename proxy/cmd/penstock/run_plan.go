@@ -36,7 +36,7 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	before, number := r.keeper.Current()
 	now := r.Status()
 	p := admin.Plan{Path: here, Generation: number, Connections: now.Connections.Active, Changes: []admin.PlannedChange{}, Live: r.LiveUnder(next)}
-	live, ending, draining := newConnectionCounts(&now, before, next), r.AdoptedEnding(next), r.DrainingUnder(next)
+	live, draining := newConnectionCounts(&now, before, next), r.DrainingUnder(next)
 	changes := changesTo(before, next, r.Awaiting(next))
 	for _, c := range changes {
 		change := live.planned(c, before)
@@ -48,7 +48,6 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 			returnFromLane(&change, n)
 		}
 		if c.Kind == config.KindListener {
-			endInLane(&change, ending[c.Name])
 			drainOn(&change, draining[c.Name])
 		}
 		p.Changes = append(p.Changes, change)
@@ -64,16 +63,14 @@ func mayLeave(c *config.Config, listener string) bool {
 	})
 }
 
-// inLane counts the sessions of a listener that have left user space, but for adopted ones: these cannot come back.
+// inLane counts the sessions of a listener that have left user space.
 func (r *daemon) inLane(listener string) (n int64, err error) {
 	list, err := r.Sessions(context.Background(), admin.SessionQuery{Listener: listener, Engine: admin.EngineLane}, admin.SessionOrder{})
 	if err != nil {
 		return 0, err
 	}
-	for s := range list.Sessions {
-		if !s.Adopted {
-			n++
-		}
+	for range list.Sessions {
+		n++
 	}
 	return n, nil
 }
@@ -81,12 +78,6 @@ func (r *daemon) inLane(listener string) (n int64, err error) {
 // returnFromLane has n connections of a listener come back that would stay as they are.
 func returnFromLane(p *admin.PlannedChange, n int64) {
 	p.LaneReturned = n
-	keepLess(p, n)
-}
-
-// endInLane has n adopted sessions of a listener end that would stay as they are.
-func endInLane(p *admin.PlannedChange, n int64) {
-	p.LaneEnded = n
 	keepLess(p, n)
 }
 

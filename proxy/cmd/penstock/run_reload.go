@@ -52,8 +52,8 @@ type effect struct {
 }
 
 // load reads the configuration and applies it. If unlessSame is set and the configuration equals the last one
-// read, load does nothing. (That one may have been rolled back since, for a reason.) The changes by hand, and how
-// many adopted sessions, it has ended are stored in done, unless that is nil.
+// read, load does nothing. (That one may have been rolled back since, for a reason.) The changes by hand
+// that it has ended are stored in done, unless that is nil.
 func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now rollback.Installed, err error) {
 	if err := r.take(ctx); err != nil {
 		return now, err
@@ -87,12 +87,8 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	r.read = to
 	r.next = &readFile{cfg: to, print: fingerprint(to, r.source.name())}
 	logWarnings(r.log, to.Warnings)
-	ending := r.AdoptedEnding(to)
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
 		done.Ended = r.applied.ended
-		for _, n := range ending {
-			done.LaneEnded += n
-		}
 	}
 	return now, err
 }

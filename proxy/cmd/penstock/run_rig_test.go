@@ -128,7 +128,6 @@ func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 func (b *paperBalancer) ReopenLogs()             {}
 func (b *paperBalancer) Metrics(*metrics.Sample) {}
 
-func (b *paperBalancer) AdoptedEnding(*config.Config) map[string]int64 { return nil }
 func (b *paperBalancer) DrainingUnder(*config.Config) map[string]server.Draining {
 	return nil
 }

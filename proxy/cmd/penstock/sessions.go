@@ -136,7 +136,7 @@ func writeSessions(w io.Writer, s *admin.Sessions) error {
 			idle = sinceText(*one.IdleUs)
 		}
 		cells := []string{
-			one.Client, cmp.Or(one.Listener, none(one)), cmp.Or(one.Upstream, none(one)), cmp.Or(one.Endpoint, "-"), one.State, sinceText(one.AgeUs), idle,
+			one.Client, cmp.Or(one.Listener, "-"), cmp.Or(one.Upstream, "-"), cmp.Or(one.Endpoint, "-"), one.State, sinceText(one.AgeUs), idle,
 			display.Bytes(one.Bytes.ClientToEndpoint.All()), display.Bytes(one.Bytes.EndpointToClient.All()), one.ID,
 		}
 		if judged {
@@ -154,14 +154,6 @@ func writeSessions(w io.Writer, s *admin.Sessions) error {
 		fmt.Fprintln(form, "... and more")
 	}
 	return form.Flush()
-}
-
-// none is in place of the name of a listener or an upstream that a session is not known to have.
-func none(s *admin.Session) string {
-	if s.Adopted {
-		return admin.UnknownName
-	}
-	return "-"
 }
 
 // sinceText formats microseconds: to the millisecond below a minute, and to the second from then on.

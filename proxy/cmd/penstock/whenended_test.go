@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -53,15 +52,5 @@ func TestLaneResults(t *testing.T) {
 		if got := flushedOf(&l); c.flushed != "" && got != c.flushed {
 			t.Errorf("%s: flush: %q, want %q", c.changed, got, c.flushed)
 		}
-	}
-}
-
-// TestLaneOffHelp: the help of lane off says which sessions do not come back.
-func TestLaneOffHelp(t *testing.T) {
-	t.Parallel()
-
-	code, stdout, _ := call("lane", "off", "--help")
-	if text := strings.Join(strings.Fields(stdout), " "); code != 0 || !strings.Contains(text, "Adopted ones, of a process before this one, cannot: they are reset on both sides, and counted; on a terminal it asks before.") {
-		t.Errorf("%d: %s", code, stdout)
 	}
 }

@@ -218,6 +218,13 @@ func (b *Breaker) Reached() {
 	}
 }
 
+// Adopt counts a connection that is there already, beyond the limits, too. [Breaker.End] is owed for it, as one that was reached. It does nothing on a nil *Breaker.
+func (b *Breaker) Adopt() {
+	if b != nil {
+		b.load.Add(1)
+	}
+}
+
 // End reports that a connection is over. reached says whether Reached was called for it.
 func (b *Breaker) End(reached bool) {
 	if reached {

@@ -68,12 +68,6 @@ func (s *Sample) sessionLog() *admin.SessionLog {
 	return cmp.Or(s.Process.SessionLog, &admin.SessionLog{})
 }
 
-// collectAdopted is the bytes of adopted sessions.
-func collectAdopted(s *Sample, emit emitter) {
-	emit(float64(s.lane().AdoptedToEndpoint), "client_to_endpoint")
-	emit(float64(s.lane().AdoptedToClient), "endpoint_to_client")
-}
-
 // lane is that of the process; all are 0 if there is none.
 func (s *Sample) lane() *admin.Lane { return cmp.Or(s.Process.Lane, &admin.Lane{}) }
 
@@ -91,7 +85,6 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_left_total", "Clients that have gone before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
 	{Family: counter("penstock_bytes_total", "Bytes of all sessions, of those that run, too; "+byDirection, "direction", "engine"), collect: collectBytes},
 	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
-	{Family: counter("penstock_lane_adopted_bytes_total", "Bytes of adopted sessions since their adoption; they are in no other series.", "direction"), collect: collectAdopted},
 	{Family: counter("penstock_engine_changes_total", "Changes of a direction of a session: splice (from copying to splicing), copy (back), larger_pipe, mark_raised and mark_lowered (low-water mark of a socket).", "to"), collect: collectEngine},
 	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: collectPipes},
 	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},

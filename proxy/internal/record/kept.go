@@ -36,6 +36,7 @@ type Rest struct {
 const (
 	flagRedispatched = 1 << iota
 	flagTLS
+	flagAdopted
 )
 
 // The times of a record that are kept.
@@ -72,6 +73,9 @@ func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 	if r.TLS {
 		k.flags |= flagTLS
 	}
+	if r.Adopted {
+		k.flags |= flagAdopted
+	}
 	a, b, c := k.client.set(r.Client.AddrPort()), k.local.set(r.Local), k.endpoint.set(r.EndpointAddress)
 	if _, unix := r.Client.Credentials(); a && b && c && !unix && !r.hasRest() {
 		return false
@@ -93,7 +97,7 @@ func (r *Record) hasRest() bool {
 func (k *Kept) Unpack(r *Record) {
 	*r = Record{
 		ID: k.id, Sampler: k.sampler, Accepted: k.accepted, Queued: k.queued.duration(), Paused: k.paused.duration(), Waits: k.waits, Retries: k.retries, NumFailures: k.failures,
-		Redispatched: k.flags&flagRedispatched != 0, TLS: k.flags&flagTLS != 0,
+		Redispatched: k.flags&flagRedispatched != 0, TLS: k.flags&flagTLS != 0, Adopted: k.flags&flagAdopted != 0,
 	}
 	for i, t := range r.times() {
 		if m := k.at[i]; m != 0 {

@@ -22,6 +22,7 @@ type binding struct {
 	breaker                *health.Breaker // the endpoint's, that let it through; nil: none
 	permit, upstreamPermit health.Permit
 	forced, upstreamForced bool        // in panic, by breakers that are open
+	adopted                bool        // its sessions have begun in a process before this one
 	resort                 bool        // it is of one session, to an endpoint that is a last resort
 	counted                atomic.Bool // of a last resort: its client was served
 	began                  int64       // clock, of a trial or a last resort
@@ -80,7 +81,11 @@ func EndpointOf(b worker.Binding) *Endpoint {
 func (b *binding) Ended(r relay.Result, _ error) {
 	now := b.listener.now()
 	o, from := outcomeOf(&r), b.from
-	b.endpoint.settled(&r, from, now)
+	if b.adopted && r.BToA.Bytes() == 0 { // its endpoint has answered the process before
+		o = health.Unknown
+	} else {
+		b.endpoint.settled(&r, from, now)
+	}
 	if o == health.OK && r.BToA.Bytes() == 0 {
 		from = health.UnsampledSource // which is no witness for the endpoint
 		b.noteServed(now)

@@ -104,7 +104,7 @@ type Listener struct {
 // NewListener returns a listener, whose Service is for as many sockets as it binds.
 func NewListener(cfg *ListenerConfig) *Listener {
 	l := &Listener{cfg: *cfg, limits: cfg.Limits, state: cfg.State}
-	l.limits.Of = originalDst{l.state}
+	l.limits.Of = originalDst{state: l.state}
 	return l
 }
 

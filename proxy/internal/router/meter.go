@@ -63,14 +63,17 @@ func (b *binding) Moved(bytes worker.Bytes) {
 	}
 }
 
-// An originalDst is the binding of sessions to where clients wanted to go anyway.
-type originalDst struct{ state *ListenerState }
+// An originalDst is the binding of sessions to where clients wanted to go anyway, or to an endpoint that is not known.
+type originalDst struct {
+	state    *ListenerState
+	upstream string // of one whose endpoint is not known
+}
 
 // Ended implements [worker.Binding].
 func (originalDst) Ended(relay.Result, error) {}
 
 // Names implements [worker.Binding].
-func (originalDst) Names() (upstream, endpoint string) { return "", "" }
+func (o originalDst) Names() (upstream, endpoint string) { return o.upstream, "" }
 
 // Moved implements [worker.Meter].
 func (o originalDst) Moved(bytes worker.Bytes) { o.state.meter.add(bytes) }

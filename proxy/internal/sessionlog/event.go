@@ -169,14 +169,6 @@ type Event struct {
 	error string
 }
 
-// over is when the session has ended, or the line was made. The end of an adopted session is found out later.
-func (e *Event) over() int64 {
-	if e.Adopted {
-		return e.Ended
-	}
-	return e.now
-}
-
 // A reader reads an event. After the first missing byte all that it reads is zero.
 type reader struct {
 	b   []byte

@@ -221,20 +221,20 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestAdopted: the line of an adopted session has neither a count nor a time of the process before, whatever the record has, and ends when the session has.
+// TestAdopted: the line of an adopted session has neither a count nor a time of the process before, whatever the record has.
 func TestAdopted(t *testing.T) {
 	r := record.Record{
-		Adopted: true, Loop: -1, Upstream: "shop", Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Accepted: second, Ended: 3 * second,
+		Adopted: true, Loop: 1, Upstream: "shop", Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Accepted: second, Ended: 3 * second,
 		Counts: record.Counts{Process: 9, Upstream: 7}, Result: relay.Result{Reason: relay.ReasonIdle, BToA: relay.Flow{Carried: 5}},
 	}
 	e, _ := sessionlog.Read(sessionlog.AppendEvent(nil, sessionlog.End, 4*second, &r))
 	line, err := sessionlog.Format(sessionlog.FormatJSON, "", &e)
 	const want = `{"time":"1970-01-01T00:00:04.000000Z","event":"end","id":"00000000000000000000000000000000","upstream":"shop","client":"192.0.2.1:5555","tls":false,"outcome":"joined","reason":"idle-timeout","state":"cD",` +
-		`"engine":"lane","adopted":true,"bytes_to_endpoint":0,"bytes_to_client":5,"lane_to_endpoint":0,"lane_to_client":5,"duration_us":2000000,"active":9,"active_upstream":7}`
+		`"engine":"lane","adopted":true,"bytes_to_endpoint":0,"bytes_to_client":5,"spliced_to_endpoint":0,"spliced_to_client":0,"lane_to_endpoint":0,"lane_to_client":5,"lost":0,"duration_us":3000000,"active":9,"active_upstream":7,"loop":1}`
 	if line != want || err != nil {
 		t.Errorf("%s, %v", line, err)
 	}
-	if line, _ := sessionlog.Format(sessionlog.FormatHAProxy, "", &e); !strings.Contains(line, " - shop/<NOSRV> -1/-1/2000 5 cD 9/0/7/0/0 0/0") {
+	if line, _ := sessionlog.Format(sessionlog.FormatHAProxy, "", &e); !strings.Contains(line, " - shop/<NOSRV> -1/-1/3000 5 cD 9/0/7/0/0 0/0") {
 		t.Error(line)
 	}
 }

@@ -84,12 +84,12 @@ var fields = []field{
 	where(field{name: "adopted", number: true, append: func(b []byte, _ *Event, _ *context) []byte { return append(b, "true"...) }}, func(e *Event) bool { return e.Adopted }),
 	count("bytes_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Bytes() }),
 	count("bytes_to_client", func(e *Event) int64 { return e.Result.BToA.Bytes() }),
-	begun(count("spliced_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Spliced })),
-	begun(count("spliced_to_client", func(e *Event) int64 { return e.Result.BToA.Spliced })),
+	count("spliced_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Spliced }),
+	count("spliced_to_client", func(e *Event) int64 { return e.Result.BToA.Spliced }),
 	count("lane_to_endpoint", func(e *Event) int64 { return e.Result.AToB.Carried }),
 	count("lane_to_client", func(e *Event) int64 { return e.Result.BToA.Carried }),
-	begun(count("lost", func(e *Event) int64 { return e.Result.AToB.Lost + e.Result.BToA.Lost })),
-	span("duration_us", func(e *Event) (time.Duration, bool) { return e.Since(e.over()), true }),
+	count("lost", func(e *Event) int64 { return e.Result.AToB.Lost + e.Result.BToA.Lost }),
+	span("duration_us", func(e *Event) (time.Duration, bool) { return e.Since(e.now), true }),
 	span("accept_wait_us", func(e *Event) (time.Duration, bool) { return between(e.Accepted, e.Begun) }),
 	span("header_us", func(e *Event) (time.Duration, bool) { return between(e.Begun, e.Header) }),
 	span("preread_us", func(e *Event) (time.Duration, bool) { return between(max(e.Begun, e.Header), e.Preread) }),
@@ -120,10 +120,10 @@ var fields = []field{
 		return e.EndpointLeg.MinRTT, e.EndpointLeg.Known && e.EndpointLeg.MinRTT > 0
 	}),
 	count("active", func(e *Event) int64 { return e.Counts.Process }),
-	where(count("active_listener", func(e *Event) int64 { return e.Counts.Listener }), func(e *Event) bool { return !e.Adopted || e.Listener != "" }),
-	where(count("active_upstream", func(e *Event) int64 { return e.Counts.Upstream }), func(e *Event) bool { return !e.Adopted || e.Upstream != "" }),
-	where(count("active_endpoint", func(e *Event) int64 { return e.Counts.Endpoint }), func(e *Event) bool { return !e.Adopted || e.Endpoint != "" }),
-	begun(count("loop", func(e *Event) int64 { return int64(e.Loop) })),
+	where(count("active_listener", func(e *Event) int64 { return e.Counts.Listener }), func(e *Event) bool { return !e.Adopted || e.Counts.Listener > 0 }),
+	where(count("active_upstream", func(e *Event) int64 { return e.Counts.Upstream }), func(e *Event) bool { return !e.Adopted || e.Counts.Upstream > 0 }),
+	where(count("active_endpoint", func(e *Event) int64 { return e.Counts.Endpoint }), func(e *Event) bool { return !e.Adopted || e.Counts.Endpoint > 0 }),
+	count("loop", func(e *Event) int64 { return int64(e.Loop) }),
 }
 
 // Fields are the names of all fields.

@@ -146,7 +146,7 @@ func appendHAProxy(b []byte, e *Event, c *context) []byte {
 	if e.Kind != End {
 		b = append(b, '+')
 	}
-	b = append(appendMillis(b, e.Since(e.over()).Milliseconds()), ' ')
+	b = append(appendMillis(b, e.Since(e.now).Milliseconds()), ' ')
 	b = append(strconv.AppendInt(b, e.Result.BToA.Bytes(), 10), ' ')
 	b = append(append(b, e.state()...), ' ')
 	for i, n := range [...]int64{e.Counts.Process, e.Counts.Listener, e.Counts.Upstream, e.Counts.Endpoint} {

@@ -27,6 +27,7 @@ type connFacts uint8
 const (
 	isTCP     connFacts = 1 << iota // the client's socket is of TCP; once it is joined, the endpoint's
 	waitsLane                       // it is going to be asked whether its session may leave user space
+	adopted                         // a process before this one has had its session
 	unsent                          // bytes were on the way to a peer at the last pass of windows
 )
 

@@ -256,20 +256,8 @@ func (g *Group) wake() {
 }
 
 // Active returns how many clients are served now: being connected to a target, or
-// joined. Those of Adopt are among them.
+// joined.
 func (g *Group) Active() int64 { return g.gate.active.Load() }
-
-// Adopt counts a session that goes on in the kernel, and that no loop has, under the limit of connections, also beyond it. The caller calls release once, at
-// its end. Both may be called by any goroutine.
-func (g *Group) Adopt() (release func()) {
-	g.gate.adopt()
-	return func() {
-		g.gate.release()
-		if g.gate.full.Load() {
-			g.wake()
-		}
-	}
-}
 
 // Summary returns the counters until now. Sessions that run are in it with the bytes that they
 // have moved so far. It may be called at any time by any goroutine but those of the loops,

@@ -2,10 +2,13 @@ package worker
 
 import (
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
 )
 
 // LaneUse is whether the sessions of a listening socket may leave user space.
@@ -77,13 +80,18 @@ func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 	}
 }
 
-func (w *worker) setLane(l *lane.Lane, after time.Duration) {
-	t := &w.lanes
+// begin makes a worker's part in the lane, once.
+func (t *lanes) begin(w *worker) {
 	if t.first == nil {
 		t.first, t.again, t.full = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}, &laneFull{worker: w}
 		t.gaps = &laneGaps{worker: w}
 		t.park = newLanePark(w)
 	}
+}
+
+func (w *worker) setLane(l *lane.Lane, after time.Duration) {
+	t := &w.lanes
+	t.begin(w)
 	was := t.lane
 	t.lane, t.after = l, after
 	if l != nil {
@@ -218,4 +226,119 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	}
 	n.lane = c
 	return true
+}
+
+// mostFull is how many sessions of a loop wait for a place in the lane. Others stay in user space for good.
+const mostFull = 4096
+
+// A laneFull is the sessions that have found the lane full. They are tried again in turn, and as soon as one finds it full still
+// the others wait as well.
+type laneFull struct {
+	worker *worker
+	list   []laneCandidate
+	timer  loop.Timer
+}
+
+// add has a session be tried again.
+func (q *laneFull) add(c laneCandidate) {
+	if len(q.list) < mostFull && !c.conn.is(waitsLane) {
+		c.conn.set(waitsLane, true)
+		q.list = append(q.list, c)
+	}
+	if w := q.worker; !q.timer.Armed() {
+		w.loop.Arm(&q.timer, q, laneRetry*w.lanes.after)
+	}
+}
+
+// Expired implements [loop.Expirer].
+func (q *laneFull) Expired(*loop.Timer) {
+	w := q.worker
+	q.list = slices.DeleteFunc(q.list, func(c laneCandidate) bool { return !w.goesOn(c) })
+	for range min(laneBatch, len(q.list)) {
+		c := q.list[0]
+		q.list = q.list[1:]
+		left := len(q.list)
+		c.conn.set(waitsLane, false)
+		if w.askLane(c, true); len(q.list) > left {
+			break // it is full still
+		}
+	}
+	if len(q.list) > 0 && !q.timer.Armed() {
+		w.loop.Arm(&q.timer, q, laneRetry*w.lanes.after)
+	}
+}
+
+// A stay is why a session stays in user space, as far as this process decides it.
+type stay uint8
+
+const (
+	mayLeave stay = iota
+	notYet
+	stayOff
+	stayTransparent
+	stayUnix
+	stayTLS
+	stayBandwidth
+	stayMirror
+	stayRewrite
+	stayEnded
+	stayFlow
+	staySilent
+
+	stays = iota
+)
+
+var stayTexts = [stays]string{
+	stayOff: "switched off", stayTransparent: "transparent", stayUnix: "unix socket", stayTLS: "TLS ends or begins here", stayBandwidth: "bandwidth limit",
+	stayMirror: "mirror", stayRewrite: "rewrite", stayEnded: "a side has ended", stayFlow: "no gap", staySilent: "the endpoint has sent nothing",
+}
+
+var stayOf = map[relay.Obstacle]stay{
+	relay.ObstacleSocket: stayUnix, relay.ObstacleLayer: stayTLS, relay.ObstacleBandwidth: stayBandwidth,
+	relay.ObstacleMirror: stayMirror, relay.ObstacleRewrite: stayRewrite, relay.ObstacleEnd: stayEnded,
+}
+
+// stayCounts count sessions that stay in user space.
+type stayCounts [stays]atomic.Int64
+
+// staysHere answers the one question: may this session leave user space? It may if nothing of it has to be looked
+// at, and its endpoint has shown that it answers: first-byte timeouts, trials of breakers and the records of
+// sessions need no more of it then. The PROXY header was written before the session began. last says that it was
+// asked before, and need not have exchanged much.
+func (w *worker) staysHere(n *conn, last bool) stay {
+	switch n.ref.serving.socket.Service().Lane { // as the listener is now, not as it was
+	case LaneTransparent:
+		return stayTransparent
+	case LaneOff:
+		return stayOff
+	}
+	if why := n.session.Obstacle(); why != relay.NoObstacle {
+		return stayOf[why]
+	}
+	limits := n.limits()
+	switch {
+	case !n.session.Heard(), !last && n.session.Moves() < laneMoves && !flows(n):
+		return notYet
+	case limits.Answered != nil && n.result().Duration <= limits.FirstByte: // a trial that is not reported
+		return notYet
+	}
+	return mayLeave
+}
+
+// flows reports whether a session has moved as much as a flow does, be it by few reads and writes.
+func flows(n *conn) bool {
+	r := n.result()
+	return r.AToB.Bytes()+r.BToA.Bytes() >= gapBytes
+}
+
+// LaneStays returns how many sessions have stayed in user space, by reason; only reasons that occurred. The lane has
+// further ones.
+func (g *Group) LaneStays() map[string]int64 {
+	counts := make(map[string]int64)
+	for why, text := range stayTexts {
+		if n := g.stays[why].Load(); n > 0 && text != "" {
+			counts[text] = n
+		}
+	}
+	return counts
 }

@@ -1,12 +1,22 @@
 package worker
 
 import (
+	"cmp"
+	"errors"
+	"math"
+	"math/bits"
 	"net/netip"
+	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unsafe"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -214,4 +224,277 @@ func (w *worker) laneSource(n *conn) source.Source {
 		return source.Source{}
 	}
 	return source.TCP(client)
+}
+
+// A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the lane, but for Tag, UserTimeout and KeepAlive,
+// which Register calls on the loop.
+type laneOwner worker
+
+var (
+	_ lane.Observer = (*laneOwner)(nil)
+	_ lane.Bounded  = (*laneOwner)(nil)
+	_ lane.Probed   = (*laneOwner)(nil)
+	_ lane.Tagged   = (*laneOwner)(nil)
+	_ lane.Returner = (*laneOwner)(nil)
+)
+
+// laneSessionOf returns the laneSession that a session of the lane is the first field of, as each of a laneOwner's is.
+func laneSessionOf(s *lane.Session) *laneSession { return (*laneSession)(unsafe.Pointer(s)) }
+
+var _ [0]struct{} = [unsafe.Offsetof(laneSession{}.session)]struct{}{}
+
+// onLoop calls f on the loop, unless the session has ended by then.
+func (o *laneOwner) onLoop(s *lane.Session, f func(c *laneSession)) {
+	c := laneSessionOf(s)
+	(*worker)(o).onLoop(c, func() { f(c) })
+}
+
+// Ready implements [lane.Owner].
+func (o *laneOwner) Ready(s *lane.Session) { o.onLoop(s, (*laneSession).offer) }
+
+// Left implements [lane.Owner].
+func (o *laneOwner) Left(s *lane.Session) {
+	o.onLoop(s, func(c *laneSession) {
+		if !c.conn.parked() {
+			c.conn.session.Recall()
+		}
+	})
+}
+
+// Ended implements [lane.Owner].
+func (o *laneOwner) Ended(s *lane.Session, r lane.Result) {
+	o.onLoop(s, func(c *laneSession) { c.ended(&r) })
+}
+
+// ended is the end in the lane.
+func (c *laneSession) ended(r *lane.Result) {
+	if !c.conn.carried() && c.conn.session.Withdraw() {
+		c.endedHere(r)
+		return
+	}
+	c.worker().lanes.note(c, r)
+	if first := SideOf(r.View.OnlyEnd()); r.Reset && first != relay.SideNone {
+		c.conn.driven().HalfEnded(first)
+	}
+	var dead *lane.TimedOut
+	if errors.As(r.Err, &dead) {
+		c.conn.driven().FinishError(SideOf(dead.By), syscall.ETIMEDOUT)
+		return
+	}
+	if r.Err != nil { // it could not come back
+		c.conn.driven().Cut(r.Err)
+	}
+	c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
+}
+
+// endedHere is the end in the lane of a session that is in user space: one that has just come back was ended meanwhile, as
+// by a user timeout, and its sockets go on as if it had not been.
+func (c *laneSession) endedHere(r *lane.Result) {
+	n := c.conn
+	n.worker().laneEnded(n)
+	if c.is(cameBack) {
+		n.session.Cut(cmp.Or(r.Err, error(syscall.ECONNRESET)))
+	}
+}
+
+// HalfClosed implements [lane.Observer].
+func (o *laneOwner) HalfClosed(s *lane.Session, from int) {
+	o.onLoop(s, func(c *laneSession) { c.conn.driven().HalfEnded(SideOf(from)) })
+}
+
+// Return implements [lane.Returner].
+func (o *laneOwner) Return(s *lane.Session) { o.onLoop(s, (*laneSession).goBack) }
+
+// goBack has a session come back without waiting for that, unless it does so already.
+func (c *laneSession) goBack() {
+	w := c.worker()
+	g := w.group
+	if !c.away() {
+		return
+	}
+	c.set(coming, true)
+	g.returns.Go(func() {
+		select {
+		case g.returning <- struct{}{}:
+			_, _ = c.comeBack(w) // one that cannot is reset, and its result has the reason
+			<-g.returning
+		case <-g.ended:
+		}
+	})
+}
+
+// UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted.
+func (*laneOwner) UserTimeout(s *lane.Session) time.Duration {
+	return userTimeoutOf(laneSessionOf(s).conn)
+}
+
+// KeepAlive implements [lane.Probed], in the same way.
+func (*laneOwner) KeepAlive(s *lane.Session) time.Duration {
+	return laneSessionOf(s).conn.ref.serving.service.Options.SetKeepAlive()
+}
+
+// Tag implements [lane.Tagged].
+func (*laneOwner) Tag(s *lane.Session) (tag [16]byte, begun time.Duration) {
+	n := laneSessionOf(s).conn
+	t := record.Tag{Listener: record.HashOf(n.ref.serving.socket.Name)}
+	if b := n.binding(); b != nil {
+		upstream, _ := b.Names()
+		t.Upstream = record.HashOf(upstream)
+	}
+	if now, err := sys.Monotonic(); err == nil { // else the session begins now
+		begun = now - n.result().Duration
+	}
+	return t.Bytes(), begun
+}
+
+// A control is a congestion control, one more than its place in lanes.controls; 0: it is not known. Sessions that have left
+// share the names, which are few.
+type control uint8
+
+// controlOf returns that of a socket: as it is, and not as it was configured, for the kernel may have refused that, a route
+// may have another one, and a reload leaves connections alone.
+func (t *lanes) controlOf(fd int) control {
+	name, err := sys.Congestion(fd)
+	if err != nil {
+		return 0
+	}
+	at := slices.Index(t.controls, name)
+	if at < 0 {
+		if len(t.controls) == math.MaxUint8 {
+			return 0
+		}
+		at = len(t.controls)
+		t.controls = append(t.controls, name)
+	}
+	return control(at + 1)
+}
+
+// setOptions gives the sockets of a session that has come back the options of those of before: all of accept and of
+// connect, of which those of an endpoint need not wait any more. Without them they are connections like others.
+func (c *laneSession) setOptions(sockets [2]int) {
+	options := c.conn.ref.serving.service.Options
+	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // which the lane sets: the listening socket had it, and that of connect not
+	for i, fd := range sockets {
+		_ = options.Set(fd)
+		if at := c.controls[i]; at != 0 {
+			_ = sys.SetCongestion(fd, c.worker().lanes.controls[at-1])
+		}
+	}
+}
+
+// userTimeoutOf is the TCP_USER_TIMEOUT of a session's sockets; 0: that is the kernel's.
+func userTimeoutOf(n *conn) time.Duration {
+	return n.ref.serving.service.Options.SetUserTimeout()
+}
+
+// laneTimes are the parts of a session's time until it has left user space, by cause. Until then the first two are the halves of a time, see tried.
+type laneTimes [verdict.Kinds]span
+
+// tried is when packets began to try to take a session that has not left, by milliseconds of the loop's clock.
+func (t *laneTimes) tried() uint32 { return uint32(t[0])<<16 | uint32(t[1]) }
+
+func triedAt(at uint32) laneTimes { return laneTimes{span(at >> 16), span(at)} }
+
+// tries notes that packets begin to try.
+func (c *laneSession) tries() {
+	c.times = triedAt(c.worker().milliseconds())
+	c.set(hasLeft, false)
+}
+
+// A span is a time to a two thousandth of itself, and to a millisecond: 11 bits of the highest ones, and how far these are shifted.
+type span uint16
+
+const spanBits = 11
+
+func newSpan(t time.Duration) span {
+	ms := min(uint64(max(t, 0)/time.Millisecond), 1<<(31+spanBits)-1) // more than a century
+	shift := max(bits.Len64(ms)-spanBits, 0)
+	return span(shift<<spanBits) | span(ms>>shift)
+}
+
+func (s span) time() time.Duration {
+	return time.Duration(s&(1<<spanBits-1)) << (s >> spanBits) * time.Millisecond
+}
+
+// noteLeaving keeps the parts of a session's time until now. Its sockets are there still.
+func (c *laneSession) noteLeaving() {
+	s := c.conn.userSample()
+	for k, t := range verdict.TimesOf(&s) {
+		c.times[k] = newSpan(t)
+	}
+	c.set(hasLeft, true)
+}
+
+// view returns the lane's observations of the session, also at its end, and whether it has ever left.
+func (c *laneSession) view() (v lane.View, left bool) {
+	if r := c.worker().lanes.results[c]; r != nil {
+		return r.View, r.Left
+	}
+	v, ok := c.session.Look()
+	return v, ok && v.Time > 0
+}
+
+// addTo has a sample of the session know of its time in the lane. carried says that it ends there.
+func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
+	v, left := c.view()
+	if !left {
+		return
+	}
+	var before verdict.Times
+	if !carried || !c.is(hasLeft) { // it is back
+		s.Duration -= v.Time
+		before = verdict.TimesOf(s)
+	} else {
+		for k, t := range c.times {
+			before[k] = t.time()
+		}
+	}
+	*s = verdict.OfLane(&v, before)
+}
+
+// turn returns the state of a session that has left: whether its endpoint has answered since the look before, which is that both have sent
+// something that the other one has acknowledged. A stream that goes on is no answer. Whether one is awaited is not known.
+func (c *laneSession) turn() relay.Turn {
+	t := relay.Turn{Last: relay.SideB, Quiet: c.session.Idle()}
+	n := c.session.Bytes()
+	now := [2]uint16{uint16(n[0]), uint16(n[1])}
+	t.Answered = now[0] != c.passed[0] && now[1] != c.passed[1]
+	c.passed = now
+	return t
+}
+
+// userSample returns what is known of a joined session's waits in user space.
+func (n *conn) userSample() verdict.Sample {
+	r, legs := n.result(), n.legs()
+	r.Legs = &legs
+	return verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp(), -1)
+}
+
+// sample returns what is known of a joined session's waits.
+func (n *conn) sample() *verdict.Sample {
+	s := n.userSample()
+	if c := n.lane; c != nil {
+		c.addTo(&s, n.carried())
+	}
+	return &s
+}
+
+// sampleAtEnd returns that of a session that has ended, or false if it is not known. c is its part in the lane; nil: it had none.
+func sampleAtEnd(res *relay.Result, localClient, localEndpoint bool, c *laneSession) (s verdict.Sample, ok bool) {
+	s = verdict.OfResult(res, localClient, localEndpoint, -1)
+	if c != nil {
+		c.addTo(&s, res.Legs == nil)
+	}
+	return s, res.Legs != nil || s.Lane != nil
+}
+
+// SideOf returns the side of an endpoint of the lane, 0 or 1; another number is of none.
+func SideOf(endpoint int) relay.Side {
+	switch endpoint {
+	case 0:
+		return relay.SideA
+	case 1:
+		return relay.SideB
+	}
+	return relay.SideNone
 }

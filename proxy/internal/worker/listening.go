@@ -95,6 +95,25 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	return l, nil
 }
 
+// Unlistened returns a Listening without a socket, for sessions of [Group.Adopt] whose listener has none, or nil if everything is about to end. The caller calls Release once it
+// has adopted them; [Host.Left] is called when the last one has left.
+func (g *Group) Unlistened(name string, service *Service) *Listening {
+	l, err := g.newListening(Listener{Name: name, FD: -1, TCP: true, Service: service})
+	if err != nil {
+		return nil
+	}
+	l.closing.Store(true)
+	l.openSockets.Store(0)
+	l.refs.Store(1)
+	for _, a := range l.parts {
+		a.closed = true
+	}
+	return l
+}
+
+// Release ends the caller's part in a Listening of [Group.Unlistened].
+func (l *Listening) Release() { l.unref() }
+
 // Service returns the service of clients that are accepted now.
 func (l *Listening) Service() *Service { return l.service.Load() }
 

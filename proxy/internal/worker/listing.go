@@ -130,7 +130,7 @@ func (w *worker) complete(s *Session, n *conn, q *Query) bool {
 
 // outline returns the part of a client's session that costs no system call.
 func (w *worker) outline(n *conn, index, at int) Session {
-	s := Session{Loop: index, Idle: -1, Listener: n.ref.serving.socket.Name}
+	s := Session{Loop: index, Idle: -1, Listener: n.ref.serving.socket.Name, Adopted: n.is(adopted)}
 	if c := n.ref.pending; c != nil {
 		s.State, s.Age = c.phase.state(), time.Duration(w.loop.Now()-c.began)
 	} else {

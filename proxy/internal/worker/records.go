@@ -31,9 +31,7 @@ const keptSlab = 128
 // beginRecord begins the record of a client, in memory of the caller's that is made if it must
 // be, unless none is kept.
 func (w *worker) beginRecord(own **record.Record, l *Listening, accepted int64) *record.Record {
-	g := w.group
-	w.records.number++
-	id := g.ids.Of(w.records.number*uint64(len(g.loops.Loops())) + uint64(w.index))
+	g, id := w.group, w.nextID()
 	sampler := g.cfg.Host.Traces(l, id)
 	if sampler == 0 && !g.cfg.Host.Records(l, id) {
 		return nil
@@ -44,6 +42,12 @@ func (w *worker) beginRecord(own **record.Record, l *Listening, accepted int64) 
 	(*own).Begin(id, l.Name, w.index, accepted)
 	(*own).Sampler = sampler
 	return *own
+}
+
+// nextID returns the ID of the next client's record.
+func (w *worker) nextID() record.ID {
+	w.records.number++
+	return w.group.ids.Of(w.records.number*uint64(len(w.group.workers)) + uint64(w.index))
 }
 
 // recordPending begins the record of a client that is taken on.
@@ -154,6 +158,11 @@ func (w *worker) keepPending(c *pendingClient, b Binding) *listenerRef {
 // keep keeps the record of a session that begins.
 func (w *worker) keep(r *record.Record, s *serving, b Binding) *listenerRef {
 	w.group.cfg.Host.Began(s.socket, b, r)
+	return w.pack(r, s)
+}
+
+// pack keeps the record of a session that goes on.
+func (w *worker) pack(r *record.Record, s *serving) *listenerRef {
 	k, rest := w.records.takeKept(), w.records.takeRest()
 	if !k.Pack(r, rest) {
 		w.records.rests = append(w.records.rests, rest)

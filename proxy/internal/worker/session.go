@@ -25,8 +25,8 @@ type Session struct {
 	// [Binding]; all three may be empty.
 	Listener, Upstream, EndpointName string
 	State                            State
-	// Lane says that it has left user space.
-	Lane bool
+	// Lane says that it has left user space, and Adopted that a process before this one has had it.
+	Lane, Adopted bool
 	// Binding is its binding; nil: it has none, or is not joined yet.
 	Binding Binding
 	// Loop is the index of the loop that serves it, negative where there are goroutines.

@@ -5,41 +5,26 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // An ID names a client of a list. A client keeps it until it is joined, and its session until its
 // end; no other one of the process ever has it. It is comparable.
 type ID struct {
-	Loop  int   // of the loop; negative: it is on goroutines, or adopted
-	Place int64 // on the loop, or its number among those on goroutines, or in the table of the lane
-	Began int64 // [Session.Began]; of an adopted one by the monotonic clock
+	Loop  int   // of the loop; negative: it is on goroutines
+	Place int64 // on the loop, or its number among those on goroutines
+	Began int64 // [Session.Began]
 }
 
-// The Loops of IDs of clients that are on no loop.
-const (
-	onGoroutines = -1
-	ofAdopted    = -2
-)
-
-// AdoptedID returns the ID of a session of the lane that a process before this one had, by its [lane.Session.Identity]: it is the same in each process that adopts the session.
-func AdoptedID(number uint32, begun time.Duration) ID {
-	return ID{ofAdopted, int64(number), int64(begun)}
-}
-
-// Adopted reports whether it is one of [AdoptedID].
-func (id ID) Adopted() bool { return id.Loop == ofAdopted }
+// onGoroutines is the Loop of IDs of clients on goroutines.
+const onGoroutines = -1
 
 // idBase is the base of the numbers of an ID as text.
 const idBase = 36
 
-// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, g.2v.5f3k2m9x1 of one on goroutines, or a.2v.5f3k2m9x1 of an adopted one.
+// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 of one on goroutines.
 func (id ID) String() string {
 	loop := "g"
-	switch {
-	case id.Adopted():
-		loop = "a"
-	case id.Loop >= 0:
+	if id.Loop >= 0 {
 		loop = strconv.Itoa(id.Loop)
 	}
 	return loop + "." + strconv.FormatInt(id.Place, idBase) + "." + strconv.FormatInt(id.Began, idBase)
@@ -52,12 +37,9 @@ var ErrID = errors.New("not the id of a session")
 func ParseID(text string) (id ID, err error) {
 	parts := strings.Split(text, ".")
 	if len(parts) == 3 {
-		switch parts[0] {
-		case "g":
+		if parts[0] == "g" {
 			id.Loop = onGoroutines
-		case "a":
-			id.Loop = ofAdopted
-		default:
+		} else {
 			var loop uint64
 			loop, err = strconv.ParseUint(parts[0], 10, 16)
 			id.Loop = int(loop)

@@ -1,4 +1,4 @@
-package server
+package lanes
 
 import (
 	"errors"
@@ -7,12 +7,57 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/penstock/penstock/proxy/internal/file"
 )
+
+// devices returns the loopback and the Ethernet devices that are up and have an address.
+func devices() (names []string, err error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	for _, d := range all {
+		if d.Flags&net.FlagUp == 0 || d.Flags&net.FlagLoopback == 0 && len(d.HardwareAddr) != 6 {
+			continue
+		}
+		if addresses, err := d.Addrs(); err == nil && len(addresses) > 0 {
+			names = append(names, d.Name)
+		}
+	}
+	if len(names) == 0 {
+		err = errors.New("no device is up and has an address")
+	}
+	return names, err
+}
+
+// CheckDevices returns why the lane cannot be at devices of lane.devices: those that this network namespace does not have, or that are neither Ethernet
+// nor the loopback.
+func CheckDevices(names []string) error {
+	all, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("lane.devices: %w", err)
+	}
+	var missing, others []string
+	for _, name := range names {
+		switch i := slices.IndexFunc(all, func(d net.Interface) bool { return d.Name == name }); {
+		case i < 0:
+			missing = append(missing, name)
+		case all[i].Flags&net.FlagLoopback == 0 && len(all[i].HardwareAddr) != 6:
+			others = append(others, name)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return fmt.Errorf("lane.devices: there is no network device %s here", strings.Join(missing, ", "))
+	case len(others) > 0:
+		return fmt.Errorf("lane.devices: neither Ethernet nor the loopback: %s", strings.Join(others, ", "))
+	}
+	return nil
+}
 
 // bpfMagic is the type of BPF file systems (statfs(2), BPF_FS_MAGIC).
 const bpfMagic = 0xcafe4a11
@@ -71,43 +116,6 @@ func ownPins(dir string) error {
 		return fmt.Errorf("lane.pins: other users may write in %s (mode %04o): chmod 700 %[1]s, or if the file system is mounted there, mount -o remount,mode=700 %[1]s", dir, is.Mode().Perm())
 	}
 	return nil
-}
-
-// pinsEvery is how many looks of the monitor pass between two at the pins.
-const pinsEvery = 5
-
-// A pinsWatch sees to the pins of the lane.
-type pinsWatch struct {
-	looks int                    // of the monitor
-	wrong atomic.Pointer[string] // why sessions in the lane would not survive the process; nil: they would, or there are no pins
-}
-
-// lookAtPins has pins that were removed be made anew, or notes why that cannot be, once. It is for the goroutine of the monitor.
-func (s *Server) lookAtPins() {
-	w := &s.pins
-	if w.looks++; w.looks%pinsEvery != 0 {
-		return
-	}
-	now := s.lane.Load()
-	if now == nil || now.lane == nil || now.cfg.Pins == "" {
-		return
-	}
-	again, err := now.lane.Repin()
-	last := w.wrong.Load()
-	switch {
-	case errors.Is(err, net.ErrClosed):
-	case err != nil:
-		if text := err.Error(); last == nil || *last != text {
-			w.wrong.Store(&text)
-			s.log.Warn("sessions in the lane do not survive the process: pins are missing", "pins", now.cfg.Pins, "error", err)
-		}
-	case again:
-		w.wrong.Store(nil)
-		s.log.Warn("the pins of the lane were removed, and are pinned again", "pins", now.cfg.Pins)
-	case last != nil:
-		w.wrong.Store(nil)
-		s.log.Info("the pins of the lane are there again", "pins", now.cfg.Pins)
-	}
 }
 
 // makePins makes the directory of pins if it is not there, for this user alone.

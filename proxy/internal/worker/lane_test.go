@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -324,6 +325,100 @@ func TestSpan(t *testing.T) {
 	for _, at := range []uint32{0, 1, 1<<16 - 1, 1 << 16, 123456789, math.MaxUint32} {
 		if got := worker.Tried(at); got != at {
 			t.Errorf("%d is kept as %d", at, got)
+		}
+	}
+}
+
+// TestEndedInUserSpace: a session that the lane ends just as it comes back, as by a user timeout, ends; one that has never left
+// goes on.
+func TestEndedInUserSpace(t *testing.T) {
+	t.Parallel()
+
+	for name, cameBack := range map[string]bool{"come back": true, "never left": false} {
+		t.Run(name, func(t *testing.T) {
+			e := new(tie)
+			r := directed(t, straight(echo(t)).bound(e), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+			r.serve(t)
+			c := r.dial(t)
+			talk(t, c)
+			owner, sessions := r.Prepared(0, cameBack)
+			if len(sessions) != 1 {
+				t.Fatalf("%d sessions", len(sessions))
+			}
+			owner.Ended(sessions[0], lane.Result{Reset: true, Left: true, Err: os.ErrDeadlineExceeded})
+			if !cameBack {
+				r.Turn()
+				talk(t, c)
+				return
+			}
+			eventually(t, func() bool { return e.ended() == 1 && r.Summary().Active == 0 })
+			if got := e.all()[0].Reason; got != relay.ReasonCanceled {
+				t.Error(got)
+			}
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the client still waits")
+			}
+		})
+	}
+}
+
+// TestWithdrawnOverTurns: when no session is to leave user space any more, a loop withdraws those that it has prepared for that some in each turn, and
+// none is offered meanwhile.
+func TestWithdrawnOverTurns(t *testing.T) {
+	t.Parallel()
+
+	r := directed(t, straight(echo(t)), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+	r.serve(t)
+	r.Prepared(0, false) // none yet
+	const sessions = 60_000
+	restore, err := r.Simulate(0, nil, sessions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer restore()
+	if _, prepared := r.Prepared(0, false); len(prepared) != sessions {
+		t.Fatalf("%d sessions are prepared", len(prepared))
+	}
+	left, offered := r.LeaveLaneAlone(0)
+	if left == 0 {
+		t.Error("all are withdrawn in one turn")
+	}
+	if offered {
+		t.Error("one is offered that is not withdrawn yet")
+	}
+	eventually(t, func() bool {
+		there := 0
+		r.EachDeparted(0, func(lane.Observer, *lane.Session) { there++ })
+		return there == 0
+	})
+	talk(t, r.dial(t))
+}
+
+// TestLaneQueuedOnce: a session waits once to be asked whether it may leave user space, however often all are asked again, and is in a queue again
+// after there was no lane.
+func TestLaneQueuedOnce(t *testing.T) {
+	t.Parallel()
+
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { c.Loops, s.Lane = 1, worker.LaneOn })
+	r.serve(t)
+	const sessions = 3
+	for range sessions {
+		talk(t, r.dial(t))
+	}
+	every := func(*worker.Listening, worker.Binding) bool { return true }
+	for _, l := range []*lane.Lane{new(lane.Lane), nil, new(lane.Lane)} { // which is not open: none is asked before the test has ended
+		r.SetLane(l, time.Hour)
+		for range 20 {
+			r.AskLane(every)
+		}
+		want := sessions
+		if l == nil {
+			want = 0
+		}
+		eventually(t, func() bool { return r.LaneQueued(0) == want })
+		r.Turn()
+		if n := r.LaneQueued(0); n != want {
+			t.Errorf("%d wait, want %d", n, want)
 		}
 	}
 }

@@ -1,0 +1,431 @@
+// Package lanes is the lane of a process: opened for the first configuration that wants it, tried again while another process has it, switched, left to the next
+// process or closed. It gives the loops the sessions that a process before this one has left there. How a session of a loop leaves and comes back is package worker's.
+package lanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+// Lanes is the lane of a process. All exported fields are required, and set before the first use.
+type Lanes struct {
+	Group *worker.Group
+	Log   *slog.Logger
+	// Mu is the mutex of all changes of the configuration. Methods say where the caller holds it; what is done later takes it.
+	Mu *sync.Mutex
+	// Places returns where adopted sessions may belong. It is called with Mu held.
+	Places func() *Places
+	// Go calls a function on a goroutine of its own, for which the end of the process waits before [Lanes.Close]; not once Closing reports true.
+	Go func(func())
+	// Closing reports whether the process is about to end. It is called with Mu held. Ended ends when it does.
+	Closing func() bool
+	Ended   context.Context
+
+	now    atomic.Pointer[state] // nil: no listener has asked for one yet
+	wanted atomic.Bool           // a listener of the configuration in force has lane
+	left   atomic.Bool           // sessions that have left have ended for this process, and go on without it; written under Mu
+	off    bool                  // one that is to come begins switched off; under Mu
+	adopts bool                  // the first discovery of endpoints is over; under Mu
+	pins   pinsWatch
+}
+
+// A state is the lane, or why there is none. It does not change.
+type state struct {
+	lane     *lane.Lane // owned by Lanes; nil: there is none
+	cfg      config.Lane
+	devices  []string
+	sessions int64  // places of the table; without a lane those of the configuration
+	is       string // State of [admin.Lane]
+	why      error
+}
+
+// retryEvery is how often a lane that another process has is tried again.
+const retryEvery = 2 * time.Second
+
+// errOpening is why there is no lane yet.
+var errOpening = errors.New("it is being opened")
+
+// Prepare opens the lane for the first configuration that wants it: beside the listeners, for the kernel takes a while for the programs on a busy machine, and before them
+// where one requires it. The caller calls commit if the configuration comes into force, with Mu held, and undo if not.
+func (l *Lanes) Prepare(cfg *config.Config) (commit, undo func(), err error) {
+	next := &state{cfg: cfg.Lane, devices: cfg.Lane.Devices, is: admin.LaneOpening, why: errOpening, sessions: cfg.Lane.Sessions}
+	undo = func() {}
+	switch now := l.now.Load(); {
+	case !cfg.WantsLane(), now != nil && now.lane != nil:
+		next = nil
+	case cfg.RequiresLane():
+		if next = openLane(&cfg.Lane); next.is == admin.LaneUnavailable {
+			return nil, nil, fmt.Errorf("lane: require: %w", next.why)
+		}
+		if next.lane != nil {
+			undo = func() { l.logClosed(next.lane.Close()) }
+		}
+	}
+	return func() {
+		l.wanted.Store(cfg.WantsLane())
+		l.warnOfPins(cfg)
+		if next != nil {
+			l.commit(next)
+		}
+	}, undo, nil
+}
+
+// openLane opens a lane, or says why there is none.
+func openLane(cfg *config.Lane) *state {
+	next := &state{cfg: *cfg, is: admin.LaneOn, devices: cfg.Devices, sessions: cfg.Sessions}
+	if len(next.devices) == 0 {
+		next.devices, next.why = devices()
+	} else {
+		next.why = CheckDevices(next.devices)
+	}
+	if next.why == nil {
+		next.why = makePins(string(cfg.Pins))
+	}
+	if next.why == nil {
+		next.lane, next.why = lane.Open(lane.Config{Devices: next.devices, Sessions: int(cfg.Sessions), Pin: string(cfg.Pins)})
+	}
+	switch {
+	case next.why == nil:
+		next.sessions = int64(next.lane.Size())
+	case errors.Is(next.why, lane.ErrBusy):
+		next.is = admin.LaneBusy
+	default:
+		next.is = admin.LaneUnavailable
+	}
+	return next
+}
+
+// commit brings a lane into force, or notes why there is none. Mu is held.
+func (l *Lanes) commit(next *state) {
+	if next.lane != nil && l.off {
+		next.is, l.off = admin.LaneOff, false
+	}
+	last := l.now.Swap(next)
+	switch {
+	case next.lane != nil:
+		message := "sessions may leave user space"
+		if next.is == admin.LaneOff {
+			message = "the lane is open, and switched off"
+		}
+		l.Log.Info(message, "devices", next.devices, "sessions", next.sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
+		if next.sessions != next.cfg.Sessions {
+			l.Log.Warn("the lane has adopted a table of sessions with its own size, which it keeps until its pins are removed",
+				"sessions", next.sessions, "configured", next.cfg.Sessions, "pins", next.cfg.Pins, "instead", "let a process drain without lane.leave, which resets its sessions at the end, and start the next one")
+		}
+		l.adopt(next)
+		if next.is != admin.LaneOff {
+			l.Group.SetLane(next.lane, next.cfg.After)
+		}
+		return
+	case next.is == admin.LaneOpening:
+	case last == nil || last.is != next.is:
+		l.Log.Warn("sessions stay in user space: there is no lane", "error", next.why)
+	}
+	switch next.is {
+	case admin.LaneOpening:
+		l.openAfter(next, 0)
+	case admin.LaneBusy:
+		l.openAfter(next, retryEvery)
+	}
+}
+
+// openAfter opens the lane of a state after a while, unless another one has taken its place by then. Mu is held.
+func (l *Lanes) openAfter(now *state, d time.Duration) {
+	l.Go(func() {
+		select {
+		case <-l.Ended.Done():
+			return
+		case <-time.After(d):
+		}
+		next := openLane(&now.cfg)
+		l.Mu.Lock()
+		defer l.Mu.Unlock()
+		if !l.Closing() && l.now.Load() == now {
+			l.commit(next)
+		} else if next.lane != nil {
+			l.logClosed(next.lane.Close())
+		}
+	})
+}
+
+// Discovered is called once, with Mu held, when the first discovery of endpoints is over: from then on sessions that are adopted find theirs.
+func (l *Lanes) Discovered() {
+	l.adopts = true
+	if now := l.now.Load(); now != nil {
+		l.adopt(now)
+	}
+}
+
+// Use is whether the sessions of a listener may leave user space.
+func Use(l *config.Listener) worker.LaneUse {
+	switch {
+	case l.Lane == config.LaneOff:
+		return worker.LaneOff
+	case l.Transparent:
+		return worker.LaneTransparent
+	}
+	return worker.LaneOn
+}
+
+// Settle has the sessions that have left user space come back whose listeners have them stay there since a change, and asks those of the listeners in leave, by their names.
+func (l *Lanes) Settle(stay, leave map[string]bool) {
+	if now := l.now.Load(); now == nil || now.lane == nil || len(stay)+len(leave) == 0 {
+		return
+	}
+	l.Group.AskLane(func(at *worker.Listening, _ worker.Binding) bool { return leave[at.Name] })
+	l.Go(func() {
+		back, reset := l.Group.ReturnLane(func(at *worker.Listening, _ worker.Binding) bool { return stay[at.Name] })
+		if back+reset > 0 {
+			l.Log.Info("sessions have come back to user space, for their listener has no lane any more", "sessions", back, "reset", reset)
+		}
+	})
+}
+
+// errLeft is the cause of the end of sessions that have left user space, in a process that leaves them to the next one.
+var errLeft = errors.New("the process ends, and its session goes on without it")
+
+// Leaves reports whether sessions that have left user space go on when this process ends.
+func (l *Lanes) Leaves() bool {
+	now := l.now.Load()
+	return now != nil && now.lane != nil && now.cfg.Leave
+}
+
+// Leave has the sessions that have left user space end for this process, if they go on without it, and returns how many. From then on none leaves.
+func (l *Lanes) Leave() int64 {
+	l.Mu.Lock()
+	leaves := l.Leaves()
+	l.left.Store(leaves)
+	l.Mu.Unlock()
+	if !leaves {
+		return 0
+	}
+	return l.Group.LeaveLane(errLeft)
+}
+
+// Close closes the lane, after all sessions of the loops have ended.
+func (l *Lanes) Close() {
+	now := l.now.Load()
+	switch {
+	case now == nil || now.lane == nil:
+	case now.cfg.Leave:
+		if n := now.lane.Stats().Lane; n > 0 {
+			l.Log.Info("sessions that have left user space go on without this process", "sessions", n, "pins", now.cfg.Pins)
+		}
+		l.logClosed(now.lane.Leave())
+	default:
+		l.logClosed(now.lane.Close())
+	}
+}
+
+func (l *Lanes) logClosed(err error) {
+	if err != nil {
+		l.Log.Warn("the lane was not closed in good order", "error", err)
+	}
+}
+
+// Status is the status of the lane; nil: none was asked for.
+func (l *Lanes) Status() *admin.Lane {
+	now := l.now.Load()
+	if now == nil {
+		return nil
+	}
+	st := &admin.Lane{State: now.is, Wanted: l.wanted.Load(), Devices: now.devices, Most: now.sessions, Stays: l.Group.LaneStays()}
+	if now.why != nil {
+		st.Why = now.why.Error()
+	}
+	if now.lane == nil {
+		return st
+	}
+	if wrong := l.pins.wrong.Load(); wrong != nil {
+		st.PinsProblem = *wrong
+	}
+	n := now.lane.Stats()
+	st.Active, st.Left, st.Ended, st.Reset = int64(n.Lane), int64(n.Left), int64(n.Ended), int64(n.Reset)
+	st.Adopted, st.Failed, st.Returned, st.Gaps = int64(n.Adopted), int64(n.Failed), int64(n.Returned), int64(n.Gaps)
+	if l.left.Load() {
+		st.Active, st.GoOn = 0, st.Active
+	}
+	for why, count := range n.Refused {
+		st.Stays[why.String()] += int64(count)
+	}
+	if len(n.Unrestored) > 0 {
+		st.Unrestored = make(map[string]int64, len(n.Unrestored))
+	}
+	for why, count := range n.Unrestored {
+		st.Unrestored[why.String()] = int64(count)
+	}
+	return st
+}
+
+// Lasting returns the keys of the lane in force that a reload cannot change to those of next; one that is not open yet takes the keys as they are then. The size in force is
+// that of the table: while sessions go on over a restart it is adopted with them.
+func (l *Lanes) Lasting(next *config.Lane) (keys []config.KeyChange) {
+	now := l.now.Load()
+	if now == nil || now.lane == nil {
+		return nil
+	}
+	was := now.cfg
+	was.Sessions = now.sessions
+	keys = was.Lasting(next)
+	for i := range keys {
+		if keys[i].Key == "sessions" && now.cfg.Leave {
+			keys[i].New += config.UnlessLeft
+		}
+	}
+	return keys
+}
+
+var _ admin.LaneSwitcher = (*Lanes)(nil)
+
+// SwitchLane implements [admin.LaneSwitcher].
+func (l *Lanes) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if now := l.toCome(); now != nil {
+		l.off = !on
+		l.Log.Info("whether sessions leave user space was changed, before there is a lane", "on", on, "by", by)
+		return admin.LaneChanged{State: l.willBe(now)}, nil
+	}
+	now, err := l.inForce()
+	if err != nil {
+		return admin.LaneChanged{}, err
+	}
+	next := *now
+	next.is = admin.LaneOff
+	if on {
+		next.is = admin.LaneOn
+		l.Group.SetLane(next.lane, next.cfg.After)
+	} else {
+		l.Group.SetLane(nil, 0)
+	}
+	if next.is != now.is {
+		l.now.Store(&next)
+		l.Log.Info("whether sessions leave user space was changed", "lane", next.is, "by", by)
+	}
+	return admin.LaneChanged{State: next.is}, nil
+}
+
+// every selects all sessions.
+func every(*worker.Listening, worker.Binding) bool { return true }
+
+// ReturnLane implements [admin.LaneSwitcher].
+func (l *Lanes) ReturnLane(by string) (admin.LaneChanged, error) {
+	l.Mu.Lock()
+	if now := l.toCome(); now != nil { // none has left
+		defer l.Mu.Unlock()
+		return admin.LaneChanged{State: l.willBe(now)}, nil
+	}
+	now, err := l.inForce()
+	l.Mu.Unlock()
+	if err != nil {
+		return admin.LaneChanged{}, err
+	}
+	back, reset := l.Group.ReturnLane(every)
+	l.Log.Warn("sessions have come back to user space", "sessions", back, "reset", reset, "by", by)
+	return admin.LaneChanged{State: now.is, Returned: back, Reset: reset}, nil
+}
+
+// FlushLane implements [admin.LaneSwitcher].
+func (l *Lanes) FlushLane(by string) (admin.LaneChanged, error) {
+	l.Mu.Lock()
+	now, err := l.inForce()
+	l.Mu.Unlock()
+	if err != nil {
+		return admin.LaneChanged{}, err
+	}
+	n := l.Group.CutLane(every, record.ErrOperator)
+	l.Log.Warn("sessions that had left user space are reset", "sessions", n, "by", by)
+	return admin.LaneChanged{State: now.is, Reset: n}, nil
+}
+
+// toCome returns the state of a lane that is being opened or will be, for another process has it; nil: there is none. Mu is held.
+func (l *Lanes) toCome() *state {
+	if now := l.now.Load(); now != nil && now.lane == nil && (now.is == admin.LaneOpening || now.is == admin.LaneBusy) {
+		return now
+	}
+	return nil
+}
+
+// willBe is off for a lane that is to begin switched off. Mu is held.
+func (l *Lanes) willBe(now *state) string {
+	if l.off {
+		return admin.LaneOff
+	}
+	return now.is
+}
+
+// inForce returns the lane, or why there is none.
+func (l *Lanes) inForce() (*state, error) {
+	switch now := l.now.Load(); {
+	case l.left.Load():
+		return nil, fmt.Errorf("%w: sessions that have left user space (%d) go on without this process: nothing is changed", admin.ErrLeft, now.lane.Stats().Lane)
+	case now == nil:
+		return nil, fmt.Errorf("%w: no listener has lane: auto or require", admin.ErrNotFound)
+	case now.lane == nil:
+		return nil, fmt.Errorf("%w: there is no lane: %w", admin.ErrNotFound, now.why)
+	default:
+		return now, nil
+	}
+}
+
+// warnOfPins warns of sessions that a process before this one has left pinned, where no listener has the lane that could adopt them.
+func (l *Lanes) warnOfPins(c *config.Config) {
+	dir := string(c.Lane.Pins)
+	if c.WantsLane() || dir == "" {
+		return
+	}
+	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
+		l.Log.Warn("sessions of a process before this one may go on in the kernel, and nothing looks after them: no listener has lane",
+			"pins", dir, "instead", "start once with lane: auto at a listener, and run penstock lane flush", "programs_and_maps", len(list))
+	}
+}
+
+// pinsEvery is how many looks pass between two at the pins.
+const pinsEvery = 5
+
+// A pinsWatch sees to the pins of the lane.
+type pinsWatch struct {
+	looks int
+	wrong atomic.Pointer[string] // why sessions in the lane would not survive the process; nil: they would, or there are no pins
+}
+
+// Look has pins that were removed be made anew, or notes why that cannot be, once. It is called every second, by one goroutine.
+func (l *Lanes) Look() {
+	w := &l.pins
+	if w.looks++; w.looks%pinsEvery != 0 {
+		return
+	}
+	now := l.now.Load()
+	if now == nil || now.lane == nil || now.cfg.Pins == "" {
+		return
+	}
+	again, err := now.lane.Repin()
+	last := w.wrong.Load()
+	switch {
+	case errors.Is(err, net.ErrClosed):
+	case err != nil:
+		if text := err.Error(); last == nil || *last != text {
+			w.wrong.Store(&text)
+			l.Log.Warn("sessions in the lane do not survive the process: pins are missing", "pins", now.cfg.Pins, "error", err)
+		}
+	case again:
+		w.wrong.Store(nil)
+		l.Log.Warn("the pins of the lane were removed, and are pinned again", "pins", now.cfg.Pins)
+	case last != nil:
+		w.wrong.Store(nil)
+		l.Log.Info("the pins of the lane are there again", "pins", now.cfg.Pins)
+	}
+}

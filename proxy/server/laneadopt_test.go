@@ -1,0 +1,579 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/server"
+)
+
+// leaveBy has a session of a listener leave user space, the nth of the process.
+func (r *rig) leaveBy(t *testing.T, listener string, n int) *net.TCPConn {
+	t.Helper()
+	c := client(t, r.At(listener))
+	r.Until("it has left", func() bool {
+		echoes(t, c, "there and back")
+		return r.Status().Lane.Left == int64(n)
+	})
+	return c
+}
+
+// silentTo is an echo that does not answer a question.
+func silentTo(c net.Conn) {
+	b := make([]byte, 64)
+	for {
+		n, err := c.Read(b)
+		if err != nil {
+			return
+		}
+		if b[0] != '?' {
+			if _, err := c.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// adopts starts a process, has a session of each of some listeners leave user space, calls do unless that is nil, ends the process, and starts the next one, which adopts them.
+// Its drain is the setting's.
+func adopts(t *testing.T, set loadbalancer.Setting, first, second string, do func(clients []*net.TCPConn), listeners ...string) (next *rig, clients []*net.TCPConn) {
+	t.Helper()
+	pins := pinned(t)
+	if pins == "" {
+		return nil, nil
+	}
+	lane := "lane: {devices: [lo], sessions: 64, after: 5ms, default: require, leave: true, pins: " + pins + "}\n"
+	before := start(t, lane+first)
+	for n, listener := range listeners {
+		clients = append(clients, before.leaveBy(t, listener, n+1))
+	}
+	if do != nil {
+		do(clients)
+	}
+	if err := before.End(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(second, "lane: {") {
+		second = lane + second
+	}
+	next = &rig{set.Start(t, strings.ReplaceAll(second, "PINS", pins))}
+	for _, c := range clients {
+		_ = c.SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+	}
+	next.Until("they are adopted", func() bool { return len(next.adoptedBy(t, admin.SessionQuery{})) == len(clients) })
+	return next, clients
+}
+
+// adoptedBy lists the adopted sessions that a query selects, by client.
+func (r *rig) adoptedBy(t *testing.T, q admin.SessionQuery) map[string]admin.Session {
+	t.Helper()
+	list, err := r.Sessions(context.Background(), q, admin.SessionOrder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]admin.Session)
+	for s := range list.Sessions {
+		if s.Adopted {
+			all[s.Client] = s
+		}
+	}
+	return all
+}
+
+// lines returns the lines of the session log on ends, by the names of their fields and by client.
+func (r *rig) lines(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make(map[string]map[string]any)
+	for line := range bytes.Lines(b) {
+		var got map[string]any
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		name, _ := got["client"].(string)
+		if lines[name] != nil {
+			t.Errorf("twice: %s", line)
+		}
+		lines[name] = got
+	}
+	return lines
+}
+
+// wantEnd expects that a client's connection ends with an error, and that the line of its session has these values, as name=value.
+func (r *rig) wantEnd(t *testing.T, c *net.TCPConn, end error, values ...string) {
+	t.Helper()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if err := gone(t, c); !errors.Is(err, end) {
+		t.Errorf("%v: %v", values, err)
+	}
+	at := c.LocalAddr().String()
+	r.Until("it has a line", func() bool { return r.lines(t)[at] != nil })
+	line := r.lines(t)[at]
+	for _, v := range values {
+		if name, want, _ := strings.Cut(v, "="); fmt.Sprint(line[name]) != want {
+			t.Errorf("want %s: %v", v, line)
+		}
+	}
+}
+
+const logged = "session_log: {to: sessions.log, format: json}\n"
+
+// TestLaneAdopted: adopted sessions are of the listeners, upstreams and endpoints that the file still has, with their age: they are listed, selected, judged, counted and ended as
+// others of these. A part that the file has no more is not known, and not guessed.
+func TestLaneAdopted(t *testing.T) {
+	t.Parallel()
+
+	shop, parts := sockets.Server(t, sockets.Echo), sockets.Server(t, silentTo)
+	text := logged + `listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop}, {name: api, bind: "127.0.0.1:0", upstream: parts}%s]
+upstreams:
+  - {name: shop, health_check: off, queue: {timeout: 1m}, on_removed: reset, endpoints: [{name: one, address: ` + shop + `, connections: 2}]}
+  - {name: parts, health_check: off, endpoints: [%q]}%s`
+	began := time.Now()
+	var left time.Time
+	asks := func(clients []*net.TCPConn) {
+		if _, err := io.WriteString(clients[1], "?"); err != nil { // most of its time its endpoint is waited for
+			t.Fatal(err)
+		}
+		left = time.Now()
+	}
+	first := fmt.Sprintf(text, `, {name: old, bind: "127.0.0.1:0", upstream: past}`, parts, `
+  - {name: past, health_check: off, endpoints: [`+shop+`]}`)
+	r, clients := adopts(t, loadbalancer.Setting{}, first, fmt.Sprintf(text, "", "127.0.0.1:1", ""), asks, "web", "api", "old")
+	if r == nil {
+		return
+	}
+	web, api, old := clients[0], clients[1], clients[2]
+	least := time.Since(left)
+	all := r.adoptedBy(t, admin.SessionQuery{Verdict: admin.AnyVerdict})
+	for c, want := range map[*net.TCPConn][3]string{web: {"web", "shop", "one"}, api: {"api", "parts", ""}, old: {admin.UnknownName, admin.UnknownName, ""}} {
+		s := all[c.LocalAddr().String()]
+		if [3]string{s.Listener, s.Upstream, s.Name} != want || s.State != "joined" || s.Verdict == "" || s.Engine != "lane" || s.Bytes.ClientToEndpoint.Lane == 0 || s.Endpoint == "" || s.EndpointLocal == "" {
+			t.Errorf("%v: %+v", want, s)
+		}
+		if most := time.Since(began); s.AgeUs < least.Microseconds() || s.AgeUs > most.Microseconds() {
+			t.Errorf("%v: age %d us, want %v to %v", want, s.AgeUs, least, most)
+		}
+	}
+	for name, one := range map[string]struct {
+		q    admin.SessionQuery
+		want *net.TCPConn
+	}{
+		"by ID":          {admin.SessionQuery{ID: all[old.LocalAddr().String()].ID}, old},
+		"by listener":    {admin.SessionQuery{Listener: "web"}, web},
+		"by upstream":    {admin.SessionQuery{Upstream: "parts"}, api},
+		"by no listener": {admin.SessionQuery{Listener: admin.UnknownName}, old},
+		"by no upstream": {admin.SessionQuery{Upstream: admin.UnknownName}, old},
+		"by endpoint":    {admin.SessionQuery{Endpoint: "one", Listener: "web"}, web},
+		"by verdict":     {admin.SessionQuery{Verdict: "endpoint", Upstream: "parts"}, api},
+		"by age":         {admin.SessionQuery{Upstream: "parts", Older: least}, api},
+	} {
+		if got := r.adoptedBy(t, one.q); len(got) != 1 || got[one.want.LocalAddr().String()].Client == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for q, want := range map[admin.WhyQuery]int64{{}: 3, {Upstream: "parts"}: 1, {Session: all[api.LocalAddr().String()].ID}: 1, {Session: api.LocalAddr().String()}: 1, {Endpoint: "one"}: 1} {
+		w, err := r.Server.Why(t.Context(), q)
+		if err != nil || w.Count != want || w.Adopted != want || len(w.Sessions) != int(want) {
+			t.Errorf("%+v finds %+v, %v", q, w, err)
+			continue
+		}
+		if s := w.Sessions[0]; want == 1 && (!s.Adopted || !strings.Contains(s.Why, "of its time in the lane") || s.EndpointLeg == nil) {
+			t.Errorf("%+v finds %+v", q, s)
+		}
+	}
+	gently := admin.EndQuery{SessionQuery: admin.SessionQuery{Listener: "api"}, Quiet: 50 * time.Millisecond, Grace: 300 * time.Millisecond}
+	if e, err := r.EndSessions(t.Context(), gently, "test"); err != nil || e.Touched != 1 || e.Kept != 1 {
+		t.Errorf("while its client waits for an answer: %+v, %v", e, err)
+	}
+	end := func(c *net.TCPConn, q admin.SessionQuery, values ...string) {
+		t.Helper()
+		if e, err := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: q, Now: true}, "test"); err != nil || e.Ended != 1 || e.Touched != 1 {
+			t.Error(e, err)
+		}
+		r.wantEnd(t, c, syscall.ECONNRESET, append(values, "adopted=true", "reason=operator", "engine=lane")...)
+	}
+	holds := client(t, r.At("web"))
+	echoes(t, holds, "the other place")
+	waits := client(t, r.At("web"))
+	r.Until("their places are taken", func() bool {
+		return slices.ContainsFunc(r.Status().Upstreams, func(u admin.Upstream) bool { return u.Name == "shop" && u.Pending == 1 })
+	})
+	end(web, admin.SessionQuery{Source: "127.0.0.1", Listener: "web", Older: least}, "listener=web", "upstream=shop", "endpoint=one")
+	echoes(t, waits, "a place is free")
+	end(api, admin.SessionQuery{Verdict: "endpoint", Upstream: "parts"}, "listener=api", "upstream=parts", "endpoint=<nil>", "verdict=endpoint")
+	end(old, admin.SessionQuery{Listener: admin.UnknownName}, "listener="+admin.UnknownName, "upstream="+admin.UnknownName, "endpoint_address="+shop)
+	if n := r.Listener("web").Connections.Active; n != 2 {
+		t.Errorf("%d clients", n)
+	}
+}
+
+// TestLaneAdoptedBytes: bytes that adopted sessions have moved from their adoption on are counted as those of others, and none from before.
+func TestLaneAdoptedBytes(t *testing.T) {
+	t.Parallel()
+
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [{name: one, address: ` + sockets.Server(t, sockets.Echo) + `}]}]`
+	r, clients := adopts(t, loadbalancer.Setting{}, text, text, nil, "web", "web")
+	if r == nil {
+		return
+	}
+	want := int64(0)
+	counted := func(when string) {
+		t.Helper()
+		r.Until("they are counted "+when, func() bool {
+			st := r.Status()
+			n, l, e := st.Bytes, st.Listeners[0].Bytes, st.Upstreams[0].Endpoints[0].Bytes
+			return n.ClientToEndpoint.Lane == want && n.EndpointToClient.Lane == want && l.ClientToEndpoint.Lane == want && e.EndpointToClient.Lane == want
+		})
+	}
+	counted("at the begin")
+	for _, c := range clients {
+		echoes(t, c, "adopted")
+		want += int64(len("adopted"))
+	}
+	counted("while they go on")
+	_ = clients[0].Close()
+	r.Until("one has ended", func() bool { return r.Status().Connections.Active == 1 })
+	counted("after an end")
+}
+
+// TestLaneAdoptedEnds: the timeouts of an adopted session are those of its listener in the file that it is adopted by, and it ends with its endpoint.
+func TestLaneAdoptedEnds(t *testing.T) {
+	t.Parallel()
+
+	far, over := make(chan net.Conn, 10), make(chan struct{})
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		far <- c
+		silentTo(c)
+		<-over
+	})
+	t.Cleanup(func() { close(over) })
+	var failing [2]net.Listener // as the sessions are adopted, and later
+	for i := range failing {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets.Serve(t, l, sockets.Echo)
+		failing[i] = l
+	}
+	fail := func(l net.Listener) {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := logged + `listeners:
+  - {name: rests, bind: "127.0.0.1:0", upstream: u}
+  - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: %s}, socket: {keepalive: 1s}}
+  - {name: half, bind: "127.0.0.1:0", upstream: u, timeouts: {half_close: %[1]s}}
+  - {name: life, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: %[1]s}}
+  - {name: deaf, bind: "127.0.0.1:0", upstream: u, socket: {user_timeout: %[1]s}}
+  - {name: ill, bind: "127.0.0.1:0", upstream: ill}
+  - {name: sick, bind: "127.0.0.1:0", upstream: sick}
+upstreams:
+  - {name: u, health_check: off, outlier_detection: off, endpoints: [` + endpoint + `]}
+  - {name: ill, on_unhealthy: reset, health_check: %s, endpoints: [` + failing[0].Addr().String() + `]}
+  - {name: sick, on_unhealthy: reset, health_check: %[2]s, endpoints: [` + failing[1].Addr().String() + `]}`
+	r, all := adopts(t, loadbalancer.Setting{}, fmt.Sprintf(text, "1h", "off"), fmt.Sprintf(text, "2s", "{interval: 100ms, timeout: 2s, fall: 1}"), func([]*net.TCPConn) { fail(failing[0]) },
+		"rests", "half", "deaf", "idle", "life", "ill", "sick")
+	if r == nil {
+		return
+	}
+	rests, half, deaf, idle, life, ill, sick := all[0], all[1], all[2], all[3], all[4], all[5], all[6]
+	for range 5 {
+		c := (<-far).(*net.TCPConn)
+		defer c.Close() // a deaf one learns of no end
+		if c.RemoteAddr().String() == r.adoptedBy(t, admin.SessionQuery{Listener: "deaf"})[deaf.LocalAddr().String()].EndpointLocal {
+			if err := filter(sockets.FD(t, c), syscall.SO_ATTACH_FILTER); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := deaf.Write([]byte("unheard")); err != nil {
+		t.Fatal(err)
+	}
+	if err := half.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantEnd(t, ill, syscall.ECONNRESET, "listener=ill", "error=its endpoint is unhealthy")
+	fail(failing[1])
+	r.wantEnd(t, sick, syscall.ECONNRESET, "listener=sick", "upstream=sick", "error=its endpoint is unhealthy")
+	r.wantEnd(t, half, syscall.ECONNRESET, "listener=half", "reason=half-close-timeout", "ended_first=client")
+	r.wantEnd(t, life, syscall.ECONNRESET, "listener=life", "reason=lifetime")
+	r.wantEnd(t, idle, io.EOF, "listener=idle", "reason=idle-timeout")
+	r.wantEnd(t, deaf, syscall.ECONNRESET, "listener=deaf", "reason=error", "culprit=endpoint")
+	echoes(t, rests, "the others bind it not")
+}
+
+// TestLaneAdoptedReturns: adopted sessions come back to user space as others, every byte of them counted, leave again, and are adopted once more.
+func TestLaneAdoptedReturns(t *testing.T) {
+	t.Parallel()
+
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: old, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
+	r, clients := adopts(t, loadbalancer.Setting{}, text, strings.Replace(text, "name: old", "name: new", 1), nil, "web", "old")
+	if r == nil {
+		return
+	}
+	if _, err := r.SwitchLane(false, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.ReturnLane("test"); err != nil || c.Returned != 2 || c.Reset != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, c := range clients {
+		echoes(t, c, "in user space")
+	}
+	for at, s := range r.adoptedBy(t, admin.SessionQuery{}) {
+		if s.Engine == "lane" || s.Bytes.ClientToEndpoint.All()-s.Bytes.ClientToEndpoint.Lane != int64(len("in user space")) || s.Client != at || s.Endpoint == "" {
+			t.Errorf("%s: %+v", at, s)
+		}
+	}
+	if _, err := r.SwitchLane(true, "test"); err != nil {
+		t.Fatal(err)
+	}
+	r.Until("they leave again", func() bool {
+		for _, c := range clients {
+			echoes(t, c, "once more")
+		}
+		return r.Status().Lane.Active == 2
+	})
+	if err := r.End(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(r.Dir, "penstock.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := start(t, string(b))
+	last.Until("they are adopted once more", func() bool { return len(last.adoptedBy(t, admin.SessionQuery{})) == 2 })
+	for _, c := range clients {
+		_ = c.SetDeadline(time.Now().Add(patience))
+		echoes(t, c, "adopted once more")
+	}
+}
+
+// TestLaneAdoptedLimits: adopted sessions take places of the process and of their source, and give them back at their end.
+func TestLaneAdoptedLimits(t *testing.T) {
+	t.Parallel()
+
+	text := `limits: {connections: 4}
+listeners: [{name: one, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 1}}, {name: two, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
+	r, clients := adopts(t, loadbalancer.Setting{}, text, text, nil, "one", "two", "two")
+	if r == nil {
+		return
+	}
+	all := r.adoptedBy(t, admin.SessionQuery{})
+	end := func(i int) {
+		t.Helper()
+		q := admin.SessionQuery{ID: all[clients[i].LocalAddr().String()].ID}
+		if ended, err := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: q, Now: true}, "test"); err != nil || ended.Ended != 1 {
+			t.Fatal(ended, err)
+		}
+	}
+	refused(t, r.At("one"))
+	if n := r.Refused("one", "per_source"); n != 1 {
+		t.Errorf("%d clients were refused for their source", n)
+	}
+	echoes(t, client(t, r.At("two")), "the last place")
+	r.Logs("limit of connections reached")
+	if c := r.Status().Connections; c.Active != 4 || c.Most != 4 {
+		t.Errorf("%+v", c)
+	}
+	waits := client(t, r.At("two"))
+	end(1)
+	echoes(t, waits, "the place of an adopted session")
+	waits = client(t, r.At("one"))
+	end(0)
+	echoes(t, waits, "its source has room again")
+	list, err := r.Sources(t.Context(), admin.SourceQuery{})
+	if err != nil || len(list.Sources) != 1 || list.Sources[0].Connections != 4 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	echoes(t, clients[2], "it goes on")
+}
+
+// TestLaneAdoptedSessionLog: an adopted session has a line at its end, with the fields that are known of it and no other ones; those of the end of the process have one as well,
+// and those that go on without it. A listener without a session log has none.
+func TestLaneAdoptedSessionLog(t *testing.T) {
+	t.Parallel()
+
+	shop := sockets.Server(t, sockets.Echo)
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop}, {name: quiet, bind: "127.0.0.1:0", upstream: shop, session_log: false}%s]
+upstreams: [{name: shop, health_check: off, endpoints: [{name: one, address: ` + shop + `}]}]`
+	names := []string{"web closes", "web resets", "old ended", "quiet closes", "web goes on"}
+	var since time.Time
+	next, clients := adopts(t, loadbalancer.Setting{}, fmt.Sprintf(text, `, {name: old, bind: "127.0.0.1:0", upstream: shop}`), logged+fmt.Sprintf(text, ""), func([]*net.TCPConn) { since = time.Now() },
+		"web", "web", "old", "quiet", "web")
+	if next == nil {
+		return
+	}
+	of := make(map[string]*net.TCPConn)
+	for i, c := range clients {
+		of[names[i]] = c
+		echoes(t, c, "adopted")
+	}
+	for _, name := range []string{"web closes", "quiet closes"} {
+		if err := of[name].CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		_ = gone(t, of[name])
+	}
+	_ = of["web resets"].SetLinger(0)
+	_ = of["web resets"].Close()
+	next.Until("they have ended", func() bool { return len(next.adoptedBy(t, admin.SessionQuery{})) == 2 })
+	if err := next.End(); err != nil {
+		t.Fatal(err)
+	}
+	lasted := time.Since(since)
+	lines := next.lines(t)
+	for name, want := range map[string]string{
+		"web closes": "web eof  client --", "web resets": "web reset client  CD", "old ended": "@unknown canceled   KD", "web goes on": "web canceled   KD",
+	} {
+		line := lines[of[name].LocalAddr().String()]
+		text := func(field string) string { s, _ := line[field].(string); return s }
+		if got := strings.Join([]string{text("listener"), text("reason"), text("culprit"), text("ended_first"), text("state")}, " "); got != want {
+			t.Errorf("%s: %q, want %q: %v", name, got, want, line)
+		}
+		delete(lines, of[name].LocalAddr().String())
+		if line["adopted"] != true || line["engine"] != "lane" || line["outcome"] != "joined" || line["event"] != "end" || text("upstream") != "shop" || text("endpoint") != "one" || text("endpoint_address") != shop || len(text("id")) != 32 ||
+			line["tls"] != false || !strings.HasPrefix(text("local"), "127.0.0.1:") || text("verdict") == "" {
+			t.Errorf("%s: %v", name, line)
+		}
+		for _, field := range []string{"bytes_to_endpoint", "bytes_to_client", "lane_to_endpoint", "lane_to_client"} {
+			if n, _ := line[field].(float64); n < float64(len("adopted")) {
+				t.Errorf("%s: %s is %v", name, field, line[field])
+			}
+		}
+		if us, _ := line["duration_us"].(float64); us <= 0 || us > float64(lasted.Microseconds()+time.Hour.Microseconds()) {
+			t.Errorf("%s: it has lasted %v us", name, line["duration_us"])
+		}
+		for _, field := range []string{"source", "accept_wait_us", "queue_us", "pause_us", "connect_us", "client_first_us", "retries", "failed_attempts", "queues", "queue_before"} {
+			if v, there := line[field]; there {
+				t.Errorf("%s: %s is %v, and is not known", name, field, v)
+			}
+		}
+		if _, known := line["active_listener"]; known != (text("listener") == "web") {
+			t.Errorf("%s: active_listener %v", name, line["active_listener"])
+		}
+	}
+	if len(lines) > 0 {
+		t.Errorf("beside these: %v", lines)
+	}
+}
+
+// TestLaneGoOn: while a process drains with lane.leave it waits for the sessions in user space, as its message says, and has those that go on without it, adopted ones among them,
+// for none of its own: changes of the lane are refused, and reset nothing.
+func TestLaneGoOn(t *testing.T) {
+	t.Parallel()
+
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: here, bind: "127.0.0.1:0", upstream: u, lane: off}]
+upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
+	r, adopted := adopts(t, loadbalancer.Setting{}, text, text, nil, "web")
+	if r == nil {
+		return
+	}
+	own, here := r.leaveBy(t, "web", 1), client(t, r.At("here"))
+	echoes(t, here, "here")
+	if s := r.Status().Lane; s.Active != 2 || s.GoOn != 0 {
+		t.Errorf("%+v", s)
+	}
+	if changed, err := r.SwitchLane(true, "test"); err != nil || changed.State != admin.LaneOn {
+		t.Error(changed, err)
+	}
+	r.SetAfter(func(time.Duration, func()) *time.Timer { return time.NewTimer(time.Hour) }) // the drain ends with its sessions
+	r.Stop()
+	r.Logs("msg=draining active=1 go_on=2 ")
+	if s := r.Status(); s.Lane.Active != 0 || s.Lane.GoOn != 2 || s.Connections.Active != 1 {
+		t.Errorf("%+v, %d connections", s.Lane, s.Connections.Active)
+	}
+	for name, change := range map[string]func() (admin.LaneChanged, error){
+		"flush":  func() (admin.LaneChanged, error) { return r.FlushLane("test") },
+		"return": func() (admin.LaneChanged, error) { return r.ReturnLane("test") },
+		"on":     func() (admin.LaneChanged, error) { return r.SwitchLane(true, "test") },
+		"off":    func() (admin.LaneChanged, error) { return r.SwitchLane(false, "test") },
+	} {
+		const want = "the process drains with lane.leave: sessions that have left user space (2) go on without this process: nothing is changed"
+		if _, err := change(); !errors.Is(err, admin.ErrLeft) || err.Error() != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	echoes(t, here, "still here")
+	_ = here.Close()
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	echoes(t, own, "without a process")
+	echoes(t, adopted[0], "without a process")
+}
+
+// TestLaneDrainTimeout: the message of the end of a drain with lane.leave counts the sessions that it resets, and those that go on beside, as its begin does.
+func TestLaneDrainTimeout(t *testing.T) {
+	t.Parallel()
+
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: here, bind: "127.0.0.1:0", upstream: u, lane: off}]
+upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
+	r, adopted := adopts(t, loadbalancer.Setting{}, text, text, nil, "web")
+	if r == nil {
+		return
+	}
+	own, here := r.leaveBy(t, "web", 1), client(t, r.At("here"))
+	echoes(t, here, "here")
+	if err := r.End(); !errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), ": 1") {
+		t.Error(err)
+	}
+	r.Logs("msg=draining active=1 go_on=2 ")
+	r.Logs(`msg="drain timeout" active=1 go_on=2 `)
+	echoes(t, own, "without a process")
+	echoes(t, adopted[0], "without a process")
+}
+
+// TestLaneAdoptedEndOfADrainIsSpread: without lane.leave adopted sessions are reset in the steps in which others are, and all of them by the end of the drain, which counts them.
+func TestLaneAdoptedEndOfADrainIsSpread(t *testing.T) {
+	t.Parallel()
+
+	const sessions, drain = 24, 30 * time.Second
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
+	r, clients := adopts(t, loadbalancer.Setting{Drain: drain}, text, "lane: {devices: [lo], sessions: 64, after: 5ms, default: require, pins: PINS}\n"+text, nil, slices.Repeat([]string{"web"}, sessions)...)
+	if r == nil {
+		return
+	}
+	spread, times := worker.NewSpread(drain), stopClock(r)
+	r.Stop()
+	step := times.next(drain)
+	times.any(10 * time.Second) // the timer of the log lines
+	for n := 1; n < spread.Steps; n++ {
+		step.ring()
+		step = times.any(spread.Every)
+		if n == spread.Steps/2 {
+			r.Until("some are reset, and some are not", func() bool { n := alive(t, clients); return n > 0 && n < sessions })
+		}
+	}
+	step.ring()
+	r.Until("all are reset", func() bool { return alive(t, clients) == 0 })
+	if err := r.End(); !errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), fmt.Sprint(": ", sessions)) {
+		t.Errorf("the process ends with %v, want %d cut", err, sessions)
+	}
+	r.Logs("level=WARN", `msg="drain timeout"`, fmt.Sprint("active=", sessions), "resets_within=2.94s")
+}
