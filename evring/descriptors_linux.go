@@ -45,9 +45,6 @@ func (d *descriptors) done() {
 	}
 }
 
-// Memfd returns the number of the memory's descriptor. It is the Ring's, until Close.
-func (r *Ring) Memfd() int { return r.number(r.memfd) }
-
 // number returns fd, and -1 for the zero Ring.
 func (r *Ring) number(fd int) int {
 	if r.slots == 0 {

@@ -1,30 +1,15 @@
 package evring
 
-import "runtime"
+import (
+	"errors"
+	"runtime"
+)
 
-// Pop moves the oldest event into buf and returns its length. ErrEmpty: none is ready;
-// ErrTooLong: buf is shorter than the event, which stays; otherwise that of Err. A buf of
-// EventSize bytes is always long enough.
-//
-// An event that a producer has claimed and not published yet is not ready, and neither are
-// those behind it. If that producer dies, a Multi ring stays like this for ever: it fills up,
-// and nothing spins.
-func (r *Ring) Pop(buf []byte) (int, error) {
-	if r.slots == 0 {
-		return 0, ErrClosed
-	}
-	head := r.memory.head().Load()
-	n, err := r.copyOut(head, buf)
-	if err == nil {
-		r.free(head + 1)
-	}
-	runtime.KeepAlive(r)
-	return n, err
-}
+var errEmpty = errors.New("penstock: evring: no event is ready")
 
 // Drain calls f with each event in turn, at most max of them, or one lap if max is not
 // positive, and returns how many. The event is a private copy, valid until f returns. Slots
-// are free for producers once Drain returns, or f panics. f must not call Pop or Drain. The
+// are free for producers once Drain returns, or f panics. f must not call Drain. The
 // error is nil if nothing more is ready, otherwise that of Err.
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	if max <= 0 || max > int(r.slots) {
@@ -62,7 +47,7 @@ func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
 	lap, length := uint32(word>>32), int(uint32(word))
 	switch want := r.lap(pos); {
 	case lap == want-1:
-		return 0, ErrEmpty
+		return 0, errEmpty
 	case lap != want:
 		return 0, r.fail(stateLap)
 	case uint32(word) > uint32(r.EventSize()):

@@ -27,11 +27,7 @@ var (
 	// A producer gets no notice when there is place again.
 	ErrFull = errors.New("penstock: evring: the ring is full")
 
-	// ErrEmpty: no event is ready.
-	ErrEmpty = errors.New("penstock: evring: no event is ready")
-
-	// ErrTooLong: an event does not fit into a slot, or into the buffer that Pop
-	// was given. It was not moved.
+	// ErrTooLong: an event does not fit into a slot. It was not moved.
 	ErrTooLong = errors.New("penstock: evring: the event is longer than its place")
 
 	// ErrCorrupt: the shared memory contradicts itself; a peer has crashed in the
@@ -131,7 +127,7 @@ func lines(size int64) int64 {
 func (s shape) bytes() int { return headerSize + int(s.slots)*s.slotSize }
 
 // Ring is one side's, or one process's, hold on a ring. Make it with [New] or [Open]: the zero Ring is a closed one. Push and PushBatch are safe
-// for concurrent use unless the ring is for a Single producer; Pop, Drain, Sleep and
+// for concurrent use unless the ring is for a Single producer; Drain, Sleep and
 // Awake belong to one goroutine at a time; Close may be called at any time.
 //
 // The mapping is given back when the Ring is closed and has been collected, so that a
@@ -187,9 +183,6 @@ func (r *Ring) Err() error { return states[r.state.Load()] }
 
 // EventSize returns how many bytes an event may have.
 func (r *Ring) EventSize() int { return r.slotSize - wordSize }
-
-// Slots returns how many events fit.
-func (r *Ring) Slots() int { return int(r.slots) }
 
 // newRing returns a Ring on a checked memory, without descriptors.
 func newRing(s shape, m memory) *Ring {

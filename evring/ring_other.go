@@ -22,9 +22,6 @@ func Open(memfd, eventfd int) (*Ring, error) { return nil, errOther }
 // Close returns an error that wraps errors.ErrUnsupported.
 func (r *Ring) Close() error { return errOther }
 
-// Memfd returns -1.
-func (r *Ring) Memfd() int { return -1 }
-
 // Eventfd returns -1.
 func (r *Ring) Eventfd() int { return -1 }
 

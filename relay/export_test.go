@@ -174,3 +174,6 @@ func (s *Driven) Left() time.Duration {
 
 // HasRest reports whether a session has more than a Parked has room for.
 func (p *Parked) HasRest() bool { return p.rest != nil }
+
+// Limits returns those of the session.
+func (s *Session) Limits() *Limits { return s.limits }

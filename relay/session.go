@@ -92,9 +92,6 @@ func (s *Session) Limit(l *Limits) {
 	}
 }
 
-// Limits returns those of the session.
-func (s *Session) Limits() *Limits { return s.limits }
-
 // Run joins the two connections until both directions have ended or something
 // cuts the session: ctx, a timeout, a reset, an error. It owns both connections
 // and has closed them when it returns. A side gets a clean end only if the other

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net"
 	"os"
 	"reflect"
@@ -163,23 +162,6 @@ func (w *Writer) Pending() int {
 		return 0
 	}
 	return int(w.appended-w.written) + w.filled
-}
-
-// Pieces yields what is pending, in order, as it would be given to the kernel: pieces that were copied one
-// after the other are one view. Their lengths add up to Pending. A view is the writer's: it must not be
-// changed, may be the memory of a string, and is valid until the next call of a method of w.
-func (w *Writer) Pieces() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		if w.q == nil {
-			return
-		}
-		w.sync()
-		for _, p := range w.q.spans.all() {
-			if !yield(p[:len(p):len(p)]) {
-				return
-			}
-		}
-	}
 }
 
 // Room returns how many bytes may be added before a writer that never waits refuses a
