@@ -21,10 +21,12 @@ type record struct {
 	// The same of the last seconds; a question's weight is halved after recently.
 	recentSoon, recentLate float64
 
-	fresh   [questions]int64 // see tallied; of this round
-	left    int64            // clients that have given up since heard
-	pressed int64            // see Answers; since heard
-	since   int64            // clock: the first unanswered question since heard; 0: there is none
+	fresh [questions]int64 // see tallied; of this round
+	left  int64            // clients that have given up since heard
+	// leftBefore is left in the round before, and askedLast the clock when a client waited last, or gave up.
+	leftBefore, askedLast int64
+	pressed               int64 // see Answers; since heard
+	since                 int64 // clock: the first unanswered question since heard; 0: there is none
 
 	// odds are the probabilities, by the past or by peers, that a question is not answered in
 	// time. informed says that there is enough evidence to know them.

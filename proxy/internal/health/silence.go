@@ -31,7 +31,6 @@ type silence struct {
 	proof    string
 	since    int64
 	most     int64 // clients
-	asked    int64 // clock: the last time that a client waited
 	reported bool
 	refused  bool // a connect was, in this round
 	closed   bool // a probe's connection was, in this round
@@ -51,16 +50,16 @@ func (r *record) prove(why reason, proof string) {
 
 // watchSilence logs when a silence begins and ends, and publishes it.
 func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all []Watched) {
-	s := &r.silence
+	s, n := &r.silence, r.waiters()
+	if n > r.left || r.left > r.leftBefore {
+		r.askedLast = now
+	}
+	r.leftBefore = r.left
 	if s.reason == notEjected || w.Judge == nil {
 		if r.silence = (silence{}); w.Answers.silence.Load() != nil {
 			w.Answers.silence.Store(nil)
 		}
 		return
-	}
-	n := r.waiters()
-	if n > 0 {
-		s.asked = now
 	}
 	s.most = max(s.most, n)
 	if end := s.end(r, cfg, now); end != "" {
@@ -91,13 +90,16 @@ func (s *silence) end(r *record, cfg *UnansweredConfig, now int64) string {
 		return "it cannot be connected to any more"
 	case s.closed:
 		return "it closes connections again"
-	case now-s.asked >= lonely:
+	case r.unasked(now):
 		return "it is not asked any more"
 	case cfg.After <= 0:
 		return "outlier_detection.unanswered is off"
 	}
 	return ""
 }
+
+// unasked reports whether no client has waited, or given up, for a while.
+func (r *record) unasked(now int64) bool { return now-r.askedLast >= lonely }
 
 func roundedTenth(d int64) time.Duration { return time.Duration(d).Round(100 * time.Millisecond) }
 

@@ -108,3 +108,30 @@ func TestSilenceEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestSilenceOfThoseWhoLeft: clients that gave up, and are not followed by others, are no silence after a minute, and end the present one.
+func TestSilenceOfThoseWhoLeft(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newWorld(seed, 1, byDefault)
+		coming := true
+		w.come(25, func(c *session) {
+			if coming {
+				w.impatient(c)
+			} else {
+				c.over() // it asks nothing
+			}
+		})
+		w.run(15 * second)
+		hang(w)
+		w.run(20 * second)
+		coming = false
+		silent := func() bool { _, yes := w.endpoints[0].answers.Silence(); return yes }
+		if !silent() {
+			t.Fatalf("seed %d: it is not silent", seed)
+		}
+		w.run(70 * second)
+		if told := w.silences(); silent() || len(told) != 2 || !strings.Contains(told[1].Cause, "it is not asked any more") {
+			t.Errorf("seed %d: %+v", seed, told)
+		}
+	}
+}

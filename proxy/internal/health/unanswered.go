@@ -155,7 +155,7 @@ func (u *Unanswered) evaluate(now int64, cfg *UnansweredConfig, all []Watched, i
 	case r.alive:
 		r.dropSuspicion()
 		u.learn(now, cfg, w)
-	case r.unansweredFor(now) < int64(cfg.After) || !r.significant(u.chance):
+	case r.unansweredFor(now) < int64(cfg.After), r.unasked(now), !r.significant(u.chance):
 		if r.silence.reason == standsStill {
 			r.silence.closed = u.closesAgain(now, cfg, w)
 		} else {
@@ -192,7 +192,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	case !asks:
 		r.wait = 1
 	}
-	if r.known() && r.silence.reason == notEjected && r.unansweredFor(now) >= mute {
+	if r.known() && r.silence.reason == notEjected && r.unansweredFor(now) >= mute && r.waiters() > r.left {
 		r.prove(lasting, "that was never so for so long")
 	}
 }
