@@ -15,7 +15,6 @@ import (
 	"weak"
 
 	"github.com/alecthomas/kong"
-
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
