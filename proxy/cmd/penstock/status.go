@@ -212,7 +212,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
 	}
 	if s.Traces != nil {
-		t.traces(s.Traces)
+		t.traces(s.Traces, s.Connections.Accepted)
 	}
 	t.memory(&s.Arena)
 	t.row("loops", "", "", fmt.Sprintf("%d, on CPU %s%s", len(s.Loops), cmp.Or(s.CPUs, "unknown"), longestTurn(s.Loops)))
@@ -284,12 +284,12 @@ func (t *statusText) denied(d *admin.Denials) {
 }
 
 // traces writes the export of traces.
-func (t *statusText) traces(s *admin.Traces) {
+func (t *statusText) traces(s *admin.Traces, accepted int64) {
 	state := "off"
 	if s.Endpoint != "" {
 		state = fmt.Sprintf("%g %%", s.Sample)
 	}
-	t.row("traces", "", state, fmt.Sprintf("sampled %d, exported %d, open %d, queued %d", s.Sampled, s.Exported, s.Open, s.Queued))
+	t.row("traces", "", state, fmt.Sprintf("sampled %d of %d clients, exported %d, open %d, queued %d", s.Sampled, accepted, s.Exported, s.Open, s.Queued))
 	dropped := int64(0)
 	for _, n := range s.Dropped {
 		dropped += n

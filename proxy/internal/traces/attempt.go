@@ -1,234 +1,185 @@
 package traces
 
 import (
+	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/display"
-	"google.golang.org/protobuf/encoding/protowire"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
-// An outcome is the result of one attempt.
+// An outcome is the result of one attempt. The exporters of OpenTelemetry tell it in the text of an error at most, so it is noted
+// where their requests pass by.
 type outcome struct {
-	settled bool          // there is no further attempt
-	refused int64         // spans that the collector has refused, of a settled one
-	mayHave bool          // it was sent, and there was no answer
-	after   time.Duration // the collector's wish for the time until the next attempt
-	err     error
+	settled  bool          // there is no further attempt
+	refused  int64         // spans that the collector has refused, of a settled one
+	mayHave  bool          // it was sent, and there was no answer
+	after    time.Duration // the collector's wish for the time until the next attempt
+	err      error
+	sent     atomic.Bool
+	answered atomic.Bool
 }
+
+// outcomeKey is the key of an attempt's outcome in its context.
+type outcomeKey struct{}
 
 // maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 64 << 10
 
-// attempt sends the batch once.
-func (s *sender) attempt(settings *Settings) (out outcome) {
-	ctx, cancel := context.WithTimeout(s.stop, settings.Timeout)
+// attempt sends spans once.
+func (s *Settings) attempt(ctx context.Context, spans *tracepb.ScopeSpans) *outcome {
+	out := new(outcome)
+	if !s.started {
+		if out.err = s.client.Start(ctx); out.err != nil {
+			return out
+		}
+		s.started = true
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, out), s.Timeout)
 	defer cancel()
-	sent := false
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
-	body, err := s.batch.body(settings)
-	if err != nil {
-		return s.refusedAll(err)
+	err := s.client.UploadTraces(ctx, []*tracepb.ResourceSpans{{Resource: s.resource, ScopeSpans: []*tracepb.ScopeSpans{spans}, SchemaUrl: schema}})
+	if err != nil && !out.settled && out.err == nil {
+		out.err = err
 	}
-	r, err := settings.request(ctx, body)
-	if err != nil {
-		return s.refusedAll(err)
-	}
-	if settings.Protocol == GRPC {
-		settings.headGRPC(r)
-	} else {
-		settings.headHTTP(r)
-	}
-	answer, err := settings.client.Do(r)
-	if err != nil {
-		settings.cut() // of a peer that has vanished; gRPC's servers do not allow pings that would show it
-		return outcome{mayHave: sent, err: plain(err)}
-	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err != nil {
-		return outcome{mayHave: true, err: fmt.Errorf("answer of %s: %w", settings.Endpoint.Host, err)}
-	}
-	if settings.Protocol == GRPC {
-		return s.answerGRPC(answer, data)
-	}
-	return s.answerHTTP(answer, data)
-}
-
-// plain is an error of a client without the method and the URL, which may have a password.
-func plain(err error) error {
-	if u := (*url.Error)(nil); errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
-
-func (s *sender) refusedAll(err error) outcome {
-	return outcome{settled: true, refused: int64(s.batch.spans), err: err}
-}
-
-func (s *Settings) headHTTP(r *http.Request) {
-	r.Header.Set("Content-Type", "application/x-protobuf")
-	if s.Gzip {
-		r.Header.Set("Content-Encoding", "gzip")
-	}
-}
-
-func (s *Settings) headGRPC(r *http.Request) {
-	r.Header.Set("Content-Type", "application/grpc")
-	r.Header.Set("TE", "trailers")
-	r.Header.Set("Grpc-Timeout", strconv.FormatInt(s.Timeout.Milliseconds(), 10)+"m")
-	if s.Gzip {
-		r.Header.Set("Grpc-Encoding", "gzip")
-	}
-}
-
-// answerHTTP reads an answer (OTLP/HTTP Response).
-func (s *sender) answerHTTP(answer *http.Response, data []byte) outcome {
-	switch code := answer.StatusCode; {
-	case code >= 200 && code < 300:
-		return accepted(data)
-	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
-		seconds, _ := strconv.ParseUint(answer.Header.Get("Retry-After"), 10, 31)
-		return outcome{after: time.Duration(seconds) * time.Second, err: fmt.Errorf("the collector has answered %s", answer.Status)}
-	default:
-		return s.refusedAll(fmt.Errorf("the collector has answered %s%s", answer.Status, statusText(data)))
-	}
-}
-
-// statusText returns the message of a google.rpc.Status, as OTLP has it in the body of an error.
-func statusText(data []byte) string {
-	if text := display.Text(string(textOf(data, 2))); text != "" {
-		return ": " + shortened(text)
-	}
-	return ""
-}
-
-// accepted reads an ExportTraceServiceResponse: a partial success has spans that are refused.
-func accepted(data []byte) (out outcome) {
-	out.settled = true
-	partial := textOf(data, 1)
-	for len(partial) > 0 {
-		field, kind, n := protowire.ConsumeTag(partial)
-		if n < 0 {
-			return out
-		}
-		size := protowire.ConsumeFieldValue(field, kind, partial[n:])
-		if size < 0 {
-			return out
-		}
-		switch value := partial[n : n+size]; {
-		case field == 1 && kind == protowire.VarintType:
-			v, _ := protowire.ConsumeVarint(value)
-			out.refused = int64(v)
-		case field == 2 && kind == protowire.BytesType:
-			text, _ := protowire.ConsumeBytes(value)
-			out.err = fmt.Errorf("the collector says: %s", shortened(display.Text(string(text))))
-		}
-		partial = partial[n+size:]
+	if out.mayHave = !out.settled && out.sent.Load() && !out.answered.Load(); out.mayHave || !out.settled && !out.answered.Load() {
+		s.cut() // of a peer that has vanished; servers of gRPC do not allow pings that would show it
 	}
 	return out
 }
 
-// textOf returns a field of a message; nil: it has none.
-func textOf(data []byte, of protowire.Number) (text []byte) {
-	for len(data) > 0 {
-		field, kind, n := protowire.ConsumeTag(data)
-		if n < 0 {
-			return nil
-		}
-		size := protowire.ConsumeFieldValue(field, kind, data[n:])
-		if size < 0 {
-			return nil
-		}
-		if field == of && kind == protowire.BytesType {
-			text, _ = protowire.ConsumeBytes(data[n:])
-		}
-		data = data[n+size:]
+// refuse notes that the collector has refused all spans for good.
+func (out *outcome) refuse(err error) { out.settled, out.refused, out.err = true, 1<<62, err }
+
+// accept notes an answer: a partial success has spans that are refused.
+func (out *outcome) accept(answer *collectorpb.ExportTraceServiceResponse) {
+	out.settled, out.refused = true, answer.GetPartialSuccess().GetRejectedSpans()
+	if text := answer.GetPartialSuccess().GetErrorMessage(); text != "" {
+		out.err = fmt.Errorf("the collector says: %s", shortened(display.Text(text)))
 	}
-	return text
 }
 
-// The codes of gRPC after which OTLP tries again (OTLP/gRPC Response), resourceExhausted only
-// if the collector says when.
-const (
-	resourceExhausted = 8
-	retryCodes        = 1<<1 | 1<<4 | 1<<10 | 1<<11 | 1<<14 | 1<<15 // canceled, deadline exceeded, aborted, out of range, unavailable, data loss
-)
-
-// answerGRPC reads an answer (grpc/doc/PROTOCOL-HTTP2.md): its status is in the trailers, or in
-// the head if there is nothing else.
-func (s *sender) answerGRPC(answer *http.Response, data []byte) outcome {
-	status := answer.Trailer
-	if answer.Header.Get("Grpc-Status") != "" {
-		status = answer.Header
+// RoundTrip implements [http.RoundTripper] for the exporter of HTTP.
+func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
+	out := r.Context().Value(outcomeKey{}).(*outcome)
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { out.sent.Store(true) }}))
+	r.URL, r.GetBody = s.Endpoint, nil // nothing is sent twice unnoticed
+	r.Header = r.Header.Clone()
+	for key, values := range s.Headers {
+		r.Header[key] = values
 	}
-	text := status.Get("Grpc-Status")
-	code, err := strconv.ParseUint(text, 10, 6)
-	switch {
-	case text == "" && answer.StatusCode != http.StatusOK:
-		return s.answerHTTP(answer, nil) // of something before the collector
-	case err != nil:
-		return outcome{mayHave: true, err: fmt.Errorf("the collector has answered without a status of gRPC")}
-	case code == 0:
-		return accepted(unframed(data))
+	r.Header.Set("User-Agent", s.userAgent())
+	if host := s.Headers.Get("Host"); host != "" {
+		r.Host = host
 	}
-	message, _ := url.PathUnescape(status.Get("Grpc-Message"))
-	failed := fmt.Errorf("the collector has answered with the status %d of gRPC: %s", code, shortened(display.Text(message)))
-	after, told := retryDelay(status.Get("Grpc-Status-Details-Bin"))
-	if retryCodes>>code&1 == 1 || code == resourceExhausted && told {
-		return outcome{after: after, err: failed}
+	answer, err := s.transport.RoundTrip(r)
+	if err != nil {
+		out.err = err
+		return nil, err
 	}
-	return s.refusedAll(failed)
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		out.err = fmt.Errorf("answer of %s: %w", s.Endpoint.Host, err)
+		return nil, err
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(data))
+	out.answered.Store(true)
+	switch code := answer.StatusCode; {
+	case code >= 200 && code < 300:
+		var all collectorpb.ExportTraceServiceResponse
+		_ = proto.Unmarshal(data, &all) // what cannot be read has no partial success
+		out.accept(&all)
+	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
+		seconds, _ := strconv.ParseUint(answer.Header.Get("Retry-After"), 10, 31)
+		out.after, out.err = time.Duration(seconds)*time.Second, fmt.Errorf("the collector has answered %s", answer.Status)
+	default:
+		text := ""
+		var told statuspb.Status // which OTLP has in the body of an error
+		if proto.Unmarshal(data, &told) == nil && told.Message != "" {
+			text = ": " + shortened(display.Text(told.Message))
+		}
+		out.refuse(fmt.Errorf("the collector has answered %s%s", answer.Status, text))
+	}
+	return answer, nil
 }
 
-// unframed returns the message of an answer; nil: there is none that can be read.
-func unframed(data []byte) []byte {
-	if len(data) < 5 || data[0] != 0 {
+// call is the interceptor of the exporter of gRPC.
+func (s *Settings) call(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	out := ctx.Value(outcomeKey{}).(*outcome)
+	for key, values := range s.Headers {
+		for _, v := range values {
+			if key != "Host" {
+				ctx = metadata.AppendToOutgoingContext(ctx, strings.ToLower(key), v)
+			}
+		}
+	}
+	err := next(ctx, method, request, answer, conn, opts...)
+	if err == nil {
+		out.accept(answer.(*collectorpb.ExportTraceServiceResponse))
 		return nil
 	}
-	return data[5:]
+	told := status.Convert(err)
+	out.err = errors.New(shortened(display.Text(told.Message())))
+	if !out.answered.Load() {
+		return err
+	}
+	out.err = fmt.Errorf("the collector has answered with the status %d of gRPC: %w", told.Code(), out.err)
+	wait := false
+	for _, detail := range told.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			wait, out.after = true, min(info.RetryDelay.AsDuration(), time.Hour)
+		}
+	}
+	switch told.Code() { // OTLP/gRPC Response
+	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss:
+	case codes.ResourceExhausted:
+		if !wait {
+			out.refuse(out.err)
+		}
+	default:
+		out.refuse(out.err)
+	}
+	return err
 }
 
-// retryDelay finds a google.rpc.RetryInfo in the details of a google.rpc.Status.
-func retryDelay(details string) (after time.Duration, told bool) {
-	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(details, "="))
-	if err != nil {
-		return 0, false
+// HandleRPC implements [stats.Handler]: it tells a request that was sent from one that was not, and an answer of the collector from
+// an error of the connection.
+func (s *Settings) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	out := ctx.Value(outcomeKey{}).(*outcome)
+	switch event.(type) {
+	case *stats.OutPayload:
+		out.sent.Store(true)
+	case *stats.InHeader, *stats.InTrailer:
+		out.answered.Store(true)
 	}
-	detail := textOf(data, 3) // an Any; collectors send one
-	if !strings.HasSuffix(string(textOf(detail, 1)), "/google.rpc.RetryInfo") {
-		return 0, false
-	}
-	delay := textOf(textOf(detail, 2), 1) // a Duration
-	for len(delay) > 0 {
-		field, kind, n := protowire.ConsumeTag(delay)
-		if n < 0 || kind != protowire.VarintType {
-			break
-		}
-		v, size := protowire.ConsumeVarint(delay[n:])
-		if size < 0 {
-			break
-		}
-		switch field {
-		case 1:
-			after += time.Duration(min(v, 3600)) * time.Second
-		case 2:
-			after += time.Duration(min(v, 1e9))
-		}
-		delay = delay[n+size:]
-	}
-	return after, true
 }
+
+// TagRPC implements [stats.Handler].
+func (s *Settings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements [stats.Handler].
+func (s *Settings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements [stats.Handler].
+func (s *Settings) HandleConn(context.Context, stats.ConnStats) {}
 
 // shortened bounds a text of a collector.
 func shortened(text string) string {

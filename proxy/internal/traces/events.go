@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
 // An event is a point of a session's course.
@@ -22,31 +23,27 @@ type event struct {
 // maxEvents is how many events a session has at most.
 const maxEvents = 12 + 2*record.MaxFailures
 
-// events writes the events, in the order of time.
-func (s *span) events(m *message) {
+// events returns the events, in the order of time.
+func (s *span) events() (out []*tracepb.Span_Event) {
 	var room [maxEvents]event
 	list := s.course(room[:0])
 	slices.SortStableFunc(list, func(a, b event) int { return int(min(max(a.at-b.at, -1), 1)) })
 	for i := range list {
-		list[i].write(m, s)
+		v := &list[i]
+		e := &tracepb.Span_Event{TimeUnixNano: s.unix(v.at), Name: v.name}
+		a := (*attributes)(&e.Attributes)
+		if v.took > 0 {
+			a.number("penstock.duration", v.took.Seconds())
+		}
+		a.text("penstock.endpoint", v.endpoint)
+		a.text("penstock.side", v.side)
+		a.text("error.type", v.cause)
+		if v.before > 0 {
+			a.integer("penstock.queue.before", v.before)
+		}
+		out = append(out, e)
 	}
-}
-
-func (v *event) write(m *message, s *span) {
-	at := m.open(spanEvents)
-	m.fixed64(eventTime, s.unix(v.at))
-	m.string(eventName, v.name)
-	a := attributes{m, eventAttributes}
-	if v.took > 0 {
-		a.number("penstock.duration", seconds(v.took))
-	}
-	a.text("penstock.endpoint", v.endpoint)
-	a.text("penstock.side", v.side)
-	a.text("error.type", v.cause)
-	if v.before > 0 {
-		a.integer("penstock.queue.before", v.before)
-	}
-	m.close(at)
+	return out
 }
 
 // course adds the events of a session to a list. Their times are in whole microseconds, since a

@@ -4,6 +4,11 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/penstock/penstock/proxy/display"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // The pauses between attempts begin with retryFirst, and double up to retryMost.
@@ -11,6 +16,33 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
 )
+
+// maxRequest is how many bytes a request has at most, before its last span: collectors take up to 4 MiB (the default of gRPC).
+const maxRequest = 3 << 20
+
+// A batch is spans that are sent until they are settled.
+type batch struct {
+	spans   *tracepb.ScopeSpans
+	mayHave bool // the collector may have them: a request was sent, and had no answer
+}
+
+// build returns a batch of spans from the beginning of a list, and the rest.
+func (e *Exporter) build(s *Settings, list *span) (b batch, rest *span) {
+	b.spans = &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope, Version: display.Text(s.Version)}, SchemaUrl: schema}
+	for size := 0; list != nil && len(b.spans.Spans) < s.Batch && size < maxRequest; {
+		state := ""
+		if by := e.samplers[list.record.Sampler].Load(); by != nil {
+			state = by.state
+		}
+		one := list.span(state)
+		b.spans.Spans = append(b.spans.Spans, one)
+		size += proto.Size(one)
+		next := list.next
+		e.give(list)
+		list = next
+	}
+	return b, list
+}
 
 // A sender is the goroutine of an exporter.
 type sender struct {
@@ -132,8 +164,8 @@ func (s *sender) pull() {
 // send sends a batch until its spans are settled.
 func (s *sender) send() {
 	settings := s.settings.Load()
-	s.list = s.batch.build(settings, s.list, s.Exporter)
-	if s.n -= s.batch.spans; s.list == nil {
+	s.batch, s.list = s.build(settings, s.list)
+	if s.n -= len(s.batch.spans.Spans); s.list == nil {
 		s.last = nil
 	}
 	end := time.Now().Add(settings.Retry)
@@ -143,9 +175,9 @@ func (s *sender) send() {
 			return
 		}
 		s.use(settings)
-		out := s.attempt(settings)
+		out := settings.attempt(s.stop, s.batch.spans)
 		if out.settled {
-			s.settle(&out)
+			s.settle(out)
 			return
 		}
 		if out.mayHave {
@@ -191,7 +223,7 @@ func (s *sender) pause(d time.Duration) {
 
 // settle counts the spans of a batch that the collector has answered.
 func (s *sender) settle(out *outcome) {
-	n := s.batch.spans
+	n := len(s.batch.spans.Spans)
 	refused := int(min(max(out.refused, 0), int64(n)))
 	if out.err != nil {
 		s.failed = out.err
@@ -204,7 +236,7 @@ func (s *sender) settle(out *outcome) {
 
 // giveUp counts the spans of a batch that has no attempt left.
 func (s *sender) giveUp(why Drop) {
-	n := s.batch.spans
+	n := len(s.batch.spans.Spans)
 	if s.batch.mayHave {
 		s.unconfirmed.Add(int64(n))
 	} else {

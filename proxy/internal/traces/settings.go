@@ -1,7 +1,7 @@
 package traces
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +17,16 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/sockopt"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 )
 
 // The protocols, by their names in OTEL_EXPORTER_OTLP_PROTOCOL.
@@ -53,9 +63,11 @@ type Settings struct {
 	// Version is that of the program.
 	Version string
 
-	head   []byte // of a request, up to the spans
-	client *http.Client
-	last   *atomic.Pointer[net.Conn] // the connection, which client owns; nil: none
+	resource  *resourcepb.Resource
+	client    otlptrace.Client
+	started   bool                      // the client has a connection, which only the goroutine that sends begins
+	transport *http.Transport           // of HTTP; nil: gRPC's own
+	last      *atomic.Pointer[net.Conn] // the connection, which the transport owns; nil: none
 }
 
 // An Attribute is one of a resource.
@@ -64,10 +76,7 @@ type Attribute struct{ Key, Value string }
 // tracesPath is where OTLP over HTTP goes, unless the URL has a path.
 const tracesPath = "/v1/traces"
 
-// grpcPath is the method of OTLP over gRPC.
-const grpcPath = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-// Open makes the connections' settings. The caller calls Discard unless an [Exporter] gets them.
+// Open makes the exporter. The caller calls Discard unless an [Exporter] gets them.
 func (s *Settings) Open() error {
 	to := *s.Endpoint
 	switch {
@@ -75,54 +84,95 @@ func (s *Settings) Open() error {
 		return fmt.Errorf("traces: endpoint %q: no URL of a collector", s.Endpoint)
 	case s.Queue <= 0 || s.Batch <= 0:
 		return errors.New("traces: no room for spans")
-	case s.Protocol == GRPC:
-		to.Path = grpcPath
-	case to.Path == "" || to.Path == "/":
+	case s.Protocol != GRPC && (to.Path == "" || to.Path == "/"):
 		to.Path = tracesPath
 	}
 	s.Endpoint = &to
-	s.last = new(atomic.Pointer[net.Conn])
-	s.client = &http.Client{Transport: s.transport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	s.head = s.appendResource(nil)
+	s.resource, s.last = &resourcepb.Resource{}, new(atomic.Pointer[net.Conn])
+	s.attributes((*attributes)(&s.resource.Attributes))
+	if s.Protocol == GRPC {
+		s.client = s.overGRPC()
+	} else {
+		s.client = s.overHTTP()
+	}
 	return nil
 }
 
+// overHTTP returns the exporter of HTTP. Each option is given, as the exporter takes another one from a variable of the
+// environment; and it tries nothing again, as it does not try after a connection that was refused.
+func (s *Settings) overHTTP() otlptrace.Client {
+	s.transport = &http.Transport{ // without a proxy
+		DialContext: s.dial, TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,
+		MaxConnsPerHost: 1, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true,
+	}
+	compression := otlptracehttp.NoCompression
+	if s.Gzip {
+		compression = otlptracehttp.GzipCompression
+	}
+	return otlptracehttp.NewClient(
+		otlptracehttp.WithEndpointURL(s.Endpoint.String()), otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
+		otlptracehttp.WithHTTPClient(&http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}),
+		otlptracehttp.WithTLSClientConfig(nil), otlptracehttp.WithHeaders(nil), otlptracehttp.WithCompression(compression),
+		otlptracehttp.WithTimeout(s.Timeout), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}),
+	)
+}
+
+// overGRPC returns the exporter of gRPC, in the same way: its timeout is that of all attempts, and not of each.
+func (s *Settings) overGRPC() otlptrace.Client {
+	security, port, compressor := insecure.NewCredentials(), "80", encoding.Identity
+	if s.Endpoint.Scheme == "https" {
+		security, port = credentials.NewTLS(s.TLS), "443"
+	}
+	if s.Gzip {
+		compressor = gzip.Name
+	}
+	reconnect := backoff.DefaultConfig
+	reconnect.BaseDelay, reconnect.MaxDelay = retryFirst, retryMost
+	options := []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, "tcp", address) }),
+		grpc.WithNoProxy(), grpc.WithUserAgent(s.userAgent()), grpc.WithUnaryInterceptor(s.call), grpc.WithStatsHandler(s),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: s.Timeout}), grpc.WithDefaultCallOptions(grpc.UseCompressor(compressor)),
+	}
+	if host := s.Headers.Get("Host"); host != "" {
+		options = append(options, grpc.WithAuthority(host))
+	}
+	return otlptracegrpc.NewClient(
+		otlptracegrpc.WithEndpoint("passthrough:///"+net.JoinHostPort(s.Endpoint.Hostname(), cmp.Or(s.Endpoint.Port(), port))),
+		otlptracegrpc.WithTLSCredentials(security), otlptracegrpc.WithHeaders(nil),
+		otlptracegrpc.WithTimeout(s.Timeout), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), otlptracegrpc.WithDialOption(options...),
+	)
+}
+
+func (s *Settings) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := sockopt.Dial(ctx, &net.Dialer{Timeout: s.Timeout}, network, address)
+	if err == nil {
+		s.last.Store(&conn)
+	}
+	return conn, err
+}
+
+func (s *Settings) userAgent() string {
+	return "OTel-OTLP-Exporter-Penstock/" + display.Text(s.Version)
+}
+
 // cut closes the connection, of which there is one at a time. After a request without an answer the transport would use it
-// again: it counts as busy for a moment longer, and is not idle then.
+// again.
 func (s *Settings) cut() {
 	if conn := s.last.Swap(nil); conn != nil {
 		_ = (*conn).Close() // the transport closes it as well
 	}
 }
 
-// Discard closes connections that rest.
-func (s *Settings) Discard() { s.client.CloseIdleConnections() }
-
-// transport returns a transport that uses no proxy, and so no variable of the environment.
-func (s *Settings) transport() *http.Transport {
-	dialer := &net.Dialer{Timeout: s.Timeout}
-	t := &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := sockopt.Dial(ctx, dialer, network, address)
-			if err == nil {
-				s.last.Store(&conn)
-			}
-			return conn, err
-		},
-		TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,
-		MaxConnsPerHost: 1, IdleConnTimeout: 90 * time.Second, Protocols: new(http.Protocols),
+// Discard closes the connection.
+func (s *Settings) Discard() {
+	_ = s.client.Stop(context.Background())
+	if s.transport != nil {
+		s.transport.CloseIdleConnections()
 	}
-	switch {
-	case s.Protocol != GRPC:
-		t.Protocols.SetHTTP1(true)
-		t.Protocols.SetHTTP2(s.Endpoint.Scheme == "https")
-	case s.Endpoint.Scheme == "https":
-		t.Protocols.SetHTTP2(true)
-	default:
-		t.Protocols.SetUnencryptedHTTP2(true)
-	}
-	return t
 }
+
+// scope is the name of the instrumentation.
+const scope = "github.com/penstock/penstock/proxy"
 
 // schema is the version of the semantic conventions that attributes follow.
 const schema = "https://opentelemetry.io/schemas/1.37.0"
@@ -130,12 +180,8 @@ const schema = "https://opentelemetry.io/schemas/1.37.0"
 // instanceID is that of this process.
 var instanceID = instance(record.NewIDs().Of(1))
 
-// appendResource appends the resource of a request: ResourceSpans, whose length is not known
-// yet, begin after it.
-func (s *Settings) appendResource(b []byte) []byte {
-	m := &message{b}
-	at := m.open(resourceSpansResource)
-	a := attributes{m, resourceAttributes}
+// attributes adds the attributes of the resource.
+func (s *Settings) attributes(a *attributes) {
 	given := make(map[string]bool, len(s.Resource))
 	for _, v := range s.Resource {
 		given[v.Key] = true
@@ -149,9 +195,6 @@ func (s *Settings) appendResource(b []byte) []byte {
 	if !given["process.pid"] {
 		a.integer("process.pid", int64(os.Getpid()))
 	}
-	m.close(at)
-	m.string(resourceSpansSchema, schema)
-	return m.b
 }
 
 // own are the attributes of the resource unless the settings have others.
@@ -164,21 +207,4 @@ func (s *Settings) own() []Attribute {
 		list = append(list, Attribute{"process.executable.name", filepath.Base(exe)})
 	}
 	return list
-}
-
-// request returns the request of a batch.
-func (s *Settings) request(ctx context.Context, body []byte) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Endpoint.String(), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.GetBody = nil // so that nothing is sent twice unnoticed
-	for key, values := range s.Headers {
-		r.Header[key] = values
-	}
-	r.Header.Set("User-Agent", "OTel-OTLP-Exporter-Penstock/"+display.Text(s.Version))
-	if host := s.Headers.Get("Host"); host != "" {
-		r.Host = host
-	}
-	return r, nil
 }

@@ -3,10 +3,13 @@ package traces
 import (
 	"cmp"
 	"net/netip"
-	"time"
+	"slices"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
 // maxCause is the longest text of an error, in bytes.
@@ -21,23 +24,50 @@ func SpanID(id record.ID) (span [8]byte) {
 	return span
 }
 
-// appendSpan appends the span of a session to the spans of a scope.
-func appendSpan(m *message, s *span, state string) {
+// flagsSampled are those of a sampled trace whose ID is random (W3C Trace Context, level 2), with the statement that it has
+// no parent elsewhere.
+const flagsSampled = 0x01 | 0x02 | 0x100
+
+// span returns the span of a session.
+func (s *span) span(state string) *tracepb.Span {
 	r := &s.record
-	at := m.open(scopeSpansSpans)
-	m.bytes(spanTraceID, r.ID[:])
 	id := SpanID(r.ID)
-	m.bytes(spanSpanID, id[:])
-	m.string(spanTraceState, state)
-	m.string(spanName, "session "+r.Listener)
-	m.varint(spanKind, kindServer)
-	m.fixed64(spanStart, s.unix(r.Accepted))
-	m.fixed64(spanEnd, s.unix(max(r.Ended, r.Accepted)))
-	s.attributes(attributes{m, spanAttributes})
-	s.events(m)
-	s.status(m)
-	m.fixed32(spanFlags, flagsSampled)
-	m.close(at)
+	out := &tracepb.Span{
+		TraceId: slices.Clone(r.ID[:]), SpanId: id[:], TraceState: state, Flags: flagsSampled,
+		Name: display.Text("session " + r.Listener), Kind: tracepb.Span_SPAN_KIND_SERVER,
+		StartTimeUnixNano: s.unix(r.Accepted), EndTimeUnixNano: s.unix(max(r.Ended, r.Accepted)), Events: s.events(),
+	}
+	s.attributes((*attributes)(&out.Attributes))
+	if isError, text := s.failed(); isError {
+		out.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: display.Text(text)}
+	}
+	return out
+}
+
+// attributes are those of a span, of an event or of a resource.
+type attributes []*commonpb.KeyValue
+
+// text adds a text, unless it is empty, as valid UTF-8.
+func (a *attributes) text(key, v string) {
+	if v != "" {
+		a.add(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: display.Text(v)}})
+	}
+}
+
+func (a *attributes) integer(key string, v int64) {
+	a.add(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: v}})
+}
+
+func (a *attributes) boolean(key string, v bool) {
+	a.add(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v}})
+}
+
+func (a *attributes) number(key string, v float64) {
+	a.add(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: v}})
+}
+
+func (a *attributes) add(key string, v *commonpb.AnyValue) {
+	*a = append(*a, &commonpb.KeyValue{Key: key, Value: v})
 }
 
 // unix is the Unix time of a clock, in nanoseconds.
@@ -45,7 +75,7 @@ func (s *span) unix(clock int64) uint64 { return uint64(max(s.wall+clock, 0)) }
 
 // attributes writes the attributes of the span: those of OpenTelemetry's semantic conventions
 // where there are some, and penstock.* for the others.
-func (s *span) attributes(a attributes) {
+func (s *span) attributes(a *attributes) {
 	r := &s.record
 	s.addresses(a)
 	if r.ServerName != "" {
@@ -86,7 +116,7 @@ func (s *span) attributes(a attributes) {
 
 // addresses writes where the client is, its destination, and the peer of the
 // connection, which is another if there was a PROXY header.
-func (s *span) addresses(a attributes) {
+func (s *span) addresses(a *attributes) {
 	r := &s.record
 	from, to := r.From(), r.Local
 	if r.Destination.IsValid() {
@@ -113,7 +143,7 @@ func (s *span) addresses(a attributes) {
 	address(a, "server", to)
 }
 
-func address(a attributes, of string, at netip.AddrPort) {
+func address(a *attributes, of string, at netip.AddrPort) {
 	if !at.IsValid() {
 		return
 	}
@@ -122,7 +152,7 @@ func address(a attributes, of string, at netip.AddrPort) {
 }
 
 // result writes the bytes, by direction and engine.
-func (s *span) result(a attributes) {
+func (s *span) result(a *attributes) {
 	r := &s.record
 	if r.Outcome != record.Joined && r.Outcome != record.Responded {
 		return
@@ -162,7 +192,7 @@ func engine(f *relay.Flow) string {
 }
 
 // leg writes the kernel's figures of a connection, if they are known.
-func leg(a attributes, of string, l *record.Leg) {
+func leg(a *attributes, of string, l *record.Leg) {
 	if !l.Known {
 		return
 	}
@@ -207,20 +237,6 @@ func (s *span) errorType() string {
 	}
 	return s.record.Outcome.String()
 }
-
-func (s *span) status(m *message) {
-	isError, text := s.failed()
-	if !isError {
-		return
-	}
-	at := m.open(spanStatus)
-	m.string(statusMessage, text)
-	m.varint(statusCode, statusError)
-	m.close(at)
-}
-
-// seconds is a duration as an attribute.
-func seconds(d time.Duration) float64 { return d.Seconds() }
 
 // instance makes the ID of a process, a UUID of version 4, from random bytes.
 func instance(random record.ID) string {

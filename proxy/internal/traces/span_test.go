@@ -200,14 +200,6 @@ func TestNamesFromTheNetwork(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a collector answers, reading it ends.
-func FuzzAnswer(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte("\x0a\x09\x08\x07\x12\x05hello"))
-	f.Add([]byte("\x08\x0e\x12\x01x\x1a\x30\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x04\x0a\x02\x08\x01"))
-	f.Fuzz(func(_ *testing.T, data []byte) { traces.Answer(data) })
-}
-
 // BenchmarkSession is the cost of a sampled session for its loop beside its record.
 func BenchmarkSession(b *testing.B) {
 	s := settings(b, "http://127.0.0.1:1", traces.GRPC, func(s *traces.Settings) { s.Queue, s.Delay = 2048, time.Hour })
