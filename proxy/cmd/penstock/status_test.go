@@ -85,7 +85,7 @@ connections                                  active 496 of 496 (limit), accepted
       17 B had arrived, and the other side did not take them before its session ended
       2 directions were copied, not spliced: urgent bytes came
 pipes                                        leased 3, idle 5, made 9, reused 100
-traces                 2.5 %                 sampled 100, exported 30, open 10, queued 20
+traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
       dropped 35 (queue_full 33, refused 2), unconfirmed 5
       last failed request at 09:59:00: connection refused
 memory                                       8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
