@@ -9,8 +9,9 @@
 // beside a baseline in every round. The baseline is also measured beside itself, which shows
 // the noise in a ratio.
 //
-// The packages below it are traffic (the data), origin and sink (the servers) and load (the
-// client, which also checks the answers). Rival and contestant are the proxies, process is the
-// children and their resource usage, syscalls counts their system calls. Package report has
-// the medians, ratios, tables and the picture.
+// The packages below it are traffic (the data), sink (the server) and load (the client, which also
+// checks the answers). Rival and contestant are the proxies, process is the children, their
+// resource usage and system calls. Package report has the medians, ratios, tables and the picture.
+// Incident, reload, rolling and handshake are measurements of their own, which penstock-bench runs
+// too; claims and uring are benchmarks of go test.
 package bench

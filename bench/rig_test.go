@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/load"
+	"github.com/penstock/penstock/bench/network"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
@@ -88,7 +89,7 @@ func program(fault string) contestant.Program {
 func rig(t *testing.T, fault string) *bench.Rig {
 	t.Helper()
 	dir := sockets.Dir(t)
-	r, err := bench.NewRig(t.Context(), process.NewGroup(), contestant.Setting{Program: program(fault), Dir: dir})
+	r, err := bench.NewRig(t.Context(), network.One(process.NewGroup()), contestant.Setting{Program: program(fault), Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

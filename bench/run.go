@@ -100,7 +100,7 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if r.rig, err = NewRigOn(ctx, hosts, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir}); err != nil {
+	if r.rig, err = NewRig(ctx, hosts, contestant.Setting{Program: r.Program, Binaries: r.Binaries, Dir: dir}); err != nil {
 		return err
 	}
 	method.KernelSlab = slabCounted()

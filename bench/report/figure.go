@@ -90,13 +90,3 @@ func (f *Figure) value(t *Trial) float64 {
 	}
 	return f.of(t)
 }
-
-// Headline is the first figure of a trial under a workload, in words; false if the trial does
-// not have it.
-func Headline(workload string, t *Trial) (string, bool) {
-	for _, f := range Figures(workload) {
-		x := Number(f.value(t))
-		return f.Write(float64(x)) + " " + f.Title, x.Known()
-	}
-	return "", false
-}

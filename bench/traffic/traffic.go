@@ -1,4 +1,4 @@
-// Package traffic is the common ground of the benchmark's origin and its load: the content
+// Package traffic is the common ground of the benchmark's sink and its load: the content
 // that flows between them, and the lines that ask for it.
 //
 // The content is a table of pseudo-random bytes repeated for ever. Its period is a prime just
