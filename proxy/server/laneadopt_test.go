@@ -166,7 +166,7 @@ upstreams:
 	all := r.adoptedBy(t, admin.SessionQuery{Verdict: admin.AnyVerdict})
 	for c, want := range map[*net.TCPConn][3]string{web: {"web", "shop", "one"}, api: {"api", "parts", ""}, old: {admin.UnknownName, admin.UnknownName, ""}} {
 		s := all[c.LocalAddr().String()]
-		if [3]string{s.Listener, s.Upstream, s.Name} != want || s.State != "joined" || s.Verdict == "" || s.Engine != "lane" || s.Bytes.ClientToEndpoint.Lane == 0 || s.Endpoint == "" || s.EndpointLocal == "" {
+		if [3]string{s.Listener, s.Upstream, s.Name} != want || s.State != "joined" || s.Verdict == "" || s.Engine != "lane" || s.Bytes.ClientToEndpoint.Lane+s.Bytes.EndpointToClient.Lane == 0 || s.Endpoint == "" || s.EndpointLocal == "" {
 			t.Errorf("%v: %+v", want, s)
 		}
 		if most := time.Since(began); s.AgeUs < least.Microseconds() || s.AgeUs > most.Microseconds() {
