@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -436,5 +437,167 @@ func TestLaneLeave(t *testing.T) {
 	echoes(t, c, "adopted")
 	if st := next.Status().Lane; st.Adopted != 1 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestLaneOffBeforeItIsOpen: while another process has the lane it can be switched off, and is off once it is there.
+func TestLaneOffBeforeItIsOpen(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	other, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	r := start(t, laneConfig(sockets.Server(t, sockets.Echo), "lane: auto"))
+	r.Until("the lane is busy", func() bool { return r.Status().Lane.State == admin.LaneBusy })
+	for _, ask := range []func(string) (admin.LaneChanged, error){
+		func(by string) (admin.LaneChanged, error) { return r.SwitchLane(false, by) }, r.ReturnLane,
+	} {
+		if changed, err := ask("test"); err != nil || changed.State != admin.LaneOff {
+			t.Errorf("%+v, %v", changed, err)
+		}
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.Until("the lane is there, and off", func() bool { return r.Status().Lane.State == admin.LaneOff })
+	c := client(t, r.At("l"))
+	if changed, err := r.SwitchLane(true, "test"); err != nil || changed.State != admin.LaneOn {
+		t.Errorf("%+v, %v", changed, err)
+	}
+	r.leaves(t, c)
+}
+
+// TestLanePinsRemoved: pins of which a part was removed are a problem of the status, and are logged once; once all are removed they are pinned again.
+func TestLanePinsRemoved(t *testing.T) {
+	t.Parallel()
+
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	r := start(t, pinnedConfig(sockets.Server(t, sockets.Echo), "lane: require", "pins: "+pins))
+	r.leaves(t, client(t, r.At("l")))
+	list, err := os.ReadDir(pins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove := func(name string) {
+		t.Helper()
+		if err := os.Remove(filepath.Join(pins, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	problem := func() bool { return strings.Contains(r.Status().Lane.PinsProblem, "1 of 5 files are missing") }
+	remove("sessions")
+	r.Until("a part is missing", problem)
+	r.Logs("pins are missing", "1 of 5 files")
+	for _, e := range list {
+		if e.Name() != "sessions" {
+			remove(e.Name())
+		}
+	}
+	r.Until("all is pinned again", func() bool { return r.Status().Lane.PinsProblem == "" })
+	r.Logs("are pinned again", pins)
+	if now, err := os.ReadDir(pins); err != nil || len(now) != len(list) {
+		t.Errorf("%v, %v", now, err)
+	}
+}
+
+// TestLaneRestart: the first configuration that wants the lane opens it with the keys that it has. From then on a change of them takes a
+// restart, and the status says so until the file is as it was, which a plan says of no key that would be so; lane.default is of the listeners.
+func TestLaneRestart(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	with := func(keys, listener string) string {
+		return strings.Replace(laneConfig(endpoint, listener), "sessions: 64, ", keys, 1)
+	}
+	r := start(t, strings.Replace(with("sessions: 64, ", "lane: auto"), "[lo]", "[nowhere]", 1))
+	r.Until("it could not be opened", func() bool { return r.Status().Lane.State == admin.LaneUnavailable })
+	if got := r.Awaiting(r.Load(with("sessions: 128, ", "lane: off"))); got != nil {
+		t.Errorf("without a lane %q would wait for a restart", got)
+	}
+	r.Reload(with("sessions: 128, ", "lane: off"))
+	if got := r.Status().Restart; got != nil {
+		t.Errorf("without a lane: %q", got)
+	}
+	r.Reload(with("sessions: 256, ", "lane: require"))
+	if s := r.Status(); s.Restart != nil || s.Lane.State != admin.LaneOn || s.Lane.Most != 256 {
+		t.Errorf("%q, %+v", s.Restart, s.Lane)
+	}
+	r.Reload(with("sessions: 512, leave: false, default: auto, ", "lane: require"))
+	if s, want := r.Status(), []string{"lane.sessions: 256 → 512"}; !slices.Equal(s.Restart, want) || s.Lane.Most != 256 {
+		t.Errorf("%q, want %q; %+v", s.Restart, want, s.Lane)
+	}
+	awaits := func(text string, want ...string) {
+		t.Helper()
+		if got := r.Awaiting(r.Load(text)); !slices.Equal(got, want) {
+			t.Errorf("%q would wait for a restart, want %q", got, want)
+		}
+	}
+	awaits(with("sessions: 512, ", "lane: require"), "lane.sessions") // as it is
+	awaits(with("sessions: 256, ", "lane: require"))                  // as it is in force
+	awaits(with("sessions: 128, pins: /p, ", "lane: require"), "lane.sessions", "lane.pins")
+	awaits(with("sessions: 256, ", "lane: off")+"\nlimits: {memory: {mlock: true}}", "limits.memory.mlock")
+	r.Logs("takes effect when the process is started again", "lane.sessions: 256 → 512")
+	r.Reload(with("sessions: 256, default: auto, ", "lane: off"))
+	if got := r.Status().Restart; got != nil {
+		t.Errorf("as it was: %q", got)
+	}
+}
+
+// TestLaneSizeAdopted: the size in force is that of the table, also of one that was adopted and that the file has another size for. A restart that sessions
+// go on over changes nothing, and none is promised; after one without them the file's size is in force.
+func TestLaneSizeAdopted(t *testing.T) {
+	t.Parallel()
+
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	with := func(sessions, leave string) string {
+		return strings.Replace(pinnedConfig(endpoint, "lane: require", leave+"pins: "+pins), "sessions: 64", "sessions: "+sessions, 1)
+	}
+	first := start(t, with("64", "leave: true, "))
+	c := client(t, first.At("l"))
+	first.leaves(t, c)
+	if err := first.End(); err != nil {
+		t.Fatal(err)
+	}
+	for _, sessions := range []string{"128", "16"} {
+		r := start(t, with(sessions, "leave: true, "))
+		if s, want := r.Status(), []string{"lane.sessions: 64 → " + sessions + ", if no session goes on over it"}; s.Lane.Most != 64 || !slices.Equal(s.Restart, want) {
+			t.Errorf("%d sessions, %q, want %q", s.Lane.Most, s.Restart, want)
+		}
+		r.Logs("sessions may leave user space", "sessions=64")
+		r.Logs("a table of sessions with its own size", "sessions=64", "configured="+sessions)
+		r.Reload(with("64", "leave: true, "))
+		if got := r.Status().Restart; got != nil {
+			t.Errorf("with the size in force %q wait for a restart", got)
+		}
+		if err := r.End(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := start(t, with("128", ""))
+	if s, want := last.Status(), []string{"lane.sessions: 64 → 128"}; s.Lane.Most != 64 || !slices.Equal(s.Restart, want) {
+		t.Errorf("%d sessions, %q, want %q", s.Lane.Most, s.Restart, want)
+	}
+	_ = last.End() // it is cut
+	r := start(t, with("128", ""))
+	if s := r.Status(); s.Lane.Most != 128 || s.Restart != nil {
+		t.Errorf("%d sessions, %q", s.Lane.Most, s.Restart)
+	}
+	if strings.Contains(r.Log.String(), "its own size") {
+		t.Error("a table that was made is warned of")
 	}
 }

@@ -4,16 +4,26 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
+	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -349,4 +359,399 @@ func TestLanePortAgain(t *testing.T) {
 func reuseAddress(_, _ string, c syscall.RawConn) (err error) {
 	e := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) })
 	return errors.Join(e, err)
+}
+
+// socketBetween returns the descriptor of this process's socket between two addresses; ok: there is one now.
+func socketBetween(t *testing.T, local, peer net.Addr) (fd int, ok bool) {
+	t.Helper()
+	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range list {
+		fd, _ := strconv.Atoi(entry.Name())
+		from, err := sys.LocalName(fd)
+		if err != nil || from.AddrPort != at(local) {
+			continue
+		}
+		if to, err := sys.PeerName(fd); err == nil && to.AddrPort == at(peer) {
+			return fd, true
+		}
+	}
+	return -1, false
+}
+
+// A socketOption is one that a socket has.
+type socketOption struct {
+	name         string
+	level, value int
+}
+
+// socketOptionsRead are those that the program or a listening socket of it sets, and some that it leaves alone, see tcp(7),
+// socket(7) and ip(7).
+var socketOptionsRead = []socketOption{
+	{"TCP_NODELAY", syscall.IPPROTO_TCP, syscall.TCP_NODELAY},
+	{"SO_OOBINLINE", syscall.SOL_SOCKET, syscall.SO_OOBINLINE},
+	{"SO_KEEPALIVE", syscall.SOL_SOCKET, syscall.SO_KEEPALIVE},
+	{"TCP_KEEPIDLE", syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE},
+	{"TCP_KEEPINTVL", syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL},
+	{"TCP_KEEPCNT", syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT},
+	{"TCP_USER_TIMEOUT", syscall.IPPROTO_TCP, tcpUserTimeout},
+	{"TCP_NOTSENT_LOWAT", syscall.IPPROTO_TCP, 25},
+	{"SO_RCVLOWAT", syscall.SOL_SOCKET, syscall.SO_RCVLOWAT},
+	{"SO_MARK", syscall.SOL_SOCKET, syscall.SO_MARK},
+	{"SO_PRIORITY", syscall.SOL_SOCKET, syscall.SO_PRIORITY},
+	{"IP_TOS", syscall.SOL_IP, syscall.IP_TOS},
+	{"IP_TTL", syscall.SOL_IP, syscall.IP_TTL},
+	{"SO_REUSEADDR", syscall.SOL_SOCKET, syscall.SO_REUSEADDR},
+	{"TCP_CORK", syscall.IPPROTO_TCP, syscall.TCP_CORK},
+}
+
+// optionsOf reads the options of a socket.
+func optionsOf(t *testing.T, fd int) map[string]string {
+	t.Helper()
+	got := make(map[string]string)
+	for _, o := range socketOptionsRead {
+		n, err := syscall.GetsockoptInt(fd, o.level, o.value)
+		if err != nil {
+			t.Errorf("%s: %v", o.name, err)
+		}
+		got[o.name] = strconv.Itoa(n)
+	}
+	name, err := sys.Congestion(fd)
+	if err != nil {
+		t.Error("TCP_CONGESTION:", err)
+	}
+	got["TCP_CONGESTION"] = name
+	return got
+}
+
+// An optionsCase is a session, the options that its listener and its upstream write, and some that its sockets are to have.
+type optionsCase struct {
+	name, listener, upstream, reload string
+	a, b                             map[string]string
+
+	near, far *net.TCPConn
+	before    [2]map[string]string
+}
+
+// optionsCases are those of TestLaneReturnsOptions.
+func optionsCases(usual, another string) []*optionsCase {
+	type values = map[string]string
+	written := values{"TCP_KEEPIDLE": "31", "TCP_KEEPINTVL": "7", "TCP_USER_TIMEOUT": "7000", "TCP_CONGESTION": another}
+	defaults := values{"TCP_KEEPIDLE": "60", "TCP_KEEPINTVL": "10", "TCP_USER_TIMEOUT": "30000", "TCP_CONGESTION": usual}
+	off := values{"SO_KEEPALIVE": "0", "TCP_USER_TIMEOUT": "0"}
+	return []*optionsCase{
+		{name: "written", listener: "keepalive: 31s, user_timeout: 7s, congestion: " + another, upstream: "congestion: " + another, a: written, b: written},
+		{name: "congestion of clients", listener: "congestion: " + another, a: values{"TCP_CONGESTION": another}, b: defaults},
+		{name: "congestion of endpoints", upstream: "congestion: " + another, a: defaults, b: values{"TCP_CONGESTION": another, "TCP_KEEPIDLE": "60"}},
+		{name: "defaults", a: defaults, b: defaults},
+		{name: "off", listener: "keepalive: 0s, user_timeout: 0s", a: off, b: off},
+		{
+			name: "reload", listener: "keepalive: 31s", reload: "keepalive: 41s, user_timeout: 9s, congestion: " + another,
+			a: values{"TCP_KEEPIDLE": "31", "TCP_USER_TIMEOUT": "30000", "TCP_CONGESTION": usual}, b: values{"TCP_KEEPIDLE": "31"},
+		},
+	}
+}
+
+// sockets returns the descriptors of the session's sockets in this process, to the client and to the endpoint.
+func (c *optionsCase) sockets(t *testing.T) (fds [2]int) {
+	t.Helper()
+	condition.Await(t, "both sockets are there", func() bool {
+		var a, b bool
+		fds[0], a = socketBetween(t, c.near.RemoteAddr(), c.near.LocalAddr())
+		fds[1], b = socketBetween(t, c.far.RemoteAddr(), c.far.LocalAddr())
+		return a && b
+	})
+	return fds
+}
+
+// begin connects, and notes the options that the sockets have at first.
+func (c *optionsCase) begin(t *testing.T, address string, accepted <-chan *net.TCPConn) {
+	t.Helper()
+	c.near, c.far = client(t, address), <-accepted
+	fds := c.sockets(t)
+	condition.Await(t, c.name+": the endpoint's socket has the options of one that lasts", func() bool {
+		return matchOptions(c.b, optionsOf(t, fds[1])) == ""
+	})
+	c.before = [2]map[string]string{optionsOf(t, fds[0]), optionsOf(t, fds[1])}
+	if miss := matchOptions(c.a, c.before[0]); miss != "" {
+		t.Errorf("%s: the client's socket, at first: %s", c.name, miss)
+	}
+	c.before[1]["TCP_NODELAY"] = "1" // from the second write on
+}
+
+// TestLaneReturnsOptions: the sockets of a session that has come back have the options of those of before, and the endpoint's
+// TCP_NODELAY; a reload does not change them.
+func TestLaneReturnsOptions(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	cases := optionsCases(anotherCongestion(t))
+	endpoint, far := laneEndpoint(t)
+	text := func(reload bool) string {
+		b := "lane: {devices: [lo], sessions: 64, after: 5ms}\nlisteners:\n"
+		for i, c := range cases {
+			options := c.listener
+			if reload && c.reload != "" {
+				options = c.reload
+			}
+			b += fmt.Sprintf("  - {name: l%d, bind: \"127.0.0.1:0\", upstream: u%d, lane: auto, socket: {%s}}\n", i, i, options)
+		}
+		b += "upstreams:\n"
+		for i, c := range cases {
+			b += fmt.Sprintf("  - {name: u%d, endpoints: [%q], health_check: off, socket: {%s}}\n", i, endpoint, c.upstream)
+		}
+		return b
+	}
+	r := start(t, text(false))
+	for i, c := range cases {
+		c.begin(t, r.At(fmt.Sprintf("l%d", i)), far)
+	}
+	r.Reload(text(true))
+	for i, c := range cases {
+		r.Until(c.name+": the session has left", func() bool {
+			passes(t, c.near, c.far)
+			return r.Status().Lane.Left == int64(i+1)
+		})
+	}
+	if back, err := r.ReturnLane("test"); err != nil || back.Returned != len(cases) || r.Status().Lane.Active != 0 {
+		t.Fatal(back, err)
+	}
+	for _, c := range cases {
+		for i, fd := range c.sockets(t) {
+			if miss := matchOptions(c.before[i], optionsOf(t, fd)); miss != "" {
+				t.Errorf("%s: the socket to the %s, after the return: %s", c.name, [2]string{"client", "endpoint"}[i], miss)
+			}
+		}
+		passes(t, c.near, c.far)
+	}
+}
+
+// matchOptions returns how the options of a socket differ from those that are wanted; "": they do not.
+func matchOptions(want, got map[string]string) (miss string) {
+	for name, value := range want {
+		if got[name] != value {
+			miss += fmt.Sprintf("%s is %s, want %s; ", name, got[name], value)
+		}
+	}
+	return miss
+}
+
+// TestLaneUnrestored: a session of which the kernel refuses one of the two sockets cannot come back. Both sides are reset, it is counted
+// by the reason, and it leaves no descriptor, place or connection behind.
+func TestLaneUnrestored(t *testing.T) {
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, laneConfig(endpoint, "lane: auto"))}
+	for i, c := range []struct {
+		name   string
+		refuse func(t *testing.T, client *net.TCPConn) (allow func())
+		want   lane.Reason
+		cause  error
+	}{
+		{"the client's", takeAddress, lane.AddressTaken, syscall.EADDRNOTAVAIL},
+		{"the endpoint's, after the client's", oneDescriptorTooFew, lane.Unrestorable, syscall.EMFILE},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			near := client(t, r.At("l"))
+			server := <-far
+			defer server.Close()
+			r.leavesFor(t, near, server)
+			r.Until("the sockets are closed", func() bool { return r.Status().Lane.Left == int64(i+1) })
+			held := descriptors(t)
+			allow := c.refuse(t, near)
+			back, err := r.ReturnLane("test")
+			allow()
+			if err != nil || back.Returned != 0 || back.Reset != 1 {
+				t.Errorf("%+v, %v", back, err)
+			}
+			for side, end := range map[string]*net.TCPConn{"client": near, "endpoint": server} {
+				if err := gone(t, end); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("the %s: %v", side, err)
+				}
+			}
+			r.Until("the session has ended", func() bool { return r.session(t) == nil && r.Status().Connections.Active == 0 })
+			r.Logs("session ended", "client="+near.LocalAddr().String(), c.want.String(), c.cause.Error())
+			r.unrestored(t, c.want, int64(i+1))
+			r.Until("the descriptor that has held its port is closed, and no other one was left", func() bool { return descriptors(t) == held-1 })
+		})
+	}
+}
+
+// unrestored expects one session that could not come back for a reason, and so many in all.
+func (r *rig) unrestored(t *testing.T, why lane.Reason, all int64) {
+	t.Helper()
+	st := r.Status().Lane
+	if int64(len(st.Unrestored)) != all || st.Unrestored[why.String()] != 1 || st.Reset != all || st.Returned != 0 || st.Ended != all || st.Active != 0 {
+		t.Errorf("%+v", st)
+	}
+	sum := int64(0)
+	for _, n := range closesOf(r, "l") {
+		sum += n
+	}
+	if sum != all {
+		t.Errorf("sessions have ended %d times, want %d: %v", sum, all, closesOf(r, "l"))
+	}
+}
+
+// takeAddress has another socket have the connection to a client.
+func takeAddress(t *testing.T, client *net.TCPConn) (allow func()) {
+	t.Helper()
+	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	fd, err := sys.Established(at(client.RemoteAddr()), at(client.LocalAddr()), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = sys.Close(fd) } // in repair: nothing is sent
+}
+
+// oneDescriptorTooFew leaves no descriptor free: a session that comes back gives one away, and needs two.
+func oneDescriptorTooFew(t *testing.T, _ *net.TCPConn) (allow func()) {
+	t.Helper()
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	var taken []int
+	highest := 0
+	for range 64 {
+		fd, err := syscall.Dup(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, highest = append(taken, fd), max(highest, fd)
+	}
+	low := was
+	low.Cur = uint64(highest + 1)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		fd, err := syscall.Dup(0)
+		if err != nil {
+			break
+		}
+		taken = append(taken, fd)
+	}
+	return func() {
+		for _, fd := range taken {
+			_ = syscall.Close(fd)
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLaneBigTCP: a session whose client sends packets above 64 KiB comes back from the lane, and stays in user space, for that reason.
+func TestLaneBigTCP(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	here, far, endpoint := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(far), here.Join(endpoint)
+	at, _ := here.JoinIPv6(far, front)
+	_, server := here.JoinIPv6(endpoint, back)
+	far.IP("link set %s gso_max_size 180000", front.Device)
+	var sink net.Listener
+	var err error
+	endpoint.Run(func() { sink, err = net.Listen("tcp", netip.AddrPortFrom(server, 0).String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	go func() {
+		for c, err := sink.Accept(); err == nil; c, err = sink.Accept() {
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	r := start(t, fmt.Sprintf(`
+lane: {devices: [%q, %q], sessions: 64, after: 5ms}
+listeners: [{name: l, bind: "%v", upstream: u, lane: require}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, front.Device, back.Device, netip.AddrPortFrom(at, 0), sink.Addr()))
+	var c net.Conn
+	far.Run(func() { c, err = net.Dial("tcp", r.At("l")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r.leaves(t, c)
+	big := bytes.Repeat([]byte("above 64 KiB"), 1<<20)
+	go func() { _, _ = c.Write(big) }()
+	got := make([]byte, len(big))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, big) {
+		t.Fatalf("packets above 64 KiB: %v", err)
+	}
+	r.Until("it has come back", func() bool { return r.session(t).Engine != admin.EngineLane })
+	r.Until("it stays for that", func() bool {
+		echoes(t, c, "there and back")
+		return r.Status().Lane.Stays[lane.BigTCP.String()] > 0
+	})
+}
+
+// TestLaneOdd: a session whose client sends data with options of IP stays in user space, but not for good: it leaves some time after the last of
+// it, also one that has come back before.
+func TestLaneOdd(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	r := withLane(t, "lane: require")
+	c := client(t, r.At("l"))
+	defer c.Close()
+	r.kept(t, c)
+	r.leaves(t, c)
+	if _, err := r.ReturnLane("test"); err != nil {
+		t.Fatal(err)
+	}
+	r.kept(t, c)
+	r.leaves(t, c)
+}
+
+// kept has a session stay in user space by data with options.
+func (r *rig) kept(t *testing.T, c net.Conn) {
+	t.Helper()
+	b := []byte("there and back")
+	before := r.Status().Lane.Stays[lane.ResetSeen.String()]
+	r.Until("packets with options have kept it in user space", func() bool {
+		withOptions(t, c, "\x01\x01\x01\x01")
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		withOptions(t, c, "") // the acknowledgement has none
+		if _, err := io.ReadFull(c, b); err != nil {
+			t.Fatal(err)
+		}
+		return r.Status().Lane.Stays[lane.ResetSeen.String()] > before
+	})
+	if s := r.session(t); s.Engine == "lane" {
+		t.Fatal("it has left")
+	}
+}
+
+// withOptions has a connection send packets with those options of IP, and acknowledge the next that come at once.
+func withOptions(t *testing.T, c net.Conn, options string) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := raw.Control(func(fd uintptr) {
+		err = errors.Join(syscall.SetsockoptString(int(fd), syscall.IPPROTO_IP, syscall.IP_OPTIONS, options), syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1))
+	})
+	if e != nil || err != nil {
+		t.Fatal(e, err)
+	}
 }

@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -184,4 +187,245 @@ func TestLaneEndedBy(t *testing.T) {
 		one.end(c)
 		r.Until("the end is counted", func() bool { return closesOf(r, "l")[one.want] == 1 })
 	}
+}
+
+// TestLaneAnswers: an endpoint that answers in the lane answers clients: it is not ejected because others have waited for an answer in vain,
+// from two addresses, again and again.
+func TestLaneAnswers(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	answers := func(all bool) string {
+		return sockets.Server(t, func(c net.Conn) {
+			b := make([]byte, 64)
+			for {
+				n, err := c.Read(b)
+				if err != nil {
+					return
+				}
+				if !all && b[0] == '?' {
+					continue
+				}
+				if _, err := c.Write(b[:n]); err != nil {
+					return
+				}
+			}
+		})
+	}
+	r := start(t, fmt.Sprintf(`
+lane: {devices: [lo], sessions: 64, after: 5ms}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, lane: require}]
+upstreams: [{name: u, endpoints: [{name: all, address: %q}, {name: some, address: %q}]}]`, answers(true), answers(false)))
+	stop := make(chan struct{})
+	var served sync.WaitGroup
+	const sessions = 6 // three at each endpoint
+	for range sessions {
+		c := sockets.Dial(t, r.At("l"))
+		served.Go(func() {
+			defer c.Close()
+			b := make([]byte, 8)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_ = c.SetDeadline(time.Now().Add(patience))
+				if _, err := c.Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := c.Read(b); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	r.Until("they have left", func() bool { return r.Status().Lane.Left == sessions })
+	for range 300 { // they usually answer
+		c := client(t, r.At("l"))
+		echoes(t, c, "soon")
+		c.Close()
+	}
+	const rounds, clients, waits = 5, 24, 2 * time.Second
+	for round := range rounds {
+		var asking sync.WaitGroup
+		for i := range clients {
+			asking.Go(func() {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/2%2))}}
+				c, err := d.Dial("tcp", r.At("l"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(waits))
+				_, _ = c.Write([]byte("?"))
+				_, _ = c.Read(make([]byte, 1)) // for as long as it has patience
+			})
+		}
+		asking.Wait()
+		if e := r.Endpoint("u", "some"); e.State != admin.Up {
+			t.Errorf("after %d rounds it is %s: %s", round+1, e.State, e.Why)
+			break
+		}
+	}
+	close(stop)
+	served.Wait()
+}
+
+// TestLaneVerdictOfPauses: pauses that are shorter than those of a delayed acknowledgement are the pausing program's, not the way's: an
+// acknowledgement that waits for the next data is no long way.
+func TestLaneVerdictOfPauses(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	const pause = 20 * time.Millisecond // of a program at work
+	for verdict, far := range map[string]time.Duration{"endpoint": pause, "client": 0} {
+		t.Run(verdict, func(t *testing.T) {
+			r := start(t, laneConfig(sockets.Server(t, func(c net.Conn) {
+				b := make([]byte, 64)
+				for {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					time.Sleep(far)
+					if _, err := c.Write(b[:n]); err != nil {
+						return
+					}
+				}
+			}), "lane: require"))
+			c := client(t, r.At("l"))
+			r.leaves(t, c)
+			most := 0.0
+			for began := time.Now(); most < 0.7; {
+				time.Sleep(pause - far)
+				echoes(t, c, "there and back")
+				w, err := r.Why(t.Context(), admin.WhyQuery{})
+				if err != nil || len(w.Sessions) != 1 {
+					t.Fatal(w.Sessions, err)
+				}
+				if most = w.Sessions[0].Shares[verdict]; time.Since(began) > patience/3 {
+					t.Fatalf("%s after %v: %v", w.Verdict, time.Since(began), w.Sessions[0].Shares)
+				}
+			}
+		})
+	}
+}
+
+// TestLaneEndedFirst: an endpoint ends, and resets the client that goes on sending, as one does that is killed: the session log has both, in the lane as
+// in user space.
+func TestLaneEndedFirst(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			if b[0] == '.' {
+				break
+			}
+			if _, err := c.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = c.Read(b) // bytes that no one wants any more
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+	for _, use := range []string{"require", "off"} {
+		r := start(t, "session_log: {to: sessions.log, format: json}\n"+laneConfig(endpoint, "lane: "+use))
+		c := client(t, r.At("l"))
+		if use == "require" {
+			r.leaves(t, c)
+		} else {
+			echoes(t, c, "x")
+		}
+		_, _ = c.Write([]byte("."))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Fatalf("lane: %s: the client reads %d bytes, %v", use, n, err)
+		}
+		_, _ = c.Write([]byte("more"))
+		r.Until("it has ended", func() bool { return r.Status().Connections.Active == 0 })
+		at := c.LocalAddr().String()
+		if err := r.End(); err != nil {
+			t.Fatal(err)
+		}
+		if line := r.lines(t)[at]; line["reason"] != "reset" || line["culprit"] != "endpoint" || line["ended_first"] != "endpoint" {
+			t.Errorf("lane: %s: %v", use, line)
+		}
+	}
+}
+
+// TestLaneUserTimeout: a session whose client or endpoint has vanished with bytes on the way to it ends by user_timeout in the lane as
+// it does in user space: it is counted as failed at that side, the session log has the error, and the other side is reset.
+func TestLaneUserTimeout(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
+lane: {devices: [lo], sessions: 64, after: 5ms}
+listeners:
+  - {name: "off", bind: "127.0.0.1:0", upstream: u, timeouts: {idle: 1h}, socket: {keepalive: 0s, user_timeout: 300ms}}
+  - {name: "auto", bind: "127.0.0.1:0", upstream: u, lane: auto, timeouts: {idle: 1h}, socket: {keepalive: 0s, user_timeout: 300ms}}
+upstreams: [{name: u, endpoints: [%q], health_check: off, outlier_detection: off}]`, endpoint))}
+	for _, listener := range []string{"off", "auto"} {
+		r.vanishes(t, listener, far, false)
+		r.vanishes(t, listener, far, true)
+		if n := closesOf(r, listener); n != ([tally.Closes]int64{tally.ClientFailed: 1, tally.EndpointFailed: 1}) {
+			t.Errorf("%s: %v", listener, n)
+		}
+	}
+	if st := r.Status().Lane; st.Left != 2 || st.Reset != 2 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// vanishes has one side of a session be deaf, and expects the session's end.
+func (r *rig) vanishes(t *testing.T, listener string, accepted <-chan *net.TCPConn, clients bool) {
+	t.Helper()
+	c := client(t, r.At(listener))
+	server := <-accepted
+	defer server.Close()
+	if listener == "auto" {
+		r.leavesFor(t, c, server)
+	} else {
+		passes(t, c, server)
+		r.Until("the endpoint's socket has its options", func() bool {
+			fd, ok := socketBetween(t, server.RemoteAddr(), server.LocalAddr())
+			return ok && optionsOf(t, fd)["TCP_USER_TIMEOUT"] == "300"
+		})
+	}
+	from, to, want := c, server, tally.EndpointFailed
+	if clients {
+		from, to, want = server, c, tally.ClientFailed
+	}
+	if err := filter(sockets.FD(t, to), syscall.SO_ATTACH_FILTER); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Write([]byte("unheard")); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone(t, from); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%s: the side that is there: %v", listener, err)
+	}
+	r.Until("its end is counted", func() bool { return closesOf(r, listener)[want] == 1 })
+	r.Until("the session has ended", func() bool { return r.session(t) == nil && r.Status().Connections.Active == 0 })
+	r.Logs("session ended", "client="+c.LocalAddr().String(), syscall.ETIMEDOUT.Error())
 }
