@@ -225,48 +225,48 @@ type earlier struct {
 
 // livesUnder returns the changes by hand under a configuration. Those that have ended since it was in force are
 // among them, the later ones first.
-func (c *liveChanges) livesUnder(cfg *config.Config) lives {
-	l := c.live.under(cfg)
-	at := c.earlierAt(cfg)
+func (l *liveChanges) livesUnder(cfg *config.Config) lives {
+	found := l.live.under(cfg)
+	at := l.earlierAt(cfg)
 	if at < 0 {
-		return l
+		return found
 	}
-	for _, before := range slices.Backward(c.earlier[at:]) {
-		set, restored := l.set.Restore(before.ended, cfg)
-		l.set, l.restored = manual{set}, append(l.restored, restored...)
+	for _, before := range slices.Backward(l.earlier[at:]) {
+		set, restored := found.set.Restore(before.ended, cfg)
+		found.set, found.restored = manual{set}, append(found.restored, restored...)
 	}
-	return l
+	return found
 }
 
 // earlierAt returns the place of a configuration among the earlier ones; -1: it is none of them.
-func (c *liveChanges) earlierAt(cfg *config.Config) int {
-	return slices.IndexFunc(c.earlier, func(e earlier) bool { return e.of == cfg.Origin() })
+func (l *liveChanges) earlierAt(cfg *config.Config) int {
+	return slices.IndexFunc(l.earlier, func(e earlier) bool { return e.of == cfg.Origin() })
 }
 
 // noteLives logs the changes by hand that a configuration has ended and restored, and keeps those that ended
 // for a rollback. before was in force until then.
-func (c *liveChanges) noteLives(before *config.Config, l *lives) {
-	c.logEnded(l.ended)
-	for i := range l.restored {
-		r := &l.restored[i]
-		c.log.Info("change by hand restored", "what", r.String(), "by", r.By, "since", r.Since)
+func (l *liveChanges) noteLives(before *config.Config, set *lives) {
+	l.logEnded(set.ended)
+	for i := range set.restored {
+		r := &set.restored[i]
+		l.log.Info("change by hand restored", "what", r.String(), "by", r.By, "since", r.Since)
 	}
-	if len(l.restored) > 0 {
-		c.markLive()
+	if len(set.restored) > 0 {
+		l.markLive()
 	}
-	if c.cfg == before { // a listener is ready again
+	if l.cfg == before { // a listener is ready again
 		return
 	}
-	c.applied = *l
-	if at := c.earlierAt(c.cfg); at >= 0 {
-		c.earlier = slices.Delete(c.earlier, at, len(c.earlier))
-	} else if before != nil && len(config.Diff(before, c.cfg)) > 0 {
+	l.applied = *set
+	if at := l.earlierAt(l.cfg); at >= 0 {
+		l.earlier = slices.Delete(l.earlier, at, len(l.earlier))
+	} else if before != nil && len(config.Diff(before, l.cfg)) > 0 {
 		e := earlier{of: before.Origin()}
-		for i := range l.ended {
-			e.ended = append(e.ended, l.ended[i].Change)
+		for i := range set.ended {
+			e.ended = append(e.ended, set.ended[i].Change)
 		}
-		c.earlier = append(c.earlier, e)
-		c.earlier = slices.Delete(c.earlier, 0, max(len(c.earlier)-rollback.Kept, 0))
+		l.earlier = append(l.earlier, e)
+		l.earlier = slices.Delete(l.earlier, 0, max(len(l.earlier)-rollback.Kept, 0))
 	}
 }
 

@@ -44,7 +44,6 @@ type flow struct {
 	s              *Session
 	ahead          int              // the side with the records
 	oldest, newest *answer          // nil: there is none
-	spare          *answer          // one that was popped, so that one answer at a time leaves no garbage
 	behind         int64            // the other side's position in the oldest answer
 	sums           *[2]maphash.Hash // by side, of the bytes from hashed on; nil until there are such
 	diff           *difference      // in the oldest answer
