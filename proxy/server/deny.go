@@ -153,6 +153,10 @@ func (d *denials) restore(list []state.Denial) {
 			d.list = append(d.list, denial{admin.Denial{Source: one.Source, Listener: one.Listener, Until: one.Until, Since: one.Since, By: one.By}, rule})
 		}
 	}
+	if n := len(d.list); n > 0 {
+		first := d.list[0]
+		d.log.Info("sources denied by hand before the restart are denied again: penstock deny list has them", "source", first.Source, "by", first.By, "until", first.Until, "others", n-1)
+	}
 	d.enforce()
 }
 

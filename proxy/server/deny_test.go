@@ -146,6 +146,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
 	if got := r.Denied(); len(got) != 1 || !got[0].Until.Equal(d.Until) || got[0].By != "uid=7" || got[0].Source != d.Source {
 		t.Errorf("%+v", got)
 	}
+	r.Logs("level=INFO", "denied by hand before the restart are denied again", "source="+d.Source, "others=0")
 	r.Logs("level=ERROR", "a source that was denied by hand before the restart is not denied any more", "source=gone")
 }
 

@@ -332,7 +332,7 @@ func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
 		return fmt.Errorf("%s: its process is another user's: write --admin %s", display.Text(path), display.Text(at))
 	}
-	return fmt.Errorf("%s: process %d has it, and no admin endpoint that is known here: write there %s, and kill -HUP %[2]d", display.Text(path), pid, display.Text(adminFor(path)))
+	return fmt.Errorf("%s: process %d runs it, and has no admin endpoint that is known here. If the file has none, add %s and run kill -HUP %[2]d; if its socket was removed, bind it to another path likewise", display.Text(path), pid, display.Text(adminFor(path)))
 }
 
 // adminFor is what a configuration needs for an admin socket: in the directory of the service if there is one, or
