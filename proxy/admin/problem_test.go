@@ -79,7 +79,7 @@ func TestProblems(t *testing.T) {
 		},
 		"drain with lane.leave": {
 			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 5}, Lane: &Lane{Active: 2, GoOn: 13}}},
-			[]string{"warning draining the process drains: it accepts no clients any more, 3 clients are left; 13 sessions go on in the lane without it"},
+			[]string{"warning draining the process drains: it accepts no clients any more, 5 clients are left; 13 sessions go on in the lane without it"},
 		},
 		"another process has the lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneBusy, Wanted: true, Why: "lane: device lo: another lane is attached"}}},

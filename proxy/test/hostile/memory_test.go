@@ -31,8 +31,8 @@ listeners:
   - {name: filter, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, filter: {wasm: pause.wasm, preread: 16KiB, timeout: 10s}}
   - {name: ended, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
   - {name: queued, bind: "127.0.0.1:0", accept_proxy: {versions: [2], from: ["127.0.0.0/8"]}, routes: [{match: {host: [a.test]}, upstream: full}]}
-  - {name: compared, bind: "127.0.0.1:0", upstream: small, mirror: {upstream: mute, patience: 1h, compare: {framing: resp}}}
-  - {name: ahead, bind: "127.0.0.1:0", upstream: large, mirror: {upstream: mute, patience: 1h, compare: {framing: resp}}}
+  - {name: compared, bind: "127.0.0.1:0", upstream: small, mirror: {upstream: mute, patience: 1h, compare: {framing: lines}}}
+  - {name: ahead, bind: "127.0.0.1:0", upstream: large, mirror: {upstream: mute, patience: 1h, compare: {framing: lines}}}
   - {name: mirrored, bind: "127.0.0.1:0", upstream: small, mirror: {upstream: mute, patience: 1h}}
   - {name: masked, bind: "127.0.0.1:0", upstream: mute, rewrite: {direction: up, mask: [card, token, email], hold: 1m}}
   - {name: patterns, bind: "127.0.0.1:0", upstream: mute, rewrite: {direction: up, patterns: ["[ab]{255}c", "[ab]{255}d", "[ab]{255}e", "[ab]{250}f"], hold: 1m}}

@@ -108,7 +108,7 @@ func penstock(t *testing.T) (addr, token string) {
 admin: {bind: "unix:admin.sock"}
 metrics: {bind: %q, allow: [127.0.0.0/8], token: "file:token"}
 listeners:
-  - {name: plain, bind: %q, upstream: web, mirror: {upstream: shadow, compare: {framing: resp}}}
+  - {name: plain, bind: %q, upstream: web, mirror: {upstream: shadow, compare: {framing: grpc}}}
   - {name: filtered, bind: %q, upstream: found, filter: {wasm: allow.wasm, timeout: 10s}}
   - {name: failing, bind: %q, upstream: found, filter: {wasm: trap.wasm, on_error: allow, timeout: 10s}}
   - {name: masked, bind: %q, upstream: found, rewrite: {direction: up, mask: [card]}}
@@ -164,7 +164,7 @@ func session(addr string) {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Second))
-	if _, err := io.WriteString(c, "hello\n"); err == nil {
+	if _, err := io.WriteString(c, "hello, which is no gRPC\n"); err == nil {
 		_, _ = sockets.ReadLine(c)
 	}
 }
