@@ -314,7 +314,7 @@ func TestBalanceOn(t *testing.T) {
 			endpoints += fmt.Sprintf("{name: e%d, address: %q}, ", i, of(fmt.Sprintf("e%d", i)))
 		}
 		return fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 200ms}%s}]
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 20s}%s}]
 upstreams: [{name: u, balance: maglev, balance_on: %q, health_check: off, endpoints: [%s]}]`, listener, on, endpoints)
 	}
 	unkeyed := func(r *rig) int64 { return r.Status().Upstreams[0].Unkeyed }
@@ -388,7 +388,7 @@ func TestMetricsBy(t *testing.T) {
 	t.Parallel()
 
 	text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 200ms}, metrics_by: {key: sni, values: [%s]}}]
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 20s}, metrics_by: {key: sni, values: [%s]}}]
 upstreams: [{name: u, health_check: off, endpoints: [%q]}]`
 	server := secure(t, "s", "any.test")
 	r := start(t, fmt.Sprintf(text, "A.test, b.test", server))
