@@ -33,10 +33,7 @@ func measureBusyPoll(ctx context.Context) (r Result, err error) {
 		defer s.close()
 		contestants = append(contestants, candidate{c.name, repeat(func() { fails.note(s.ask()) })})
 	}
-	times, err := alternate(ctx, 200, contestants...)
-	if err == nil {
-		err = fails.err()
-	}
+	times, err := fails.alternate(ctx, 200, contestants...)
 	if err != nil {
 		return r, err
 	}
@@ -128,10 +125,7 @@ func measureNagle(ctx context.Context) (r Result, err error) {
 		defer a.close()
 		contestants = append(contestants, candidate{c.name, repeat(func() { fails.note(a.ask()) })})
 	}
-	times, err := alternate(ctx, 20, contestants...)
-	if err == nil {
-		err = fails.err()
-	}
+	times, err := fails.alternate(ctx, 20, contestants...)
 	if err != nil {
 		return r, err
 	}

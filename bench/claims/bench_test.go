@@ -30,7 +30,7 @@ var measurements = []measurement{
 }
 
 // BenchmarkClaim measures a row in each of its benchmarks. An iteration is a whole measurement, some seconds as a rule, in which the
-// contestants take turns: -benchtime 1x is one. The figures are those of the last one, as metrics and as the row is written.
+// contestants take turns: -benchtime 1x is one. The figures of the last turn are its metrics, and its row.
 func BenchmarkClaim(b *testing.B) {
 	for _, m := range measurements {
 		b.Run(m.id, func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// metric is the figure's name as that of a benchmark's metric, which has no spaces.
+// metric returns the name of the figure's metric in a benchmark: it has no spaces.
 func (f Figure) metric() string {
 	name := strings.Trim(strings.Join([]string{f.Of, f.Name}, ": "), ": ")
 	unit, _, _ := strings.Cut(string(f.Unit), ",")

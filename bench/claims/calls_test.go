@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// wire is a connection of which the near end is written to and the far end is read: unix
+// wire is a connection that is written to at its near end and read at its far end: unix
 // stream sockets, where nothing below them hides the cost of a call.
 type wire struct {
 	near, far int // owned
@@ -98,7 +98,7 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 	large := filled('l', 64<<10)
 	whole, quarters := [][]byte{large}, slices.Collect(slices.Chunk(large, 16<<10))
 	var fails failure
-	times, err := alternate(
+	times, err := fails.alternate(
 		ctx, 150,
 		candidate{"three calls", repeat(func() { fails.note(w.each(message)) })},
 		candidate{"one call", repeat(func() { fails.note(w.gathered(message)) })},
@@ -106,9 +106,6 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 		candidate{"64 KiB in one part", repeat(func() { fails.note(w.gathered(whole)) })},
 		candidate{"64 KiB in four", repeat(func() { fails.note(w.gathered(quarters)) })},
 	)
-	if err == nil {
-		err = fails.err()
-	}
 	if err != nil {
 		return r, err
 	}

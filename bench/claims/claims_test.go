@@ -27,7 +27,7 @@ func measured(t *testing.T, id string) map[string]Figure {
 	return figures(t, measurements[i].measure)
 }
 
-// figures are those of a measurement, by their names.
+// figures returns the figures of a measurement, by their names.
 func figures(t *testing.T, measure func(context.Context) (Result, error)) map[string]Figure {
 	t.Helper()
 	r, err := measure(t.Context())

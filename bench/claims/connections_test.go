@@ -74,7 +74,7 @@ func serveGoroutines(address string) error {
 }
 
 // serveThreads has a thread for each connection, which blocks in recv(2). There are many more of Go's permits to run (Ps) than
-// processors, so that it is the kernel that schedules the threads: with one for each processor, those that hold one keep it.
+// processors, so that it is the kernel that schedules the threads: with one for each processor, a thread that holds one keeps it.
 func serveThreads(address string) error {
 	debug.SetMaxThreads(1 << 22)
 	runtime.GOMAXPROCS(256)
@@ -87,7 +87,7 @@ func serveThreads(address string) error {
 		return err
 	}
 	defer f.Close()
-	for listening := int(f.Fd()); ; { // blocking, as are those that it accepts
+	for listening := int(f.Fd()); ; { // blocking, as the accepted ones are
 		fd, err := sys.Accept4(listening, sys.SOCK_CLOEXEC)
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ const (
 // A link is the sockets of a session: near ends belong to the session, far ends to its client and server.
 type link struct{ nearA, farA, nearB, farB int } // owned
 
-// links are those that sessions share.
+// links are shared by all sessions.
 type links [shared]link
 
 func newLinks() (*links, error) {

@@ -11,10 +11,10 @@ import (
 
 const root = "../.."
 
-// A row is that of the table of docs/claims.md.
+// A row is a row of the table in docs/claims.md.
 type row struct{ published, result, command string }
 
-// rows are those of the page, by the names of their sections.
+// rows returns the rows of the page, by the names of their sections.
 func rows(t *testing.T) map[string]row {
 	t.Helper()
 	all := make(map[string]row)

@@ -10,7 +10,7 @@ import (
 // Result is the figures of a claim here.
 type Result []Figure
 
-// String writes the figures, those of one contestant behind its name.
+// String writes the figures of each contestant behind its name.
 func (r Result) String() string {
 	var b strings.Builder
 	last := ""
@@ -72,7 +72,7 @@ func (f Figure) String() string {
 	return s
 }
 
-// of marks figures as those of one contestant.
+// of sets the contestant of figures.
 func of(name string, figures ...Figure) []Figure {
 	for i := range figures {
 		figures[i].Of = name

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -120,6 +121,12 @@ func (f *failure) note(err error) {
 	if err != nil {
 		f.once.Do(func() { f.first = err })
 	}
+}
+
+// alternate lets contestants take turns that note their failures here, and returns the first failure, if there is one.
+func (f *failure) alternate(ctx context.Context, n int, all ...candidate) (*rounds, error) {
+	r, err := alternate(ctx, n, all...)
+	return r, cmp.Or(err, f.first)
 }
 
 // err is for when the contestants have ended.

@@ -109,7 +109,7 @@ func idleSession(ctx context.Context) (bytes float64, err error) {
 	return bytes / idleSessions, err
 }
 
-// ends are those of the two connections of a session.
+// ends are the ends of a session's two connections.
 type ends struct{ client, near, upper, server *net.TCPConn }
 
 func (e *ends) open() (err error) {

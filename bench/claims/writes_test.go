@@ -142,7 +142,7 @@ func sendGathered(c *net.TCPConn) (send, error) {
 	}, nil
 }
 
-// write writes batches of pieces for a trial to a connection of which the other end discards
+// write writes batches of pieces for a trial to a connection whose other end discards
 // them.
 func (w *way) write(pieces [][]byte, open func(*net.TCPConn) (send, error)) error {
 	near, far, err := connection()

@@ -73,20 +73,18 @@ type known struct {
 
 func (r *resolver) resolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
 	last, failing, due := r.last(host)
-	switch {
-	case last == nil:
+	if last == nil {
 		ips, err := r.resolve(ctx, host)
 		r.note(host, ips, err)
 		return ips, err
-	case due:
+	}
+	if due {
 		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), familyPatience)
-			defer cancel()
-			ips, err := r.resolve(ctx, host)
+			ips, err := r.resolve(context.WithoutCancel(ctx), host) // which ends within familyPatience
 			r.note(host, ips, err)
 		}()
-		return last, nil
-	case failing:
+	}
+	if failing {
 		return last, nil
 	}
 	short, cancel := context.WithTimeout(ctx, lastPatience)

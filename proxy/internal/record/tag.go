@@ -6,8 +6,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A Tag is the names of a session as the kernel keeps them beside its account in the lane, for a process after this one: a hash of that of its listener, and
-// one of that of its upstream. It is the same for all versions of the program that have the same records.
+// A Tag is the names of a session as the kernel keeps them beside its account in the lane, for a process after this one: the hashes of its
+// listener's and its upstream's name. It is the same for all versions of the program that have the same records.
 type Tag struct{ Listener, Upstream uint64 }
 
 // HashOf returns the hash of a name. It is never 0, which stands for no name.

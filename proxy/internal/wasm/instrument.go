@@ -244,12 +244,14 @@ func (p *parsed) readMemory() error {
 	if r.b == nil {
 		return nil
 	}
-	r.each(1, func() {
+	if r.each(1, func() {
 		if r.byte() > 1 {
 			r.fail("a memory that is shared, or of 64 bits")
 		}
 		p.minPages = r.u32()
-	})
+	}) == 0 {
+		p.sections[sectionMemory] = nil // a section without a memory
+	}
 	return r.err
 }
 

@@ -258,7 +258,8 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0)} {
+	noMemory := []byte("\x00asm\x01\x00\x00\x00\x05\x01\x00") // a section of memories without one
+	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0), noMemory} {
 		if m, err := wasm.Compile(t.Context(), code, host, wasm.Bounds{}); err != nil {
 			t.Error(err)
 		} else {
