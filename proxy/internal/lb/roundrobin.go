@@ -1,5 +1,11 @@
 package lb
 
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+)
+
 // turns is how many endpoints that cannot be had a policy passes over before it
 // leaves the choice to tier.any.
 const turns = 256
@@ -82,4 +88,337 @@ func (t *tier) randomTwo(p *pick) *Endpoint {
 func (t *tier) lighter(a, b *Endpoint) bool {
 	slow := int64(t.set.cfg.SlowStart)
 	return uint64(a.Active())*uint64(b.weight.Load())*b.ramp(slow) < uint64(b.Active())*uint64(a.weight.Load())*a.ramp(slow)
+}
+
+// schedule returns whose turn it is, as indexes of weights: each as often as its
+// weight says, without common factors, and as evenly as can be.
+//
+// Endpoints of the same weight are a class, within which they take turns. Classes, of
+// which there are 256 at most, are interleaved as proportionate fair scheduling does
+// (Baruah and others, 1996): the kth of p turns among all n is due between k*n/p and
+// (k+1)*n/p, and of those that are due the one with the earliest end comes first. So at
+// no point is a class a whole turn before or behind its share. It takes little longer
+// than writing the result down; smooth round robin as in nginx would compare all
+// endpoints for each turn.
+func schedule(weights []int) []uint32 {
+	classes, length := classify(weights)
+	due := make(edfHeap, 0, len(classes))
+	later := make([]uint16, length+1) // by when a turn begins to be due: the last class of which it is, counted from 1
+	for i := range classes {
+		classes[i].next, later[0] = later[0], uint16(i+1)
+	}
+	turns := make([]uint32, 0, length)
+	for now := range length {
+		for k := later[now]; k > 0; k = classes[k-1].next {
+			due = due.push(classes[k-1].end(length)<<16 | uint64(k-1))
+		}
+		i := due[0] & 0xffff
+		due = due.pop()
+		c := &classes[i]
+		turns = append(turns, c.members[c.member])
+		if c.member++; c.member == len(c.members) {
+			c.member = 0
+		}
+		at := max(c.begin, now+1)
+		c.next, later[at] = later[at], uint16(i+1)
+	}
+	return turns
+}
+
+// A class is the endpoints of one weight.
+type class struct {
+	members []uint32
+	member  int
+	places  int    // turns that it has in the schedule
+	begin   int    // when its next turn begins to be due
+	rest    int    // and so many parts of places later
+	next    uint16 // class whose turn begins at the same time
+}
+
+// end goes on to the turn after the next one, and returns when the next one is due at
+// the latest.
+func (c *class) end(length int) uint64 {
+	c.begin += length / c.places
+	if c.rest += length % c.places; c.rest >= c.places {
+		c.rest -= c.places
+		c.begin++
+	}
+	if c.rest > 0 {
+		return uint64(c.begin + 1)
+	}
+	return uint64(c.begin)
+}
+
+// classify returns the classes, and the sum of their places.
+func classify(weights []int) (classes []class, length int) {
+	var by [MaxWeight + 1][]uint32
+	divisor := 0
+	for i, w := range weights {
+		if w > 0 {
+			by[w] = append(by[w], uint32(i))
+			divisor = gcd(w, divisor)
+		}
+	}
+	for w, members := range by {
+		if places := len(members) * w; places > 0 {
+			classes = append(classes, class{members: members, places: places / divisor})
+			length += places / divisor
+		}
+	}
+	return classes, length
+}
+
+// An edfHeap is a heap of turns: when each is due at the latest, shifted by 16, and its
+// class.
+type edfHeap []uint64
+
+func (q edfHeap) push(t uint64) edfHeap {
+	q = append(q, t)
+	i := len(q) - 1
+	for i > 0 && t < q[(i-1)/2] {
+		q[i] = q[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	q[i] = t
+	return q
+}
+
+// pop removes the first one.
+func (q edfHeap) pop() edfHeap {
+	last := len(q) - 1
+	t := q[last]
+	q = q[:last]
+	if last == 0 {
+		return q
+	}
+	i := 0
+	for child := 1; child < last; child = 2*i + 1 {
+		if child+1 < last && q[child+1] < q[child] {
+			child++
+		}
+		if q[child] >= t {
+			break
+		}
+		q[i] = q[child]
+		i = child
+	}
+	q[i] = t
+	return q
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// A tree is a tournament of scores, the least of which wins: the best among 10,000 is found in
+// 14 steps, and a score that changes is passed up in as many at most.
+//
+// A node has the least of its children's scores, and the sum of the weights of the leaves that
+// have it, so that one of them can be drawn by weight. A goroutine that writes to a node looks
+// at the children again after it, and goes on to the parent: so when no goroutine is at work
+// any more every node is right, and until then a pick may take the second best.
+type tree struct {
+	members int
+	leaves  int             // a power of two
+	nodes   []atomic.Uint64 // score<<32 | weight of the leaves that have it
+	shift   int             // of weights, so that those of all leaves fit into 32 bits
+}
+
+// weightMask is the weight of a node.
+const weightMask = 1<<32 - 1
+
+// infinite is the score of those that cannot be had: +Inf as a float32. Floats that
+// are not negative are ordered like their bits.
+const infinite = 0x7f800000
+
+// noEndpoint is a node none of whose leaves can be had.
+const noEndpoint = infinite << 32
+
+func newTree(n int) *tree {
+	t := &tree{members: n, leaves: 1}
+	for t.leaves < n {
+		t.leaves *= 2
+	}
+	t.shift = max(bits.Len64(uint64(t.leaves)*MaxWeight*whole)-32, 0)
+	t.nodes = make([]atomic.Uint64, 2*t.leaves)
+	for i := range t.nodes {
+		t.nodes[i].Store(noEndpoint)
+	}
+	return t
+}
+
+// score is the endpoint's sessions for its weight, so that all that are idle are equal, and
+// the weight that it has at this moment, in parts of whole.
+//
+// The weight that a slow start withholds counts as the same part of a session: an endpoint
+// with no session and a tenth of its weight counts as loaded as others with nine. Without that
+// it would be the least loaded of all, and filled at once, wherever there are no more than a
+// few sessions for each endpoint.
+func (e *Endpoint) score(slowStart int64) (score uint32, weight uint64) {
+	ramp := e.ramp(slowStart)
+	weight = uint64(e.weight.Load()) * ramp
+	if weight == 0 || !e.CanAcquire() {
+		return infinite, 0
+	}
+	return math.Float32bits(float32(uint64(e.Active())*whole+whole-ramp) / float32(weight)), weight
+}
+
+// update brings a member's leaf up to date, and the nodes above it.
+func (t *tree) update(i int, e *Endpoint, slowStart int64) {
+	i += t.leaves
+	changed := t.write(i, func() uint64 {
+		if s, weight := e.score(slowStart); s != infinite {
+			return uint64(s)<<32 | max(weight>>t.shift, 1)
+		}
+		return noEndpoint
+	})
+	for i /= 2; changed && i > 0; i /= 2 {
+		changed = t.write(i, func() uint64 { return least(t.nodes[2*i].Load(), t.nodes[2*i+1].Load()) })
+	}
+}
+
+// write makes a node equal to the result of a function, for as long as that changes, and
+// reports whether it was different.
+func (t *tree) write(i int, what func() uint64) (changed bool) {
+	for {
+		now := what()
+		if t.nodes[i].Load() == now {
+			return changed
+		}
+		t.nodes[i].Store(now)
+		changed = true
+	}
+}
+
+// least joins two nodes.
+func least(l, r uint64) uint64 {
+	switch {
+	case l>>32 < r>>32:
+		return l
+	case r>>32 < l>>32:
+		return r
+	}
+	return l + r&weightMask
+}
+
+// best draws one of the members that have the least score, by weight, or returns -1.
+func (t *tree) best(random uint64) int {
+	root := t.nodes[1].Load()
+	if root == noEndpoint {
+		return -1
+	}
+	k := (random >> 32) * (root & weightMask) >> 32 // which one of them, in order
+	i := 1
+	for i < t.leaves {
+		l, r := t.nodes[2*i].Load(), t.nodes[2*i+1].Load()
+		i *= 2
+		switch n := l & weightMask; {
+		case r>>32 < l>>32:
+			i++
+		case r>>32 == l>>32 && k >= n:
+			k -= n
+			i++
+		}
+	}
+	if i -= t.leaves; i >= t.members {
+		return -1 // another goroutine was at work above
+	}
+	return i
+}
+
+// untried returns the member below a node that has the least score, if that is less than
+// bound, of those that this client has not tried. It goes into both children only on the way
+// to a tried one. Among equals it draws by weight, with random.
+func (t *tree) untried(endpoints []*Endpoint, p *pick, node int, bound, random uint64) (i int, score uint64) {
+	score = t.nodes[node].Load() >> 32
+	if score >= bound {
+		return -1, bound
+	}
+	if node >= t.leaves {
+		if i = node - t.leaves; i >= len(endpoints) || p.tried(endpoints[i]) {
+			return -1, bound
+		}
+		return i, score
+	}
+	first, second := 2*node, 2*node+1
+	a, b := t.nodes[first].Load(), t.nodes[second].Load()
+	if b>>32 < a>>32 || b>>32 == a>>32 && (random>>32)*(a&weightMask+b&weightMask)>>32 >= a&weightMask {
+		first, second = second, first
+	}
+	random = mix(random)
+	i, score = t.untried(endpoints, p, first, bound, random)
+	if other, s := t.untried(endpoints, p, second, score, random); other >= 0 {
+		return other, s
+	}
+	return i, score
+}
+
+// redraws is how often leastConn draws again if it has drawn one that this client has
+// tried: each of its equals is then as likely as its weight says. After that the tree
+// is searched.
+const redraws = 4
+
+// leastConn takes the endpoint with the least score, one of them by weight if there are
+// several.
+func (t *tier) leastConn(p *pick) *Endpoint {
+	starter := -1
+	if t.starting.Load() > 0 {
+		starter = t.advance()
+	}
+	for left := 8 + redraws; left > 0; left-- {
+		random := t.set.random()
+		i := t.tree.best(random)
+		if i >= 0 && starter >= 0 {
+			i = t.beside(i, starter)
+		}
+		if i >= 0 && p.tried(t.members[i]) {
+			if left > 8 {
+				continue
+			}
+			i, _ = t.tree.untried(t.members, p, 1, infinite, mix(random))
+		}
+		if i < 0 {
+			return nil
+		}
+		if e := t.members[i]; e.acquire(p.excluded) {
+			return e
+		}
+	}
+	return nil // others are quicker: any will do
+}
+
+// beside decides between the one that was drawn and one in slow start. Where all are idle,
+// scores would keep the latter from every client until its slow start is over: if both are
+// idle it takes part in the draw with its present weight. Each pick asks one of those in slow
+// start only, which stands for all of them.
+func (t *tier) beside(drawn, starter int) int {
+	e := t.members[starter]
+	if drawn == starter || t.members[drawn].Active() > 0 || e.Active() > 0 || !e.CanAcquire() {
+		return drawn
+	}
+	mine := uint64(max(t.starting.Load(), 1)) * (t.tree.nodes[t.tree.leaves+starter].Load() & weightMask)
+	if all := t.tree.nodes[1].Load()&weightMask + mine; reduce(t.set.random(), all) < mine {
+		return starter
+	}
+	return drawn
+}
+
+// advance gives one of those in slow start, which it returns, its present score. So many
+// picks, so many steps; they take turns. There may be none: -1.
+func (t *tier) advance() int {
+	i := t.ramping.around(int(t.ramp.Load()))
+	if i < 0 {
+		return -1
+	}
+	t.ramp.Store(uint64(i) + 1)
+	e := t.members[i]
+	t.tree.update(i, e, int64(t.set.cfg.SlowStart))
+	if e.ramp(int64(t.set.cfg.SlowStart)) == whole && e.mu.TryLock() {
+		t.classify(i)
+		e.mu.Unlock()
+	}
+	return i
 }

@@ -2,12 +2,14 @@ package lb_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"pgregory.net/rapid"
 )
 
 func TestParsePolicy(t *testing.T) {
@@ -444,5 +446,254 @@ func TestRoom(t *testing.T) {
 		if got := r.Status().Room; got != step.want {
 			t.Errorf("%s: %v", step.what, got)
 		}
+	}
+}
+
+// TestLastResortModel holds for every policy. A last resort is picked if an endpoint
+// exists that is neither barred, failing, draining, of weight 0, full nor tried. No
+// other endpoint is picked. If it has to be healthy, a healthy one is picked. In panic
+// it makes no difference that it is down, ejected, broken or barred.
+func TestLastResortModel(t *testing.T) {
+	each(t, func(t *testing.T, p lb.Policy) {
+		rapid.Check(t, func(rt *rapid.T) {
+			var members []member
+			for range rapid.IntRange(0, 6).Draw(rt, "endpoints") {
+				members = append(members, member{
+					weight: rapid.IntRange(0, 2).Draw(rt, "weight"), limit: rapid.IntRange(0, 1).Draw(rt, "limit"),
+					backup: rapid.IntRange(0, 4).Draw(rt, "backup") == 0,
+				})
+			}
+			r := newRig(t, lb.Config{Policy: p, BackupWhenFull: true, PanicBelow: rapid.SampledFrom([]float64{0, 0.6}).Draw(rt, "panic below")}, members...)
+			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				if len(members) > 0 {
+					turnOne(rt, r.endpoints[rapid.IntRange(0, len(members)-1).Draw(rt, "which")])
+				}
+				r.checkLastResort(rt, members)
+			}
+		})
+	})
+}
+
+// turnOne changes something about an endpoint.
+func turnOne(rt *rapid.T, e *lb.Endpoint) {
+	on := rapid.Bool().Draw(rt, "on")
+	switch rapid.IntRange(0, 6).Draw(rt, "what") {
+	case 0:
+		e.SetHealthy(!on)
+	case 1:
+		e.SetEjected(on)
+	case 2:
+		e.SetBroken(on)
+	case 3:
+		e.SetBarred(on)
+	case 4:
+		e.SetFailing(on)
+	case 5:
+		e.SetDraining(on)
+	default:
+		if on {
+			e.AcquireAnyway(rapid.Bool().Draw(rt, "panicking"))
+		} else if e.Active() > 0 {
+			e.Release()
+		}
+	}
+}
+
+func (r *rig) checkLastResort(rt *rapid.T, members []member) {
+	which := rapid.SampledFrom([]lb.Eligibility{lb.Working, lb.LastResort}).Draw(rt, "which")
+	req := client(rapid.IntRange(0, 9).Draw(rt, "client"))
+	req.Eligible = which
+	for _, e := range r.endpoints {
+		if rapid.IntRange(0, 3).Draw(rt, "tried") == 0 {
+			req.Tried = append(req.Tried, e)
+		}
+	}
+	may := func(i int) bool {
+		e, st := r.endpoints[i], r.endpoints[i].State()
+		room := e.Weight() > 0 && !st.Draining && (members[i].limit == 0 || st.Active < members[i].limit)
+		for _, panicking := range []bool{false, true} {
+			if open := e.CanAcquireAnyway(panicking); open != (room && (!st.Barred || panicking)) {
+				rt.Fatalf("%+v, panicking %v: that it is open is %v", st, panicking, open)
+			}
+		}
+		ill, barred := st.Down || st.Ejected || st.Broken, st.Barred
+		if !r.Panicking() && (which == lb.Working && ill || which == lb.LastResort && barred) {
+			return false
+		}
+		return room && !e.Failing() && !tried(&req, e)
+	}
+	any := false
+	for i := range members {
+		any = any || may(i)
+	}
+	e, err := r.Pick(&req)
+	if any != (err == nil) {
+		rt.Fatalf("%v, want an endpoint: %v", err, any)
+	}
+	if err != nil {
+		return
+	}
+	e.Release()
+	for i, other := range r.endpoints {
+		if other == e && !may(i) {
+			rt.Fatalf("%+v was picked", e.State())
+		}
+	}
+}
+
+// TestLastResortSays why there is none, and leaves backups in reserve for primaries that are
+// full, unless they serve for these.
+func TestLastResortSays(t *testing.T) {
+	r := newRig(t, lb.Config{}, member{weight: 1, limit: 1}, member{weight: 1}, member{weight: 1, backup: true})
+	for _, e := range r.endpoints {
+		e.SetEjected(true)
+	}
+	req := lb.Request{Eligible: lb.LastResort}
+	r.endpoints[0].AcquireAnyway(false)
+	r.endpoints[1].SetFailing(true)
+	r.fails(&req, lb.ErrFull)
+	r.endpoints[0].SetBarred(true)
+	if got := r.one(&req); got != 2 {
+		t.Errorf("picked %d, want the backup", got)
+	}
+	req.Tried = r.endpoints[2:]
+	r.fails(&req, lb.ErrTried)
+	r.endpoints[2].SetFailing(true)
+	if _, err := r.Pick(&req); !errors.Is(err, lb.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+// eachSize runs a benchmark for each policy with a few endpoints and with many, all of
+// them or a tenth of them usable.
+func eachSize(b *testing.B, f func(b *testing.B, r *rig)) {
+	for _, p := range lb.Policies() {
+		for _, n := range []int{10, 10_000} {
+			for _, ill := range []float64{0, 0.9, 0.999} {
+				b.Run(fmt.Sprintf("policy=%v/endpoints=%d/ill=%v", p, n, ill), func(b *testing.B) {
+					r := newRig(b, lb.Config{Policy: p}, plain(n)...)
+					r.SetRandom(rand.Uint64)
+					for i := range int(float64(n) * ill) {
+						r.endpoints[i*7%n].SetHealthy(false)
+					}
+					b.ResetTimer()
+					f(b, r)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkPick is one pick and one release, with 64 sessions alive meanwhile.
+func BenchmarkPick(b *testing.B) {
+	eachSize(b, func(b *testing.B, r *rig) {
+		b.ReportAllocs()
+		churn(b, r, 0, func() bool { return b.Loop() })
+	})
+}
+
+func BenchmarkPickParallel(b *testing.B) {
+	eachSize(b, func(b *testing.B, r *rig) {
+		b.RunParallel(func(pb *testing.PB) { churn(b, r, rand.IntN(1<<20), pb.Next) })
+	})
+}
+
+func churn(b *testing.B, r *rig, from int, next func() bool) {
+	var alive [64]*lb.Endpoint
+	requests := make([]lb.Request, 4096)
+	for i := range requests {
+		requests[i] = client(from + i)
+	}
+	for i := 0; next(); i++ {
+		e, err := r.Pick(&requests[i%len(requests)])
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if old := alive[i%64]; old != nil {
+			old.Release()
+		}
+		alive[i%64] = e
+	}
+	for _, e := range alive {
+		if e != nil {
+			e.Release()
+		}
+	}
+}
+
+// BenchmarkScan measures the cost that least_conn would have if each pick looked at all
+// endpoints.
+func BenchmarkScan(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			r := newRig(b, lb.Config{Policy: lb.LeastConn}, plain(n)...)
+			for b.Loop() {
+				least, best := r.endpoints[0], r.endpoints[0].Active()
+				for _, e := range r.endpoints {
+					if n := e.Active(); n < best && !e.State().Down {
+						least, best = e, n
+					}
+				}
+				least.Acquire()
+				least.Release()
+			}
+		})
+	}
+}
+
+// BenchmarkNewSet measures the part of a reload that is computed beside the serving
+// set. BenchmarkAttach measures its part at the moment of the swap.
+func BenchmarkNewSet(b *testing.B) {
+	for _, p := range lb.Policies() {
+		for _, n := range []int{100, 1000, 10_000} {
+			for _, weights := range []string{"equal", "mixed"} {
+				b.Run(fmt.Sprintf("policy=%v/endpoints=%d/weights=%s", p, n, weights), func(b *testing.B) {
+					ms := benchMembers(n, weights == "mixed")
+					b.ReportAllocs()
+					for b.Loop() {
+						lb.NewSet(ms, &lb.Config{Policy: p}, nil)
+					}
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkAttach(b *testing.B) {
+	for _, p := range lb.Policies() {
+		b.Run(fmt.Sprintf("policy=%v/endpoints=10000", p), func(b *testing.B) {
+			s := lb.NewSet(benchMembers(10_000, false), &lb.Config{Policy: p}, nil)
+			for b.Loop() {
+				s.Attach()
+				s.Detach()
+			}
+		})
+	}
+}
+
+func benchMembers(n int, mixed bool) []lb.Member {
+	rng := rand.New(rand.NewPCG(5, 6))
+	ms := make([]lb.Member, n)
+	for i := range ms {
+		ms[i] = lb.Member{Endpoint: lb.NewEndpoint(lb.EndpointConfig{ID: name(i)}), Weight: 1}
+		if mixed {
+			ms[i].Weight = 1 + rng.IntN(lb.MaxWeight)
+		}
+	}
+	return ms
+}
+
+// BenchmarkVerdict is an endpoint going down and coming back.
+func BenchmarkVerdict(b *testing.B) {
+	for _, p := range lb.Policies() {
+		b.Run(fmt.Sprintf("policy=%v/endpoints=10000", p), func(b *testing.B) {
+			r := newRig(b, lb.Config{Policy: p}, plain(10_000)...)
+			for i := 0; b.Loop(); i++ {
+				e := r.endpoints[i*7919%10_000]
+				e.SetHealthy(false)
+				e.SetHealthy(true)
+			}
+		})
 	}
 }

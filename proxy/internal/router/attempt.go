@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // An attempt is one at an endpoint.
@@ -25,167 +29,6 @@ type attempt struct {
 	lastResort bool // as a last resort, of which there would be none by the states of endpoints
 	trial      bool // by a client that waits for room at others
 	slow       bool // counted by the endpoint
-}
-
-// pick acquires an endpoint that every breaker lets the client through to.
-func (s *Search) pick(now int64) error {
-	snap := s.snapshot
-	set := snap.Set()
-	if set == nil {
-		return lb.ErrNoEndpoint
-	}
-	s.attempt = attempt{failed: s.failed[:0]}
-	if err := s.enterBreaker(snap.upstream.panicking(set)); err != nil {
-		return err
-	}
-	err := s.pickFrom(set, now)
-	for err != nil && snap.Set() != set { // it was replaced meanwhile, and its endpoints drain
-		set = snap.Set()
-		err = s.pickFrom(set, now)
-	}
-	if err == lb.ErrFull {
-		s.suspendEntry(now)
-	}
-	return err
-}
-
-// errAgain says that a client has tried all endpoints that it could, and may try them again
-// after a pause.
-var errAgain = errors.New("every usable endpoint has been tried")
-
-// A pickPass is a pass of a pick: the next one comes when there is no endpoint in the one before.
-type pickPass uint8
-
-const (
-	avoiding    pickPass = iota // any usable endpoint, but those that [Search.avoids] reports
-	onlyWorking                 // those that the last client could reach
-	anyUsable
-)
-
-func (p pickPass) eligible() lb.Eligibility {
-	if p == onlyWorking {
-		return lb.Working
-	}
-	return lb.Usable
-}
-
-// pickFrom picks from a set, in up to three passes. Endpoints that this client has tried are tried again
-// when there are no others, each of them once before one is tried a third time, and after a pause.
-func (s *Search) pickFrom(set *lb.Set, now int64) error {
-	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
-	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
-	r := s.request(s.snapshot)
-	pass, avoided := avoiding, 0
-	for range 3*len(set.Members()) + maxAvoided + 3 {
-		r.Eligible, r.Tried = pass.eligible(), s.tried[s.round:]
-		e, err := set.Pick(&r)
-		if err != nil && avoided > 0 && pass < anyUsable {
-			s.tried = s.tried[:tried]
-			pass++
-			continue
-		}
-		if err == lb.ErrTried && s.round < tried {
-			if err := s.mayTryAgain(); err != nil {
-				return err
-			}
-			s.mayRetry, s.round = false, tried
-			r.Tried = s.tried[s.round:]
-			e, err = set.Pick(&r)
-		}
-		switch {
-		case err != nil:
-			return err
-		case pass == avoiding && (s.avoids(e, now) || s.loses(e, now)):
-			e.Return()
-			if avoided++; avoided == maxAvoided {
-				pass = onlyWorking
-			}
-		case !panicking && s.trialInstead(e, set, now), s.admit(e, panicking, now):
-			return nil
-		}
-		s.tried = append(s.tried, e)
-	}
-	return lb.ErrUnavailable
-}
-
-// mayTryAgain says why the client may not try an endpoint a second time now.
-func (s *Search) mayTryAgain() error {
-	switch {
-	case s.triesOnce():
-		return lb.ErrUnavailable
-	case s.snapshot.Backoff > 0 && !s.mayRetry:
-		return errAgain
-	}
-	return nil
-}
-
-// triesOnce reports whether the client tries no endpoint a second time: there is a fallback, which
-// gets it at once, or one has turned it down, or it has waited for a connection that came to nothing for so long that another one
-// to the same endpoint is for the last resort.
-func (s *Search) triesOnce() bool {
-	snap := s.snapshot
-	return snap.Fallback != nil || snap.Respond != nil ||
-		slices.ContainsFunc(s.failures, func(f failure) bool { return f.turnedDown || f.ended-f.began >= int64(firstResent) })
-}
-
-// maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is
-// among those that the last client could reach, until there are none.
-const maxAvoided = 8
-
-// avoids reports whether the client should get another endpoint than one that was picked, if
-// there is one. A client that could not reach an endpoint is to be sent to no other one that
-// the last client could not reach; nor, if it has waited for a segment that was lost, to one
-// that no client has reached since, for which it may have to wait as long. A client that has
-// just come is sent to an endpoint that would be ejected if there were room only if it is time
-// for another trial. No client is sent to one that lets a client wait, see silentToConnects.
-func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
-	e := picked.Of.(*Endpoint)
-	if e.silentToConnects() {
-		return true
-	}
-	if n := len(s.failures); n > 0 {
-		last := &s.failures[n-1]
-		lost := last.ended-last.began >= int64(firstResent)
-		return e.Failing() || lost && e.trials.made.Load() < last.began
-	}
-	return e.Failing() && e.withheld(now, s.listener.cfg.Connect)
-}
-
-// firstResent is when the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT
-// of include/net/tcp.h).
-const firstResent = time.Second
-
-// admit begins an attempt at an endpoint that was acquired, if its breaker lets the client
-// through, or is not to be minded. Otherwise it gives the endpoint back.
-func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
-	e := picked.Of.(*Endpoint)
-	if s.breaker = e.breaker.Load(); s.breaker != nil {
-		permit, forced, refused := askBreaker(s.breaker, anyway)
-		if refused != health.Granted {
-			e.Return()
-			return false
-		}
-		s.permit, s.forced = permit, forced
-	}
-	s.take(e, now)
-	return true
-}
-
-// take begins an attempt at an endpoint that was acquired.
-func (s *Search) take(e *Endpoint, now int64) {
-	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
-	s.client.Record.Pick(e.name, now)
-	if d := s.listener.cfg.Connect; d > 0 {
-		s.end = now + int64(d)
-	}
-	if s.onlyLastResort && s.outOfPatience(now) {
-		s.late++
-	}
-	if s.onlyLastResort && s.failing != 0 && e.Failing() { // for no longer than clients are held
-		if end := now + int64(max(s.patience(now), trialPending)); s.end == 0 || s.end > end {
-			s.end = end
-		}
-	}
 }
 
 // missed ends the attempt at an endpoint that was not reached, and reports the outcome.
@@ -320,4 +163,218 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if !s.unreported && !s.trial || s.entry.permit.Trial() {
 		s.entry.note(o, from, cause)
 	}
+}
+
+// A slowConnects counts the clients that have waited for a connection to an endpoint for a second or
+// more: the first segment at least was not answered.
+type slowConnects struct {
+	n, since atomic.Int64
+}
+
+func (c *slowConnects) add(now int64) {
+	if c.n.Add(1) == 1 {
+		c.since.Store(now)
+	}
+}
+
+// SlowConnects returns how many clients have waited for a connection to the endpoint for a second or
+// more, and still wait, with the clock since which there is one.
+func (e *Endpoint) SlowConnects() (n, since int64) {
+	return e.connecting.n.Load(), e.connecting.since.Load()
+}
+
+// silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still
+// waits, and no other has been connected since it began. The endpoint's host is gone, as a rule, and it will be
+// known when the connect's time is over.
+func (e *Endpoint) silentToConnects() bool {
+	n, since := e.SlowConnects()
+	return n > 0 && e.trials.made.Load() < since-int64(firstResent)
+}
+
+// endSlow is the end of an attempt, if it was a slow one.
+func (s *Search) endSlow() {
+	if s.slow {
+		s.slow = false
+		s.endpoint.connecting.n.Add(-1)
+	}
+}
+
+// recheckEvery is how often a client that is being connected looks whether it had better not wait
+// for that connection.
+const recheckEvery = 250 * time.Millisecond
+
+// Abandon implements [worker.Search]. A connection that is being made is given up if the client may not
+// come in any more, or is served elsewhere by a reload; if the endpoint is to get no more clients; or if
+// the endpoint is not usable, as when it is tried as a last resort, and another one is again, or the
+// fallback serves. So a client that tries a dead host is not kept there when another endpoint is back.
+// Nor do such clients keep the places under the breaker's bounds from others.
+func (s *Search) Abandon(now int64) bool {
+	if s.Overruled() {
+		return true
+	}
+	e := s.endpoint
+	if e == nil { // an original destination
+		return false
+	}
+	if now-s.start >= int64(firstResent) && !s.slow && s.addrs != nil {
+		s.slow = true
+		e.connecting.add(now)
+	}
+	if e.State().Draining || e.Weight() == 0 {
+		return true
+	}
+	if l := s.elsewhere(); l != nil && s.servedBy(l.snapshotFor(s.client), true) {
+		return true
+	}
+	switch {
+	case s.onlyLastResort:
+		return (e.unusable() || e.Failing()) && s.servedBy(s.root, false)
+	case s.unanswered(now):
+		return s.servedBy(s.snapshot, true)
+	}
+	return e.unusable() && s.servedBy(s.snapshot, true)
+}
+
+// unanswered reports whether the endpoint has not answered for a second, and that is failure enough:
+// another client could not reach it either, and there is a fallback for this one; or clients wait for
+// the place that this one has under the breaker's bounds.
+func (s *Search) unanswered(now int64) bool {
+	if s.onlyLastResort || now-s.start < int64(firstResent) {
+		return false
+	}
+	snap := s.snapshot
+	if s.endpoint.Failing() && (snap.Fallback != nil || snap.Respond != nil) {
+		return true
+	}
+	return snap.Breaker != nil && snap.upstream.queue.waiting.Load() > 0 && snap.Breaker.Full()
+}
+
+// servedBy reports whether an endpoint of a snapshot, or of its fallbacks, serves the client, or a response
+// of one of them does, if that counts.
+func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
+	for ; snap != nil; snap = snap.Fallback {
+		if response && snap.Respond != nil || s.anotherWorks(snap) {
+			return true
+		}
+	}
+	return false
+}
+
+// anotherWorks reports whether a snapshot has an endpoint for the client that is usable and not failing.
+// Those that the client could not reach itself do not count until another client has.
+func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
+	set := snap.Set()
+	if set == nil || !set.Has(lb.Working) {
+		return false
+	}
+	tried := membersAt(set, s.endpoint)
+	for i := range s.failures {
+		if f := &s.failures[i]; f.endpoint.trials.made.Load() < f.ended {
+			tried = append(tried, membersAt(set, f.endpoint)...)
+		}
+	}
+	r := s.request(snap)
+	r.Tried, r.Eligible = tried, lb.Working
+	e, err := set.Pick(&r)
+	if err != nil {
+		return false
+	}
+	e.Return()
+	return true
+}
+
+// membersAt returns the members of a set that have the address of an endpoint, which may be another
+// upstream's.
+func membersAt(set *lb.Set, e *Endpoint) (at []*lb.Endpoint) {
+	for _, m := range set.Members() {
+		if m.Endpoint.Of.(*Endpoint).Address == e.Address {
+			at = append(at, m.Endpoint)
+		}
+	}
+	return at
+}
+
+// abandoned ends an attempt that was given up. It is no evidence of the endpoint, unless that has not
+// answered for a second.
+func (s *Search) abandoned(now int64) {
+	e := s.endpoint
+	if s.unanswered(now) && !e.State().Draining && e.Weight() != 0 {
+		s.failed = append(s.failed, fmt.Errorf("no answer within %v: %w", time.Duration(now-s.start).Round(time.Millisecond), syscall.ETIMEDOUT))
+		s.missed(now, health.ConnectFailed)
+		return
+	}
+	s.failed = s.failed[:0]
+	s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
+	s.settle(health.Unknown, now)
+	s.blame(failure{
+		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
+		began: s.start, ended: now, own: true,
+	})
+	if s.Overruled() { // Next has it begin anew
+		s.stage = choosing
+		return
+	}
+	if l := s.elsewhere(); l != nil {
+		s.reroute(l, now)
+		if set := l.snapshotFor(s.client).Set(); set != nil {
+			s.tried = append(s.tried, membersAt(set, e)...)
+		}
+		return
+	}
+	s.afterMissed(e, now)
+}
+
+// turnsDown reports whether an endpoint was reached, and does not give the client what only this client has asked for: TLS that
+// is passed through, or an application protocol. Others may be served, so that is no failure of the endpoint.
+func (s *Search) turnsDown(err error) bool {
+	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) {
+		return true
+	}
+	var handshake *tlsterm.Error
+	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol
+}
+
+// turnedDown ends the attempt at such an endpoint, which the client does not try again. An answer is reported to no monitor, but by a
+// trial, which it leaves open. An endpoint that has not answered, as one that is frozen does not either, is reported as one whose
+// session had no first byte: that is judged by the sources of clients, and by how it serves others.
+func (s *Search) turnedDown(err error, now int64) {
+	e, o := s.endpoint, health.Unknown
+	switch {
+	case errors.Is(err, postgres.ErrNoAnswer):
+		o = health.Silent
+	case errors.Is(err, postgres.ErrUnanswered):
+		o = health.HungUp
+	}
+	s.client.Record.Fail(e.name, s.start, now, err)
+	s.touched(now)
+	s.endSlow()
+	s.endpoint = nil
+	e.Release()
+	from := health.UnsampledSource
+	if o.Failed() && e.sample.take(now) {
+		from = s.from()
+	}
+	if o.Failed() || s.permit.Trial() {
+		e.ended(o, now)
+		e.report(s.permit, from, o, now)
+	}
+	if s.breaker != nil {
+		s.breaker.End(true)
+	}
+	if !s.unreported && !s.trial || s.entry.permit.Trial() {
+		s.entry.lastOutcome, s.entry.from, s.entry.cause = o, from, ""
+	}
+	s.blame(failure{endpoint: e, err: fmt.Errorf("%s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: true, turnedDown: true})
+	s.afterMissed(e, now)
+}
+
+// onlyTurnedDown reports whether the client has reached every endpoint that it tried, and none gives it what it has asked for. Then there
+// is nothing to wait for.
+func (s *Search) onlyTurnedDown() bool {
+	for i := range s.failures {
+		if !s.failures[i].turnedDown {
+			return false
+		}
+	}
+	return len(s.failures) > 0
 }

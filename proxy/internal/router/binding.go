@@ -1,10 +1,17 @@
 package router
 
 import (
+	"errors"
+	"math/rand/v2"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -199,4 +206,439 @@ func closedSilently(r *relay.Result) health.Outcome {
 		return health.Unknown
 	}
 	return health.HungUp
+}
+
+var _ worker.Watcher = (*binding)(nil)
+
+// Answers returns the counts of the endpoint's answers.
+func (e *Endpoint) Answers() *health.Answers { return &e.answers }
+
+// Watch implements [worker.Watcher].
+func (b *binding) Watch(t relay.Turn, now int64) {
+	b.endpoint.answers.Watch(b.from, &t, now)
+	if b.trial() {
+		b.lasts(now)
+	}
+}
+
+// firstByte is called when the endpoint of a session sends its first byte.
+func (b *binding) firstByte(took time.Duration, asked bool) {
+	now := b.listener.now()
+	b.endpoint.spoke()
+	b.noteServed(now)
+	if b.resort {
+		b.heard()
+	}
+	if b.trial() {
+		b.answered()
+	}
+	b.endpoint.answers.First(took, asked, now)
+}
+
+// settled counts the end of a session: of one that was answered, and that by the endpoint, which
+// is a sign of life, or by a client that was not answered.
+func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
+	if r.BToA.Bytes() > 0 {
+		e.answers.Served(r.Duration)
+	}
+	switch {
+	case r.Reason == relay.ReasonCanceled:
+	case r.First == relay.SideB || r.Culprit == relay.SideB:
+		e.answers.Ended(now)
+	case r.BToA.Bytes() == 0 && r.AToB.Bytes() > 0:
+		e.answers.Left(from, r.Duration, now)
+	}
+}
+
+// away takes note of a connect that has failed because no process listens.
+func (e *Endpoint) away(errno syscall.Errno) {
+	if errno == syscall.ECONNREFUSED || errno == syscall.ENOENT {
+		e.answers.Refused()
+	}
+}
+
+// judged is the time of sessions that have ended, by the cause that limited it, in microseconds.
+type judged [verdict.Kinds]atomic.Int64
+
+func (j *judged) add(v *verdict.Verdict, lasted time.Duration) {
+	for k, share := range v.Shares {
+		if us := int64(share * float64(lasted.Microseconds())); us > 0 {
+			j[k].Add(us)
+		}
+	}
+}
+
+func (j *judged) seconds() (seconds [verdict.Kinds]float64) {
+	for k := range j {
+		seconds[k] = float64(j[k].Load()) / 1e6
+	}
+	return seconds
+}
+
+// Judged notes the verdict of a session that has ended, over all its time, for its listener, upstream and endpoint. It does
+// nothing for a binding of others. It is safe for concurrent use.
+func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
+	if b, ok := b.(*binding); ok {
+		b.listener.state.judged.add(v, lasted)
+		b.snapshot.upstream.judged.add(v, lasted)
+		b.endpoint.judged.add(v, lasted)
+	}
+}
+
+// Limited returns the time of the sessions that have ended, in seconds, by the cause that limited it. Sessions that
+// were too short for a verdict are not in it.
+func (e *Endpoint) Limited() [verdict.Kinds]float64 { return e.judged.seconds() }
+
+// Limited is [Endpoint.Limited] of all endpoints.
+func (u *Upstream) Limited() [verdict.Kinds]float64 { return u.judged.seconds() }
+
+// Limited is [Endpoint.Limited] of the clients of a listener.
+func (state *ListenerState) Limited() [verdict.Kinds]float64 { return state.judged.seconds() }
+
+// A meter adds up the bytes of sessions that have ended.
+type meter struct{ toEndpoint, toClient moved }
+
+type moved struct{ spliced, copied, lane atomic.Int64 }
+
+// add touches nothing that would not change: one engine does most of a session.
+func (m *moved) add(o worker.Moved) {
+	if o.Spliced != 0 {
+		m.spliced.Add(o.Spliced)
+	}
+	if o.Copied != 0 {
+		m.copied.Add(o.Copied)
+	}
+	if o.Lane != 0 {
+		m.lane.Add(o.Lane)
+	}
+}
+
+func (m *moved) load() worker.Moved {
+	return worker.Moved{Spliced: m.spliced.Load(), Copied: m.copied.Load(), Lane: m.lane.Load()}
+}
+
+func (m *meter) add(b worker.Bytes) {
+	m.toEndpoint.add(b.ClientToEndpoint)
+	m.toClient.add(b.EndpointToClient)
+}
+
+func (m *meter) bytes() worker.Bytes {
+	return worker.Bytes{ClientToEndpoint: m.toEndpoint.load(), EndpointToClient: m.toClient.load()}
+}
+
+// Bytes returns the bytes of ended sessions that have come in there, see
+// [worker.Group.Metered].
+func (state *ListenerState) Bytes() worker.Bytes { return state.meter.bytes() }
+
+// Bytes returns the bytes of ended sessions to its endpoints, see [worker.Group.Metered].
+func (u *Upstream) Bytes() worker.Bytes { return u.meter.bytes() }
+
+// Bytes returns the bytes of ended sessions to it, see [worker.Group.Metered].
+func (e *Endpoint) Bytes() worker.Bytes { return e.meter.bytes() }
+
+var (
+	_ worker.Meter = (*binding)(nil)
+	_ worker.Meter = originalDst{}
+)
+
+// Moved implements [worker.Meter].
+func (b *binding) Moved(bytes worker.Bytes) {
+	b.listener.state.meter.add(bytes)
+	b.snapshot.upstream.meter.add(bytes)
+	b.endpoint.meter.add(bytes)
+	if b.key != nil {
+		b.key.meter.add(bytes)
+	}
+}
+
+// An originalDst is the binding of sessions to where clients wanted to go anyway, or to an endpoint that is not known.
+type originalDst struct {
+	state    *ListenerState
+	upstream string // of one whose endpoint is not known
+}
+
+// Ended implements [worker.Binding].
+func (originalDst) Ended(relay.Result, error) {}
+
+// Names implements [worker.Binding].
+func (o originalDst) Names() (upstream, endpoint string) { return o.upstream, "" }
+
+// Moved implements [worker.Meter].
+func (o originalDst) Moved(bytes worker.Bytes) { o.state.meter.add(bytes) }
+
+// Running are the bytes of sessions that run, by binding.
+type Running struct {
+	Listeners map[*ListenerState]worker.Bytes
+	Upstreams map[*Upstream]worker.Bytes
+	Endpoints map[*Endpoint]worker.Bytes
+	Keys      map[*KeyCount]worker.Bytes
+}
+
+// NewRunning adds up the running bytes of [worker.Group.Metered].
+func NewRunning(moved map[worker.Binding]*worker.Bytes) *Running {
+	r := &Running{make(map[*ListenerState]worker.Bytes), make(map[*Upstream]worker.Bytes), make(map[*Endpoint]worker.Bytes), make(map[*KeyCount]worker.Bytes)}
+	for b, bytes := range moved {
+		switch b := b.(type) {
+		case *binding:
+			put(r.Listeners, b.listener.state, bytes)
+			put(r.Upstreams, b.snapshot.upstream, bytes)
+			put(r.Endpoints, b.endpoint, bytes)
+			if b.key != nil {
+				put(r.Keys, b.key, bytes)
+			}
+		case originalDst:
+			put(r.Listeners, b.state, bytes)
+		}
+	}
+	return r
+}
+
+func put[K comparable](sums map[K]worker.Bytes, key K, bytes *worker.Bytes) {
+	sum := sums[key]
+	sum.Add(*bytes)
+	sums[key] = sum
+}
+
+// Tally returns the counts of its clients' connections and sessions.
+func (state *ListenerState) Tally() tally.Counts { return state.tally.Read() }
+
+// Tally returns the counts of connections to its endpoints, and of their sessions.
+func (u *Upstream) Tally() tally.Counts { return u.tally.Read() }
+
+// Tally returns the counts of connections to it, and of their sessions.
+func (e *Endpoint) Tally() tally.Counts { return e.tally.Read() }
+
+// Transitions returns how often the verdict of its checks has changed.
+func (e *Endpoint) Transitions() int64 { return e.transitions.Load() }
+
+// Ejections returns how often outlier detection has ejected it.
+func (e *Endpoint) Ejections() int64 { return e.ejections.Load() }
+
+// countConnect counts a connection to an endpoint, which took the time since that was picked.
+func (s *Search) countConnect(now int64) {
+	loop, took := s.client.Loop(), time.Duration(now-s.start)
+	s.listener.state.tally.Connected(loop, took)
+	s.snapshot.upstream.tally.Connected(loop, took)
+	s.endpoint.tally.Connected(loop, took)
+}
+
+var (
+	_ worker.EndCounter = (*binding)(nil)
+	_ worker.EndCounter = originalDst{}
+)
+
+// Counted implements [worker.EndCounter].
+func (b *binding) Counted(loop int, r relay.Result, err error) {
+	why := closeOf(&r, err)
+	b.listener.state.tally.Ended(loop, r.Duration, why)
+	b.snapshot.upstream.tally.Ended(loop, r.Duration, why)
+	b.endpoint.tally.Ended(loop, r.Duration, why)
+}
+
+// Counted implements [worker.EndCounter].
+func (o originalDst) Counted(loop int, r relay.Result, err error) {
+	o.state.tally.Ended(loop, r.Duration, closeOf(&r, err))
+}
+
+// closeOf is the reason that a session ended, with an error or nil; its a is the client.
+func closeOf(r *relay.Result, err error) tally.Close {
+	switch r.Reason {
+	case relay.ReasonEOF:
+		return bySide(r.First, tally.ClientClosed, tally.EndpointClosed)
+	case relay.ReasonReset:
+		return bySide(r.Culprit, tally.ClientReset, tally.EndpointReset)
+	case relay.ReasonError:
+		return bySide(r.Culprit, tally.ClientFailed, tally.EndpointFailed)
+	case relay.ReasonIdle:
+		return tally.Idle
+	case relay.ReasonHalfClose:
+		return tally.HalfClose
+	case relay.ReasonLifetime:
+		return tally.Lifetime
+	case relay.ReasonFirstByte:
+		return tally.FirstByte
+	case relay.ReasonCanceled:
+		if errors.Is(err, record.ErrOperator) {
+			return tally.Operator
+		}
+		return tally.Canceled
+	}
+	return tally.Other
+}
+
+func bySide(side relay.Side, client, endpoint tally.Close) tally.Close {
+	switch side {
+	case relay.SideA:
+		return client
+	case relay.SideB:
+		return endpoint
+	}
+	return tally.Other
+}
+
+// EveryRefusal returns how many clients were refused for each reason, with the reasons that did not occur.
+func (state *ListenerState) EveryRefusal() []tally.Count {
+	return everyName(state.refused[:], func(i int) string { return admissionReject(i).String() })
+}
+
+// Every is [Refusals.ByReason] with the reasons that did not occur.
+func (r *Refusals) Every() []tally.Count {
+	return everyName(r.counts[:], func(i int) string { return refusal(i).String() })
+}
+
+// everyName returns counts with their names.
+func everyName(counts []atomic.Int64, name func(int) string) []tally.Count {
+	list := make([]tally.Count, len(counts))
+	for i := range counts {
+		list[i] = tally.Count{Of: name(i), N: counts[i].Load()}
+	}
+	return list
+}
+
+// A KeyCount counts the sessions with one value of a property of clients.
+type KeyCount struct {
+	sessions atomic.Int64 // that have begun
+	meter    meter
+}
+
+// Sessions returns how many have begun.
+func (c *KeyCount) Sessions() int64 { return c.sessions.Load() }
+
+// Bytes returns the bytes of those that have ended, see [worker.Group.Metered].
+func (c *KeyCount) Bytes() worker.Bytes { return c.meter.bytes() }
+
+// KeyCounts count the sessions of a listener by a property of their clients, for some values of it and for all others
+// together. The number of counts is that of the values and two more, whatever clients send.
+type KeyCounts struct {
+	key            clientkey.Key
+	of             map[string]*KeyCount // not changed
+	other, unknown *KeyCount
+}
+
+// NewKeyCounts returns the counts of some values. Those that before has counted by the same property go on; before may
+// be nil.
+func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCounts {
+	c := &KeyCounts{key: key, of: make(map[string]*KeyCount, len(values)), other: new(KeyCount), unknown: new(KeyCount)}
+	same := before != nil && before.key == key
+	if same {
+		c.other, c.unknown = before.other, before.unknown
+	}
+	for _, v := range values {
+		if same && before.of[v] != nil {
+			c.of[v] = before.of[v]
+		} else {
+			c.of[v] = new(KeyCount)
+		}
+	}
+	return c
+}
+
+// Of returns the count of one of the values.
+func (c *KeyCounts) Of(value string) *KeyCount { return c.of[value] }
+
+// Other returns the count of sessions with another value than these, Unknown that of sessions without one.
+func (c *KeyCounts) Other() *KeyCount { return c.other }
+
+// Unknown is described at [KeyCounts.Other].
+func (c *KeyCounts) Unknown() *KeyCount { return c.unknown }
+
+// count counts a session that begins; nil: it is not counted.
+func (s *Search) count() *KeyCount {
+	by := s.listener.cfg.ByKey
+	if by == nil {
+		return nil
+	}
+	value := s.valueOf(by.key)
+	c := by.of[value]
+	switch {
+	case value == "":
+		c = by.unknown
+	case c == nil:
+		c = by.other
+	}
+	c.sessions.Add(1)
+	return c
+}
+
+// A sample is the connections to an endpoint of which the source is noted: the first of each
+// second, and a part of the others, by chance, so that no source takes all places by being
+// fast. Others cost nothing but this.
+type sample struct {
+	word atomic.Uint64 // the second, and in the lowest bits how many of it were taken
+}
+
+const (
+	sampleFirst = 16
+	sampleOneIn = 4
+
+	sampleBits = 8
+	sampleMask = 1<<sampleBits - 1
+)
+
+// take reports whether a connection is of the sample.
+func (s *sample) take(now int64) bool {
+	second := uint64(now/1e9) << sampleBits
+	for {
+		switch word := s.word.Load(); {
+		case word < second: // a later one is that of another loop, with a clock that is ahead
+			if s.word.CompareAndSwap(word, second|1) {
+				return true
+			}
+		case word&sampleMask >= sampleFirst:
+			return rand.Uint32()%sampleOneIn == 0
+		case s.word.CompareAndSwap(word, word+1):
+			return true
+		}
+	}
+}
+
+// namedBindings is how many bindings of sources are kept for clients that come again.
+const namedBindings = 8
+
+// sampled returns the binding of a session, which is one of its client's source if it is one
+// of the sample.
+func (s *Search) sampled(b *binding, now int64) *binding {
+	judged := s.breaker != nil || s.snapshot.Breaker != nil || s.endpoint.monitor.Load() != nil
+	if !judged || !s.endpoint.sample.take(now) {
+		return b
+	}
+	return b.of(s.from())
+}
+
+// from returns the source of the client.
+func (s *Search) from() health.Source {
+	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
+}
+
+// of returns a binding like b for a source. It makes one unless the source is among those that
+// came last.
+func (b *binding) of(from health.Source) *binding {
+	named := b.named.Load()
+	if named == nil {
+		b.named.CompareAndSwap(nil, new([namedBindings]atomic.Pointer[binding]))
+		named = b.named.Load()
+	}
+	place := &named[from%namedBindings]
+	if of := place.Load(); of != nil && of.from == from {
+		return of
+	}
+	of := b.listener.newBinding(b.snapshot, b.endpoint, b.breaker, b.key)
+	of.from = from
+	of.limits.Answered = of.heard
+	place.Store(of)
+	return of
+}
+
+// heard is called when the endpoint of a session of the sample has sent a byte in time: the
+// session may last for days.
+func (b *binding) heard() {
+	now := b.listener.now()
+	if m := b.endpoint.monitor.Load(); m != nil {
+		m.GotData(b.from, now)
+	}
+	for _, breaker := range []*health.Breaker{b.endpoint.breaker.Load(), b.snapshot.Breaker} {
+		if breaker != nil {
+			breaker.GotData(b.from, now)
+		}
+	}
 }

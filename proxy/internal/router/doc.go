@@ -12,22 +12,22 @@
 //
 //	admitting    a place under the listener's limit                     search.go
 //	   │
-//	routing      the route, and so the upstream; or TLS: Handover       search.go, binding.go
+//	routing      the route, and so the upstream; or TLS: Handover       search.go, route.go
 //	   │
-//	choosing     pick: an endpoint that its breakers let it through to  attempt.go, breakerentry.go
-//	   │ │ │
-//	   │ │ └──── queueing, waiting: each one is full                    queue.go, visit.go, earlier.go
-//	   │ └────── pausing: each one was tried                            attempt.go
+//	choosing     pick: an endpoint that its breakers let it through to  pick.go
+//	   │ │ │     (an ejected one is skipped there, see pickFrom)
+//	   │ │ └──── queueing, waiting: each one is full                    queue.go
+//	   │ └────── pausing: each one was tried                            search.go
 //	   │
-//	connecting   one address after the other, given up for a better one connect.go, abandon.go
+//	connecting   one address after the other, given up for a better one attempt.go
 //	   │
-//	 joined      a binding reports the outcome when the session ends    binding.go, answers.go
+//	 joined      a binding reports the outcome when the session ends    binding.go
 //
 // Where no endpoint is usable, or each one has failed (unavailable), the search goes on with the
-// fallback, or it responds, or it tries any endpoint as a last resort (lastresort.go); then the client is
-// held until one can be tried again (holding: hold.go), and refused in the end (refusal.go). A reload
-// that has the client go elsewhere begins the search again (reroute.go), and one that does not let it in
-// any more ends it (inforce.go).
+// fallback, or it responds, or it tries any endpoint as a last resort; then the client is held until
+// one can be tried again (lastresort.go), and refused in the end (refusal.go). A reload that has the
+// client go elsewhere begins the search again, and one that does not let it in any more ends it
+// (generation.go).
 //
 // The functions that are called for each client take no lock that loops share, but for clients
 // that wait in a queue, and allocate nothing.

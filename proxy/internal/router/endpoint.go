@@ -1,16 +1,24 @@
 package router
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -244,4 +252,274 @@ func (e *Endpoint) HostName() string {
 		return ""
 	}
 	return e.host
+}
+
+var _ health.ProbeObserver = (*Endpoint)(nil)
+
+// Passed implements [health.ProbeObserver]. A check that has connected proves nothing for
+// clients whose handshakes fail; nor does one with a handshake of its own, for it verifies no
+// certificate.
+func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
+	if !check.Elsewhere {
+		if !e.handshakesFail() {
+			e.noteConnected(began, began)
+		}
+		e.passed(began)
+		if m := e.monitor.Load(); m != nil && check.Answered {
+			m.Answered(began)
+		}
+	}
+	if b := e.breaker.Load(); b != nil {
+		b.ProbeSucceeded(began)
+	}
+	if b := e.upstream.breaker.Load(); b != nil {
+		b.ProbeSucceeded(began)
+	}
+}
+
+// Unreached implements [health.ProbeObserver].
+func (e *Endpoint) Unreached(check *health.CheckConfig) {
+	if m := e.monitor.Load(); m != nil && !check.Elsewhere {
+		m.Unreached()
+	}
+}
+
+// SetBarred implements [health.ProbeObserver].
+func (e *Endpoint) SetBarred(barred bool) {
+	e.Endpoint.SetBarred(barred)
+	if !barred {
+		e.upstream.held.next()
+	}
+}
+
+// improved reports to the upstream's breaker that the endpoint has got better.
+func (e *Endpoint) improved(what string) {
+	if b := e.upstream.breaker.Load(); b != nil {
+		b.Improved(what)
+	}
+}
+
+// circuitChanged notes the state of the endpoint's own breaker. Calls do not overlap.
+func (e *Endpoint) circuitChanged(s health.State) {
+	if was := health.State(e.circuitState.Swap(uint32(s))); was != s && s != health.Open {
+		e.improved("the breaker of an endpoint is " + s.String())
+	}
+}
+
+// A Failure is the last one of an endpoint's connections: one that could not be made, for
+// whatever reason, or that ended without a byte of the endpoint.
+type Failure struct {
+	Cause string // a line of bounded length, in which every character can be seen
+	At    int64  // clock
+	// Over means that the endpoint has succeeded since: a connection was made, or a first byte
+	// came.
+	Over bool
+	// Connecting says that a connection could not be made, for the endpoint's part.
+	Connecting bool
+}
+
+// A lastFailure is the last failure of an endpoint. It is not changed.
+type lastFailure struct {
+	outcome health.Outcome // Unknown: this machine could not connect
+	cause   string
+	at      int64
+	// plain says that the connection itself could not be made, for the endpoint's part: then
+	// one that is made by a check shows that this is over.
+	plain bool
+}
+
+// LastFailure returns the last failure; false: there was none.
+func (e *Endpoint) LastFailure() (f Failure, any bool) {
+	last := e.lastFailure.Load()
+	if last == nil {
+		return Failure{}, false
+	}
+	text := last.outcome.String()
+	if last.outcome == health.Unknown {
+		text = "this machine cannot connect"
+	}
+	if last.cause != "" {
+		text += ": " + last.cause
+	}
+	return Failure{Cause: text, At: last.at, Over: !e.failed.Load(), Connecting: last.outcome == health.ConnectFailed}, true
+}
+
+// unreached notes that a connection could not be made.
+func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
+	last := &lastFailure{outcome: o, at: now}
+	if o == health.ConnectFailed || o == health.Unknown {
+		last.cause = causeOf(err)
+		last.plain = o == health.ConnectFailed && !errors.As(err, new(*tlsterm.Error)) && !errors.Is(err, postgres.ErrEndpoint)
+	}
+	e.note(last)
+	if o.Failed() {
+		e.upstream.unreached[unreachedBy(err)].Add(1)
+	}
+}
+
+// ended notes the outcome of a connection that was made.
+func (e *Endpoint) ended(o health.Outcome, now int64) {
+	switch {
+	case o.Failed():
+		e.note(&lastFailure{outcome: o, at: now})
+		e.unserved.add(now)
+		e.upstream.unserving[o].Add(1)
+		if e.unusable() {
+			e.upstream.denied.Store(now)
+		}
+		e.checkSoon(now)
+	case o == health.OK:
+		e.spoke()
+	}
+}
+
+func (e *Endpoint) note(last *lastFailure) {
+	e.lastFailure.Store(last)
+	e.failed.Store(true)
+}
+
+// spoke notes that the endpoint has sent something, which says nothing of whether another
+// connection can be made.
+func (e *Endpoint) spoke() {
+	e.resortServed()
+	e.unserved.end()
+	if e.failed.Load() && !e.lastFailure.Load().connecting() {
+		e.failed.Store(false)
+	}
+}
+
+// connected notes that a connection was made for a client.
+func (e *Endpoint) connected(now int64) {
+	if e.failed.Load() && e.lastFailure.Load().connecting() {
+		e.failed.Store(false)
+	}
+	e.upstream.serves(now)
+}
+
+// passed notes that a check that began at a time has connected to the endpoint. If clients
+// have failed later than at the connect, that proves nothing.
+func (e *Endpoint) passed(began int64) {
+	last := e.lastFailure.Load()
+	if last != nil && (!last.plain || last.at > began) {
+		return
+	}
+	e.failed.Store(false)
+	e.upstream.serves(began)
+}
+
+// handshakesFail reports whether the last that was tried for a client was a TLS handshake, and
+// failed.
+func (e *Endpoint) handshakesFail() bool {
+	last := e.lastFailure.Load()
+	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
+}
+
+// A streak counts the sessions in a row that ended without a byte of the endpoint, and not by the
+// client's doing as far as that can be known.
+type streak struct {
+	n, since, last atomic.Int64
+}
+
+func (s *streak) add(now int64) {
+	if s.n.Add(1) == 1 {
+		s.since.Store(now)
+	}
+	s.last.Store(now)
+}
+
+func (s *streak) end() {
+	if s.n.Load() != 0 {
+		s.n.Store(0)
+	}
+}
+
+// UnservedStreak returns how many sessions in a row the endpoint has failed after it was
+// connected to, with the clock at the first and the last of them: it has sent no byte on any,
+// and has served no client since.
+func (e *Endpoint) UnservedStreak() (n, since, last int64) {
+	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()
+}
+
+// FailedSessions returns how many sessions ended without a byte of an endpoint that had been connected
+// to, by how they did.
+func (u *Upstream) FailedSessions() map[string]int64 {
+	return byName(u.unserving[:], func(i int) string { return health.Outcome(i).String() })
+}
+
+// FailedSessionsTotal returns how many these are.
+func (u *Upstream) FailedSessionsTotal() int64 { return total(u.unserving[:]) }
+
+// connecting reports whether it is one of making a connection.
+func (f *lastFailure) connecting() bool {
+	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown
+}
+
+// A portRange is the ports that the kernel chooses from for a socket that connects
+// without having been bound.
+type portRange struct{ low, high uint16 }
+
+func (r portRange) has(port uint16) bool { return r.low <= port && port <= r.high }
+
+// allPorts is for when it is not known.
+var allPorts = portRange{1, 65535}
+
+// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which is that of IPv6
+// too.
+func ephemeralPorts() portRange {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return allPorts
+	}
+	var r portRange
+	if _, err := fmt.Sscan(string(text), &r.low, &r.high); err != nil {
+		return allPorts
+	}
+	return r
+}
+
+var ephemeral = sync.OnceValue(ephemeralPorts)
+
+// ephemeralPort reports whether a port is one that the kernel may choose as a local one
+// (net.ipv4.ip_local_port_range, ip(7)): a connect to such a port of this machine, without a
+// listener, may connect a socket to itself, see [sockopt.ErrSelfConnect].
+func ephemeralPort(port uint16) bool { return ephemeral().has(port) }
+
+// resolver returns the resolver of the endpoint's host.
+func (s *Search) resolver() worker.Resolver { return s.listener.resolverOf(s.endpoint) }
+
+// resolverOf returns the resolver of an endpoint's host.
+func (l *Listener) resolverOf(e *Endpoint) worker.Resolver {
+	c := &l.cfg
+	if c.Circle == nil {
+		return c.Resolver
+	}
+	return &endpointResolver{c.Resolver, e, c.Circle}
+}
+
+// An endpointResolver leaves out the addresses of a host that lead back to the endpoint's
+// upstream.
+type endpointResolver struct {
+	worker.Resolver
+	endpoint *Endpoint
+	circle   func(upstream string, at netip.AddrPort) error
+}
+
+// Resolve implements [worker.Resolver]. It fails if all addresses lead back.
+func (r *endpointResolver) Resolve(ctx context.Context, host string, timeout time.Duration) (good []netip.Addr, err error) {
+	ips, err := r.Resolver.Resolve(ctx, host, timeout)
+	if err != nil {
+		return nil, err
+	}
+	var circle error
+	for _, ip := range ips {
+		if err := r.circle(r.endpoint.upstream.name, netip.AddrPortFrom(ip.Unmap(), r.endpoint.port)); err != nil {
+			circle = err
+			continue
+		}
+		good = append(good, ip)
+	}
+	if len(good) == 0 {
+		return nil, circle
+	}
+	return good, nil
 }

@@ -1,12 +1,14 @@
 package router
 
 import (
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // A client without an endpoint, and without a fallback, is not refused as long as one may
@@ -391,4 +393,203 @@ func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration
 	}
 	at := int(u.trialsFrom.Add(1)%int64((len(members)+maxWindow-1)/maxWindow)) * maxWindow
 	return members[at:min(at+maxWindow, len(members))], trialShare
+}
+
+// hold has a client wait that no endpoint can serve now, if it may, until one can. It has no
+// place under the breaker's bounds meanwhile: others make the trials.
+func (s *Search) hold(err error, now int64) bool {
+	snap := s.snapshot
+	s.rest(now)
+	if snap.times().Hold <= 0 || isFull(err) {
+		return false
+	}
+	if snap.upstream.held.waiting.Load() == 0 {
+		snap.upstream.heldFull.Store(false) // which was found of others
+	}
+	if s.patience(now) <= 0 || !s.enqueue(&snap.upstream.held, snap.QueueSize-snap.upstream.queue.waiting.Load(), now) {
+		return false
+	}
+	if snap.upstream.heldFull.Load() {
+		s.joinEarlierQueues(s.visited(&snap.upstream.held))
+	} else if !s.held {
+		s.held = true
+		atomic.AddInt64(&snap.upstream.counts.Held, 1)
+	}
+	s.back = false
+	s.cause, s.stage = err, holding
+	return true
+}
+
+// isFull reports whether a client that is refused for an error is so because of limits, and
+// not because of the states of endpoints.
+func isFull(err error) bool {
+	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
+}
+
+// await has a client that is held look for an endpoint, when it is the first and a trial is due, or when
+// it was woken. One that has found an endpoint wakes the next.
+func (s *Search) await(now int64) (worker.Step, bool) {
+	snap := s.snapshot
+	q, left := &snap.upstream.held, s.patience(now)
+	if l := s.elsewhere(); l != nil {
+		s.leaveHeld()
+		s.reroute(l, now)
+		return worker.Step{}, false
+	}
+	if s.pickEarlier(left, now) {
+		s.stage = connecting
+		return worker.Step{}, false
+	}
+	if !q.has(&s.place) { // another one wanted it
+		s.leaveEarlier()
+		s.refuse(s.cause, s.full, now)
+		return worker.Step{}, false
+	}
+	if left > 0 && !q.claim(&s.place) {
+		if q.isFirst(&s.place) { // another one has the turn, which had looked before this one was back
+			left = min(left, snap.upstream.untilTrial(now))
+		}
+		return worker.Step{Action: worker.Park, Timeout: left}, true
+	}
+	for looks := 1; ; looks++ {
+		full, ok := s.pickLast(now)
+		if ok {
+			s.leaveHeld()
+			s.stage = connecting
+			return worker.Step{}, false
+		}
+		s.full = full
+		snap.upstream.heldFull.Store(full)
+		if !full {
+			s.noteUnserved(now)
+		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it is asked when there is room, before clients that come
+			s.joinEarlierQueues(s.visited(q))
+		}
+		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
+			break
+		}
+		if looks == maxLooks {
+			q.later(&s.place)
+			break
+		}
+	}
+	if left <= 0 {
+		s.leaveHeld()
+		if s.full { // an endpoint serves, and the clients that came before have had its room
+			s.cause = ErrQueueTimeout
+		}
+		s.refuse(s.cause, s.full, now)
+		return worker.Step{}, false
+	}
+	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, snap.upstream.untilTrial(now)), now)}, true
+}
+
+// leaveHeld is the end of being held.
+func (s *Search) leaveHeld() {
+	if q := s.place.in.Load(); q != nil {
+		q.leave(&s.place)
+	}
+	s.leaveEarlier()
+}
+
+// patience is how much longer a client is held: for as long as others wait for room if it is
+// room that is missing.
+func (s *Search) patience(now int64) time.Duration {
+	times := s.snapshot.times()
+	wait := times.Hold
+	if s.full || s.snapshot.upstream.heldFull.Load() { // as the last one that looked has found
+		wait = max(wait, times.QueueTimeout)
+	}
+	return time.Duration(s.failing + int64(wait) - now)
+}
+
+// untilTrial is when it is worth looking for an endpoint again without a wake-up.
+func (u *Upstream) untilTrial(now int64) time.Duration {
+	return min(max(time.Duration(u.trial.Load()-now), time.Millisecond), trialEvery)
+}
+
+// Unserved reports whether a client was refused or held because no endpoint could be connected
+// to, and none was connected to since: by a client, or by a check that shows as much.
+func (u *Upstream) Unserved() bool { return u.unserved.Load() != 0 }
+
+// ServedSince reports whether clients are served though no endpoint is usable: the last of
+// them with a known result was served, since a time of the clock, and not refused, held
+// because no endpoint could serve it, or lost by its endpoint. A client is served when its endpoint has sent a byte or,
+// without one, has ended the session in good order after the client did.
+func (u *Upstream) ServedSince(at int64) bool {
+	served := u.served.Load()
+	return served != 0 && served >= at && served > u.denied.Load()
+}
+
+// noteDenied notes that the client is refused or held, of those upstreams that it was to be served by.
+func (s *Search) noteDenied(now int64) {
+	for snap := s.root; snap != nil; snap = snap.Fallback {
+		snap.upstream.denied.Store(now)
+	}
+}
+
+// noteUnserved notes that no endpoint can serve the client now, of those upstreams that it was
+// to be served by.
+func (s *Search) noteUnserved(now int64) {
+	s.noteDenied(now)
+	for snap := s.root; snap != nil; snap = snap.Fallback {
+		if !snap.upstream.Unserved() && s.inVain(snap) {
+			snap.upstream.unserved.CompareAndSwap(0, now)
+		}
+	}
+}
+
+// inVain reports whether the client could not connect to an endpoint of a snapshot, or did not
+// because another one could not.
+func (s *Search) inVain(snap *UpstreamSnapshot) bool {
+	for i := range s.failures {
+		if s.failures[i].endpoint.upstream == snap.upstream {
+			return true
+		}
+	}
+	set := snap.Set()
+	if set == nil {
+		return false
+	}
+	members, panicking := set.Members(), set.Panicking()
+	for i := range members {
+		if e := members[i].Endpoint; e.Failing() && e.CanAcquireAnyway(panicking) {
+			return true
+		}
+	}
+	return false
+}
+
+// serves notes that an endpoint was connected to, or was to be, at a time.
+func (u *Upstream) serves(at int64) {
+	if since := u.unserved.Load(); since != 0 && since <= at {
+		u.unserved.CompareAndSwap(since, 0)
+	}
+}
+
+// noteServed notes that the endpoint has served the session's client: of a last resort, and where
+// clients are sent to an endpoint that is not usable, as in panic. Of a last resort it is counted
+// once.
+func (b *binding) noteServed(now int64) {
+	switch {
+	case b.resort:
+		b.snapshot.upstream.resortsUnserved.Store(0)
+		b.endpoint.resortServed()
+		if b.counted.Swap(true) {
+			return
+		}
+		atomic.AddInt64(&b.snapshot.upstream.counts.LastResortAnswered, 1)
+		if m := b.endpoint.monitor.Load(); m != nil {
+			m.Served(b.began)
+		}
+	case !b.endpoint.unusable():
+		return
+	}
+	b.snapshot.upstream.served.Store(now)
+}
+
+// unusable reports whether a verdict keeps clients from the endpoint.
+func (e *Endpoint) unusable() bool {
+	st := e.State()
+	return st.Down || st.Ejected || st.Broken
 }

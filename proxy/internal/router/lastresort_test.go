@@ -3,6 +3,8 @@ package router_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
+	"pgregory.net/rapid"
 )
 
 // endpoint returns that of a member.
@@ -396,5 +399,413 @@ func TestServedSince(t *testing.T) {
 	}
 	if r.upstream.ServedSince(began) {
 		t.Error("after a client that was refused: true")
+	}
+}
+
+// manyDead is how many endpoints an upstream has that refuse.
+const manyDead = 2000
+
+// seek has a client look for an endpoint until it is served or refused; each connect takes so long. It returns how
+// many were refused, and how long all of that took.
+func (r *rig) seek(s *router.Search, connect time.Duration, serves string) (refused int, took time.Duration, served bool) {
+	r.t.Helper()
+	began := r.clock
+	for {
+		switch step := s.Next(r.clock); step.Action {
+		case worker.Connect:
+			r.pass(connect)
+			if step.Address.AddrPort.Addr().String() == serves {
+				return refused, time.Duration(r.clock - began), true
+			}
+			if refused++; refused > 20*manyDead {
+				r.t.Fatalf("%d connects within %v", refused, time.Duration(r.clock-began))
+			}
+			s.Failed(syscall.ECONNREFUSED, r.clock)
+		case worker.Park, worker.Pause:
+			r.pass(max(step.Timeout, time.Microsecond))
+		case worker.GiveUp:
+			return refused, time.Duration(r.clock - began), false
+		default:
+			r.t.Fatal(step.Action)
+		}
+	}
+}
+
+// TestHoldBoundsTheSearch: however many endpoints are dead, a client is refused when it has been held, and
+// the connects that it causes are bounded: two hundred in a second, and those to endpoints that no client has tried
+// before.
+func TestHoldBoundsTheSearch(t *testing.T) {
+	t.Parallel()
+
+	const hold = 3 * time.Second
+	for name, c := range map[string]struct {
+		down    bool
+		connect time.Duration
+		most    int
+	}{
+		"found by checks":       {true, 20 * time.Microsecond, 64 + 3*200 + 16},
+		"not known":             {false, 20 * time.Microsecond, manyDead + 64 + 3*200 + 16},
+		"not known, and slowly": {false, 10 * time.Millisecond, 300 + 2 + 16 + 2},
+	} {
+		r := newRig(t, manyDead, router.SnapshotConfig{Attempts: 2, QueueSize: 10, Hold: hold}, nil)
+		for i := range r.members {
+			if c.down {
+				r.endpoint(i).SetHealthy(false)
+			}
+		}
+		s, _ := r.search()
+		refused, took, _ := r.seek(s, c.connect, "")
+		t.Logf("%s: %d connects, %v", name, refused, took)
+		if limit := hold + 50*time.Millisecond + 18*c.connect; took < hold || took > limit || refused > c.most || refused < 64 {
+			t.Errorf("%s: refused after %v and %d connects, want %v to %v, and %d at most", name, took, refused, hold, limit, c.most)
+		}
+		if n := strings.Count(s.Err().Error(), "connect to"); n > 32 {
+			t.Errorf("%s: the error names %d endpoints", name, n)
+		}
+		s.Close()
+		if r.active() != 0 || r.upstream.Waiting() != 0 {
+			t.Errorf("%s: %d active, %d wait in the end", name, r.active(), r.upstream.Waiting())
+		}
+	}
+}
+
+// TestOneServesAmongManyDead: a client finds the one endpoint that serves, whether clients are held or not.
+func TestOneServesAmongManyDead(t *testing.T) {
+	t.Parallel()
+
+	for _, hold := range []time.Duration{0, 3 * time.Second} {
+		r := newRig(t, manyDead, router.SnapshotConfig{Attempts: 2, QueueSize: 10, Hold: hold}, nil)
+		s, _ := r.search()
+		refused, took, served := r.seek(s, 20*time.Microsecond, "10.0.3.200")
+		if !served {
+			t.Errorf("hold %v: refused after %d connects and %v", hold, refused, took)
+		}
+		s.Close()
+	}
+}
+
+// TestOwnFaultsArePaced: a client for which this machine lacks something tries a few endpoints, and waits before it
+// tries others.
+func TestOwnFaultsArePaced(t *testing.T) {
+	t.Parallel()
+
+	r := newRig(t, manyDead, router.SnapshotConfig{Attempts: 2, QueueSize: 10, Hold: 3 * time.Second}, nil)
+	s, _ := r.search()
+	defer s.Close()
+	for tries := 0; ; tries++ {
+		step := s.Next(r.clock)
+		if step.Action == worker.Park {
+			break
+		}
+		if step.Action != worker.Connect || tries > 40 {
+			t.Fatalf("try %d: %v", tries, step.Action)
+		}
+		s.Failed(syscall.EADDRNOTAVAIL, r.clock)
+	}
+	r.pass(60 * time.Millisecond)
+	if step := s.Next(r.clock); step.Action != worker.Connect {
+		t.Errorf("later: %v", step.Action)
+	}
+}
+
+// TestNobodyIsRefusedWhileOneServes: with the defaults no client is lost in rolling restarts, or
+// with pairs of which one is away and then the other.
+func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
+	for name, c := range map[string]struct {
+		servers int
+		course  func(w *world)
+	}{
+		"one of two is away for 4s, back for 6s, then the other dies": {2, func(w *world) {
+			w.come(100, 3*time.Second)
+			w.turn(0, refusing)
+			w.come(100, 4*time.Second)
+			w.turn(0, serving)
+			w.come(100, 6*time.Second)
+			w.turn(1, refusing)
+			w.come(100, 10*time.Second)
+		}},
+		"three are restarted one after the other": {3, func(w *world) {
+			for range 3 {
+				for i := range 3 {
+					w.turn(i, refusing)
+					w.come(100, 4*time.Second)
+					w.turn(i, serving)
+					w.come(100, 2*time.Second)
+				}
+			}
+		}},
+		"a single one restarts within 2s": {1, func(w *world) {
+			for range 4 {
+				w.come(300, 5*time.Second)
+				w.turn(0, refusing)
+				w.come(300, 2*time.Second)
+				w.turn(0, serving)
+			}
+			w.come(300, 5*time.Second)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(8) {
+				synctest.Test(t, func(t *testing.T) {
+					of := defaults(c.servers)
+					of.seed = seed + 1
+					w := newWorld(t, of)
+					c.course(w)
+					if w.end(); len(w.refused) > 0 {
+						t.Error(w.report())
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestQueueIsServedWhenOneIsBack: clients that wait for room at the only server that serves are served
+// by another one as soon as it is back, though it is ejected, or down by its checks, for long.
+func TestQueueIsServedWhenOneIsBack(t *testing.T) {
+	for _, checked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			of := defaults(2)
+			of.limits[1] = 1
+			if of.check.Interval, of.check.FastInterval = time.Minute, time.Minute; !checked {
+				of.check = nil
+			} else {
+				of.outlierless, of.check.Fall = true, 1
+			}
+			w := newWorld(t, of)
+			if w.turn(0, refusing); checked {
+				w.servers[0].SetHealthy(false)
+			}
+			w.come(300, 3*time.Second)
+			waiting := w.upstream.Waiting()
+			w.turn(0, serving)
+			time.Sleep(2*50*time.Millisecond + 10*roundTrip)
+			if left := w.upstream.Waiting(); waiting < 100 || left != 0 {
+				t.Errorf("checked %v: %d have waited, and %d do when it is back", checked, waiting, left)
+			}
+			if w.end(); len(w.refused) > 0 || w.longest > 4*time.Second {
+				t.Error(w.report())
+			}
+			if checked {
+				w.servers[0].SetHealthy(true)
+			}
+		})
+	}
+}
+
+// TestNobodyHoldsAPlaceForTheDead: clients that wait while all endpoints refuse connections have no place
+// under the upstream's bound, so that one of them finds out when an endpoint is back, and all are served.
+func TestNobodyHoldsAPlaceForTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := defaults(2)
+		of.check, of.breaker = nil, &health.BreakerConfig{Connections: 3}
+		w := newWorld(t, of)
+		w.come(620, 2*time.Second) // which is more than three at a time can serve
+		waiting := w.upstream.Waiting()
+		w.turn(0, refusing)
+		w.turn(1, refusing)
+		w.come(8, 2*time.Second)
+		held := w.upstream.Waiting()
+		w.turn(0, serving)
+		served := w.servedSoFar()
+		time.Sleep(2*50*time.Millisecond + 10*roundTrip)
+		if served = w.servedSoFar() - served; waiting < 100 || held < 100 || served < 10 {
+			t.Errorf("%d have waited for room, %d wait when it is gone, and %d served within 110 ms when one is back", waiting, held, served)
+		}
+		if w.end(); len(w.refused) > 0 {
+			t.Error(w.report())
+		}
+	})
+}
+
+// grace returns for how long a server must have been able to serve for a client that is refused to
+// be a client that it could have served: longer than from the last segment of a connect(2) until
+// its end, for one that is lost is repeated after 1 s and 3 s.
+func (w *world) grace() time.Duration {
+	if w.connect <= 2*time.Second {
+		return 1100 * time.Millisecond
+	}
+	return 2100 * time.Millisecond
+}
+
+// could returns the servers that could serve a client now, as found by a reference that knows the
+// truth. Where no client is held, one that is failing is tried by one client at a time.
+func (w *world) could() (list []string) {
+	for _, s := range w.servers {
+		if w.snapshot.Hold == 0 && s.Failing() {
+			continue
+		}
+		if now, since := s.clock(), s.couldSince(); since != never && now-since >= int64(w.grace()) {
+			list = append(list, fmt.Sprintf("%s for %v", s.addr, time.Duration(now-since)))
+		}
+	}
+	return list
+}
+
+// look holds that no client is sent to a server that must not serve, by the operator or by the
+// answers of its checks for a time.
+func (w *world) look(to *server) {
+	to.be(func() {})
+	to.mu.Lock()
+	noes, out := to.noes, to.out
+	to.mu.Unlock()
+	if known := w.clock() - noes; w.check != nil && w.check.Answered && noes != never && known > int64(30*time.Second) {
+		w.err("a client is sent to %s, which has answered no for %v", to.addr, time.Duration(known))
+	}
+	if st := to.State(); out && !st.Draining && to.Weight() > 0 {
+		w.err("%s is out, and its state does not show it", to.addr)
+	}
+}
+
+// reachable returns the servers to which a client that could not reach some should first be sent:
+// the last connection to them was made, and they are healthy otherwise.
+func (w *world) reachable(tried []*server) (list []*server) {
+	for _, s := range w.servers {
+		st := s.State()
+		well := !st.Down && !st.Ejected && !st.Broken && !st.Draining && !s.Failing()
+		if len(tried) > 0 && well && s.Weight() > 0 && s.limit == 0 && !slices.Contains(tried, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// lookElsewhere holds for a client that could not reach a server. It is not sent to another one
+// that the last client could not reach, while there is one that was reachable just before and is
+// now.
+func (w *world) lookElsewhere(to *server, tried, before []*server) {
+	if !to.Failing() || slices.Contains(before, to) {
+		return
+	}
+	for _, s := range w.reachable(tried) {
+		if slices.Contains(before, s) {
+			w.err("a client that could not reach a server is sent to %s, which is failing, and not to %s", to.addr, s.addr)
+		}
+	}
+}
+
+// An event is something that happens to a server, after a time.
+type event struct {
+	after  time.Duration
+	server int
+	what   string
+	to     int
+}
+
+func drawEvent(t *rapid.T, servers int) event {
+	e := event{
+		after:  time.Duration(rapid.SampledFrom([]int{5, 50, 400, 1000, 2500, 7000, 20000}).Draw(t, "after")) * time.Millisecond,
+		server: rapid.IntRange(0, servers-1).Draw(t, "server"),
+		what:   rapid.SampledFrom([]string{"is", "is", "is", "is", "role", "drain", "weight", "eject"}).Draw(t, "what"),
+	}
+	switch e.what {
+	case "is":
+		e.to = rapid.IntRange(0, int(conditions)-1).Draw(t, "condition")
+	case "role":
+		e.to = rapid.IntRange(0, int(roles)-1).Draw(t, "role")
+	default:
+		e.to = rapid.IntRange(0, 1).Draw(t, "on")
+	}
+	return e
+}
+
+// happen makes an event so.
+func (w *world) happen(e event) {
+	s := w.servers[e.server]
+	switch e.what {
+	case "is":
+		w.turn(e.server, condition(e.to))
+	case "role":
+		if w.check != nil && w.check.Answered {
+			s.be(func() { s.role = role(e.to) })
+		}
+	case "drain", "weight":
+		s.be(func() {
+			if s.out = e.to == 1; e.what == "drain" {
+				s.SetDraining(s.out)
+				_ = s.SetWeight(1)
+			} else {
+				s.SetDraining(false)
+				_ = s.SetWeight(1 - e.to)
+			}
+		})
+	case "eject": // by an outcome other than a connect
+		if w.outlierless {
+			return
+		}
+		for range 5 {
+			s.Judge().Report(health.Silent, w.clock())
+		}
+	}
+}
+
+// drawSetting returns an upstream that may be configured in any way.
+func drawSetting(t *rapid.T) setting {
+	of := defaults(rapid.IntRange(1, 4).Draw(t, "servers"))
+	of.seed = uint64(rapid.IntRange(1, 1000).Draw(t, "phases"))
+	of.connect = time.Duration(rapid.IntRange(1, 5).Draw(t, "connect")) * time.Second
+	of.snapshot.Attempts = rapid.IntRange(0, 3).Draw(t, "attempts")
+	of.budget.Floor = rapid.SampledFrom([]int{0, 1, 30}).Draw(t, "floor")
+	if rapid.IntRange(0, 5).Draw(t, "limited") == 0 {
+		of.limits[0] = 1
+	}
+	switch rapid.IntRange(0, 4).Draw(t, "checks") {
+	case 0:
+		of.check = nil
+	case 1, 2:
+		of.check.Answered = true
+	}
+	of.outlierless = rapid.IntRange(0, 4).Draw(t, "outlierless") == 0
+	if rapid.IntRange(0, 4).Draw(t, "breakerless") == 0 {
+		of.breaker = nil
+	}
+	of.policy = rapid.SampledFrom(lb.Policies()).Draw(t, "policy")
+	of.snapshot.BySource = rapid.Bool().Draw(t, "by source")
+	if rapid.IntRange(0, 5).Draw(t, "holdless") == 0 {
+		of.snapshot.Hold = 0
+	}
+	return of
+}
+
+// TestNobodyIsRefusedWhomAServerCouldServe: whatever happens to servers, and whatever state an
+// upstream has for them, no client is refused that a reference which knows the truth would have
+// had served. A client that waits, waits for its time, and a server that serves may.
+func TestNobodyIsRefusedWhomAServerCouldServe(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		of := drawSetting(rt)
+		rate := rapid.SampledFrom([]int{1, 10, 40}).Draw(rt, "clients")
+		var events []event
+		for range rapid.IntRange(1, 15).Draw(rt, "events") {
+			events = append(events, drawEvent(rt, len(of.limits)))
+		}
+		var w *world
+		synctest.Test(t, func(t *testing.T) {
+			w = newWorld(t, of)
+			for _, e := range events {
+				w.happen(e)
+				w.come(rate, e.after)
+			}
+			w.end()
+		})
+		w.judge(rt)
+	})
+}
+
+// judge reports the failures.
+func (w *world) judge(rt *rapid.T) {
+	for _, what := range w.wrong {
+		rt.Error(what)
+	}
+	for _, l := range w.refused {
+		if len(l.could) > 0 {
+			rt.Errorf("a client that came at %v was refused at %v (%v), and %v could serve it", l.came, l.at, l.cause, l.could)
+		}
+		limited := w.limits[0] > 0
+		if hold := w.snapshot.Hold; l.at-l.came < hold && !limited {
+			rt.Errorf("a client that came at %v was refused at %v, and not held for %v: %v", l.came, l.at, hold, l.cause)
+		}
+	}
+	if len(w.refused) > 0 && rt.Failed() {
+		rt.FailNow()
 	}
 }

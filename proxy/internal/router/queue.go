@@ -1,9 +1,13 @@
 package router
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -241,4 +245,210 @@ func (q *queue) remove(w *waiter) {
 	}
 	w.waker, w.next, w.prev, w.woken = worker.Waker{}, nil, nil, false
 	w.in.Store(nil) // the last: from then on it is its owner's alone
+}
+
+// A client that waits for room at a fallback waits at the upstreams before it, too, and takes
+// the first place that is free: so none of them is idle while clients that were meant for it
+// wait. Each has a place in each of these queues, and the client that has the turn in one can
+// use the room of that upstream.
+
+// A queuedUpstream is a client's place in the queue of an upstream before the one that it waits at.
+type queuedUpstream struct {
+	snapshot *UpstreamSnapshot
+	place    waiter
+	due      int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
+}
+
+// errFailing says that there is room at none but an endpoint that is failing, for which it is not yet
+// time.
+var errFailing = errors.New("it is not yet time to try a failing endpoint again")
+
+// joinEarlierQueues has a client that has waited at its upstream since a time wait at those before it, for as long
+// or, where it has waited itself, longer.
+func (s *Search) joinEarlierQueues(since int64) {
+	for snap := s.root; snap != nil && snap != s.snapshot; snap = snap.Fallback {
+		queued := &queuedUpstream{snapshot: snap}
+		s.earlier = append(s.earlier, queued)
+		at := s.visited(&snap.upstream.queue)
+		if at == 0 {
+			at = since
+		}
+		if snap.upstream.queue.rejoin(&queued.place, s.waker(), at) {
+			queued.due = 1 // long ago: another one may have the turn, and no use for it
+		}
+		snap.upstream.queue.next() // there may be room since it was looked for
+	}
+}
+
+// pickEarlier looks for room at the upstreams before the one that the client waits at, if it is
+// its turn there. left is how much longer it waits.
+func (s *Search) pickEarlier(left time.Duration, now int64) bool {
+	at, kept, round := s.snapshot, s.entry, s.round
+	for _, queued := range s.earlier {
+		q := &queued.snapshot.upstream.queue
+		if queued.due != 0 && queued.due <= now && !q.claim(&queued.place) && !q.isFirst(&queued.place) {
+			queued.due = 0 // it is asked when it is the first
+		}
+		for looks := 1; q.turnOf(&queued.place); looks++ {
+			s.snapshot, s.entry, s.round = queued.snapshot, breakerEntry{}, len(s.tried)
+			trial, err := s.pickFree(&queued.due, left, false, now)
+			if err == nil {
+				if waits := s.place.in.Load(); waits != nil {
+					waits.leave(&s.place)
+				}
+				s.leaveEarlier()
+				s.beginTrial(trial, now)
+				if s.back = trial; trial {
+					s.retries = s.snapshot.Attempts
+				}
+				return true
+			}
+			s.suspendEntry(now)
+			s.snapshot, s.entry, s.round = at, kept, round
+			if !q.stayFor(&queued.place, errors.Is(err, lb.ErrFull)) {
+				break
+			}
+			if looks == maxLooks {
+				q.later(&queued.place)
+				break
+			}
+		}
+	}
+	return false
+}
+
+// untilTrials is how long a client waits, at most left, until it looks again by itself.
+func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
+	if s.stage == waiting {
+		switch {
+		case s.due != 0:
+			left = min(left, max(time.Duration(s.due-now), time.Millisecond))
+		case s.snapshot.upstream.queue.isFirst(&s.place): // another one has the turn, and may have no use for it
+			left = min(left, trialEvery)
+		}
+	}
+	for _, queued := range s.earlier {
+		if queued.due != 0 {
+			left = min(left, max(time.Duration(queued.due-now), time.Millisecond))
+		}
+	}
+	return left
+}
+
+// pickFree is pick for a client that waits for room. An endpoint that is failing is tried at
+// intervals, however many clients wait, also one that gets no clients otherwise; trial means
+// that this is such a trial, and due is set to the time of the next. A client whose time is
+// over makes none. One that waits here, and for nothing but for a failing endpoint, does not
+// wait for room.
+func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) (trial bool, err error) {
+	*due = 0
+	if err = s.pick(now); err != nil {
+		if left <= 0 || here && !errors.Is(err, lb.ErrFull) {
+			return false, err
+		}
+		if trial, ok := s.pickUnusable(now); ok {
+			return trial, nil
+		}
+		*due = now + int64(s.snapshot.upstream.untilTrial(now))
+		return false, err
+	}
+	if !s.endpoint.Failing() {
+		return false, nil
+	}
+	s.settle(health.Unknown, now)
+	if left > 0 { // the one that was found failing so longest ago, whether clients are kept from it or not
+		if trial, ok := s.pickUnusable(now); ok {
+			return trial, nil
+		}
+	}
+	s.attempt = attempt{failed: s.failed[:0]}
+	set := s.snapshot.Set()
+	panicking := s.snapshot.upstream.panicking(set)
+	if err = s.enterBreaker(panicking); err == nil { // which the trial that was not made has left
+		r := s.request(s.snapshot)
+		r.Eligible = lb.Working
+		var e *lb.Endpoint
+		if e, err = set.Pick(&r); err == nil && s.admit(e, panicking, now) {
+			return false, nil
+		}
+	}
+	s.suspendEntry(now)
+	if here && err != nil && err != lb.ErrFull {
+		return false, lb.ErrUnavailable
+	}
+	*due = now + int64(s.snapshot.upstream.untilTrial(now))
+	return false, errFailing
+}
+
+// beginTrial begins an attempt of a client that waits for room. The time of a trial is bounded, since
+// others may have that room meanwhile: after it the next trial begins anyway.
+func (s *Search) beginTrial(trial bool, now int64) {
+	s.trial = trial
+	if end := now + int64(trialPending); trial && (s.end == 0 || s.end > end) {
+		s.end = end
+	}
+}
+
+// pickUnusable acquires an endpoint that a verdict keeps clients from: one that was revived, or else one
+// that is failing, as a trial.
+func (s *Search) pickUnusable(now int64) (trial, ok bool) {
+	set := s.snapshot.Set()
+	if set == nil {
+		return false, false
+	}
+	s.attempt = attempt{failed: s.failed[:0]}
+	if s.enterBreaker(true) != nil {
+		return false, false
+	}
+	e := s.revived(set)
+	if trial = e == nil; trial {
+		e = s.tryFailing(set, now)
+	}
+	if e == nil || !s.admit(e, true, now) {
+		s.suspendEntry(now)
+		return false, false
+	}
+	s.lastResort = true
+	return trial, true
+}
+
+// revived acquires an endpoint to which a connection was made that was failing, since the last verdict
+// against it.
+func (s *Search) revived(set *lb.Set) *lb.Endpoint {
+	tried := len(s.tried)
+	defer func() { s.tried = s.tried[:tried] }()
+	r := s.request(s.snapshot)
+	r.Eligible = lb.LastResort
+	for range maxAvoided {
+		r.Tried = s.tried[s.round:]
+		e, err := set.Pick(&r)
+		if err != nil {
+			return nil
+		}
+		if e.Of.(*Endpoint).trials.revived.Load() {
+			return e
+		}
+		e.Return()
+		s.tried = append(s.tried, e) // for this pick
+	}
+	return nil
+}
+
+// claimTrial reports whether an endpoint that is failing may be tried, and has others wait for that.
+func (e *Endpoint) claimTrial(now int64) bool {
+	due := e.trials.due.Load()
+	if due > now || !e.trials.due.CompareAndSwap(due, now+int64(trialPending)) {
+		return false
+	}
+	e.trials.began.Store(now)
+	return true
+}
+
+// leaveEarlier gives up the client's places in the queues of earlier upstreams.
+func (s *Search) leaveEarlier() {
+	for _, queued := range s.earlier {
+		queued.snapshot.upstream.queue.leave(&queued.place)
+	}
+	clear(s.earlier)
+	s.earlier = s.earlier[:0]
 }

@@ -4,10 +4,14 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
 	"pgregory.net/rapid"
 )
 
@@ -156,5 +160,631 @@ func TestQueueAtOnce(t *testing.T) {
 	wg.Wait()
 	if q.Waiting() != 0 || places.Load() != 0 {
 		t.Errorf("%d wait, %d places", q.Waiting(), places.Load())
+	}
+}
+
+// A chain is upstreams of one endpoint each, every one of which is the fallback of the one before
+// it, and the clients that wait. Only the last one has a queue.
+type chain struct {
+	rigs    []*rig
+	waiting []*guest // as they came
+	served  []*guest
+}
+
+// A guest is a client whose own upstream is one of a chain.
+type guest struct {
+	*router.Search
+	of      int
+	binding worker.Binding // of its session, if it has one
+}
+
+func newChain(t testing.TB, limits ...int) *chain {
+	c := &chain{rigs: make([]*rig, len(limits))}
+	cfg := router.SnapshotConfig{QueueSize: 1024, QueueTimeout: time.Minute}
+	for i := len(limits) - 1; i >= 0; i-- {
+		c.rigs[i] = newRig(t, 1, cfg, nil)
+		c.rigs[i].endpoint(0).SetLimit(limits[i])
+		cfg = router.SnapshotConfig{Fallback: c.rigs[i].snapshot}
+	}
+	return c
+}
+
+// ask has a client look for an endpoint, and reports whether it was served. The client gets the
+// binding of its session.
+func (c *chain) ask(t failer, g *guest) bool {
+	now := c.rigs[g.of].clock
+	switch step := g.Next(now); step.Action {
+	case worker.Park:
+		return false
+	case worker.Connect:
+		limits, err := g.Reached(now)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		g.binding = limits.Of.(worker.Binding)
+		g.Close()
+		c.served = append(c.served, g)
+		return true
+	default:
+		t.Fatalf("it is refused: %+v, %v", step, g.Err())
+		return false
+	}
+}
+
+type failer interface{ Fatalf(string, ...any) }
+
+// come has a client come.
+func (c *chain) come(t failer, of int) {
+	s, _ := c.rigs[of].search()
+	if g := (&guest{Search: s, of: of}); !c.ask(t, g) {
+		c.waiting = append(c.waiting, g)
+	}
+}
+
+// settle has all waiting clients look until none is served any more.
+func (c *chain) settle(t failer) {
+	for again := true; again; {
+		again = false
+		for i, g := range c.waiting {
+			if c.ask(t, g) {
+				c.waiting = slices.Delete(c.waiting, i, i+1)
+				again = true
+				break
+			}
+		}
+	}
+}
+
+// leave ends the session of a client that is served.
+func (c *chain) leave(i int) {
+	g := c.served[i]
+	c.served = slices.Delete(c.served, i, i+1)
+	g.binding.Ended(answered, nil)
+}
+
+// TestWaitersOfAFallback: a client that waits at the fallback gets the place that becomes free at
+// its own upstream. Clients get places in the order in which they came.
+func TestWaitersOfAFallback(t *testing.T) {
+	c := newChain(t, 1, 1)
+	for range 4 {
+		c.come(t, 0)
+	}
+	first := c.waiting[0]
+	if len(c.served) != 2 || len(c.waiting) != 2 {
+		t.Fatalf("%d are served, %d wait", len(c.served), len(c.waiting))
+	}
+	c.leave(0) // the client of the upstream itself
+	c.come(t, 0)
+	if len(c.waiting) != 3 {
+		t.Error("one that came later is before those that wait")
+	}
+	c.settle(t)
+	if len(c.waiting) != 2 || first.binding == nil || c.rigs[0].active() != 1 {
+		t.Errorf("%d wait, %d at the upstream", len(c.waiting), c.rigs[0].active())
+	}
+	for len(c.served) > 0 {
+		c.leave(0)
+		c.settle(t)
+	}
+	for i, r := range c.rigs {
+		if r.active() != 0 || r.upstream.Waiting() != 0 {
+			t.Errorf("upstream %d has %d sessions, and %d wait", i, r.active(), r.upstream.Waiting())
+		}
+	}
+}
+
+// TestWaitersOfAFallbackModel: whatever clients come and go, no upstream of a chain of fallbacks
+// is idle while a client waits that may have it. Clients of the same upstream are served in turn.
+func TestWaitersOfAFallbackModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		limits := rapid.SliceOfN(rapid.IntRange(1, 3), 2, 4).Draw(rt, "limits")
+		c := newChain(t, limits...)
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			before := slices.Clone(c.waiting)
+			switch what := rapid.IntRange(0, 5).Draw(rt, "what"); {
+			case what < 3:
+				c.come(rt, rapid.IntRange(0, len(limits)-1).Draw(rt, "of"))
+			case what < 5 && len(c.served) > 0:
+				c.leave(rapid.IntRange(0, len(c.served)-1).Draw(rt, "who"))
+			case what == 5 && len(c.waiting) > 0: // one gives up
+				i := rapid.IntRange(0, len(c.waiting)-1).Draw(rt, "who")
+				c.waiting[i].Close()
+				c.waiting = slices.Delete(c.waiting, i, i+1)
+				before = slices.Clone(c.waiting)
+			}
+			c.settle(rt)
+			c.check(rt, limits, before)
+		}
+		for _, g := range c.waiting {
+			g.Close()
+		}
+		for len(c.served) > 0 {
+			c.leave(0)
+		}
+		for i, r := range c.rigs {
+			if r.active() != 0 || r.upstream.Waiting() != 0 {
+				rt.Fatalf("in the end upstream %d has %d sessions, and %d wait", i, r.active(), r.upstream.Waiting())
+			}
+		}
+	})
+}
+
+// check holds that no client waits while there is room, nor was passed by one that came later.
+func (c *chain) check(rt *rapid.T, limits []int, before []*guest) {
+	for _, g := range c.waiting {
+		for i := g.of; i < len(limits); i++ {
+			if c.rigs[i].active() < limits[i] {
+				rt.Fatalf("a client of upstream %d waits, and there is room at %d", g.of, i)
+			}
+		}
+	}
+	for i, g := range before {
+		for _, later := range before[i:] {
+			if g.of == later.of && g.binding == nil && later.binding != nil {
+				rt.Fatalf("of %d one that came later is served before one that waits", g.of)
+			}
+		}
+	}
+}
+
+// occupied is a rig whose only endpoint is at its limit of one session, which is returned.
+func occupied(t *testing.T, cfg router.SnapshotConfig) (*rig, worker.Binding) {
+	t.Helper()
+	r := newRig(t, 1, cfg, nil)
+	return r, r.occupy()
+}
+
+// occupy sets the limit of the only endpoint to one session, and returns that.
+func (r *rig) occupy() worker.Binding {
+	r.t.Helper()
+	r.endpoint(0).SetLimit(1)
+	s, _ := r.search()
+	s.Next(r.clock)
+	limits, err := s.Reached(r.clock)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s.Close()
+	return limits.Of.(worker.Binding)
+}
+
+// A crowd is clients that wait for an endpoint, all of which refuse connections until they accept.
+type crowd struct {
+	*rig
+	clocks           []*int64 // of other rigs
+	waiting          []*router.Search
+	accepts          bool
+	only             string // that accepts anyway
+	connects, served int
+	sessions         []worker.Binding
+}
+
+// come has clients come that are not served at once.
+func (c *crowd) come(clients int) {
+	c.t.Helper()
+	for range clients {
+		s, _ := c.search()
+		c.waiting = append(c.waiting, s)
+		c.look(len(c.waiting) - 1)
+	}
+}
+
+// look has a client continue until it waits again or is served.
+func (c *crowd) look(i int) {
+	c.t.Helper()
+	for range 100 {
+		switch step := c.waiting[i].Next(c.clock); step.Action {
+		case worker.Connect:
+			c.connects++
+			if c.accepts || step.Address.AddrPort.String() == c.only {
+				limits, err := c.waiting[i].Reached(c.clock)
+				if err != nil {
+					c.t.Fatal(err)
+				}
+				c.sessions = append(c.sessions, limits.Of.(worker.Binding))
+				c.waiting[i].Close()
+				c.waiting[i] = nil
+				c.served++
+				return
+			}
+			c.waiting[i].Failed(syscall.ECONNREFUSED, c.clock)
+		case worker.Park, worker.Pause:
+			return
+		default:
+			c.t.Fatalf("client %d: %+v, %v", i, step, c.waiting[i].Err())
+		}
+	}
+	c.t.Fatalf("client %d tries without end", i)
+}
+
+// wait has a time pass, at each millisecond of which all look whether they were woken or not.
+func (c *crowd) wait(d time.Duration) {
+	c.t.Helper()
+	for end := c.clock + int64(d); c.clock < end; {
+		c.pass(time.Millisecond)
+		for _, clock := range c.clocks {
+			*clock = c.clock
+		}
+		for i, s := range c.waiting {
+			if s != nil {
+				c.look(i)
+			}
+		}
+	}
+}
+
+// leave ends all that are left, and their sessions.
+func (c *crowd) leave() {
+	for _, s := range c.waiting {
+		if s != nil {
+			s.Close()
+		}
+	}
+	for _, b := range c.sessions {
+		b.Ended(answered, nil)
+	}
+}
+
+// TestNoStormBeforeAFullFallback: clients that wait for room at the fallback, because their own
+// upstream refuses connections, try that at intervals, however many wait; and they are served there
+// when it accepts again, whatever its checks have found.
+func TestNoStormBeforeAFullFallback(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		const clients = 20
+		full, session := occupied(t, router.SnapshotConfig{QueueSize: 100, QueueTimeout: time.Minute})
+		r := newRig(t, 1, router.SnapshotConfig{Fallback: full.snapshot}, nil)
+		r.endpoint(0).SetHealthy(!down)
+		c := &crowd{rig: r, clocks: []*int64{&full.clock}}
+		c.come(clients)
+		first := c.connects
+		c.wait(10 * time.Second)
+		if n := c.connects - first; n < 100 || n > 10*20+clients {
+			t.Errorf("down %v: %d unsuccessful connects in 10 s of %d clients, and %d when they came", down, n, clients, first)
+		}
+		c.accepts = true
+		c.wait(100 * time.Millisecond)
+		if c.served != clients {
+			t.Errorf("down %v: %d of %d are served", down, c.served, clients)
+		}
+		c.leave()
+		session.Ended(answered, nil)
+	}
+}
+
+// TestWaitersTryWhatIsFailing: clients that wait for room at an endpoint try another one at intervals
+// that gets no clients because it has refused connections, and are served there when it accepts again,
+// before their time in the queue is over.
+func TestWaitersTryWhatIsFailing(t *testing.T) {
+	for name, verdict := range map[string]func(*router.Endpoint, bool){
+		"ejected": func(e *router.Endpoint, bad bool) { e.SetEjected(bad) },
+		"down":    func(e *router.Endpoint, bad bool) { e.SetHealthy(!bad) },
+		"none":    func(*router.Endpoint, bool) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const clients = 20
+			r := newRig(t, 2, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second}, nil)
+			r.endpoint(0).SetEjected(true)
+			r.endpoint(1).SetLimit(1)
+			session := r.serve()
+			r.endpoint(0).SetEjected(false)
+			verdict(r.endpoint(0), true)
+			r.endpoint(0).SetFailing(true)
+			c := &crowd{rig: r}
+			c.come(clients)
+			c.wait(4 * time.Second)
+			if n := c.connects; n < 40 || n > 4*20+clients {
+				t.Errorf("%d unsuccessful connects in 4 s of %d clients", n, clients)
+			}
+			c.accepts = true
+			c.wait(100 * time.Millisecond)
+			if c.served != clients {
+				t.Errorf("%d of %d are served", c.served, clients)
+			}
+			c.leave()
+			session.Ended(answered, nil)
+			if n := r.active(); n != 0 {
+				t.Errorf("%d sessions in the end", n)
+			}
+		})
+	}
+}
+
+// TestWaitersTryAllThatAreFailing: of two endpoints that refuse connections one is ejected, and
+// the other is kept in by max_ejected. Clients that wait for room at a third one try both: they are
+// served where connections are accepted again, whichever it is, and make no more trials than for one.
+func TestWaitersTryAllThatAreFailing(t *testing.T) {
+	for back := range 2 {
+		const clients = 20
+		r := newRig(t, 3, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second, Attempts: 2, Backoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond}, nil)
+		r.endpoint(0).SetEjected(true)
+		r.endpoint(1).SetEjected(true)
+		r.endpoint(2).SetLimit(1)
+		session := r.serve()
+		r.endpoint(1).SetEjected(false)
+		r.endpoint(0).SetFailing(true)
+		r.endpoint(1).SetFailing(true)
+		c := &crowd{rig: r}
+		c.come(clients)
+		c.wait(4 * time.Second)
+		if n := c.connects; n < 40 || n > 2*4*20+2*clients {
+			t.Errorf("%d unsuccessful connects in 4 s of %d clients", n, clients)
+		}
+		c.only = r.endpoint(back).ID()
+		c.wait(300 * time.Millisecond)
+		if c.served != clients {
+			t.Errorf("endpoint %d: %d of %d are served", back, c.served, clients)
+		}
+		c.leave()
+		session.Ended(answered, nil)
+		if n := r.active(); n != 0 {
+			t.Errorf("%d sessions in the end", n)
+		}
+	}
+}
+
+// TestBreakerCountsWaiters: the upstream's breaker counts each client that waits for room, is not let
+// make a trial, and gets another endpoint's room. Its counts are 0 in the end.
+func TestBreakerCountsWaiters(t *testing.T) {
+	const clients = 20
+	r := newRig(t, 3, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 5 * time.Second, Attempts: 2}, nil)
+	breaker := r.breakerOf(health.BreakerConfig{Connections: clients + 10})
+	r.endpoint(0).SetEjected(true)
+	r.endpoint(1).SetEjected(true)
+	r.endpoint(2).SetLimit(1)
+	session := r.serve()
+	r.endpoint(1).SetEjected(false)
+	r.endpoint(0).SetFailing(true)
+	r.endpoint(1).SetFailing(true)
+	c := &crowd{rig: r}
+	c.only = r.endpoint(2).ID()
+	c.come(clients)
+	c.wait(100 * time.Millisecond)
+	r.endpoint(2).SetLimit(clients / 2)
+	session.Ended(answered, nil)
+	c.wait(time.Second)
+	if c.served != clients/2 {
+		t.Errorf("%d of %d are served where there is room for %d", c.served, clients, clients/2)
+	}
+	if n, pending := breaker.Load(); n != int64(c.served) || pending != 0 {
+		t.Errorf("%d connections, %d pending, of %d sessions", n, pending, c.served)
+	}
+	c.leave()
+	if n, pending := breaker.Load(); n != 0 || pending != 0 {
+		t.Errorf("%d connections, %d pending in the end", n, pending)
+	}
+}
+
+// TestTrialsOfWaitersAreShort: a client that waits for room is not kept for long by an endpoint that
+// does not answer, and has its place again.
+func TestTrialsOfWaitersAreShort(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 5 * time.Second}, nil)
+	r.endpoint(0).SetEjected(true)
+	r.endpoint(0).SetFailing(true)
+	r.endpoint(1).SetLimit(1)
+	session := r.serve()
+	first, _ := r.search()
+	second, _ := r.search()
+	for _, s := range []*router.Search{first, second} {
+		if step := s.Next(r.clock); step.Action != worker.Park {
+			t.Fatalf("%+v, %v", step, s.Err())
+		}
+		r.pass(100 * time.Millisecond)
+	}
+	step := first.Next(r.clock)
+	if step.Action != worker.Connect || step.Timeout <= 0 || step.Timeout > 500*time.Millisecond {
+		t.Fatalf("%+v", step)
+	}
+	if step := second.Next(r.clock); step.Action != worker.Park { // which is the first meanwhile
+		t.Errorf("the second: %+v", step)
+	}
+	r.pass(step.Timeout)
+	first.Failed(syscall.ETIMEDOUT, r.clock)
+	if step := first.Next(r.clock); step.Action != worker.Park {
+		t.Fatalf("%+v", step)
+	}
+	session.Ended(answered, nil)
+	if step := second.Next(r.clock); step.Action != worker.Park {
+		t.Errorf("the second: %+v", step)
+	}
+	if step := first.Next(r.clock); step.Action != worker.Connect || step.Address.AddrPort.String() != r.endpoint(1).ID() {
+		t.Errorf("the first, when there is room: %+v", step)
+	}
+	first.Close()
+	second.Close()
+}
+
+// TestWaitersTryNoOthers: an endpoint that gets no clients for another reason than that it could not be
+// connected to is not tried by clients that wait for room elsewhere, nor is one of which that is so after
+// it could be connected to again.
+func TestWaitersTryNoOthers(t *testing.T) {
+	for _, revived := range []bool{false, true} {
+		r := newRig(t, 2, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 5 * time.Second}, nil)
+		if revived {
+			r.endpoint(0).SetFailing(true)
+			r.endpoint(1).SetDraining(true)
+			r.serve().Ended(answered, nil)
+			r.endpoint(1).SetDraining(false)
+		}
+		r.endpoint(0).SetEjected(true)
+		r.endpoint(1).SetLimit(1)
+		session := r.serve()
+		c := &crowd{rig: r, accepts: true}
+		c.come(5)
+		if c.wait(4 * time.Second); c.connects != 0 {
+			t.Errorf("revived %v: %d connects to it", revived, c.connects)
+		}
+		session.Ended(answered, nil)
+		if c.wait(10 * time.Millisecond); c.served != 1 {
+			t.Errorf("revived %v: %d have the room of one", revived, c.served)
+		}
+		c.leave()
+	}
+}
+
+// TestNobodyWaitsForRoomOfTheDead: clients wait for room of endpoints, and these die. The clients
+// stop waiting for that room: they go to the fallback, or are held, which is an outage.
+func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
+	for _, fallback := range []bool{false, true} {
+		idle := newRig(t, 2, router.SnapshotConfig{}, nil)
+		idle.endpoint(0).SetDraining(true) // it has the address of the one that dies
+		cfg := router.SnapshotConfig{QueueSize: 100, QueueTimeout: 10 * time.Second, Hold: 3 * time.Second, Attempts: 2}
+		if fallback {
+			cfg.Fallback = idle.snapshot
+		}
+		r, session := occupied(t, cfg)
+		c := &crowd{rig: r, clocks: []*int64{&idle.clock}, only: idle.endpoint(1).ID()}
+		c.come(20)
+		c.wait(time.Second)
+		if c.connects != 0 || r.upstream.Unserved() {
+			t.Fatalf("fallback %v: %d connects while it serves", fallback, c.connects)
+		}
+		session.Ended(reset, nil)
+		c.wait(100 * time.Millisecond)
+		if want := 20; fallback && c.served != want {
+			t.Errorf("%d of %d are served by the fallback", c.served, want)
+		}
+		if held := r.upstream.Counts().Held; !fallback && (held != 20 || !r.upstream.Unserved()) {
+			t.Errorf("%d are held, that no client is served is %v", held, r.upstream.Unserved())
+		}
+		if c.connects > 70+20 {
+			t.Errorf("fallback %v: %d unsuccessful connects", fallback, c.connects)
+		}
+		c.leave()
+	}
+}
+
+// TestHeldForRoomOfAChain: clients are held because their own upstream is full and its fallback
+// refuses connections. They get its room in the order in which they came, and before those that
+// come later. The same applies to clients whose time in its own queue ends before they try the
+// fallback.
+func TestHeldForRoomOfAChain(t *testing.T) {
+	t.Run("without a queue", func(t *testing.T) { heldForRoomOfAChain(t, router.SnapshotConfig{}) })
+	t.Run("with a queue", func(t *testing.T) {
+		heldForRoomOfAChain(t, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 2500 * time.Millisecond})
+	})
+}
+
+func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
+	dead := newRig(t, 1, router.SnapshotConfig{QueueSize: 100, QueueTimeout: time.Minute, Hold: 3 * time.Second}, nil)
+	cfg.Fallback = dead.snapshot
+	r, session := occupied(t, cfg)
+	come := func() *router.Search {
+		s, _ := r.search()
+		if step := r.inVain(s); step.Action != worker.Park {
+			t.Fatalf("%+v, %v", step, s.Err())
+		}
+		return s
+	}
+	var waiting []*router.Search
+	for range 5 {
+		waiting = append(waiting, come())
+		r.pass(time.Second)
+		for _, s := range waiting {
+			if step := r.inVain(s); step.Action != worker.Park {
+				t.Fatalf("%+v, %v", step, s.Err())
+			}
+		}
+	}
+	for i, s := range waiting {
+		session.Ended(answered, nil)
+		waiting = append(waiting, come())
+		for j := len(waiting) - 1; j > i; j-- {
+			if step := waiting[j].Next(r.clock); step.Action != worker.Park {
+				t.Fatalf("client %d, when it is the turn of %d: %+v, %v", j, i, step, waiting[j].Err())
+			}
+		}
+		if step := s.Next(r.clock); step.Action != worker.Connect {
+			t.Fatalf("client %d: %+v, %v", i, step, s.Err())
+		}
+		limits, err := s.Reached(r.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session = limits.Of.(worker.Binding)
+		s.Close()
+	}
+	for _, s := range waiting[5:] {
+		s.Close()
+	}
+	session.Ended(answered, nil)
+}
+
+// TestHeldKeepTheirOrder: after an outage, when the only endpoint serves again and is full, the
+// clients that were held have its room before those that come later. The later ones are not held
+// for want of an endpoint. One whose time is over is refused as in a queue.
+func TestHeldKeepTheirOrder(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second}, nil)
+	r.endpoint(0).SetLimit(1)
+	come := func() *router.Search {
+		s, _ := r.search()
+		return s
+	}
+	parks := func(who string, s *router.Search) {
+		t.Helper()
+		if step := s.Next(r.clock); step.Action != worker.Park {
+			t.Fatalf("%s: %v, %v", who, step.Action, s.Err())
+		}
+	}
+	connects := func(who string, s *router.Search) worker.Binding {
+		t.Helper()
+		if step := s.Next(r.clock); step.Action != worker.Connect {
+			t.Fatalf("%s: %v, %v", who, step.Action, s.Err())
+		}
+		limits, err := s.Reached(r.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return limits.Of.(worker.Binding)
+	}
+	first, second, third, fourth := come(), come(), come(), come()
+	r.inVain(first)
+	parks("the second, in the outage", second)
+	held := r.upstream.Counts().Held
+	r.clock += int64(time.Second)
+	session := connects("the first, that is held", first)
+	parks("the second", second)
+	parks("the third, when the endpoint is full", third)
+	session.Ended(answered, nil)
+	parks("the fourth, when there is room", fourth)
+	parks("the third, when there is room", third)
+	session = connects("the second, when there is room", second)
+	parks("the third", third)
+	if n := r.upstream.Counts().Held; n != held || n != 2 {
+		t.Errorf("%d are held for want of an endpoint, %d of them in the outage", n, held)
+	}
+	r.clock += int64(6 * time.Second)
+	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.upstream.Refusals().ByReason()["queue_timeout"] != 1 {
+		t.Errorf("the third after its time: %v, %v, %v", step.Action, third.Err(), r.upstream.Refusals().ByReason())
+	}
+	session.Ended(answered, nil)
+	for _, s := range []*router.Search{first, second, third, fourth} {
+		s.Close()
+	}
+}
+
+// TestHangUps: an endpoint that ends a session before the client does, soon and without a byte,
+// has failed, whatever happened to the client afterwards. It has not failed if the client left
+// first, if it has sent a byte, or if it has waited for long.
+func TestHangUps(t *testing.T) {
+	hung := relay.Result{Reason: relay.ReasonEOF, First: relay.SideB, Duration: time.Second, AToB: relay.Flow{Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
+	for name, c := range map[string]struct {
+		change   func(*relay.Result)
+		failures int64
+	}{
+		"hung up":                    {func(*relay.Result) {}, 1},
+		"after the client's request": {func(r *relay.Result) { r.AToB.Copied = 9 }, 1},
+		"the client stays":           {func(r *relay.Result) { r.Reason, r.AToB.Reason = relay.ReasonHalfClose, relay.ReasonHalfClose }, 1},
+		"the client resets":          {func(r *relay.Result) { r.Reason, r.Culprit = relay.ReasonReset, relay.SideA }, 1},
+		"the client has left first":  {func(r *relay.Result) { r.First = relay.SideA }, 0},
+		"after a byte":               {func(r *relay.Result) { r.BToA.Spliced = 1 }, 0},
+		"after a minute":             {func(r *relay.Result) { r.Duration = time.Minute }, 0},
+	} {
+		r := newRig(t, 1, router.SnapshotConfig{}, nil)
+		res := hung
+		c.change(&res)
+		r.serve().Ended(res, nil)
+		if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
+			t.Errorf("%s: %d failures, %d active", name, n, r.active())
+		}
 	}
 }

@@ -2,12 +2,16 @@ package router
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
 // Why a client gets no endpoint.
@@ -103,4 +107,177 @@ func (c causes) Error() string {
 		texts[i] = err.Error()
 	}
 	return strings.Join(texts, "; ")
+}
+
+// localFaults are how connect(2), and socket(2) and bind(2) before it, fail for want of something
+// in this process or on this machine: descriptors, memory, ports, an address, a permission.
+// EACCES is also a unix socket that this process may not write to, and EPERM a rule of the
+// machine's firewall: for these the endpoint is judged all the same, see ownFault.
+var localFaults = [...]syscall.Errno{
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
+}
+
+// localCounts count connections that could not be made for want of something on this machine,
+// by localFaults.
+type localCounts [len(localFaults)]atomic.Int64
+
+// note counts an error, if it is of localFaults.
+func (c *localCounts) note(err error) {
+	if i := localFault(err); i >= 0 {
+		c[i].Add(1)
+	}
+}
+
+// localFault returns which of localFaults an error is; -1 for none.
+func localFault(err error) int {
+	return slices.IndexFunc(localFaults[:], func(errno syscall.Errno) bool { return errors.Is(err, errno) })
+}
+
+// localAlone reports whether every connection that the client waited for failed for want of
+// something on this machine.
+func (s *Search) localAlone() bool {
+	return len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 })
+}
+
+// LocalFaults returns how many connections could not be made for want of something in this
+// process or on this machine.
+func (u *Upstream) LocalFaults() int64 { return total(u.local[:]) }
+
+// LocalCauses returns LocalFaults by their causes.
+func (u *Upstream) LocalCauses() map[string]int64 {
+	return byName(u.local[:], func(i int) string { return localFaults[i].Error() })
+}
+
+// An unreachedReason is why a connection to an endpoint could not be made, for the endpoint's part.
+type unreachedReason uint8
+
+const (
+	connectionRefused unreachedReason = iota
+	connectionReset
+	connectionTimedOut
+	noRouteTo
+	noAddressOf
+	handshakeFailed
+	otherwiseUnreached
+	unreachedReasons
+)
+
+func (r unreachedReason) String() string {
+	return [...]string{"refused", "reset", "timed out", "no route", "name", "TLS handshake", "other"}[r]
+}
+
+type unreachedCounts [unreachedReasons]atomic.Int64
+
+// unreachedBy returns the reason that an error is.
+func unreachedBy(err error) unreachedReason {
+	switch {
+	case errors.As(err, new(*tlsterm.Error)):
+		return handshakeFailed
+	case errors.As(err, new(*net.DNSError)):
+		return noAddressOf
+	}
+	switch errnoOf(err) {
+	case syscall.ECONNREFUSED:
+		return connectionRefused
+	case syscall.ECONNRESET:
+		return connectionReset
+	case syscall.ETIMEDOUT:
+		return connectionTimedOut
+	case syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+		return noRouteTo
+	}
+	return otherwiseUnreached
+}
+
+// Unreached returns how many connections to endpoints could not be made, for the endpoints' part.
+func (u *Upstream) Unreached() int64 { return total(u.unreached[:]) }
+
+// UnreachedReasons returns Unreached by reason.
+func (u *Upstream) UnreachedReasons() map[string]int64 {
+	return byName(u.unreached[:], func(i int) string { return unreachedReason(i).String() })
+}
+
+// maxCause is how long the reason of a failure is at most, in bytes: it may quote names that
+// the endpoint has chosen, those of its certificate for instance.
+const maxCause = 240
+
+// causeOf is why a connection could not be made, in a line of bounded length.
+func causeOf(err error) string {
+	var handshake *tlsterm.Error
+	var name *net.DNSError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &handshake):
+		return display.Excerpt("TLS handshake: "+handshake.Err.Error(), maxCause)
+	case errors.As(err, &name):
+		return display.Excerpt(name.Error(), maxCause)
+	}
+	if errno := errnoOf(err); errno != 0 {
+		return errno.Error()
+	}
+	return display.Excerpt(err.Error(), maxCause)
+}
+
+// errnoOf returns the system's error in an error; 0: there is none.
+func errnoOf(err error) (errno syscall.Errno) {
+	var timeout net.Error
+	if !errors.As(err, &errno) && errors.As(err, &timeout) && timeout.Timeout() {
+		return syscall.ETIMEDOUT
+	}
+	return errno
+}
+
+// Refusals returns how many clients were refused, for whatever reason.
+func (state *ListenerState) Refusals() int64 { return total(state.refused[:]) }
+
+// Accepted returns how many clients have come.
+func (state *ListenerState) Accepted() int64 { return state.accepted.Load() }
+
+// DeniedByHand returns how many were refused because an operator has denied their source.
+func (state *ListenerState) DeniedByHand() int64 { return state.refused[refusedDenied].Load() }
+
+// Refusals are the clients that got neither an endpoint of an upstream nor its fallback. They
+// do not keep the upstream in memory.
+type Refusals struct {
+	counts [refusals]atomic.Int64
+}
+
+// Refusals returns the upstream's, which count on.
+func (u *Upstream) Refusals() *Refusals { return u.refused }
+
+// Total returns how many there are.
+func (r *Refusals) Total() int64 { return total(r.counts[:]) }
+
+// ByReason returns how many there are for each reason that there was.
+func (r *Refusals) ByReason() map[string]int64 {
+	return byName(r.counts[:], func(i int) string { return refusal(i).String() })
+}
+
+func total(counts []atomic.Int64) (n int64) {
+	for i := range counts {
+		n += counts[i].Load()
+	}
+	return n
+}
+
+// byName returns the counts that there are, by their names.
+func byName(counts []atomic.Int64, name func(int) string) map[string]int64 {
+	list := make(map[string]int64)
+	for i := range counts {
+		if n := counts[i].Load(); n > 0 {
+			list[name(i)] = n
+		}
+	}
+	return list
+}
+
+// Fault reports whether a reason for which a listener refuses clients, as in [ListenerCounts],
+// is a fault: the other reasons are its rules, or bytes that clients have sent.
+func Fault(reason string) bool {
+	switch reason {
+	case refusedSources.String(), refusedFilterFailed.String(), refusedUpstream.String(), refusedOther.String():
+		return true
+	}
+	return false
 }

@@ -2,9 +2,13 @@ package router
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -13,6 +17,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -462,4 +467,141 @@ func (s *Search) Close() {
 	if s.home != nil {
 		s.listener, s.home = s.home, nil
 	}
+}
+
+// connect says which of the endpoint's addresses is to be connected to.
+func (s *Search) connect(now int64) (worker.Step, bool) {
+	if s.addrs == nil {
+		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.resolver(), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
+	}
+	snap := s.snapshot
+	return worker.Step{
+		Action: worker.Connect, Address: s.addrs[s.at], Source: s.source(), Timeout: s.left(now, len(s.addrs)-s.at),
+		Congestion: s.congestion(), MaybeSelf: s.endpoint.self, ProxyHeader: snap.SendProxy > 0, Recheck: recheckEvery,
+	}, true
+}
+
+// source is the local address to connect from; a unix socket has none.
+func (s *Search) source() netip.Addr {
+	if s.addrs[s.at].Path != "" {
+		return netip.Addr{}
+	}
+	return s.snapshot.Source
+}
+
+// congestion is the congestion control of the connection; a unix socket has none.
+func (s *Search) congestion() *sockopt.Congestion {
+	if s.addrs[s.at].Path != "" {
+		return nil
+	}
+	return s.snapshot.Congestion
+}
+
+// left is an equal share, among so many, of the time that the endpoint has left.
+func (s *Search) left(now int64, shares int) time.Duration {
+	if s.end == 0 {
+		return 0
+	}
+	return time.Duration(max((s.end-now)/int64(shares), 1))
+}
+
+// Resolved implements [worker.Search].
+func (s *Search) Resolved(ips []netip.Addr, err error) {
+	if err == worker.ErrAbandoned {
+		s.abandoned(s.listener.now())
+		return
+	}
+	if err == nil && len(ips) == 0 {
+		err = &net.DNSError{Err: "no addresses", Name: s.endpoint.host, IsNotFound: true}
+	}
+	if err != nil {
+		s.failed = append(s.failed, err)
+		s.missed(s.listener.now(), health.ConnectFailed)
+		return
+	}
+	for _, ip := range ips {
+		s.addrs = append(s.addrs, loop.Address{AddrPort: netip.AddrPortFrom(ip.Unmap(), s.endpoint.port)})
+	}
+}
+
+// Failed implements [worker.Search].
+func (s *Search) Failed(err error, now int64) {
+	if s.endpoint == nil { // an original destination
+		s.giveUp(fmt.Errorf("connect to %s: %w", s.original.AddrPort, err))
+		return
+	}
+	if err == worker.ErrAbandoned {
+		s.abandoned(now)
+		return
+	}
+	if len(s.addrs) > 1 {
+		err = fmt.Errorf("%s: %w", s.addrs[s.at].AddrPort, err)
+	}
+	s.failed = append(s.failed, err)
+	if s.at++; s.at < len(s.addrs) && (s.end == 0 || now < s.end) {
+		return
+	}
+	if s.turnsDown(err) {
+		s.turnedDown(err, now)
+		return
+	}
+	o := health.ConnectFailed
+	switch {
+	case ownFault(err):
+		o = health.Unknown
+	case errors.Is(err, syscall.ECONNRESET):
+		// It was reached, and has reset the connection before any look at it: one that is
+		// refused fails with ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset).
+		o = health.Reset
+		s.touched(now)
+	}
+	s.missed(now, o)
+}
+
+// touched reports to the monitors that the endpoint was reached.
+func (s *Search) touched(now int64) {
+	if s.breaker != nil {
+		s.breaker.Reached()
+	}
+	if m := s.endpoint.monitor.Load(); m != nil {
+		m.Reached(now)
+	}
+}
+
+// A visit is a queue that a client has waited in, and the clock since when.
+type visit struct {
+	of    *queue
+	since int64
+}
+
+// visited returns since when a client has waited in a queue, whether or not it does now; 0: it has
+// not.
+func (s *Search) visited(q *queue) int64 {
+	for i := range s.visits {
+		if s.visits[i].of == q {
+			return s.visits[i].since
+		}
+	}
+	return 0
+}
+
+// enqueue has a client wait in a queue: where it was if it has before, and otherwise as the last, unless
+// most wait already.
+func (s *Search) enqueue(q *queue, most, now int64) bool {
+	if since := s.visited(q); since != 0 {
+		q.rejoin(&s.place, s.waker(), since)
+		return true
+	}
+	if !q.join(&s.place, s.waker(), most, now) {
+		return false
+	}
+	s.visits = append(s.visits, visit{q, now})
+	s.client.Record.Enqueued(q.waiting.Load() - 1)
+	return true
+}
+
+// timeInQueue is how much longer the client may wait for room.
+func (s *Search) timeInQueue(now int64) time.Duration {
+	u := s.snapshot.upstream
+	return time.Duration(s.visited(&u.queue) + int64(s.snapshot.times().QueueTimeout) - now)
 }

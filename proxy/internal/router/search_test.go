@@ -327,3 +327,403 @@ func BenchmarkSearch(b *testing.B) {
 		limits.Of.(worker.Binding).Ended(relay.Result{Reason: relay.ReasonEOF}, nil)
 	}
 }
+
+// trying returns a search that tries an endpoint as a last resort to which no connection could be made,
+// for as long as it is let.
+func (r *rig) trying(t *testing.T) *router.Search {
+	t.Helper()
+	if tried, _ := r.tries(); len(tried) != len(r.members) {
+		t.Fatalf("tried: %v", tried)
+	}
+	for i := range r.members {
+		r.endpoint(i).SetEjected(true)
+	}
+	r.pass(time.Second)
+	s, _ := r.search()
+	t.Cleanup(s.Close)
+	if step := s.Next(r.clock); step.Action != worker.Connect || step.Recheck <= 0 {
+		t.Fatalf("%+v", step)
+	}
+	r.pass(time.Second)
+	if s.Abandon(r.clock) {
+		t.Fatal("given up, though none is better")
+	}
+	return s
+}
+
+// TestAbandonForAnother: a client that is being connected as a last resort goes to an endpoint that is
+// back, and the attempt that is given up is no failure of its endpoint.
+func TestAbandonForAnother(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{}, nil)
+	s := r.trying(t)
+	failed := r.upstream.Unreached()
+	first := r.endpoint(0)
+	if first.Active() == 0 {
+		t.Fatal("the first one is not the one that is tried")
+	}
+	other := r.endpoint(1)
+	other.SetEjected(false)
+	if s.Abandon(r.clock) {
+		t.Error("given up for one that is failing")
+	}
+	other.SetFailing(false)
+	if !s.Abandon(r.clock) {
+		t.Fatal("it stays, though another one is back")
+	}
+	s.Failed(worker.ErrAbandoned, r.clock)
+	step := s.Next(r.clock)
+	if at := step.Address.AddrPort.Addr().String(); step.Action != worker.Connect || at != "10.0.0.2" {
+		t.Fatalf("then %v %s", step.Action, at)
+	}
+	if first.Active() != 0 || r.upstream.Unreached() != failed {
+		t.Errorf("%d sessions, %d failures, want %d", first.Active(), r.upstream.Unreached(), failed)
+	}
+	if _, err := s.Reached(r.clock); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAbandonTheDrained: a client that is being connected to an endpoint is not kept there once it is to
+// get no more clients.
+func TestAbandonTheDrained(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{Attempts: 1}, nil)
+	s, _ := r.search()
+	defer s.Close()
+	if step := s.Next(r.clock); step.Action != worker.Connect || s.Abandon(r.clock) {
+		t.Fatal(step.Action)
+	}
+	at := 0
+	if r.endpoint(1).Active() > 0 {
+		at = 1
+	}
+	_ = r.endpoint(at).SetWeight(0)
+	if !s.Abandon(r.clock) {
+		t.Error("it stays where the weight is 0")
+	}
+	_ = r.endpoint(at).SetWeight(1)
+	r.endpoint(at).SetDraining(true)
+	if !s.Abandon(r.clock) {
+		t.Fatal("it stays where it drains")
+	}
+	s.Failed(worker.ErrAbandoned, r.clock)
+	if step := s.Next(r.clock); step.Action != worker.Connect || r.endpoint(at).Active() != 0 || r.endpoint(1-at).Active() != 1 {
+		t.Errorf("%v, %d and %d", step.Action, r.endpoint(at).Active(), r.endpoint(1-at).Active())
+	}
+}
+
+// TestAbandonForTheFallback: a client is not kept at an endpoint with a verdict against it while the fallback
+// serves; nor, after a second, at one that others could not reach, which is a failure then.
+func TestAbandonForTheFallback(t *testing.T) {
+	for _, failing := range []bool{false, true} {
+		r := newRig(t, 1, router.SnapshotConfig{Attempts: 1, Respond: []byte("sorry")}, nil)
+		s, _ := r.search()
+		if step := s.Next(r.clock); step.Action != worker.Connect {
+			t.Fatal(step.Action)
+		}
+		if s.Abandon(r.clock) {
+			t.Fatal("given up without a reason")
+		}
+		r.pass(999 * time.Millisecond)
+		if failing {
+			r.endpoint(0).SetFailing(true)
+			if s.Abandon(r.clock) {
+				t.Error("given up within a second, without a verdict")
+			}
+			r.pass(time.Millisecond)
+		} else {
+			r.endpoint(0).SetEjected(true)
+		}
+		if !s.Abandon(r.clock) {
+			t.Fatal("it stays, though there is a response for it")
+		}
+		s.Failed(worker.ErrAbandoned, r.clock)
+		if step := s.Next(r.clock); step.Action != worker.Respond {
+			t.Errorf("then %v", step.Action)
+		}
+		if n := r.upstream.Unreached(); (n == 1) != failing {
+			t.Errorf("failing %v: %d failures", failing, n)
+		}
+		s.Close()
+	}
+}
+
+// TestAbandonOnlyForBetter: one that is usable is waited for, however many others are.
+func TestAbandonOnlyForBetter(t *testing.T) {
+	r := newRig(t, 3, router.SnapshotConfig{Attempts: 1}, nil)
+	s, _ := r.search()
+	defer s.Close()
+	_ = s.Next(r.clock)
+	at := 0
+	for i := range 3 {
+		if r.endpoint(i).Active() > 0 {
+			at = i
+		}
+	}
+	r.pass(999 * time.Millisecond)
+	for want := range int64(2) {
+		if s.Abandon(r.clock) {
+			t.Error("a usable one was given up")
+		}
+		if n, _ := r.endpoint(at).SlowConnects(); n != want {
+			t.Errorf("%d clients have waited for a second, want %d", n, want)
+		}
+		r.pass(time.Millisecond)
+	}
+	for i := range 3 { // it was ejected meanwhile
+		if r.endpoint(i).Active() > 0 {
+			r.endpoint(i).SetEjected(true)
+		}
+	}
+	if !s.Abandon(r.clock) {
+		t.Error("it waits for one that is ejected, though others are usable")
+	}
+	for i := range 3 { // others that are full are no better
+		r.endpoint(i).SetLimit(1)
+		r.endpoint(i).Acquire()
+	}
+	if s.Abandon(r.clock) {
+		t.Error("it was given up for one without room")
+	}
+	s.Failed(syscall.ETIMEDOUT, r.clock)
+	if n, _ := r.endpoint(at).SlowConnects(); n != 0 {
+		t.Errorf("%d clients wait for a connection in the end", n)
+	}
+}
+
+// TestLastTrialEndsInTime: the connect of a client that is held lasts no longer than it is held.
+func TestLastTrialEndsInTime(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 8, Hold: 3 * time.Second}, nil)
+	s, _ := r.search()
+	defer s.Close()
+	_ = s.Next(r.clock)
+	s.Failed(syscall.ECONNREFUSED, r.clock)
+	came := r.clock
+	for range 100 {
+		step := s.Next(r.clock)
+		switch step.Action {
+		case worker.Park:
+			r.pass(max(step.Timeout, time.Millisecond))
+		case worker.Connect:
+			if step.Timeout <= 0 || r.clock+int64(step.Timeout) > came+int64(3*time.Second+500*time.Millisecond) {
+				t.Fatalf("after %v a connect of %v", time.Duration(r.clock-came), step.Timeout)
+			}
+			r.pass(step.Timeout)
+			s.Failed(syscall.ETIMEDOUT, r.clock)
+		case worker.GiveUp:
+			if held := time.Duration(r.clock - came); held > 3500*time.Millisecond {
+				t.Errorf("refused after %v", held)
+			}
+			return
+		}
+	}
+	t.Error("it is held for ever")
+}
+
+// TestSilentToConnects: while a client has waited for a connection for a second, others are sent elsewhere, unless one
+// has been connected since.
+func TestSilentToConnects(t *testing.T) {
+	r := newRig(t, 2, router.SnapshotConfig{Attempts: 2}, nil)
+	s, _ := r.search()
+	defer s.Close()
+	_ = s.Next(r.clock)
+	silent := 0
+	if r.endpoint(1).Active() > 0 {
+		silent = 1
+	}
+	// sent returns how many of ten further clients are sent there.
+	sent := func() (n int) {
+		for range 10 {
+			before := r.endpoint(silent).Active()
+			other, _ := r.search()
+			if step := other.Next(r.clock); step.Action != worker.Connect {
+				t.Fatalf("a client gets %v", step)
+			}
+			n += int(r.endpoint(silent).Active() - before)
+			other.Close()
+		}
+		return n
+	}
+	r.pass(999 * time.Millisecond)
+	s.Abandon(r.clock)
+	if n := sent(); n == 0 {
+		t.Error("within a second none is sent there")
+	}
+	r.pass(time.Millisecond)
+	s.Abandon(r.clock)
+	if n := sent(); n > 0 {
+		t.Errorf("after a second %d of 10 are sent there", n)
+	}
+	r.endpoint(1 - silent).SetEjected(true)
+	if n := sent(); n != 10 {
+		t.Errorf("where it is the only one %d of 10 are sent there", n)
+	}
+	r.endpoint(1 - silent).SetEjected(false)
+	s.Failed(syscall.ETIMEDOUT, r.clock)
+	if n := sent(); n == 0 {
+		t.Error("after the end of the connect none is sent there")
+	}
+}
+
+// TestTrialsThatEndWithoutAByte: that an endpoint is connected to, and resets the client or ends
+// its session without a byte, is no success of a trial, of the upstream's breaker or its own, and
+// no open breaker is tried for it.
+func TestTrialsThatEndWithoutAByte(t *testing.T) {
+	for name, r := range map[string]relay.Result{
+		"reset":           {Reason: relay.ReasonReset, Culprit: relay.SideB},
+		"reset, had sent": {Reason: relay.ReasonReset, Culprit: relay.SideB, AToB: relay.Flow{Copied: 5}},
+		"end of file":     {Reason: relay.ReasonEOF, First: relay.SideB, Duration: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig, up, own := broken(t)
+			up.Recovered()
+			own.Recovered()
+			rig.serve().Ended(r, nil)
+			if up.State() != health.Open || own.State() != health.Open {
+				t.Errorf("after trials that ended so: %v, %v", up.State(), own.State())
+			}
+			rig.serve().Ended(r, nil) // as a last resort
+			if up.State() != health.Open || own.State() != health.Open {
+				t.Errorf("after a last resort that ended so: %v, %v", up.State(), own.State())
+			}
+			if c := rig.upstream.Counts(); c.LastResort != 1 || c.LastResortAnswered != 0 {
+				t.Errorf("%+v", c)
+			}
+			rig.pass(5 * time.Minute) // a trial before its time was unsuccessful
+			last := rig.serve()
+			router.FirstByte(last)
+			if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
+				t.Errorf("after a last resort that was served: %v, %v", up.State(), own.State())
+			}
+			last.Ended(answered, nil)
+			if c := rig.upstream.Counts(); c.LastResort != 2 || c.LastResortAnswered != 1 {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+// TestTrialsThatLast: many a healthy server sends nothing. So a trial that continues has
+// succeeded, once its end would not be a failure any more.
+func TestTrialsThatLast(t *testing.T) {
+	rig, up, own := broken(t)
+	up.Recovered()
+	own.Recovered()
+	b := rig.serve()
+	for range 4 {
+		rig.pass(time.Second)
+		if b.(worker.Watcher).Watch(relay.Turn{}, rig.clock); up.State() != health.HalfOpen || own.State() != health.HalfOpen {
+			t.Fatalf("before: %v, %v", up.State(), own.State())
+		}
+	}
+	rig.pass(time.Second)
+	if b.(worker.Watcher).Watch(relay.Turn{}, rig.clock); up.State() != health.Closed || own.State() != health.Closed {
+		t.Errorf("after 5 s: %v, %v", up.State(), own.State())
+	}
+	b.Ended(answered, nil)
+}
+
+// broken is an upstream whose breaker is open, as is that of its only endpoint.
+func broken(t *testing.T) (r *rig, up, own *health.Breaker) {
+	r = newRig(t, 1, router.SnapshotConfig{}, nil)
+	cfg := health.BreakerConfig{FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Hour, TrialConnections: 1}
+	up = r.breakerOf(cfg)
+	e := r.members[0].Endpoint.Of.(*router.Endpoint)
+	own = health.NewBreaker(r.keeper, "e", e, &cfg)
+	e.SetBreaker(own)
+	own.Report(0, health.Silent, r.clock)
+	up.Report(0, health.Silent, r.clock)
+	if up.State() != health.Open || own.State() != health.Open {
+		t.Fatal(up.State(), own.State())
+	}
+	return r, up, own
+}
+
+// TestLastResortsThatAreNone: an attempt that fails is no connection. A client that was held and
+// gets an endpoint that is usable again has an ordinary connection.
+func TestLastResortsThatAreNone(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 5, Hold: time.Minute}, nil)
+	r.endpoint(0).SetDraining(true)
+	s, _ := r.search()
+	if do := s.Next(r.clock).Action; do != worker.Park {
+		t.Fatal(do)
+	}
+	r.endpoint(0).SetDraining(false)
+	r.upstream.Room()
+	if do := s.Next(r.clock).Action; do != worker.Connect {
+		t.Fatal(do)
+	}
+	limits, err := s.Reached(r.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	limits.Of.(worker.Binding).Ended(answered, nil)
+	if c := r.upstream.Counts(); c.Held != 1 || c.LastResort != 0 {
+		t.Errorf("after one that was held: %+v", c)
+	}
+	s, _ = r.search()
+	defer s.Close()
+	for range 3 {
+		if do := s.Next(r.clock).Action; do != worker.Connect {
+			t.Fatal(do)
+		}
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+		if do := s.Next(r.clock).Action; do != worker.Park {
+			t.Fatal(do)
+		}
+		r.pass(time.Second) // when the endpoint may be tried again
+	}
+	if c := r.upstream.Counts(); c.Held != 2 || c.LastResort != 0 {
+		t.Errorf("after attempts that failed: %+v", c)
+	}
+	if do := s.Next(r.clock).Action; do != worker.Connect {
+		t.Fatal(do)
+	}
+	if limits, err = s.Reached(r.clock); err != nil {
+		t.Fatal(err)
+	}
+	limits.Of.(worker.Binding).Ended(answered, nil)
+	if c := r.upstream.Counts(); c.LastResort != 1 {
+		t.Errorf("after one that was made: %+v", c)
+	}
+}
+
+// TestALookMakesNoRoom: a client that waits for room, and looks at endpoints that it does not take, does
+// not look again because of that: neither at one that is ejected, nor at one whose breaker is full.
+func TestALookMakesNoRoom(t *testing.T) {
+	for name, keep := range map[string]func(r *rig){
+		"ejected": func(r *rig) { r.endpoint(0).SetEjected(true) },
+		"its breaker is full": func(r *rig) {
+			b := health.NewBreaker(r.keeper, "e", r.endpoint(0), &health.BreakerConfig{Connections: 1})
+			b.Begin()
+			r.endpoint(0).SetBreaker(b)
+		},
+	} {
+		for _, fallback := range []bool{false, true} {
+			r := newRig(t, 2, router.SnapshotConfig{QueueSize: 100, QueueTimeout: 5 * time.Second}, nil)
+			r.endpoint(0).SetLimit(2)
+			r.endpoint(1).SetLimit(1)
+			r.endpoint(0).SetDraining(true)
+			session := r.serve()
+			r.endpoint(0).SetDraining(false)
+			keep(r)
+			first := r
+			if fallback {
+				first = newRig(t, 1, router.SnapshotConfig{Fallback: r.snapshot}, nil)
+				first.endpoint(0).SetLimit(1)
+				defer first.serve().Ended(answered, nil)
+			}
+			c := &crowd{rig: first, clocks: []*int64{&r.clock}, accepts: true}
+			c.come(3)
+			c.wait(10 * time.Millisecond)
+			if c.connects != 0 || r.upstream.Asked() || first.upstream.Asked() {
+				t.Errorf("%s, fallback %v: %d connects; a client is to look again %v, %v", name, fallback, c.connects, r.upstream.Asked(), first.upstream.Asked())
+			}
+			session.Ended(answered, nil)
+			if c.wait(10 * time.Millisecond); c.served != 1 {
+				t.Errorf("%s, fallback %v: %d have the room of one", name, fallback, c.served)
+			}
+			c.leave()
+		}
+	}
+}

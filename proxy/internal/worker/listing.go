@@ -2,12 +2,210 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/verdict"
+	"github.com/penstock/penstock/relay"
 )
+
+// A Session is an entry of a list: a client at the moment at which it was looked at.
+type Session struct {
+	// ID names it in later requests.
+	ID ID
+	// Client and Endpoint are the two peers: the client's [source.Source], which is of its
+	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
+	// "gone" for one that is not connected any more. Endpoint is empty while there is none.
+	Client, Endpoint string
+	// Source is where the client comes from; unknown if it is not connected any more.
+	Source source.Source
+	// EndpointLocal is this machine's address of the connection to an endpoint of TCP, empty if there is none, or it is
+	// not known: sessions on goroutines have none here.
+	EndpointLocal string
+	// Listener is the name of where it came in, Upstream and EndpointName are the names of its
+	// [Binding]; all three may be empty.
+	Listener, Upstream, EndpointName string
+	State                            State
+	// Lane says that it has left user space, and Adopted that a process before this one has had it.
+	Lane, Adopted bool
+	// Binding is its binding; nil: it has none, or is not joined yet.
+	Binding Binding
+	// Loop is the index of the loop that serves it, negative where there are goroutines.
+	Loop int
+	// Age is the time since it was joined, and before that since it was accepted.
+	Age time.Duration
+	// Began is when that was, by the clock of its loop, or of a goroutine.
+	Began int64
+	// Idle is for how long no byte has moved, or since its state has changed if that was
+	// later; negative if that is not known.
+	Idle time.Duration
+	// Sample is what is known of its waits; nil if that was not asked for, or it is not joined.
+	Sample *verdict.Sample
+	// ClientToEndpoint and EndpointToClient are the bytes that have been moved so far.
+	ClientToEndpoint, EndpointToClient Moved
+}
+
+// State is how far a client has come.
+type State string
+
+const (
+	// Prereading: it has not sent its first bytes yet.
+	Prereading State = "preread"
+	// Dialing: a target is looked for.
+	Dialing State = "dialing"
+	// Waiting: there was no place at a target, or it is tried again soon.
+	Waiting State = "waiting"
+	// Responding: it is sent a response, and no target.
+	Responding State = "responding"
+	// Joined: it is joined to one, and both may send.
+	Joined State = "joined"
+	// ClientEnded: half of the session is left, since the client's end of file has been
+	// passed on.
+	ClientEnded State = "client-ended"
+	// EndpointEnded: likewise, and it was the endpoint's.
+	EndpointEnded State = "endpoint-ended"
+	// Ending: both have ended, or it was cut; it is about to be closed.
+	Ending State = "ending"
+)
+
+// SetResult fills in the counters of a joined session from its result; its a is the client.
+func (s *Session) SetResult(r relay.Result) {
+	const eof = relay.ReasonEOF
+	client, endpoint := r.AToB.Reason == eof, r.BToA.Reason == eof
+	switch {
+	case r.Reason != relay.ReasonNone, client && endpoint:
+		s.State = Ending
+	case client, r.First == relay.SideA: // in the lane a direction that has ended has no reason
+		s.State = ClientEnded
+	case endpoint, r.First == relay.SideB:
+		s.State = EndpointEnded
+	default:
+		s.State = Joined
+	}
+	s.Age = r.Duration
+	s.ClientToEndpoint = movedBy(&r.AToB)
+	s.EndpointToClient = movedBy(&r.BToA)
+}
+
+// setBinding fills in a session's binding, with its names.
+func (s *Session) setBinding(b Binding) {
+	if b != nil {
+		s.Binding = b
+		s.Upstream, s.EndpointName = b.Names()
+	}
+}
+
+// An ID names a client of a list. A client keeps it until it is joined, and its session until its
+// end; no other one of the process ever has it. It is comparable.
+type ID struct {
+	Loop  int   // of the loop; negative: it is on goroutines
+	Place int64 // on the loop, or its number among those on goroutines
+	Began int64 // [Session.Began]
+}
+
+// onGoroutines is the Loop of IDs of clients on goroutines.
+const onGoroutines = -1
+
+// idBase is the base of the numbers of an ID as text.
+const idBase = 36
+
+// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 of one on goroutines.
+func (id ID) String() string {
+	loop := "g"
+	if id.Loop >= 0 {
+		loop = strconv.Itoa(id.Loop)
+	}
+	return loop + "." + strconv.FormatInt(id.Place, idBase) + "." + strconv.FormatInt(id.Began, idBase)
+}
+
+// ErrID is wrapped by the error of [ParseID].
+var ErrID = errors.New("not the id of a session")
+
+// ParseID reads the text of an ID. It need not be that of any client.
+func ParseID(text string) (id ID, err error) {
+	parts := strings.Split(text, ".")
+	if len(parts) == 3 {
+		if parts[0] == "g" {
+			id.Loop = onGoroutines
+		} else {
+			var loop uint64
+			loop, err = strconv.ParseUint(parts[0], 10, 16)
+			id.Loop = int(loop)
+		}
+		var errs [2]error
+		id.Place, errs[0] = strconv.ParseInt(parts[1], idBase, 64)
+		id.Began, errs[1] = strconv.ParseInt(parts[2], idBase, 64)
+		err = errors.Join(err, errs[0], errs[1])
+	}
+	if len(parts) != 3 || err != nil || id.Place < 0 || id.String() != text {
+		return ID{}, fmt.Errorf("%q: %w: write one that penstock sessions lists, such as 0.2v.5f3k2m9x1", text, ErrID)
+	}
+	return id, nil
+}
+
+// A Query selects clients for a list. The zero value selects all. All that is set must be true of
+// a client.
+type Query struct {
+	ID                 ID     // zero: any
+	Listener, Upstream string // names; empty: any
+	Endpoint           string // a name or an address; empty: any
+	Source             source.Rule
+	Older              time.Duration // the least age
+	Idle               time.Duration // the least time without a byte, which must be known
+	Bytes              int64         // the least number, of both directions
+	State              State         // empty: any
+	// Lane selects sessions that have left user space.
+	Lane bool
+	// Joined selects sessions alone, and no clients that have no endpoint yet.
+	Joined bool
+	// Brief leaves out names and addresses that the query does not ask for, but for the source.
+	Brief bool
+	// Sample has the Samples of sessions taken, by two system calls for each.
+	Sample bool
+	// Accepts is asked last; nil accepts all. It is called on the loops, several at a time, and must not wait.
+	Accepts func(*Session) bool
+}
+
+// HasEndpoint reports whether the client is joined to an endpoint, or was.
+func (s State) HasEndpoint() bool {
+	return s == Joined || s == ClientEnded || s == EndpointEnded || s == Ending
+}
+
+// takes decides by what is known without a system call.
+func (q *Query) takes(s *Session) bool {
+	switch {
+	case q.Lane && !s.Lane, q.Joined && !s.State.HasEndpoint(), q.State != "" && s.State != q.State:
+		return false
+	case q.Listener != "" && s.Listener != q.Listener, q.Upstream != "" && s.Upstream != q.Upstream:
+		return false
+	case s.Age < q.Older, s.Idle < q.Idle && q.Idle > 0:
+		return false
+	case q.Bytes > 0 && s.ClientToEndpoint.All()+s.EndpointToClient.All() < q.Bytes:
+		return false
+	case q.ID != ID{} && s.ID != q.ID:
+		return false
+	}
+	return q.Endpoint == "" || s.State.HasEndpoint()
+}
+
+// takesSource decides by the client's source.
+func (q *Query) takesSource(s *Session) bool {
+	return q.Source == source.Rule{} || q.Source.Contains(s.Source)
+}
+
+// takesEndpoint decides by the endpoint, whose address is known.
+func (q *Query) takesEndpoint(s *Session) bool {
+	return q.Endpoint == "" || s.EndpointName == q.Endpoint || s.Endpoint == q.Endpoint
+}
+
+// accepts asks the caller.
+func (q *Query) accepts(s *Session) bool { return q.Accepts == nil || q.Accepts(s) }
 
 // A listing is the part of a list that one turn of a worker's loop yields: up to listMost
 // clients, of up to listLooks places for them, for which it takes no longer than listTime and
@@ -202,4 +400,74 @@ func (w *worker) endpointLocal(n *conn) string {
 	}
 	_, b := n.descriptors()
 	return localName(b)
+}
+
+// A ClientCounts counts the clients that are served, by listening socket and binding.
+type ClientCounts map[CountKey]ClientCount
+
+// A CountKey is a listener and, once a client is joined, an upstream, by their names.
+type CountKey struct{ Listener, Upstream string }
+
+// A ClientCount is the clients of a [CountKey].
+type ClientCount struct {
+	Clients int
+	Oldest  time.Duration // the longest age of one, see [Session]
+}
+
+func (c ClientCounts) add(at CountKey, age time.Duration) {
+	crowd := c[at]
+	crowd.Clients++
+	crowd.Oldest = max(crowd.Oldest, age)
+	c[at] = crowd
+}
+
+// ClientCounts counts the clients as [Group.Sessions] lists them, but asks the kernel for nothing.
+func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
+	all := make(ClientCounts)
+	if !g.started.Load() {
+		return all
+	}
+	type found struct {
+		counts ClientCounts
+		next   int
+	}
+	for _, w := range g.workers {
+		for at := 0; at >= 0; {
+			p, ok := askPart(ctx, g, w, func() (p found) {
+				p.counts, p.next = w.count(at)
+				return p
+			})
+			if !ok {
+				return all
+			}
+			for place, crowd := range p.counts {
+				sum := all[place]
+				all[place] = ClientCount{sum.Clients + crowd.Clients, max(sum.Oldest, crowd.Oldest)}
+			}
+			at = p.next
+		}
+	}
+	for _, s := range g.handed.list(new(Query)) {
+		all.add(CountKey{s.Listener, s.Upstream}, s.Age)
+	}
+	return all
+}
+
+// count counts some clients from a place on.
+func (w *worker) count(at int) (ClientCounts, int) {
+	part := make(ClientCounts)
+	next := w.pass(at, func(_ int, n *conn) bool {
+		place, age := CountKey{Listener: n.ref.serving.socket.Name}, time.Duration(0)
+		if c := n.ref.pending; c != nil {
+			age = time.Duration(w.loop.Now() - c.began)
+		} else {
+			age = n.result().Duration
+			if binding := n.binding(); binding != nil {
+				place.Upstream, _ = binding.Names()
+			}
+		}
+		part.add(place, age)
+		return true
+	})
+	return part, next
 }

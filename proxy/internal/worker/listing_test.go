@@ -3,13 +3,21 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
 )
 
 // One turn of a loop lists no more than so many clients, wherever they are.
@@ -56,5 +64,413 @@ func TestListingOfUnixSockets(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d clients are listed", n)
+	}
+}
+
+// TestQueries: each part of a query selects by itself.
+func TestQueries(t *testing.T) {
+	t.Parallel()
+
+	r := newRig(t, nil)
+	r.serve(t)
+	quiet, talks := r.dial(t), r.dial(t)
+	talk(t, talks)
+	var all []worker.Session
+	list := func(q worker.Query) (found []worker.Session) {
+		for s := range r.Sessions(t.Context(), &q) {
+			found = append(found, s)
+		}
+		return found
+	}
+	eventually(t, func() bool { all = list(worker.Query{Joined: true}); return len(all) == 2 })
+	client := func(c net.Conn) string { return c.LocalAddr().String() }
+	one := func(s *worker.Session, c net.Conn) bool { return s.Client == client(c) }
+	of := all[0]
+	if !one(&of, talks) {
+		of = all[1]
+	}
+	for name, c := range map[string]struct {
+		q    worker.Query
+		want int
+	}{
+		"listener":         {worker.Query{Listener: "first"}, 2},
+		"another listener": {worker.Query{Listener: "second"}, 0},
+		"another upstream": {worker.Query{Upstream: "u"}, 0},
+		"endpoint":         {worker.Query{Endpoint: of.Endpoint}, 2},
+		"another endpoint": {worker.Query{Endpoint: "127.0.0.1:1"}, 0},
+		"source":           {worker.Query{Source: source.Prefix(netip.MustParsePrefix("127.0.0.0/8"))}, 2},
+		"another source":   {worker.Query{Source: source.Prefix(netip.MustParsePrefix("10.0.0.0/8"))}, 0},
+		"older":            {worker.Query{Older: time.Hour}, 0},
+		"idle":             {worker.Query{Idle: time.Hour}, 0},
+		"bytes":            {worker.Query{Bytes: 10}, 1},
+		"more bytes":       {worker.Query{Bytes: 11}, 0},
+		"state":            {worker.Query{State: worker.Joined}, 2},
+		"another state":    {worker.Query{State: worker.ClientEnded}, 0},
+		"id":               {worker.Query{ID: of.ID}, 1},
+		"another id":       {worker.Query{ID: worker.ID{Loop: of.ID.Loop, Place: of.ID.Place, Began: of.ID.Began + 1}}, 0},
+		"accepted":         {worker.Query{Accepts: func(s *worker.Session) bool { return s.Client == client(quiet) }}, 1},
+	} {
+		if got := list(c.q); len(got) != c.want {
+			t.Errorf("%s: %d are listed, want %d", name, len(got), c.want)
+		}
+	}
+	if got := list(worker.Query{ID: of.ID, Sample: true}); len(got) != 1 || !one(&got[0], talks) || got[0].Sample == nil {
+		t.Errorf("by its id: %+v", got)
+	}
+}
+
+// TestIDs: an id is read as it is written, and nothing else is.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+
+	for _, id := range []worker.ID{{}, {Loop: 3, Place: 1 << 40, Began: 1}, {Loop: -1, Place: 7, Began: 1 << 60}} {
+		if got, err := worker.ParseID(id.String()); got != id || err != nil {
+			t.Errorf("%s: %v, %v, want %v", id, got, err, id)
+		}
+	}
+	for _, text := range []string{"", "1.2", "1.2.3.4", "x.1.1", "g.-1.1", "a.-1.1", "a.1", "01.1.1", "0.A.1", "0.1.", "70000.1.1", "127.0.0.1:80", strings.Repeat("z", 99) + ".1.1"} {
+		if id, err := worker.ParseID(text); err == nil {
+			t.Errorf("%q is %v", text, id)
+		}
+	}
+}
+
+// TestEnd: a session is ended by its id, at once or when it is quiet, and only once.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+
+	const quiet = 10 * time.Second
+	var now atomic.Int64
+	now.Store(1)
+	r := newRig(t, func(c *worker.Config) { c.Loops, c.Now = 1, now.Load })
+	r.serve(t)
+	c := r.dial(t)
+	talk(t, c)
+	var ids []worker.ID
+	for s := range r.Sessions(t.Context(), new(worker.Query)) {
+		ids = append(ids, s.ID)
+	}
+	end := func(quiet time.Duration) (results []worker.EndResult) {
+		t.Helper()
+		if err := r.End(t.Context(), ids, quiet, func(_ worker.ID, e worker.EndResult) { results = append(results, e) }); err != nil || len(results) != 1 {
+			t.Fatal(results, err)
+		}
+		return results
+	}
+	if got := end(quiet)[0]; got != worker.Busy {
+		t.Errorf("a session that has just moved bytes: %v", got)
+	}
+	talk(t, c)
+	if got := end(0)[0]; got != worker.EndedNow {
+		t.Errorf("at once: %v", got)
+	}
+	wasReset(t, c)
+	if got := end(0)[0]; got != worker.EndedBefore {
+		t.Errorf("once more: %v", got)
+	}
+	ids[0].Loop = 7
+	if got := end(0)[0]; got != worker.EndedBefore {
+		t.Errorf("of a loop that is not there: %v", got)
+	}
+	c = r.dial(t)
+	talk(t, c)
+	ids = ids[:0]
+	for s := range r.Sessions(t.Context(), new(worker.Query)) {
+		ids = append(ids, s.ID)
+	}
+	now.Add(int64(quiet) - 1) // less what the loop's clock is behind
+	if got := end(quiet)[0]; got != worker.Busy {
+		t.Errorf("before its time: %v", got)
+	}
+	now.Add(int64(quiet))
+	eventually(t, func() bool { return end(quiet)[0] == worker.EndedNow })
+	wasReset(t, c)
+}
+
+// wasReset fails the test unless the connection is reset.
+func wasReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "reset") {
+		t.Errorf("%v, want a reset", err)
+	}
+}
+
+// TestEndOnGoroutines: a client that has left its loop is ended by its id as well.
+func TestEndOnGoroutines(t *testing.T) {
+	t.Parallel()
+
+	x := newHand(t, new(tie))
+	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) { s.Preread = worker.Preread{Hello: true} })
+	r.serve(t)
+	c := r.dial(t)
+	hello := helloOf(t, "terminated.example")
+	mustWrite(t, c, hello)
+	mustRead(t, c, hello)
+	var ids []worker.ID
+	for s := range r.Sessions(t.Context(), &worker.Query{Joined: true, Brief: true}) {
+		ids = append(ids, s.ID)
+	}
+	if len(ids) != 1 || ids[0].Loop >= 0 {
+		t.Fatalf("%v", ids)
+	}
+	for _, want := range []worker.EndResult{worker.EndedNow, worker.EndedBefore} {
+		err := r.End(t.Context(), ids, 0, func(_ worker.ID, e worker.EndResult) {
+			if e != want {
+				t.Errorf("%v, want %v", e, want)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if want == worker.EndedNow {
+			wasReset(t, c)
+			eventually(t, func() bool { return r.Active() == 0 })
+		}
+	}
+}
+
+// A census counts as many clients as are listed, each under its listener and the upstream
+// of its binding, and the age of the oldest. Clients that are not joined are bound to
+// nothing.
+func TestCensus(t *testing.T) {
+	t.Parallel()
+
+	limits := [2]*relay.Limits{{Of: &tie{upstream: "u"}}, {Of: &tie{upstream: "v"}}}
+	d := straight(echo(t))
+	var turn atomic.Int64
+	connect := d.next
+	d.next = func(c *worker.Client, n int) worker.Step {
+		if turn.Load() < 0 {
+			return worker.Step{Action: worker.Park}
+		}
+		return connect(c, n)
+	}
+	d.reached = func() (*relay.Limits, error) { return limits[turn.Add(1)%3%2], nil }
+	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 10 * worker.ListLooks })
+	r.serve(t)
+	if got := r.ClientCounts(context.Background()); len(got) != 0 {
+		t.Errorf("without clients: %v", got)
+	}
+	began := time.Now()
+	const clients = 3 * (worker.ListMost + 1)
+	for range clients {
+		talk(t, r.dial(t))
+	}
+	turn.Store(-1)
+	r.dial(t)
+	eventually(t, func() bool { return r.Active() == clients+1 })
+	listed := make(map[worker.CountKey]worker.ClientCount)
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
+		at := worker.CountKey{Listener: s.Listener, Upstream: s.Upstream}
+		listed[at] = worker.ClientCount{Clients: listed[at].Clients + 1, Oldest: max(listed[at].Oldest, s.Age)}
+	}
+	got := r.ClientCounts(context.Background())
+	most := time.Since(began)
+	for upstream, n := range map[string]int{"u": 2 * clients / 3, "v": clients / 3, "": 1} {
+		at := worker.CountKey{Listener: "first", Upstream: upstream}
+		if c := got[at]; c.Clients != n || c.Clients != listed[at].Clients || c.Oldest < listed[at].Oldest || c.Oldest > most {
+			t.Errorf("at %+v: %+v, listed are %+v within %v", at, c, listed[at], most)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("counted are %v", got)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if got := r.ClientCounts(ended); len(got) != 0 {
+		t.Errorf("when no caller waits for it: %v", got)
+	}
+}
+
+// Clients of goroutines are counted as well.
+func TestCensusOfGoroutines(t *testing.T) {
+	t.Parallel()
+
+	b := &tie{upstream: "tls"}
+	r := directed(t, newHand(t, b).director(), nil)
+	r.serve(t)
+	talk(t, r.dial(t))
+	talk(t, r.dial(t))
+	at := worker.CountKey{Listener: "first", Upstream: "tls"}
+	if got := r.ClientCounts(context.Background()); got[at].Clients != 2 || got[at].Oldest <= 0 {
+		t.Errorf("counted are %v", got)
+	}
+}
+
+func clientFrom(last byte) *worker.Client {
+	return worker.NewClient(source.TCP(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 1)), netip.AddrPort{})
+}
+
+// TestRing: a ring has the last clients, and knows how far back it goes.
+func TestRing(t *testing.T) {
+	t.Parallel()
+
+	r := worker.NewRing(2, 3)
+	check := func(since, now int64, full time.Duration, want ...byte) {
+		t.Helper()
+		if got, covers := r.Since(since, now); !slices.Equal(got, want) || covers != full {
+			t.Errorf("since %d at %d: %v, %v, want %v, %v", since, now, got, covers, want, full)
+		}
+	}
+	check(0, 10, 10)
+	for i := range byte(5) {
+		r.Note(clientFrom(i), int64(i))
+	}
+	check(0, 10, 10, 4, 3, 2, 1, 0)
+	check(3, 10, 7, 4, 3)
+	for i := byte(5); i < 9; i++ {
+		r.Note(clientFrom(i), int64(i))
+	}
+	check(0, 10, 7, 8, 7, 6, 5, 4, 3)
+	check(6, 10, 4, 8, 7, 6)
+	check(11, 20, 9)
+}
+
+// TestArrivals: clients are remembered by their sources, and so are those that were refused.
+func TestArrivals(t *testing.T) {
+	t.Parallel()
+
+	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", nil)
+	r.serve(t)
+	p := r.listen(t, to(t, "127.0.0.1:1")) // nothing listens there
+	talk(t, r.dial(t))
+	for range 3 {
+		if c, err := net.Dial("tcp", p.addr); err == nil { // else it was reset at once
+			wasReset(t, c)
+			c.Close()
+		}
+	}
+	count := func(refused bool) (unix, tcp int) {
+		for a := range r.Arrivals(t.Context(), time.Minute, refused) {
+			switch {
+			case a.Unix:
+				unix++
+			case a.Source.AddrPort().Addr().IsLoopback():
+				tcp++
+			}
+		}
+		return unix, tcp
+	}
+	if unix, tcp := count(false); unix != 1 || tcp != 3 {
+		t.Errorf("%d and %d clients have come", unix, tcp)
+	}
+	if unix, tcp := count(true); unix != 0 || tcp != 3 {
+		t.Errorf("%d and %d clients were refused", unix, tcp)
+	}
+}
+
+// BenchmarkNoteArrival is the cost of the list of sources for each connection.
+func BenchmarkNoteArrival(b *testing.B) {
+	r, c := worker.NewRing(4096, 16), clientFrom(1)
+	for i := range 4096 * 16 {
+		r.Note(c, int64(i))
+	}
+	b.ReportAllocs()
+	now := int64(0)
+	for b.Loop() {
+		now++
+		r.Note(c, now)
+	}
+}
+
+// A watching is a binding that keeps how its sessions stood.
+type watching struct {
+	tie
+	looks sync.Mutex
+	seen  []relay.Turn
+}
+
+func (b *watching) Watch(t relay.Turn, now int64) {
+	b.looks.Lock()
+	defer b.looks.Unlock()
+	b.seen = append(b.seen, t)
+}
+
+// next returns how its sessions stand now.
+func (b *watching) next(g *rig) []relay.Turn {
+	b.looks.Lock()
+	b.seen = nil
+	b.looks.Unlock()
+	g.Watch()
+	b.looks.Lock()
+	defer b.looks.Unlock()
+	return b.seen
+}
+
+// TestWatch: each session that runs is shown to its binding, once each time, as it stands; one
+// that has ended is not any more.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+
+	b := new(watching)
+	limits := &relay.Limits{Of: b}
+	d := straight(silent(t))
+	d.reached = func() (*relay.Limits, error) { return limits, nil }
+	r := directed(t, d, nil)
+	if spent := r.Watch(); spent < 0 || len(b.seen) > 0 {
+		t.Errorf("before it serves: %v, %+v", spent, b.seen)
+	}
+	r.serve(t)
+	var conns []net.Conn
+	const clients = 50
+	for i := range clients {
+		conns = append(conns, r.dial(t))
+		if i%2 == 0 {
+			if _, err := conns[i].Write([]byte("?")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, func() bool {
+		asked := 0
+		for _, turn := range b.next(r) {
+			if turn.Last == relay.SideA && turn.Asked > 0 {
+				asked++
+			}
+		}
+		return len(b.seen) == clients && asked == clients/2
+	})
+	for _, c := range conns[:clients/2] {
+		reset(c)
+	}
+	eventually(t, func() bool { return len(b.next(r)) == clients-clients/2 })
+}
+
+// silent is a server that reads all bytes, and sends none.
+func silent(t *testing.T) string {
+	return sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+}
+
+// TestSpread: the last step is at the end of the time, the first one not before nine tenths of
+// it, and each has about as many of the sessions.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+
+	const clients = 100_000
+	for _, within := range []time.Duration{time.Nanosecond, time.Millisecond, 150 * time.Millisecond, time.Second, 30 * time.Second, 5 * time.Minute, 8760 * time.Hour} {
+		s := worker.NewSpread(within)
+		last := s.First + time.Duration(s.Steps-1)*s.Every
+		if last != within || within-s.First > within/10 || within-s.First > 30*time.Second || s.Steps < 1 || s.Steps > 50 || s.Steps > 1 && s.Every < 10*time.Millisecond {
+			t.Errorf("%v: %+v, the last step after %v", within, s, last)
+		}
+		left := clients
+		for step := range s.Steps {
+			n := 0
+			for range left {
+				if s.Cuts(step) {
+					n++
+				}
+			}
+			left -= n
+			if fair := clients / s.Steps; n < fair/2 || n > 2*fair { // more than ten standard deviations
+				t.Errorf("%v: %d are cut in step %d of %d", within, n, step, s.Steps)
+			}
+		}
+		if left != 0 {
+			t.Errorf("%v: %d are left", within, left)
+		}
+	}
+	if s := worker.NewSpread(30 * time.Second); s.Steps != 50 || s.Every != 60*time.Millisecond {
+		t.Errorf("of 30 s: %+v", s)
 	}
 }

@@ -3,11 +3,16 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -219,5 +224,352 @@ func comeAndReset(t *testing.T, r *rig) {
 	eventually(t, func() bool { return r.Active() == 0 })
 	if sum := r.Summary(); sum.Active != 0 {
 		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+// A returning takes clients over, and has them go back to their loops, with an echo as their endpoint.
+type returning struct {
+	t      *testing.T
+	to     string
+	limits *relay.Limits
+	refuse error                         // of Reached
+	hold   atomic.Pointer[chan struct{}] // nil: they go back at once
+	taken  atomic.Int64
+	ended  atomic.Int64
+	failed atomic.Int64
+}
+
+func newReturning(t *testing.T, b *tie) *returning {
+	return &returning{t: t, to: echo(t), limits: &relay.Limits{Of: b}}
+}
+
+func (x *returning) director() *director {
+	return &director{next: func(*worker.Client, int) worker.Step {
+		return worker.Step{Action: worker.Handover, To: x.take}
+	}}
+}
+
+func (x *returning) take(h *worker.Offloaded) {
+	x.taken.Add(1)
+	client, err := h.Conn()
+	if err != nil {
+		h.End(relay.Result{}, err)
+		return
+	}
+	endpoint, err := net.Dial("tcp", x.to)
+	if err != nil {
+		client.Close()
+		h.End(relay.Result{}, err)
+		return
+	}
+	if hold := x.hold.Load(); hold != nil {
+		<-*hold
+	}
+	r := worker.TakeSockets(client, endpoint)
+	if r == nil {
+		x.t.Error("the sockets cannot be taken")
+		h.End(relay.Result{}, errors.New("not taken"))
+		return
+	}
+	r.Reached = func(int64) (*relay.Limits, error) { return x.limits, x.refuse }
+	r.Ended = func() { x.ended.Add(1) }
+	if err := h.Rejoin(r); err != nil {
+		x.failed.Add(1)
+		h.End(relay.Result{}, err)
+	}
+}
+
+// TestRejoin: a client that has gone back is served, counted and listed with the others of a loop, has its place
+// until its end, and is reported then.
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+
+	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
+	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
+	x := newReturning(t, b)
+	r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
+		c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
+	})
+	r.serve(t)
+	hello := helloOf(t, "terminated.example")
+	first, second := r.dial(t), r.dial(t)
+	for _, c := range []net.Conn{first, second} {
+		mustWrite(t, c, hello)
+		mustRead(t, c, hello)
+	}
+	third := r.dial(t)
+	mustWrite(t, third, hello)
+	if n := x.taken.Load(); n != 2 || r.Active() != 2 {
+		t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
+	}
+	var names []string
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
+		if s.State != worker.Joined || s.Loop < 0 || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
+			t.Errorf("listed is %+v", s)
+		}
+		names = append(names, s.Client)
+	}
+	if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
+		t.Errorf("listed are %v", names)
+	}
+	if sum := r.Summary(); sum.Active != 2 || sum.Accepted != 2 {
+		t.Errorf("the summary is %+v", sum)
+	}
+	first.Close()
+	mustRead(t, third, hello)
+	second.Close()
+	third.Close()
+	eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
+	sum := r.Summary()
+	if sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 || x.ended.Load() != 3 {
+		t.Errorf("the summary is %+v, %d and %d have ended", sum, b.ended(), x.ended.Load())
+	}
+	flow := sum.Totals.ClientToEndpoint
+	if flow.Spliced+flow.Copied != 3*int64(len(hello)) {
+		t.Errorf("the summary is %+v", sum)
+	}
+	for _, token := range a.tickets {
+		if token == 0 {
+			t.Error("a token is lost")
+		}
+	}
+}
+
+// TestRejoinRefused: one that may not go on is refused, and both sides are reset.
+func TestRejoinRefused(t *testing.T) {
+	t.Parallel()
+
+	b := new(tie)
+	x := newReturning(t, b)
+	x.refuse = errNotAdmitted
+	r := directed(t, x.director(), nil)
+	r.serve(t)
+	c, err := net.Dial(r.addr.Network(), r.addr.String())
+	switch {
+	case err == nil:
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 1))
+	case !errors.Is(err, syscall.ECONNRESET): // the reset may come before connect(2) has reported the connection
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
+	if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted || x.ended.Load() != 0 || b.ended() != 0 {
+		t.Errorf("the summary is %+v, for %v", sum, r.causes())
+	}
+}
+
+// TestRejoinIsCut: those that have gone back are cut with the others, by their binding and at the end; one that is
+// about to go back at the end is not served.
+func TestRejoinIsCut(t *testing.T) {
+	t.Parallel()
+
+	b := new(tie)
+	x := newReturning(t, b)
+	r := directed(t, x.director(), nil)
+	served := make(chan error, 1)
+	go func() { served <- r.Serve() }()
+	c, other := r.dial(t), r.dial(t)
+	talk(t, c)
+	talk(t, other)
+	if n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone")); n != 2 {
+		t.Errorf("%d were cut", n)
+	}
+	eventually(t, func() bool { return r.Active() == 0 })
+	again := r.dial(t)
+	talk(t, again)
+	hold := make(chan struct{})
+	x.hold.Store(&hold)
+	r.dial(t)
+	eventually(t, func() bool { return x.taken.Load() == 4 })
+	r.Cut(errors.New("the end"))
+	close(hold)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
+		t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
+	}
+}
+
+// TestRejoinStorm: clients that go back in a storm all end, whichever side ends first.
+func TestRejoinStorm(t *testing.T) {
+	t.Parallel()
+
+	x := newReturning(t, new(tie))
+	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
+	r.serve(t)
+	comeAndReset(t, r)
+}
+
+// A storm is a rig of which everything changes all the time.
+type storm struct {
+	*rig
+	target  string
+	hand    *hand
+	binding *tie
+	hello   []byte
+
+	admitter *counted
+	wakers   sync.Map
+	over     atomic.Bool
+	served   atomic.Int64
+}
+
+// director does with each client something else, and connects most of them in the end.
+func (s *storm) director() *director {
+	limits := &relay.Limits{Of: s.binding, IdleTimeout: time.Minute}
+	var failures atomic.Int64
+	d := &director{header: []byte("preface"), next: func(c *worker.Client, n int) worker.Step {
+		s.wakers.Store(c.Waker(), true)
+		switch k := rand.IntN(12); {
+		case n > 4 || k < 4:
+			step := connectTo(s.target)
+			step.ProxyHeader = k == 0
+			return step
+		case k < 6:
+			return worker.Step{Action: worker.Park, Timeout: time.Millisecond}
+		case k < 8:
+			return worker.Step{Action: worker.Pause, Timeout: time.Millisecond}
+		case k == 8:
+			return worker.Step{Action: worker.Respond, Bytes: []byte("later"), Timeout: time.Second}
+		case k == 9:
+			return worker.Step{Action: worker.Handover, To: s.hand.take}
+		case k == 10:
+			return connectTo("127.0.0.1:1") // where no process listens
+		default:
+			return worker.Step{Action: worker.GiveUp}
+		}
+	}}
+	d.reached = func() (*relay.Limits, error) {
+		if failures.Add(1)%7 == 0 {
+			return nil, errors.New("not now")
+		}
+		return limits, nil
+	}
+	return d
+}
+
+// service returns one of those that there may be.
+func (s *storm) service(t *testing.T) *worker.Service {
+	service := serviceOf(t, s.director())
+	service.Admitter, service.Preread.Timeout = s.admitter, 20*time.Millisecond
+	switch rand.IntN(4) {
+	case 0:
+		service.Preread.Header = &proxyproto.Policy{Timeout: 20 * time.Millisecond}
+	case 1:
+		service.Preread.Hello = true
+	case 2:
+		service.Preread.Data = true
+	}
+	return service
+}
+
+// client is a client with a random behaviour, which ignores the result.
+func (s *storm) client(addr string) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	first := [][]byte{[]byte("PROXY UNKNOWN\r\nx"), s.hello, []byte("x")}[rand.IntN(3)]
+	if rand.IntN(4) == 0 {
+		first = first[:rand.IntN(len(first))]
+	}
+	if _, err := c.Write(first); err != nil {
+		return
+	}
+	switch rand.IntN(4) {
+	case 0:
+		reset(c)
+		return
+	case 1:
+		_ = c.(*net.TCPConn).CloseWrite()
+	case 2:
+		return
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err == nil {
+		s.served.Add(1)
+	}
+}
+
+// again does something again and again until the storm is over.
+func (s *storm) again(work *sync.WaitGroup, f func()) {
+	work.Go(func() {
+		for !s.over.Load() {
+			f()
+			time.Sleep(200 * time.Microsecond)
+		}
+	})
+}
+
+// Whatever happens at the same time, the books are right in the end.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+
+	s := &storm{target: echo(t), binding: new(tie), admitter: new(counted), hello: helloOf(t, "storm.example")}
+	s.hand = newHand(t, s.binding)
+	var turns atomic.Int64
+	s.admitter.room = func() error {
+		if turns.Add(1)%20 == 0 {
+			return errNotAdmitted
+		}
+		return nil
+	}
+	s.admitter.source = func(c *worker.Client) error {
+		if c.AdmissionToken = tokenOf(c.Source()); rand.IntN(10) == 0 {
+			return errNotAdmitted
+		}
+		return nil
+	}
+	s.rig = newRig(t, func(c *worker.Config) {
+		c.MaxConnections, c.Listeners[0].Service = 12, s.service(t)
+	})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	first := s.First()
+	var work, clients sync.WaitGroup
+	s.again(&work, func() { first.Replace(s.service(t)) })
+	s.again(&work, func() {
+		s.wakers.Range(func(w, _ any) bool {
+			w.(worker.Waker).Wake()
+			return true
+		})
+		s.wakers.Clear()
+	})
+	s.again(&work, func() {
+		s.CutMatching(func(*worker.Listening, worker.Binding) bool { return rand.IntN(3) == 0 }, errNotAdmitted)
+	})
+	s.again(&work, func() {
+		for range s.Sessions(context.Background(), new(worker.Query)) {
+		}
+		_ = s.Summary()
+	})
+	s.again(&work, func() {
+		p := s.listen(t, s.service(t))
+		s.client(p.addr)
+		p.Close()
+		<-p.left
+	})
+	for range 8 {
+		clients.Go(func() {
+			for range 60 {
+				s.client(s.addr.String())
+			}
+		})
+	}
+	clients.Wait()
+	s.over.Store(true)
+	work.Wait()
+	s.Cut(errors.New("the storm is over"))
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	sum := s.Summary()
+	if sum.Active != 0 || s.admitter.in.Load() != s.admitter.left.Load() || sum.Accepted != s.admitter.asked.Load() {
+		t.Errorf("of %d %d were admitted and %d have left, %+v", s.admitter.asked.Load(), s.admitter.in.Load(), s.admitter.left.Load(), sum)
+	}
+	if s.served.Load() == 0 || s.binding.ended() == 0 || sum.Refused == 0 {
+		t.Errorf("it was none: %d were served, %d have ended, %+v", s.served.Load(), s.binding.ended(), sum)
 	}
 }

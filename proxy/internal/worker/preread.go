@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"syscall"
+	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
@@ -329,4 +330,212 @@ func (c *pendingClient) lower() {
 		c.raised = 0
 		_ = sys.SetsockoptInt(c.conn.fd(), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 	}
+}
+
+// A client that sends its first bytes one by one can make the kernel ignore the low-water
+// mark: each piece takes a buffer of its own, and when they fill the receive buffer, or have
+// closed the window, every further one is reported (net/ipv4/tcp.c, tcp_epollin_ready; some
+// 150 bytes are enough). Each peek would then go over all of them again, and at last the
+// window is shut and the rest never comes. So from there on its bytes are taken out of the
+// socket, which has room again, into memory of ours: at most as much as would have been looked
+// at, and of all clients together at most [Config.PrereadMemory].
+//
+// A unix socket knows no mark, and its sender is charged for each piece. Once they fill its buffer
+// it can send no more, and no event comes; whether they do is not to be seen from here. So its
+// bytes are taken after the first peek that shows too little.
+//
+// Where first bytes have no length field (an HTTP/1 header) each piece is reported, and looked
+// at. After some pieces such a client's bytes are taken, too.
+const (
+	vainPeeksTCP   = 2
+	vainPeeksUnix  = 1
+	vainPeeksFirst = 8
+)
+
+// futilePeek counts a peek that has shown too little although the kernel was asked to wait for
+// more, and reports whether to take the queued bytes from now on.
+func (c *pendingClient) futilePeek(n int) bool {
+	most := uint8(vainPeeksTCP)
+	switch {
+	case !c.conn.tcp():
+		most = vainPeeksUnix
+	case n < int(c.raised):
+	case c.phase.recognises():
+		most = vainPeeksFirst
+	default:
+		return false
+	}
+	c.futilePeeks++
+	return c.futilePeeks >= most
+}
+
+// bufferPreread looks at the taken bytes, and takes more of the client's, until they are
+// enough.
+func (w *worker) bufferPreread(c *pendingClient) {
+	if c.buffered == nil {
+		c.buffered = []byte{}
+	}
+	if w.loop.Late() { // the kernel frees one buffer for each piece: others go first
+		w.loop.Again(c.id)
+		return
+	}
+	first := w.firstBytes()
+	for {
+		need, err := c.length(c.buffered)
+		switch {
+		case err != nil:
+			w.prereadFailed(c, err)
+			return
+		case len(c.buffered) > 0 && need <= len(c.buffered):
+			w.prereadComplete(c, c.buffered)
+			return
+		}
+		n, err := sys.Recv(c.conn.fd(), first[:c.maxPreread()-len(c.buffered)], sys.MSG_DONTWAIT)
+		switch {
+		case n > 0:
+			c.buffered = append(c.buffered, first[:n]...)
+			w.taken += int64(n)
+			if err := w.charge(c); err != nil {
+				w.refuse(c, err)
+				return
+			}
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			c.raised = 0 // of the queued bytes, which are fewer by those taken
+			c.raise(need - len(c.buffered))
+			return
+		case err == nil && len(c.buffered) > 0:
+			w.prereadFailed(c, ErrPrereadEnded)
+			return
+		default:
+			w.clientLeft(c)
+			return
+		}
+	}
+}
+
+// charge counts the memory of a client's first bytes, and returns an error if there is none left for it.
+func (w *worker) charge(c *pendingClient) error {
+	n := cap(c.buffered) - maxAhead
+	for _, name := range c.client.First.Hello.ALPN {
+		n += int(unsafe.Sizeof(name)) + len(name)
+	}
+	return w.group.charge(&c.charged, n)
+}
+
+// charge has a client's part of PrereadMemory be at least n bytes, if there are so many.
+func (g *Group) charge(charged *int32, n int) error {
+	n -= int(*charged)
+	if n <= 0 {
+		return nil
+	}
+	if g.prereads.Add(int64(n)) > g.cfg.PrereadMemory {
+		g.prereads.Add(-int64(n))
+		return ErrPrereadMemory
+	}
+	*charged += int32(n)
+	return nil
+}
+
+// uncharge gives a client's part back.
+func (g *Group) uncharge(charged *int32) {
+	g.prereads.Add(-int64(*charged))
+	*charged = 0
+}
+
+// first returns those of the taken bytes that an endpoint gets before the session.
+func (c *pendingClient) first() []byte { return c.hello.upTo(c.buffered) }
+
+// sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
+func (c *pendingClient) sentOn() bool {
+	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.first()) && !rewritesClient(c.search)
+}
+
+// recognise looks at a client's first bytes until they decide its route. It may be decided
+// without any.
+func (w *worker) recognise(c *pendingClient) {
+	p := &c.serving.service.Preread
+	need, err := p.First.Look(&c.client, nil)
+	switch {
+	case err != nil:
+		w.refuse(c, err)
+	case need == 0:
+		w.recognised(c)
+	case p.Silence > 0 && p.Silence < p.Wait():
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Silence)
+		w.expect(c, awaitSilence)
+	default:
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
+		w.expect(c, awaitFirst)
+	}
+}
+
+// recognised goes on when a client's route is decided.
+func (w *worker) recognised(c *pendingClient) {
+	p, first := &c.serving.service.Preread, &c.client.First
+	c.client.Hello = first.Hello
+	if p.Data && first.Seen() == 0 && !first.Silent {
+		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
+		w.expect(c, awaitData)
+		return
+	}
+	w.prereadRead(c)
+}
+
+// silenceOver goes on when the time is over after which a client that has said nothing may have
+// a route for that. If there is none, or it has said something, its bytes are waited for.
+func (w *worker) silenceOver(c *pendingClient) {
+	p := &c.serving.service.Preread
+	c.phase = awaitFirst
+	if c.events&arrived == 0 && c.buffered == nil && p.First.Silent(&c.client) {
+		w.recognised(c)
+		return
+	}
+	w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait()-p.Silence)
+}
+
+// look looks at the client's first bytes for its search, as in preread.
+func (w *worker) look(c *pendingClient) {
+	if len(c.ahead) > 0 { // a later peek may take them out of the queue
+		c.ahead = c.ahead[:0]
+		c.events |= loop.Readable
+	}
+	if c.step.Timeout > 0 {
+		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
+	}
+	c.phase, c.futilePeeks = looking, 0
+	w.peek(c)
+}
+
+// looked goes on with the first bytes. c may not be in use any more when it returns.
+func (w *worker) looked(c *pendingClient, b []byte, ended bool) {
+	if c.hello.size == 0 {
+		if hello, err := clienthello.Parse(b); err == nil { // by whose name the search may go
+			c.greeted(b, &hello)
+		}
+	}
+	c.client.Looked, c.client.LookedEnded = b[:min(len(b), c.step.Most)], ended
+	w.proceed(c)
+}
+
+// lookFailed goes on when there are not as many as the search wants: with those of a client that sends no
+// more.
+func (w *worker) lookFailed(c *pendingClient, cause error) {
+	if cause != ErrPrereadEnded {
+		w.refuse(c, cause)
+		return
+	}
+	w.loop.Disarm(&c.timer)
+	c.lower()
+	if c.buffered != nil {
+		w.looked(c, c.buffered, true)
+		return
+	}
+	b := w.firstBytes()[:c.maxPreread()]
+	n, err := sys.Recv(c.conn.fd(), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	if err != nil && err != syscall.EAGAIN {
+		w.clientLeft(c)
+		return
+	}
+	w.looked(c, b[:max(n, 0)], true)
 }

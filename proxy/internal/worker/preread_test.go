@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,10 +19,14 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
 )
 
 // helloOf returns the first message of a TLS client.
@@ -478,4 +484,632 @@ func TestHelloBehindAnUrgentMark(t *testing.T) {
 	}
 	reset(c)
 	eventually(t, func() bool { return r.Active() == 0 })
+}
+
+// largeHello is one of almost 16 KiB.
+func largeHello(t *testing.T, name string) []byte {
+	var protocols []string
+	for i := range 420 {
+		protocols = append(protocols, fmt.Sprintf("protocol-%04d-%020d", i, i))
+	}
+	hello := helloOf(t, name, protocols...)
+	if len(hello) < 14_000 {
+		t.Fatalf("the hello has %d bytes", len(hello))
+	}
+	return hello
+}
+
+// Bytes that come one by one fill the receive buffer, so that the low-water mark is not
+// kept to any more. Then they are taken, and the hello arrives all the same, with a header
+// before it or behind it, and more behind it, for a number of looks that does not grow with
+// the number of bytes.
+func TestLargeHellosThatDrip(t *testing.T) {
+	t.Parallel()
+
+	for name, x := range map[string]drip{
+		"tcp":          {network: "tcp", engine: relay.EngineAuto},
+		"with headers": {network: "tcp", header: "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", proxyHeader: "preface", engine: relay.EngineSplice},
+		"unix":         {network: "unix", engine: relay.EngineCopy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			untilTaken(t, func() int64 { return x.arrive(t) })
+		})
+	}
+}
+
+// untilTaken repeats a drip until some of its bytes were taken. Chance decides how many
+// segments the kernel puts together, and whether the rest fills the buffer.
+func untilTaken(t *testing.T, drip func() (taken int64)) {
+	t.Helper()
+	for range 10 {
+		if drip() > 0 {
+			return
+		}
+	}
+	t.Error("nothing was taken: the test does not test its claim")
+}
+
+// A drip is a hello that comes in small pieces, from several clients.
+type drip struct {
+	network, header string
+	proxyHeader     string
+	engine          relay.Engine
+}
+
+// arrive has four clients drip, and returns how many bytes were taken out of their sockets.
+func (x *drip) arrive(t *testing.T) (taken int64) {
+	const clients = 4
+	at := "127.0.0.1:0"
+	if x.network == "unix" {
+		at = sockets.Dir(t) + "/proxy"
+	}
+	ln := listenOn(t)
+	r := newRigAt(t, x.network, at, func(c *worker.Config) {
+		d := straight(ln.Addr().String())
+		connect := d.next
+		d.header, d.next = []byte(x.proxyHeader), func(of *worker.Client, n int) worker.Step {
+			step := connect(of, n)
+			step.ProxyHeader = x.proxyHeader != ""
+			if of.Hello.ServerName != "drip.example" {
+				t.Errorf("the hello's name is %q", of.Hello.ServerName)
+			}
+			return step
+		}
+		s := serviceOf(t, d)
+		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+		if x.header != "" {
+			s.Preread.Header = &proxyproto.Policy{}
+		}
+		c.Listeners[0].Service, c.Relay = s, relayOf(t, x.engine)
+	})
+	r.serve(t)
+	hello := largeHello(t, "drip.example")
+	var conns []net.Conn
+	for range clients {
+		conns = append(conns, r.dial(t))
+	}
+	piece := 1
+	if x.network == "unix" {
+		piece = 100
+	}
+	for i, part := range slices.Collect(slices.Chunk(append([]byte(x.header), hello...), piece)) {
+		for _, c := range conns {
+			mustWrite(t, c, part)
+		}
+		if i*piece%100 == 0 {
+			r.Turn() // in which the loops handle their events
+		}
+	}
+	var served sync.WaitGroup
+	for range clients {
+		e, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served.Go(func() {
+			defer e.Close()
+			first := make([]byte, len(x.proxyHeader)+len(hello))
+			_, _ = io.ReadFull(e, first)
+			_, _ = e.Write([]byte("ans")) // what is behind the hello waits for it
+			rest, err := io.ReadAll(e)
+			if got, want := string(first)+string(rest), x.proxyHeader+string(hello)+"behind"; err != nil || got != want {
+				t.Errorf("the endpoint got %d bytes, %v; want %d", len(got), err, len(want))
+			}
+			_, _ = e.Write([]byte("wer"))
+		})
+	}
+	for _, c := range conns {
+		mustWrite(t, c, []byte("behind"))
+		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, []byte("answer")) {
+			t.Errorf("the client got %q, %v", got, err)
+		}
+	}
+	served.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	sum := r.Summary()
+	for _, l := range sum.Loops {
+		taken += l.Taken
+	}
+	if n := r.peeks(); n > clients*400 {
+		t.Errorf("%d hellos of %d bytes were looked at %d times", clients, len(hello), n)
+	}
+	if moved := sum.Totals.ClientToEndpoint; moved.Copied+moved.Spliced != int64(clients*(len(hello)+len("behind"))) {
+		t.Errorf("%+v were moved", moved)
+	}
+	return taken
+}
+
+// The bytes that were taken are handed over with the client.
+func TestHandoverOfADrip(t *testing.T) {
+	t.Parallel()
+
+	untilTaken(t, func() int64 { return handOverDrip(t) })
+}
+
+func handOverDrip(t *testing.T) (taken int64) {
+	x := newHand(t, &tie{upstream: "u", endpoint: "e"})
+	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) {
+		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+	})
+	r.serve(t)
+	hello := largeHello(t, "terminated.example")
+	conns := []net.Conn{r.dial(t), r.dial(t), r.dial(t), r.dial(t)} // segments of one alone are put together by the kernel
+	for i := range hello {
+		for _, c := range conns {
+			mustWrite(t, c, hello[i:i+1])
+		}
+		if i%100 == 0 {
+			r.Turn()
+		}
+	}
+	for _, c := range conns {
+		mustRead(t, c, hello)
+		talk(t, c)
+	}
+	sum := r.Summary()
+	return sum.Loops[0].Taken + sum.Loops[1].Taken
+}
+
+// TestFirstBytesThatFillAUnixSocket: a client whose pieces fill a socket before they are looked at once, so that no
+// further event comes of it, is served, by all of its first bytes.
+func TestFirstBytesThatFillAUnixSocket(t *testing.T) {
+	t.Parallel()
+
+	const header = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"
+	hello := helloOf(t, "full.example", strings.Repeat("p", 200))
+	long := []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 1000) + "\r\nHost: full.example\r\n\r\n")
+	for name, x := range map[string]struct {
+		header string
+		sent   []byte
+		worker.Preread
+	}{
+		"hello":            {sent: hello, Preread: worker.Preread{Hello: true, AnyHello: true}},
+		"header and hello": {header: header, sent: hello, Preread: worker.Preread{Hello: true, AnyHello: true, Header: new(proxyproto.Policy)}},
+		"first bytes":      {sent: long, Preread: worker.Preread{First: new(hosts)}},
+		"look":             {sent: hello},
+	} {
+		for of, room := range map[string]int{"": 0, " with little room": 1} {
+			t.Run(name+of, func(t *testing.T) {
+				d := straight(echo(t))
+				connect := d.next
+				d.next = func(c *worker.Client, n int) worker.Step {
+					looks := !x.Hello && x.First == nil
+					switch {
+					case x.Hello && c.Hello.ServerName != "full.example":
+						t.Errorf("the hello's name is %q", c.Hello.ServerName)
+					case looks && n == 1:
+						return worker.Step{Action: worker.Look, Need: len(x.sent), Most: len(x.sent)}
+					case looks && n == 2 && string(c.Looked) != string(x.sent):
+						t.Errorf("%d bytes of %d are looked at", len(c.Looked), len(x.sent))
+					}
+					return connect(c, n)
+				}
+				r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
+					c.Listeners[0].Service = serviceOf(t, d)
+					c.Listeners[0].Service.Preread = x.Preread
+					c.Listeners[0].Service.Preread.Timeout = 20 * time.Second
+				})
+				c, sent := r.dial(t), []byte(x.header+string(x.sent))
+				queued := fill(t, c, sent, room)
+				r.serve(t)
+				for i := range sent[queued:] {
+					mustWrite(t, c, sent[queued+i:queued+i+1])
+				}
+				mustRead(t, c, x.sent)
+				talk(t, c)
+			})
+		}
+	}
+}
+
+// fill writes bytes one at a time until there is no room for more, and returns how many. room is the size of the
+// socket's send buffer, unless it is 0.
+func fill(t *testing.T, c net.Conn, b []byte, room int) (n int) {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var full error
+	err = raw.Control(func(fd uintptr) {
+		if room > 0 {
+			full = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, room)
+		}
+		for n < len(b) && full == nil {
+			if _, full = syscall.Write(int(fd), b[n:n+1]); full == nil {
+				n++
+			}
+		}
+	})
+	if err != nil || full != syscall.EAGAIN {
+		t.Fatalf("after %d bytes: %v, %v; want a full socket", n, err, full)
+	}
+	return n
+}
+
+// TestFirstBytesBeyondTheReceiveBuffer: where the receive buffer is smaller than a client's first bytes, so that its window closes before
+// they are there, they are taken out, and the client is served, however they are cut.
+func TestFirstBytesBeyondTheReceiveBuffer(t *testing.T) {
+	t.Parallel()
+
+	hello := largeHello(t, "full.example")
+	long := []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 7000) + "\r\nHost: full.example\r\n\r\n")
+	for name, x := range map[string]struct {
+		sent []byte
+		worker.Preread
+	}{
+		"hello":       {hello, worker.Preread{Hello: true}},
+		"first bytes": {long, worker.Preread{First: new(hosts)}},
+		"look":        {hello, worker.Preread{}},
+	} {
+		for _, piece := range []int{1, 1000, len(x.sent)} {
+			t.Run(fmt.Sprintf("%s by %d", name, piece), func(t *testing.T) {
+				d := straight(echo(t))
+				connect := d.next
+				d.next = func(c *worker.Client, n int) worker.Step {
+					if n == 1 && !x.Hello && x.First == nil {
+						return worker.Step{Action: worker.Look, Need: len(x.sent), Most: len(x.sent)}
+					}
+					return connect(c, n)
+				}
+				r := newRigAt(t, "tcp", "127.0.0.1:0", func(c *worker.Config) {
+					c.Listeners[0].Service = serviceOf(t, d)
+					c.Listeners[0].Service.Preread = x.Preread
+					c.Listeners[0].Service.Preread.Timeout = 20 * time.Second
+					if err := syscall.SetsockoptInt(c.Listeners[0].FD, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil {
+						t.Fatal(err)
+					}
+				})
+				r.serve(t)
+				c := r.dial(t)
+				go func() {
+					for part := range slices.Chunk(x.sent, piece) {
+						if _, err := c.Write(part); err != nil {
+							return
+						}
+					}
+				}()
+				mustRead(t, c, x.sent)
+			})
+		}
+	}
+}
+
+// TestPrereadMemory: the bytes that are read of all clients whose first bytes drip are bounded together. A client for which there is no room is
+// refused, those whose hellos come at once are served meanwhile, and what a client has taken is there for the next ones when it has left.
+func TestPrereadMemory(t *testing.T) {
+	t.Parallel()
+	const room = 64 << 10
+	d := straight(echo(t))
+	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) { // each piece is taken there
+		c.PrereadMemory = room
+		c.Listeners[0].Service = serviceOf(t, d)
+		c.Listeners[0].Service.Preread = worker.Preread{Hello: true, Timeout: time.Hour}
+	})
+	r.serve(t)
+	refused := func() int64 { return r.Summary().Refusals[worker.RefusedMemory] }
+	hello := largeHello(t, "drip.example")
+	taken := func() (n int64) {
+		for _, l := range r.Summary().Loops {
+			n += l.Taken
+		}
+		return n
+	}
+	for round := range 2 {
+		before := refused()
+		var clients []net.Conn
+		for refused() == before {
+			if len(clients) == room/len(hello)+1 {
+				t.Fatalf("round %d: %d clients have had room", round, len(clients))
+			}
+			c := r.dial(t)
+			clients = append(clients, c)
+			most := taken() + int64(len(hello)-1)
+			for piece := range slices.Chunk(hello[:len(hello)-1], 1000) {
+				_, _ = c.Write(piece) // it may be refused
+			}
+			eventually(t, func() bool { return taken() >= most || refused() > before })
+		}
+		if len(clients) < 3 {
+			t.Errorf("round %d: %d clients had no room", round, len(clients))
+		}
+		whole := helloOf(t, "usual.example")
+		c := r.dial(t)
+		mustWrite(t, c, whole)
+		mustRead(t, c, whole)
+		for _, c := range append(clients, c) {
+			c.Close()
+		}
+		eventually(t, func() bool { return r.Active() == 0 })
+	}
+	if got := r.PrereadMemory(); got != 0 {
+		t.Errorf("%d bytes are counted after the end of all clients", got)
+	}
+}
+
+var (
+	requests = firstbytes.New(firstbytes.Wants{Protocols: firstbytes.SetOf(firstbytes.HTTP1, firstbytes.SSH), Host: true})
+	errDoubt = errors.New("in doubt")
+)
+
+// hosts decides by the host of a request.
+type hosts struct{ silent atomic.Int64 }
+
+func (*hosts) Max() int { return requests.Max() }
+
+func (*hosts) Look(c *worker.Client, b []byte) (need int, err error) {
+	need = requests.Look(b, &c.First)
+	switch {
+	case c.First.Host.Verdict == firstbytes.Yes, c.First.Is(firstbytes.SSH) == firstbytes.Yes:
+		return 0, nil
+	case need == 0:
+		return 0, errDoubt
+	}
+	return need, nil
+}
+
+func (h *hosts) Silent(c *worker.Client) bool {
+	c.First.Silent = true
+	return h.silent.Add(1) > 1 // not the first time
+}
+
+const request = "GET / HTTP/1.1\r\nHost: drip.example\r\nX: " + "0123456789012345678901234567890123456789012345678901234567890123456789\r\n\r\n"
+
+// recognising serves an echo by first bytes. The value is the host of the last client.
+func recognising(t *testing.T, preread worker.Preread) (*rig, *director, *atomic.Value) {
+	name, d := new(atomic.Value), straight(echo(t))
+	connect := d.next
+	d.next = func(c *worker.Client, n int) worker.Step {
+		name.Store(c.First.Host.Value)
+		return connect(c, n)
+	}
+	if preread.First == nil {
+		preread.First = new(hosts)
+	}
+	r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread = preread })
+	r.serve(t)
+	return r, d, name
+}
+
+// TestFirstBytesThatDrip: a request that comes a byte at a time has the properties of one that comes at once, and reaches the
+// endpoint unchanged. It is looked at a few times, and taken then.
+func TestFirstBytesThatDrip(t *testing.T) {
+	t.Parallel()
+
+	r, d, name := recognising(t, worker.Preread{Timeout: time.Minute})
+	for _, piece := range []int{len(request), 1} {
+		c := r.dial(t)
+		for at := 0; at < len(request); at += piece {
+			mustWrite(t, c, []byte(request[at:min(at+piece, len(request))]))
+			r.Turn()
+		}
+		mustRead(t, c, []byte(request))
+		talk(t, c)
+		if got := name.Load(); got != "drip.example" {
+			t.Errorf("the host is %q", got)
+		}
+	}
+	if d.joined.Load() != 2 || r.Summary().Refused != 0 {
+		t.Errorf("the summary is %+v", r.Summary())
+	}
+}
+
+// TestFirstBytesOverUnix: the same without a low-water mark, and behind a PROXY header.
+func TestFirstBytesOverUnix(t *testing.T) {
+	t.Parallel()
+
+	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
+		c.Listeners[0].Service = serviceOf(t, straight(echo(t)))
+		c.Listeners[0].Service.Preread = worker.Preread{First: new(hosts), Header: &proxyproto.Policy{From: source.NewSet([]source.Rule{source.UnixClients()})}}
+	})
+	r.serve(t)
+	c := r.dial(t)
+	for _, b := range []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n" + request) {
+		mustWrite(t, c, []byte{b})
+	}
+	mustRead(t, c, []byte(request))
+}
+
+// TestFirstBytesRefused: each reason for which first bytes decide nothing is counted as its own.
+func TestFirstBytesRefused(t *testing.T) {
+	t.Parallel()
+
+	for name, x := range map[string]struct {
+		sent string
+		end  bool
+		why  worker.Refusal
+	}{
+		"doubt":     {"GET /\r\n", false, worker.RefusedFirstBytes},
+		"too long":  {"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", firstbytes.MaxHead), false, worker.RefusedFirstBytes},
+		"late":      {"GET / HTTP/1.1\r\nHost: a", false, worker.RefusedTimeout},
+		"cut short": {"GET / HTTP/1.1\r\nHost: a", true, worker.RefusedEnded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, _ := recognising(t, worker.Preread{Timeout: 200 * time.Millisecond})
+			c := r.dial(t)
+			_, _ = c.Write([]byte(x.sent))
+			if x.end {
+				_ = c.(*net.TCPConn).CloseWrite()
+			}
+			condition.Await(t, "it is refused", func() bool { return r.Summary().Refusals[x.why] == 1 })
+		})
+	}
+}
+
+// TestSilence: a client that says nothing is asked about once. If there is no route for that its bytes are waited for.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+
+	by := new(hosts)
+	r, d, name := recognising(t, worker.Preread{First: by, Timeout: time.Minute, Silence: 20 * time.Millisecond})
+	first := r.dial(t)
+	condition.Await(t, "it is asked about", func() bool { return by.silent.Load() == 1 })
+	second := r.dial(t)
+	condition.Await(t, "another one is, too", func() bool { return by.silent.Load() == 2 })
+	talk(t, second) // which has got to the endpoint before it said anything
+	if d.joined.Load() != 1 || name.Load() != "" {
+		t.Errorf("%d clients are joined, the host is %q", d.joined.Load(), name.Load())
+	}
+	mustWrite(t, first, []byte(request))
+	mustRead(t, first, []byte(request))
+}
+
+// TestNoFirstBytes: where nothing depends on first bytes they are not looked at.
+func TestNoFirstBytes(t *testing.T) {
+	t.Parallel()
+
+	r := directed(t, straight(echo(t)), nil)
+	r.serve(t)
+	c := r.dial(t)
+	talk(t, c)
+	if n := r.peeks(); n != 0 {
+		t.Errorf("looked at %d times", n)
+	}
+}
+
+// The bytes that a peek has shown go with the header, whatever comes after them and
+// whenever. Every byte is there once, and counted once.
+func TestHelloWithPreface(t *testing.T) {
+	t.Parallel()
+
+	hello := helloOf(t, "ahead.example")
+	large := bytes.Repeat([]byte("x"), 100_000)
+	for name, x := range map[string]struct {
+		with, before, after []byte // bytes with the hello, before the endpoint is known, and then
+		header              int
+		ends                bool // the client ends before the endpoint is known
+		engine              relay.Engine
+	}{
+		"alone":          {header: 28, engine: relay.EngineCopy},
+		"little behind":  {header: 28, with: []byte("early data"), engine: relay.EngineAuto},
+		"much behind":    {header: 28, with: large, after: []byte("more"), engine: relay.EngineAuto},
+		"more meanwhile": {header: 28, with: []byte("a"), before: large, after: []byte("z"), engine: relay.EngineAuto},
+		"an end":         {header: 28, before: []byte("last"), ends: true, engine: relay.EngineCopy},
+		"only an end":    {header: 28, ends: true, engine: relay.EngineCopy},
+		"long header":    {header: 16 << 20, before: []byte("b"), after: []byte("c"), engine: relay.EngineAuto},
+		"spliced":        {header: 28, with: []byte("a"), before: []byte("b"), after: []byte("c"), engine: relay.EngineSplice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln := listenOn(t)
+			wakers := make(chan worker.Waker, 1)
+			d := &director{header: bytes.Repeat([]byte("p"), x.header)}
+			d.next = func(c *worker.Client, n int) worker.Step {
+				if n == 1 {
+					wakers <- c.Waker()
+					return worker.Step{Action: worker.Park, Timeout: time.Minute}
+				}
+				step := connectTo(ln.Addr().String())
+				step.ProxyHeader = true
+				return step
+			}
+			r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+				s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+				c.Relay = relayOf(t, x.engine)
+			})
+			r.serve(t)
+			c := r.dial(t).(*net.TCPConn)
+			mustWrite(t, c, append(bytes.Clone(hello), x.with...))
+			waker := <-wakers
+			mustWrite(t, c, x.before)
+			if x.ends {
+				c.CloseWrite()
+			}
+			r.Turn()
+			waker.Wake()
+			e, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			e.SetDeadline(time.Now().Add(time.Minute))
+			mustRead(t, e, d.header)
+			mustRead(t, e, hello)
+			mustWrite(t, e, []byte("answer")) // what is behind the hello waits for it
+			mustRead(t, e, append(bytes.Clone(x.with), x.before...))
+			mustRead(t, c, []byte("answer"))
+			if !x.ends {
+				mustWrite(t, c, x.after)
+				c.CloseWrite()
+			}
+			mustRead(t, e, x.after)
+			if rest, err := io.ReadAll(e); err != nil || len(rest) > 0 {
+				t.Errorf("%d bytes too many, %v", len(rest), err)
+			}
+			e.Close()
+			eventually(t, func() bool { return r.Active() == 0 })
+			moved := r.Summary().Totals.ClientToEndpoint
+			if want := len(hello) + len(x.with) + len(x.before) + len(x.after); moved.Spliced+moved.Copied != int64(want) {
+				t.Errorf("%+v were moved, and %d sent", moved, want)
+			}
+			if x.engine == relay.EngineSplice && moved.Copied > 0 {
+				t.Errorf("%d bytes were copied", moved.Copied)
+			}
+		})
+	}
+}
+
+// If an endpoint resets before it has a header and the bytes that go with it, those bytes
+// go to the next endpoint.
+func TestHelloSurvivesAnEndpoint(t *testing.T) {
+	t.Parallel()
+
+	hello := helloOf(t, "again.example")
+	bad, good := listenOn(t), listenOn(t)
+	go func() {
+		if e, err := bad.Accept(); err == nil {
+			reset(e)
+		}
+	}()
+	d := &director{header: make([]byte, 32<<20)} // so that there is no room for the bytes after it
+	d.next = func(_ *worker.Client, n int) worker.Step {
+		step := connectTo(good.Addr().String())
+		if n == 1 {
+			step = connectTo(bad.Addr().String())
+		}
+		step.ProxyHeader = true
+		return step
+	}
+	r := directed(t, d, func(_ *worker.Config, s *worker.Service) {
+		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+	})
+	r.serve(t)
+	c := r.dial(t)
+	mustWrite(t, c, hello)
+	e, err := good.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.SetDeadline(time.Now().Add(time.Minute))
+	mustRead(t, e, d.header)
+	mustRead(t, e, hello)
+	if failed := d.failed(); len(failed) != 1 {
+		t.Errorf("%v failed", failed)
+	}
+}
+
+// listenOn listens on TCP until the test ends.
+func listenOn(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+// relayOf makes a relay for a test.
+func relayOf(t *testing.T, engine relay.Engine) *relay.Relay {
+	t.Helper()
+	pipequota.Share(t)
+	rel, err := relay.New(&relay.Config{Engine: engine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rel.Close() })
+	return rel
 }

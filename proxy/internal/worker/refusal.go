@@ -2,7 +2,12 @@ package worker
 
 import (
 	"errors"
+	"fmt"
+	"syscall"
+	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
@@ -135,4 +140,186 @@ func (r *Refusals) EveryCount() map[string]int64 {
 		counts[Refusal(i).String()] = n
 	}
 	return counts
+}
+
+// refuse resets a client that is not served: an orderly close would look like an empty answer
+// of its server. (A unix socket has no reset; there it is an end of file unless the client had
+// sent something, which makes it ECONNRESET.)
+func (w *worker) refuse(c *pendingClient, cause error) {
+	if b := c.refusal(cause); b != nil {
+		w.refuseWith(c, cause, b)
+		return
+	}
+	n, l := c.conn, c.serving.socket
+	if n.tcp() {
+		_ = sys.AbortOnClose(n.fd())
+	}
+	w.turnedAway.note(&c.client, w.loop.Now())
+	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
+	if w.canceled != nil {
+		w.canceledClients++
+	} else {
+		outcome = record.Refused
+		w.refused++
+		w.refusals[why]++
+	}
+	if r := c.record; r != nil {
+		r.Outcome, r.Err, r.Refusal = outcome, cause, why.String()
+	}
+	w.closeClient(c)
+	w.group.cfg.Host.Refused(l, cause)
+}
+
+// refusal is what a client gets that is refused for a cause; nil: it is reset.
+func (c *pendingClient) refusal(cause error) []byte {
+	f := c.serving.service.Refusal
+	if f == nil || c.worker.canceled != nil || c.phase == awaitPostgres || c.phase == awaitHello || c.phase == awaitHeader || c.phase == responding || c.phase == lingering {
+		return nil
+	}
+	return f(&c.client, cause)
+}
+
+// refuseWith refuses a client that gets bytes which say why, and is then closed properly.
+func (w *worker) refuseWith(c *pendingClient, cause error, b []byte) {
+	l := c.serving.socket
+	w.turnedAway.note(&c.client, w.loop.Now())
+	why := refusalOf(c.phase, c.search != nil, cause)
+	w.refused++
+	w.refusals[why]++
+	if r := c.record; r != nil {
+		r.Outcome, r.Err, r.Refusal = record.Refused, cause, why.String()
+	}
+	c.dropEndpoint()
+	c.refused = true
+	c.step = Step{Action: Respond, Bytes: b}
+	w.respond(c)
+	w.group.cfg.Host.Refused(l, cause)
+}
+
+// clientLeft closes a client that has gone before it was joined.
+func (w *worker) clientLeft(c *pendingClient) {
+	if c.refused { // and counted as such
+		w.closeClient(c)
+		return
+	}
+	w.leftClients++
+	if c.record != nil {
+		c.record.Outcome = record.Left
+	}
+	w.closeClient(c)
+}
+
+// closeClient closes a client that is not joined.
+func (w *worker) closeClient(c *pendingClient) {
+	w.recordUnjoined(c)
+	n, s, fd, admissionToken, admitted := c.conn, c.serving, c.conn.fd(), c.client.AdmissionToken, c.admitted
+	c.Cancel()
+	w.loop.Drop(c.id)
+	w.freePending(c)
+	closeSocket(fd)
+	w.freeSlot(n, s)
+	w.group.release(s, admitted, admissionToken)
+}
+
+// freeSlot is the end of a worker's part in a client.
+func (w *worker) freeSlot(n *conn, s *serving) {
+	w.free(n)
+	w.active--
+	s.leave(w)
+	w.load.Add(-1)
+}
+
+// release is the end of a client that had a place. There is room for others now; they are
+// woken and not served from here, as this may be called from within the relay, and by any
+// goroutine.
+func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
+	if admitted {
+		s.service.Admitter.Released(admissionToken)
+	}
+	g.gate.release()
+	if g.gate.full.Load() || g.gate.holds.Load() > 0 || g.paused.Load() > 0 || s.socket.short.Load() > 0 {
+		g.wake()
+	}
+	s.socket.unref()
+}
+
+// closeSocket closes a socket. The error of close(2) is of no use to any caller.
+func closeSocket(fd int) { _ = sys.Close(fd) }
+
+// peerName names the other end of a socket; that of a unix socket has no name as a
+// rule.
+func peerName(fd int) string {
+	name, err := sys.PeerName(fd)
+	switch {
+	case err == syscall.ENOTCONN:
+		return "gone"
+	case err != nil:
+		return fmt.Sprintf("unknown (%v)", err)
+	case name.AddrPort.IsValid():
+		return name.AddrPort.String()
+	}
+	return "unix:" + name.Path
+}
+
+// localName names the own end of a connection of TCP; empty: that could not be found out.
+func localName(fd int) string {
+	if name, err := sys.LocalName(fd); err == nil && name.AddrPort.IsValid() {
+		return name.AddrPort.String()
+	}
+	return ""
+}
+
+// lingerTime is how long a client that was sent a response may take to read it and end.
+const lingerTime = 5 * time.Second
+
+// respond sends a client its response. It is closed when it has ended itself, for bytes that
+// it sends meanwhile would make close(2) a reset, which may overtake the response (RFC 9112,
+// 9.6, describes the same for HTTP); or when its time is over.
+func (w *worker) respond(c *pendingClient) {
+	c.phase, c.rest = responding, c.step.Bytes
+	limit := c.step.Timeout
+	w.endSearch(c)
+	w.unreserve(c)
+	if limit <= 0 {
+		limit = lingerTime
+	}
+	w.loop.Arm(&c.timer, (*clientTimer)(c), limit)
+	w.respondOn(c)
+}
+
+// respondOn sends the rest of the response as far as there is room, and discards the client's bytes.
+func (w *worker) respondOn(c *pendingClient) {
+	if c.phase == responding {
+		n, err := sendSome(c.conn.fd(), c.rest, 0)
+		if err != nil {
+			w.clientLeft(c)
+			return
+		}
+		if c.rest = c.rest[n:]; len(c.rest) == 0 {
+			c.phase = lingering
+			_ = sys.ShutdownWrite(c.conn.fd())
+		}
+	}
+	w.discard(c)
+}
+
+// discards is how many reads one turn makes to throw away a client's bytes.
+const discards = 4
+
+// discard throws away a client's bytes, and closes it when it has ended.
+func (w *worker) discard(c *pendingClient) {
+	first := w.firstBytes()
+	for range discards {
+		n, err := sys.Recv(c.conn.fd(), first, sys.MSG_DONTWAIT)
+		switch {
+		case err == syscall.EAGAIN:
+			return
+		case err == nil && n == 0 && c.phase == responding:
+			return // it still reads
+		case err == nil && n == 0, err != nil && err != syscall.EINTR:
+			w.closeClient(c)
+			return
+		}
+	}
+	w.loop.Again(c.id)
 }

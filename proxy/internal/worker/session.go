@@ -1,95 +1,425 @@
 package worker
 
 import (
+	"errors"
+	"math"
+	"net/netip"
+	"reflect"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/source"
-	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
 
-// A Session is an entry of a list: a client at the moment at which it was looked at.
-type Session struct {
-	// ID names it in later requests.
-	ID ID
-	// Client and Endpoint are the two peers: the client's [source.Source], which is of its
-	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
-	// "gone" for one that is not connected any more. Endpoint is empty while there is none.
-	Client, Endpoint string
-	// Source is where the client comes from; unknown if it is not connected any more.
-	Source source.Source
-	// EndpointLocal is this machine's address of the connection to an endpoint of TCP, empty if there is none, or it is
-	// not known: sessions on goroutines have none here.
-	EndpointLocal string
-	// Listener is the name of where it came in, Upstream and EndpointName are the names of its
-	// [Binding]; all three may be empty.
-	Listener, Upstream, EndpointName string
-	State                            State
-	// Lane says that it has left user space, and Adopted that a process before this one has had it.
-	Lane, Adopted bool
-	// Binding is its binding; nil: it has none, or is not joined yet.
-	Binding Binding
-	// Loop is the index of the loop that serves it, negative where there are goroutines.
-	Loop int
-	// Age is the time since it was joined, and before that since it was accepted.
-	Age time.Duration
-	// Began is when that was, by the clock of its loop, or of a goroutine.
-	Began int64
-	// Idle is for how long no byte has moved, or since its state has changed if that was
-	// later; negative if that is not known.
-	Idle time.Duration
-	// Sample is what is known of its waits; nil if that was not asked for, or it is not joined.
-	Sample *verdict.Sample
-	// ClientToEndpoint and EndpointToClient are the bytes that have been moved so far.
-	ClientToEndpoint, EndpointToClient Moved
+// A conn is a client and, once it is joined, its session. It lives in a slab and is used
+// again; an idle session costs one conn, its session, and two slots of the loop's table, so nothing is in
+// it that is not needed then. One that has left user space for long has no relay.Driven, nor slots.
+type conn struct {
+	session        *relay.Driven // of the pool; owns both sockets. nil unless it is joined, and while it is parked
+	lane           *laneSession  // its part in the lane; nil: it has none
+	ref            *listenerRef  // of its dialing, or once it is joined of its serving; nil while it is free
+	admissionToken uint64        // once it is joined
+	number         int32         // see fd, due; while it has a session the slab of that
+	slab           uint16
+	state          state
+	facts          connFacts
 }
 
-// State is how far a client has come.
-type State string
+// connFacts are small facts about a conn.
+type connFacts uint8
 
 const (
-	// Prereading: it has not sent its first bytes yet.
-	Prereading State = "preread"
-	// Dialing: a target is looked for.
-	Dialing State = "dialing"
-	// Waiting: there was no place at a target, or it is tried again soon.
-	Waiting State = "waiting"
-	// Responding: it is sent a response, and no target.
-	Responding State = "responding"
-	// Joined: it is joined to one, and both may send.
-	Joined State = "joined"
-	// ClientEnded: half of the session is left, since the client's end of file has been
-	// passed on.
-	ClientEnded State = "client-ended"
-	// EndpointEnded: likewise, and it was the endpoint's.
-	EndpointEnded State = "endpoint-ended"
-	// Ending: both have ended, or it was cut; it is about to be closed.
-	Ending State = "ending"
+	isTCP     connFacts = 1 << iota // the client's socket is of TCP; once it is joined, the endpoint's
+	waitsLane                       // it is going to be asked whether its session may leave user space
+	adopted                         // a process before this one has had its session
+	unsent                          // bytes were on the way to a peer at the last pass of windows
 )
 
-// SetResult fills in the counters of a joined session from its result; its a is the client.
-func (s *Session) SetResult(r relay.Result) {
-	const eof = relay.ReasonEOF
-	client, endpoint := r.AToB.Reason == eof, r.BToA.Reason == eof
-	switch {
-	case r.Reason != relay.ReasonNone, client && endpoint:
-		s.State = Ending
-	case client, r.First == relay.SideA: // in the lane a direction that has ended has no reason
-		s.State = ClientEnded
-	case endpoint, r.First == relay.SideB:
-		s.State = EndpointEnded
-	default:
-		s.State = Joined
+func (n *conn) is(f connFacts) bool { return n.facts&f != 0 }
+
+func (n *conn) set(f connFacts, on bool) {
+	if n.facts &^= f; on {
+		n.facts |= f
 	}
-	s.Age = r.Duration
-	s.ClientToEndpoint = movedBy(&r.AToB)
-	s.EndpointToClient = movedBy(&r.BToA)
 }
 
-// setBinding fills in a session's binding, with its names.
-func (s *Session) setBinding(b Binding) {
+// tcp reports whether the client's socket is of TCP; once it is joined, the endpoint's.
+func (n *conn) tcp() bool { return n.is(isTCP) }
+
+// worker returns that of a conn that is not free.
+func (n *conn) worker() *worker { return n.ref.serving.worker }
+
+// fd is the client's socket, owned, until it is joined.
+func (n *conn) fd() int { return int(n.number) }
+
+type state uint8
+
+const (
+	free state = iota
+	connecting
+	joined
+)
+
+// slabSize is how many conns are made at a time: as many as fit into a size class of the runtime, beside the word that it
+// needs for itself.
+var slabSize = int((8<<10 - 8) / reflect.TypeFor[conn]().Size())
+
+// places are the conns of a worker, in slabs. A conn never moves.
+type places struct {
+	slabs    [][]conn
+	unused   []*conn
+	sessions sessionPool
+}
+
+// take returns a free conn for a client.
+func (p *places) take(accepted client) *conn {
+	if len(p.unused) == 0 {
+		p.grow()
+	}
+	last := len(p.unused) - 1
+	n := p.unused[last]
+	if p.unused = p.unused[:last]; cap(p.unused) > 4*max(last, slabSize) { // or clients of a peak after another one would pay for the list too
+		p.unused = append(make([]*conn, 0, cap(p.unused)/2), p.unused...)
+	}
+	n.number, n.facts = int32(accepted.fd), 0
+	n.set(isTCP, accepted.socket.TCP)
+	return n
+}
+
+func (p *places) grow() {
+	slab := make([]conn, slabSize)
+	for i := range slab {
+		slab[i].slab = uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
+		p.unused = append(p.unused, &slab[len(slab)-1-i])
+	}
+	p.slabs = append(p.slabs, slab)
+}
+
+// takeSession has a conn be joined, with a session of the pool that is to be started or unparked.
+func (p *places) takeSession(n *conn) *relay.Driven {
+	n.state = joined
+	n.session, n.number = p.sessions.take()
+	return n.session
+}
+
+// giveSession takes back the session of a conn, if it has one.
+func (p *places) giveSession(n *conn) {
+	if n.session != nil {
+		p.sessions.give(n.session, n.number)
+		n.session = nil
+	}
+}
+
+// free takes a conn back.
+func (p *places) free(n *conn) {
+	p.giveSession(n)
+	n.state = free
+	n.ref, n.lane, n.admissionToken = nil, nil, 0
+	p.unused = append(p.unused, n)
+}
+
+// pass calls see for some clients from a place on, until it says that it is enough, and
+// returns the place to go on at; negative: there is none. A client stays where it is, so none
+// is met twice.
+func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
+	began := time.Now()
+	for range listLooks {
+		slab := at / slabSize
+		if slab >= len(p.slabs) {
+			return -1
+		}
+		n := &p.slabs[slab][at%slabSize]
+		at++
+		if n.state != free && (!see(at-1, n) || time.Since(began) > listTime) {
+			break
+		}
+	}
+	return at
+}
+
+// The session of a joined client is a relay.Driven of the pool or, once it has been out of user space for a while, a relay.Parked in its
+// part in the lane. Code that only reads it takes it as it is; all other code takes driven.
+
+// parked reports whether the session of a joined client is.
+func (n *conn) parked() bool { return n.session == nil }
+
+// driven returns the session of a joined client, which is none that is parked from then on, for a second at least.
+func (n *conn) driven() *relay.Driven {
+	if n.parked() {
+		n.worker().unpark(n)
+	}
+	return n.session
+}
+
+// limits returns the session's limits. Its client is joined.
+func (n *conn) limits() *relay.Limits {
+	if n.parked() {
+		return n.lane.parked.Limits()
+	}
+	return n.session.Limits()
+}
+
+// binding returns that of a joined client's session, or nil.
+func (n *conn) binding() Binding { return bindingOf(n.limits()) }
+
+// result returns the counters of a joined client's session.
+func (n *conn) result() relay.Result {
+	if n.parked() {
+		return n.lane.parked.Result(n.worker().driver, n.lane)
+	}
+	return n.session.Result()
+}
+
+// idle is for how long no byte of a joined client has moved.
+func (n *conn) idle() time.Duration {
+	if n.parked() {
+		return n.lane.parked.Idle(n.worker().driver, n.lane)
+	}
+	return n.session.Idle()
+}
+
+// quiet is [relay.Driven.Quiet].
+func (n *conn) quiet() bool {
+	if n.parked() {
+		return n.lane.Quiet()
+	}
+	return n.session.Quiet()
+}
+
+// carried reports whether the session of a joined client has left user space.
+func (n *conn) carried() bool { return n.parked() || n.session.Carried() }
+
+// descriptors returns the sockets of a joined client's session, -1 if it has left user space.
+func (n *conn) descriptors() (a, b int) {
+	if n.parked() {
+		return -1, -1
+	}
+	return n.session.Descriptors()
+}
+
+// legs is [relay.Driven.Legs].
+func (n *conn) legs() relay.Legs {
+	if n.parked() {
+		return relay.Legs{}
+	}
+	return n.session.Legs()
+}
+
+const (
+	// sessionsPerSlab has a slab of sessions fill a size class of the runtime, 8 KiB.
+	sessionsPerSlab = 29
+	// spareSlabs is how many slabs without a session are kept.
+	spareSlabs = 8
+)
+
+// A sessionPool is the relay's parts of a worker's sessions in user space, in slabs: those of sessions that have left for long are given
+// up (see lanePark), so a slab without a session is, too.
+type sessionPool struct {
+	slabs []*sessionSlab // by number; nil: it was given up
+	gone  []int32        // numbers of those
+	open  []int32        // numbers of those with a free session
+	empty int            // how many have no session
+}
+
+// A sessionSlab is some sessions.
+type sessionSlab struct {
+	sessions [sessionsPerSlab]relay.Driven
+	free     [sessionsPerSlab]uint8 // places of the first left of them
+	left     uint8
+	at       int32 // in sessionPool.open
+}
+
+// take returns a free session, and the number of its slab.
+func (t *sessionPool) take() (*relay.Driven, int32) {
+	if len(t.open) == 0 {
+		t.grow()
+	}
+	last := len(t.open) - 1
+	number := t.open[last]
+	s := t.slabs[number]
+	if s.left == sessionsPerSlab {
+		t.empty--
+	}
+	s.left--
+	d := &s.sessions[s.free[s.left]]
+	if s.left == 0 {
+		t.open = t.open[:last]
+	}
+	return d, number
+}
+
+func (t *sessionPool) grow() {
+	s := &sessionSlab{left: sessionsPerSlab}
+	for i := range s.sessions {
+		s.free[i] = uint8(sessionsPerSlab - 1 - i)
+	}
+	number := int32(min(len(t.slabs), math.MaxInt32)) // descriptors end long before
+	if last := len(t.gone) - 1; last >= 0 {
+		number, t.gone = t.gone[last], t.gone[:last]
+		t.slabs[number] = s
+	} else {
+		t.slabs = append(t.slabs, s)
+	}
+	t.empty++
+	t.opened(s, number)
+}
+
+// opened notes that a slab has a free session.
+func (t *sessionPool) opened(s *sessionSlab, number int32) {
+	s.at = int32(len(t.open))
+	t.open = append(t.open, number)
+}
+
+// placeOf returns the place of a session of the slab.
+func (s *sessionSlab) placeOf(d *relay.Driven) uint8 {
+	for i := range s.sessions {
+		if &s.sessions[i] == d {
+			return uint8(i)
+		}
+	}
+	return 0 // it is one of them
+}
+
+// give takes back a session of a slab. It may still be looked at.
+func (t *sessionPool) give(d *relay.Driven, number int32) {
+	s := t.slabs[number]
+	s.free[s.left] = s.placeOf(d)
+	if s.left++; s.left == 1 {
+		t.opened(s, number)
+	}
+	if s.left < sessionsPerSlab {
+		return
+	}
+	if t.empty++; t.empty > spareSlabs {
+		t.empty--
+		last := t.open[len(t.open)-1]
+		t.open[s.at], t.slabs[last].at = last, s.at
+		t.open = t.open[:len(t.open)-1]
+		t.slabs[number], t.gone = nil, append(t.gone, number)
+	}
+}
+
+// join has a client and its endpoint joined.
+func (w *worker) join(c *pendingClient) {
+	limits, err := c.search.Reached(w.loop.Now())
+	switch {
+	case err != nil && c.moved > 0:
+		w.refuse(c, err)
+		return
+	case err != nil:
+		c.dropEndpoint()
+		w.proceed(c)
+		return
+	}
+	n, e, s := c.conn, c.endpoint, c.serving
+	if limits == nil {
+		limits = s.service.Limits
+	}
+	var m *mirroring
+	if by, ok := c.search.(Mirrorer); ok {
+		m = w.mirror(by, s, c.movedBytes())
+	}
+	c.takeAhead()
+	a := relay.Socket{FD: n.fd(), ID: c.id, Events: c.events, TCP: n.tcp(), NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
+	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
+	if by, ok := c.search.(Rewriting); ok && by.Rewritten() != relay.SideNone {
+		a, b = rewrite(by, a, b)
+	}
+	switch {
+	case a.Rewriter != nil || a.Transform != nil:
+		a.Ahead = c.buffered
+	case c.buffered != nil:
+		a.Ahead = c.buffered[c.moved:]
+	}
+	a.Gate, a.Free = c.hello.gate(w, c.moved, &c.charged)
+	w.note(n, &c.client)
+	n.admissionToken = c.client.AdmissionToken
+	ref := w.keepPending(c, bindingOf(limits))
+	c.endpoint.fd = -1
+	w.freePending(c)
+	n.ref = ref
+	n.set(isTCP, b.TCP)
+	session := w.takeSession(n)
+	s.lateSockopts.apply(n)
+	w.windows.begin(n)
+	if s.service.Lane != LaneOff {
+		w.awaitLane(n)
+	}
+	w.driver.StartLimited(session, a, b, n, limits)
+	m.reach()
+}
+
+// movedBytes returns the client's bytes that the endpoint has got.
+func (c *pendingClient) movedBytes() []byte {
+	if c.buffered != nil {
+		return c.buffered[:c.moved]
+	}
+	return c.ahead[:c.moved]
+}
+
+// Ended is called when a session is over.
+func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
+	w, s := n.worker(), n.ref.serving
+	away := w.laneEnded(n)
+	w.ended.Add(r)
+	if (away == nil || !away.is(goneOn)) && r.Reason == relay.ReasonCanceled {
+		w.canceledClients++
+	}
+	w.scanPast(n, r)
+	b := n.binding()
 	if b != nil {
-		s.Binding = b
-		s.Upstream, s.EndpointName = b.Names()
+		b.Ended(r, err)
+		countEnd(b, w.index, r, err)
+		w.deferred.ended(b, &r)
+	}
+	if errors.Is(err, ErrSecondHello) || errors.Is(err, ErrPrereadMemory) {
+		w.refused++
+		w.refusals[refusalOf(dialing, false, err)]++
+		w.group.cfg.Host.Refused(s.socket, err)
+	}
+	if k := n.ref.kept; k != nil {
+		w.recordEnded(n, k, b, &r, err, away)
+	} else {
+		w.group.judge(b, &r, !s.socket.TCP, !n.tcp(), nil, away)
+	}
+	w.lanes.forget(away)
+	w.forget(n)
+	admissionToken := n.admissionToken
+	w.freeSlot(n, s)
+	w.group.release(s, s.service.Admitter != nil, admissionToken)
+}
+
+// clientName names a client: the source of its PROXY header, or the other end.
+func (c *pendingClient) clientName() string {
+	return c.client.Source().String()
+}
+
+// notes are what only few sessions have, beside their conns: sessions that have none of it pay
+// nothing for it.
+type notes struct {
+	sources map[*conn]netip.AddrPort // of clients with a PROXY header that has one
+	ends    map[*conn]func()         // to be called at the end of sessions that have rejoined
+}
+
+func newNotes() notes {
+	return notes{sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())}
+}
+
+// note notes the source of a session that begins.
+func (t *notes) note(n *conn, c *Client) {
+	if c.Header.Known() {
+		t.sources[n] = c.Header.Source
+	}
+}
+
+// forget ends the notes on a session.
+func (t *notes) forget(n *conn) {
+	if len(t.ends) > 0 {
+		if ended := t.ends[n]; ended != nil {
+			delete(t.ends, n)
+			ended()
+		}
+	}
+	if len(t.sources) > 0 {
+		delete(t.sources, n)
 	}
 }

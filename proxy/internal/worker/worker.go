@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"net/netip"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
@@ -227,4 +230,119 @@ func (w *worker) cut(cause error) {
 	}
 	w.cutMirrors()
 	w.wake()
+}
+
+// A client is one for which nothing was done yet.
+type client struct {
+	fd             int            // owned
+	peer           netip.AddrPort // as [loop.Acceptor] has it
+	socket         *Listening
+	service        *Service
+	admissionToken uint64 // the service's Admitter's, who has admitted it if there is one
+	accepted       int64  // clock
+}
+
+// An inbox is the clients that were handed to a worker. They have places.
+type inbox struct {
+	mu      sync.Mutex
+	clients []client
+	reused  []client // the worker's own
+}
+
+// give adds one. Of several that come before the worker has looked, it is notified once.
+func (b *inbox) give(to *worker, c client) {
+	b.mu.Lock()
+	b.clients = append(b.clients, c)
+	first := len(b.clients) == 1
+	b.mu.Unlock()
+	if first {
+		to.post(to.collect)
+	}
+}
+
+// collectInbox takes on the clients in the inbox.
+func (w *worker) collectInbox() {
+	b := &w.inbox
+	b.mu.Lock()
+	clients := b.clients
+	b.clients = b.reused[:0]
+	b.mu.Unlock()
+	for _, n := range clients {
+		w.begin(n, w.fdReserve.Reserve() == nil)
+	}
+	clear(clients) // their services may be given up
+	b.reused = clients
+}
+
+// A change is something that was asked of a worker: to accept from a socket, to accept
+// from it no more, or to say that all that was asked before is done.
+type change struct {
+	listening *Listening
+	do        changing
+	done      chan<- struct{} // of settling
+}
+
+type changing uint8
+
+const (
+	opening changing = iota
+	closing
+	settling
+)
+
+// changes are made in the order in which they were asked for, some in each turn of the
+// loop.
+type changes struct {
+	mu      sync.Mutex
+	waiting []change
+	next    int // of those, the loop's to be done
+}
+
+// give adds one. Of several that come before the worker has done all, it is notified once.
+func (q *changes) give(to *worker, ch change) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, ch)
+	first := len(q.waiting) == 1
+	q.mu.Unlock()
+	if first {
+		to.post(to.changeOn)
+	}
+}
+
+// take returns the next change. If there is none, the next one that is given posts
+// again.
+func (q *changes) take() (ch change, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.next == len(q.waiting) {
+		clear(q.waiting)
+		q.waiting, q.next = q.waiting[:0], 0
+		return ch, false
+	}
+	ch = q.waiting[q.next]
+	q.next++
+	return ch, true
+}
+
+// turnTime is how long a worker does work without hurry in one turn, beside the time of the
+// last piece.
+const turnTime = 250 * time.Microsecond
+
+// change makes changes for as long as one turn may take.
+func (w *worker) change() {
+	for began := time.Now(); time.Since(began) < turnTime; {
+		ch, ok := w.changes.take()
+		if !ok {
+			return
+		}
+		switch ch.do {
+		case opening:
+			w.listen(ch.listening)
+		case closing:
+			w.closeListening(ch.listening)
+		case settling:
+			ch.done <- struct{}{}
+		}
+	}
+	w.post(w.changeOn)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -487,4 +488,61 @@ func TestEndInTheMiddle(t *testing.T) {
 			t.Errorf("a client is left: %+v", sum)
 		}
 	}
+}
+
+// A summary may be requested while the group is closed, and after that.
+func TestSummaryAtTheEnd(t *testing.T) {
+	t.Parallel()
+
+	for range 5 {
+		t.Run("", func(t *testing.T) {
+			var over atomic.Bool
+			var asking sync.WaitGroup
+			t.Cleanup(func() { // after the group was closed
+				over.Store(true)
+				asking.Wait()
+			})
+			r := newRig(t, nil)
+			r.serve(t)
+			asking.Go(func() {
+				for !over.Load() {
+					if sum := r.Summary(); len(sum.Loops) != 2 {
+						t.Errorf("a summary of %d loops", len(sum.Loops))
+					}
+				}
+			})
+			talk(t, r.dial(t))
+		})
+	}
+}
+
+// The reached limit is reported once for all clients that wait in turn. Room is reported
+// when no client waits any more.
+func TestFullIsToldWhenItChanges(t *testing.T) {
+	t.Parallel()
+
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections, c.Loops = 1, 1 })
+	for round := range 3 {
+		var conns []net.Conn
+		for range 20 {
+			conns = append(conns, r.dial(t)) // in the accept queue, or waiting for it
+		}
+		if round == 0 {
+			r.serve(t)
+		}
+		for _, c := range conns {
+			talk(t, c)
+			c.Close()
+		}
+		eventually(t, func() bool { told := r.witness.told(); return len(told) > 0 && !told[len(told)-1] })
+	}
+	if got, want := r.witness.told(), []bool{true, false, true, false, true, false}; !slices.Equal(got, want) {
+		t.Errorf("reported %v, want %v", got, want)
+	}
+}
+
+func (w *witness) told() []bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.full)
 }

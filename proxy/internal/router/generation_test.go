@@ -1,0 +1,426 @@
+package router_test
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/worker"
+)
+
+const everybody = "0.0.0.0/0"
+
+// heldRig is a rig with a client that is held, since the only endpoint refuses connections.
+func heldRig(t *testing.T, change func(*router.ListenerConfig)) (*rig, *router.Search, *worker.Client) {
+	t.Helper()
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: time.Minute}, change)
+	r.listener.Enforce()
+	s, c := r.search()
+	if step := r.inVain(s); step.Action != worker.Park {
+		t.Fatal(step)
+	}
+	t.Cleanup(s.Close)
+	return r, s, c
+}
+
+// TestRulesOfWhoHasTheAddress: a client that waits is held to the rules of the listener that now
+// has the address at which it was accepted. If no listener has it, the rules of its own apply.
+func TestRulesOfWhoHasTheAddress(t *testing.T) {
+	for name, test := range map[string]struct {
+		own, others string // denied
+		moves       bool
+		want        error
+	}{
+		"the new owner denies it":           {others: everybody, moves: true, want: limit.ErrDenied},
+		"the old one does":                  {own: everybody, moves: true},
+		"nobody has the address":            {others: everybody},
+		"nobody has it, and its own denies": {own: everybody, want: limit.ErrDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var owner *router.ListenerState
+			r, waits, late := heldRig(t, func(lc *router.ListenerConfig) {
+				lc.StateOf = func(*worker.Client) *router.ListenerState { return owner }
+			})
+			if test.own != "" {
+				r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = set(test.own) })
+			}
+			r.reload(func(lc *router.ListenerConfig) {
+				lc.Name, lc.State = "other", new(router.ListenerState)
+				if test.others != "" {
+					lc.Access.Deny = set(test.others)
+				}
+				if test.moves {
+					owner = lc.State
+				}
+			})
+			if step := r.inVain(waits); waits.Err() != test.want || (step.Action == worker.Park) != (test.want == nil) {
+				t.Errorf("one that is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
+			}
+			if err := r.listener.Service().Admitter.Admit(late, true, r.clock); err != test.want {
+				t.Errorf("one that is accepted meanwhile: %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// TestHeldGoesWhereTheAddressLeads: a client that is held goes where the listener leads that has its
+// address by now.
+func TestHeldGoesWhereTheAddressLeads(t *testing.T) {
+	var owner *router.ListenerState
+	r, waits, _ := heldRig(t, func(lc *router.ListenerConfig) {
+		lc.StateOf = func(*worker.Client) *router.ListenerState { return owner }
+	})
+	well := newRig(t, 1, router.SnapshotConfig{}, nil)
+	r.reload(func(lc *router.ListenerConfig) {
+		lc.Name, lc.State, lc.Default = "other", new(router.ListenerState), well.snapshot
+		owner = lc.State
+	})
+	if step := waits.Next(r.clock); step.Action != worker.Connect || well.active() != 1 {
+		t.Errorf("%v, %v, %d there", step.Action, waits.Err(), well.active())
+	}
+}
+
+// TestHeaderRulesThatChange: a client waits, and another one's header is yet to come. They are
+// refused if, by the rules in force, their header would not be taken, or one would be missing. No
+// other client is refused.
+func TestHeaderRulesThatChange(t *testing.T) {
+	const peer, others = "192.0.2.0/24", "198.51.100.0/24"
+	one, two := from(peer), from(peer)
+	one.Versions, two.Versions = []int{1}, []int{2}
+	for name, test := range map[string]struct {
+		before, now *proxyproto.Policy
+		version     int // of its header; 0: it has none
+		want        error
+	}{
+		"its proxy is not believed any more": {from(peer), from(others), 1, proxyproto.ErrUnexpected},
+		"no proxy is":                        {from(peer), nil, 1, proxyproto.ErrUnexpected},
+		"of another version":                 {from(peer), two, 1, proxyproto.ErrVersion},
+		"of this version":                    {from(peer), one, 1, nil},
+		"its proxy and others":               {from(peer), from(everybody), 1, nil},
+		"everybody":                          {from(peer), new(proxyproto.Policy), 1, nil},
+		"it speaks for itself":               {from(others), nil, 0, nil},
+		"it is to speak for others":          {nil, from(peer), 0, proxyproto.ErrMissing},
+		"everybody is":                       {nil, new(proxyproto.Policy), 0, proxyproto.ErrMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says := func(c *worker.Client) {
+				c.Header = proxyproto.Info{Version: test.version}
+				if test.version != 0 {
+					c.Header.Source, c.Header.Destination = netip.MustParseAddrPort("203.0.113.1:1"), netip.MustParseAddrPort("203.0.113.2:2")
+				}
+			}
+			policy := test.before
+			r, waits, c := heldRig(t, func(lc *router.ListenerConfig) { lc.Preread.Header = policy })
+			says(c)
+			connects, c := r.search()
+			says(c)
+			reading, late := r.search()
+			defer reading.Close()
+			admitter := r.listener.Service().Admitter
+			if err := admitter.Admit(late, false, r.clock); err != nil {
+				t.Fatal(err)
+			}
+			r.reload(func(lc *router.ListenerConfig) { lc.Preread.Header = test.now })
+			says(late)
+			if err := admitter.AdmitSource(late, r.clock); err != test.want {
+				t.Errorf("its header comes afterwards: %v, want %v", err, test.want)
+			}
+			if _, err := connects.Reached(r.clock); err != test.want {
+				t.Errorf("it is connected: %v, want %v", err, test.want)
+			}
+			if step := r.inVain(waits); waits.Err() != test.want || (step.Action == worker.Park) != (test.want == nil) {
+				t.Errorf("it is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
+			}
+			if door := r.listener.Config().State; test.want != nil {
+				if door.Refused(waits.Err()); door.Counts().Refused["proxy_header"] != 1 {
+					t.Errorf("counted as %v", door.Counts().Refused)
+				}
+			}
+		})
+	}
+}
+
+// TestDeniedAndAllowedAgain: after two reloads, of which the first would have denied it, a client
+// that looks again is judged by the second. The same applies to a client that was accepted under
+// rules that deny it, if its header comes after a reload that allows it.
+func TestDeniedAndAllowedAgain(t *testing.T) {
+	for name, then := range map[string]limit.Access{"no rules": {}, "others are denied": {Deny: set("203.0.113.0/24")}, "it is allowed": {Allow: set("192.0.2.0/24")}} {
+		t.Run(name, func(t *testing.T) {
+			r, waits, c := heldRig(t, nil)
+			denies := r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = set(everybody) })
+			admitter := denies.Service().Admitter
+			if err := admitter.Admit(c, false, r.clock); err != nil {
+				t.Fatal(err)
+			}
+			r.reload(func(lc *router.ListenerConfig) { lc.Access = then })
+			if step := r.inVain(waits); step.Action != worker.Park {
+				t.Errorf("one that is held: %v, %v", step.Action, waits.Err())
+			}
+			if err := admitter.AdmitSource(c, r.clock); err != nil {
+				t.Errorf("one whose header comes: %v", err)
+			}
+			admitter.Released(c.AdmissionToken)
+		})
+	}
+}
+
+// TestTimesThatChange: clients wait for as long as their upstream is now configured, from when
+// they began to. A shorter time has them all look again, a longer one costs none its place.
+func TestTimesThatChange(t *testing.T) {
+	for name, queued := range map[string]bool{"held": false, "in the queue": true} {
+		for _, to := range []time.Duration{time.Second, time.Hour} {
+			r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute}, nil)
+			r.snapshot.Enforce()
+			r.listener.Enforce()
+			if queued {
+				r.endpoint(0).SetLimit(1)
+				if s, _ := r.search(); s.Next(r.clock).Action != worker.Connect {
+					t.Fatal("the first one is not served")
+				}
+			}
+			var waits []*router.Search
+			for range 3 {
+				s := router.NewWaitingSearch(r.listener, r.snapshot)
+				s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+				if step := r.inVain(s); step.Action != worker.Park {
+					t.Fatal(name, step)
+				}
+				waits = append(waits, s)
+			}
+			onLoop, _ := r.search()
+			if step := r.inVain(onLoop); step.Action != worker.Park {
+				t.Fatal(name, step)
+			}
+			cfg := r.snapshot.SnapshotConfig
+			cfg.QueueTimeout, cfg.Hold = to, to
+			next := router.NewSnapshot(r.upstream, &cfg)
+			next.SetEndpoints(r.set)
+			for _, s := range waits {
+				select {
+				case <-s.Woken():
+				default:
+				}
+			}
+			next.Enforce()
+			for i, s := range waits {
+				if to < time.Minute && len(s.Woken()) == 0 {
+					t.Errorf("%s, to %v: number %d is not woken", name, to, i)
+				}
+			}
+			r.reload(func(lc *router.ListenerConfig) { lc.Default = next })
+			r.pass(30 * time.Second)
+			if to > time.Minute {
+				r.pass(time.Minute)
+			}
+			for i, s := range append(waits, onLoop) {
+				if step := r.inVain(s); (step.Action == worker.Park) != (to > time.Minute) || to > time.Minute && !queued && step.Timeout > time.Hour-90*time.Second {
+					t.Errorf("%s, to %v: number %d: %v for %v, %v", name, to, i, step.Action, step.Timeout, s.Err())
+				}
+			}
+			for _, s := range append(waits, onLoop) {
+				s.Close()
+			}
+		}
+	}
+}
+
+// TestUnknownSpendsNothing: clients without an address, however many, leave a listener's rate, that
+// of all listeners, and its places, to others.
+func TestUnknownSpendsNothing(t *testing.T) {
+	rate := limit.NewRate(1, 1)
+	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) { lc.Process = rate })
+	door := r.listener.Config().State
+	door.Rate.Set(1, 1)
+	door.Connections.Set(1)
+	admitter := r.listener.Service().Admitter
+	for range 1000 {
+		c := worker.NewClient(source.Source{}, netip.AddrPort{})
+		if err := admitter.Admit(c, true, r.clock); err != source.ErrUnknown {
+			t.Fatal(err)
+		}
+	}
+	if err := admitter.CanAccept(r.clock); err != nil || rate.Until(r.clock) != 0 || door.Connections.InUse() != 0 {
+		t.Errorf("%v, %v, %d places are taken", err, rate.Until(r.clock), door.Connections.InUse())
+	}
+}
+
+// TestRulesThatChange: a client that was accepted, and has not got an endpoint when other rules of
+// access come into force, is held to these, wherever it waits; one of another source, and a
+// session, is left alone.
+func TestRulesThatChange(t *testing.T) {
+	const client = "192.0.2.1/32" // of the rig's clients
+	for _, rule := range []string{client, "198.51.100.0/24"} {
+		var waits int
+		want := limit.ErrDenied
+		if rule != client {
+			want = nil
+		}
+		cfg := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute, Attempts: 1}
+		r := newRig(t, 1, cfg, func(lc *router.ListenerConfig) { lc.Preread.Header = from("203.0.113.0/24") })
+		r.listener.Enforce()
+		r.occupy()
+		queued, _ := r.search()
+		if step := queued.Next(r.clock); step.Action != worker.Park {
+			t.Fatal(step)
+		}
+		r.endpoint(0).SetLimit(2)
+		connecting, _ := r.search()
+		queued.Next(r.clock) // whose turn it was: it connects
+		if step := connecting.Next(r.clock); step.Action != worker.Park {
+			t.Fatal(step)
+		}
+		accepted, late := r.searchOf("203.0.113.9:1") // whose header comes later
+		admitter := r.listener.Service().Admitter
+		if err := admitter.Admit(late, false, r.clock); err != nil {
+			t.Fatal(err)
+		}
+
+		deny := set(rule)
+		r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = deny })
+
+		late.Header = proxyproto.Info{Version: 1, Source: netip.MustParseAddrPort("192.0.2.1:7"), Destination: netip.MustParseAddrPort("192.0.2.2:2")}
+		if err := admitter.AdmitSource(late, r.clock); err != want {
+			t.Errorf("deny %s: one whose header comes afterwards: %v", rule, err)
+		}
+		admitter.Released(late.AdmissionToken)
+		if _, err := queued.Reached(r.clock); err != want {
+			t.Errorf("deny %s: one that connects: %v", rule, err)
+		}
+		for name, s := range map[string]*router.Search{"one that waits": connecting, "one that was accepted": accepted} {
+			if step := s.Next(r.clock); (step.Action == worker.GiveUp) != (want != nil) || s.Err() != want {
+				t.Errorf("deny %s: %s: %v, %v", rule, name, step.Action, s.Err())
+			}
+			if waits++; want != nil {
+				r.listener.Config().State.Refused(s.Err())
+			}
+			s.Close()
+		}
+		queued.Close()
+		if n := r.listener.Config().State.Counts().Refused["address"]; (n == 2) != (want != nil) || waits != 2 {
+			t.Errorf("deny %s: %d are counted", rule, n)
+		}
+		if n := r.active(); n != 1 && want != nil {
+			t.Errorf("%d sessions, want that from before", n)
+		}
+	}
+}
+
+// set is of addresses.
+func set(prefix string) *source.Set {
+	return source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(prefix))})
+}
+
+// from has headers accepted from addresses.
+func from(prefix string) *proxyproto.Policy { return &proxyproto.Policy{From: set(prefix)} }
+
+// reload brings another generation of the listener into force.
+func (r *rig) reload(change func(*router.ListenerConfig)) *router.Listener {
+	next := *r.listener.Config()
+	change(&next)
+	l := router.NewListener(&next)
+	l.Enforce()
+	return l
+}
+
+// inVain has a client try endpoints that refuse connections, until it does something else.
+func (r *rig) inVain(s *router.Search) worker.Step {
+	r.t.Helper()
+	for range 100 {
+		if step := s.Next(r.clock); step.Action != worker.Connect {
+			return step
+		}
+		s.Failed(syscall.ECONNREFUSED, r.clock)
+	}
+	r.t.Fatal("it continues to try")
+	return worker.Step{}
+}
+
+// TestWaitersGoWhereTheListenerLeads: a client that is held, or waits for room, when a reload has
+// its listener lead to another upstream is served there, and counted as refused nowhere; one
+// whose way is the same is refused after its time.
+func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
+	for _, elsewhere := range []bool{true, false} {
+		for _, full := range []bool{false, true} {
+			r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: time.Second}, nil)
+			r.listener.Enforce()
+			if full {
+				r.occupy()
+			}
+			waits, _ := r.search()
+			step := r.inVain(waits)
+			if step.Action != worker.Park {
+				t.Fatalf("full %v: %v", full, step)
+			}
+			well := newRig(t, 1, router.SnapshotConfig{}, nil)
+			next := *r.listener.Config()
+			if elsewhere {
+				next.Default = well.snapshot
+			}
+			router.NewListener(&next).Enforce()
+			r.clock += int64(2 * time.Second)
+			if elsewhere {
+				step = waits.Next(r.clock)
+			} else {
+				step = r.inVain(waits)
+			}
+			var refused int64
+			for _, n := range r.upstream.Refusals().ByReason() {
+				refused += n
+			}
+			if (step.Action == worker.Connect) != elsewhere || (refused == 0) != elsewhere {
+				t.Errorf("elsewhere %v, full %v: %v, %v, %d refused", elsewhere, full, step.Action, waits.Err(), refused)
+			}
+			if elsewhere {
+				if _, err := waits.Reached(r.clock); err != nil || well.active() != 1 {
+					t.Errorf("full %v: %v, %d sessions there", full, err, well.active())
+				}
+			}
+			waits.Close()
+		}
+	}
+}
+
+// TestReroutedWaitsBehindOthers: a client that was the first that its upstream held is the last where
+// a reload has it go while it connects.
+func TestReroutedWaitsBehindOthers(t *testing.T) {
+	const hold = 3 * time.Second
+	cfg := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: hold}
+	r, other := newRig(t, 1, cfg, nil), newRig(t, 1, cfg, nil)
+	r.listener.Enforce()
+	moved, _ := r.search()
+	if step := r.inVain(moved); step.Action != worker.Park {
+		t.Fatal(step)
+	}
+	r.clock += int64(hold) - int64(10*time.Millisecond)
+	if step := moved.Next(r.clock); step.Action != worker.Connect {
+		t.Fatal(step)
+	}
+	other.clock = r.clock
+	first, _ := other.search()
+	if step := other.inVain(first); step.Action != worker.Park {
+		t.Fatal(step)
+	}
+	r.reload(func(lc *router.ListenerConfig) { lc.Default = other.snapshot })
+	r.pass(20 * time.Millisecond)
+	moved.Failed(syscall.ECONNREFUSED, r.clock)
+	if step := r.inVain(moved); step.Action != worker.Park {
+		t.Fatalf("%v, %v", step, moved.Err())
+	}
+	if n := other.upstream.Waiting(); n != 2 {
+		t.Fatalf("%d wait there", n)
+	}
+	r.pass(time.Second)
+	if step := moved.Next(r.clock); step.Action != worker.Park {
+		t.Errorf("the one that was moved: %v, want the other to be before it", step.Action)
+	}
+	if step := first.Next(r.clock); step.Action != worker.Connect {
+		t.Errorf("the first: %v", step.Action)
+	}
+	moved.Close()
+	first.Close()
+}

@@ -1,0 +1,625 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/race"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/relay"
+)
+
+var errNotAdmitted = errors.New("not admitted")
+
+// A client that is not admitted is reset, and the admitter's counts are right: for each
+// client that it has admitted, it is notified once that it has left, with the ticket.
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+
+	for name, x := range map[string]struct {
+		admit, source func(*worker.Client) error
+		in            int64
+		served        bool
+	}{
+		"everybody":   {nil, nil, 1, true},
+		"nobody":      {func(*worker.Client) error { return errNotAdmitted }, nil, 0, false},
+		"not from it": {nil, func(*worker.Client) error { return errNotAdmitted }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &counted{admit: x.admit, source: func(c *worker.Client) error {
+				c.AdmissionToken = tokenOf(c.Source())
+				if x.source != nil {
+					return x.source(c)
+				}
+				return nil
+			}}
+			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+			r.serve(t)
+			source, err := r.try()
+			if x.served && err != nil || !x.served && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client gets %v", err)
+			}
+			eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == x.in })
+			if x.in > 0 && !slices.Equal(a.tickets, []uint64{tokenOf(source)}) {
+				t.Errorf("the tickets are %v, want %v", a.tickets, source)
+			}
+			if sum := r.Summary(); a.in.Load() != x.in || (sum.Refusals[worker.RefusedByAdmitter] == 0) != x.served {
+				t.Errorf("%d were admitted, refused %v", a.in.Load(), sum.Refusals)
+			}
+		})
+	}
+}
+
+// try has a client come from an address that it returns, and send hello. One that is reset
+// may learn of that while it connects.
+func (r *rig) try() (from source.Source, err error) {
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = sys.Bind(int(fd), netip.MustParseAddrPort("127.0.0.1:0"))
+			name, _ := sys.LocalName(int(fd))
+			from = source.TCP(name.AddrPort)
+		})
+	}}
+	c, err := d.Dial("tcp", r.addr.String())
+	if err != nil {
+		return from, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return from, chat(c)
+}
+
+// While there is no room, no client is accepted at that socket, which does not affect
+// others. When a client leaves, the next one is accepted, at once.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+
+	var places atomic.Int64
+	places.Store(2)
+	a := new(counted)
+	a.room = func() error {
+		if a.in.Load()-a.left.Load() >= places.Load() {
+			return errNotAdmitted
+		}
+		return nil
+	}
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { s.Admitter, c.Loops = a, 1 })
+	r.serve(t)
+	other := r.listen(t, serviceOf(t, straight(echo(t))))
+	var conns []net.Conn
+	for range 6 {
+		conns = append(conns, r.dial(t))
+	}
+	talk(t, conns[0])
+	talk(t, conns[1])
+	talk(t, other.dial(t))
+	rooms := a.rooms.Load()
+	eventually(t, func() bool { return a.rooms.Load() > rooms+1 }) // it is called now and then
+	if n := a.in.Load(); n != 2 {
+		t.Fatalf("%d were admitted", n)
+	}
+	for i, c := range conns[:4] {
+		c.Close()
+		talk(t, conns[i+2])
+	}
+	if n := a.in.Load() - a.left.Load(); n > 2 {
+		t.Errorf("%d are in at a time", n)
+	}
+	rest := r.dial(t)
+	places.Store(100)
+	r.First().Wake()
+	talk(t, rest)
+}
+
+// A paced admitter has room from a certain time on.
+type paced struct {
+	counted
+	from atomic.Int64
+}
+
+func (p *paced) CanAccept(now int64) error {
+	if p.rooms.Add(1); now < p.from.Load() {
+		return errNotAdmitted
+	}
+	return nil
+}
+
+func (p *paced) NextSlotIn(now int64) time.Duration { return time.Duration(p.from.Load() - now) }
+
+// An admitter that knows when there will be room is called then, and not before.
+func TestRoomTimer(t *testing.T) {
+	t.Parallel()
+
+	var clock atomic.Int64
+	clock.Store(1)
+	p := new(paced)
+	p.from.Store(int64(50 * time.Millisecond))
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+		c.Loops, c.Now, s.Admitter = 1, clock.Load, p
+	})
+	r.serve(t)
+	c := r.dial(t)
+	eventually(t, func() bool { return p.rooms.Load() == 1 })
+	clock.Add(int64(40 * time.Millisecond))
+	r.Wake()
+	r.Turn()
+	if n := p.rooms.Load(); n != 1 || p.in.Load() != 0 {
+		t.Errorf("called %d times, %d were admitted", n, p.in.Load())
+	}
+	clock.Add(int64(11 * time.Millisecond))
+	r.Wake()
+	talk(t, c)
+}
+
+// With one place for the clients of many sockets, each gets it in its turn.
+func TestManyListenersAtTheLimit(t *testing.T) {
+	t.Parallel()
+
+	const sockets = 200
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
+	r.serve(t)
+	s := to(t, echo(t))
+	var conns []net.Conn
+	for range sockets {
+		conns = append(conns, r.listen(t, s).dial(t))
+	}
+	var work sync.WaitGroup
+	for _, c := range conns {
+		work.Go(func() {
+			if err := chat(c); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+		})
+	}
+	work.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	if sum := r.Summary(); sum.Accepted != sockets || sum.Refused != 0 {
+		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+// Churn under a limit of the admitter's own serves each client.
+func TestChurnUnderAnAdmitter(t *testing.T) {
+	t.Parallel()
+
+	a := new(counted)
+	a.room = func() error {
+		if a.in.Load()-a.left.Load() >= 2 {
+			return errNotAdmitted
+		}
+		return nil
+	}
+	r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+	r.serve(t)
+	const clients, turns = 8, 20
+	var work sync.WaitGroup
+	for range clients {
+		work.Go(func() {
+			for range turns {
+				if err := r.hello(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	eventually(t, func() bool { return a.left.Load() == clients*turns })
+	if r.Summary().Refused != 0 {
+		t.Errorf("the summary is %+v", r.Summary())
+	}
+}
+
+// A client's addresses are the kernel's.
+func TestClientAddresses(t *testing.T) {
+	t.Parallel()
+
+	got := make(chan [3]netip.AddrPort, 1)
+	d := straight(echo(t))
+	connect := d.next
+	d.next = func(c *worker.Client, n int) worker.Step {
+		got <- [3]netip.AddrPort{c.Source().AddrPort(), c.Destination(), c.Original()}
+		return connect(c, n)
+	}
+	r := directed(t, d, nil)
+	r.serve(t)
+	c := r.dial(t)
+	from, to := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
+	if addrs := <-got; addrs != [3]netip.AddrPort{from, to, to} {
+		t.Errorf("got %v, want %v and %v", addrs, from, to)
+	}
+	made := worker.NewClient(source.TCP(from), to)
+	if made.Source() != source.TCP(from) || made.Destination() != to || made.Original() != to {
+		t.Error("a client that was made has other addresses")
+	}
+}
+
+// In each phase only the client that needs a descriptor lacks it. The client is served when
+// descriptors are free. A client that leaves meanwhile is forgotten.
+func TestNoDescriptorAfterPreread(t *testing.T) {
+	t.Parallel()
+
+	var tries atomic.Int64
+	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+		c.Loops, s.Preread, s.Admitter = 1, worker.Preread{Hello: true}, new(counted)
+	})
+	r.SetControl(func() error { tries.Add(1); return syscall.EMFILE })
+	r.serve(t)
+	hello := helloOf(t, "starved.example")
+	stays, leaves, waits := r.dial(t), r.dial(t), r.dial(t)
+	eventually(t, func() bool { return r.Active() == 3 })
+	mustWrite(t, stays, hello)
+	mustWrite(t, leaves, hello)
+	eventually(t, func() bool { return tries.Load() >= 4 })
+	reset(leaves)
+	eventually(t, func() bool { return r.Active() == 2 })
+	later := r.dial(t)
+	mustWrite(t, later, hello)
+	time.Sleep(time.Millisecond)
+	if n := r.Active(); n != 2 {
+		t.Errorf("%d clients are served while one lacks a descriptor", n)
+	}
+	r.SetControlNow(func() error { return nil })
+	for _, c := range []net.Conn{stays, later} {
+		mustRead(t, c, hello)
+	}
+	mustWrite(t, waits, hello)
+	mustRead(t, waits, hello)
+}
+
+// plainSearch connects to one address, and makes no garbage.
+type plainSearch struct {
+	step   worker.Step
+	limits *relay.Limits
+	header []byte
+}
+
+func (s *plainSearch) Begin(*worker.Client, int64) {}
+func (s *plainSearch) Next(int64) worker.Step      { return s.step }
+func (s *plainSearch) Abandon(int64) bool          { return false }
+
+func (s *plainSearch) Resolved([]netip.Addr, error)         {}
+func (s *plainSearch) Failed(error, int64)                  {}
+func (s *plainSearch) ProxyHeader(b []byte) []byte          { return append(b, s.header...) }
+func (s *plainSearch) Reached(int64) (*relay.Limits, error) { return s.limits, nil }
+func (s *plainSearch) Err() error                           { return errGivenUp }
+func (s *plainSearch) Close()                               {}
+
+// plainBond and plainAdmitter keep no books.
+type plainBond struct{ ended int }
+
+func (b *plainBond) Ended(relay.Result, error) { b.ended++ }
+func (b *plainBond) Names() (string, string)   { return "", "" }
+
+type plainAdmitter struct{ in, left int }
+
+func (a *plainAdmitter) CanAccept(int64) error { return nil }
+func (a *plainAdmitter) Admit(c *worker.Client, identified bool, now int64) error {
+	a.in++
+	if identified {
+		return a.AdmitSource(c, now)
+	}
+	return nil
+}
+
+func (a *plainAdmitter) AdmitSource(c *worker.Client, _ int64) error {
+	if c.Source().Known() {
+		c.AdmissionToken = 1
+	}
+	return nil
+}
+func (a *plainAdmitter) Released(uint64) { a.left++ }
+
+// Everything that a service may want of a client leaves nothing to the collector.
+func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
+	server := plainServer(t)
+	step := connectTo(server)
+	step.ProxyHeader = true
+	binding, who := new(plainBond), new(plainAdmitter)
+	limits := &relay.Limits{IdleTimeout: time.Minute, Of: binding}
+	s := &worker.Service{
+		Admitter: who,
+		Preread:  worker.Preread{Header: &proxyproto.Policy{}, Data: true},
+		NewSearch: func() worker.Search {
+			return &plainSearch{step: step, limits: limits, header: []byte("p")}
+		},
+	}
+	r := newRig(t, func(c *worker.Config) { c.Listeners[0].Service, c.Loops = s, 1 })
+	r.serve(t)
+	at := netip.MustParseAddrPort(r.addr.String())
+	to := &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	sent := []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\nx")
+	const clients = 500
+	churn := func() {
+		for range clients {
+			prefacedClient(t, to, sent)
+		}
+		eventually(t, func() bool { return r.Active() == 0 })
+	}
+	churn()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	churn()
+	runtime.ReadMemStats(&after)
+	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 && !race.Enabled {
+		t.Errorf("%.2f allocations for each connection, %d bytes", n, (after.TotalAlloc-before.TotalAlloc)/clients)
+	}
+	if sum := r.Summary(); sum.Refused != 0 || sum.Accepted != 2*clients || binding.ended != 2*clients || who.in != 2*clients || who.left != 2*clients {
+		t.Errorf("the summary is %+v; %d have ended, %d of %d left", sum, binding.ended, who.left, who.in)
+	}
+}
+
+// prefacedClient sends a header and a byte, and has one byte returned, without garbage.
+func prefacedClient(t *testing.T, to syscall.Sockaddr, sent []byte) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := syscall.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := syscall.Write(fd, sent); err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	if n, err := syscall.Read(fd, b[:]); n != 1 || err != nil {
+		t.Fatalf("read %d bytes, %v", n, err)
+	}
+}
+
+// Searches are used again, by the next client of the same service.
+func TestSearchesAreUsedAgain(t *testing.T) {
+	t.Parallel()
+
+	d := straight(echo(t))
+	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+	r.serve(t)
+	for range 20 {
+		if err := r.hello(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := d.made.Load(); n != 1 || d.begun.Load() != 20 {
+		t.Errorf("%d searches were made for %d clients, one after the other", n, d.begun.Load())
+	}
+}
+
+// A list has the state in which clients wait.
+func TestListingOfThoseWhoWait(t *testing.T) {
+	t.Parallel()
+
+	for state, x := range map[worker.State]struct {
+		preread worker.Preread
+		step    worker.Step
+	}{
+		worker.Prereading: {preread: worker.Preread{Hello: true}},
+		worker.Waiting:    {step: worker.Step{Action: worker.Park}},
+		worker.Responding: {step: worker.Step{Action: worker.Respond, Bytes: []byte("sorry"), Timeout: time.Minute}},
+	} {
+		d := &director{next: func(*worker.Client, int) worker.Step { return x.step }}
+		r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
+		r.serve(t)
+		c := r.dial(t)
+		eventually(t, func() bool {
+			for s := range r.Sessions(context.Background(), new(worker.Query)) {
+				if s.State == state && s.Client == c.LocalAddr().String() && s.Listener == "first" {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
+
+// The limit may be changed while clients wait for it.
+func TestSetMaxConnections(t *testing.T) {
+	t.Parallel()
+
+	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
+	r.serve(t)
+	var conns []net.Conn
+	for range 5 {
+		conns = append(conns, r.dial(t))
+	}
+	talk(t, conns[0])
+	if n := r.Active(); n != 1 {
+		t.Errorf("%d are active under a limit of 1", n)
+	}
+	r.SetMaxConnections(5)
+	for _, c := range conns {
+		talk(t, c)
+	}
+	r.SetMaxConnections(2) // those that are there stay
+	for _, c := range conns {
+		talk(t, c)
+	}
+	waits := r.dial(t)
+	for _, c := range conns[:3] {
+		c.Close()
+	}
+	eventually(t, func() bool { return r.Active() == 2 })
+	conns[3].Close()
+	talk(t, waits)
+}
+
+// A client of TCP without an address is reset before its bytes are looked at and before any
+// rule is checked. It is counted by that reason, and takes no place.
+func TestClientWithoutSource(t *testing.T) {
+	t.Parallel()
+
+	for name, p := range map[string]worker.Preread{
+		"plain":          {},
+		"header":         {Header: new(proxyproto.Policy)},
+		"header of some": {Header: &proxyproto.Policy{From: source.NewSet([]source.Rule{source.All()})}},
+		"hello":          {Hello: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, d := new(counted), straight(echo(t))
+			r := directed(t, d, func(c *worker.Config, s *worker.Service) { c.Loops, s.Preread, s.Admitter = 1, p, a })
+			r.serve(t)
+			c, far := sockets.TCPPair(t)
+			mustWrite(t, c, []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\nhello"))
+			fd, err := loop.Take(far)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Accepted(fd, netip.AddrPort{})
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client gets %v, want a reset", err)
+			}
+			eventually(t, func() bool { return a.asked.Load() == 1 && r.Active() == 0 })
+			sum := r.Summary()
+			if sum.Refused != 1 || sum.Refusals[worker.RefusedNoSource] != 1 || worker.RefusedNoSource.String() != "no_source" {
+				t.Errorf("refused %v", sum.Refusals)
+			}
+			if r.causes()[0] != source.ErrUnknown {
+				t.Errorf("the cause is %v", r.causes())
+			}
+			if a.in.Load() > 0 || a.left.Load() > 0 || d.begun.Load() > 0 {
+				t.Error("it was admitted, or served")
+			}
+		})
+	}
+}
+
+// A unix client that the policy does not name is served as it is, with the header that it
+// has sent. A named client has the source in its header. If the header has none, it has its
+// own source.
+func TestHeadersOverUnix(t *testing.T) {
+	t.Parallel()
+
+	const known, unknown = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", "PROXY UNKNOWN\r\n"
+	local := string(proxyproto.Append(nil, 2, &proxyproto.Connection{Local: true}))
+	self := source.Unix(source.Credentials{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), PID: int32(os.Getpid())})
+	named := source.NewSet([]source.Rule{source.UnixUser(uint32(os.Geteuid()))})
+	others := source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix("0.0.0.0/0")), source.UnixUser(uint32(os.Geteuid()) + 1)})
+	for name, x := range map[string]struct {
+		from       *source.Set
+		sent, rest string
+		want       source.Source
+	}{
+		"everybody": {nil, known + "hello", "hello", source.TCP(netip.MustParseAddrPort("192.0.2.1:4711"))},
+		"named":     {named, known + "hello", "hello", source.TCP(netip.MustParseAddrPort("192.0.2.1:4711"))},
+		"unknown":   {named, unknown + "hello", "hello", self},
+		"local":     {named, local + "hello", "hello", self},
+		"not named": {others, known + "hello", known + "hello", self},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := new(counted)
+			r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
+				s := serviceOf(t, straight(echo(t)))
+				s.Admitter, s.Preread.Header = a, &proxyproto.Policy{From: x.from}
+				c.Listeners[0].Service = s
+			})
+			r.serve(t)
+			c := r.dial(t)
+			mustWrite(t, c, []byte(x.sent))
+			mustRead(t, c, []byte(x.rest))
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if len(a.sources) != 1 || a.sources[0] != x.want {
+				t.Errorf("admitted as %v, want %v", a.sources, x.want)
+			}
+		})
+	}
+}
+
+// plainServer answers one byte to each connection and waits for its end, in one
+// goroutine and without garbage.
+func plainServer(t *testing.T) (addr string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 16); err != nil {
+		t.Fatal(err)
+	}
+	name, err := sys.LocalName(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = sys.ShutdownBoth(fd)
+		<-ended
+		syscall.Close(fd)
+	})
+	go func() {
+		defer close(ended)
+		var b [1]byte
+		for {
+			conn, _, err := sys.AcceptSocket(fd)
+			if err != nil {
+				return
+			}
+			_ = syscall.SetNonblock(conn, false)
+			_, _ = syscall.Read(conn, b[:])
+			_, _ = syscall.Write(conn, b[:])
+			_, _ = syscall.Read(conn, b[:])
+			syscall.Close(conn)
+		}
+	}()
+	return name.AddrPort.String()
+}
+
+// plainClient has one byte sent and returned, without garbage.
+func plainClient(t *testing.T, to syscall.Sockaddr, b []byte) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := syscall.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := syscall.Write(fd, b); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := syscall.Read(fd, b); n != 1 || err != nil {
+		t.Fatalf("read %d bytes, %v", n, err)
+	}
+}
+
+// Connections that come and go leave nothing else to the collector.
+func TestChurnMakesNoGarbage(t *testing.T) {
+	server := plainServer(t)
+	r := newRig(t, func(c *worker.Config) { c.Listeners[0].Service, c.Loops = to(t, server), 1 })
+	r.serve(t)
+	at := netip.MustParseAddrPort(r.addr.String())
+	to, b := &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, make([]byte, 1)
+	const clients = 500
+	churn := func() {
+		for range clients {
+			plainClient(t, to, b)
+		}
+		eventually(t, func() bool { return r.Active() == 0 })
+	}
+	churn()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	churn()
+	runtime.ReadMemStats(&after)
+	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 {
+		t.Errorf("%.2f allocations for each connection, %d bytes", n, (after.TotalAlloc-before.TotalAlloc)/clients)
+	}
+}

@@ -1,0 +1,887 @@
+package worker_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/vecio"
+)
+
+// A stuckResolver answers when its caller does not want to know any more.
+type stuckResolver struct{}
+
+func (stuckResolver) Resolve(ctx context.Context, _ string, _ time.Duration) ([]netip.Addr, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAbandon: a connection that is being made, and a name that is being resolved, are given up when the
+// search says so, and not before; then the search goes on.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+
+	stuck, well := connectTo(sockets.Silent(t)), echo(t)
+	for name, first := range map[string]worker.Step{
+		"connect": stuck,
+		"resolve": {Action: worker.Resolve, Resolver: stuckResolver{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			first.Recheck = time.Millisecond
+			d := &director{
+				next: func(_ *worker.Client, n int) worker.Step {
+					if n == 1 {
+						return first
+					}
+					return connectTo(well)
+				},
+				abandon: func() bool { return asked.Add(1) == 3 },
+			}
+			r := directed(t, d, nil)
+			r.serve(t)
+			talk(t, r.dial(t))
+			if n := asked.Load(); n != 3 {
+				t.Errorf("it was asked %d times", n)
+			}
+			if got := d.failed(); name == "connect" && (len(got) != 1 || !errors.Is(got[0], worker.ErrAbandoned)) {
+				t.Errorf("failures: %v", got)
+			}
+		})
+	}
+}
+
+// TestClientLeavesBeforeItsStepIsAbandoned: nothing is asked about a client that has left.
+func TestClientLeavesBeforeItsStepIsAbandoned(t *testing.T) {
+	t.Parallel()
+
+	step := connectTo(sockets.Silent(t))
+	step.Recheck = 5 * time.Millisecond
+	var asked atomic.Int64
+	d := &director{
+		next:    func(*worker.Client, int) worker.Step { return step },
+		abandon: func() bool { asked.Add(1); return false },
+	}
+	r := directed(t, d, nil)
+	r.serve(t)
+	c := r.dial(t)
+	eventually(t, func() bool { return asked.Load() > 1 })
+	reset(c)
+	eventually(t, func() bool { return r.Active() == 0 })
+	if s := r.Summary(); s.Left != 1 || s.Refused != 0 {
+		t.Errorf("%d have left, %d were refused", s.Left, s.Refused)
+	}
+	n := asked.Load()
+	time.Sleep(50 * time.Millisecond)
+	if now := asked.Load(); now != n {
+		t.Errorf("asked %d times afterwards", now-n)
+	}
+}
+
+// TestClientLeavesBetweenRefusals: connects that are refused within their calls do not keep the loop from noticing
+// that the client has left.
+func TestClientLeavesBetweenRefusals(t *testing.T) {
+	t.Parallel()
+
+	// A connect to a unix socket that nobody has fails within its call, one of TCP does not.
+	refuses := worker.Step{Action: worker.Connect, Address: loop.Address{Path: sockets.Dir(t) + "/none"}}
+	at, left := make(chan struct{}), make(chan struct{})
+	d := &director{next: func(_ *worker.Client, n int) worker.Step {
+		switch n {
+		case 10:
+			close(at)
+			<-left
+		case 10_000:
+			return worker.Step{Action: worker.GiveUp}
+		}
+		return refuses
+	}}
+	r := directed(t, d, nil)
+	r.serve(t)
+	c := r.dial(t)
+	<-at
+	reset(c)
+	close(left)
+	eventually(t, func() bool { return r.Active() == 0 })
+	if s := r.Summary(); s.Left != 1 || s.Refused != 0 {
+		t.Errorf("%d have left, %d were refused after %d connects", s.Left, s.Refused, len(d.failed()))
+	}
+}
+
+// A hall is where a director's clients are parked, as long as it is closed.
+type hall struct {
+	mu     sync.Mutex
+	open   bool
+	wakers []worker.Waker
+}
+
+// parking returns a director of searches that park in h until it is open.
+func (h *hall) parking(addr string, timeout time.Duration) *director {
+	return &director{next: func(c *worker.Client, n int) worker.Step {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.open {
+			return connectTo(addr)
+		}
+		if n > 1 && timeout > 0 {
+			return worker.Step{Action: worker.GiveUp}
+		}
+		h.wakers = append(h.wakers, c.Waker())
+		return worker.Step{Action: worker.Park, Timeout: timeout}
+	}}
+}
+
+func (h *hall) waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.wakers)
+}
+
+func (h *hall) wake() {
+	h.mu.Lock()
+	h.open = true
+	wakers := h.wakers
+	h.mu.Unlock()
+	var work sync.WaitGroup
+	for _, w := range wakers {
+		work.Go(w.Wake)
+	}
+	work.Wait()
+}
+
+// Clients that are parked are served when they are woken, each one once. Waking again does
+// not affect the next client in that place.
+func TestParkedAreWoken(t *testing.T) {
+	t.Parallel()
+
+	h := new(hall)
+	d := h.parking(echo(t), 0)
+	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
+	r.serve(t)
+	const clients = 300
+	var conns []net.Conn
+	for range clients {
+		conns = append(conns, r.dial(t))
+	}
+	eventually(t, func() bool { return h.waiting() == clients })
+	h.wakers[0].Wake() // it parks again
+	eventually(t, func() bool { return h.waiting() == clients+1 })
+	h.wake()
+	for _, c := range conns {
+		talk(t, c)
+	}
+	for _, c := range conns[:clients/2] {
+		c.Close()
+	}
+	eventually(t, func() bool { return r.Active() == clients/2 })
+	h.wake()
+	h.mu.Lock()
+	h.open = false
+	h.mu.Unlock()
+	again := r.dial(t) // in a place that was used before
+	eventually(t, func() bool { return h.waiting() == clients+2 })
+	for _, w := range h.wakers[:clients+1] {
+		w.Wake()
+	}
+	r.Turn()
+	if n := h.waiting(); n != clients+2 {
+		t.Errorf("a stale waker has woken a client: %d were parked", n)
+	}
+	h.wake()
+	talk(t, again)
+	if n := d.joined.Load(); n != clients+1 {
+		t.Errorf("%d were joined", n)
+	}
+}
+
+// One that has left meanwhile gives its place back, and waking it does nothing.
+func TestParkedLeaves(t *testing.T) {
+	t.Parallel()
+
+	h, a := new(hall), new(counted)
+	r := directed(t, h.parking(echo(t), 0), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+	r.serve(t)
+	for i := range 5 {
+		c := r.dial(t)
+		eventually(t, func() bool { return h.waiting() == i+1 })
+		reset(c)
+		eventually(t, func() bool { return r.Active() == 0 })
+	}
+	h.wake()
+	r.Turn()
+	if a.in.Load() != 5 || a.left.Load() != 5 || r.Summary().Refused != 0 {
+		t.Errorf("%d were admitted, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
+	}
+}
+
+// Parking has a timeout, after which the search is called again.
+func TestParkedForTooLong(t *testing.T) {
+	t.Parallel()
+
+	var clock atomic.Int64
+	clock.Store(1)
+	h := new(hall)
+	r := directed(t, h.parking(echo(t), 3*time.Second), func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
+	r.serve(t)
+	c := r.dial(t)
+	eventually(t, func() bool { return h.waiting() == 1 })
+	clock.Add(int64(2900 * time.Millisecond))
+	r.Wake()
+	r.Turn()
+	if len(r.causes()) != 0 {
+		t.Fatal("it was given up before its time")
+	}
+	clock.Add(int64(200 * time.Millisecond))
+	r.Wake()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client gets %v, want a reset", err)
+	}
+	eventually(t, func() bool { return len(r.causes()) == 1 })
+	if got := r.causes()[0]; got != errGivenUp || r.Summary().Refusals[worker.RefusedByTargets] != 1 {
+		t.Errorf("refused for %v", got)
+	}
+}
+
+// Clients are woken, leave and are cut at any time. Each gets the due events and no more.
+func TestParkingStorm(t *testing.T) {
+	t.Parallel()
+
+	addr := echo(t)
+	var wakers sync.Map
+	d := &director{next: func(c *worker.Client, n int) worker.Step {
+		wakers.Store(c.Waker(), true)
+		if n < 3 {
+			return worker.Step{Action: worker.Park, Timeout: 20 * time.Millisecond}
+		}
+		return connectTo(addr)
+	}}
+	a := new(counted)
+	r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+	r.serve(t)
+	var over atomic.Bool
+	var waking, work sync.WaitGroup
+	waking.Go(func() {
+		for !over.Load() {
+			wakers.Range(func(w, _ any) bool {
+				w.(worker.Waker).Wake()
+				return true
+			})
+			wakers.Clear()
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for i := range 16 {
+		work.Go(func() {
+			for n := range 20 {
+				if (n+i)%3 != 0 {
+					if err := r.hello(); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				c, err := net.Dial("tcp", r.addr.String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				reset(c)
+			}
+		})
+	}
+	work.Wait()
+	over.Store(true)
+	waking.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	if a.in.Load() != a.left.Load() || r.Summary().Refused != 0 {
+		t.Errorf("%d were admitted, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
+	}
+}
+
+// A pause passes, and no client that leaves meanwhile is waited for.
+func TestPause(t *testing.T) {
+	t.Parallel()
+
+	var clock atomic.Int64
+	clock.Store(1)
+	addr := echo(t)
+	var paused atomic.Int64
+	d := &director{next: func(_ *worker.Client, n int) worker.Step {
+		if n <= 2 {
+			paused.Add(1)
+			return worker.Step{Action: worker.Pause, Timeout: time.Second}
+		}
+		return connectTo(addr)
+	}}
+	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
+	r.serve(t)
+	c, gone := r.dial(t), r.dial(t)
+	eventually(t, func() bool { return paused.Load() == 2 })
+	reset(gone)
+	eventually(t, func() bool { return r.Active() == 1 })
+	for i := range 2 {
+		clock.Add(int64(1100 * time.Millisecond))
+		r.Wake()
+		eventually(t, func() bool { return paused.Load() == int64(min(3+i, 3)) })
+	}
+	talk(t, c)
+}
+
+// waitFor waits until the only client that is listed is in a state.
+func (r *rig) waitFor(t *testing.T, state worker.State) {
+	t.Helper()
+	eventually(t, func() bool {
+		for s := range r.Sessions(context.Background(), new(worker.Query)) {
+			if s.State == state {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Wherever a client is waiting when it goes, its place is free at once, and everything that
+// was taken for it is given back.
+func TestClientLeavesWhileItWaits(t *testing.T) {
+	t.Parallel()
+
+	for name, x := range map[string]struct {
+		step  worker.Step
+		state worker.State
+		leave func(net.Conn)
+	}{
+		"tcp/parked/reset":      {worker.Step{Action: worker.Park}, worker.Waiting, reset},
+		"tcp/pausing/reset":     {worker.Step{Action: worker.Pause, Timeout: time.Hour}, worker.Waiting, reset},
+		"unix/parked/closed":    {worker.Step{Action: worker.Park, Timeout: time.Hour}, worker.Waiting, func(c net.Conn) { c.Close() }},
+		"tcp/responding/reset":  {worker.Step{Action: worker.Respond, Bytes: make([]byte, 64<<20), Timeout: time.Hour}, worker.Responding, reset},
+		"tcp/lingering/reset":   {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, reset},
+		"tcp/lingering/ended":   {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, func(c net.Conn) { c.(*net.TCPConn).CloseWrite() }},
+		"unix/lingering/closed": {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, func(c net.Conn) { c.Close() }},
+		"tcp/lingering/sends": {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, func(c net.Conn) {
+			_, _ = c.Write(make([]byte, 1<<20))
+			c.Close()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network, _, _ := strings.Cut(name, "/")
+			addr := "127.0.0.1:0"
+			if network == "unix" {
+				addr = sockets.Dir(t) + "/proxy"
+			}
+			a := new(counted)
+			r := newRigAt(t, network, addr, func(c *worker.Config) {
+				s := serviceOf(t, &director{next: func(*worker.Client, int) worker.Step { return x.step }})
+				s.Admitter, c.Listeners[0].Service, c.MaxConnections = a, s, 1
+			})
+			r.serve(t)
+			const clients = 3
+			for range clients {
+				c := r.dial(t)
+				r.waitFor(t, x.state)
+				x.leave(c)
+				eventually(t, func() bool { return r.Active() == 0 })
+			}
+			eventually(t, func() bool { return a.left.Load() == clients })
+			if sum := r.Summary(); sum.Accepted != clients || sum.Refused != 0 {
+				t.Errorf("the summary is %+v", sum)
+			}
+		})
+	}
+}
+
+// Every client that is waiting when all are cut is reset.
+func TestCutWhileTheyWait(t *testing.T) {
+	t.Parallel()
+
+	for state, x := range map[worker.State]struct {
+		preread worker.Preread
+		step    worker.Step
+	}{
+		worker.Prereading: {preread: worker.Preread{Data: true, Timeout: time.Hour}},
+		worker.Waiting:    {step: worker.Step{Action: worker.Park}},
+		worker.Responding: {step: worker.Step{Action: worker.Respond, Bytes: make([]byte, 64<<20), Timeout: time.Hour}},
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			a := new(counted)
+			d := &director{next: func(*worker.Client, int) worker.Step { return x.step }}
+			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread, s.Admitter = x.preread, a })
+			served := make(chan error, 1)
+			go func() { served <- r.Serve() }()
+			r.dial(t)
+			r.waitFor(t, state)
+			r.Cut(errNotAdmitted)
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+			if sum := r.Summary(); sum.Canceled != 1 || sum.Active != 0 || a.left.Load() != 1 {
+				t.Errorf("the summary is %+v, %d have left", sum, a.left.Load())
+			}
+		})
+	}
+}
+
+// earlyRig is a group of one place in front of a unix socket whose accept queue is full,
+// until the test accepts from it.
+func earlyRig(t *testing.T, network string) (r *rig, target net.Listener) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "target")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if target, err = loop.GiveListener(fd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { target.Close() })
+	first, err := net.Dial("unix", path) // the one that fits, and stays in the queue
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	addr := "127.0.0.1:0"
+	if network == "unix" {
+		addr = filepath.Join(t.TempDir(), "proxy")
+	}
+	r = newRigAt(t, network, addr, func(c *worker.Config) {
+		c.Listeners[0].Service, c.MaxConnections = to(t, "unix:"+path), 1
+	})
+	r.serve(t)
+	return r, target
+}
+
+// dialing connects a client, and waits until its target is being dialed.
+func (r *rig) dialing(t *testing.T) interface {
+	net.Conn
+	CloseWrite() error
+} {
+	t.Helper()
+	c := r.dial(t)
+	eventually(t, func() bool { return r.Active() == 1 })
+	return c.(interface {
+		net.Conn
+		CloseWrite() error
+	})
+}
+
+// answer lets the target take the clients that wait for it, reads the next one's
+// request to its end, and answers.
+func answer(t *testing.T, target net.Listener) (request string) {
+	t.Helper()
+	for range 2 {
+		c, err := target.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		got, err := io.ReadAll(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("answer"))
+		request = string(got)
+	}
+	return request
+}
+
+// A client that has gone while its target is dialed frees its place at once.
+func TestClientThatLeavesEarly(t *testing.T) {
+	t.Parallel()
+
+	for name, leave := range map[string]func(net.Conn){
+		"tcp/reset":          func(c net.Conn) { c.(*net.TCPConn).SetLinger(0); c.Close() },
+		"tcp/sent and reset": func(c net.Conn) { c.Write([]byte("x")); c.(*net.TCPConn).SetLinger(0); c.Close() },
+		"tcp/ended and reset": func(c net.Conn) {
+			c.(*net.TCPConn).CloseWrite()
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		},
+		"unix/closed": func(c net.Conn) { c.Close() },
+		"unix/ended and closed": func(c net.Conn) {
+			c.(*net.UnixConn).CloseWrite()
+			c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network, _, _ := strings.Cut(name, "/")
+			r, _ := earlyRig(t, network)
+			for range 3 {
+				leave(r.dialing(t))
+				eventually(t, func() bool { return r.Active() == 0 })
+			}
+			if sum := r.Summary(); sum.Accepted != 3 || sum.Refused != 0 || sum.Active != 0 {
+				t.Errorf("the summary is %+v", sum)
+			}
+		})
+	}
+}
+
+// A client that has sent its end of file still wants the answer. The bytes of a client that
+// has closed are still delivered.
+func TestClientThatSendsAndWaits(t *testing.T) {
+	t.Parallel()
+
+	for _, network := range []string{"tcp", "unix"} {
+		for _, c := range []struct {
+			request string
+			closes  bool
+		}{{"", false}, {"request", false}, {"request", true}} {
+			t.Run(fmt.Sprintf("%s/%q/closes=%v", network, c.request, c.closes), func(t *testing.T) {
+				testClientThatSendsAndWaits(t, network, c.request, c.closes)
+			})
+		}
+	}
+}
+
+func testClientThatSendsAndWaits(t *testing.T, network, request string, closes bool) {
+	r, target := earlyRig(t, network)
+	client := r.dialing(t)
+	if _, err := client.Write([]byte(request)); err != nil {
+		t.Fatal(err)
+	}
+	end := client.CloseWrite
+	if closes {
+		end = client.Close
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	r.Turn() // in which the loops get its event
+	if n := r.Active(); n != 1 {
+		t.Fatalf("%d clients have a place", n)
+	}
+	if got := answer(t, target); got != request {
+		t.Fatalf("the target gets %q", got)
+	}
+	if closes {
+		return
+	}
+	if got, err := io.ReadAll(client); err != nil || string(got) != "answer" {
+		t.Errorf("the client gets %q, %v", got, err)
+	}
+}
+
+// responding returns a director whose searches respond.
+func responding(b []byte, timeout time.Duration) *director {
+	return &director{next: func(*worker.Client, int) worker.Step {
+		return worker.Step{Action: worker.Respond, Bytes: b, Timeout: timeout}
+	}}
+}
+
+// A response arrives whole and ends properly, whatever unread bytes the client has sent,
+// and whatever its size.
+func TestRespond(t *testing.T) {
+	t.Parallel()
+
+	for name, size := range map[string]int{"small": 20, "large": 8 << 20, "none": 0} {
+		t.Run(name, func(t *testing.T) {
+			response := bytes.Repeat([]byte("sorry "), size/6)
+			r := directed(t, responding(response, time.Minute), nil)
+			r.serve(t)
+			c := r.dial(t)
+			mustWrite(t, c, make([]byte, 100_000))
+			got, err := io.ReadAll(c)
+			if err != nil || !bytes.Equal(got, response) {
+				t.Errorf("got %d bytes of %d, %v", len(got), len(response), err)
+			}
+			if r.Active() != 1 {
+				t.Error("it was closed before the client has ended")
+			}
+			mustWrite(t, c, make([]byte, 100_000)) // no reset answers it
+			r.Turn()
+			c.Close()
+			eventually(t, func() bool { return r.Active() == 0 })
+			if sum := r.Summary(); sum.Refused != 0 {
+				t.Errorf("the summary is %+v", sum)
+			}
+		})
+	}
+}
+
+// One that neither reads nor ends has its time.
+func TestRespondToOneWhoStays(t *testing.T) {
+	t.Parallel()
+
+	for name, size := range map[string]int{"not read": 32 << 20, "not ended": 10} {
+		t.Run(name, func(t *testing.T) {
+			var clock atomic.Int64
+			clock.Store(1)
+			r := directed(t, responding(make([]byte, size), 7*time.Second), func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
+			r.serve(t)
+			r.dial(t)
+			eventually(t, func() bool { return r.Active() == 1 })
+			r.Turn()
+			clock.Add(int64(6 * time.Second))
+			r.Wake()
+			r.Turn()
+			if r.Active() != 1 {
+				t.Fatal("it was closed before its time")
+			}
+			clock.Add(int64(2 * time.Second))
+			r.Wake()
+			eventually(t, func() bool { return r.Active() == 0 })
+		})
+	}
+}
+
+// A header comes before the client's bytes, also if the endpoint takes it bit by bit or
+// the client has sent nothing yet.
+func TestPreface(t *testing.T) {
+	t.Parallel()
+
+	for name, x := range map[string]struct {
+		network string
+		size    int
+		early   string
+	}{
+		"short": {"unix", 28, "hello"}, "long": {"unix", 4 << 20, "hello"},
+		"tcp": {"tcp", 28, "hello"}, "tcp, long": {"tcp", 16 << 20, "hello"}, "silent": {"tcp", 28, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := loop.Address{AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+			if x.network == "unix" {
+				at.Path = filepath.Join(t.TempDir(), "endpoint")
+			}
+			ln, err := net.Listen(x.network, cmp.Or(at.Path, "127.0.0.1:0"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			if x.network == "tcp" {
+				at.AddrPort = ln.Addr().(*net.TCPAddr).AddrPort()
+			}
+			d := &director{header: bytes.Repeat([]byte("PROXY! "), x.size/7), next: func(*worker.Client, int) worker.Step {
+				return worker.Step{Action: worker.Connect, Address: at, ProxyHeader: true}
+			}}
+			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread.Data = x.early != "" })
+			r.serve(t)
+			c := r.dial(t)
+			mustWrite(t, c, []byte(x.early))
+			e, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			e.SetDeadline(time.Now().Add(time.Minute))
+			mustRead(t, e, append(d.header, x.early...))
+			for range 3 {
+				mustWrite(t, c, []byte("request"))
+				mustRead(t, e, []byte("request"))
+				mustWrite(t, e, []byte("answer"))
+				mustRead(t, c, []byte("answer"))
+			}
+		})
+	}
+}
+
+// A client that leaves while the header is written leaves nothing behind. Nor does an
+// endpoint that leaves, or takes nothing; that failure is reported to the search.
+func TestPrefaceThatIsNotTaken(t *testing.T) {
+	t.Parallel()
+
+	for name, x := range map[string]struct {
+		happens func(client, endpoint net.Conn, clock *atomic.Int64)
+		failed  bool
+	}{
+		"client leaves":   {func(c, _ net.Conn, _ *atomic.Int64) { reset(c) }, false},
+		"endpoint resets": {func(_, e net.Conn, _ *atomic.Int64) { reset(e) }, true},
+		"time is over":    {func(_, _ net.Conn, clock *atomic.Int64) { clock.Add(int64(6 * time.Second)) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			d := &director{header: make([]byte, 32<<20), next: func(_ *worker.Client, n int) worker.Step {
+				if n > 1 {
+					return worker.Step{Action: worker.GiveUp}
+				}
+				step := connectTo(ln.Addr().String())
+				step.ProxyHeader = true
+				return step
+			}}
+			var clock atomic.Int64
+			clock.Store(1)
+			r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
+			r.serve(t)
+			c := r.dial(t)
+			e, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			if _, err := io.ReadFull(e, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			r.Turn()
+			x.happens(c, e, &clock)
+			r.Wake()
+			eventually(t, func() bool { return r.Active() == 0 })
+			failures := d.failed()
+			if (len(failures) > 0) != x.failed || d.joined.Load() != 0 {
+				t.Errorf("failed by %v, joined %d", failures, d.joined.Load())
+			}
+		})
+	}
+}
+
+// BenchmarkCompose compares the bytes that a core composes for one send, a PROXY header and a hello or the text of
+// a response, with a gathered write of the same. A figure is the CPU time of the sending thread, in pairs of
+// rounds that take turns: above 1 vecio costs more. A session sends once, so a writer has to be opened for its
+// socket: by ResetSocket of one that the core keeps, or by NewSocket. "kept" leaves that out, and is no way
+// that the program could take.
+func BenchmarkCompose(b *testing.B) {
+	for name, sizes := range map[string][]int{
+		"header_28_hello_200":   {28, 200},
+		"header_52_hello_517":   {52, 517},
+		"header_200_hello_2000": {200, 2000},
+		"response_120":          {120},
+		"response_2000":         {2000},
+	} {
+		b.Run(name, func(b *testing.B) { compose(b, sizes) })
+	}
+}
+
+func compose(b *testing.B, sizes []int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	client, server := sockets.TCPPair(b)
+	far := sockets.FD(b, server)
+	fd := sockets.FD(b, client)
+	core, err := vecio.NewSocket(fd, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	kept, err := vecio.NewSocket(fd, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pieces := make([][]byte, len(sizes))
+	for i, n := range sizes {
+		pieces[i] = make([]byte, n)
+	}
+	var buf []byte
+	ways := []func() error{
+		func() error { // as it is
+			all := pieces[0]
+			if len(pieces) > 1 {
+				buf = append(append(buf[:0], pieces[0]...), pieces[1]...)
+				all = buf
+			}
+			n, err := worker.SendSome(fd, all, 0)
+			if n < len(all) {
+				return fmt.Errorf("%d bytes of %d, %w", n, len(all), err)
+			}
+			return nil
+		},
+		func() error { return gather(kept, pieces) },
+		func() error {
+			if err := core.ResetSocket(fd); err != nil {
+				return err
+			}
+			return gather(core, pieces)
+		},
+		func() error {
+			w, err := vecio.NewSocket(fd, nil)
+			if err != nil {
+				return err
+			}
+			if err := gather(w, pieces); err != nil {
+				return err
+			}
+			return w.Close()
+		},
+	}
+	took := measured(b, ways, func() { empty(b, far) })
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(quantile(took[0], 0.5), "ns-as-it-is")
+	for i, unit := range []string{"kept", "ResetSocket", "NewSocket"} {
+		ratios := make([]float64, len(took[0]))
+		for j := range ratios {
+			ratios[j] = took[i+1][j] / took[0][j]
+		}
+		b.ReportMetric(quantile(ratios, 0.5), unit+"-ratio")
+	}
+}
+
+// gather sends the pieces by a writer.
+func gather(w *vecio.Writer, pieces [][]byte) error {
+	for _, p := range pieces {
+		if err := w.Append(p); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// measured returns, for each way, the CPU time of a send in ns in each round, after which the peer reads. The order
+// of the ways changes.
+func measured(b *testing.B, ways []func() error, read func()) [][]float64 {
+	const sends = 32
+	took := make([][]float64, len(ways))
+	first := 0
+	for b.Loop() {
+		for i := range ways {
+			way := (first + i) % len(ways)
+			begin := used(b)
+			for range sends {
+				if err := ways[way](); err != nil {
+					b.Fatal(err)
+				}
+			}
+			took[way] = append(took[way], float64(used(b)-begin)/sends)
+			read()
+		}
+		first++
+	}
+	return took
+}
+
+// used is the CPU time of this thread.
+func used(b *testing.B) time.Duration {
+	d, err := sys.ThreadCPUTime()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return d
+}
+
+func quantile(x []float64, q float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return x[int(float64(len(x)-1)*q)]
+}
+
+// empty throws away what has come.
+func empty(b *testing.B, fd int) {
+	buf := make([]byte, 256<<10) // which is not written to
+	for {
+		switch _, err := sys.Recv(fd, buf, sys.MSG_DONTWAIT|sys.MSG_TRUNC); err {
+		case nil:
+		case syscall.EAGAIN:
+			return
+		default:
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package worker
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A connLimit says whether more clients may be accepted, to all workers.
+type connLimit struct {
+	max      atomic.Int64
+	active   atomic.Int64 // clients that are served
+	holds    atomic.Int64 // of them, those that lack a descriptor: no other client may get one
+	full     atomic.Bool  // the limit was reached, and workers wait for room; written under mu
+	mu       sync.Mutex
+	reported bool            // the last argument of onFull; under mu
+	onFull   func(full bool) // called under mu
+}
+
+// acquire takes one of the places, and reports whether there was one. The caller that takes
+// the last one, or gets none, calls markFull.
+func (g *connLimit) acquire() bool {
+	n := g.active.Add(1)
+	if n > g.max.Load() {
+		g.active.Add(-1)
+		return false
+	}
+	return true
+}
+
+// release gives a place back.
+func (g *connLimit) release() { g.active.Add(-1) }
+
+// adopt takes a place for a client that is here already, also beyond the limit.
+func (g *connLimit) adopt() {
+	g.active.Add(1)
+	g.markFull()
+}
+
+// markFull notes that there is no room, if that is so, and reports it. It looks for room after
+// it has stored full, and a release looks at full after that, both sequentially consistent: so
+// one of them sees the other, and the waiting worker is woken or needs not wait.
+func (g *connLimit) markFull() bool {
+	if g.active.Load() < g.max.Load() {
+		return false
+	}
+	g.set(true) // which looks under mu: a full that is about to be false would not do
+	return g.active.Load() >= g.max.Load()
+}
+
+// markFree notes that there is room again, if that is so, and reports whether that is new. The
+// caller calls notify once the clients in accept queues have had their chance.
+func (g *connLimit) markFree() bool { return g.full.Load() && g.set(false) }
+
+// set changes full. That it is true is reported at once; that it is not, only by notify: as
+// long as clients wait, each one that leaves makes room for the next.
+func (g *connLimit) set(full bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if full == g.full.Load() || !full && g.active.Load() >= g.max.Load() {
+		return false
+	}
+	g.full.Store(full)
+	if full {
+		g.report(true)
+	}
+	return true
+}
+
+// notify reports that there is room, unless there is none any more.
+func (g *connLimit) notify() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.full.Load() {
+		g.report(false)
+	}
+}
+
+func (g *connLimit) report(full bool) {
+	if full != g.reported {
+		g.reported = full
+		g.onFull(full)
+	}
+}
+
+// room reports whether a further client may be accepted.
+func (g *connLimit) room() bool { return g.holds.Load() == 0 && g.active.Load() < g.max.Load() }
+
+// A queue is the clients that wait for a place under the limit, of all workers: first
+// in, first out.
+type queue struct {
+	n       atomic.Int64
+	mu      sync.Mutex
+	clients []client
+}
+
+func (q *queue) push(c client) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.clients = append(q.clients, c)
+	q.n.Add(1)
+}
+
+func (q *queue) pop() (c client, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.clients) == 0 {
+		return c, false
+	}
+	c, q.clients[0] = q.clients[0], client{}
+	q.clients = q.clients[1:]
+	q.n.Add(-1)
+	return c, true
+}
+
+// FDReserve is descriptors that are kept for connections to targets: one for each client that
+// was accepted and for which no socket was made yet, and one for each loop or listener, which
+// takes it before it accepts. Otherwise a burst of clients would take every descriptor, and
+// none of them could be served. A connect takes a reserved one only if there is no other
+// descriptor, so as a rule nothing is opened or closed for a connection. The zero value has
+// none. It is not safe for concurrent use.
+type FDReserve struct {
+	files  []*os.File // owned
+	needed int        // by clients and listeners
+}
+
+// surplus is how many descriptors beyond the need are kept for the next clients.
+const surplus = 4
+
+// Reserve sees to it that there is one more. The error is that descriptors are
+// short: a spare that cannot be had for another reason is done without.
+func (s *FDReserve) Reserve() error {
+	if s.needed >= len(s.files) {
+		f, err := os.Open(os.DevNull)
+		switch {
+		case err == nil:
+			s.files = append(s.files, f)
+		case LacksDescriptor(err):
+			return err
+		}
+	}
+	s.needed++
+	return nil
+}
+
+// Claim closes one, for a caller that is about to open another descriptor, and reports whether
+// there was one.
+func (s *FDReserve) Claim() bool {
+	last := len(s.files) - 1
+	if last < 0 {
+		return false
+	}
+	s.files[last].Close()
+	s.files = s.files[:last]
+	return true
+}
+
+// Release is the end of a need that Reserve has noted.
+func (s *FDReserve) Release() {
+	s.needed--
+	if len(s.files) > s.needed+surplus {
+		s.Claim()
+	}
+}
+
+// Trim closes those beyond the need.
+func (s *FDReserve) Trim() {
+	for len(s.files) > s.needed {
+		s.Claim()
+	}
+}
+
+// Close closes them all.
+func (s *FDReserve) Close() {
+	for s.Claim() {
+	}
+}
+
+// LacksDescriptor reports whether err is for want of a descriptor.
+func LacksDescriptor(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// A client that lacks a descriptor waits for fdRetryPause at a time when no other connection ends
+// first, and for fdPatience in all. Without the latter, clients that were accepted with the last
+// descriptors would wait for each other.
+const (
+	fdRetryPause = 100 * time.Millisecond
+	fdPatience   = 5 * time.Second
+)
+
+// descriptors are those for the sockets of the next clients, and the clients that wait for one.
+type descriptors struct {
+	fdReserve    FDReserve
+	reserved     bool             // one of the reserve is for the next client that is accepted
+	waitingForFD []*pendingClient // in the order in which they began to wait
+	fdRetry      loop.Timer
+}
+
+// reserve ensures that there is a descriptor for the next client, of whatever socket.
+func (t *descriptors) reserve() error {
+	if t.reserved {
+		return nil
+	}
+	err := t.fdReserve.Reserve()
+	t.reserved = err == nil
+	return err
+}
+
+// reservation takes the descriptor of reserve, and reports whether there is one.
+func (t *descriptors) reservation() bool {
+	r := t.reserved
+	t.reserved = false
+	return r || t.fdReserve.Reserve() == nil
+}
+
+// releaseReserve is the end of the need of a descriptor, if there was one.
+func (t *descriptors) releaseReserve(reserved bool) {
+	if reserved {
+		t.fdReserve.Release()
+	}
+}
+
+// unreserve is releaseReserve of a client, once.
+func (t *descriptors) unreserve(c *pendingClient) {
+	t.releaseReserve(c.reserved)
+	c.reserved = false
+}
+
+// stopWaiting takes a client from those that wait.
+func (t *descriptors) stopWaiting(c *pendingClient) {
+	for i, s := range t.waitingForFD {
+		if s == c {
+			t.waitingForFD = append(t.waitingForFD[:i], t.waitingForFD[i+1:]...)
+			return
+		}
+	}
+}
+
+// waitForFD goes on with a client that got no descriptor: with those of idle pipes, or with
+// the one that was reserved for it, or later. Meanwhile no other client is accepted.
+func (w *worker) waitForFD(c *pendingClient, err error) {
+	now := w.loop.Now()
+	switch {
+	case w.shedMirrors(), w.group.cfg.Host.Trim() > 0, w.fdReserve.Claim():
+		w.search(c)
+		return
+	case c.waitsForFD == 0:
+		c.waitsForFD = now
+		w.group.gate.holds.Add(1)
+		w.group.shedMirrors()
+		w.group.wake()
+	case now-c.waitsForFD > int64(fdPatience):
+		w.refuse(c, err)
+		return
+	}
+	w.waitingForFD = append(w.waitingForFD, c)
+	w.armFDRetry()
+}
+
+// armFDRetry schedules another attempt of clients that failed for want of a resource.
+func (w *worker) armFDRetry() {
+	if !w.fdRetry.Armed() {
+		w.loop.Arm(&w.fdRetry, (*fdRetryTimer)(w), fdRetryPause)
+	}
+}
+
+// fdAvailable notes that a client does not wait for a descriptor, or not any more.
+func (w *worker) fdAvailable(c *pendingClient) {
+	if c.waitsForFD == 0 {
+		return
+	}
+	c.waitsForFD = 0
+	w.stopWaiting(c)
+	w.group.gate.holds.Add(-1)
+	w.group.wake()
+}
+
+// retryWaitingForFD tries again for the clients that wait for a descriptor, in their order, as
+// long as that helps.
+func (w *worker) retryWaitingForFD(all bool) {
+	for range len(w.waitingForFD) {
+		if len(w.waitingForFD) == 0 {
+			return
+		}
+		c := w.waitingForFD[0]
+		w.waitingForFD = w.waitingForFD[:copy(w.waitingForFD, w.waitingForFD[1:])]
+		before := len(w.waitingForFD)
+		w.search(c)
+		if !all && len(w.waitingForFD) > before {
+			return
+		}
+	}
+}
+
+// fdRetryTimer is a worker whose clients have waited for descriptors for a while.
+type fdRetryTimer worker
+
+func (h *fdRetryTimer) Expired(*loop.Timer) {
+	w := (*worker)(h)
+	w.retryWaitingForFD(true)
+	w.reopen()
+	w.emptyQueues()
+}

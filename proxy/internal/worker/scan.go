@@ -1,0 +1,346 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
+)
+
+// A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client
+// stays where it is, so none is met twice.
+type clientScan struct {
+	visit func(w *worker, n *conn)
+	over  chan<- scanned
+	at    int // the next place
+	spent time.Duration
+}
+
+// A scanned is the end of a worker's scan, and the time that its loop spent on it.
+type scanned struct {
+	worker *worker
+	spent  time.Duration
+}
+
+// scanClients scans all workers at once. It returns the workers whose scan has ended; that is not all
+// of them if the group ends before, and then visit may still be called.
+func (g *Group) scanClients(visit func(w *worker, n *conn)) (all []scanned) {
+	if !g.started.Load() {
+		return nil
+	}
+	over := make(chan scanned, len(g.workers))
+	for _, w := range g.workers {
+		w.post(func() { w.beginClientScan(&clientScan{visit: visit, over: over}) })
+	}
+	for range g.workers {
+		select {
+		case one := <-over:
+			all = append(all, one)
+		case <-g.ended:
+			return all
+		}
+	}
+	return all
+}
+
+func (w *worker) beginClientScan(t *clientScan) {
+	w.clientScans = append(w.clientScans, t)
+	if len(w.clientScans) == 1 {
+		w.scanSomeClients()
+	}
+}
+
+// scanSomeClients continues the first scan, for as long as one turn may take.
+func (w *worker) scanSomeClients() {
+	t, began := w.clientScans[0], time.Now()
+	for looks := 0; ; looks++ {
+		slab := t.at / slabSize
+		if slab >= len(w.slabs) {
+			break
+		}
+		if looks%16 == 15 && time.Since(began) > turnTime {
+			t.spent += time.Since(began)
+			w.post(w.scanClientsOn)
+			return
+		}
+		n := &w.slabs[slab][t.at%slabSize]
+		t.at++
+		t.visit(w, n)
+	}
+	t.over <- scanned{w, t.spent + time.Since(began)}
+	if w.clientScans = w.clientScans[1:]; len(w.clientScans) > 0 {
+		w.post(w.scanClientsOn)
+	}
+}
+
+// A Match says which sessions are meant: those that came in at a socket and have a
+// binding, which is nil where there is none. It is called on the loops' goroutines, several
+// at a time.
+type Match func(l *Listening, b Binding) bool
+
+// CutMatching ends the sessions that match, those of goroutines included; their results have
+// the cause. Clients that are not joined yet are left alone: [Search.Reached] may still refuse
+// them. It returns how many sessions were cut, when each one that was there has been looked
+// at. The loops look at a few at a time. It may be called at any time by any goroutine but
+// those of the loops.
+func (g *Group) CutMatching(match Match, cause error) int {
+	cut := 0
+	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.serving.socket, h.binding) }) {
+		h.cut(cause)
+		cut++
+	}
+	g.cutMirrorsMatching(match)
+	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
+	all := g.scanClients(func(w *worker, n *conn) {
+		if n.state == joined && match(n.ref.serving.socket, n.binding()) {
+			counts[w.index]++
+			n.driven().Cut(cause)
+		}
+	})
+	for _, t := range all {
+		cut += counts[t.worker.index]
+	}
+	return cut
+}
+
+// A Spread is when the sessions are cut that are left at the end of a drain: some at a time,
+// at random, over the last tenth of the drain's time, so that their clients do not all come
+// back in one instant. In the last step, at the end of the time, all that are left are.
+type Spread struct {
+	First time.Duration // from the drain's begin to the first step
+	Every time.Duration // between two steps
+	Steps int
+}
+
+// The bounds of a Spread.
+const (
+	mostSpread = 30 * time.Second
+	leastStep  = 10 * time.Millisecond
+	mostSteps  = 50
+)
+
+// NewSpread returns the steps of a drain that may take so long.
+func NewSpread(within time.Duration) Spread {
+	over := min(within/10, mostSpread)
+	steps := min(max(int(over/leastStep), 1), mostSteps)
+	every := over / time.Duration(steps)
+	return Spread{First: within - time.Duration(steps-1)*every, Every: every, Steps: steps}
+}
+
+// Cuts reports whether one of the sessions that are left is to be cut in a step, counted from
+// 0: by chance, so that each step has as many of them, and all of them in the last.
+func (s Spread) Cuts(step int) bool { return step >= s.Steps-1 || rand.IntN(s.Steps-step) == 0 }
+
+// An EndResult is the result of an attempt to end a session.
+type EndResult uint8
+
+const (
+	// EndedBefore: the session is not there any more.
+	EndedBefore EndResult = iota
+	// EndedNow: this has ended it.
+	EndedNow
+	// Busy: it goes on, for it is not quiet.
+	Busy
+)
+
+// End ends sessions of one loop, or of goroutines, by their IDs, and calls yield with the result
+// of each in their order. The cause is [record.ErrOperator]. A side is reset unless the other one
+// has ended in good order: only the peers know whether they had more to say. With a time of quiet only
+// those are ended that are quiet ([relay.Driven.Quiet]) and have moved no byte for so long; others go on.
+// Bytes that come in the very moment are met by the reset. 0 ends all.
+//
+// The loop ends a few at a time: each part takes no longer than listTime and the time of the last
+// one. An error is that of ctx, or of a group that ends; a few more may be ended after it was
+// returned, so ids must not be changed then.
+func (g *Group) End(ctx context.Context, ids []ID, quiet time.Duration, yield func(ID, EndResult)) error {
+	if len(ids) == 0 || !g.started.Load() {
+		return ctx.Err()
+	}
+	if ids[0].Loop < 0 {
+		g.handed.endSome(ids, quiet, yield)
+		return ctx.Err()
+	}
+	if ids[0].Loop >= len(g.workers) {
+		for _, id := range ids {
+			yield(id, EndedBefore)
+		}
+		return nil
+	}
+	for w := g.workers[ids[0].Loop]; len(ids) > 0; {
+		part, ok := askPart(ctx, g, w, func() []EndResult { return w.endSome(ids, quiet) })
+		if !ok {
+			return cmp.Or(ctx.Err(), ErrEnding)
+		}
+		for i, e := range part {
+			yield(ids[i], e)
+		}
+		ids = ids[len(part):]
+	}
+	return nil
+}
+
+// endSome tries to end some sessions, at least one.
+func (w *worker) endSome(ids []ID, quiet time.Duration) []EndResult {
+	began := time.Now()
+	part := make([]EndResult, 0, min(len(ids), listLooks))
+	for _, id := range ids {
+		part = append(part, w.end(id, quiet))
+		if len(part) == listLooks || time.Since(began) > listTime {
+			break
+		}
+	}
+	return part
+}
+
+// end tries to end a session.
+func (w *worker) end(id ID, quiet time.Duration) EndResult {
+	n := w.at(id.Place)
+	if n == nil || n.state != joined || w.loop.Now()-int64(n.result().Duration) != id.Began {
+		return EndedBefore
+	}
+	if quiet > 0 && (n.idle() < quiet || !n.quiet()) {
+		return Busy
+	}
+	n.driven().Cut(record.ErrOperator)
+	return EndedNow
+}
+
+// at returns the client at a place of a list; nil: there is no such place.
+func (p *places) at(place int64) *conn {
+	slab := place / int64(slabSize)
+	if place < 0 || slab >= int64(len(p.slabs)) {
+		return nil
+	}
+	return &p.slabs[slab][place%int64(slabSize)]
+}
+
+// endSome is [Group.End] of clients on goroutines.
+func (b *blockingSessions) endSome(ids []ID, quiet time.Duration, yield func(ID, EndResult)) {
+	there := make(map[int64]*Offloaded)
+	for _, h := range b.all(func(h *Offloaded) bool { return h.session != nil }) {
+		there[h.number] = h
+	}
+	for _, id := range ids {
+		h := there[id.Place]
+		if h == nil || h.began.UnixNano() != id.Began {
+			yield(id, EndedBefore)
+			continue
+		}
+		yield(id, h.endNow(quiet))
+	}
+}
+
+// endNow tries to end the session of a client on goroutines.
+func (h *Offloaded) endNow(quiet time.Duration) EndResult {
+	b := h.sessions()
+	b.mu.Lock()
+	session := h.session
+	b.mu.Unlock()
+	switch {
+	case session == nil:
+		return EndedBefore
+	case quiet > 0 && !session.Quiet(quiet):
+		return Busy
+	}
+	h.cut(record.ErrOperator)
+	return EndedNow
+}
+
+// Loops returns how many loops there are.
+func (g *Group) Loops() int { return len(g.workers) }
+
+// Progress has [Host.Lasts] called for each session with a record since whose beginning a whole number of
+// intervals has passed between two times of the clock. The loops are asked for a few sessions at a time. It
+// returns when that is done, or ctx or the group ends. It is not called by several goroutines at a time.
+func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
+	if !g.started.Load() || every <= 0 {
+		return
+	}
+	for _, w := range g.workers {
+		for at := 0; at >= 0; {
+			next, ok := askPart(ctx, g, w, func() int { return w.progress(at, from, to, int64(every)) })
+			if !ok {
+				return
+			}
+			at = next
+		}
+	}
+}
+
+// progress looks at some clients from a place on, and returns the place to go on at.
+func (w *worker) progress(at int, from, to, every int64) (next int) {
+	return w.pass(at, func(_ int, n *conn) bool {
+		if k := n.ref.kept; n.state == joined && k != nil && due(k.Joined(), from, to, every) {
+			w.lasts(n, k)
+		}
+		return true
+	})
+}
+
+// due reports whether a multiple of an interval since a time is after from, and not after to.
+func due(since, from, to, every int64) bool {
+	return since != 0 && to > since && (to-since)/every > max(from-since, 0)/every
+}
+
+// lasts passes the record of a session that goes on to the host.
+func (w *worker) lasts(n *conn, k *kept) {
+	if w.records.scratch == nil {
+		w.records.scratch = new(record.Record)
+	}
+	r, b, s := w.records.scratch, n.binding(), k.serving
+	k.Unpack(r)
+	r.Listener, r.Loop, r.Result = s.socket.Name, w.index, n.result()
+	setNames(r, b)
+	w.group.cfg.Host.Lasts(s.socket, b, r)
+}
+
+// A Watcher is a [Binding] that gets the state of its sessions from [Group.Watch].
+type Watcher interface {
+	Binding
+	// Watch gets the state of a session, at a time of the loops' clock. It is called on the
+	// goroutine of a loop, or that of Group.Watch, and must not wait.
+	Watch(t relay.Turn, now int64)
+}
+
+// Watch reports the state of each running session, since the call before, to its binding if that is
+// a [Watcher]. It returns when all were reported, or when the group ends. The loops go on; they
+// look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
+// may call Watch.
+func (g *Group) Watch() (spent time.Duration) {
+	all := g.scanClients(func(w *worker, n *conn) {
+		if n.state != joined {
+			return
+		}
+		if watcher, ok := n.binding().(Watcher); ok {
+			watcher.Watch(w.turnOf(n), w.loop.Now())
+		}
+	})
+	for _, t := range all {
+		spent += t.spent
+	}
+	began := time.Now()
+	g.handed.watch(g.cfg.Now())
+	return spent + time.Since(began)
+}
+
+// turnOf returns the state of a joined session.
+func (w *worker) turnOf(n *conn) relay.Turn {
+	if c := n.lane; c != nil && n.carried() {
+		return c.turn()
+	}
+	return n.session.Look()
+}
+
+// watch shows those that are joined.
+func (b *blockingSessions) watch(now int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		if w, ok := h.binding.(Watcher); ok && h.session != nil {
+			w.Watch(h.session.Look(), now)
+		}
+	}
+}

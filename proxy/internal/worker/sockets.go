@@ -1,0 +1,252 @@
+package worker
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// Options that matter only to a connection that lasts are set once a session is older than
+// this, and not twice that: short ones pay with a place in a list. There are
+// two lists, of those that began in the present period and of those that did in the one
+// before. A conn may be another client's by then, whose options come early.
+const lateSockoptsAfter = time.Second
+
+// batch is for how many sessions that is done in one turn of the loop.
+const batch = 256
+
+// A lateSockopts is the sessions whose endpoints are to get the same options.
+type lateSockopts struct {
+	worker        *worker
+	options       sockopt.Options
+	recent, older []*conn // sessions whose endpoints lack the options of lasting ones
+	done          int     // how many of older have them
+	timer         loop.Timer
+}
+
+// lateSockoptsOf returns that for some options. There are as many as there are different ones.
+func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
+	g := w.lateOptions[options]
+	if g == nil {
+		g = &lateSockopts{worker: w, options: options}
+		w.lateOptions[options] = g
+	}
+	return g
+}
+
+// apply notes the beginning of a session.
+func (g *lateSockopts) apply(n *conn) {
+	if !n.tcp() {
+		return // a unix socket has none of these options
+	}
+	g.recent = append(g.recent, n)
+	if !g.timer.Armed() {
+		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
+	}
+}
+
+// Expired is called when the period is over.
+func (g *lateSockopts) Expired(*loop.Timer) {
+	for range batch {
+		if g.done == len(g.older) {
+			break
+		}
+		n := g.older[g.done]
+		g.done++
+		if n.state == joined && n.tcp() && n.ref.serving.lateSockopts == g && !n.carried() {
+			_, b := n.descriptors()
+			_ = g.options.Last(b) // without them it is a connection like any other
+		}
+	}
+	if g.done < len(g.older) {
+		g.worker.loop.Arm(&g.timer, g, 0)
+		return
+	}
+	g.older, g.recent, g.done = g.recent, g.older[:0], 0
+	if cap(g.recent) > 2*len(g.older) {
+		g.recent = nil // of more sessions than begin now
+	}
+	if len(g.older) > 0 {
+		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
+	}
+}
+
+// windows keep sessions whose peers live and do not read from being ended by TCP_USER_TIMEOUT. The kernel counts the time in which a
+// window is closed although the peer answers each probe (net/ipv4/tcp_timer.c, tcp_probe_timer), where RFC 1122, 4.2.2.17 has the
+// connection stay open for as long as it does. So the option is taken off a socket whose peer's window is closed, and set
+// again once that is open, or once the probes have got no answer for as long as the timeout: then the kernel ends the session when it is about to send the next one.
+//
+// A pass over all clients comes four times in the shortest timeout of the loop. It asks the kernel only about sessions that have moved bytes
+// since the last pass, or had some on the way at that.
+type windows struct {
+	worker *worker
+	timer  loop.Timer
+	every  time.Duration // that the timer was armed for
+	goOn   func()
+	at     int   // where the present pass is
+	began  int64 // loop clock of the beginning of this pass, and of the last one
+	before int64
+	bound  bool // this pass has met a session that has a timeout
+	shut   map[windowOf]*shutWindow
+	round  uint32
+}
+
+// A windowOf is one of the two sockets of a session.
+type windowOf struct {
+	of *conn
+	b  bool
+}
+
+// A shutWindow is a peer's window that was closed at the last pass.
+type shutWindow struct {
+	asked int64 // loop clock of the first pass that has found a probe without an answer; 0: all have got one
+	round uint32
+}
+
+func newWindows(w *worker) *windows {
+	t := &windows{worker: w, shut: make(map[windowOf]*shutWindow)}
+	t.goOn = t.pass
+	return t
+}
+
+const (
+	windowLooks  = 4 // passes in a timeout
+	leastWindows = 50 * time.Millisecond
+	// leastAnswer is how long a probe must have had no answer at least: an endpoint answers one in half a second (net/ipv4/tcp_input.c,
+	// tcp_oow_rate_limited), and the second probe comes sooner than that.
+	leastAnswer = 2 * time.Second
+)
+
+// begin notes the beginning of a session.
+func (t *windows) begin(n *conn) {
+	if userTimeoutOf(n) <= 0 {
+		return
+	}
+	if p := t.period(); !t.timer.Armed() || p < t.every { // or the first of a listener with a shorter one
+		t.arm(p)
+	}
+}
+
+func (t *windows) arm(p time.Duration) {
+	t.every = p
+	t.worker.loop.Arm(&t.timer, t, p)
+}
+
+// period is the time between two passes.
+func (t *windows) period() time.Duration {
+	least := time.Duration(0)
+	for options := range t.worker.lateOptions {
+		if d := options.SetUserTimeout(); d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return max(least/windowLooks, leastWindows)
+}
+
+// Expired implements [loop.Expirer]: it begins a pass.
+func (t *windows) Expired(*loop.Timer) {
+	t.at, t.bound = 0, false
+	t.before, t.began = t.began, t.worker.loop.Now()
+	t.round++
+	t.arm(t.period())
+	t.pass()
+}
+
+// pass goes on with a pass.
+func (t *windows) pass() {
+	w := t.worker
+	if t.at < 0 { // it was over before this call came
+		return
+	}
+	t.at = w.places.pass(t.at, func(_ int, n *conn) bool {
+		if n.state == joined && !n.carried() {
+			t.look(n)
+		}
+		t.bound = t.bound || n.state == joined && userTimeoutOf(n) > 0
+		return true
+	})
+	if t.at >= 0 {
+		w.post(t.goOn)
+		return
+	}
+	for of, s := range t.shut {
+		if s.round != t.round {
+			delete(t.shut, of)
+		}
+	}
+	if !t.bound {
+		w.loop.Disarm(&t.timer)
+	}
+}
+
+// look looks at both sockets of a session in user space.
+func (t *windows) look(n *conn) {
+	timeout := userTimeoutOf(n)
+	if timeout <= 0 || !n.is(unsent) && n.idle() > time.Duration(t.began-t.before) {
+		return
+	}
+	a, b := n.descriptors()
+	left := n.ref.serving.socket.TCP && t.lookAt(windowOf{n, false}, a, timeout)
+	if n.tcp() && t.lookAt(windowOf{n, true}, b, timeout) {
+		left = true
+	}
+	n.set(unsent, left)
+}
+
+// lookAt reports whether bytes are on the way to a peer, or wait for its window.
+func (t *windows) lookAt(of windowOf, fd int, timeout time.Duration) bool {
+	s, known := t.shut[of]
+	queued, err := sys.SIOCOUTQ(fd)
+	if err != nil {
+		return false
+	}
+	var info sys.TCPInfo
+	if queued > 0 {
+		filled, err := sys.ReadTCPInfo(fd, &info)
+		if shut := err == nil && closedWindow(&info, filled); shut {
+			t.keepOpen(of, fd, timeout, &info)
+			return true
+		}
+	}
+	if known && s.round != 0 {
+		s.round = 0
+		setUserTimeout(fd, timeout)
+	}
+	return queued > 0
+}
+
+// closedWindow reports whether the queued bytes of a socket wait for the peer's window: none of them is on the way, or it has
+// closed a window that it had opened.
+func closedWindow(i *sys.TCPInfo, filled int) bool {
+	return i.Unacked == 0 || filled >= int(unsafe.Offsetof(i.Snd_wnd)+unsafe.Sizeof(i.Snd_wnd)) && i.Snd_wnd == 0
+}
+
+// keepOpen sees to a socket whose peer's window is closed.
+func (t *windows) keepOpen(of windowOf, fd int, timeout time.Duration, i *sys.TCPInfo) {
+	s := t.shut[of]
+	if s == nil {
+		s = new(shutWindow)
+		t.shut[of] = s
+	}
+	s.round = t.round
+	answered := t.began - int64(i.Last_ack_recv)*int64(time.Millisecond)
+	// A window that was closed on bytes that were on the way is probed by sending those again.
+	switch unanswered := i.Probes > 0 || i.Retransmits > 0 && i.Last_data_sent < i.Last_ack_recv; {
+	case !unanswered:
+		s.asked = 0
+	case s.asked == 0, answered > s.asked:
+		s.asked = t.began
+	case t.began-s.asked >= int64(max(timeout, leastAnswer)):
+		setUserTimeout(fd, timeout)
+		return
+	}
+	setUserTimeout(fd, 0)
+}
+
+// setUserTimeout sets TCP_USER_TIMEOUT; 0: the kernel's default. A socket that has failed meanwhile needs none.
+func setUserTimeout(fd int, d time.Duration) {
+	_ = sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(d/time.Millisecond))
+}

@@ -1,0 +1,303 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+// Moved are bytes by engine.
+type Moved struct{ Spliced, Copied, Lane int64 }
+
+// All returns the bytes of all engines.
+func (m Moved) All() int64 { return m.Spliced + m.Copied + m.Lane }
+
+func (m *Moved) add(n Moved) {
+	m.Spliced += n.Spliced
+	m.Copied += n.Copied
+	m.Lane += n.Lane
+}
+
+// movedBy are the bytes of a direction.
+func movedBy(f *relay.Flow) Moved { return Moved{f.Spliced, f.Copied, f.Carried} }
+
+// Totals are sums over sessions.
+type Totals struct {
+	ClientToEndpoint, EndpointToClient Moved
+	Lost                               int64
+	Fallbacks                          relay.Fallbacks
+}
+
+// Add adds the result of a session; its a is the client.
+func (t *Totals) Add(r relay.Result) {
+	t.ClientToEndpoint.add(movedBy(&r.AToB))
+	t.EndpointToClient.add(movedBy(&r.BToA))
+	t.Lost += r.AToB.Lost + r.BToA.Lost
+	for i := range t.Fallbacks {
+		t.Fallbacks[i] += r.AToB.Fallbacks[i] + r.BToA.Fallbacks[i]
+	}
+}
+
+func (t *Totals) merge(u *Totals) {
+	t.ClientToEndpoint.add(u.ClientToEndpoint)
+	t.EndpointToClient.add(u.EndpointToClient)
+	t.Lost += u.Lost
+	for i, n := range u.Fallbacks {
+		t.Fallbacks[i] += n
+	}
+}
+
+// Summary is the counters and the resources of workers.
+type Summary struct {
+	Accepted, Active, Refused, Canceled int64 // clients
+	Left                                int64 // clients that have gone before they were joined
+	Refusals                            Refusals
+	Totals                              Totals
+	Loops                               []Load
+	Arena                               arena.Stats // of all loops
+}
+
+// TimeBuckets is how many there are in [Load.Lag] and [Load.TimerLate].
+const TimeBuckets = len(loop.Stats{}.Lag)
+
+// Load is the counters and the resources of one loop.
+type Load struct {
+	Active, Accepted int64 // clients that it serves, and has served
+	HandedOver       int64 // clients that it accepted for others
+	Peeks            int64 // looks at clients' first bytes, see [Preread]
+	Taken            int64 // bytes that were taken instead of peeked at
+	HellosMissing    int64 // clients that were served without one, see [Preread.AnyHello]
+	// Fields of [loop.Stats] of the same name.
+	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused, Overruns int64
+	// LagP99 and LagMax are the times of turns, see [loop.Stats]: LagP99 is an upper bound for
+	// 99 % of them. TimerLateP99 and TimerLateMax are the same of the delays of timers.
+	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
+	LongTurns                                  int64 // turns of 1,024 µs and more
+	// Lag and TimerLate are those of [loop.Stats].
+	Lag, TimerLate [TimeBuckets]int64
+}
+
+func (s *Summary) merge(o *Summary) {
+	s.Accepted += o.Accepted
+	s.Active += o.Active
+	s.Refused += o.Refused
+	s.Canceled += o.Canceled
+	s.Left += o.Left
+	s.Refusals.merge(&o.Refusals)
+	s.Totals.merge(&o.Totals)
+	s.Loops = append(s.Loops, o.Loops...)
+}
+
+// A statsScan adds up the sessions of a worker that run, some in each turn of the loop. One
+// that ends meanwhile is counted when it ends if the scan has not come by yet, and
+// otherwise was; so no later summary has less of it.
+type statsScan struct {
+	at   int // the next slab
+	sum  Summary
+	done chan<- Summary // nil: there is no scan
+
+	running bytesByBinding // bytes of running sessions by binding; nil: they are not asked for
+	binding Binding        // of the one before
+	bytes   *Bytes
+}
+
+// slabsPerTurn is how much of a scan is one turn's.
+const slabsPerTurn = 2
+
+// beginScan begins to make a summary for done, which has room for it, and if running is not
+// nil, running bytes by binding: then meters do not get those of sessions that end from now
+// on.
+func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
+	w.scan = statsScan{sum: w.baseSummary(), done: done, running: running}
+	if running != nil && w.deferred == nil {
+		w.deferred = make(bytesByBinding)
+	}
+	w.continueScan()
+}
+
+// baseSummary is the summary without the bytes of running sessions.
+func (w *worker) baseSummary() Summary {
+	s := w.loop.Stats()
+	return Summary{
+		Accepted: w.accepted, Active: w.active, Refused: w.refused, Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
+		Refusals: w.refusals,
+		Loops: []Load{{
+			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken,
+			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
+			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
+			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
+			TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), TimerLateMax: s.MaxTimerLate,
+			LongTurns: long(s.Lag[:]), Lag: s.Lag, TimerLate: s.TimerLate,
+		}},
+	}
+}
+
+// longTurn is the power of two of a microsecond from which on a turn is a long one.
+const longTurn = 10
+
+// long is how many of the times that are counted by powers of two of a microsecond are
+// no shorter.
+func long(counts []int64) (n int64) {
+	for _, more := range counts[longTurn+1:] {
+		n += more
+	}
+	return n
+}
+
+// p99 is an upper bound of 99 % of the times that are counted by powers of two of a
+// microsecond.
+func p99(counts []int64, longest time.Duration) time.Duration {
+	all, seen := int64(0), int64(0)
+	for _, n := range counts {
+		all += n
+	}
+	for i, n := range counts {
+		if seen += n; n > 0 && seen >= all-all/100 {
+			return min(time.Microsecond<<i, longest)
+		}
+	}
+	return 0
+}
+
+func (w *worker) continueScan() {
+	scan := &w.scan
+	for range slabsPerTurn {
+		if scan.at == len(w.slabs) {
+			scan.done <- scan.sum
+			*scan = statsScan{}
+			return
+		}
+		slab := w.slabs[scan.at]
+		scan.at++
+		for i := range slab {
+			if slab[i].state == joined {
+				r := slab[i].result()
+				scan.sum.Totals.Add(r)
+				scan.note(&slab[i], bytesOf(&r))
+			}
+		}
+	}
+	w.post(w.continueScan)
+}
+
+// scanPast counts a session that has ended before a scan came by.
+func (w *worker) scanPast(n *conn, r relay.Result) {
+	if w.scan.done != nil && int(n.slab) >= w.scan.at {
+		w.scan.sum.Totals.Add(r)
+		w.scan.note(n, bytesOf(&r))
+	}
+}
+
+// Bytes are the bytes that sessions have moved, by direction and engine.
+type Bytes struct{ ClientToEndpoint, EndpointToClient Moved }
+
+// Add adds others.
+func (b *Bytes) Add(o Bytes) {
+	b.ClientToEndpoint.add(o.ClientToEndpoint)
+	b.EndpointToClient.add(o.EndpointToClient)
+}
+
+// bytesOf are those of a session; its a is the client.
+func bytesOf(r *relay.Result) Bytes {
+	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
+}
+
+// A Meter is a [Binding] that adds up the bytes of its sessions.
+type Meter interface {
+	Binding
+	// Moved gets the bytes of sessions that have ended: of each one, once, together with
+	// others or by itself, by any goroutine. It must not wait.
+	Moved(b Bytes)
+}
+
+// A bytesByBinding is bytes by binding. That of a nil map is not wanted.
+type bytesByBinding map[Binding]*Bytes
+
+func (t bytesByBinding) add(b Binding, bytes Bytes) {
+	sum := t[b]
+	if sum == nil {
+		sum = new(Bytes)
+		t[b] = sum
+	}
+	sum.Add(bytes)
+}
+
+// report passes the bytes to the meters, and clears them.
+func (t bytesByBinding) report() {
+	for b, bytes := range t {
+		b.(Meter).Moved(*bytes)
+	}
+	clear(t)
+}
+
+// ended passes the bytes of an ended session to its meter, if its binding is one: at once, or
+// with a tally by report.
+func (t bytesByBinding) ended(b Binding, r *relay.Result) {
+	m, ok := b.(Meter)
+	switch {
+	case !ok:
+	case t != nil:
+		t.add(b, bytesOf(r))
+	default:
+		m.Moved(bytesOf(r))
+	}
+}
+
+// Metered calls read with a [Summary] and, by binding, the bytes of the sessions that run.
+// Meanwhile no [Meter] gets those of sessions that have ended, but afterwards: so the sums of
+// the meters and the running bytes are together all bytes that were moved, of each session
+// once, and no later answer has less of it. The loops go on, and are asked for a few sessions
+// at a time. It may be called at any time by any goroutine but those of the loops; read must
+// not call it.
+func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
+	g.metering.Lock()
+	defer g.metering.Unlock()
+	running := make(bytesByBinding)
+	sum := g.summarize(running)
+	read(sum, running)
+	g.handed.flush()
+	for _, w := range g.workers {
+		g.flushMeters(w)
+	}
+}
+
+// flushMeters has a worker report to the meters the bytes that it has held back.
+func (g *Group) flushMeters(w *worker) {
+	flushed := make(chan struct{})
+	w.post(func() {
+		w.flush()
+		close(flushed)
+	})
+	select {
+	case <-flushed:
+	case <-g.ended:
+		w.flush()
+	}
+}
+
+// flush reports to the meters the bytes held back, and holds nothing back any more.
+func (w *worker) flush() {
+	w.deferred.report()
+	w.deferred = nil
+}
+
+// note notes the bytes of a session that runs, for a scan by binding.
+func (w *statsScan) note(n *conn, b Bytes) {
+	if w.running == nil {
+		return
+	}
+	binding := n.binding()
+	if binding == nil {
+		return
+	}
+	if binding != w.binding { // most have that of the one before
+		w.binding, w.bytes = binding, w.running[binding]
+	}
+	if w.bytes == nil {
+		w.bytes = new(Bytes)
+		w.running[binding] = w.bytes
+	}
+	w.bytes.Add(b)
+}
