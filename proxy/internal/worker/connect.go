@@ -8,7 +8,6 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
-	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )

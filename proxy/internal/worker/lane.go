@@ -12,7 +12,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/loop"
-	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/relay"
 )
 
