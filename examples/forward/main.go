@@ -1,5 +1,5 @@
-// Command forward is the library in fifteen lines: it accepts connections and
-// joins each to a target.
+// Command forward accepts connections and joins each to a target: the library
+// in one function.
 package main
 
 import (
@@ -21,21 +21,26 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Println("listening on", l.Addr())
-	log.Fatal(forward(context.Background(), l, os.Args[2]))
-}
-
-func forward(ctx context.Context, l net.Listener, target string) error {
 	for {
 		client, err := l.Accept()
 		if err != nil {
-			return err
+			log.Fatal(err)
 		}
 		go func() {
-			defer client.Close()
-			if endpoint, err := net.Dial("tcp", target); err == nil {
-				result, err := relay.Join(ctx, client, endpoint) // closes both
-				log.Println(result.AToB.Spliced, result.BToA.Spliced, result.Reason, err)
+			if err := forward(context.Background(), client, os.Args[2]); err != nil {
+				log.Println(err)
 			}
 		}()
 	}
+}
+
+func forward(ctx context.Context, client net.Conn, target string) error {
+	defer client.Close()
+	endpoint, err := net.Dial("tcp", target)
+	if err != nil {
+		return fmt.Errorf("connect %s: %w", target, err)
+	}
+	result, err := relay.Join(ctx, client, endpoint) // closes both
+	log.Println(result.AToB.Spliced, result.BToA.Spliced, result.Reason)
+	return err
 }

@@ -99,7 +99,7 @@ func goMod(t *testing.T, name string) (mod modFile) {
 
 var readmes = []string{"README.md", "README.zh-CN.md"}
 
-// TestReadmeExample: the fifteen lines are those of a program that is built and
+// TestReadmeExample: the Go code of the README is part of a program that is built and
 // tested.
 func TestReadmeExample(t *testing.T) {
 	program := read(t, "examples/forward/main.go")
