@@ -322,7 +322,7 @@ func session(t *testing.T, service *worker.Service) (end func()) {
 		t.Fatal(err)
 	}
 	search.Close()
-	return func() { limits.Of.(worker.Binding).Ended(relay.Result{}, nil) }
+	return func() { limits.Of.(worker.Binding).Ended(0, relay.Result{}, nil) }
 }
 
 // TestReplacedEndpointsAreChecked: endpoints added by a reload are checked from then on, for as

@@ -96,7 +96,7 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 	}
 	if on := worker.TakeSockets(client, endpoint); on != nil {
 		on.A.Moved, on.Early = len(offloaded.Startup), offloaded.Startup
-		on.Reached, on.Mirrorer, on.Rewriting, on.Ended = search.Reached, search, search, s.cfg.Limit.Leave
+		on.Search, on.Ended = search, s.cfg.Limit.Leave
 		if err := h.Rejoin(on); err != nil {
 			return relay.Result{}, err
 		}

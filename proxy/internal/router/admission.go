@@ -166,7 +166,7 @@ const overLimit admissionToken = 1 << 32
 // An admission is the [worker.Admitter] of one generation of a listener.
 type admission Listener
 
-// NextSlotIn implements [worker.RoomTimer].
+// NextSlotIn implements [worker.Admitter].
 func (a *admission) NextSlotIn(now int64) time.Duration {
 	if a.state.Connections.Full() {
 		return 0

@@ -26,7 +26,7 @@ type attempt struct {
 	start      int64 // clock
 	end        int64 // clock at which the attempt is given up; 0: never
 	failed     []error
-	lastResort bool // as a last resort, of which there would be none by the states of endpoints
+	lastResort bool // as a last resort: by the states of endpoints there would be none
 	trial      bool // by a client that waits for room at others
 	slow       bool // counted by the endpoint
 }

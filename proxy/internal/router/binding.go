@@ -84,9 +84,12 @@ func EndpointOf(b worker.Binding) *Endpoint {
 	return nil
 }
 
-// Ended implements [worker.Binding].
-func (b *binding) Ended(r relay.Result, _ error) {
-	now := b.listener.now()
+// Ended implements [worker.Binding]: health and breakers learn the outcome, places are given back, and the end is counted.
+func (b *binding) Ended(loop int, r relay.Result, err error) {
+	now, why := b.listener.now(), closeOf(&r, err)
+	for _, t := range [...]*tally.Tally{&b.listener.state.tally, &b.snapshot.upstream.tally, &b.endpoint.tally} {
+		t.Ended(loop, r.Duration, why)
+	}
 	o, from := outcomeOf(&r), b.from
 	if b.adopted && r.BToA.Bytes() == 0 { // its endpoint has answered the process before
 		o = health.Unknown
@@ -163,8 +166,7 @@ func (b *binding) lasts(now int64) {
 	b.better("a client's connection lasts")
 }
 
-// notifyRoom wakes clients that wait because of the upstream's own limit; those that wait for
-// an endpoint's are woken by its set.
+// notifyRoom wakes clients that wait because of the upstream's own limit; an endpoint's set wakes its own.
 func (snap *UpstreamSnapshot) notifyRoom() {
 	if snap.Breaker != nil {
 		snap.upstream.Room()
@@ -208,12 +210,10 @@ func closedSilently(r *relay.Result) health.Outcome {
 	return health.HungUp
 }
 
-var _ worker.Watcher = (*binding)(nil)
-
 // Answers returns the counts of the endpoint's answers.
 func (e *Endpoint) Answers() *health.Answers { return &e.answers }
 
-// Watch implements [worker.Watcher].
+// Watch implements [worker.Binding].
 func (b *binding) Watch(t relay.Turn, now int64) {
 	b.endpoint.answers.Watch(b.from, &t, now)
 	if b.trial() {
@@ -235,8 +235,8 @@ func (b *binding) firstByte(took time.Duration, asked bool) {
 	b.endpoint.answers.First(took, asked, now)
 }
 
-// settled counts the end of a session: of one that was answered, and that by the endpoint, which
-// is a sign of life, or by a client that was not answered.
+// settled counts the end of a session: that it was answered, and an end by the endpoint, which is a sign of life, or by a client
+// without an answer.
 func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	if r.BToA.Bytes() > 0 {
 		e.answers.Served(r.Duration)
@@ -336,12 +336,7 @@ func (u *Upstream) Bytes() worker.Bytes { return u.meter.bytes() }
 // Bytes returns the bytes of ended sessions to it, see [worker.Group.Metered].
 func (e *Endpoint) Bytes() worker.Bytes { return e.meter.bytes() }
 
-var (
-	_ worker.Meter = (*binding)(nil)
-	_ worker.Meter = originalDst{}
-)
-
-// Moved implements [worker.Meter].
+// Moved implements [worker.Binding].
 func (b *binding) Moved(bytes worker.Bytes) {
 	b.listener.state.meter.add(bytes)
 	b.snapshot.upstream.meter.add(bytes)
@@ -358,12 +353,17 @@ type originalDst struct {
 }
 
 // Ended implements [worker.Binding].
-func (originalDst) Ended(relay.Result, error) {}
+func (o originalDst) Ended(loop int, r relay.Result, err error) {
+	o.state.tally.Ended(loop, r.Duration, closeOf(&r, err))
+}
+
+// Watch implements [worker.Binding].
+func (originalDst) Watch(relay.Turn, int64) {}
 
 // Names implements [worker.Binding].
 func (o originalDst) Names() (upstream, endpoint string) { return o.upstream, "" }
 
-// Moved implements [worker.Meter].
+// Moved implements [worker.Binding].
 func (o originalDst) Moved(bytes worker.Bytes) { o.state.meter.add(bytes) }
 
 // Running are the bytes of sessions that run, by binding.
@@ -420,24 +420,6 @@ func (s *Search) countConnect(now int64) {
 	s.listener.state.tally.Connected(loop, took)
 	s.snapshot.upstream.tally.Connected(loop, took)
 	s.endpoint.tally.Connected(loop, took)
-}
-
-var (
-	_ worker.EndCounter = (*binding)(nil)
-	_ worker.EndCounter = originalDst{}
-)
-
-// Counted implements [worker.EndCounter].
-func (b *binding) Counted(loop int, r relay.Result, err error) {
-	why := closeOf(&r, err)
-	b.listener.state.tally.Ended(loop, r.Duration, why)
-	b.snapshot.upstream.tally.Ended(loop, r.Duration, why)
-	b.endpoint.tally.Ended(loop, r.Duration, why)
-}
-
-// Counted implements [worker.EndCounter].
-func (o originalDst) Counted(loop int, r relay.Result, err error) {
-	o.state.tally.Ended(loop, r.Duration, closeOf(&r, err))
 }
 
 // closeOf is the reason that a session ended, with an error or nil; its a is the client.
@@ -504,11 +486,11 @@ type KeyCount struct {
 // Sessions returns how many have begun.
 func (c *KeyCount) Sessions() int64 { return c.sessions.Load() }
 
-// Bytes returns the bytes of those that have ended, see [worker.Group.Metered].
+// Bytes returns the bytes of sessions that have ended, see [worker.Group.Metered].
 func (c *KeyCount) Bytes() worker.Bytes { return c.meter.bytes() }
 
 // KeyCounts count the sessions of a listener by a property of their clients, for some values of it and for all others
-// together. The number of counts is that of the values and two more, whatever clients send.
+// together. There are two more counts than values, whatever clients send.
 type KeyCounts struct {
 	key            clientkey.Key
 	of             map[string]*KeyCount // not changed
@@ -536,7 +518,7 @@ func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCou
 // Of returns the count of one of the values.
 func (c *KeyCounts) Of(value string) *KeyCount { return c.of[value] }
 
-// Other returns the count of sessions with another value than these, Unknown that of sessions without one.
+// Other returns the count of sessions with another value, Unknown the count of sessions without one.
 func (c *KeyCounts) Other() *KeyCount { return c.other }
 
 // Unknown is described at [KeyCounts.Other].
@@ -560,9 +542,8 @@ func (s *Search) count() *KeyCount {
 	return c
 }
 
-// A sample is the connections to an endpoint of which the source is noted: the first of each
-// second, and a part of the others, by chance, so that no source takes all places by being
-// fast. Others cost nothing but this.
+// A sample is the connections to an endpoint whose source is noted: the first of each second, and a part of the others, by chance, so
+// that no source takes all places by being fast. Others cost nothing but this.
 type sample struct {
 	word atomic.Uint64 // the second, and in the lowest bits how many of it were taken
 }
@@ -580,7 +561,7 @@ func (s *sample) take(now int64) bool {
 	second := uint64(now/1e9) << sampleBits
 	for {
 		switch word := s.word.Load(); {
-		case word < second: // a later one is that of another loop, with a clock that is ahead
+		case word < second: // a later one is of another loop, whose clock is ahead
 			if s.word.CompareAndSwap(word, second|1) {
 				return true
 			}
@@ -610,8 +591,7 @@ func (s *Search) from() health.Source {
 	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
 }
 
-// of returns a binding like b for a source. It makes one unless the source is among those that
-// came last.
+// of returns a binding like b for a source. It makes one unless the source is among the last ones.
 func (b *binding) of(from health.Source) *binding {
 	named := b.named.Load()
 	if named == nil {

@@ -74,13 +74,13 @@ func (a *asker) round(silent func(*router.Endpoint) bool) {
 			a.waiting = append(a.waiting, waiting{limits, a.clock})
 		} else {
 			limits.FirstByteCame(time.Millisecond, true)
-			b.Ended(answered, nil)
+			b.Ended(0, answered, nil)
 		}
 	}
 	a.pass(5e8)
 	for _, w := range a.waiting {
 		asked := time.Duration(a.clock - w.asked)
-		w.limits.Of.(worker.Watcher).Watch(relay.Turn{Last: relay.SideA, Quiet: asked, Asked: asked}, a.clock)
+		w.limits.Of.(worker.Binding).Watch(relay.Turn{Last: relay.SideA, Quiet: asked, Asked: asked}, a.clock)
 	}
 	a.judge.Round(a.clock, &health.UnansweredConfig{After: 3 * time.Second}, a.watched, false)
 }
@@ -130,7 +130,7 @@ func TestAnEndIsALifeSign(t *testing.T) {
 		a.deaf[0] = true
 		for range 10 {
 			a.rounds(2, a.first)
-			a.waiting[0].limits.Of.(worker.Binding).Ended(end, nil)
+			a.waiting[0].limits.Of.(worker.Binding).Ended(0, end, nil)
 			a.waiting = a.waiting[1:]
 		}
 		if out, want := a.endpoints[0].State().Ejected, name == "by the client"; out != want {
@@ -179,7 +179,7 @@ func TestGivenUp(t *testing.T) {
 		for len(a.waiting) > 0 && a.clock-a.waiting[0].asked >= 2e9 {
 			w := a.waiting[0]
 			a.waiting = a.waiting[1:]
-			w.limits.Of.(worker.Binding).Ended(relay.Result{
+			w.limits.Of.(worker.Binding).Ended(0, relay.Result{
 				Reason: relay.ReasonEOF, First: relay.SideA, Duration: 2 * time.Second,
 				AToB: relay.Flow{Copied: 1, Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF},
 			}, nil)
@@ -210,7 +210,7 @@ func (r *rig) comes(from string, result relay.Result) {
 		}
 		return
 	}
-	limits.Of.(worker.Binding).Ended(result, nil)
+	limits.Of.(worker.Binding).Ended(0, result, nil)
 }
 
 var (
@@ -352,7 +352,7 @@ func TestBondsOfSources(t *testing.T) {
 		s.Next(now)
 		limits, _ := s.Reached(now)
 		s.Close()
-		limits.Of.(worker.Binding).Ended(answered, nil)
+		limits.Of.(worker.Binding).Ended(0, answered, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -3,7 +3,7 @@
 // health, limit), and is asked by package worker on the event loops.
 //
 // A [Listener] and an [UpstreamSnapshot] are snapshots of one generation of the configuration:
-// they are not changed, and a client keeps those that it came under. An [Upstream] and its
+// they are not changed, and a client keeps the ones that it came under. An [Upstream] and its
 // [Endpoint]s live as long as a file names them, so that their state survives reloads.
 //
 // # A client's way

@@ -130,7 +130,7 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) {
 func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
 // SetHealthy implements [health.Target]. An endpoint that is back is not avoided any longer
-// for earlier failures. Other verdicts on one that is down are not reported.
+// for earlier failures. While it is down other verdicts are not reported.
 func (e *Endpoint) SetHealthy(healthy bool) {
 	defer e.mute(!healthy)
 	if e.State().Down == healthy {
@@ -306,8 +306,8 @@ func (e *Endpoint) circuitChanged(s health.State) {
 	}
 }
 
-// A Failure is the last one of an endpoint's connections: one that could not be made, for
-// whatever reason, or that ended without a byte of the endpoint.
+// A Failure is the last failure of an endpoint: a connection that could not be made, for whatever reason, or ended without a byte of
+// the endpoint.
 type Failure struct {
 	Cause string // a line of bounded length, in which every character can be seen
 	At    int64  // clock
@@ -323,8 +323,8 @@ type lastFailure struct {
 	outcome health.Outcome // Unknown: this machine could not connect
 	cause   string
 	at      int64
-	// plain says that the connection itself could not be made, for the endpoint's part: then
-	// one that is made by a check shows that this is over.
+	// plain says that the connection itself could not be made, for the endpoint's part: then a check that connects shows that
+	// this is over.
 	plain bool
 }
 
@@ -463,8 +463,7 @@ func (r portRange) has(port uint16) bool { return r.low <= port && port <= r.hig
 // allPorts is for when it is not known.
 var allPorts = portRange{1, 65535}
 
-// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which is that of IPv6
-// too.
+// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too.
 func ephemeralPorts() portRange {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -479,13 +478,9 @@ func ephemeralPorts() portRange {
 
 var ephemeral = sync.OnceValue(ephemeralPorts)
 
-// ephemeralPort reports whether a port is one that the kernel may choose as a local one
-// (net.ipv4.ip_local_port_range, ip(7)): a connect to such a port of this machine, without a
+// ephemeralPort reports whether the kernel may choose a port as a local one: a connect to such a port of this machine, without a
 // listener, may connect a socket to itself, see [sockopt.ErrSelfConnect].
 func ephemeralPort(port uint16) bool { return ephemeral().has(port) }
-
-// resolver returns the resolver of the endpoint's host.
-func (s *Search) resolver() worker.Resolver { return s.listener.resolverOf(s.endpoint) }
 
 // resolverOf returns the resolver of an endpoint's host.
 func (l *Listener) resolverOf(e *Endpoint) worker.Resolver {

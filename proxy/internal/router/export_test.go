@@ -20,7 +20,7 @@ func (q *Queue) Rejoin(w *Waiter, waker worker.Waker, since int64) (first bool) 
 }
 func (q *Queue) Next()               { q.q.next() }
 func (q *Queue) Turn(w *Waiter) bool { return q.q.turnOf(&w.w) }
-func (q *Queue) Stay(w *Waiter) bool { return q.q.stay(&w.w) }
+func (q *Queue) Stay(w *Waiter) bool { return q.q.stay(&w.w, true) }
 func (q *Queue) Leave(w *Waiter)     { q.q.leave(&w.w) }
 func (q *Queue) Waiting() int        { return int(q.q.waiting.Load()) }
 

@@ -181,7 +181,7 @@ func (s *Search) obey(a *filter.Answer, now int64) {
 	}
 }
 
-// nextRoute goes on with the route after that of the filter. First bytes that decide it are waited for.
+// nextRoute goes on with the route after the filter's. First bytes that decide it are waited for.
 func (s *Search) nextRoute(wait time.Duration, now int64) {
 	var to way
 	if s.asked != match.None {
@@ -198,8 +198,7 @@ func (s *Search) nextRoute(wait time.Duration, now int64) {
 	s.goOn(to, now)
 }
 
-// lookOn looks at more of a client's first bytes than those that have decided its first route: routes after that
-// of a filter depend on them.
+// lookOn looks at more of a client's first bytes than have decided its first route: routes after a filter's depend on them.
 func (s *Search) lookOn(now int64) (worker.Step, bool) {
 	first, ended := s.client.Looked, s.client.LookedEnded
 	s.client.Looked = nil
@@ -229,7 +228,7 @@ func (l *Listener) mostFirst() int {
 	return clienthello.Max
 }
 
-// goOn goes the way of a route after that of a filter.
+// goOn goes the way of a route after a filter's.
 func (s *Search) goOn(to way, now int64) {
 	s.stage = routing
 	s.way, s.passed = to, true
@@ -261,7 +260,7 @@ type Rewrite struct {
 type Rewrites struct {
 	Masks   mask.Counts
 	Modules filter.StreamCounts
-	// Sessions are those that have begun, and OffLoop those that were refused, because they would have had to run on
+	// Sessions counts sessions that have begun, and OffLoop clients that were refused, because they would have had to run on
 	// goroutines.
 	Sessions, OffLoop atomic.Int64
 }
@@ -269,7 +268,7 @@ type Rewrites struct {
 // Rewrites returns the counts of the listener's sessions that are rewritten.
 func (state *ListenerState) Rewrites() *Rewrites { return &state.rewrites }
 
-// Rewritten implements [worker.Rewriting].
+// Rewritten implements [worker.Search].
 func (s *Search) Rewritten() relay.Side {
 	if s.rewrite == nil {
 		return relay.SideNone
@@ -277,7 +276,7 @@ func (s *Search) Rewritten() relay.Side {
 	return s.rewrite.Side
 }
 
-// Rewrite implements [worker.Rewriting].
+// Rewrite implements [worker.Search].
 func (s *Search) Rewrite(on *relay.Socket) {
 	counts := &s.listener.state.rewrites
 	counts.Sessions.Add(1)

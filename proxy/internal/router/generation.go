@@ -83,7 +83,7 @@ func (l *Listener) takes(c *worker.Client) error {
 	return nil
 }
 
-// generations returns the generation in force, and the one that is about to be, or nil.
+// generations returns the generation in force, and the next one if a reload is bringing it into force, or nil.
 func (s *Search) generations() [2]*Listener { return s.cameBy().ruling(s.client) }
 
 // cameBy returns the generation under which the client came in.
@@ -173,17 +173,7 @@ func (s *Search) lacksHello(l *Listener) bool {
 	case s.offloaded.conn() == nil && !to.AnyHello && (from.AnyHello || s.listener.recogniser() != nil):
 		return true
 	}
-	return !from.Hello && s.listener.recogniser() == nil && (!to.AnyHello || l.filters())
-}
-
-// filters reports whether a route of the listener has a filter.
-func (l *Listener) filters() bool {
-	for i := range l.cfg.Routes {
-		if l.cfg.Routes[i].Filter != nil {
-			return true
-		}
-	}
-	return l.cfg.Filter != nil
+	return !from.Hello && s.listener.recogniser() == nil && (!to.AnyHello || l.Filters())
 }
 
 // gateOf returns the filter of a client's first route; nil: it has none. The error is [ErrNoRoute], or [match.ErrUndecided].
@@ -238,8 +228,7 @@ func (s *Search) mayJoin() error {
 	return nil
 }
 
-// renew has a client that is overruled begin anew: at once by the generation in force, and when it is in force by the one that
-// is about to be.
+// renew has a client that is overruled begin anew: by the generation in force at once, by the next one when it is in force.
 func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	for i, l := range by {
 		to, err := s.overruled(l)
@@ -264,7 +253,7 @@ func (s *Search) beginAnew(l *Listener, to recourse, now int64) {
 		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
 		s.settle(health.Unknown, now)
 	}
-	s.leaveHeld()
+	s.leaveQueues()
 	visits := s.visits
 	s.reroute(l, now)
 	if s.visits = visits; to != looks {
@@ -329,7 +318,7 @@ func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 }
 
 // connectsAlike reports whether two snapshots that lead the same way make the same connections to
-// endpoints: otherwise those of the one may fail that the other's do not.
+// endpoints: otherwise only one's may fail.
 func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
 		if snap.TLS != o.TLS || snap.StartTLS != o.StartTLS || snap.Source != o.Source || snap.Congestion != o.Congestion || snap.SendProxy != o.SendProxy {
@@ -364,8 +353,7 @@ func (s *Search) reroute(l *Listener, now int64) {
 }
 
 // refuse ends the search, unless a reload has the client go elsewhere: no endpoint serves it.
-// full means that there is one that would, if it had room: then connections that are made differently
-// are no better.
+// full means that an endpoint would, if it had room: then connections that are made differently are no better.
 func (s *Search) refuse(err error, full bool, now int64) {
 	if l := s.elsewhere(); l != nil && (!full && !isFull(err) || !l.snapshotFor(s.client).sameWay(s.root)) {
 		s.reroute(l, now)

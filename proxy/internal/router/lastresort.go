@@ -14,14 +14,13 @@ import (
 // A client without an endpoint, and without a fallback, is not refused as long as one may
 // serve it, whatever the states of endpoints. As a last resort it tries each of
 //
-//   - those that are usable, past the upstream's breaker, its attempts and its budget;
-//   - those that are ejected, with an open breaker, or that do not answer their checks;
-//   - those that are failing: to which the last connection could not be made. Of these the
-//     one first that was found so longest ago, and at intervals: see trials. While those before
-//     serve no client, these trials come before them.
+//   - usable endpoints, past the upstream's breaker, its attempts and its budget;
+//   - endpoints that are ejected, with an open breaker, or do not answer their checks;
+//   - failing endpoints, to which the last connection could not be made: the one first that was found so longest ago, and at
+//     intervals: see trials. While the others serve no client, these trials come before them.
 //
-// Those that are draining, of weight 0, at their limit, or, unless in panic, barred by their
-// checks are not tried. If a fallback has no endpoint either, those of both are tried.
+// Endpoints that drain, have weight 0, are at their limit or, unless in panic, barred by their checks are not tried. If a fallback has
+// no endpoint either, both upstreams' are tried.
 
 // trials are when an endpoint that is failing may be tried again. So the number of failing
 // connects does not depend on the number of clients.
@@ -158,8 +157,8 @@ func (s *Search) resort(err error, now int64) {
 	}
 }
 
-// pickLast acquires an endpoint of the snapshot, or of those that it is a fallback of, as a last
-// resort. full says that there is none because of limits.
+// pickLast acquires an endpoint of the snapshot, or of the snapshots before it, as a last resort. full says that there is none because
+// of limits.
 func (s *Search) pickLast(now int64) (full, ok bool) {
 	if wait := s.exclude(now); wait || s.spent(now) {
 		return false, false
@@ -245,8 +244,7 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 	return full, true
 }
 
-// isBeyond reports whether an endpoint that is acquired as a last resort is one that the
-// client would not have otherwise, for its state, that of the upstream, or of retries. A
+// isBeyond reports whether the client would not have the endpoint otherwise, for the endpoint's state, the upstream's, or its retries. A
 // client that was held, and gets a usable endpoint when there is one again, would.
 func (s *Search) isBeyond(e *Endpoint) bool {
 	st := e.State()
@@ -264,8 +262,7 @@ func (s *Search) lastOf(set *lb.Set, eligible lb.Eligibility) (e *lb.Endpoint, f
 	return nil, err == lb.ErrFull
 }
 
-// lastOfServing acquires an endpoint for a last resort: if there is one, not one that has served none of
-// its last ones.
+// lastOfServing acquires an endpoint for a last resort: if possible, one that has served some of its last ones.
 func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
 	if !set.Has(lb.LastResort) {
 		return nil, false
@@ -293,8 +290,8 @@ func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
 	return s.lastOf(set, lb.LastResort)
 }
 
-// longestAgo acquires the endpoint that had a client so longest ago, of those that are not failing and that
-// this client has not tried: none of them serves, so each has its turn.
+// longestAgo acquires the endpoint that had a client longest ago, is not failing and was not tried by this client: none of them serves,
+// so each has its turn.
 func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
 	var first *Endpoint
 	members, panicking := set.Members(), set.Panicking()
@@ -330,12 +327,11 @@ const vainResorts = 4
 // maxVain bounds how many endpoints a pick leaves out for that.
 const maxVain = 64
 
-// vain reports whether the endpoints that accept as a last resort seem to serve no client: one that is
-// frozen, or resets, accepts all the while, and must not keep clients from one that is back.
+// vain reports whether the endpoints that accept as a last resort seem to serve no client: a frozen endpoint, or one that resets, accepts
+// all the while, and must not keep clients from an endpoint that is back.
 func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts }
 
-// tryFailing acquires the failing endpoint that was found so longest ago, of those that may be
-// tried again and that this client has not tried.
+// tryFailing acquires the failing endpoint that was found so longest ago, may be tried again, and was not tried by this client.
 func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	u := s.snapshot.upstream
 	if now < u.trial.Load() || !u.mayTry(now) {
@@ -432,7 +428,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	q, left := &snap.upstream.held, s.patience(now)
 	if l := s.elsewhere(); l != nil {
-		s.leaveHeld()
+		s.leaveQueues()
 		s.reroute(l, now)
 		return worker.Step{}, false
 	}
@@ -454,7 +450,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	for looks := 1; ; looks++ {
 		full, ok := s.pickLast(now)
 		if ok {
-			s.leaveHeld()
+			s.leaveQueues()
 			s.stage = connecting
 			return worker.Step{}, false
 		}
@@ -465,7 +461,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it is asked when there is room, before clients that come
 			s.joinEarlierQueues(s.visited(q))
 		}
-		if left = s.patience(now); left <= 0 || !q.stay(&s.place) {
+		if left = s.patience(now); left <= 0 || !q.stay(&s.place, true) {
 			break
 		}
 		if looks == maxLooks {
@@ -474,7 +470,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 		}
 	}
 	if left <= 0 {
-		s.leaveHeld()
+		s.leaveQueues()
 		if s.full { // an endpoint serves, and the clients that came before have had its room
 			s.cause = ErrQueueTimeout
 		}
@@ -484,20 +480,12 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, snap.upstream.untilTrial(now)), now)}, true
 }
 
-// leaveHeld is the end of being held.
-func (s *Search) leaveHeld() {
-	if q := s.place.in.Load(); q != nil {
-		q.leave(&s.place)
-	}
-	s.leaveEarlier()
-}
-
 // patience is how much longer a client is held: for as long as others wait for room if it is
 // room that is missing.
 func (s *Search) patience(now int64) time.Duration {
 	times := s.snapshot.times()
 	wait := times.Hold
-	if s.full || s.snapshot.upstream.heldFull.Load() { // as the last one that looked has found
+	if s.full || s.snapshot.upstream.heldFull.Load() { // as the last client that looked has found
 		wait = max(wait, times.QueueTimeout)
 	}
 	return time.Duration(s.failing + int64(wait) - now)

@@ -90,7 +90,7 @@ func TestBothAreTried(t *testing.T) {
 	if binding == nil || r.active() != 1 || fallback.active() != 0 {
 		t.Fatalf("%d at the upstream, %d at the fallback", r.active(), fallback.active())
 	}
-	binding.Ended(answered, nil)
+	binding.Ended(0, answered, nil)
 	s, _ := r.search()
 	for i, at := range []*rig{r, fallback} {
 		if do := s.Next(r.clock).Action; do != worker.Connect || at.active() != 1 {
@@ -149,8 +149,8 @@ func TestPastBreakerAndBudget(t *testing.T) {
 		if binding == nil {
 			t.Fatalf("%s: refused by the breaker", name)
 		}
-		binding.Ended(answered, nil)
-		limits.Of.(worker.Binding).Ended(answered, nil)
+		binding.Ended(0, answered, nil)
+		limits.Of.(worker.Binding).Ended(0, answered, nil)
 		if c := r.upstream.Counts(); c.LastResort == 0 || up.State() == health.Open {
 			t.Errorf("%s: %+v, the breaker is %v", name, c, up.State())
 		}
@@ -312,7 +312,7 @@ func TestServingLastResort(t *testing.T) {
 		if serves(to) {
 			result.BToA = relay.Flow{Copied: 1, Reason: relay.ReasonEOF}
 		}
-		limits.Of.(worker.Binding).Ended(result, nil)
+		limits.Of.(worker.Binding).Ended(0, result, nil)
 		return to
 	}
 	lost := 0
@@ -378,7 +378,7 @@ func TestServedSince(t *testing.T) {
 			t.Fatal("a client gets no endpoint")
 		}
 		r.pass(time.Second)
-		b.Ended(result, nil)
+		b.Ended(0, result, nil)
 	}
 	// The endpoint has ended the session in good order after the client did.
 	ended := relay.Result{Reason: relay.ReasonEOF, First: relay.SideA, AToB: relay.Flow{Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF}}

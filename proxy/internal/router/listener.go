@@ -32,7 +32,7 @@ type ListenerConfig struct {
 	State *ListenerState // required
 	// Access says which sources may come in.
 	Access limit.Access
-	// Denials are those of an operator, which come and go while clients do; nil: none.
+	// Denials are an operator's, which come and go while clients do; nil: none.
 	Denials *limit.Denials
 	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
 	Sources *limit.Sources
@@ -44,9 +44,8 @@ type ListenerConfig struct {
 	// which may be another one than when it came; nil: none has. It is called on loops, several
 	// at a time, and must not wait. If it is nil a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
-	// Rules returns the generation in force at the address at which a client came in, and the one that a reload
-	// is about to bring into force there, while the endpoints of either may serve clients; nil: there is none.
-	// It is called as StateOf is; it may be nil.
+	// Rules returns the generation in force at the address at which a client came in, and the next one that a reload is about to bring
+	// into force there, while the endpoints of either may serve clients; nil: there is none. It is called as StateOf is; it may be nil.
 	Rules func(*worker.Client) (now, next *Listener)
 	// Wake has [worker.Admitter.CanAccept] asked again; required.
 	Wake func()
@@ -56,7 +55,7 @@ type ListenerConfig struct {
 	Table   *match.Table
 	Routes  []Route
 	Default *UpstreamSnapshot
-	// Mirror, Rewrite and Filter are those of clients that no route matches; nil: there is none.
+	// Mirror, Rewrite and Filter are for clients that no route matches; nil: there is none.
 	Mirror  *Mirror
 	Rewrite *Rewrite
 	Filter  *Filter
@@ -82,7 +81,7 @@ type ListenerConfig struct {
 	// TLS terminates it; nil: it is passed through.
 	TLS *tlsterm.Server
 	// Offloaded serves a client whose TLS ends or begins in this process, on a goroutine of
-	// its own until it is joined; required if TLS is set, or that of an UpstreamSnapshot.
+	// its own until it is joined; required if TLS is set, here or in an UpstreamSnapshot.
 	Offloaded func(h *worker.Offloaded, of *Offloaded)
 
 	// Now is the clock that the upstreams' breakers and outlier detection have.
@@ -132,7 +131,7 @@ func (l *Listener) Service() *worker.Service {
 
 // Enforce makes this the generation in force: clients that came before and have not got an
 // endpoint yet are held to its rules of access, for PROXY headers and on certificates, and
-// those of them that no endpoint serves go to its upstreams.
+// go to its upstreams if no endpoint serves them.
 func (l *Listener) Enforce() { l.state.current.Store(l) }
 
 // Forget releases the state of sessions to removed endpoints.
@@ -155,7 +154,7 @@ func (l *Listener) snapshotFor(c *worker.Client) *UpstreamSnapshot {
 
 // A way is where a client goes by a route, and what is done with its bytes.
 type way struct {
-	route    int               // the route's index; match.None: that of clients that no route matches
+	route    int               // the route's index; match.None: no route matches
 	snapshot *UpstreamSnapshot // nil: there is none
 	mirror   *Mirror           // nil: there is none
 	rewrite  *Rewrite          // nil: there is none
@@ -165,7 +164,7 @@ type way struct {
 // wayOf returns where a client goes. It fails with [match.ErrUndecided].
 func (l *Listener) wayOf(c *worker.Client) (way, error) { return l.wayAfter(c, match.None) }
 
-// wayAfter returns where a client goes by the first route after another one that is for it; after match.None are all.
+// wayAfter returns where a client goes by its first route after another route; after match.None are all.
 func (l *Listener) wayAfter(c *worker.Client, after int) (way, error) {
 	i, err := l.indexAfter(c, after)
 	switch {
@@ -182,8 +181,7 @@ func (l *Listener) wayAfter(c *worker.Client, after int) (way, error) {
 	return to, nil
 }
 
-// destination returns the address that a client has connected to: that of its PROXY header, or
-// its original destination, or this listener.
+// destination returns the address that a client has connected to: its PROXY header's, or its original destination, or this listener.
 func (l *Listener) destination(c *worker.Client) netip.AddrPort {
 	transparent := l.cfg.Transparent
 	switch l := c.Listening(); {

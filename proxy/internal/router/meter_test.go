@@ -37,7 +37,7 @@ func TestRunning(t *testing.T) {
 	if r.Listeners[door] != *of(15) || r.Upstreams[up] != *of(7) || r.Endpoints[e] != *of(1) || r.Endpoints[f] != *of(6) {
 		t.Errorf("%+v", r)
 	}
-	direct.(worker.Meter).Moved(*of(16))
+	direct.Moved(*of(16))
 	if got := door.Bytes(); got != *of(16) || up.Bytes() != (worker.Bytes{}) {
 		t.Errorf("of a session without an upstream: %+v, %+v", got, up.Bytes())
 	}

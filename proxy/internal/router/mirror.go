@@ -7,7 +7,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/relay"
 )
 
 // A Mirror has the bytes of some clients sent to an endpoint of another upstream as well.
@@ -22,7 +21,7 @@ type Mirror struct {
 // Mirrors returns the counts of the mirrors of the listener's sessions.
 func (state *ListenerState) Mirrors() *worker.MirrorCounts { return &state.mirrors }
 
-// Mirror implements [worker.Mirrorer]. What becomes of a mirror is no verdict on its endpoint: an open breaker of
+// Mirror implements [worker.Search]. What becomes of a mirror is no verdict on its endpoint: an open breaker of
 // the endpoint or of the upstream means that there is none, and neither breakers nor outlier detection learn
 // from it. It counts among the endpoint's connections.
 func (s *Search) Mirror(int64) *worker.Mirror {
@@ -42,7 +41,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 	e.total.Add(1)
 	e.upstream.sessions.Add(1)
 	of := &worker.Mirror{
-		Binding: mirrorBinding{e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),
+		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),
 		MaybeSelf: e.self, Timeout: s.listener.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
 		Ended: func() { m.ended(e) },
 	}
@@ -96,11 +95,11 @@ func (m *Mirror) ended(e *Endpoint) {
 	m.Snapshot.notifyRoom()
 }
 
-// A mirrorBinding is the binding of a mirror, which is no session.
-type mirrorBinding struct{ endpoint *Endpoint }
-
-// Ended implements [worker.Binding].
-func (mirrorBinding) Ended(relay.Result, error) {}
+// A mirrorBinding is the binding of a mirror, which is no session: only its names are asked for.
+type mirrorBinding struct {
+	worker.Binding // nil
+	endpoint       *Endpoint
+}
 
 // Names implements [worker.Binding].
 func (b mirrorBinding) Names() (upstream, endpoint string) {

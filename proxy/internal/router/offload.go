@@ -11,8 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Offloaded is the state of a client that was handed over to a goroutine, beside that of
-// package worker.
+// Offloaded is the state of a client that was handed over to a goroutine, beside [worker.Offloaded].
 type Offloaded struct {
 	Listener *Listener
 	// ALPN is the protocols of the client's hello, if it was looked at.
@@ -66,7 +65,7 @@ func (s *Search) waker() worker.Waker {
 	})
 }
 
-// Options are those of the sockets that connect.
+// Options are for the sockets that connect.
 func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
 
 // Record returns the record of the client; nil: none is kept.

@@ -40,8 +40,8 @@ func (s *Search) pick(now int64) error {
 var errAgain = errors.New("every usable endpoint has been tried")
 
 const (
-	avoiding    pickPass = iota // any usable endpoint, but those that [Search.avoids] reports
-	onlyWorking                 // those that the last client could reach
+	avoiding    pickPass = iota // any usable endpoint that [Search.avoids] does not report
+	onlyWorking                 // endpoints that the last client could reach
 	anyUsable
 )
 
@@ -55,8 +55,9 @@ func (p pickPass) eligible() lb.Eligibility {
 	return lb.Usable
 }
 
-// pickFrom picks from a set, in up to three passes. Endpoints that this client has tried are tried again
-// when there are no others, each of them once before one is tried a third time, and after a pause.
+// pickFrom picks from a set, in up to three passes. This is where an ejected endpoint, or one that is down, draining or full, is
+// skipped: Endpoint.SetEjected and its like set a flag of lb.Endpoint, and Set.Pick passes over it while others are eligible. Endpoints
+// that this client has tried are tried again when there are no others, each once before one is tried a third time, and after a pause.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
@@ -114,16 +115,14 @@ func (s *Search) triesOnce() bool {
 		slices.ContainsFunc(s.failures, func(f failure) bool { return f.turnedDown || f.ended-f.began >= int64(firstResent) })
 }
 
-// maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is
-// among those that the last client could reach, until there are none.
+// maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is among the endpoints that the last client
+// could reach, until there are none.
 const maxAvoided = 8
 
-// avoids reports whether the client should get another endpoint than one that was picked, if
-// there is one. A client that could not reach an endpoint is to be sent to no other one that
-// the last client could not reach; nor, if it has waited for a segment that was lost, to one
-// that no client has reached since, for which it may have to wait as long. A client that has
-// just come is sent to an endpoint that would be ejected if there were room only if it is time
-// for another trial. No client is sent to one that lets a client wait, see silentToConnects.
+// avoids reports whether the client should get another endpoint than the picked one, if there is another. A client that could not
+// reach an endpoint is not sent to another that the last client could not reach; nor, if it has waited for a lost segment, to an
+// endpoint that no client has reached since, where it may wait as long. A client that has just come is sent to an endpoint that would
+// be ejected if there were room only if it is time for another trial. No client is sent where one waits, see silentToConnects.
 func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if e.silentToConnects() {
@@ -144,7 +143,7 @@ const firstResent = time.Second
 // losingEvery is how often a client is sent to an endpoint that loses its clients, while others are there.
 const losingEvery = 5 * time.Second
 
-// loses reports whether a client should get another endpoint than one that is usable, and has lost its last
+// loses reports whether a client should get another endpoint than the picked one, which is usable, and has lost its last
 // clients: connections were made, and ended without a byte. An endpoint is not ejected then if max_ejected has no
 // room, or if all clients come from one source. Now and then a client finds out whether that is still so. Where
 // clients are kept together by their source, one source's losses move no others.
@@ -190,8 +189,8 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 	return true
 }
 
-// oldestTrial returns an unusable endpoint that has served its last client, or else the one that had a client longest
-// ago, and claims the trial; nil if that is the picked one, or if trials of all may be under way still.
+// oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint that had a client longest ago, and
+// claims the trial; nil if that is the picked one, or if trials of all may be under way still.
 func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 	first := picked
 	members := set.Members()
@@ -259,8 +258,8 @@ func (s *Search) take(e *Endpoint, now int64) {
 	}
 }
 
-// request is the input of a pick among the endpoints of snap, beside those that the client has tried. A client
-// without the key of snap is hashed by its source, as if there was none.
+// request is the input of a pick among the endpoints of snap. A client without the key of snap is hashed by its source, as if there was
+// none.
 func (s *Search) request(snap *UpstreamSnapshot) (r lb.Request) {
 	if snap.BySource {
 		r.Source = s.client.Source().AddrPort()

@@ -253,10 +253,10 @@ func btoi(b bool) int {
 // end ends a client's session.
 func (p *passages) end(c *passenger, dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
-		c.binding.Ended(relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1}}, nil)
+		c.binding.Ended(0, relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1}}, nil)
 		return
 	}
-	c.binding.Ended(reset, nil)
+	c.binding.Ended(0, reset, nil)
 	p.ok--
 	p.failed++
 	p.judge()
@@ -426,7 +426,7 @@ func TestWaitingHoldsNoPlaceForNothing(t *testing.T) {
 		}
 		r.upstream.Room()
 	}
-	first.Ended(answered, nil)
+	first.Ended(0, answered, nil)
 	if do := second.Next(r.clock).Action; do != worker.Connect {
 		t.Error(do)
 	}
@@ -478,7 +478,7 @@ func TestBetterTimes(t *testing.T) {
 			if router.FirstByte(binding); b.State() != health.Closed || own.State() != health.Closed {
 				t.Fatalf("after a trial: %v, the endpoint's %v", b.State(), own.State())
 			}
-			binding.Ended(answered, nil)
+			binding.Ended(0, answered, nil)
 			if n, _ := b.Load(); n != 0 {
 				t.Errorf("%d connections in the end", n)
 			}
@@ -500,7 +500,7 @@ func TestRetriesThatFindAnEndpointAreRepaid(t *testing.T) {
 		}
 		limits, _ := s.Reached(r.clock)
 		s.Close()
-		limits.Of.(worker.Binding).Ended(answered, nil)
+		limits.Of.(worker.Binding).Ended(0, answered, nil)
 	}
 	for range 9 {
 		_ = r.refuse()
@@ -561,7 +561,7 @@ func TestPanicPassesBreakers(t *testing.T) {
 	if r.serve() != nil {
 		t.Error("two at once, under a bound of one")
 	}
-	first.Ended(answered, nil)
+	first.Ended(0, answered, nil)
 	second := r.serve()
 	if second == nil {
 		t.Fatal("no trial")
@@ -570,7 +570,7 @@ func TestPanicPassesBreakers(t *testing.T) {
 	if up.State() != health.Closed || own.State() != health.Closed {
 		t.Fatalf("after the trial: %v, %v", up.State(), own.State())
 	}
-	second.Ended(answered, nil)
+	second.Ended(0, answered, nil)
 	e := r.members[0].Endpoint.Of.(*router.Endpoint)
 	before := r.keeper.Transitions()
 	e.SetEjected(false)
@@ -592,12 +592,12 @@ func TestPanicWaitsForAnswers(t *testing.T) {
 	if binding == nil || up.State() != health.Open {
 		t.Fatalf("after one that was connected: %v", up.State())
 	}
-	binding.Ended(relay.Result{Reason: relay.ReasonFirstByte}, nil)
+	binding.Ended(0, relay.Result{Reason: relay.ReasonFirstByte}, nil)
 	if up.State() != health.Open || own.State() != health.Open {
 		t.Fatalf("after silence: %v, %v", up.State(), own.State())
 	}
 	binding = r.serve()
-	binding.Ended(answered, nil)
+	binding.Ended(0, answered, nil)
 	if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 		t.Errorf("after an answer: %v, %v", up.State(), own.State())
 	}

@@ -35,7 +35,7 @@ func (s *Search) routesLater() bool {
 type Cancels struct {
 	// Requests is how many came; Sent, to how many endpoints they were sent, and Failed, to how many that failed.
 	Requests, Sent, Failed atomic.Int64
-	// Queue has those that are being sent.
+	// Queue has the requests that are being sent.
 	Queue fanout.Queue
 }
 
@@ -51,8 +51,8 @@ type CancelTarget struct {
 
 // CancelUpstreams returns the upstreams to which the routes may have led a client that now sends a CancelRequest: it says no more of it
 // than its connection does, so a route by names or by user and database may be its own, and what is known of it decides as for others.
-// The first route that is its own for certain is the last one. Filters are asked about the request, for their times; one that wants more is
-// as one that denies. It does not wait if the listener has no filter.
+// The first route that is its own for certain is the last one. Filters are asked about the request, for their times; wanting more
+// is denying. It does not wait if the listener has no filter.
 func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, request []byte) (list []*UpstreamSnapshot) {
 	of := l.clientOf(c)
 	for i := match.None; ; {

@@ -13,11 +13,11 @@ import (
 )
 
 // A queue is clients that wait for room, first come first served: a client that comes while
-// others wait has to wait behind them, and one that comes back has the place that it had. It
-// has a lock, which only waiting clients take, and calls that report room while some wait.
+// others wait has to wait behind them, and a client that comes back has its place again. Its lock is taken by waiting clients, and by
+// calls that report room while some wait.
 type queue struct {
 	places      *limit.Connections // places that this queue shares with other queues; nil: any number
-	waiting     atomic.Int64       // number of waiting clients, the one that has the turn included
+	waiting     atomic.Int64       // number of waiting clients, with the one at its turn
 	mu          sync.Mutex
 	first, last *waiter // under mu
 	turn        *waiter // the client that was woken and has not looked yet; under mu
@@ -56,9 +56,8 @@ func (q *queue) rejoin(w *waiter, waker worker.Waker, since int64) (first bool) 
 	return q.first == w
 }
 
-// add adds a client behind those that have waited for as long. The caller holds mu, and has a place for
-// it. It looks from the end where the last ones are, and from the beginning where those are that come
-// back.
+// add adds a client behind all that have waited for as long. The caller holds mu, and has a place for it. It looks from the end, where
+// new clients belong, and else from the beginning, where clients that come back do.
 func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
 	prev, next := q.last, (*waiter)(nil)
 	if prev != nil && prev.since > since {
@@ -86,11 +85,10 @@ func (q *queue) take(limit int64) bool {
 	return q.waiting.Load() < limit && (q.places == nil || q.places.Take())
 }
 
-// maxLooked is how many are looked at for one that has hung up.
+// maxLooked is how many clients evict looks at.
 const maxLooked = 1024
 
-// evict ends the waiting of one that has hung up, and reports whether there was one. It finds
-// out by [queue.has].
+// evict ends the waiting of a client that has hung up, and reports whether there was one. The client finds out by [queue.has].
 func (q *queue) evict() bool {
 	w := q.first
 	for n := 0; w != nil && (w.woken || !w.waker.HungUp()); n++ {
@@ -169,29 +167,15 @@ func (q *queue) turnOf(w *waiter) bool {
 	return w.woken
 }
 
-// stay has the client that had the turn, and has found no room, wait on as the first. It
-// reports whether there may be room again already.
-func (q *queue) stay(w *waiter) (again bool) {
+// stay has the client that had the turn, and has found no room, wait on as the first. It reports whether there may be room again
+// already, but not unless full: then there was room, and none for this client.
+func (q *queue) stay(w *waiter, full bool) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.again {
-		q.again = false
-		return true
+	if again, q.again = full && q.again, false; !again {
+		w.woken, q.turn = false, nil
 	}
-	w.woken, q.turn = false, nil
-	return false
-}
-
-// stayFor is stay for a client that has found that there is no room or, unless full, none that is for
-// it: then it does not look again.
-func (q *queue) stayFor(w *waiter, full bool) (again bool) {
-	if full {
-		return q.stay(w)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	w.woken, q.turn, q.again = false, nil, false
-	return false
+	return again
 }
 
 // maxLooks is how often in a row a client looks for room that came while it looked. Other clients of its
@@ -220,7 +204,7 @@ func (q *queue) leave(w *waiter) {
 	}
 }
 
-// remove is leave for one that is there.
+// remove is leave for a client that is there.
 func (q *queue) remove(w *waiter) {
 	first := q.first == w
 	if w.prev != nil {
@@ -252,7 +236,7 @@ func (q *queue) remove(w *waiter) {
 // wait. Each has a place in each of these queues, and the client that has the turn in one can
 // use the room of that upstream.
 
-// A queuedUpstream is a client's place in the queue of an upstream before the one that it waits at.
+// A queuedUpstream is a client's place in the queue of an earlier upstream.
 type queuedUpstream struct {
 	snapshot *UpstreamSnapshot
 	place    waiter
@@ -280,8 +264,7 @@ func (s *Search) joinEarlierQueues(since int64) {
 	}
 }
 
-// pickEarlier looks for room at the upstreams before the one that the client waits at, if it is
-// its turn there. left is how much longer it waits.
+// pickEarlier looks for room at earlier upstreams, if it is the client's turn there. left is how much longer it waits.
 func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 	at, kept, round := s.snapshot, s.entry, s.round
 	for _, queued := range s.earlier {
@@ -293,10 +276,7 @@ func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 			s.snapshot, s.entry, s.round = queued.snapshot, breakerEntry{}, len(s.tried)
 			trial, err := s.pickFree(&queued.due, left, false, now)
 			if err == nil {
-				if waits := s.place.in.Load(); waits != nil {
-					waits.leave(&s.place)
-				}
-				s.leaveEarlier()
+				s.leaveQueues()
 				s.beginTrial(trial, now)
 				if s.back = trial; trial {
 					s.retries = s.snapshot.Attempts
@@ -305,7 +285,7 @@ func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 			}
 			s.suspendEntry(now)
 			s.snapshot, s.entry, s.round = at, kept, round
-			if !q.stayFor(&queued.place, errors.Is(err, lb.ErrFull)) {
+			if !q.stay(&queued.place, errors.Is(err, lb.ErrFull)) {
 				break
 			}
 			if looks == maxLooks {
@@ -356,7 +336,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 		return false, nil
 	}
 	s.settle(health.Unknown, now)
-	if left > 0 { // the one that was found failing so longest ago, whether clients are kept from it or not
+	if left > 0 { // the endpoint that was found failing longest ago, whether clients are kept from it or not
 		if trial, ok := s.pickUnusable(now); ok {
 			return trial, nil
 		}
@@ -389,8 +369,7 @@ func (s *Search) beginTrial(trial bool, now int64) {
 	}
 }
 
-// pickUnusable acquires an endpoint that a verdict keeps clients from: one that was revived, or else one
-// that is failing, as a trial.
+// pickUnusable acquires an endpoint that a verdict keeps clients from: a revived one, or else a failing one, as a trial.
 func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	set := s.snapshot.Set()
 	if set == nil {

@@ -239,7 +239,7 @@ func (c *chain) settle(t failer) {
 func (c *chain) leave(i int) {
 	g := c.served[i]
 	c.served = slices.Delete(c.served, i, i+1)
-	g.binding.Ended(answered, nil)
+	g.binding.Ended(0, answered, nil)
 }
 
 // TestWaitersOfAFallback: a client that waits at the fallback gets the place that becomes free at
@@ -421,7 +421,7 @@ func (c *crowd) leave() {
 		}
 	}
 	for _, b := range c.sessions {
-		b.Ended(answered, nil)
+		b.Ended(0, answered, nil)
 	}
 }
 
@@ -447,7 +447,7 @@ func TestNoStormBeforeAFullFallback(t *testing.T) {
 			t.Errorf("down %v: %d of %d are served", down, c.served, clients)
 		}
 		c.leave()
-		session.Ended(answered, nil)
+		session.Ended(0, answered, nil)
 	}
 }
 
@@ -481,7 +481,7 @@ func TestWaitersTryWhatIsFailing(t *testing.T) {
 				t.Errorf("%d of %d are served", c.served, clients)
 			}
 			c.leave()
-			session.Ended(answered, nil)
+			session.Ended(0, answered, nil)
 			if n := r.active(); n != 0 {
 				t.Errorf("%d sessions in the end", n)
 			}
@@ -515,7 +515,7 @@ func TestWaitersTryAllThatAreFailing(t *testing.T) {
 			t.Errorf("endpoint %d: %d of %d are served", back, c.served, clients)
 		}
 		c.leave()
-		session.Ended(answered, nil)
+		session.Ended(0, answered, nil)
 		if n := r.active(); n != 0 {
 			t.Errorf("%d sessions in the end", n)
 		}
@@ -540,7 +540,7 @@ func TestBreakerCountsWaiters(t *testing.T) {
 	c.come(clients)
 	c.wait(100 * time.Millisecond)
 	r.endpoint(2).SetLimit(clients / 2)
-	session.Ended(answered, nil)
+	session.Ended(0, answered, nil)
 	c.wait(time.Second)
 	if c.served != clients/2 {
 		t.Errorf("%d of %d are served where there is room for %d", c.served, clients, clients/2)
@@ -582,7 +582,7 @@ func TestTrialsOfWaitersAreShort(t *testing.T) {
 	if step := first.Next(r.clock); step.Action != worker.Park {
 		t.Fatalf("%+v", step)
 	}
-	session.Ended(answered, nil)
+	session.Ended(0, answered, nil)
 	if step := second.Next(r.clock); step.Action != worker.Park {
 		t.Errorf("the second: %+v", step)
 	}
@@ -602,7 +602,7 @@ func TestWaitersTryNoOthers(t *testing.T) {
 		if revived {
 			r.endpoint(0).SetFailing(true)
 			r.endpoint(1).SetDraining(true)
-			r.serve().Ended(answered, nil)
+			r.serve().Ended(0, answered, nil)
 			r.endpoint(1).SetDraining(false)
 		}
 		r.endpoint(0).SetEjected(true)
@@ -613,7 +613,7 @@ func TestWaitersTryNoOthers(t *testing.T) {
 		if c.wait(4 * time.Second); c.connects != 0 {
 			t.Errorf("revived %v: %d connects to it", revived, c.connects)
 		}
-		session.Ended(answered, nil)
+		session.Ended(0, answered, nil)
 		if c.wait(10 * time.Millisecond); c.served != 1 {
 			t.Errorf("revived %v: %d have the room of one", revived, c.served)
 		}
@@ -638,7 +638,7 @@ func TestNobodyWaitsForRoomOfTheDead(t *testing.T) {
 		if c.connects != 0 || r.upstream.Unserved() {
 			t.Fatalf("fallback %v: %d connects while it serves", fallback, c.connects)
 		}
-		session.Ended(reset, nil)
+		session.Ended(0, reset, nil)
 		c.wait(100 * time.Millisecond)
 		if want := 20; fallback && c.served != want {
 			t.Errorf("%d of %d are served by the fallback", c.served, want)
@@ -686,7 +686,7 @@ func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
 		}
 	}
 	for i, s := range waiting {
-		session.Ended(answered, nil)
+		session.Ended(0, answered, nil)
 		waiting = append(waiting, come())
 		for j := len(waiting) - 1; j > i; j-- {
 			if step := waiting[j].Next(r.clock); step.Action != worker.Park {
@@ -706,7 +706,7 @@ func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
 	for _, s := range waiting[5:] {
 		s.Close()
 	}
-	session.Ended(answered, nil)
+	session.Ended(0, answered, nil)
 }
 
 // TestHeldKeepTheirOrder: after an outage, when the only endpoint serves again and is full, the
@@ -744,7 +744,7 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 	session := connects("the first, that is held", first)
 	parks("the second", second)
 	parks("the third, when the endpoint is full", third)
-	session.Ended(answered, nil)
+	session.Ended(0, answered, nil)
 	parks("the fourth, when there is room", fourth)
 	parks("the third, when there is room", third)
 	session = connects("the second, when there is room", second)
@@ -756,7 +756,7 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.upstream.Refusals().ByReason()["queue_timeout"] != 1 {
 		t.Errorf("the third after its time: %v, %v, %v", step.Action, third.Err(), r.upstream.Refusals().ByReason())
 	}
-	session.Ended(answered, nil)
+	session.Ended(0, answered, nil)
 	for _, s := range []*router.Search{first, second, third, fourth} {
 		s.Close()
 	}
@@ -782,7 +782,7 @@ func TestHangUps(t *testing.T) {
 		r := newRig(t, 1, router.SnapshotConfig{}, nil)
 		res := hung
 		c.change(&res)
-		r.serve().Ended(res, nil)
+		r.serve().Ended(0, res, nil)
 		if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
 			t.Errorf("%s: %d failures, %d active", name, n, r.active())
 		}

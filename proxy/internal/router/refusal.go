@@ -84,9 +84,8 @@ func circuitError(r health.Refusal) error {
 // ownFault reports whether an attempt failed for want of something in this process or on
 // this machine: that says nothing of the endpoint.
 func ownFault(err error) bool {
-	return slices.ContainsFunc([]syscall.Errno{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL,
-	}, func(errno syscall.Errno) bool { return errors.Is(err, errno) })
+	i := localFault(err)
+	return i >= 0 && i < ownFaults
 }
 
 // causes are several errors in one line.
@@ -116,6 +115,8 @@ func (c causes) Error() string {
 var localFaults = [...]syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
 }
+
+const ownFaults = len(localFaults) - 2
 
 // localCounts count connections that could not be made for want of something on this machine,
 // by localFaults.
@@ -197,8 +198,8 @@ func (u *Upstream) UnreachedReasons() map[string]int64 {
 	return byName(u.unreached[:], func(i int) string { return unreachedReason(i).String() })
 }
 
-// maxCause is how long the reason of a failure is at most, in bytes: it may quote names that
-// the endpoint has chosen, those of its certificate for instance.
+// maxCause is how long the reason of a failure is at most, in bytes: it may quote names that the endpoint has chosen, of its
+// certificate for instance.
 const maxCause = 240
 
 // causeOf is why a connection could not be made, in a line of bounded length.

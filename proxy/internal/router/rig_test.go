@@ -258,7 +258,7 @@ func (w *world) session(with *server, limits *relay.Limits) {
 			time.Sleep(5 * roundTrip)
 			r = relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1, Reason: relay.ReasonEOF}}
 		}
-		with.be(func() { limits.Of.(worker.Binding).Ended(r, nil) })
+		with.be(func() { limits.Of.(worker.Binding).Ended(0, r, nil) })
 	})
 }
 

@@ -17,8 +17,8 @@ func (l *Listener) firstBytes() worker.FirstBytes {
 	return (*recognition)(l)
 }
 
-// recogniser returns that of the listener's routes; nil: none depends on first bytes, or each client has to send a hello, which is read
-// by itself.
+// recogniser returns the recogniser of the listener's routes; nil: none depends on first bytes, or each client has to send a hello, which
+// is read by itself.
 func (l *Listener) recogniser() *firstbytes.Recogniser {
 	if p := &l.cfg.Preread; l.cfg.Table == nil || p.Hello || p.Postgres != nil {
 		return nil
@@ -78,8 +78,7 @@ func (state *ListenerState) recognised(f *firstbytes.Facts) {
 	}
 }
 
-// Spoken returns how many clients have spoken each protocol, by its name; "other" are those that have spoken none of those
-// that the routes depend on.
+// Spoken returns how many clients have spoken each protocol, by its name; "other" is none of the protocols that routes depend on.
 func (state *ListenerState) Spoken() map[string]int64 {
 	return byName(state.spoken[:], func(i int) string {
 		if p := firstbytes.Protocol(i); p < firstbytes.Protocols {

@@ -17,7 +17,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -46,7 +45,7 @@ type Search struct {
 	cause          error             // why the client is held
 
 	filtering                 // by the route's filter
-	gate       *filter.Filter // that of the client's first route, if it is asked about the client, or has let it through
+	gate       *filter.Filter // the filter of the client's first route, if it is asked about the client, or has let it through
 	entry      breakerEntry   // the entry through the breaker of snapshot
 	endpoint   *Endpoint      // the endpoint that is acquired; nil: none
 	attempt                   // the attempt at endpoint
@@ -161,7 +160,7 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 		return worker.Step{Action: worker.Park}, true
 	}
 	for !state.Connections.Take() {
-		if !state.queue.stay(&s.place) {
+		if !state.queue.stay(&s.place, true) {
 			return worker.Step{Action: worker.Park}, true
 		}
 	}
@@ -305,14 +304,14 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 		trial, err := s.pickFree(&s.due, left, true, now)
 		switch {
 		case err == nil:
-			s.leaveQueue()
+			s.leaveQueues()
 			s.stage = connecting
 			s.beginTrial(trial, now)
 			return worker.Step{}, false
 		case err != errFailing && !errors.Is(err, lb.ErrFull):
-			s.leaveQueue()
+			s.leaveQueues()
 			return worker.Step{}, s.unpicked(err, now)
-		case left > 0 && snap.upstream.queue.stayFor(&s.place, err != errFailing):
+		case left > 0 && snap.upstream.queue.stay(&s.place, err != errFailing):
 			if looks < maxLooks {
 				continue
 			}
@@ -322,7 +321,7 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 	}
 	switch {
 	case left <= 0:
-		s.leaveQueue()
+		s.leaveQueues()
 		return worker.Step{}, s.unavailable(ErrQueueTimeout, now)
 	case !snap.upstream.queue.has(&s.place):
 		s.leaveEarlier()
@@ -331,9 +330,11 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(left, now)}, true
 }
 
-// leaveQueue ends the client's waiting for room.
-func (s *Search) leaveQueue() {
-	s.snapshot.upstream.queue.leave(&s.place)
+// leaveQueues gives up the client's places in all queues.
+func (s *Search) leaveQueues() {
+	if q := s.place.in.Load(); q != nil {
+		q.leave(&s.place)
+	}
 	s.leaveEarlier()
 }
 
@@ -448,10 +449,7 @@ func (s *Search) Err() error { return s.err }
 
 // Close implements [worker.Search].
 func (s *Search) Close() {
-	if q := s.place.in.Load(); q != nil {
-		q.leave(&s.place)
-	}
-	s.leaveEarlier()
+	s.leaveQueues()
 	s.leaveFilter()
 	if s.endpoint != nil {
 		s.settle(health.Unknown, s.listener.now())
@@ -472,29 +470,17 @@ func (s *Search) Close() {
 // connect says which of the endpoint's addresses is to be connected to.
 func (s *Search) connect(now int64) (worker.Step, bool) {
 	if s.addrs == nil {
-		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.resolver(), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
+		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.listener.resolverOf(s.endpoint), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
 	}
-	snap := s.snapshot
-	return worker.Step{
-		Action: worker.Connect, Address: s.addrs[s.at], Source: s.source(), Timeout: s.left(now, len(s.addrs)-s.at),
-		Congestion: s.congestion(), MaybeSelf: s.endpoint.self, ProxyHeader: snap.SendProxy > 0, Recheck: recheckEvery,
-	}, true
-}
-
-// source is the local address to connect from; a unix socket has none.
-func (s *Search) source() netip.Addr {
-	if s.addrs[s.at].Path != "" {
-		return netip.Addr{}
+	snap, e := s.snapshot, s.endpoint
+	step := worker.Step{
+		Action: worker.Connect, Address: s.addrs[s.at], Timeout: s.left(now, len(s.addrs)-s.at), MaybeSelf: e.self, ProxyHeader: snap.SendProxy > 0,
+		Recheck: recheckEvery,
 	}
-	return s.snapshot.Source
-}
-
-// congestion is the congestion control of the connection; a unix socket has none.
-func (s *Search) congestion() *sockopt.Congestion {
-	if s.addrs[s.at].Path != "" {
-		return nil
+	if step.Address.Path == "" { // a unix socket has neither
+		step.Source, step.Congestion = snap.Source, snap.Congestion
 	}
-	return s.snapshot.Congestion
+	return step, true
 }
 
 // left is an equal share, among so many, of the time that the endpoint has left.

@@ -209,7 +209,7 @@ func TestSessionsReportAtTheirEnd(t *testing.T) {
 			if up, endpoint := binding.Names(); up != "u" || endpoint != "10.0.0.1:80" {
 				t.Error(up, endpoint)
 			}
-			binding.Ended(c.result, nil)
+			binding.Ended(0, c.result, nil)
 			if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
 				t.Errorf("%d failures, %d active", n, r.active())
 			}
@@ -245,7 +245,7 @@ func TestResetsAreInARow(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Close()
-		limits.Of.(worker.Binding).Ended(relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}, nil)
+		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}, nil)
 	}
 	if st := e.State(); !st.Ejected || e.Failures() != 4 || r.active() != 0 {
 		t.Errorf("%+v, %d failures, want it ejected after 4", st, e.Failures())
@@ -279,7 +279,7 @@ func TestRowsOfFailures(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Close()
-			limits.Of.(worker.Binding).Ended(result, nil)
+			limits.Of.(worker.Binding).Ended(0, result, nil)
 		}
 		if st := e.State(); st.Ejected != ejected {
 			t.Errorf("two failures with %v between them: ejected is %v", reason, st.Ejected)
@@ -304,7 +304,7 @@ func TestSearchAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Close()
-		limits.Of.(worker.Binding).Ended(relay.Result{Reason: relay.ReasonEOF}, nil)
+		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonEOF}, nil)
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
@@ -324,7 +324,7 @@ func BenchmarkSearch(b *testing.B) {
 		s.Next(r.clock)
 		limits, _ := s.Reached(r.clock)
 		s.Close()
-		limits.Of.(worker.Binding).Ended(relay.Result{Reason: relay.ReasonEOF}, nil)
+		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonEOF}, nil)
 	}
 }
 
@@ -577,11 +577,11 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 			rig, up, own := broken(t)
 			up.Recovered()
 			own.Recovered()
-			rig.serve().Ended(r, nil)
+			rig.serve().Ended(0, r, nil)
 			if up.State() != health.Open || own.State() != health.Open {
 				t.Errorf("after trials that ended so: %v, %v", up.State(), own.State())
 			}
-			rig.serve().Ended(r, nil) // as a last resort
+			rig.serve().Ended(0, r, nil) // as a last resort
 			if up.State() != health.Open || own.State() != health.Open {
 				t.Errorf("after a last resort that ended so: %v, %v", up.State(), own.State())
 			}
@@ -594,7 +594,7 @@ func TestTrialsThatEndWithoutAByte(t *testing.T) {
 			if up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 				t.Errorf("after a last resort that was served: %v, %v", up.State(), own.State())
 			}
-			last.Ended(answered, nil)
+			last.Ended(0, answered, nil)
 			if c := rig.upstream.Counts(); c.LastResort != 2 || c.LastResortAnswered != 1 {
 				t.Errorf("%+v", c)
 			}
@@ -611,15 +611,15 @@ func TestTrialsThatLast(t *testing.T) {
 	b := rig.serve()
 	for range 4 {
 		rig.pass(time.Second)
-		if b.(worker.Watcher).Watch(relay.Turn{}, rig.clock); up.State() != health.HalfOpen || own.State() != health.HalfOpen {
+		if b.Watch(relay.Turn{}, rig.clock); up.State() != health.HalfOpen || own.State() != health.HalfOpen {
 			t.Fatalf("before: %v, %v", up.State(), own.State())
 		}
 	}
 	rig.pass(time.Second)
-	if b.(worker.Watcher).Watch(relay.Turn{}, rig.clock); up.State() != health.Closed || own.State() != health.Closed {
+	if b.Watch(relay.Turn{}, rig.clock); up.State() != health.Closed || own.State() != health.Closed {
 		t.Errorf("after 5 s: %v, %v", up.State(), own.State())
 	}
-	b.Ended(answered, nil)
+	b.Ended(0, answered, nil)
 }
 
 // broken is an upstream whose breaker is open, as is that of its only endpoint.
@@ -657,7 +657,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	limits.Of.(worker.Binding).Ended(answered, nil)
+	limits.Of.(worker.Binding).Ended(0, answered, nil)
 	if c := r.upstream.Counts(); c.Held != 1 || c.LastResort != 0 {
 		t.Errorf("after one that was held: %+v", c)
 	}
@@ -682,7 +682,7 @@ func TestLastResortsThatAreNone(t *testing.T) {
 	if limits, err = s.Reached(r.clock); err != nil {
 		t.Fatal(err)
 	}
-	limits.Of.(worker.Binding).Ended(answered, nil)
+	limits.Of.(worker.Binding).Ended(0, answered, nil)
 	if c := r.upstream.Counts(); c.LastResort != 1 {
 		t.Errorf("after one that was made: %+v", c)
 	}
@@ -711,7 +711,7 @@ func TestALookMakesNoRoom(t *testing.T) {
 			if fallback {
 				first = newRig(t, 1, router.SnapshotConfig{Fallback: r.snapshot}, nil)
 				first.endpoint(0).SetLimit(1)
-				defer first.serve().Ended(answered, nil)
+				defer first.serve().Ended(0, answered, nil)
 			}
 			c := &crowd{rig: first, clocks: []*int64{&r.clock}, accepts: true}
 			c.come(3)
@@ -719,7 +719,7 @@ func TestALookMakesNoRoom(t *testing.T) {
 			if c.connects != 0 || r.upstream.Asked() || first.upstream.Asked() {
 				t.Errorf("%s, fallback %v: %d connects; a client is to look again %v, %v", name, fallback, c.connects, r.upstream.Asked(), first.upstream.Asked())
 			}
-			session.Ended(answered, nil)
+			session.Ended(0, answered, nil)
 			if c.wait(10 * time.Millisecond); c.served != 1 {
 				t.Errorf("%s, fallback %v: %d have the room of one", name, fallback, c.served)
 			}

@@ -18,14 +18,13 @@ import (
 // An Upstream is endpoints that do the same work, for as long as a file names them.
 // It is safe for concurrent use.
 type Upstream struct {
-	name     string
-	judged   judged
-	down     func(*Endpoint)        // called when the first verdict against an endpoint is passed; may be nil
-	queue    queue                  // of clients that wait for room
-	held     queue                  // of clients that no endpoint can serve
-	heldFull atomic.Bool            // the last of them that looked found endpoints that serve, without room
-	set      atomic.Pointer[lb.Set] // of all its snapshots
-	// breaker is that of the newest snapshot; nil: there is none.
+	name                   string
+	judged                 judged
+	down                   func(*Endpoint)        // called when the first verdict against an endpoint is passed; may be nil
+	queue                  queue                  // of clients that wait for room
+	held                   queue                  // of clients that no endpoint can serve
+	heldFull               atomic.Bool            // the last of them that looked found endpoints that serve, without room
+	set                    atomic.Pointer[lb.Set] // of all its snapshots
 	breaker                atomic.Pointer[health.Breaker]
 	current                atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
 	panic                  atomic.Pointer[health.Panic]     // nil: it is not reported
@@ -43,7 +42,7 @@ type Upstream struct {
 
 	counts          tally.UpstreamCounts // by atomic.AddInt64
 	resortsUnserved atomic.Int64         // last resorts since one was served; see vain
-	vainEndpoints   atomic.Int64         // those that have served none of their last ones
+	vainEndpoints   atomic.Int64         // endpoints that have served none of their last resorts
 	sessions        atomic.Int64         // now
 	meter           meter
 	tally           tally.Tally
@@ -123,9 +122,8 @@ type SnapshotConfig struct {
 	Breaker *health.Breaker
 	Budget  *health.RetryBudget
 
-	// Attempts is how many more endpoints are tried when one could not be reached. Before
-	// those that the client has tried are tried again there is a pause of Backoff, which
-	// doubles each time up to MaxBackoff.
+	// Attempts is how many more endpoints are tried when one could not be reached. Before any is tried again there is a pause of
+	// Backoff, which doubles each time up to MaxBackoff.
 	Attempts            int
 	Backoff, MaxBackoff time.Duration
 
@@ -146,22 +144,21 @@ type SnapshotConfig struct {
 	SendProxy int
 	// Source is the local address to connect from, if valid.
 	Source netip.Addr
-	// Congestion is the congestion control of connections to endpoints; nil: that of the system.
+	// Congestion is the congestion control of connections to endpoints; nil: the system's.
 	Congestion *sockopt.Congestion
 	// BySource says that which endpoint is picked depends on where the client comes from:
 	// otherwise the kernel is not asked for that.
 	BySource bool
 	// HashKey is the property of a client that decides instead, of clients that have it, if BySource is set.
 	HashKey clientkey.Key
-	// TLS is that of connections to endpoints; nil: the client's bytes as they are.
+	// TLS is spoken with endpoints; nil: the client's bytes go as they are.
 	TLS *tlsterm.Client
 	// StartTLS asks endpoints for that TLS by the protocol of PostgreSQL.
 	StartTLS bool
 }
 
 // An UpstreamSnapshot is an upstream as one generation of the configuration has it. It is not
-// changed, but for the endpoints: all snapshots of an upstream have those of the newest
-// generation, so that clients of an older one find endpoints that there are.
+// changed, but for the endpoints: all snapshots of an upstream have the newest generation's, so that clients of an older one find them.
 type UpstreamSnapshot struct {
 	SnapshotConfig
 	upstream *Upstream

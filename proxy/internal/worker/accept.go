@@ -28,7 +28,7 @@ type acceptor struct {
 	older            []*serving // of those before, that still have clients
 	emptied          int        // connections, while it is closing
 	failed           bool       // in the last attempt to accept
-	waits            bool       // for room, in the worker's list of those that do
+	waits            bool       // for room, in acceptors.waiters
 	pausedByAdmitter bool       // it waits because of CanAccept
 	closing          bool       // its queue is to be emptied
 	closed           bool
@@ -66,9 +66,8 @@ func (w *worker) reopen() {
 	}
 }
 
-// before ensures that the resources of a client will be there. At the limit no client is
-// accepted; between the look and the accept others may take the last place, so that each
-// worker may get one client more, which waits for its turn.
+// before ensures that the resources of a client will be there. Between this look and the accept others may take the last
+// place: so each worker may get one client beyond the limit, which waits for its turn.
 func (a *acceptor) before() error {
 	if !a.closing {
 		g := a.worker.group
@@ -87,63 +86,57 @@ func (a *acceptor) before() error {
 // Accepted takes a client on, or hands it to the worker that has fewer; or it waits
 // for a place, in the order in which clients came.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
-	w, g, accepted := a.worker, a.worker.group, client{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load(), accepted: a.worker.loop.Now()}
+	w, g := a.worker, a.worker.group
+	in := accepted{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load(), at: w.loop.Now()}
 	a.socket.refs.Add(1)
-	if accepted.service.Admitter != nil && !w.admit(&accepted) {
+	c := w.newClient(&in)
+	if in.service.Admitter != nil && !w.admit(c, &in) {
 		return
 	}
 	reserved := w.reservation()
-	if !g.gate.acquire() {
-		w.releaseReserve(reserved)
-		g.waiting.push(accepted)
+	to := w
+	if placed := g.gate.acquire(); placed {
+		g.gate.markFull()
+		to = g.leastLoaded(w)
+		if to.load.Add(1); to == w {
+			w.begin(c, &in, reserved)
+			return
+		}
+		w.handedOver++
+		to.inbox.give(in)
+	} else {
+		g.waiting.push(in)
 		w.wake()
-		return
 	}
-	g.gate.markFull()
-	to := g.leastLoaded(w)
-	to.load.Add(1)
-	if to == w {
-		w.begin(accepted, reserved)
-		return
-	}
-	w.releaseReserve(reserved)
-	w.handedOver++
-	to.inbox.give(to, accepted)
+	w.descriptors.release(reserved)
+	w.freeClient(c)
 }
 
 // admit asks whether a client may come in, before anything is done for it: so the counters of
 // that are right when the next one is about to be accepted. A client that may not is reset.
-func (w *worker) admit(accepted *client) bool {
-	w.asked.reset()
-	w.asked.bind(accepted.socket, accepted.fd, accepted.peer)
-	err := accepted.service.Admitter.Admit(&w.asked, identified(&w.asked, &accepted.service.Preread), w.loop.Now())
-	accepted.admissionToken = w.asked.AdmissionToken
-	if err == nil {
+func (w *worker) admit(c *Client, in *accepted) bool {
+	err := in.service.Admitter.Admit(c, identified(c, &in.service.Preread), w.loop.Now())
+	if in.admissionToken = c.AdmissionToken; err == nil {
 		return true
 	}
-	r := w.beginRecord(&w.records.scratch, accepted.socket, accepted.accepted)
-	if r != nil {
-		describe(r, &w.asked)
-	}
-	var answer []byte
-	if f := accepted.service.Refusal; f != nil {
-		answer = f(&w.asked, err)
-	}
-	if len(answer) > 0 {
-		_, _ = sendSome(accepted.fd, answer, 0) // a buffer that is empty takes it; nothing is waited for
-	} else if accepted.socket.TCP {
-		_ = sys.AbortOnClose(accepted.fd)
-	}
-	closeSocket(accepted.fd)
 	w.accepted++
-	w.refused++
-	w.arrived.note(&w.asked, w.loop.Now())
-	w.turnedAway.note(&w.asked, w.loop.Now())
-	why := refusalOf(dialing, false, err)
-	w.refusals[why]++
-	w.group.cfg.Host.Refused(accepted.socket, err)
-	w.recordRefused(accepted.socket, r, why, err)
-	accepted.socket.unref()
+	w.arrived.note(c, w.loop.Now())
+	w.beginRecord(c, in.at)
+	w.noteRefusal(c, err)
+	var answer []byte
+	if f := in.service.Refusal; f != nil {
+		answer = f(c, err)
+	}
+	w.recordUnjoined(c)
+	if len(answer) > 0 {
+		_, _ = sendSome(c.fd, answer, 0) // a buffer that is empty takes it; nothing is waited for
+	} else if c.tcp {
+		_ = sys.AbortOnClose(c.fd)
+	}
+	closeSocket(c.fd)
+	w.freeClient(c)
+	w.group.cfg.Host.Refused(in.socket, err)
+	in.socket.unref()
 	return false
 }
 
@@ -179,8 +172,8 @@ func (a *acceptor) Paused(err error) {
 
 // askAgain has CanAccept asked again when that makes sense.
 func (a *acceptor) askAgain() {
-	if rooms, ok := a.socket.service.Load().Admitter.(RoomTimer); ok {
-		if in := rooms.NextSlotIn(a.worker.loop.Now()); in > 0 {
+	if admitter := a.socket.service.Load().Admitter; admitter != nil {
+		if in := admitter.NextSlotIn(a.worker.loop.Now()); in > 0 {
 			a.worker.loop.Arm(&a.timer, (*roomTimer)(a), in)
 		}
 	}
@@ -202,7 +195,7 @@ func (t *acceptors) add(a *acceptor) {
 	t.accepting = append(t.accepting, a)
 }
 
-// remove takes an acceptor from those that accept, and from those that wait for room.
+// remove takes an acceptor out of both lists.
 func (t *acceptors) remove(a *acceptor) {
 	if a.waits {
 		t.waiters = slices.DeleteFunc(t.waiters, func(other *acceptor) bool { return other == a })
@@ -231,13 +224,12 @@ func (w *worker) lacks(l *Listening, err error) {
 		w.paused = true
 		g.paused.Add(1)
 	}
-	w.fdReserve.Trim()
+	w.trim(w.needed)
 	g.shedMirrors()
 	g.cfg.Host.Paused(l, err, g.gate.active.Load(), l.pauses.Add(1))
 }
 
-// leastLoaded returns the worker that is to have a client that c has accepted: c itself,
-// unless it has clearly more than the one that has fewest.
+// leastLoaded returns the worker for a client that w has accepted: w, unless another has clearly fewer.
 func (g *Group) leastLoaded(w *worker) *worker {
 	own := w.load.Load()
 	if own <= 1 {
@@ -272,9 +264,8 @@ func (w *worker) closeListening(l *Listening) {
 // emptyBatch is how many clients one turn takes out of a queue that closes.
 const emptyBatch = 16
 
-// emptyQueues goes on with the queues of those that close. New clients may join a queue
-// all the while, but it is first in, first out, and holds at most the backlog and one:
-// no client that came before is behind that many others.
+// emptyQueues goes on with the queues of closing sockets. New clients may join a queue all the while, but it is first in,
+// first out, and holds at most the backlog and one: no client that came before is behind that many others.
 func (w *worker) emptyQueues() {
 	began, left := time.Now(), w.emptying[:0]
 	for i, a := range w.emptying {

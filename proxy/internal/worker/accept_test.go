@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -284,6 +283,7 @@ func TestNoDescriptorAfterPreread(t *testing.T) {
 
 // plainSearch connects to one address, and makes no garbage.
 type plainSearch struct {
+	bare
 	step   worker.Step
 	limits *relay.Limits
 	header []byte
@@ -303,12 +303,15 @@ func (s *plainSearch) Close()                               {}
 // plainBond and plainAdmitter keep no books.
 type plainBond struct{ ended int }
 
-func (b *plainBond) Ended(relay.Result, error) { b.ended++ }
-func (b *plainBond) Names() (string, string)   { return "", "" }
+func (b *plainBond) Ended(int, relay.Result, error) { b.ended++ }
+func (b *plainBond) Names() (string, string)        { return "", "" }
+func (b *plainBond) Moved(worker.Bytes)             {}
+func (b *plainBond) Watch(relay.Turn, int64)        {}
 
 type plainAdmitter struct{ in, left int }
 
-func (a *plainAdmitter) CanAccept(int64) error { return nil }
+func (a *plainAdmitter) CanAccept(int64) error          { return nil }
+func (a *plainAdmitter) NextSlotIn(int64) time.Duration { return 0 }
 func (a *plainAdmitter) Admit(c *worker.Client, identified bool, now int64) error {
 	a.in++
 	if identified {
@@ -380,50 +383,6 @@ func prefacedClient(t *testing.T, to syscall.Sockaddr, sent []byte) {
 	var b [1]byte
 	if n, err := syscall.Read(fd, b[:]); n != 1 || err != nil {
 		t.Fatalf("read %d bytes, %v", n, err)
-	}
-}
-
-// Searches are used again, by the next client of the same service.
-func TestSearchesAreUsedAgain(t *testing.T) {
-	t.Parallel()
-
-	d := straight(echo(t))
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
-	r.serve(t)
-	for range 20 {
-		if err := r.hello(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := d.made.Load(); n != 1 || d.begun.Load() != 20 {
-		t.Errorf("%d searches were made for %d clients, one after the other", n, d.begun.Load())
-	}
-}
-
-// A list has the state in which clients wait.
-func TestListingOfThoseWhoWait(t *testing.T) {
-	t.Parallel()
-
-	for state, x := range map[worker.State]struct {
-		preread worker.Preread
-		step    worker.Step
-	}{
-		worker.Prereading: {preread: worker.Preread{Hello: true}},
-		worker.Waiting:    {step: worker.Step{Action: worker.Park}},
-		worker.Responding: {step: worker.Step{Action: worker.Respond, Bytes: []byte("sorry"), Timeout: time.Minute}},
-	} {
-		d := &director{next: func(*worker.Client, int) worker.Step { return x.step }}
-		r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
-		r.serve(t)
-		c := r.dial(t)
-		eventually(t, func() bool {
-			for s := range r.Sessions(context.Background(), new(worker.Query)) {
-				if s.State == state && s.Client == c.LocalAddr().String() && s.Listener == "first" {
-					return true
-				}
-			}
-			return false
-		})
 	}
 }
 
@@ -580,46 +539,4 @@ func plainServer(t *testing.T) (addr string) {
 		}
 	}()
 	return name.AddrPort.String()
-}
-
-// plainClient has one byte sent and returned, without garbage.
-func plainClient(t *testing.T, to syscall.Sockaddr, b []byte) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fd)
-	if err := syscall.Connect(fd, to); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := syscall.Write(fd, b); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := syscall.Read(fd, b); n != 1 || err != nil {
-		t.Fatalf("read %d bytes, %v", n, err)
-	}
-}
-
-// Connections that come and go leave nothing else to the collector.
-func TestChurnMakesNoGarbage(t *testing.T) {
-	server := plainServer(t)
-	r := newRig(t, func(c *worker.Config) { c.Listeners[0].Service, c.Loops = to(t, server), 1 })
-	r.serve(t)
-	at := netip.MustParseAddrPort(r.addr.String())
-	to, b := &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, make([]byte, 1)
-	const clients = 500
-	churn := func() {
-		for range clients {
-			plainClient(t, to, b)
-		}
-		eventually(t, func() bool { return r.Active() == 0 })
-	}
-	churn()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	churn()
-	runtime.ReadMemStats(&after)
-	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 {
-		t.Errorf("%.2f allocations for each connection, %d bytes", n, (after.TotalAlloc-before.TotalAlloc)/clients)
-	}
 }

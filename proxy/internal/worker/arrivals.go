@@ -10,13 +10,12 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// An Arrival is a client that has come, or one that was refused.
+// An Arrival is a client that has come, or was refused.
 type Arrival struct {
 	Source source.Source // without its port; of a unix client whose user was not asked for it is unknown
 	// Unix says that it came by a unix socket.
 	Unix bool
-	// Share is what it adds to a rate: one divided by the seconds that its loop remembers, at most those that
-	// were asked for.
+	// Share is what it adds to a rate: one divided by the seconds that its loop remembers, of the time that was asked for.
 	Share float64
 }
 
@@ -113,7 +112,7 @@ type arrivalPart struct {
 	full time.Duration
 }
 
-// part returns those of a chunk that end before a number, and began after a time. 0 is the newest.
+// part returns a chunk of the arrivals before a number, and after a time. 0 is the newest.
 func (r *arrivals) part(before uint64, since, now int64) (p arrivalPart) {
 	most := uint64(r.chunk * r.most)
 	if before == 0 || before > r.n {
@@ -138,9 +137,8 @@ func (r *arrivals) part(before uint64, since, now int64) (p arrivalPart) {
 	return p
 }
 
-// Arrivals yields the clients that came within a time, or those that were refused then, as far as the
-// loops remember them: the last 65,536 of each, and 16,384 that were refused. It may be called as
-// [Group.Sessions] may.
+// Arrivals yields the clients that came, or were refused, within a time, as far as the loops remember them: the last 65,536
+// of each, and 16,384 that were refused. It may be called as [Group.Sessions] may.
 func (g *Group) Arrivals(ctx context.Context, within time.Duration, refused bool) iter.Seq[Arrival] {
 	return func(yield func(Arrival) bool) {
 		if !g.started.Load() {

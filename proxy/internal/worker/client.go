@@ -4,9 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
@@ -17,9 +15,38 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// A Client is the known properties of a client until it is joined. It is used again for
-// others, so it must not be kept; but for its Waker it belongs to the loop's goroutine.
+// A Client is one client on its way to an endpoint, from its accept until it is joined, refused or gone. Its life, with
+// the files that have its steps:
+//
+//	accepted   bind, and [Admitter]      accept.go
+//	preread    PROXY header, first bytes preread.go, postgres.go
+//	routed, picked                       [Search], of package router
+//	connecting connect, header written   connect.go
+//	joined     its sockets are a session session.go
+//	refused    reset, or answered        refusal.go
+//
+// It belongs to one goroutine, its loop's or its [Offloaded]'s; only its Waker is for all. It is used again for others, so it
+// must not be kept.
 type Client struct {
+	facts
+	progress
+
+	// From one client to the next:
+	worker *worker
+	listenerRef
+	dial      loop.Dial
+	cfg       loop.DialConfig
+	timer     loop.Timer
+	ahead     []byte         // bytes that the client has sent, as far as a peek has shown; they are queued
+	ownRecord *record.Record // memory of Record; nil: there was none yet
+	use       uint64         // number of the present use
+	hung      atomic.Uint64  // one more than the use whose client has hung up
+	lookup    uint64         // number of the last name that was resolved
+	next      *Client        // in the pool
+}
+
+// facts are what is known of a client.
+type facts struct {
 	// Hello is the contents of its ClientHello, where [Preread.Hello] is set, or First needs it.
 	Hello clienthello.Info
 	// First is what its first bytes have shown, where [Preread.First] is set.
@@ -40,20 +67,59 @@ type Client struct {
 	Record *record.Record
 
 	listening   *Listening
-	loop        int
-	fd          int // borrowed; negative: there is none to be asked
+	fd          int // owned until it is joined or handed over; negative: there is none to be asked
 	tcp         bool
 	asked       [2]bool
 	peer        source.Source // of TCP from the beginning, of a unix socket once it was asked for
 	destination netip.AddrPort
 	original    netip.AddrPort // where fd cannot be asked any more; invalid: as destination
-	wakes       wakeable
-	use         uint64
+}
+
+// progress is how far a client has come.
+type progress struct {
+	conn         *conn
+	search       Search // nil before it has begun
+	step         Step
+	id           loop.ID     // the client's registration
+	events       loop.Events // of the client until now
+	phase        phase
+	refused      bool   // it was, and gets the bytes of step
+	reserved     bool   // there is a spare for the endpoint's socket
+	admitted     bool   // Released has to be called at its end
+	undelayed    bool   // the endpoint's TCP_NODELAY is set
+	futilePeeks  uint8  // peeks that have shown too little, see futilePeek
+	raised       int32  // value of the client's low-water mark; 0 if it is not raised
+	charged      int32  // its part of the group's PrereadMemory
+	buffered     []byte // bytes taken out of its queue; nil: none
+	moved        int    // how much of ahead, or of buffered, the endpoint has got already
+	hello        firstHello
+	endpoint     endpoint           // while its header is written
+	rest         []byte             // of the header, or of a response
+	cancelLookup context.CancelFunc // of the name that is resolved; nil: none is
+	began        int64              // clock when the client was taken on
+	waitsForFD   int64              // clock since when it has lacked a descriptor; 0 if it does not
+}
+
+// An endpoint is a connection that is not joined yet.
+type endpoint struct {
+	fd     int // owned; negative: there is none
+	id     loop.ID
+	events loop.Events
+}
+
+// An accepted is a client for which nothing was done yet: it waits for a place, or to be taken on by another worker.
+type accepted struct {
+	fd             int            // owned
+	peer           netip.AddrPort // as [loop.Acceptor] has it
+	socket         *Listening
+	service        *Service
+	admissionToken uint64 // the service's Admitter's, who has admitted it if there is one
+	at             int64  // clock
 }
 
 // NewClient returns a client with known addresses, for callers without a loop.
 func NewClient(peer source.Source, destination netip.AddrPort) *Client {
-	return &Client{fd: -1, peer: peer, destination: destination}
+	return &Client{facts: facts{fd: -1, peer: peer, destination: destination}}
 }
 
 // Source returns where the client comes from: the address of its PROXY header if that has one,
@@ -65,9 +131,8 @@ func (c *Client) Source() source.Source {
 	return c.Peer()
 }
 
-// Destination returns the address that the client has connected to: that of its PROXY header
-// if that has one, otherwise that of the connection's own end, which is the original one where
-// TPROXY has brought it. It is not valid for a unix socket.
+// Destination returns the address that the client has connected to: its PROXY header's if that has one, otherwise the
+// connection's own end, which is the original one where TPROXY has brought it. It is not valid for a unix socket.
 func (c *Client) Destination() netip.AddrPort {
 	if c.Header.Known() {
 		return c.Header.Destination
@@ -84,8 +149,7 @@ func (c *Client) Local() netip.AddrPort {
 	return c.destination
 }
 
-// Original returns the address that the client has connected to before a NAT rule of
-// this machine redirected it, and that of the connection's own end if there was none,
+// Original returns the address that the client has connected to before a NAT rule of this machine redirected it, if one has,
 // whatever a header says: a client may write any address into that.
 func (c *Client) Original() netip.AddrPort {
 	if c.fd >= 0 && c.tcp {
@@ -133,30 +197,23 @@ func (c *Client) ask(which int) bool {
 	return true
 }
 
-// Listening returns where the client came in; nil for one that was made by NewClient.
+// Listening returns where the client came in; nil if NewClient has made it.
 func (c *Client) Listening() *Listening { return c.listening }
 
 // Loop returns the index of the loop that the client came in by.
-func (c *Client) Loop() int { return c.loop }
-
-// Waker returns the Waker that ends the client's parking.
-func (c *Client) Waker() Waker { return Waker{c.wakes, c.use} }
-
-// keptTLVs is how much memory a client's header leaves to the next.
-const keptTLVs = 512
-
-// reset makes c the Client of no client.
-func (c *Client) reset() {
-	c.Header.Reset()
-	if cap(c.Header.TLVs) > keptTLVs {
-		c.Header.TLVs = nil
+func (c *Client) Loop() int {
+	if c.worker == nil {
+		return 0
 	}
-	*c = Client{Header: c.Header, wakes: c.wakes, fd: -1}
+	return c.worker.index
 }
 
-// bind makes c that of a connection.
-func (c *Client) bind(l *Listening, fd int, peer netip.AddrPort) {
-	c.listening, c.fd, c.tcp, c.peer = l, fd, l.TCP, source.TCP(peer)
+// Waker returns the Waker that ends the client's parking.
+func (c *Client) Waker() Waker {
+	if c.worker == nil {
+		return Waker{}
+	}
+	return Waker{c, c.use}
 }
 
 func unixPeerOf(fd int) source.Source {
@@ -192,93 +249,46 @@ func unmapped(at netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// pendingClient is the state of a client until it is joined. It is used again for others.
-type pendingClient struct {
-	loop.Dial
-	listenerRef
-	worker       *worker // for good
-	conn         *conn
-	client       Client
-	search       Search // nil before it has begun
-	step         Step
-	cfg          loop.DialConfig
-	id           loop.ID     // the client's registration
-	events       loop.Events // of the client until now
-	phase        phase
-	refused      bool   // it was, and gets the bytes of step
-	reserved     bool   // there is a spare for the endpoint's socket
-	admitted     bool   // Released has to be called at its end
-	undelayed    bool   // the endpoint's TCP_NODELAY is set
-	raised       int32  // value of the client's low-water mark; 0 if it is not raised
-	ahead        []byte // bytes that the client has sent, as far as a peek has shown; they are queued
-	buffered     []byte // bytes taken out of its queue; nil: none
-	charged      int32  // what it has of the group's PrereadMemory
-	hello        firstHello
-	futilePeeks  uint8 // peeks that have shown too little, see inVain
-	moved        int   // how much of ahead, or of buffered, the endpoint has got already
-	timer        loop.Timer
-	endpoint     endpoint           // while its header is written
-	rest         []byte             // of the header, or of a response
-	use          uint64             // number of the use of this struct
-	hung         atomic.Uint64      // one more than the use whose client has hung up
-	cancelLookup context.CancelFunc // of the name that is resolved; nil: none is
-	lookup       uint64             // number of it, over all uses
-	began        int64              // clock when the client was taken on
-	record       *record.Record     // of this client; nil: none is kept
-	ownRecord    *record.Record     // memory of record; nil: there was none yet
-	waitsForFD   int64              // clock since when it has lacked a descriptor; 0 if it does not
-	next         *pendingClient     // of those that are not used
-}
-
-// An endpoint is a connection that is not joined yet.
-type endpoint struct {
-	fd     int // owned; negative: there is none
-	id     loop.ID
-	events loop.Events
+// newClient returns the Client of a connection.
+func (w *worker) newClient(in *accepted) *Client {
+	c := w.pool.get()
+	if c == nil {
+		c = &Client{worker: w, progress: progress{endpoint: endpoint{fd: -1}}}
+		c.cfg.Control, c.pending = c.control, c
+	}
+	c.listening, c.fd, c.tcp, c.peer, c.AdmissionToken = in.socket, in.fd, in.socket.TCP, source.TCP(in.peer), in.admissionToken
+	return c
 }
 
 // begin begins to serve a client, which has a place. reserved says that there is a
 // spare for it.
-func (w *worker) begin(accepted client, reserved bool) {
-	n, s := w.take(accepted), w.servingOf(accepted)
+func (w *worker) begin(c *Client, in *accepted, reserved bool) {
+	n, s := w.take(), w.servingOf(in.socket, in.service)
 	w.accepted++
 	w.active++
 	s.clients++
-	n.state = connecting
-	if !n.tcp() {
-		_ = s.service.Options.First(accepted.fd) // without it, it is a connection like any other
+	if !c.tcp {
+		_ = s.service.Options.First(c.fd) // without it, it is a connection like any other
 	}
-	c := w.newPending(n, s, accepted.peer)
-	w.recordPending(c, accepted.accepted)
-	c.reserved, c.admitted, c.client.AdmissionToken = reserved, s.service.Admitter != nil, accepted.admissionToken
+	n.state, n.ref = connecting, &c.listenerRef
+	c.conn, c.serving, c.began, c.reserved, c.admitted = n, s, w.loop.Now(), reserved, s.service.Admitter != nil
+	if w.beginRecord(c, in.at); c.Record != nil {
+		c.Record.Begun = w.loop.Now()
+	}
 	if w.canceled != nil {
 		w.refuse(c, w.canceled)
 		return
 	}
 	var err error
-	if c.id, err = w.loop.Add(n.fd(), whichClient, n); err != nil {
+	if c.id, err = w.loop.Add(c.fd, whichClient, n); err != nil {
 		w.refuse(c, err)
 		return
 	}
 	w.preread(c)
 }
 
-func (w *worker) newPending(n *conn, s *serving, peer netip.AddrPort) *pendingClient {
-	c := w.pendingPool.get()
-	if c == nil {
-		c = &pendingClient{worker: w}
-		c.cfg.Control, c.listenerRef.pending, c.client.wakes = c.control, c, c
-	}
-	c.conn, n.ref, c.next, c.events, c.began, c.phase = n, &c.listenerRef, nil, 0, w.loop.Now(), dialing
-	c.serving, c.endpoint.fd, c.refused = s, -1, false
-	c.client.use = c.use
-	c.client.bind(s.socket, n.fd(), peer)
-	c.client.loop = w.index
-	return c
-}
-
-// freePending ends the use of c.
-func (w *worker) freePending(c *pendingClient) {
+// stop ends what is under way for c on its loop, but for its own registration.
+func (w *worker) stop(c *Client) {
 	c.stopLookup()
 	w.unreserve(c)
 	w.fdAvailable(c)
@@ -286,45 +296,58 @@ func (w *worker) freePending(c *pendingClient) {
 	w.endSearch(c)
 	c.dropEndpoint()
 	c.use++
-	c.client.reset()
-	c.conn, c.id, c.serving, c.step, c.rest, c.raised = nil, 0, nil, Step{}, nil, 0
 	w.group.uncharge(&c.charged)
-	c.hello.size = 0
-	c.ahead, c.buffered, c.futilePeeks, c.moved, c.record = c.ahead[:0], nil, 0, 0, nil
-	w.pendingPool.put(c)
 }
 
-// A pendingPool is pending clients that are not used.
-type pendingPool struct {
-	first  *pendingClient
+// freeClient ends the use of c.
+func (w *worker) freeClient(c *Client) {
+	w.stop(c)
+	c.reset()
+	w.pool.put(c)
+}
+
+// keptTLVs is how much memory a client's header leaves to the next.
+const keptTLVs = 512
+
+// reset makes c the Client of no client.
+func (c *Client) reset() {
+	header := c.Header
+	if header.Reset(); cap(header.TLVs) > keptTLVs {
+		header.TLVs = nil
+	}
+	c.facts, c.progress = facts{Header: header, fd: -1}, progress{endpoint: endpoint{fd: -1}}
+	c.serving, c.ahead = nil, c.ahead[:0]
+}
+
+// A clientPool is Clients that are not used.
+type clientPool struct {
+	first  *Client
 	number int
 }
 
 // get takes one out; nil if there is none.
-func (p *pendingPool) get() *pendingClient {
+func (p *clientPool) get() *Client {
 	c := p.first
 	if c != nil {
-		p.first = c.next
+		p.first, c.next = c.next, nil
 		p.number--
 	}
 	return c
 }
 
 // put keeps one, unless there are enough.
-func (p *pendingPool) put(c *pendingClient) {
+func (p *clientPool) put(c *Client) {
 	if p.number < maxSpare {
 		p.number++
 		c.next, p.first = p.first, c
 	}
 }
 
-// maxSpare is how many objects of a kind that clients need until they are joined are kept for
-// the next ones: those of a flood of clients are not kept for ever.
+// maxSpare is how many unused objects of a kind are kept for the next clients, so that a flood leaves no memory behind.
 const maxSpare = 1024
 
-// Ready is called for a client that is not joined yet. Its data can wait, except in preread,
-// and its end of file too, after which it may still want an answer; one that has gone is not
-// served.
+// Ready is called for a client that is not joined yet. Its data can wait, except in preread, and so can its end of file, after
+// which it may still want an answer. A client that has gone is not served.
 func (n *conn) Ready(_ uint8, events loop.Events) {
 	c := n.ref.pending
 	if c == nil {
@@ -335,28 +358,28 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 		c.hung.Store(c.use + 1)
 	}
 	switch {
-	case n.hasGone(events):
-		n.worker().clientLeft(c)
+	case c.hasGone(events):
+		c.worker.clientLeft(c)
 	case c.phase.prereads():
 		if events&arrived != 0 || events == 0 {
-			n.worker().peek(c)
+			c.worker.peek(c)
 		}
 	case c.phase == responding || c.phase == lingering:
-		n.worker().respondOn(c)
+		c.worker.respondOn(c)
 	}
 }
 
 // hasGone reports whether a client will neither take nor give anything any more: it was reset,
 // or has closed a unix socket with nothing left in it. A closed client of TCP looks like one
 // that only sends no more (tcp(7)).
-func (n *conn) hasGone(events loop.Events) bool {
+func (c *Client) hasGone(events loop.Events) bool {
 	if events&loop.Failed != 0 {
 		return true
 	}
 	if events&loop.HungUp == 0 {
 		return false
 	}
-	queued, err := sys.FIONREAD(n.fd())
+	queued, err := sys.FIONREAD(c.fd)
 	return err == nil && queued == 0
 }
 
@@ -401,10 +424,10 @@ func (p phase) prereads() bool { return awaitHeader <= p && p <= awaitPostgres }
 func (p phase) recognises() bool { return p == awaitFirst || p == awaitSilence }
 
 // A clientTimer is the timeout of the phase of a client that is not joined.
-type clientTimer pendingClient
+type clientTimer Client
 
 func (t *clientTimer) Expired(*loop.Timer) {
-	c := (*pendingClient)(t)
+	c := (*Client)(t)
 	w := c.worker
 	switch c.phase {
 	case awaitHeader:
@@ -442,10 +465,8 @@ func (w Waker) Wake() {
 	}
 }
 
-// HungUp reports whether the client has closed its connection both ways, so that it waits for
-// no answer, though it has left bytes that an endpoint may still get. It is known of unix sockets
-// alone: of TCP such a client looks like one that only sends no more. It may be called by any
-// goroutine.
+// HungUp reports whether the client has closed its connection both ways, so that it waits for no answer, though it may have left
+// bytes. It is known of unix sockets alone: over TCP this looks like an end of file. Any goroutine may call it.
 func (w Waker) HungUp() bool { return w.to != nil && w.to.hungUp(w.use) }
 
 // wakeable is a client that can be parked. use distinguishes its uses.
@@ -465,61 +486,16 @@ func (w *wakeFunc) wake(uint64) { w.f() }
 // hungUp is not known of a client on a goroutine.
 func (w *wakeFunc) hungUp(uint64) bool { return false }
 
-// wakes are clients of a worker that are to be woken.
-type wakes struct {
-	mu  sync.Mutex
-	due []wake
-
-	now  []wake // the worker's own: those that it is waking
-	next int    // of those
-}
-
-type wake struct {
-	client *pendingClient
-	use    uint64
-}
-
 // wake implements [wakeable].
-func (c *pendingClient) wake(use uint64) {
-	w := &c.worker.wakes
-	w.mu.Lock()
-	w.due = append(w.due, wake{c, use})
-	first := len(w.due) == 1
-	w.mu.Unlock()
-	if first {
-		c.worker.post(c.worker.wakeOn)
-	}
-}
+func (c *Client) wake(use uint64) { c.worker.wakes.give(Waker{c, use}) }
 
 // hungUp implements [wakeable].
-func (c *pendingClient) hungUp(use uint64) bool { return c.hung.Load() == use+1 }
+func (c *Client) hungUp(use uint64) bool { return c.hung.Load() == use+1 }
 
-// take returns the next one that is to be woken.
-func (w *wakes) take() (due wake, ok bool) {
-	if w.next == len(w.now) {
-		w.mu.Lock()
-		w.now, w.due, w.next = w.due, w.now[:0], 0
-		w.mu.Unlock()
+// wakeUp goes on with a client that is still parked.
+func (w *worker) wakeUp(due Waker) {
+	if c := due.to.(*Client); c.use == due.use && c.phase == parked {
+		w.loop.Disarm(&c.timer)
+		w.proceed(c)
 	}
-	if len(w.now) == 0 {
-		return due, false
-	}
-	due, w.now[w.next] = w.now[w.next], wake{}
-	w.next++
-	return due, true
-}
-
-// collectWakes wakes those that are still parked, for as long as one turn may take.
-func (w *worker) collectWakes() {
-	for began := time.Now(); time.Since(began) < turnTime; {
-		due, ok := w.wakes.take()
-		if !ok {
-			return
-		}
-		if c := due.client; c.use == due.use && c.phase == parked {
-			w.loop.Disarm(&c.timer)
-			w.proceed(c)
-		}
-	}
-	w.post(w.wakeOn)
 }

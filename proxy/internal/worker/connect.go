@@ -12,14 +12,14 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Values of which in events of the loop: the client's socket, or the endpoint's.
+// The sockets of a client, as events of the loop name them.
 const (
 	whichClient   = 0
 	whichEndpoint = 1
 )
 
 // endSearch ends the search of c, if it has begun.
-func (w *worker) endSearch(c *pendingClient) {
+func (w *worker) endSearch(c *Client) {
 	if s := c.search; s != nil {
 		c.search = nil
 		c.serving.giveSearch(s)
@@ -27,41 +27,41 @@ func (w *worker) endSearch(c *pendingClient) {
 }
 
 // search begins to look for an endpoint, anew if that is not the first time.
-func (w *worker) search(c *pendingClient) {
+func (w *worker) search(c *Client) {
 	c.phase = dialing
 	if c.search == nil {
 		c.search = c.serving.takeSearch()
 	} else {
 		c.search.Close()
 	}
-	c.search.Begin(&c.client, w.loop.Now())
-	if c.record != nil {
-		c.record.Routed = w.loop.Now()
+	c.search.Begin(c, w.loop.Now())
+	if c.Record != nil {
+		c.Record.Routed = w.loop.Now()
 	}
 	w.proceed(c)
 }
 
 // proceed performs the search's steps. c may not be in use any more when it returns.
-func (w *worker) proceed(c *pendingClient) {
+func (w *worker) proceed(c *Client) {
 	c.phase = dialing
-	c.record.Resume(w.loop.Now())
+	c.Record.Resume(w.loop.Now())
 	switch c.step = c.search.Next(w.loop.Now()); c.step.Action {
 	case Connect:
-		c.record.Connect(c.step.Address.AddrPort, c.step.Address.Path, w.loop.Now())
+		c.Record.Connect(c.step.Address.AddrPort, c.step.Address.Path, w.loop.Now())
 		c.cfg.Timeout, c.cfg.Source, c.undelayed = c.step.Timeout, c.step.Source, false
 		w.recheck(c)
-		w.loop.Connect(&c.Dial, whichEndpoint, c.step.Address, &c.cfg, c)
+		w.loop.Connect(&c.dial, whichEndpoint, c.step.Address, &c.cfg, (*dialed)(c))
 	case Resolve:
 		w.recheck(c)
 		w.resolve(c)
 	case Pause:
 		c.phase = pausing
-		c.record.Pause(w.loop.Now())
+		c.Record.Pause(w.loop.Now())
 		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
 	case Park:
 		c.phase = parked
 		if !c.step.Unqueued {
-			c.record.Wait(w.loop.Now())
+			c.Record.Wait(w.loop.Now())
 		}
 		if c.step.Timeout > 0 {
 			w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
@@ -78,7 +78,7 @@ func (w *worker) proceed(c *pendingClient) {
 }
 
 // control is called with the endpoint's socket, once it was made.
-func (c *pendingClient) control(fd int, _ string) error {
+func (c *Client) control(fd int, _ string) error {
 	w := c.worker
 	if f := w.group.control; f != nil {
 		if err := f(); err != nil {
@@ -91,8 +91,12 @@ func (c *pendingClient) control(fd int, _ string) error {
 	return c.serving.service.Options.First(fd)
 }
 
+// A dialed is a client as the [loop.Connector] of its connects.
+type dialed Client
+
 // Connected goes on with the endpoint's socket, or with the search's next step.
-func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
+func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
+	c := (*Client)(d)
 	w := c.worker
 	w.loop.Disarm(&c.timer)
 	if err == nil {
@@ -102,7 +106,7 @@ func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 		}
 	}
 	switch {
-	case err == nil && c.client.asksEndpoint():
+	case err == nil && c.asksEndpoint():
 		w.askTLS(c)
 	case err == nil && (c.step.ProxyHeader || c.writesFirst()):
 		w.writeProxyHeader(c)
@@ -115,16 +119,16 @@ func (c *pendingClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.
 	}
 }
 
-// writesFirst reports whether the client's first bytes go before the session: those that were taken, and a hello that is known, so that its gate
-// is asked only if there is more.
-func (c *pendingClient) writesFirst() bool {
+// writesFirst reports whether the client's first bytes are sent before the session begins: bytes that were taken out of its queue,
+// and a hello, so that its gate is asked only if there is more.
+func (c *Client) writesFirst() bool {
 	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
 }
 
 // failed goes on after a connection that has come to nothing, but not at once: connects may fail within
 // their calls, and as many in a row as there are endpoints. The loop is told of a client that leaves between two
 // of them, and serves others.
-func (w *worker) failed(c *pendingClient, err error) {
+func (w *worker) failed(c *Client, err error) {
 	c.dropEndpoint()
 	c.search.Failed(err, w.loop.Now())
 	c.phase = parked
@@ -133,7 +137,7 @@ func (w *worker) failed(c *pendingClient, err error) {
 
 // dropEndpoint resets a connection that is not joined: its peer must not take that for
 // an orderly end.
-func (c *pendingClient) dropEndpoint() {
+func (c *Client) dropEndpoint() {
 	if e := &c.endpoint; e.fd >= 0 {
 		c.worker.loop.Drop(e.id)
 		_ = sys.AbortOnClose(e.fd)
@@ -153,7 +157,7 @@ func toItself(fd int, to loop.Address) bool {
 }
 
 // resolve resolves a name on a goroutine of its own.
-func (w *worker) resolve(c *pendingClient) {
+func (w *worker) resolve(c *Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancelLookup = cancel
 	c.lookup++
@@ -168,7 +172,7 @@ func (w *worker) resolve(c *pendingClient) {
 	})
 }
 
-func (w *worker) resolved(c *pendingClient, ips []netip.Addr, err error) {
+func (w *worker) resolved(c *Client, ips []netip.Addr, err error) {
 	w.loop.Disarm(&c.timer)
 	c.stopLookup()
 	c.search.Resolved(ips, err)
@@ -176,7 +180,7 @@ func (w *worker) resolved(c *pendingClient, ips []netip.Addr, err error) {
 }
 
 // stopLookup ends the resolving of a name, if one is under way.
-func (c *pendingClient) stopLookup() {
+func (c *Client) stopLookup() {
 	if c.cancelLookup != nil {
 		c.cancelLookup()
 		c.cancelLookup = nil
@@ -185,21 +189,21 @@ func (c *pendingClient) stopLookup() {
 }
 
 // recheck has the search asked once in a while whether to go on with the step that begins.
-func (w *worker) recheck(c *pendingClient) {
+func (w *worker) recheck(c *Client) {
 	if c.step.Recheck > 0 {
 		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Recheck)
 	}
 }
 
 // askAbandon gives up the step that is under way, if the search says so.
-func (w *worker) askAbandon(c *pendingClient) {
+func (w *worker) askAbandon(c *Client) {
 	switch {
 	case !c.search.Abandon(w.loop.Now()):
 		w.recheck(c)
 	case c.step.Action == Resolve:
 		w.resolved(c, nil, ErrAbandoned)
 	default:
-		c.Cancel()
+		c.dial.Cancel()
 		w.failed(c, ErrAbandoned)
 	}
 }
@@ -212,7 +216,7 @@ const headerTimeout = 5 * time.Second
 // it. If it is only known that there are some, they are moved next, and the kernel is asked to
 // let both go together; if not, Nagle's algorithm would hold back the following bytes, so
 // TCP_NODELAY is set.
-func (w *worker) writeProxyHeader(c *pendingClient) {
+func (w *worker) writeProxyHeader(c *Client) {
 	w.header = w.header[:0]
 	if c.step.ProxyHeader {
 		w.header = c.search.ProxyHeader(w.header)
@@ -253,8 +257,8 @@ func (w *worker) writeProxyHeader(c *pendingClient) {
 	}
 }
 
-// kept returns b, the end of a header, in memory of the client's: those of its bytes that were taken are there already.
-func (c *pendingClient) kept(b []byte) []byte {
+// kept returns b, the end of a header, in memory of the client's own, where the taken bytes are already.
+func (c *Client) kept(b []byte) []byte {
 	first := c.first()
 	if at := len(first) - len(b); at >= 0 && !rewritesClient(c.search) {
 		return first[at:]
@@ -264,7 +268,7 @@ func (c *pendingClient) kept(b []byte) []byte {
 
 // failedProxyHeader goes on after an endpoint that has not taken all of the header. One that
 // has got some of the bytes taken from the client is the last.
-func (w *worker) failedProxyHeader(c *pendingClient, err error) {
+func (w *worker) failedProxyHeader(c *Client, err error) {
 	if c.sentOn() {
 		w.refuse(c, err)
 		return
@@ -274,7 +278,7 @@ func (w *worker) failedProxyHeader(c *pendingClient, err error) {
 }
 
 // setNoDelay switches Nagle's algorithm off.
-func (c *pendingClient) setNoDelay() {
+func (c *Client) setNoDelay() {
 	if c.step.Address.Path == "" {
 		c.undelayed = sys.SetsockoptInt(c.endpoint.fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1) == nil
 	}
@@ -282,18 +286,18 @@ func (c *pendingClient) setNoDelay() {
 
 // queued reports whether bytes of the client are queued. The event of epoll may have been a
 // PROXY header that was consumed; an end of file is not reported by it alone.
-func (c *pendingClient) queued() bool {
+func (c *Client) queued() bool {
 	p := &c.serving.service.Preread
 	const all = loop.Readable | loop.PeerClosed | loop.HungUp
-	return p.Hello || p.Data || c.client.First.Seen() > 0 || p.Header == nil && c.events&all == loop.Readable
+	return p.Hello || p.Data || c.First.Seen() > 0 || p.Header == nil && c.events&all == loop.Readable
 }
 
 // A headerWrite is a pending client whose endpoint has not taken the whole PROXY header yet.
-type headerWrite pendingClient
+type headerWrite Client
 
 // Ready is called for the endpoint.
 func (p *headerWrite) Ready(_ uint8, events loop.Events) {
-	c := (*pendingClient)(p)
+	c := (*Client)(p)
 	w := c.worker
 	c.endpoint.events |= events
 	n, err := sendSome(c.endpoint.fd, c.rest, 0)
@@ -308,8 +312,8 @@ func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// sendSome sends as much as there is room for. By a vecio.Writer, which has to be opened for each socket, these
-// single sends take 1.5 times the CPU (BenchmarkCompose).
+// sendSome sends as much as there is room for. A vecio.Writer, which has to be opened for each socket, takes 1.5 times the
+// CPU for these single sends.
 func sendSome(fd int, b []byte, flags int) (sent int, err error) {
 	for sent < len(b) {
 		n, err := sys.Send(fd, b[sent:], flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)

@@ -6,17 +6,15 @@
 // number of clients, and whether a resource is short. A change of it that gives others work
 // wakes them: each then looks at the whole shared state, whatever the reason.
 //
-// All workers accept from the same listening sockets. The kernel wakes one of those that wait,
-// however busy it is, so a client whose worker has more than its share is handed to the one
-// that has the fewest before anything is done for it. From then on it stays there: both
-// sockets of a session are of one loop.
+// All workers accept from the same listening sockets. The kernel wakes any of the waiting loops, however busy it is, so a
+// client whose worker has more than its share is handed to the worker with the fewest before anything is done for it. From
+// then on it stays there: both sockets of a session are of one loop.
 //
 // # Decisions
 //
-// The treatment of a client is that of the [Service] of the socket that it came in at, a
-// snapshot that may be replaced at any time and that the client keeps: its [Admitter] admits
-// it, its [Preread] is the data that it has to send first, and a [Search] finds its endpoint.
-// On the way to its end a client is
+// A client is treated by the [Service] of the socket that it came in at, a snapshot that may be replaced at any time and that
+// the client keeps: its [Admitter] admits it, its [Preread] is the data that it has to send first, and a [Search] finds its
+// endpoint. A [Client] is
 //
 //	accepted ── CanAccept, Admit, with whether the source is known
 //	   │        handed to another worker, or waiting for a place under the limit
@@ -29,9 +27,12 @@
 //	header      written to the endpoint
 //	   │        Reached
 //	joined      by the relay, which splices the peeked bytes, too
-//	   │        Binding.Ended, Released
+//	   │        Binding.Ended, verdict, session log, traces (observer.go); Released
 //	 gone
 //
-// and its state until it is joined is given to the next one then. A session has nothing of
-// all that but its limits ([relay.Limits]), of which the Of may be its [Binding].
+// and the Client is used for another one once it is joined. A session has nothing of all that but its limits
+// ([relay.Limits]), whose Of may be its [Binding].
+//
+// A session leaves user space in lane.go (askLane, offer) and comes back there (ReturnLane, comeBack, arrive);
+// lanesession.go is its part in the lane, lanepark.go gives back the memory of sessions that stay away.
 package worker

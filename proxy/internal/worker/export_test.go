@@ -11,9 +11,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// SendSome sends a PROXY header or a response.
-var SendSome = sendSome
-
 // SetControl has connecting fail with the error of f. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }
 
@@ -81,7 +78,7 @@ func ConnSize() (all, relays uintptr) {
 func LaneSize() uintptr { return reflect.TypeFor[laneSession]().Size() }
 
 // DialingSize is the size of a client in bytes until it is joined, beside its search.
-func DialingSize() uintptr { return reflect.TypeFor[pendingClient]().Size() }
+func DialingSize() uintptr { return reflect.TypeFor[Client]().Size() }
 
 const (
 	ListMost  = listMost
@@ -91,8 +88,12 @@ const (
 // ListParts lists the clients of the first core, and returns the number of parts.
 func (g *Group) ListParts() (parts, clients int) {
 	for at := 0; at >= 0; parts++ {
-		p, _ := askPart(context.Background(), g, g.workers[0], func() listing { return g.workers[0].list(0, at, new(Query)) })
-		clients += len(p.sessions)
+		type part struct{ clients, next int }
+		p, _ := askPart(context.Background(), g, g.workers[0], func() part {
+			sessions, next := g.workers[0].list(at, new(Query))
+			return part{len(sessions), next}
+		})
+		clients += p.clients
 		at = p.next
 	}
 	return parts, clients
@@ -123,8 +124,8 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 	}
 	on(func() {
 		for i := range len(pairs) + more {
-			n := w.take(client{fd: -1, socket: l})
-			s := w.servingOf(client{socket: l, service: l.service.Load()})
+			n := w.take()
+			s := w.servingOf(l, l.service.Load())
 			n.ref = &s.listenerRef
 			session := w.takeSession(n)
 			if i >= len(pairs) {
@@ -331,14 +332,14 @@ func UnusedRoom(n int) (gone, again int) {
 	var p places
 	var all []*conn
 	for range n {
-		all = append(all, p.take(client{socket: new(Listening)}))
+		all = append(all, p.take())
 	}
 	for _, c := range all {
 		p.free(c)
 	}
 	gone = cap(p.unused)
 	for range n {
-		p.take(client{socket: new(Listening)})
+		p.take()
 	}
 	return gone, cap(p.unused)
 }

@@ -27,13 +27,11 @@ type Config struct {
 	KeepPolicy bool
 	// TurnCPU has [Load.Overruns] counted, see [loop.Config].
 	TurnCPU bool
-	// Memory is that of the loops.
-	Memory MemoryConfig
+	Memory  MemoryConfig // of the loops
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
-	// Listeners are those to begin with, of which there may be none.
-	Listeners      []Listener
+	Listeners      []Listener // to begin with
 	Relay          *relay.Relay
 	MaxConnections int
 	// PrereadMemory is how many bytes of the first bytes of all clients together are kept in memory of this process;
@@ -166,7 +164,7 @@ func (g *Group) open() error {
 }
 
 // Serve serves clients until Drain or Cut, and then until all have left. It is
-// called once. The error is that of a loop.
+// called once. The error is a loop's.
 func (g *Group) Serve() error {
 	defer close(g.ended)
 	g.started.Store(true)
@@ -191,8 +189,7 @@ func (g *Group) finish() {
 	}
 }
 
-// Drain stops accepting, after those that wait in the accept queues. It may be
-// called at any time by any goroutine.
+// Drain stops accepting, once the accept queues are empty. Any goroutine may call it at any time.
 func (g *Group) Drain() {
 	for _, l := range g.end() {
 		l.Close()
@@ -200,7 +197,7 @@ func (g *Group) Drain() {
 	g.finish()
 }
 
-// end has no further sockets listened on, and returns those that are.
+// end has no further sockets listened on, and returns the present ones.
 func (g *Group) end() []*Listening {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -227,7 +224,7 @@ func (g *Group) Cut(cause error) {
 func (g *Group) Settle(ctx context.Context) error {
 	done := make(chan struct{}, len(g.workers))
 	for _, w := range g.workers {
-		w.changes.give(w, change{do: settling, done: done})
+		w.changes.give(func() { done <- struct{}{} })
 	}
 	for range g.workers {
 		select {
@@ -259,9 +256,8 @@ func (g *Group) wake() {
 // joined.
 func (g *Group) Active() int64 { return g.gate.active.Load() }
 
-// Summary returns the counters until now. Sessions that run are in it with the bytes that they
-// have moved so far. It may be called at any time by any goroutine but those of the loops,
-// which it asks.
+// Summary returns the counters until now, with the bytes that running sessions have moved so far. Any goroutine but the loops',
+// which it asks, may call it.
 func (g *Group) Summary() Summary { return g.summarize(nil) }
 
 // summarize adds the bytes of sessions that run to running, unless that is nil.
@@ -305,7 +301,7 @@ func (g *Group) ask(w *worker, running bytesByBinding) Summary {
 func (g *Group) Close() error {
 	var errs []error
 	for _, w := range g.workers {
-		w.fdReserve.Close()
+		w.trim(0)
 		w.cutMirrors()
 		errs = append(errs, w.driver.Close())
 	}

@@ -12,14 +12,13 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL's takes the name from that one. The client must
-// not change the name (RFC 8446, 4.1.2), but one that wants another name's endpoint does. So where a hello was read, and TLS does not end here, the
-// client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the second hello has to ask for the
-// same, and the bytes behind that wait for its answer in turn: a server without state (SSL_stateless) asks as often as it likes. After any other answer all bytes
-// pass.
+// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from that. The client must not
+// change the name (RFC 8446, 4.1.2), but does if it wants to reach another name's endpoint. So where a hello was read, and TLS does
+// not end here, the client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the second
+// hello has to ask for the same, and the bytes behind it wait for its answer in turn: a server without state (SSL_stateless) asks as
+// often as it likes. After any other answer all bytes pass.
 
-// ErrSecondHello is the error of a client that was asked for a second hello, and has sent one that asks for another name or other
-// protocols, or something else.
+// ErrSecondHello is the error of a client whose second hello asks for another name or other protocols, or is none.
 var ErrSecondHello = errors.New("the second TLS ClientHello, which the endpoint has asked for, does not ask for what the first did")
 
 // A firstHello is a client's hello as it was read.
@@ -41,13 +40,13 @@ func askedBy(hello *clienthello.Info) asked {
 }
 
 // greeted notes the hello at the beginning of b, which was parsed.
-func (c *pendingClient) greeted(b []byte, hello *clienthello.Info) {
+func (c *Client) greeted(b []byte, hello *clienthello.Info) {
 	if n, err := clienthello.Length(b); err == nil && n <= len(b) {
 		c.hello = firstHello{n, askedBy(hello)}
 	}
 }
 
-// upTo returns those of the client's bytes that an endpoint may get before it has answered.
+// upTo returns the client's bytes that an endpoint may get before it has answered.
 func (h *firstHello) upTo(b []byte) []byte {
 	if h.size > 0 && len(b) > h.size {
 		return b[:h.size]
@@ -173,7 +172,7 @@ func (g *helloGate) look(b []byte) (n int, err error) {
 	return need - gone, nil
 }
 
-// keep keeps what has come so far, of which the last n bytes pass now.
+// keep keeps all that has come so far; its last n bytes pass now.
 func (g *helloGate) keep(all []byte, n, need int) (int, error) {
 	if len(g.second) == 0 {
 		g.second = append(g.second, all...)

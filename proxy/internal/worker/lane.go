@@ -27,13 +27,13 @@ const (
 	LaneTransparent
 )
 
-// Times of a session at which it is asked whether it may leave user space. One that ends before has cost
-// nothing; one that has exchanged something twice by the first time is likely to go on for as long again.
+// When a session is asked whether it may leave user space. A session that ends before has cost nothing; if it has exchanged
+// something twice by the first time, it is likely to go on for as long again.
 const (
 	// laneMoves are the reads and writes of two questions and their answers.
 	laneMoves = 8
-	// laneRetry is how much longer than the first time it takes until the question is asked again, and then
-	// again and again of one that has not shown that its endpoint answers.
+	// laneRetry is how much longer than the first time it takes until the question is asked again, and again, as long as the
+	// endpoint has not shown that it answers.
 	laneRetry = 20
 	// laneBatch is how many sessions of a loop are prepared in one turn, at some ten microseconds each.
 	laneBatch = 16
@@ -55,7 +55,7 @@ type laneQueue struct {
 	worker *worker
 	list   []laneCandidate
 	timer  loop.Timer
-	last   bool // those that were asked before
+	last   bool // its sessions were asked before
 }
 
 // lanes is a worker's part in the lane. Without one it is never touched.
@@ -68,16 +68,16 @@ type lanes struct {
 
 	park *lanePark
 
-	results  map[*laneSession]*lane.Result // of those that have ended in the lane, until they have ended here; nil: there were none yet
+	results  map[*laneSession]*lane.Result // of sessions that have ended in the lane, and not here yet; nil: there were none yet
 	controls []string                      // congestion controls that sockets of sessions that left have had
 }
 
 // trying is for how many milliseconds packets may fail to take a session.
 func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
 
-// SetLane has sessions leave user space by a lane, once they have lasted for a time; nil: none is asked or offered any more, those that are offered
-// to the lane are withdrawn, some in each turn of their loop, and those that have left by then stay there, see [Group.ReturnLane], which finds all of them.
-// Sessions from before are asked as well. The lane is borrowed until the group is closed. It may be called at any time by any goroutine but those of the loops.
+// SetLane has sessions leave user space by a lane, once they have lasted for a time. With nil no session leaves any more: offers to the
+// lane are withdrawn, some in each turn of a loop, and sessions that have left by then stay there until [Group.ReturnLane]. Sessions from
+// before are asked as well. The lane is borrowed until the group is closed. Any goroutine but the loops' may call it.
 func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(l, after) })
@@ -384,7 +384,7 @@ func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned 
 
 // ReturnLane has the sessions that match and have left user space go on there again, and returns how many do, and how many could
 // not, so that both sides were reset: their results have the reason. Those that end meanwhile are neither. One that has
-// come back leaves again as others do. It may be called at any time by any goroutine but those of the loops.
+// come back leaves again as others do. Any goroutine but the loops' may call it.
 func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	lists := make([][]*laneSession, len(g.workers)) // each its worker's, until that has been scanned
 	var back, failed atomic.Int64
@@ -412,8 +412,8 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	return int(back.Load()), int(failed.Load())
 }
 
-// comeBack has a session go on in user space, and reports whether it does. It waits. An error that wraps net.ErrClosed is
-// that of one that has ended; with others both sides were reset.
+// comeBack has a session go on in user space, and reports whether it does. It waits. An error that wraps net.ErrClosed says that
+// it has ended; with others both sides were reset.
 func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
 	switch {
@@ -545,7 +545,7 @@ type gapInMaking struct {
 // laneGaps are the gaps of a loop. A session that has one without help is not among them.
 type laneGaps struct {
 	worker      *worker
-	flows       [2][]laneFlow // those that move, and those that stand still, each in the order in which they are due
+	flows       [2][]laneFlow // flows that move, and flows that stand still, each in the order in which they are due
 	making      []gapInMaking
 	looks, poll loop.Timer
 }
@@ -612,8 +612,7 @@ func (g *laneGaps) Expired(t *loop.Timer) {
 	}
 }
 
-// look begins gaps for the flows that are due, as many as may be made at a time, and sets the time of the next look: no later
-// than that of a flow that is added meanwhile.
+// look begins gaps for the flows that are due, as many as may be made at a time, and sets the time of the next look.
 func (g *laneGaps) look() {
 	w := g.worker
 	now := w.loop.Now()
@@ -628,7 +627,7 @@ func (g *laneGaps) look() {
 	}
 }
 
-// beginDue begins those of one list, and returns when the next one is due; 0: there is none.
+// beginDue begins the gaps of one list, and returns when its next flow is due; 0: there is none.
 func (g *laneGaps) beginDue(i int, now int64) (next int64) {
 	list := &g.flows[i]
 	for len(*list) > 0 && (*list)[0].due <= now && len(g.making) < gapsAtOnce {

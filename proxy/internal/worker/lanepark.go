@@ -36,7 +36,7 @@ type lanePark struct {
 	timer  loop.Timer
 	looks  loop.Timer
 	bound  int   // how many are parked that have timeouts
-	first  int32 // none of those that the present pass has been by is due before, see conn.due
+	first  int32 // the earliest due of the sessions that the present pass has seen, see conn.due
 	at     int   // where the present pass is; negative: there is none
 	goOn   func()
 }
@@ -157,26 +157,23 @@ func (p *lanePark) await() {
 
 // look goes on with the pass for as long as a turn may take.
 func (p *lanePark) look() {
-	w, began := p.worker, time.Now()
+	w := p.worker
 	near := second(w.loop.Now() + int64(parkAhead+parkLooks))
-	for looks := 0; p.bound > 0; looks++ {
-		slab := p.at / slabSize
-		if slab >= len(w.slabs) {
-			break
-		}
-		if looks%64 == 63 && time.Since(began) > turnTime {
-			w.post(p.goOn)
-			return
-		}
-		n := &w.slabs[slab][p.at%slabSize]
-		p.at++
-		switch {
-		case n.state != joined || !n.parked() || n.due() == never:
-		case n.due() > near:
-			p.first = min(p.first, n.due())
-		default:
-			p.near(n)
-		}
+	if p.bound > 0 {
+		p.at = w.pass(p.at, func(_ int, n *conn) bool {
+			switch {
+			case n.state != joined || !n.parked() || n.due() == never:
+			case n.due() > near:
+				p.first = min(p.first, n.due())
+			default:
+				p.near(n)
+			}
+			return p.bound > 0
+		})
+	}
+	if p.at >= 0 && p.bound > 0 {
+		w.post(p.goOn)
+		return
 	}
 	p.at = -1
 	p.await()
@@ -205,29 +202,29 @@ func (w *worker) unpark(n *conn) {
 // An Adoption is where sessions belong that a process before this one has had.
 type Adoption interface {
 	// Begin takes the places of one session, also beyond limits, and returns its limits and its admission token. It is called on the
-	// goroutine of a loop, and must not wait. The places are given back as those of other sessions, by [Binding] and [Admitter].
+	// goroutine of a loop, and must not wait. [Binding] and [Admitter] give the places back at the end.
 	Begin(from source.Source, now int64) (*relay.Limits, uint64)
 }
 
 // Adopt has a loop go on with a session in the lane that a process before this one has had, as with its own that have left user space and are parked: it came in at a
-// socket, which is not closed yet, and has its service. r is all that is known of it, and the group's from now on. One that has ended is left alone. It may be called at any
-// time by any goroutine but those of the loops.
+// socket, which is not closed yet, and has its service. r is all that is known of it, and the group's from now on. A session that has ended is
+// left alone. Any goroutine but the loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *Listening, service *Service, to Adoption) {
 	w := slices.MinFunc(g.workers, func(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) })
 	w.load.Add(1)
 	at.refs.Add(1)
-	w.post(func() { w.adopt(in, one, r, client{fd: -1, socket: at, service: service}, to) })
+	w.post(func() { w.adopt(in, one, r, at, service, to) })
 }
 
 // adopt is Adopt on the loop.
-func (w *worker) adopt(in *lane.Lane, one *lane.Session, r *record.Record, as client, to Adoption) {
-	s, n := w.servingOf(as), w.take(as)
+func (w *worker) adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *Listening, service *Service, to Adoption) {
+	s, n := w.servingOf(at, service), w.take()
 	c := &laneSession{conn: n, facts: hasLeft}
 	n.ref = &s.listenerRef
 	if err := in.Own(one, &c.session, (*laneOwner)(w)); err != nil { // it has ended
 		w.free(n)
 		w.load.Add(-1)
-		as.socket.unref()
+		at.unref()
 		return
 	}
 	w.lanes.begin(w)
@@ -242,7 +239,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, r *record.Record, as cl
 	w.driver.Adopt(&c.parked, limits, c, age, c.session.Idle())
 	w.windows.begin(n)
 	w.uncount(n)
-	if id := w.nextID(); w.group.cfg.Host.Records(as.socket, id) {
+	if id := w.nextID(); w.group.cfg.Host.Records(at, id) {
 		r.ID, r.Accepted, r.Joined = id, now-int64(age), now-int64(age)
 		n.ref = w.pack(r, s)
 	}
@@ -258,7 +255,5 @@ func (w *worker) uncount(n *conn) {
 	before := relay.Result{AToB: relay.Flow{Carried: -r.AToB.Carried}, BToA: relay.Flow{Carried: -r.BToA.Carried}}
 	w.ended.Add(before)
 	w.scanPast(n, before)
-	if b := n.binding(); b != nil {
-		w.deferred.ended(b, &before)
-	}
+	w.deferred.ended(n.binding(), &before)
 }

@@ -21,11 +21,11 @@ import (
 )
 
 // A laneSession is a session that is prepared to leave user space, or has left. It is the relay's Carrier, and used once: the lane may have it
-// still after its end. Fields belong to the loop's goroutine, but for those that do not change.
+// still after its end. Fields that change belong to the loop's goroutine.
 type laneSession struct {
 	session  lane.Session // first, see laneSessionOf
 	conn     *conn
-	parked   relay.Parked // of one that has left, and has no relay.Driven
+	parked   relay.Parked // once it has left, and has no relay.Driven
 	times    laneTimes
 	passed   [2]uint16  // the low bits of how many bytes had come from either side at the last look of Group.Watch
 	controls [2]control // the congestion controls of its sockets when it left
@@ -65,7 +65,7 @@ func (c *laneSession) setGap(to laneFacts) { c.facts = c.facts&^gaps | to }
 
 var _ relay.Carrier = (*laneSession)(nil)
 
-// worker returns that of a session that has not ended. It belongs to the loop's goroutine.
+// worker returns the worker of a session that has not ended. It belongs to the loop's goroutine.
 func (c *laneSession) worker() *worker { return c.conn.worker() }
 
 // onLoop calls f on the loop, unless the session has ended by then. Any goroutine may call it.
@@ -91,8 +91,8 @@ func (c *laneSession) offer() {
 // Arm implements [relay.Carrier].
 func (c *laneSession) Arm() { c.set(armed, c.worker().lanes.lane != nil && c.session.Arm()) }
 
-// Disarm implements [relay.Carrier]. A session that cannot leave for long rests from it, and one that a packet could not take is
-// looked at again whether it is a flow: it may have paused at the look before.
+// Disarm implements [relay.Carrier]. A session that cannot leave for long rests from trying. If a packet could not take it, it is looked at
+// again whether it is a flow: it may have paused at the look before.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
 	c.set(armed, false)
@@ -189,7 +189,7 @@ func (t *lanes) forget(c *laneSession) {
 
 // LeaveLane has the sessions that have left user space go on without this process: for it they end, and their
 // results have the cause. They do not count as cut. None leaves any more. The lane's Leave is to be called after Close.
-// It returns when all have, with their number, and may be called by any goroutine but those of the loops.
+// It returns when all have, with their number. Any goroutine but the loops' may call it.
 func (g *Group) LeaveLane(cause error) int64 {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(nil, 0) })
@@ -287,8 +287,8 @@ func (c *laneSession) ended(r *lane.Result) {
 	c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
 }
 
-// endedHere is the end in the lane of a session that is in user space: one that has just come back was ended meanwhile, as
-// by a user timeout, and its sockets go on as if it had not been.
+// endedHere is the end in the lane of a session that is in user space. If it has just come back it was ended meanwhile, as by a user
+// timeout, and its sockets go on as if it had not been.
 func (c *laneSession) endedHere(r *lane.Result) {
 	n := c.conn
 	n.worker().laneEnded(n)
@@ -316,14 +316,14 @@ func (c *laneSession) goBack() {
 	g.returns.Go(func() {
 		select {
 		case g.returning <- struct{}{}:
-			_, _ = c.comeBack(w) // one that cannot is reset, and its result has the reason
+			_, _ = c.comeBack(w) // else it is reset, and its result has the reason
 			<-g.returning
 		case <-g.ended:
 		}
 	})
 }
 
-// UserTimeout implements [lane.Bounded]: that of the session's listener when it was accepted.
+// UserTimeout implements [lane.Bounded], as the listener had it when the client was accepted.
 func (*laneOwner) UserTimeout(s *lane.Session) time.Duration {
 	return userTimeoutOf(laneSessionOf(s).conn)
 }
@@ -351,7 +351,7 @@ func (*laneOwner) Tag(s *lane.Session) (tag [16]byte, begun time.Duration) {
 // share the names, which are few.
 type control uint8
 
-// controlOf returns that of a socket: as it is, and not as it was configured, for the kernel may have refused that, a route
+// controlOf returns a socket's congestion control: as it is, and not as it was configured, for the kernel may have refused that, a route
 // may have another one, and a reload leaves connections alone.
 func (t *lanes) controlOf(fd int) control {
 	name, err := sys.Congestion(fd)
@@ -369,11 +369,11 @@ func (t *lanes) controlOf(fd int) control {
 	return control(at + 1)
 }
 
-// setOptions gives the sockets of a session that has come back the options of those of before: all of accept and of
-// connect, of which those of an endpoint need not wait any more. Without them they are connections like others.
+// setOptions gives the new sockets of a session that has come back the options of its former ones: of accept and connect, and the late
+// ones. Without them they are connections like others.
 func (c *laneSession) setOptions(sockets [2]int) {
 	options := c.conn.ref.serving.service.Options
-	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // which the lane sets: the listening socket had it, and that of connect not
+	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // which the lane sets: the listening socket had it, the connecting one had not
 	for i, fd := range sockets {
 		_ = options.Set(fd)
 		if at := c.controls[i]; at != 0 {
@@ -387,7 +387,7 @@ func userTimeoutOf(n *conn) time.Duration {
 	return n.ref.serving.service.Options.SetUserTimeout()
 }
 
-// laneTimes are the parts of a session's time until it has left user space, by cause. Until then the first two are the halves of a time, see tried.
+// laneTimes are the parts of a session's time until it has left user space, by cause. Until then the first two are tried.
 type laneTimes [verdict.Kinds]span
 
 // tried is when packets began to try to take a session that has not left, by milliseconds of the loop's clock.
@@ -452,8 +452,8 @@ func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 	*s = verdict.OfLane(&v, before)
 }
 
-// turn returns the state of a session that has left: whether its endpoint has answered since the look before, which is that both have sent
-// something that the other one has acknowledged. A stream that goes on is no answer. Whether one is awaited is not known.
+// turn returns the state of a session that has left: its endpoint has answered since the look before if both have sent something that
+// the other has acknowledged. A stream that goes on is no answer. Whether an answer is awaited is not known.
 func (c *laneSession) turn() relay.Turn {
 	t := relay.Turn{Last: relay.SideB, Quiet: c.session.Idle()}
 	n := c.session.Bytes()
@@ -477,15 +477,6 @@ func (n *conn) sample() *verdict.Sample {
 		c.addTo(&s, n.carried())
 	}
 	return &s
-}
-
-// sampleAtEnd returns that of a session that has ended, or false if it is not known. c is its part in the lane; nil: it had none.
-func sampleAtEnd(res *relay.Result, localClient, localEndpoint bool, c *laneSession) (s verdict.Sample, ok bool) {
-	s = verdict.OfResult(res, localClient, localEndpoint, -1)
-	if c != nil {
-		c.addTo(&s, res.Legs == nil)
-	}
-	return s, res.Legs != nil || s.Lane != nil
 }
 
 // SideOf returns the side of an endpoint of the lane, 0 or 1; another number is of none.

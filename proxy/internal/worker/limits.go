@@ -15,7 +15,7 @@ import (
 type connLimit struct {
 	max      atomic.Int64
 	active   atomic.Int64 // clients that are served
-	holds    atomic.Int64 // of them, those that lack a descriptor: no other client may get one
+	holds    atomic.Int64 // clients that lack a descriptor: no other one may get one
 	full     atomic.Bool  // the limit was reached, and workers wait for room; written under mu
 	mu       sync.Mutex
 	reported bool            // the last argument of onFull; under mu
@@ -57,8 +57,7 @@ func (g *connLimit) markFull() bool {
 // caller calls notify once the clients in accept queues have had their chance.
 func (g *connLimit) markFree() bool { return g.full.Load() && g.set(false) }
 
-// set changes full. That it is true is reported at once; that it is not, only by notify: as
-// long as clients wait, each one that leaves makes room for the next.
+// set changes full. True is reported at once, false only by notify: as long as clients wait, each leave makes room for the next.
 func (g *connLimit) set(full bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,89 +95,26 @@ func (g *connLimit) room() bool { return g.holds.Load() == 0 && g.active.Load() 
 type queue struct {
 	n       atomic.Int64
 	mu      sync.Mutex
-	clients []client
+	clients []accepted
 }
 
-func (q *queue) push(c client) {
+func (q *queue) push(c accepted) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.clients = append(q.clients, c)
 	q.n.Add(1)
 }
 
-func (q *queue) pop() (c client, ok bool) {
+func (q *queue) pop() (c accepted, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.clients) == 0 {
 		return c, false
 	}
-	c, q.clients[0] = q.clients[0], client{}
+	c, q.clients[0] = q.clients[0], accepted{}
 	q.clients = q.clients[1:]
 	q.n.Add(-1)
 	return c, true
-}
-
-// FDReserve is descriptors that are kept for connections to targets: one for each client that
-// was accepted and for which no socket was made yet, and one for each loop or listener, which
-// takes it before it accepts. Otherwise a burst of clients would take every descriptor, and
-// none of them could be served. A connect takes a reserved one only if there is no other
-// descriptor, so as a rule nothing is opened or closed for a connection. The zero value has
-// none. It is not safe for concurrent use.
-type FDReserve struct {
-	files  []*os.File // owned
-	needed int        // by clients and listeners
-}
-
-// surplus is how many descriptors beyond the need are kept for the next clients.
-const surplus = 4
-
-// Reserve sees to it that there is one more. The error is that descriptors are
-// short: a spare that cannot be had for another reason is done without.
-func (s *FDReserve) Reserve() error {
-	if s.needed >= len(s.files) {
-		f, err := os.Open(os.DevNull)
-		switch {
-		case err == nil:
-			s.files = append(s.files, f)
-		case LacksDescriptor(err):
-			return err
-		}
-	}
-	s.needed++
-	return nil
-}
-
-// Claim closes one, for a caller that is about to open another descriptor, and reports whether
-// there was one.
-func (s *FDReserve) Claim() bool {
-	last := len(s.files) - 1
-	if last < 0 {
-		return false
-	}
-	s.files[last].Close()
-	s.files = s.files[:last]
-	return true
-}
-
-// Release is the end of a need that Reserve has noted.
-func (s *FDReserve) Release() {
-	s.needed--
-	if len(s.files) > s.needed+surplus {
-		s.Claim()
-	}
-}
-
-// Trim closes those beyond the need.
-func (s *FDReserve) Trim() {
-	for len(s.files) > s.needed {
-		s.Claim()
-	}
-}
-
-// Close closes them all.
-func (s *FDReserve) Close() {
-	for s.Claim() {
-	}
 }
 
 // LacksDescriptor reports whether err is for want of a descriptor.
@@ -194,20 +130,61 @@ const (
 	fdPatience   = 5 * time.Second
 )
 
-// descriptors are those for the sockets of the next clients, and the clients that wait for one.
+// descriptors keeps some for connections to targets: one for each client that was accepted and for which no socket was made yet, and
+// one for the next client, before it is accepted. Otherwise a burst of clients would take every descriptor, and none of them could
+// be served. A connect takes a spare one only if there is no other descriptor, so as a rule nothing is opened or closed for a
+// connection.
 type descriptors struct {
-	fdReserve    FDReserve
-	reserved     bool             // one of the reserve is for the next client that is accepted
-	waitingForFD []*pendingClient // in the order in which they began to wait
+	spare        []*os.File // owned
+	needed       int        // by clients, and for the next one
+	reserved     bool       // there is one for the next client, of whatever socket
+	waitingForFD []*Client  // in the order in which they began to wait
 	fdRetry      loop.Timer
 }
 
-// reserve ensures that there is a descriptor for the next client, of whatever socket.
+// surplus is how many descriptors beyond the need are kept for the next clients.
+const surplus = 4
+
+// need sees to it that there is one more. The error is that descriptors are
+// short: a spare that cannot be had for another reason is done without.
+func (t *descriptors) need() error {
+	if t.needed >= len(t.spare) {
+		f, err := os.Open(os.DevNull)
+		switch {
+		case err == nil:
+			t.spare = append(t.spare, f)
+		case LacksDescriptor(err):
+			return err
+		}
+	}
+	t.needed++
+	return nil
+}
+
+// claim closes one, for a caller that is about to open another descriptor, and reports whether there was one.
+func (t *descriptors) claim() bool {
+	last := len(t.spare) - 1
+	if last < 0 {
+		return false
+	}
+	t.spare[last].Close()
+	t.spare = t.spare[:last]
+	return true
+}
+
+// trim closes all but so many.
+func (t *descriptors) trim(most int) {
+	for len(t.spare) > most {
+		t.claim()
+	}
+}
+
+// reserve ensures that there is one for the next client.
 func (t *descriptors) reserve() error {
 	if t.reserved {
 		return nil
 	}
-	err := t.fdReserve.Reserve()
+	err := t.need()
 	t.reserved = err == nil
 	return err
 }
@@ -216,24 +193,25 @@ func (t *descriptors) reserve() error {
 func (t *descriptors) reservation() bool {
 	r := t.reserved
 	t.reserved = false
-	return r || t.fdReserve.Reserve() == nil
+	return r || t.need() == nil
 }
 
-// releaseReserve is the end of the need of a descriptor, if there was one.
-func (t *descriptors) releaseReserve(reserved bool) {
-	if reserved {
-		t.fdReserve.Release()
+// release is the end of a need, if there was one.
+func (t *descriptors) release(needed bool) {
+	if needed {
+		t.needed--
+		t.trim(t.needed + surplus)
 	}
 }
 
-// unreserve is releaseReserve of a client, once.
-func (t *descriptors) unreserve(c *pendingClient) {
-	t.releaseReserve(c.reserved)
+// unreserve is release of a client, once.
+func (t *descriptors) unreserve(c *Client) {
+	t.release(c.reserved)
 	c.reserved = false
 }
 
-// stopWaiting takes a client from those that wait.
-func (t *descriptors) stopWaiting(c *pendingClient) {
+// stopWaiting takes a client out of waitingForFD.
+func (t *descriptors) stopWaiting(c *Client) {
 	for i, s := range t.waitingForFD {
 		if s == c {
 			t.waitingForFD = append(t.waitingForFD[:i], t.waitingForFD[i+1:]...)
@@ -242,12 +220,12 @@ func (t *descriptors) stopWaiting(c *pendingClient) {
 	}
 }
 
-// waitForFD goes on with a client that got no descriptor: with those of idle pipes, or with
-// the one that was reserved for it, or later. Meanwhile no other client is accepted.
-func (w *worker) waitForFD(c *pendingClient, err error) {
+// waitForFD goes on with a client that got no descriptor: with an idle pipe's, or the one that was reserved for it, or later. Meanwhile
+// no other client is accepted.
+func (w *worker) waitForFD(c *Client, err error) {
 	now := w.loop.Now()
 	switch {
-	case w.shedMirrors(), w.group.cfg.Host.Trim() > 0, w.fdReserve.Claim():
+	case w.shedMirrors(), w.group.cfg.Host.Trim() > 0, w.claim():
 		w.search(c)
 		return
 	case c.waitsForFD == 0:
@@ -271,7 +249,7 @@ func (w *worker) armFDRetry() {
 }
 
 // fdAvailable notes that a client does not wait for a descriptor, or not any more.
-func (w *worker) fdAvailable(c *pendingClient) {
+func (w *worker) fdAvailable(c *Client) {
 	if c.waitsForFD == 0 {
 		return
 	}

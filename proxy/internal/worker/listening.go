@@ -17,7 +17,7 @@ type Listener struct {
 	FD   int // non-blocking; borrowed until [Host.Closed]
 	// TCP says that it is a TCP socket, and not a unix one. It has the options that
 	// connections inherit from it already, SO_OOBINLINE and TCP_NODELAY among them
-	// ([sockopt.Options]); those of a unix socket inherit none.
+	// ([sockopt.Options]); connections of a unix socket inherit none.
 	TCP bool
 	// Local is the address that all clients have connected to; invalid if there are
 	// several, and the kernel is to be asked each time, as where TPROXY brings clients.
@@ -63,7 +63,7 @@ func (g *Group) Listen(cfg Listener) (*Listening, error) {
 		return nil, err
 	}
 	for _, w := range g.workers {
-		w.changes.give(w, change{listening: l, do: opening})
+		w.changes.give(func() { w.listen(l) })
 	}
 	return l, nil
 }
@@ -137,7 +137,7 @@ func (l *Listening) Close() {
 		return
 	}
 	for _, w := range l.group.workers {
-		w.changes.give(w, change{listening: l, do: closing})
+		w.changes.give(func() { w.closeListening(l) })
 	}
 }
 
@@ -168,8 +168,8 @@ func (l *Listening) emptier() *worker { return l.group.workers[l.number%len(l.gr
 // dialing; from then on only how it is served.
 type listenerRef struct {
 	serving *serving
-	pending *pendingClient // nil for a client that is joined
-	kept    *kept          // of the record of one that is joined; nil: none is kept
+	pending *Client // nil for a client that is joined
+	kept    *kept   // the record of a joined client; nil: none is kept
 }
 
 // A serving is how the clients that came in at one socket while it had one Service are
@@ -184,23 +184,23 @@ type serving struct {
 	clients      int
 }
 
-// servingOf returns how a client is to be served.
-func (w *worker) servingOf(accepted client) *serving {
-	a := accepted.socket.parts[w.index]
+// servingOf returns how clients of a socket are served while it has a service.
+func (w *worker) servingOf(l *Listening, service *Service) *serving {
+	a := l.parts[w.index]
 	if s := a.serving; s != nil {
-		if s.service == accepted.service {
+		if s.service == service {
 			return s
 		}
 		for _, s := range a.older {
-			if s.service == accepted.service {
+			if s.service == service {
 				return s
 			}
 		}
 	}
-	s := &serving{worker: w, socket: accepted.socket, service: accepted.service, lateSockopts: w.lateSockoptsOf(accepted.service.Options)}
+	s := &serving{worker: w, socket: l, service: service, lateSockopts: w.lateSockoptsOf(service.Options)}
 	s.listenerRef.serving = s
 	older := s // unless it is the present one
-	if accepted.service == accepted.socket.service.Load() {
+	if service == l.service.Load() {
 		a.serving, older = s, a.serving
 	}
 	if older == s || older != nil && older.clients > 0 { // one without clients is forgotten

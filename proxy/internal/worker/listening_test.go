@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -122,62 +121,6 @@ func TestListenersComeAndGo(t *testing.T) {
 	work.Wait()
 	if sum := r.Summary(); sum.Refused != 0 {
 		t.Errorf("the summary is %+v", sum)
-	}
-}
-
-// A thousand sockets come and go, and the loops serve meanwhile.
-func TestThousandListeners(t *testing.T) {
-	t.Parallel()
-
-	const sockets = 1000
-	r := newRig(t, nil)
-	r.serve(t)
-	s := to(t, echo(t))
-	places := make([]*place, sockets)
-	for i := range places {
-		places[i] = openPlace(t)
-	}
-	var over atomic.Bool
-	var work sync.WaitGroup
-	work.Go(func() {
-		for !over.Load() {
-			if err := r.hello(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	before := r.Summary().Loops
-	began := time.Now()
-	for _, p := range places {
-		var err error
-		if p.Listening, err = r.Listen(worker.Listener{Name: p.addr, FD: p.fd, TCP: true, Backlog: 128, Service: s, Of: p}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	asked := time.Since(began)
-	if err := r.Settle(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	opened := time.Since(began)
-	for i, p := range places {
-		if i%50 == 0 {
-			talk(t, p.dial(t))
-		}
-	}
-	began = time.Now()
-	for _, p := range places {
-		p.Close()
-	}
-	for _, p := range places {
-		<-p.closed
-	}
-	closed := time.Since(began)
-	over.Store(true)
-	work.Wait()
-	after := r.Summary().Loops
-	t.Logf("%d sockets: requested in %v, opened in %v, closed in %v", sockets, asked, opened, closed)
-	for i := range after {
-		t.Logf("loop %d: turns took up to %v before, and %v in all", i, before[i].LagMax, after[i].LagMax)
 	}
 }
 

@@ -21,7 +21,7 @@ type Session struct {
 	ID ID
 	// Client and Endpoint are the two peers: the client's [source.Source], which is of its
 	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
-	// "gone" for one that is not connected any more. Endpoint is empty while there is none.
+	// "gone" if it is not connected any more. Endpoint is empty while there is none.
 	Client, Endpoint string
 	// Source is where the client comes from; unknown if it is not connected any more.
 	Source source.Source
@@ -127,7 +127,7 @@ func (id ID) String() string {
 // ErrID is wrapped by the error of [ParseID].
 var ErrID = errors.New("not the id of a session")
 
-// ParseID reads the text of an ID. It need not be that of any client.
+// ParseID reads the text of an ID, of whatever client.
 func ParseID(text string) (id ID, err error) {
 	parts := strings.Split(text, ".")
 	if len(parts) == 3 {
@@ -207,56 +207,53 @@ func (q *Query) takesEndpoint(s *Session) bool {
 // accepts asks the caller.
 func (q *Query) accepts(s *Session) bool { return q.Accepts == nil || q.Accepts(s) }
 
-// A listing is the part of a list that one turn of a worker's loop yields: up to listMost
-// clients, of up to listLooks places for them, for which it takes no longer than listTime and
-// the time of the last client.
-type listing struct {
-	sessions []Session
-	next     int // the place to go on at; negative: there is none
-}
-
+// One turn of a worker's loop yields up to listMost clients, of up to listLooks places for them, for which it takes no longer than
+// turnTime and the time of the last passLooks clients.
 const (
 	listMost  = 64
 	listLooks = 1024
-	listTime  = 250 * time.Microsecond
+	passLooks = 16
 )
 
-// Sessions yields the clients that a query selects, each one at most once: those that are there
-// from the beginning to the end of the listing, and of those that come or leave meanwhile
-// some. One whose TLS ends or begins here may be missed while it goes back to its loop. Clients that wait for a place under the limit are not served yet. It ends when ctx
-// does. The loops are asked for a few at a time, and do not wait; yield may take its time. It
-// may be called at any time by any goroutine but those of the loops.
+// Sessions yields the clients that a query selects, each at most once: all that are there from the beginning to the end of the
+// listing, and some that come or leave meanwhile. A client whose TLS ends or begins here may be missed while it goes back to its loop;
+// clients that wait for a place under the limit are not served yet. It ends when ctx does. The loops are asked for a few clients at a
+// time, and do not wait; yield may take its time. Any goroutine but the loops' may call it.
 func (g *Group) Sessions(ctx context.Context, q *Query) iter.Seq[Session] {
 	return func(yield func(Session) bool) {
-		if !g.started.Load() {
-			return
-		}
-		for i, w := range g.workers {
-			at, once := 0, q.ID != ID{}
-			if once {
-				if i != q.ID.Loop {
-					continue
-				}
-				at = int(q.ID.Place)
-			}
-			for at >= 0 {
-				p, ok := askPart(ctx, g, w, func() listing { return w.list(i, at, q) })
-				if !ok {
+		for part := range walk(ctx, g, func(w *worker, at int) ([]Session, int) { return w.list(at, q) }) {
+			for _, s := range part {
+				if !yield(s) {
 					return
-				}
-				for _, s := range p.sessions {
-					if !yield(s) {
-						return
-					}
-				}
-				if at = p.next; once {
-					break
 				}
 			}
 		}
 		for _, s := range g.handed.list(q) {
 			if ctx.Err() != nil || !yield(s) {
 				return
+			}
+		}
+	}
+}
+
+// walk yields the parts of something that the loops find out, each from a place on to the next; negative: there is none. It ends when ctx
+// or the group does.
+func walk[T any](ctx context.Context, g *Group, find func(w *worker, at int) (part T, next int)) iter.Seq[T] {
+	type found struct {
+		part T
+		next int
+	}
+	return func(yield func(T) bool) {
+		if !g.started.Load() {
+			return
+		}
+		for _, w := range g.workers {
+			for at := 0; at >= 0; {
+				p, ok := askPart(ctx, g, w, func() (p found) { p.part, p.next = find(w, at); return p })
+				if !ok || !yield(p.part) {
+					return
+				}
+				at = p.next
 			}
 		}
 	}
@@ -290,20 +287,25 @@ func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p 
 	return p, false
 }
 
-// list lists some clients from a place on.
-func (w *worker) list(index, at int, q *Query) listing {
-	var p listing
-	p.next = w.pass(at, func(at int, n *conn) bool {
-		s := w.outline(n, index, at)
-		if !q.takes(&s) {
-			return q.ID == ID{} // it is there, or nowhere
+// list lists some clients from a place on: of one ID the only one that may have it.
+func (w *worker) list(at int, q *Query) (sessions []Session, next int) {
+	once := q.ID != ID{}
+	if once {
+		if q.ID.Loop != w.index {
+			return nil, -1
 		}
-		if w.complete(&s, n, q) {
-			p.sessions = append(p.sessions, s)
+		at = int(q.ID.Place)
+	}
+	next = w.pass(at, func(at int, n *conn) bool {
+		if s := w.outline(n, at); q.takes(&s) && w.complete(&s, n, q) {
+			sessions = append(sessions, s)
 		}
-		return len(p.sessions) < listMost
+		return !once && len(sessions) < listMost
 	})
-	return p
+	if once {
+		next = -1
+	}
+	return sessions, next
 }
 
 // complete fills in the part of a session that costs system calls, unless the query does not select it.
@@ -327,8 +329,8 @@ func (w *worker) complete(s *Session, n *conn, q *Query) bool {
 }
 
 // outline returns the part of a client's session that costs no system call.
-func (w *worker) outline(n *conn, index, at int) Session {
-	s := Session{Loop: index, Idle: -1, Listener: n.ref.serving.socket.Name, Adopted: n.is(adopted)}
+func (w *worker) outline(n *conn, at int) Session {
+	s := Session{Loop: w.index, Idle: -1, Listener: n.ref.serving.socket.Name, Adopted: n.is(adopted)}
 	if c := n.ref.pending; c != nil {
 		s.State, s.Age = c.phase.state(), time.Duration(w.loop.Now()-c.began)
 	} else {
@@ -337,7 +339,7 @@ func (w *worker) outline(n *conn, index, at int) Session {
 		s.setBinding(n.binding())
 	}
 	s.Began = w.loop.Now() - int64(s.Age)
-	s.ID = ID{index, int64(at), s.Began}
+	s.ID = ID{w.index, int64(at), s.Began}
 	return s
 }
 
@@ -358,7 +360,7 @@ func (w *worker) clientOf(n *conn, brief bool) (from source.Source, name string)
 // sourceOf returns where a client comes from, and its socket of TCP if that was asked.
 func (w *worker) sourceOf(n *conn) (from source.Source, fd int) {
 	if c := n.ref.pending; c != nil {
-		return c.client.Source(), -1
+		return c.Source(), -1
 	}
 	if k := n.ref.kept; k != nil {
 		from, _ = k.Addresses()
@@ -427,25 +429,14 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 	if !g.started.Load() {
 		return all
 	}
-	type found struct {
-		counts ClientCounts
-		next   int
-	}
-	for _, w := range g.workers {
-		for at := 0; at >= 0; {
-			p, ok := askPart(ctx, g, w, func() (p found) {
-				p.counts, p.next = w.count(at)
-				return p
-			})
-			if !ok {
-				return all
-			}
-			for place, crowd := range p.counts {
-				sum := all[place]
-				all[place] = ClientCount{sum.Clients + crowd.Clients, max(sum.Oldest, crowd.Oldest)}
-			}
-			at = p.next
+	for part := range walk(ctx, g, (*worker).count) {
+		for place, crowd := range part {
+			sum := all[place]
+			all[place] = ClientCount{sum.Clients + crowd.Clients, max(sum.Oldest, crowd.Oldest)}
 		}
+	}
+	if ctx.Err() != nil {
+		return all
 	}
 	for _, s := range g.handed.list(new(Query)) {
 		all.add(CountKey{s.Listener, s.Upstream}, s.Age)

@@ -15,13 +15,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Mirrorer is a [Search] whose sessions may have a mirror.
-type Mirrorer interface {
-	// Mirror is asked when the session begins, after [Search.Reached] and before Close. It
-	// returns nil if the session has no mirror.
-	Mirror(now int64) *Mirror
-}
-
 // A Mirror is the endpoint of another upstream that gets the bytes that one client sends, too.
 // It is not changed once it was returned.
 type Mirror struct {
@@ -38,14 +31,13 @@ type Mirror struct {
 	// connect, 0: as the kernel does.
 	Source  netip.Addr
 	Timeout time.Duration
-	// Congestion is the congestion control of the socket; nil: that of the system.
+	// Congestion is the congestion control of the socket; nil: the system's.
 	Congestion *sockopt.Congestion
 	// Header is sent before the client's bytes.
 	Header []byte
 	// Patience is how long bytes may wait, see [relay.Driver.StartMirror].
 	Patience time.Duration
-	// Compare is how the endpoint's answers are compared with those that the client gets; nil: they
-	// are thrown away.
+	// Compare is how the endpoint's answers are compared with the client's; nil: they are thrown away.
 	Compare *Comparison
 	// Counts gets the result.
 	Counts *MirrorCounts
@@ -53,7 +45,7 @@ type Mirror struct {
 	Ended func()
 }
 
-// Reasons beside those of [relay.MirrorReason] for which a session is not mirrored, or not any more.
+// Further reasons, beside [relay.MirrorReason], for which a session is not mirrored, or not any more.
 const (
 	MirrorNoEndpoint  = "no_endpoint" // none of the upstream is usable
 	MirrorFull        = "full"        // every usable one is at its limit
@@ -71,15 +63,15 @@ type mirroring struct {
 	serving    *serving
 	cfg        loop.DialConfig
 	addresses  []loop.Address
-	at         int                // of those, the one that is connected to
+	at         int                // in addresses, of the present connect
 	lookup     context.CancelFunc // nil: no name is looked up
 	short      bool               // it has to give its descriptors up
 	over       bool
-	counted    relay.MirrorResult // that of.Counts has
+	counted    relay.MirrorResult // as of.Counts has it
 	next, prev *mirroring         // of the worker's
 }
 
-// A mirrors is a worker's mirrors, of sessions that run and of those that have just ended.
+// mirrors are a worker's mirrors, of sessions that run or have just ended.
 type mirrors struct {
 	ring   mirroring
 	number int
@@ -105,7 +97,7 @@ func (t *mirrors) remove(m *mirroring) {
 
 // mirror begins the mirror of a session that begins, nil if it has none. moved is the bytes that the
 // endpoint has got already.
-func (w *worker) mirror(by Mirrorer, s *serving, moved []byte) *mirroring {
+func (w *worker) mirror(by Search, s *serving, moved []byte) *mirroring {
 	of := by.Mirror(w.loop.Now())
 	if of == nil {
 		return nil
@@ -290,7 +282,7 @@ func (g *Group) cutMirrorsMatching(match Match) {
 	}
 }
 
-// cutSomeMirrors looks at so many of the worker's mirrors, of which those that were seen come last.
+// cutSomeMirrors looks at so many of the worker's mirrors, and moves each that it has seen to the end.
 func (w *worker) cutSomeMirrors(match Match, left int, over chan<- struct{}) {
 	for began := time.Now(); left > 0 && w.mirrors.number > 0; left-- {
 		if time.Since(began) > turnTime {
@@ -329,15 +321,13 @@ type MirrorCounts struct {
 
 // MirrorTotals are the values of [MirrorCounts].
 type MirrorTotals struct {
-	// Running is how many there are now, and Ended counts those that have ended, or were not to be had, by reason.
+	// Running is how many there are now, and Ended counts mirrors that have ended, or could not begin, by reason.
 	Running int64
 	Ended   map[string]int64
-	// Teed and Copied are the bytes that mirrors' endpoints took, Undelivered those that they did not take,
-	// and Answered those that they answered, which were thrown away. Of mirrors that run they are counted
-	// about every second.
+	// Teed and Copied are the bytes that mirrors' endpoints took, Undelivered the bytes that they did not take, and Answered their
+	// answers, which were thrown away. Running mirrors are counted about every second.
 	Teed, Copied, Undelivered, Answered int64
-	// Unanswered is how many of those that were complete had no byte of an answer, and Silent how many of the last ones
-	// in a row.
+	// Unanswered is how many complete mirrors had no byte of an answer, and Silent how many of the last ones in a row.
 	Unanswered, Silent int64
 	// Since is the last Reset; zero: there was none, or they are totals since the listener began.
 	Since time.Time
@@ -355,8 +345,7 @@ func (c *MirrorCounts) end(reason string) {
 	c.Skip(reason)
 }
 
-// answer counts whether the endpoint of a mirror that was complete has answered anything. The kernel of one that is
-// frozen takes everything, too.
+// answer counts whether the endpoint of a complete mirror has answered anything: the kernel of a frozen one takes everything, too.
 func (c *MirrorCounts) answer(res *relay.MirrorResult) {
 	switch {
 	case res.Answered > 0:
@@ -367,7 +356,7 @@ func (c *MirrorCounts) answer(res *relay.MirrorResult) {
 	}
 }
 
-// add counts the bytes of a mirror beyond those that were counted before.
+// add counts the bytes of a mirror since it was counted before.
 func (c *MirrorCounts) add(res, before *relay.MirrorResult) {
 	for _, of := range [...]struct {
 		sum         *atomic.Int64
@@ -393,7 +382,7 @@ type censusTimer worker
 // Expired implements [loop.Expirer].
 func (t *censusTimer) Expired(*loop.Timer) { (*worker)(t).countMirrors((*worker)(t).mirrors.number) }
 
-// countMirrors counts the bytes of so many mirrors, of which those that were counted come last, some in each turn.
+// countMirrors counts the bytes of so many mirrors, some in each turn, and moves each to the end.
 func (w *worker) countMirrors(left int) {
 	for began := time.Now(); left > 0 && w.mirrors.number > 0; left-- {
 		if time.Since(began) > turnTime {
@@ -467,8 +456,8 @@ type Comparison struct {
 	report atomic.Pointer[compare.Report]
 }
 
-// NewComparison returns a comparison with an empty report. framed says that answers have ends of their own, and not
-// only that of the connection. The budget is that of the process.
+// NewComparison returns a comparison with an empty report. framed says that answers have ends of their own, beside the connection's. The
+// budget is the process's.
 func NewComparison(plan *compare.Plan, framed bool, budget *compare.Budget) *Comparison {
 	c := &Comparison{plan: plan, framed: framed, budget: budget}
 	c.Reset()
@@ -536,24 +525,11 @@ func (c *comparing) Ended(complete bool) {
 	c.session = nil
 }
 
-// A Rewriting is a [Search] whose sessions may have the bytes of one side rewritten.
-type Rewriting interface {
-	// Rewritten says of which side, after [Search.Next] has had an endpoint connected to; SideNone: of neither.
-	Rewritten() relay.Side
-	// Rewrite gives the socket of that side the state of a session that begins. It is called after [Search.Reached], if
-	// Rewritten is not SideNone.
-	Rewrite(s *relay.Socket)
-}
-
 // rewritesClient reports whether the bytes of clients are rewritten, so that none go to the endpoint before the session.
-func rewritesClient(s Search) bool {
-	by, ok := s.(Rewriting)
-	return ok && by.Rewritten() == relay.SideA
-}
+func rewritesClient(s Search) bool { return s.Rewritten() == relay.SideA }
 
-// rewrite has the bytes of a or b, the client's and the endpoint's socket, rewritten. Sessions of which neither are do not
-// come here: it allocates.
-func rewrite(by Rewriting, a, b relay.Socket) (relay.Socket, relay.Socket) {
+// rewrite has the bytes of a or b, the client's and the endpoint's socket, rewritten. It allocates, so other sessions do not come here.
+func rewrite(by Search, a, b relay.Socket) (relay.Socket, relay.Socket) {
 	if by.Rewritten() == relay.SideB {
 		by.Rewrite(&b)
 	} else {

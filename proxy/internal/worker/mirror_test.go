@@ -249,59 +249,6 @@ func comparison(t *testing.T, memory int64) *worker.Comparison {
 	return worker.NewComparison(plan, true, budget)
 }
 
-// TestComparingIsBounded: however much both sides answer, and how different that is, no session takes more memory than
-// it may have, and all of it is given back.
-func TestComparingIsBounded(t *testing.T) {
-	t.Parallel()
-
-	const sessions, flood = 8, 4 << 20
-	flooding := func(c byte) string {
-		return sockets.Server(t, func(conn net.Conn) {
-			if _, err := conn.Read(make([]byte, 100)); err == nil {
-				_, _ = conn.Write(bytes.Repeat([]byte{c}, flood))
-				_, _ = conn.Write(bytes.Repeat([]byte{c, '\n'}, flood/2))
-			}
-		})
-	}
-	plan, err := compare.NewPlan(compare.Config{Framing: compare.Lines, Examples: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	budget := compare.NewBudget(compare.TotalBytes)
-	k, shadow := worker.NewComparison(plan, true, budget), flooding('b')
-	r, counts := mirroringTo(t, flooding('a'), time.Minute, func() *worker.Mirror {
-		of := mirrorTo(shadow)()
-		of.Compare = k
-		return of
-	})
-	r.serve(t)
-	var most int64
-	var clients []net.Conn
-	for range sessions {
-		c := r.dial(t)
-		if _, err := c.Write([]byte("go\n")); err != nil {
-			t.Fatal(err)
-		}
-		clients = append(clients, c)
-	}
-	for _, c := range clients {
-		for b := make([]byte, 64<<10); ; {
-			most = max(most, budget.Used())
-			if _, err := c.Read(b); err != nil {
-				break
-			}
-		}
-		_ = c.Close()
-	}
-	eventually(t, func() bool { return r.Active() == 0 && counts.Totals(false).Running == 0 })
-	if most > sessions*compare.SessionBytes || budget.Used() != 0 {
-		t.Errorf("%d bytes were in use, and %d are", most, budget.Used())
-	}
-	if s := k.Report().Snapshot(); s.Sessions != sessions || s.Equal != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // TestComparing: both answers to a client are compared, and the memory of that is given back; without memory the
 // session is mirrored, and not compared.
 func TestComparing(t *testing.T) {

@@ -22,60 +22,47 @@ import (
 // begins in this process. It keeps its place under the limits, is listed and counted, until
 // [Offloaded.Rejoin], by which it goes back to its loop, or [Offloaded.End]: its owner calls one of them once.
 type Offloaded struct {
-	// FD is the client's socket, non-blocking and on no loop: the receiver's own, as is
-	// made a connection of package net by Conn.
-	FD  int
-	TCP bool
-	// Client is the known properties of it: its own copy. It asks FD for addresses, until
-	// Conn.
+	// Client is the client, which is not used again for another one.
 	Client *Client
-	// early is the bytes that were taken from it before.
-	early []byte
-	hello firstHello
-	// Service is the one that it was accepted under.
-	Service *Service
 
-	worker     *worker // that it came from
-	serving    *serving
-	admitted   bool
+	fd         int // the client's socket, non-blocking and on no loop; owned until Conn or Close
 	began      time.Time
 	name       string
 	from       source.Source
-	number     int64          // among those that ever left their loops; of the book, under its mu
-	record     *record.Record // owned; nil: none is kept
+	number     int64 // of all that ever left their loops; under blockingSessions.mu
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	next, prev *Offloaded
 
-	// Of the book, under its mu.
+	// Under blockingSessions.mu.
 	session  *relay.Session // nil until it is joined
 	binding  Binding
 	endpoint string
 }
 
 // offload takes a client off its loop, to a goroutine of its own.
-func (w *worker) offload(c *pendingClient, to func(*Offloaded)) {
+func (w *worker) offload(c *Client, to func(*Offloaded)) {
 	h := w.takeOff(c)
-	w.fdReserve.Claim() // for the goroutine, which needs two descriptors and gives one back
+	w.claim() // for the goroutine, which needs two descriptors and gives one back
 	go to(h)
 }
 
 // takeOff takes a client off its loop.
-func (w *worker) takeOff(c *pendingClient) *Offloaded {
-	n, g, s, fd, id := c.conn, w.group, c.serving, c.conn.fd(), c.id
-	client := c.client
-	client.Header.TLVs = append([]byte(nil), client.Header.TLVs...)
-	client.wakes = nil
-	client.Record = w.takeRecord(c)
-	h := &Offloaded{
-		FD: fd, TCP: n.tcp(), Client: &client, early: c.buffered, hello: c.hello, Service: s.service, worker: w, serving: s, admitted: c.admitted,
-		began: time.Now(), name: c.clientName(), from: client.Source(), record: client.Record,
+func (w *worker) takeOff(c *Client) *Offloaded {
+	n := c.conn
+	if r := c.Record; r != nil {
+		describe(r, c)
+		learned(r, c)
+		r.TLS = true
 	}
+	from := c.Source()
+	h := &Offloaded{Client: c, fd: c.fd, began: time.Now(), name: from.String(), from: from}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
-	_ = w.loop.Detach(id)
-	w.freePending(c)
-	w.freeSlot(n, s)
-	g.handed.add(h)
+	_ = w.loop.Detach(c.id)
+	w.stop(c)
+	c.conn = nil
+	w.freeSlot(n, c.serving)
+	w.group.handed.add(h)
 	if w.canceled != nil {
 		h.cancel(w.canceled)
 	}
@@ -84,7 +71,7 @@ func (w *worker) takeOff(c *pendingClient) *Offloaded {
 
 // Greeted reports whether a ClientHello of the client was read. If its TLS does not end here, its session must not run on goroutines:
 // there is no gate for a second hello.
-func (h *Offloaded) Greeted() bool { return h.hello.size > 0 }
+func (h *Offloaded) Greeted() bool { return h.Client.hello.size > 0 }
 
 // Context ends when the client is cut; its cause says why. It has ended after End, too.
 func (h *Offloaded) Context() context.Context { return h.ctx }
@@ -93,23 +80,23 @@ func (h *Offloaded) Context() context.Context { return h.ctx }
 // limits, and the name of its endpoint, for lists. It is listed and cut with the others from
 // then on. If the client was cut before, it is cut at once.
 func (h *Offloaded) Join(session *relay.Session, limits *relay.Limits, endpoint string) {
-	if h.Service.Lane != LaneOff {
-		h.worker.group.stays[stayTLS].Add(1)
+	c, g := h.Client, h.group()
+	if c.serving.service.Lane != LaneOff {
+		g.stays[stayTLS].Add(1)
 	}
-	b := h.sessions()
-	b.mu.Lock()
+	g.handed.mu.Lock()
 	h.session, h.binding, h.endpoint = session, bindingOf(limits), endpoint
-	b.mu.Unlock()
-	if r := h.record; r != nil {
-		r.Joined = h.worker.group.cfg.Now()
-		h.worker.group.cfg.Host.Began(h.serving.socket, h.binding, r)
+	g.handed.mu.Unlock()
+	if r := c.Record; r != nil {
+		r.Joined = g.cfg.Now()
+		g.cfg.Host.Began(c.listening, h.binding, r)
 	}
 	if h.ctx.Err() != nil {
 		session.Cut(context.Cause(h.ctx))
 	}
 }
 
-func (h *Offloaded) sessions() *blockingSessions { return &h.serving.socket.group.handed }
+func (h *Offloaded) group() *Group { return h.Client.worker.group }
 
 // End is the end of the client, whose socket has been closed: of its session, with the result,
 // or before that, with the cause for which it was refused and no result. Its [Binding] is
@@ -121,45 +108,54 @@ func (h *Offloaded) End(r relay.Result, err error) { h.end(r, err, false) }
 func (h *Offloaded) Left() { h.end(relay.Result{}, nil, true) }
 
 func (h *Offloaded) end(r relay.Result, err error, left bool) {
-	g, b := h.serving.socket.group, h.sessions()
+	c, g := h.Client, h.group()
 	canceled := h.ctx.Err() != nil
-	binding, joined := b.end(h, r, err, left)
-	if binding != nil {
-		binding.Ended(r, err)
-		countEnd(binding, h.worker.index, r, err)
-	}
-	h.cancel(context.Canceled)
+	binding, joined := g.handed.end(h, r, err, left)
 	if !joined && err != nil {
-		g.cfg.Host.Refused(h.serving.socket, err)
+		g.cfg.Host.Refused(c.listening, err)
 	}
-	if joined {
-		g.judge(binding, &r, !h.TCP, strings.HasPrefix(h.endpoint, "unix:"), h.record, nil)
+	if rec := c.Record; rec != nil {
+		rec.Resume(g.cfg.Now())
+		rec.Loop = -1
+		switch {
+		case joined:
+		case left:
+			rec.Outcome = record.Left
+		case err != nil && canceled:
+			rec.Outcome = record.Canceled
+		case err != nil:
+			rec.Outcome, rec.Refusal = record.Refused, refusedOffLoop(err).String()
+		default:
+			rec.Outcome = record.Responded
+		}
 	}
-	if h.record != nil {
-		h.recordEnd(binding, joined, left, canceled, r, err)
-	}
-	g.release(h.serving, h.admitted, h.Client.AdmissionToken)
+	e := ending{socket: c.listening, loop: c.worker.index, binding: binding, result: r, err: err, record: c.Record, unjoined: !joined}
+	e.local = [2]bool{!c.tcp, strings.HasPrefix(h.endpoint, "unix:")}
+	c.Record = nil
+	g.observe(&e)
+	h.cancel(context.Canceled)
+	g.release(c.serving, c.admitted, c.AdmissionToken)
 }
 
-// Close closes the client's socket, of which Conn has not made a connection.
-func (h *Offloaded) Close() { closeSocket(h.FD) }
+// Close closes the client's socket, if Conn has not made a connection of it.
+func (h *Offloaded) Close() { closeSocket(h.fd) }
 
-// Conn makes a connection of package net of the client's socket, which FD is not any
-// more; the Client knows its addresses from then on. With an error it was closed.
+// Conn makes a connection of package net of the client's socket; the Client knows its addresses from then on. With an
+// error it was closed.
 func (h *Offloaded) Conn() (net.Conn, error) {
 	h.Client.leave()
-	c, err := loop.Give(h.FD)
-	if err != nil || len(h.early) == 0 {
-		return c, err
+	c, err := loop.Give(h.fd)
+	if early := h.Client.buffered; err == nil && len(early) > 0 {
+		return relay.Prefixed(c, early), nil
 	}
-	return relay.Prefixed(c, h.early), nil
+	return c, err
 }
 
 // A blockingSessions is the clients that are on goroutines.
 type blockingSessions struct {
 	mu       sync.Mutex
 	ring     Offloaded // around it, in the order in which they came
-	number   int64     // of those that have come
+	number   int64     // that have ever come
 	active   int64
 	refusals Refusals
 	canceled int64
@@ -203,7 +199,7 @@ func (b *blockingSessions) end(h *Offloaded, r relay.Result, err error, left boo
 	return binding, joined
 }
 
-// all returns those that match.
+// all returns the clients that match.
 func (b *blockingSessions) all(match func(*Offloaded) bool) (found []*Offloaded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,7 +220,7 @@ func (b *blockingSessions) cut(cause error) {
 
 func (h *Offloaded) cut(cause error) {
 	h.cancel(cause)
-	b := h.sessions()
+	b := &h.group().handed
 	b.mu.Lock()
 	session := h.session
 	b.mu.Unlock()
@@ -241,8 +237,8 @@ func (b *blockingSessions) flush() {
 	b.held = nil
 }
 
-// summary returns their counters so far. If running is not nil their bytes are added to it,
-// and meters do not get those of sessions that end from now on.
+// summary returns their counters so far. If running is not nil their bytes are added to it, and bindings do not get the bytes of
+// sessions that end from now on.
 func (b *blockingSessions) summary(running bytesByBinding) Summary {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -270,11 +266,11 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 func (h *Offloaded) sample() *verdict.Sample {
 	r, legs := h.session.Result(), h.session.Legs()
 	r.Legs = &legs
-	s := verdict.OfResult(&r, !h.TCP, strings.HasPrefix(h.endpoint, "unix:"), -1)
+	s := verdict.OfResult(&r, !h.Client.tcp, strings.HasPrefix(h.endpoint, "unix:"), -1)
 	return &s
 }
 
-// list returns those of their sessions that a query selects.
+// list returns the sessions that a query selects.
 func (b *blockingSessions) list(q *Query) (sessions []Session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -294,7 +290,7 @@ func (b *blockingSessions) list(q *Query) (sessions []Session) {
 // describe returns its session. The caller holds the book's mu.
 func (h *Offloaded) describe() Session {
 	s := Session{
-		ID: ID{onGoroutines, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.serving.socket.Name, Loop: -1, Idle: -1,
+		ID: ID{onGoroutines, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.Client.listening.Name, Loop: -1, Idle: -1,
 		State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(), Endpoint: h.endpoint,
 	}
 	if h.session != nil {
@@ -314,12 +310,8 @@ type Rejoin struct {
 	A, B relay.Socket
 	// Early is the client's bytes that the endpoint has got already, A.Moved of them; nil: none.
 	Early []byte
-	// Reached is [Search.Reached].
-	Reached func(now int64) (*relay.Limits, error)
-	// Mirrorer is asked for the session's mirror, after Reached; nil: it has none.
-	Mirrorer Mirrorer
-	// Rewriting is asked for the session's Rewriter, after Reached; nil: it has none.
-	Rewriting Rewriting
+	// Search is asked by Reached, on the loop, and then for the session's mirror and rewriter.
+	Search Search
 	// Ended is called on the loop at the end of the session, before the client's place is free. It must not wait.
 	Ended func()
 }
@@ -329,11 +321,11 @@ type Rejoin struct {
 // error it has not begun, and both sockets were reset; End is still to be called.
 func (h *Offloaded) Rejoin(r *Rejoin) error {
 	begun := make(chan error, 1)
-	err := h.worker.loop.Post(func() { begun <- h.worker.rejoin(h, r) })
+	err := h.Client.worker.loop.Post(func() { begun <- h.Client.worker.rejoin(h, r) })
 	if err == nil {
 		select {
 		case err = <-begun:
-		case <-h.worker.group.ended: // a loop has failed
+		case <-h.Client.worker.group.ended: // a loop has failed
 			select {
 			case err = <-begun:
 			default:
@@ -355,8 +347,8 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	if w.canceled != nil {
 		h.cancel(w.canceled)
 	}
-	s := h.serving
-	n := w.take(client{fd: r.A.FD, socket: s.socket})
+	c, n := h.Client, w.take()
+	s := c.serving
 	n.ref = &s.listenerRef
 	limits, err := w.register(h, r, n)
 	if err != nil {
@@ -369,37 +361,27 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	if limits == nil {
 		limits = s.service.Limits
 	}
-	h.sessions().back(h)
+	w.group.handed.back(h)
 	w.active++
 	w.load.Add(1)
 	s.clients++
-	w.note(n, h.Client)
-	n.admissionToken = h.Client.AdmissionToken
-	if rec := h.record; rec != nil {
-		h.record = nil
+	w.note(n, c)
+	n.admissionToken = c.AdmissionToken
+	if rec := c.Record; rec != nil {
+		c.Record = nil
 		rec.Joined = w.loop.Now()
 		n.ref = w.keep(rec, s, bindingOf(limits))
 	}
 	w.ends[n] = r.Ended
-	var m *mirroring
-	if r.Mirrorer != nil {
-		m = w.mirror(r.Mirrorer, s, r.Early)
-		r.A.Mirror = m.relay()
-	}
-	if by := r.Rewriting; by != nil && by.Rewritten() != relay.SideNone {
-		r.A, r.B = rewrite(by, r.A, r.B)
+	m := w.mirror(r.Search, s, r.Early)
+	r.A.Mirror = m.relay()
+	if r.Search.Rewritten() != relay.SideNone {
+		r.A, r.B = rewrite(r.Search, r.A, r.B)
 	}
 	if r.A.Layer == nil {
-		r.A.Gate, r.A.Free = h.hello.gate(w, r.A.Moved, new(int32))
+		r.A.Gate, r.A.Free = c.hello.gate(w, r.A.Moved, new(int32))
 	}
-	n.set(isTCP, r.B.TCP)
-	session := w.takeSession(n)
-	w.windows.begin(n)
-	if s.service.Lane != LaneOff {
-		w.awaitLane(n)
-	}
-	w.driver.StartLimited(session, r.A, r.B, n, limits)
-	m.reach()
+	w.start(n, r.A, r.B, limits, m)
 	return nil
 }
 
@@ -414,7 +396,7 @@ func (w *worker) register(h *Offloaded, r *Rejoin, n *conn) (limits *relay.Limit
 	if err := errors.Join(errA, errB); err != nil {
 		return nil, err
 	}
-	return r.Reached(w.loop.Now())
+	return r.Search.Reached(w.loop.Now())
 }
 
 // reset resets both sockets.
@@ -427,7 +409,7 @@ func (r *Rejoin) reset() {
 	}
 }
 
-// back takes out one that has gone back to its loop.
+// back takes out a client that has gone back to its loop.
 func (b *blockingSessions) back(h *Offloaded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -444,8 +426,8 @@ type layer interface {
 
 // TakeSockets takes a client's connection and its endpoint's out of the runtime's hands, for [Offloaded.Rejoin]:
 // each a *net.TCPConn or *net.UnixConn, or one within [relay.Prefixed], or beneath a layer such as tlsterm.Conn,
-// of which nothing is read or written meanwhile. It returns nil if that cannot be done, for want of a descriptor as a
-// rule; then both are as they were.
+// nothing of which is read or written meanwhile. It returns nil if that cannot be done, for want of a descriptor as a rule; then both are
+// as they were.
 func TakeSockets(client, endpoint net.Conn) *Rejoin {
 	a, b := plainOf(client), plainOf(endpoint)
 	if a == nil || b == nil {
@@ -488,8 +470,7 @@ func plainOf(c net.Conn) plain {
 	}
 }
 
-// duplicate returns a descriptor of the caller's own, non-blocking as those of package net are; negative: there is
-// none.
+// duplicate returns a descriptor of the caller's own, non-blocking as package net's are; negative: there is none.
 func duplicate(c syscall.Conn) (fd int) {
 	fd = -1
 	raw, err := c.SyscallConn()

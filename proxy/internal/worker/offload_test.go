@@ -6,9 +6,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,25 +17,23 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A hand takes clients over, and joins them to an echo by a session on goroutines.
+// A hand takes clients over, and joins them to an echo: by a session on goroutines, or by one on their loops, to which they go back.
 type hand struct {
-	relay  *relay.Relay
-	to     string
-	limits *relay.Limits
-	refuse error
-	wait   bool // for being cut, before anything is joined
-	taken  atomic.Int64
-	lost   atomic.Int64 // clients that do not know their addresses any more
+	t                    *testing.T
+	relay                *relay.Relay
+	to                   string
+	limits               *relay.Limits
+	refuse               error
+	back                 bool                          // they go back to their loops
+	wait                 bool                          // for being cut, before anything is joined
+	hold                 atomic.Pointer[chan struct{}] // they go back when it is closed; nil: at once
+	taken, ended, failed atomic.Int64                  // ended and failed are of those that go back
+	lost                 atomic.Int64                  // clients that do not know their addresses any more
 }
 
 func newHand(t *testing.T, b *tie) *hand {
 	t.Helper()
-	rel, err := relay.New(&relay.Config{Engine: relay.EngineCopy})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { rel.Close() })
-	return &hand{relay: rel, to: echo(t), limits: &relay.Limits{Of: b}}
+	return &hand{t: t, relay: relayOf(t, relay.EngineCopy), to: echo(t), limits: &relay.Limits{Of: b}}
 }
 
 func (x *hand) director() *director {
@@ -46,34 +44,66 @@ func (x *hand) director() *director {
 
 func (x *hand) take(h *worker.Offloaded) {
 	x.taken.Add(1)
+	if err := x.join(h); err != nil {
+		h.End(relay.Result{}, err)
+	}
+}
+
+func (x *hand) join(h *worker.Offloaded) error {
 	client, err := h.Conn()
 	if err != nil {
-		h.End(relay.Result{}, err)
-		return
+		return err
 	}
 	if c := h.Client; client.RemoteAddr() != nil && (c.Source().String() != client.RemoteAddr().String() || c.Destination().String() != client.LocalAddr().String()) {
 		x.lost.Add(1)
 	}
-	err = x.refuse
-	if x.wait {
+	switch {
+	case x.wait:
 		<-h.Context().Done()
 		err = context.Cause(h.Context())
+	case !x.back:
+		err = x.refuse
 	}
 	if err != nil {
 		client.Close()
-		h.End(relay.Result{}, err)
-		return
+		return err
 	}
 	endpoint, err := net.Dial("tcp", x.to)
 	if err != nil {
 		client.Close()
-		h.End(relay.Result{}, err)
-		return
+		return err
 	}
-	s := x.relay.NewSession(client, endpoint)
-	h.Join(s, x.limits, x.to)
-	if err := s.Start(h.End); err != nil {
-		h.End(relay.Result{}, err)
+	if hold := x.hold.Load(); hold != nil {
+		<-*hold
+	}
+	if !x.back {
+		s := x.relay.NewSession(client, endpoint)
+		h.Join(s, x.limits, x.to)
+		return s.Start(h.End)
+	}
+	r := worker.TakeSockets(client, endpoint)
+	if r == nil {
+		x.t.Error("the sockets cannot be taken")
+		return errNotAdmitted
+	}
+	r.Search = &actor{director: &director{reached: func() (*relay.Limits, error) { return x.limits, x.refuse }}}
+	r.Ended = func() { x.ended.Add(1) }
+	if err := h.Rejoin(r); err != nil {
+		x.failed.Add(1)
+		return err
+	}
+	return nil
+}
+
+// eachWay tests clients that stay on goroutines, and clients that go back to their loops.
+func eachWay(t *testing.T, test func(t *testing.T, x *hand, b *tie)) {
+	for name, back := range map[string]bool{"on goroutines": false, "back on its loop": true} {
+		t.Run(name, func(t *testing.T) {
+			b := &tie{upstream: "u", endpoint: "e"}
+			x := newHand(t, b)
+			x.back = back
+			test(t, x, b)
+		})
 	}
 }
 
@@ -81,324 +111,156 @@ func (x *hand) take(h *worker.Offloaded) {
 // Its binding is notified of the end.
 func TestHandover(t *testing.T) {
 	t.Parallel()
-
-	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
-	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
-	x := newHand(t, b)
-	d := x.director()
-	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
-		c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
-	})
-	r.serve(t)
-	hello := helloOf(t, "terminated.example")
-	first, second := r.dial(t), r.dial(t)
-	for _, c := range []net.Conn{first, second} {
-		mustWrite(t, c, hello) // which has not been consumed
-		mustRead(t, c, hello)
-	}
-	third := r.dial(t) // only now: of three at once any two may have the places
-	mustWrite(t, third, hello)
-	if n := x.taken.Load(); n != 2 || r.Active() != 2 {
-		t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
-	}
-	var names []string
-	for s := range r.Sessions(context.Background(), new(worker.Query)) {
-		if s.State != worker.Joined || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
-			t.Errorf("listed is %+v", s)
+	eachWay(t, func(t *testing.T, x *hand, b *tie) {
+		a := new(counted)
+		a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
+		r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
+			c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
+		})
+		r.serve(t)
+		hello := helloOf(t, "terminated.example")
+		first, second := r.dial(t), r.dial(t)
+		for _, c := range []net.Conn{first, second} {
+			mustWrite(t, c, hello) // which has not been consumed
+			mustRead(t, c, hello)
 		}
-		names = append(names, s.Client)
-	}
-	if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
-		t.Errorf("listed are %v", names)
-	}
-	eventually(t, func() bool { // the reader of the bytes may be faster than their counter
-		sum := r.Summary()
-		return sum.Active == 2 && sum.Totals.ClientToEndpoint.Copied == 2*int64(len(hello))
-	})
-	first.Close()
-	mustRead(t, third, hello)
-	second.Close()
-	third.Close()
-	eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
-	if sum := r.Summary(); sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 {
-		t.Errorf("the summary is %+v, %d have ended", sum, b.ended())
-	}
-	if n := x.lost.Load(); n > 0 {
-		t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
-	}
-	for _, admissionToken := range a.tickets {
-		if admissionToken == 0 {
+		third := r.dial(t) // only now: of three at once any two may have the places
+		mustWrite(t, third, hello)
+		if n := x.taken.Load(); n != 2 || r.Active() != 2 {
+			t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
+		}
+		var names []string
+		for s := range r.Sessions(context.Background(), new(worker.Query)) {
+			if s.State != worker.Joined || (s.Loop >= 0) != x.back || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
+				t.Errorf("listed is %+v", s)
+			}
+			names = append(names, s.Client)
+		}
+		if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
+			t.Errorf("listed are %v", names)
+		}
+		moved := func() int64 { // the reader of the bytes may be faster than their counter
+			flow := r.Summary().Totals.ClientToEndpoint
+			return flow.Spliced + flow.Copied
+		}
+		eventually(t, func() bool { return r.Summary().Active == 2 && moved() == 2*int64(len(hello)) })
+		first.Close()
+		mustRead(t, third, hello)
+		second.Close()
+		third.Close()
+		eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
+		if sum := r.Summary(); sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 || x.back && x.ended.Load() != 3 || moved() != 3*int64(len(hello)) {
+			t.Errorf("the summary is %+v, %d and %d have ended", sum, b.ended(), x.ended.Load())
+		}
+		if n := x.lost.Load(); n > 0 {
+			t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
+		}
+		if slices.Contains(a.tickets, 0) {
 			t.Error("a ticket is lost")
 		}
-	}
+	})
 }
 
-// A client that is refused after that is counted, and reported.
+// A client that is refused after that is reset, counted, and reported.
 func TestHandoverRefused(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, x *hand, b *tie) {
+		x.refuse = errNotAdmitted
+		r := directed(t, x.director(), nil)
+		r.serve(t)
+		if c, err := net.Dial(r.addr.Network(), r.addr.String()); err == nil { // otherwise the reset has come before
+			defer c.Close()
+			_, _ = c.Read(make([]byte, 1))
+		}
+		eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
+		if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted || x.ended.Load() != 0 || b.ended() != 0 {
+			t.Errorf("the summary is %+v, for %v", sum, r.causes())
+		}
+	})
+}
+
+// They are cut with the others, by their binding and at the end; one that is about to go back at the end is not served.
+func TestHandoverIsCut(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, x *hand, b *tie) {
+		r := directed(t, x.director(), nil)
+		served := make(chan error, 1)
+		go func() { served <- r.Serve() }()
+		c, other := r.dial(t), r.dial(t)
+		talk(t, c)
+		talk(t, other)
+		if n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone")); n != 2 {
+			t.Errorf("%d were cut", n)
+		}
+		eventually(t, func() bool { return r.Active() == 0 })
+		talk(t, r.dial(t))
+		hold := make(chan struct{})
+		x.hold.Store(&hold)
+		r.dial(t)
+		eventually(t, func() bool { return x.taken.Load() == 4 })
+		r.Cut(errors.New("the end"))
+		close(hold)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		ends := 4
+		if x.back {
+			ends = 3
+		}
+		if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != ends || x.back && (x.ended.Load() != 3 || x.failed.Load() != 1) {
+			t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
+		}
+	})
+}
+
+// Those that are not joined yet are cut, too.
+func TestHandoverIsCutBefore(t *testing.T) {
 	t.Parallel()
 
 	x := newHand(t, new(tie))
-	x.refuse = errNotAdmitted
+	x.wait = true
 	r := directed(t, x.director(), nil)
-	r.serve(t)
-	c := r.dial(t)
-	_, _ = c.Read(make([]byte, 1))
-	eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
-	if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted {
-		t.Errorf("the summary is %+v, for %v", sum, r.causes())
+	served := make(chan error, 1)
+	go func() { served <- r.Serve() }()
+	r.dial(t)
+	eventually(t, func() bool { return x.taken.Load() == 1 })
+	r.Cut(errors.New("the end"))
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
-}
-
-// They are cut with the others: those that are joined, and those that are not yet.
-func TestHandoverIsCut(t *testing.T) {
-	t.Parallel()
-
-	for name, wait := range map[string]bool{"joined": false, "before": true} {
-		t.Run(name, func(t *testing.T) {
-			b := new(tie)
-			x := newHand(t, b)
-			x.wait = wait
-			r := directed(t, x.director(), nil)
-			served := make(chan error, 1)
-			go func() { served <- r.Serve() }()
-			c, other := r.dial(t), r.dial(t)
-			eventually(t, func() bool { return x.taken.Load() == 2 })
-			if !wait {
-				talk(t, c)
-				talk(t, other)
-				n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone"))
-				if n != 2 {
-					t.Errorf("%d were cut", n)
-				}
-				eventually(t, func() bool { return r.Active() == 0 })
-				again := r.dial(t)
-				talk(t, again)
-			}
-			r.Cut(errors.New("the end"))
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
-			sum := r.Summary()
-			if want := int64(2); !wait {
-				if sum.Canceled != want+1 || b.ended() != 3 {
-					t.Errorf("the summary is %+v, %d have ended", sum, b.ended())
-				}
-			} else if sum.Canceled != want || sum.Refused != 0 {
-				t.Errorf("the summary is %+v", sum)
-			}
-		})
+	if sum := r.Summary(); sum.Canceled != 1 || sum.Refused != 0 {
+		t.Errorf("the summary is %+v", sum)
 	}
 }
 
 // Clients that are handed over in a storm all end, whichever side ends first.
 func TestHandoverStorm(t *testing.T) {
 	t.Parallel()
-
-	b := new(tie)
-	x := newHand(t, b)
-	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
-	r.serve(t)
-	comeAndReset(t, r)
-}
-
-// comeAndReset has clients come from eight sides, every fourth of which resets its connection, and waits until all have ended.
-func comeAndReset(t *testing.T, r *rig) {
-	t.Helper()
-	var work sync.WaitGroup
-	for i := range 8 {
-		work.Go(func() {
-			for n := range 20 {
-				if (n+i)%4 != 0 {
-					if err := r.hello(); err != nil {
-						t.Error(err)
+	eachWay(t, func(t *testing.T, x *hand, _ *tie) {
+		r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
+		r.serve(t)
+		var work sync.WaitGroup
+		for i := range 8 {
+			work.Go(func() {
+				for n := range 20 {
+					if (n+i)%4 != 0 {
+						if err := r.hello(); err != nil {
+							t.Error(err)
+						}
+						continue
 					}
-					continue
+					if c, err := net.Dial("tcp", r.addr.String()); err == nil {
+						reset(c)
+					}
 				}
-				if c, err := net.Dial("tcp", r.addr.String()); err == nil {
-					reset(c)
-				}
-			}
-		})
-	}
-	work.Wait()
-	eventually(t, func() bool { return r.Active() == 0 })
-	if sum := r.Summary(); sum.Active != 0 {
-		t.Errorf("the summary is %+v", sum)
-	}
-}
-
-// A returning takes clients over, and has them go back to their loops, with an echo as their endpoint.
-type returning struct {
-	t      *testing.T
-	to     string
-	limits *relay.Limits
-	refuse error                         // of Reached
-	hold   atomic.Pointer[chan struct{}] // nil: they go back at once
-	taken  atomic.Int64
-	ended  atomic.Int64
-	failed atomic.Int64
-}
-
-func newReturning(t *testing.T, b *tie) *returning {
-	return &returning{t: t, to: echo(t), limits: &relay.Limits{Of: b}}
-}
-
-func (x *returning) director() *director {
-	return &director{next: func(*worker.Client, int) worker.Step {
-		return worker.Step{Action: worker.Handover, To: x.take}
-	}}
-}
-
-func (x *returning) take(h *worker.Offloaded) {
-	x.taken.Add(1)
-	client, err := h.Conn()
-	if err != nil {
-		h.End(relay.Result{}, err)
-		return
-	}
-	endpoint, err := net.Dial("tcp", x.to)
-	if err != nil {
-		client.Close()
-		h.End(relay.Result{}, err)
-		return
-	}
-	if hold := x.hold.Load(); hold != nil {
-		<-*hold
-	}
-	r := worker.TakeSockets(client, endpoint)
-	if r == nil {
-		x.t.Error("the sockets cannot be taken")
-		h.End(relay.Result{}, errors.New("not taken"))
-		return
-	}
-	r.Reached = func(int64) (*relay.Limits, error) { return x.limits, x.refuse }
-	r.Ended = func() { x.ended.Add(1) }
-	if err := h.Rejoin(r); err != nil {
-		x.failed.Add(1)
-		h.End(relay.Result{}, err)
-	}
-}
-
-// TestRejoin: a client that has gone back is served, counted and listed with the others of a loop, has its place
-// until its end, and is reported then.
-func TestRejoin(t *testing.T) {
-	t.Parallel()
-
-	b, a := &tie{upstream: "u", endpoint: "e"}, new(counted)
-	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
-	x := newReturning(t, b)
-	r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
-		c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
+			})
+		}
+		work.Wait()
+		eventually(t, func() bool { return r.Active() == 0 })
+		if sum := r.Summary(); sum.Active != 0 {
+			t.Errorf("the summary is %+v", sum)
+		}
 	})
-	r.serve(t)
-	hello := helloOf(t, "terminated.example")
-	first, second := r.dial(t), r.dial(t)
-	for _, c := range []net.Conn{first, second} {
-		mustWrite(t, c, hello)
-		mustRead(t, c, hello)
-	}
-	third := r.dial(t)
-	mustWrite(t, third, hello)
-	if n := x.taken.Load(); n != 2 || r.Active() != 2 {
-		t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
-	}
-	var names []string
-	for s := range r.Sessions(context.Background(), new(worker.Query)) {
-		if s.State != worker.Joined || s.Loop < 0 || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
-			t.Errorf("listed is %+v", s)
-		}
-		names = append(names, s.Client)
-	}
-	if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
-		t.Errorf("listed are %v", names)
-	}
-	if sum := r.Summary(); sum.Active != 2 || sum.Accepted != 2 {
-		t.Errorf("the summary is %+v", sum)
-	}
-	first.Close()
-	mustRead(t, third, hello)
-	second.Close()
-	third.Close()
-	eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
-	sum := r.Summary()
-	if sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 || x.ended.Load() != 3 {
-		t.Errorf("the summary is %+v, %d and %d have ended", sum, b.ended(), x.ended.Load())
-	}
-	flow := sum.Totals.ClientToEndpoint
-	if flow.Spliced+flow.Copied != 3*int64(len(hello)) {
-		t.Errorf("the summary is %+v", sum)
-	}
-	for _, token := range a.tickets {
-		if token == 0 {
-			t.Error("a token is lost")
-		}
-	}
-}
-
-// TestRejoinRefused: one that may not go on is refused, and both sides are reset.
-func TestRejoinRefused(t *testing.T) {
-	t.Parallel()
-
-	b := new(tie)
-	x := newReturning(t, b)
-	x.refuse = errNotAdmitted
-	r := directed(t, x.director(), nil)
-	r.serve(t)
-	c, err := net.Dial(r.addr.Network(), r.addr.String())
-	switch {
-	case err == nil:
-		defer c.Close()
-		_, _ = c.Read(make([]byte, 1))
-	case !errors.Is(err, syscall.ECONNRESET): // the reset may come before connect(2) has reported the connection
-		t.Fatal(err)
-	}
-	eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
-	if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted || x.ended.Load() != 0 || b.ended() != 0 {
-		t.Errorf("the summary is %+v, for %v", sum, r.causes())
-	}
-}
-
-// TestRejoinIsCut: those that have gone back are cut with the others, by their binding and at the end; one that is
-// about to go back at the end is not served.
-func TestRejoinIsCut(t *testing.T) {
-	t.Parallel()
-
-	b := new(tie)
-	x := newReturning(t, b)
-	r := directed(t, x.director(), nil)
-	served := make(chan error, 1)
-	go func() { served <- r.Serve() }()
-	c, other := r.dial(t), r.dial(t)
-	talk(t, c)
-	talk(t, other)
-	if n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone")); n != 2 {
-		t.Errorf("%d were cut", n)
-	}
-	eventually(t, func() bool { return r.Active() == 0 })
-	again := r.dial(t)
-	talk(t, again)
-	hold := make(chan struct{})
-	x.hold.Store(&hold)
-	r.dial(t)
-	eventually(t, func() bool { return x.taken.Load() == 4 })
-	r.Cut(errors.New("the end"))
-	close(hold)
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
-		t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
-	}
-}
-
-// TestRejoinStorm: clients that go back in a storm all end, whichever side ends first.
-func TestRejoinStorm(t *testing.T) {
-	t.Parallel()
-
-	x := newReturning(t, new(tie))
-	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
-	r.serve(t)
-	comeAndReset(t, r)
 }
 
 // A storm is a rig of which everything changes all the time.

@@ -29,7 +29,7 @@ type Postgres struct {
 type PostgresClient struct {
 	// TLS says that it speaks TLS, or is about to; Asked, that it has asked for that first, and was promised it.
 	TLS, Asked bool
-	// User and Database are those of its startup message; empty: it was not read.
+	// User and Database are of its startup message; empty: it was not read.
 	User, Database string
 
 	declined    bool // a request for encryption by GSSAPI was
@@ -46,8 +46,8 @@ var ErrNoTLS = errors.New("the client does not ask for TLS, which require_tls ha
 func (c *Client) asksEndpoint() bool { return c.Postgres.Asked && c.Postgres.passThrough }
 
 // postgresMessage goes on with a message that has come, with all bytes that have.
-func (w *worker) postgresMessage(c *pendingClient, b []byte) {
-	p, said := c.serving.service.Preread.Postgres, &c.client.Postgres
+func (w *worker) postgresMessage(c *Client, b []byte) {
+	p, said := c.serving.service.Preread.Postgres, &c.Postgres
 	m, err := postgres.Parse(b)
 	switch {
 	case err != nil:
@@ -92,20 +92,20 @@ func (w *worker) postgresMessage(c *pendingClient, b []byte) {
 var noEncryption = postgres.Refusal(postgres.NoEncryption, "this server requires TLS: connect with sslmode=require or stronger")
 
 // promised goes on with a client that speaks TLS next.
-func (w *worker) promised(c *pendingClient, p *Postgres) {
-	c.client.Postgres.TLS = true
+func (w *worker) promised(c *Client, p *Postgres) {
+	c.Postgres.TLS = true
 	if p.Terminate {
 		w.loop.Disarm(&c.timer)
 		w.search(c)
 		return
 	}
-	c.client.Postgres.passThrough = true
+	c.Postgres.passThrough = true
 	w.expect(c, awaitHello)
 }
 
 // answer takes a request for encryption out of the client's queue, and answers it. Bytes behind the request, of b, have
 // come before the answer. again says that it was answered before.
-func (w *worker) answer(c *pendingClient, b []byte, n int, with byte, again bool) error {
+func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error {
 	switch {
 	case again:
 		return postgres.ErrAgain
@@ -115,7 +115,7 @@ func (w *worker) answer(c *pendingClient, b []byte, n int, with byte, again bool
 	if err := c.takeMessage(b[:n]); err != nil {
 		return err
 	}
-	switch sent, err := sendSome(c.conn.fd(), []byte{with}, 0); {
+	switch sent, err := sendSome(c.fd, []byte{with}, 0); {
 	case err != nil:
 		return err
 	case sent == 0: // which a client whose buffer is empty does not do
@@ -125,16 +125,16 @@ func (w *worker) answer(c *pendingClient, b []byte, n int, with byte, again bool
 }
 
 // takeMessage takes a message that was looked at out of the client's queue.
-func (c *pendingClient) takeMessage(b []byte) error {
+func (c *Client) takeMessage(b []byte) error {
 	if c.buffered != nil {
 		c.buffered = c.buffered[:0] // what is behind the message is refused, or not read any more
 		return nil
 	}
-	return consume(c.conn.fd(), b, 0)
+	return consume(c.fd, b, 0)
 }
 
 // askTLS asks an endpoint for TLS, behind its PROXY header if there is one, for a client that was promised it.
-func (w *worker) askTLS(c *pendingClient) {
+func (w *worker) askTLS(c *Client) {
 	w.header = w.header[:0]
 	if c.step.ProxyHeader {
 		w.header = c.search.ProxyHeader(w.header)
@@ -156,11 +156,11 @@ func (w *worker) askTLS(c *pendingClient) {
 }
 
 // An answerWait is a pending client whose endpoint was asked for TLS.
-type answerWait pendingClient
+type answerWait Client
 
 // Ready is called for the endpoint.
 func (p *answerWait) Ready(_ uint8, events loop.Events) {
-	c := (*pendingClient)(p)
+	c := (*Client)(p)
 	w := c.worker
 	c.endpoint.events |= events
 	n, err := sendSome(c.endpoint.fd, c.rest, 0)
@@ -198,7 +198,7 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 }
 
 // failedAnswer goes on after an endpoint that does not begin TLS.
-func (w *worker) failedAnswer(c *pendingClient, err error) {
+func (w *worker) failedAnswer(c *Client, err error) {
 	w.loop.Disarm(&c.timer)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

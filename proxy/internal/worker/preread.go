@@ -31,15 +31,15 @@ const scratchSize = clienthello.Max
 // preread looks at the first bytes before a target is chosen, in turn. A client of TCP with an
 // unknown source is refused, whatever else may be known of it: it could not be held against
 // any rule, not even whether its header is to be believed.
-func (w *worker) preread(c *pendingClient) {
+func (w *worker) preread(c *Client) {
 	p := &c.serving.service.Preread
 	switch {
-	case c.conn.tcp() && !c.client.Peer().Known():
+	case c.tcp && !c.Peer().Known():
 		w.refuse(c, source.ErrUnknown)
-	case p.expectsHeader(&c.client):
+	case p.expectsHeader(c):
 		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Header.Wait())
 		w.expect(c, awaitHeader)
-	case c.conn.tcp(): // Admit has checked the source
+	case c.tcp: // Admit has checked the source
 		w.prereadMore(c)
 	default:
 		w.admitSource(c)
@@ -47,9 +47,9 @@ func (w *worker) preread(c *pendingClient) {
 }
 
 // admitSource goes on when the source of the client is known, and was not when it was accepted.
-func (w *worker) admitSource(c *pendingClient) {
+func (w *worker) admitSource(c *Client) {
 	if who := c.serving.service.Admitter; who != nil {
-		if err := who.AdmitSource(&c.client, w.loop.Now()); err != nil {
+		if err := who.AdmitSource(c, w.loop.Now()); err != nil {
 			w.refuse(c, err)
 			return
 		}
@@ -58,8 +58,8 @@ func (w *worker) admitSource(c *pendingClient) {
 }
 
 // prereadMore looks at the bytes that the route depends on.
-func (w *worker) prereadMore(c *pendingClient) {
-	w.arrived.note(&c.client, w.loop.Now())
+func (w *worker) prereadMore(c *Client) {
+	w.arrived.note(c, w.loop.Now())
 	p := &c.serving.service.Preread
 	switch {
 	case p.Postgres != nil:
@@ -79,7 +79,7 @@ func (w *worker) prereadMore(c *pendingClient) {
 }
 
 // expect waits for the client's data in a phase, which may be there already.
-func (w *worker) expect(c *pendingClient, p phase) {
+func (w *worker) expect(c *Client, p phase) {
 	c.phase = p
 	if c.events&arrived != 0 || c.buffered != nil {
 		w.peek(c)
@@ -90,7 +90,7 @@ func (w *worker) expect(c *pendingClient, p phase) {
 const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 
 // peek looks at the bytes that a client has sent so far.
-func (w *worker) peek(c *pendingClient) {
+func (w *worker) peek(c *Client) {
 	w.peeks++
 	if c.buffered != nil {
 		w.bufferPreread(c)
@@ -101,7 +101,7 @@ func (w *worker) peek(c *pendingClient) {
 		return
 	}
 	b := w.firstBytes()[:c.maxPreread()]
-	n, err := sys.Recv(c.conn.fd(), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err := sys.Recv(c.fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	switch {
 	case err == syscall.EAGAIN:
 		return
@@ -134,18 +134,18 @@ func (w *worker) peek(c *pendingClient) {
 }
 
 // startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other, but the endpoint would get it as
-// urgent, and read the bytes behind it alone: others than those that a route was chosen by. Taken out of the socket it is a byte of the stream. A
-// mark that comes later ends what a peek shows.
-func (c *pendingClient) startsUrgent() bool {
-	if !c.conn.tcp() {
+// urgent, and read the bytes behind it alone: not the bytes that its route was chosen by. Taken out of the socket it is a byte of the
+// stream. A mark that comes later ends what a peek shows.
+func (c *Client) startsUrgent() bool {
+	if !c.tcp {
 		return false
 	}
-	at, err := sys.SIOCATMARK(c.conn.fd())
+	at, err := sys.SIOCATMARK(c.fd)
 	return at || err != nil
 }
 
 // maxPreread is how many bytes are looked at in the present phase.
-func (c *pendingClient) maxPreread() int {
+func (c *Client) maxPreread() int {
 	switch c.phase {
 	case awaitHeader:
 		return min(cmp.Or(max(c.serving.service.Preread.Header.Max, 0), proxyproto.DefaultMax)+proxyproto.MaxV1, scratchSize)
@@ -163,14 +163,14 @@ func (c *pendingClient) maxPreread() int {
 }
 
 // length says how many bytes there must be before it is worth looking again.
-func (c *pendingClient) length(b []byte) (int, error) {
+func (c *Client) length(b []byte) (int, error) {
 	switch c.phase {
 	case awaitHeader:
 		return c.serving.service.Preread.Header.Length(b)
 	case awaitHello:
 		return clienthello.Length(b)
 	case awaitFirst, awaitSilence:
-		return c.serving.service.Preread.First.Look(&c.client, b)
+		return c.serving.service.Preread.First.Look(c, b)
 	case looking:
 		return c.step.Need, nil
 	case awaitPostgres:
@@ -181,7 +181,7 @@ func (c *pendingClient) length(b []byte) (int, error) {
 }
 
 // prereadComplete goes on when the awaited bytes are there.
-func (w *worker) prereadComplete(c *pendingClient, b []byte) {
+func (w *worker) prereadComplete(c *Client, b []byte) {
 	c.lower()
 	if c.phase == awaitPostgres {
 		w.postgresMessage(c, b)
@@ -190,35 +190,35 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 	w.loop.Disarm(&c.timer)
 	switch c.phase {
 	case awaitHeader:
-		n, err := c.serving.service.Preread.Header.Parse(b, &c.client.Header)
+		n, err := c.serving.service.Preread.Header.Parse(b, &c.Header)
 		switch {
 		case err == nil && c.buffered != nil:
 			c.buffered = c.buffered[n:]
 		case err == nil:
-			err = consume(c.conn.fd(), b[:n], 0)
+			err = consume(c.fd, b[:n], 0)
 		}
 		if err != nil {
 			w.refuse(c, err)
 			return
 		}
 		c.phase = dialing
-		if c.record != nil {
-			c.record.Header = w.loop.Now()
+		if c.Record != nil {
+			c.Record.Header = w.loop.Now()
 		}
 		w.admitSource(c)
 	case awaitHello:
 		var err error
-		if c.client.Hello, err = clienthello.Parse(b); err != nil {
+		if c.Hello, err = clienthello.Parse(b); err != nil {
 			w.prereadFailed(c, err)
 			return
 		}
-		c.client.First.Greeted(&c.client.Hello)
-		c.greeted(b, &c.client.Hello)
+		c.First.Greeted(&c.Hello)
+		c.greeted(b, &c.Hello)
 		c.keepAhead(b)
 		w.prereadRead(c)
 	case awaitFirst, awaitSilence:
-		if c.client.First.Is(firstbytes.TLS) == firstbytes.Yes {
-			c.greeted(b, &c.client.First.Hello)
+		if c.First.Is(firstbytes.TLS) == firstbytes.Yes {
+			c.greeted(b, &c.First.Hello)
 		}
 		c.keepAhead(b)
 		w.recognised(c)
@@ -230,7 +230,7 @@ func (w *worker) prereadComplete(c *pendingClient, b []byte) {
 }
 
 // prereadRead goes on with what was learned of the first bytes.
-func (w *worker) prereadRead(c *pendingClient) {
+func (w *worker) prereadRead(c *Client) {
 	if err := w.charge(c); err != nil {
 		w.refuse(c, err)
 		return
@@ -239,17 +239,17 @@ func (w *worker) prereadRead(c *pendingClient) {
 }
 
 // prereadOver goes on when all that was looked at is there, or is not waited for any more.
-func (w *worker) prereadOver(c *pendingClient) {
-	if c.record != nil {
-		c.record.Preread = w.loop.Now()
-		learned(c.record, &c.client)
+func (w *worker) prereadOver(c *Client) {
+	if c.Record != nil {
+		c.Record.Preread = w.loop.Now()
+		learned(c.Record, c)
 	}
 	w.search(c)
 }
 
 // prereadFailed is the end of waiting for bytes that have not come: the client is refused, unless it
 // is served without a hello.
-func (w *worker) prereadFailed(c *pendingClient, cause error) {
+func (w *worker) prereadFailed(c *Client, cause error) {
 	if c.phase == looking {
 		w.lookFailed(c, cause)
 		return
@@ -273,9 +273,9 @@ const maxAhead = 2 << 10
 // keepAhead keeps the client's bytes, if they are all and not many, so that they can go in one
 // segment, by one call, with the header before them. They stay in the socket's queue until an
 // endpoint has them. Events report from here on the bytes after them. What is behind a hello is not kept.
-func (c *pendingClient) keepAhead(b []byte) {
+func (c *Client) keepAhead(b []byte) {
 	hello := c.hello.upTo(b)
-	if c.conn.tcp() && c.buffered == nil && len(hello) <= maxAhead && c.events&loop.Urgent == 0 {
+	if c.tcp && c.buffered == nil && len(hello) <= maxAhead && c.events&loop.Urgent == 0 {
 		c.ahead = append(c.ahead[:0], hello...)
 		if len(hello) == len(b) {
 			c.events &^= loop.Readable
@@ -285,7 +285,7 @@ func (c *pendingClient) keepAhead(b []byte) {
 
 // takeAhead takes the bytes that the endpoint has got out of the client's queue, and puts the
 // events right.
-func (c *pendingClient) takeAhead() {
+func (c *Client) takeAhead() {
 	if c.moved < len(c.ahead) || c.buffered != nil {
 		c.events |= loop.Readable
 	}
@@ -293,7 +293,7 @@ func (c *pendingClient) takeAhead() {
 		return
 	}
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).
-	if err := consume(c.conn.fd(), c.ahead[:c.moved], sys.MSG_TRUNC); err != nil {
+	if err := consume(c.fd, c.ahead[:c.moved], sys.MSG_TRUNC); err != nil {
 		c.events |= loop.Failed
 	}
 }
@@ -317,18 +317,18 @@ func consume(fd int, b []byte, flags int) error {
 // raise has the kernel report n bytes, and no fewer, unless it has no room for them. It is not asked for
 // the same again, but where that is counted: bytes that a peek does not show, because an urgent mark is
 // before them, would be reported at once, and for ever.
-func (c *pendingClient) raise(n int) {
-	if c.conn.tcp() && n > int(c.raised) {
+func (c *Client) raise(n int) {
+	if c.tcp && n > int(c.raised) {
 		c.raised = int32(n)
-		_ = sys.SetsockoptInt(c.conn.fd(), sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
+		_ = sys.SetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
 	}
 }
 
 // lower has the kernel report every byte again.
-func (c *pendingClient) lower() {
+func (c *Client) lower() {
 	if c.raised > 0 {
 		c.raised = 0
-		_ = sys.SetsockoptInt(c.conn.fd(), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
+		_ = sys.SetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 	}
 }
 
@@ -354,10 +354,10 @@ const (
 
 // futilePeek counts a peek that has shown too little although the kernel was asked to wait for
 // more, and reports whether to take the queued bytes from now on.
-func (c *pendingClient) futilePeek(n int) bool {
+func (c *Client) futilePeek(n int) bool {
 	most := uint8(vainPeeksTCP)
 	switch {
-	case !c.conn.tcp():
+	case !c.tcp:
 		most = vainPeeksUnix
 	case n < int(c.raised):
 	case c.phase.recognises():
@@ -371,7 +371,7 @@ func (c *pendingClient) futilePeek(n int) bool {
 
 // bufferPreread looks at the taken bytes, and takes more of the client's, until they are
 // enough.
-func (w *worker) bufferPreread(c *pendingClient) {
+func (w *worker) bufferPreread(c *Client) {
 	if c.buffered == nil {
 		c.buffered = []byte{}
 	}
@@ -390,7 +390,7 @@ func (w *worker) bufferPreread(c *pendingClient) {
 			w.prereadComplete(c, c.buffered)
 			return
 		}
-		n, err := sys.Recv(c.conn.fd(), first[:c.maxPreread()-len(c.buffered)], sys.MSG_DONTWAIT)
+		n, err := sys.Recv(c.fd, first[:c.maxPreread()-len(c.buffered)], sys.MSG_DONTWAIT)
 		switch {
 		case n > 0:
 			c.buffered = append(c.buffered, first[:n]...)
@@ -415,9 +415,9 @@ func (w *worker) bufferPreread(c *pendingClient) {
 }
 
 // charge counts the memory of a client's first bytes, and returns an error if there is none left for it.
-func (w *worker) charge(c *pendingClient) error {
+func (w *worker) charge(c *Client) error {
 	n := cap(c.buffered) - maxAhead
-	for _, name := range c.client.First.Hello.ALPN {
+	for _, name := range c.First.Hello.ALPN {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}
 	return w.group.charge(&c.charged, n)
@@ -443,19 +443,19 @@ func (g *Group) uncharge(charged *int32) {
 	*charged = 0
 }
 
-// first returns those of the taken bytes that an endpoint gets before the session.
-func (c *pendingClient) first() []byte { return c.hello.upTo(c.buffered) }
+// first returns the taken bytes that an endpoint gets before the session.
+func (c *Client) first() []byte { return c.hello.upTo(c.buffered) }
 
 // sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
-func (c *pendingClient) sentOn() bool {
+func (c *Client) sentOn() bool {
 	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.first()) && !rewritesClient(c.search)
 }
 
 // recognise looks at a client's first bytes until they decide its route. It may be decided
 // without any.
-func (w *worker) recognise(c *pendingClient) {
+func (w *worker) recognise(c *Client) {
 	p := &c.serving.service.Preread
-	need, err := p.First.Look(&c.client, nil)
+	need, err := p.First.Look(c, nil)
 	switch {
 	case err != nil:
 		w.refuse(c, err)
@@ -471,9 +471,9 @@ func (w *worker) recognise(c *pendingClient) {
 }
 
 // recognised goes on when a client's route is decided.
-func (w *worker) recognised(c *pendingClient) {
-	p, first := &c.serving.service.Preread, &c.client.First
-	c.client.Hello = first.Hello
+func (w *worker) recognised(c *Client) {
+	p, first := &c.serving.service.Preread, &c.First
+	c.Hello = first.Hello
 	if p.Data && first.Seen() == 0 && !first.Silent {
 		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
 		w.expect(c, awaitData)
@@ -484,10 +484,10 @@ func (w *worker) recognised(c *pendingClient) {
 
 // silenceOver goes on when the time is over after which a client that has said nothing may have
 // a route for that. If there is none, or it has said something, its bytes are waited for.
-func (w *worker) silenceOver(c *pendingClient) {
+func (w *worker) silenceOver(c *Client) {
 	p := &c.serving.service.Preread
 	c.phase = awaitFirst
-	if c.events&arrived == 0 && c.buffered == nil && p.First.Silent(&c.client) {
+	if c.events&arrived == 0 && c.buffered == nil && p.First.Silent(c) {
 		w.recognised(c)
 		return
 	}
@@ -495,7 +495,7 @@ func (w *worker) silenceOver(c *pendingClient) {
 }
 
 // look looks at the client's first bytes for its search, as in preread.
-func (w *worker) look(c *pendingClient) {
+func (w *worker) look(c *Client) {
 	if len(c.ahead) > 0 { // a later peek may take them out of the queue
 		c.ahead = c.ahead[:0]
 		c.events |= loop.Readable
@@ -508,19 +508,18 @@ func (w *worker) look(c *pendingClient) {
 }
 
 // looked goes on with the first bytes. c may not be in use any more when it returns.
-func (w *worker) looked(c *pendingClient, b []byte, ended bool) {
+func (w *worker) looked(c *Client, b []byte, ended bool) {
 	if c.hello.size == 0 {
 		if hello, err := clienthello.Parse(b); err == nil { // by whose name the search may go
 			c.greeted(b, &hello)
 		}
 	}
-	c.client.Looked, c.client.LookedEnded = b[:min(len(b), c.step.Most)], ended
+	c.Looked, c.LookedEnded = b[:min(len(b), c.step.Most)], ended
 	w.proceed(c)
 }
 
-// lookFailed goes on when there are not as many as the search wants: with those of a client that sends no
-// more.
-func (w *worker) lookFailed(c *pendingClient, cause error) {
+// lookFailed goes on when there are fewer bytes than the search wants: with these, if the client sends no more.
+func (w *worker) lookFailed(c *Client, cause error) {
 	if cause != ErrPrereadEnded {
 		w.refuse(c, cause)
 		return
@@ -532,7 +531,7 @@ func (w *worker) lookFailed(c *pendingClient, cause error) {
 		return
 	}
 	b := w.firstBytes()[:c.maxPreread()]
-	n, err := sys.Recv(c.conn.fd(), b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err := sys.Recv(c.fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 	if err != nil && err != syscall.EAGAIN {
 		w.clientLeft(c)
 		return

@@ -95,23 +95,6 @@ func TestHelloThatDrips(t *testing.T) {
 	}
 }
 
-// A unix socket has no low-water mark; the hello arrives all the same.
-func TestHelloThatDripsOverUnix(t *testing.T) {
-	t.Parallel()
-
-	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
-		c.Listeners[0].Service = serviceOf(t, straight(echo(t)))
-		c.Listeners[0].Service.Preread = worker.Preread{Hello: true, Header: &proxyproto.Policy{From: source.NewSet([]source.Rule{source.UnixClients()})}}
-	})
-	r.serve(t)
-	hello := helloOf(t, "unix.example")
-	c := r.dial(t)
-	for piece := range slices.Chunk(append([]byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"), hello...), 16) {
-		mustWrite(t, c, piece)
-	}
-	mustRead(t, c, hello)
-}
-
 // A message that is no hello is refused at once, and counted.
 func TestPrereadGarbage(t *testing.T) {
 	t.Parallel()
@@ -895,22 +878,6 @@ func TestFirstBytesThatDrip(t *testing.T) {
 	if d.joined.Load() != 2 || r.Summary().Refused != 0 {
 		t.Errorf("the summary is %+v", r.Summary())
 	}
-}
-
-// TestFirstBytesOverUnix: the same without a low-water mark, and behind a PROXY header.
-func TestFirstBytesOverUnix(t *testing.T) {
-	t.Parallel()
-
-	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
-		c.Listeners[0].Service = serviceOf(t, straight(echo(t)))
-		c.Listeners[0].Service.Preread = worker.Preread{First: new(hosts), Header: &proxyproto.Policy{From: source.NewSet([]source.Rule{source.UnixClients()})}}
-	})
-	r.serve(t)
-	c := r.dial(t)
-	for _, b := range []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n" + request) {
-		mustWrite(t, c, []byte{b})
-	}
-	mustRead(t, c, []byte(request))
 }
 
 // TestFirstBytesRefused: each reason for which first bytes decide nothing is counted as its own.

@@ -74,7 +74,7 @@ func (r Refusal) String() string { return refusalNames[r] }
 // Refusals are counts of clients that were reset, by [Refusal].
 type Refusals [refusals]int64
 
-// Counts returns those that occurred, by name.
+// Counts returns the counts that are not 0, by name.
 func (r *Refusals) Counts() map[string]int64 {
 	counts := make(map[string]int64)
 	for i, n := range r {
@@ -133,7 +133,7 @@ func refusedOffLoop(cause error) Refusal {
 	return RefusedOffLoop
 }
 
-// EveryCount is Counts with those that did not occur.
+// EveryCount is Counts with those of 0.
 func (r *Refusals) EveryCount() map[string]int64 {
 	counts := make(map[string]int64, len(r))
 	for i, n := range r {
@@ -142,20 +142,27 @@ func (r *Refusals) EveryCount() map[string]int64 {
 	return counts
 }
 
-// refuse resets a client that is not served: an orderly close would look like an empty answer
-// of its server. (A unix socket has no reset; there it is an end of file unless the client had
+// refuse resets a client that is not served, unless it gets bytes that say why: an orderly close would look like an empty
+// answer of its server. (A unix socket has no reset; there it is an end of file unless the client had
 // sent something, which makes it ECONNRESET.)
-func (w *worker) refuse(c *pendingClient, cause error) {
+func (w *worker) refuse(c *Client, cause error) {
 	if b := c.refusal(cause); b != nil {
 		w.refuseWith(c, cause, b)
 		return
 	}
-	n, l := c.conn, c.serving.socket
-	if n.tcp() {
-		_ = sys.AbortOnClose(n.fd())
+	if c.tcp {
+		_ = sys.AbortOnClose(c.fd)
 	}
-	w.turnedAway.note(&c.client, w.loop.Now())
+	w.noteRefusal(c, cause)
+	l := c.listening
+	w.closeClient(c)
+	w.group.cfg.Host.Refused(l, cause)
+}
+
+// noteRefusal counts a client that is refused, and notes why.
+func (w *worker) noteRefusal(c *Client, cause error) {
 	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
+	w.turnedAway.note(c, w.loop.Now())
 	if w.canceled != nil {
 		w.canceledClients++
 	} else {
@@ -163,32 +170,28 @@ func (w *worker) refuse(c *pendingClient, cause error) {
 		w.refused++
 		w.refusals[why]++
 	}
-	if r := c.record; r != nil {
+	if r := c.Record; r != nil {
 		r.Outcome, r.Err, r.Refusal = outcome, cause, why.String()
 	}
-	w.closeClient(c)
-	w.group.cfg.Host.Refused(l, cause)
 }
 
 // refusal is what a client gets that is refused for a cause; nil: it is reset.
-func (c *pendingClient) refusal(cause error) []byte {
+func (c *Client) refusal(cause error) []byte {
 	f := c.serving.service.Refusal
-	if f == nil || c.worker.canceled != nil || c.phase == awaitPostgres || c.phase == awaitHello || c.phase == awaitHeader || c.phase == responding || c.phase == lingering {
+	if f == nil || c.worker.canceled != nil {
 		return nil
 	}
-	return f(&c.client, cause)
+	switch c.phase {
+	case awaitPostgres, awaitHello, awaitHeader, responding, lingering:
+		return nil
+	}
+	return f(c, cause)
 }
 
 // refuseWith refuses a client that gets bytes which say why, and is then closed properly.
-func (w *worker) refuseWith(c *pendingClient, cause error, b []byte) {
-	l := c.serving.socket
-	w.turnedAway.note(&c.client, w.loop.Now())
-	why := refusalOf(c.phase, c.search != nil, cause)
-	w.refused++
-	w.refusals[why]++
-	if r := c.record; r != nil {
-		r.Outcome, r.Err, r.Refusal = record.Refused, cause, why.String()
-	}
+func (w *worker) refuseWith(c *Client, cause error, b []byte) {
+	l := c.listening
+	w.noteRefusal(c, cause)
 	c.dropEndpoint()
 	c.refused = true
 	c.step = Step{Action: Respond, Bytes: b}
@@ -197,25 +200,23 @@ func (w *worker) refuseWith(c *pendingClient, cause error, b []byte) {
 }
 
 // clientLeft closes a client that has gone before it was joined.
-func (w *worker) clientLeft(c *pendingClient) {
-	if c.refused { // and counted as such
-		w.closeClient(c)
-		return
-	}
-	w.leftClients++
-	if c.record != nil {
-		c.record.Outcome = record.Left
+func (w *worker) clientLeft(c *Client) {
+	if !c.refused { // nor counted as such
+		w.leftClients++
+		if c.Record != nil {
+			c.Record.Outcome = record.Left
+		}
 	}
 	w.closeClient(c)
 }
 
 // closeClient closes a client that is not joined.
-func (w *worker) closeClient(c *pendingClient) {
+func (w *worker) closeClient(c *Client) {
 	w.recordUnjoined(c)
-	n, s, fd, admissionToken, admitted := c.conn, c.serving, c.conn.fd(), c.client.AdmissionToken, c.admitted
-	c.Cancel()
+	n, s, fd, admissionToken, admitted := c.conn, c.serving, c.fd, c.AdmissionToken, c.admitted
+	c.dial.Cancel()
 	w.loop.Drop(c.id)
-	w.freePending(c)
+	w.freeClient(c)
 	closeSocket(fd)
 	w.freeSlot(n, s)
 	w.group.release(s, admitted, admissionToken)
@@ -246,8 +247,7 @@ func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 // closeSocket closes a socket. The error of close(2) is of no use to any caller.
 func closeSocket(fd int) { _ = sys.Close(fd) }
 
-// peerName names the other end of a socket; that of a unix socket has no name as a
-// rule.
+// peerName names the other end of a socket, which of a unix socket has no name as a rule.
 func peerName(fd int) string {
 	name, err := sys.PeerName(fd)
 	switch {
@@ -275,7 +275,7 @@ const lingerTime = 5 * time.Second
 // respond sends a client its response. It is closed when it has ended itself, for bytes that
 // it sends meanwhile would make close(2) a reset, which may overtake the response (RFC 9112,
 // 9.6, describes the same for HTTP); or when its time is over.
-func (w *worker) respond(c *pendingClient) {
+func (w *worker) respond(c *Client) {
 	c.phase, c.rest = responding, c.step.Bytes
 	limit := c.step.Timeout
 	w.endSearch(c)
@@ -288,16 +288,16 @@ func (w *worker) respond(c *pendingClient) {
 }
 
 // respondOn sends the rest of the response as far as there is room, and discards the client's bytes.
-func (w *worker) respondOn(c *pendingClient) {
+func (w *worker) respondOn(c *Client) {
 	if c.phase == responding {
-		n, err := sendSome(c.conn.fd(), c.rest, 0)
+		n, err := sendSome(c.fd, c.rest, 0)
 		if err != nil {
 			w.clientLeft(c)
 			return
 		}
 		if c.rest = c.rest[n:]; len(c.rest) == 0 {
 			c.phase = lingering
-			_ = sys.ShutdownWrite(c.conn.fd())
+			_ = sys.ShutdownWrite(c.fd)
 		}
 	}
 	w.discard(c)
@@ -307,10 +307,10 @@ func (w *worker) respondOn(c *pendingClient) {
 const discards = 4
 
 // discard throws away a client's bytes, and closes it when it has ended.
-func (w *worker) discard(c *pendingClient) {
+func (w *worker) discard(c *Client) {
 	first := w.firstBytes()
 	for range discards {
-		n, err := sys.Recv(c.conn.fd(), first, sys.MSG_DONTWAIT)
+		n, err := sys.Recv(c.fd, first, sys.MSG_DONTWAIT)
 		switch {
 		case err == syscall.EAGAIN:
 			return

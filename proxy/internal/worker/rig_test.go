@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -24,9 +25,9 @@ type director struct {
 	header  []byte
 	abandon func() bool // asked of a step that is under way; nil: never given up
 
-	made, begun, closed, joined atomic.Int64
-	mu                          sync.Mutex
-	failures                    []error
+	begun, closed, joined atomic.Int64
+	mu                    sync.Mutex
+	failures              []error
 }
 
 // serviceOf returns the service of a director, whose counts are checked when the test is
@@ -37,10 +38,7 @@ func serviceOf(t *testing.T, d *director) *worker.Service {
 			t.Errorf("%d searches have begun, and %d were closed", d.begun.Load(), d.closed.Load())
 		}
 	})
-	return &worker.Service{NewSearch: func() worker.Search {
-		d.made.Add(1)
-		return &actor{director: d}
-	}}
+	return &worker.Service{NewSearch: func() worker.Search { return &actor{director: d} }}
 }
 
 func (d *director) failed() []error {
@@ -52,6 +50,7 @@ func (d *director) failed() []error {
 // An actor is a search that takes the steps of its director.
 type actor struct {
 	*director
+	bare
 	client *worker.Client
 	asked  int
 }
@@ -88,6 +87,13 @@ func (a *actor) Reached(int64) (*relay.Limits, error) {
 	}
 	return a.reached()
 }
+
+// A bare has no mirror and no rewriter.
+type bare struct{}
+
+func (bare) Mirror(int64) *worker.Mirror { return nil }
+func (bare) Rewritten() relay.Side       { return relay.SideNone }
+func (bare) Rewrite(*relay.Socket)       {}
 
 func (a *actor) Err() error { return errGivenUp }
 
@@ -133,6 +139,8 @@ type counted struct {
 	sources         []any
 	tickets         []uint64
 }
+
+func (a *counted) NextSlotIn(int64) time.Duration { return 0 }
 
 func (a *counted) CanAccept(int64) error {
 	a.rooms.Add(1)

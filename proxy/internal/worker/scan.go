@@ -56,39 +56,27 @@ func (w *worker) beginClientScan(t *clientScan) {
 // scanSomeClients continues the first scan, for as long as one turn may take.
 func (w *worker) scanSomeClients() {
 	t, began := w.clientScans[0], time.Now()
-	for looks := 0; ; looks++ {
-		slab := t.at / slabSize
-		if slab >= len(w.slabs) {
-			break
-		}
-		if looks%16 == 15 && time.Since(began) > turnTime {
-			t.spent += time.Since(began)
-			w.post(w.scanClientsOn)
-			return
-		}
-		n := &w.slabs[slab][t.at%slabSize]
-		t.at++
-		t.visit(w, n)
+	t.at = w.pass(t.at, func(_ int, n *conn) bool { t.visit(w, n); return true })
+	if t.spent += time.Since(began); t.at >= 0 {
+		w.post(w.scanClientsOn)
+		return
 	}
-	t.over <- scanned{w, t.spent + time.Since(began)}
+	t.over <- scanned{w, t.spent}
 	if w.clientScans = w.clientScans[1:]; len(w.clientScans) > 0 {
 		w.post(w.scanClientsOn)
 	}
 }
 
-// A Match says which sessions are meant: those that came in at a socket and have a
-// binding, which is nil where there is none. It is called on the loops' goroutines, several
+// A Match says whether sessions are meant that came in at a socket and have a binding; nil: they have none. The loops call it, several
 // at a time.
 type Match func(l *Listening, b Binding) bool
 
-// CutMatching ends the sessions that match, those of goroutines included; their results have
-// the cause. Clients that are not joined yet are left alone: [Search.Reached] may still refuse
-// them. It returns how many sessions were cut, when each one that was there has been looked
-// at. The loops look at a few at a time. It may be called at any time by any goroutine but
-// those of the loops.
+// CutMatching ends the sessions that match, on loops and goroutines; their results have the cause. Clients that are not joined yet are
+// left alone: [Search.Reached] may still refuse them. It returns how many sessions were cut, when all that were there have been looked
+// at, a few in each turn of a loop. Any goroutine but the loops' may call it.
 func (g *Group) CutMatching(match Match, cause error) int {
 	cut := 0
-	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.serving.socket, h.binding) }) {
+	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.Client.listening, h.binding) }) {
 		h.cut(cause)
 		cut++
 	}
@@ -152,9 +140,8 @@ const (
 // those are ended that are quiet ([relay.Driven.Quiet]) and have moved no byte for so long; others go on.
 // Bytes that come in the very moment are met by the reset. 0 ends all.
 //
-// The loop ends a few at a time: each part takes no longer than listTime and the time of the last
-// one. An error is that of ctx, or of a group that ends; a few more may be ended after it was
-// returned, so ids must not be changed then.
+// The loop ends a few at a time: each part takes no longer than turnTime and the time of the last
+// one. An error is of ctx, or of a group that ends; a few more may be ended after it was returned, so ids must not be changed then.
 func (g *Group) End(ctx context.Context, ids []ID, quiet time.Duration, yield func(ID, EndResult)) error {
 	if len(ids) == 0 || !g.started.Load() {
 		return ctx.Err()
@@ -188,7 +175,7 @@ func (w *worker) endSome(ids []ID, quiet time.Duration) []EndResult {
 	part := make([]EndResult, 0, min(len(ids), listLooks))
 	for _, id := range ids {
 		part = append(part, w.end(id, quiet))
-		if len(part) == listLooks || time.Since(began) > listTime {
+		if len(part) == listLooks || time.Since(began) > turnTime {
 			break
 		}
 	}
@@ -235,7 +222,7 @@ func (b *blockingSessions) endSome(ids []ID, quiet time.Duration, yield func(ID,
 
 // endNow tries to end the session of a client on goroutines.
 func (h *Offloaded) endNow(quiet time.Duration) EndResult {
-	b := h.sessions()
+	b := &h.group().handed
 	b.mu.Lock()
 	session := h.session
 	b.mu.Unlock()
@@ -256,17 +243,10 @@ func (g *Group) Loops() int { return len(g.workers) }
 // intervals has passed between two times of the clock. The loops are asked for a few sessions at a time. It
 // returns when that is done, or ctx or the group ends. It is not called by several goroutines at a time.
 func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
-	if !g.started.Load() || every <= 0 {
+	if every <= 0 {
 		return
 	}
-	for _, w := range g.workers {
-		for at := 0; at >= 0; {
-			next, ok := askPart(ctx, g, w, func() int { return w.progress(at, from, to, int64(every)) })
-			if !ok {
-				return
-			}
-			at = next
-		}
+	for range walk(ctx, g, func(w *worker, at int) (struct{}, int) { return struct{}{}, w.progress(at, from, to, int64(every)) }) {
 	}
 }
 
@@ -287,26 +267,14 @@ func due(since, from, to, every int64) bool {
 
 // lasts passes the record of a session that goes on to the host.
 func (w *worker) lasts(n *conn, k *kept) {
-	if w.records.scratch == nil {
-		w.records.scratch = new(record.Record)
-	}
-	r, b, s := w.records.scratch, n.binding(), k.serving
-	k.Unpack(r)
-	r.Listener, r.Loop, r.Result = s.socket.Name, w.index, n.result()
+	r, b := w.unpack(k), n.binding()
+	r.Result = n.result()
 	setNames(r, b)
-	w.group.cfg.Host.Lasts(s.socket, b, r)
+	w.group.cfg.Host.Lasts(k.serving.socket, b, r)
 }
 
-// A Watcher is a [Binding] that gets the state of its sessions from [Group.Watch].
-type Watcher interface {
-	Binding
-	// Watch gets the state of a session, at a time of the loops' clock. It is called on the
-	// goroutine of a loop, or that of Group.Watch, and must not wait.
-	Watch(t relay.Turn, now int64)
-}
-
-// Watch reports the state of each running session, since the call before, to its binding if that is
-// a [Watcher]. It returns when all were reported, or when the group ends. The loops go on; they
+// Watch reports the state of each running session, since the call before, to its binding, if it has one.
+// It returns when all were reported, or when the group ends. The loops go on; they
 // look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
 // may call Watch.
 func (g *Group) Watch() (spent time.Duration) {
@@ -314,8 +282,8 @@ func (g *Group) Watch() (spent time.Duration) {
 		if n.state != joined {
 			return
 		}
-		if watcher, ok := n.binding().(Watcher); ok {
-			watcher.Watch(w.turnOf(n), w.loop.Now())
+		if b := n.binding(); b != nil {
+			b.Watch(w.turnOf(n), w.loop.Now())
 		}
 	})
 	for _, t := range all {
@@ -334,13 +302,13 @@ func (w *worker) turnOf(n *conn) relay.Turn {
 	return n.session.Look()
 }
 
-// watch shows those that are joined.
+// watch reports the state of joined sessions.
 func (b *blockingSessions) watch(now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for h := b.ring.next; h != &b.ring; h = h.next {
-		if w, ok := h.binding.(Watcher); ok && h.session != nil {
-			w.Watch(h.session.Look(), now)
+		if h.binding != nil && h.session != nil {
+			h.binding.Watch(h.session.Look(), now)
 		}
 	}
 }

@@ -23,18 +23,16 @@ type Service struct {
 	Preread Preread
 	// Lane is whether the sessions may leave user space.
 	Lane LaneUse
-	// Limits are those of sessions for which [Search.Reached] returns none; nil means
-	// those of the relay.
+	// Limits are for sessions for which [Search.Reached] returns none; nil: the relay's.
 	Limits *relay.Limits
-	// Options are those of the sockets that connect.
+	// Options are for the sockets that connect.
 	Options sockopt.Options
 	// NewSearch makes a [Search], which is used for one client after the other: as many
 	// are made as have ever been in use at a time. It is called on the loops'
 	// goroutines, several at a time. It is required.
 	NewSearch func() Search
 	// Refusal returns the bytes that a client gets that is refused, before it is closed properly, within a few seconds; nil: it is reset.
-	// It is not asked about clients of which a first message is awaited. It is called on the loops' goroutines, several
-	// at a time, and must not wait. It may be nil, which is for all to be reset.
+	// It is not asked while a first message is awaited. The loops call it, several at a time; it must not wait. If it is nil all are reset.
 	Refusal func(c *Client, cause error) []byte
 }
 
@@ -99,11 +97,11 @@ var (
 	// ErrPrereadTimeout is the error of a client that has not sent in time the data that
 	// [Preread] waits for.
 	ErrPrereadTimeout = errors.New("preread timeout: the client has not sent the first bytes that are waited for (a whole hello, PROXY header or request)")
-	// ErrHeaderTimeout is that of one that has not sent its PROXY header in time.
+	// ErrHeaderTimeout is the error of a client that has not sent its PROXY header in time.
 	ErrHeaderTimeout = errors.New("the client did not send its PROXY header in time")
 	// ErrPrereadMemory is the error of a client whose first bytes there is no memory for, see [Config.PrereadMemory].
-	ErrPrereadMemory = errors.New("the first bytes of other clients take all memory for them: those of this one are too long, or come in too many pieces")
-	// ErrPrereadEnded is that of one that has ended in the middle of either.
+	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's are too long, or come in too many pieces")
+	// ErrPrereadEnded is the error of a client that has ended in the middle of either.
 	ErrPrereadEnded = errors.New("client closed during preread")
 )
 
@@ -117,8 +115,11 @@ type Admitter interface {
 	// CanAccept is asked before each client is accepted, also if there turns out to be none:
 	// nil, or the reason that accepting from the listening socket pauses, which is not
 	// reported. It is asked again when one of its clients has left, after [Listening.Wake],
-	// after a [RoomTimer], and every tenth of a second.
+	// after NextSlotIn, and every tenth of a second.
 	CanAccept(now int64) error
+	// NextSlotIn is asked after CanAccept, on the same goroutine: how long it takes until there is room again, because time
+	// makes it; 0 if that is not known.
+	NextSlotIn(now int64) time.Duration
 	// Admit is asked when the client was accepted, right after CanAccept on the same
 	// goroutine: an implementation that counts clients here, and looks at the count in
 	// CanAccept, has at most one for each loop too many, and need not refuse any. identified
@@ -134,13 +135,6 @@ type Admitter interface {
 	// Released is called once for each client for which Admit has returned nil, when
 	// everything of it has ended, with [Client.AdmissionToken] as it was set by then, or 0.
 	Released(admissionToken uint64)
-}
-
-// A RoomTimer is an [Admitter] that knows when there is going to be room again, because
-// time makes it. It is asked after CanAccept, on the same goroutine, and answers how long it
-// takes, or 0 if it does not know.
-type RoomTimer interface {
-	NextSlotIn(now int64) time.Duration
 }
 
 // Action is the kind of a [Step].
@@ -176,7 +170,7 @@ type Step struct {
 	Address loop.Address
 	// Source is the local address to connect from, if valid.
 	Source netip.Addr
-	// Congestion is the congestion control of the socket that connects; nil: that of the system.
+	// Congestion is the congestion control of the socket that connects; nil: the system's.
 	Congestion *sockopt.Congestion
 	// Timeout is for this step; 0 means none, unless the Action says otherwise.
 	Timeout time.Duration
@@ -223,9 +217,16 @@ type Search interface {
 	// the connection is there, if Step.ProxyHeader is set.
 	ProxyHeader(b []byte) []byte
 	// Reached reports that there is a connection, and returns the limits of the session that
-	// begins now, nil for those of the [Service]. If their Of is a [Binding], it is notified
-	// of the session's end. With an error the connection is reset, and Next asked.
+	// begins now, nil for the [Service]'s. If their Of is a [Binding], it observes the session. With an error the connection is reset, and
+	// Next asked.
 	Reached(now int64) (*relay.Limits, error)
+	// Mirror is asked when the session begins, after Reached and before Close. It returns nil if the session has no mirror.
+	Mirror(now int64) *Mirror
+	// Rewritten says which side's bytes are rewritten, after Next has had an endpoint connected to; SideNone: neither's.
+	Rewritten() relay.Side
+	// Rewrite gives the socket of that side the state of a session that begins. It is called after Reached, if Rewritten is
+	// not SideNone.
+	Rewrite(s *relay.Socket)
 	// Err says why there was nothing left to be tried, after GiveUp.
 	Err() error
 	// Close is the end: the session has begun, or the client was handed over, or it is not
@@ -234,15 +235,20 @@ type Search interface {
 	Close()
 }
 
-// A Binding is the endpoint of a session, as a rule. It is the Of of the limits that the
+// A Binding is the endpoint of a session, as a rule, and observes it. It is the Of of the limits that the
 // session has, [relay.Limits], so that it costs the session nothing; many sessions may have
-// the same.
+// the same. Its methods must not wait.
 type Binding interface {
-	// Ended is called at the end of a session, once, on the goroutine of its loop or, where it
-	// was handed over, on another one. It must not wait.
-	Ended(r relay.Result, err error)
 	// Names are the names of the binding, for lists.
 	Names() (upstream, endpoint string)
+	// Ended is called at the end of a session, once, on the goroutine of its loop or, where it was handed over, on another one. loop is
+	// the index of the client's loop: ends are counted by it, so that loops need not share counters.
+	Ended(loop int, r relay.Result, err error)
+	// Moved gets the bytes of sessions that have ended: of each one, once, together with
+	// others or by itself, by any goroutine. See [Group.Metered].
+	Moved(b Bytes)
+	// Watch gets the state of a session, at a time of the loops' clock. A loop calls it, or the caller of [Group.Watch].
+	Watch(t relay.Turn, now int64)
 }
 
 // bindingOf returns the binding of a session's limits, or nil.

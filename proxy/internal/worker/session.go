@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"math"
 	"net/netip"
 	"reflect"
@@ -18,7 +17,7 @@ type conn struct {
 	lane           *laneSession  // its part in the lane; nil: it has none
 	ref            *listenerRef  // of its dialing, or once it is joined of its serving; nil while it is free
 	admissionToken uint64        // once it is joined
-	number         int32         // see fd, due; while it has a session the slab of that
+	number         int32         // of the slab of its session; while that is parked see due
 	slab           uint16
 	state          state
 	facts          connFacts
@@ -28,7 +27,7 @@ type conn struct {
 type connFacts uint8
 
 const (
-	isTCP     connFacts = 1 << iota // the client's socket is of TCP; once it is joined, the endpoint's
+	isTCP     connFacts = 1 << iota // the endpoint's socket is of TCP
 	waitsLane                       // it is going to be asked whether its session may leave user space
 	adopted                         // a process before this one has had its session
 	unsent                          // bytes were on the way to a peer at the last pass of windows
@@ -42,14 +41,11 @@ func (n *conn) set(f connFacts, on bool) {
 	}
 }
 
-// tcp reports whether the client's socket is of TCP; once it is joined, the endpoint's.
+// tcp reports whether the endpoint's socket of a joined client is of TCP.
 func (n *conn) tcp() bool { return n.is(isTCP) }
 
-// worker returns that of a conn that is not free.
+// worker returns the worker of a conn that is not free.
 func (n *conn) worker() *worker { return n.ref.serving.worker }
-
-// fd is the client's socket, owned, until it is joined.
-func (n *conn) fd() int { return int(n.number) }
 
 type state uint8
 
@@ -71,7 +67,7 @@ type places struct {
 }
 
 // take returns a free conn for a client.
-func (p *places) take(accepted client) *conn {
+func (p *places) take() *conn {
 	if len(p.unused) == 0 {
 		p.grow()
 	}
@@ -80,8 +76,7 @@ func (p *places) take(accepted client) *conn {
 	if p.unused = p.unused[:last]; cap(p.unused) > 4*max(last, slabSize) { // or clients of a peak after another one would pay for the list too
 		p.unused = append(make([]*conn, 0, cap(p.unused)/2), p.unused...)
 	}
-	n.number, n.facts = int32(accepted.fd), 0
-	n.set(isTCP, accepted.socket.TCP)
+	n.facts = 0
 	return n
 }
 
@@ -117,19 +112,19 @@ func (p *places) free(n *conn) {
 	p.unused = append(p.unused, n)
 }
 
-// pass calls see for some clients from a place on, until it says that it is enough, and
+// pass calls see for some clients from a place on, as many as one turn has time for, until it says that it is enough, and
 // returns the place to go on at; negative: there is none. A client stays where it is, so none
 // is met twice.
 func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
 	began := time.Now()
-	for range listLooks {
+	for looks := range listLooks {
 		slab := at / slabSize
 		if slab >= len(p.slabs) {
 			return -1
 		}
 		n := &p.slabs[slab][at%slabSize]
 		at++
-		if n.state != free && (!see(at-1, n) || time.Since(began) > listTime) {
+		if n.state != free && !see(at-1, n) || looks%passLooks == passLooks-1 && time.Since(began) > turnTime {
 			break
 		}
 	}
@@ -158,7 +153,7 @@ func (n *conn) limits() *relay.Limits {
 	return n.session.Limits()
 }
 
-// binding returns that of a joined client's session, or nil.
+// binding returns the binding of a joined client's session, or nil.
 func (n *conn) binding() Binding { return bindingOf(n.limits()) }
 
 // result returns the counters of a joined client's session.
@@ -211,8 +206,8 @@ const (
 	spareSlabs = 8
 )
 
-// A sessionPool is the relay's parts of a worker's sessions in user space, in slabs: those of sessions that have left for long are given
-// up (see lanePark), so a slab without a session is, too.
+// A sessionPool is the relay's parts of a worker's sessions in user space, in slabs. Sessions that have left for long give theirs up (see
+// lanePark), so slabs without a session are given up, too.
 type sessionPool struct {
 	slabs []*sessionSlab // by number; nil: it was given up
 	gone  []int32        // numbers of those
@@ -299,7 +294,7 @@ func (t *sessionPool) give(d *relay.Driven, number int32) {
 }
 
 // join has a client and its endpoint joined.
-func (w *worker) join(c *pendingClient) {
+func (w *worker) join(c *Client) {
 	limits, err := c.search.Reached(w.loop.Now())
 	switch {
 	case err != nil && c.moved > 0:
@@ -314,15 +309,12 @@ func (w *worker) join(c *pendingClient) {
 	if limits == nil {
 		limits = s.service.Limits
 	}
-	var m *mirroring
-	if by, ok := c.search.(Mirrorer); ok {
-		m = w.mirror(by, s, c.movedBytes())
-	}
+	m := w.mirror(c.search, s, c.movedBytes())
 	c.takeAhead()
-	a := relay.Socket{FD: n.fd(), ID: c.id, Events: c.events, TCP: n.tcp(), NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
+	a := relay.Socket{FD: c.fd, ID: c.id, Events: c.events, TCP: c.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
-	if by, ok := c.search.(Rewriting); ok && by.Rewritten() != relay.SideNone {
-		a, b = rewrite(by, a, b)
+	if c.search.Rewritten() != relay.SideNone {
+		a, b = rewrite(c.search, a, b)
 	}
 	switch {
 	case a.Rewriter != nil || a.Transform != nil:
@@ -331,17 +323,24 @@ func (w *worker) join(c *pendingClient) {
 		a.Ahead = c.buffered[c.moved:]
 	}
 	a.Gate, a.Free = c.hello.gate(w, c.moved, &c.charged)
-	w.note(n, &c.client)
-	n.admissionToken = c.client.AdmissionToken
+	w.note(n, c)
+	n.admissionToken = c.AdmissionToken
 	ref := w.keepPending(c, bindingOf(limits))
 	c.endpoint.fd = -1
-	w.freePending(c)
+	w.freeClient(c)
 	n.ref = ref
+	if b.TCP { // a unix socket has none of these options
+		s.lateSockopts.apply(n)
+	}
+	w.start(n, a, b, limits, m)
+}
+
+// start begins the session of a client that is joined, with its mirror, nil if it has none.
+func (w *worker) start(n *conn, a, b relay.Socket, limits *relay.Limits, m *mirroring) {
 	n.set(isTCP, b.TCP)
 	session := w.takeSession(n)
-	s.lateSockopts.apply(n)
 	w.windows.begin(n)
-	if s.service.Lane != LaneOff {
+	if n.ref.serving.service.Lane != LaneOff {
 		w.awaitLane(n)
 	}
 	w.driver.StartLimited(session, a, b, n, limits)
@@ -349,48 +348,11 @@ func (w *worker) join(c *pendingClient) {
 }
 
 // movedBytes returns the client's bytes that the endpoint has got.
-func (c *pendingClient) movedBytes() []byte {
+func (c *Client) movedBytes() []byte {
 	if c.buffered != nil {
 		return c.buffered[:c.moved]
 	}
 	return c.ahead[:c.moved]
-}
-
-// Ended is called when a session is over.
-func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
-	w, s := n.worker(), n.ref.serving
-	away := w.laneEnded(n)
-	w.ended.Add(r)
-	if (away == nil || !away.is(goneOn)) && r.Reason == relay.ReasonCanceled {
-		w.canceledClients++
-	}
-	w.scanPast(n, r)
-	b := n.binding()
-	if b != nil {
-		b.Ended(r, err)
-		countEnd(b, w.index, r, err)
-		w.deferred.ended(b, &r)
-	}
-	if errors.Is(err, ErrSecondHello) || errors.Is(err, ErrPrereadMemory) {
-		w.refused++
-		w.refusals[refusalOf(dialing, false, err)]++
-		w.group.cfg.Host.Refused(s.socket, err)
-	}
-	if k := n.ref.kept; k != nil {
-		w.recordEnded(n, k, b, &r, err, away)
-	} else {
-		w.group.judge(b, &r, !s.socket.TCP, !n.tcp(), nil, away)
-	}
-	w.lanes.forget(away)
-	w.forget(n)
-	admissionToken := n.admissionToken
-	w.freeSlot(n, s)
-	w.group.release(s, s.service.Admitter != nil, admissionToken)
-}
-
-// clientName names a client: the source of its PROXY header, or the other end.
-func (c *pendingClient) clientName() string {
-	return c.client.Source().String()
 }
 
 // notes are what only few sessions have, beside their conns: sessions that have none of it pay

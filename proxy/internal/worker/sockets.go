@@ -9,10 +9,9 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Options that matter only to a connection that lasts are set once a session is older than
-// this, and not twice that: short ones pay with a place in a list. There are
-// two lists, of those that began in the present period and of those that did in the one
-// before. A conn may be another client's by then, whose options come early.
+// Options that matter only to a connection that lasts are set once a session is older than this, and not twice that: short ones pay with
+// a place in one of two lists, of the present period and of the one before. A conn may be another client's by then, whose options come
+// early.
 const lateSockoptsAfter = time.Second
 
 // batch is for how many sessions that is done in one turn of the loop.
@@ -39,9 +38,6 @@ func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 
 // apply notes the beginning of a session.
 func (g *lateSockopts) apply(n *conn) {
-	if !n.tcp() {
-		return // a unix socket has none of these options
-	}
 	g.recent = append(g.recent, n)
 	if !g.timer.Armed() {
 		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)

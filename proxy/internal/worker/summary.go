@@ -75,7 +75,7 @@ type Load struct {
 	// 99 % of them. TimerLateP99 and TimerLateMax are the same of the delays of timers.
 	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
 	LongTurns                                  int64 // turns of 1,024 µs and more
-	// Lag and TimerLate are those of [loop.Stats].
+	// Lag and TimerLate are as in [loop.Stats].
 	Lag, TimerLate [TimeBuckets]int64
 }
 
@@ -106,9 +106,8 @@ type statsScan struct {
 // slabsPerTurn is how much of a scan is one turn's.
 const slabsPerTurn = 2
 
-// beginScan begins to make a summary for done, which has room for it, and if running is not
-// nil, running bytes by binding: then meters do not get those of sessions that end from now
-// on.
+// beginScan begins to make a summary for done, which has room for it, and if running is not nil, running bytes by binding: then bindings
+// do not get the bytes of sessions that end from now on.
 func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 	w.scan = statsScan{sum: w.baseSummary(), done: done, running: running}
 	if running != nil && w.deferred == nil {
@@ -199,17 +198,9 @@ func (b *Bytes) Add(o Bytes) {
 	b.EndpointToClient.add(o.EndpointToClient)
 }
 
-// bytesOf are those of a session; its a is the client.
+// bytesOf returns the bytes of a session; its a is the client.
 func bytesOf(r *relay.Result) Bytes {
 	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
-}
-
-// A Meter is a [Binding] that adds up the bytes of its sessions.
-type Meter interface {
-	Binding
-	// Moved gets the bytes of sessions that have ended: of each one, once, together with
-	// others or by itself, by any goroutine. It must not wait.
-	Moved(b Bytes)
 }
 
 // A bytesByBinding is bytes by binding. That of a nil map is not wanted.
@@ -224,33 +215,29 @@ func (t bytesByBinding) add(b Binding, bytes Bytes) {
 	sum.Add(bytes)
 }
 
-// report passes the bytes to the meters, and clears them.
+// report passes the bytes to their bindings, and clears them.
 func (t bytesByBinding) report() {
 	for b, bytes := range t {
-		b.(Meter).Moved(*bytes)
+		b.Moved(*bytes)
 	}
 	clear(t)
 }
 
-// ended passes the bytes of an ended session to its meter, if its binding is one: at once, or
+// ended passes the bytes of an ended session to its binding, nil if it has none: at once, or
 // with a tally by report.
 func (t bytesByBinding) ended(b Binding, r *relay.Result) {
-	m, ok := b.(Meter)
 	switch {
-	case !ok:
+	case b == nil:
 	case t != nil:
 		t.add(b, bytesOf(r))
 	default:
-		m.Moved(bytesOf(r))
+		b.Moved(bytesOf(r))
 	}
 }
 
-// Metered calls read with a [Summary] and, by binding, the bytes of the sessions that run.
-// Meanwhile no [Meter] gets those of sessions that have ended, but afterwards: so the sums of
-// the meters and the running bytes are together all bytes that were moved, of each session
-// once, and no later answer has less of it. The loops go on, and are asked for a few sessions
-// at a time. It may be called at any time by any goroutine but those of the loops; read must
-// not call it.
+// Metered calls read with a [Summary] and, by binding, the bytes of the sessions that run. Bindings get the bytes of sessions that end
+// meanwhile afterwards: so their sums and the running bytes are together all bytes that were moved, each once, and no later answer has
+// less. The loops go on, and are asked for a few sessions at a time. Any goroutine but the loops' may call it, but not read.
 func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	g.metering.Lock()
 	defer g.metering.Unlock()
@@ -292,7 +279,7 @@ func (w *statsScan) note(n *conn, b Bytes) {
 	if binding == nil {
 		return
 	}
-	if binding != w.binding { // most have that of the one before
+	if binding != w.binding { // most have the binding of the one before
 		w.binding, w.bytes = binding, w.running[binding]
 	}
 	if w.bytes == nil {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,7 @@ import (
 )
 
 // A worker serves clients on one loop. Its parts are structs: a method whose receiver is a part
-// touches nothing else. Fields belong to the loop's goroutine, but for those of shared.
+// touches nothing else. Fields belong to the loop's goroutine, except shared.
 type worker struct {
 	group  *Group
 	index  int
@@ -25,7 +24,7 @@ type worker struct {
 	descriptors // for the next sockets
 	notes       // on sessions
 	counters
-	pendingPool
+	pool clientPool
 	buffers
 	statistics
 	records     records // of sessions
@@ -43,11 +42,11 @@ type worker struct {
 
 // acceptors are the worker's parts in listening sockets.
 type acceptors struct {
-	accepting []*acceptor  // that are not closed
-	waiters   []*acceptor  // of those, that wait for room
-	emptying  []*acceptor  // with queues that are being emptied
-	unopened  []*Listening // that could not be accepted from
-	paused    bool         // accepting is, somewhere, for want of something
+	accepting []*acceptor  // not closed
+	waiters   []*acceptor  // waiting for room
+	emptying  []*acceptor  // closing, with queues to be emptied
+	unopened  []*Listening // could not be accepted from
+	paused    bool         // accepting is, somewhere, for want of a resource
 }
 
 // counters are the worker's counts since it began.
@@ -60,9 +59,8 @@ type counters struct {
 
 // buffers are memory that is used by one client after the other.
 type buffers struct {
-	asked  Client // that is asked for
 	first  []byte // first bytes of clients, until they were looked at
-	header []byte // the first bytes to an endpoint: PROXY header, then those of the client
+	header []byte // the first bytes to an endpoint: PROXY header, then the client's
 }
 
 // firstBytes returns the buffer for the first bytes of clients.
@@ -82,16 +80,16 @@ type statistics struct {
 
 // callbacks are functions for the loop, made once.
 type callbacks struct {
-	adjustOnce, settleGate, collect, changeOn, wakeOn, scanClientsOn func()
+	adjustOnce, settleGate, scanClientsOn func()
 }
 
 // shared is the state that other goroutines change.
 type shared struct {
-	load    atomic.Int64 // clients that the worker has or is going to get
-	woken   atomic.Bool  // the worker is going to look at the shared state
-	inbox   inbox
-	changes changes
-	wakes   wakes
+	load    atomic.Int64      // clients that the worker has or is going to get
+	woken   atomic.Bool       // the worker is going to look at the shared state
+	inbox   mailbox[accepted] // clients that others have accepted, which have places
+	changes mailbox[func()]
+	wakes   mailbox[Waker]
 	part    chan struct{} // holds one while the loop is asked for a part of something, see askPart
 }
 
@@ -104,8 +102,10 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 	w.mirrors.init()
 	w.windows = newWindows(w)
 	w.part = make(chan struct{}, 1)
-	w.adjustOnce, w.settleGate, w.collect = w.adjust, g.gate.notify, w.collectInbox
-	w.changeOn, w.wakeOn, w.scanClientsOn = w.change, w.collectWakes, w.scanSomeClients
+	w.adjustOnce, w.settleGate, w.scanClientsOn = w.adjust, g.gate.notify, w.scanSomeClients
+	w.inbox.init(w, func(in accepted) { w.begin(w.newClient(&in), &in, w.need() == nil) })
+	w.changes.init(w, func(do func()) { do() })
+	w.wakes.init(w, w.wakeUp)
 	var err error
 	w.driver, err = g.cfg.Relay.NewDriver(l, mem)
 	return w, err
@@ -130,7 +130,7 @@ func (w *worker) adjust() {
 	w.resume()
 }
 
-// admitWaiting serves those that have waited, as far as there are places.
+// admitWaiting serves waiting clients, as far as there are places.
 func (w *worker) admitWaiting() {
 	g := w.group
 	for g.waiting.n.Load() > 0 && g.gate.holds.Load() == 0 {
@@ -140,14 +140,14 @@ func (w *worker) admitWaiting() {
 			}
 			continue
 		}
-		n, ok := g.waiting.pop()
+		in, ok := g.waiting.pop()
 		if !ok {
 			g.gate.release()
 			g.wake() // a client may have found no place meanwhile
 			return
 		}
 		w.load.Add(1)
-		w.begin(n, w.fdReserve.Reserve() == nil)
+		w.begin(w.newClient(&in), &in, w.need() == nil)
 	}
 }
 
@@ -232,117 +232,56 @@ func (w *worker) cut(cause error) {
 	w.wake()
 }
 
-// A client is one for which nothing was done yet.
-type client struct {
-	fd             int            // owned
-	peer           netip.AddrPort // as [loop.Acceptor] has it
-	socket         *Listening
-	service        *Service
-	admissionToken uint64 // the service's Admitter's, who has admitted it if there is one
-	accepted       int64  // clock
-}
-
-// An inbox is the clients that were handed to a worker. They have places.
-type inbox struct {
-	mu      sync.Mutex
-	clients []client
-	reused  []client // the worker's own
-}
-
-// give adds one. Of several that come before the worker has looked, it is notified once.
-func (b *inbox) give(to *worker, c client) {
-	b.mu.Lock()
-	b.clients = append(b.clients, c)
-	first := len(b.clients) == 1
-	b.mu.Unlock()
-	if first {
-		to.post(to.collect)
-	}
-}
-
-// collectInbox takes on the clients in the inbox.
-func (w *worker) collectInbox() {
-	b := &w.inbox
-	b.mu.Lock()
-	clients := b.clients
-	b.clients = b.reused[:0]
-	b.mu.Unlock()
-	for _, n := range clients {
-		w.begin(n, w.fdReserve.Reserve() == nil)
-	}
-	clear(clients) // their services may be given up
-	b.reused = clients
-}
-
-// A change is something that was asked of a worker: to accept from a socket, to accept
-// from it no more, or to say that all that was asked before is done.
-type change struct {
-	listening *Listening
-	do        changing
-	done      chan<- struct{} // of settling
-}
-
-type changing uint8
-
-const (
-	opening changing = iota
-	closing
-	settling
-)
-
-// changes are made in the order in which they were asked for, some in each turn of the
-// loop.
-type changes struct {
-	mu      sync.Mutex
-	waiting []change
-	next    int // of those, the loop's to be done
-}
-
-// give adds one. Of several that come before the worker has done all, it is notified once.
-func (q *changes) give(to *worker, ch change) {
-	q.mu.Lock()
-	q.waiting = append(q.waiting, ch)
-	first := len(q.waiting) == 1
-	q.mu.Unlock()
-	if first {
-		to.post(to.changeOn)
-	}
-}
-
-// take returns the next change. If there is none, the next one that is given posts
-// again.
-func (q *changes) take() (ch change, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.next == len(q.waiting) {
-		clear(q.waiting)
-		q.waiting, q.next = q.waiting[:0], 0
-		return ch, false
-	}
-	ch = q.waiting[q.next]
-	q.next++
-	return ch, true
-}
-
 // turnTime is how long a worker does work without hurry in one turn, beside the time of the
 // last piece.
 const turnTime = 250 * time.Microsecond
 
-// change makes changes for as long as one turn may take.
-func (w *worker) change() {
-	for began := time.Now(); time.Since(began) < turnTime; {
-		ch, ok := w.changes.take()
-		if !ok {
-			return
+// A mailbox is what other goroutines give a worker to do, which it does in order, some in each turn of its loop.
+type mailbox[T any] struct {
+	worker *worker
+	open   func() // made once
+	mu     sync.Mutex
+	given  []T // under mu
+	taken  []T // the worker's own
+	next   int // in taken
+}
+
+func (b *mailbox[T]) init(w *worker, do func(T)) {
+	b.worker = w
+	b.open = func() {
+		for began := time.Now(); time.Since(began) < turnTime; {
+			v, ok := b.take()
+			if !ok {
+				return
+			}
+			do(v)
 		}
-		switch ch.do {
-		case opening:
-			w.listen(ch.listening)
-		case closing:
-			w.closeListening(ch.listening)
-		case settling:
-			ch.done <- struct{}{}
-		}
+		w.post(b.open)
 	}
-	w.post(w.changeOn)
+}
+
+// give adds something. Of several before the worker takes them, the first one is posted.
+func (b *mailbox[T]) give(v T) {
+	b.mu.Lock()
+	b.given = append(b.given, v)
+	first := len(b.given) == 1
+	b.mu.Unlock()
+	if first {
+		b.worker.post(b.open)
+	}
+}
+
+func (b *mailbox[T]) take() (v T, ok bool) {
+	if b.next == len(b.taken) {
+		b.mu.Lock()
+		b.taken, b.given, b.next = b.given, b.taken[:0], 0
+		b.mu.Unlock()
+	}
+	if len(b.taken) == 0 {
+		return v, false
+	}
+	var none T // what is done is not kept
+	v, b.taken[b.next] = b.taken[b.next], none
+	b.next++
+	return v, true
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -165,11 +164,7 @@ func newRig(t *testing.T, change func(*worker.Config)) *rig {
 func newRigAt(t *testing.T, network, addr string, change func(*worker.Config)) *rig {
 	t.Helper()
 	r := &rig{witness: new(witness), served: make(chan error, 1)}
-	rel, err := relay.New(&relay.Config{Engine: relay.EngineCopy})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { rel.Close() })
+	rel := relayOf(t, relay.EngineCopy)
 	ln, err := net.Listen(network, addr)
 	if err != nil {
 		t.Fatal(err)
@@ -215,44 +210,25 @@ func (r *rig) serve(t *testing.T) {
 	})
 }
 
-// to returns the service that connects to one address, which may be its own port.
+// to returns the service that connects to one address once, which may be its own port.
 func to(t *testing.T, spec string) *worker.Service {
 	t.Helper()
 	addr, err := sockopt.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := loop.Address{Path: addr.Name}
+	step := worker.Step{Action: worker.Connect, Address: loop.Address{Path: addr.Name}}
 	if addr.Network != "unix" {
-		at = loop.Address{AddrPort: netip.MustParseAddrPort(addr.Name)}
+		step = connectTo(addr.Name)
+		step.MaybeSelf = true
 	}
-	return &worker.Service{NewSearch: func() worker.Search { return &single{at: at} }}
+	return serviceOf(t, &director{next: func(_ *worker.Client, n int) worker.Step {
+		if n > 1 {
+			return worker.Step{Action: worker.GiveUp}
+		}
+		return step
+	}})
 }
-
-// A single is a search that makes one attempt, at one address.
-type single struct {
-	at    loop.Address
-	tried bool
-	err   error
-}
-
-func (s *single) Begin(*worker.Client, int64) { s.tried, s.err = false, nil }
-
-func (s *single) Next(int64) worker.Step {
-	if s.tried {
-		return worker.Step{Action: worker.GiveUp}
-	}
-	s.tried = true
-	return worker.Step{Action: worker.Connect, Address: s.at, MaybeSelf: s.at.Path == ""}
-}
-
-func (*single) Resolved([]netip.Addr, error)         {}
-func (s *single) Abandon(int64) bool                 { return false }
-func (s *single) Failed(err error, _ int64)          { s.err = err }
-func (*single) ProxyHeader(b []byte) []byte          { return b }
-func (*single) Reached(int64) (*relay.Limits, error) { return nil, nil }
-func (s *single) Err() error                         { return s.err }
-func (*single) Close()                               {}
 
 // echo serves until the test ends, and returns where.
 func echo(t *testing.T) string {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/record"
@@ -9,9 +10,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// records are the records of a worker's clients: wide ones of those that are not joined, in
-// their pendingClients, and small ones of sessions, in slabs. Where none are kept there is no
-// memory for them, but for two pointers.
+// records are the records of a worker's clients: wide ones until they are joined, in their Clients, and small ones of sessions, in
+// slabs. Where none are kept there is no memory for them, but for two pointers.
 type records struct {
 	scratch *record.Record // of a client that has ended, or was not taken on
 	number  uint64         // of the last one
@@ -29,35 +29,25 @@ type kept struct {
 // keptSlab is how many are made at a time.
 const keptSlab = 128
 
-// beginRecord begins the record of a client, in memory of the caller's that is made if it must
-// be, unless none is kept.
-func (w *worker) beginRecord(own **record.Record, l *Listening, accepted int64) *record.Record {
+// beginRecord begins the record of a client, unless none is kept.
+func (w *worker) beginRecord(c *Client, accepted int64) {
 	g, id := w.group, w.nextID()
-	sampler := g.cfg.Host.Traces(l, id)
-	if sampler == 0 && !g.cfg.Host.Records(l, id) {
-		return nil
+	sampler := g.cfg.Host.Traces(c.listening, id)
+	if sampler == 0 && !g.cfg.Host.Records(c.listening, id) {
+		return
 	}
-	if *own == nil {
-		*own = new(record.Record)
+	if c.ownRecord == nil {
+		c.ownRecord = new(record.Record)
 	}
-	(*own).Begin(id, l.Name, w.index, accepted)
-	(*own).Sampler = sampler
-	return *own
+	c.Record = c.ownRecord
+	c.Record.Begin(id, c.listening.Name, w.index, accepted)
+	c.Record.Sampler = sampler
 }
 
 // nextID returns the ID of the next client's record.
 func (w *worker) nextID() record.ID {
 	w.records.number++
 	return w.group.ids.Of(w.records.number*uint64(len(w.group.workers)) + uint64(w.index))
-}
-
-// recordPending begins the record of a client that is taken on.
-func (w *worker) recordPending(c *pendingClient, accepted int64) {
-	c.record = w.beginRecord(&c.ownRecord, c.serving.socket, accepted)
-	if c.record != nil {
-		c.record.Begun = w.loop.Now()
-		c.client.Record = c.record
-	}
 }
 
 // describe fills in the addresses of a client's connection and of its PROXY header. It must
@@ -95,23 +85,15 @@ func learned(r *record.Record, c *Client) {
 	r.First(protocol, known(&first.Host), known(&first.Path))
 }
 
-// recordRefused is the end of one that was refused before it was taken on. r may be nil.
-func (w *worker) recordRefused(l *Listening, r *record.Record, why Refusal, cause error) {
-	if r != nil {
-		r.Outcome, r.Err, r.Refusal, r.Ended = record.Refused, cause, why.String(), w.loop.Now()
-		w.group.cfg.Host.Ended(l, nil, r)
-	}
-}
-
 // recordUnjoined is the end of a client that is not joined.
-func (w *worker) recordUnjoined(c *pendingClient) {
-	r := c.record
+func (w *worker) recordUnjoined(c *Client) {
+	r := c.Record
 	if r == nil {
 		return
 	}
-	c.record, c.client.Record = nil, nil
-	describe(r, &c.client)
-	learned(r, &c.client)
+	c.Record = nil
+	describe(r, c)
+	learned(r, c)
 	r.Resume(w.loop.Now())
 	r.Ended = w.loop.Now()
 	if c.phase == responding || c.phase == lingering {
@@ -123,32 +105,18 @@ func (w *worker) recordUnjoined(c *pendingClient) {
 	case r.Outcome == record.Joined: // it has not taken the response in time
 		r.Outcome = record.Left
 	}
-	w.group.cfg.Host.Ended(c.serving.socket, nil, r)
+	w.group.cfg.Host.Ended(c.listening, nil, r)
 	r.Err = nil
-}
-
-// takeRecord takes the record of a client that is handed over, which is the caller's then; nil:
-// none is kept.
-func (w *worker) takeRecord(c *pendingClient) *record.Record {
-	r := c.record
-	if r == nil {
-		return nil
-	}
-	c.record, c.ownRecord = nil, nil
-	describe(r, &c.client)
-	learned(r, &c.client)
-	r.TLS = true
-	return r
 }
 
 // keepPending keeps the record of a client that is joined now, if it has one, and returns the
 // listenerRef of its conn from then on.
-func (w *worker) keepPending(c *pendingClient, b Binding) *listenerRef {
-	r := c.record
+func (w *worker) keepPending(c *Client, b Binding) *listenerRef {
+	r := c.Record
 	if r == nil {
 		return &c.serving.listenerRef
 	}
-	describe(r, &c.client)
+	describe(r, c)
 	r.Joined = w.loop.Now()
 	if c.moved > 0 {
 		r.ClientFirst = r.Joined
@@ -170,6 +138,17 @@ func (w *worker) pack(r *record.Record, s *serving) *listenerRef {
 	}
 	k.listenerRef = listenerRef{serving: s, kept: k}
 	return &k.listenerRef
+}
+
+// unpack returns the record of a session in memory of the worker's.
+func (w *worker) unpack(k *kept) *record.Record {
+	if w.records.scratch == nil {
+		w.records.scratch = new(record.Record)
+	}
+	r := w.records.scratch
+	k.Unpack(r)
+	r.Listener, r.Loop = k.serving.socket.Name, w.index
+	return r
 }
 
 func (t *records) takeKept() *kept {
@@ -205,21 +184,87 @@ func (t *records) giveKept(k *kept) {
 	t.free = append(t.free, k)
 }
 
-// recordEnded is the end of a session.
-func (w *worker) recordEnded(n *conn, k *kept, b Binding, res *relay.Result, err error, away *laneSession) {
-	if w.records.scratch == nil {
-		w.records.scratch = new(record.Record)
+// An ending is a session that has ended. observe is all that follows from that, wherever the session has run.
+type ending struct {
+	socket   *Listening
+	loop     int // that the session ran on, or that its client came from
+	binding  Binding
+	result   relay.Result
+	err      error
+	local    [2]bool        // the client's and the endpoint's sockets are not of TCP
+	away     *laneSession   // its part in the lane; nil: it had none
+	record   *record.Record // nil: none is kept
+	unjoined bool           // it was none: its client has left its loop, and was not joined
+}
+
+// observe reports the end of a session: to its binding, which counts it and judges the health of the endpoint; for a
+// verdict on what has limited it, if the kernel's account of its connections was taken; and its record, for the session
+// log and for traces.
+func (g *Group) observe(e *ending) {
+	if e.binding != nil {
+		e.binding.Ended(e.loop, e.result, e.err)
 	}
-	r, s := w.records.scratch, k.serving
-	k.Unpack(r)
-	w.records.giveKept(k)
-	n.ref = &s.listenerRef
-	r.Listener, r.Loop, r.Ended = s.socket.Name, w.index, w.loop.Now()
-	r.Result, r.Err = *res, err
-	setNames(r, b)
-	w.group.judge(b, res, !s.socket.TCP, !n.tcp(), r, away)
-	w.group.cfg.Host.Ended(s.socket, b, r)
-	r.Err = nil
+	if r := e.record; r != nil {
+		r.Ended, r.Result, r.Err = g.cfg.Now(), e.result, e.err
+		setNames(r, e.binding)
+	}
+	if !e.unjoined {
+		if sample, ok := e.sample(); ok {
+			g.judge(e.binding, sample, e.record)
+		}
+	}
+	if r := e.record; r != nil {
+		g.cfg.Host.Ended(e.socket, e.binding, r)
+		r.Err = nil
+	}
+}
+
+// judge has the host judge by a sample. It is on the heap from here on: short sessions have none.
+func (g *Group) judge(b Binding, sample verdict.Sample, r *record.Record) {
+	v := g.cfg.Host.Judge(b, &sample)
+	if r != nil {
+		r.Verdict = v.Kind.String()
+		r.ClientLeg, r.EndpointLeg = record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
+	}
+}
+
+// sample returns what is known of the session's waits, or false if nothing is.
+func (e *ending) sample() (s verdict.Sample, ok bool) {
+	s = verdict.OfResult(&e.result, e.local[0], e.local[1], -1)
+	if c := e.away; c != nil {
+		c.addTo(&s, e.result.Legs == nil)
+	}
+	return s, e.result.Legs != nil || s.Lane != nil
+}
+
+// Ended is called when a session is over.
+func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
+	w, s := n.worker(), n.ref.serving
+	e := ending{
+		socket: s.socket, loop: w.index, binding: n.binding(), result: r, err: err, local: [2]bool{!s.socket.TCP, !n.tcp()}, away: w.laneEnded(n),
+	}
+	w.ended.Add(r)
+	if (e.away == nil || !e.away.is(goneOn)) && r.Reason == relay.ReasonCanceled {
+		w.canceledClients++
+	}
+	w.scanPast(n, r)
+	w.deferred.ended(e.binding, &r)
+	if errors.Is(err, ErrSecondHello) || errors.Is(err, ErrPrereadMemory) {
+		w.refused++
+		w.refusals[refusalOf(dialing, false, err)]++
+		w.group.cfg.Host.Refused(s.socket, err)
+	}
+	if k := n.ref.kept; k != nil {
+		e.record = w.unpack(k)
+		w.records.giveKept(k)
+		n.ref = &s.listenerRef
+	}
+	w.group.observe(&e)
+	w.lanes.forget(e.away)
+	w.forget(n)
+	admissionToken := n.admissionToken
+	w.freeSlot(n, s)
+	w.group.release(s, s.service.Admitter != nil, admissionToken)
 }
 
 var _ relay.Observer = (*conn)(nil)
@@ -238,65 +283,9 @@ func (n *conn) HalfClosed(*relay.Driven, relay.Side) {
 	}
 }
 
-// recordEnd is the end of a client that is not on its loop any more. It may be called by any
-// goroutine.
-func (h *Offloaded) recordEnd(b Binding, joined, left, canceled bool, res relay.Result, err error) {
-	g, r := h.serving.socket.group, h.record
-	h.record, h.Client.Record = nil, nil
-	now := g.cfg.Now()
-	r.Resume(now)
-	r.Loop, r.Ended, r.Result, r.Err = -1, now, res, err
-	switch {
-	case joined:
-		setNames(r, b)
-	case left:
-		r.Outcome = record.Left
-	case err != nil && canceled:
-		r.Outcome = record.Canceled
-	case err != nil:
-		r.Outcome, r.Refusal = record.Refused, refusedOffLoop(err).String()
-	default:
-		r.Outcome = record.Responded
-	}
-	g.cfg.Host.Ended(h.serving.socket, b, r)
-}
-
 // setNames fills in the names of a binding.
 func setNames(r *record.Record, b Binding) {
 	if b != nil {
 		r.Upstream, r.Endpoint = b.Names()
-	}
-}
-
-// judge has the host judge a session that has ended, if the kernel's account of its connections was taken, and fills in the
-// record, which may be nil. Local sides are unix sockets. away is its part in the lane, or nil.
-func (g *Group) judge(b Binding, res *relay.Result, localClient, localEndpoint bool, r *record.Record, away *laneSession) {
-	if sample, ok := sampleAtEnd(res, localClient, localEndpoint, away); ok {
-		g.judgeBy(b, sample, r)
-	}
-}
-
-// judgeBy has the host judge by a sample. It is on the heap from here on: short sessions have none.
-func (g *Group) judgeBy(b Binding, sample verdict.Sample, r *record.Record) {
-	v := g.cfg.Host.Judge(b, &sample)
-	if r != nil {
-		r.Verdict = v.Kind.String()
-		r.ClientLeg, r.EndpointLeg = record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
-	}
-}
-
-// An EndCounter is a [Binding] that counts the ends of its sessions by loop, so that loops need not
-// share counters.
-type EndCounter interface {
-	Binding
-	// Counted is called at the end of a session, once, with the index of its loop, or of the one
-	// that the client came from, and the error of [Binding.Ended]. It must not wait.
-	Counted(loop int, r relay.Result, err error)
-}
-
-// countEnd counts the end of a session, if its binding does.
-func countEnd(b Binding, loop int, r relay.Result, err error) {
-	if c, ok := b.(EndCounter); ok {
-		c.Counted(loop, r, err)
 	}
 }
