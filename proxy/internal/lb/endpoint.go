@@ -47,7 +47,7 @@ type Endpoint struct {
 	hash uint64
 	now  func() int64
 
-	word        atomic.Uint64 // sessions and flags: see word.go
+	word        atomic.Uint64 // sessions and flags: see activeMask
 	limit       atomic.Uint32 // of sessions; 0 means any number
 	weight      atomic.Int32
 	usableSince atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
@@ -105,7 +105,7 @@ func (e *Endpoint) setWeight(w int) {
 func (e *Endpoint) Limit() int { return int(e.limit.Load()) }
 
 // SetLimit changes how many sessions it may have at a time; 0 or less means any
-// number. Those beyond a new limit stay.
+// number. Sessions beyond a new limit stay.
 func (e *Endpoint) SetLimit(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *Endpoint) SetLimit(n int) {
 	e.changed()
 }
 
-// Active returns the number of sessions, those included whose connection is being made.
+// Active returns the number of sessions, with those whose connection is being made.
 func (e *Endpoint) Active() int { return int(e.word.Load() & activeMask) }
 
 // Picked returns how many times it was picked.
@@ -169,7 +169,7 @@ func (e *Endpoint) flag(flag uint64, on bool) {
 }
 
 // Added begins the slow start of an endpoint that has just been added to a running
-// upstream. Those that an upstream begins with need none.
+// upstream. The endpoints that an upstream begins with need none.
 func (e *Endpoint) Added() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -253,8 +253,8 @@ func (e *Endpoint) CanAcquireAnyway(panicking bool) bool {
 	return hasRoom(e.word.Load(), e.limit.Load(), excludedAnyway(panicking))
 }
 
-// AcquireAnyway is Acquire for one that may be unusable: a client has to find out whether it
-// serves. One that is barred is taken in panic alone.
+// AcquireAnyway is Acquire for an endpoint that may be unusable: a client has to find out whether it serves. A barred one is taken in
+// panic alone.
 func (e *Endpoint) AcquireAnyway(panicking bool) bool { return e.acquire(excludedAnyway(panicking)) }
 
 func excludedAnyway(panicking bool) uint64 {
@@ -280,7 +280,8 @@ func (e *Endpoint) acquire(excluded uint64) bool {
 	}
 }
 
-// Add gives the endpoint a session that it has already, whatever its limit and its flags are, and that no pick has chosen. The caller calls [Endpoint.Release] once.
+// Add gives the endpoint a session that it has already, and no pick has chosen, whatever its limit and its flags are. The caller calls
+// [Endpoint.Release] once.
 func (e *Endpoint) Add() {
 	w, limit := e.word.Add(1), e.limit.Load()
 	if e.scored.Load() || limit > 0 && uint32(w&activeMask) >= limit {

@@ -222,7 +222,7 @@ func (t *tier) pick(p *pick) *Endpoint {
 func (t *tier) byPolicy(p *pick) *Endpoint {
 	switch t.set.cfg.Policy {
 	case LeastConn:
-		if !p.includesUnusable() { // the tree knows only those that are usable
+		if !p.includesUnusable() { // the tree knows only usable ones
 			return t.leastConn(p)
 		}
 		return t.randomTwo(p)
@@ -283,7 +283,7 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 	case policy != First:
 		from = int(t.turn.Add(1) % uint64(n))
 	}
-	for i := range n { // few steps: only those that are full, tried or going are in the way
+	for i := range n { // few steps: only full, tried or leaving ones are in the way
 		if e := t.members[(from+i)%n]; p.take(e) {
 			return e
 		}

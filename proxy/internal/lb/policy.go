@@ -22,7 +22,7 @@ const (
 	// evenly as can be.
 	Maglev
 	// SourceIP maps the client's address to an endpoint, the same on every node, and
-	// moves no client but those of an endpoint that goes or to one that comes.
+	// moves no client except from an endpoint that goes, or to one that comes.
 	SourceIP
 	// First takes the first in the order given that has room.
 	First

@@ -121,8 +121,7 @@ func (s *Set) tierOf(m *Member) int {
 	return local
 }
 
-// Attach gives the endpoints the weights and limits of their members, and has the set follow
-// their states from now on. The caller attaches a set before its first Pick.
+// Attach gives the endpoints the weights and limits of their members, and has the set follow their states from now on. The caller attaches a set before its first Pick.
 func (s *Set) Attach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -390,3 +390,36 @@ func TestChecksAreNoWitnessForHandshakes(t *testing.T) {
 		}
 	}
 }
+
+// TestOutcomes: which ends of a session are a failure of its endpoint, whose place is given back. An endpoint that ends a session before
+// the client does, soon and without a byte, has failed, whatever happened to the client afterwards.
+func TestOutcomes(t *testing.T) {
+	hung := relay.Result{Reason: relay.ReasonEOF, First: relay.SideB, Duration: time.Second, AToB: relay.Flow{Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
+	for name, c := range map[string]struct {
+		change   func(*relay.Result)
+		failures int64
+	}{
+		"answered":                   {func(r *relay.Result) { *r = answered }, 0},
+		"silent":                     {func(r *relay.Result) { *r = silent }, 1},
+		"canceled":                   {func(r *relay.Result) { *r = relay.Result{Reason: relay.ReasonCanceled} }, 0},
+		"hung up":                    {func(*relay.Result) {}, 1},
+		"after the client's request": {func(r *relay.Result) { r.AToB.Copied = 9 }, 1},
+		"the client stays":           {func(r *relay.Result) { r.Reason, r.AToB.Reason = relay.ReasonHalfClose, relay.ReasonHalfClose }, 1},
+		"the client resets":          {func(r *relay.Result) { r.Reason, r.Culprit = relay.ReasonReset, relay.SideA }, 1},
+		"the client has left first":  {func(r *relay.Result) { r.First = relay.SideA }, 0},
+		"after a byte":               {func(r *relay.Result) { r.BToA.Spliced = 1 }, 0},
+		"after a minute":             {func(r *relay.Result) { r.Duration = time.Minute }, 0},
+	} {
+		r := newRig(t, 1, router.SnapshotConfig{}, nil)
+		res := hung
+		c.change(&res)
+		b := r.serve()
+		if up, endpoint := b.Names(); up != "u" || endpoint != "10.0.0.1:80" || r.active() != 1 {
+			t.Error(up, endpoint, r.active())
+		}
+		b.Ended(0, res, nil)
+		if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
+			t.Errorf("%s: %d failures, %d active", name, n, r.active())
+		}
+	}
+}

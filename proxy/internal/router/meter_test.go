@@ -8,20 +8,6 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// BenchmarkMoved measures the cost of metering at the end of a session, where all end at the same
-// listener and endpoint.
-func BenchmarkMoved(b *testing.B) {
-	up := NewUpstream("u", nil)
-	binding := &binding{listener: &Listener{state: new(ListenerState)}, snapshot: NewSnapshot(up, &SnapshotConfig{}), endpoint: &Endpoint{upstream: up}}
-	bytes := worker.Bytes{ClientToEndpoint: worker.Moved{Copied: 5}, EndpointToClient: worker.Moved{Spliced: 7, Copied: 5}}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			binding.Moved(bytes)
-		}
-	})
-}
-
 // The bytes of running sessions are added up by listener, upstream and endpoint. Those of
 // sessions to the clients' original destinations are added up by listener alone.
 func TestRunning(t *testing.T) {

@@ -165,58 +165,6 @@ func TestOwnFaultsBlameNobody(t *testing.T) {
 	}
 }
 
-// TestClientsThatLeaveGiveBack: in every stage.
-func TestClientsThatLeaveGiveBack(t *testing.T) {
-	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 5, QueueTimeout: time.Minute}, nil)
-	r.members[0].Connections = 1
-	r.use()
-	first, _ := r.search()
-	if step := first.Next(r.clock); step.Action != worker.Connect {
-		t.Fatal(step.Action)
-	}
-	second, _ := r.search()
-	if step := second.Next(r.clock); step.Action != worker.Park || r.upstream.Waiting() != 1 {
-		t.Fatalf("%v, %d wait", step.Action, r.upstream.Waiting())
-	}
-	second.Close()
-	first.Close()
-	if r.active() != 0 || r.upstream.Waiting() != 0 {
-		t.Errorf("%d active, %d wait", r.active(), r.upstream.Waiting())
-	}
-}
-
-// TestSessionsReportAtTheirEnd: the result of a session counts for or against its endpoint, and
-// its place is given back.
-func TestSessionsReportAtTheirEnd(t *testing.T) {
-	for name, c := range map[string]struct {
-		result   relay.Result
-		failures int64
-	}{
-		"answered": {relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1, Reason: relay.ReasonEOF}}, 0},
-		"silent":   {relay.Result{Reason: relay.ReasonFirstByte}, 1},
-		"canceled": {relay.Result{Reason: relay.ReasonCanceled}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1, router.SnapshotConfig{}, nil)
-			s, _ := r.search()
-			s.Next(r.clock)
-			limits, err := s.Reached(r.clock)
-			if err != nil || r.active() != 1 {
-				t.Fatal(err, r.active())
-			}
-			s.Close()
-			binding := limits.Of.(worker.Binding)
-			if up, endpoint := binding.Names(); up != "u" || endpoint != "10.0.0.1:80" {
-				t.Error(up, endpoint)
-			}
-			binding.Ended(0, c.result, nil)
-			if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
-				t.Errorf("%d failures, %d active", n, r.active())
-			}
-		})
-	}
-}
-
 // TestResetsAreInARow: whether a reset comes before the connection was looked at, or after, is
 // chance. Both are the same failure, by which an endpoint is judged.
 func TestResetsAreInARow(t *testing.T) {
@@ -308,23 +256,6 @@ func TestSearchAllocatesNothing(t *testing.T) {
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
-	}
-}
-
-// BenchmarkSearch measures the cost of a client's way to its endpoint, without system calls.
-func BenchmarkSearch(b *testing.B) {
-	r := newRig(b, 10, router.SnapshotConfig{
-		Attempts: 2, Budget: health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 1, Floor: 1, Window: time.Second}),
-	}, nil)
-	s, c := r.search()
-	s.Close()
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Begin(c, r.clock)
-		s.Next(r.clock)
-		limits, _ := s.Reached(r.clock)
-		s.Close()
-		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonEOF}, nil)
 	}
 }
 

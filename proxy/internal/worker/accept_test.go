@@ -144,24 +144,16 @@ func (p *paced) NextSlotIn(now int64) time.Duration { return time.Duration(p.fro
 func TestRoomTimer(t *testing.T) {
 	t.Parallel()
 
-	var clock atomic.Int64
-	clock.Store(1)
 	p := new(paced)
 	p.from.Store(int64(50 * time.Millisecond))
-	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
-		c.Loops, c.Now, s.Admitter = 1, clock.Load, p
-	})
-	r.serve(t)
+	r, pass := clocked(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { c.Loops, s.Admitter = 1, p })
 	c := r.dial(t)
 	eventually(t, func() bool { return p.rooms.Load() == 1 })
-	clock.Add(int64(40 * time.Millisecond))
-	r.Wake()
-	r.Turn()
+	pass(40 * time.Millisecond)
 	if n := p.rooms.Load(); n != 1 || p.in.Load() != 0 {
 		t.Errorf("called %d times, %d were admitted", n, p.in.Load())
 	}
-	clock.Add(int64(11 * time.Millisecond))
-	r.Wake()
+	pass(11 * time.Millisecond)
 	talk(t, c)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
@@ -18,7 +19,7 @@ import (
 // A Client is one client on its way to an endpoint, from its accept until it is joined, refused or gone. Its life, with
 // the files that have its steps:
 //
-//	accepted   bind, and [Admitter]      accept.go
+//	accepted   [Admitter]                accept.go
 //	preread    PROXY header, first bytes preread.go, postgres.go
 //	routed, picked                       [Search], of package router
 //	connecting connect, header written   connect.go
@@ -422,6 +423,9 @@ func (p phase) prereads() bool { return awaitHeader <= p && p <= awaitPostgres }
 
 // recognises reports whether they are looked at for their protocol.
 func (p phase) recognises() bool { return p == awaitFirst || p == awaitSilence }
+
+// arm begins a time of the client's phase.
+func (w *worker) arm(c *Client, d time.Duration) { w.loop.Arm(&c.timer, (*clientTimer)(c), d) }
 
 // A clientTimer is the timeout of the phase of a client that is not joined.
 type clientTimer Client

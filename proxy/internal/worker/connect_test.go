@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/vecio"
 )
 
 // A stuckResolver answers when its caller does not want to know any more.
@@ -212,21 +213,15 @@ func TestParkedAreWoken(t *testing.T) {
 func TestParkedForTooLong(t *testing.T) {
 	t.Parallel()
 
-	var clock atomic.Int64
-	clock.Store(1)
 	h := new(hall)
-	r := directed(t, h.parking(echo(t), 3*time.Second), func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
-	r.serve(t)
+	r, pass := clocked(t, h.parking(echo(t), 3*time.Second), nil)
 	c := r.dial(t)
 	eventually(t, func() bool { return h.waiting() == 1 })
-	clock.Add(int64(2900 * time.Millisecond))
-	r.Wake()
-	r.Turn()
+	pass(2900 * time.Millisecond)
 	if len(r.causes()) != 0 {
 		t.Fatal("it was given up before its time")
 	}
-	clock.Add(int64(200 * time.Millisecond))
-	r.Wake()
+	pass(200 * time.Millisecond)
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the client gets %v, want a reset", err)
 	}
@@ -295,8 +290,6 @@ func TestParkingStorm(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 
-	var clock atomic.Int64
-	clock.Store(1)
 	addr := echo(t)
 	var paused atomic.Int64
 	d := &director{next: func(_ *worker.Client, n int) worker.Step {
@@ -306,15 +299,13 @@ func TestPause(t *testing.T) {
 		}
 		return connectTo(addr)
 	}}
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
-	r.serve(t)
+	r, pass := clocked(t, d, nil)
 	c, gone := r.dial(t), r.dial(t)
 	eventually(t, func() bool { return paused.Load() == 2 })
 	reset(gone)
 	eventually(t, func() bool { return r.Active() == 1 })
 	for i := range 2 {
-		clock.Add(int64(1100 * time.Millisecond))
-		r.Wake()
+		pass(1100 * time.Millisecond)
 		eventually(t, func() bool { return paused.Load() == int64(min(3+i, 3)) })
 	}
 	talk(t, c)
@@ -600,21 +591,15 @@ func TestRespondToOneWhoStays(t *testing.T) {
 
 	for name, size := range map[string]int{"not read": 32 << 20, "not ended": 10} {
 		t.Run(name, func(t *testing.T) {
-			var clock atomic.Int64
-			clock.Store(1)
-			r := directed(t, responding(make([]byte, size), 7*time.Second), func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
-			r.serve(t)
+			r, pass := clocked(t, responding(make([]byte, size), 7*time.Second), nil)
 			r.dial(t)
 			eventually(t, func() bool { return r.Active() == 1 })
 			r.Turn()
-			clock.Add(int64(6 * time.Second))
-			r.Wake()
-			r.Turn()
+			pass(6 * time.Second)
 			if r.Active() != 1 {
 				t.Fatal("it was closed before its time")
 			}
-			clock.Add(int64(2 * time.Second))
-			r.Wake()
+			pass(2 * time.Second)
 			eventually(t, func() bool { return r.Active() == 0 })
 		})
 	}
@@ -676,19 +661,15 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 	t.Parallel()
 
 	for name, x := range map[string]struct {
-		happens func(client, endpoint net.Conn, clock *atomic.Int64)
+		happens func(client, endpoint net.Conn, pass func(time.Duration))
 		failed  bool
 	}{
-		"client leaves":   {func(c, _ net.Conn, _ *atomic.Int64) { reset(c) }, false},
-		"endpoint resets": {func(_, e net.Conn, _ *atomic.Int64) { reset(e) }, true},
-		"time is over":    {func(_, _ net.Conn, clock *atomic.Int64) { clock.Add(int64(6 * time.Second)) }, true},
+		"client leaves":   {func(c, _ net.Conn, _ func(time.Duration)) { reset(c) }, false},
+		"endpoint resets": {func(_, e net.Conn, _ func(time.Duration)) { reset(e) }, true},
+		"time is over":    {func(_, _ net.Conn, pass func(time.Duration)) { pass(6 * time.Second) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ln.Close()
+			ln := listenOn(t)
 			d := &director{header: make([]byte, 32<<20), next: func(_ *worker.Client, n int) worker.Step {
 				if n > 1 {
 					return worker.Step{Action: worker.GiveUp}
@@ -697,10 +678,7 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 				step.ProxyHeader = true
 				return step
 			}}
-			var clock atomic.Int64
-			clock.Store(1)
-			r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Now = clock.Load })
-			r.serve(t)
+			r, pass := clocked(t, d, nil)
 			c := r.dial(t)
 			e, err := ln.Accept()
 			if err != nil {
@@ -711,7 +689,7 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Turn()
-			x.happens(c, e, &clock)
+			x.happens(c, e, pass)
 			r.Wake()
 			eventually(t, func() bool { return r.Active() == 0 })
 			failures := d.failed()
@@ -719,5 +697,50 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 				t.Errorf("failed by %v, joined %d", failures, d.joined.Load())
 			}
 		})
+	}
+}
+
+// BenchmarkCompose compares the bytes that a loop composes for one send, a PROXY header and a hello, with a gathered write of the
+// same. A session sends once, so a writer has to be opened for its socket: by ResetSocket of one that the loop keeps, or by NewSocket.
+// "kept" leaves that out, and is no way that the program could take.
+func BenchmarkCompose(b *testing.B) {
+	for name, sizes := range map[string][2]int{"header_28_hello_200": {28, 200}, "header_52_hello_517": {52, 517}, "header_200_hello_2000": {200, 2000}} {
+		client, server := sockets.TCPPair(b)
+		fd, far := sockets.FD(b, client), sockets.FD(b, server)
+		pieces, buf := [2][]byte{make([]byte, sizes[0]), make([]byte, sizes[1])}, []byte(nil)
+		writer := func() *vecio.Writer {
+			w, err := vecio.NewSocket(fd, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return w
+		}
+		kept := writer()
+		gather := func(w *vecio.Writer) error { return errors.Join(w.Append(pieces[0]), w.Append(pieces[1]), w.Flush()) }
+		for way, send := range map[string]func() error{
+			"as_it_is": func() error {
+				buf = append(append(buf[:0], pieces[0]...), pieces[1]...)
+				_, err := worker.SendSome(fd, buf, 0)
+				return err
+			},
+			"kept":        func() error { return gather(kept) },
+			"ResetSocket": func() error { return errors.Join(kept.ResetSocket(fd), gather(kept)) },
+			"NewSocket":   func() error { w := writer(); return errors.Join(gather(w), w.Close()) },
+		} {
+			b.Run(name+"/"+way, func(b *testing.B) {
+				drain := make([]byte, 256<<10)
+				for n := 0; b.Loop(); n++ {
+					if err := send(); err != nil {
+						b.Fatal(err)
+					}
+					if n%32 == 31 { // the peer reads, off the clock
+						b.StopTimer()
+						for err := error(nil); err == nil; _, err = syscall.Read(far, drain) { // EAGAIN: it has all
+						}
+						b.StartTimer()
+					}
+				}
+			})
+		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
+// SendSome is sendSome.
+var SendSome = sendSome
+
 // SetControl has connecting fail with the error of f. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }
 
@@ -271,58 +274,10 @@ func (g *Group) EachDeparted(loop int, f func(lane.Observer, *lane.Session)) {
 	g.onLoop(loop, func(w *worker) { w.eachInLane(func(n *conn) { f((*laneOwner)(w), &n.lane.session) }) })
 }
 
-// SessionPool is a pool of sessions alone.
-type SessionPool struct {
-	sessionPool
-	taken []takenSession
-}
+// SpareSlabs is how many empty slabs are kept.
+const SpareSlabs = spareSlabs
 
-type takenSession struct {
-	driven *relay.Driven
-	number int32
-}
-
-// Take takes n sessions, all of which differ.
-func (s *SessionPool) Take(n int) bool {
-	there := make(map[*relay.Driven]bool)
-	for _, t := range s.taken {
-		there[t.driven] = true
-	}
-	for range n {
-		d, number := s.take()
-		if there[d] {
-			return false
-		}
-		there[d] = true
-		s.taken = append(s.taken, takenSession{d, number})
-	}
-	return true
-}
-
-// Give gives the taken session i back.
-func (s *SessionPool) Give(i int) {
-	t, last := s.taken[i], len(s.taken)-1
-	s.taken[i], s.taken = s.taken[last], s.taken[:last]
-	s.give(t.driven, t.number)
-}
-
-// Slabs is how many slabs there are.
-func (s *SessionPool) Slabs() (n int) {
-	for _, slab := range s.slabs {
-		if slab != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// Taken is how many sessions are taken.
-func (s *SessionPool) Taken() int { return len(s.taken) }
-
-// SessionsPerSlab is how many sessions a slab has, and SpareSlabs how many empty ones are kept.
-const SessionsPerSlab, SpareSlabs = sessionsPerSlab, spareSlabs
-
-// SlabSizes are those of slabs of sessions and of conns in bytes.
+// SlabSizes are the sizes in bytes of a slab of sessions, and of conns.
 func SlabSizes() (sessions, conns uintptr) {
 	return reflect.TypeFor[sessionSlab]().Size(), uintptr(slabSize) * reflect.TypeFor[conn]().Size()
 }

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"net"
 	"os"
 	"sync/atomic"
@@ -282,34 +281,6 @@ func TestManyParked(t *testing.T) {
 	t.Logf("a watch takes %v", r.Watch())
 	if parked, _, _ := r.Parked(0); parked != there {
 		t.Errorf("%d are parked after they were looked at", parked)
-	}
-}
-
-// TestSessionPool: sessions are given once each, and slabs without a session are given up but for some.
-func TestSessionPool(t *testing.T) {
-	t.Parallel()
-
-	var s worker.SessionPool
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		if !s.Take(rnd.IntN(20 * worker.SessionsPerSlab)) {
-			t.Fatal("a session is taken twice")
-		}
-		for range rnd.IntN(s.Taken() + 1) {
-			s.Give(rnd.IntN(s.Taken()))
-		}
-	}
-	for s.Taken() > 0 {
-		s.Give(rnd.IntN(s.Taken()))
-	}
-	if n := s.Slabs(); n != worker.SpareSlabs {
-		t.Errorf("%d slabs are kept, want %d", n, worker.SpareSlabs)
-	}
-	if !s.Take(20*worker.SessionsPerSlab) || s.Slabs() != 20 {
-		t.Errorf("%d slabs, want 20", s.Slabs())
-	}
-	if sessions, conns := worker.SlabSizes(); sessions > 8<<10-8 || conns > 8<<10-8 {
-		t.Errorf("slabs take %d and %d bytes, more than a size class with its header", sessions, conns)
 	}
 }
 

@@ -60,7 +60,7 @@ func (w *worker) postgresMessage(c *Client, b []byte) {
 	case m.Kind == postgres.GSSENCRequest:
 		if err = w.answer(c, b, m.Len, postgres.Declined, said.declined); err == nil {
 			said.declined = true
-			w.expect(c, awaitPostgres)
+			w.expect(c, awaitPostgres, 0)
 			return
 		}
 	case m.Kind == postgres.Hello:
@@ -100,7 +100,7 @@ func (w *worker) promised(c *Client, p *Postgres) {
 		return
 	}
 	c.Postgres.passThrough = true
-	w.expect(c, awaitHello)
+	w.expect(c, awaitHello, 0)
 }
 
 // answer takes a request for encryption out of the client's queue, and answers it. Bytes behind the request, of b, have
@@ -151,7 +151,7 @@ func (w *worker) askTLS(c *Client) {
 	if c.step.Timeout > 0 {
 		wait = c.step.Timeout
 	}
-	w.loop.Arm(&c.timer, (*clientTimer)(c), wait)
+	w.arm(c, wait)
 	w.loop.Hand(c.endpoint.id, (*answerWait)(c))
 }
 

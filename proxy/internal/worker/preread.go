@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -37,8 +38,7 @@ func (w *worker) preread(c *Client) {
 	case c.tcp && !c.Peer().Known():
 		w.refuse(c, source.ErrUnknown)
 	case p.expectsHeader(c):
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Header.Wait())
-		w.expect(c, awaitHeader)
+		w.expect(c, awaitHeader, p.Header.Wait())
 	case c.tcp: // Admit has checked the source
 		w.prereadMore(c)
 	default:
@@ -63,24 +63,24 @@ func (w *worker) prereadMore(c *Client) {
 	p := &c.serving.service.Preread
 	switch {
 	case p.Postgres != nil:
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
-		w.expect(c, awaitPostgres)
+		w.expect(c, awaitPostgres, p.Wait())
 	case p.First != nil:
 		w.recognise(c)
 	case p.Hello:
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
-		w.expect(c, awaitHello)
+		w.expect(c, awaitHello, p.Wait())
 	case p.Data:
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
-		w.expect(c, awaitData)
+		w.expect(c, awaitData, p.Wait())
 	default:
 		w.search(c)
 	}
 }
 
-// expect waits for the client's data in a phase, which may be there already.
-func (w *worker) expect(c *Client, p phase) {
+// expect waits for the client's data in a phase, which may be there already, for so long; 0: until the present time is over.
+func (w *worker) expect(c *Client, p phase, within time.Duration) {
 	c.phase = p
+	if within > 0 {
+		w.arm(c, within)
+	}
 	if c.events&arrived != 0 || c.buffered != nil {
 		w.peek(c)
 	}
@@ -92,11 +92,7 @@ const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 // peek looks at the bytes that a client has sent so far.
 func (w *worker) peek(c *Client) {
 	w.peeks++
-	if c.buffered != nil {
-		w.bufferPreread(c)
-		return
-	}
-	if c.startsUrgent() {
+	if c.buffered != nil || c.startsUrgent() {
 		w.bufferPreread(c)
 		return
 	}
@@ -108,11 +104,8 @@ func (w *worker) peek(c *Client) {
 	case err == syscall.EINTR:
 		w.loop.Again(c.id)
 		return
-	case err != nil:
+	case err != nil, n == 0: // a client that only looks whether the port is open
 		w.clientLeft(c)
-		return
-	case n == 0:
-		w.clientLeft(c) // a client that only looks whether the port is open
 		return
 	}
 	need, err := c.length(b[:n])
@@ -462,11 +455,9 @@ func (w *worker) recognise(c *Client) {
 	case need == 0:
 		w.recognised(c)
 	case p.Silence > 0 && p.Silence < p.Wait():
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Silence)
-		w.expect(c, awaitSilence)
+		w.expect(c, awaitSilence, p.Silence)
 	default:
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
-		w.expect(c, awaitFirst)
+		w.expect(c, awaitFirst, p.Wait())
 	}
 }
 
@@ -475,8 +466,7 @@ func (w *worker) recognised(c *Client) {
 	p, first := &c.serving.service.Preread, &c.First
 	c.Hello = first.Hello
 	if p.Data && first.Seen() == 0 && !first.Silent {
-		w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait())
-		w.expect(c, awaitData)
+		w.expect(c, awaitData, p.Wait())
 		return
 	}
 	w.prereadRead(c)
@@ -491,7 +481,7 @@ func (w *worker) silenceOver(c *Client) {
 		w.recognised(c)
 		return
 	}
-	w.loop.Arm(&c.timer, (*clientTimer)(c), p.Wait()-p.Silence)
+	w.arm(c, p.Wait()-p.Silence)
 }
 
 // look looks at the client's first bytes for its search, as in preread.
@@ -501,7 +491,7 @@ func (w *worker) look(c *Client) {
 		c.events |= loop.Readable
 	}
 	if c.step.Timeout > 0 {
-		w.loop.Arm(&c.timer, (*clientTimer)(c), c.step.Timeout)
+		w.arm(c, c.step.Timeout)
 	}
 	c.phase, c.futilePeeks = looking, 0
 	w.peek(c)

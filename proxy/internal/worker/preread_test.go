@@ -208,21 +208,16 @@ func TestAnyHelloInTime(t *testing.T) {
 		"part, end":     {hello[:100], false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var clock atomic.Int64
-			clock.Store(1)
-			r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
-				s.Preread, c.Now = worker.Preread{Hello: true, AnyHello: true, Data: x.data, Timeout: 4 * time.Second}, clock.Load
+			r, pass := clocked(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) {
+				s.Preread = worker.Preread{Hello: true, AnyHello: true, Data: x.data, Timeout: 4 * time.Second}
 			})
-			r.serve(t)
 			c := r.dial(t)
 			mustWrite(t, c, x.sent)
 			eventually(t, func() bool { return r.Active() == 1 })
 			if len(x.sent) > 0 {
 				eventually(t, func() bool { return r.peeks() > 0 })
 			}
-			clock.Add(int64(3900 * time.Millisecond))
-			r.Wake()
-			r.Turn()
+			pass(3900 * time.Millisecond)
 			if n := r.Summary().Loops; n[0].HellosMissing+n[1].HellosMissing != 0 {
 				t.Fatal("served before its time")
 			}
@@ -231,8 +226,7 @@ func TestAnyHelloInTime(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				clock.Add(int64(200 * time.Millisecond))
-				r.Wake()
+				pass(200 * time.Millisecond)
 			}
 			if !x.served {
 				eventually(t, func() bool { return r.Active() == 0 })
@@ -313,24 +307,18 @@ func TestPrereadTimeouts(t *testing.T) {
 		"after the header": {worker.Preread{Header: &proxyproto.Policy{Timeout: time.Hour}, Timeout: 4 * time.Second, Data: true}, "PROXY UNKNOWN\r\n", worker.ErrPrereadTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var clock atomic.Int64
-			clock.Store(1)
-			r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { s.Preread, c.Now = x.preread, clock.Load })
-			r.serve(t)
+			r, pass := clocked(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
 			c := r.dial(t)
 			mustWrite(t, c, []byte(x.sent))
 			eventually(t, func() bool { return r.Active() == 1 })
 			if x.sent != "" {
 				eventually(t, func() bool { return r.peeks() > 0 })
 			}
-			clock.Add(int64(3900 * time.Millisecond))
-			r.Wake()
-			r.Turn()
+			pass(3900 * time.Millisecond)
 			if n := len(r.causes()); n != 0 {
 				t.Fatalf("refused before its time: %v", r.causes())
 			}
-			clock.Add(int64(200 * time.Millisecond))
-			r.Wake()
+			pass(200 * time.Millisecond)
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("the client gets %v, want a reset", err)
 			}

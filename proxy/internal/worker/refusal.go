@@ -283,7 +283,7 @@ func (w *worker) respond(c *Client) {
 	if limit <= 0 {
 		limit = lingerTime
 	}
-	w.loop.Arm(&c.timer, (*clientTimer)(c), limit)
+	w.arm(c, limit)
 	w.respondOn(c)
 }
 

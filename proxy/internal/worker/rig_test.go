@@ -129,6 +129,24 @@ func directed(t *testing.T, d *director, change func(*worker.Config, *worker.Ser
 	})
 }
 
+// clocked is directed with a clock of the test's, and serves. pass has time pass, and the loops look.
+func clocked(t *testing.T, d *director, change func(*worker.Config, *worker.Service)) (r *rig, pass func(time.Duration)) {
+	t.Helper()
+	clock := new(atomic.Int64)
+	clock.Store(1)
+	r = directed(t, d, func(c *worker.Config, s *worker.Service) {
+		if c.Now = clock.Load; change != nil {
+			change(c, s)
+		}
+	})
+	r.serve(t)
+	return r, func(d time.Duration) {
+		clock.Add(int64(d))
+		r.Wake()
+		r.Turn()
+	}
+}
+
 // counted is an admitter that counts the clients that are in.
 type counted struct {
 	room            func() error

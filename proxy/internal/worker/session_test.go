@@ -99,18 +99,14 @@ func TestLimitsOfTheService(t *testing.T) {
 		}
 		return &relay.Limits{Of: own}, nil
 	}
-	var clock atomic.Int64
-	clock.Store(1)
-	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
-		s.Limits, c.Now = &relay.Limits{IdleTimeout: time.Second, Of: service}, clock.Load
+	r, pass := clocked(t, d, func(_ *worker.Config, s *worker.Service) {
+		s.Limits = &relay.Limits{IdleTimeout: time.Second, Of: service}
 	})
-	r.serve(t)
 	idle, stays := r.dial(t), net.Conn(nil)
 	talk(t, idle)
 	stays = r.dial(t)
 	talk(t, stays)
-	clock.Add(int64(2 * time.Second))
-	r.Wake()
+	pass(2 * time.Second)
 	eventually(t, func() bool { return service.ended() == 1 })
 	if got := service.results[0].Reason; got != relay.ReasonIdle {
 		t.Errorf("it has ended by %v", got)
@@ -123,12 +119,7 @@ func TestLimitsOfTheService(t *testing.T) {
 func TestReachedAndNotWanted(t *testing.T) {
 	t.Parallel()
 
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	wanted := echo(t)
+	ln, wanted := listenOn(t), echo(t)
 	d := &director{next: func(_ *worker.Client, n int) worker.Step {
 		if n == 1 {
 			return connectTo(ln.Addr().String())

@@ -51,6 +51,9 @@ func TestSizeOfAnIdleSession(t *testing.T) {
 	if all-relays > 40 {
 		t.Errorf("a session takes %d bytes beside the relay's", all-relays)
 	}
+	if sessions, conns := worker.SlabSizes(); sessions > 8<<10-8 || conns > 8<<10-8 {
+		t.Errorf("slabs take %d and %d bytes, more than a size class with its header", sessions, conns)
+	}
 }
 
 // TestUnusedIsSmall: the list of unused places is small again when those of a peak are used.
