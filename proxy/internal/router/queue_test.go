@@ -11,7 +11,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/relay"
 	"pgregory.net/rapid"
 )
 

@@ -250,7 +250,6 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w.scanPast(n, r)
 	w.deferred.ended(e.binding, &r)
 	if errors.Is(err, ErrSecondHello) || errors.Is(err, ErrPrereadMemory) {
-		w.refused++
 		w.refusals[refusalOf(dialing, false, err)]++
 		w.group.cfg.Host.Refused(s.socket, err)
 	}

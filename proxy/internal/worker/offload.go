@@ -246,10 +246,7 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 		b.held = make(bytesByBinding)
 	}
 	sum := Summary{Active: b.active, Canceled: b.canceled, Left: b.left, Totals: b.ended}
-	sum.Refusals = b.refusals
-	for _, n := range b.refusals {
-		sum.Refused += n
-	}
+	sum.Refusals, sum.Refused = b.refusals, b.refusals.total()
 	for h := b.ring.next; h != &b.ring; h = h.next {
 		if h.session != nil {
 			r := h.session.Result()

@@ -85,6 +85,13 @@ func (r *Refusals) Counts() map[string]int64 {
 	return counts
 }
 
+func (r *Refusals) total() (sum int64) {
+	for _, n := range r {
+		sum += n
+	}
+	return sum
+}
+
 func (r *Refusals) merge(o *Refusals) {
 	for i, n := range o {
 		r[i] += n
@@ -167,7 +174,6 @@ func (w *worker) noteRefusal(c *Client, cause error) {
 		w.canceledClients++
 	} else {
 		outcome = record.Refused
-		w.refused++
 		w.refusals[why]++
 	}
 	if r := c.Record; r != nil {

@@ -120,7 +120,7 @@ func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 func (w *worker) baseSummary() Summary {
 	s := w.loop.Stats()
 	return Summary{
-		Accepted: w.accepted, Active: w.active, Refused: w.refused, Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
+		Accepted: w.accepted, Active: w.active, Refused: w.refusals.total(), Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
 		Refusals: w.refusals,
 		Loops: []Load{{
 			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken,

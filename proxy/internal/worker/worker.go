@@ -51,10 +51,10 @@ type acceptors struct {
 
 // counters are the worker's counts since it began.
 type counters struct {
-	accepted, active, refused, handedOver, canceledClients, leftClients int64
-	peeks, hellosMissing, taken                                         int64
-	refusals                                                            Refusals
-	ended                                                               Totals
+	accepted, active, handedOver, canceledClients, leftClients int64
+	peeks, hellosMissing, taken                                int64
+	refusals                                                   Refusals
+	ended                                                      Totals
 }
 
 // buffers are memory that is used by one client after the other.
