@@ -12,108 +12,61 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// TestBandwidth: over every time, what a session moves both ways together is no more
-// than its rate gives, and it is as much if there is that much to be moved.
-func TestBandwidth(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidth)
-}
+// TestBandwidth: over every time, what a session moves, both ways together or one way, is no more than its rates give and their bursts,
+// and as much if there is that much to be moved. A limit of one direction leaves the other alone.
+func TestBandwidth(t *testing.T) { both(t, testBandwidth) }
 
 func testBandwidth(t *testing.T, d *driving) {
 	// A direction whose source had nothing queued when it asked reads before it pays: LeastPiece.
-	const rate, burst = 100_000, 20_000
-	for name, limits := range map[string]*relay.Limits{
-		"shared": {Bandwidth: relay.NewBucket(rate, burst)},
-		"own":    {PerConnection: relay.Rates{Both: rate}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineSplice})
-			d.limits = limits
-			begin := c.now()
-			g := d.newRig(t, r, tcp, tcp)
-			for _, from := range []halfConn{g.A, g.B} {
-				if _, err := from.Write(make([]byte, 1<<20)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			go io.Copy(io.Discard, g.A)
-			go io.Copy(io.Discard, g.B)
-			moved := func(res relay.Result) int64 { return res.AToB.Bytes() + res.BToA.Bytes() }
-			for range 50 {
-				passed := int64(c.now() - begin)
-				given := rate * passed / 1e9
-				res := g.until("the rate is used", func(res relay.Result) bool {
-					return moved(res) >= given
-				})
-				if most := given + burst + 2*relay.LeastPiece; moved(res) > most {
-					t.Fatalf("%d bytes moved, at most %d may be", moved(res), most)
-				}
-				if pipes, buffers := d.holds(t, r); pipes+buffers > 0 && name == "shared" {
-					g.until("nothing is held", func(relay.Result) bool {
-						pipes, buffers := d.holds(t, r)
-						return pipes+buffers == 0
-					})
-				}
-				c.advance(10 * time.Millisecond)
-			}
-			if n := r.Stats().Drivers.Rests; n == 0 || n > 3*50 {
-				t.Errorf("rested %d times in 50 steps of the clock", n)
-			}
-			if f := g.session.Result().AToB; f.Copied > 0 {
-				t.Errorf("%+v, want all spliced", f)
-			}
-		})
-	}
-}
-
-// TestBandwidthDirections: a limit of one direction holds that one and leaves the other
-// alone, beside a limit of both or without one, with the burst that it was given.
-func TestBandwidthDirections(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthDirections)
-}
-
-func testBandwidthDirections(t *testing.T, d *driving) {
-	const fast, slow, burst = 200_000, 50_000, 20_000
+	const fast, slow, burst, queued = 200_000, 50_000, 20_000, 1 << 20
 	for name, x := range map[string]struct {
-		limits relay.Limits
-		ab, ba int64 // the rate; 0: there is none
+		limits      relay.Limits
+		all, ab, ba int64 // the rates; 0: there is none
 	}{
-		"shared":          {relay.Limits{BandwidthAToB: relay.NewBucket(fast, burst), BandwidthBToA: relay.NewBucket(slow, burst)}, fast, slow},
-		"own":             {relay.Limits{PerConnection: relay.Rates{AToB: slow, BToA: fast, Burst: burst}}, slow, fast},
-		"one":             {relay.Limits{PerConnection: relay.Rates{BToA: slow, Burst: burst}}, 0, slow},
-		"the other":       {relay.Limits{BandwidthAToB: relay.NewBucket(slow, burst)}, slow, 0},
-		"beside a faster": {relay.Limits{Bandwidth: relay.NewBucket(1<<30, 0), PerConnection: relay.Rates{AToB: fast, BToA: slow, Burst: burst}}, fast, slow},
-		"own and shared":  {relay.Limits{BandwidthAToB: relay.NewBucket(fast, burst), PerConnection: relay.Rates{AToB: slow, Burst: burst}}, slow, 0},
+		"shared":            {limits: relay.Limits{Bandwidth: relay.NewBucket(fast, burst)}, all: fast},
+		"own":               {limits: relay.Limits{PerConnection: relay.Rates{Both: fast}}, all: fast},
+		"shared, each":      {limits: relay.Limits{BandwidthAToB: relay.NewBucket(fast, burst), BandwidthBToA: relay.NewBucket(slow, burst)}, ab: fast, ba: slow},
+		"own, each":         {limits: relay.Limits{PerConnection: relay.Rates{AToB: slow, BToA: fast, Burst: burst}}, ab: slow, ba: fast},
+		"own, one":          {limits: relay.Limits{PerConnection: relay.Rates{BToA: slow, Burst: burst}}, ba: slow},
+		"shared, the other": {limits: relay.Limits{BandwidthAToB: relay.NewBucket(slow, burst)}, ab: slow},
+		"beside a faster":   {limits: relay.Limits{Bandwidth: relay.NewBucket(1<<30, 0), PerConnection: relay.Rates{AToB: fast, BToA: slow, Burst: burst}}, ab: fast, ba: slow},
+		"own and shared":    {limits: relay.Limits{BandwidthAToB: relay.NewBucket(fast, burst), PerConnection: relay.Rates{AToB: slow, Burst: burst}}, ab: slow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineSplice})
 			d.limits = &x.limits
 			begin := c.now()
 			g := d.newRig(t, r, tcp, tcp)
-			const queued = 1 << 20
 			for _, from := range []halfConn{g.A, g.B} {
-				if _, err := from.Write(make([]byte, queued)); err != nil {
-					t.Fatal(err)
-				}
+				write(t, from, make([]byte, queued))
 			}
 			go io.Copy(io.Discard, g.A)
 			go io.Copy(io.Discard, g.B)
 			for range 50 {
-				passed := int64(c.now() - begin)
-				due := func(rate int64) int64 {
+				due := func(rate, unlimited int64) int64 {
 					if rate == 0 {
-						return queued
+						return unlimited
 					}
-					return rate * passed / 1e9
+					return rate * int64(c.now()-begin) / 1e9
 				}
+				all, ab, ba := due(x.all, 2*queued), due(x.ab, queued), due(x.ba, queued)
 				res := g.until("the rates are used", func(res relay.Result) bool {
-					return res.AToB.Bytes() >= due(x.ab) && res.BToA.Bytes() >= due(x.ba)
+					if x.all > 0 {
+						return res.AToB.Bytes()+res.BToA.Bytes() >= all
+					}
+					return res.AToB.Bytes() >= ab && res.BToA.Bytes() >= ba
 				})
-				if ab, ba := res.AToB.Bytes(), res.BToA.Bytes(); ab > due(x.ab)+burst+relay.LeastPiece || ba > due(x.ba)+burst+relay.LeastPiece {
-					t.Fatalf("%d and %d bytes moved in %v", ab, ba, time.Duration(passed))
+				const most = burst + relay.LeastPiece
+				if n, m := res.AToB.Bytes(), res.BToA.Bytes(); n > ab+most || m > ba+most || n+m > all+most+relay.LeastPiece {
+					t.Fatalf("%d and %d bytes moved in %v", n, m, c.now()-begin)
+				}
+				if name == "shared" {
+					g.until("nothing is held", func(relay.Result) bool { pipes, buffers := d.holds(t, r); return pipes+buffers == 0 })
 				}
 				c.advance(10 * time.Millisecond)
+			}
+			if n := r.Stats().Drivers.Rests; n == 0 || x.all > 0 && n > 3*50 {
+				t.Errorf("rested %d times in 50 steps of the clock", n)
 			}
 			if res := g.session.Result(); res.AToB.Copied+res.BToA.Copied > 0 {
 				t.Errorf("%+v, want all spliced", res)
@@ -170,10 +123,7 @@ func testBandwidthStreams(t *testing.T, d *driving, e relay.Engine) {
 
 // TestBandwidthMarks: sources whose low-water marks are raised and whose rates are
 // limited move all, the tails included.
-func TestBandwidthMarks(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthMarks)
-}
+func TestBandwidthMarks(t *testing.T) { both(t, testBandwidthMarks) }
 
 func testBandwidthMarks(t *testing.T, d *driving) {
 	r := newRelay(t, nil)
@@ -189,9 +139,7 @@ func testBandwidthMarks(t *testing.T, d *driving) {
 				}
 			}()
 			got := make([]byte, n)
-			if _, err := io.ReadFull(g.B, got); err != nil {
-				t.Fatal(err)
-			}
+			readFull(t, g.B, got)
 			if string(got) != string(want) {
 				t.Fatal("other bytes came")
 			}
@@ -211,9 +159,7 @@ func queued(n network, text string) network {
 	return func(t testing.TB) (far halfConn, near net.Conn) {
 		t.Helper()
 		far, near = n(t)
-		if _, err := io.WriteString(far, text); err != nil {
-			t.Fatal(err)
-		}
+		write(t, far, text)
 		awaitQueued(t, near)
 		return far, near
 	}
@@ -221,10 +167,7 @@ func queued(n network, text string) network {
 
 // TestBandwidthIsNotIdle: a session that waits for the others to leave it some
 // bandwidth is neither idle, nor is its endpoint silent.
-func TestBandwidthIsNotIdle(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthIsNotIdle)
-}
+func TestBandwidthIsNotIdle(t *testing.T) { both(t, testBandwidthIsNotIdle) }
 
 func testBandwidthIsNotIdle(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{})
@@ -288,10 +231,7 @@ func (d *driving) untilTimed(t *testing.T) {
 
 // TestBandwidthReset: what a client had sent before it was reset waits for its turn like
 // all else, and the reset follows it.
-func TestBandwidthReset(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthReset)
-}
+func TestBandwidthReset(t *testing.T) { both(t, testBandwidthReset) }
 
 func testBandwidthReset(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{})
@@ -320,10 +260,7 @@ func testBandwidthReset(t *testing.T, d *driving) {
 }
 
 // TestBandwidthCut: a session that waits for bandwidth is cut like any other.
-func TestBandwidthCut(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthCut)
-}
+func TestBandwidthCut(t *testing.T) { both(t, testBandwidthCut) }
 
 func testBandwidthCut(t *testing.T, d *driving) {
 	networks := d.networks()
@@ -350,10 +287,7 @@ func testBandwidthCut(t *testing.T, d *driving) {
 // TestBandwidthFair: of sessions that share a rate none gets much less than another,
 // also if their number is far above what the rate serves in a moment, and one that asks
 // for little does not wait for those who ask for all.
-func TestBandwidthFair(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthFair)
-}
+func TestBandwidthFair(t *testing.T) { both(t, testBandwidthFair) }
 
 // testBandwidthFair has five attempts: other work on the machine may keep some senders from sending.
 func testBandwidthFair(t *testing.T, d *driving) {
@@ -409,10 +343,7 @@ func shares(t *testing.T, d *driving) (least, most int64) {
 }
 
 // TestBandwidthChanged: those who wait are served by a new rate soon.
-func TestBandwidthChanged(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testBandwidthChanged)
-}
+func TestBandwidthChanged(t *testing.T) { both(t, testBandwidthChanged) }
 
 func testBandwidthChanged(t *testing.T, d *driving) {
 	r := newRelay(t, nil)
@@ -422,9 +353,7 @@ func testBandwidthChanged(t *testing.T, d *driving) {
 	go g.A.Write(make([]byte, 300_000))
 	d.untilResting(t, r, 1)
 	b.Set(1<<30, 0)
-	if _, err := io.ReadFull(g.B, make([]byte, 300_000)); err != nil {
-		t.Fatal(err)
-	}
+	readFull(t, g.B, make([]byte, 300_000))
 	b.Set(1, 0)
 	b.Set(0, 0)
 	g.echo(t)

@@ -7,10 +7,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -69,9 +73,7 @@ func BenchmarkJoinBulk(b *testing.B) {
 				received <- n
 			}()
 			for b.Loop() {
-				if _, err := A.Write(block); err != nil {
-					b.Fatal(err)
-				}
+				write(b, A, block)
 			}
 			_ = A.CloseWrite()
 			if n := <-received; n != int64(b.N*len(block)) {
@@ -136,34 +138,206 @@ func benchmarkEcho(b *testing.B, j joiner, size, conns int) {
 	}
 }
 
-// BenchmarkCopyFile sends a file of 16 MiB, cached, to a TCP connection.
-func BenchmarkCopyFile(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "file")
-	if err := os.WriteFile(path, make([]byte, 16<<20), 0o600); err != nil {
-		b.Fatal(err)
-	}
+// A oneWay copies from src to dst until the end.
+type oneWay func(dst io.Writer, src io.Reader) (int64, error)
+
+// BenchmarkCopyPaired compares Relay.Copy with io.Copy, round by round in one run,
+// and reports the time of the one in the time of the other: the median of the
+// rounds, and the 10th and 90th percentile. One operation is a round of both.
+func BenchmarkCopyPaired(b *testing.B) {
+	const n = 32 << 20
+	path := filepath.Join(b.TempDir(), "in")
+	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
 	r := newRelay(b, nil)
 	for _, c := range []struct {
-		name string
-		copy func(io.Writer, io.Reader) (int64, error)
-	}{{"io.Copy", io.Copy}, {"relay", r.Copy}} {
-		b.Run(c.name, func(b *testing.B) {
-			f, err := os.Open(path)
+		name  string
+		round func(b *testing.B, copy oneWay) time.Duration
+	}{
+		{"socket-socket", func(b *testing.B, copy oneWay) time.Duration {
+			in, src := feed(b, n)
+			defer in()
+			dst, out := drainTo(b)
+			defer out()
+			return timed(b, copy, dst, src, n)
+		}},
+		{"file-socket", func(b *testing.B, copy oneWay) time.Duration {
+			src, err := os.Open(path)
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer f.Close()
-			src, dst := sockets.TCPPair(b)
-			go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{dst}) }()
-			b.SetBytes(16 << 20)
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = f.Seek(0, io.SeekStart)
-				if n, err := c.copy(src, f); n != 16<<20 || err != nil {
-					b.Fatal(n, err)
-				}
+			defer src.Close()
+			dst, out := drainTo(b)
+			defer out()
+			return timed(b, copy, dst, src, n)
+		}},
+		{"socket-file", func(b *testing.B, copy oneWay) time.Duration {
+			in, src := feed(b, n)
+			defer in()
+			dst, err := os.CreateTemp(b.TempDir(), "out")
+			if err != nil {
+				b.Fatal(err)
 			}
-			src.Close()
+			defer os.Remove(dst.Name())
+			defer dst.Close()
+			return timed(b, copy, dst, src, n)
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			paired(b, func() time.Duration { return c.round(b, r.Copy) }, func() time.Duration { return c.round(b, io.Copy) })
 		})
 	}
+}
+
+// BenchmarkFileEngines compares the two ways of sending a file: sendfile, which
+// Relay.Copy uses, in the time of a leased pipe.
+func BenchmarkFileEngines(b *testing.B) {
+	const n = 32 << 20
+	path := filepath.Join(b.TempDir(), "in")
+	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
+	r := newRelay(b, nil)
+	round := func(copy oneWay) time.Duration {
+		src, err := os.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer src.Close()
+		dst, out := drainTo(b)
+		defer out()
+		return timed(b, copy, dst, src, n)
+	}
+	paired(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(r.CopyFileThroughPipe) })
+}
+
+// BenchmarkCopySmallPaired is BenchmarkCopyPaired for copies so small that setting
+// one up counts: 4 KiB, again and again between the same two ends, a thousand of
+// them a round.
+func BenchmarkCopySmallPaired(b *testing.B) {
+	const n, times = 4 << 10, 1000
+	path := filepath.Join(b.TempDir(), "in")
+	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
+	file, err := os.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	r := newRelay(b, nil)
+	in, src := sockets.TCPPair(b)
+	block := make([]byte, n)
+	for _, c := range []struct {
+		name string
+		src  func() io.Reader
+	}{
+		{"socket-socket", func() io.Reader {
+			write(b, in, block)
+			return io.LimitReader(src, n)
+		}},
+		{"file-socket", func() io.Reader { _, _ = file.Seek(0, io.SeekStart); return file }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			dst, out := drainTo(b)
+			defer out()
+			round := func(copy oneWay) (sum time.Duration) {
+				for range times {
+					src := c.src()
+					sum += timed(b, copy, dst, src, n)
+				}
+				return sum
+			}
+			paired(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(io.Copy) })
+		})
+	}
+}
+
+// timed copies and returns how long it took.
+func timed(b *testing.B, copy oneWay, dst io.Writer, src io.Reader, n int64) time.Duration {
+	b.Helper()
+	start := time.Now()
+	if got, err := copy(dst, src); got != n || err != nil {
+		b.Fatalf("copied %d of %d bytes, error %v", got, n, err)
+	}
+	return time.Since(start)
+}
+
+// feed returns a connection that delivers n bytes and its end.
+func feed(b *testing.B, n int) (done func(), src *net.TCPConn) {
+	in, src := sockets.TCPPair(b)
+	ended := make(chan struct{})
+	go func() {
+		_, _ = in.Write(make([]byte, n))
+		_ = in.CloseWrite()
+		close(ended)
+	}()
+	return func() { <-ended; in.Close(); src.Close() }, src
+}
+
+// drainTo returns a connection whose other end is read and thrown away.
+func drainTo(b *testing.B) (dst *net.TCPConn, done func()) {
+	dst, out := sockets.TCPPair(b)
+	ended := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{out}); close(ended) }()
+	return dst, func() { dst.Close(); <-ended; out.Close() }
+}
+
+// paired runs ours and theirs in turn, which of them first changing from round to
+// round, and reports the ratio ours/theirs.
+func paired(b *testing.B, ours, theirs func() time.Duration) {
+	var ratios []float64
+	ours() // both warm
+	theirs()
+	for b.Loop() {
+		var x, y time.Duration
+		if len(ratios)%2 == 0 {
+			x, y = ours(), theirs()
+		} else {
+			y, x = theirs(), ours()
+		}
+		ratios = append(ratios, float64(x)/float64(y))
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "ratio-p50")
+	b.ReportMetric(ratios[len(ratios)/10], "ratio-p10")
+	b.ReportMetric(ratios[len(ratios)*9/10], "ratio-p90")
+}
+
+// BenchmarkDrivenEcho sends one message and its echo through a session on a loop.
+func BenchmarkDrivenEcho(b *testing.B) {
+	r := newRelay(b, nil)
+	on := newLooped(b, r, &loop.Config{}, &arena.Config{Locals: 1})
+	g := &rig{t: b, done: make(chan struct{})}
+	far, nearA := sockets.TCPPair(b)
+	nearB, echo := sockets.TCPPair(b)
+	on.run(g, nearA, nearB, nil, nil)
+	go echoAll(echo)
+	message := make([]byte, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		noError(b, roundTrip(far, message))
+	}
+	b.StopTimer()
+	far.Close()
+	if _, err := g.wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func echoAll(c net.Conn) {
+	defer c.Close()
+	buf := make([]byte, 4096)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func roundTrip(c net.Conn, message []byte) error {
+	if _, err := c.Write(message); err != nil {
+		return err
+	}
+	_, err := c.Read(message)
+	return err
 }

@@ -3,10 +3,14 @@ package relay
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"math"
 	"net"
+	"os"
+	"reflect"
 	"syscall"
+	"time"
 )
 
 // Copy moves bytes from src to dst until the end of src, as [io.Copy] does, and returns how
@@ -234,4 +238,200 @@ func (e end) mayDelegate() bool {
 	_, conn := e.rw.(net.Conn)
 	_, sys := e.rw.(syscall.Conn)
 	return !conn && !sys
+}
+
+// CopyContext is [Relay.Copy] until ctx ends. It then returns the number of bytes that dst took until
+// then, and [context.Cause] of ctx.
+//
+// The end of ctx sets the deadlines of both ends to the past, where they have deadlines, to end a call
+// that waits. They stay so: a caller that goes on with an end sets another one. The Read of a reader, and
+// the Write of a writer, without deadlines is waited for; of a regular file there are up to 16 MiB. What
+// was read and not taken by dst is gone, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
+func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
+	if err := r.copiesUntil(ctx, dst, src); err != nil {
+		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if ctx.Done() == nil {
+		return r.Copy(dst, src)
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		interruptCopy(dst, src)
+	})
+	n, err := r.copyUntil(ctx, dst, src)
+	late := !stop()
+	if late {
+		<-interrupted // or a deadline that the caller sets next might be overwritten
+	}
+	// A call ends by the deadline. A wrapper that waits for ctx itself may return before the deadline is set.
+	if late && errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
+// filePart is how much of a file is sent before the context is asked again, in bytes.
+const filePart = 16 << 20
+
+// copyUntil is Copy that asks ctx between calls that no deadline ends.
+func (r *Relay) copyUntil(ctx context.Context, dst io.Writer, src io.Reader) (n int64, err error) {
+	limited, _ := src.(*io.LimitedReader)
+	from := src
+	if limited != nil {
+		from = limited.R
+	}
+	switch from := from.(type) {
+	case *os.File:
+		for err == nil {
+			if ctx.Err() != nil {
+				return n, context.Cause(ctx)
+			}
+			var part int64
+			part, err = r.copyN(ctx, dst, src, filePart)
+			n += part
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		return n, err
+	case interface{ SetReadDeadline(time.Time) error }:
+		return r.copyFor(ctx, dst, src)
+	default:
+		checked := &contextReader{ctx, from}
+		if limited == nil {
+			return r.copyFor(ctx, dst, checked)
+		}
+		rest := &io.LimitedReader{R: checked, N: limited.N}
+		n, err = r.copyFor(ctx, dst, rest)
+		limited.N = rest.N
+		return n, err
+	}
+}
+
+// A contextReader reads until its context ends.
+type contextReader struct {
+	ctx context.Context
+	src io.Reader
+}
+
+// Read implements [io.Reader].
+func (c *contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.src.Read(p)
+}
+
+// interruptCopy ends the calls of a copy that wait, by deadlines.
+func interruptCopy(dst io.Writer, src io.Reader) {
+	if l, ok := src.(*io.LimitedReader); ok {
+		src = l.R
+	}
+	// An error means that the end has no deadlines, or is closed: then no call waits in it.
+	if c, ok := src.(interface{ SetReadDeadline(time.Time) error }); ok {
+		_ = c.SetReadDeadline(longAgo)
+	}
+	if c, ok := dst.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = c.SetWriteDeadline(longAgo)
+	}
+}
+
+// moveBuffered is move from a [bufio.Reader] to a descriptor. WriteTo of the reader writes the bytes that
+// it has buffered, and passes on its own source, which is then moved as any other one is.
+func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader, f *Flow) error {
+	to := &bufferedSink{relay: r, dst: dst, connection: connectionOf(src)}
+	_, err := src.WriteTo(to)
+	if to.rest != nil && err == nil {
+		_, err = to.move(to.rest)
+	}
+	if to.flow.Reason = ReasonEOF; err != nil {
+		to.flow.Reason = reasonOf(err)
+	}
+	*f = to.flow
+	return err
+}
+
+// A bufferedSink is the destination of a [bufio.Reader].
+type bufferedSink struct {
+	relay      *Relay
+	dst        io.Writer
+	flow       Flow
+	connection uintptr   // the *net.TCPConn that the reader reads; 0: it reads something else
+	rest       io.Reader // that connection, when it is to be moved after WriteTo
+}
+
+// connectionOf returns the address of the [net.TCPConn] that a reader reads itself, or 0.
+func connectionOf(src *bufio.Reader) uintptr {
+	rd := reflect.ValueOf(src).Elem().FieldByName("rd")
+	if rd.Kind() != reflect.Interface || rd.IsNil() || rd.Elem().Type() != reflect.TypeFor[*net.TCPConn]() {
+		return 0
+	}
+	return rd.Elem().Pointer()
+}
+
+// writesFile reports whether a writer writes to a file itself.
+func writesFile(dst *bufio.Writer) bool {
+	wr := reflect.ValueOf(dst).Elem().FieldByName("wr")
+	return wr.Kind() == reflect.Interface && !wr.IsNil() && wr.Elem().Type() == reflect.TypeFor[*os.File]()
+}
+
+func (s *bufferedSink) Write(p []byte) (int, error) {
+	n, err := s.dst.Write(p)
+	s.flow.Copied += int64(n)
+	return n, err
+}
+
+// ReadFrom implements [io.ReaderFrom]: the reader's source is moved. If no code but that of packages bufio,
+// net and io is between, it is moved after the return: on top of their frames the goroutine would
+// need a stack of 8 KiB for as long as it waits, and not of 4.
+func (s *bufferedSink) ReadFrom(src io.Reader) (int64, error) {
+	src = withWriteTo(src)
+	if c, ok := src.(*net.TCPConn); ok && s.connection == reflect.ValueOf(c).Pointer() {
+		s.rest = c
+		return 0, nil
+	}
+	return s.move(src)
+}
+
+func (s *bufferedSink) move(src io.Reader) (int64, error) {
+	copied := s.flow.Copied
+	s.flow = Flow{}
+	err := s.relay.move(context.Background(), s.dst, src, &s.flow)
+	moved := s.flow.Bytes()
+	s.flow.Copied += copied
+	return moved, err
+}
+
+// withWriteTo returns the connection or file whose WriteTo has passed itself on as a value of another
+// type, one that has no WriteTo: tcpConnWithoutWriteTo of package net, fileWithoutWriteTo of package os.
+// Both embed it. Of other types it returns src.
+func withWriteTo(src io.Reader) io.Reader {
+	v := reflect.ValueOf(src)
+	if v.Kind() != reflect.Struct {
+		return src
+	}
+	switch v.Type().PkgPath() {
+	case "net":
+		if c, ok := embedded(v, "TCPConn").(*net.TCPConn); ok {
+			return c
+		}
+	case "os":
+		if f, ok := embedded(v, "File").(*os.File); ok {
+			return f
+		}
+	}
+	return src
+}
+
+// embedded returns a struct's field of that name, nil if there is none.
+func embedded(v reflect.Value, name string) any {
+	f := v.FieldByName(name)
+	if !f.IsValid() || !f.CanInterface() {
+		return nil
+	}
+	return f.Interface()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,8 +12,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -117,12 +119,8 @@ func copyThrough(t *testing.T, r *relay.Relay, from, to copyEnd, n int, e relay.
 	if err != nil || f.Bytes() != int64(n) || f.Reason != relay.ReasonEOF || f.Lost != 0 {
 		t.Fatalf("%d bytes: %+v, error %v", n, f, err)
 	}
-	if err := <-fed; err != nil {
-		t.Fatal(err)
-	}
-	if err := outEnd(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-fed)
+	noError(t, outEnd())
 	if to.name == "file" {
 		drain()
 	}
@@ -143,9 +141,7 @@ func TestCopyLimits(t *testing.T) {
 		r := newRelay(t, &relay.Config{Engine: e})
 		in, src := tcp(t)
 		dst, out := tcp(t)
-		if _, err := in.Write([]byte("0123456789")); err != nil {
-			t.Fatal(err)
-		}
+		write(t, in, []byte("0123456789"))
 		if n, err := r.CopyN(dst, src, 4); n != 4 || err != nil {
 			t.Fatalf("CopyN: %d, %v", n, err)
 		}
@@ -165,9 +161,7 @@ func TestCopyLimits(t *testing.T) {
 			t.Fatalf("CopyN at the end: %d, %v, want EOF", n, err)
 		}
 		dst.CloseWrite()
-		if err := expect(out, []byte("0123456789")); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, expect(out, []byte("0123456789")))
 	}
 }
 
@@ -215,34 +209,6 @@ func TestCopyProc(t *testing.T) {
 		if got, err := io.ReadAll(out); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("to %s: %q, %v", to.name, got, err)
 		}
-	}
-}
-
-// TestCopyDeadline: deadlines of the caller apply, and the error says so.
-func TestCopyDeadline(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	_, src := tcp(t)
-	dst, _ := tcp(t)
-	_ = src.SetReadDeadline(time.Unix(1, 0))
-	if _, err := r.Copy(dst, src); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("error %v", err)
-	}
-}
-
-// TestCopyErrors: a failure names the operation and the connection.
-func TestCopyErrors(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	in, src := tcp(t)
-	dst, _ := tcp(t)
-	abort(t, in)
-	_, err := r.Copy(dst, src)
-	var op *net.OpError
-	if !errors.Is(err, syscall.ECONNRESET) || !errors.As(err, &op) || op.Net != "tcp" || op.Addr == nil {
-		t.Fatalf("error %#v", err)
 	}
 }
 
@@ -298,9 +264,7 @@ func TestCopyBypassesNobody(t *testing.T) {
 		t.Fatalf("wrappers saw %d and %d of 100000 bytes: %+v, %v", from.read, to.written, f, err)
 	}
 	_ = to.CloseWrite()
-	if err := <-received; err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-received)
 }
 
 // TestCopyStoppedByDeadline: a read deadline that passes while the destination takes nothing stops a copy
@@ -349,9 +313,7 @@ func TestCopyLocksNothing(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	_ = dst.CloseWrite()
-	if err := expect(out, []byte("twice twice ")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, expect(out, []byte("twice twice ")))
 }
 
 // TestCopyTogether: several copies may share their two ends; every byte goes once.
@@ -393,37 +355,52 @@ func (f *failing) Read(p []byte) (int, error) {
 	return n, f.err
 }
 
-// TestCopyReaderContract: errors are passed on as io.Copy passes them on.
-func TestCopyReaderContract(t *testing.T) {
+// TestCopyAsIO: whatever plain ends return, the number of bytes and the error of a copy are those of [io.Copy], the error as it is.
+func TestCopyAsIO(t *testing.T) {
 	t.Parallel()
 
-	r := newRelay(t, nil)
-	broken := errors.New("broken")
-	for _, c := range []struct {
-		name  string
-		err   error
-		limit int64
+	r, mine := newRelay(t, nil), errors.New("mine")
+	joined := errors.Join(mine, io.EOF)
+	plain := func() io.Reader { return struct{ io.Reader }{strings.NewReader("hello")} }
+	with := func(err error, limit int64) func() io.Reader {
+		return func() io.Reader { return io.LimitReader(&failing{b: "text", err: err}, limit) }
+	}
+	for name, c := range map[string]struct {
+		dst io.Writer // nil: a plain one
+		src func() io.Reader
 	}{
-		{"error with the last bytes", broken, -1},
-		{"end with the last bytes", io.EOF, -1},
-		{"wrapped end", errors.Join(broken, io.EOF), -1},
-		{"error at the limit", broken, 4},
-		{"end at the limit", io.EOF, 4},
-		{"error before the limit", broken, 10},
-		{"spent limit", broken, 0},
+		"read":                      {new(bytes.Buffer), func() io.Reader { return iotest.ErrReader(mine) }},
+		"read, plain":               {nil, func() io.Reader { return io.MultiReader(plain(), iotest.ErrReader(mine)) }},
+		"write":                     {writerFunc(func([]byte) (int, error) { return 0, mine }), plain},
+		"short write":               {writerFunc(func(p []byte) (int, error) { return len(p) - 1, nil }), plain},
+		"invalid write":             {writerFunc(func(p []byte) (int, error) { return len(p) + 1, nil }), plain},
+		"less than 0":               {writerFunc(func([]byte) (int, error) { return -1, nil }), plain},
+		"and an error":              {writerFunc(func(p []byte) (int, error) { return len(p) + 1, mine }), plain},
+		"error with the last bytes": {nil, func() io.Reader { return &failing{b: "text", err: mine} }},
+		"end with the last bytes":   {nil, func() io.Reader { return &failing{b: "text", err: io.EOF} }},
+		"wrapped end":               {nil, func() io.Reader { return &failing{b: "text", err: joined} }},
+		"error at the limit":        {nil, with(mine, 4)},
+		"end at the limit":          {nil, with(io.EOF, 4)},
+		"error before the limit":    {nil, with(mine, 10)},
+		"spent limit":               {nil, with(mine, 0)},
 	} {
-		var results [2]string
-		for i, copy := range []func(io.Writer, io.Reader) (int64, error){io.Copy, r.Copy} {
-			var src io.Reader = &failing{b: "text", err: c.err}
-			if c.limit >= 0 {
-				src = &io.LimitedReader{R: src, N: c.limit}
-			}
-			var b strings.Builder
-			n, err := copy(struct{ io.Writer }{&b}, src)
-			results[i] = fmt.Sprint(n, err != nil && errors.Is(err, broken), err == nil, b.String())
+		type result struct {
+			n    int64
+			err  error
+			text string
 		}
-		if results[0] != results[1] {
-			t.Errorf("%s: io.Copy %s, relay %s", c.name, results[0], results[1])
+		var got [2]result
+		for i, copy := range [2]oneWay{io.Copy, r.Copy} {
+			var b strings.Builder
+			dst := c.dst
+			if dst == nil {
+				dst = struct{ io.Writer }{&b}
+			}
+			n, err := copy(dst, c.src())
+			got[i] = result{n, err, b.String()}
+		}
+		if got[0] != got[1] {
+			t.Errorf("%s: io.Copy %+v, relay %+v", name, got[0], got[1])
 		}
 	}
 	if f, _ := r.Move(io.Discard, io.LimitReader(strings.NewReader("x"), 0)); f.Reason != relay.ReasonLimit {
@@ -496,5 +473,351 @@ func TestCopyReadAhead(t *testing.T) {
 		if b.String() != c.want || n != int64(len(c.want)) || err != nil {
 			t.Errorf("limit %d: %q, %d, %v", c.limit, b.String(), n, err)
 		}
+	}
+}
+
+var errEnough = errors.New("enough")
+
+// TestCopyContextEnds: the end of the context ends a copy of each kind, one that flows and one whose destination
+// takes nothing any more, with the cause, and the bytes that have arrived are counted.
+func TestCopyContextEnds(t *testing.T) {
+	t.Parallel()
+
+	for _, blocked := range []bool{false, true} {
+		eachCopy(t, func(t *testing.T, r *relay.Relay, src io.Reader) {
+			near, far := sockets.TCPPair(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			arrived := make(chan int64)
+			go func() {
+				n, _ := io.CopyN(io.Discard, far, 1<<20)
+				if blocked {
+					time.AfterFunc(20*time.Millisecond, func() { cancel(errEnough) })
+				} else {
+					cancel(errEnough)
+				}
+				<-ctx.Done()
+				rest, _ := io.Copy(io.Discard, far)
+				arrived <- n + rest
+			}()
+			n, err := r.CopyContext(ctx, near, src)
+			if err != errEnough {
+				t.Errorf("the error is %v", err)
+			}
+			near.Close()
+			if got := <-arrived; n != got {
+				t.Errorf("%d bytes were copied, %d have arrived", n, got)
+			}
+		})
+	}
+}
+
+// TestCopyContextOfTheSilent: a copy ends that waits for a source which sends nothing.
+func TestCopyContextOfTheSilent(t *testing.T) {
+	t.Parallel()
+
+	for name, n := range map[string]network{"tcp": tcp, "unix": unixStream, "wrapped": wrappedTCP} {
+		t.Run(name, func(t *testing.T) {
+			_, src := n(t)
+			near, _ := sockets.TCPPair(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if n, err := relay.CopyContext(ctx, near, src); n != 0 || err != context.DeadlineExceeded {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			if n, err := relay.CopyContext(ctx, near, src); n != 0 || err != context.DeadlineExceeded {
+				t.Errorf("after the end: %d bytes, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestCopyContextIsCopy: as long as the context goes on, the results are those of Copy.
+func TestCopyContextIsCopy(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	text := bytes.Repeat([]byte("penstock"), 10_000)
+	var out bytes.Buffer
+	limited := &io.LimitedReader{R: bytes.NewReader(text), N: 8}
+	if n, err := relay.CopyContext(ctx, &out, limited); n != 8 || err != nil || limited.N != 0 || out.String() != "penstock" {
+		t.Errorf("limited: %d bytes, %v, %d left", n, err, limited.N)
+	}
+	out.Reset()
+	if n, err := relay.CopyContext(ctx, &out, iotest.HalfReader(bytes.NewReader(text))); n != int64(len(text)) || err != nil || !bytes.Equal(out.Bytes(), text) {
+		t.Errorf("a reader: %d bytes, %v", n, err)
+	}
+	f := sparseFile(t, 40<<20)
+	if n, err := relay.CopyContext(ctx, io.Discard, f); n != 40<<20 || err != nil {
+		t.Errorf("a file: %d bytes, %v", n, err)
+	}
+	if n, err := relay.CopyContext(ctx, io.Discard, iotest.ErrReader(errEnough)); n != 0 || err != errEnough {
+		t.Errorf("a failing reader: %d bytes, %v", n, err)
+	}
+}
+
+// A countingReader has no deadlines and no end.
+type countingReader struct {
+	reads int
+	at    func(reads int)
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	c.reads++
+	c.at(c.reads)
+	return len(p), nil
+}
+
+// TestCopyContextWithoutDeadlines: between two calls of ends without deadlines the context is asked.
+func TestCopyContextWithoutDeadlines(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	src := &countingReader{at: func(n int) {
+		if n == 3 {
+			cancel(errEnough)
+		}
+	}}
+	if _, err := relay.CopyContext(ctx, struct{ io.Writer }{io.Discard}, src); err != errEnough || src.reads != 3 {
+		t.Errorf("%v after %d reads", err, src.reads)
+	}
+}
+
+var longPast = time.Unix(1, 0)
+
+// copySources are ends that a copy may have more bytes from than any test takes.
+var copySources = map[string]func(t *testing.T) io.Reader{
+	"tcp":  func(t *testing.T) io.Reader { return flowing(t, tcp) },
+	"unix": func(t *testing.T) io.Reader { return flowing(t, unixStream) },
+	"wrapped": func(t *testing.T) io.Reader {
+		return struct{ io.Reader }{flowing(t, tcp)}
+	},
+	"file": func(t *testing.T) io.Reader { return sparseFile(t, 1<<40) },
+}
+
+// flowing returns a connection whose peer sends until the test ends.
+func flowing(t *testing.T, n network) net.Conn {
+	far, near := n(t)
+	go func() {
+		for block := filler(); ; {
+			if _, err := far.Write(block); err != nil {
+				return
+			}
+		}
+	}()
+	return near
+}
+
+func sparseFile(t *testing.T, size int64) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "sparse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	noError(t, f.Truncate(size))
+	return f
+}
+
+// eachCopy runs a test of a copy from each kind of source to TCP, by each engine.
+func eachCopy(t *testing.T, test func(t *testing.T, r *relay.Relay, src io.Reader)) {
+	for _, e := range engines {
+		for name, source := range copySources {
+			t.Run(e.String()+"/"+name, func(t *testing.T) {
+				test(t, newRelay(t, &relay.Config{Engine: e}), source(t))
+			})
+		}
+	}
+}
+
+// timedOut fails unless an error is a timeout at an operation, in each of the ways to find out.
+func timedOut(t *testing.T, err error, op string) {
+	t.Helper()
+	var opErr *net.OpError
+	var netErr net.Error
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &netErr) || !netErr.Timeout() || !errors.As(err, &opErr) {
+		t.Fatalf("got %v, want a timeout of package net", err)
+	}
+	if opErr.Op != op {
+		t.Errorf("%v: at %q, want %q", err, opErr.Op, op)
+	}
+}
+
+// writerFunc is a Write.
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestCopyErrorIsOpError: the error of a connection is of the type that io.Copy returns, and says which it is.
+func TestCopyErrorIsOpError(t *testing.T) {
+	t.Parallel()
+
+	for name, copyAll := range map[string]oneWay{"io": io.Copy, "relay": relay.Copy} {
+		for _, want := range []error{os.ErrDeadlineExceeded, syscall.ECONNRESET} {
+			far, src := tcp(t)
+			_, dst := tcp(t)
+			if want == syscall.ECONNRESET {
+				abort(t, far)
+			} else {
+				_ = src.SetReadDeadline(longPast)
+			}
+			_, err := copyAll(dst, src)
+			if e, ok := err.(*net.OpError); !ok || e.Net != "tcp" || e.Source == nil || e.Addr == nil || !errors.Is(err, want) {
+				t.Errorf("%s: %T: %v, want %v", name, err, err, want)
+			}
+		}
+	}
+}
+
+// TestCopyWriteDeadline: a write deadline ends a copy whose source and destination never block. Past it nothing is written.
+func TestCopyWriteDeadline(t *testing.T) {
+	t.Parallel()
+
+	for _, in := range []time.Duration{-time.Hour, 20 * time.Millisecond} {
+		eachCopy(t, func(t *testing.T, r *relay.Relay, src io.Reader) {
+			dst, out := tcp(t)
+			go io.Copy(io.Discard, out)
+			_ = dst.SetWriteDeadline(time.Now().Add(in))
+			n, err := r.CopyN(dst, src, 1<<40)
+			timedOut(t, err, "write")
+			if in < 0 && n != 0 {
+				t.Errorf("%d bytes written", n)
+			}
+		})
+	}
+}
+
+// TestCopyFileErrors: an error of a file is one of package os.
+func TestCopyFileErrors(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "f")
+	noError(t, os.WriteFile(path, []byte("hello"), 0o600))
+	f, err := os.Open(path) // not to be written
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in, src := tcp(t)
+	_, _ = in.Write([]byte("x"))
+	for _, e := range engines {
+		_, err := newRelay(t, &relay.Config{Engine: e}).Copy(f, src)
+		var pathErr *os.PathError
+		if !errors.As(err, &pathErr) || pathErr.Path != path || strings.Count(err.Error(), "write ")+strings.Count(err.Error(), "splice ") != 1 {
+			t.Errorf("%v: %v, want an error of %s, its operation once", e, err, path)
+		}
+		_, _ = in.Write([]byte("x"))
+	}
+}
+
+// TestTimeoutErrors: each error that is a timeout is known as one by every way to ask.
+func TestTimeoutErrors(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	_, src := tcp(t)
+	dst, _ := tcp(t)
+	_ = src.SetReadDeadline(longPast)
+	_, atRead := r.Copy(dst, src)
+	in, src := tcp(t)
+	_, _ = in.Write([]byte("x"))
+	_ = dst.SetWriteDeadline(longPast)
+	_, atWrite := r.Copy(dst, src)
+
+	clocked, clock := clockedRelay(t, relay.Config{IdleTimeout: time.Second})
+	g := newRig(t, clocked, tcp, tcp)
+	g.echo(t)
+	clock.advance(2 * time.Second)
+	_, idle := g.wait()
+	for name, err := range map[string]error{"read": atRead, "write": atWrite, "idle": idle} {
+		if e, ok := err.(net.Error); !ok || !e.Timeout() || !os.IsTimeout(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %#v (%[2]v)", name, err)
+		}
+	}
+}
+
+// leases returns how often the default relay has leased a pipe.
+func leases(t *testing.T) int64 {
+	t.Helper()
+	r, err := relay.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Stats().Pipes
+	return int64(s.Made + s.Reused)
+}
+
+// TestDefault: the functions of the package join and copy by one relay.
+func TestDefault(t *testing.T) {
+	t.Parallel()
+
+	pipequota.Share(t)
+	in, near := tcp(t)
+	out, far := tcp(t)
+	done := make(chan error, 1)
+	go func() { _, err := relay.Join(context.Background(), near, far); done <- err }()
+	noError(t, ping(in, out, 100))
+	in.CloseWrite()
+	out.CloseWrite()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	src, end := sending(t)
+	n, err := relay.CopyN(io.Discard, src, 10)
+	if n != 10 || err != nil {
+		t.Errorf("CopyN: %d, %v", n, err)
+	}
+	n, err = relay.Copy(io.Discard, src)
+	if n != int64(len(filler()))-10 || err != nil {
+		t.Errorf("Copy: %d, %v", n, err)
+	}
+	end()
+}
+
+// sending returns a connection from which the filler comes, and an end of file.
+func sending(t *testing.T) (near net.Conn, end func()) {
+	far, near := tcp(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = far.Write(filler())
+		_ = far.CloseWrite()
+	}()
+	return near, func() { <-done }
+}
+
+// TestWrap: io.Copy from a wrapped connection, to one, and between two takes pipes of the default relay,
+// and so does io.CopyN.
+func TestWrap(t *testing.T) {
+	t.Parallel()
+
+	pipequota.Share(t)
+	size := int64(len(filler()))
+	for name, copying := range map[string]func(dst, src net.Conn) (int64, error){
+		"from":    func(dst, src net.Conn) (int64, error) { return io.Copy(dst, relay.Wrap(src)) },
+		"to":      func(dst, src net.Conn) (int64, error) { return io.Copy(relay.Wrap(dst), src) },
+		"between": func(dst, src net.Conn) (int64, error) { return io.Copy(relay.Wrap(dst), relay.Wrap(src)) },
+		"n":       func(dst, src net.Conn) (int64, error) { return io.CopyN(relay.Wrap(dst), relay.Wrap(src), size) },
+		"twice": func(dst, src net.Conn) (int64, error) {
+			return io.Copy(relay.Wrap(relay.Wrap(dst)), relay.Wrap(relay.Wrap(src)))
+		},
+	} {
+		src, end := sending(t)
+		out, dst := tcp(t)
+		got := make(chan []byte, 1)
+		go func() { b, _ := io.ReadAll(out); got <- b }()
+		before := leases(t)
+		n, err := copying(dst, src)
+		_ = dst.(*net.TCPConn).CloseWrite()
+		if b := <-got; n != size || err != nil || !bytes.Equal(b, filler()) {
+			t.Errorf("%s: %d, %v, %d bytes came", name, n, err, len(b))
+		}
+		if leases(t) == before {
+			t.Errorf("%s: no pipe of the default relay was leased", name)
+		}
+		end()
+	}
+	if relay.Wrap(nil) != nil {
+		t.Error("nothing was wrapped")
 	}
 }

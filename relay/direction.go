@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // A direction moves bytes from one source to one sink. It is a state machine: step moves the
@@ -475,4 +476,160 @@ func (d *direction) flow() Flow {
 		}
 	}
 	return f
+}
+
+// A source is where a direction reads. Its calls never wait, except recv of an end that is
+// moved by its own Read. Errors are raw: a syscall.Errno, or the error of Read.
+type source interface {
+	sender
+	// transfer moves bytes straight into the sink and names the system call that
+	// it made. Only a regular file has it.
+	transfer(dst sink, max int) (n int, op string, err error)
+}
+
+// A sender is the part of every source.
+type sender interface {
+	// recv reads once; 0 and nil means end of file.
+	recv(p []byte) (int, error)
+	// fill splices once into the pipe.
+	fill(c splicePipe, max int) (int, error)
+	// peek finds the meaning of a fill of nothing, or of EAGAIN (in spliceErr): a positive
+	// number if bytes are queued, 0 and nil for the end of file, EAGAIN if there is nothing
+	// yet.
+	peek(spliceErr error) (int, error)
+	// raiseMark makes the source readable only once n bytes are queued, and reports
+	// whether it can. lowerMark undoes that; it is called from other goroutines.
+	raiseMark(n int) bool
+	lowerMark()
+	// aborted reports, after an end of file, whether it was in truth a reset whose error a
+	// write on the same socket has already collected.
+	aborted() bool
+	// queued returns the bytes that wait in the receive queue.
+	queued() int
+}
+
+// A sink is where a direction writes.
+type sink interface {
+	// send writes once and may take fewer bytes than offered.
+	send(p []byte) (int, error)
+	// drain splices once out of the pipe.
+	drain(c splicePipe, max int) (int, error)
+	// closeWrite passes on an end of file; errNoHalfClose if there is no way to.
+	closeWrite() error
+}
+
+// A link is the two ends of a direction.
+type link interface {
+	sender
+	sink
+	// environment returns the common part of the driver's directions.
+	environment() *environment
+	// transfer moves bytes straight from source to sink, see source.
+	transfer(max int) (n int, op string, err error)
+}
+
+// A pair is a link of two ends that know nothing of each other.
+type pair struct {
+	source
+	sink
+	env    *environment
+	meters *meters // nil: none
+	copied int     // size of the buffer in which bytes of a descriptor are copied to a sink that waits inside
+}
+
+func (p *pair) environment() *environment { return p.env }
+
+// readSize returns the size of the buffer for the next read, in bytes.
+func (p *pair) readSize() int {
+	if src, ok := p.source.(*opaqueSource); ok {
+		return src.buffer.size
+	}
+	return p.copied
+}
+
+// errNoHalfClose: the sink's type has no CloseWrite.
+var errNoHalfClose = errors.New("no half-close")
+
+func wouldBlock(err error) bool { return err == syscall.EAGAIN }
+
+// A clock is where a session reads the time and sets its timer; tests inject
+// their own.
+type clock interface {
+	// now returns nanoseconds since some fixed moment, monotonic.
+	now() int64
+	// afterFunc calls f on a goroutine of its own after d, until stopped.
+	afterFunc(d time.Duration, f func()) timer
+}
+
+// A timer is a *time.Timer after time.AfterFunc.
+type timer interface {
+	Reset(time.Duration) bool
+	Stop() bool
+}
+
+var clockBase = time.Now()
+
+type systemClock struct{}
+
+func (systemClock) now() int64 { return int64(time.Since(clockBase)) }
+
+func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
+
+// An ending is the last of a direction, after its driver has stopped.
+type ending struct {
+	*direction
+	reason                   Reason
+	sinkFailed, sourceFailed bool // found by either direction
+}
+
+// endingOf begins the end of d; other is the opposite direction.
+func endingOf(d, other *direction, reason Reason) ending {
+	return ending{
+		direction: d, reason: reason,
+		sinkFailed:   d.failedAt(sideSink) || other.failedAt(sideSource),
+		sourceFailed: d.failedAt(sideSource) || other.failedAt(sideSink),
+	}
+}
+
+// flushAndAbandon is called with the direction's ends held, if they can be.
+func (e ending) flushAndAbandon(held bool) {
+	if e.mode == rewriting {
+		r := e.rareState().rewrite
+		r.dropped = r.dropped || e.sourceFailed
+	}
+	switch {
+	case !held || e.sinkFailed:
+	case e.reason != ReasonEOF:
+		e.flush(e.sourceFailed)
+	case !e.is(ended): // the other direction's end has ended the session
+		e.flush(true)
+	}
+	e.abandon(held)
+}
+
+// over says how the direction ended, and reports whether the connection that it
+// writes to must be reset: because the source's end of file was not passed on, or
+// because the source has failed since. A direction that the other one's end has ended
+// (directionEnded) has passed on none, but may have lost nothing either.
+func (e ending) over() (resetSink bool) {
+	if !e.is(ended) {
+		reason := e.reason
+		if reason == ReasonEOF && e.flow().Lost > 0 {
+			reason = ReasonTruncated
+		}
+		e.finished(reason)
+	}
+	return e.sourceFailed || !e.atEOF()
+}
+
+// truncated reports whether the end of one direction has cost the other one bytes.
+func truncated(ab, ba *direction) bool {
+	return Reason(ab.reason.Load()) == ReasonTruncated || Reason(ba.reason.Load()) == ReasonTruncated
+}
+
+// finish ends a direction whose ends are held as a goroutine holds them.
+func finish(d, other *direction, reason Reason) (resetSink bool) {
+	e := endingOf(d, other, reason)
+	hold(d, e.flushAndAbandon)
+	return e.over()
 }

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/pipe"
 )
 
@@ -180,9 +183,6 @@ func TestDirectionModel(t *testing.T) {
 	rapid.Check(t, directionModel)
 }
 
-// FuzzDirection is TestDirectionModel, guided by coverage.
-func FuzzDirection(f *testing.F) { f.Fuzz(rapid.MakeFuzz(directionModel)) }
-
 func directionModel(t *rapid.T) {
 	draw := func(name string, kinds []eventKind) []event {
 		return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event {
@@ -213,22 +213,24 @@ func directionModel(t *rapid.T) {
 	checkEnd(t, d, src, dst, from)
 }
 
-// TestDirectionReset: bytes that arrived before a reset are delivered, the error
-// is the source's, and no end is passed on.
+// TestDirectionReset: bytes that arrived before a reset are delivered, the error is the source's, and no end is passed on, also where
+// the reset looks like an end of file.
 func TestDirectionReset(t *testing.T) {
 	t.Parallel()
 
-	for name, m := range map[string]mode{"copy": copying, "splice": splicing} {
-		t.Run(name, func(t *testing.T) {
-			d, src, dst, from := scripted(m, []event{{evBytes, 100}, {evReset, 0}}, nil)
+	for _, m := range []mode{copying, splicing} {
+		for _, dead := range []bool{false, true} {
+			source := []event{{evBytes, 100}, {evReset, 0}}
+			if dead {
+				source = source[:1]
+			}
+			d, src, dst, from := scripted(m, source, nil)
+			src.dead = dead
 			lead(t, d, src, dst, from)
-			if len(dst.got) != 100 || dst.ended != 0 {
-				t.Fatalf("delivered %d bytes and %d ends, want 100 and 0", len(dst.got), dst.ended)
+			if f := d.failure(); len(dst.got) != 100 || dst.ended != 0 || f.side != sideSource || f.err != syscall.ECONNRESET {
+				t.Fatalf("mode %d, %v: delivered %d bytes and %d ends, failure %+v", m, dead, len(dst.got), dst.ended, f)
 			}
-			if d.failure().side != sideSource || !errors.Is(d.failure().err, syscall.ECONNRESET) {
-				t.Fatalf("failure is %+v, want ECONNRESET of the source", d.failure())
-			}
-		})
+		}
 	}
 }
 
@@ -266,20 +268,6 @@ func TestDirectionFlush(t *testing.T) {
 		}
 		if len(dst.got) != c.got || d.flow().Lost != int64(c.lost) || from.buffers+from.pipes != 0 {
 			t.Errorf("%s: delivered %d, lost %d, %d leases; want %d, %d, 0", c.name, len(dst.got), d.flow().Lost, from.buffers+from.pipes, c.got, c.lost)
-		}
-	}
-}
-
-// TestDirectionAborted: an end of file that was in truth a reset is one.
-func TestDirectionAborted(t *testing.T) {
-	t.Parallel()
-
-	for _, m := range []mode{copying, splicing} {
-		d, src, dst, from := scripted(m, []event{{evBytes, 100}}, nil)
-		src.dead = true
-		lead(t, d, src, dst, from)
-		if len(dst.got) != 100 || dst.ended != 0 || d.failure().err != syscall.ECONNRESET {
-			t.Fatalf("delivered %d bytes and %d ends, failure %v", len(dst.got), dst.ended, d.failure())
 		}
 	}
 }
@@ -325,55 +313,41 @@ func TestDirectionAdapts(t *testing.T) {
 			t.Fatalf("read %d of %d bytes: mode %d, want %d", i, step.n, d.mode, step.want)
 		}
 	}
+	if got := d.env().counts.stats(); got != (DriverStats{Promotions: 1, Demotions: 1}) {
+		t.Errorf("counted %+v", got)
+	}
 }
 
-// TestDirectionGrows: a direction that keeps filling its pipe asks for a larger
-// one, goes back to the default size when that is not to be had, and copies when
-// nothing is.
+// TestDirectionGrows: a direction that keeps filling its pipe, or fills much of it each time, asks for a larger one. A source that runs
+// dry after each small fill needs none, and neither does a burst of two.
 func TestDirectionGrows(t *testing.T) {
 	t.Parallel()
 
-	d, src, dst, from := scripted(splicing, []event{{evBytes, 16 << 20}}, nil)
-	d.set(pinned, true)
-	lead(t, d, src, dst, from)
-	if !slices.Contains(from.sizes, 4*pipe.DefaultSize) || slices.Max(from.sizes) != d.env().tune.MaxPipeSize {
-		t.Fatalf("asked for pipes of %v bytes, want growth to %d", from.sizes, d.env().tune.MaxPipeSize)
-	}
-	if f := d.flow(); f.Spliced != 16<<20 {
-		t.Fatalf("%+v, want all spliced", f)
-	}
-}
-
-// TestDirectionDoesNotGrow: a source that runs dry after each fill needs no larger
-// pipe, however often it delivers; nor does a single burst of two.
-func TestDirectionDoesNotGrow(t *testing.T) {
-	t.Parallel()
-
-	var source []event
+	var bursts []event
 	for i := range 100 {
-		source = append(source, event{evBytes, 30000}, event{evBlock, 0})
+		bursts = append(bursts, event{evBytes, 30000}, event{evBlock, 0})
 		if i%2 == 0 {
-			source = append(source, event{evBytes, 30000}, event{evBytes, 30000}, event{evBlock, 0})
+			bursts = append(bursts, event{evBytes, 30000}, event{evBytes, 30000}, event{evBlock, 0})
 		}
 	}
-	d, src, dst, from := scripted(splicing, source, nil)
-	d.set(pinned, true)
-	lead(t, d, src, dst, from)
-	if slices.Max(from.sizes) != pipe.DefaultSize {
-		t.Fatalf("asked for pipes of up to %d bytes", slices.Max(from.sizes))
-	}
-}
-
-// TestDirectionGrowsInStep: a source that runs dry after each fill, but fills much of
-// the pipe each time, gets a larger one.
-func TestDirectionGrowsInStep(t *testing.T) {
-	t.Parallel()
-
-	d, src, dst, from := scripted(splicing, bulk(pipe.DefaultSize, growAt+1), nil)
-	d.set(pinned, true)
-	lead(t, d, src, dst, from)
-	if last := from.sizes[len(from.sizes)-1]; last != 4*pipe.DefaultSize {
-		t.Fatalf("asked for a pipe of %d bytes in the end", last)
+	for name, c := range map[string]struct {
+		source []event
+		most   int // that is asked for
+		grown  int64
+	}{
+		"never dry":   {[]event{{evBytes, 16 << 20}}, defaultMaxPipeSize, 2},
+		"in step":     {bulk(pipe.DefaultSize, growAt+1), 4 * pipe.DefaultSize, 1},
+		"small fills": {bursts, pipe.DefaultSize, 0},
+	} {
+		d, src, dst, from := scripted(splicing, c.source, nil)
+		d.set(pinned, true)
+		lead(t, d, src, dst, from)
+		if most := slices.Max(from.sizes); most != c.most || c.grown > 0 && !slices.Contains(from.sizes, 4*pipe.DefaultSize) {
+			t.Errorf("%s: asked for pipes of %v bytes, want growth to %d", name, from.sizes, c.most)
+		}
+		if got := d.env().counts.stats(); got != (DriverStats{PipeGrowths: c.grown}) || d.flow().Copied != 0 {
+			t.Errorf("%s: counted %+v, want %d growths; %+v", name, got, c.grown, d.flow())
+		}
 	}
 }
 
@@ -437,5 +411,172 @@ func TestDirectionAllocates(t *testing.T) {
 	})
 	if n != 0 {
 		t.Fatalf("%v allocations per message", n)
+	}
+}
+
+// bulk is a source that runs dry after each n bytes, m times.
+func bulk(n, m int) []event {
+	var events []event
+	for range m {
+		events = append(events, event{evBytes, n}, event{evBlock, 0})
+	}
+	return events
+}
+
+// TestMark: a direction raises its source's mark once it has moved markProof
+// through large pipes and the source runs dry, and not again while it is raised.
+func TestMark(t *testing.T) {
+	t.Parallel()
+
+	const piece = 4 << 20
+	for name, c := range map[string]struct {
+		pieces int
+		change func(*direction, *scriptedSource)
+		want   []int
+	}{
+		"bulk":             {6, nil, []int{512 << 10}},
+		"not yet proven":   {3, nil, nil},
+		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env().tune.MaxPipeSize = 256 << 10 }, nil},
+		"copying":          {6, func(d *direction, _ *scriptedSource) { d.mode = copying }, nil},
+		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.set(oneWay, true) }, nil},
+		"a source of none": {8, func(_ *direction, s *scriptedSource) { s.noMark = true }, []int{512 << 10}},
+	} {
+		d, src, dst, from := scripted(splicing, bulk(piece, c.pieces), nil)
+		d.set(pinned, true)
+		if c.change != nil {
+			c.change(d, src)
+		}
+		lead(t, d, src, dst, from)
+		if !slices.Equal(src.marks, c.want) {
+			t.Errorf("%s: marks %v, want %v", name, src.marks, c.want)
+		}
+		if raised := len(c.want) > 0 && !src.noMark; raised != (len(from.guarded) == 1) || raised != (d.env().counts.stats().MarksRaised == 1) {
+			t.Errorf("%s: %d guarded, %+v", name, len(from.guarded), d.env().counts.stats())
+		}
+	}
+}
+
+const handTick = time.Millisecond
+
+// A handTimer fires when the test says so.
+type handTimer struct {
+	f     func()
+	armed bool
+}
+
+func (c *handTimer) now() int64 { return 0 }
+
+func (c *handTimer) afterFunc(d time.Duration, f func()) timer {
+	c.f = f
+	c.Reset(d)
+	return c
+}
+
+func (c *handTimer) Reset(d time.Duration) bool {
+	if d != handTick {
+		panic("armed for another time")
+	}
+	c.armed = true
+	return false
+}
+
+func (c *handTimer) Stop() bool { return false }
+
+func (c *handTimer) fire() { c.armed = false; c.f() }
+
+// TestGuard: the mark of a direction that moves stays raised; that of one which
+// moved nothing since the last look is lowered, and must prove twice as much before
+// it is raised again. The timer runs only as long as a mark is raised.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+
+	clock := &handTimer{}
+	g := &guard{clock: clock, tick: handTick}
+	raised := func() (*direction, *scriptedSource) {
+		d, src, _, _ := scripted(splicing, nil, nil)
+		d.rareState().mark = &lowWaterMark{proof: markProof}
+		d.pipeSize = pipeOf(markPipe)
+		d.spliced.Store(markProof)
+		d.raiseMark()
+		g.add(d)
+		return d, src
+	}
+	busy, busySource := raised()
+	idle, idleSource := raised()
+	busy.spliced.Add(1)
+	clock.fire()
+	if len(busySource.marks) != 1 || !slices.Equal(idleSource.marks, []int{512 << 10, 1}) || !clock.armed {
+		t.Fatalf("after a look: busy %v, idle %v, timer armed: %v", busySource.marks, idleSource.marks, clock.armed)
+	}
+	if got := idle.env().counts.stats(); got != (DriverStats{MarksRaised: 1, MarksLowered: 1}) {
+		t.Errorf("counted %+v", got)
+	}
+	idle.spliced.Add(markProof)
+	if idle.raiseMark(); len(idleSource.marks) != 2 {
+		t.Fatal("raised again after as little as at first")
+	}
+	idle.spliced.Add(markProof)
+	if idle.raiseMark(); len(idleSource.marks) != 3 {
+		t.Fatal("not raised again")
+	}
+	clock.fire()
+	if !slices.Equal(busySource.marks, []int{512 << 10, 1}) || clock.armed || len(g.raised) != 0 {
+		t.Fatalf("after the end: busy %v, timer armed: %v", busySource.marks, clock.armed)
+	}
+	g.add(idle)
+	if !clock.armed {
+		t.Fatal("the timer does not run again")
+	}
+	clock.fire()
+	if !slices.Equal(idleSource.marks, []int{512 << 10, 1, 512 << 10, 1}) {
+		t.Fatalf("idle %v", idleSource.marks)
+	}
+}
+
+// TestLedger: the sum has what drivers did that are closed, once, and what many
+// goroutines did at a time.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+
+	const writers, each = 8, 10_000
+	r, err := New(&Config{Engine: EngineCopy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l := &r.ledger
+	first, second := l.driver(), l.driver()
+	for what := range choices {
+		first.note(what)
+	}
+	second.note(turnCut)
+	l.close(first)
+	l.close(first)
+	var running sync.WaitGroup
+	for range writers {
+		running.Go(func() {
+			for range each {
+				l.goroutines.note(promoted)
+			}
+		})
+	}
+	running.Wait()
+	want := DriverStats{
+		Promotions: 1 + writers*each, Demotions: 1, PipeGrowths: 1, MarksRaised: 1, MarksLowered: 1, Rests: 1,
+		Residues: 1, HeapResidues: 1, TurnsCut: 2,
+	}
+	if got := r.Stats().Drivers; got != want || len(l.open) != 1 {
+		t.Errorf("%+v, %d open, want %+v, 1", got, len(l.open), want)
+	}
+	on, err := loop.New(nil)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	d, err := r.NewDriver(on, nil)
+	if err != nil || len(l.open) != 2 {
+		t.Fatalf("%d open, %v", len(l.open), err)
+	}
+	if err := errors.Join(d.Close(), on.Close()); err != nil || len(l.open) != 1 {
+		t.Errorf("%d open after the end of a driver, %v", len(l.open), err)
 	}
 }

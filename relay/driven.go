@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -480,4 +481,231 @@ func opErrorOn(p *loopSocket, op string, err error) error {
 		network = "tcp"
 	}
 	return newOpError(op, network, err)
+}
+
+// The two links of a session on a loop are the session itself, seen from either
+// side: they take no memory.
+type (
+	aToB Driven // from a to b
+	bToA Driven // from b to a
+)
+
+var errNoTransfer = errors.New("no transfer between sockets")
+
+func (s *aToB) environment() *environment                { return &s.drv.env }
+func (s *aToB) recv(p []byte) (int, error)               { return s.ab.recvMarked(&s.a, p) }
+func (s *aToB) fill(c splicePipe, max int) (int, error)  { return s.a.fill(c, max) }
+func (s *aToB) peek(err error) (int, error)              { return s.a.peek(err) }
+func (s *aToB) send(p []byte) (int, error)               { return s.ab.sendMarked(&s.b, p) }
+func (s *aToB) drain(c splicePipe, max int) (int, error) { return s.b.drain(c, max) }
+func (s *aToB) closeWrite() error                        { return s.b.closeWrite() }
+func (s *aToB) raiseMark(n int) bool                     { return s.a.raiseMark(n) }
+func (s *aToB) lowerMark()                               { s.a.lowerMark() }
+func (s *aToB) aborted() bool                            { return s.a.aborted() }
+func (s *aToB) queued() int                              { return s.a.queued() }
+func (s *aToB) transfer(int) (int, string, error)        { return 0, "", errNoTransfer }
+
+func (s *bToA) environment() *environment                { return &s.drv.env }
+func (s *bToA) recv(p []byte) (int, error)               { return s.ba.recvMarked(&s.b, p) }
+func (s *bToA) fill(c splicePipe, max int) (int, error)  { return s.b.fill(c, max) }
+func (s *bToA) peek(err error) (int, error)              { return s.b.peek(err) }
+func (s *bToA) send(p []byte) (int, error)               { return s.ba.sendMarked(&s.a, p) }
+func (s *bToA) drain(c splicePipe, max int) (int, error) { return s.a.drain(c, max) }
+func (s *bToA) closeWrite() error                        { return s.a.closeWrite() }
+func (s *bToA) raiseMark(n int) bool                     { return s.b.raiseMark(n) }
+func (s *bToA) lowerMark()                               { s.b.lowerMark() }
+func (s *bToA) aborted() bool                            { return s.b.aborted() }
+func (s *bToA) queued() int                              { return s.b.queued() }
+func (s *bToA) transfer(int) (int, string, error)        { return 0, "", errNoTransfer }
+
+// sessionOf returns the session that a direction is of.
+func sessionOf(d *direction) *Driven {
+	switch l := d.link.(type) {
+	case *aToB:
+		return (*Driven)(l)
+	case *bToA:
+		return (*Driven)(l)
+	}
+	return d.link.(*layeredLink).of
+}
+
+// A Socket is one end of a session on a loop: a connected, non-blocking stream
+// socket that is registered with the loop, with which 0 for the session's a and 1
+// for its b.
+type Socket struct {
+	FD     int
+	ID     loop.ID
+	Events loop.Events // so far
+
+	TCP     bool // it is a TCP socket, not a unix one
+	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
+
+	// Moved is how many of the bytes that it has sent the owner has written to the other
+	// end, and taken out of the queue: they count as copied. Events says nothing of
+	// Readable then, unless there may be more.
+	Moved int
+
+	// Layer is spoken over the socket; nil: nothing is, and its bytes are the session's.
+	Layer Layer
+	// Ahead is bytes that were read from the socket before, and come first. They are borrowed until the
+	// end of the session, which must not have more than a read's, 64 KiB.
+	Ahead []byte
+
+	// Gate holds the bytes that come from the socket back, those of Ahead included, but for the first Free, of which those of Moved are
+	// none; nil: nothing does. Bytes that were sent as urgent data are bytes of the stream until it is open. Only one of the
+	// two sockets may have one, without a Layer.
+	Gate Gate
+	Free int
+
+	// Mirror gets the bytes that come from the socket; nil: none does. The owner has written to
+	// it the bytes of Moved. One that was not started gets nothing, and has ended with [MirrorError].
+	Mirror *Mirror
+
+	// Rewriter changes the bytes that come from the socket, those of Ahead included; nil: nothing does.
+	// There are none of Moved then, which it would miss. Hold is how long a byte may be held back, at
+	// least, before it goes on for want of those that follow; twice that, at most. Below 0: until they come, or the session ends.
+	Rewriter Rewriter
+	Hold     time.Duration
+	// Transform is a Rewriter that works on other goroutines; nil: there is none. It is in place of Rewriter.
+	Transform Transform
+}
+
+func newSocket(s Socket) loopSocket {
+	p := loopSocket{id: s.ID, fd: int32(s.FD), state: writable} // until a write says otherwise
+	p.set(tcp, s.TCP)
+	p.set(delays, s.TCP && !s.NoDelay)
+	return p
+}
+
+// Expired implements [loop.Expirer]: it cuts the session if a timeout has passed, and
+// otherwise waits for the rest of it.
+func (s *Driven) Expired(*loop.Timer) {
+	if s.outlived() {
+		s.move()
+		return
+	}
+	if s.is(offered) && !s.regain() {
+		s.refresh()
+	}
+	if !s.timeout() {
+		s.lend()
+	}
+}
+
+// timeout is Expired, and reports whether it has ended the session.
+func (s *Driven) timeout() bool {
+	if told := s.limits.Answered; told != nil && s.ba.spoken() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
+		told()
+		if s.is(over) { // that has cut it
+			return true
+		}
+	}
+	switch left, what := s.nextTimeout(); {
+	case what == ReasonNone:
+		s.drv.loop.Disarm(&s.timer)
+	case left > 0:
+		s.drv.loop.Arm(&s.timer, s, left)
+	case what == ReasonIdle && s.is(carried) && !s.is(half) && s.offer().carrier.Return():
+		s.drv.loop.Disarm(&s.timer) // and ends when it is back, see Driven.Return
+	default:
+		s.settle(what, timeoutError(what))
+		return true
+	}
+	return false
+}
+
+// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
+// there is none.
+func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
+	now := s.drv.loop.Now()
+	if s.ab.pace == resting || s.ba.pace == resting {
+		s.pass(forBandwidth, now)
+	}
+	return s.limits.next(age{
+		now: now, started: s.started, active: s.active, seed: s.seed(),
+		half: s.is(half), answered: s.ba.answered() || s.ba.pace == resting,
+	})
+}
+
+// seed is the session's own random number, which decides its lifetime: of a's first socket. One that has come back has it kept.
+func (s *Driven) seed() int64 {
+	if o := s.ab.rare.Load(); o != nil && o.seed != 0 {
+		return o.seed
+	}
+	return s.started ^ int64(s.a.id)<<20
+}
+
+// Idle returns for how long no byte has moved; after one direction has ended, since then
+// if that was later. After the session's end it means nothing.
+func (s *Driven) Idle() time.Duration {
+	if s.drv == nil {
+		return 0
+	}
+	if s.is(carried) {
+		s.refresh()
+	}
+	return time.Duration(s.drv.loop.Now() - s.active)
+}
+
+// Descriptors returns the session's sockets, which stay its own, for getpeername(2) and the
+// like. They mean nothing before Start and after the end, and are -1 while a [Carrier] has the session.
+func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
+
+// Idle returns for how long no byte has moved, as far as that is known: without
+// [Config.IdleTimeout], [Config.HalfCloseTimeout] and [Config.LegsAfter] the time is not recorded, as a rule. It
+// may be called at any time by any goroutine; before Run and after its end it means nothing.
+func (s *Session) Idle() (d time.Duration, known bool) {
+	if s.started.Load() == 0 || !s.hasQuietTimeout() && s.waits == nil {
+		return 0, false
+	}
+	return time.Duration(s.r.clock.now() - s.active.Load()), true
+}
+
+// A pendingEnd is the end of a session that could not be ended at once: a callback has asked for it while the session, or
+// another one of the driver, was being moved. The bytes in flight, the driver's work and warm, are those of the moving
+// direction, and the moves after the callback need the session as it is.
+type pendingEnd struct {
+	of     *Driven
+	reason Reason
+	cause  error
+}
+
+// Cut ends the session for a cause, as [Session.Cut] does, and its owner is notified before
+// Cut returns; but if it is called within a callback while bytes are being moved, such as by a
+// [Rewriter] or a [MirrorObserver], soon after that has returned and before the loop waits: the first
+// cause counts, unless the session ends by itself in that moment. It does nothing before Start and after the end.
+func (s *Driven) Cut(cause error) {
+	if s.drv != nil && !s.is(over) {
+		s.end(ReasonCanceled, cause)
+	}
+}
+
+// end ends the session, at once if that can be, and otherwise as soon as the moves are over. The first end counts.
+func (s *Driven) end(reason Reason, cause error) {
+	switch {
+	case s.is(toEnd):
+	case s.is(moving) || s.drv.stepping:
+		s.state |= toEnd
+		s.drv.ends = append(s.drv.ends, pendingEnd{s, reason, cause})
+	default:
+		s.settle(reason, cause)
+	}
+}
+
+// seeToEnds ends the sessions that are to be ended, but for those that are still being moved. It is called after each
+// move, so none is left when the loop waits.
+func (d *Driver) seeToEnds() {
+	for !d.stepping {
+		i := slices.IndexFunc(d.ends, func(e pendingEnd) bool { return !e.of.is(moving) })
+		if i < 0 {
+			return
+		}
+		e := d.ends[i]
+		e.of.settle(e.reason, e.cause) // which takes it from the list
+	}
+}
+
+// forgetEnd takes a session from the list of those to be ended.
+func (d *Driver) forgetEnd(s *Driven) {
+	d.ends = slices.DeleteFunc(d.ends, func(e pendingEnd) bool { return e.of == s })
 }

@@ -1,13 +1,19 @@
 package relay_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
+	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -23,9 +29,7 @@ func TestUnheardReset(t *testing.T) {
 
 	passEnd := func(t *testing.T, g *rig) {
 		_ = g.A.CloseWrite()
-		if err := expect(g.B, nil); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, expect(g.B, nil))
 	}
 	for name, before := range map[string]func(t *testing.T, g *rig){
 		"ended":                passEnd,
@@ -176,9 +180,7 @@ func TestDrivenAgain(t *testing.T) {
 	why := errors.New("cut by the test")
 	on.do(func() { o.s.Cut(why); o.next() }) // before Start a cut does nothing
 	for i, pair := range far {
-		if err := ping(pair[0], pair[1], byte(i)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, ping(pair[0], pair[1], byte(i)))
 		want := relay.ReasonEOF
 		switch i % 3 {
 		case 0:
@@ -210,9 +212,7 @@ func TestEndsWithinStart(t *testing.T) {
 	A, nearA := tcp(t)
 	nearB, B := tcp(t)
 	for _, c := range []halfConn{A, B.(halfConn)} {
-		if err := send(c, []byte("all"), 3); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, send(c, []byte("all"), 3))
 	}
 	var recs [2]*recorder
 	socks := [2]relay.Socket{on.take(nearA), on.take(nearB)}
@@ -242,9 +242,7 @@ func TestEndsWithinStart(t *testing.T) {
 // TestUnixDescriptors: a peer of a unix socket sends descriptors along. They are
 // dropped, and where they were a read stops short of what follows.
 func TestUnixDescriptors(t *testing.T) {
-	t.Parallel()
-
-	eachDriver(t, func(t *testing.T, d *driving) {
+	both(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
 		for _, wait := range []bool{false, true} {
 			far, near := sockets.UnixPair(t)
@@ -269,11 +267,553 @@ func TestUnixDescriptors(t *testing.T) {
 				_ = far.CloseWrite()
 				want = nil
 			}
-			if err := expect(g.B, want); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, expect(g.B, want))
 			_ = g.B.CloseWrite()
 			g.checkClean(500, 0)
 		}
 	})
+}
+
+// TestMoved: what the owner has moved counts, and the next write is not held back for the
+// acknowledgement of the owner's.
+func TestMoved(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	j := newPlain(t, on)
+	noError(t, sys.SetsockoptInt(j.b.FD, sys.IPPROTO_TCP, sys.TCP_NODELAY, 0))
+	j.a.NoDelay, j.b.NoDelay, j.a.Moved = true, false, 7
+	on.do(j.start)
+	noError(t, ping64(j.A, j.B, 1))
+	on.do(func() {
+		if on, err := sys.GetsockoptInt(j.b.FD, sys.IPPROTO_TCP, sys.TCP_NODELAY); err != nil || on == 0 {
+			t.Errorf("TCP_NODELAY of the endpoint's socket is %d, %v, after its second write", on, err)
+		}
+	})
+	_, _ = j.A.CloseWrite(), j.B.CloseWrite()
+	if <-j.done; j.res.AToB.Copied != 64+7 || j.res.BToA.Bytes() != 0 {
+		t.Errorf("%+v", j.res)
+	}
+}
+
+// A trapped is every callback of a session and its mirror. One of them, at, calls do the first time that it is called.
+type trapped struct {
+	*flipper
+	on     *looped
+	driven relay.Driven
+	mirror relay.Mirror
+	at     string
+	do     func()
+	fired  bool
+	enough bool // the observer wants no more answers
+
+	beneath net.Conn
+	ends    int
+	result  relay.Result
+	err     error
+	done    chan struct{}
+	over    int // ends of the mirror
+	seen    int // of observing
+}
+
+func (x *trapped) in(callback string) {
+	if x.at == callback && !x.fired {
+		x.fired = true
+		x.do()
+	}
+}
+
+func (x *trapped) Rewrite(b []byte, at int) (int, int, error) {
+	x.in("Rewrite")
+	return x.flipper.Rewrite(b, at)
+}
+
+func (x *trapped) Release(b []byte) (int, int, error) {
+	x.in("Release")
+	return x.flipper.Release(b)
+}
+
+func (x *trapped) Held() int {
+	if n := x.flipper.Held(); n > 0 {
+		x.in("Held")
+	}
+	return x.flipper.Held()
+}
+
+func (x *trapped) Sent([]byte) { x.in("Sent") }
+func (x *trapped) Skipped(int) { x.in("Skipped") }
+func (x *trapped) SentAll()    { x.in("SentAll") }
+func (x *trapped) Answered([]byte) bool {
+	x.in("Answered")
+	return !x.enough || x.at == "ShadowAnswered"
+}
+
+func (x *trapped) ShadowAnswered([]byte) bool {
+	x.in("ShadowAnswered")
+	return !x.enough || x.at == "Answered"
+}
+
+// An observingOf a trapped is its observer, whose Ended is another one than the owner's.
+type observingOf struct{ *trapped }
+
+func (x observingOf) Ended(bool) { x.seen++; x.in("observer's Ended") }
+
+func (x *trapped) MirrorEnded(*relay.Mirror, relay.MirrorResult) { x.over++; x.in("MirrorEnded") }
+
+func (x *trapped) Ended(_ *relay.Driven, res relay.Result, err error) {
+	x.in("Ended")
+	if x.ends++; x.ends == 1 {
+		x.result, x.err = res, err
+		close(x.done)
+	}
+}
+
+func (x *trapped) FirstByte(*relay.Driven, relay.Side)  { x.in("FirstByte") }
+func (x *trapped) HalfClosed(*relay.Driven, relay.Side) { x.in("HalfClosed") }
+
+// A trapLayer carries bytes as they are.
+type trapLayer struct{ *trapped }
+
+func (x trapLayer) Over(beneath net.Conn)       { x.beneath = beneath; x.in("Over") }
+func (x trapLayer) Read(p []byte) (int, error)  { x.in("Read"); return x.beneath.Read(p) }
+func (x trapLayer) Write(p []byte) (int, error) { x.in("Write"); return x.beneath.Write(p) }
+func (x trapLayer) CloseWrite() error           { x.in("CloseWrite"); return nil }
+
+// A trap is a session with the callback at which something is done.
+type trap struct {
+	at      string
+	engine  relay.Engine
+	rewrite bool // the bytes of A, which are not mirrored then
+	layer   bool // over B
+	enough  bool
+	ahead   bool          // A's first bytes are read before
+	close   func(x *rigs) // after the bytes
+}
+
+// rigs are the far ends of a trapped session.
+type rigs struct{ A, B, S halfConn }
+
+func closeA(x *rigs) { _ = x.A.CloseWrite() }
+
+func closeAS(x *rigs) { _, _ = x.A.CloseWrite(), x.S.CloseWrite() }
+
+var traps = []trap{
+	{at: "Rewrite", rewrite: true},
+	{at: "Release", rewrite: true},
+	{at: "Held", rewrite: true},
+	{at: "Sent", engine: relay.EngineCopy},
+	{at: "Sent", engine: relay.EngineCopy, ahead: true},
+	{at: "Skipped", engine: relay.EngineSplice},
+	{at: "SentAll", close: closeA},
+	{at: "Answered"},
+	{at: "Answered", enough: true},
+	{at: "ShadowAnswered"},
+	{at: "ShadowAnswered", enough: true},
+	{at: "observer's Ended", enough: true},
+	{at: "observer's Ended", close: func(x *rigs) { _ = x.S.(*net.TCPConn).SetLinger(0); _ = x.S.Close() }},
+	{at: "MirrorEnded", close: closeAS},
+	{at: "MirrorEnded", close: func(x *rigs) { _ = x.S.(*net.TCPConn).SetLinger(0); _ = x.S.Close() }},
+	{at: "FirstByte"},
+	{at: "HalfClosed", close: closeA},
+	{at: "FirstByteCame"},
+	{at: "Limits.Answered"},
+	{at: "Over", layer: true},
+	{at: "Read", layer: true},
+	{at: "Write", layer: true},
+	{at: "CloseWrite", layer: true, close: closeA},
+	{at: "Ended", close: func(x *rigs) { _, _ = x.A.CloseWrite(), x.B.CloseWrite() }},
+}
+
+// spring starts the session, has bytes go all ways, and returns after the callback.
+func (c trap) spring(t *testing.T, on *looped, do func(x *trapped)) *trapped {
+	t.Helper()
+	x := &trapped{flipper: new(flipper), on: on, at: c.at, enough: c.enough, done: make(chan struct{})}
+	x.do = func() { do(x) }
+	var far rigs
+	var near [3]net.Conn
+	for i, p := range []*halfConn{&far.A, &far.B, &far.S} {
+		*p, near[i] = tcp(t)
+		_ = (*p).SetDeadline(time.Now().Add(patience))
+	}
+	a, b, s := on.take(near[0]), on.take(near[1]), on.take(near[2])
+	if c.ahead {
+		a.Ahead = []byte("ahead")
+	}
+	if c.rewrite {
+		a.Rewriter, a.Hold = x, time.Millisecond
+	}
+	if c.layer {
+		b.Layer = trapLayer{x}
+	}
+	limits := &relay.Limits{FirstByte: 50 * time.Millisecond, Answered: func() { x.in("Limits.Answered") }}
+	limits.FirstByteCame = func(time.Duration, bool) { x.in("FirstByteCame") }
+	write(t, far.B, []byte("answer"))
+	on.do(func() {
+		var errs [3]error
+		a.ID, errs[0] = on.loop.Add(a.FD, 0, &x.driven)
+		b.ID, errs[1] = on.loop.Add(b.FD, 1, &x.driven)
+		s.ID, errs[2] = on.loop.Add(s.FD, 0, &x.mirror)
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Error(err)
+		}
+		on.driver.StartMirror(&x.mirror, time.Minute, x)
+		x.mirror.Observe(observingOf{x})
+		x.mirror.Connected(s)
+		a.Mirror = &x.mirror
+		on.driver.StartLimited(&x.driven, a, b, x, limits)
+	})
+	_, _ = far.A.Write([]byte("message xxx"))
+	_, _ = far.S.Write([]byte("other answer"))
+	if c.close != nil {
+		on.turn()
+		c.close(&far)
+	}
+	t.Cleanup(func() {
+		on.do(func() { x.driven.Cut(errors.New("test is over")); x.mirror.Cut() })
+		<-x.done
+	})
+	fired := false
+	for deadline := time.Now().Add(patience); !fired; time.Sleep(100 * time.Microsecond) {
+		if on.do(func() { fired = x.fired }); time.Now().After(deadline) {
+			t.Fatal("the callback was not called")
+		}
+	}
+	return x
+}
+
+// TestCutWithin: a session, or its mirror, may be cut within every callback; it ends once, with that cause, and what it
+// had is given back.
+func TestCutWithin(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range traps {
+		for _, mirror := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%+v/%v", c, mirror), func(t *testing.T) {
+				cause := errors.New("cut within")
+				on := ofLoop().looped(t, newRelay(t, &relay.Config{Engine: c.engine}))
+				x := c.spring(t, on, func(x *trapped) {
+					if mirror {
+						x.mirror.Cut()
+						x.mirror.Cut()
+						return
+					}
+					x.driven.Cut(cause)
+					x.driven.Cut(errors.New("the second cause"))
+				})
+				if mirror {
+					on.do(func() {
+						if x.ends > 0 && c.at != "Over" && c.at != "Ended" {
+							t.Errorf("the session has ended with %v", x.err)
+						}
+					})
+					return
+				}
+				<-x.done
+				on.turn()
+				on.do(func() {
+					if x.ends != 1 || c.at != "Ended" && (x.result.Reason != relay.ReasonCanceled || !errors.Is(x.err, cause)) {
+						t.Errorf("%d ends, %v, %v", x.ends, x.result.Reason, x.err)
+					}
+					x.mirror.Cut()
+					if x.over != 1 || x.seen != 1 {
+						t.Errorf("%d ends of the mirror, %d of observing", x.over, x.seen)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestOthersWithin: within every callback another session may be cut and a third one started. Neither gets bytes of the
+// one that is being moved, and no bytes of its own are lost.
+func TestOthersWithin(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range traps {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			on := ofLoop().looped(t, newRelay(t, &relay.Config{Engine: c.engine}))
+			second, third := newPlain(t, on), newPlain(t, on)
+			on.do(second.start)
+			own := []byte("the third one's own")
+			write(t, third.A, own)
+			c.spring(t, on, func(*trapped) {
+				second.s.driven.Cut(errors.New("cut by another"))
+				third.start()
+			})
+			<-second.done
+			if n, err := io.Copy(io.Discard, struct{ io.Reader }{second.B}); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%d bytes have come to the session that was cut, %v", n, err)
+			}
+			_ = third.A.CloseWrite()
+			got, err := io.ReadAll(third.B)
+			if err != nil || !bytes.Equal(got, own) {
+				t.Errorf("the third session has moved %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestStartWithinMoves: a session that is started while another one's bytes are being rewritten leaves those alone.
+func TestStartWithinMoves(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	on := ofLoop().looped(t, r)
+	x := &trapped{flipper: new(flipper), on: on, at: "Rewrite"}
+	third := newPlain(t, on)
+	write(t, third.A, bytes.Repeat([]byte("?"), 1000))
+	x.do = third.start
+	first := newPlain(t, on)
+	first.a.Rewriter, first.a.Hold = x, time.Millisecond
+	on.do(first.start)
+	sent := content(5, 1000)
+	write(t, first.A, sent)
+	_ = first.A.CloseWrite()
+	if got, err := io.ReadAll(first.B); err != nil || !bytes.Equal(got, flipped(sent)) {
+		t.Errorf("%d bytes of %d have come, or others; %v", len(got), len(sent), err)
+	}
+}
+
+// A plainSession is a session on a loop that the test starts, once it has changed the sockets.
+type plainSession struct {
+	t    testing.TB
+	on   *looped
+	A, B halfConn
+	a, b relay.Socket
+	s    *loopSession
+	done chan struct{}
+	res  relay.Result
+	err  error
+}
+
+func newPlain(t *testing.T, on *looped) *plainSession {
+	t.Helper()
+	return newPlainOf(t, on, tcp, tcp)
+}
+
+func newPlainOf(t *testing.T, on *looped, networkA, networkB network) *plainSession {
+	t.Helper()
+	j := &plainSession{t: t, on: on, done: make(chan struct{})}
+	var nearA, nearB net.Conn
+	j.A, nearA = networkA(t)
+	j.B, nearB = networkB(t)
+	for _, c := range []net.Conn{j.A, j.B} {
+		_ = c.SetDeadline(time.Now().Add(patience))
+	}
+	j.a, j.b = on.take(nearA), on.take(nearB)
+	j.s = &loopSession{on: on, ended: func(res relay.Result, err error) { j.res, j.err = res, err; close(j.done) }}
+	return j
+}
+
+// start is called on the loop.
+func (j *plainSession) start() {
+	var errA, errB error
+	j.a.ID, errA = j.on.loop.Add(j.a.FD, 0, &j.s.driven)
+	j.b.ID, errB = j.on.loop.Add(j.b.FD, 1, &j.s.driven)
+	if err := errors.Join(errA, errB); err != nil {
+		j.t.Error(err)
+		return
+	}
+	j.t.Cleanup(func() {
+		j.s.cut(errors.New("test is over"))
+		<-j.done
+	})
+	j.on.driver.StartLimited(&j.s.driven, j.a, j.b, j.s, j.s.limits)
+}
+
+// TestLateTurn: in a turn that is late a direction reads once, so that many busy
+// ones do not keep everybody else waiting. By the test's clock every turn is late, or
+// none.
+func TestLateTurn(t *testing.T) {
+	t.Parallel()
+
+	const size = 128 << 10 // what is queued before the loop looks: two reads
+	for _, late := range []bool{false, true} {
+		r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
+		var now atomic.Int64
+		now.Store(1)
+		cfg := &loop.Config{Now: func() int64 {
+			if late {
+				return now.Add(int64(3 * time.Millisecond))
+			}
+			return now.Load()
+		}}
+		on := newLooped(t, r, cfg, &arena.Config{Locals: 1})
+		large := func(t testing.TB) (halfConn, net.Conn) {
+			far, near := sockets.UnixPair(t)
+			noError(t, errors.Join(far.SetWriteBuffer(4*size), near.SetWriteBuffer(4*size)))
+			return far, near
+		}
+		j := newPlainOf(t, on, large, large)
+		write(t, j.A, content(1, size))
+		j.a.Events, j.b.Events = loop.Readable|loop.Writable, loop.Writable
+		var first int64
+		on.do(func() {
+			j.start()
+			first = j.s.driven.Result().AToB.Bytes()
+		})
+		want := int64(size)
+		if late {
+			want /= 2
+		}
+		if first != want {
+			t.Errorf("late %v: %d bytes moved at once, want %d", late, first, want)
+		}
+		noError(t, errors.Join(j.A.CloseWrite(), j.B.CloseWrite(), expect(j.B, content(1, size))))
+		if <-j.done; j.res.Reason != relay.ReasonEOF {
+			t.Errorf("late %v: %+v", late, j.res)
+		}
+	}
+}
+
+// A refusedOwner notes an end.
+type refusedOwner struct {
+	ends int
+	res  relay.Result
+	err  error
+}
+
+func (o *refusedOwner) Ended(_ *relay.Driven, res relay.Result, err error) {
+	o.ends, o.res, o.err = o.ends+1, res, err
+}
+
+// TestStartWhileItRuns: a second start of a session that has not ended is refused: its sockets are reset, its owner is notified, and the
+// session goes on.
+func TestStartWhileItRuns(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	j, second := newPlain(t, on), newPlain(t, on)
+	on.do(j.start)
+	var owner refusedOwner
+	on.do(func() {
+		for which, p := range []*relay.Socket{&second.a, &second.b} {
+			var err error
+			if p.ID, err = on.loop.Add(p.FD, uint8(which), &j.s.driven); err != nil {
+				t.Error(err)
+			}
+		}
+		on.driver.Start(&j.s.driven, second.a, second.b, &owner)
+		if owner.ends != 1 || owner.res.Reason != relay.ReasonError || owner.err == nil || on.driver.Sessions() != 1 {
+			t.Errorf("%+v, %d sessions", owner, on.driver.Sessions())
+		}
+		on.driver.Start(&j.s.driven, j.a, j.b, &owner) // with its own sockets
+		if owner.ends != 2 || on.driver.Sessions() != 1 {
+			t.Errorf("%+v, %d sessions", owner, on.driver.Sessions())
+		}
+	})
+	for _, c := range []io.Reader{second.A, second.B} {
+		if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("it has ended with %v", err)
+		}
+	}
+	write(t, j.A, []byte("bytes"))
+	_ = j.A.CloseWrite()
+	_ = j.B.CloseWrite()
+	if got, err := io.ReadAll(j.B); err != nil || string(got) != "bytes" {
+		t.Errorf("%q, %v", got, err)
+	}
+	<-j.done
+	if j.res.Reason != relay.ReasonEOF || j.err != nil {
+		t.Errorf("%+v, %v", j.res, j.err)
+	}
+}
+
+// TestMirrorThatWasNotStarted: it panics in none of its methods, and a session that has it goes on, while it has ended with an error.
+func TestMirrorThatWasNotStarted(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	j, far := newPlain(t, on), newPlain(t, on)
+	var m, lost relay.Mirror
+	on.do(func() {
+		m.Write([]byte("bytes"))
+		m.Refused(errors.New("refused"))
+		m.Cut()
+		m.Ready(0, loop.Readable)
+		for _, p := range []relay.Socket{far.a, far.b} {
+			lost.Connected(p)
+		}
+		if res := m.Result(); res != (relay.MirrorResult{}) {
+			t.Errorf("before the start: %+v", res)
+		}
+	})
+	for _, c := range []io.Reader{far.A, far.B} {
+		if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil {
+			t.Errorf("the socket of a shadow has ended with %v", err)
+		}
+	}
+	j.a.Mirror = &m
+	on.do(j.start)
+	write(t, j.A, []byte("bytes"))
+	if _, err := io.ReadFull(j.B, make([]byte, 5)); err != nil {
+		t.Error(err)
+	}
+	on.do(func() {
+		if res := m.Result(); res.Reason != relay.MirrorError || res.Err == nil {
+			t.Errorf("after the start: %+v", res)
+		}
+	})
+}
+
+// TestLimitsAreForgotten at the end of a session, with what they are of: who makes sessions in
+// the place of others may not come back to that one for long.
+func TestLimitsAreForgotten(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	on := ofLoop().looped(t, r)
+	A, nearA := tcp(t)
+	B, nearB := tcp(t)
+	ended := make(chan *relay.Limits, 1)
+	s := &loopSession{on: on, limits: &relay.Limits{IdleTimeout: time.Hour}}
+	given := weak.Make(s.limits)
+	s.ended = func(relay.Result, error) { ended <- s.driven.Limits() }
+	on.start(s, on.take(nearA), on.take(nearB))
+	A.CloseWrite()
+	B.CloseWrite()
+	if told := <-ended; told != given.Value() {
+		t.Error("the owner is told of other limits")
+	}
+	on.do(func() { s.limits = nil })
+	for range 3 {
+		runtime.GC()
+	}
+	if given.Value() != nil {
+		t.Error("they are kept")
+	}
+	if l := s.Limits(); l == nil {
+		t.Error("there are none")
+	}
+}
+
+// TestDriverStats: bulk that has piled up promotes a direction, messages demote it,
+// and the relay's statistics say so whoever drives.
+func TestDriverStats(t *testing.T) { both(t, testDriverStats) }
+
+func testDriverStats(t *testing.T, d *driving) {
+	r := newRelay(t, nil)
+	g := d.newRig(t, r, tcp, tcp)
+	if got := r.Stats().Drivers; got != (relay.DriverStats{}) {
+		t.Fatalf("at the beginning: %+v", got)
+	}
+	sent := fillUp(t, g.A)
+	if _, err := io.CopyN(io.Discard, g.B, sent); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Stats().Drivers; got.Promotions == 0 {
+		t.Errorf("after bulk: %+v", got)
+	}
+	for i := range 8 {
+		noError(t, ping(g.A, g.B, byte(i)))
+	}
+	_, _ = g.A.CloseWrite(), g.B.CloseWrite()
+	g.checkClean(int(sent)+8, 0)
+	got := r.Stats().Drivers
+	if got.Demotions == 0 {
+		t.Errorf("after messages: %+v", got)
+	}
+	if d.onLoop() && got != d.looped(t, r).driver.Stats() {
+		t.Errorf("the relay says %+v, its driver %+v", got, d.looped(t, r).driver.Stats())
+	}
 }

@@ -209,7 +209,7 @@ func (p *peer) write() {
 		n := min(len(rest), 1+p.IntN(1+len(p.send)))
 		at := len(p.send) - len(rest)
 		if at == p.urgent {
-			if p.writeErr = p.sendUrgent(rest[0]); p.writeErr != nil {
+			if p.writeErr = sendUrgent(p.conn, rest[0]); p.writeErr != nil {
 				return
 			}
 			rest = rest[1:]
@@ -240,16 +240,17 @@ func pauseWriter(p *peer) {
 	}
 }
 
-func (p *peer) sendUrgent(b byte) error {
-	raw, err := p.conn.(*net.TCPConn).SyscallConn()
+// sendUrgent sends a byte as urgent data.
+func sendUrgent(c net.Conn, b byte) error {
+	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return err
 	}
-	writeErr := raw.Write(func(fd uintptr) bool {
+	waited := raw.Write(func(fd uintptr) bool {
 		_, err = sys.Send(int(fd), []byte{b}, sys.MSG_OOB|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
 		return err != syscall.EAGAIN
 	})
-	return errors.Join(writeErr, err)
+	return errors.Join(waited, err)
 }
 
 func (p *peer) read() {

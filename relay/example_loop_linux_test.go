@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -57,13 +58,12 @@ func (p *looper) join(client, endpoint *net.TCPConn) error {
 	return nil
 }
 
-// A session on an event loop has no goroutine.
-func ExampleDriver() {
+// onLoop runs a loop for one client, which asks a server that answers in capitals.
+func onLoop(line string, start func(p *looper, client, endpoint *net.TCPConn) error) {
 	origin := echoServer()
 	defer origin.Close()
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	defer l.Close()
-
 	r, err := relay.New(nil)
 	if err != nil {
 		fmt.Println(err)
@@ -83,10 +83,10 @@ func ExampleDriver() {
 	defer p.driver.Close()
 
 	answer := make(chan string, 1)
-	go func() { answer <- ask(l.Addr(), "hello") }()
+	go func() { answer <- ask(l.Addr(), line) }()
 	client, _ := l.Accept()
 	endpoint, _ := net.Dial("tcp", origin.Addr().String())
-	if err := p.join(client.(*net.TCPConn), endpoint.(*net.TCPConn)); err != nil {
+	if err := start(p, client.(*net.TCPConn), endpoint.(*net.TCPConn)); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -94,7 +94,100 @@ func ExampleDriver() {
 		fmt.Println(err)
 	}
 	fmt.Println(<-answer)
+}
+
+// A session on an event loop has no goroutine.
+func ExampleDriver() {
+	onLoop("hello", func(p *looper, client, endpoint *net.TCPConn) error { return p.join(client, endpoint) })
 	// Output:
 	// eof 5 5 <nil>
 	// HELLO
+}
+
+// A redactor is a [relay.Rewriter] that replaces digits. It decides about each byte by itself, so it holds none back. One
+// that does says in Room how many at most, has those come first in b before at, and returns them by Release.
+type redactor struct{}
+
+func (redactor) Room() int { return 0 }
+func (redactor) Most() int { return 64 << 10 }
+func (redactor) Held() int { return 0 }
+
+func (redactor) Rewrite(b []byte, at int) (from, to int, err error) {
+	for i := at; i < len(b); i++ {
+		if '0' <= b[i] && b[i] <= '9' {
+			b[i] = '*'
+		}
+	}
+	return at, len(b), nil
+}
+
+func (redactor) Release([]byte) (from, to int, err error) { return 0, 0, nil }
+
+// A mirroredClient is a session whose client's bytes are redacted, and sent to a second server as well. It is the
+// owner of the session, of the mirror, and of the connect to the shadow.
+type mirroredClient struct {
+	session relay.Driven
+	mirror  relay.Mirror
+	dial    loop.Dial
+	on      *looper
+	open    int // the session and the mirror
+}
+
+// start is called on the loop's goroutine, or before the loop runs.
+func (c *mirroredClient) start(client, endpoint *net.TCPConn, shadow loop.Address) error {
+	a, err := c.on.take(client, 0, &c.session)
+	if err != nil {
+		return errors.Join(err, endpoint.Close())
+	}
+	b, err := c.on.take(endpoint, 1, &c.session)
+	if err != nil {
+		return errors.Join(err, c.on.drop(a))
+	}
+	c.open = 2
+	c.on.driver.StartMirror(&c.mirror, time.Second, c)
+	a.Mirror, a.Rewriter = &c.mirror, redactor{}
+	c.on.loop.Connect(&c.dial, 0, shadow, nil, c)
+	c.on.driver.Start(&c.session, a, b, c) // which owns both sockets from here on
+	return nil
+}
+
+// Connected implements [loop.Connector]: the shadow is there, or not.
+func (c *mirroredClient) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
+	if err != nil {
+		c.mirror.Refused(err)
+		return
+	}
+	c.mirror.Connected(relay.Socket{FD: fd, ID: id, Events: events, TCP: true})
+}
+
+// Ended implements [relay.Owner].
+func (c *mirroredClient) Ended(_ *relay.Driven, res relay.Result, err error) {
+	fmt.Println("session:", res.Reason, res.AToB.Bytes(), err)
+	c.over()
+}
+
+// MirrorEnded implements [relay.MirrorOwner]. It may come before Ended or after it.
+func (c *mirroredClient) MirrorEnded(_ *relay.Mirror, res relay.MirrorResult) {
+	fmt.Println("mirror:", res.Reason, res.Teed+res.Copied, res.Err)
+	c.over()
+}
+
+func (c *mirroredClient) over() {
+	if c.open--; c.open == 0 {
+		c.on.loop.Stop()
+	}
+}
+
+// A mirror has a second server sent what the client sends, here as a Rewriter has changed it.
+func ExampleMirror() {
+	shadow := echoServer()
+	defer shadow.Close()
+	to := loop.Address{AddrPort: shadow.Addr().(*net.TCPAddr).AddrPort()}
+	onLoop("my pin is 1234", func(p *looper, client, endpoint *net.TCPConn) error {
+		return (&mirroredClient{on: p}).start(client, endpoint, to)
+	})
+	// Unordered output:
+	// session: eof 14 <nil>
+	// mirror: complete 14 <nil>
+	// MY PIN IS ****
 }

@@ -3,11 +3,16 @@ package relay_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/pipe"
@@ -47,91 +52,140 @@ func ask(addr net.Addr, line string) string {
 	return string(answer)
 }
 
-// A proxy for one connection: accept, dial, join.
-func ExampleRelay_Join() {
+// through has a client ask, by way of proxy, a server that answers in capitals. proxy owns both connections.
+func through(line string, proxy func(client, endpoint net.Conn)) (answer string) {
 	origin := echoServer()
 	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
 	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		proxy(client, endpoint)
+	}()
+	answer = ask(l.Addr(), line)
+	<-done
+	return answer
+}
 
+// One line joins two connections.
+func ExampleJoin() {
+	fmt.Println(through("hello", func(client, endpoint net.Conn) {
+		_, _ = relay.Join(context.Background(), client, endpoint) // closes both
+	}))
+	// Output: HELLO
+}
+
+// A relay of one's own has timeouts.
+func ExampleRelay_Join() {
 	r, err := relay.New(&relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Minute})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer r.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		client, _ := l.Accept()
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		res, err := r.Join(context.Background(), client, endpoint) // closes both
+	fmt.Println(through("hello", func(client, endpoint net.Conn) {
+		res, err := r.Join(context.Background(), client, endpoint)
 		fmt.Println(res.Reason, res.AToB.Bytes(), res.BToA.Bytes(), res.AToB.Lost+res.BToA.Lost, err)
-	}()
-
-	answer := ask(l.Addr(), "hello")
-	<-done
-	fmt.Println(answer)
+	}))
 	// Output:
 	// eof 5 5 0 <nil>
 	// HELLO
 }
 
-// A meter counts the bytes of a connection while they are spliced beneath it, which a wrapper with a Read of its own would prevent.
-func ExampleMetered() {
-	origin := echoServer()
-	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
-
+// A deadline of the whole session is a context's.
+func ExampleRelay_Join_deadline() {
 	r, err := relay.New(nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer r.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		client, _ := l.Accept()
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		var m relay.Meter
-		res, err := r.Join(context.Background(), relay.Metered(client, &m), endpoint)
-		read, written := m.Bytes()
-		fmt.Println(read, written, res.AToB.Fallbacks[relay.FallbackWrapped], err)
-	}()
-
-	answer := ask(l.Addr(), "hello")
-	<-done
-	fmt.Println(answer)
-	// Output:
-	// 5 5 0 <nil>
-	// HELLO
+	client, a := net.Pipe()
+	b, endpoint := net.Pipe()
+	defer client.Close()
+	defer endpoint.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	res, err := r.Join(ctx, a, b)
+	fmt.Println(res.Reason, errors.Is(err, context.DeadlineExceeded))
+	// Output: canceled true
 }
 
-// The bytes that a bufio.Reader has read ahead go first, and the rest without it.
-func ExampleBuffered() {
+// A graceful shutdown stops accepting, lets sessions end, and cuts those that are left.
+func ExampleRelay_Join_shutdown() {
 	origin := echoServer()
 	defer origin.Close()
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
 
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		client, _ := l.Accept()
-		ahead := bufio.NewReader(client)
-		name, _ := ahead.ReadString('\n')
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		res, err := relay.Join(context.Background(), relay.Buffered(client, ahead), endpoint)
-		fmt.Printf("%q %d %v\n", name, res.AToB.Bytes(), err)
-	}()
+	sessions, cut := context.WithCancel(context.Background())
+	var active sync.WaitGroup
+	active.Go(func() { // the accept loop
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			active.Go(func() {
+				if endpoint, err := net.Dial("tcp", origin.Addr().String()); err == nil {
+					_, _ = r.Join(sessions, client, endpoint)
+				}
+			})
+		}
+	})
+	fmt.Println(ask(l.Addr(), "hello"))
 
-	answer := ask(l.Addr(), "name\nhello")
-	<-done
-	fmt.Println(answer)
+	_ = l.Close()
+	drained := make(chan struct{})
+	go func() { active.Wait(); close(drained) }()
+	select {
+	case <-drained:
+	case <-time.After(30 * time.Second):
+	}
+	cut()
+	<-drained
+	fmt.Println("drained")
 	// Output:
-	// "name\n" 5 <nil>
+	// HELLO
+	// drained
+}
+
+// TLS ends here: its side is moved by Read and Write of the tls.Conn, and the result says so. The
+// other side is a descriptor as ever.
+func ExampleRelay_Join_tls() {
+	test := httptest.NewTLSServer(nil) // whose certificate this proxy has
+	defer test.Close()
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	fmt.Println(through("hello", func(client, endpoint net.Conn) {
+		near, far := net.Pipe() // the client speaks TLS to the proxy here
+		go func() {
+			c := tls.Client(far, test.Client().Transport.(*http.Transport).TLSClientConfig)
+			_, _ = io.Copy(c, client)
+			_ = c.CloseWrite()
+			_, _ = io.Copy(client, c)
+			_ = client.Close()
+		}()
+		res, err := r.Join(context.Background(), tls.Server(near, &tls.Config{Certificates: test.TLS.Certificates}), endpoint)
+		fmt.Println(res.Reason, res.AToB.Fallbacks[relay.FallbackWrapped] > 0, err)
+	}))
+	// Output:
+	// eof true <nil>
 	// HELLO
 }
 
@@ -164,69 +218,105 @@ func ExampleRelay_NewSession() {
 	// wrapped 1
 }
 
-// Copy and CopyN stand in for io.Copy and io.CopyN.
-func ExampleRelay_Copy() {
+// A session that is started needs no goroutine that waits for its end, and can be cut.
+func ExampleSession_Start() {
 	r, err := relay.New(nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer r.Close()
-	n, err := r.Copy(os.Stdout, strings.NewReader("moved\n"))
-	fmt.Println(n, err)
+	client, a := net.Pipe()
+	b, endpoint := net.Pipe()
+	defer client.Close()
+	defer endpoint.Close()
+	s := r.NewSession(a, b) // which owns both
+	ended := make(chan struct{})
+	err = s.Start(func(res relay.Result, err error) {
+		fmt.Println(res.Reason, err)
+		close(ended)
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s.Cut(errors.New("maintenance")) // by any goroutine, at any time
+	<-ended
+	// Output: canceled maintenance
+}
+
+// All connections of a listener share a rate, and each is held to less.
+func ExampleSession_Limit() {
+	r, err := relay.New(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer r.Close()
+	limits := &relay.Limits{
+		IdleTimeout:   time.Hour,
+		FirstByte:     3 * time.Second,
+		Bandwidth:     relay.NewBucket(100<<20, 0),
+		PerConnection: relay.Rates{Both: 10 << 20},
+	}
+	fmt.Println(through("hello", func(client, endpoint net.Conn) {
+		s := r.NewSession(client, endpoint)
+		s.Limit(limits)
+		_, _ = s.Run(context.Background())
+	}))
+	// Output: HELLO
+}
+
+// A meter counts the bytes of a connection while they are spliced beneath it, which a wrapper with a Read of its own would prevent.
+func ExampleMetered() {
+	var m relay.Meter
+	answer := through("hello", func(client, endpoint net.Conn) {
+		res, err := relay.Join(context.Background(), relay.Metered(client, &m), endpoint)
+		fmt.Println(res.AToB.Fallbacks[relay.FallbackWrapped], err)
+	})
+	read, written := m.Bytes()
+	fmt.Println(answer, read, written)
 	// Output:
-	// moved
-	// 6 <nil>
+	// 0 <nil>
+	// HELLO 5 5
 }
 
-func ExampleRelay_CopyN() {
-	r, err := relay.New(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer r.Close()
-	n, err := r.CopyN(io.Discard, strings.NewReader("abc"), 5)
-	fmt.Println(n, err)
-	// Output: 3 EOF
+// The bytes that a bufio.Reader has read ahead go first, and the rest without it.
+func ExampleBuffered() {
+	fmt.Println(through("name\nhello", func(client, endpoint net.Conn) {
+		ahead := bufio.NewReader(client)
+		name, _ := ahead.ReadString('\n')
+		res, err := relay.Join(context.Background(), relay.Buffered(client, ahead), endpoint)
+		fmt.Printf("%q %d %v\n", name, res.AToB.Bytes(), err)
+	}))
+	// Output:
+	// "name\n" 5 <nil>
+	// HELLO
 }
 
-// Move is Copy, and tells how the bytes went.
-func ExampleRelay_Move() {
-	r, err := relay.New(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer r.Close()
-	f, err := r.Move(io.Discard, strings.NewReader("abc"))
-	fmt.Println(f.Copied, f.Spliced, f.Reason, err)
-	// Output: 3 0 eof <nil>
+// The beginning of a connection was read, say to look at a TLS server name: the other end gets it all
+// the same, and what follows is moved beneath.
+func ExamplePrefixed() {
+	fmt.Println(through("hello", func(client, endpoint net.Conn) {
+		head := make([]byte, 3)
+		_, _ = io.ReadFull(client, head)
+		_, _ = relay.Join(context.Background(), relay.Prefixed(client, head), endpoint)
+	}))
+	// Output: HELLO
 }
 
-// Several relays share one pool of pipes, for all pipes of a user count against
-// one quota.
-func ExampleNew_pipes() {
-	pipes, err := pipe.NewPool(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pipes.Close()
-	short, err := relay.New(&relay.Config{Pipes: pipes, IdleTimeout: time.Minute})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer short.Close()
-	long, err := relay.New(&relay.Config{Pipes: pipes, IdleTimeout: time.Hour})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer long.Close()
-	fmt.Println(short.Stats().Pipes.Leased, long.Stats().Pipes.Leased)
-	// Output: 0 0
+// Code that says io.Copy stays as it is: the connection that it is given splices.
+func ExampleWrap() {
+	fmt.Println(through("hello", func(c, endpoint net.Conn) {
+		client := relay.Wrap(c)
+		go func() {
+			_, _ = io.Copy(endpoint, client)
+			_ = endpoint.(*net.TCPConn).CloseWrite()
+		}()
+		_, _ = io.Copy(client, endpoint)
+		_, _ = client.Close(), endpoint.Close()
+	}))
+	// Output: HELLO
 }
 
 // named is a connection with a name. It adds nothing to the bytes, so relay may move them beneath it.
@@ -241,88 +331,57 @@ func (n *named) RelayReader(context.Context, int) (io.Reader, []byte, error) {
 func (n *named) RelayWriter() io.Writer { return n.TCPConn }
 
 func ExampleUnwrapper() {
-	origin := echoServer()
-	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
-	r, err := relay.New(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer r.Close()
-	done := make(chan relay.Result)
-	go func() {
-		c, _ := l.Accept()
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		res, _ := r.Join(context.Background(), &named{c.(*net.TCPConn), "first"}, endpoint)
-		done <- res
-	}()
-	fmt.Println(ask(l.Addr(), "hello"))
-	res := <-done
-	fmt.Println("fallbacks:", res.AToB.Fallbacks[relay.FallbackWrapped])
+	fmt.Println(through("hello", func(client, endpoint net.Conn) {
+		res, _ := relay.Join(context.Background(), &named{client.(*net.TCPConn), "first"}, endpoint)
+		fmt.Println("fallbacks:", res.AToB.Fallbacks[relay.FallbackWrapped])
+	}))
 	// Output:
-	// HELLO
 	// fallbacks: 0
+	// HELLO
 }
 
-// The beginning of a connection was read, say to look at a TLS server name: the other end gets it all
-// the same, and what follows is moved beneath.
-func ExamplePrefixed() {
-	origin := echoServer()
-	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
+// Copy and CopyN stand in for io.Copy and io.CopyN. Move is Copy, and tells how the bytes went.
+func ExampleRelay_Copy() {
 	r, err := relay.New(nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer r.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, _ := l.Accept()
-		head := make([]byte, 3)
-		_, _ = io.ReadFull(c, head)
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		_, _ = r.Join(context.Background(), relay.Prefixed(c, head), endpoint)
-	}()
-	fmt.Println(ask(l.Addr(), "hello"))
-	<-done
-	// Output: HELLO
+	n, err := r.Copy(os.Stdout, strings.NewReader("moved\n"))
+	fmt.Println(n, err)
+	n, err = r.CopyN(io.Discard, strings.NewReader("abc"), 5)
+	fmt.Println(n, err)
+	f, err := r.Move(io.Discard, strings.NewReader("abc"))
+	fmt.Println(f.Copied, f.Spliced, f.Reason, err)
+	// Output:
+	// moved
+	// 6 <nil>
+	// 3 EOF
+	// 3 0 eof <nil>
 }
 
-// All connections of a listener share a rate, and each is held to less.
-func ExampleSession_Limit() {
-	origin := echoServer()
-	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
-	r, err := relay.New(nil)
+// Several relays share one pool of pipes, for all pipes of a user count against
+// one quota.
+func ExampleNew_pipes() {
+	pipes, err := pipe.NewPool(nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer r.Close()
-	limits := &relay.Limits{
-		IdleTimeout:   time.Hour,
-		FirstByte:     3 * time.Second,
-		Bandwidth:     relay.NewBucket(100<<20, 0),
-		PerConnection: relay.Rates{Both: 10 << 20},
+	defer pipes.Close()
+	for _, idle := range []time.Duration{time.Minute, time.Hour} {
+		r, err := relay.New(&relay.Config{Pipes: pipes, IdleTimeout: idle})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer r.Close()
+		fmt.Println(r.Stats().Pipes.Leased)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, _ := l.Accept()
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		s := r.NewSession(c, endpoint)
-		s.Limit(limits)
-		_, _ = s.Run(context.Background())
-	}()
-	fmt.Println(ask(l.Addr(), "hello"))
-	<-done
-	// Output: HELLO
+	// Output:
+	// 0
+	// 0
 }
 
 func ExampleParseEngine() {
@@ -333,40 +392,4 @@ func ExampleParseEngine() {
 	// Output:
 	// splice <nil>
 	// unknown engine "fast": write auto, splice or copy
-}
-
-// Code that says io.Copy stays as it is: the connection that it is given splices.
-func ExampleWrap() {
-	origin := echoServer()
-	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
-	go func() {
-		c, _ := l.Accept()
-		client := relay.Wrap(c)
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		go func() {
-			_, _ = io.Copy(endpoint, client)
-			_ = endpoint.(*net.TCPConn).CloseWrite()
-		}()
-		_, _ = io.Copy(client, endpoint)
-		_, _ = client.Close(), endpoint.Close()
-	}()
-	fmt.Println(ask(l.Addr(), "hello"))
-	// Output: HELLO
-}
-
-// One line joins two connections.
-func ExampleJoin() {
-	origin := echoServer()
-	defer origin.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	defer l.Close()
-	go func() {
-		client, _ := l.Accept()
-		endpoint, _ := net.Dial("tcp", origin.Addr().String())
-		_, _ = relay.Join(context.Background(), client, endpoint) // closes both
-	}()
-	fmt.Println(ask(l.Addr(), "hello"))
-	// Output: HELLO
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"slices"
 	"time"
-	"unsafe"
 )
 
 // Inside for the external tests.
@@ -68,13 +67,6 @@ func (s *Driven) Guarded() (both [2]bool) {
 	return both
 }
 
-// OpenDrivers is how many drivers of r are not closed.
-func (r *Relay) OpenDrivers() int {
-	r.ledger.mu.Lock()
-	defer r.ledger.mu.Unlock()
-	return len(r.ledger.open)
-}
-
 // HalfOpen reports whether the session has noted that a direction ended.
 func (s *Session) HalfOpen() bool {
 	s.mu.Lock()
@@ -122,19 +114,6 @@ func (s *Driven) Throttle() any { return s.throttle() }
 // Owe takes n bytes of a bucket at a time of a test's clock.
 func (b *Bucket) Owe(n int64, now time.Duration) { b.reserve(b.inForce(), n, int64(now)) }
 
-// CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.
-func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
-	j := r.newCopyJob()
-	d := &j.dir
-	d.set(oneWay, true)
-	leg := new(legState)
-	r.connect(d, &j.ends, &j.env, newEnd(src, leg, &unwrapped{}), newEnd(dst, leg, &unwrapped{}), nil)
-	d.mode = splicing
-	d.set(pinned, true)
-	err := j.run(src, dst)
-	return d.flow().Bytes(), err
-}
-
 // LeastPiece is how many bytes a direction may read before it pays for them.
 const LeastPiece = leastPiece
 
@@ -163,9 +142,6 @@ func (s *Driven) LayerMemory() (size int, spare bool) {
 	return size, s.drv.scratch != nil
 }
 
-// ParkedSize is the size of a Parked in bytes.
-const ParkedSize = unsafe.Sizeof(Parked{})
-
 // Left is the time until the next timeout of the session.
 func (s *Driven) Left() time.Duration {
 	left, _ := s.nextTimeout()
@@ -177,3 +153,16 @@ func (p *Parked) HasRest() bool { return p.rest != nil }
 
 // Limits returns those of the session.
 func (s *Session) Limits() *Limits { return s.limits }
+
+// CopyFileThroughPipe is Copy of a file by the way not taken: a leased pipe.
+func (r *Relay) CopyFileThroughPipe(dst io.Writer, src io.Reader) (int64, error) {
+	j := r.newCopyJob()
+	d := &j.dir
+	d.set(oneWay, true)
+	leg := new(legState)
+	r.connect(d, &j.ends, &j.env, newEnd(src, leg, &unwrapped{}), newEnd(dst, leg, &unwrapped{}), nil)
+	d.mode = splicing
+	d.set(pinned, true)
+	err := j.run(src, dst)
+	return d.flow().Bytes(), err
+}

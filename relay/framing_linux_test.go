@@ -218,13 +218,9 @@ func TestMessages(t *testing.T) {
 					for i, size := range sizes {
 						message := content(uint64(i), size)
 						want = append(want, message)
-						if _, err := far.Write(message); err != nil {
-							t.Fatal(err)
-						}
+						write(t, far, message)
 					}
-					if _, err := far.Write([]byte("END")); err != nil {
-						t.Fatal(err)
-					}
+					write(t, far, []byte("END"))
 					select {
 					case err := <-done:
 						if !errors.Is(err, errRecorded) {
@@ -269,9 +265,7 @@ func TestJoinDatagrams(t *testing.T) {
 	for _, size := range []int{1, 40_000, 65_507, 1400} {
 		message := content(1, size)
 		for _, way := range [][2]net.Conn{{A, B}, {B, A}} {
-			if _, err := way[0].Write(message); err != nil {
-				t.Fatal(err)
-			}
+			write(t, way[0], message)
 			got := make([]byte, 1<<17)
 			_ = way[1].SetReadDeadline(time.Now().Add(patience))
 			n, err := way[1].Read(got)
@@ -286,45 +280,26 @@ func TestJoinDatagrams(t *testing.T) {
 	}
 }
 
-// TestLongMessage: a message that no buffer holds is an error, and not its beginning.
+// TestLongMessage: a message that no buffer holds is an error, and no part of it comes, also where the destination has a ReadFrom. Shorter
+// ones come whole.
 func TestLongMessage(t *testing.T) {
 	t.Parallel()
 
 	r := newRelay(t, nil)
 	for name, pair := range map[string]func(*testing.T) (far, near net.Conn){"unixgram": kinds["unixgram"].pair, "unixpacket": packetPair} {
-		far, near := pair(t)
-		dst := newMessageSink()
-		done := make(chan error, 1)
-		go func() {
-			_, err := r.Copy(dst, near)
-			done <- err
-		}()
-		for _, size := range []int{64 << 10, 100_000} {
-			if _, err := far.Write(content(1, size)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := <-done; !errors.Is(err, io.ErrShortBuffer) || !slices.Equal(lengths(dst.writes), []int{64 << 10}) {
-			t.Errorf("%s: %v, messages %v", name, err, lengths(dst.writes))
-		}
-	}
-}
-
-// TestLongMessageToReaderFrom: a destination with a ReadFrom gets no part of a message either, and shorter ones whole.
-func TestLongMessageToReaderFrom(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	for name, pair := range map[string]func(*testing.T) (far, near net.Conn){"unixgram": kinds["unixgram"].pair, "unixpacket": packetPair} {
-		for _, dst := range []io.Writer{io.Discard, new(bytes.Buffer), bufio.NewWriter(new(bytes.Buffer))} {
+		sink := newMessageSink()
+		for _, dst := range []io.Writer{sink, io.Discard, new(bytes.Buffer), bufio.NewWriter(new(bytes.Buffer))} {
 			far, near := pair(t)
 			go func() {
-				_, _ = far.Write(content(1, 60_000))
+				_, _ = far.Write(content(1, 64<<10))
 				_, _ = far.Write(content(2, 100_000))
 			}()
-			if n, err := r.Copy(dst, near); n != 60_000 || !errors.Is(err, io.ErrShortBuffer) {
+			if n, err := r.Copy(dst, near); n != 64<<10 || !errors.Is(err, io.ErrShortBuffer) {
 				t.Errorf("%s to %T: %d bytes, %v", name, dst, n, err)
 			}
+		}
+		if !slices.Equal(lengths(sink.writes), []int{64 << 10}) {
+			t.Errorf("%s: messages %v", name, lengths(sink.writes))
 		}
 	}
 }
@@ -383,9 +358,7 @@ func TestMessagesInterrupted(t *testing.T) {
 							time.AfterFunc(soon, func() { cancel(errRecorded) })
 						}
 					}}
-					if _, err := far.Write([]byte("ten bytes.")); err != nil {
-						t.Fatal(err)
-					}
+					write(t, far, []byte("ten bytes."))
 					if err := move(ctx, dst, near); !errors.Is(err, want) {
 						t.Errorf("%v, want %v", err, want)
 					}

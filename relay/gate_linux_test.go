@@ -124,9 +124,7 @@ func TestGate(t *testing.T) {
 						t.Fatal(err)
 					}
 					on.do(j.start)
-					if _, err := io.ReadFull(B, make([]byte, len(free))); err != nil {
-						t.Fatal(err)
-					}
+					readFull(t, B, make([]byte, len(free)))
 					on.turn()
 					on.do(func() {
 						if n := j.s.driven.Result(); n.AToB.Bytes()+n.BToA.Bytes() != int64(len(free)) || w.closed > 0 {
@@ -156,9 +154,7 @@ func TestGate(t *testing.T) {
 						return
 					}
 					for i := range x.answer {
-						if _, err := io.WriteString(B, x.answer[i:i+1]); err != nil {
-							t.Fatal(err)
-						}
+						write(t, B, x.answer[i:i+1])
 						on.turn()
 					}
 					if x.answerEnds {
@@ -210,9 +206,7 @@ func TestGateUrgent(t *testing.T) {
 	j.a.Gate = &watchman{piece: 64}
 	_ = sys.SetsockoptInt(j.a.FD, sys.SOL_SOCKET, sys.SO_OOBINLINE, 1)
 	on.do(j.start)
-	if _, err := io.WriteString(j.B, "ask"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, j.B, "ask")
 	raw, err := j.A.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -245,12 +239,8 @@ func TestGatedStays(t *testing.T) {
 		j.s.driven.Offer(c)
 	})
 	for _, b := range []string{"x", "as"} {
-		if _, err := io.WriteString(j.B, b); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(j.A, make([]byte, len(b))); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j.B, b)
+		readFull(t, j.A, make([]byte, len(b)))
 		on.turn()
 		on.do(func() {
 			if j.s.driven.Carried() || w.closed > 0 {
@@ -259,12 +249,8 @@ func TestGatedStays(t *testing.T) {
 			w.heard = nil
 		})
 	}
-	if _, err := io.WriteString(j.B, "go"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(j.A, make([]byte, 2)); err != nil {
-		t.Fatal(err)
-	}
+	write(t, j.B, "go")
+	readFull(t, j.A, make([]byte, 2))
 	on.turn()
 	_, _ = io.WriteString(j.A, "y") // at which it finds that the Carrier has it
 	select {

@@ -3,10 +3,12 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,13 +50,18 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// joinsNothing expects Join to close both connections, and an error with a text.
-func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) error) {
+// joinsNothing expects Join to close both connections, an error with a text, and a result that does not say that the session runs.
+func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) (relay.Result, error)) {
 	t.Helper()
 	client, a := tcp(t)
 	b, server := tcp(t)
-	if err := join(a, b); !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), want) {
+	res, err := join(a, b)
+	if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, os.ErrInvalid) && !errors.Is(err, os.ErrClosed) {
 		t.Errorf("%v, want %q", err, want)
+	}
+	const failed = relay.ReasonError
+	if res.Reason != failed || res.AToB.Reason != failed || res.BToA.Reason != failed {
+		t.Errorf("%s: %+v", want, res)
 	}
 	for _, far := range []net.Conn{client, server} {
 		if n, err := far.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -63,45 +70,43 @@ func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) error) {
 	}
 }
 
-// TestJoinWithoutContext: it closes both connections, as it owns them.
-func TestJoinWithoutContext(t *testing.T) {
-	t.Parallel()
-
-	var none context.Context
-	joinsNothing(t, "ctx is nil", func(a, b net.Conn) error { _, err := relay.Join(none, a, b); return err })
-	r := newRelay(t, nil)
-	joinsNothing(t, "ctx is nil", func(a, b net.Conn) error { _, err := r.Join(none, a, b); return err })
-	joinsNothing(t, "connection a is nil", func(a, b net.Conn) error {
-		_ = a.Close()
-		_, err := r.Join(t.Context(), nil, b)
-		return err
-	})
-	joinsNothing(t, "connection b is nil", func(a, b net.Conn) error {
-		_ = b.Close()
-		_, err := r.Join(t.Context(), a, nil)
-		return err
-	})
-}
-
-// TestRefusedReason: the result of a session that was refused does not say that it runs.
-func TestRefusedReason(t *testing.T) {
+// TestJoinsNothing: a session without a context or one of its connections, of a Relay that is closed or that New has not made, is refused,
+// and closes both connections, which it owns.
+func TestJoinsNothing(t *testing.T) {
 	t.Parallel()
 
 	var none context.Context
 	r, closed := newRelay(t, nil), newRelay(t, nil)
 	_ = closed.Close()
-	for name, join := range map[string]func(a, b net.Conn) (relay.Result, error){
-		"no connections": func(net.Conn, net.Conn) (relay.Result, error) { return relay.Join(t.Context(), nil, nil) },
-		"no context":     func(a, b net.Conn) (relay.Result, error) { return r.Join(none, a, b) },
-		"a zero Relay":   func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },
-		"a closed Relay": func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) },
+	for want, joins := range map[string][]func(a, b net.Conn) (relay.Result, error){
+		"ctx is nil": {
+			func(a, b net.Conn) (relay.Result, error) { return relay.Join(none, a, b) },
+			func(a, b net.Conn) (relay.Result, error) { return r.Join(none, a, b) },
+		},
+		"connection a is nil": {func(a, b net.Conn) (relay.Result, error) { _ = a.Close(); return r.Join(t.Context(), nil, b) }},
+		"connection b is nil": {
+			func(a, b net.Conn) (relay.Result, error) { _ = b.Close(); return r.Join(t.Context(), a, nil) },
+			func(a, b net.Conn) (relay.Result, error) {
+				_ = b.Close()
+				s := r.NewSession(a, nil)
+				s.Cut(errors.New("no use"))
+				err := s.Start(func(relay.Result, error) { t.Error("it has ended") })
+				return s.Result(), err
+			},
+		},
+		"closed": {func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) }},
+		"New has not made": {
+			func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },
+			func(a, b net.Conn) (relay.Result, error) { return (*relay.Relay)(nil).Join(t.Context(), a, b) },
+			func(a, b net.Conn) (relay.Result, error) {
+				s := new(relay.Relay).NewSession(a, b)
+				err := s.Start(func(relay.Result, error) { t.Error("it has ended") })
+				return s.Result(), err
+			},
+		},
 	} {
-		_, a := tcp(t)
-		_, b := tcp(t)
-		res, err := join(a, b)
-		const want = relay.ReasonError
-		if err == nil || res.Reason != want || res.AToB.Reason != want || res.BToA.Reason != want {
-			t.Errorf("%s: %v, %+v", name, err, res)
+		for _, join := range joins {
+			joinsNothing(t, want, join)
 		}
 	}
 }
@@ -117,9 +122,7 @@ func TestStartWithoutEnd(t *testing.T) {
 		t.Error(err)
 	}
 	ended := make(chan error, 1)
-	if err := s.Start(func(_ relay.Result, err error) { ended <- err }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Start(func(_ relay.Result, err error) { ended <- err }))
 	_ = client.Close()
 	_ = server.Close()
 	if err := <-ended; err != nil {
@@ -132,10 +135,6 @@ func TestZeroRelay(t *testing.T) {
 	t.Parallel()
 
 	for _, r := range []*relay.Relay{new(relay.Relay), nil} {
-		joinsNothing(t, "New has not made", func(a, b net.Conn) error { _, err := r.Join(t.Context(), a, b); return err })
-		joinsNothing(t, "New has not made", func(a, b net.Conn) error {
-			return r.NewSession(a, b).Start(func(relay.Result, error) { t.Error("it has ended") })
-		})
 		_, copies := r.Copy(io.Discard, strings.NewReader("text"))
 		_, counts := r.CopyN(io.Discard, strings.NewReader("text"), 4)
 		_, until := r.CopyContext(t.Context(), io.Discard, strings.NewReader("text"))
@@ -150,5 +149,71 @@ func TestZeroRelay(t *testing.T) {
 	var zero relay.Relay
 	if st := zero.Stats(); st.Buffers.Live != 0 || zero.Close() != nil {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestMissingEnds: ends that are nil of their type, closed, or hollow are errors of a copy, and never a panic.
+func TestMissingEnds(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	file := func() *os.File {
+		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	closed := func(c io.Closer) { _ = c.Close() }
+	ends := map[string]func() io.ReadWriter{
+		"nil os.File":       func() io.ReadWriter { return (*os.File)(nil) },
+		"nil TCPConn":       func() io.ReadWriter { return (*net.TCPConn)(nil) },
+		"nil UnixConn":      func() io.ReadWriter { return (*net.UnixConn)(nil) },
+		"nil UDPConn":       func() io.ReadWriter { return (*net.UDPConn)(nil) },
+		"nil tls.Conn":      func() io.ReadWriter { return (*tls.Conn)(nil) },
+		"zero TCPConn":      func() io.ReadWriter { return new(net.TCPConn) },
+		"zero UnixConn":     func() io.ReadWriter { return new(net.UnixConn) },
+		"zero UDPConn":      func() io.ReadWriter { return new(net.UDPConn) },
+		"closed os.File":    func() io.ReadWriter { f := file(); closed(f); return f },
+		"closed TCPConn":    func() io.ReadWriter { c, _ := tcp(t); closed(c); return c },
+		"closed Unix":       func() io.ReadWriter { c, _ := unixStream(t); closed(c); return c },
+		"Stream of a nil":   func() io.ReadWriter { return relay.Stream((*os.File)(nil)) },
+		"of a nil beneath":  func() io.ReadWriter { return &named{} },
+		"Wrap of a closed":  func() io.ReadWriter { c, _ := tcp(t); closed(c); return relay.Wrap(c) },
+		"Meter of a closed": func() io.ReadWriter { c, _ := tcp(t); closed(c); return relay.Metered(c, new(relay.Meter)) },
+	}
+	for name, missing := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			far, near := tcp(t)
+			_, _ = far.Write([]byte("x"))
+			_ = far.CloseWrite()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			for way, f := range map[string]func() error{
+				"source":       func() error { _, err := r.Copy(near, missing()); return err },
+				"source file":  func() error { _, err := r.Copy(file(), missing()); return err },
+				"source, n":    func() error { _, err := r.CopyN(near, missing(), 10); return err },
+				"source, ctx":  func() error { _, err := r.CopyContext(ctx, near, missing()); return err },
+				"source, Move": func() error { _, err := r.Move(near, missing()); return err },
+				"both":         func() error { _, err := r.Copy(missing(), missing()); return err },
+				"sink":         func() error { _, err := r.Copy(missing(), bytes.NewReader([]byte("x"))); return err },
+				"sink, tcp":    func() error { _, err := r.Copy(missing(), near); return err },
+			} {
+				if err := f(); err == nil || strings.HasPrefix(name, "nil ") && !errors.Is(err, os.ErrInvalid) {
+					t.Errorf("%s: error %v", way, err)
+				}
+			}
+			if c, ok := missing().(net.Conn); ok && name != "of a nil beneath" { // whose own methods panic
+				a, b := tcp(t)
+				res, err := r.Join(context.Background(), c, a)
+				if err == nil {
+					t.Errorf("joined: %+v", res)
+				}
+				if _, err := r.Join(context.Background(), b, c); err == nil {
+					t.Error("joined as b")
+				}
+			}
+		})
 	}
 }

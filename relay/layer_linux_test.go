@@ -29,61 +29,51 @@ type tlsLayer struct {
 
 func (l *tlsLayer) Over(beneath net.Conn) { l.beneath.Conn = beneath }
 
-// A layeredRig is a session on a loop, of sockets over which TLS may be spoken.
+// A layeredRig is a session on a loop, of sockets over which a Layer may be spoken.
 type layeredRig struct {
 	*looped
-	far     [2]halfConn
-	session *loopSession
-	done    chan struct{}
-	result  relay.Result
-	err     error
+	*plainSession
+	far [2]halfConn
 }
 
 // newLayeredRig has TLS spoken to the first side, to the second, or to both, with small buffers. limits may be nil.
 func newLayeredRig(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]string) *layeredRig {
 	t.Helper()
-	return newLayeredRigOf(t, spoken, limits, ahead, func(*[2]relay.Socket) {})
+	return newLayeredRigOf(t, spoken, limits, ahead, func(*relay.Socket) {})
 }
 
-// newLayeredRigOf is newLayeredRig with changes to the sockets.
-func newLayeredRigOf(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]string, change func(*[2]relay.Socket)) *layeredRig {
+// newLayeredRigOf is newLayeredRig with a change to each socket.
+func newLayeredRigOf(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]string, change func(*relay.Socket)) *layeredRig {
 	t.Helper()
-	g := &layeredRig{looped: ofLoop().looped(t, newRelay(t, nil)), done: make(chan struct{})}
 	cert, key := certificate.New(t, "layer.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var of [2]relay.Socket
-	for i := range of {
-		far, near := smallTCP(t)
-		_ = far.SetDeadline(time.Now().Add(patience))
-		if g.far[i] = far; !spoken[i] {
-			of[i] = g.take(near)
-		} else {
+	noError(t, err)
+	var layers [2]relay.Layer
+	var networks [2]network
+	for i := range networks {
+		if networks[i] = smallTCP; !spoken[i] {
+			continue
+		}
+		networks[i] = func(t testing.TB) (halfConn, net.Conn) {
+			far, near := smallTCP(t)
 			beneath := &swapped{near}
 			layer := &tlsLayer{tls.Server(beneath, &tls.Config{Certificates: []tls.Certificate{pair}}), beneath}
 			peer := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 			shaken := make(chan error, 1)
 			go func() { shaken <- layer.Handshake() }()
-			if err := errors.Join(peer.HandshakeContext(context.Background()), <-shaken); err != nil {
-				t.Fatal(err)
-			}
-			g.far[i], of[i] = peer, g.take(near)
-			of[i].Layer = layer
+			noError(t, errors.Join(peer.HandshakeContext(context.Background()), <-shaken))
+			layers[i] = layer
+			return peer, near
 		}
-		of[i].Ahead = []byte(ahead[i])
 	}
-	g.session = &loopSession{on: g.looped, limits: limits, ended: func(res relay.Result, err error) {
-		g.result, g.err = res, err
-		close(g.done)
-	}}
-	change(&of)
-	g.start(g.session, of[0], of[1])
-	t.Cleanup(func() {
-		g.session.cut(errors.New("test is over"))
-		<-g.done
-	})
+	on := ofLoop().looped(t, newRelay(t, nil))
+	g := &layeredRig{looped: on, plainSession: newPlainOf(t, on, networks[0], networks[1])}
+	g.far, g.s.limits = [2]halfConn{g.A, g.B}, limits
+	for i, s := range [2]*relay.Socket{&g.a, &g.b} {
+		s.Layer, s.Ahead = layers[i], []byte(ahead[i])
+		change(s)
+	}
+	g.do(g.plainSession.start)
 	return g
 }
 
@@ -132,7 +122,7 @@ func TestLayers(t *testing.T) {
 		}
 		all.Wait()
 		<-g.done
-		r := g.result
+		r := g.res
 		if r.Reason != relay.ReasonEOF || g.err != nil || r.AToB.Copied != size || r.BToA.Copied != size || r.AToB.Lost+r.BToA.Lost != 0 {
 			t.Errorf("%+v, %v", r, g.err)
 		}
@@ -148,23 +138,19 @@ func TestLayerHalfClosed(t *testing.T) {
 
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		g := newLayeredRig(t, spoken, nil, [2]string{})
-		if err := g.far[0].CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, g.far[0].CloseWrite())
 		if n, err := g.far[1].Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Fatal(n, err)
 		}
 		for range 3 {
 			mustSend(t, g.far[1], g.far[0], "answer")
 		}
-		if err := g.far[1].CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, g.far[1].CloseWrite())
 		if n, err := g.far[0].Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Error(n, err)
 		}
-		if <-g.done; g.err != nil || g.result.First != relay.SideA {
-			t.Errorf("%+v, %v", g.result, g.err)
+		if <-g.done; g.err != nil || g.res.First != relay.SideA {
+			t.Errorf("%+v, %v", g.res, g.err)
 		}
 	})
 }
@@ -172,9 +158,7 @@ func TestLayerHalfClosed(t *testing.T) {
 // mustSend passes a message on.
 func mustSend(t *testing.T, from io.Writer, to io.Reader, message string) {
 	t.Helper()
-	if _, err := io.WriteString(from, message); err != nil {
-		t.Fatal(err)
-	}
+	write(t, from, message)
 	got := make([]byte, len(message))
 	if _, err := io.ReadFull(to, got); err != nil || string(got) != message {
 		t.Fatalf("%q, %v", got, err)
@@ -206,7 +190,7 @@ func TestLayerCut(t *testing.T) {
 			g := newLayeredRig(t, spoken, limits, [2]string{})
 			if limits == nil {
 				mustSend(t, g.far[0], g.far[1], "x")
-				g.session.cut(errors.New("cut"))
+				g.s.cut(errors.New("cut"))
 			}
 			for i, far := range g.far {
 				want := error(syscall.ECONNRESET)
@@ -217,8 +201,8 @@ func TestLayerCut(t *testing.T) {
 					t.Errorf("%v: side %d reads %v", how, i, err)
 				}
 			}
-			if <-g.done; g.result.Reason != how {
-				t.Errorf("%v: %+v, %v", how, g.result, g.err)
+			if <-g.done; g.res.Reason != how {
+				t.Errorf("%v: %+v, %v", how, g.res, g.err)
 			}
 		}
 	})
@@ -236,8 +220,8 @@ func TestLayerReset(t *testing.T) {
 			if _, err := g.far[1-i].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("of side %d: %v", i, err)
 			}
-			if <-g.done; g.result.Reason != relay.ReasonReset {
-				t.Errorf("%+v, %v", g.result, g.err)
+			if <-g.done; g.res.Reason != relay.ReasonReset {
+				t.Errorf("%+v, %v", g.res, g.err)
 			}
 		}
 	})
@@ -251,9 +235,7 @@ func TestLayerBandwidth(t *testing.T) {
 		g := newLayeredRig(t, spoken, &relay.Limits{PerConnection: relay.Rates{Both: 1 << 20, Burst: 64 << 10}}, [2]string{})
 		began, sent := time.Now(), make([]byte, 256<<10)
 		go func() { _, _ = g.far[0].Write(sent) }()
-		if _, err := io.ReadFull(g.far[1], make([]byte, len(sent))); err != nil {
-			t.Fatal(err)
-		}
+		readFull(t, g.far[1], make([]byte, len(sent)))
 		if took := time.Since(began); took < 150*time.Millisecond { // (256-64) KiB at 1 MiB/s are 188 ms
 			t.Errorf("256 KiB took %v at 1 MiB/s", took)
 		}
@@ -297,36 +279,21 @@ func (l *answering) Read(p []byte) (int, error) {
 }
 
 // answeringRig has that layer at the first side.
-func answeringRig(t *testing.T) (g *layeredRig, driven *loopSession) {
-	g = &layeredRig{looped: ofLoop().looped(t, newRelay(t, nil)), done: make(chan struct{})}
-	var of [2]relay.Socket
-	for i := range of {
-		far, near := smallTCP(t)
-		_ = far.SetDeadline(time.Now().Add(patience))
-		g.far[i], of[i] = far, g.take(near)
-	}
-	of[0].Layer = &answering{most: 512}
-	g.session = &loopSession{on: g.looped, ended: func(res relay.Result, err error) {
-		g.result, g.err = res, err
-		close(g.done)
-	}}
-	g.start(g.session, of[0], of[1])
-	t.Cleanup(func() {
-		g.session.cut(errors.New("test is over"))
-		<-g.done
-	})
-	return g, g.session
+func answeringRig(t *testing.T) *layeredRig {
+	on := ofLoop().looped(t, newRelay(t, nil))
+	g := &layeredRig{looped: on, plainSession: newPlainOf(t, on, smallTCP, smallTCP)}
+	g.far, g.a.Layer = [2]halfConn{g.A, g.B}, &answering{most: 512}
+	g.do(g.plainSession.start)
+	return g
 }
 
 // TestLayerAnswers: what a layer writes while it reads goes out at once, though the session has nothing to write.
 func TestLayerAnswers(t *testing.T) {
 	t.Parallel()
 
-	g, _ := answeringRig(t)
+	g := answeringRig(t)
 	for range 3 {
-		if _, err := io.WriteString(g.far[0], "?x"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, g.far[0], "?x")
 		for want, from := range map[byte]net.Conn{'!': g.far[0], 'x': g.far[1]} {
 			var got [1]byte
 			if _, err := io.ReadFull(from, got[:]); err != nil || got[0] != want {
@@ -341,7 +308,7 @@ func TestLayerAnswers(t *testing.T) {
 func TestLayerAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 
-	g, s := answeringRig(t)
+	g := answeringRig(t)
 	questions := bytes.Repeat([]byte{'?'}, 8<<20)
 	wrote := make(chan error, 1)
 	go func() {
@@ -351,7 +318,7 @@ func TestLayerAnswersAreBounded(t *testing.T) {
 	most := 0
 	for settled := 0; settled < 50; { // until nothing moves any more
 		n := 0
-		g.do(func() { n = s.driven.LayerPending() })
+		g.do(func() { n = g.s.driven.LayerPending() })
 		if n > most {
 			most, settled = n, 0
 		}
@@ -366,7 +333,7 @@ func TestLayerAnswersAreBounded(t *testing.T) {
 		t.Errorf("%d bytes of answers wait", most)
 	}
 	g.do(func() {
-		if _, spare := s.driven.LayerMemory(); !spare {
+		if _, spare := g.s.driven.LayerMemory(); !spare {
 			t.Error("a session that waits has the driver's memory")
 		}
 	})
@@ -393,7 +360,7 @@ func TestLayerIdle(t *testing.T) {
 		mustSend(t, g.far[1], g.far[0], "answer")
 	}
 	g.do(func() {
-		if size, spare := g.session.driven.LayerMemory(); size != 0 || !spare {
+		if size, spare := g.s.driven.LayerMemory(); size != 0 || !spare {
 			t.Errorf("an idle session has %d bytes of memory for its layer, and the driver its own: %v", size, spare)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,27 +37,22 @@ func newMirrored(t *testing.T, r *relay.Relay, d *driving, network network, pati
 // newMirroredBy is newMirrored with a mirror, and A's socket, that are prepared before the session; and B's by those of ofB.
 func newMirroredBy(t *testing.T, r *relay.Relay, d *driving, network network, patience time.Duration, prepare func(*relay.Mirror, *relay.Socket), ofB ...func(*relay.Socket)) *mirrored {
 	t.Helper()
-	m := &mirrored{rig: &rig{t: t, done: make(chan struct{})}, on: d.looped(t, r), ended: make(chan relay.MirrorResult, 1)}
-	var nearA, nearB, nearS net.Conn
-	m.A, nearA = network(t)
-	m.B, nearB = network(t)
+	m := &mirrored{on: d.looped(t, r), ended: make(chan relay.MirrorResult, 1)}
+	var nearS net.Conn
 	m.S, nearS = network(t)
-	for _, c := range []net.Conn{m.A, m.B, m.S} {
-		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
-	}
-	s := &loopSession{on: m.on, ended: func(res relay.Result, err error) { m.result, m.err = res, err; close(m.done) }}
-	m.session, m.cancel = s, s.cut
-	a, b := m.on.take(nearA), m.on.take(nearB)
+	_ = m.S.SetDeadline(time.Now().Add(60 * time.Second))
 	m.shadow = m.on.take(nearS)
-	m.on.do(func() {
-		m.on.driver.StartMirror(&m.mirror, patience, m)
-		prepare(&m.mirror, &a)
-	})
-	a.Mirror = &m.mirror
-	for _, prepare := range ofB {
-		prepare(&b)
+	d.change = func(a, b *relay.Socket) {
+		m.on.do(func() {
+			m.on.driver.StartMirror(&m.mirror, patience, m)
+			prepare(&m.mirror, a)
+		})
+		a.Mirror = &m.mirror
+		for _, prepare := range ofB {
+			prepare(b)
+		}
 	}
-	m.on.start(s, a, b)
+	m.rig = d.newRig(t, r, network, network)
 	t.Cleanup(func() {
 		m.cancel(errors.New("test is over"))
 		<-m.done
@@ -121,18 +117,14 @@ func TestMirrorWithoutPipes(t *testing.T) {
 	}
 	for i, n := 0, 0; i < len(sent); i += n {
 		n = min(10_000, len(sent)-i)
-		if _, err := m.A.Write(sent[i : i+n]); err != nil {
-			t.Fatal(err)
-		}
+		write(t, m.A, sent[i:i+n])
 	}
 	m.until("it has come", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(sent)) })
 	m.connect()
 	for i := range 300 {
 		b := content(uint64(i), 20_000)
 		sent = append(sent, b...)
-		if _, err := m.A.Write(b); err != nil {
-			t.Fatal(err)
-		}
+		write(t, m.A, b)
 		m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Copied > int64(len(sent)-200<<10) })
 	}
 	_ = m.A.CloseWrite()
@@ -190,18 +182,14 @@ func TestMirror(t *testing.T) {
 					}
 					b := content(uint64(i), n)
 					sent = append(sent, b...)
-					if _, err := m.A.Write(b); err != nil {
-						t.Fatal(err)
-					}
+					write(t, m.A, b)
 					m.until("it has come", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(sent)) })
 					if i >= 20 { // A's next bytes do not meet a full pipe
 						m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied == int64(len(sent)) })
 					}
 				}
 				answer := []byte("the shadow's answer reaches nobody")
-				if _, err := m.S.Write(answer); err != nil {
-					t.Fatal(err)
-				}
+				write(t, m.S, answer)
 				_ = m.A.CloseWrite()
 				if got := <-atB; !bytes.Equal(got, sent) {
 					t.Errorf("B has got %d bytes of %d", len(got), len(sent))
@@ -270,9 +258,7 @@ func TestMirrorHurtsNobody(t *testing.T) {
 				atB := collect(m.B)
 				c.shadow(m)
 				sent := content(7, 32<<20)
-				if _, err := m.A.Write(sent); err != nil {
-					t.Fatal(err)
-				}
+				write(t, m.A, sent)
 				_ = m.A.CloseWrite()
 				if got := <-atB; !bytes.Equal(got, sent) {
 					t.Fatalf("%v: B has got %d bytes of %d", e, len(got), len(sent))
@@ -355,9 +341,7 @@ func (m *mirrored) mirrorNow() (res relay.MirrorResult) {
 func sendOn(t *testing.T, m *mirrored, n int) {
 	t.Helper()
 	b := content(3, n)
-	if _, err := m.A.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	write(t, m.A, b)
 	got := make([]byte, n)
 	if _, err := io.ReadFull(m.B, got); err != nil || !bytes.Equal(got, b) {
 		t.Fatalf("%v", err)
@@ -393,9 +377,7 @@ func TestMirrorOfAReset(t *testing.T) {
 			m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, time.Minute)
 			m.connect()
 			sendOn(t, m, 100)
-			if _, err := io.ReadFull(m.S, make([]byte, 100)); err != nil {
-				t.Fatal(err)
-			}
+			readFull(t, m.S, make([]byte, 100))
 			end(m)
 			if res := m.mirrorEnd(); res.Reason != relay.MirrorCut {
 				t.Errorf("%+v", res)
@@ -404,25 +386,6 @@ func TestMirrorOfAReset(t *testing.T) {
 				t.Errorf("the shadow is not reset: %v", err)
 			}
 		})
-	}
-}
-
-// TestMirrorIdles: while nothing is under way a mirror holds no pipe.
-func TestMirrorIdles(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
-	m := newMirrored(t, r, ofLoop(), tcp, time.Minute)
-	m.connect()
-	for range 10 {
-		sendOn(t, m, 5000)
-		if _, err := io.ReadFull(m.S, make([]byte, 5000)); err != nil {
-			t.Fatal(err)
-		}
-		m.on.turn()
-		if n := r.Stats().Pipes.Leased; n != 0 {
-			t.Fatalf("%d pipes are leased", n)
-		}
 	}
 }
 
@@ -504,5 +467,344 @@ func TestMirrorHasTwoPipes(t *testing.T) {
 		if got := <-atS; !bytes.Equal(got, sent) {
 			t.Errorf("the shadow has got %d bytes of %d, or others", len(got), len(sent))
 		}
+	}
+}
+
+// TestMirrorBuffersAreBounded: all mirrors of a loop without pipes have 16 MiB of the heap together. Those that need more end, and their
+// sessions go on; the memory of those that end is there for others.
+func TestMirrorBuffersAreBounded(t *testing.T) {
+	t.Parallel()
+
+	d, r := ofLoop(), newRelay(t, &relay.Config{Engine: relay.EngineCopy})
+	var all []*mirrored
+	room := func() bool {
+		m := newMirrored(t, r, d, tcp, time.Minute)
+		all = append(all, m)
+		for range 4 {
+			sendOn(t, m, 60_000)
+		}
+		m.on.turn()
+		return m.mirrorNow().Reason == relay.MirrorNone
+	}
+	for room() {
+		if len(all) > 16<<20/(256<<10) {
+			t.Fatalf("%d mirrors have a quarter of a MiB each", len(all))
+		}
+	}
+	if res := all[len(all)-1].mirrorEnd(); res.Reason != relay.MirrorBehind || len(all) < 60 {
+		t.Errorf("of %d mirrors the last has ended with %+v", len(all), res)
+	}
+	all[0].on.do(all[0].mirror.Cut)
+	if !room() {
+		t.Errorf("a mirror in the room of another one has ended with %+v", all[len(all)-1].mirrorEnd())
+	}
+	for _, m := range all {
+		m.on.do(m.mirror.Cut)
+		m.connect()
+	}
+}
+
+// TestMirrorCountsTees: the figures of a mirror say which of its bytes came by tee(2), also of those that waited in one
+// pipe with bytes that were written.
+func TestMirrorCountsTees(t *testing.T) {
+	t.Parallel()
+
+	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, time.Minute)
+	atB, atS, all := make([]byte, 64<<10), collect(m.S), 0
+	for i, n := range []int{100, 200, 64 << 10, 64 << 10, 64 << 10, 1, 1, 1, 1, 1, 1, 300, 48 << 10, 48 << 10, 48 << 10, 5} {
+		if i == 9 { // what has come until now waits for it
+			m.connect()
+		}
+		write(t, m.A, content(uint64(i), n))
+		readFull(t, m.B, atB[:n])
+		all += n
+	}
+	_, _ = m.A.CloseWrite(), m.B.CloseWrite()
+	if got := <-atS; len(got) != all {
+		t.Fatalf("the shadow has got %d bytes of %d", len(got), all)
+	}
+	_ = m.S.CloseWrite()
+	res, _ := m.wait()
+	if got := m.mirrorEnd(); got.Teed != res.AToB.Spliced || got.Copied != res.AToB.Copied || got.Teed == 0 || got.Copied == 0 {
+		t.Errorf("the mirror says %+v, the session %+v", got, res.AToB)
+	}
+}
+
+// A witness is an observer that keeps what it sees. It belongs to the loop's goroutine.
+type witness struct {
+	sent, answered, shadow []byte
+	skipped                int
+	most                   int // answers that it wants of each side; 0: all
+	ended, complete        bool
+	late                   int // calls after the end
+	sentAll                int // calls
+}
+
+func (w *witness) note() bool {
+	if w.ended {
+		w.late++
+	}
+	return w.most == 0 || len(w.answered) < w.most && len(w.shadow) < w.most
+}
+
+func (w *witness) Sent(b []byte)    { w.sent = append(w.sent, b...); w.note() }
+func (w *witness) Skipped(n int)    { w.skipped += n; w.note() }
+func (w *witness) Ended(whole bool) { w.note(); w.ended, w.complete = true, whole }
+
+func (w *witness) SentAll() { w.note(); w.sentAll++ }
+
+func (w *witness) Answered(b []byte) bool {
+	w.answered = append(w.answered, b...)
+	return w.note()
+}
+
+func (w *witness) ShadowAnswered(b []byte) bool {
+	w.shadow = append(w.shadow, b...)
+	return w.note()
+}
+
+// An observed is a session with a mirror and an observer.
+type observed struct {
+	*mirrored
+	w *witness
+}
+
+func newObserved(t *testing.T, r *relay.Relay, d *driving, network network, most int) *observed {
+	w := &witness{most: most}
+	m := newMirroredBy(t, r, d, network, time.Minute, func(m *relay.Mirror, _ *relay.Socket) { m.Observe(w) })
+	return &observed{m, w}
+}
+
+// until waits for a condition of the witness.
+func (o *observed) seen(what string, cond func(w *witness) bool) {
+	o.t.Helper()
+	ok := false
+	for deadline := time.Now().Add(60 * time.Second); !ok && time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
+		o.on.do(func() { ok = cond(o.w) })
+	}
+	if !ok {
+		o.t.Fatalf("not in time: %s; %d bytes sent, %d skipped, %d and %d answered, ended %v, complete %v",
+			what, len(o.w.sent), o.w.skipped, len(o.w.answered), len(o.w.shadow), o.w.ended, o.w.complete)
+	}
+}
+
+// write writes all of b.
+func (o *observed) write(c halfConn, b []byte) {
+	o.t.Helper()
+	write(o.t, c, b)
+}
+
+// TestMirrorObserver: an observer sees every byte of both answers in order, those before the shadow was
+// connected included, and of what the source sends the bytes that are copied, and how many are not. The answers
+// of the session's other side are copied, and nothing else changes.
+func TestMirrorObserver(t *testing.T) {
+	t.Parallel()
+
+	for _, e := range []relay.Engine{relay.EngineAuto, relay.EngineSplice, relay.EngineCopy} {
+		for name, network := range map[string]network{"tcp": tcp, "unix": unixStream} {
+			t.Run(fmt.Sprintf("%v/%s", e, name), func(t *testing.T) {
+				o := newObserved(t, newRelay(t, &relay.Config{Engine: e}), ofLoop(), network, 0)
+				atA, atB, atS := collect(o.A), collect(o.B), collect(o.S)
+				primary, shadow := content(1, 3<<20), content(2, 2<<20)
+				sent := content(3, 1<<20)
+				o.write(o.B, primary[:100])
+				o.seen("the answer before the shadow", func(w *witness) bool { return len(w.answered) == 100 })
+				o.connect()
+				o.write(o.A, sent[:64])
+				o.seen("a small question", func(w *witness) bool { return len(w.sent)+w.skipped == 64 })
+				wrote := make(chan struct{})
+				go func() {
+					defer close(wrote)
+					o.write(o.S, shadow)
+					_ = o.S.CloseWrite()
+				}()
+				o.write(o.B, primary[100:])
+				<-wrote
+				o.seen("both answers", func(w *witness) bool { return len(w.answered) == len(primary) && len(w.shadow) == len(shadow) })
+				if e != relay.EngineCopy {
+					for i := 64; i < len(sent); i += 1 << 16 { // so that the shadow's pipe takes each
+						o.write(o.A, sent[i:min(i+1<<16, len(sent))])
+						o.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied == int64(min(i+1<<16, len(sent))) })
+					}
+				} else {
+					sent = sent[:64]
+				}
+				_ = o.A.CloseWrite()
+				if got := <-atS; !bytes.Equal(got, sent) {
+					t.Errorf("the shadow has got %d bytes of %d", len(got), len(sent))
+				}
+				_ = o.B.CloseWrite()
+				o.seen("the end", func(w *witness) bool { return w.ended })
+				res, err := o.wait()
+				if err != nil || !bytes.Equal(<-atA, primary) || !bytes.Equal(<-atB, sent) {
+					t.Errorf("%+v, %v", res, err)
+				}
+				w := o.w
+				if !w.complete || w.late > 0 || !bytes.Equal(w.answered, primary) || !bytes.Equal(w.shadow, shadow) {
+					t.Errorf("complete %v, %d calls too late, %d and %d bytes answered", w.complete, w.late, len(w.answered), len(w.shadow))
+				}
+				if len(w.sent)+w.skipped != len(sent) || e == relay.EngineSplice && len(w.sent) > 0 {
+					t.Errorf("%d bytes sent, %d skipped", len(w.sent), w.skipped)
+				}
+				want := int64(1)
+				if e == relay.EngineCopy {
+					want = 0
+				}
+				if f := res.BToA; f.Spliced > 0 || f.Fallbacks[relay.FallbackCompare] != want || res.AToB.Fallbacks[relay.FallbackCompare] != 0 {
+					t.Errorf("%+v", res)
+				}
+				if e == relay.EngineSplice && res.AToB.Copied > 0 {
+					t.Errorf("%+v", res)
+				}
+			})
+		}
+	}
+}
+
+// TestMirrorObserverHasEnough: once the observer wants no more the answers are spliced as they were, those of the
+// shadow are thrown away, and the mirror goes on.
+func TestMirrorObserverHasEnough(t *testing.T) {
+	t.Parallel()
+
+	for _, first := range []string{"primary", "shadow"} {
+		for _, e := range splicing {
+			o := newObserved(t, newRelay(t, &relay.Config{Engine: e}), ofLoop(), tcp, 1000)
+			o.connect()
+			atA, b := collect(o.A), content(1, 4<<20)
+			from := o.B
+			if first == "shadow" {
+				from = o.S
+			}
+			o.write(from, b[:1000])
+			o.seen("enough", func(w *witness) bool { return w.ended })
+			o.write(o.S, b)
+			if first == "shadow" {
+				o.write(o.B, b[:1000])
+			}
+			o.write(o.B, b[1000:])
+			o.write(o.A, b[:100])
+			o.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied == 100 && res.Answered >= int64(len(b)) })
+			_, _ = o.A.CloseWrite(), o.B.CloseWrite()
+			if got := <-atA; !bytes.Equal(got, b) {
+				t.Errorf("%v: A has got %d bytes of %d", e, len(got), len(b))
+			}
+			res, err := o.wait()
+			if err != nil || res.BToA.Spliced == 0 || res.BToA.Fallbacks[relay.FallbackCompare] != 1 {
+				t.Errorf("%v, %s: %+v, %v", e, first, res, err)
+			}
+			if w := o.w; w.complete || w.late > 0 || len(w.answered)+len(w.shadow) > 1000 {
+				t.Errorf("%v, %s: complete %v, %d calls too late, %d and %d bytes answered", e, first, w.complete, w.late, len(w.answered), len(w.shadow))
+			}
+		}
+	}
+}
+
+// TestMirrorObserverEnds: observing ends once, whoever ends first, and is complete if both answers have ended by
+// their end of file and the shadow has got everything.
+func TestMirrorObserverEnds(t *testing.T) {
+	t.Parallel()
+
+	shut := func(t *testing.T, c halfConn) {
+		if err := c.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		ends     func(t *testing.T, o *observed)
+		complete bool
+	}{
+		"client, primary, shadow": {func(t *testing.T, o *observed) { shut(t, o.A); shut(t, o.B); shut(t, o.S) }, true},
+		"client, shadow, primary": {func(t *testing.T, o *observed) {
+			shut(t, o.A)
+			shut(t, o.S)
+			o.mirrorEnd()
+			shut(t, o.B)
+		}, true},
+		"shadow, primary, client": {func(t *testing.T, o *observed) {
+			shut(t, o.S)
+			shut(t, o.B)
+			o.until("the end of B", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
+			shut(t, o.A)
+		}, true},
+		"primary, client, shadow": {func(t *testing.T, o *observed) {
+			shut(t, o.B)
+			shut(t, o.A)
+			<-o.done
+			shut(t, o.S)
+		}, true},
+		"the client is reset":  {func(t *testing.T, o *observed) { abort(t, o.A) }, false},
+		"the primary is reset": {func(t *testing.T, o *observed) { abort(t, o.B) }, false},
+		"the shadow is reset":  {func(t *testing.T, o *observed) { abort(t, o.S) }, false},
+		"the shadow has left": {func(t *testing.T, o *observed) {
+			_ = o.S.Close()
+			for !o.over() {
+				sendOn(t, o.mirrored, 10)
+			}
+		}, false},
+		"the session is cut": {func(t *testing.T, o *observed) { o.cancel(errors.New("cut")) }, false},
+		"the mirror is cut":  {func(t *testing.T, o *observed) { o.on.do(o.mirror.Cut) }, false},
+		"the session is cut after the shadow's end": {func(t *testing.T, o *observed) {
+			shut(t, o.A)
+			shut(t, o.S)
+			o.mirrorEnd()
+			o.cancel(errors.New("cut"))
+		}, false},
+	} {
+		for _, e := range splicing {
+			t.Run(fmt.Sprintf("%s/%v", name, e), func(t *testing.T) {
+				o := newObserved(t, newRelay(t, &relay.Config{Engine: e}), ofLoop(), tcp, 0)
+				o.connect()
+				o.write(o.B, []byte("answer"))
+				o.write(o.S, []byte("other"))
+				o.seen("both", func(w *witness) bool { return len(w.answered) == 6 && len(w.shadow) == 5 })
+				c.ends(t, o)
+				o.seen("the end", func(w *witness) bool { return w.ended })
+				if w := o.w; w.complete != c.complete || w.late > 0 {
+					t.Errorf("complete %v, %d calls too late", w.complete, w.late)
+				}
+				clientFirst := strings.HasPrefix(name, "client,") || name == "the session is cut after the shadow's end"
+				if w := o.w; (w.sentAll == 1) != clientFirst {
+					t.Errorf("%d ends of the client", w.sentAll)
+				}
+			})
+		}
+	}
+}
+
+func (o *observed) over() (over bool) {
+	o.on.do(func() { over = o.w.ended })
+	return over
+}
+
+// TestMirrorObserverRefused: a shadow that is refused ends observing, and one that never ends its answers leaves it
+// incomplete.
+func TestMirrorObserverRefused(t *testing.T) {
+	t.Parallel()
+
+	o := newObserved(t, newRelay(t, &relay.Config{Engine: relay.EngineSplice}), ofLoop(), tcp, 0)
+	o.write(o.B, []byte("answer"))
+	o.seen("the answer", func(w *witness) bool { return len(w.answered) == 6 })
+	o.unconnected()
+	o.on.do(func() { o.mirror.Refused(errors.New("refused")) })
+	if !o.over() || o.w.complete {
+		t.Errorf("ended %v, complete %v", o.over(), o.w.complete)
+	}
+	o.write(o.B, content(1, 1000))
+	o.until("the first, still copied", func(res relay.Result) bool { return res.BToA.Copied == 1006 })
+	o.write(o.B, content(1, 1000))
+	o.until("the next is spliced", func(res relay.Result) bool { return res.BToA.Spliced == 1000 })
+
+	d := ofLoop()
+	r, clock := d.clockedRelay(t, relay.Config{})
+	o = newObserved(t, r, d, tcp, 0)
+	o.connect()
+	_, _ = o.A.CloseWrite(), o.B.CloseWrite()
+	<-o.done
+	clock.advance(2 * time.Minute)
+	if res := o.mirrorEnd(); res.Reason != relay.MirrorComplete {
+		t.Errorf("%+v", res)
+	}
+	if !o.over() || o.w.complete {
+		t.Errorf("ended %v, complete %v", o.over(), o.w.complete)
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math/bits"
 	"syscall"
 
 	"github.com/penstock/penstock/loop"
@@ -288,4 +289,219 @@ func (m *Mirror) close() {
 		m.drv.loop.Drop(m.socket.id)
 	}
 	m.socket.close()
+}
+
+// Of the bytes that a session's pipe holds the mirror may take only a part, for its pipe is full by slots. Then the session's
+// sink gets that part first, since tee(2) begins at the first unread byte, and the mirror takes the rest after it, once its own
+// pipe was drained, or into a second one. It is behind if there is no room then: the session never waits for it.
+
+// offer gives the mirror, if there is one, the n bytes at the head of a session's pipe, and returns how many of them the sink
+// may get before the next offer: all, if there is no mirror any more.
+func (d *direction) offer(n int) int {
+	m := d.mirror()
+	if m == nil {
+		return n
+	}
+	if m.teed == 0 {
+		m.tee(d.held.pipe.(*pipe.Pipe), n)
+	}
+	if m.is(mirrorOver) {
+		return n
+	}
+	return min(m.teed, n)
+}
+
+// passed notes that the sink, or a buffer for it, has got n bytes of a session's pipe.
+func (d *direction) passed(n int) {
+	if m := d.mirror(); m != nil {
+		m.teed = max(m.teed-n, 0)
+	}
+}
+
+// tee takes a copy of the n bytes that a pipe holds, or of as many as there is room for, none of which were taken before.
+// If there is none for any the mirror ends.
+func (m *Mirror) tee(from *pipe.Pipe, n int) {
+	m.drain()
+	if m.is(mirrorOver) || !m.lease(m.drv.relay.cfg.MaxPipeSize, n) {
+		return
+	}
+	k, err := from.Tee(m.pipe, n)
+	if full(k, err) && m.another() {
+		k, err = from.Tee(m.pipe, n)
+	}
+	m.wait()
+	switch {
+	case k > 0:
+		m.teed = k
+		m.runs.add(k, true)
+		if m.observer != nil {
+			m.observer.Skipped(k)
+		}
+		m.recall()
+	case full(k, err):
+		m.undelivered(n)
+		m.end(MirrorBehind, nil)
+	default:
+		m.undelivered(n)
+		m.failed("tee", err)
+	}
+}
+
+// full reports whether a write to a pipe, or a tee, has found no room.
+func full(n int, err error) bool { return n <= 0 && (err == nil || wouldBlock(err)) }
+
+// another leases a second pipe, and reports whether there is one now: the first one is full, and is drained before it.
+func (m *Mirror) another() bool {
+	if m.older != nil {
+		return false
+	}
+	p, err := m.drv.pipe(m.pipe.Size())
+	if err != nil {
+		return false
+	}
+	m.older, m.pipe = m.pipe, p.(*pipe.Pipe)
+	return true
+}
+
+// drainPipe has the shadow sent what the older pipe holds, or the other one if there is none.
+func (m *Mirror) drainPipe() (int, error) {
+	p := m.pipe
+	if m.older != nil {
+		p = m.older
+	}
+	n, err := m.socket.drain(p, p.Len())
+	teed := m.runs.remove(n)
+	m.res.Teed += int64(teed)
+	m.res.Copied += int64(max(n, 0) - teed)
+	if p == m.older && p.Len() == 0 {
+		m.drv.returnPipe(p)
+		m.older = nil
+	}
+	return n, err
+}
+
+// maxMirrorBuffer is how many bytes that the shadow has not taken a mirror without pipes keeps at most.
+const maxMirrorBuffer = 256 << 10
+
+// maxMirrorHeap is how many bytes of the heap all mirrors of a loop take at most.
+const maxMirrorHeap = 16 << 20
+
+// A mirrorBuffer is the bytes that the shadow of a mirror without pipes has not taken yet. Its memory is the loop's, or the
+// heap's where that is spent or has no slots of the size, within maxMirrorHeap, and is given back when it is empty.
+type mirrorBuffer struct {
+	*buffer
+	off, end int
+}
+
+// len returns how many bytes there are.
+func (q *mirrorBuffer) len() int { return q.end - q.off }
+
+// store keeps bytes behind those that there are, as many as there is room for, and returns how many.
+func (m *Mirror) store(b []byte) int {
+	q := &m.buffered
+	n := min(len(b), maxMirrorBuffer-q.len())
+	if need := q.len() + n; (q.buffer == nil || need > len(q.b)) && !m.growBuffer(need) {
+		return 0
+	}
+	if q.end+n > len(q.b) {
+		q.off, q.end = 0, copy(q.b, q.b[q.off:q.end])
+	}
+	q.end += copy(q.b[q.end:], b[:n])
+	return n
+}
+
+// growBuffer has what is kept in a buffer of at least so many bytes. It reports false where there is no memory for one.
+func (m *Mirror) growBuffer(need int) bool {
+	size := 1 << bits.Len(uint(max(need, smallBuffer)-1))
+	larger := m.drv.slot(size)
+	if larger.unpooled {
+		if m.drv.mirrorHeap+size > maxMirrorHeap {
+			return false
+		}
+		m.drv.mirrorHeap += size
+	}
+	was := m.buffered
+	m.buffered = mirrorBuffer{buffer: larger}
+	if was.buffer != nil {
+		m.buffered.end = copy(larger.b, was.b[was.off:was.end])
+		m.drv.giveBackMirrored(was.buffer)
+	}
+	return true
+}
+
+// giveBackMirrored gives back the buffer of a mirror.
+func (d *Driver) giveBackMirrored(b *buffer) {
+	if b.unpooled {
+		d.mirrorHeap -= len(b.b)
+	}
+	d.giveBack(b)
+}
+
+// drainBuffer has the shadow sent what is kept, as much as it takes.
+func (m *Mirror) drainBuffer() (int, error) {
+	q := &m.buffered
+	n, err := m.socket.send(q.b[q.off:q.end])
+	if n > 0 {
+		q.off += n
+		m.res.Copied += int64(n)
+	}
+	if q.len() == 0 {
+		m.dropBuffer()
+	}
+	return n, err
+}
+
+// dropBuffer gives the memory back.
+func (m *Mirror) dropBuffer() {
+	if m.buffered.buffer != nil {
+		m.drv.giveBackMirrored(m.buffered.buffer)
+		m.buffered = mirrorBuffer{}
+	}
+}
+
+// A mirrorRuns is the way in which the bytes of a mirror's pipes came there, in their order: lengths of runs, positive for
+// bytes by tee(2), negative for bytes that were written. There are no more runs than
+// the pipes have slots.
+type mirrorRuns []int32
+
+// reset forgets all. What a mirror needs as a rule stays with it, so that its moves allocate nothing.
+func (r *mirrorRuns) reset() {
+	if *r = (*r)[:0]; cap(*r) > 16 {
+		*r = nil
+	}
+}
+
+// add notes n bytes behind the others.
+func (r *mirrorRuns) add(n int, teed bool) {
+	if n <= 0 {
+		return
+	}
+	run := int32(n) // a pipe's bytes at most
+	if !teed {
+		run = -run
+	}
+	if last := len(*r) - 1; last >= 0 && ((*r)[last] > 0) == teed {
+		(*r)[last] += run
+		return
+	}
+	*r = append(*r, run)
+}
+
+// remove takes out the first n bytes, and returns how many of them came by tee(2).
+func (r *mirrorRuns) remove(n int) (teed int) {
+	for n > 0 && len(*r) > 0 {
+		run := &(*r)[0]
+		k := min(n, int(max(*run, -*run)))
+		n -= k
+		if *run > 0 {
+			teed += k
+			*run -= int32(k)
+		} else {
+			*run += int32(k)
+		}
+		if *run == 0 {
+			*r = (*r)[:copy(*r, (*r)[1:])]
+		}
+	}
+	return teed
 }

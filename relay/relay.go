@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/internal/closed"
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/pool"
 )
@@ -135,4 +137,178 @@ func (r *Relay) Engine() Engine { return r.cfg.Engine }
 // b).Run(ctx).
 func (r *Relay) Join(ctx context.Context, a, b net.Conn) (Result, error) {
 	return r.NewSession(a, b).Run(ctx)
+}
+
+var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
+
+// Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap]: one with the defaults of [Config],
+// which is made at the first call and serves the whole process. Its Stats are theirs together. It must not
+// be closed. The error is that of [New]. It is safe for concurrent use.
+func Default() (*Relay, error) { return defaultRelay() }
+
+// Join is [Relay.Join] of the default relay, which has no timeouts: ctx and the connections end a session.
+func Join(ctx context.Context, a, b net.Conn) (Result, error) {
+	r, err := Default()
+	if err != nil {
+		return Result{Reason: ReasonError}, err
+	}
+	return r.Join(ctx, a, b)
+}
+
+// Copy is [Relay.Copy] of the default relay: [io.Copy] that splices.
+func Copy(dst io.Writer, src io.Reader) (int64, error) {
+	r, err := Default()
+	if err != nil {
+		return 0, err
+	}
+	return r.Copy(dst, src)
+}
+
+// CopyContext is [Relay.CopyContext] of the default relay: [Copy] until ctx ends.
+func CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
+	r, err := Default()
+	if err != nil {
+		return 0, err
+	}
+	return r.CopyContext(ctx, dst, src)
+}
+
+// CopyN is [Relay.CopyN] of the default relay: [io.CopyN] that splices.
+func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
+	r, err := Default()
+	if err != nil {
+		return 0, err
+	}
+	return r.CopyN(dst, src, n)
+}
+
+// Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that [io.Copy] and io.CopyN from it
+// and to it take the default relay, in code that stays as it is. Everything else is conn's, which the
+// result owns. It is an [Unwrapper].
+//
+// The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite, SetLinger,
+// SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer, SyscallConn, and NetConn, which returns
+// conn. They return errors.ErrUnsupported if conn has them not. File and MultipathTCP are conn's alone: ask NetConn().
+func Wrap(conn net.Conn) net.Conn {
+	if isNil(conn) {
+		return nil
+	}
+	return &wrapped{whole{beneath{conn}}}
+}
+
+type wrapped struct{ whole }
+
+// WriteTo implements [io.WriterTo].
+func (c *wrapped) WriteTo(dst io.Writer) (int64, error) { return Copy(dst, c.Conn) }
+
+// ReadFrom implements [io.ReaderFrom].
+func (c *wrapped) ReadFrom(src io.Reader) (int64, error) { return Copy(c.Conn, withWriteTo(src)) }
+
+// RelayReader implements [Unwrapper].
+func (c *wrapped) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return c.Conn, nil, nil
+}
+
+// ErrClosed is the error of sessions that a closed [Relay] has ended, or refused. It matches os.ErrClosed.
+var ErrClosed error = closed.Error("penstock: relay: the relay is closed")
+
+// running is the sessions on goroutines that run.
+type running struct {
+	mu     sync.Mutex
+	all    map[*Session]struct{}
+	closed bool
+	over   chan struct{} // closed when none runs; nil: none waits for that
+}
+
+// add notes a session that begins, and reports whether it may.
+func (r *running) add(s *Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	if r.all == nil {
+		r.all = make(map[*Session]struct{})
+	}
+	r.all[s] = struct{}{}
+	return true
+}
+
+func (r *running) remove(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, s)
+	if len(r.all) == 0 && r.over != nil {
+		close(r.over)
+		r.over = nil
+	}
+}
+
+// close has add refuse, and returns the sessions that run.
+func (r *running) close() (all []*Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for s := range r.all {
+		all = append(all, s)
+	}
+	return all
+}
+
+// none returns a channel that is closed when none runs. No session begins any more.
+func (r *running) none() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over == nil {
+		r.over = make(chan struct{})
+		if len(r.all) == 0 {
+			over := r.over
+			r.over = nil
+			close(over)
+			return over
+		}
+	}
+	return r.over
+}
+
+// Hooks are functions that a [Relay] calls at events of its sessions on goroutines, those of Join and
+// [Relay.NewSession]. Any of them may be nil, and costs nothing then. They are called on the session's
+// goroutines, of several sessions at a time, and must not wait. (The owner of a [Driven] starts it, and
+// is notified of its end; [DriverStats] has its changes of engine. A copy has no hooks.)
+type Hooks struct {
+	// Started is called before the first byte is moved.
+	Started func(s *Session)
+	// EngineChanged is called when a direction, that of the bytes of source, changes how it moves
+	// them: EngineSplice or EngineCopy. The reason is in the counters of [Session.Result] if it is a
+	// fallback, and else the size of its reads.
+	EngineChanged func(s *Session, source Side, now Engine)
+	// Ended is called with the results of Run, when both connections are closed.
+	Ended func(s *Session, res Result, err error)
+}
+
+// Conns returns the connections that the session joins. They are its own: only their addresses and
+// what wrappers of the caller's have besides may be asked for.
+func (s *Session) Conns() (a, b net.Conn) { return s.a.conn, s.b.conn }
+
+// switchTo changes how the next reads go.
+func (d *direction) switchTo(m mode) {
+	if d.mode == m {
+		return
+	}
+	d.mode = m
+	if changed := d.env().engineChanged; changed != nil {
+		changed(d)
+	}
+}
+
+// engineChanged calls the hook.
+func (s *Session) engineChanged(d *direction) {
+	source, now := SideA, EngineCopy
+	if d == &s.ba {
+		source = SideB
+	}
+	if d.mode == splicing {
+		now = EngineSplice
+	}
+	s.r.cfg.Hooks.EngineChanged(s, source, now)
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -68,29 +70,130 @@ func flipped(b []byte) []byte {
 // rewritten starts a session on a loop with a flipper of what A sends, and one of what B sends. change may change A's socket.
 func rewritten(t *testing.T, d *driving, r *relay.Relay, network network, limits *relay.Limits, change func(a *relay.Socket)) (g *rig, ab *flipper, on *looped) {
 	t.Helper()
-	g = &rig{t: t, done: make(chan struct{})}
-	on = d.looped(t, r)
-	var nearA, nearB net.Conn
-	g.A, nearA = network(t)
-	g.B, nearB = network(t)
-	for _, c := range []net.Conn{g.A, g.B} {
-		_ = c.SetDeadline(time.Now().Add(patience))
-	}
-	s := &loopSession{on: on, limits: limits, ended: func(res relay.Result, err error) { g.result, g.err = res, err; close(g.done) }}
-	g.session, g.cancel = s, s.cut
-	a, b := on.take(nearA), on.take(nearB)
 	ab = new(flipper)
-	a.Rewriter, a.Hold = ab, 10*time.Millisecond
-	b.Rewriter, b.Hold = new(flipper), 10*time.Millisecond
-	if change != nil {
-		change(&a)
+	d.limits, d.change = limits, func(a, b *relay.Socket) {
+		a.Rewriter, a.Hold = ab, 10*time.Millisecond
+		b.Rewriter, b.Hold = new(flipper), 10*time.Millisecond
+		if change != nil {
+			change(a)
+		}
 	}
-	on.start(s, a, b)
-	t.Cleanup(func() {
-		g.cancel(errors.New("test is over"))
-		<-g.done
+	return d.newRig(t, r, network, network), ab, d.looped(t, r)
+}
+
+// changers are a Rewriter and a Transform, and what they make of bytes.
+var changers = map[string]struct {
+	set  func(s *relay.Socket)
+	made func(b []byte) []byte
+}{
+	"Rewriter":  {func(s *relay.Socket) { s.Rewriter = new(flipper) }, flipped},
+	"Transform": {func(s *relay.Socket) { s.Transform = new(doubler) }, doubled},
+}
+
+// TestRewriteIsMirrored: the shadow gets the bytes as they became.
+func TestRewriteIsMirrored(t *testing.T) {
+	t.Parallel()
+
+	for name, c := range changers {
+		m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(_ *relay.Mirror, a *relay.Socket) {
+			c.set(a)
+			a.Hold, a.Ahead = 10*time.Millisecond, []byte("before")
+		})
+		m.connect()
+		atB, atS, sent := collect(m.B), collect(m.S), []byte("before")
+		for i := range 100 {
+			b := content(uint64(i), 1+i*i)
+			write(t, m.A, b)
+			sent = append(sent, b...)
+			most := int64(len(c.made(sent)) - 8)
+			m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied >= most })
+		}
+		_ = m.A.CloseWrite()
+		for what, at := range map[string]<-chan []byte{"B": atB, "the shadow": atS} {
+			if got := <-at; !bytes.Equal(got, c.made(sent)) {
+				t.Errorf("%s: %s has got %d bytes of %d, or others", name, what, len(got), len(c.made(sent)))
+			}
+		}
+	}
+}
+
+// TestRewriteOfASlowSink: a sink that does not read stops the source, and nothing is lost.
+func TestRewriteOfASlowSink(t *testing.T) {
+	t.Parallel()
+
+	for name, c := range changers {
+		on := ofLoop().looped(t, newRelay(t, nil))
+		j := newPlainOf(t, on, smallTCP, smallTCP)
+		c.set(&j.a)
+		j.a.Hold = time.Hour
+		on.do(j.start)
+		sent := content(3, 6<<20)
+		_ = j.A.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+		written, err := j.A.Write(sent)
+		if err == nil {
+			t.Fatalf("%s: A has written all", name)
+		}
+		_ = j.A.SetWriteDeadline(time.Now().Add(patience))
+		atB := collect(j.B)
+		noError(t, send(j.A, sent[written:], 1<<20))
+		if got := <-atB; !bytes.Equal(got, c.made(sent)) {
+			t.Errorf("%s: B has got %d bytes of %d", name, len(got), len(c.made(sent)))
+		}
+	}
+}
+
+// other passes a secret through another session, so that it has been in the loop's memory.
+func other(t *testing.T, on *looped) {
+	t.Helper()
+	j, secret := newPlain(t, on), bytes.Repeat([]byte("secret"), 8000)
+	on.do(j.start)
+	pass(t, j.A, j.B, secret)
+}
+
+// TestRewriterSeesNoOthers: the memory that a Rewriter is passed has nothing of other sessions.
+func TestRewriterSeesNoOthers(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	other(t, on)
+	w := &wrongRewriter{room: 32 << 10, most: 1 << 20}
+	w.rewrite = func(b []byte, at int) (int, int) {
+		w.held = 4
+		return 0, cap(b) - 4
+	}
+	w.release = func(b []byte) (int, int) {
+		w.held = 0
+		return 0, cap(b)
+	}
+	j := newPlain(t, on)
+	j.a.Rewriter, j.a.Hold = w, time.Hour
+	on.do(j.start)
+	write(t, j.A, "own")
+	_ = j.A.CloseWrite()
+	got, err := io.ReadAll(j.B)
+	if err != nil || len(got) != 2*w.room+3-4 || bytes.Contains(got, []byte("secret")) {
+		t.Errorf("%d bytes, %v; of the other session: %v", len(got), err, bytes.Contains(got, []byte("secret")))
+	}
+}
+
+// TestTransformSeesNoOthers: the same of a Transform. Bytes that it claims and has not written are zero.
+func TestTransformSeesNoOthers(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	other(t, on)
+	w := &wrongTransform{claim: 10_000}
+	j := transformed(t, on, w, nil, time.Hour, "")
+	write(t, j.A, "four")
+	_ = j.A.CloseWrite()
+	if got, err := io.ReadAll(j.B); err != nil || !bytes.Equal(got, make([]byte, 40_000)) {
+		t.Errorf("%d bytes, %v; of the other session: %v", len(got), err, bytes.Contains(got, []byte("secret")))
+	}
+	on.do(func() {
+		if w.saw {
+			t.Error("the memory of Take is not zero")
+		}
 	})
-	return g, ab, on
 }
 
 // TestRewrite: both sides get what the other's bytes were rewritten to, to the end of file, with the bytes that were read before,
@@ -137,31 +240,6 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestRewriteIsMirrored: the shadow gets the bytes as they were rewritten.
-func TestRewriteIsMirrored(t *testing.T) {
-	t.Parallel()
-
-	m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(_ *relay.Mirror, a *relay.Socket) {
-		a.Rewriter, a.Hold, a.Ahead = new(flipper), 10*time.Millisecond, []byte("before")
-	})
-	m.connect()
-	atB, atS, sent := collect(m.B), collect(m.S), []byte("before")
-	for i := range 200 {
-		b := content(uint64(i), 1+i*i/4)
-		if _, err := m.A.Write(b); err != nil {
-			t.Fatal(err)
-		}
-		sent = append(sent, b...)
-		m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied >= int64(len(sent)-4) })
-	}
-	_ = m.A.CloseWrite()
-	for what, at := range map[string]<-chan []byte{"B": atB, "the shadow": atS} {
-		if got := <-at; !bytes.Equal(got, flipped(sent)) {
-			t.Errorf("%s has got %d bytes of %d, or others", what, len(got), len(sent))
-		}
-	}
-}
-
 // TestRewriteHoldsBack: bytes that are held back go on when the time is over, by the loop's clock, and not before; more that come
 // meanwhile do not keep them for more than twice the time.
 func TestRewriteHoldsBack(t *testing.T) {
@@ -189,9 +267,7 @@ func TestRewriteHoldsBack(t *testing.T) {
 	}
 	write := func(s string) {
 		t.Helper()
-		if _, err := io.WriteString(g.A, s); err != nil {
-			t.Fatal(err)
-		}
+		write(t, g.A, s)
 	}
 	write("abxx")
 	came(2)
@@ -211,35 +287,9 @@ func TestRewriteHoldsBack(t *testing.T) {
 		}
 	}
 	came(6)
-	if err := g.A.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, g.A.CloseWrite())
 	if got := <-collect(g.B); !bytes.Equal(got, flipped([]byte("abxxxx"))) {
 		t.Errorf("B has got %q", flipped(got))
-	}
-}
-
-// TestRewriteOfASlowSink: a sink that does not read stops the source, and nothing is lost.
-func TestRewriteOfASlowSink(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	g, _, on := rewritten(t, ofLoop(), r, smallTCP, nil, nil)
-	sent := content(3, 8<<20)
-	var written int
-	_ = g.A.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-	written, err := g.A.Write(sent)
-	if err == nil {
-		t.Fatal("A has written all")
-	}
-	on.turn()
-	_ = g.A.SetWriteDeadline(time.Now().Add(patience))
-	atB := collect(g.B)
-	if err := send(g.A, sent[written:], 1<<20); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-atB; !bytes.Equal(got, flipped(sent)) {
-		t.Errorf("B has got %d bytes of %d", len(got), len(sent))
 	}
 }
 
@@ -248,9 +298,7 @@ func TestRewriteOfAReset(t *testing.T) {
 	t.Parallel()
 
 	g, _, _ := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
-	if _, err := g.A.Write([]byte("abcxxx")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, g.A, []byte("abcxxx"))
 	g.until("all but what is held back has come", func(res relay.Result) bool { return res.AToB.Bytes() == 3 })
 	abort(t, g.A)
 	res, err := g.wait()
@@ -269,15 +317,9 @@ func TestRewriteFails(t *testing.T) {
 	g, ab, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, nil)
 	on.do(func() { ab.fail = '!' })
 	pass := make([]byte, 2)
-	if _, err := g.A.Write([]byte("ok")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(g.B, pass); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.A.Write([]byte("no!")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, g.A, []byte("ok"))
+	readFull(t, g.B, pass)
+	write(t, g.A, []byte("no!"))
 	res, err := g.wait()
 	if !errors.Is(err, errFlipper) || res.Reason != relay.ReasonError || res.AToB.Bytes() != 2 || res.AToB.Lost != 3 {
 		t.Errorf("%+v, %v", res, err)
@@ -296,9 +338,7 @@ func TestRewriteIsLimited(t *testing.T) {
 	limits := &relay.Limits{PerConnection: relay.Rates{AToB: 8 << 20, Burst: 64 << 10}}
 	g, _, _ := rewritten(t, ofLoop(), newRelay(t, nil), tcp, limits, func(a *relay.Socket) { a.Ahead = []byte("before xx") })
 	atB, sent, began := collect(g.B), content(4, 2<<20), time.Now()
-	if err := send(g.A, sent, 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, send(g.A, sent, 1<<20))
 	if got := <-atB; !bytes.Equal(got, flipped(append([]byte("before xx"), sent...))) {
 		t.Errorf("B has got %d bytes of %d", len(got), len(sent))
 	}
@@ -312,9 +352,7 @@ func TestRewriteIsCut(t *testing.T) {
 	t.Parallel()
 
 	g, ab, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
-	if _, err := g.A.Write([]byte("abxx")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, g.A, []byte("abxx"))
 	g.until("the first have come", func(res relay.Result) bool { return res.AToB.Bytes() == 2 })
 	g.cancel(errors.New("cut"))
 	res, _ := g.wait()
@@ -330,26 +368,18 @@ func TestRewriteOfALayer(t *testing.T) {
 	t.Parallel()
 
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
-		g := newLayeredRigOf(t, spoken, nil, [2]string{}, func(of *[2]relay.Socket) {
-			for i := range of {
-				of[i].Rewriter, of[i].Hold = new(flipper), 10*time.Millisecond
-			}
-		})
+		g := newLayeredRigOf(t, spoken, nil, [2]string{}, func(s *relay.Socket) { s.Rewriter, s.Hold = new(flipper), 10*time.Millisecond })
 		for i, far := range g.far {
 			sent := append(content(uint64(i), 1<<20), "xxx"...)
 			got := collect(g.far[1-i])
-			if _, err := far.Write(sent); err != nil {
-				t.Fatal(err)
-			}
-			if err := far.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			write(t, far, sent)
+			noError(t, far.CloseWrite())
 			if b := <-got; !bytes.Equal(b, flipped(sent)) {
 				t.Errorf("%d bytes came of %d, or others", len(b), len(sent))
 			}
 		}
 		<-g.done
-		if r := g.result; r.Reason != relay.ReasonEOF || r.AToB.Fallbacks[relay.FallbackRewrite] != 1 || r.AToB.Lost+r.BToA.Lost != 0 {
+		if r := g.res; r.Reason != relay.ReasonEOF || r.AToB.Fallbacks[relay.FallbackRewrite] != 1 || r.AToB.Lost+r.BToA.Lost != 0 {
 			t.Errorf("%+v, %v", r, g.err)
 		}
 	})
@@ -361,12 +391,8 @@ func TestRewriteIdles(t *testing.T) {
 
 	g, _, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
 	message, answer := []byte("message xxx"), make([]byte, 8)
-	if _, err := g.A.Write(message); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(g.B, answer); err != nil {
-		t.Fatal(err)
-	}
+	write(t, g.A, message)
+	readFull(t, g.B, answer)
 	on.turn()
 	on.do(func() {
 		if n := on.sessions[0].driven.Buffers(); n != 0 {
@@ -387,9 +413,7 @@ func TestRewrittenAnswersAreObserved(t *testing.T) {
 		m.connect()
 		atA := collect(m.A)
 		answers := content(1, 1<<20)
-		if _, err := m.B.Write(answers); err != nil {
-			t.Fatal(err)
-		}
+		write(t, m.B, answers)
 		_ = m.B.CloseWrite()
 		if got := <-atA; !bytes.Equal(got, flipped(answers)) {
 			t.Errorf("A has got %d bytes of %d, or others", len(got), len(answers))
@@ -419,4 +443,355 @@ func TestRewriteIsForgotten(t *testing.T) {
 		return collected.Load() == 1
 	})
 	runtime.KeepAlive(on.sessions[0])
+}
+
+// A wrongRewriter passes bytes on as they are, but for what a test has it do.
+type wrongRewriter struct {
+	room, most, held int
+	rewrite          func(b []byte, at int) (from, to int)
+	release          func(b []byte) (from, to int)
+	released         int
+}
+
+func (w *wrongRewriter) Room() int { return w.room }
+func (w *wrongRewriter) Most() int { return w.most }
+func (w *wrongRewriter) Held() int { return w.held }
+
+func (w *wrongRewriter) Rewrite(b []byte, at int) (from, to int, err error) {
+	if w.rewrite == nil {
+		return at, len(b), nil
+	}
+	from, to = w.rewrite(b, at)
+	return from, to, nil
+}
+
+func (w *wrongRewriter) Release(b []byte) (from, to int, err error) {
+	if w.released++; w.release == nil {
+		return 0, 0, nil
+	}
+	from, to = w.release(b)
+	return from, to, nil
+}
+
+// TestRewriterIsWrong: a result that a Rewriter may not return ends the session with an error that says which, at once,
+// by resets of both sides, and lets no byte out that is not the session's. Nothing of it is a clean end.
+func TestRewriterIsWrong(t *testing.T) {
+	t.Parallel()
+
+	const all = 1 << 30
+	for name, c := range map[string]struct {
+		w    wrongRewriter
+		says string
+	}{
+		"Room is negative":       {wrongRewriter{room: -1, most: 1}, "Room returned -1"},
+		"Room is a buffer":       {wrongRewriter{room: 64 << 10, most: 1}, "Room returned 65536"},
+		"Room is above":          {wrongRewriter{room: 32<<10 + 1, most: 1}, "Room returned 32769"},
+		"Most is 0":              {wrongRewriter{}, "Most returned 0"},
+		"Rewrite: to is beyond":  {wrongRewriter{most: all, rewrite: func(b []byte, at int) (int, int) { return at, len(b) + 1 }}, "Rewrite returned from 0 to 6, of 5"},
+		"Rewrite: from is after": {wrongRewriter{most: all, rewrite: func(b []byte, at int) (int, int) { return len(b), at }}, "Rewrite returned from 5 to 0"},
+		"Rewrite: from is < 0":   {wrongRewriter{most: all, rewrite: func(b []byte, at int) (int, int) { return -1, len(b) }}, "Rewrite returned from -1 to 5"},
+		"Held is negative":       {wrongRewriter{most: all, held: -1}, "Held returned -1 after Rewrite"},
+		"Held is above Room":     {wrongRewriter{room: 4, most: all, held: 5}, "Held returned 5 after Rewrite"},
+		"Held does not fall":     {wrongRewriter{room: 4, most: all, held: 4}, "Held returned 4 after Release"},
+		"Release is beyond": {
+			wrongRewriter{room: 4, most: all, held: 4, release: func(b []byte) (int, int) { return 0, len(b) + 1 }},
+			"Release returned from 0 to 5, of 4",
+		},
+		"Release: from is after": {wrongRewriter{room: 4, most: all, held: 4, release: func([]byte) (int, int) { return 1, 0 }}, "Release returned from 1 to 0"},
+	} {
+		for _, end := range []bool{false, true} { // the source's end of file has come too
+			t.Run(name, func(t *testing.T) {
+				on := ofLoop().looped(t, newRelay(t, nil))
+				j := newPlain(t, on)
+				w := c.w
+				j.a.Rewriter, j.a.Hold = &w, time.Millisecond
+				write(t, j.A, []byte("hello"))
+				if end {
+					_ = j.A.CloseWrite()
+				}
+				on.do(j.start)
+				<-j.done
+				if j.res.Reason != relay.ReasonError || !errors.Is(j.err, relay.ErrRewriter) || !strings.Contains(j.err.Error(), c.says) {
+					t.Errorf("%v, %v", j.res.Reason, j.err)
+				}
+				if moved := j.res.AToB.Bytes() + j.res.AToB.Lost; moved < 5 {
+					t.Errorf("%d bytes are neither moved nor lost: %+v", 5-moved, j.res)
+				}
+				on.do(func() {
+					if w.released > 1 {
+						t.Errorf("released %d times", w.released)
+					}
+				})
+				for _, c := range []net.Conn{j.A, j.B} {
+					if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, syscall.ECONNRESET) {
+						t.Errorf("it has ended with %v", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A doubler is a Transform that has each byte twice, on goroutines. It holds back bytes x at the end of those that have come, until more
+// comes or nothing does.
+type doubler struct {
+	most int           // of Put; 0: 10,000
+	gate chan struct{} // that work waits for; nil: it does not
+	fail byte          // with which it fails; 0: it does not
+	more int           // bytes that Take claims beyond those that there are
+
+	wake   func()
+	mu     sync.Mutex
+	data   []byte // that is held
+	out    []byte
+	busy   bool
+	err    error
+	quiet  atomic.Int32 // calls of Put without bytes
+	ended  atomic.Int32
+	closed atomic.Int32
+}
+
+func (d *doubler) Begin(wake func()) { d.wake = wake }
+
+func (d *doubler) Most() int {
+	if d.most == 0 {
+		return 10_000
+	}
+	return d.most
+}
+
+func (d *doubler) Put(b []byte) {
+	if len(b) == 0 {
+		d.quiet.Add(1)
+	}
+	d.work(bytes.Clone(b), len(b) == 0)
+}
+
+func (d *doubler) End() {
+	d.ended.Add(1)
+	d.work(nil, true)
+}
+
+func (d *doubler) work(b []byte, all bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy, d.data = true, append(d.data, b...)
+	go func() {
+		if d.gate != nil {
+			<-d.gate
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		n := len(d.data)
+		for !all && n > 0 && d.data[n-1] == 'x' {
+			n--
+		}
+		if d.fail != 0 && bytes.IndexByte(d.data, d.fail) >= 0 {
+			d.err = errFlipper
+		}
+		d.out, d.data, d.busy = append(d.out, doubled(d.data[:n])...), d.data[n:], false
+		d.wake()
+	}()
+}
+
+func (d *doubler) Take(b []byte) (n int, busy bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return 0, false, d.err
+	}
+	n = copy(b, d.out)
+	d.out = d.out[n:]
+	return n + d.more, d.busy, nil
+}
+
+func (d *doubler) Held() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.data) + len(d.out)
+}
+
+func (d *doubler) Close() { d.closed.Add(1) }
+
+func doubled(b []byte) (out []byte) {
+	for _, c := range b {
+		out = append(out, c, c)
+	}
+	return out
+}
+
+// transformed starts a session on a loop with Transforms of the bytes of each side; those of before are A's.
+func transformed(t *testing.T, on *looped, ab, ba relay.Transform, hold time.Duration, before string) *plainSession {
+	t.Helper()
+	j := newPlain(t, on)
+	j.a.Transform, j.a.Hold = ab, hold
+	if ba != nil {
+		j.b.Transform, j.b.Hold = ba, hold
+	}
+	if before != "" {
+		j.a.Ahead = []byte(before)
+	}
+	on.do(j.start)
+	return j
+}
+
+// TestTransform: both sides get the other's bytes as they became, which are more, to the end of file, with the bytes that were read
+// before; they are copied, and the fallback says why.
+func TestTransform(t *testing.T) {
+	t.Parallel()
+
+	for _, e := range []relay.Engine{relay.EngineAuto, relay.EngineCopy} {
+		ab, ba := new(doubler), &doubler{most: 100}
+		j := transformed(t, ofLoop().looped(t, newRelay(t, &relay.Config{Engine: e})), ab, ba, time.Hour, "before xx")
+		toB, toA := content(1, 1<<20), content(2, 50_000)
+		copy(toB[len(toB)-9:], "abxxxxxxx") // which are held back when the end comes
+		atA, atB := collect(j.A), collect(j.B)
+		go func() { _ = send(j.A, toB, 70_001) }()
+		if err := send(j.B, toA, 3000); err != nil {
+			t.Error(err)
+		}
+		if got, want := <-atB, doubled(append([]byte("before xx"), toB...)); !bytes.Equal(got, want) {
+			t.Errorf("B has got %d bytes of %d, or others", len(got), len(want))
+		}
+		if got := <-atA; !bytes.Equal(got, doubled(toA)) {
+			t.Errorf("A has got %d bytes of %d, or others", len(got), 2*len(toA))
+		}
+		<-j.done
+		if r := j.res; r.Reason != relay.ReasonEOF || r.AToB.Spliced != 0 || r.AToB.Fallbacks[relay.FallbackRewrite] != 1 || r.AToB.Lost+r.BToA.Lost != 0 || r.BToA.Copied != int64(2*len(toA)) {
+			t.Errorf("%+v, %v", r, j.err)
+		}
+		if ab.ended.Load() != 1 || ab.closed.Load() != 1 || ba.closed.Load() != 1 {
+			t.Errorf("ended %d times, closed %d and %d", ab.ended.Load(), ab.closed.Load(), ba.closed.Load())
+		}
+	}
+}
+
+// TestTransformStallsNoOther: while one works, its side is not read, and other sessions of the loop go on, as does its own
+// other direction. It is closed when the session is cut, and bytes in work are counted as lost.
+func TestTransformStallsNoOther(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	works := &doubler{gate: make(chan struct{})}
+	j := transformed(t, on, works, nil, time.Millisecond, "")
+	write(t, j.A, []byte("question"))
+	j.on.turn()
+	write(t, j.A, content(1, 1000))
+	other, answer := newPlain(t, on), make([]byte, 5)
+	on.do(other.start)
+	for range 100 {
+		for _, s := range []*plainSession{j, other} {
+			write(t, s.B, []byte("bytes"))
+			readFull(t, s.A, answer)
+		}
+	}
+	on.do(func() {
+		if n := j.s.driven.Buffers(); n != 0 {
+			t.Errorf("it holds %d buffers", n)
+		}
+	})
+	j.s.cut(errors.New("cut"))
+	<-j.done
+	if j.res.AToB.Lost != 1008 || j.res.AToB.Bytes() != 0 || works.closed.Load() != 1 {
+		t.Errorf("%+v, closed %d times", j.res, works.closed.Load())
+	}
+	close(works.gate) // a wake after the end is none
+	on.turn()
+}
+
+// TestTransformIsAsked: when nothing comes for a while, bytes that are held back are asked about, once.
+func TestTransformIsAsked(t *testing.T) {
+	t.Parallel()
+
+	ab := new(doubler)
+	j := transformed(t, ofLoop().looped(t, newRelay(t, nil)), ab, nil, time.Millisecond, "")
+	for _, s := range []string{"abxx", "x", "cd"} {
+		write(t, j.A, []byte(s))
+		got := make([]byte, 2*len(s))
+		if _, err := io.ReadFull(j.B, got); err != nil || !bytes.Equal(got, doubled([]byte(s))) {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if n := ab.quiet.Load(); n == 0 || n > 3 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// TestTransformFails: an error, and a result that it may not return, end the session by resets of both sides.
+func TestTransformFails(t *testing.T) {
+	t.Parallel()
+
+	for says, d := range map[string]*doubler{
+		errFlipper.Error():      {fail: '!'},
+		"Most returned -1":      {most: -1},
+		"Take returned 1234567": {more: 123456700}, // and what became of the bytes, if they came before it began
+	} {
+		j := transformed(t, ofLoop().looped(t, newRelay(t, nil)), d, nil, time.Hour, "")
+		write(t, j.A, []byte("no!"))
+		<-j.done
+		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Bytes() != 0 || d.closed.Load() != 1 {
+			t.Errorf("%s: %+v, %v, closed %d times", says, j.res, j.err, d.closed.Load())
+		}
+		for _, c := range []net.Conn{j.A, j.B} {
+			if n, err := io.Copy(io.Discard, struct{ io.Reader }{c}); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: it has got %d bytes, and ended with %v", says, n, err)
+			}
+		}
+	}
+}
+
+// A wrongTransform is a Transform of which a test has each byte that came take the place of claim bytes, of which it writes none.
+type wrongTransform struct {
+	claim, held, came int
+	last              int   // as many as that come at the end
+	fail              error // of Take after End
+	saw, ended        bool  // bytes in the memory of Take; the end
+}
+
+func (*wrongTransform) Begin(func())   {}
+func (*wrongTransform) Most() int      { return 1000 }
+func (w *wrongTransform) Put(b []byte) { w.came += len(b) }
+func (w *wrongTransform) End()         { w.ended, w.came = true, w.last }
+
+func (w *wrongTransform) Take(b []byte) (n int, busy bool, err error) {
+	w.saw = w.saw || bytes.ContainsFunc(b[:cap(b)], func(r rune) bool { return r != 0 })
+	if w.ended {
+		err = w.fail
+	}
+	n = w.came * w.claim
+	w.came = 0
+	return n, false, err
+}
+
+func (w *wrongTransform) Held() int { return w.held }
+func (*wrongTransform) Close()      {}
+
+// TestTransformHoldsBackAtTheEnd: bytes that a Transform still holds at the end, though it does not work, are no clean end, and neither is
+// an error of Take after End.
+func TestTransformHoldsBackAtTheEnd(t *testing.T) {
+	t.Parallel()
+
+	for says, w := range map[string]*wrongTransform{
+		"Held returned 7":       {held: 7},
+		errFlipper.Error():      {fail: errFlipper},
+		"Take returned 1000000": {last: 1, claim: 1_000_000},
+	} {
+		j := transformed(t, ofLoop().looped(t, newRelay(t, nil)), w, nil, time.Hour, "")
+		if w.held > 0 {
+			write(t, j.A, []byte("hello"))
+		}
+		_ = j.A.CloseWrite()
+		<-j.done
+		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Lost != int64(w.held) {
+			t.Errorf("%s: %+v, %v", says, j.res, j.err)
+		}
+		if w.fail == nil && !errors.Is(j.err, relay.ErrRewriter) {
+			t.Error(j.err)
+		}
+		for _, c := range []net.Conn{j.A, j.B} {
+			if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: it has ended with %v", says, err)
+			}
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -485,4 +486,202 @@ func (s *Session) Result() Result {
 		}
 	}
 	return res
+}
+
+// How a session comes to its ends. Wrappers are asked for them by the goroutines that drive the directions, each for
+// the ends of its own, so that one that waits keeps neither the other direction nor the caller of Start.
+
+// bind sets up d to move from one leg to the other; if wrappers have to be asked first, only so that it can be ended.
+func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
+	if !s.wrapped {
+		s.r.connect(d, ends, &s.env, from.src, to.dst, nil)
+		return
+	}
+	ends.env = &s.env
+	ends.source, ends.sink = &opaqueSource{r: from.conn, leg: from.state}, &opaqueSink{w: to.conn, leg: to.state}
+	d.link = ends
+	d.set(waits, true)
+}
+
+// open asks the wrappers of a direction's ends, which may wait, and binds it to the ends beneath them.
+//
+//go:noinline
+func (s *Session) open(dr *goroutineDriver) {
+	d, ends, from, to := dr.dir, &s.ends[0], &s.a, &s.b
+	if d == &s.ba {
+		ends, from, to = &s.ends[1], to, from
+	}
+	written := unwrapWriter(to.conn)
+	s.opened(to, &to.dst, newEnd(written.w, to.state, &written))
+	read, _ := unwrapReader(s.opening, from.conn, math.MaxInt) // of that, nothing is too much
+	if read.err != nil && s.opening.Err() != nil {
+		read.err = os.ErrDeadlineExceeded // as a Read that was cut
+	}
+	s.opened(from, &from.src, newEnd(read.r, from.state, &read))
+	switch {
+	case servedByLoop(read.r), servedByLoop(written.w):
+		read.err = errLoopConn
+	case isMissing(read.r):
+		read.err = errNilSrc
+	case isMissing(written.w):
+		read.err = errNilDst
+	}
+	ends.meters = newMeters(read.meters, written.meters)
+	d.setAhead(read.ahead)
+	d.set(waits, false)
+	s.r.connect(d, ends, &s.env, from.src, to.dst, read.err)
+	if d.paceEnds(); d.pace != unpaced {
+		d.pacer().owe(int64(len(read.ahead)))
+	}
+	dr.take(d)
+}
+
+// opened makes e an end of a leg. A cut that came before knew nothing of it.
+func (s *Session) opened(l *leg, at *end, e end) {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	*at = e
+	if servedByLoop(e.rw) {
+		l.closed, l.onLoop = true, true
+	}
+	if s.opening.Err() != nil {
+		s.interrupt(l)
+	}
+}
+
+// beginOpening makes the context of the session's wrappers. A cut may have come before.
+func (s *Session) beginOpening(ctx context.Context) {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	s.opening, s.unwait = context.WithCancelCause(context.WithoutCancel(ctx)) // which cuts the session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reason != ReasonNone {
+		s.unwait(s.cause)
+	}
+}
+
+// A session has one timer for all of its timeouts. It is not touched when bytes
+// move: a move stores the time, and the timer, when it fires, looks at how long
+// ago that was and either cuts the session or sleeps for the rest.
+
+// startTimer arms the timer for the first time, if there is any timeout.
+func (s *Session) startTimer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if left, what := s.nextTimeout(); what != ReasonNone {
+		s.timer = s.r.clock.afterFunc(left, s.onTimer)
+	}
+}
+
+// untoldTimeout is the half-close timeout of a session without one, if an end of
+// file could not be passed on: the other side does not know, and may wait for ever.
+const untoldTimeout = 5 * time.Second
+
+// directionEnded ends the session if the first end counts.
+// Otherwise it starts the half-close timeout if d is the first direction that ends.
+func (s *Session) directionEnded(d *direction) {
+	if s.r.cfg.CloseOnEOF {
+		defer s.cut(ReasonEOF, nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first == SideNone && s.reason == ReasonNone {
+		s.first = SideA
+		if d == &s.ba {
+			s.first = SideB
+		}
+	}
+	s.untold = s.limits.HalfCloseTimeout <= 0 && d.hasFallen(FallbackHalfClose)
+	if s.limits.HalfCloseTimeout <= 0 && !s.untold || s.halfOpen.Swap(true) || s.reason != ReasonNone {
+		return
+	}
+	s.active.Store(s.r.clock.now())
+	left, _ := s.nextTimeout()
+	if s.timer == nil {
+		s.timer = s.r.clock.afterFunc(left, s.onTimer)
+		return
+	}
+	s.timer.Reset(left)
+}
+
+func (s *Session) onTimer() {
+	s.mu.Lock()
+	if s.timer == nil || s.reason != ReasonNone {
+		s.mu.Unlock()
+		return
+	}
+	left, what := s.nextTimeout()
+	if left > 0 {
+		if what != ReasonNone {
+			s.timer.Reset(left)
+		}
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	_ = s.cut(what, timeoutError(what))
+}
+
+// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
+// there is none. It is called with mu held.
+func (s *Session) nextTimeout() (left time.Duration, what Reason) {
+	limits := s.limits
+	if s.untold {
+		l := *limits
+		l.HalfCloseTimeout = untoldTimeout
+		limits = &l
+	}
+	now, started := s.r.clock.now(), s.started.Load()
+	moved := s.ab.moved() + s.ba.moved()
+	if s.ab.resting() || s.ba.resting() || s.untold && moved != s.moved {
+		s.active.Store(now)
+	}
+	s.moved = moved
+	s.heard = s.heard || s.ba.answered() || s.ba.resting()
+	if told := limits.Answered; told != nil && s.ba.spoken() && now-started >= int64(limits.FirstByte) {
+		told()
+	}
+	return limits.next(age{
+		now: now, started: started, active: s.active.Load(), seed: started,
+		half: s.halfOpen.Load(), answered: s.heard,
+	})
+}
+
+// hasQuietTimeout reports whether each move is noted. Where an end could not be passed on, which is not known yet, the
+// timer compares the bytes (Session.moved).
+func (s *Session) hasQuietTimeout() bool {
+	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0
+}
+
+// A wrapped connection may do other things than fail: any of its methods may panic,
+// or end the goroutine that calls it. The session then ends, both connections are
+// closed, nothing that is leased is kept, and a panic goes on in Run's caller, or
+// on a goroutine of a session that was started.
+
+// errPanicked cuts a session of which a wrapper panicked.
+var errPanicked = errors.New("penstock: relay: a wrapped connection panicked")
+
+// errLeft cuts a session of which a wrapper called runtime.Goexit, as t.FailNow of
+// a test does.
+var errLeft = errors.New("penstock: relay: a wrapped connection ended the goroutine that called it")
+
+// notePanic notes a panic to go on with. The first one counts.
+func (s *Session) notePanic(p any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.panicked == nil {
+		s.panicked = p
+	}
+}
+
+// guarded calls f, which may call a wrapper, and reports whether f returned.
+func (s *Session) guarded(f func()) (returned bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.notePanic(p)
+		}
+	}()
+	f()
+	return true
 }

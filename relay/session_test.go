@@ -7,12 +7,13 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -67,10 +68,7 @@ var networks = map[string]network{
 
 // TestJoinMetamorphic: the same bytes and shutdowns give the same streams, ends
 // and counts, whatever the engine and the kind of connection.
-func TestJoinMetamorphic(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinMetamorphic)
-}
+func TestJoinMetamorphic(t *testing.T) { both(t, testJoinMetamorphic) }
 
 func testJoinMetamorphic(t *testing.T, d *driving) {
 	sizes := []int{0, 1, 100, 16<<10 - 1, 64<<10 + 1, 1<<20 + 7, 5<<20 + 3}
@@ -112,30 +110,10 @@ func checkEngine(t *testing.T, e relay.Engine, plain bool, res relay.Result) {
 	}
 }
 
-// TestJoinSizes: every size from a byte to 64 MiB arrives whole.
-func TestJoinSizes(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinSizes)
-}
-
-func testJoinSizes(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		for n := 1; n <= 64<<20; n *= 8 {
-			g := d.newRig(t, r, tcp, tcp)
-			g.exchange(content(3, n), nil, 1<<20)
-			g.checkClean(n, 0)
-		}
-	}
-}
-
 // TestJoinHalfClose: either side may end first, and the other direction goes on
 // until it ends too: the same order of ends through every engine and kind of
 // connection.
-func TestJoinHalfClose(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinHalfClose)
-}
+func TestJoinHalfClose(t *testing.T) { both(t, testJoinHalfClose) }
 
 func testJoinHalfClose(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -143,45 +121,35 @@ func testJoinHalfClose(t *testing.T, d *driving) {
 		for name, n := range d.networks() {
 			t.Run(e.String()+"/"+name, func(t *testing.T) {
 				g := d.newRig(t, r, n, unixStream)
-				halfClose(t, g.A, g.B)
+				g.halfClose(g.A, g.B, relay.SideA)
 				g.checkClean(len("request"), 100)
 				g = d.newRig(t, r, n, unixStream)
-				halfClose(t, g.B, g.A)
+				g.halfClose(g.B, g.A, relay.SideB)
 				g.checkClean(100, len("request"))
 			})
 		}
 	}
 }
 
-// halfClose ends first's side after a request, then second's after 100 bytes.
-func halfClose(t *testing.T, first, second halfConn) {
-	t.Helper()
-	if err := send(first, []byte("request"), 3); err != nil {
-		t.Fatal(err)
+// halfClose ends first's side after a request, then second's after 100 bytes. The result says which side has ended first.
+func (g *rig) halfClose(first, second halfConn, side relay.Side) {
+	g.t.Helper()
+	noError(g.t, send(first, []byte("request"), 3))
+	noError(g.t, expect(second, []byte("request")))
+	g.until("the first end is noted", func(res relay.Result) bool { return res.First == side })
+	for i := range 100 { // the other direction is not over
+		noError(g.t, ping(second, first, byte(i)))
 	}
-	if err := expect(second, []byte("request")); err != nil {
-		t.Fatal(err)
-	}
-	// The end has arrived, so this direction is over; the other is not.
-	for i := range 100 {
-		if err := ping(second, first, byte(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := second.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if err := expect(first, nil); err != nil {
-		t.Fatal(err)
+	noError(g.t, second.CloseWrite())
+	noError(g.t, expect(first, nil))
+	if res, _ := g.wait(); res.First != side {
+		g.t.Errorf("%v has ended first", res.First)
 	}
 }
 
 // TestJoinSlowReaders: readers that take a few bytes at a time, through small
 // kernel buffers, get every byte.
-func TestJoinSlowReaders(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinSlowReaders)
-}
+func TestJoinSlowReaders(t *testing.T) { both(t, testJoinSlowReaders) }
 
 func testJoinSlowReaders(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -234,35 +202,28 @@ func ping(from, to net.Conn, b byte) error {
 
 // TestJoinReset: a reset reaches the other side as a reset, after the bytes that
 // came before it, in both directions and in every engine.
-func TestJoinReset(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinReset)
-}
+func TestJoinReset(t *testing.T) { both(t, testJoinReset) }
 
 func testJoinReset(t *testing.T, d *driving) {
 	for _, e := range engines {
 		r := newRelay(t, &relay.Config{Engine: e})
 		for _, swap := range []bool{false, true} {
 			g := d.newRig(t, r, tcp, tcp)
-			from, to := g.A, g.B
+			from, to, side := g.A, g.B, relay.SideA
 			if swap {
-				from, to = g.B, g.A
+				from, to, side = g.B, g.A, relay.SideB
 			}
 			want := content(4, 100_000)
-			if _, err := from.Write(want); err != nil {
-				t.Fatal(err)
-			}
+			write(t, from, want)
 			got := make([]byte, len(want))
-			if _, err := io.ReadFull(to, got); err != nil {
-				t.Fatal(err)
-			}
+			readFull(t, to, got)
 			abort(t, from)
 			if n, err := to.Read(got); !errors.Is(err, syscall.ECONNRESET) {
 				t.Fatalf("%v: after the reset: %d bytes, error %v, want ECONNRESET", e, n, err)
 			}
 			res, err := g.wait()
-			if res.Reason != relay.ReasonReset || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-				t.Fatalf("%v: ended by %v, error %v", e, res.Reason, err)
+			if res.Reason != relay.ReasonReset || res.Culprit != side || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Fatalf("%v: ended by %v of %v, error %v", e, res.Reason, res.Culprit, err)
 			}
 		}
 	}
@@ -271,21 +232,14 @@ func testJoinReset(t *testing.T, d *driving) {
 // abort resets a connection.
 func abort(t testing.TB, c net.Conn) {
 	t.Helper()
-	if err := c.(*net.TCPConn).SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.(*net.TCPConn).SetLinger(0))
+	noError(t, c.Close())
 }
 
 // TestJoinResetDeliversFirst: what had arrived before the reset is delivered as
 // far as the destination takes it, though the destination was not reading; the
 // rest is counted as lost, and nothing is called a clean end.
-func TestJoinResetDeliversFirst(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinResetDeliversFirst)
-}
+func TestJoinResetDeliversFirst(t *testing.T) { both(t, testJoinResetDeliversFirst) }
 
 func testJoinResetDeliversFirst(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -297,9 +251,7 @@ func testJoinResetDeliversFirst(t *testing.T, d *driving) {
 		// Goroutines see the reset at the latest when B's side fails: a byte from B
 		// makes the relay write to the dead A. A loop is told at once.
 		if !d.onLoop() {
-			if _, err := g.B.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
+			write(t, g.B, []byte("x"))
 		}
 		res, _ := g.wait()
 		_, got, err := receive(g.B)
@@ -316,10 +268,7 @@ func testJoinResetDeliversFirst(t *testing.T, d *driving) {
 
 // TestJoinBackpressure: a destination that does not read stops its source, and
 // one lease is all that the direction holds; when it reads, everything arrives.
-func TestJoinBackpressure(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinBackpressure)
-}
+func TestJoinBackpressure(t *testing.T) { both(t, testJoinBackpressure) }
 
 func testJoinBackpressure(t *testing.T, d *driving) {
 	for _, e := range engines {
@@ -330,37 +279,13 @@ func testJoinBackpressure(t *testing.T, d *driving) {
 			t.Fatalf("%v: a blocked direction holds %d pipes and %d buffers", e, pipes, buffers)
 		}
 		// The other direction is not in its way.
-		if err := ping(g.B, g.A, 7); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.A.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.B.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, ping(g.B, g.A, 7))
+		noError(t, g.A.CloseWrite())
+		noError(t, g.B.CloseWrite())
 		if _, n, err := receive(g.B); err != nil || n != sent {
 			t.Fatalf("%v: B got %d of %d bytes, error %v", e, n, sent, err)
 		}
 		g.checkClean(int(sent), 1)
-	}
-}
-
-// TestJoinManyPairs: many sessions at once, both ways, share one relay.
-func TestJoinManyPairs(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinManyPairs)
-}
-
-func testJoinManyPairs(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		var wg sync.WaitGroup
-		for i := range full.Times(60, 200) {
-			g := d.newRig(t, r, tcp, tcp)
-			wg.Go(func() { g.exchange(content(uint64(i), 200_000+i), content(uint64(i+1), 50_000+i), 30_000) })
-		}
-		wg.Wait()
 	}
 }
 
@@ -396,9 +321,7 @@ func TestJoinUnwrapper(t *testing.T) {
 		return far, w
 	}, tcp)
 	go send(g.A, []byte("BODY"), 4)
-	if err := expect(g.B, []byte("HEADBODY")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, expect(g.B, []byte("HEADBODY")))
 	g.B.CloseWrite()
 	res := g.checkClean(8, 0)
 	if res.AToB.Copied != 4 || res.AToB.Spliced != 4 || !w.closed {
@@ -409,10 +332,7 @@ func TestJoinUnwrapper(t *testing.T) {
 // TestJoinCancel: canceling ends both directions, with the cause. A side whose
 // other side has not ended is reset, idle or not: what it got may be the half of
 // something. One whose other side has ended gets its clean end.
-func TestJoinCancel(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testJoinCancel)
-}
+func TestJoinCancel(t *testing.T) { both(t, testJoinCancel) }
 
 func testJoinCancel(t *testing.T, d *driving) {
 	why := errors.New("maintenance")
@@ -430,12 +350,8 @@ func testJoinCancel(t *testing.T, d *driving) {
 				t.Fatalf("%v/%s: busy B got %d of %d bytes, then %v; want ECONNRESET", e, name, n, sent, err)
 			}
 			quiet := d.newRig(t, r, n, tcp)
-			if err := quiet.A.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-			if err := expect(quiet.B, nil); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, quiet.A.CloseWrite())
+			noError(t, expect(quiet.B, nil))
 			quiet.cancel(why)
 			if res, err := quiet.wait(); !errors.Is(err, why) || res.BToA.Reason != relay.ReasonCanceled {
 				t.Fatalf("%v/%s: error %v, B to A ended by %v", e, name, err, res.BToA.Reason)
@@ -447,33 +363,382 @@ func testJoinCancel(t *testing.T, d *driving) {
 	}
 }
 
-// TestJoinRunTwice: the second Run does nothing but say so.
-func TestJoinRunTwice(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	g := newRig(t, r, tcp, tcp)
-	g.exchange(nil, nil, 1)
-	g.checkClean(0, 0)
-	if _, err := g.session.(*relay.Session).Run(context.Background()); !errors.Is(err, relay.ErrRan) {
-		t.Fatalf("second Run: %v", err)
-	}
-}
-
 // TestJoinLive: the counters can be read while bytes move.
 func TestJoinLive(t *testing.T) { eachDriver(t, testJoinLive) }
 
 func testJoinLive(t *testing.T, d *driving) {
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	g := d.newRig(t, r, tcp, tcp)
-	if err := ping(g.A, g.B, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(g.A, g.B, 1))
 	res := g.until("one byte counted", func(res relay.Result) bool { return res.AToB.Spliced == 1 })
 	if res.Reason != relay.ReasonNone || res.Duration <= 0 {
 		t.Fatalf("live result %+v", res)
 	}
 	if n := testing.AllocsPerRun(100, func() { res = g.session.Result() }); n != 0 && !d.onLoop() {
 		t.Fatalf("Result allocates %v times", n) // on a loop, asking for it does
+	}
+}
+
+// outcome is what a session that was started ended with.
+type outcome struct {
+	result relay.Result
+	err    error
+}
+
+// start starts a session, and fails the test if its end is told of twice.
+func start(t *testing.T, s *relay.Session) <-chan outcome {
+	t.Helper()
+	ends := make(chan outcome, 2)
+	noError(t, s.Start(func(res relay.Result, err error) { ends <- outcome{res, err} }))
+	return ends
+}
+
+// end waits for the end of a session that was started.
+func end(t *testing.T, ends <-chan outcome) outcome {
+	t.Helper()
+	select {
+	case o := <-ends:
+		if len(ends) != 0 {
+			t.Error("the end was told twice")
+		}
+		return o
+	case <-time.After(patience):
+		t.Fatal("not ended")
+		panic("unreachable")
+	}
+}
+
+func TestStart(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	farA, a := tcp(t)
+	farB, b := tcp(t)
+	s := r.NewSession(a, b)
+	ends := start(t, s)
+	write(t, farA, []byte("hello"))
+	_ = farA.CloseWrite()
+	if got, err := io.ReadAll(farB); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	_ = farB.CloseWrite()
+	o := end(t, ends)
+	if o.err != nil || o.result.Reason != relay.ReasonEOF || o.result.AToB.Bytes() != 5 || o.result.Duration <= 0 {
+		t.Errorf("%+v, %v", o.result, o.err)
+	}
+	if err := a.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a connection is left open: %v", err)
+	}
+	if err := s.Start(func(relay.Result, error) { t.Error("ended again") }); !errors.Is(err, relay.ErrRan) {
+		t.Errorf("started twice: %v", err)
+	}
+	if _, err := s.Run(t.Context()); !errors.Is(err, relay.ErrRan) {
+		t.Errorf("run after its end: %v", err)
+	}
+	s.Cut(errors.New("late"))
+	if s.Result().Reason != relay.ReasonEOF {
+		t.Errorf("cut after its end: %+v", s.Result())
+	}
+}
+
+// TestCut cuts sessions before they are started and at any moment after that.
+func TestCut(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, &relay.Config{IdleTimeout: time.Hour})
+	cause := errors.New("cut by the test")
+	for round := range 60 {
+		farA, a := tcp(t)
+		farB, b := tcp(t)
+		s := r.NewSession(a, b)
+		var cuts atomic.Int32
+		cut := func() { s.Cut(cause); cuts.Add(1) }
+		switch round % 3 {
+		case 0:
+			cut()
+		case 1:
+			go cut()
+		}
+		ends := start(t, s)
+		if round%3 == 2 {
+			write(t, farA, []byte("x"))
+			readFull(t, farB, make([]byte, 1))
+			cut()
+		}
+		o := end(t, ends)
+		if !errors.Is(o.err, cause) || o.result.Reason != relay.ReasonCanceled {
+			t.Fatalf("round %d: %+v, %v", round, o.result, o.err)
+		}
+		for _, far := range []net.Conn{farA, farB} {
+			if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("round %d: a peer sees %v", round, err)
+			}
+		}
+	}
+}
+
+// TestLooksWhileItBegins: everything that may be called at any time by any goroutine may be while the session
+// begins. The race detector is the judge.
+func TestLooksWhileItBegins(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, &relay.Config{LegsAfter: time.Hour})
+	for range 20 {
+		farA, a := tcp(t)
+		farB, b := tcp(t)
+		s := r.NewSession(a, b)
+		s.Limit(&relay.Limits{BandwidthAToB: relay.NewBucket(1<<20, 0)})
+		var looks sync.WaitGroup
+		for range 2 {
+			looks.Go(func() {
+				for known := false; !known; { // Idle takes no lock, which would order it behind the beginning
+					_, known = s.Idle()
+				}
+				s.Quiet(quietLeast)
+				s.Look()
+				s.Legs()
+				s.Result()
+			})
+		}
+		ends := start(t, s)
+		looks.Wait()
+		_, _ = farA.CloseWrite(), farB.CloseWrite()
+		end(t, ends)
+	}
+}
+
+// TestShutdown: sessions that run end as they would, others are refused, and their connections closed.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+
+	r, err := relay.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	farA, a := tcp(t)
+	farB, b := tcp(t)
+	ends := start(t, r.NewSession(a, b))
+	noError(t, ping(farA, farB, 1))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- r.Shutdown(ctx) }()
+	for refused := false; !refused; {
+		_, d := joinEnded(t, r, func(err error) { refused = errors.Is(err, relay.ErrClosed) })
+		if _, err := d.Read(make([]byte, 1)); refused && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	enough := errors.New("enough")
+	cancel(enough)
+	if err := <-over; err != enough {
+		t.Error(err)
+	}
+	if err := ping(farB, farA, 1); err != nil {
+		t.Error(err)
+	}
+	go func() { over <- r.Shutdown(context.Background()) }()
+	_ = farA.CloseWrite()
+	_ = farB.CloseWrite()
+	if o := end(t, ends); o.err != nil {
+		t.Error(o.err)
+	}
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	if err := r.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopyOnClosed: a copy that begins on a closed relay moves everything, and says that it was not spliced.
+func TestCopyOnClosed(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	_ = r.Close()
+	far, src := tcp(t)
+	dst, to := tcp(t)
+	const size = 4 << 20
+	go func() {
+		_, _ = far.Write(make([]byte, size))
+		_ = far.CloseWrite()
+	}()
+	go func() { _, _ = io.Copy(io.Discard, dst) }()
+	f, err := r.Move(to, src)
+	if err != nil || f.Copied != size || f.Spliced != 0 || f.Fallbacks[relay.FallbackClosed] == 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// joinEnded joins two connections whose far ends are closed, and returns them.
+func joinEnded(t *testing.T, r *relay.Relay, ended func(error)) (c, d net.Conn) {
+	t.Helper()
+	farC, c := tcp(t)
+	farD, d := tcp(t)
+	farC.Close()
+	farD.Close()
+	_, err := r.Join(context.Background(), c, d)
+	ended(err)
+	return c, d
+}
+
+// TestCloseEnds: sessions of a relay that is closed are ended.
+func TestCloseEnds(t *testing.T) {
+	t.Parallel()
+
+	r, err := relay.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	farA, a := tcp(t)
+	_, b := tcp(t)
+	ends := start(t, r.NewSession(a, b))
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if o := end(t, ends); !errors.Is(o.err, relay.ErrClosed) || o.result.Reason != relay.ReasonCanceled {
+		t.Errorf("%+v, %v", o.result, o.err)
+	}
+	if _, err := farA.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("%v, want a reset", err)
+	}
+	if err := r.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHooks: each event of a session calls its hook, in order.
+func TestHooks(t *testing.T) {
+	t.Parallel()
+
+	var mu sync.Mutex
+	var got []string
+	var sessions []*relay.Session
+	note := func(s *relay.Session, format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		got, sessions = append(got, fmt.Sprintf(format, args...)), append(sessions, s)
+	}
+	r := newRelay(t, &relay.Config{PromoteBytes: 1000, PromoteReads: 1, DemoteBytes: 1000, DemoteReads: 1, Hooks: relay.Hooks{
+		Started:       func(s *relay.Session) { note(s, "started") },
+		EngineChanged: func(s *relay.Session, from relay.Side, now relay.Engine) { note(s, "%v %v", from, now) },
+		Ended:         func(s *relay.Session, res relay.Result, err error) { note(s, "ended %v %v", res.Reason, err) },
+	}})
+	g := newRig(t, r, tcp, tcp)
+	large, small := make([]byte, 1000), make([]byte, 10)
+	pass(t, g.A, g.B, large)
+	pass(t, g.B, g.A, small)
+	pass(t, g.B, g.A, large)
+	pass(t, g.A, g.B, small)
+	cause := errors.New("enough")
+	g.cancel(cause)
+	_, _ = g.wait()
+	mu.Lock()
+	defer mu.Unlock()
+	want := []string{"started", fmt.Sprint(relay.SideA, " splice"), fmt.Sprint(relay.SideB, " splice"), fmt.Sprint(relay.SideA, " copy"), "ended canceled enough"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, s := range sessions {
+		if a, b := s.Conns(); s != sessions[0] || a.RemoteAddr().String() != g.A.LocalAddr().String() || b.RemoteAddr().String() != g.B.LocalAddr().String() {
+			t.Errorf("session %p of %v and %v", s, a, b)
+		}
+	}
+}
+
+// TestAnswered: that the second side has sent a byte is told once the time for it is over, an
+// end of file without one is not.
+func TestAnswered(t *testing.T) { both(t, testAnswered) }
+
+func testAnswered(t *testing.T, d *driving) {
+	for _, bytes := range []bool{true, false} {
+		r, c := d.clockedRelay(t, relay.Config{})
+		var told atomic.Int64
+		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 10 * time.Second, Answered: func() { told.Add(1) }}
+		g := d.newRig(t, r, tcp, tcp)
+		g.echo(t)
+		if bytes {
+			g.answer()
+		} else if err := g.B.CloseWrite(); err != nil {
+			t.Fatal(err)
+		} else {
+			g.until("it has ended", func(res relay.Result) bool { return res.First == relay.SideB })
+		}
+		c.advance(3 * time.Second)
+		if bytes {
+			g.until("it is told", func(relay.Result) bool { return told.Load() > 0 })
+		}
+		c.advance(10 * time.Second)
+		expectTimeout(t, g, relay.ReasonIdle)
+		if (told.Load() > 0) != bytes {
+			t.Errorf("with bytes %v it was told %d times", bytes, told.Load())
+		}
+	}
+}
+
+// TestJoinClosedUnderneath: a connection that somebody else closes ends the
+// session with net.ErrClosed, and its peer gets no clean end.
+func TestJoinClosedUnderneath(t *testing.T) {
+	t.Parallel()
+
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		var near net.Conn
+		g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
+			far, n := tcp(t)
+			near = n
+			return far, n
+		}, tcp)
+		noError(t, ping(g.A, g.B, 1))
+		near.Close()
+		res, err := g.wait()
+		if res.Reason != relay.ReasonError || !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("%v: ended by %v, error %v", e, res.Reason, err)
+		}
+		if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("%v: B sees %v, want ECONNRESET", e, err)
+		}
+	}
+}
+
+// TestJoinResetAccount: bytes that the reset threw away from the destination's send
+// queue are lost, not delivered.
+func TestJoinResetAccount(t *testing.T) { both(t, testJoinResetAccount) }
+
+func testJoinResetAccount(t *testing.T, d *driving) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		r.SetLinger(100 * time.Millisecond)
+		g := d.newRig(t, r, tcp, tcp)
+		want := content(1, 2<<20)
+		write(t, g.A, want)
+		g.until("all moved", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(want)) })
+		abort(t, g.A)
+		res, _ := g.wait()
+		if _, n, _ := receive(g.B); n+res.AToB.Lost != int64(len(want)) {
+			t.Fatalf("%v: sent %d, B got %d, lost %d", e, len(want), n, res.AToB.Lost)
+		}
+	}
+}
+
+// TestJoinBrokenPipe: a unix socket whose peer is gone answers EPIPE, which ends
+// the session as a reset of the other side.
+func TestJoinBrokenPipe(t *testing.T) { both(t, testJoinBrokenPipe) }
+
+func testJoinBrokenPipe(t *testing.T, d *driving) {
+	for _, e := range engines {
+		r := newRelay(t, &relay.Config{Engine: e})
+		g := d.newRig(t, r, tcp, unixStream)
+		noError(t, g.B.CloseWrite())
+		noError(t, expect(g.A, nil))
+		g.B.Close()
+		write(t, g.A, []byte("nobody reads this"))
+		res, err := g.wait()
+		if res.Reason != relay.ReasonReset || !errors.Is(err, syscall.EPIPE) || res.AToB.Lost == 0 {
+			t.Fatalf("%v: %+v, error %v, want EPIPE and lost bytes", e, res, err)
+		}
+		if _, err := g.A.Read(make([]byte, 1)); err == nil {
+			t.Fatal("A reads on")
+		}
 	}
 }

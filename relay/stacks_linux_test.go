@@ -31,9 +31,7 @@ func TestIdleStacks(t *testing.T) {
 	}
 	const sessions, descriptors = 500, 4
 	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim))
 	if lim.Cur < descriptors*sessions+200 {
 		t.Skipf("RLIMIT_NOFILE is %d, the test needs %d", lim.Cur, descriptors*sessions+200)
 	}

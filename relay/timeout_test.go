@@ -110,9 +110,7 @@ func clockedRelay(t *testing.T, cfg relay.Config) (*relay.Relay, *fakeClock) {
 // echo moves a byte from A to B.
 func (g *rig) echo(t *testing.T) {
 	t.Helper()
-	if err := ping(g.A, g.B, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(g.A, g.B, 1))
 }
 
 func expectTimeout(t *testing.T, g *rig, want relay.Reason) {
@@ -132,21 +130,15 @@ func running(t *testing.T, g *rig) {
 
 // TestIdleTimeout: exactly the idle time after the last byte, in either direction
 // and on every kind of connection.
-func TestIdleTimeout(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testIdleTimeout)
-}
+func TestIdleTimeout(t *testing.T) { both(t, testIdleTimeout) }
 
 // TestIdleTimeoutLosesNothing: an idle session with bytes that its side has not taken, or with one side that has ended, is reset.
 func TestIdleTimeoutLosesNothing(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, d *driving) {
+	both(t, func(t *testing.T, d *driving) {
 		for name, leave := range map[string]func(g *rig, r *relay.Relay){
 			"unread": func(g *rig, r *relay.Relay) { g.fill(d, r) },
 			"half": func(g *rig, _ *relay.Relay) {
-				if err := g.A.CloseWrite(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, g.A.CloseWrite())
 				g.until("the end of file is passed on", func(r relay.Result) bool { return r.AToB.Reason == relay.ReasonEOF })
 			},
 		} {
@@ -171,9 +163,7 @@ func testIdleTimeout(t *testing.T, d *driving) {
 			g.echo(t)
 			for range 5 {
 				c.advance(6 * time.Second)
-				if err := ping(g.B, g.A, 1); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, ping(g.B, g.A, 1))
 			}
 			c.advance(10*time.Second - 1)
 			running(t, g)
@@ -190,54 +180,38 @@ func testIdleTimeout(t *testing.T, d *driving) {
 	}
 }
 
-// TestHalfCloseTimeout: counts from the first end, and from the last byte after
-// it, and replaces the idle timeout.
-func TestHalfCloseTimeout(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testHalfCloseTimeout)
-}
+// TestHalfCloseTimeout counts from the first end, and from the last byte after it: in place of the idle timeout, alone, and as a
+// session's own.
+func TestHalfCloseTimeout(t *testing.T) { both(t, testHalfCloseTimeout) }
 
 func testHalfCloseTimeout(t *testing.T, d *driving) {
-	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: 10 * time.Second})
-	g := d.newRig(t, r, tcp, tcp)
-	g.echo(t)
-	c.advance(59 * time.Minute)
-	g.A.CloseWrite()
-	if err := expect(g.B, nil); err != nil {
-		t.Fatal(err)
+	const timeout = 10 * time.Second
+	for name, x := range map[string]struct {
+		cfg    relay.Config
+		limits *relay.Limits
+	}{
+		"in place of the idle timeout": {relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: timeout}, nil},
+		"alone":                        {relay.Config{HalfCloseTimeout: timeout}, nil},
+		"of the session's own limits":  {relay.Config{HalfCloseTimeout: time.Second}, &relay.Limits{IdleTimeout: time.Hour, HalfCloseTimeout: timeout}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, c := d.clockedRelay(t, x.cfg)
+			d.limits = x.limits
+			g := d.newRig(t, r, tcp, tcp)
+			g.echo(t)
+			c.advance(59 * time.Minute)
+			g.A.CloseWrite()
+			noError(t, expect(g.B, nil))
+			g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+			c.advance(9 * time.Second)
+			running(t, g)
+			noError(t, ping(g.B, g.A, 1))
+			c.advance(timeout - 1)
+			running(t, g)
+			c.advance(1)
+			expectTimeout(t, g, relay.ReasonHalfClose)
+		})
 	}
-	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
-	c.advance(9 * time.Second)
-	running(t, g)
-	if err := ping(g.B, g.A, 1); err != nil {
-		t.Fatal(err)
-	}
-	c.advance(9 * time.Second)
-	running(t, g)
-	c.advance(time.Second)
-	expectTimeout(t, g, relay.ReasonHalfClose)
-}
-
-// TestHalfCloseTimeoutAlone: it needs no other timeout.
-func TestHalfCloseTimeoutAlone(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testHalfCloseTimeoutAlone)
-}
-
-func testHalfCloseTimeoutAlone(t *testing.T, d *driving) {
-	r, c := d.clockedRelay(t, relay.Config{HalfCloseTimeout: 10 * time.Second})
-	g := d.newRig(t, r, tcp, tcp)
-	c.advance(time.Hour)
-	g.echo(t)
-	g.B.CloseWrite()
-	if err := expect(g.A, nil); err != nil {
-		t.Fatal(err)
-	}
-	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
-	c.advance(10*time.Second - 1)
-	running(t, g)
-	c.advance(1)
-	expectTimeout(t, g, relay.ReasonHalfClose)
 }
 
 // withoutHalfClose is a connection that cannot pass on an end of file.
@@ -283,10 +257,7 @@ func TestNoHalfClose(t *testing.T) {
 
 // TestTruncated: a session that ends at the first end of file while bytes of the other side are on their way to a
 // destination that does not take them is no success. They are counted, and the side that lacks them is reset.
-func TestTruncated(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testTruncated)
-}
+func TestTruncated(t *testing.T) { both(t, testTruncated) }
 
 func testTruncated(t *testing.T, d *driving) {
 	r := newRelay(t, &relay.Config{CloseOnEOF: true})
@@ -316,8 +287,7 @@ func testTruncated(t *testing.T, d *driving) {
 // TestTruncatedAfterEnd: the same of bytes whose own end of file was seen as well, which was not passed on before the
 // other one's.
 func TestTruncatedAfterEnd(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, d *driving) {
+	both(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, &relay.Config{CloseOnEOF: true, Engine: relay.EngineCopy})
 		g := d.newRig(t, r, tcp, tcp)
 		sent := fillUp(t, g.B)
@@ -344,9 +314,7 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	g.A.CloseWrite()
 	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
 	c.advance(5*time.Second - 1)
-	if err := ping(g.B, g.A, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(g.B, g.A, 1))
 	c.advance(1) // the timer finds that a byte has moved
 	c.advance(5*time.Second - 1)
 	running(t, g)
@@ -372,19 +340,13 @@ func TestIdleTimeoutSlowWrite(t *testing.T) {
 		w = &gatedWriter{TCPConn: near.(*net.TCPConn), entered: make(chan struct{}, 10), gate: make(chan struct{}, 10)}
 		return far, w
 	})
-	if _, err := g.A.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, g.A, []byte("x"))
 	<-w.entered
 	c.advance(9 * time.Second)
 	w.gate <- struct{}{}
-	if _, err := io.ReadFull(g.B, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	readFull(t, g.B, make([]byte, 1))
 	// The next write is entered only after the last one was noted.
-	if _, err := g.A.Write([]byte("y")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, g.A, []byte("y"))
 	<-w.entered
 	c.advance(2 * time.Second)
 	running(t, g)
@@ -405,10 +367,7 @@ func (w *gatedWriter) Write(p []byte) (int, error) {
 }
 
 // TestMaxLifetime: counts from the start, however busy the session is.
-func TestMaxLifetime(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testMaxLifetime)
-}
+func TestMaxLifetime(t *testing.T) { both(t, testMaxLifetime) }
 
 func testMaxLifetime(t *testing.T, d *driving) {
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Second})
@@ -473,5 +432,132 @@ func TestDeadlinesThatDoNothing(t *testing.T) {
 				t.Errorf("B sees %v, want ECONNRESET", err)
 			}
 		})
+	}
+}
+
+// TestLimitsReplaceConfig: a session with limits of its own keeps to those, and one that was given
+// none, in the same relay, to the relay's.
+func TestLimitsReplaceConfig(t *testing.T) { both(t, testLimitsReplaceConfig) }
+
+func testLimitsReplaceConfig(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second, MaxLifetime: time.Minute})
+	plain := d.newRig(t, r, tcp, tcp)
+	d.limits = &relay.Limits{IdleTimeout: 20 * time.Second}
+	longer := d.newRig(t, r, tcp, tcp)
+	d.limits = &relay.Limits{Of: t}
+	never := d.newRig(t, r, tcp, tcp)
+	d.limits = &relay.Limits{MaxLifetime: 5 * time.Second}
+	short := d.newRig(t, r, tcp, tcp)
+	for _, g := range []*rig{plain, longer, never, short} {
+		g.echo(t)
+	}
+	c.advance(5 * time.Second)
+	expectTimeout(t, short, relay.ReasonLifetime)
+	c.advance(5 * time.Second)
+	expectTimeout(t, plain, relay.ReasonIdle)
+	running(t, longer)
+	c.advance(10 * time.Second)
+	expectTimeout(t, longer, relay.ReasonIdle)
+	c.advance(time.Hour)
+	running(t, never)
+	never.echo(t)
+	if of := never.session.Limits().Of; of != t {
+		t.Errorf("the limits are of %v", of)
+	}
+}
+
+// TestFirstByte: an endpoint that says nothing ends the session, whatever the client
+// says, and both are reset.
+func TestFirstByte(t *testing.T) { both(t, testFirstByte) }
+
+func testFirstByte(t *testing.T, d *driving) {
+	for name, n := range d.networks() {
+		t.Run(name, func(t *testing.T) {
+			r, c := d.clockedRelay(t, relay.Config{})
+			d.limits = &relay.Limits{FirstByte: 3 * time.Second}
+			g := d.newRig(t, r, n, tcp)
+			g.echo(t) // from the client, which is not what it waits for
+			c.advance(2 * time.Second)
+			g.echo(t)
+			c.advance(time.Second - 1)
+			running(t, g)
+			c.advance(1)
+			expectTimeout(t, g, relay.ReasonFirstByte)
+			if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the endpoint sees %v, want ECONNRESET", err)
+			}
+			if _, _, err := receive(g.A); name == "tcp" && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client sees %v, want ECONNRESET", err)
+			}
+		})
+	}
+}
+
+// answer moves a byte from B to A, and waits until that is counted.
+func (g *rig) answer() {
+	g.t.Helper()
+	before := g.session.Result().BToA.Bytes()
+	noError(g.t, ping(g.B, g.A, 1))
+	g.until("the answer is counted", func(res relay.Result) bool { return res.BToA.Bytes() > before })
+}
+
+// TestFirstByteOfMany: the first byte's time does not hide the other timeouts.
+func TestFirstByteOfMany(t *testing.T) { both(t, testFirstByteOfMany) }
+
+func testFirstByteOfMany(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{})
+	d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 2 * time.Second}
+	g := d.newRig(t, r, tcp, tcp)
+	d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 10 * time.Second}
+	h := d.newRig(t, r, tcp, tcp)
+	g.echo(t)
+	h.echo(t)
+	c.advance(2 * time.Second)
+	expectTimeout(t, g, relay.ReasonIdle)
+	for range 4 {
+		h.answer()
+		c.advance(2 * time.Second)
+	}
+	expectTimeout(t, h, relay.ReasonLifetime)
+}
+
+// TestNothingAllocatedForLimits: a session that starts in the place of another one uses what that had
+// to keep to its limits.
+func TestNothingAllocatedForLimits(t *testing.T) {
+	r := newRelay(t, nil)
+	on := ofLoop().looped(t, r)
+	limits := &relay.Limits{
+		FirstByte: time.Hour, IdleTimeout: time.Hour, MaxLifetime: time.Hour, LifetimeJitter: 0.1,
+		Bandwidth: relay.NewBucket(1<<30, 0), PerConnection: relay.Rates{Both: 1 << 30},
+	}
+	ended := make(chan error, 1)
+	s := &loopSession{on: on, limits: limits, ended: func(_ relay.Result, err error) { ended <- err }}
+	message := make([]byte, 64)
+	round := func(t *testing.T) {
+		A, nearA := tcp(t)
+		B, nearB := tcp(t)
+		on.start(s, on.take(nearA), on.take(nearB))
+		n := testing.AllocsPerRun(100, func() {
+			for _, way := range [][2]net.Conn{{A, B}, {B, A}} {
+				write(t, way[0], message)
+				readFull(t, way[1], message)
+			}
+		})
+		if n != 0 {
+			t.Errorf("%v allocations for a message and its echo", n)
+		}
+		A.CloseWrite()
+		B.CloseWrite()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	var before, after any
+	t.Run("first", round)
+	on.do(func() { before = s.driven.Throttle() })
+	t.Run("second", round)
+	on.do(func() { after = s.driven.Throttle() })
+	if before != after {
+		t.Error("the second session has made its own")
 	}
 }

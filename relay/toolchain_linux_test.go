@@ -104,9 +104,7 @@ func runToolchain(t *testing.T, overlay, pkg string, run []string) {
 // put writes a file that is to take the place of another one.
 func put(t *testing.T, overlay map[string]string, file, place string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, text, 0o644))
 	if overlay != nil {
 		overlay[place] = file
 	}
@@ -164,9 +162,7 @@ func replaced(t *testing.T, path string, text []byte) []byte {
 		t.Fatalf("%s calls neither io.Copy nor io.CopyN", path)
 	}
 	var out bytes.Buffer
-	if err := format.Node(&out, files, f); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, format.Node(&out, files, f))
 	return out.Bytes()
 }
 

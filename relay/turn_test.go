@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -18,9 +19,7 @@ func (s *loopSession) Look() (t relay.Turn) {
 func (g *rig) ask() {
 	g.t.Helper()
 	before := g.session.Result().AToB.Bytes()
-	if err := ping(g.A, g.B, 1); err != nil {
-		g.t.Fatal(err)
-	}
+	noError(g.t, ping(g.A, g.B, 1))
 	g.until("the question is counted", func(res relay.Result) bool { return res.AToB.Bytes() > before })
 }
 
@@ -46,10 +45,7 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 }
 
 // TestTurn: whose turn it is, and since when, from look to look.
-func TestTurn(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testTurn)
-}
+func TestTurn(t *testing.T) { both(t, testTurn) }
 
 func testTurn(t *testing.T, d *driving) {
 	const s = time.Second
@@ -99,40 +95,25 @@ func TestTurnAgain(t *testing.T) {
 	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s, Answered: true, Waited: 8 * s})
 }
 
-// TestTurnOver: a second side that has ended is not asked any more.
-func TestTurnOver(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testTurnOver)
-}
+// TestTurnEnds: a second side that has ended is not asked any more; a first side that has asked and then ends still waits for an answer.
+func TestTurnEnds(t *testing.T) { both(t, testTurnEnds) }
 
-func testTurnOver(t *testing.T, d *driving) {
+func testTurnEnds(t *testing.T, d *driving) {
+	const s = time.Second
 	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
 	g := d.newRig(t, r, tcp, tcp)
 	g.ask()
-	c.advance(time.Second)
-	if err := g.B.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	c.advance(s)
+	noError(t, g.B.CloseWrite())
 	g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
-	expectTurn(t, g, relay.Turn{Quiet: time.Second})
-}
+	expectTurn(t, g, relay.Turn{Quiet: s})
 
-// TestTurnAfterTheEnd: a first side that has asked and then ends still waits for an answer.
-func TestTurnAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testTurnAfterTheEnd)
-}
-
-func testTurnAfterTheEnd(t *testing.T, d *driving) {
-	const s = time.Second
-	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
-	g := d.newRig(t, r, tcp, tcp)
+	r, c = d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
+	g = d.newRig(t, r, tcp, tcp)
 	g.ask()
 	c.advance(2 * s)
 	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
-	if err := g.A.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, g.A.CloseWrite())
 	g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
 	c.advance(s)
 	expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
@@ -140,10 +121,7 @@ func testTurnAfterTheEnd(t *testing.T, d *driving) {
 
 // TestFirstByteTold: the second side's first byte, and no other, is told, with the time since
 // the question, or since the beginning if there was none.
-func TestFirstByteTold(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, testFirstByteTold)
-}
+func TestFirstByteTold(t *testing.T) { both(t, testFirstByteTold) }
 
 func testFirstByteTold(t *testing.T, d *driving) {
 	const s = time.Second
@@ -188,5 +166,267 @@ func testFirstByteTold(t *testing.T, d *driving) {
 			greeted.answer()
 			expectTold(first{2 * s, true}, first{since + 3*s, false})
 		})
+	}
+}
+
+// quietLeast is for how long no byte has moved in a session on goroutines that is quiet.
+const quietLeast = time.Second
+
+// quiet returns Quiet of the session of either driver.
+func (g *rig) quiet() (is bool) {
+	if s, ok := g.session.(*loopSession); ok {
+		s.on.do(func() { is = s.driven.Quiet() })
+		return is
+	}
+	return g.session.(*relay.Session).Quiet(quietLeast)
+}
+
+// TestQuiet: a session is quiet when no byte is on its way, and no question is open.
+func TestQuiet(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for name, of := range map[string]network{"tcp": tcp, "unix": unixStream} {
+			t.Run(name, func(t *testing.T) { testQuiet(t, d, of) })
+		}
+	})
+}
+
+func testQuiet(t *testing.T, d *driving, of network) {
+	r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineCopy, LegsAfter: time.Hour})
+	g := d.newRig(t, r, of, of)
+	begun(c, g)
+	expect := func(want bool, when string) {
+		t.Helper()
+		for begin := time.Now(); g.quiet() != want; time.Sleep(time.Millisecond) {
+			c.advance(2 * quietLeast) // also past the move that is noted last
+			if time.Since(begin) > patience {
+				t.Fatalf("%s: quiet is %v", when, !want)
+			}
+		}
+	}
+	expect(true, "nothing was sent")
+	g.ask()
+	c.advance(2 * quietLeast)
+	if g.quiet() {
+		t.Error("a session with an open question is quiet")
+	}
+	for range 70 { // however long the question is
+		g.ask()
+	}
+	c.advance(2 * quietLeast)
+	if g.quiet() {
+		t.Error("a session with a long question is quiet")
+	}
+	noError(t, ping(g.B, g.A, 2))
+	expect(true, "the question is answered")
+
+	// A client that does not read leaves bytes on their way, whoever holds them.
+	sent := fillUp(t, g.B)
+	c.advance(2 * quietLeast)
+	if g.quiet() {
+		t.Error("a session with bytes on their way is quiet")
+	}
+	if _, err := io.CopyN(io.Discard, g.A, sent); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "the bytes have come")
+	_ = g.A.CloseWrite()
+	_ = g.B.CloseWrite()
+	g.wait()
+	if g.quiet() {
+		t.Error("a session that has ended is quiet")
+	}
+}
+
+// TestWaits: every moment counts for what the session waited for then, once.
+func TestWaits(t *testing.T) { both(t, testWaits) }
+
+func testWaits(t *testing.T, d *driving) {
+	r, c := d.clockedRelay(t, relay.Config{LegsAfter: time.Nanosecond})
+	g := d.newRig(t, r, smallTCP, smallTCP)
+	message := make([]byte, 1000)
+	want := relay.Waits{}
+	check := func(after string) {
+		t.Helper()
+		if got := g.session.Result().Waits; !near4(got, want) {
+			t.Fatalf("after %s: %+v, want %+v", after, got, want)
+		}
+	}
+	pass(t, g.A, g.B, message) // it runs
+	c.advance(300 * time.Millisecond)
+	pass(t, g.A, g.B, message)
+	want.ForA = 300 * time.Millisecond
+	check("a pause of the first side")
+	c.advance(3 * time.Second)
+	pass(t, g.B, g.A, message)
+	want.ForB = 3 * time.Second
+	check("an answer")
+	c.advance(5 * time.Second)
+	pass(t, g.A, g.B, message)
+	check("a quiet time")
+	c.advance(400 * time.Millisecond)
+	pass(t, g.A, g.B, message)
+	want.ForA += 400 * time.Millisecond
+	check("more of the question")
+
+	sent := g.fill(d, r)
+	c.advance(3 * time.Second)
+	if d.onLoop() { // there a wait counts while it goes on
+		want.ToB = 3 * time.Second
+		check("a sink that is full")
+	}
+	g.drained(sent)
+	want.ToB = 3 * time.Second
+	c.advance(7 * time.Second)
+	_ = g.A.CloseWrite()
+	_ = g.B.CloseWrite()
+	res, err := g.wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.ForB += 7 * time.Second // which has never answered
+	if !near4(res.Waits, want) {
+		t.Errorf("at the end: %+v, want %+v", res.Waits, want)
+	}
+	if l := res.Legs; l == nil || !l.A.Known || !l.B.Known || l.A.Received < res.AToB.Bytes() || l.A.Sent != 1000 || l.B.Sent < res.AToB.Bytes() {
+		t.Errorf("legs %+v", l)
+	}
+}
+
+// near4 compares waits to some ticks.
+func near4(got, want relay.Waits) bool {
+	const slack = 2 * time.Millisecond
+	near := func(a, b time.Duration) bool { return (a - b).Abs() < slack }
+	return near(got.ForA, want.ForA) && near(got.ForB, want.ForB) && near(got.ToA, want.ToA) && near(got.ToB, want.ToB) &&
+		near(got.Bandwidth, want.Bandwidth) && near(got.Loop, want.Loop)
+}
+
+// fill sends from A until the session holds bytes for B, and returns how much in the end.
+func (g *rig) fill(d *driving, r *relay.Relay) (sent <-chan int64) {
+	n := make(chan int64, 1)
+	go func() {
+		wrote, _ := g.A.Write(make([]byte, 4<<20))
+		n <- int64(wrote)
+	}()
+	before, stands := int64(-1), 0
+	g.until("bytes are held", func(res relay.Result) bool {
+		pipes, buffers := d.holds(g.t, r)
+		if stands++; res.AToB.Bytes() != before || pipes+buffers == 0 {
+			before, stands = res.AToB.Bytes(), 0
+		}
+		return stands > 20
+	})
+	return n
+}
+
+// drained reads at B all that fill sends.
+func (g *rig) drained(sent <-chan int64) {
+	g.t.Helper()
+	if _, err := io.CopyN(io.Discard, g.B, 4<<20); err != nil {
+		g.t.Fatal(err)
+	}
+	<-sent
+}
+
+// TestWaitsForBandwidth: to wait for bandwidth is neither to wait for bytes nor for room. (Goroutines see the
+// test's clock at moments of their own.)
+func TestWaitsForBandwidth(t *testing.T) {
+	t.Parallel()
+
+	d := ofLoop()
+	r, c := d.clockedRelay(t, relay.Config{LegsAfter: time.Hour})
+	d.limits = &relay.Limits{PerConnection: relay.Rates{Both: 100_000, Burst: 20_000}}
+	g := d.newRig(t, r, tcp, tcp)
+	write(t, g.A, make([]byte, 1<<20))
+	go io.Copy(io.Discard, g.B)
+	begin := c.now()
+	for range 100 {
+		bytes := 100_000 * int64(c.now()-begin) / 1e9
+		g.until("the rate is used", func(res relay.Result) bool { return res.AToB.Bytes() >= bytes })
+		c.advance(10 * time.Millisecond)
+	}
+	res := g.session.Result()
+	if res.Waits.Bandwidth < 700*time.Millisecond || res.Waits.Bandwidth > res.Duration {
+		t.Errorf("%+v of %v", res.Waits, res.Duration)
+	}
+	if res.Legs != nil {
+		t.Error("a session that runs has legs")
+	}
+}
+
+// TestLegs: those of a session that runs are known if they are TCP.
+func TestLegs(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, nil)
+		g := d.newRig(t, r, tcp, unixStream)
+		pass(t, g.A, g.B, make([]byte, 1000))
+		l := g.legs()
+		if !l.A.Known || l.A.Received != 1000 || l.A.MinRTT == 0 || l.A.OutOfOrder != 0 {
+			t.Errorf("TCP: %+v", l.A)
+		}
+		if l.B != (relay.Leg{}) {
+			t.Errorf("unix: %+v", l.B)
+		}
+		_ = g.A.CloseWrite()
+		_ = g.B.CloseWrite()
+		if res, err := g.wait(); err != nil || res.Legs != nil {
+			t.Errorf("%v, legs %v without being asked", err, res.Legs)
+		}
+		if l := g.legs(); l != (relay.Legs{}) {
+			t.Errorf("after the end: %+v", l)
+		}
+	})
+}
+
+func (g *rig) legs() (l relay.Legs) {
+	if s, ok := g.session.(*loopSession); ok {
+		s.on.do(func() { l = s.driven.Legs() })
+		return l
+	}
+	return g.session.(*relay.Session).Legs()
+}
+
+// TestSessionIdle: for how long nothing has moved is known where there is a timeout for
+// that.
+func TestSessionIdle(t *testing.T) {
+	t.Parallel()
+
+	for cfg, want := range map[[2]time.Duration]bool{{time.Hour, 0}: true, {0, time.Hour}: true, {}: false} {
+		timeout, legs := cfg[0], cfg[1]
+		r, clock := clockedRelay(t, relay.Config{Engine: relay.EngineCopy, IdleTimeout: timeout, LegsAfter: legs})
+		a, nearA := tcp(t)
+		b, nearB := tcp(t)
+		s := r.NewSession(nearA, nearB)
+		if _, known := s.Idle(); known {
+			t.Error("it is known before it runs")
+		}
+		ended := start(t, s)
+		idle := func(want time.Duration, known bool) {
+			t.Helper()
+			if d, k := s.Idle(); d != want || k != known {
+				t.Errorf("with times of %v: %v, %v, want %v, %v", cfg, d, k, want, known)
+			}
+		}
+		clock.advance(3 * time.Second)
+		if want {
+			idle(3*time.Second, true)
+		} else {
+			idle(0, false)
+		}
+		write(t, a, []byte("hello"))
+		readFull(t, b, make([]byte, 5))
+		for begin := time.Now(); want && time.Since(begin) < patience; time.Sleep(time.Millisecond) { // it is noted after the byte was sent
+			if d, _ := s.Idle(); d == 0 {
+				break
+			}
+		}
+		clock.advance(2 * time.Second)
+		if want {
+			idle(2*time.Second, true)
+		}
+		_ = a.CloseWrite()
+		_ = b.CloseWrite()
+		if o := end(t, ended); o.err != nil {
+			t.Error(o.err)
+		}
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,9 +47,8 @@ func testUrgentPasses(t *testing.T, g *rig, at int) {
 		from, to := way[0], way[1]
 		sent := make(chan error, 1)
 		go func() {
-			p := peer{conn: from}
 			_, errBefore := from.Write(before)
-			errUrgent := p.sendUrgent('!')
+			errUrgent := sendUrgent(from, '!')
 			_, errAfter := from.Write(after)
 			sent <- errors.Join(errBefore, errUrgent, errAfter)
 		}()
@@ -62,75 +65,64 @@ func testUrgentPasses(t *testing.T, g *rig, at int) {
 		if _, err := io.ReadFull(to, got); urgent[0] != '!' || err != nil || !bytes.Equal(got, after) {
 			t.Fatalf("%q, then %v, or other bytes behind it", urgent, err)
 		}
-		if err := <-sent; err != nil {
-			t.Fatal(err)
-		}
+		noError(t, <-sent)
 	}
 }
 
-// TestUrgent: an urgent byte at the start, in the middle or at the end, then a
-// FIN: everything arrives and the session ends by itself, in every engine. The
-// urgent byte itself is in the stream if the receiving socket has SO_OOBINLINE,
-// and dropped by the kernel if not.
+// TestUrgent: an urgent byte at the start, in the middle or at the end, then a FIN: everything arrives and the session ends by itself,
+// in every engine. The byte is in the stream if the receiving socket has SO_OOBINLINE, and dropped by the kernel if not. Unix sockets know
+// urgent data since Linux 5.15 (CONFIG_AF_UNIX_OOB; net/unix/af_unix.c, queue_oob and manage_oob).
 func TestUrgent(t *testing.T) {
 	t.Parallel()
 
 	const n = 100_000
-	for _, e := range engines {
-		for _, at := range []int{0, n / 2, n} {
-			for _, inline := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%v/%d/inline=%v", e, at, inline), func(t *testing.T) {
-					eachDriver(t, func(t *testing.T, d *driving) { testUrgent(t, d, e, n, at, inline) })
-				})
+	for name, of := range map[string]network{"tcp": tcp, "unix": unixStream} {
+		for _, e := range engines {
+			for _, at := range []int{0, n / 2, n} {
+				for _, inline := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%v/%d/inline=%v", name, e, at, inline), func(t *testing.T) {
+						eachDriver(t, func(t *testing.T, d *driving) { testUrgent(t, d, e, of, n, at, inline) })
+					})
+				}
 			}
 		}
 	}
 }
 
-func testUrgent(t *testing.T, d *driving, e relay.Engine, n, at int, inline bool) {
+func testUrgent(t *testing.T, d *driving, e relay.Engine, of network, n, at int, inline bool) {
 	r := newRelay(t, &relay.Config{Engine: e})
 	g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
-		far, near := sockets.TCPPair(t)
+		far, near := of(t)
 		if inline {
-			setInline(t, near)
+			setInline(t, near.(syscall.Conn))
 		}
 		return far, near
 	}, tcp)
-	body := content(7, n)
-	want := bytes.Clone(body)
+	body, want := content(7, n), content(7, n)
 	if inline {
 		setInline(t, g.B.(*net.TCPConn)) // a loop passes it on as urgent
-		want = append(bytes.Clone(body[:at]), '!')
-		want = append(want, body[at:]...)
+		want = slices.Insert(want, at, '!')
 	}
-	errs := make(chan error, 1)
+	sent := make(chan error, 1)
 	go func() {
-		errs <- func() error {
-			if _, err := g.A.Write(body[:at]); err != nil {
-				return err
-			}
-			if _, err := sys.Send(sockets.FD(t, g.A.(*net.TCPConn)), []byte{'!'}, sys.MSG_OOB); err != nil {
-				return err
-			}
-			_, err := g.A.Write(body[at:])
-			return err
-		}()
-		g.A.CloseWrite()
+		_, err := g.A.Write(body[:at])
+		if err == nil {
+			err = sendUrgent(g.A, '!')
+		}
+		if err == nil {
+			_, err = g.A.Write(body[at:])
+		}
+		sent <- errors.Join(err, g.A.CloseWrite())
 	}()
 	got, err := io.ReadAll(g.B)
+	skipWithoutOOB(t, <-sent)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("got %d bytes, want %d, error %v", len(got), len(want), err)
 	}
-	if err := <-errs; err != nil {
-		t.Fatal(err)
-	}
 	g.B.CloseWrite()
 	res := g.checkClean(len(want), 0)
-	if n := res.AToB.Fallbacks[relay.FallbackUrgent]; n > 3 {
-		t.Fatalf("one urgent byte made the direction fall back %d times", n)
-	}
-	if e == relay.EngineCopy && res.AToB.Fallbacks[relay.FallbackUrgent] != 0 {
-		t.Fatalf("copying fell back: %+v", res.AToB)
+	if n := res.AToB.Fallbacks[relay.FallbackUrgent]; n > 3 || n > 0 && e == relay.EngineCopy {
+		t.Fatalf("one urgent byte made the direction fall back %d times: %+v", n, res.AToB)
 	}
 }
 
@@ -162,18 +154,14 @@ func TestUrgentStalls(t *testing.T) {
 		func() error { _, err := in.Write([]byte("after")); return err },
 		in.CloseWrite,
 	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, step())
 	}
 	f, err := r.Move(dst, src)
 	if err != nil || f.Bytes() != int64(len("beforeafter")) || f.Fallbacks[relay.FallbackUrgent] == 0 || f.Spliced == 0 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	dst.CloseWrite()
-	if err := expect(out, []byte("beforeafter")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, expect(out, []byte("beforeafter")))
 }
 
 // TestUrgentBehindBulk: a direction that copies meets the mark in the very read after
@@ -186,9 +174,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 		eachDriver(t, func(t *testing.T, d *driving) {
 			r := newRelay(t, nil)
 			far, near := sockets.TCPPair(t)
-			if err := near.SetReadBuffer(2 << 20); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, near.SetReadBuffer(2<<20))
 			body, tail := content(1, 104<<10), []byte("behind the mark")
 			for _, step := range []func() error{
 				func() error { _, err := far.Write(body); return err },
@@ -197,9 +183,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 				func() error { return endIf(end, far) },
 				func() error { return arrived(far) },
 			} {
-				if err := step(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, step())
 			}
 			g := d.newRig(t, r, func(testing.TB) (halfConn, net.Conn) { return far, near }, tcp)
 			got := make([]byte, len(body)+len(tail)) // the urgent byte is dropped
@@ -207,9 +191,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 				t.Fatalf("got %d bytes, or other ones: %v", n, err)
 			}
 			_ = far.CloseWrite()
-			if err := expect(g.B, nil); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, expect(g.B, nil))
 			_ = g.B.CloseWrite()
 			g.checkClean(len(got), 0)
 		})
@@ -260,19 +242,128 @@ func TestUrgentWhileBlocked(t *testing.T) {
 				}
 				wrote := make(chan error, 1)
 				go func() {
-					p := peer{conn: g.A}
-					wrote <- errors.Join(p.sendUrgent('!'), g.A.CloseWrite())
+					wrote <- errors.Join(sendUrgent(g.A, '!'), g.A.CloseWrite())
 				}()
 				got, err := io.ReadAll(g.B)
 				if err != nil || int64(len(got)) != sent+1 || !isFiller(got[:sent], 0) || got[sent] != '!' {
 					t.Fatalf("got %d of %d bytes, or other ones: %v", len(got), sent+1, err)
 				}
-				if err := <-wrote; err != nil {
-					t.Fatal(err)
-				}
+				noError(t, <-wrote)
 				_ = g.B.CloseWrite()
 				g.checkClean(int(sent)+1, 0)
 			})
 		})
 	}
+}
+
+// skipWithoutOOB ends a test for which this kernel has no urgent data on unix sockets.
+func skipWithoutOOB(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUrgentUnixAlone: an urgent byte that is not inline, and that nothing follows, leaves
+// the session waiting for the next event: the kernel calls the socket readable, and answers
+// EAGAIN to the read.
+func TestUrgentUnixAlone(t *testing.T) {
+	t.Parallel()
+
+	for _, e := range engines {
+		t.Run(e.String(), func(t *testing.T) {
+			d := ofLoop()
+			r := newRelay(t, &relay.Config{Engine: e})
+			g := d.newRig(t, r, unixStream, tcp)
+			skipWithoutOOB(t, sendUrgent(g.A, '!'))
+			on := d.looped(t, r)
+			for range 100 { // the byte is told of in one of the first turns
+				on.turn()
+			}
+			on.do(func() {
+				if g.session.(*loopSession).driven.Recalled() {
+					t.Error("the session asks for every turn")
+				}
+			})
+			for _, c := range []halfConn{g.A, g.B} {
+				noError(t, c.CloseWrite())
+			}
+			g.checkClean(0, 0)
+		})
+	}
+}
+
+// TestUrgentInSignals: a read that comes to the urgent mark with a signal pending
+// answers EAGAIN although bytes are queued, and nothing tells of them again. The
+// runtime signals its threads to preempt them; here they are all the time.
+func TestUrgentInSignals(t *testing.T) {
+	for _, e := range engines {
+		for _, inline := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/inline=%v", e, inline), func(t *testing.T) {
+				eachDriver(t, func(t *testing.T, d *driving) { testUrgentInSignals(t, d, e, inline) })
+			})
+		}
+	}
+}
+
+func testUrgentInSignals(t *testing.T, d *driving, e relay.Engine, inline bool) {
+	g := d.newRig(t, newRelay(t, &relay.Config{Engine: e}), func(t testing.TB) (halfConn, net.Conn) {
+		far, near := sockets.TCPPair(t)
+		if inline {
+			setInline(t, near)
+		}
+		return far, near
+	}, tcp)
+	setInline(t, g.B.(*net.TCPConn)) // a loop passes it on as urgent
+	sent, want := []byte("!"), []byte("!")
+	if !inline { // the kernel drops the urgent byte, which is the last one
+		sent, want = []byte("before!after"), []byte("beforeafter")
+	}
+	urgent := bytes.IndexByte(sent, '!') + 1
+	stop := storm()
+	defer stop()
+	fd, to, got := sockets.FD(t, g.A.(*net.TCPConn)), sockets.FD(t, g.B.(*net.TCPConn)), make([]byte, len(want))
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		if _, err := sys.Send(fd, sent[:urgent], sys.MSG_OOB); err != nil {
+			t.Fatal(err)
+		}
+		write(t, g.A, sent[urgent:])
+		have := 0
+		condition.Await(t, "what was sent around an urgent byte", func() bool { // the runtime's poller would wait at the mark for ever
+			n, err := sys.Recv(to, got[have:], sys.MSG_DONTWAIT)
+			if have += max(n, 0); n == 0 && err == nil {
+				t.Fatal("an end of file")
+			}
+			return have == len(want)
+		})
+		if !bytes.Equal(got, want) {
+			t.Fatalf("%q has come, want %q", got, want)
+		}
+	}
+	_, _ = g.A.CloseWrite(), g.B.CloseWrite()
+	_, _ = g.wait()
+}
+
+// storm sends every thread of the process the runtime's signal for preemption, again
+// and again until it is stopped.
+func storm() (stop func()) {
+	var over atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !over.Load() {
+			tasks, _ := os.ReadDir("/proc/self/task")
+			for range 500 {
+				for _, task := range tasks {
+					if tid, _ := strconv.Atoi(task.Name()); tid != sys.Gettid() {
+						_ = sys.Tgkill(os.Getpid(), tid, syscall.SIGURG) // one that has ended is gone
+					}
+				}
+			}
+		}
+	}()
+	return func() { over.Store(true); <-ended }
 }

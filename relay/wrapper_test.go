@@ -2,6 +2,8 @@ package relay_test
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,9 +11,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,9 +46,7 @@ func tlsOverTCP(t testing.TB) (halfConn, net.Conn) {
 	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 	done := make(chan error, 1)
 	go func() { done <- client.Handshake() }()
-	if err := errors.Join(server.Handshake(), <-done); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(server.Handshake(), <-done))
 	return client, server
 }
 
@@ -62,9 +68,7 @@ func TestJoinTLSReset(t *testing.T) {
 
 	r := newRelay(t, nil)
 	g := newRig(t, r, tcp, tlsOverTCP)
-	if err := ping(g.A, g.B, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(g.A, g.B, 1))
 	abort(t, g.A)
 	if n, err := g.B.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("TLS side reads %d, %v; want ECONNRESET", n, err)
@@ -78,7 +82,7 @@ func TestJoinWrappedReset(t *testing.T) {
 	t.Parallel()
 
 	r := newRelay(t, nil)
-	for range 50 {
+	for range 20 {
 		g := newRig(t, r, wrappedTCP, tcp)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -88,9 +92,7 @@ func TestJoinWrappedReset(t *testing.T) {
 				}
 			}
 		})
-		if _, err := io.ReadFull(g.A, make([]byte, 100_000)); err != nil {
-			t.Fatal(err)
-		}
+		readFull(t, g.A, make([]byte, 100_000))
 		abort(t, g.A)
 		res, _ := g.wait()
 		wg.Wait()
@@ -106,7 +108,7 @@ type valueConn struct {
 	_ []byte
 }
 
-// TestJoinOddConns: values that cannot be compared, and typed nils, do no harm.
+// TestJoinOddConns: values that cannot be compared do no harm.
 func TestJoinOddConns(t *testing.T) {
 	t.Parallel()
 
@@ -115,18 +117,9 @@ func TestJoinOddConns(t *testing.T) {
 		far, near := tcp(t)
 		return far, valueConn{Conn: near}
 	})
-	if err := ping(g.A, g.B, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(g.A, g.B, 1))
 	g.cancel(errors.New("over"))
 	g.wait()
-	_, near := tcp(t)
-	if _, err := r.Join(context.Background(), near, (*net.TCPConn)(nil)); err == nil {
-		t.Fatal("joined a nil connection")
-	}
-	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-		t.Fatalf("the other connection is not closed: %v", err)
-	}
 }
 
 // bufferedReader reads beneath through a reader that knows no deadlines.
@@ -214,9 +207,7 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 		returned.Store(true)
 		done <- ending{res, err}
 	}()
-	if err := ping(A, B, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(A, B, 1))
 	cancel()
 	<-a.(*watched).entered // the cut is at work
 	_ = A.CloseWrite()
@@ -242,39 +233,6 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 type panicking struct{ *net.TCPConn }
 
 func (panicking) Read([]byte) (int, error) { panic("boom") }
-
-// TestJoinPanic: a wrapper that panics, on either side, costs its session only,
-// and the panic reaches the caller of Run.
-func TestJoinPanic(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	for _, swap := range []bool{false, true} {
-		_, bad := tcp(t)
-		far, near := tcp(t)
-		var a, b net.Conn = panicking{bad.(*net.TCPConn)}, near
-		if swap {
-			a, b = b, a
-		}
-		func() {
-			defer func() {
-				if p := recover(); p != "boom" {
-					t.Errorf("recovered %v", p)
-				}
-			}()
-			_, _ = r.Join(context.Background(), a, b)
-		}()
-		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the other side sees %v", err)
-		}
-	}
-	dst, _ := tcp(t)
-	func() {
-		defer func() { _ = recover() }()
-		_, src := tcp(t)
-		_, _ = r.Copy(dst, panicking{src.(*net.TCPConn)})
-	}()
-}
 
 // TestJoinSameConn: both sides being one connection is senseless, but it can be
 // canceled.
@@ -306,13 +264,9 @@ func TestJoinRelayClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := d.newRig(t, r, tcp, tcp)
-	if err := ping(g.A, g.B, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, ping(g.A, g.B, 1))
 	g.until("the lease to be back", func(relay.Result) bool { return r.Stats().Pipes.Leased == 0 })
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, r.Close())
 	g.exchange(content(1, 100_000), content(2, 100_000), 10_000)
 	res := g.checkClean(100_001, 100_000)
 	if f := res.AToB.Fallbacks; f[relay.FallbackClosed] != 1 || f[relay.FallbackBudget] != 0 {
@@ -320,5 +274,872 @@ func TestJoinRelayClosed(t *testing.T) {
 	}
 	if s := r.Stats().Buffers; s.Live != 0 || s.Made != s.Closed {
 		t.Errorf("buffers %+v", s)
+	}
+}
+
+// tcpMethods are the methods of a *net.TCPConn that Wrap and Metered pass on.
+type tcpMethods interface {
+	net.Conn
+	CloseRead() error
+	CloseWrite() error
+	SetLinger(sec int) error
+	SetNoDelay(noDelay bool) error
+	SetKeepAlive(keepalive bool) error
+	SetKeepAlivePeriod(d time.Duration) error
+	SetKeepAliveConfig(config net.KeepAliveConfig) error
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+	SyscallConn() (syscall.RawConn, error)
+}
+
+var _ tcpMethods = (*net.TCPConn)(nil)
+
+// TestWrappersPassMethodsOn: what a program sets by a wrapper is set at the socket, and errors.ErrUnsupported says that there is
+// none.
+func TestWrappersPassMethodsOn(t *testing.T) {
+	t.Parallel()
+
+	for name, wrap := range map[string]func(net.Conn) net.Conn{
+		"Wrap":    relay.Wrap,
+		"Metered": func(c net.Conn) net.Conn { return relay.Metered(c, new(relay.Meter)) },
+		"both":    func(c net.Conn) net.Conn { return relay.Wrap(relay.Metered(c, new(relay.Meter))) },
+	} {
+		far, near := tcp(t)
+		c, ok := wrap(near).(tcpMethods)
+		if !ok {
+			t.Fatalf("%s has not all methods", name)
+		}
+		option := func(level, what int) (value int) {
+			raw, err := c.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) { value, _ = syscall.GetsockoptInt(int(fd), level, what) })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+		if err := errors.Join(c.SetNoDelay(false), c.SetKeepAlive(true), c.SetKeepAlivePeriod(77*time.Second),
+			c.SetReadBuffer(5000), c.SetWriteBuffer(6000), c.SetLinger(3)); err != nil {
+			t.Error(name, err)
+		}
+		for what, want := range map[[2]int]int{
+			{syscall.IPPROTO_TCP, syscall.TCP_NODELAY}:  0,
+			{syscall.SOL_SOCKET, syscall.SO_KEEPALIVE}:  1,
+			{syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE}: 77,
+			{syscall.SOL_SOCKET, syscall.SO_RCVBUF}:     10000,
+			{syscall.SOL_SOCKET, syscall.SO_SNDBUF}:     12000,
+		} {
+			if got := option(what[0], what[1]); got != want {
+				t.Errorf("%s: option %v is %d, want %d", name, what, got, want)
+			}
+		}
+		if err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Count: 5}); err != nil || option(syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT) != 5 {
+			t.Error(name, err)
+		}
+		if err := c.CloseRead(); err != nil {
+			t.Error(name, err)
+		}
+		if n, err := near.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Error(name, n, err)
+		}
+		if err := errors.Join(c.CloseWrite(), expect(far, nil)); err != nil {
+			t.Error(name, err)
+		}
+		p, _ := net.Pipe()
+		none := wrap(p).(tcpMethods)
+		_, err := none.SyscallConn()
+		for _, err := range []error{
+			none.CloseRead(), none.CloseWrite(), none.SetLinger(0), none.SetNoDelay(true), none.SetKeepAlive(true), none.SetKeepAlivePeriod(1),
+			none.SetKeepAliveConfig(net.KeepAliveConfig{}), none.SetReadBuffer(1), none.SetWriteBuffer(1), err,
+		} {
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Error(name, err)
+			}
+		}
+	}
+}
+
+// TestFileSeesWrappers: package os splices from what has a SyscallConn of package net. It must not go beneath a meter, or past
+// bytes that were read ahead.
+func TestFileSeesWrappers(t *testing.T) {
+	t.Parallel()
+
+	for name, wrap := range map[string]func(net.Conn, *relay.Meter) net.Conn{
+		"metered":  relay.Metered,
+		"prefixed": func(c net.Conn, m *relay.Meter) net.Conn { return relay.Metered(relay.Prefixed(c, []byte("head")), m) },
+	} {
+		far, near := tcp(t)
+		m := new(relay.Meter)
+		c := wrap(near, m)
+		f, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		_, _ = far.Write([]byte("body"))
+		_ = far.CloseWrite()
+		n, err := io.Copy(f, struct{ io.Reader }{c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, near = tcp(t)
+		c = wrap(near, m)
+		_, _ = far.Write([]byte("body"))
+		_ = far.CloseWrite()
+		more, err := f.ReadFrom(c)
+		got, _ := os.ReadFile(f.Name())
+		if read, _ := m.Bytes(); err != nil || n != more || read != n+more || !bytes.Equal(got[n:], got[:n]) || len(got) != int(n+more) {
+			t.Errorf("%s: %d and %d bytes, %v; the meter has %d; %q", name, n, more, err, read, got)
+		}
+	}
+}
+
+// between returns a network whose near ends are metered.
+func between(n network, m *relay.Meter) network {
+	return func(t testing.TB) (halfConn, net.Conn) {
+		far, near := n(t)
+		return far, relay.Metered(near, m)
+	}
+}
+
+// check waits until a meter has counted so much: bytes may arrive before they are counted.
+func check(t testing.TB, name string, m *relay.Meter, read, written int64) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		r, w := m.Bytes()
+		if r == read && w == written {
+			return
+		}
+		if r > read || w > written || time.Now().After(end) {
+			t.Errorf("%s: read %d, written %d; want %d, %d", name, r, w, read, written)
+			return
+		}
+	}
+}
+
+// TestMetered: meters count what a session moves beneath their wrappers, while it runs, and do not
+// keep it from splicing.
+func TestMetered(t *testing.T) {
+	t.Parallel()
+
+	const up, down = 1 << 20, 300 << 10
+	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
+	for name, n := range networks {
+		t.Run(name, func(t *testing.T) {
+			var a, b, both relay.Meter
+			g := newRig(t, r, between(between(n, &a), &both), between(n, &b))
+			pass(t, g.A, g.B, make([]byte, up))
+			check(t, "a", &a, up, 0)
+			pass(t, g.B, g.A, make([]byte, down))
+			check(t, "a", &a, up, down)
+			check(t, "both", &both, up, down)
+			check(t, "b", &b, down, up)
+			_ = g.A.CloseWrite()
+			_ = g.B.CloseWrite()
+			res, err := g.wait()
+			if err != nil || res.AToB.Bytes() != up || res.BToA.Bytes() != down {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if strings.Contains(name, "tcp") && res.AToB.Fallbacks[relay.FallbackWrapped] != 0 {
+				t.Errorf("%+v", res.AToB)
+			}
+		})
+	}
+}
+
+// TestMeteredCopies counts those of a copy: spliced, sent from a file, buffered, read ahead, and with a
+// limit.
+func TestMeteredCopies(t *testing.T) {
+	t.Parallel()
+
+	const size = 200 << 10
+	content := bytes.Repeat([]byte("meter me"), size/8)
+	path := filepath.Join(t.TempDir(), "file")
+	noError(t, os.WriteFile(path, content, 0o600))
+	var in *relay.Meter
+	conn := func() net.Conn { // that delivers the content
+		far, near := tcp(t)
+		go func() {
+			_, _ = far.Write(content)
+			_ = far.CloseWrite()
+		}()
+		return near
+	}
+	for name, x := range map[string]struct {
+		source func() io.Reader
+		read   int64 // by in
+		moved  int64
+	}{
+		"conn":    {func() io.Reader { return relay.Metered(conn(), in) }, size, size},
+		"limited": {func() io.Reader { return io.LimitReader(relay.Metered(conn(), in), 1000) }, 1000, 1000},
+		"file": {func() io.Reader {
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return relay.Metered(relay.Stream(f), in)
+		}, size, size},
+		"prefixed inside":  {func() io.Reader { return relay.Metered(relay.Prefixed(conn(), []byte("head")), in) }, size + 4, size + 4},
+		"prefixed outside": {func() io.Reader { return relay.Prefixed(relay.Metered(conn(), in), []byte("head")) }, size, size + 4},
+		"a buffer above":   {func() io.Reader { return bufio.NewReaderSize(relay.Metered(conn(), in), 64) }, size, size},
+		"a plain reader":   {func() io.Reader { return bytes.NewReader(content) }, 0, size},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out relay.Meter
+			in = new(relay.Meter)
+			far, near := tcp(t)
+			var received sync.WaitGroup
+			received.Go(func() {
+				if n, err := io.Copy(io.Discard, far); err != nil || n != x.moved {
+					t.Errorf("%d bytes arrive, %v", n, err)
+				}
+			})
+			n, err := relay.Copy(relay.Metered(near, &out), x.source())
+			near.Close()
+			received.Wait()
+			if err != nil || n != x.moved {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			check(t, "source", in, x.read, 0)
+			check(t, "destination", &out, 0, x.moved)
+		})
+	}
+}
+
+// TestMeteredReadsAndWrites are those of the wrapper itself.
+func TestMeteredReadsAndWrites(t *testing.T) {
+	t.Parallel()
+
+	var m relay.Meter
+	far, near := tcp(t)
+	c := relay.Metered(near, &m)
+	write(t, c, []byte("hello"))
+	write(t, far, []byte("hi"))
+	readFull(t, c, make([]byte, 2))
+	check(t, "wrapper", &m, 2, 5)
+	if relay.Metered(nil, &m) != nil {
+		t.Error("nothing is wrapped")
+	}
+	if relay.Metered(near, nil) != near {
+		t.Error("a connection is wrapped that nobody counts")
+	}
+}
+
+// readAhead are ways to hold bytes that were read from a connection before.
+var readAhead = map[string]func(conn net.Conn, head []byte) net.Conn{
+	"prefixed": relay.Prefixed,
+	"buffered": func(conn net.Conn, head []byte) net.Conn {
+		br := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(head), conn), 8<<10)
+		_, _ = br.Peek(len(head)) // as a server has that has looked at the beginning
+		return relay.Buffered(conn, br)
+	},
+	"both": func(conn net.Conn, head []byte) net.Conn {
+		n := len(head) / 2
+		return relay.Prefixed(relay.Prefixed(conn, head[n:]), head[:n])
+	},
+	"prefixed, copying": func(conn net.Conn, head []byte) net.Conn {
+		return relay.Prefixed(struct{ net.Conn }{conn}, head)
+	},
+}
+
+// TestCopyNReadAhead: copies of any lengths, one after the other, and reads between them, get each byte
+// once, whether it was read ahead or not.
+func TestCopyNReadAhead(t *testing.T) {
+	t.Parallel()
+
+	const text = "0123456789abcdef"
+	for name, wrap := range readAhead {
+		for _, lengths := range [][]int64{{4, 6, 6}, {8, 8}, {1, 7, 1, 7}, {16}, {9, 7}, {0, 4, 0, 12}} {
+			r := newRelay(t, nil)
+			in, near := tcp(t)
+			dst, out := tcp(t)
+			src := wrap(near, []byte(text[:8]))
+			_, _ = in.Write([]byte(text[8:]))
+			var want int64
+			for i, n := range lengths {
+				var moved int64
+				var err error
+				if i%2 == 0 {
+					moved, err = r.CopyN(dst, src, n)
+				} else { // by the wrapper's own Read
+					moved, err = io.CopyN(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, n)
+				}
+				if moved != n || err != nil {
+					t.Fatalf("%s, %v: copy %d of %d bytes: %d, %v", name, lengths, i, n, moved, err)
+				}
+				want += n
+			}
+			_ = dst.(*net.TCPConn).CloseWrite()
+			if got, _ := io.ReadAll(out); string(got) != text[:want] {
+				t.Errorf("%s, %v: got %q", name, lengths, got)
+			}
+		}
+	}
+}
+
+// TestJoinReadAhead: the head arrives first, and what follows is moved beneath the wrapper.
+func TestJoinReadAhead(t *testing.T) {
+	t.Parallel()
+
+	for _, name := range []string{"prefixed", "buffered", "both"} {
+		r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
+		in, near := tcp(t)
+		far, out := tcp(t)
+		head := strings.Repeat("head", 1000)
+		src := readAhead[name](near, []byte(head))
+		done := make(chan relay.Result, 1)
+		go func() {
+			res, err := r.Join(context.Background(), src, far)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- res
+		}()
+		tail := filler()
+		go func() { _, _ = in.Write(tail); _ = in.(*net.TCPConn).CloseWrite() }()
+		got, err := io.ReadAll(out)
+		if err != nil || string(got) != head+string(tail) {
+			t.Fatalf("%s: %d bytes, %v, want %d", name, len(got), err, len(head)+len(tail))
+		}
+		_ = out.(*net.TCPConn).CloseWrite()
+		if res := <-done; res.AToB.Spliced != int64(len(tail)) || res.AToB.Copied != int64(len(head)) || res.AToB.Fallbacks[relay.FallbackWrapped] != 0 {
+			t.Errorf("%s: %+v", name, res.AToB)
+		}
+	}
+}
+
+// TestCopyBufio: a copy from a bufio.Reader over a connection or a file is spliced after its buffered
+// bytes.
+func TestCopyBufio(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
+	tail := filler()
+	sources := map[string]func() io.Reader{
+		"tcp": func() io.Reader {
+			in, near := tcp(t)
+			go func() { _, _ = in.Write(tail); _ = in.(*net.TCPConn).CloseWrite() }()
+			return near
+		},
+		"unix": func() io.Reader {
+			in, near := unixStream(t)
+			go func() { _, _ = in.Write(tail); _ = in.(*net.UnixConn).CloseWrite() }()
+			return near
+		},
+		"file": func() io.Reader {
+			f := tempFile(t, os.O_RDWR|os.O_CREATE)
+			if _, err := f.WriteAt(tail, 0); err != nil {
+				t.Fatal(err)
+			}
+			return f
+		},
+		"plain": func() io.Reader { return bytes.NewReader(tail) },
+	}
+	for name, source := range sources {
+		dst, out := tcp(t)
+		src := bufio.NewReaderSize(source(), 4<<10)
+		if _, err := src.Peek(1); err != nil {
+			t.Fatal(err)
+		}
+		ahead := int64(src.Buffered())
+		got := make(chan []byte, 1)
+		go func() { b, _ := io.ReadAll(out); got <- b }()
+		f, err := r.Move(dst, src)
+		_ = dst.(*net.TCPConn).CloseWrite()
+		if b := <-got; err != nil || !bytes.Equal(b, tail) {
+			t.Fatalf("%s: %d bytes, %v", name, len(b), err)
+		}
+		want := int64(len(tail)) - ahead
+		if name == "plain" {
+			want = 0
+		}
+		if f.Spliced != want || f.Bytes() != int64(len(tail)) || f.Reason != relay.ReasonEOF {
+			t.Errorf("%s: %+v, want %d spliced", name, f, want)
+		}
+	}
+}
+
+// trailed is a connection whose own WriteTo adds something to the end.
+type trailed struct {
+	*net.TCPConn
+	n int64
+}
+
+func (c *trailed) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.Copy(w, c.TCPConn)
+	c.n = n
+	m, werr := io.WriteString(w, "the end")
+	return n + int64(m), cmp.Or(err, werr)
+}
+
+// TestCopyBufioOverWriterTo: a bufio.Reader reads a connection with a WriteTo of its own. That sees its
+// bytes moved before it goes on.
+func TestCopyBufioOverWriterTo(t *testing.T) {
+	t.Parallel()
+
+	in, near := tcp(t)
+	text := filler()
+	go func() { _, _ = in.Write(text); _ = in.(*net.TCPConn).CloseWrite() }()
+	dst, out := tcp(t)
+	got := make(chan []byte, 1)
+	go func() { b, _ := io.ReadAll(out); got <- b }()
+	over := &trailed{TCPConn: near.(*net.TCPConn)}
+	n, err := newRelay(t, nil).Copy(dst, bufio.NewReader(over))
+	_ = dst.(*net.TCPConn).CloseWrite()
+	want := append(slices.Clone(text), "the end"...)
+	if b := <-got; err != nil || n != int64(len(want)) || over.n != int64(len(text)) || !bytes.Equal(b, want) {
+		t.Errorf("%d bytes, %v; %d by WriteTo; %d arrived, want %d", n, err, over.n, len(b), len(want))
+	}
+}
+
+// greedy hands out more than it is asked for.
+type greedy struct{ net.Conn }
+
+func (greedy) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return nil, []byte("too much"), nil
+}
+func (greedy) RelayWriter() io.Writer { return nil }
+
+// TestReadAheadTooMuch: a wrapper that breaks its contract ends the copy before a byte is moved.
+func TestReadAheadTooMuch(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	_, near := tcp(t)
+	var b bytes.Buffer
+	if n, err := r.CopyN(&b, greedy{near}, 4); n != 0 || err != relay.ErrReadAhead || b.Len() != 0 {
+		t.Errorf("%d, %v, %q", n, err, b.String())
+	}
+}
+
+// A headed connection has a header of four bytes, which its RelayReader waits for.
+type headed struct {
+	net.Conn
+	ctxOnly bool // it is ended by the context alone
+	asked   chan struct{}
+	head    [4]byte
+	err     error // in place of a wait
+}
+
+func newHeaded(c net.Conn) *headed { return &headed{Conn: c, asked: make(chan struct{})} }
+
+func (h *headed) RelayReader(ctx context.Context, _ int) (io.Reader, []byte, error) {
+	close(h.asked)
+	if h.err != nil {
+		return nil, []byte("read before"), h.err
+	}
+	if h.ctxOnly {
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}
+	if _, err := io.ReadFull(h.Conn, h.head[:]); err != nil {
+		return nil, nil, err
+	}
+	return h.Conn, nil, nil
+}
+
+func (h *headed) RelayWriter() io.Writer { return h.Conn }
+
+// TestRelayReaderWaits: a session whose wrapper waits has begun. What ends others ends it, and Start does not wait.
+func TestRelayReaderWaits(t *testing.T) {
+	t.Parallel()
+
+	errCut := errors.New("cut")
+	for name, c := range map[string]struct {
+		cfg    relay.Config
+		end    func(s *relay.Session, cancel context.CancelCauseFunc, clock *fakeClock)
+		reason relay.Reason
+		err    error
+	}{
+		"Cut":      {relay.Config{}, func(s *relay.Session, _ context.CancelCauseFunc, _ *fakeClock) { s.Cut(errCut) }, relay.ReasonCanceled, errCut},
+		"context":  {relay.Config{}, func(_ *relay.Session, cancel context.CancelCauseFunc, _ *fakeClock) { cancel(errCut) }, relay.ReasonCanceled, errCut},
+		"idle":     {relay.Config{IdleTimeout: time.Minute}, func(_ *relay.Session, _ context.CancelCauseFunc, c *fakeClock) { c.advance(time.Minute) }, relay.ReasonIdle, nil},
+		"lifetime": {relay.Config{MaxLifetime: time.Minute}, func(_ *relay.Session, _ context.CancelCauseFunc, c *fakeClock) { c.advance(time.Minute) }, relay.ReasonLifetime, nil},
+	} {
+		for _, ctxOnly := range []bool{false, true} {
+			for _, side := range []string{"a", "b"} {
+				r, clock := clockedRelay(t, c.cfg)
+				_, a := tcp(t)
+				_, b := tcp(t)
+				h := newHeaded(a)
+				if side == "b" {
+					h = newHeaded(b)
+					b = h
+				} else {
+					a = h
+				}
+				h.ctxOnly = ctxOnly
+				s := r.NewSession(a, b)
+				ctx, cancel := context.WithCancelCause(context.Background())
+				ended := make(chan outcome, 1)
+				go func() {
+					res, err := s.Run(ctx)
+					ended <- outcome{res, err}
+				}()
+				<-h.asked
+				c.end(s, cancel, clock)
+				o := end(t, ended)
+				if o.result.Reason != c.reason || c.err != nil && !errors.Is(o.err, c.err) || o.err == nil {
+					t.Errorf("%s, %v, %s: %+v, %v", name, ctxOnly, side, o.result, o.err)
+				}
+				cancel(nil)
+			}
+		}
+	}
+}
+
+// TestRelayReaderWaitsForOne: the other direction goes on, and so does an accept loop.
+func TestRelayReaderWaitsForOne(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	farA, a := tcp(t)
+	farB, b := tcp(t)
+	s := r.NewSession(newHeaded(a), b)
+	ends := start(t, s) // returns
+	noError(t, ping(farB, farA, 1))
+	write(t, farA, []byte("HEADbody"))
+	_ = farA.CloseWrite()
+	if err := expect(farB, []byte("body")); err != nil {
+		t.Error(err)
+	}
+	_ = farB.CloseWrite()
+	if o := end(t, ends); o.err != nil || o.result.AToB.Bytes() != 4 {
+		t.Errorf("%+v, %v", o.result, o.err)
+	}
+}
+
+// TestRelayReaderFails: its error is a Read's, after the bytes that were read before. The end of file is no error.
+func TestRelayReaderFails(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	errHead := errors.New("no header")
+	for _, want := range []error{errHead, io.EOF} {
+		farA, a := tcp(t)
+		farB, b := tcp(t)
+		h := newHeaded(a)
+		h.err = want
+		ends := start(t, r.NewSession(h, b))
+		got := make([]byte, 11)
+		if _, err := io.ReadFull(farB, got); err != nil || string(got) != "read before" {
+			t.Errorf("%q, %v", got, err)
+		}
+		if want == io.EOF {
+			_ = farB.CloseWrite()
+			if o := end(t, ends); o.err != nil {
+				t.Error(o.err)
+			}
+			continue
+		}
+		if o := end(t, ends); !errors.Is(o.err, errHead) || o.result.Reason != relay.ReasonError || o.result.Culprit != relay.SideA {
+			t.Errorf("%+v, %v", o.result, o.err)
+		}
+		_ = farA.Close()
+		_, c := tcp(t)
+		h = newHeaded(c)
+		h.err = want
+		dst, _ := tcp(t)
+		if n, err := r.Copy(dst, h); err != errHead || n != int64(len(got)) {
+			t.Error(n, err)
+		}
+	}
+}
+
+// TestCopyContextUnwraps: a wrapper that waits is ended by the context of a copy.
+func TestCopyContextUnwraps(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for _, ctxOnly := range []bool{false, true} {
+		_, a := tcp(t)
+		far, _ := tcp(t)
+		h := newHeaded(a)
+		h.ctxOnly = ctxOnly
+		errStop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.CopyContext(ctx, far, h)
+			done <- err
+		}()
+		<-h.asked
+		cancel(errStop)
+		if err := <-done; !errors.Is(err, errStop) {
+			t.Errorf("%v: %v", ctxOnly, err)
+		}
+	}
+}
+
+// bomb is a wrapper that panics when it is asked.
+type bomb struct{ net.Conn }
+
+func (bomb) RelayReader(context.Context, int) (io.Reader, []byte, error) { panic("boom") }
+func (b bomb) RelayWriter() io.Writer                                    { return b.Conn }
+
+// Wrapped connections that do other things than fail.
+
+type leaving struct{ *net.TCPConn }
+
+func (leaving) Read([]byte) (int, error) { runtime.Goexit(); return 0, nil }
+
+// TestGoexit: a wrapper that ends its goroutine ends its session, by a reset.
+func TestGoexit(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for _, swap := range []bool{false, true} {
+		_, bad := tcp(t)
+		far, near := tcp(t)
+		var a, b net.Conn = leaving{bad.(*net.TCPConn)}, near
+		if swap {
+			a, b = b, a
+		}
+		o := end(t, start(t, r.NewSession(a, b)))
+		if o.err == nil || o.result.Reason != relay.ReasonError {
+			t.Errorf("%+v, %v", o.result, o.err)
+		}
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the other side sees %v", err)
+		}
+	}
+}
+
+type panicsInClose struct{ *net.TCPConn }
+
+func (panicsInClose) Close() error { panic("close") }
+
+type panicsInDeadline struct{ *net.TCPConn }
+
+func (panicsInDeadline) SetDeadline(time.Time) error { panic("deadline") }
+func (panicsInDeadline) Read([]byte) (int, error)    { panic("read") }
+
+// lateWriter lets the first write fail as if it had been cut, and panics then.
+type lateWriter struct {
+	*net.TCPConn
+	writes atomic.Int32
+	cut    func()
+}
+
+func (w *lateWriter) Write([]byte) (int, error) {
+	if w.writes.Add(1) == 1 {
+		w.cut()
+		return 0, os.ErrDeadlineExceeded
+	}
+	panic("write")
+}
+
+// TestPanics: whatever method of a wrapper panics, at either side, Run panics in turn, both connections are closed, and nobody sees a clean
+// end that was none.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for name, c := range map[string]struct {
+		wrap  func(*net.TCPConn) net.Conn
+		first string // of the panics
+		clean bool
+	}{
+		"Read":        {func(c *net.TCPConn) net.Conn { return panicking{c} }, "boom", false},
+		"RelayReader": {func(c *net.TCPConn) net.Conn { return bomb{c} }, "boom", false},
+		"Close":       {func(c *net.TCPConn) net.Conn { return panicsInClose{c} }, "close", true},
+		"SetDeadline": {func(c *net.TCPConn) net.Conn { return panicsInDeadline{c} }, "read", false},
+	} {
+		for _, swap := range []bool{false, true} {
+			farA, a := tcp(t)
+			farB, b := tcp(t)
+			if c.clean {
+				_, _ = farA.CloseWrite(), farB.CloseWrite()
+			}
+			x, y := c.wrap(a.(*net.TCPConn)), b
+			if swap {
+				x, y = y, x
+			}
+			func() {
+				defer func() {
+					if p := recover(); p != c.first {
+						t.Errorf("%s: recovered %v", name, p)
+					}
+				}()
+				_, _ = r.Join(context.Background(), x, y)
+			}()
+			if err := b.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%s: the other connection is left open: %v", name, err)
+			}
+			if _, err := farB.Read(make([]byte, 1)); !c.clean && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: the other side sees %v", name, err)
+			}
+			a.Close()
+		}
+	}
+	dst, _ := tcp(t)
+	func() { // a copy keeps no lease either
+		defer func() { _ = recover() }()
+		_, src := tcp(t)
+		_, _ = r.Copy(dst, panicking{src.(*net.TCPConn)})
+	}()
+}
+
+// TestPanicWhileSettling: the last attempt at delivering meets a wrapper that
+// panics.
+func TestPanicWhileSettling(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	farA, a := tcp(t)
+	farB, b := tcp(t)
+	var s *relay.Session
+	s = r.NewSession(a, &lateWriter{TCPConn: b.(*net.TCPConn), cut: func() { s.Cut(errors.New("cut")) }})
+	write(t, farA, []byte("hello"))
+	func() {
+		defer func() {
+			if p := recover(); p != "write" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_, _ = s.Run(context.Background())
+	}()
+	for _, far := range []net.Conn{farA, farB} {
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("a peer sees %v", err)
+		}
+	}
+}
+
+// A sizedReader returns reads of the given sizes, and notes the sizes of the buffers.
+type sizedReader struct {
+	reads, buffers []int
+}
+
+func (s *sizedReader) Read(p []byte) (int, error) {
+	s.buffers = append(s.buffers, len(p))
+	if len(s.reads) == 0 {
+		return 0, io.EOF
+	}
+	n := min(s.reads[0], len(p))
+	if s.reads[0] -= n; s.reads[0] == 0 {
+		s.reads = s.reads[1:]
+	}
+	return n, nil
+}
+
+// TestWrappedBuffer is the sizes of the buffers in which a wrapper's Read waits.
+func TestWrappedBuffer(t *testing.T) {
+	t.Parallel()
+
+	for _, x := range []struct {
+		largest        int
+		reads, buffers []int
+	}{
+		{0, []int{100, 1000, 5000, 100}, []int{8 << 10, 1 << 10, 1 << 10, 64 << 10, 8 << 10, 1 << 10}},
+		{0, []int{8 << 10, 64 << 10, 9 << 10, 64 << 10}, []int{8 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10}},
+		{2 << 10, []int{2 << 10, 2000, 3000, 10}, []int{2 << 10, 2 << 10, 2 << 10, 2 << 10, 1 << 10, 1 << 10}},
+		{128 << 10, []int{300 << 10}, []int{8 << 10, 128 << 10, 128 << 10, 128 << 10, 128 << 10}},
+	} {
+		r := newRelay(t, &relay.Config{WrappedBuffer: x.largest})
+		src, dst, want := &sizedReader{reads: slices.Clone(x.reads)}, new(bytes.Buffer), 0
+		for _, n := range x.reads {
+			want += n
+		}
+		n, err := r.Copy(streamOf(dst), streamOf(src))
+		if err != nil || n != int64(want) || dst.Len() != want || !slices.Equal(src.buffers, x.buffers) {
+			t.Errorf("%v: %d bytes, %v, buffers %v, want %v", x.reads, n, err, src.buffers, x.buffers)
+		}
+		if live := r.Stats().Buffers.Live; live != 0 {
+			t.Errorf("%d buffers are still leased", live)
+		}
+	}
+}
+
+// streamOf returns a reader or a writer, which may be nothing else, as a stream.
+func streamOf(end any) io.ReadWriteCloser {
+	r, _ := end.(io.Reader)
+	w, _ := end.(io.Writer)
+	return relay.Stream(struct {
+		io.Reader
+		io.Writer
+		io.Closer
+	}{r, w, nil})
+}
+
+// A countingConn is a wrapper that counts, so that its Read and Write are used.
+type countingConn struct {
+	net.Conn
+	n int64
+}
+
+func (c *countingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// TestIdleWrappedSessions holds the heap of idle sessions between wrapped connections that are streams, also
+// after bulk.
+func TestIdleWrappedSessions(t *testing.T) {
+	const sessions, most = 100, 16 << 10
+	r := newRelay(t, nil)
+	wrapped := func(t testing.TB) (halfConn, net.Conn) {
+		far, near := tcp(t)
+		return far, relay.Stream(&countingConn{Conn: near})
+	}
+	bulk := make([]byte, 300<<10)
+	var rigs []*rig
+	before := heap()
+	for range sessions {
+		g := newRig(t, r, wrapped, wrapped)
+		for _, message := range [][]byte{bulk, []byte("the last one")} {
+			pass(t, g.A, g.B, message)
+			pass(t, g.B, g.A, message)
+		}
+		rigs = append(rigs, g)
+	}
+	if each := (heap() - before) / sessions; each > most {
+		t.Errorf("%d bytes of heap for each idle session, want %d at most", each, most)
+	}
+	for _, g := range rigs {
+		_ = g.A.CloseWrite()
+		_ = g.B.CloseWrite()
+		if _, err := g.wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// heap returns the bytes of live objects, without buffers that are idle in pools.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestCloseOnEOF: the first end of file ends the session. All that either side has sent by then
+// arrives.
+func TestCloseOnEOF(t *testing.T) { both(t, testCloseOnEOF) }
+
+func testCloseOnEOF(t *testing.T, d *driving) {
+	r := newRelay(t, &relay.Config{CloseOnEOF: true})
+	for name, n := range d.networks() {
+		for _, bytes := range []int{0, 1, 100 << 10} {
+			t.Run(fmt.Sprint(name, " ", bytes), func(t *testing.T) {
+				g := d.newRig(t, r, n, n)
+				g.echo(t)
+				write(t, g.A, make([]byte, bytes))
+				g.A.CloseWrite()
+				if _, n, err := receive(g.B); err != nil || n != int64(bytes) {
+					t.Errorf("B gets %d bytes, %v", n, err)
+				}
+				res, err := g.wait()
+				if err != nil || res.Reason != relay.ReasonEOF || res.First != relay.SideA || res.AToB.Lost+res.BToA.Lost != 0 {
+					t.Errorf("%+v, %v", res, err)
+				}
+				if err := expect(g.A, nil); err != nil {
+					t.Errorf("A: %v, want a clean end", err)
+				}
+			})
+		}
 	}
 }

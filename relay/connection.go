@@ -1,0 +1,218 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/loop"
+)
+
+// A leg is one of the two ends of a session.
+type leg struct {
+	conn  net.Conn // as given; owns the descriptor, closed by the session
+	state *legState
+
+	// The ends that are left of the wrappers: until the session has opened them, those of conn. The session's cutting
+	// guards them, but for the goroutine that opens.
+	src, dst end
+
+	closed bool
+	onLoop bool // refused: it belongs to a loop, and is left alone
+}
+
+// A legState is the state of one connection that both directions need.
+type legState struct {
+	shut atomic.Bool // set before the end of file is passed on to it
+	gone atomic.Bool // a write to it has failed
+	ours bool        // only the session writes to it, or ends it
+	over bool        // its owner had ended it before the session
+}
+
+// newLeg returns the leg of conn. No method of a wrapper is called that may wait.
+func newLeg(conn net.Conn) leg {
+	switch {
+	case isNil(conn):
+		return leg{closed: true}
+	case servedByLoop(innermost(conn)):
+		return leg{closed: true, onLoop: true}
+	}
+	l := leg{conn: conn, state: &legState{ours: true}}
+	l.src = newEnd(conn, l.state, &unwrapped{})
+	l.dst = newEnd(conn, l.state, &unwrapped{}) // a descriptor is one direction's
+	l.state.look(conn)
+	return l
+}
+
+// wrapped reports whether wrappers have to be asked for the ends.
+func (l *leg) wrapped() bool {
+	_, is := l.conn.(Unwrapper)
+	return is
+}
+
+// servedByLoop reports whether an end is a connection that only its handler on a loop may use.
+func servedByLoop(end any) bool {
+	_, is := end.(*loop.Conn)
+	return is
+}
+
+// absent reports whether there is no connection, or none that can be joined.
+func (l *leg) absent() bool { return l.conn == nil }
+
+// waitsInside reports whether the leg is moved by a Read or Write of its own, which may wait.
+func (l *leg) waitsInside() bool { return l.src.desc == nil || l.dst.desc == nil }
+
+func isNil(conn net.Conn) bool {
+	v := reflect.ValueOf(conn)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// longAgo is a deadline that has passed on any clock.
+var longAgo = time.Unix(1, 0)
+
+type deadliner interface{ SetDeadline(time.Time) error }
+
+// interrupt makes every Read, Write and wait of the leg fail from now on. A
+// connection that has no deadlines is aborted instead.
+func (l *leg) interrupt() {
+	if l.onLoop {
+		return
+	}
+	err := l.conn.SetDeadline(longAgo)
+	for _, end := range []any{l.src.rw, l.dst.rw} {
+		if d, ok := end.(deadliner); ok && isPlain(end) {
+			err = errors.Join(err, d.SetDeadline(longAgo))
+		}
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.reset()
+		l.close()
+	}
+}
+
+// abort resets the connection and returns the bytes of its send queue that are
+// lost by that.
+func (l *leg) abort() (lost int64) {
+	if d := l.dst.desc; d != nil && !l.closed {
+		_ = d.raw.Control(func(fd uintptr) {
+			d.fd = int(fd)
+			lost = int64(d.unsent())
+		})
+	}
+	l.reset()
+	return lost
+}
+
+// close closes the connection, once.
+func (l *leg) close() {
+	if !l.closed && !l.absent() {
+		l.closed = true
+		_ = l.conn.Close()
+	}
+}
+
+// A lingerer can be set to reset its connection when it is closed.
+type lingerer interface {
+	SetLinger(sec int) error
+	Close() error
+}
+
+// reset aborts the connection, so that the peer gets RST and not a clean end
+// (socket(7): SO_LINGER with a linger time of 0). The TCP connection inside of a
+// TLS one is closed first, lest TLS call this an orderly end. Kinds of connection
+// that know no reset are closed by close, as they are.
+func (l *leg) reset() {
+	for _, c := range []any{l.dst.rw, l.conn} {
+		inner, ok := innermost(c).(lingerer)
+		if !ok {
+			continue
+		}
+		// It fails only on a socket that is gone already.
+		_ = inner.SetLinger(0)
+		if !same(inner, l.conn) {
+			_ = inner.Close()
+		}
+		return
+	}
+}
+
+// innermost follows NetConn, as *tls.Conn has it, down to the transport.
+func innermost(c any) any {
+	for range maxUnwraps {
+		n, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = n.NetConn()
+	}
+	return c
+}
+
+// An end is the source (an io.Reader) or the sink (an io.Writer) of a direction.
+type end struct {
+	rw   any
+	desc *descriptor // nil for an end moved by its own Read or Write
+	leg  *legState
+	framing
+}
+
+// newEnd returns the source or the sink that is left of a connection's wrappers.
+func newEnd(rw any, leg *legState, u *unwrapped) end {
+	e := end{rw: rw, desc: newDescriptor(rw, leg), leg: leg, framing: streaming}
+	if e.desc == nil {
+		e.framing = framingOf(rw)
+	}
+	if e.framing == unknown && u.stream && !isFile(rw) {
+		e.framing = streaming
+	}
+	return e
+}
+
+// connect gives d its ends, its thresholds, its leases and the mode to start in.
+// A descriptor that is written from an end moved by its own Read is moved by its
+// own Write: the direction waits in Read, and must hold nothing there.
+// err is the error of the first read, which is not made then.
+func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end, err error) {
+	ends.env, ends.copied = env, bufferSize
+	d.link, d.pipeSize = ends, defaultPipe
+	switch {
+	case from.desc == nil || err != nil:
+		sizes := r.readSizes(from, to, d.is(oneWay))
+		ends.source = &opaqueSource{
+			r: wholeMessages(from.rw.(io.Reader)), leg: from.leg, framing: from.framing,
+			buffer: waitingBuffer{sizes.first, sizes}, err: err,
+		}
+		to.desc = nil
+	case to.framing != streaming:
+		ends.copied = copyBuffer
+		fallthrough
+	default:
+		ends.source = from.desc
+	}
+	if to.desc == nil {
+		ends.sink = &opaqueSink{w: to.rw.(io.Writer), leg: to.leg}
+		d.set(waits, true)
+	} else {
+		ends.sink = to.desc
+	}
+	d.chooseMode(r, isPlain(from.rw) && isPlain(to.rw))
+}
+
+// chooseMode sets the mode to start in, and whether it may change.
+func (d *direction) chooseMode(r *Relay, plain bool) {
+	d.set(pinned, true)
+	switch {
+	case d.is(waits) && !plain:
+		d.fallback(FallbackWrapped)
+	case r.cfg.Engine == EngineCopy:
+	case d.is(waits) || r.pipes == nil:
+		d.fallback(FallbackUnsupported)
+	case r.cfg.Engine == EngineSplice:
+		d.mode = splicing
+	default:
+		d.set(pinned, false)
+	}
+}

@@ -1,0 +1,157 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// An opError is a failure at a connection, as package net would return it. It is made for every session
+// that a peer resets, so it is one allocation, and its text is made when it is asked for.
+type opError struct {
+	op      net.OpError
+	syscall os.SyscallError // of op.Err, if that is an errno
+}
+
+// newOpError returns an error of an operation at a connection, and of its network and addresses if
+// they are known.
+func newOpError(op, network string, err error) *opError {
+	e := &opError{op: net.OpError{Op: op, Net: network, Err: err}}
+	if errno, ok := err.(syscall.Errno); ok {
+		e.syscall = os.SyscallError{Syscall: op, Err: errno}
+		e.op.Err = &e.syscall
+	}
+	return e
+}
+
+func (e *opError) Error() string { return "penstock: relay: " + e.op.Error() }
+
+func (e *opError) Unwrap() error { return &e.op }
+
+// Timeout and Temporary make it a [net.Error].
+func (e *opError) Timeout() bool { return e.op.Timeout() }
+
+func (e *opError) Temporary() bool { return e.op.Temporary() }
+
+// A timeoutError is the error of a session that one of its timeouts has ended, a [net.Error].
+type timeoutError Reason
+
+func (e timeoutError) Error() string {
+	return "penstock: relay: " + Reason(e).String() + ": " + os.ErrDeadlineExceeded.Error()
+}
+
+func (e timeoutError) Unwrap() error { return os.ErrDeadlineExceeded }
+
+func (e timeoutError) Timeout() bool { return true }
+
+func (e timeoutError) Temporary() bool { return true }
+
+// connError is a raw failure with the connection that it came from.
+func connError(f failure, from, to any) error {
+	at := from
+	if f.side == sideSink {
+		at = to
+	}
+	c, ok := at.(net.Conn)
+	if !ok {
+		err := f.err
+		if errno, ok := err.(syscall.Errno); ok {
+			err = os.NewSyscallError(f.op, errno)
+		}
+		return fmt.Errorf("penstock: relay: %s: %w", f.op, err)
+	}
+	e := newOpError(f.op, "", f.err)
+	e.op.Source, e.op.Addr = c.LocalAddr(), c.RemoteAddr()
+	if e.op.Addr != nil {
+		e.op.Net = e.op.Addr.Network()
+	}
+	return e
+}
+
+// copyError is a raw failure of a copy, as package io would return it: an error of an end's own Read or
+// Write stays as it is.
+func copyError(f failure, from, to any) error {
+	at := from
+	if f.side == sideSink {
+		at = to
+	}
+	_, errno := f.err.(syscall.Errno)
+	switch c := at.(type) {
+	case *os.File:
+		name := ""
+		if c != nil {
+			name = c.Name()
+		}
+		return &os.PathError{Op: f.op, Path: name, Err: f.err}
+	case net.Conn:
+		if isPlain(c) {
+			return &connError(f, from, to).(*opError).op // as a caller that asserts its type expects
+		}
+	}
+	if errno || f.op != opOf(f.side) {
+		return fmt.Errorf("penstock: relay: %s: %w", f.op, f.err)
+	}
+	return f.err
+}
+
+// Errors of arguments that are missing.
+var (
+	errNilA       = fmt.Errorf("penstock: relay: join: connection a is nil: %w", os.ErrInvalid)
+	errNilB       = fmt.Errorf("penstock: relay: join: connection b is nil: %w", os.ErrInvalid)
+	errNilContext = fmt.Errorf("penstock: relay: ctx is nil: %w", os.ErrInvalid)
+	errNilEnded   = fmt.Errorf("penstock: relay: start: ended is nil: %w", os.ErrInvalid)
+	errNilDst     = fmt.Errorf("penstock: relay: copy: dst is nil: %w", os.ErrInvalid)
+	errNilSrc     = fmt.Errorf("penstock: relay: copy: src is nil: %w", os.ErrInvalid)
+	errNilLoop    = fmt.Errorf("penstock: relay: driver: the loop is nil: %w", os.ErrInvalid)
+	errZeroRelay  = fmt.Errorf("penstock: relay: a Relay that New has not made: %w", os.ErrInvalid)
+)
+
+// ready returns an error for a Relay that New has not made.
+func (r *Relay) ready() error {
+	if r == nil || r.clock == nil {
+		return errZeroRelay
+	}
+	return nil
+}
+
+// copies returns why nothing can be copied. It is not part of its caller's frame, which waits.
+//
+//go:noinline
+func (r *Relay) copies(dst io.Writer, src io.Reader) error {
+	if l, ok := src.(*io.LimitedReader); ok && l != nil {
+		src = l.R
+	} else if ok {
+		src = nil
+	}
+	switch {
+	case isMissing(dst):
+		return errNilDst
+	case isMissing(src):
+		return errNilSrc
+	}
+	return r.ready()
+}
+
+// isMissing reports whether an end is nil, or a nil pointer of a type whose methods need one. Those of others may not.
+func isMissing(end any) bool {
+	switch c := end.(type) {
+	case nil:
+		return true
+	case *os.File:
+		return c == nil
+	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn:
+		return isNil(c.(net.Conn))
+	}
+	return isTLS(end) && isNil(end.(net.Conn))
+}
+
+// copiesUntil is copies, with a context.
+func (r *Relay) copiesUntil(ctx context.Context, dst io.Writer, src io.Reader) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	return r.copies(dst, src)
+}

@@ -1,0 +1,288 @@
+package relay_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/relay"
+)
+
+// resetting are survivors by what they do; one that only writes has nothing but its error.
+var resetting = map[string]sockets.Survivor{
+	"reads": {Reads: true}, "reads and writes": {Reads: true, Writes: true}, "writes": {Writes: true},
+}
+
+// strain has one peer write, and read, and reset its connection at a random point of what it
+// has moved, while the other one lives. end comes before the reset; it may be nil.
+func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func() error) *sockets.Survivor {
+	for _, c := range []net.Conn{resets, survives} {
+		_ = c.SetDeadline(time.Now().Add(patience))
+	}
+	b, most := make([]byte, piece), rand.Int64N(512<<10)
+	var peers sync.WaitGroup
+	peers.Go(func() { of.Live(survives, b) })
+	if of.Reads {
+		peers.Go(func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{resets}) })
+		for n := int64(0); n < most; n += int64(piece) {
+			if _, err := resets.Write(b); err != nil {
+				break
+			}
+		}
+	} else { // nothing that is sent to it is taken
+		_, _ = io.CopyN(io.Discard, struct{ io.Reader }{resets}, most)
+	}
+	if end != nil {
+		_ = end()
+	}
+	_ = resets.(*net.TCPConn).SetLinger(0)
+	_ = resets.Close()
+	peers.Wait()
+	return &of
+}
+
+// TestResetIsNoEnd: whoever is reset, at whatever moment, the other one's connection is reset,
+// and has seen no end of file before, be it spliced or copied, in small pieces or large.
+func TestResetIsNoEnd(t *testing.T) {
+	t.Parallel()
+
+	times := full.Times(10, 40)
+	for _, e := range engines {
+		t.Run(e.String(), func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, d *driving) {
+				r := newRelay(t, &relay.Config{Engine: e})
+				r.SetLinger(10 * time.Millisecond) // survivors that only write take nothing
+				for name, of := range resetting {
+					for _, piece := range []int{64, 64 << 10} {
+						for i := range times {
+							g := d.newRig(t, r, tcp, tcp)
+							resets, survives := g.A, g.B
+							if i%2 == 1 {
+								resets, survives = g.B, g.A
+							}
+							if s := strain(resets, survives, of, piece, nil); !s.WasReset() {
+								t.Errorf("one that %s, pieces of %d bytes: no reset: %v", name, piece, s)
+							}
+							if res, err := g.wait(); res.Reason != relay.ReasonReset || err == nil {
+								t.Errorf("ended by %v, %v, want a reset", res.Reason, err)
+							}
+							_ = survives.Close()
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSurvivors holds the two kinds of end apart without any proxy: a reset, of which the
+// survivor's own write may collect the error, and an end of file before a reset.
+func TestSurvivors(t *testing.T) {
+	t.Parallel()
+
+	times := full.Times(40, 100)
+	for name, of := range resetting {
+		collected := 0
+		for i := range times {
+			resets, survives := sockets.TCPPair(t)
+			var end func() error
+			if i%2 == 1 {
+				end = func() error { return errors.Join(resets.CloseWrite(), seenEnd(survives)) }
+			}
+			s := strain(resets, survives, of, 64<<10, end)
+			if s.WasReset() != (end == nil) {
+				t.Errorf("one that %s, an end of file before the reset: %v; %v", name, end != nil, s)
+			}
+			if s.Collected() {
+				collected++
+			}
+			_ = survives.Close()
+		}
+		t.Logf("one that %s: %d of %d resets were collected by its own write", name, collected, times/2)
+	}
+}
+
+// seenEnd waits until the peer's end of file has arrived at a socket.
+func seenEnd(c *net.TCPConn) error {
+	state := uint8(0)
+	for end := time.Now().Add(patience); state != sys.TCP_CLOSE_WAIT; {
+		raw, err := c.SyscallConn()
+		if err == nil {
+			err = errors.Join(raw.Control(func(fd uintptr) { state, err = sys.TCPState(int(fd)) }), err)
+		}
+		if err != nil || time.Now().After(end) {
+			return fmt.Errorf("state %d: %w", state, err)
+		}
+	}
+	return nil
+}
+
+// TestUnixKnowsNoReset: where the other side is reset, a peer on a unix socket reads an end of
+// file, and its writes fail; only the result tells what it was.
+func TestUnixKnowsNoReset(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, nil)
+		g := d.newRig(t, r, unixStream, tcp)
+		noError(t, ping(g.B, g.A, 1))
+		abort(t, g.B)
+		if n, err := g.A.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("it reads %d bytes, %v", n, err)
+		}
+		if res, err := g.wait(); res.Reason != relay.ReasonReset || res.Culprit != relay.SideB || err == nil {
+			t.Errorf("ended by %v of %v, %v", res.Reason, res.Culprit, err)
+		}
+		if _, err := g.A.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("it writes: %v", err)
+		}
+	})
+}
+
+// untilSocket waits for a condition of the socket of a far end.
+func untilSocket(t *testing.T, c halfConn, what string, is func(fd int) bool) {
+	t.Helper()
+	fd := sockets.FD(t, c.(*net.TCPConn))
+	condition.Await(t, what, func() bool { return is(fd) })
+}
+
+// earlyClose has one peer answer and close while bytes of the other one are unread, so that its kernel resets the connection behind
+// the answer, which the kernel of this side has acknowledged.
+func earlyClose(t *testing.T, closes, reads halfConn, answer []byte) {
+	t.Helper()
+	write(t, reads, []byte("unread"))
+	untilSocket(t, closes, "unread bytes", func(fd int) bool { n, err := sys.FIONREAD(fd); return err == nil && n == 6 })
+	write(t, closes, answer)
+	untilSocket(t, closes, "acknowledgement of all", func(fd int) bool { n, err := sys.SIOCOUTQ(fd); return err == nil && n == 0 })
+	noError(t, closes.Close())
+	time.Sleep(20 * time.Millisecond) // so that the reset has met the session: no condition shows that it goes on
+}
+
+// TestEarlyClose: of a side that was reset the other one gets all that had come before, though it reads late, and the reset only then.
+func TestEarlyClose(t *testing.T) {
+	t.Parallel()
+
+	answer := bytes.Repeat([]byte("answer "), 200_000)
+	for _, e := range engines {
+		t.Run(e.String(), func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, d *driving) {
+				r := newRelay(t, &relay.Config{Engine: e})
+				r.SetLinger(patience)
+				for i := range 6 {
+					g := d.newRig(t, r, tcp, tcp)
+					closes, reads := g.B, g.A
+					if i%2 == 1 {
+						closes, reads = reads, closes
+					}
+					earlyClose(t, closes, reads, answer)
+					got, err := io.ReadAll(reads)
+					if !bytes.Equal(got, answer) || !errors.Is(err, syscall.ECONNRESET) {
+						t.Errorf("%d of %d bytes, then %v, want all and a reset", len(got), len(answer), err)
+					}
+					if res, err := g.wait(); res.Reason != relay.ReasonReset || err == nil || res.AToB.Lost+res.BToA.Lost != 0 {
+						t.Errorf("ended by %v, %v, lost %d and %d", res.Reason, err, res.AToB.Lost, res.BToA.Lost)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestEarlyCloseIsCut: a session that waits for the side that was not reset ends at once when it is cut, and by itself
+// when that side takes nothing.
+func TestEarlyCloseIsCut(t *testing.T) {
+	t.Parallel()
+
+	answer := bytes.Repeat([]byte("answer "), 200_000)
+	eachDriver(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, nil)
+		for _, cut := range []bool{true, false} {
+			r.SetLinger(time.Hour)
+			if !cut {
+				r.SetLinger(20 * time.Millisecond)
+			}
+			g := d.newRig(t, r, tcp, tcp)
+			earlyClose(t, g.B, g.A, answer)
+			if cut {
+				if _, err := g.A.Write([]byte("more")); err != nil { // goroutines find the reset by writing to it
+					t.Fatal(err)
+				}
+				g.until("the reset is found", func(r relay.Result) bool { return r.Reason == relay.ReasonReset })
+				g.cancel(errors.New("cut"))
+			}
+			if res, err := g.wait(); res.Reason != relay.ReasonReset || err == nil || res.Culprit != relay.SideB {
+				t.Errorf("cut %v: ended by %v of %v, %v, want the reset of b", cut, res.Reason, res.Culprit, err)
+			}
+		}
+	})
+}
+
+// TestSpliceRefusedLate: a sandbox that comes over the process while sessions run
+// refuses splice (and what else moves bytes in the kernel); every direction goes
+// on by copying, and says why.
+func TestSpliceRefusedLate(t *testing.T) {
+	t.Parallel()
+
+	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENOSYS, syscall.EINVAL} {
+		t.Run(fmt.Sprintf("errno%d", int(errno)), func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, d *driving) { testSpliceRefusedLate(t, d, errno) })
+		})
+	}
+}
+
+func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
+	pipequota.Share(t)
+	pipes, err := pipe.NewPool(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipes.Close()
+	// Before the sandbox comes down the pool finds out that splice is to be had.
+	p, err := pipes.Get(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipes.Put(p)
+	if !privilege.Refused(t, errno, sys.SYS_SPLICE, sys.SYS_SENDFILE) {
+		return
+	}
+	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes})
+	g := d.newRig(t, r, tcp, tcp)
+	g.exchange(content(1, 300_000), content(2, 200_000), 50_000)
+	res := g.checkClean(300_000, 200_000)
+	for _, f := range []relay.Flow{res.AToB, res.BToA} {
+		if f.Spliced != 0 || f.Fallbacks[relay.FallbackRefused] != 1 {
+			t.Fatalf("%v: %+v, want all copied and one refusal", errno, f)
+		}
+	}
+	copyThrough(t, r, copyEnds[3], copyEnds[0], 1<<20, relay.EngineCopy) // file to tcp
+}
+
+// TestSpliceRefusedEarly: in a sandbox that refuses splice from the start, a relay
+// copies, and says that there is no splice.
+func TestSpliceRefusedEarly(t *testing.T) { both(t, testSpliceRefusedEarly) }
+
+func testSpliceRefusedEarly(t *testing.T, d *driving) {
+	if !privilege.Refused(t, syscall.EPERM, sys.SYS_SPLICE) {
+		return
+	}
+	r := newRelay(t, nil)
+	g := d.newRig(t, r, tcp, tcp)
+	g.exchange(content(1, 300_000), nil, 50_000)
+	res := g.checkClean(300_000, 0)
+	if f := res.AToB; f.Spliced != 0 || f.Fallbacks[relay.FallbackUnsupported] != 1 {
+		t.Fatalf("%+v, want all copied, splice unsupported", f)
+	}
+}

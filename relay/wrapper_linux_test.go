@@ -1,0 +1,309 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
+)
+
+// duplex is a stream of two pipes, which has no deadlines.
+type duplex struct {
+	*io.PipeReader
+	*io.PipeWriter
+}
+
+func (d duplex) Close() error { return errors.Join(d.PipeReader.Close(), d.PipeWriter.Close()) }
+
+func newDuplex() (far, near duplex) {
+	r1, w1 := io.Pipe()
+	r2, w2 := io.Pipe()
+	return duplex{r1, w2}, duplex{r2, w1}
+}
+
+// deliver1000 moves 1,000 bytes.
+func deliver1000(from io.Writer, to io.Reader) error {
+	sent := make(chan error, 1)
+	go func() { _, err := from.Write(filler()[:1000]); sent <- err }()
+	got := make([]byte, 1000)
+	_, err := io.ReadFull(to, got)
+	if err == nil && !isFiller(got, 0) {
+		err = errors.New("other bytes came")
+	}
+	return errors.Join(err, <-sent)
+}
+
+// TestStream: a stream that is no connection is joined to one, both ways, until it ends or is cut.
+func TestStream(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for name, end := range map[string]func(far duplex, out halfConn, cancel context.CancelFunc){
+		"stream": func(far duplex, _ halfConn, _ context.CancelFunc) { far.PipeWriter.Close() },
+		"other":  func(_ duplex, out halfConn, _ context.CancelFunc) { out.CloseWrite() },
+		"cut":    func(_ duplex, _ halfConn, cancel context.CancelFunc) { cancel() },
+	} {
+		far, near := newDuplex()
+		out, conn := tcp(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan relay.Result, 1)
+		go func() { res, _ := r.Join(ctx, relay.Stream(near), conn); done <- res }()
+		if err := deliver1000(far, out); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := deliver1000(out, far); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		end(far, out, cancel)
+		if name == "stream" { // which is half-closed: the other side goes on
+			if err := expect(out, nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			out.CloseWrite()
+		}
+		res := <-done
+		if (res.Reason == relay.ReasonCanceled) != (name == "cut") || res.AToB.Bytes() != 1000 || res.BToA.Bytes() != 1000 {
+			t.Errorf("%s: %+v", name, res)
+		}
+		if _, err := far.PipeWriter.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%s: the stream is not closed: %v", name, err)
+		}
+		cancel()
+	}
+}
+
+// TestStreamOfFile: a file is spliced beneath its stream.
+func TestStreamOfFile(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		_ = syscall.SetNonblock(fd, true)
+	}
+	far, near := os.NewFile(uintptr(fds[0]), "far"), os.NewFile(uintptr(fds[1]), "near")
+	defer far.Close()
+	out, conn := tcp(t)
+	done := make(chan relay.Result, 1)
+	go func() { res, _ := r.Join(context.Background(), relay.Stream(near), conn); done <- res }()
+	noError(t, deliver1000(far, out))
+	far.Close()
+	out.CloseWrite()
+	if res := <-done; res.AToB.Spliced != 1000 {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestStreamOfConn: a connection is its own stream.
+func TestStreamOfConn(t *testing.T) {
+	t.Parallel()
+
+	_, conn := tcp(t)
+	if relay.Stream(conn) != net.Conn(conn) || relay.Stream(nil) != nil {
+		t.Error("another one")
+	}
+}
+
+// unending is a stream whose Read nothing ends.
+type unending struct {
+	io.Reader
+	io.Writer
+}
+
+func (unending) Close() error { return nil }
+
+// TestReadThatNothingEnds: the other connection is closed all the same, so that its peer does not wait.
+func TestReadThatNothingEnds(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	peer, near := tcp(t)
+	silent, end := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		_, _ = r.Join(ctx, relay.Stream(unending{silent, io.Discard}), near)
+		close(ended)
+	}()
+	cancel()
+	_ = peer.SetReadDeadline(time.Now().Add(patience))
+	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the peer sees %v", err)
+	}
+	end.Close()
+	<-ended
+}
+
+// hides is a wrapper that shows nothing of its connection.
+type hides struct{ net.Conn }
+
+// lets lets a relay go beneath it.
+type lets struct{ net.Conn }
+
+func (l lets) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return l.Conn, nil, nil
+}
+func (l lets) RelayWriter() io.Writer { return l.Conn }
+
+// TestResetBeneathWrappers: a reset passes a wrapper that shows its connection. One that does not is closed, and its peer sees an end of file.
+func TestResetBeneathWrappers(t *testing.T) {
+	t.Parallel()
+
+	for name, c := range map[string]struct {
+		wrap func(net.Conn) net.Conn
+		want error
+	}{
+		"hides":     {func(c net.Conn) net.Conn { return hides{c} }, io.EOF},
+		"NetConn":   {func(c net.Conn) net.Conn { return beneath{c} }, syscall.ECONNRESET},
+		"Unwrapper": {func(c net.Conn) net.Conn { return lets{c} }, syscall.ECONNRESET},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, a := sockets.TCPPair(t)
+			server, b := sockets.TCPPair(t)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := relay.Join(t.Context(), c.wrap(a), c.wrap(b))
+				ended <- err
+			}()
+			write(t, server, []byte("x"))
+			_ = client.SetReadDeadline(time.Now().Add(patience))
+			readFull(t, client, make([]byte, 1))
+			noError(t, errors.Join(server.SetLinger(0), server.Close()))
+			if n, err := client.Read(make([]byte, 1)); n != 0 || !errors.Is(err, c.want) {
+				t.Errorf("after a reset the client reads %d bytes, %v, want %v", n, err, c.want)
+			}
+			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the session ends with %v", err)
+			}
+		})
+	}
+}
+
+// serveOnLoop serves on loopback until the test ends, and returns a client.
+func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCPConn, ended <-chan error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	ends := make(chan error, 1)
+	s := &loop.Server{Loops: 1, Handle: handle, Ended: func(_ *loop.Conn, err error) { ends <- err }}
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn), ends
+}
+
+// TestJoinLoopConn: a connection that a loop serves is refused, also beneath a wrapper, and is as it was.
+func TestJoinLoopConn(t *testing.T) {
+	t.Parallel()
+
+	far, near := tcp(t)
+	_ = far.SetReadDeadline(time.Now().Add(patience))
+	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
+		if _, err := c.Next(1); err != nil {
+			return err
+		}
+		for _, refused := range []net.Conn{c, relay.Prefixed(c, []byte("x")), relay.Wrap(c)} {
+			if _, err := relay.Join(context.Background(), near, refused); !errors.Is(err, os.ErrInvalid) {
+				return errors.New("it was joined")
+			}
+		}
+		_, err := io.WriteString(c, "still here")
+		return err
+	})
+	_, _ = io.WriteString(c, "x")
+	if got, err := io.ReadAll(c); string(got) != "still here" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadAll(far); err != nil {
+		t.Error("the other connection is not closed: ", err)
+	}
+}
+
+// TestJoinDetached: a connection that was taken off its loop is joined, and spliced behind what was read ahead.
+func TestJoinDetached(t *testing.T) {
+	t.Parallel()
+
+	far, near := tcp(t)
+	_ = far.SetDeadline(time.Now().Add(patience))
+	joined := make(chan relay.Result, 1)
+	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
+		if _, err := c.Next(4); err != nil {
+			return err
+		}
+		conn, ahead, err := c.Detach()
+		if err != nil {
+			return err
+		}
+		go func() {
+			res, err := relay.Join(context.Background(), relay.Prefixed(conn, ahead), near)
+			if err != nil {
+				t.Error(err)
+			}
+			joined <- res
+		}()
+		return nil
+	})
+	_, _ = io.WriteString(c, "tellahead")
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(far, got); string(got) != "ahead" || err != nil {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	large := content(1, 4<<20)
+	go func() { _, _ = c.Write(large); _ = c.CloseWrite() }()
+	if got, err := io.ReadAll(far); string(got) != string(large) || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	far.Close()
+	if res := <-joined; res.AToB.Spliced == 0 || res.AToB.Fallbacks != (relay.Fallbacks{}) {
+		t.Errorf("%+v", res.AToB)
+	}
+}
+
+// TestCopyOnLoop: a copy within the handler is made by its Read and Write, and its loop serves others meanwhile.
+func TestCopyOnLoop(t *testing.T) {
+	t.Parallel()
+
+	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
+		_, err := relay.Copy(c, c)
+		return err
+	})
+	large := content(2, 1<<20)
+	go func() { _, _ = c.Write(large); _ = c.CloseWrite() }()
+	if got, err := io.ReadAll(c); string(got) != string(large) || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
