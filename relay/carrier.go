@@ -7,35 +7,12 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay/driver"
 )
-
-// A Carrier carries a session on a loop otherwise than by its sockets, such as by a program in the kernel that
-// translates packets. Its methods are called on the loop's goroutine, and must not wait.
-type Carrier interface {
-	// Arm is called when the session holds no byte and waits for both sides: the Carrier may take it at any
-	// moment from then on.
-	Arm()
-	// Disarm is called before a socket is touched, and reports whether the session is still there. If not, the
-	// Carrier has it, until [Driven.Return] if ever.
-	Disarm() bool
-	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and are on no loop
-	// once they are closed. It calls [Driven.Finish] or [Driven.FinishError] at the end.
-	Leave(a, b int)
-	// Progress returns the bytes that Carriers have delivered, each time that one has had the session, and for how
-	// long nothing has moved.
-	Progress() (aToB, bToA int64, idle time.Duration)
-	// Quiet is [Driven.Quiet] of a session that has left.
-	Quiet() bool
-	// Reset ends a session that has left: both sides are reset, and [Driven.Finish] is called soon after.
-	Reset()
-	// Return is called for a session that has left and was idle for too long, so that it comes back by [Driven.Return] and ends
-	// with an end of file of both sides. False: it cannot, and is reset.
-	Return() bool
-}
 
 // An offer is a session that a Carrier may take, or has taken.
 type offer struct {
-	carrier Carrier
+	carrier driver.Carrier
 	cause   error
 	moved   uint32 // by the Carrier, at the last look; the low bits
 	armed   bool
@@ -80,45 +57,25 @@ func (s *Driven) offer() *offer {
 	return s.drv.offers.of[s]
 }
 
-// An Obstacle is why no [Carrier] may have a session, for as long as it lasts.
-type Obstacle uint8
-
-const (
-	// NoObstacle: a Carrier may have it.
-	NoObstacle Obstacle = iota
-	// ObstacleSocket: an end is no TCP socket.
-	ObstacleSocket
-	// ObstacleLayer: a [Layer] is spoken at an end.
-	ObstacleLayer
-	// ObstacleBandwidth: it has a limit of bandwidth.
-	ObstacleBandwidth
-	// ObstacleMirror: a [Mirror] gets its bytes, or did.
-	ObstacleMirror
-	// ObstacleRewrite: a [Rewriter] changes its bytes.
-	ObstacleRewrite
-	// ObstacleEnd: a side has ended.
-	ObstacleEnd
-)
-
-// Obstacle returns the first reason why no [Carrier] may have the session. Between Start and the end it may be
+// Obstacle returns the first reason why no [driver.Carrier] may have the session. Between Start and the end it may be
 // called on the loop's goroutine.
-func (s *Driven) Obstacle() Obstacle {
+func (s *Driven) Obstacle() driver.Obstacle {
 	x, y := s.layers()
 	switch {
 	case s.drv == nil, s.is(over | half | toEnd), s.outlived():
-		return ObstacleEnd
+		return driver.ObstacleEnd
 	case x != nil || y != nil:
-		return ObstacleLayer
+		return driver.ObstacleLayer
 	case !s.a.is(tcp) || !s.b.is(tcp):
-		return ObstacleSocket
+		return driver.ObstacleSocket
 	case s.limits.paces():
-		return ObstacleBandwidth
+		return driver.ObstacleBandwidth
 	case s.ab.mode == rewriting || s.ba.mode == rewriting:
-		return ObstacleRewrite
+		return driver.ObstacleRewrite
 	case (s.ab.state|s.ba.state)&(mirrored|observed) != 0:
-		return ObstacleMirror
+		return driver.ObstacleMirror
 	}
-	return NoObstacle
+	return driver.NoObstacle
 }
 
 // Heard is for those who decide about [Driven.Offer], as penstock's program does: it reports whether bytes of the second side have moved.
@@ -129,10 +86,10 @@ func (s *Driven) Heard() bool { return s.ba.moves != 0 }
 func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
 
 // Offer lets a Carrier have the session, as soon as it rests and each time that it does, until Withdraw. It does
-// nothing for a session with an [Obstacle], nor for one that has been offered. It is called on the loop's
+// nothing for a session with an [driver.Obstacle], nor for one that has been offered. It is called on the loop's
 // goroutine, and not within a callback of a session's.
-func (s *Driven) Offer(c Carrier) {
-	if s.is(offered) || s.Obstacle() != NoObstacle {
+func (s *Driven) Offer(c driver.Carrier) {
+	if s.is(offered) || s.Obstacle() != driver.NoObstacle {
 		return
 	}
 	s.drv.offers.note(s, &offer{carrier: c, moved: uint32(s.ab.carried() + s.ba.carried())})
@@ -165,7 +122,7 @@ func (s *Driven) Recall() bool {
 	return here
 }
 
-// Carried reports whether a [Carrier] has the session.
+// Carried reports whether a [driver.Carrier] has the session.
 func (s *Driven) Carried() bool { return s.is(carried) }
 
 func (s *Driven) forgetOffer() {
@@ -241,7 +198,7 @@ func (s *Driven) resetCarried(reason Reason, cause error) {
 	o.carrier.Reset()
 }
 
-// Finish ends a session that its [Carrier] has had; reset says that at least one side was, and not both have
+// Finish ends a session that its [driver.Carrier] has had; reset says that at least one side was, and not both have
 // ended. by is the side that has reset it, or has ended first; SideNone: that is not known. The owner is notified before it returns. It is called on the loop's goroutine, once.
 func (s *Driven) Finish(reset bool, by Side) {
 	if !s.is(carried) {
@@ -314,7 +271,7 @@ func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	return opErrorOn(p, "read", cause)
 }
 
-// Return has a session that a [Carrier] has had go on here, with other sockets, which are s's from now on: they are on the
+// Return has a session that a [driver.Carrier] has had go on here, with other sockets, which are s's from now on: they are on the
 // loop, and have no Mirror, Rewriter, Gate or Layer. ended are the directions, from a and from b, that have ended meanwhile, one at
 // most: nothing is read from there any more, and nothing written to the other side. last is the side from which the Carrier
 // has had bytes last, SideNone if from neither. The session is not offered any more; [Driven.Offer] does that anew. Return
@@ -363,7 +320,7 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 	}
 }
 
-// HalfEnded notes that a direction of a session has ended that a [Carrier] has: its timeout is that of [Limits.HalfCloseTimeout]
+// HalfEnded notes that a direction of a session has ended that a [driver.Carrier] has: its timeout is that of [Limits.HalfCloseTimeout]
 // from now on. It is called on the loop's goroutine, and does nothing if a direction has ended before, or no Carrier has the session.
 func (s *Driven) HalfEnded(source Side) {
 	if s.is(carried) && !s.is(half) {
@@ -388,7 +345,7 @@ func (s *Driven) halfEnded(source Side) {
 	}
 }
 
-// A Parked is a session that a [Carrier] has, in a quarter of the bytes of a [Driven]: all that is needed of it until it ends or comes
+// A Parked is a session that a [driver.Carrier] has, in a quarter of the bytes of a [Driven]: all that is needed of it until it ends or comes
 // back. It is made to be part of a larger struct, and belongs to the goroutine of the loop whose [Driver] had the session, which counts it on.
 // It has no timer: its owner looks at [Parked.Timeout], and has the session be a Driven again before that. The zero Parked is no session.
 type Parked struct {
@@ -461,7 +418,7 @@ func (d *direction) setEngine(e engineState) {
 	d.state, d.streak, d.mode, d.pipeSize, d.growScore = e.state, e.streak, e.mode, e.pipeSize, e.growScore
 }
 
-// Park moves the session into p, and reports whether it did: not if no [Carrier] has it, while it is being reset, nor while its
+// Park moves the session into p, and reports whether it did: not if no [driver.Carrier] has it, while it is being reset, nor while its
 // endpoint may still fail [Limits.FirstByte]. s may be used again then. It is called on the loop's goroutine, and not within a
 // callback of a session's.
 func (s *Driven) Park(p *Parked) bool {
@@ -565,7 +522,7 @@ func (s *Driven) restore(d *Driver, p *Parked) {
 // Unpark has s be the session of p, which is none any more: as if it had never been parked, but that [Driven.Moves] is at most 255 for each
 // direction. c has the session, and owner is notified of its end. It does nothing, and reports false, if p is no session, or s is one that has not
 // ended. It is called on the loop's goroutine.
-func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c Carrier) bool {
+func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) bool {
 	if p.limits == nil || s.drv != nil && !s.is(over) {
 		return false
 	}
@@ -582,7 +539,7 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c Carrier) bool {
 // Adopt makes p a session that c has from the begin, such as one that a process before this one has left to it: it is of that age, has moved its last byte
 // so long ago, and each side has sent something before. d counts it from then on, as one of [Driver.StartLimited] that was parked. nil limits are those of the relay's [Config]. It
 // is called on the loop's goroutine.
-func (d *Driver) Adopt(p *Parked, limits *Limits, c Carrier, age, idle time.Duration) {
+func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration) {
 	if limits == nil {
 		limits = &d.relay.limits
 	}
@@ -600,7 +557,7 @@ type viewed struct {
 }
 
 // view returns the session of p for as long as nothing else is looked at: only to be looked at.
-func (d *Driver) view(p *Parked, c Carrier) *Driven {
+func (d *Driver) view(p *Parked, c driver.Carrier) *Driven {
 	if d.viewed == nil {
 		d.viewed = new(viewed)
 	}
@@ -621,7 +578,7 @@ func (v *viewed) keep(s *Driven, moved uint32) {
 func (p *Parked) Limits() *Limits { return p.limits }
 
 // Result is [Driven.Result] of a session that d has had parked, and that c has. It is called on the loop's goroutine.
-func (p *Parked) Result(d *Driver, c Carrier) Result {
+func (p *Parked) Result(d *Driver, c driver.Carrier) Result {
 	if p.limits == nil {
 		return Result{}
 	}
@@ -629,7 +586,7 @@ func (p *Parked) Result(d *Driver, c Carrier) Result {
 }
 
 // Idle is [Driven.Idle] of a session that d has had parked, and that c has. It is called on the loop's goroutine.
-func (p *Parked) Idle(d *Driver, c Carrier) time.Duration {
+func (p *Parked) Idle(d *Driver, c driver.Carrier) time.Duration {
 	if p.limits == nil {
 		return 0
 	}
@@ -638,7 +595,7 @@ func (p *Parked) Idle(d *Driver, c Carrier) time.Duration {
 
 // Timeout returns the time until the next timeout of a session that d has had parked, and that c has, or false if it has none. It is
 // called on the loop's goroutine.
-func (p *Parked) Timeout(d *Driver, c Carrier) (left time.Duration, has bool) {
+func (p *Parked) Timeout(d *Driver, c driver.Carrier) (left time.Duration, has bool) {
 	if p.limits == nil {
 		return 0, false
 	}

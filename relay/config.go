@@ -140,6 +140,21 @@ func (c *Config) check() error {
 }
 
 // Engine says how a direction may move its bytes.
+//
+// *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
+// reads are copied through a warm buffer, bulk is spliced (splice(2)) through a
+// leased pipe, a regular file is sent by sendfile(2) or copy_file_range(2).
+// Every other type is moved through its own Read and Write, with the buffers of io.Copy, because one Read or Write may
+// be a message (datagram sockets of package net get 64 KiB, so that all is read that IP can carry); and the result says
+// so ([FallbackWrapped]); other systems than Linux move everything so
+// ([FallbackUnsupported]). A type that embeds one of the three counts as another
+// type: relay never goes beneath a wrapper that did not ask for it, as an [Unwrapper].
+//
+// A direction that waits for its source holds neither pipe nor buffer, unless its source is
+// one of the other types, whose Read needs a buffer to wait with. Bytes that a slow
+// destination left behind stay in the one pipe or buffer that they came in, and stop the
+// source. (A [Driver] moves the rest in its loop's shared buffer to a slot of package arena that
+// is just large enough.)
 type Engine uint8
 
 const (

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A direction moves bytes from one source to one sink. It is a state machine: step moves the
@@ -120,7 +122,7 @@ type rareState struct {
 	mirror  *Mirror       // nil unless mirrored
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
-	gate    Gate          // nil unless its bytes are held back; limited then
+	gate    driver.Gate   // nil unless its bytes are held back; limited then
 	hears   *direction    // whose gate hears its bytes, nil: none does; limited then
 	asked   bool          // gate was, to let bytes pass
 	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more

@@ -1,11 +1,14 @@
 package relay
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A Driven is a session on an event loop. It is made to be part of a larger struct,
@@ -546,7 +549,7 @@ type Socket struct {
 	Moved int
 
 	// Layer is spoken over the socket; nil: nothing is, and its bytes are the session's.
-	Layer Layer
+	Layer driver.Layer
 	// Ahead is bytes that were read from the socket before, and come first. They are borrowed until the
 	// end of the session, which must not have more than a read's, 64 KiB.
 	Ahead []byte
@@ -554,20 +557,20 @@ type Socket struct {
 	// Gate holds the bytes that come from the socket back, those of Ahead included, but for the first Free, of which those of Moved are
 	// none; nil: nothing does. Bytes that were sent as urgent data are bytes of the stream until it is open. Only one of the
 	// two sockets may have one, without a Layer.
-	Gate Gate
+	Gate driver.Gate
 	Free int
 
 	// Mirror gets the bytes that come from the socket; nil: none does. The owner has written to
-	// it the bytes of Moved. One that was not started gets nothing, and has ended with [MirrorError].
+	// it the bytes of Moved. One that was not started gets nothing, and has ended with [driver.MirrorError].
 	Mirror *Mirror
 
 	// Rewriter changes the bytes that come from the socket, those of Ahead included; nil: nothing does.
 	// There are none of Moved then, which it would miss. Hold is how long a byte may be held back, at
 	// least, before it goes on for want of those that follow; twice that, at most. Below 0: until they come, or the session ends.
-	Rewriter Rewriter
+	Rewriter driver.Rewriter
 	Hold     time.Duration
 	// Transform is a Rewriter that works on other goroutines; nil: there is none. It is in place of Rewriter.
-	Transform Transform
+	Transform driver.Transform
 }
 
 func newSocket(s Socket) loopSocket {
@@ -648,7 +651,7 @@ func (s *Driven) Idle() time.Duration {
 }
 
 // Descriptors returns the session's sockets, which stay its own, for getpeername(2) and the
-// like. They mean nothing before Start and after the end, and are -1 while a [Carrier] has the session.
+// like. They mean nothing before Start and after the end, and are -1 while a [driver.Carrier] has the session.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
 // Idle returns for how long no byte has moved, as far as that is known: without
@@ -672,11 +675,11 @@ type pendingEnd struct {
 
 // Cut ends the session for a cause, as [Session.Cut] does, and its owner is notified before
 // Cut returns; but if it is called within a callback while bytes are being moved, such as by a
-// [Rewriter] or a [MirrorObserver], soon after that has returned and before the loop waits: the first
+// [driver.Rewriter] or a [driver.MirrorObserver], soon after that has returned and before the loop waits: the first
 // cause counts, unless the session ends by itself in that moment. It does nothing before Start and after the end.
 func (s *Driven) Cut(cause error) {
 	if s.drv != nil && !s.is(over) {
-		s.end(ReasonCanceled, cause)
+		s.end(ReasonCanceled, cmp.Or(cause, context.Canceled))
 	}
 }
 

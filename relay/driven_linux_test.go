@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // TestUnheardReset: a side from which nobody reads is reset: its end has been seen, or
@@ -358,7 +359,7 @@ type observingOf struct{ *trapped }
 
 func (x observingOf) Ended(bool) { x.seen++; x.in("observer's Ended") }
 
-func (x *trapped) MirrorEnded(*relay.Mirror, relay.MirrorResult) { x.over++; x.in("MirrorEnded") }
+func (x *trapped) MirrorEnded(*relay.Mirror, driver.MirrorResult) { x.over++; x.in("MirrorEnded") }
 
 func (x *trapped) Ended(_ *relay.Driven, res relay.Result, err error) {
 	x.in("Ended")
@@ -734,7 +735,7 @@ func TestMirrorThatWasNotStarted(t *testing.T) {
 		for _, p := range []relay.Socket{far.a, far.b} {
 			lost.Connected(p)
 		}
-		if res := m.Result(); res != (relay.MirrorResult{}) {
+		if res := m.Result(); res != (driver.MirrorResult{}) {
 			t.Errorf("before the start: %+v", res)
 		}
 	})
@@ -750,7 +751,7 @@ func TestMirrorThatWasNotStarted(t *testing.T) {
 		t.Error(err)
 	}
 	on.do(func() {
-		if res := m.Result(); res.Reason != relay.MirrorError || res.Err == nil {
+		if res := m.Result(); res.Reason != driver.MirrorError || res.Err == nil {
 			t.Errorf("after the start: %+v", res)
 		}
 	})

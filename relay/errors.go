@@ -19,6 +19,9 @@ type opError struct {
 // newOpError returns an error of an operation at a connection, and of its network and addresses if
 // they are known.
 func newOpError(op, network string, err error) *opError {
+	if own, ok := err.(*net.OpError); ok && own.Op == op { // of a connection's own Read or Write
+		err = own.Err
+	}
 	e := &opError{op: net.OpError{Op: op, Net: network, Err: err}}
 	if errno, ok := err.(syscall.Errno); ok {
 		e.syscall = os.SyscallError{Syscall: op, Err: errno}
@@ -85,7 +88,11 @@ func copyError(f failure, from, to any) error {
 		if c != nil {
 			name = c.Name()
 		}
-		return &os.PathError{Op: f.op, Path: name, Err: f.err}
+		err := f.err
+		if own, ok := err.(*os.PathError); ok && own.Op == f.op { // of the file's own Read or Write
+			err = own.Err
+		}
+		return &os.PathError{Op: f.op, Path: name, Err: err}
 	case net.Conn:
 		if isPlain(c) {
 			return &connError(f, from, to).(*opError).op // as a caller that asserts its type expects

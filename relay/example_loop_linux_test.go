@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A looper is a proxy on one event loop. It owns the loop's sessions.
@@ -104,7 +105,7 @@ func ExampleDriver() {
 	// HELLO
 }
 
-// A redactor is a [relay.Rewriter] that replaces digits. It decides about each byte by itself, so it holds none back. One
+// A redactor is a [driver.Rewriter] that replaces digits. It decides about each byte by itself, so it holds none back. One
 // that does says in Room how many at most, has those come first in b before at, and returns them by Release.
 type redactor struct{}
 
@@ -167,7 +168,7 @@ func (c *mirroredClient) Ended(_ *relay.Driven, res relay.Result, err error) {
 }
 
 // MirrorEnded implements [relay.MirrorOwner]. It may come before Ended or after it.
-func (c *mirroredClient) MirrorEnded(_ *relay.Mirror, res relay.MirrorResult) {
+func (c *mirroredClient) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) {
 	fmt.Println("mirror:", res.Reason, res.Teed+res.Copied, res.Err)
 	c.over()
 }

@@ -164,26 +164,38 @@ func ExampleRelay_Join_shutdown() {
 // TLS ends here: its side is moved by Read and Write of the tls.Conn, and the result says so. The
 // other side is a descriptor as ever.
 func ExampleRelay_Join_tls() {
+	origin := echoServer()
+	defer origin.Close()
 	test := httptest.NewTLSServer(nil) // whose certificate this proxy has
 	defer test.Close()
+	l, _ := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: test.TLS.Certificates})
+	defer l.Close()
 	r, err := relay.New(nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer r.Close()
-	fmt.Println(through("hello", func(client, endpoint net.Conn) {
-		near, far := net.Pipe() // the client speaks TLS to the proxy here
-		go func() {
-			c := tls.Client(far, test.Client().Transport.(*http.Transport).TLSClientConfig)
-			_, _ = io.Copy(c, client)
-			_ = c.CloseWrite()
-			_, _ = io.Copy(client, c)
-			_ = client.Close()
-		}()
-		res, err := r.Join(context.Background(), tls.Server(near, &tls.Config{Certificates: test.TLS.Certificates}), endpoint)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, _ := l.Accept()
+		endpoint, _ := net.Dial("tcp", origin.Addr().String())
+		res, err := r.Join(context.Background(), client, endpoint)
 		fmt.Println(res.Reason, res.AToB.Fallbacks[relay.FallbackWrapped] > 0, err)
-	}))
+	}()
+
+	c, err := tls.Dial("tcp", l.Addr().String(), test.Client().Transport.(*http.Transport).TLSClientConfig)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "hello")
+	_ = c.CloseWrite()
+	answer, _ := io.ReadAll(c)
+	<-done
+	fmt.Println(string(answer))
 	// Output:
 	// eof true <nil>
 	// HELLO

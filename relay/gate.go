@@ -4,39 +4,8 @@ import (
 	"errors"
 	"math"
 	"syscall"
-)
 
-// A Gate holds the bytes of one side of a session on a loop back until the other side has answered, or until they were looked at:
-// [Socket.Gate]. They stay in the socket's queue meanwhile. Timeouts, accounts and ends are those of any session: a peer's end of file or
-// reset in front of a gate ends its direction as usual. The session is not given to a [Carrier] before its gate is open. Its methods are called
-// on the loop's goroutine, must not wait, and borrow their bytes for the call.
-type Gate interface {
-	// Answered is called with the bytes of the other side as they are read, before they go on, which they do whatever it returns; without any
-	// at the end of file. It is called until the gate is open.
-	Answered(b []byte) GateVerdict
-	// Pass is called before the first byte is read that it has not let pass: when there may be some, and again when more have come or
-	// Answered has returned GateLooks. ahead is what is left of [Socket.Ahead]; if that is empty, the bytes are in the queue of the socket fd,
-	// which Pass may peek at, and must not consume. ended says that the peer has sent its last byte. It returns how many bytes
-	// pass, which need not have come yet; 0: none, until there is another event; [GateOpen]: all, for good. An error is the end of the session,
-	// as an error of a read is.
-	Pass(fd int, ahead []byte, ended bool) (n int, err error)
-	// Close is called once, and no other method after it: when the gate is open for good, or the session has ended.
-	Close()
-}
-
-// GateOpen is the result of [Gate.Pass] that opens a gate for good.
-const GateOpen = -1
-
-// A GateVerdict is what a [Gate] makes of the answer.
-type GateVerdict uint8
-
-const (
-	// GateHears: Answered is to be called with the bytes that follow.
-	GateHears GateVerdict = iota
-	// GateLooks: Pass is to decide about the other side's bytes now, and Answered is called with the bytes that follow.
-	GateLooks
-	// GateOpens: the gate is open for good.
-	GateOpens
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // errGate is the error of a session with a Gate where there can be none.
@@ -59,7 +28,7 @@ func (s *Driven) setGate(d, answers *direction, p *Socket) {
 }
 
 // gate returns the gate of a direction, nil if there is none any more.
-func (d *direction) gate() Gate {
+func (d *direction) gate() driver.Gate {
 	if !d.is(limited) {
 		return nil
 	}
@@ -122,8 +91,8 @@ func (d *direction) heard(b []byte) {
 	}
 	held := d.rareState().hears
 	switch held.gate().Answered(b[:len(b):len(b)]) {
-	case GateHears:
-	case GateOpens:
+	case driver.GateHears:
+	case driver.GateOpens:
 		sessionOf(d).openGate(held)
 	default:
 		sessionOf(d).stir(held)

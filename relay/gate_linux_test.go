@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A watchman is a gate that opens when the other side has said "go", lets pieces pass that do not begin with '!' once it has said "ask", and
@@ -25,23 +26,23 @@ type watchman struct {
 
 var errWatchman = errors.New("none of these")
 
-func (w *watchman) Answered(b []byte) relay.GateVerdict {
+func (w *watchman) Answered(b []byte) driver.GateVerdict {
 	w.heard = append(w.heard, b...)
 	switch {
 	case len(b) == 0, bytes.HasPrefix(w.heard, []byte("go")):
 		w.opens = true
-		return relay.GateOpens
+		return driver.GateOpens
 	case bytes.HasPrefix(w.heard, []byte("ask")):
 		w.pass = true
-		return relay.GateLooks
+		return driver.GateLooks
 	}
-	return relay.GateHears
+	return driver.GateHears
 }
 
 func (w *watchman) Pass(fd int, ahead []byte, ended bool) (int, error) {
 	w.asked++
 	if w.opens {
-		return relay.GateOpen, nil
+		return driver.GateOpen, nil
 	}
 	b := make([]byte, 64)
 	n, err := copy(b, ahead), error(nil)
@@ -54,7 +55,7 @@ func (w *watchman) Pass(fd int, ahead []byte, ended bool) (int, error) {
 	case err != nil:
 		return 0, err
 	case n == 0:
-		return relay.GateOpen, nil
+		return driver.GateOpen, nil
 	case !w.pass:
 		return 0, nil
 	case b[0] == '!':
@@ -233,7 +234,7 @@ func TestGatedStays(t *testing.T) {
 	on.do(j.start)
 	c := &thief{takes: true, has: make(chan struct{})}
 	on.do(func() {
-		if why := j.s.driven.Obstacle(); why != relay.NoObstacle {
+		if why := j.s.driven.Obstacle(); why != driver.NoObstacle {
 			t.Errorf("obstacle %v, which would be for good", why)
 		}
 		j.s.driven.Offer(c)

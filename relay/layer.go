@@ -6,30 +6,14 @@ import (
 	"net"
 	"syscall"
 	"time"
-)
 
-// A Layer is a protocol that is spoken over one socket of a session on a loop, such as TLS: the session moves
-// what the protocol carries. Its methods are called on the loop's goroutine and never wait. A *tls.Conn whose
-// handshake is over is one, but for Over, if the connection beneath it can be replaced.
-type Layer interface {
-	// Over is called once, before the other methods: from now on the layer reads and writes beneath, in place of
-	// the connection that it was made over. A Read of beneath returns syscall.EAGAIN where it would wait. A
-	// Write takes all bytes, and keeps those for which the socket has no room. Deadlines have no effect.
-	Over(beneath net.Conn)
-	// Read implements io.Reader. p is the loop's, and is not cleared: a Layer that returns more bytes than it has written
-	// passes on those of other sessions. It returns syscall.EAGAIN if beneath did before there was anything to
-	// return, and goes on there when it is called again. io.EOF is the peer's orderly end.
-	Read(p []byte) (int, error)
-	// Write implements io.Writer.
-	Write(p []byte) (int, error)
-	// CloseWrite says to the peer that no more comes. Read goes on.
-	CloseWrite() error
-}
+	"github.com/penstock/penstock/relay/driver"
+)
 
 // A layered is an end of a session over which a Layer is spoken. It is the connection beneath that.
 type layered struct {
 	*loopSocket
-	layer Layer
+	layer driver.Layer
 	drv   *Driver
 	ahead []byte // that were read from the socket before; borrowed
 	out   []byte // that the layer has written and the socket has not taken; nil: none

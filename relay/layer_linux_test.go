@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A swapped is a connection that can be replaced by another one.
@@ -48,7 +49,7 @@ func newLayeredRigOf(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [
 	cert, key := certificate.New(t, "layer.test")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	noError(t, err)
-	var layers [2]relay.Layer
+	var layers [2]driver.Layer
 	var networks [2]network
 	for i := range networks {
 		if networks[i] = smallTCP; !spoken[i] {

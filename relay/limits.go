@@ -9,6 +9,9 @@ import (
 // zero value of a field means that there is no such limit. They are given by
 // [Driver.StartLimited] and [Session.Limit], are shared by any number of sessions of both
 // drivers, and must not be changed once one has them, except for the rate of Bandwidth.
+//
+// A direction that has to wait for bandwidth has not read yet: it holds neither pipe nor buffer, its bytes stay with the
+// source, which notices by its window, and it goes on splicing when its turn comes. Bytes that were read are passed on at once.
 type Limits struct {
 	// IdleTimeout ends a session in which no byte moved either way for so long. To
 	// wait for bandwidth is not idle.

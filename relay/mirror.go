@@ -2,12 +2,12 @@ package relay
 
 import (
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A Mirror has a second socket, the shadow's, sent the bytes that one side of a session on a
@@ -26,7 +26,7 @@ import (
 type Mirror struct {
 	drv      *Driver
 	owner    MirrorOwner
-	observer MirrorObserver // nil: there is none, or no more
+	observer driver.MirrorObserver // nil: there is none, or no more
 	patience time.Duration
 	timer    loop.Timer
 	socket   loopSocket   // owned; fd is -1 before Connected and after the end
@@ -37,7 +37,7 @@ type Mirror struct {
 	buffered mirrorBuffer // bytes that came before those of the pipe, where none was to be had for them
 	older    *pipe.Pipe   // leased, full when it was, drained before pipe; nil: there is none
 	teed     int          // bytes at the head of the session's pipe that the mirror has
-	res      MirrorResult
+	res      driver.MirrorResult
 	heard    uint32 // the round of the driver's hearing in which it has read
 	state    mirrorState
 }
@@ -45,57 +45,7 @@ type Mirror struct {
 // A MirrorOwner is notified of the end of its mirror.
 type MirrorOwner interface {
 	// MirrorEnded is called on the loop's goroutine, once, when the shadow's socket is closed.
-	MirrorEnded(m *Mirror, res MirrorResult)
-}
-
-// MirrorResult is the result of a mirror.
-type MirrorResult struct {
-	Reason MirrorReason
-	// Teed and Copied are the bytes that the shadow's socket took: those of which the mirror got a copy by tee(2), which
-	// it never had in the memory of this process, and those that were written from there.
-	Teed, Copied int64
-	// Undelivered is how many bytes of those given to the mirror its shadow has not taken. None
-	// that came after the mirror's end are among them.
-	Undelivered int64
-	// Answered is how many bytes the shadow has answered.
-	Answered int64
-	Err      error // of Connect, Reset and Error; else nil
-}
-
-// MirrorReason is why a mirror ended.
-type MirrorReason uint8
-
-const (
-	// MirrorNone: it has not ended.
-	MirrorNone MirrorReason = iota
-	// MirrorComplete: the shadow got all bytes, and the source's end.
-	MirrorComplete
-	// MirrorBehind: its pipes could not take all bytes that the session had read.
-	MirrorBehind
-	// MirrorLate: bytes were undelivered for the patience of the mirror, or in the kernel; or the shadow has not got
-	// everything, or was not even connected, when the patience was over after the session's end.
-	MirrorLate
-	// MirrorConnect: the shadow could not be connected to.
-	MirrorConnect
-	// MirrorReset: the shadow has reset its connection, or closed it.
-	MirrorReset
-	// MirrorPipe: no pipe was to be had for bytes that are spliced.
-	MirrorPipe
-	// MirrorCut: the source was reset, or the session ended otherwise than by the source's end
-	// of file; the shadow is reset.
-	MirrorCut
-	// MirrorError: reading or writing failed otherwise.
-	MirrorError
-)
-
-var mirrorReasonNames = [...]string{"running", "complete", "behind", "late", "connect", "reset", "pipe", "cut", "error"}
-
-// String returns the reason in one word.
-func (r MirrorReason) String() string {
-	if int(r) < len(mirrorReasonNames) {
-		return mirrorReasonNames[r]
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
+	MirrorEnded(m *Mirror, res driver.MirrorResult)
 }
 
 type mirrorState uint16
@@ -117,7 +67,7 @@ func (m *Mirror) is(s mirrorState) bool { return m.state&s != 0 }
 // [Mirror.Connected] or [Mirror.Refused] later, and passes the mirror with the session's socket
 // before ([Socket.Mirror]). Bytes are undelivered for patience at least before the mirror ends
 // for them, and for twice that at most; that counts from the first byte, connected or not. A mirror that is given neither
-// Connected nor Refused ends with [MirrorLate] when the patience is over after its session's end, even without a byte.
+// Connected nor Refused ends with [driver.MirrorLate] when the patience is over after its session's end, even without a byte.
 func (d *Driver) StartMirror(m *Mirror, patience time.Duration, owner MirrorOwner) {
 	*m = Mirror{drv: d, owner: owner, patience: patience, socket: loopSocket{fd: -1}}
 	d.mirrors++
@@ -149,16 +99,16 @@ func (m *Mirror) Connected(s Socket) {
 }
 
 // Refused ends the mirror, whose shadow could not be connected to. It does nothing before StartMirror and after the end.
-func (m *Mirror) Refused(err error) { m.end(MirrorConnect, err) }
+func (m *Mirror) Refused(err error) { m.end(driver.MirrorConnect, err) }
 
 // Cut ends the mirror at once, and resets its shadow, unless that has got everything. It may be called within any
 // callback, and does nothing before StartMirror and after the end.
 func (m *Mirror) Cut() {
 	if m.is(mirrorShut) {
-		m.end(MirrorComplete, nil)
+		m.end(driver.MirrorComplete, nil)
 		return
 	}
-	m.end(MirrorCut, nil)
+	m.end(driver.MirrorCut, nil)
 }
 
 // Write has the shadow sent bytes that its session does not read, such as those that were read
@@ -183,7 +133,7 @@ func (m *Mirror) Write(b []byte) {
 }
 
 // Result returns what the mirror has done so far; after its end, the final result.
-func (m *Mirror) Result() MirrorResult { return m.res }
+func (m *Mirror) Result() driver.MirrorResult { return m.res }
 
 // mirror returns the mirror of a direction, nil if there is none any more.
 func (d *direction) mirror() *Mirror {
@@ -207,7 +157,7 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 		return
 	}
 	if m.drv == nil {
-		m.drv, m.state, m.res = sessionOf(d).drv, mirrorOver, MirrorResult{Reason: MirrorError, Err: errNoMirror}
+		m.drv, m.state, m.res = sessionOf(d).drv, mirrorOver, driver.MirrorResult{Reason: driver.MirrorError, Err: errNoMirror}
 		return
 	}
 	d.set(mirrored, true)
@@ -220,36 +170,11 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 	}
 }
 
-// A MirrorObserver sees what the source of a mirrored session sends, and both answers: those of
-// the session's other side, and those of the shadow. Its methods are called on the loop's
-// goroutine, must not wait, and borrow their bytes for the call.
-type MirrorObserver interface {
-	// Sent is called with bytes of the source that the other side has taken.
-	Sent(b []byte)
-	// Skipped is called with the number of bytes of the source that were spliced, and that no
-	// observer sees. They come between those of Sent.
-	Skipped(n int)
-	// SentAll is called at the end of file of the source, if the other side has not ended its
-	// answers before. Many servers drop the answers that they have not sent by then, so where
-	// these stop says nothing about the shadow.
-	SentAll()
-	// Answered is called with bytes of the other side that the source has taken, and
-	// ShadowAnswered with those of the shadow. Neither waits for the other: answers may come
-	// before the shadow is connected. They return false if the observer wants no more.
-	Answered(b []byte) (more bool)
-	ShadowAnswered(b []byte) (more bool)
-	// Ended is called once, and no other method after it: when the observer wants no more, when
-	// the answers of one side have ended otherwise than by its end of file, or both have ended.
-	// complete says that both were seen from the first byte to the end of file, and that the
-	// shadow got all that the other side did. That may be after [MirrorOwner.MirrorEnded].
-	Ended(complete bool)
-}
-
 // Observe has an observer see the bytes of the mirror's session. It is called between
 // [Driver.StartMirror] and the start of the session, whose bytes of [Socket.Moved] are not among
 // those that the observer sees. The answers of the session's other side do not go by splice then,
 // but are copied (FallbackCompare), until the observer wants no more or the mirror ends.
-func (m *Mirror) Observe(o MirrorObserver) { m.observer = o }
+func (m *Mirror) Observe(o driver.MirrorObserver) { m.observer = o }
 
 // An observing is the state of a direction whose bytes are answers that an observer sees.
 type observing struct {
@@ -332,7 +257,7 @@ func (m *Mirror) hear() (n int, err error) {
 }
 
 // hadEnough is the end of observing by an observer that wants no more, unless it has ended the mirror itself meanwhile.
-func (m *Mirror) hadEnough(o MirrorObserver) {
+func (m *Mirror) hadEnough(o driver.MirrorObserver) {
 	if m.observer == o {
 		m.dismiss(false)
 	}
@@ -347,8 +272,8 @@ func (m *Mirror) answersEnded(eof bool) {
 }
 
 // shadowEnded is the end of the mirror, and so of the shadow's answers.
-func (m *Mirror) shadowEnded(reason MirrorReason) {
-	seen := reason == MirrorComplete && m.is(mirrorAnswered)
+func (m *Mirror) shadowEnded(reason driver.MirrorReason) {
+	seen := reason == driver.MirrorComplete && m.is(mirrorAnswered)
 	if m.observer != nil && (!seen || m.is(mirrorReplied)) {
 		m.dismiss(seen)
 	}

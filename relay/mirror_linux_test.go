@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A mirrored is a session with a mirror of what A sends.
@@ -23,10 +24,10 @@ type mirrored struct {
 	S      halfConn // the shadow's far end
 	shadow relay.Socket
 	mirror relay.Mirror
-	ended  chan relay.MirrorResult
+	ended  chan driver.MirrorResult
 }
 
-func (m *mirrored) MirrorEnded(_ *relay.Mirror, res relay.MirrorResult) { m.ended <- res }
+func (m *mirrored) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) { m.ended <- res }
 
 // newMirrored starts a session on a loop whose shadow is not connected yet.
 func newMirrored(t *testing.T, r *relay.Relay, d *driving, network network, patience time.Duration) *mirrored {
@@ -37,7 +38,7 @@ func newMirrored(t *testing.T, r *relay.Relay, d *driving, network network, pati
 // newMirroredBy is newMirrored with a mirror, and A's socket, that are prepared before the session; and B's by those of ofB.
 func newMirroredBy(t *testing.T, r *relay.Relay, d *driving, network network, patience time.Duration, prepare func(*relay.Mirror, *relay.Socket), ofB ...func(*relay.Socket)) *mirrored {
 	t.Helper()
-	m := &mirrored{on: d.looped(t, r), ended: make(chan relay.MirrorResult, 1)}
+	m := &mirrored{on: d.looped(t, r), ended: make(chan driver.MirrorResult, 1)}
 	var nearS net.Conn
 	m.S, nearS = network(t)
 	_ = m.S.SetDeadline(time.Now().Add(60 * time.Second))
@@ -78,7 +79,7 @@ func (m *mirrored) connect() {
 // unconnected closes the shadow's socket, which the mirror never gets.
 func (m *mirrored) unconnected() { _ = syscall.Close(m.shadow.FD) }
 
-func (m *mirrored) mirrorEnd() relay.MirrorResult {
+func (m *mirrored) mirrorEnd() driver.MirrorResult {
 	m.t.Helper()
 	select {
 	case res := <-m.ended:
@@ -125,7 +126,7 @@ func TestMirrorWithoutPipes(t *testing.T) {
 		b := content(uint64(i), 20_000)
 		sent = append(sent, b...)
 		write(t, m.A, b)
-		m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Copied > int64(len(sent)-200<<10) })
+		m.mirrorUntil(func(res driver.MirrorResult) bool { return res.Copied > int64(len(sent)-200<<10) })
 	}
 	_ = m.A.CloseWrite()
 	if got := <-atS; !bytes.Equal(got, sent) {
@@ -135,7 +136,7 @@ func TestMirrorWithoutPipes(t *testing.T) {
 		t.Errorf("B has got %d bytes of %d, or others", len(got), len(sent))
 	}
 	_, _ = m.S.CloseWrite(), m.B.CloseWrite()
-	if res := m.mirrorEnd(); res.Reason != relay.MirrorComplete || res.Teed != 0 || res.Copied != int64(len(sent)) {
+	if res := m.mirrorEnd(); res.Reason != driver.MirrorComplete || res.Teed != 0 || res.Copied != int64(len(sent)) {
 		t.Errorf("%+v", res)
 	}
 	m.wait()
@@ -150,7 +151,7 @@ func TestMirrorBufferIsBounded(t *testing.T) {
 	for range 300 {
 		sendOn(t, m, 1000)
 	}
-	if res := m.mirrorEnd(); res.Reason != relay.MirrorBehind || res.Undelivered < 256<<10 {
+	if res := m.mirrorEnd(); res.Reason != driver.MirrorBehind || res.Undelivered < 256<<10 {
 		t.Errorf("%+v", res)
 	}
 	m.connect()
@@ -185,7 +186,7 @@ func TestMirror(t *testing.T) {
 					write(t, m.A, b)
 					m.until("it has come", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(sent)) })
 					if i >= 20 { // A's next bytes do not meet a full pipe
-						m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied == int64(len(sent)) })
+						m.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed+res.Copied == int64(len(sent)) })
 					}
 				}
 				answer := []byte("the shadow's answer reaches nobody")
@@ -199,7 +200,7 @@ func TestMirror(t *testing.T) {
 				}
 				_ = m.S.Close()
 				res := m.mirrorEnd()
-				if res.Reason != relay.MirrorComplete || res.Teed+res.Copied != int64(len(sent)) || res.Undelivered != 0 || res.Answered != int64(len(answer)) {
+				if res.Reason != driver.MirrorComplete || res.Teed+res.Copied != int64(len(sent)) || res.Undelivered != 0 || res.Answered != int64(len(answer)) {
 					t.Errorf("%+v", res)
 				}
 				if e == relay.EngineSplice && res.Teed < int64(len(sent)) || e == relay.EngineAuto && (res.Copied == 0 || res.Teed == 0) {
@@ -218,15 +219,15 @@ func TestMirror(t *testing.T) {
 }
 
 // mirrorUntil waits for a condition of the mirror's live result.
-func (m *mirrored) mirrorUntil(cond func(relay.MirrorResult) bool) {
+func (m *mirrored) mirrorUntil(cond func(driver.MirrorResult) bool) {
 	m.t.Helper()
-	var res relay.MirrorResult
+	var res driver.MirrorResult
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
 		m.on.do(func() { res = m.mirror.Result() })
 		if cond(res) {
 			return
 		}
-		if res.Reason != relay.MirrorNone {
+		if res.Reason != driver.MirrorNone {
 			break
 		}
 		time.Sleep(100 * time.Microsecond)
@@ -242,14 +243,14 @@ func TestMirrorHurtsNobody(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
 		shadow func(m *mirrored)
-		reason relay.MirrorReason
+		reason driver.MirrorReason
 	}{
-		"refused":  {func(m *mirrored) { m.unconnected(); m.on.do(func() { m.mirror.Refused(refused) }) }, relay.MirrorConnect},
-		"dead":     {func(m *mirrored) { m.unconnected() }, relay.MirrorBehind},
-		"frozen":   {func(m *mirrored) { m.connect() }, relay.MirrorBehind},
-		"resets":   {func(m *mirrored) { m.connect(); abort(m.t, m.S) }, relay.MirrorReset},
-		"cut":      {func(m *mirrored) { m.connect(); m.on.do(m.mirror.Cut) }, relay.MirrorCut},
-		"has left": {func(m *mirrored) { m.connect(); _ = m.S.Close() }, relay.MirrorReset},
+		"refused":  {func(m *mirrored) { m.unconnected(); m.on.do(func() { m.mirror.Refused(refused) }) }, driver.MirrorConnect},
+		"dead":     {func(m *mirrored) { m.unconnected() }, driver.MirrorBehind},
+		"frozen":   {func(m *mirrored) { m.connect() }, driver.MirrorBehind},
+		"resets":   {func(m *mirrored) { m.connect(); abort(m.t, m.S) }, driver.MirrorReset},
+		"cut":      {func(m *mirrored) { m.connect(); m.on.do(m.mirror.Cut) }, driver.MirrorCut},
+		"has left": {func(m *mirrored) { m.connect(); _ = m.S.Close() }, driver.MirrorReset},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, e := range splicing {
@@ -263,7 +264,7 @@ func TestMirrorHurtsNobody(t *testing.T) {
 				if got := <-atB; !bytes.Equal(got, sent) {
 					t.Fatalf("%v: B has got %d bytes of %d", e, len(got), len(sent))
 				}
-				if res := m.mirrorEnd(); res.Reason != c.reason || (res.Err != nil) != (c.reason == relay.MirrorConnect || c.reason == relay.MirrorReset) {
+				if res := m.mirrorEnd(); res.Reason != c.reason || (res.Err != nil) != (c.reason == driver.MirrorConnect || c.reason == driver.MirrorReset) {
 					t.Errorf("%v: %+v", e, res)
 				}
 				_ = m.B.CloseWrite()
@@ -296,12 +297,12 @@ func TestMirrorPatience(t *testing.T) {
 				sendOn(t, m, 100)
 			}
 			clock.advance(18 * time.Second)
-			if res := m.mirrorNow(); res.Reason != relay.MirrorNone {
+			if res := m.mirrorNow(); res.Reason != driver.MirrorNone {
 				t.Fatalf("%v, %v: early: %+v", connected, e, res)
 			}
 			clock.advance(4 * time.Second) // the first byte's, which may have been taken
 			clock.advance(22 * time.Second)
-			if res := m.mirrorEnd(); res.Reason != relay.MirrorLate || res.Undelivered == 0 {
+			if res := m.mirrorEnd(); res.Reason != driver.MirrorLate || res.Undelivered == 0 {
 				t.Errorf("%v, %v: %+v", connected, e, res)
 			}
 			sendOn(t, m, 1000) // goes on
@@ -326,13 +327,13 @@ func TestMirrorOfAFrozenShadow(t *testing.T) {
 	if sent, res := m.session.Result().AToB.Bytes(), m.mirrorNow(); res.Teed+res.Copied != sent {
 		t.Errorf("%d bytes were sent: %+v", sent, res)
 	}
-	if res := m.mirrorEnd(); res.Reason != relay.MirrorLate || !errors.Is(res.Err, syscall.ETIMEDOUT) {
+	if res := m.mirrorEnd(); res.Reason != driver.MirrorLate || !errors.Is(res.Err, syscall.ETIMEDOUT) {
 		t.Errorf("%+v", res)
 	}
 	sendOn(t, m, 1000) // goes on
 }
 
-func (m *mirrored) mirrorNow() (res relay.MirrorResult) {
+func (m *mirrored) mirrorNow() (res driver.MirrorResult) {
 	m.on.do(func() { res = m.mirror.Result() })
 	return res
 }
@@ -355,7 +356,7 @@ func fillMirror(t *testing.T, m *mirrored) {
 		sent := m.session.Result().AToB.Bytes()
 		sendOn(t, m, 4096)
 		res := m.mirrorNow()
-		if res.Reason != relay.MirrorNone {
+		if res.Reason != driver.MirrorNone {
 			t.Fatalf("%+v", res)
 		}
 		if res.Teed+res.Copied < sent {
@@ -379,7 +380,7 @@ func TestMirrorOfAReset(t *testing.T) {
 			sendOn(t, m, 100)
 			readFull(t, m.S, make([]byte, 100))
 			end(m)
-			if res := m.mirrorEnd(); res.Reason != relay.MirrorCut {
+			if res := m.mirrorEnd(); res.Reason != driver.MirrorCut {
 				t.Errorf("%+v", res)
 			}
 			if _, err := m.S.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -394,7 +395,7 @@ func TestMirrorOfAReset(t *testing.T) {
 func TestMirrorAfterTheSource(t *testing.T) {
 	t.Parallel()
 
-	for connected, reason := range map[bool]relay.MirrorReason{false: relay.MirrorLate, true: relay.MirrorComplete} {
+	for connected, reason := range map[bool]driver.MirrorReason{false: driver.MirrorLate, true: driver.MirrorComplete} {
 		d := ofLoop()
 		r, clock := d.clockedRelay(t, relay.Config{})
 		m := newMirrored(t, r, d, tcp, time.Second)
@@ -408,7 +409,7 @@ func TestMirrorAfterTheSource(t *testing.T) {
 			t.Fatalf("B has got %q", got)
 		}
 		clock.advance(10 * time.Second)
-		if res := m.mirrorNow(); res.Reason != relay.MirrorNone {
+		if res := m.mirrorNow(); res.Reason != driver.MirrorNone {
 			t.Fatalf("%v: in the session: %+v", connected, res)
 		}
 		_ = m.B.CloseWrite()
@@ -416,7 +417,7 @@ func TestMirrorAfterTheSource(t *testing.T) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 		clock.advance(900 * time.Millisecond)
-		if res := m.mirrorNow(); res.Reason != relay.MirrorNone {
+		if res := m.mirrorNow(); res.Reason != driver.MirrorNone {
 			t.Fatalf("%v: early: %+v", connected, res)
 		}
 		clock.advance(200 * time.Millisecond)
@@ -444,13 +445,13 @@ func TestMirrorHasTwoPipes(t *testing.T) {
 			send(10_000) // of fewer slots than a pipe has, and no part of that
 		}
 		if !late {
-			for m.mirrorNow().Reason == relay.MirrorNone {
+			for m.mirrorNow().Reason == driver.MirrorNone {
 				send(10_000)
 				if n := leased(); n > 2 {
 					t.Fatalf("%d pipes are leased", n)
 				}
 			}
-			if res := m.mirrorEnd(); res.Reason != relay.MirrorBehind || leased() != 0 {
+			if res := m.mirrorEnd(); res.Reason != driver.MirrorBehind || leased() != 0 {
 				t.Errorf("%+v, %d pipes are leased", res, leased())
 			}
 			m.unconnected()
@@ -458,7 +459,7 @@ func TestMirrorHasTwoPipes(t *testing.T) {
 		}
 		m.connect()
 		atS := collect(m.S)
-		m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed == int64(len(sent)) })
+		m.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed == int64(len(sent)) })
 		if n := leased(); n != 0 {
 			t.Errorf("%d pipes are leased", n)
 		}
@@ -484,14 +485,14 @@ func TestMirrorBuffersAreBounded(t *testing.T) {
 			sendOn(t, m, 60_000)
 		}
 		m.on.turn()
-		return m.mirrorNow().Reason == relay.MirrorNone
+		return m.mirrorNow().Reason == driver.MirrorNone
 	}
 	for room() {
 		if len(all) > 16<<20/(256<<10) {
 			t.Fatalf("%d mirrors have a quarter of a MiB each", len(all))
 		}
 	}
-	if res := all[len(all)-1].mirrorEnd(); res.Reason != relay.MirrorBehind || len(all) < 60 {
+	if res := all[len(all)-1].mirrorEnd(); res.Reason != driver.MirrorBehind || len(all) < 60 {
 		t.Errorf("of %d mirrors the last has ended with %+v", len(all), res)
 	}
 	all[0].on.do(all[0].mirror.Cut)
@@ -624,7 +625,7 @@ func TestMirrorObserver(t *testing.T) {
 				if e != relay.EngineCopy {
 					for i := 64; i < len(sent); i += 1 << 16 { // so that the shadow's pipe takes each
 						o.write(o.A, sent[i:min(i+1<<16, len(sent))])
-						o.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied == int64(min(i+1<<16, len(sent))) })
+						o.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed+res.Copied == int64(min(i+1<<16, len(sent))) })
 					}
 				} else {
 					sent = sent[:64]
@@ -683,7 +684,7 @@ func TestMirrorObserverHasEnough(t *testing.T) {
 			}
 			o.write(o.B, b[1000:])
 			o.write(o.A, b[:100])
-			o.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied == 100 && res.Answered >= int64(len(b)) })
+			o.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed+res.Copied == 100 && res.Answered >= int64(len(b)) })
 			_, _ = o.A.CloseWrite(), o.B.CloseWrite()
 			if got := <-atA; !bytes.Equal(got, b) {
 				t.Errorf("%v: A has got %d bytes of %d", e, len(got), len(b))
@@ -801,7 +802,7 @@ func TestMirrorObserverRefused(t *testing.T) {
 	_, _ = o.A.CloseWrite(), o.B.CloseWrite()
 	<-o.done
 	clock.advance(2 * time.Minute)
-	if res := o.mirrorEnd(); res.Reason != relay.MirrorComplete {
+	if res := o.mirrorEnd(); res.Reason != driver.MirrorComplete {
 		t.Errorf("%+v", res)
 	}
 	if !o.over() || o.w.complete {

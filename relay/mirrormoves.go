@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/pipe"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // sent has the shadow sent bytes that the session's sink has taken from a buffer.
@@ -40,7 +41,7 @@ func (m *Mirror) keep(b []byte) {
 	case n == len(b):
 		m.recall()
 	case err == nil, err == syscall.EAGAIN:
-		m.end(MirrorBehind, nil)
+		m.end(driver.MirrorBehind, nil)
 	default:
 		m.failed("write pipe for", err)
 	}
@@ -60,7 +61,7 @@ const minMirrorPipe = 256 << 10
 func (m *Mirror) lease(size, n int) bool {
 	if err := m.getPipe(size); err != nil {
 		m.undelivered(n)
-		m.end(MirrorPipe, err)
+		m.end(driver.MirrorPipe, err)
 		return false
 	}
 	return true
@@ -107,9 +108,9 @@ func (m *Mirror) delivered() int64 { return m.res.Teed + m.res.Copied }
 func (m *Mirror) Expired(*loop.Timer) {
 	switch {
 	case m.is(mirrorLast) && m.is(mirrorShut):
-		m.end(MirrorComplete, nil)
+		m.end(driver.MirrorComplete, nil)
 	case m.is(mirrorLast) || m.delivered() < m.seen:
-		m.end(MirrorLate, nil)
+		m.end(driver.MirrorLate, nil)
 	case m.held() > 0:
 		m.wait()
 	}
@@ -218,7 +219,7 @@ func (m *Mirror) listen() {
 	switch {
 	case m.is(mirrorOver):
 	case m.is(mirrorAnswered) && m.is(mirrorShut):
-		m.end(MirrorComplete, nil)
+		m.end(driver.MirrorComplete, nil)
 	case !m.is(mirrorAnswered) && m.is(mirrorConnected) && !m.is(mirrorRecalled):
 		m.state |= mirrorRecalled
 		m.drv.loop.Again(m.socket.id)
@@ -236,7 +237,7 @@ func (m *Mirror) sourceEnded(eof bool) {
 		m.state |= mirrorEnding
 		m.drain()
 	default:
-		m.end(MirrorCut, nil)
+		m.end(driver.MirrorCut, nil)
 	}
 }
 
@@ -253,18 +254,18 @@ func (m *Mirror) sessionEnded(eof bool) {
 
 // failed ends the mirror for an error of its shadow.
 func (m *Mirror) failed(op string, err error) {
-	reason := MirrorError
+	reason := driver.MirrorError
 	switch {
 	case err == syscall.ETIMEDOUT:
-		reason = MirrorLate
+		reason = driver.MirrorLate
 	case reasonOf(err) == ReasonReset:
-		reason = MirrorReset
+		reason = driver.MirrorReset
 	}
 	m.end(reason, opErrorOn(&m.socket, op, err))
 }
 
 // end ends the mirror. Its shadow is reset, unless it got everything.
-func (m *Mirror) end(reason MirrorReason, err error) {
+func (m *Mirror) end(reason driver.MirrorReason, err error) {
 	if m.drv == nil || m.is(mirrorOver) {
 		return
 	}
@@ -273,7 +274,7 @@ func (m *Mirror) end(reason MirrorReason, err error) {
 	m.res.Undelivered += int64(m.held())
 	m.giveBack()
 	if m.is(mirrorConnected) {
-		if reason != MirrorComplete {
+		if reason != driver.MirrorComplete {
 			m.socket.abort()
 		}
 		m.close()
@@ -340,7 +341,7 @@ func (m *Mirror) tee(from *pipe.Pipe, n int) {
 		m.recall()
 	case full(k, err):
 		m.undelivered(n)
-		m.end(MirrorBehind, nil)
+		m.end(driver.MirrorBehind, nil)
 	default:
 		m.undelivered(n)
 		m.failed("tee", err)

@@ -55,7 +55,7 @@ type Flow struct {
 	// took: those that never entered this process (splice, sendfile,
 	// copy_file_range), and those that went through a buffer.
 	Spliced, Copied int64
-	// Carried are the bytes that a [Carrier] has delivered.
+	// Carried are the bytes that a driver.Carrier has delivered.
 	Carried int64
 	// Lost is the number of bytes that had reached this process for the destination, and that
 	// the destination did not take: the residue and the source's receive queue at the end of a
@@ -107,7 +107,7 @@ const (
 	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
 	// they are copied until it wants no more ([Mirror.Observe]).
 	FallbackCompare
-	// FallbackRewrite: a [Rewriter] changes the direction's bytes.
+	// FallbackRewrite: a driver.Rewriter changes the direction's bytes.
 	FallbackRewrite
 
 	numFallbacks = iota

@@ -1,53 +1,28 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay/driver"
 )
-
-// A Rewriter changes the bytes that one side of a session on a loop sends, before the other side and a mirror get
-// them. So they are copied, whatever the engine, and [FallbackRewrite] is counted. A Rewriter may hold back bytes that it
-// cannot decide about, until more come, or none come for [Socket.Hold]. It is the state of one stream. Its methods are called
-// on the loop's goroutine, must not wait, and return soon. An error of theirs, and a result that they may not return
-// ([ErrRewriter]), end the session with [ReasonError]; both sides are reset.
-type Rewriter interface {
-	// Room is how many bytes Rewrite needs before those that it is passed: at most 32 KiB. It is called once, at the start.
-	Room() int
-	// Most is how many bytes Rewrite takes at once, at least 1: so many that it returns soon. Others have their turn then.
-	// It is called once, at the start.
-	Most() int
-	// Rewrite takes the bytes that come next, which are b[at:], and returns those that go on now as b[from:to]. It may
-	// write anywhere in b, which is borrowed, and is zero before at. An error ends the session.
-	Rewrite(b []byte, at int) (from, to int, err error)
-	// Release returns all bytes that are held back as b[from:to]. b has Room bytes, which are zero. It is called if
-	// nothing has come for Socket.Hold, and then Rewrite may be called again, and at the end of the source's bytes.
-	Release(b []byte) (from, to int, err error)
-	// Held is how many bytes are held back: at most Room, and none after Release.
-	Held() int
-}
-
-// ErrRewriter is the cause of the end of a session whose [Rewriter] has returned a result that it may not return. The
-// error says which.
-var ErrRewriter = errors.New("invalid result of a Rewriter")
 
 // A rewrite is the rewriting of a direction.
 type rewrite struct {
-	Rewriter  // nil: transform is there
-	transform transforming
-	dir       *direction
-	hold      time.Duration
-	ahead     []byte     // bytes of the source that were read before; borrowed
-	timer     loop.Timer // armed while bytes are held back, and none are to be read
-	in        int64      // bytes that the Rewriter has taken
-	mark      int64      // in when the timer was set
-	room      int        // Room
-	most      int        // Most
-	held      int        // Held, after the last call
-	due       bool       // what is held back is not waited for any longer; of a Transform: Take is to be called
-	dropped   bool       // what is held back is not delivered: its source, or the Rewriter, has failed
+	driver.Rewriter // nil: transform is there
+	transform       transforming
+	dir             *direction
+	hold            time.Duration
+	ahead           []byte     // bytes of the source that were read before; borrowed
+	timer           loop.Timer // armed while bytes are held back, and none are to be read
+	in              int64      // bytes that the Rewriter has taken
+	mark            int64      // in when the timer was set
+	room            int        // Room
+	most            int        // Most
+	held            int        // Held, after the last call
+	due             bool       // what is held back is not waited for any longer; of a Transform: Take is to be called
+	dropped         bool       // what is held back is not delivered: its source, or the Rewriter, has failed
 }
 
 // setRewriter has the bytes of a socket rewritten, those read before included. It comes before setMirror. The direction
@@ -67,9 +42,9 @@ func (d *direction) setRewriter(s *Socket) {
 	d.fallback(FallbackRewrite)
 	switch {
 	case r.room < 0 || r.room > mostRoom:
-		d.failRewrite(fmt.Errorf("%w: Room returned %d, not 0 to %d", ErrRewriter, r.room, mostRoom))
+		d.failRewrite(fmt.Errorf("%w: Room returned %d, not 0 to %d", driver.ErrRewriter, r.room, mostRoom))
 	case r.most < 1:
-		d.failRewrite(fmt.Errorf("%w: Most returned %d, not 1 or more", ErrRewriter, r.most))
+		d.failRewrite(fmt.Errorf("%w: Most returned %d, not 1 or more", driver.ErrRewriter, r.most))
 	}
 }
 
@@ -85,11 +60,11 @@ func (d *direction) failRewrite(err error) wait {
 // take notes the result of a call that was passed b, and returns an error unless the direction may go on with it.
 func (r *rewrite) take(call string, b []byte, from, to, mostHeld int) error {
 	if from < 0 || to < from || to > len(b) {
-		return fmt.Errorf("%w: %s returned from %d to %d, of %d bytes", ErrRewriter, call, from, to, len(b))
+		return fmt.Errorf("%w: %s returned from %d to %d, of %d bytes", driver.ErrRewriter, call, from, to, len(b))
 	}
 	held := r.Held()
 	if held < 0 || held > mostHeld {
-		return fmt.Errorf("%w: Held returned %d after %s, not 0 to %d", ErrRewriter, held, call, mostHeld)
+		return fmt.Errorf("%w: Held returned %d after %s, not 0 to %d", driver.ErrRewriter, held, call, mostHeld)
 	}
 	r.held = held
 	r.dir.held.off, r.dir.held.end = from, to
@@ -262,32 +237,9 @@ func (d *direction) stopRewrite() {
 	}
 }
 
-// A Transform changes the bytes that one side of a session on a loop sends, as a [Rewriter] does, by work that may take long:
-// that is done on other goroutines, and meanwhile the side is not read, and the loop's other sessions have their turns. What goes on
-// need not be as long as the bytes that came. But for the function that Begin passes, its methods are called on the loop's goroutine, and return soon.
-type Transform interface {
-	// Begin is called once, before the others. wake has the loop call Take. It may be called by any goroutine, at any time.
-	Begin(wake func())
-	// Most is how many bytes the next Put takes, at least 1.
-	Most() int
-	// Put takes the bytes that come next, which are borrowed for the call. Without any it is called when nothing has come for
-	// [Socket.Hold] although bytes are held back.
-	Put(b []byte)
-	// End is called at the end of the source's bytes, once.
-	End()
-	// Take puts bytes that go on into b, which is zero, and returns how many. It is called after each Put and End, after each wake, and
-	// again after it has returned bytes. If busy, work is under way, whose end is a wake: neither Put nor End is called
-	// before. An error ends the session with [ReasonError]; both sides are reset.
-	Take(b []byte) (n int, busy bool, err error)
-	// Held is how many bytes Take has not returned yet: none after End, once Take returns none and is not busy.
-	Held() int
-	// Close is called once, at the end of the session, with work under way or not. No other call comes after it.
-	Close()
-}
-
 // transforming is the part of a rewrite of a Transform.
 type transforming struct {
-	Transform
+	driver.Transform
 	busy   bool // work is under way
 	ended  bool // End was called
 	closed bool
@@ -338,7 +290,7 @@ func (d *direction) fillTransformed(r *rewrite) wait {
 	}
 	most := t.Most()
 	if most < 1 {
-		return d.failRewrite(fmt.Errorf("%w: Most returned %d, not 1 or more", ErrRewriter, most))
+		return d.failRewrite(fmt.Errorf("%w: Most returned %d, not 1 or more", driver.ErrRewriter, most))
 	}
 	b := d.held.buf.b
 	n, err := 0, d.pass()
@@ -380,9 +332,9 @@ func (d *direction) takeTransformed(r *rewrite) wait {
 	case err != nil:
 		return d.failRewrite(err)
 	case n < 0 || n > len(b):
-		return d.failRewrite(fmt.Errorf("%w: Take returned %d, of %d bytes", ErrRewriter, n, len(b)))
+		return d.failRewrite(fmt.Errorf("%w: Take returned %d, of %d bytes", driver.ErrRewriter, n, len(b)))
 	case r.held < 0:
-		err, r.held = fmt.Errorf("%w: Held returned %d after Take", ErrRewriter, r.held), 0
+		err, r.held = fmt.Errorf("%w: Held returned %d after Take", driver.ErrRewriter, r.held), 0
 		return d.failRewrite(err)
 	}
 	t.busy, r.due = busy, n > 0
@@ -418,7 +370,7 @@ func (d *direction) endTransform(r *rewrite) wait {
 		d.release()
 		return waitSource
 	case t.ended && r.held > 0:
-		return d.failRewrite(fmt.Errorf("%w: Held returned %d after the last Take, not 0: no work is under way", ErrRewriter, r.held))
+		return d.failRewrite(fmt.Errorf("%w: Held returned %d after the last Take, not 0: no work is under way", driver.ErrRewriter, r.held))
 	case t.ended:
 		return waitDone
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A flipper is a Rewriter that inverts all bits, and holds back at most 4 bytes x at the end of what has come.
@@ -106,7 +107,7 @@ func TestRewriteIsMirrored(t *testing.T) {
 			write(t, m.A, b)
 			sent = append(sent, b...)
 			most := int64(len(c.made(sent)) - 8)
-			m.mirrorUntil(func(res relay.MirrorResult) bool { return res.Teed+res.Copied >= most })
+			m.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed+res.Copied >= most })
 		}
 		_ = m.A.CloseWrite()
 		for what, at := range map[string]<-chan []byte{"B": atB, "the shadow": atS} {
@@ -511,7 +512,7 @@ func TestRewriterIsWrong(t *testing.T) {
 				}
 				on.do(j.start)
 				<-j.done
-				if j.res.Reason != relay.ReasonError || !errors.Is(j.err, relay.ErrRewriter) || !strings.Contains(j.err.Error(), c.says) {
+				if j.res.Reason != relay.ReasonError || !errors.Is(j.err, driver.ErrRewriter) || !strings.Contains(j.err.Error(), c.says) {
 					t.Errorf("%v, %v", j.res.Reason, j.err)
 				}
 				if moved := j.res.AToB.Bytes() + j.res.AToB.Lost; moved < 5 {
@@ -621,7 +622,7 @@ func doubled(b []byte) (out []byte) {
 }
 
 // transformed starts a session on a loop with Transforms of the bytes of each side; those of before are A's.
-func transformed(t *testing.T, on *looped, ab, ba relay.Transform, hold time.Duration, before string) *plainSession {
+func transformed(t *testing.T, on *looped, ab, ba driver.Transform, hold time.Duration, before string) *plainSession {
 	t.Helper()
 	j := newPlain(t, on)
 	j.a.Transform, j.a.Hold = ab, hold
@@ -785,7 +786,7 @@ func TestTransformHoldsBackAtTheEnd(t *testing.T) {
 		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Lost != int64(w.held) {
 			t.Errorf("%s: %+v, %v", says, j.res, j.err)
 		}
-		if w.fail == nil && !errors.Is(j.err, relay.ErrRewriter) {
+		if w.fail == nil && !errors.Is(j.err, driver.ErrRewriter) {
 			t.Error(j.err)
 		}
 		for _, c := range []net.Conn{j.A, j.B} {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,43 @@ import (
 )
 
 // A Session is two connections that are, or are about to be, joined. Run or Start
-// it once; Result and Cut may be called at any time from any goroutine.
+// it once; Result and Cut may be called at any time from any goroutine. The following is true of a [Driven], too, unless it says
+// otherwise.
+//
+// # Ends
+//
+// An end of file is passed on as a half-close, in each direction and order. To a wrapper without
+// CloseWrite it cannot be: the other direction goes on until its own end, or until no byte has moved for
+// HalfCloseTimeout, or five seconds if that is 0, and the wrapper gets its end then. [Config.CloseOnEOF] ends
+// sessions at the first end; if that costs bytes the result is [ReasonTruncated]. An end of file is the only
+// thing that is passed on as a clean end, with one exception: an idle time ends a session of plain
+// sockets with an end of file of both sides if nothing is held or unread, all is acknowledged, and the
+// first side was not the last to send.
+// A reset, a failure, other timeouts and a canceled context
+// reset the sides whose other side had not ended, after the bytes that had arrived, as far as
+// the destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
+// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds. The TCP connection beneath a TLS one is reset likewise.
+// (A *tls.Conn answers io.EOF to its reader also when the connection beneath has ended between
+// two records, without close_notify: a program that wants that to be a reset has to wrap it.)
+// A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or
+// [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy].
+// A unix socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were
+// not read, and an end of file otherwise.
+//
+// A cut stops the calls of a wrapped connection by its deadlines. If they have not returned after a
+// second, the connection is closed.
+//
+// A reset is met by the next read or write. With goroutines it stays unnoticed until a timeout
+// while neither goes on (one direction is blocked by a slow destination and the other has
+// ended, or has nothing to send); a [Driver] gets it as an event of the loop, and ends the
+// session at once.
+//
+// # Urgent data
+//
+// Urgent data, of TCP or of a unix socket (which has it since Linux 5.15), never stalls a
+// direction and never costs the bytes around it. Without SO_OOBINLINE on its receiving socket the kernel drops the urgent
+// byte itself, as with every program that does not ask for it (tcp(7), RFC 6093). With SO_OOBINLINE, which penstock proxy and penstock run set, a
+// [Driver] passes a byte of TCP on to TCP as urgent data, at its place; goroutines, and sessions with a layer or a rewrite, pass it on as a byte of the stream.
 type Session struct {
 	r      *Relay
 	limits *Limits
@@ -315,12 +352,12 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 }
 
 // Cut ends the session for a cause, as the end of Run's context does: sides whose other side
-// has not ended are reset, the result's Reason is [ReasonCanceled] and the error is cause. It
+// has not ended are reset, the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if that is nil. It
 // does not wait for the end. Of several cuts, and of other causes of the end, the first one
 // counts. It may be called at any time by any goroutine. Before the session runs it makes it
 // end as it begins, and already then sets the connections' deadlines, which must not be
 // changed any more.
-func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cause) }
+func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session, and reports whether this was the first cause, which
 // counts: both directions stop waiting.

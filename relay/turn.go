@@ -30,7 +30,7 @@ type Turn struct {
 // after two hours and a half; then Asked is too short of a first side that goes on sending.
 const askedTick = 27
 
-// Look returns the session's state since the look before; nothing of one that a [Carrier] has. A session has one caller of Look.
+// Look returns the session's state since the look before; nothing of one that a driver.Carrier has. A session has one caller of Look.
 // The byte path pays for it with a bit of each side, set where a move notes the time.
 func (s *Driven) Look() Turn {
 	if s.drv == nil || s.is(over|carried) {
@@ -153,7 +153,7 @@ func (s *Session) Look() Turn {
 // was the first side the last to send. That is not to say that its question is answered in whole: the
 // second side may have sent something else (tickets of TLS, settings of HTTP/2), the first of several
 // answers, or a part of one. Only a longer silence, by [Driven.Idle], makes that less likely. It makes up to four system calls, and none if less already shows that the session is not quiet.
-// It may be called on the loop's goroutine; before Start and after the end it is false. Of a session that a [Carrier] has
+// It may be called on the loop's goroutine; before Start and after the end it is false. Of a session that a driver.Carrier has
 // that knows.
 func (s *Driven) Quiet() bool {
 	switch {

@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "rewrite docs/api")
 
 // exported are the packages whose API other programs depend on: those of the library, and of the module lane.
-var exported = []string{"pool", "pipe", "evring", "arena", "vecio", "loop", "relay", "lane"}
+var exported = []string{"pool", "pipe", "evring", "arena", "vecio", "loop", "relay", "relay/driver", "lane"}
 
 // TestExportedAPI compares the API of these packages with docs/api.
 func TestExportedAPI(t *testing.T) {

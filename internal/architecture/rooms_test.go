@@ -31,7 +31,8 @@ var rooms = []room{
 	{"vecio", []string{"internal/closed", "internal/sys", "internal/feature", "internal/callsite", "pool"}},
 	{"internal/doctor", []string{"internal/sys", "internal/feature", "pipe", "arena"}},
 	{"loop", []string{"internal/closed", "internal/sys", "internal/feature", "evring"}},
-	{"relay", []string{"internal/sys", "internal/feature", "internal/closed", "pool", "pipe", "arena", "loop"}},
+	{"relay/driver", nil},
+	{"relay", []string{"relay/driver", "internal/sys", "internal/feature", "internal/closed", "pool", "pipe", "arena", "loop"}},
 	{"lane/internal/state", nil},
 	{"lane/internal/translate", nil},
 	{"lane/internal/frame", nil},
@@ -86,7 +87,7 @@ var rooms = []room{
 	{"proxy/internal/metrics", []string{"proxy/admin", "proxy/internal/tally", "proxy/internal/verdict", "proxy/display"}},
 	{"proxy/internal/top", []string{"proxy/admin", "proxy/display"}},
 	{"proxy/internal/evidence", []string{"internal/sys", "proxy/admin", "proxy/display", "proxy/internal/kerneltrace"}},
-	{"proxy/internal/worker", []string{"internal/sys", "arena", "loop", "relay", "lane", "proxy/clienthello", "proxy/internal/source", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/internal/verdict", "proxy/sockopt", "proxy/internal/firstbytes", "proxy/internal/compare", "proxy/internal/postgres"}},
+	{"proxy/internal/worker", []string{"internal/sys", "arena", "loop", "relay", "relay/driver", "lane", "proxy/clienthello", "proxy/internal/source", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/internal/verdict", "proxy/sockopt", "proxy/internal/firstbytes", "proxy/internal/compare", "proxy/internal/postgres"}},
 	{"proxy/internal/router", []string{"proxy/internal/clientkey", "loop", "relay", "proxy/clienthello", "proxy/display", "proxy/internal/verdict", "proxy/internal/lb", "proxy/internal/source", "proxy/internal/health", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/proxyproto", "proxy/internal/record", "proxy/internal/tally", "proxy/sockopt", "proxy/internal/tlsterm", "proxy/internal/worker", "proxy/internal/firstbytes", "proxy/internal/mask", "proxy/internal/filter", "proxy/internal/postgres", "proxy/internal/fanout"}},
 	{"proxy/internal/offload", []string{"relay", "proxy/clienthello", "proxy/sockopt", "proxy/internal/fanout", "proxy/internal/firstbytes", "proxy/internal/health", "proxy/internal/lb", "proxy/internal/limit", "proxy/internal/match", "proxy/internal/postgres", "proxy/internal/router", "proxy/internal/tlsterm", "proxy/internal/worker"}},
 	{"proxy/internal/lanes", []string{"lane", "relay", "proxy/admin", "proxy/config", "proxy/internal/file", "proxy/internal/lb", "proxy/internal/record", "proxy/internal/router", "proxy/internal/source", "proxy/internal/worker", "proxy/sockopt"}},
@@ -113,7 +114,7 @@ var satisfying = map[string][]string{
 }
 
 // The library half is what other programs import, and all it stands on.
-var library = []string{"internal/sys", "internal/feature", "pool", "pipe", "evring", "arena", "vecio", "loop", "relay"}
+var library = []string{"internal/sys", "internal/feature", "pool", "pipe", "evring", "arena", "vecio", "loop", "relay", "relay/driver"}
 
 // forbidden lists what a room must not reach, through whatever packages, and
 // why.

@@ -13,7 +13,7 @@ import (
 )
 
 // A Stream is one direction of a session that a [Rewriter] rewrites, by an instance of its own, which is made for it and
-// closed after it. It implements relay.Transform. Its buffer is the session's loop's and the goroutine's that works on it by turns.
+// closed after it. It implements driver.Transform. Its buffer is the session's loop's and the goroutine's that works on it by turns.
 type Stream struct {
 	r     *Rewriter
 	of    *Connection
@@ -48,20 +48,20 @@ var chunks = sync.Pool{New: func() any { b := make([]byte, 0, mostChunk); return
 // NewStream returns the state of a session's direction that begins. Its instance is made when the first bytes come.
 func (r *Rewriter) NewStream(of *Connection) *Stream { return &Stream{r: r, of: of} }
 
-// Begin implements relay.Transform.
+// Begin implements driver.Transform.
 func (s *Stream) Begin(wake func()) { s.wake = wake }
 
-// Most implements relay.Transform. There is room for a byte at least: a full buffer is a failure.
+// Most implements driver.Transform. There is room for a byte at least: a full buffer is a failure.
 func (s *Stream) Most() int { return min(mostChunk, s.r.cfg.Buffer-s.size) }
 
-// Held implements relay.Transform.
+// Held implements driver.Transform.
 func (s *Stream) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
 }
 
-// Put implements relay.Transform.
+// Put implements driver.Transform.
 func (s *Stream) Put(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Stream) Put(b []byte) {
 	}
 }
 
-// End implements relay.Transform.
+// End implements driver.Transform.
 func (s *Stream) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Stream) start() {
 	s.r.queue(s)
 }
 
-// Take implements relay.Transform.
+// Take implements driver.Transform.
 func (s *Stream) Take(b []byte) (n int, busy bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *Stream) freeData() {
 	s.data, s.chunk, s.at, s.ready = nil, nil, 0, 0
 }
 
-// Close implements relay.Transform. The instance's end is the goroutine's.
+// Close implements driver.Transform. The instance's end is the goroutine's.
 func (s *Stream) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

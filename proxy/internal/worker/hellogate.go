@@ -9,7 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/clienthello"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from that. The client must not
@@ -56,7 +56,7 @@ func (h *firstHello) upTo(b []byte) []byte {
 
 // gate returns the gate of a client's bytes for its socket, and how many of them pass freely if moved of them are the endpoint's
 // already; nil: no hello was read. It takes over what is charged for the client's bytes.
-func (h *firstHello) gate(w *worker, moved int, charged *int32) (relay.Gate, int) {
+func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, int) {
 	if h.size == 0 {
 		return nil, 0
 	}
@@ -84,24 +84,24 @@ const (
 	passed
 )
 
-// Answered implements [relay.Gate].
-func (g *helloGate) Answered(b []byte) relay.GateVerdict {
+// Answered implements [driver.Gate].
+func (g *helloGate) Answered(b []byte) driver.GateVerdict {
 	switch g.answer.read(b) {
 	case answerOpen:
-		return relay.GateHears
+		return driver.GateHears
 	case answerRetry:
 		g.state = retried
-		return relay.GateLooks
+		return driver.GateLooks
 	}
 	g.state = passed
-	return relay.GateOpens
+	return driver.GateOpens
 }
 
-// Pass implements [relay.Gate].
+// Pass implements [driver.Gate].
 func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 	switch {
 	case g.state == passed:
-		return relay.GateOpen, nil
+		return driver.GateOpen, nil
 	case g.state == unanswered && (!ended || len(ahead) > 0):
 		return 0, nil
 	}
@@ -118,7 +118,7 @@ func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 		case err != nil:
 			return 0, err
 		case n == 0:
-			return relay.GateOpen, nil // for the end of file
+			return driver.GateOpen, nil // for the end of file
 		}
 		b = b[:n]
 	}
@@ -181,7 +181,7 @@ func (g *helloGate) keep(all []byte, n, need int) (int, error) {
 	return n, g.worker.group.charge(&g.charged, cap(g.second)-maxAhead)
 }
 
-// Close implements [relay.Gate].
+// Close implements [driver.Gate].
 func (g *helloGate) Close() {
 	g.second = nil
 	g.worker.group.uncharge(&g.charged)

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/loop"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // LaneUse is whether the sessions of a listening socket may leave user space.
@@ -297,9 +297,9 @@ var stayTexts = [stays]string{
 	stayMirror: "mirror", stayRewrite: "rewrite", stayEnded: "a side has ended", stayFlow: "no gap", staySilent: "the endpoint has sent nothing",
 }
 
-var stayOf = map[relay.Obstacle]stay{
-	relay.ObstacleSocket: stayUnix, relay.ObstacleLayer: stayTLS, relay.ObstacleBandwidth: stayBandwidth,
-	relay.ObstacleMirror: stayMirror, relay.ObstacleRewrite: stayRewrite, relay.ObstacleEnd: stayEnded,
+var stayOf = map[driver.Obstacle]stay{
+	driver.ObstacleSocket: stayUnix, driver.ObstacleLayer: stayTLS, driver.ObstacleBandwidth: stayBandwidth,
+	driver.ObstacleMirror: stayMirror, driver.ObstacleRewrite: stayRewrite, driver.ObstacleEnd: stayEnded,
 }
 
 // stayCounts count sessions that stay in user space.
@@ -316,7 +316,7 @@ func (w *worker) staysHere(n *conn, last bool) stay {
 	case LaneOff:
 		return stayOff
 	}
-	if why := n.session.Obstacle(); why != relay.NoObstacle {
+	if why := n.session.Obstacle(); why != driver.NoObstacle {
 		return stayOf[why]
 	}
 	limits := n.limits()
@@ -682,7 +682,7 @@ func passing(why lane.Reason) bool {
 // goOn looks at a gap that is being made, and reports whether that is over.
 func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	c := m.session
-	if !g.is(c, shut) && !g.is(c, opened) || c.conn.session.Obstacle() != relay.NoObstacle { // it has left, or stays
+	if !g.is(c, shut) && !g.is(c, opened) || c.conn.session.Obstacle() != driver.NoObstacle { // it has left, or stays
 		c.open()
 		return true
 	}

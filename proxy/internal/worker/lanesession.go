@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A laneSession is a session that is prepared to leave user space, or has left. It is the relay's Carrier, and used once: the lane may have it
@@ -63,7 +64,7 @@ func (c *laneSession) gap() laneFacts { return c.facts & gaps }
 
 func (c *laneSession) setGap(to laneFacts) { c.facts = c.facts&^gaps | to }
 
-var _ relay.Carrier = (*laneSession)(nil)
+var _ driver.Carrier = (*laneSession)(nil)
 
 // worker returns the worker of a session that has not ended. It belongs to the loop's goroutine.
 func (c *laneSession) worker() *worker { return c.conn.worker() }
@@ -88,10 +89,10 @@ func (c *laneSession) offer() {
 	w.lanes.gaps.await(c)
 }
 
-// Arm implements [relay.Carrier].
+// Arm implements [driver.Carrier].
 func (c *laneSession) Arm() { c.set(armed, c.worker().lanes.lane != nil && c.session.Arm()) }
 
-// Disarm implements [relay.Carrier]. A session that cannot leave for long rests from trying. If a packet could not take it, it is looked at
+// Disarm implements [driver.Carrier]. A session that cannot leave for long rests from trying. If a packet could not take it, it is looked at
 // again whether it is a flow: it may have paused at the look before.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
@@ -118,7 +119,7 @@ func (c *laneSession) rest() {
 	}
 }
 
-// Leave implements [relay.Carrier].
+// Leave implements [driver.Carrier].
 func (c *laneSession) Leave(a, b int) {
 	t := &c.worker().lanes
 	c.controls = [2]control{t.controlOf(a), t.controlOf(b)}
@@ -126,7 +127,7 @@ func (c *laneSession) Leave(a, b int) {
 	t.park.later(c)
 }
 
-// Progress implements [relay.Carrier].
+// Progress implements [driver.Carrier].
 func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
 	if r := c.worker().lanes.results[c]; r != nil {
 		return int64(r.Bytes[0]), int64(r.Bytes[1]), 0
@@ -135,13 +136,13 @@ func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
 	return int64(bytes[0]), int64(bytes[1]), c.session.Idle()
 }
 
-// Quiet implements [relay.Carrier]: all that was sent is acknowledged, and the endpoint was the last to send, or has ended.
+// Quiet implements [driver.Carrier]: all that was sent is acknowledged, and the endpoint was the last to send, or has ended.
 func (c *laneSession) Quiet() bool {
 	v, ok := c.session.Look()
 	return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0 && (v.Ends[1].Last || v.EndedBy == 1)
 }
 
-// Reset implements [relay.Carrier]. One that goes on without this process ends for it alone.
+// Reset implements [driver.Carrier]. One that goes on without this process ends for it alone.
 func (c *laneSession) Reset() {
 	if c.is(goneOn) {
 		c.worker().onLoop(c, func() { c.conn.driven().Finish(true, relay.SideNone) })
@@ -150,7 +151,7 @@ func (c *laneSession) Reset() {
 	c.session.Reset()
 }
 
-// Return implements [relay.Carrier].
+// Return implements [driver.Carrier].
 func (c *laneSession) Return() bool {
 	if c.is(goneOn) {
 		return false

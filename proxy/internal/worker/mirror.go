@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // A Mirror is the endpoint of another upstream that gets the bytes that one client sends, too.
@@ -45,7 +46,7 @@ type Mirror struct {
 	Ended func()
 }
 
-// Further reasons, beside [relay.MirrorReason], for which a session is not mirrored, or not any more.
+// Further reasons, beside [driver.MirrorReason], for which a session is not mirrored, or not any more.
 const (
 	MirrorNoEndpoint  = "no_endpoint" // none of the upstream is usable
 	MirrorFull        = "full"        // every usable one is at its limit
@@ -67,8 +68,8 @@ type mirroring struct {
 	lookup     context.CancelFunc // nil: no name is looked up
 	short      bool               // it has to give its descriptors up
 	over       bool
-	counted    relay.MirrorResult // as of.Counts has it
-	next, prev *mirroring         // of the worker's
+	counted    driver.MirrorResult // as of.Counts has it
+	next, prev *mirroring          // of the worker's
 }
 
 // mirrors are a worker's mirrors, of sessions that run or have just ended.
@@ -222,7 +223,7 @@ func (m *mirroring) stopLookup() {
 }
 
 // MirrorEnded implements [relay.MirrorOwner].
-func (m *mirroring) MirrorEnded(_ *relay.Mirror, res relay.MirrorResult) {
+func (m *mirroring) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) {
 	m.over = true
 	m.stopLookup()
 	m.Cancel()
@@ -302,8 +303,8 @@ func (w *worker) cutSomeMirrors(match Match, left int, over chan<- struct{}) {
 
 // mirrorReasons are the reasons for which a mirror has ended, or a session that was to have one has had none.
 var mirrorReasons = []string{
-	relay.MirrorComplete.String(), relay.MirrorBehind.String(), relay.MirrorLate.String(), relay.MirrorConnect.String(),
-	relay.MirrorReset.String(), relay.MirrorPipe.String(), relay.MirrorCut.String(), relay.MirrorError.String(),
+	driver.MirrorComplete.String(), driver.MirrorBehind.String(), driver.MirrorLate.String(), driver.MirrorConnect.String(),
+	driver.MirrorReset.String(), driver.MirrorPipe.String(), driver.MirrorCut.String(), driver.MirrorError.String(),
 	MirrorNoEndpoint, MirrorFull, MirrorDescriptors, MirrorOffLoop,
 }
 
@@ -346,18 +347,18 @@ func (c *MirrorCounts) end(reason string) {
 }
 
 // answer counts whether the endpoint of a complete mirror has answered anything: the kernel of a frozen one takes everything, too.
-func (c *MirrorCounts) answer(res *relay.MirrorResult) {
+func (c *MirrorCounts) answer(res *driver.MirrorResult) {
 	switch {
 	case res.Answered > 0:
 		c.silent.Store(0)
-	case res.Reason == relay.MirrorComplete:
+	case res.Reason == driver.MirrorComplete:
 		c.unanswered.Add(1)
 		c.silent.Add(1)
 	}
 }
 
 // add counts the bytes of a mirror since it was counted before.
-func (c *MirrorCounts) add(res, before *relay.MirrorResult) {
+func (c *MirrorCounts) add(res, before *driver.MirrorResult) {
 	for _, of := range [...]struct {
 		sum         *atomic.Int64
 		now, before int64
@@ -400,7 +401,7 @@ func (w *worker) countMirrors(left int) {
 }
 
 // count counts the bytes of the mirror that were not yet.
-func (m *mirroring) count(res relay.MirrorResult) {
+func (m *mirroring) count(res driver.MirrorResult) {
 	m.of.Counts.add(&res, &m.counted)
 	m.counted = res
 }
@@ -470,7 +471,7 @@ func (c *Comparison) Report() *compare.Report { return c.report.Load() }
 // Reset begins an empty report. Sessions that have begun go on with the one before.
 func (c *Comparison) Reset() { c.report.Store(compare.NewReport()) }
 
-// A comparing is the comparison of one session. It implements [relay.MirrorObserver].
+// A comparing is the comparison of one session. It implements [driver.MirrorObserver].
 type comparing struct {
 	session *compare.Session // nil: there is none
 	framed  bool
@@ -497,28 +498,28 @@ func (c *comparing) moved(b []byte) {
 	}
 }
 
-// Sent implements [relay.MirrorObserver].
+// Sent implements [driver.MirrorObserver].
 func (c *comparing) Sent(b []byte) { c.session.Request(b, time.Now()) }
 
-// Skipped implements [relay.MirrorObserver].
+// Skipped implements [driver.MirrorObserver].
 func (c *comparing) Skipped(n int) { c.session.RequestSkipped(n) }
 
-// SentAll implements [relay.MirrorObserver].
+// SentAll implements [driver.MirrorObserver].
 func (c *comparing) SentAll() { c.dropped = c.framed }
 
-// Answered implements [relay.MirrorObserver].
+// Answered implements [driver.MirrorObserver].
 func (c *comparing) Answered(b []byte) (more bool) {
 	c.session.Primary(b, time.Now())
 	return c.session.Stopped() == compare.Going
 }
 
-// ShadowAnswered implements [relay.MirrorObserver].
+// ShadowAnswered implements [driver.MirrorObserver].
 func (c *comparing) ShadowAnswered(b []byte) (more bool) {
 	c.session.Shadow(b, time.Now())
 	return c.session.Stopped() == compare.Going
 }
 
-// Ended implements [relay.MirrorObserver]. Framed answers are settled as they come. If the client has ended first, those
+// Ended implements [driver.MirrorObserver]. Framed answers are settled as they come. If the client has ended first, those
 // that are not whole are no difference.
 func (c *comparing) Ended(complete bool) {
 	c.session.End(complete && !c.dropped, time.Now())

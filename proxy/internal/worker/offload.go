@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/driver"
 )
 
 // Offloaded is a client that has left its loop for a goroutine of its own, because TLS ends or
@@ -416,7 +417,7 @@ func (b *blockingSessions) back(h *Offloaded) {
 
 // A layer is a connection of a protocol such as TLS that a session on a loop can have.
 type layer interface {
-	relay.Layer
+	driver.Layer
 	// Beneath returns the connection over which it is spoken.
 	Beneath() net.Conn
 }
