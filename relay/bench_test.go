@@ -162,9 +162,7 @@ func BenchmarkCopyPaired(b *testing.B) {
 		}},
 		{"file-socket", func(b *testing.B, copy oneWay) time.Duration {
 			src, err := os.Open(path)
-			if err != nil {
-				b.Fatal(err)
-			}
+			noError(b, err)
 			defer src.Close()
 			dst, out := drainTo(b)
 			defer out()
@@ -174,9 +172,7 @@ func BenchmarkCopyPaired(b *testing.B) {
 			in, src := feed(b, n)
 			defer in()
 			dst, err := os.CreateTemp(b.TempDir(), "out")
-			if err != nil {
-				b.Fatal(err)
-			}
+			noError(b, err)
 			defer os.Remove(dst.Name())
 			defer dst.Close()
 			return timed(b, copy, dst, src, n)
@@ -197,9 +193,7 @@ func BenchmarkFileEngines(b *testing.B) {
 	r := newRelay(b, nil)
 	round := func(copy oneWay) time.Duration {
 		src, err := os.Open(path)
-		if err != nil {
-			b.Fatal(err)
-		}
+		noError(b, err)
 		defer src.Close()
 		dst, out := drainTo(b)
 		defer out()
@@ -216,9 +210,7 @@ func BenchmarkCopySmallPaired(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "in")
 	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
 	file, err := os.Open(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	noError(b, err)
 	defer file.Close()
 	r := newRelay(b, nil)
 	in, src := sockets.TCPPair(b)

@@ -152,9 +152,7 @@ func traced(t *testing.T, env ...string) (count func(pattern string) int) {
 	cmd := exec.Command(strace, "-f", "-qq", "-e", "trace=recvfrom,sendto,splice,getsockopt", "-o", trace, "/proc/self/exe")
 	cmd.Path = strace
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cmd.Args[len(cmd.Args)-1] = self
 	cmd.Env = append(append(os.Environ(), "RELAY_TEST_HELPER=messages"), env...)
 	out, err := cmd.CombinedOutput()
@@ -165,9 +163,7 @@ func traced(t *testing.T, env ...string) (count func(pattern string) int) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	calls, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return func(pattern string) int {
 		return len(regexp.MustCompile("(?m)"+pattern).FindAll(calls, -1))
 	}

@@ -41,9 +41,7 @@ var copyEnds = []copyEnd{
 	}, true},
 	{"fifo", func(t *testing.T) (io.Writer, io.Reader, func() error) {
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return w, r, w.Close
 	}, true},
@@ -60,9 +58,7 @@ var copyEnds = []copyEnd{
 func tempFile(t *testing.T, flags int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), flags, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -197,9 +193,7 @@ func TestCopyProc(t *testing.T) {
 	r := newRelay(t, nil)
 	for _, to := range copyEnds {
 		f, err := os.Open("/proc/version")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer f.Close()
 		dst, out, end := to.open(t)
 		if n, err := r.Copy(dst, f); err != nil || n != int64(len(want)) {
@@ -288,9 +282,7 @@ func TestCopyStoppedByDeadline(t *testing.T) {
 		_ = src.SetReadDeadline(time.Time{})
 		_ = in.CloseWrite()
 		rest, err := io.Copy(dst, src)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if rest == 0 {
 			t.Errorf("%v: the copy has read all %d bytes after the deadline had passed", e, sent)
 		}
@@ -611,9 +603,7 @@ func flowing(t *testing.T, n network) net.Conn {
 func sparseFile(t *testing.T, size int64) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "sparse"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { f.Close() })
 	noError(t, f.Truncate(size))
 	return f
@@ -694,9 +684,7 @@ func TestCopyFileErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	noError(t, os.WriteFile(path, []byte("hello"), 0o600))
 	f, err := os.Open(path) // not to be written
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer f.Close()
 	in, src := tcp(t)
 	_, _ = in.Write([]byte("x"))
@@ -740,9 +728,7 @@ func TestTimeoutErrors(t *testing.T) {
 func leases(t *testing.T) int64 {
 	t.Helper()
 	r, err := relay.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s := r.Stats().Pipes
 	return int64(s.Made + s.Reused)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -122,9 +123,7 @@ func TestResetBeforeStart(t *testing.T) {
 func writeNow(t *testing.T, c halfConn, n int) (sent int64) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	b := content(5, n)
 	_ = raw.Control(func(fd uintptr) {
 		for len(b) > 0 {
@@ -473,12 +472,7 @@ func (c trap) spring(t *testing.T, on *looped, do func(x *trapped)) *trapped {
 		on.do(func() { x.driven.Cut(errors.New("test is over")); x.mirror.Cut() })
 		<-x.done
 	})
-	fired := false
-	for deadline := time.Now().Add(patience); !fired; time.Sleep(100 * time.Microsecond) {
-		if on.do(func() { fired = x.fired }); time.Now().After(deadline) {
-			t.Fatal("the callback was not called")
-		}
-	}
+	condition.Await(t, "the callback is called", func() (fired bool) { on.do(func() { fired = x.fired }); return fired })
 	return x
 }
 
@@ -790,31 +784,31 @@ func TestLimitsAreForgotten(t *testing.T) {
 
 // TestDriverStats: bulk that has piled up promotes a direction, messages demote it,
 // and the relay's statistics say so whoever drives.
-func TestDriverStats(t *testing.T) { both(t, testDriverStats) }
-
-func testDriverStats(t *testing.T, d *driving) {
-	r := newRelay(t, nil)
-	g := d.newRig(t, r, tcp, tcp)
-	if got := r.Stats().Drivers; got != (relay.DriverStats{}) {
-		t.Fatalf("at the beginning: %+v", got)
-	}
-	sent := fillUp(t, g.A)
-	if _, err := io.CopyN(io.Discard, g.B, sent); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Stats().Drivers; got.Promotions == 0 {
-		t.Errorf("after bulk: %+v", got)
-	}
-	for i := range 8 {
-		noError(t, ping(g.A, g.B, byte(i)))
-	}
-	_, _ = g.A.CloseWrite(), g.B.CloseWrite()
-	g.checkClean(int(sent)+8, 0)
-	got := r.Stats().Drivers
-	if got.Demotions == 0 {
-		t.Errorf("after messages: %+v", got)
-	}
-	if d.onLoop() && got != d.looped(t, r).driver.Stats() {
-		t.Errorf("the relay says %+v, its driver %+v", got, d.looped(t, r).driver.Stats())
-	}
+func TestDriverStats(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, nil)
+		g := d.newRig(t, r, tcp, tcp)
+		if got := r.Stats().Drivers; got != (relay.DriverStats{}) {
+			t.Fatalf("at the beginning: %+v", got)
+		}
+		sent := fillUp(t, g.A)
+		if _, err := io.CopyN(io.Discard, g.B, sent); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Stats().Drivers; got.Promotions == 0 {
+			t.Errorf("after bulk: %+v", got)
+		}
+		for i := range 8 {
+			noError(t, ping(g.A, g.B, byte(i)))
+		}
+		_, _ = g.A.CloseWrite(), g.B.CloseWrite()
+		g.checkClean(int(sent)+8, 0)
+		got := r.Stats().Drivers
+		if got.Demotions == 0 {
+			t.Errorf("after messages: %+v", got)
+		}
+		if d.onLoop() && got != d.looped(t, r).driver.Stats() {
+			t.Errorf("the relay says %+v, its driver %+v", got, d.looped(t, r).driver.Stats())
+		}
+	})
 }

@@ -41,9 +41,7 @@ var kinds = map[string]kind{
 	"file of a datagram socket": {true, func(t *testing.T) (far, near net.Conn) {
 		far, c := udpPair(t)
 		f, err := c.(*net.UDPConn).File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return far, relay.Stream(f)
 	}},
@@ -61,19 +59,13 @@ var wrappers = map[string]func(net.Conn) net.Conn{
 func udpPair(t *testing.T) (far, near net.Conn) {
 	t.Helper()
 	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	free := l.LocalAddr().(*net.UDPAddr)
 	near, err = net.DialUDP("udp4", nil, free)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	l.Close()
 	far, err = net.DialUDP("udp4", free, near.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { far.Close(); near.Close() })
 	return far, near
 }
@@ -83,13 +75,9 @@ func unixPair(t *testing.T, network string) (far, near net.Conn) {
 	dir := t.TempDir()
 	a := &net.UnixAddr{Name: filepath.Join(dir, "a"), Net: network}
 	receiver, err := net.ListenUnixgram(network, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	far, err = net.DialUnix(network, nil, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { far.Close(); receiver.Close() })
 	return far, receiver
 }
@@ -97,9 +85,7 @@ func unixPair(t *testing.T, network string) (far, near net.Conn) {
 func packetPair(t *testing.T) (far, near net.Conn) {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(sockets.Dir(t), "p"), Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer l.Close()
 	if far, err = net.Dial("unixpacket", l.Addr().String()); err != nil {
 		t.Fatal(err)

@@ -209,13 +209,9 @@ func TestGateUrgent(t *testing.T) {
 	on.do(j.start)
 	write(t, j.B, "ask")
 	raw, err := j.A.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_ = raw.Control(func(fd uintptr) { _, err = sys.Send(int(fd), []byte("abc"), sys.MSG_OOB) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_, _ = io.WriteString(j.A, "def")
 	_ = j.A.CloseWrite()
 	if got, err := io.ReadAll(j.B); err != nil || string(got) != "abcdef" {

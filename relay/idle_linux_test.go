@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/loop"
@@ -119,7 +120,7 @@ func TestOneTurnEach(t *testing.T) {
 		on, moved := d.looped(t, r), make(chan struct{})
 		go func() {
 			defer close(moved)
-			g.exchange(content(1, 24<<20), content(2, 24<<20), 1<<20)
+			g.exchange(content(1, 8<<20), content(2, 8<<20), 1<<20)
 		}()
 		most := 0
 		for busy := true; busy; {
@@ -130,7 +131,7 @@ func TestOneTurnEach(t *testing.T) {
 				on.do(func() { most = max(most, reflect.ValueOf(on.loop).Elem().FieldByName("again").Len()) })
 			}
 		}
-		g.checkClean(24<<20, 24<<20)
+		g.checkClean(8<<20, 8<<20)
 		if most > 1 {
 			t.Errorf("%v: one session waited in %d places", e, most)
 		}
@@ -146,9 +147,7 @@ func TestOneTurnEach(t *testing.T) {
 func TestDescriptorsSpent(t *testing.T) {
 	eachDriver(t, func(t *testing.T, d *driving) {
 		pipes, err := pipe.NewPool(&pipe.Config{IdleTime: time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer pipes.Close()
 		r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes})
 		g := d.newRig(t, r, tcp, tcp)
@@ -157,9 +156,7 @@ func TestDescriptorsSpent(t *testing.T) {
 		}
 		waitQuiet(t, r)
 		soft, hard, err := sys.RlimitNoFileRange()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		highest := uint64(0)
 		for fd := range leak.Take() {
 			highest = max(highest, uint64(fd))
@@ -331,15 +328,11 @@ func testIdlePairs(t *testing.T, d *driving) {
 		t.Skipf("RLIMIT_NOFILE is %d, the test needs %d", lim.Cur, 2*pairs+200)
 	}
 	pipes, err := pipe.NewPool(&pipe.Config{IdleTime: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer pipes.Close()
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes, IdleTimeout: time.Hour})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer l.Close()
 	origin := startHelper(t, "origin")
 	to := origin.line()
@@ -362,11 +355,7 @@ func testIdlePairs(t *testing.T, d *driving) {
 	}
 
 	if d.onLoop() { // those that have handed over a session may not have ended yet; the rest are the test's own
-		for deadline := time.Now().Add(patience); runtime.NumGoroutine()-goroutines > 8; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d goroutines for %d sessions", runtime.NumGoroutine()-goroutines, pairs)
-			}
-		}
+		condition.Await(t, "few goroutines", func() bool { return runtime.NumGoroutine()-goroutines <= 8 })
 	}
 	if pipes, buffers := d.holds(t, r); pipes != 0 || buffers != 0 {
 		t.Errorf("idle sessions hold %d pipes, %d buffers", pipes, buffers)
@@ -417,15 +406,12 @@ func serve(t *testing.T, d *driving, r *relay.Relay, l net.Listener, addr string
 // waitQuiet waits until nothing is leased and no pipe lies idle.
 func waitQuiet(t *testing.T, r *relay.Relay) relay.Stats {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		s := r.Stats()
-		if s.Pipes.Leased == 0 && s.Pipes.Idle == 0 && s.Buffers.Live == 0 {
-			return s
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not quiet: %+v", s)
-		}
-	}
+	var s relay.Stats
+	condition.Await(t, "nothing is leased, and no pipe idle", func() bool {
+		s = r.Stats()
+		return s.Pipes.Leased == 0 && s.Pipes.Idle == 0 && s.Buffers.Live == 0
+	})
+	return s
 }
 
 func notSockets(fds []string) []string {

@@ -159,9 +159,7 @@ func TestMissingEnds(t *testing.T) {
 	r := newRelay(t, nil)
 	file := func() *os.File {
 		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return f
 	}
 	closed := func(c io.Closer) { _ = c.Close() }

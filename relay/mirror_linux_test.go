@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -71,9 +72,7 @@ func (m *mirrored) connect() {
 			m.mirror.Connected(m.shadow)
 		}
 	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	noError(m.t, err)
 }
 
 // unconnected closes the shadow's socket, which the mirror never gets.
@@ -255,10 +254,10 @@ func TestMirrorHurtsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, e := range splicing {
 				r := newRelay(t, &relay.Config{Engine: e})
-				m := newMirrored(t, r, ofLoop(), tcp, time.Minute)
+				m := newMirrored(t, r, ofLoop(), smallTCP, time.Minute)
 				atB := collect(m.B)
 				c.shadow(m)
-				sent := content(7, 32<<20)
+				sent := content(7, 8<<20) // more than two pipes and the sockets take
 				write(t, m.A, sent)
 				_ = m.A.CloseWrite()
 				if got := <-atB; !bytes.Equal(got, sent) {
@@ -319,9 +318,7 @@ func TestMirrorOfAFrozenShadow(t *testing.T) {
 	for unsent := 0; unsent < 256<<10; { // more than there is room for at the other end
 		sendOn(t, m, 16<<10)
 		n, err := sys.SIOCOUTQNSD(m.shadow.FD)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		unsent = n
 	}
 	if sent, res := m.session.Result().AToB.Bytes(), m.mirrorNow(); res.Teed+res.Copied != sent {
@@ -579,14 +576,7 @@ func newObserved(t *testing.T, r *relay.Relay, d *driving, network network, most
 // until waits for a condition of the witness.
 func (o *observed) seen(what string, cond func(w *witness) bool) {
 	o.t.Helper()
-	ok := false
-	for deadline := time.Now().Add(60 * time.Second); !ok && time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
-		o.on.do(func() { ok = cond(o.w) })
-	}
-	if !ok {
-		o.t.Fatalf("not in time: %s; %d bytes sent, %d skipped, %d and %d answered, ended %v, complete %v",
-			what, len(o.w.sent), o.w.skipped, len(o.w.answered), len(o.w.shadow), o.w.ended, o.w.complete)
-	}
+	condition.Await(o.t, what, func() (ok bool) { o.on.do(func() { ok = cond(o.w) }); return ok })
 }
 
 // write writes all of b.

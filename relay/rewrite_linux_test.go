@@ -255,16 +255,7 @@ func TestRewriteHoldsBack(t *testing.T) {
 	}
 	held := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Microsecond) {
-			n := 0
-			on.do(func() { n = ab.n })
-			if n == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d bytes are held back, want %d", n, want)
-			}
-		}
+		condition.Await(t, fmt.Sprintf("%d bytes are held back", want), func() (held bool) { on.do(func() { held = ab.n == want }); return held })
 	}
 	write := func(s string) {
 		t.Helper()

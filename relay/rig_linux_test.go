@@ -111,13 +111,9 @@ func startHelper(t testing.TB, name string, env ...string) *helper {
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	noError(t, cmd.Start())
 	h := &helper{t: t, out: bufio.NewReader(stdout), stdin: stdin, cmd: cmd}
 	t.Cleanup(h.stop)
@@ -153,7 +149,5 @@ func awaitQueued(t testing.TB, c net.Conn) {
 			return !errors.Is(err, syscall.EAGAIN)
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -49,9 +50,7 @@ func newRelay(t testing.TB, cfg *relay.Config) *relay.Relay {
 	t.Helper()
 	pipequota.Share(t)
 	r, err := relay.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() {
 		s := r.Stats()
 		if s.Pipes.Leased != 0 || s.Buffers.Live != 0 {
@@ -136,13 +135,9 @@ func (g *rig) wait() (relay.Result, error) {
 // until waits for a condition of the live result.
 func (g *rig) until(what string, cond func(relay.Result) bool) relay.Result {
 	g.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if res := g.session.Result(); cond(res) {
-			return res
-		}
-	}
-	g.t.Fatalf("not in time: %s; result %+v", what, g.session.Result())
-	panic("unreachable")
+	var res relay.Result
+	condition.Await(g.t, what, func() bool { res = g.session.Result(); return cond(res) })
+	return res
 }
 
 // content returns n bytes that are their own position's witness.
@@ -266,9 +261,7 @@ func both(t *testing.T, test func(t *testing.T, d *driving)) {
 // noError ends a test that cannot go on after an error.
 func noError(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 }
 
 func write[B ~string | ~[]byte](t testing.TB, to io.Writer, b B) {
@@ -419,17 +412,11 @@ func newLooped(t testing.TB, r *relay.Relay, cfg *loop.Config, memory *arena.Con
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	mem, err := arena.New(memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	d, err := r.NewDriver(l, mem.Local(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	on := &looped{t: t, loop: l, driver: d, arena: mem, ran: make(chan error, 1)}
 	go func() { on.ran <- l.Run() }()
 	t.Cleanup(on.close)
@@ -546,17 +533,13 @@ func (on *looped) start(s *loopSession, a, b relay.Socket) {
 			on.driver.StartLimited(&s.driven, a, b, s, s.limits)
 		}
 	})
-	if err != nil {
-		on.t.Fatal(err)
-	}
+	noError(on.t, err)
 }
 
 // take takes a connection out of the runtime's hands.
 func (on *looped) take(c net.Conn) relay.Socket {
 	fd, err := loop.Take(c.(syscall.Conn))
-	if err != nil {
-		on.t.Fatal(err)
-	}
+	noError(on.t, err)
 	_, isTCP := c.(*net.TCPConn)
 	return relay.Socket{FD: fd, TCP: isTCP}
 }
@@ -575,8 +558,8 @@ func fillFrom(t testing.TB, c halfConn, at int64) int64 {
 	t.Helper()
 	var sent int64
 	block := filler()
-	const window = 50 * time.Millisecond
-	for quiet, windows := 0, 0; quiet < 3 && windows < 100; windows++ {
+	const window = 20 * time.Millisecond
+	for quiet, windows := 0, 0; quiet < 3 && windows < 250; windows++ {
 		end := time.Now().Add(window)
 		_ = c.SetWriteDeadline(end)
 		for {

@@ -96,6 +96,20 @@ func (s *script) take(n int) {
 // buffer's size shows.
 func pattern(i int) byte { return byte(i % 251) }
 
+var patternBlock = func() []byte {
+	b := make([]byte, 251<<8)
+	for i := range b {
+		b[i] = pattern(i)
+	}
+	return b
+}()
+
+// fillPattern makes b the scripted stream from byte at on.
+func fillPattern(b []byte, at int) {
+	for n := copy(b, patternBlock[at%251:]); n < len(b); n += copy(b[n:], patternBlock[(at+n)%251:]) {
+	}
+}
+
 type scriptedSource struct {
 	script
 	given int // bytes handed out: the position in the pattern
@@ -123,9 +137,7 @@ func (s *scriptedSource) recv(p []byte) (int, error) {
 			return 0, syscall.ECONNRESET
 		default:
 			n := min(e.n, len(p))
-			for i := range n {
-				p[i] = pattern(s.given + i)
-			}
+			fillPattern(p[:n], s.given)
 			s.given += n
 			s.take(n)
 			return n, nil
@@ -152,9 +164,8 @@ func (s *scriptedSource) fill(c splicePipe, max int) (int, error) {
 		return 0, syscall.ECONNRESET
 	}
 	n := min(e.n, max, p.size)
-	for i := range n {
-		p.bytes = append(p.bytes, pattern(s.given+i))
-	}
+	p.bytes = make([]byte, n)
+	fillPattern(p.bytes, s.given)
 	s.given += n
 	s.take(n)
 	return n, nil
@@ -189,9 +200,7 @@ func (s *scriptedSource) transfer(dst sink, max int) (int, string, error) {
 		return 0, "sendfile", nil
 	}
 	b := make([]byte, min(e.n, max))
-	for i := range b {
-		b[i] = pattern(s.given + i)
-	}
+	fillPattern(b, s.given)
 	n, err := to.take(b, true)
 	s.given += n
 	if n > 0 {

@@ -245,15 +245,11 @@ func TestSpliceRefusedLate(t *testing.T) {
 func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
 	pipequota.Share(t)
 	pipes, err := pipe.NewPool(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer pipes.Close()
 	// Before the sandbox comes down the pool finds out that splice is to be had.
 	p, err := pipes.Get(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	pipes.Put(p)
 	if !privilege.Refused(t, errno, sys.SYS_SPLICE, sys.SYS_SENDFILE) {
 		return
@@ -272,17 +268,17 @@ func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
 
 // TestSpliceRefusedEarly: in a sandbox that refuses splice from the start, a relay
 // copies, and says that there is no splice.
-func TestSpliceRefusedEarly(t *testing.T) { both(t, testSpliceRefusedEarly) }
-
-func testSpliceRefusedEarly(t *testing.T, d *driving) {
-	if !privilege.Refused(t, syscall.EPERM, sys.SYS_SPLICE) {
-		return
-	}
-	r := newRelay(t, nil)
-	g := d.newRig(t, r, tcp, tcp)
-	g.exchange(content(1, 300_000), nil, 50_000)
-	res := g.checkClean(300_000, 0)
-	if f := res.AToB; f.Spliced != 0 || f.Fallbacks[relay.FallbackUnsupported] != 1 {
-		t.Fatalf("%+v, want all copied, splice unsupported", f)
-	}
+func TestSpliceRefusedEarly(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		if !privilege.Refused(t, syscall.EPERM, sys.SYS_SPLICE) {
+			return
+		}
+		r := newRelay(t, nil)
+		g := d.newRig(t, r, tcp, tcp)
+		g.exchange(content(1, 300_000), nil, 50_000)
+		res := g.checkClean(300_000, 0)
+		if f := res.AToB; f.Spliced != 0 || f.Fallbacks[relay.FallbackUnsupported] != 1 {
+			t.Fatalf("%+v, want all copied, splice unsupported", f)
+		}
+	})
 }

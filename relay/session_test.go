@@ -68,26 +68,26 @@ var networks = map[string]network{
 
 // TestJoinMetamorphic: the same bytes and shutdowns give the same streams, ends
 // and counts, whatever the engine and the kind of connection.
-func TestJoinMetamorphic(t *testing.T) { both(t, testJoinMetamorphic) }
-
-func testJoinMetamorphic(t *testing.T, d *driving) {
-	sizes := []int{0, 1, 100, 16<<10 - 1, 64<<10 + 1, 1<<20 + 7, 5<<20 + 3}
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		for an, a := range d.networks() {
-			for bn, b := range d.networks() {
-				t.Run(fmt.Sprintf("%v/%s-%s", e, an, bn), func(t *testing.T) {
-					for i, n := range sizes {
-						m := sizes[len(sizes)-1-i]
-						g := d.newRig(t, r, a, b)
-						g.exchange(content(1, n), content(2, m), 10_000)
-						res := g.checkClean(n, m)
-						checkEngine(t, e, an != "wrapped" && bn != "wrapped", res)
-					}
-				})
+func TestJoinMetamorphic(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		sizes := []int{0, 1, 100, 16<<10 - 1, 64<<10 + 1, 1<<20 + 7, 5<<20 + 3}
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			for an, a := range d.networks() {
+				for bn, b := range d.networks() {
+					t.Run(fmt.Sprintf("%v/%s-%s", e, an, bn), func(t *testing.T) {
+						for i, n := range sizes {
+							m := sizes[len(sizes)-1-i]
+							g := d.newRig(t, r, a, b)
+							g.exchange(content(1, n), content(2, m), 10_000)
+							res := g.checkClean(n, m)
+							checkEngine(t, e, an != "wrapped" && bn != "wrapped", res)
+						}
+					})
+				}
 			}
 		}
-	}
+	})
 }
 
 // checkEngine checks that the bytes went the way that the engine promises.
@@ -113,22 +113,22 @@ func checkEngine(t *testing.T, e relay.Engine, plain bool, res relay.Result) {
 // TestJoinHalfClose: either side may end first, and the other direction goes on
 // until it ends too: the same order of ends through every engine and kind of
 // connection.
-func TestJoinHalfClose(t *testing.T) { both(t, testJoinHalfClose) }
-
-func testJoinHalfClose(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		for name, n := range d.networks() {
-			t.Run(e.String()+"/"+name, func(t *testing.T) {
-				g := d.newRig(t, r, n, unixStream)
-				g.halfClose(g.A, g.B, relay.SideA)
-				g.checkClean(len("request"), 100)
-				g = d.newRig(t, r, n, unixStream)
-				g.halfClose(g.B, g.A, relay.SideB)
-				g.checkClean(100, len("request"))
-			})
+func TestJoinHalfClose(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			for name, n := range d.networks() {
+				t.Run(e.String()+"/"+name, func(t *testing.T) {
+					g := d.newRig(t, r, n, unixStream)
+					g.halfClose(g.A, g.B, relay.SideA)
+					g.checkClean(len("request"), 100)
+					g = d.newRig(t, r, n, unixStream)
+					g.halfClose(g.B, g.A, relay.SideB)
+					g.checkClean(100, len("request"))
+				})
+			}
 		}
-	}
+	})
 }
 
 // halfClose ends first's side after a request, then second's after 100 bytes. The result says which side has ended first.
@@ -149,32 +149,32 @@ func (g *rig) halfClose(first, second halfConn, side relay.Side) {
 
 // TestJoinSlowReaders: readers that take a few bytes at a time, through small
 // kernel buffers, get every byte.
-func TestJoinSlowReaders(t *testing.T) { both(t, testJoinSlowReaders) }
-
-func testJoinSlowReaders(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		for name, n := range d.networks() {
-			t.Run(e.String()+"/"+name, func(t *testing.T) {
-				g := d.newRig(t, r, n, smallTCP)
-				var wg sync.WaitGroup
-				for _, way := range []struct{ from, to halfConn }{{g.A, g.B}, {g.B, g.A}} {
-					wg.Go(func() {
-						if err := send(way.from, content(3, 300_000), 7_001); err != nil {
-							t.Error(err)
-						}
-					})
-					wg.Go(func() {
-						if err := expect(trickle{way.to}, content(3, 300_000)); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				wg.Wait()
-				g.checkClean(300_000, 300_000)
-			})
+func TestJoinSlowReaders(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			for name, n := range d.networks() {
+				t.Run(e.String()+"/"+name, func(t *testing.T) {
+					g := d.newRig(t, r, n, smallTCP)
+					var wg sync.WaitGroup
+					for _, way := range []struct{ from, to halfConn }{{g.A, g.B}, {g.B, g.A}} {
+						wg.Go(func() {
+							if err := send(way.from, content(3, 300_000), 7_001); err != nil {
+								t.Error(err)
+							}
+						})
+						wg.Go(func() {
+							if err := expect(trickle{way.to}, content(3, 300_000)); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					wg.Wait()
+					g.checkClean(300_000, 300_000)
+				})
+			}
 		}
-	}
+	})
 }
 
 // trickle reads at most 97 bytes at a time, and lets others run in between.
@@ -202,31 +202,31 @@ func ping(from, to net.Conn, b byte) error {
 
 // TestJoinReset: a reset reaches the other side as a reset, after the bytes that
 // came before it, in both directions and in every engine.
-func TestJoinReset(t *testing.T) { both(t, testJoinReset) }
-
-func testJoinReset(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		for _, swap := range []bool{false, true} {
-			g := d.newRig(t, r, tcp, tcp)
-			from, to, side := g.A, g.B, relay.SideA
-			if swap {
-				from, to, side = g.B, g.A, relay.SideB
-			}
-			want := content(4, 100_000)
-			write(t, from, want)
-			got := make([]byte, len(want))
-			readFull(t, to, got)
-			abort(t, from)
-			if n, err := to.Read(got); !errors.Is(err, syscall.ECONNRESET) {
-				t.Fatalf("%v: after the reset: %d bytes, error %v, want ECONNRESET", e, n, err)
-			}
-			res, err := g.wait()
-			if res.Reason != relay.ReasonReset || res.Culprit != side || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-				t.Fatalf("%v: ended by %v of %v, error %v", e, res.Reason, res.Culprit, err)
+func TestJoinReset(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			for _, swap := range []bool{false, true} {
+				g := d.newRig(t, r, tcp, tcp)
+				from, to, side := g.A, g.B, relay.SideA
+				if swap {
+					from, to, side = g.B, g.A, relay.SideB
+				}
+				want := content(4, 100_000)
+				write(t, from, want)
+				got := make([]byte, len(want))
+				readFull(t, to, got)
+				abort(t, from)
+				if n, err := to.Read(got); !errors.Is(err, syscall.ECONNRESET) {
+					t.Fatalf("%v: after the reset: %d bytes, error %v, want ECONNRESET", e, n, err)
+				}
+				res, err := g.wait()
+				if res.Reason != relay.ReasonReset || res.Culprit != side || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+					t.Fatalf("%v: ended by %v of %v, error %v", e, res.Reason, res.Culprit, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // abort resets a connection.
@@ -239,54 +239,54 @@ func abort(t testing.TB, c net.Conn) {
 // TestJoinResetDeliversFirst: what had arrived before the reset is delivered as
 // far as the destination takes it, though the destination was not reading; the
 // rest is counted as lost, and nothing is called a clean end.
-func TestJoinResetDeliversFirst(t *testing.T) { both(t, testJoinResetDeliversFirst) }
-
-func testJoinResetDeliversFirst(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		r.SetLinger(100 * time.Millisecond)
-		g := d.newRig(t, r, tcp, tcp)
-		sent := fillUp(t, g.A)
-		abort(t, g.A)
-		// Goroutines see the reset at the latest when B's side fails: a byte from B
-		// makes the relay write to the dead A. A loop is told at once.
-		if !d.onLoop() {
-			write(t, g.B, []byte("x"))
+func TestJoinResetDeliversFirst(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			r.SetLinger(100 * time.Millisecond)
+			g := d.newRig(t, r, tcp, tcp)
+			sent := fillUp(t, g.A)
+			abort(t, g.A)
+			// Goroutines see the reset at the latest when B's side fails: a byte from B
+			// makes the relay write to the dead A. A loop is told at once.
+			if !d.onLoop() {
+				write(t, g.B, []byte("x"))
+			}
+			res, _ := g.wait()
+			_, got, err := receive(g.B)
+			if !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("%v: B read %d bytes and then %v, want ECONNRESET", e, got, err)
+			}
+			// What B's reset threw out of our send queue counts as moved and as lost.
+			f := res.AToB
+			if res.Reason != relay.ReasonReset || f.Reason == relay.ReasonEOF || f.Lost == 0 || f.Lost > sent-got || f.Bytes() > sent || got > f.Bytes() {
+				t.Fatalf("%v: sent %d, B got %d, %v %+v", e, sent, got, res.Reason, f)
+			}
 		}
-		res, _ := g.wait()
-		_, got, err := receive(g.B)
-		if !errors.Is(err, syscall.ECONNRESET) {
-			t.Fatalf("%v: B read %d bytes and then %v, want ECONNRESET", e, got, err)
-		}
-		// What B's reset threw out of our send queue counts as moved and as lost.
-		f := res.AToB
-		if res.Reason != relay.ReasonReset || f.Reason == relay.ReasonEOF || f.Lost == 0 || f.Lost > sent-got || f.Bytes() > sent || got > f.Bytes() {
-			t.Fatalf("%v: sent %d, B got %d, %v %+v", e, sent, got, res.Reason, f)
-		}
-	}
+	})
 }
 
 // TestJoinBackpressure: a destination that does not read stops its source, and
 // one lease is all that the direction holds; when it reads, everything arrives.
-func TestJoinBackpressure(t *testing.T) { both(t, testJoinBackpressure) }
-
-func testJoinBackpressure(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		g := d.newRig(t, r, tcp, tcp)
-		sent := fillUp(t, g.A)
-		if pipes, buffers := d.holds(t, r); pipes+buffers > 1 {
-			t.Fatalf("%v: a blocked direction holds %d pipes and %d buffers", e, pipes, buffers)
+func TestJoinBackpressure(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			g := d.newRig(t, r, tcp, tcp)
+			sent := fillUp(t, g.A)
+			if pipes, buffers := d.holds(t, r); pipes+buffers > 1 {
+				t.Fatalf("%v: a blocked direction holds %d pipes and %d buffers", e, pipes, buffers)
+			}
+			// The other direction is not in its way.
+			noError(t, ping(g.B, g.A, 7))
+			noError(t, g.A.CloseWrite())
+			noError(t, g.B.CloseWrite())
+			if _, n, err := receive(g.B); err != nil || n != sent {
+				t.Fatalf("%v: B got %d of %d bytes, error %v", e, n, sent, err)
+			}
+			g.checkClean(int(sent), 1)
 		}
-		// The other direction is not in its way.
-		noError(t, ping(g.B, g.A, 7))
-		noError(t, g.A.CloseWrite())
-		noError(t, g.B.CloseWrite())
-		if _, n, err := receive(g.B); err != nil || n != sent {
-			t.Fatalf("%v: B got %d of %d bytes, error %v", e, n, sent, err)
-		}
-		g.checkClean(int(sent), 1)
-	}
+	})
 }
 
 // TestJoinWrapperSeesEveryByte: a wrapper that did not ask is not bypassed, even
@@ -332,35 +332,35 @@ func TestJoinUnwrapper(t *testing.T) {
 // TestJoinCancel: canceling ends both directions, with the cause. A side whose
 // other side has not ended is reset, idle or not: what it got may be the half of
 // something. One whose other side has ended gets its clean end.
-func TestJoinCancel(t *testing.T) { both(t, testJoinCancel) }
-
-func testJoinCancel(t *testing.T, d *driving) {
-	why := errors.New("maintenance")
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		for name, n := range d.networks() {
-			g := d.newRig(t, r, tcp, n)
-			sent := fillUp(t, g.A)
-			g.cancel(why)
-			res, err := g.wait()
-			if res.Reason != relay.ReasonCanceled || res.AToB.Reason != relay.ReasonCanceled || !errors.Is(err, why) {
-				t.Fatalf("%v/%s: ended by %v (A to B: %v), error %v", e, name, res.Reason, res.AToB.Reason, err)
-			}
-			if _, n, err := receive(g.B); name != "unix" && !errors.Is(err, syscall.ECONNRESET) || n > sent {
-				t.Fatalf("%v/%s: busy B got %d of %d bytes, then %v; want ECONNRESET", e, name, n, sent, err)
-			}
-			quiet := d.newRig(t, r, n, tcp)
-			noError(t, quiet.A.CloseWrite())
-			noError(t, expect(quiet.B, nil))
-			quiet.cancel(why)
-			if res, err := quiet.wait(); !errors.Is(err, why) || res.BToA.Reason != relay.ReasonCanceled {
-				t.Fatalf("%v/%s: error %v, B to A ended by %v", e, name, err, res.BToA.Reason)
-			}
-			if _, _, err := receive(quiet.A); name != "unix" && !errors.Is(err, syscall.ECONNRESET) {
-				t.Fatalf("%v/%s: A, whose other side has not ended, sees %v; want ECONNRESET", e, name, err)
+func TestJoinCancel(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		why := errors.New("maintenance")
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			for name, n := range d.networks() {
+				g := d.newRig(t, r, tcp, n)
+				sent := fillUp(t, g.A)
+				g.cancel(why)
+				res, err := g.wait()
+				if res.Reason != relay.ReasonCanceled || res.AToB.Reason != relay.ReasonCanceled || !errors.Is(err, why) {
+					t.Fatalf("%v/%s: ended by %v (A to B: %v), error %v", e, name, res.Reason, res.AToB.Reason, err)
+				}
+				if _, n, err := receive(g.B); name != "unix" && !errors.Is(err, syscall.ECONNRESET) || n > sent {
+					t.Fatalf("%v/%s: busy B got %d of %d bytes, then %v; want ECONNRESET", e, name, n, sent, err)
+				}
+				quiet := d.newRig(t, r, n, tcp)
+				noError(t, quiet.A.CloseWrite())
+				noError(t, expect(quiet.B, nil))
+				quiet.cancel(why)
+				if res, err := quiet.wait(); !errors.Is(err, why) || res.BToA.Reason != relay.ReasonCanceled {
+					t.Fatalf("%v/%s: error %v, B to A ended by %v", e, name, err, res.BToA.Reason)
+				}
+				if _, _, err := receive(quiet.A); name != "unix" && !errors.Is(err, syscall.ECONNRESET) {
+					t.Fatalf("%v/%s: A, whose other side has not ended, sees %v; want ECONNRESET", e, name, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestJoinLive: the counters can be read while bytes move.
@@ -512,9 +512,7 @@ func TestShutdown(t *testing.T) {
 	t.Parallel()
 
 	r, err := relay.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	farA, a := tcp(t)
 	farB, b := tcp(t)
 	ends := start(t, r.NewSession(a, b))
@@ -587,9 +585,7 @@ func TestCloseEnds(t *testing.T) {
 	t.Parallel()
 
 	r, err := relay.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	farA, a := tcp(t)
 	_, b := tcp(t)
 	ends := start(t, r.NewSession(a, b))
@@ -648,32 +644,32 @@ func TestHooks(t *testing.T) {
 
 // TestAnswered: that the second side has sent a byte is told once the time for it is over, an
 // end of file without one is not.
-func TestAnswered(t *testing.T) { both(t, testAnswered) }
-
-func testAnswered(t *testing.T, d *driving) {
-	for _, bytes := range []bool{true, false} {
-		r, c := d.clockedRelay(t, relay.Config{})
-		var told atomic.Int64
-		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 10 * time.Second, Answered: func() { told.Add(1) }}
-		g := d.newRig(t, r, tcp, tcp)
-		g.echo(t)
-		if bytes {
-			g.answer()
-		} else if err := g.B.CloseWrite(); err != nil {
-			t.Fatal(err)
-		} else {
-			g.until("it has ended", func(res relay.Result) bool { return res.First == relay.SideB })
+func TestAnswered(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, bytes := range []bool{true, false} {
+			r, c := d.clockedRelay(t, relay.Config{})
+			var told atomic.Int64
+			d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 10 * time.Second, Answered: func() { told.Add(1) }}
+			g := d.newRig(t, r, tcp, tcp)
+			g.echo(t)
+			if bytes {
+				g.answer()
+			} else if err := g.B.CloseWrite(); err != nil {
+				t.Fatal(err)
+			} else {
+				g.until("it has ended", func(res relay.Result) bool { return res.First == relay.SideB })
+			}
+			c.advance(3 * time.Second)
+			if bytes {
+				g.until("it is told", func(relay.Result) bool { return told.Load() > 0 })
+			}
+			c.advance(10 * time.Second)
+			expectTimeout(t, g, relay.ReasonIdle)
+			if (told.Load() > 0) != bytes {
+				t.Errorf("with bytes %v it was told %d times", bytes, told.Load())
+			}
 		}
-		c.advance(3 * time.Second)
-		if bytes {
-			g.until("it is told", func(relay.Result) bool { return told.Load() > 0 })
-		}
-		c.advance(10 * time.Second)
-		expectTimeout(t, g, relay.ReasonIdle)
-		if (told.Load() > 0) != bytes {
-			t.Errorf("with bytes %v it was told %d times", bytes, told.Load())
-		}
-	}
+	})
 }
 
 // TestJoinClosedUnderneath: a connection that somebody else closes ends the
@@ -703,42 +699,42 @@ func TestJoinClosedUnderneath(t *testing.T) {
 
 // TestJoinResetAccount: bytes that the reset threw away from the destination's send
 // queue are lost, not delivered.
-func TestJoinResetAccount(t *testing.T) { both(t, testJoinResetAccount) }
-
-func testJoinResetAccount(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		r.SetLinger(100 * time.Millisecond)
-		g := d.newRig(t, r, tcp, tcp)
-		want := content(1, 2<<20)
-		write(t, g.A, want)
-		g.until("all moved", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(want)) })
-		abort(t, g.A)
-		res, _ := g.wait()
-		if _, n, _ := receive(g.B); n+res.AToB.Lost != int64(len(want)) {
-			t.Fatalf("%v: sent %d, B got %d, lost %d", e, len(want), n, res.AToB.Lost)
+func TestJoinResetAccount(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			r.SetLinger(100 * time.Millisecond)
+			g := d.newRig(t, r, tcp, tcp)
+			want := content(1, 2<<20)
+			write(t, g.A, want)
+			g.until("all moved", func(res relay.Result) bool { return res.AToB.Bytes() == int64(len(want)) })
+			abort(t, g.A)
+			res, _ := g.wait()
+			if _, n, _ := receive(g.B); n+res.AToB.Lost != int64(len(want)) {
+				t.Fatalf("%v: sent %d, B got %d, lost %d", e, len(want), n, res.AToB.Lost)
+			}
 		}
-	}
+	})
 }
 
 // TestJoinBrokenPipe: a unix socket whose peer is gone answers EPIPE, which ends
 // the session as a reset of the other side.
-func TestJoinBrokenPipe(t *testing.T) { both(t, testJoinBrokenPipe) }
-
-func testJoinBrokenPipe(t *testing.T, d *driving) {
-	for _, e := range engines {
-		r := newRelay(t, &relay.Config{Engine: e})
-		g := d.newRig(t, r, tcp, unixStream)
-		noError(t, g.B.CloseWrite())
-		noError(t, expect(g.A, nil))
-		g.B.Close()
-		write(t, g.A, []byte("nobody reads this"))
-		res, err := g.wait()
-		if res.Reason != relay.ReasonReset || !errors.Is(err, syscall.EPIPE) || res.AToB.Lost == 0 {
-			t.Fatalf("%v: %+v, error %v, want EPIPE and lost bytes", e, res, err)
+func TestJoinBrokenPipe(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			r := newRelay(t, &relay.Config{Engine: e})
+			g := d.newRig(t, r, tcp, unixStream)
+			noError(t, g.B.CloseWrite())
+			noError(t, expect(g.A, nil))
+			g.B.Close()
+			write(t, g.A, []byte("nobody reads this"))
+			res, err := g.wait()
+			if res.Reason != relay.ReasonReset || !errors.Is(err, syscall.EPIPE) || res.AToB.Lost == 0 {
+				t.Fatalf("%v: %+v, error %v, want EPIPE and lost bytes", e, res, err)
+			}
+			if _, err := g.A.Read(make([]byte, 1)); err == nil {
+				t.Fatal("A reads on")
+			}
 		}
-		if _, err := g.A.Read(make([]byte, 1)); err == nil {
-			t.Fatal("A reads on")
-		}
-	}
+	})
 }

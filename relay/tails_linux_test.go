@@ -97,58 +97,58 @@ func (s *tailing) tail(w *way, n int, pause time.Duration) {
 }
 
 // TestTailEnds: an end of file below the mark. The guard is never let look.
-func TestTailEnds(t *testing.T) { both(t, testTailEnds) }
-
-func testTailEnds(t *testing.T, d *driving) {
-	for _, n := range []int{0, 1, 77, 100_000, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20} {
-		s := newTailing(t, d, time.Second)
-		for _, w := range s.ways {
-			s.prime(w)
+func TestTailEnds(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, n := range []int{0, 1, 77, 100_000, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20} {
+			s := newTailing(t, d, time.Second)
+			for _, w := range s.ways {
+				s.prime(w)
+			}
+			for _, w := range s.ways {
+				s.send(w, n)
+				noError(t, w.from.CloseWrite())
+				s.wait(w, "the tail and the end", func() bool { return w.atEOF() && w.through() && !w.wrong.Load() })
+			}
+			if res, err := s.rig.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
+				t.Fatalf("%d bytes: %+v, %v", n, res, err)
+			}
+			s.end()
+			s.walk(2*s.bound(), never)
+			if n := d.raised(t, s.r); n != 0 {
+				t.Errorf("the guard looks at %d directions after the end", n)
+			}
 		}
-		for _, w := range s.ways {
-			s.send(w, n)
-			noError(t, w.from.CloseWrite())
-			s.wait(w, "the tail and the end", func() bool { return w.atEOF() && w.through() && !w.wrong.Load() })
-		}
-		if res, err := s.rig.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
-			t.Fatalf("%d bytes: %+v, %v", n, res, err)
-		}
-		s.end()
-		s.walk(2*s.bound(), never)
-		if n := d.raised(t, s.r); n != 0 {
-			t.Errorf("the guard looks at %d directions after the end", n)
-		}
-	}
+	})
 }
 
 // TestTailReset: a reset below the mark. The guard is never let look, and what had come
 // before the reset is delivered or accounted for.
-func TestTailReset(t *testing.T) { both(t, testTailReset) }
-
-func testTailReset(t *testing.T, d *driving) {
-	for _, n := range []int{0, 1, 77, 100_000, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20} {
-		for i := range 2 {
-			s := newTailing(t, d, time.Second)
-			w := s.ways[i]
-			s.prime(w)
-			s.send(w, n)
-			abort(t, w.from)
-			res, err := s.ended()
-			if err == nil || res.Reason != relay.ReasonReset {
-				t.Fatalf("%d bytes %v: %+v, %v", n, w.name, res, err)
-			}
-			s.end()
-			// What goes out between the count of what is lost and the close is in both. What was
-			// under way when the reset overtook it, and met a full receive buffer, is in neither.
-			got, underWay := w.received.Load(), int64(2*64<<10)
-			if lost := w.flow(res).Lost; got > w.sent || got+lost < w.sent-underWay || w.wrong.Load() {
-				t.Fatalf("%d bytes: %d lost; %v: %d sent, %d received", n, lost, w.name, w.sent, got)
-			}
-			if err := w.err.Load().(error); !errors.Is(err, syscall.ECONNRESET) {
-				t.Fatalf("%d bytes %v: the other side sees %v", n, w.name, err)
+func TestTailReset(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, n := range []int{0, 1, 77, 100_000, raisedMark - 1, raisedMark, raisedMark + 1, 1 << 20} {
+			for i := range 2 {
+				s := newTailing(t, d, time.Second)
+				w := s.ways[i]
+				s.prime(w)
+				s.send(w, n)
+				abort(t, w.from)
+				res, err := s.ended()
+				if err == nil || res.Reason != relay.ReasonReset {
+					t.Fatalf("%d bytes %v: %+v, %v", n, w.name, res, err)
+				}
+				s.end()
+				// What goes out between the count of what is lost and the close is in both. What was
+				// under way when the reset overtook it, and met a full receive buffer, is in neither.
+				got, underWay := w.received.Load(), int64(2*64<<10)
+				if lost := w.flow(res).Lost; got > w.sent || got+lost < w.sent-underWay || w.wrong.Load() {
+					t.Fatalf("%d bytes: %d lost; %v: %d sent, %d received", n, lost, w.name, w.sent, got)
+				}
+				if err := w.err.Load().(error); !errors.Is(err, syscall.ECONNRESET) {
+					t.Fatalf("%d bytes %v: the other side sees %v", n, w.name, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 const (
@@ -282,9 +282,7 @@ func (s *tailing) send(w *way, n int) {
 	for n > 0 {
 		from := int(w.sent % int64(len(block)))
 		m, err := w.from.Write(block[from:min(len(block), from+n)])
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		noError(s.t, err)
 		w.sent += int64(m)
 		n -= m
 	}
@@ -433,33 +431,33 @@ func (s *tailing) passes(w *way, since time.Duration) {
 // TestMarkLetsTailsThrough: a stream that has proved to be bulk raises its mark, and goes
 // on with a few bytes and no end of file. They are through when the bound has passed by
 // the test's clock, and a guard that finds nothing more rests.
-func TestMarkLetsTailsThrough(t *testing.T) { both(t, testMarkLetsTailsThrough) }
-
-func testMarkLetsTailsThrough(t *testing.T, d *driving) {
-	s := startTailing(t, d, time.Millisecond)
-	defer s.end()
-	w := s.ways[0]
-	for end := time.Now().Add(patience / 2); !s.raised(w); {
-		if time.Now().After(end) {
-			t.Fatal("no mark was ever raised")
+func TestMarkLetsTailsThrough(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		s := startTailing(t, d, time.Millisecond)
+		defer s.end()
+		w := s.ways[0]
+		for end := time.Now().Add(patience / 2); !s.raised(w); {
+			if time.Now().After(end) {
+				t.Fatal("no mark was ever raised")
+			}
+			s.send(w, 4<<20)
+			s.wait(w, "bulk to pass", func() bool { return w.through() || s.raised(w) })
 		}
-		s.send(w, 4<<20)
-		s.wait(w, "bulk to pass", func() bool { return w.through() || s.raised(w) })
-	}
-	if !w.through() {
-		s.passes(w, s.clock.now())
-	}
-	since := s.clock.now()
-	s.send(w, 1)
-	s.passes(w, since)
-	s.walk(4*s.bound(), never)
-	if n := d.raised(t, s.r); n != 0 {
-		t.Errorf("the guard still looks at %d directions", n)
-	}
-	s.send(s.ways[1], 1)
-	s.wait(s.ways[1], "the answer", s.ways[1].through)
-	for _, w := range s.ways {
-		noError(t, w.from.CloseWrite())
-	}
-	s.checkClean(int(w.sent), 1)
+		if !w.through() {
+			s.passes(w, s.clock.now())
+		}
+		since := s.clock.now()
+		s.send(w, 1)
+		s.passes(w, since)
+		s.walk(4*s.bound(), never)
+		if n := d.raised(t, s.r); n != 0 {
+			t.Errorf("the guard still looks at %d directions", n)
+		}
+		s.send(s.ways[1], 1)
+		s.wait(s.ways[1], "the answer", s.ways[1].through)
+		for _, w := range s.ways {
+			noError(t, w.from.CloseWrite())
+		}
+		s.checkClean(int(w.sent), 1)
+	})
 }

@@ -182,36 +182,36 @@ func testIdleTimeout(t *testing.T, d *driving) {
 
 // TestHalfCloseTimeout counts from the first end, and from the last byte after it: in place of the idle timeout, alone, and as a
 // session's own.
-func TestHalfCloseTimeout(t *testing.T) { both(t, testHalfCloseTimeout) }
-
-func testHalfCloseTimeout(t *testing.T, d *driving) {
-	const timeout = 10 * time.Second
-	for name, x := range map[string]struct {
-		cfg    relay.Config
-		limits *relay.Limits
-	}{
-		"in place of the idle timeout": {relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: timeout}, nil},
-		"alone":                        {relay.Config{HalfCloseTimeout: timeout}, nil},
-		"of the session's own limits":  {relay.Config{HalfCloseTimeout: time.Second}, &relay.Limits{IdleTimeout: time.Hour, HalfCloseTimeout: timeout}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, c := d.clockedRelay(t, x.cfg)
-			d.limits = x.limits
-			g := d.newRig(t, r, tcp, tcp)
-			g.echo(t)
-			c.advance(59 * time.Minute)
-			g.A.CloseWrite()
-			noError(t, expect(g.B, nil))
-			g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
-			c.advance(9 * time.Second)
-			running(t, g)
-			noError(t, ping(g.B, g.A, 1))
-			c.advance(timeout - 1)
-			running(t, g)
-			c.advance(1)
-			expectTimeout(t, g, relay.ReasonHalfClose)
-		})
-	}
+func TestHalfCloseTimeout(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		const timeout = 10 * time.Second
+		for name, x := range map[string]struct {
+			cfg    relay.Config
+			limits *relay.Limits
+		}{
+			"in place of the idle timeout": {relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: timeout}, nil},
+			"alone":                        {relay.Config{HalfCloseTimeout: timeout}, nil},
+			"of the session's own limits":  {relay.Config{HalfCloseTimeout: time.Second}, &relay.Limits{IdleTimeout: time.Hour, HalfCloseTimeout: timeout}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				r, c := d.clockedRelay(t, x.cfg)
+				d.limits = x.limits
+				g := d.newRig(t, r, tcp, tcp)
+				g.echo(t)
+				c.advance(59 * time.Minute)
+				g.A.CloseWrite()
+				noError(t, expect(g.B, nil))
+				g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+				c.advance(9 * time.Second)
+				running(t, g)
+				noError(t, ping(g.B, g.A, 1))
+				c.advance(timeout - 1)
+				running(t, g)
+				c.advance(1)
+				expectTimeout(t, g, relay.ReasonHalfClose)
+			})
+		}
+	})
 }
 
 // withoutHalfClose is a connection that cannot pass on an end of file.
@@ -257,31 +257,31 @@ func TestNoHalfClose(t *testing.T) {
 
 // TestTruncated: a session that ends at the first end of file while bytes of the other side are on their way to a
 // destination that does not take them is no success. They are counted, and the side that lacks them is reset.
-func TestTruncated(t *testing.T) { both(t, testTruncated) }
-
-func testTruncated(t *testing.T, d *driving) {
-	r := newRelay(t, &relay.Config{CloseOnEOF: true})
-	for _, ends := range []string{"A", "B"} {
-		g := d.newRig(t, r, tcp, tcp)
-		first, behind := g.A, g.B
-		if ends == "B" {
-			first, behind = behind, first
+func TestTruncated(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, &relay.Config{CloseOnEOF: true})
+		for _, ends := range []string{"A", "B"} {
+			g := d.newRig(t, r, tcp, tcp)
+			first, behind := g.A, g.B
+			if ends == "B" {
+				first, behind = behind, first
+			}
+			sent := fillUp(t, behind) // nothing more can be written to first
+			_ = first.CloseWrite()
+			res, err := g.wait()
+			lost := res.BToA
+			if ends == "B" {
+				lost = res.AToB
+			}
+			if !errors.Is(err, relay.ErrTruncated) || res.Reason != relay.ReasonTruncated || lost.Reason != relay.ReasonTruncated ||
+				lost.Lost == 0 || lost.Bytes() >= sent {
+				t.Fatalf("%s: %d bytes sent: %+v, %v", ends, sent, res, err)
+			}
+			if _, _, err := receive(first); !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("%s, which lacks bytes, sees %v; want ECONNRESET", ends, err)
+			}
 		}
-		sent := fillUp(t, behind) // nothing more can be written to first
-		_ = first.CloseWrite()
-		res, err := g.wait()
-		lost := res.BToA
-		if ends == "B" {
-			lost = res.AToB
-		}
-		if !errors.Is(err, relay.ErrTruncated) || res.Reason != relay.ReasonTruncated || lost.Reason != relay.ReasonTruncated ||
-			lost.Lost == 0 || lost.Bytes() >= sent {
-			t.Fatalf("%s: %d bytes sent: %+v, %v", ends, sent, res, err)
-		}
-		if _, _, err := receive(first); !errors.Is(err, syscall.ECONNRESET) {
-			t.Fatalf("%s, which lacks bytes, sees %v; want ECONNRESET", ends, err)
-		}
-	}
+	})
 }
 
 // TestTruncatedAfterEnd: the same of bytes whose own end of file was seen as well, which was not passed on before the
@@ -367,19 +367,19 @@ func (w *gatedWriter) Write(p []byte) (int, error) {
 }
 
 // TestMaxLifetime: counts from the start, however busy the session is.
-func TestMaxLifetime(t *testing.T) { both(t, testMaxLifetime) }
-
-func testMaxLifetime(t *testing.T, d *driving) {
-	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Second})
-	g := d.newRig(t, r, tcp, tcp)
-	for range 9 {
+func TestMaxLifetime(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Second})
+		g := d.newRig(t, r, tcp, tcp)
+		for range 9 {
+			g.echo(t)
+			c.advance(11 * time.Second)
+			running(t, g)
+		}
 		g.echo(t)
-		c.advance(11 * time.Second)
-		running(t, g)
-	}
-	g.echo(t)
-	c.advance(time.Second)
-	expectTimeout(t, g, relay.ReasonLifetime)
+		c.advance(time.Second)
+		expectTimeout(t, g, relay.ReasonLifetime)
+	})
 }
 
 // deaf is a connection whose deadlines do nothing.
@@ -437,60 +437,60 @@ func TestDeadlinesThatDoNothing(t *testing.T) {
 
 // TestLimitsReplaceConfig: a session with limits of its own keeps to those, and one that was given
 // none, in the same relay, to the relay's.
-func TestLimitsReplaceConfig(t *testing.T) { both(t, testLimitsReplaceConfig) }
-
-func testLimitsReplaceConfig(t *testing.T, d *driving) {
-	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second, MaxLifetime: time.Minute})
-	plain := d.newRig(t, r, tcp, tcp)
-	d.limits = &relay.Limits{IdleTimeout: 20 * time.Second}
-	longer := d.newRig(t, r, tcp, tcp)
-	d.limits = &relay.Limits{Of: t}
-	never := d.newRig(t, r, tcp, tcp)
-	d.limits = &relay.Limits{MaxLifetime: 5 * time.Second}
-	short := d.newRig(t, r, tcp, tcp)
-	for _, g := range []*rig{plain, longer, never, short} {
-		g.echo(t)
-	}
-	c.advance(5 * time.Second)
-	expectTimeout(t, short, relay.ReasonLifetime)
-	c.advance(5 * time.Second)
-	expectTimeout(t, plain, relay.ReasonIdle)
-	running(t, longer)
-	c.advance(10 * time.Second)
-	expectTimeout(t, longer, relay.ReasonIdle)
-	c.advance(time.Hour)
-	running(t, never)
-	never.echo(t)
-	if of := never.session.Limits().Of; of != t {
-		t.Errorf("the limits are of %v", of)
-	}
+func TestLimitsReplaceConfig(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r, c := d.clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second, MaxLifetime: time.Minute})
+		plain := d.newRig(t, r, tcp, tcp)
+		d.limits = &relay.Limits{IdleTimeout: 20 * time.Second}
+		longer := d.newRig(t, r, tcp, tcp)
+		d.limits = &relay.Limits{Of: t}
+		never := d.newRig(t, r, tcp, tcp)
+		d.limits = &relay.Limits{MaxLifetime: 5 * time.Second}
+		short := d.newRig(t, r, tcp, tcp)
+		for _, g := range []*rig{plain, longer, never, short} {
+			g.echo(t)
+		}
+		c.advance(5 * time.Second)
+		expectTimeout(t, short, relay.ReasonLifetime)
+		c.advance(5 * time.Second)
+		expectTimeout(t, plain, relay.ReasonIdle)
+		running(t, longer)
+		c.advance(10 * time.Second)
+		expectTimeout(t, longer, relay.ReasonIdle)
+		c.advance(time.Hour)
+		running(t, never)
+		never.echo(t)
+		if of := never.session.Limits().Of; of != t {
+			t.Errorf("the limits are of %v", of)
+		}
+	})
 }
 
 // TestFirstByte: an endpoint that says nothing ends the session, whatever the client
 // says, and both are reset.
-func TestFirstByte(t *testing.T) { both(t, testFirstByte) }
-
-func testFirstByte(t *testing.T, d *driving) {
-	for name, n := range d.networks() {
-		t.Run(name, func(t *testing.T) {
-			r, c := d.clockedRelay(t, relay.Config{})
-			d.limits = &relay.Limits{FirstByte: 3 * time.Second}
-			g := d.newRig(t, r, n, tcp)
-			g.echo(t) // from the client, which is not what it waits for
-			c.advance(2 * time.Second)
-			g.echo(t)
-			c.advance(time.Second - 1)
-			running(t, g)
-			c.advance(1)
-			expectTimeout(t, g, relay.ReasonFirstByte)
-			if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the endpoint sees %v, want ECONNRESET", err)
-			}
-			if _, _, err := receive(g.A); name == "tcp" && !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the client sees %v, want ECONNRESET", err)
-			}
-		})
-	}
+func TestFirstByte(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for name, n := range d.networks() {
+			t.Run(name, func(t *testing.T) {
+				r, c := d.clockedRelay(t, relay.Config{})
+				d.limits = &relay.Limits{FirstByte: 3 * time.Second}
+				g := d.newRig(t, r, n, tcp)
+				g.echo(t) // from the client, which is not what it waits for
+				c.advance(2 * time.Second)
+				g.echo(t)
+				c.advance(time.Second - 1)
+				running(t, g)
+				c.advance(1)
+				expectTimeout(t, g, relay.ReasonFirstByte)
+				if _, _, err := receive(g.B); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("the endpoint sees %v, want ECONNRESET", err)
+				}
+				if _, _, err := receive(g.A); name == "tcp" && !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("the client sees %v, want ECONNRESET", err)
+				}
+			})
+		}
+	})
 }
 
 // answer moves a byte from B to A, and waits until that is counted.
@@ -502,23 +502,23 @@ func (g *rig) answer() {
 }
 
 // TestFirstByteOfMany: the first byte's time does not hide the other timeouts.
-func TestFirstByteOfMany(t *testing.T) { both(t, testFirstByteOfMany) }
-
-func testFirstByteOfMany(t *testing.T, d *driving) {
-	r, c := d.clockedRelay(t, relay.Config{})
-	d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 2 * time.Second}
-	g := d.newRig(t, r, tcp, tcp)
-	d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 10 * time.Second}
-	h := d.newRig(t, r, tcp, tcp)
-	g.echo(t)
-	h.echo(t)
-	c.advance(2 * time.Second)
-	expectTimeout(t, g, relay.ReasonIdle)
-	for range 4 {
-		h.answer()
+func TestFirstByteOfMany(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r, c := d.clockedRelay(t, relay.Config{})
+		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 2 * time.Second}
+		g := d.newRig(t, r, tcp, tcp)
+		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 10 * time.Second}
+		h := d.newRig(t, r, tcp, tcp)
+		g.echo(t)
+		h.echo(t)
 		c.advance(2 * time.Second)
-	}
-	expectTimeout(t, h, relay.ReasonLifetime)
+		expectTimeout(t, g, relay.ReasonIdle)
+		for range 4 {
+			h.answer()
+			c.advance(2 * time.Second)
+		}
+		expectTimeout(t, h, relay.ReasonLifetime)
+	})
 }
 
 // TestNothingAllocatedForLimits: a session that starts in the place of another one uses what that had

@@ -62,9 +62,7 @@ func TestToolchain(t *testing.T) {
 		if os.IsNotExist(err) {
 			t.Skipf("this toolchain comes without its tests: %v", err)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		put(t, overlay, filepath.Join(dir, c.pkg+"_"+c.file), path, replaced(t, path, text))
 		for name, text := range copyFunctions(c.pkg) {
 			put(t, overlay, filepath.Join(dir, c.pkg+"_"+name), filepath.Join(at, name), []byte(text))
@@ -78,9 +76,7 @@ func TestToolchain(t *testing.T) {
 	}
 	file := filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	put(t, nil, file, "", text)
 	for pkg, run := range packages {
 		t.Run(pkg, func(t *testing.T) { runToolchain(t, file, pkg, run) })
@@ -140,9 +136,7 @@ func replaced(t *testing.T, path string, text []byte) []byte {
 	t.Helper()
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, path, text, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	calls := 0
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -45,35 +45,35 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 }
 
 // TestTurn: whose turn it is, and since when, from look to look.
-func TestTurn(t *testing.T) { both(t, testTurn) }
-
-func testTurn(t *testing.T, d *driving) {
-	const s = time.Second
-	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
-	g := d.newRig(t, r, tcp, tcp)
-	begun(c, g)
-	c.advance(s)
-	began := g.session.Result().Duration
-	expectTurn(t, g, relay.Turn{Quiet: began, Asked: began})
-	g.ask()
-	c.advance(2 * s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
-	c.advance(s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 3 * s, Asked: 3 * s})
-	g.ask() // it goes on, and is not answered for that
-	expectTurn(t, g, relay.Turn{Last: relay.SideA, Asked: 3 * s})
-	c.advance(s)
-	g.answer()
-	c.advance(s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: s, Answered: true, Waited: 5 * s})
-	c.advance(s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: 2 * s, Spoke: true})
-	g.answer() // to nothing: it streams
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true})
-	g.ask()
-	c.advance(s)
-	g.answer()
-	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Answered: true})
+func TestTurn(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		const s = time.Second
+		r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
+		g := d.newRig(t, r, tcp, tcp)
+		begun(c, g)
+		c.advance(s)
+		began := g.session.Result().Duration
+		expectTurn(t, g, relay.Turn{Quiet: began, Asked: began})
+		g.ask()
+		c.advance(2 * s)
+		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
+		c.advance(s)
+		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 3 * s, Asked: 3 * s})
+		g.ask() // it goes on, and is not answered for that
+		expectTurn(t, g, relay.Turn{Last: relay.SideA, Asked: 3 * s})
+		c.advance(s)
+		g.answer()
+		c.advance(s)
+		expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: s, Answered: true, Waited: 5 * s})
+		c.advance(s)
+		expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: 2 * s, Spoke: true})
+		g.answer() // to nothing: it streams
+		expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true})
+		g.ask()
+		c.advance(s)
+		g.answer()
+		expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Answered: true})
+	})
 }
 
 // TestTurnAgain: a question that follows an answer, both since the look before, is a new one.
@@ -96,77 +96,77 @@ func TestTurnAgain(t *testing.T) {
 }
 
 // TestTurnEnds: a second side that has ended is not asked any more; a first side that has asked and then ends still waits for an answer.
-func TestTurnEnds(t *testing.T) { both(t, testTurnEnds) }
+func TestTurnEnds(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		const s = time.Second
+		r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
+		g := d.newRig(t, r, tcp, tcp)
+		g.ask()
+		c.advance(s)
+		noError(t, g.B.CloseWrite())
+		g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
+		expectTurn(t, g, relay.Turn{Quiet: s})
 
-func testTurnEnds(t *testing.T, d *driving) {
-	const s = time.Second
-	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
-	g := d.newRig(t, r, tcp, tcp)
-	g.ask()
-	c.advance(s)
-	noError(t, g.B.CloseWrite())
-	g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
-	expectTurn(t, g, relay.Turn{Quiet: s})
-
-	r, c = d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
-	g = d.newRig(t, r, tcp, tcp)
-	g.ask()
-	c.advance(2 * s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
-	noError(t, g.A.CloseWrite())
-	g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
-	c.advance(s)
-	expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
+		r, c = d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
+		g = d.newRig(t, r, tcp, tcp)
+		g.ask()
+		c.advance(2 * s)
+		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
+		noError(t, g.A.CloseWrite())
+		g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
+		c.advance(s)
+		expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
+	})
 }
 
 // TestFirstByteTold: the second side's first byte, and no other, is told, with the time since
 // the question, or since the beginning if there was none.
-func TestFirstByteTold(t *testing.T) { both(t, testFirstByteTold) }
-
-func testFirstByteTold(t *testing.T, d *driving) {
-	const s = time.Second
-	for name, cfg := range map[string]relay.Config{"with timeouts": {IdleTimeout: time.Hour}, "without": {}} {
-		t.Run(name, func(t *testing.T) {
-			r, c := d.clockedRelay(t, cfg)
-			var mu sync.Mutex
-			type first struct {
-				took  time.Duration
-				asked bool
-			}
-			var told []first
-			d.limits = &relay.Limits{IdleTimeout: cfg.IdleTimeout, FirstByteCame: func(took time.Duration, asked bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				told = append(told, first{took, asked})
-			}}
-			expectTold := func(want ...first) {
-				t.Helper()
-				mu.Lock()
-				defer mu.Unlock()
-				if !slices.Equal(told, want) {
-					t.Errorf("told %v, want %v", told, want)
+func TestFirstByteTold(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		const s = time.Second
+		for name, cfg := range map[string]relay.Config{"with timeouts": {IdleTimeout: time.Hour}, "without": {}} {
+			t.Run(name, func(t *testing.T) {
+				r, c := d.clockedRelay(t, cfg)
+				var mu sync.Mutex
+				type first struct {
+					took  time.Duration
+					asked bool
 				}
-			}
-			asked, greeted := d.newRig(t, r, tcp, tcp), d.newRig(t, r, tcp, tcp)
-			begun(c, asked)
-			begun(c, greeted)
-			c.advance(5 * s)
-			since := greeted.session.Result().Duration
-			asked.ask()
-			c.advance(2 * s)
-			expectTold()
-			asked.answer()
-			expectTold(first{2 * s, true})
-			asked.ask()
-			c.advance(s)
-			asked.answer()
-			greeted.answer()
-			greeted.ask()
-			c.advance(s)
-			greeted.answer()
-			expectTold(first{2 * s, true}, first{since + 3*s, false})
-		})
-	}
+				var told []first
+				d.limits = &relay.Limits{IdleTimeout: cfg.IdleTimeout, FirstByteCame: func(took time.Duration, asked bool) {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, first{took, asked})
+				}}
+				expectTold := func(want ...first) {
+					t.Helper()
+					mu.Lock()
+					defer mu.Unlock()
+					if !slices.Equal(told, want) {
+						t.Errorf("told %v, want %v", told, want)
+					}
+				}
+				asked, greeted := d.newRig(t, r, tcp, tcp), d.newRig(t, r, tcp, tcp)
+				begun(c, asked)
+				begun(c, greeted)
+				c.advance(5 * s)
+				since := greeted.session.Result().Duration
+				asked.ask()
+				c.advance(2 * s)
+				expectTold()
+				asked.answer()
+				expectTold(first{2 * s, true})
+				asked.ask()
+				c.advance(s)
+				asked.answer()
+				greeted.answer()
+				greeted.ask()
+				c.advance(s)
+				greeted.answer()
+				expectTold(first{2 * s, true}, first{since + 3*s, false})
+			})
+		}
+	})
 }
 
 // quietLeast is for how long no byte has moved in a session on goroutines that is quiet.
@@ -238,58 +238,56 @@ func testQuiet(t *testing.T, d *driving, of network) {
 }
 
 // TestWaits: every moment counts for what the session waited for then, once.
-func TestWaits(t *testing.T) { both(t, testWaits) }
-
-func testWaits(t *testing.T, d *driving) {
-	r, c := d.clockedRelay(t, relay.Config{LegsAfter: time.Nanosecond})
-	g := d.newRig(t, r, smallTCP, smallTCP)
-	message := make([]byte, 1000)
-	want := relay.Waits{}
-	check := func(after string) {
-		t.Helper()
-		if got := g.session.Result().Waits; !near4(got, want) {
-			t.Fatalf("after %s: %+v, want %+v", after, got, want)
+func TestWaits(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r, c := d.clockedRelay(t, relay.Config{LegsAfter: time.Nanosecond})
+		g := d.newRig(t, r, smallTCP, smallTCP)
+		message := make([]byte, 1000)
+		want := relay.Waits{}
+		check := func(after string) {
+			t.Helper()
+			if got := g.session.Result().Waits; !near4(got, want) {
+				t.Fatalf("after %s: %+v, want %+v", after, got, want)
+			}
 		}
-	}
-	pass(t, g.A, g.B, message) // it runs
-	c.advance(300 * time.Millisecond)
-	pass(t, g.A, g.B, message)
-	want.ForA = 300 * time.Millisecond
-	check("a pause of the first side")
-	c.advance(3 * time.Second)
-	pass(t, g.B, g.A, message)
-	want.ForB = 3 * time.Second
-	check("an answer")
-	c.advance(5 * time.Second)
-	pass(t, g.A, g.B, message)
-	check("a quiet time")
-	c.advance(400 * time.Millisecond)
-	pass(t, g.A, g.B, message)
-	want.ForA += 400 * time.Millisecond
-	check("more of the question")
+		pass(t, g.A, g.B, message) // it runs
+		c.advance(300 * time.Millisecond)
+		pass(t, g.A, g.B, message)
+		want.ForA = 300 * time.Millisecond
+		check("a pause of the first side")
+		c.advance(3 * time.Second)
+		pass(t, g.B, g.A, message)
+		want.ForB = 3 * time.Second
+		check("an answer")
+		c.advance(5 * time.Second)
+		pass(t, g.A, g.B, message)
+		check("a quiet time")
+		c.advance(400 * time.Millisecond)
+		pass(t, g.A, g.B, message)
+		want.ForA += 400 * time.Millisecond
+		check("more of the question")
 
-	sent := g.fill(d, r)
-	c.advance(3 * time.Second)
-	if d.onLoop() { // there a wait counts while it goes on
+		sent := g.fill(d, r)
+		c.advance(3 * time.Second)
+		if d.onLoop() { // there a wait counts while it goes on
+			want.ToB = 3 * time.Second
+			check("a sink that is full")
+		}
+		g.drained(sent)
 		want.ToB = 3 * time.Second
-		check("a sink that is full")
-	}
-	g.drained(sent)
-	want.ToB = 3 * time.Second
-	c.advance(7 * time.Second)
-	_ = g.A.CloseWrite()
-	_ = g.B.CloseWrite()
-	res, err := g.wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want.ForB += 7 * time.Second // which has never answered
-	if !near4(res.Waits, want) {
-		t.Errorf("at the end: %+v, want %+v", res.Waits, want)
-	}
-	if l := res.Legs; l == nil || !l.A.Known || !l.B.Known || l.A.Received < res.AToB.Bytes() || l.A.Sent != 1000 || l.B.Sent < res.AToB.Bytes() {
-		t.Errorf("legs %+v", l)
-	}
+		c.advance(7 * time.Second)
+		_ = g.A.CloseWrite()
+		_ = g.B.CloseWrite()
+		res, err := g.wait()
+		noError(t, err)
+		want.ForB += 7 * time.Second // which has never answered
+		if !near4(res.Waits, want) {
+			t.Errorf("at the end: %+v, want %+v", res.Waits, want)
+		}
+		if l := res.Legs; l == nil || !l.A.Known || !l.B.Known || l.A.Received < res.AToB.Bytes() || l.A.Sent != 1000 || l.B.Sent < res.AToB.Bytes() {
+			t.Errorf("legs %+v", l)
+		}
+	})
 }
 
 // near4 compares waits to some ticks.

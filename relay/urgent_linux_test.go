@@ -129,9 +129,7 @@ func testUrgent(t *testing.T, d *driving, e relay.Engine, of network, n, at int,
 func setInline(t testing.TB, c syscall.Conn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var serr error
 	if err := raw.Control(func(fd uintptr) {
 		serr = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_OOBINLINE, 1)
@@ -181,7 +179,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 				func() error { _, err := sys.Send(sockets.FD(t, far), []byte{'!'}, sys.MSG_OOB); return err },
 				func() error { _, err := far.Write(tail); return err },
 				func() error { return endIf(end, far) },
-				func() error { return arrived(far) },
+				func() error { return arrived(t, far) },
 			} {
 				noError(t, step())
 			}
@@ -206,18 +204,16 @@ func endIf(end bool, c halfConn) error {
 }
 
 // arrived waits until the peer's kernel has all that was sent.
-func arrived(c *net.TCPConn) error {
+func arrived(t testing.TB, c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
 	queued := 1
-	for deadline := time.Now().Add(patience); queued > 0 && err == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d bytes are not acknowledged", queued)
-		}
+	condition.Await(t, "all is acknowledged", func() bool {
 		_ = raw.Control(func(fd uintptr) { queued, err = sys.SIOCOUTQ(int(fd)) })
-	}
+		return queued == 0 || err != nil
+	})
 	return err
 }
 
@@ -262,9 +258,7 @@ func skipWithoutOOB(t testing.TB, err error) {
 	if errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 }
 
 // TestUrgentUnixAlone: an urgent byte that is not inline, and that nothing follows, leaves

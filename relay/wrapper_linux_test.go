@@ -86,9 +86,7 @@ func TestStreamOfFile(t *testing.T) {
 
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, fd := range fds {
 		_ = syscall.SetNonblock(fd, true)
 	}
@@ -194,9 +192,7 @@ func TestResetBeneathWrappers(t *testing.T) {
 func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCPConn, ended <-chan error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	addr := l.Addr().String()
 	ends := make(chan error, 1)
 	s := &loop.Server{Loops: 1, Handle: handle, Ended: func(_ *loop.Conn, err error) { ends <- err }}
@@ -209,9 +205,7 @@ func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCP
 		}
 	})
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return c.(*net.TCPConn), ends

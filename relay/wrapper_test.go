@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/relay"
 )
@@ -33,14 +34,10 @@ import (
 // tlsOverTCP is a TLS connection whose server side is the near end.
 func tlsOverTCP(t testing.TB) (halfConn, net.Conn) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	far, near := tcp(t)
 	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
@@ -212,12 +209,10 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 	<-a.(*watched).entered // the cut is at work
 	_ = A.CloseWrite()
 	_ = B.CloseWrite()
-	for deadline := time.Now().Add(patience); s.Result().AToB.Reason == relay.ReasonNone || s.Result().BToA.Reason == relay.ReasonNone; {
-		if time.Now().After(deadline) {
-			t.Fatalf("not ended: %+v", s.Result())
-		}
-		time.Sleep(time.Millisecond)
-	}
+	condition.Await(t, "both directions have ended", func() bool {
+		res := s.Result()
+		return res.AToB.Reason != relay.ReasonNone && res.BToA.Reason != relay.ReasonNone
+	})
 	close(gate)
 	e := <-done
 	if e.err != nil || e.res.Reason != relay.ReasonEOF {
@@ -260,9 +255,7 @@ func TestJoinRelayClosed(t *testing.T) {
 	d := ofLoop()
 	pipequota.Share(t)
 	r, err := relay.New(&relay.Config{Engine: relay.EngineSplice})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	g := d.newRig(t, r, tcp, tcp)
 	noError(t, ping(g.A, g.B, 1))
 	g.until("the lease to be back", func(relay.Result) bool { return r.Stats().Pipes.Leased == 0 })
@@ -314,9 +307,7 @@ func TestWrappersPassMethodsOn(t *testing.T) {
 			if err == nil {
 				err = raw.Control(func(fd uintptr) { value, _ = syscall.GetsockoptInt(int(fd), level, what) })
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			return value
 		}
 		if err := errors.Join(c.SetNoDelay(false), c.SetKeepAlive(true), c.SetKeepAlivePeriod(77*time.Second),
@@ -373,16 +364,12 @@ func TestFileSeesWrappers(t *testing.T) {
 		m := new(relay.Meter)
 		c := wrap(near, m)
 		f, err := os.CreateTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer f.Close()
 		_, _ = far.Write([]byte("body"))
 		_ = far.CloseWrite()
 		n, err := io.Copy(f, struct{ io.Reader }{c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		far, near = tcp(t)
 		c = wrap(near, m)
 		_, _ = far.Write([]byte("body"))
@@ -406,16 +393,10 @@ func between(n network, m *relay.Meter) network {
 // check waits until a meter has counted so much: bytes may arrive before they are counted.
 func check(t testing.TB, name string, m *relay.Meter, read, written int64) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	condition.Await(t, fmt.Sprintf("%s: %d read, %d written", name, read, written), func() bool {
 		r, w := m.Bytes()
-		if r == read && w == written {
-			return
-		}
-		if r > read || w > written || time.Now().After(end) {
-			t.Errorf("%s: read %d, written %d; want %d, %d", name, r, w, read, written)
-			return
-		}
-	}
+		return r == read && w == written
+	})
 }
 
 // TestMetered: meters count what a session moves beneath their wrappers, while it runs, and do not
@@ -475,9 +456,7 @@ func TestMeteredCopies(t *testing.T) {
 		"limited": {func() io.Reader { return io.LimitReader(relay.Metered(conn(), in), 1000) }, 1000, 1000},
 		"file": {func() io.Reader {
 			f, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			t.Cleanup(func() { f.Close() })
 			return relay.Metered(relay.Stream(f), in)
 		}, size, size},
@@ -1118,28 +1097,28 @@ func heap() int64 {
 
 // TestCloseOnEOF: the first end of file ends the session. All that either side has sent by then
 // arrives.
-func TestCloseOnEOF(t *testing.T) { both(t, testCloseOnEOF) }
-
-func testCloseOnEOF(t *testing.T, d *driving) {
-	r := newRelay(t, &relay.Config{CloseOnEOF: true})
-	for name, n := range d.networks() {
-		for _, bytes := range []int{0, 1, 100 << 10} {
-			t.Run(fmt.Sprint(name, " ", bytes), func(t *testing.T) {
-				g := d.newRig(t, r, n, n)
-				g.echo(t)
-				write(t, g.A, make([]byte, bytes))
-				g.A.CloseWrite()
-				if _, n, err := receive(g.B); err != nil || n != int64(bytes) {
-					t.Errorf("B gets %d bytes, %v", n, err)
-				}
-				res, err := g.wait()
-				if err != nil || res.Reason != relay.ReasonEOF || res.First != relay.SideA || res.AToB.Lost+res.BToA.Lost != 0 {
-					t.Errorf("%+v, %v", res, err)
-				}
-				if err := expect(g.A, nil); err != nil {
-					t.Errorf("A: %v, want a clean end", err)
-				}
-			})
+func TestCloseOnEOF(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, &relay.Config{CloseOnEOF: true})
+		for name, n := range d.networks() {
+			for _, bytes := range []int{0, 1, 100 << 10} {
+				t.Run(fmt.Sprint(name, " ", bytes), func(t *testing.T) {
+					g := d.newRig(t, r, n, n)
+					g.echo(t)
+					write(t, g.A, make([]byte, bytes))
+					g.A.CloseWrite()
+					if _, n, err := receive(g.B); err != nil || n != int64(bytes) {
+						t.Errorf("B gets %d bytes, %v", n, err)
+					}
+					res, err := g.wait()
+					if err != nil || res.Reason != relay.ReasonEOF || res.First != relay.SideA || res.AToB.Lost+res.BToA.Lost != 0 {
+						t.Errorf("%+v, %v", res, err)
+					}
+					if err := expect(g.A, nil); err != nil {
+						t.Errorf("A: %v, want a clean end", err)
+					}
+				})
+			}
 		}
-	}
+	})
 }
