@@ -261,7 +261,9 @@ func both(t *testing.T, test func(t *testing.T, d *driving)) {
 // noError ends a test that cannot go on after an error.
 func noError(t testing.TB, err error) {
 	t.Helper()
-	noError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func write[B ~string | ~[]byte](t testing.TB, to io.Writer, b B) {
