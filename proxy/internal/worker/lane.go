@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
 
