@@ -254,10 +254,10 @@ func TestMirrorHurtsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, e := range splicing {
 				r := newRelay(t, &relay.Config{Engine: e})
-				m := newMirrored(t, r, ofLoop(), smallTCP, time.Minute)
+				m := newMirrored(t, r, ofLoop(), tcp, time.Minute)
 				atB := collect(m.B)
 				c.shadow(m)
-				sent := content(7, 8<<20) // more than two pipes and the sockets take
+				sent := content(7, 32<<20) // a slot of a pipe may have eight pages
 				write(t, m.A, sent)
 				_ = m.A.CloseWrite()
 				if got := <-atB; !bytes.Equal(got, sent) {

@@ -346,32 +346,21 @@ func TestNotParked(t *testing.T) {
 	other := newParking(t, true, nil)
 	other.talk(1, 0)
 	other.leave()
+	running := newPlain(t, other.on)
 	other.on.do(func() {
 		if other.driven != nil {
 			t.Fatal("it is not parked")
 		}
-		running := newParkingOn(other)
-		if other.on.driver.Unpark(&running.driven, &other.parked, other.s, other.carrier) {
+		running.start()
+		if other.on.driver.Unpark(&running.s.driven, &other.parked, other.s, other.carrier) {
 			t.Error("it takes the place of another session")
 		}
-		running.driven.Cut(io.ErrNoProgress)
+		running.s.driven.Cut(io.ErrNoProgress)
 		if other.on.driver.Sessions() != 1 {
 			t.Errorf("%d sessions", other.on.driver.Sessions())
 		}
 	})
 	other.finish(false, relay.SideA)
-}
-
-// newParkingOn starts another session on the same loop. It is called there.
-func newParkingOn(p *parking) *loopSession {
-	s := &loopSession{on: p.on, ended: func(relay.Result, error) {}}
-	_, nearA := tcp(p)
-	_, nearB := tcp(p)
-	a, b := p.on.take(nearA), p.on.take(nearB)
-	a.ID, _ = p.on.loop.Add(a.FD, 0, &s.driven)
-	b.ID, _ = p.on.loop.Add(b.FD, 1, &s.driven)
-	p.on.driver.Start(&s.driven, a, b, s)
-	return s
 }
 
 // TestLifetimeIsDrawnOnce: a session that comes back has the lifetime that it has drawn at its begin, though its sockets are others, parked

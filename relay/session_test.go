@@ -22,8 +22,16 @@ var engines = []relay.Engine{relay.EngineAuto, relay.EngineSplice, relay.EngineC
 // counting is a wrapper that wants to see every byte.
 type counting struct {
 	*net.TCPConn
-	mu   sync.Mutex
-	seen int64
+	mu            sync.Mutex
+	seen, written int64
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	n, err := c.TCPConn.Write(p)
+	c.mu.Lock()
+	c.written += int64(n)
+	c.mu.Unlock()
+	return n, err
 }
 
 func (c *counting) Read(p []byte) (int, error) {

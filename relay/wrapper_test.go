@@ -1043,18 +1043,6 @@ func streamOf(end any) io.ReadWriteCloser {
 	}{r, w, nil})
 }
 
-// A countingConn is a wrapper that counts, so that its Read and Write are used.
-type countingConn struct {
-	net.Conn
-	n int64
-}
-
-func (c *countingConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
 // TestIdleWrappedSessions holds the heap of idle sessions between wrapped connections that are streams, also
 // after bulk.
 func TestIdleWrappedSessions(t *testing.T) {
@@ -1062,7 +1050,7 @@ func TestIdleWrappedSessions(t *testing.T) {
 	r := newRelay(t, nil)
 	wrapped := func(t testing.TB) (halfConn, net.Conn) {
 		far, near := tcp(t)
-		return far, relay.Stream(&countingConn{Conn: near})
+		return far, relay.Stream(&counting{TCPConn: near.(*net.TCPConn)})
 	}
 	bulk := make([]byte, 300<<10)
 	var rigs []*rig
