@@ -3,10 +3,8 @@ package clienthello_test
 import (
 	"crypto/tls"
 	"net"
-	"runtime"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
@@ -117,54 +115,4 @@ func TestDripWakes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// BenchmarkDrip measures the CPU that a hello costs its reader, system calls included,
-// by the way it comes. Each comes over a connection of its own: after some hundred
-// kilobytes in segments of a byte the kernel gives a connection so small a window that
-// it ignores the mark (tcp_epollin_ready).
-func BenchmarkDrip(b *testing.B) {
-	whole := says(b, &tls.Config{ServerName: "shop.example.com", NextProtos: []string{"h2", "http/1.1"}})
-	long := says(b, &tls.Config{ServerName: "shop.example.com", NextProtos: large(60_000)})
-	for _, bench := range []struct {
-		name  string
-		bytes []byte
-		piece int
-	}{
-		{"honest", whole, len(whole)},
-		{"a byte at a time", whole, 1},
-		{"16 records, a byte at a time", cut(whole, 100), 1},
-		{"60 KB honest", long, len(long)},
-		{"60 KB, a byte at a time", long, 1},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			var used time.Duration
-			var wakes int
-			for b.Loop() {
-				cpu, n := oneHello(b, bench.bytes, bench.piece)
-				used += cpu
-				wakes += n
-			}
-			b.ReportMetric(float64(used.Nanoseconds())/float64(b.N), "cpu-ns/op")
-			b.ReportMetric(float64(wakes)/float64(b.N), "wakes/op")
-		})
-	}
-}
-
-// oneHello sends and reads one hello, and returns the cost of reading it.
-func oneHello(b *testing.B, hello []byte, piece int) (cpu time.Duration, wakes int) {
-	client, server := sockets.TCPPair(b)
-	defer client.Close()
-	defer server.Close()
-	r := newReader(b, server)
-	defer r.close()
-	go send(b, client, hello, piece)
-	before, err := sys.ThreadCPUTime()
-	check(b, err)
-	r.read()
-	after, err := sys.ThreadCPUTime()
-	check(b, err)
-	return after - before, r.wakes
 }

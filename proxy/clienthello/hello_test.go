@@ -3,6 +3,8 @@ package clienthello_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdh"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -247,4 +249,80 @@ func TestManyProtocols(t *testing.T) {
 			t.Errorf("%d protocols: %d, %v", n, len(info.ALPN), err)
 		}
 	}
+}
+
+// TestEncrypted: of an encrypted hello the outer name is returned.
+func TestEncrypted(t *testing.T) {
+	b := says(t, &tls.Config{
+		ServerName:                     "secret.example.com",
+		MinVersion:                     tls.VersionTLS13,
+		EncryptedClientHelloConfigList: configList(t, "front.example.com"),
+	})
+	got, err := clienthello.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ServerName != "front.example.com" {
+		t.Errorf("got %q, want the outer name", got.ServerName)
+	}
+}
+
+// configList makes an ECHConfigList (RFC 9849, 4) with the outer name.
+func configList(t *testing.T, name string) []byte {
+	t.Helper()
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub := key.PublicKey().Bytes()
+	contents := []byte{7, 0, 0x20} // config id, DHKEM(X25519, HKDF-SHA256)
+	contents = append(binary.BigEndian.AppendUint16(contents, uint16(len(pub))), pub...)
+	contents = append(contents, 0, 4, 0, 1, 0, 1, 0) // HKDF-SHA256, AES-128-GCM; no limit of the name's length
+	contents = append(append(contents, byte(len(name))), name...)
+	contents = append(contents, 0, 0) // no extensions
+	config := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(contents)))
+	config = append(config, contents...)
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(config))), config...)
+}
+
+// FuzzHello checks the guarantees of Length and Parse, for any input.
+func FuzzHello(f *testing.F) {
+	b := says(f, &tls.Config{ServerName: "shop.example.com", NextProtos: []string{"h2"}})
+	f.Add(b)
+	f.Add(cut(b, 1))
+	f.Add(cut(b, 3, 50, 100))
+	f.Add(b[:20])
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		need, err := clienthello.Length(b)
+		if err != nil {
+			if !errors.Is(err, clienthello.ErrNotTLS) && !errors.Is(err, clienthello.ErrTooLong) && !errors.Is(err, clienthello.ErrMalformed) {
+				t.Fatalf("an error of no kind: %v", err)
+			}
+			if _, err := clienthello.Parse(b); err == nil {
+				t.Fatal("parsed all the same")
+			}
+			return
+		}
+		if need <= 0 || need > clienthello.Max {
+			t.Fatalf("asks for %d bytes", need)
+		}
+		info, err := clienthello.Parse(b)
+		if whole := need <= len(b); errors.Is(err, clienthello.ErrIncomplete) == whole {
+			t.Fatalf("%d bytes of %d: %v", len(b), need, err)
+		}
+		name, saw := goServer(b)
+		agrees(t, "crypto/tls", "fuzzed", b, saw, name)
+		if err == nil {
+			again, err := clienthello.Parse(b[:need])
+			if err != nil || again.ServerName != info.ServerName {
+				t.Fatalf("without what follows it: %+v, %v; with it: %+v", again, err, info)
+			}
+		}
+		for n := range min(need-1, len(b)) {
+			if less, err := clienthello.Length(b[:n]); err != nil || less > need && need <= len(b) {
+				t.Fatalf("of the first %d bytes: %d, %v; of all %d", n, less, err, need)
+			}
+		}
+	})
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // check finds errors of the configuration as a whole, with each value valid by itself.
@@ -29,7 +31,8 @@ func (l *loader) check() {
 		upstreams.define(&u.Name, l.at(&u.Name, u), "write another name")
 		upstreams.partial = upstreams.partial || u.Name == ""
 	}
-	k := checker{decoder: &l.decoder, upstreams: upstreams, pairs: make(map[Certificate]unpaired), modules: make(map[module]*complaint)}
+	k := newChecker(&l.decoder, c)
+	k.upstreams = upstreams
 	k.hardware(&c.Limits)
 	k.sessionLog(c.SessionLog)
 	k.binds(c)
@@ -62,10 +65,24 @@ func (l *loader) check() {
 type checker struct {
 	*decoder
 	upstreams *names
+	byName    map[string]*Upstream     // the first one of each name
 	pairs     map[Certificate]unpaired // certificates already read, and their errors
 	modules   map[module]*complaint    // filters already loaded, and their errors
 	compared  int                      // conditions of routes, see covered
 }
+
+func newChecker(d *decoder, c *Config) *checker {
+	k := &checker{decoder: d, byName: make(map[string]*Upstream), pairs: make(map[Certificate]unpaired), modules: make(map[module]*complaint)}
+	for _, u := range c.Upstreams {
+		if k.byName[u.Name] == nil {
+			k.byName[u.Name] = u
+		}
+	}
+	return k
+}
+
+// find returns the upstream with a name; nil: there is none.
+func (k *checker) find(name string) *Upstream { return k.byName[name] }
 
 // A choice is one of several keys of a section of which one is needed.
 type choice struct {
@@ -157,12 +174,6 @@ func (n *names) use(name *string, section any) {
 
 // cycles complains of upstreams that fall back on each other.
 func (k *checker) cycles(upstreams []*Upstream) {
-	next := make(map[string]*Upstream)
-	for _, u := range upstreams {
-		if u.Name != "" && next[u.Name] == nil {
-			next[u.Name] = u
-		}
-	}
 	done := make(map[*Upstream]bool)
 	for _, u := range upstreams {
 		var path []*Upstream
@@ -174,7 +185,7 @@ func (k *checker) cycles(upstreams []*Upstream) {
 			if u.Fallback == nil || u.Fallback.Upstream == "" {
 				break
 			}
-			u = next[u.Fallback.Upstream]
+			u = k.byName[u.Fallback.Upstream]
 		}
 		if from, ok := index[u]; ok && u != nil && u.Fallback != nil && u.Fallback.Upstream != "" {
 			k.cycle(path[from:])
@@ -310,33 +321,17 @@ func (k *checker) directory(b *Bind) {
 
 // unused warns of upstreams that no client ever reaches.
 func (k *checker) unused(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	used := make(map[string]bool, len(c.Upstreams))
-	use := func(name string) {
-		for name != "" && !used[name] { // a used upstream uses its fallback
-			used[name] = true
-			u := byName[name]
-			if u == nil || u.Fallback == nil {
-				return
-			}
-			name = u.Fallback.Upstream
-		}
-	}
 	for _, ln := range c.Listeners {
-		use(ln.Upstream)
+		for u := range ln.reaches(k.find) {
+			used[u.Name] = true
+		}
 		for _, name := range ln.Mirrors() {
 			used[name] = true // a mirror has no fallback
 		}
 		for _, name := range ln.FilteredTo() {
-			use(name)
-		}
-		for i := range ln.Routes {
-			use(ln.Routes[i].Upstream)
-			for j := range ln.Routes[i].Split {
-				use(ln.Routes[i].Split[j].Upstream)
+			for u := range withFallbacks(k.find, name) {
+				used[u.Name] = true
 			}
 		}
 	}
@@ -489,4 +484,244 @@ func (k *checker) queue(u *Upstream) {
 	}
 	k.warnAt(k.at(&u.Queue.Size, &u.Queue), "write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		"no client would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
+}
+
+// loops complains of listeners that send clients round in a circle: an endpoint is an address
+// of the same or another listener. One client would then use up all connections. The client
+// considered is one that meets no condition of a route. Circles that depend on such a
+// condition, on the source of the client or on discovery are not found.
+func (k *checker) loops(c *Config) {
+	g := graph{checker: k, listeners: make(map[string]*Listener), state: make(map[any]int)}
+	for _, ln := range c.Listeners {
+		for i := range ln.Bind {
+			for _, at := range arrivals(ln.Bind[i].Address) {
+				if g.listeners[at] == nil {
+					g.listeners[at] = ln
+				}
+			}
+		}
+	}
+	for _, ln := range c.Listeners {
+		if g.state[ln] == 0 {
+			g.walk(ln)
+		}
+	}
+	k.adminEndpoints(c)
+}
+
+// adminEndpoints complains of endpoints that are the admin API. Each of their clients would be
+// an operator.
+func (k *checker) adminEndpoints(c *Config) {
+	if c.Admin != nil {
+		k.noEndpoint(c, arrivals(c.Admin.Bind.Address), "the admin interface: every client could steer this process")
+	}
+	if c.Metrics != nil {
+		k.noEndpoint(c, arrivals(c.Metrics.Bind.Address), "the address of the metrics: every client would scrape as this machine")
+	}
+}
+
+// noEndpoint complains of endpoints that are an address of this process.
+func (k *checker) noEndpoint(c *Config, own []string, what string) {
+	for _, u := range c.Upstreams {
+		for i := range u.Endpoints {
+			e := &u.Endpoints[i]
+			if slices.ContainsFunc(k.outgoing(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
+				k.complainAt(k.at(&e.Address, e), "write another address", "%s is %s", e.Address, what)
+			}
+		}
+	}
+}
+
+// A graph is the ways of clients from listeners to upstreams, and from these to others or
+// back.
+type graph struct {
+	*checker
+	listeners map[string]*Listener // by arrival
+	state     map[any]int          // of a listener or upstream: 0 before the first visit, then its place in the path, from 1, or done
+	path      []step
+}
+
+// done is the state of a listener or upstream after all of its steps have been followed.
+const done = -1
+
+// A step is from a listener to an upstream, or from an upstream to its fallback or to the
+// listener at an endpoint's address.
+type step struct {
+	from any
+	at   place   // of the listener's or route's upstream
+	by   Address // the endpoint
+}
+
+// walk follows every step from a listener or an upstream.
+func (g *graph) walk(from any) {
+	g.state[from] = len(g.path) + 1
+	switch from := from.(type) {
+	case *Listener:
+		g.leave(from)
+	case *Upstream:
+		for i := range from.Endpoints {
+			by := from.Endpoints[i].Address
+			for _, at := range g.outgoing(by) {
+				if ln := g.listeners[at]; ln != nil {
+					g.follow(step{from: from, by: by}, ln)
+					break
+				}
+			}
+		}
+		if from.Fallback != nil {
+			g.followName(step{from: from}, from.Fallback.Upstream)
+		}
+	}
+	g.state[from] = done
+}
+
+// leave follows the steps of a client that meets no condition of a listener.
+func (g *graph) leave(ln *Listener) {
+	for i := range ln.Routes {
+		r := &ln.Routes[i]
+		switch m := &r.Match; {
+		case len(m.Source) > 0 || m.Port != 0 || g.checkVague(m):
+			return // a returning client may meet it
+		case !m.everybody():
+			continue
+		}
+		g.followName(step{from: ln, at: g.at(&r.Upstream, r)}, r.Upstream)
+		for j := range r.Split {
+			if s := &r.Split[j]; s.Percent > 0 {
+				g.followName(step{from: ln, at: g.at(&s.Upstream, s)}, s.Upstream)
+			}
+		}
+		g.followMirror(ln, r)
+		return
+	}
+	g.followName(step{from: ln, at: g.at(&ln.Upstream, ln)}, ln.Upstream)
+	g.followMirror(ln, nil)
+}
+
+// followMirror follows the mirror of a route, of the default route if that is nil.
+func (g *graph) followMirror(ln *Listener, r *Route) {
+	if m := ln.MirrorOf(r); m != nil && m.Percent > 0 {
+		g.followName(step{from: ln, at: g.at(&m.Upstream, m)}, m.Upstream)
+	}
+}
+
+func (g *graph) followName(s step, upstream string) {
+	if u := g.find(upstream); u != nil {
+		g.follow(s, u)
+	}
+}
+
+func (g *graph) follow(s step, to any) {
+	g.path = append(g.path, s)
+	switch depth := g.state[to]; depth {
+	case done:
+	case 0:
+		g.walk(to)
+	default:
+		g.circle(g.path[depth-1:])
+	}
+	g.path = g.path[:len(g.path)-1]
+}
+
+// circle complains of a circle of steps. A circle of fallbacks alone is reported by cycles.
+func (g *graph) circle(steps []step) {
+	first := -1
+	for i := range steps {
+		if _, ok := steps[i].from.(*Listener); ok {
+			first = i
+			break
+		}
+	}
+	if first < 0 {
+		return
+	}
+	steps = append(append([]step(nil), steps[first:]...), steps[:first]...)
+	fix := "write another upstream, or another bind"
+	if len(steps) == 2 {
+		g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s is an endpoint of %s, and an address of this listener", steps[1].by, steps[1].from.(*Upstream).Name)
+		return
+	}
+	g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s", words(steps))
+}
+
+// words names the listeners and upstreams of a circle, up to a bound.
+func words(steps []step) string {
+	var w []string
+	for i, s := range steps {
+		if i == 8 && len(steps) > 9 {
+			w = append(w, "…")
+			break
+		}
+		switch from := s.from.(type) {
+		case *Listener:
+			w = append(w, "listener "+from.Name)
+		case *Upstream:
+			if s.by.Network == "" {
+				w = append(w, "upstream "+from.Name)
+			} else {
+				w = append(w, fmt.Sprintf("upstream %s (%s)", from.Name, s.by))
+			}
+		}
+	}
+	return strings.Join(append(w, "listener "+steps[0].from.(*Listener).Name), " → ")
+}
+
+// arrivals returns the keys under which a listener is found from the keys of outgoing. All
+// addresses of a family share one key. It returns nil if they are not known in advance.
+func arrivals(a Address) []string {
+	if a.Network == "unix" {
+		return []string{a.Place()}
+	}
+	if a.Network != "tcp" { // a socket of systemd, or it could not be read
+		return nil
+	}
+	host, port := splitHostPort(a.Name)
+	switch {
+	case port == "0":
+		return nil
+	case host == "":
+		return []string{"0.0.0.0 " + port, ":: " + port}
+	}
+	return []string{plain(host) + " " + port}
+}
+
+// outgoing returns the keys of the listeners that a connection to an endpoint may reach, the
+// likeliest first.
+func (d *decoder) outgoing(a Address) []string {
+	if a.Network != "tcp" {
+		return arrivals(a)
+	}
+	host, port := splitHostPort(a.Name)
+	if sockopt.Localhost(host) {
+		return []string{"127.0.0.1 " + port, "0.0.0.0 " + port, "::1 " + port, ":: " + port}
+	}
+	list := []string{plain(host) + " " + port}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		switch ip = sockopt.Canonical(ip); {
+		case ip == netip.IPv4Unspecified(): // a connection to it goes to the loopback, see ip(7)
+			list = append(list, "127.0.0.1 "+port)
+		case ip == netip.IPv6Unspecified():
+			list = append(list, "::1 "+port)
+		case ip.IsLoopback() && ip.Is4():
+			list = append(list, "0.0.0.0 "+port)
+		case ip.IsLoopback():
+			list = append(list, ":: "+port)
+		case ip.Is4() && d.reaches(ip):
+			list = append(list, "0.0.0.0 "+port)
+		case d.reaches(ip):
+			list = append(list, ":: "+port)
+		}
+	}
+	return list
+}
+
+// plain returns the same text for the same address.
+func plain(host string) string {
+	if sockopt.Localhost(host) {
+		return "127.0.0.1"
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return sockopt.Canonical(ip).String()
+	}
+	return host
 }

@@ -495,21 +495,17 @@ func (k *checker) hiddenHTTP2(ln *Listener) {
 // disguised warns of endpoints that serve clients of routes by host and path, and clients of TLS or PostgreSQL as well: one that takes a
 // ClientHello or a StartupMessage for a method of HTTP, as lenient servers do, would serve a request behind it that no such route has looked at.
 func (k *checker) disguised(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	for _, ln := range c.Listeners {
 		guard := slices.IndexFunc(ln.Routes, func(r Route) bool { return len(r.Match.Host)+len(r.Match.Path) > 0 })
 		if guard < 0 || ln.TLS != nil || ln.SpeaksPostgres() || k.bad[&ln.Routes] {
 			continue
 		}
-		served := destinationsOf(ln.gettingTo("http1", guard), byName)
+		served := k.destinationsOf(ln.gettingTo("http1", guard))
 		for _, p := range []string{"tls", "postgres"} { // others are refused where a host or path counts
 			if !slices.ContainsFunc(ln.Routes, func(r Route) bool { return slices.Contains(r.Match.spoken(), p) }) {
 				continue
 			}
-			to := destinationsOf(ln.gettingTo(p, 0), byName)
+			to := k.destinationsOf(ln.gettingTo(p, 0))
 			for _, at := range slices.Sorted(maps.Keys(to)) {
 				if served[at] == "" {
 					continue
@@ -525,24 +521,19 @@ func (k *checker) disguised(c *Config) {
 
 // gettingTo returns the upstreams that clients of a protocol may get to, but for those of routes by bytes, and of routes for every protocol before
 // the one with the index from.
-func (ln *Listener) gettingTo(protocol string, from int) map[string]bool {
-	names := make(map[string]bool)
+func (ln *Listener) gettingTo(protocol string, from int) (names []string) {
 	for i := range ln.Routes {
 		r := &ln.Routes[i]
 		m, spoken := &r.Match, r.Match.spoken()
 		if len(m.Bytes) > 0 || len(spoken) == 0 && i < from || len(spoken) > 0 && !slices.Contains(spoken, protocol) {
 			continue
 		}
-		names[r.Upstream] = true
-		for j := range r.Split {
-			names[r.Split[j].Upstream] = true
-		}
+		names = append(names, r.leadsTo()...)
 		if m.only(protocol) {
 			return names
 		}
 	}
-	names[ln.Upstream] = true
-	return names
+	return append(names, ln.Upstream)
 }
 
 // only reports whether every client of a protocol matches.
@@ -552,20 +543,16 @@ func (m *Match) only(protocol string) bool {
 }
 
 // destinationsOf returns the names of upstreams, with their fallbacks, by the destinations of their endpoints, and by the names themselves.
-func destinationsOf(names map[string]bool, byName map[string]*Upstream) map[string]string {
+func (k *checker) destinationsOf(names []string) map[string]string {
 	list := make(map[string]string)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		for u := byName[name]; u != nil && list["upstream "+u.Name] == ""; {
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		for u := range withFallbacks(k.find, name) {
 			list["upstream "+u.Name] = u.Name
 			for i := range u.Endpoints {
 				if a := u.Endpoints[i].Address; a.Network != "" {
 					list[destination(a)] = u.Name
 				}
 			}
-			if u.Fallback == nil {
-				break
-			}
-			u = byName[u.Fallback.Upstream]
 		}
 	}
 	return list
@@ -574,10 +561,6 @@ func destinationsOf(names map[string]bool, byName map[string]*Upstream) map[stri
 // evaded warns of routes by name that keep some clients out, where others get to the same endpoints by a route without a name, or by the
 // listener's upstream: whatever such clients say to the endpoint later, a Host within TLS for instance, no route looks at.
 func (k *checker) evaded(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	for _, ln := range c.Listeners {
 		if k.bad[&ln.Routes] {
 			continue
@@ -587,8 +570,8 @@ func (k *checker) evaded(c *Config) {
 			if !r.Match.names() || len(r.Match.Source)+len(r.Match.TLV) == 0 && r.Match.Port == 0 && r.Filter == nil {
 				continue
 			}
-			named := destinationsOf(r.leadsTo(), byName)
-			others := destinationsOf(ln.withoutName(), byName)
+			named := k.destinationsOf(r.leadsTo())
+			others := k.destinationsOf(ln.withoutName())
 			for _, at := range slices.Sorted(maps.Keys(others)) {
 				if named[at] != "" {
 					k.warnAt(k.at(&r.Match, r), "give these clients an upstream with endpoints of their own",
@@ -605,21 +588,21 @@ func (m *Match) names() bool {
 	return len(m.SNI)+len(m.Host) > 0 && !slices.Contains(m.SNI, "*") && !slices.Contains(m.Host, "*")
 }
 
-// leadsTo returns the route's upstreams.
-func (r *Route) leadsTo() map[string]bool {
-	to := map[string]bool{r.Upstream: true}
+// leadsTo returns the names of the route's upstreams.
+func (r *Route) leadsTo() []string {
+	names := []string{r.Upstream}
 	for j := range r.Split {
-		to[r.Split[j].Upstream] = true
+		names = append(names, r.Split[j].Upstream)
 	}
-	return to
+	return names
 }
 
 // withoutName returns the upstreams of clients whatever they are named: the listener's, and those of routes without conditions on clients.
-func (ln *Listener) withoutName() map[string]bool {
-	all := map[string]bool{ln.Upstream: true}
+func (ln *Listener) withoutName() []string {
+	all := []string{ln.Upstream}
 	for i := range ln.Routes {
 		if m := &ln.Routes[i].Match; !m.names() && len(m.Source)+len(m.TLV) == 0 && m.Port == 0 {
-			maps.Copy(all, ln.Routes[i].leadsTo())
+			all = append(all, ln.Routes[i].leadsTo()...)
 		}
 	}
 	return all
@@ -639,22 +622,14 @@ var speakingFirst = map[string]string{
 
 // waitsInVain warns of servers that speak first behind routes by first bytes: their clients say nothing, and are refused.
 func (k *checker) waitsInVain(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	for _, ln := range c.Listeners {
 		if k.bad[&ln.Routes] || k.given(&ln.Silence) || !ln.readsFirst() {
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(ln.withoutName())) {
-			u := byName[name]
-			if u == nil {
-				continue
-			}
-			if protocol := u.speaksFirst(); protocol != "" {
+		for _, name := range slices.Sorted(slices.Values(ln.withoutName())) {
+			if u := k.find(name); u != nil && u.speaksFirst() != "" {
 				k.warnAt(k.at(&ln.Routes, ln), "write preread_silence: 200ms at the listener; 0s if its clients speak first",
-					"clients that wait for the server to speak are refused after %v: routes depend on what a client says first, and the upstream %s seems to speak %s", ln.Timeouts.Preread, u.Name, protocol)
+					"clients that wait for the server to speak are refused after %v: routes depend on what a client says first, and the upstream %s seems to speak %s", ln.Timeouts.Preread, u.Name, u.speaksFirst())
 				break
 			}
 		}

@@ -46,6 +46,7 @@ type decoder struct {
 	partial  bool          // some content is unknown, for a file or section could not be read
 	trying   bool          // reading the value of a misspelled key: complaints are only counted
 
+	literal   bool // there are no variables
 	adminOnly bool // reads only admin and include
 	bindOnly  bool // of admin only bind
 }

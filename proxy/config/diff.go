@@ -96,20 +96,19 @@ func (c Change) String() string {
 // Positions, the order of listeners and upstreams, and how a value was written do not matter.
 func Diff(old, next *Config) []Change {
 	d := &differ{}
-	d.changed(Change{Kind: KindLimits}, d.keys(root().byKey["limits"], &old.Limits, &next.Limits))
+	d.changed(Change{Kind: KindLimits}, d.keys(&old.Limits, &next.Limits))
 	if old.StateFile != next.StateFile {
 		d.found = nil
 		d.field(root().byKey["state_file"], "", reflect.ValueOf(old.StateFile), reflect.ValueOf(next.StateFile))
 		d.changed(Change{Kind: KindStateFile}, d.found)
 	}
-	d.changed(Change{Kind: KindLane}, d.keys(root().byKey["lane"], &old.Lane, &next.Lane))
-	d.thing(Change{Kind: KindAdmin}, root().byKey["admin"].obj, value(old.Admin), value(next.Admin))
-	d.thing(Change{Kind: KindSessionLog}, root().byKey["session_log"].obj, value(old.SessionLog), value(next.SessionLog))
-	d.thing(Change{Kind: KindMetrics}, root().byKey["metrics"].obj, value(old.Metrics), value(next.Metrics))
-	d.thing(Change{Kind: KindTraces}, root().byKey["traces"].obj, value(old.Traces), value(next.Traces))
-	listeners := root().byKey["listeners"].obj
+	d.changed(Change{Kind: KindLane}, d.keys(&old.Lane, &next.Lane))
+	thing(d, Change{Kind: KindAdmin}, old.Admin, next.Admin)
+	thing(d, Change{Kind: KindSessionLog}, old.SessionLog, next.SessionLog)
+	thing(d, Change{Kind: KindMetrics}, old.Metrics, next.Metrics)
+	thing(d, Change{Kind: KindTraces}, old.Traces, next.Traces)
 	each(old.Listeners, next.Listeners, func(l *Listener) string { return l.Name }, func(name string, a, b *Listener) {
-		d.thing(Change{Kind: KindListener, Name: name}, listeners, value(a), value(b))
+		thing(d, Change{Kind: KindListener, Name: name}, a, b)
 	})
 	each(old.Upstreams, next.Upstreams, func(u *Upstream) string { return u.Name }, d.upstream)
 	return d.changes
@@ -119,8 +118,8 @@ func Diff(old, next *Config) []Change {
 // words of [Diff] that are about a process that runs.
 func Initial(next *Config) []Change {
 	none := &Config{}
-	none.Limits, _ = root().byKey["limits"].obj.template.Interface().(ProcessLimits)
-	none.Lane, _ = root().byKey["lane"].obj.template.Interface().(Lane)
+	described(reflect.TypeFor[ProcessLimits]()).fill(reflect.ValueOf(&none.Limits).Elem())
+	described(reflect.TypeFor[Lane]()).fill(reflect.ValueOf(&none.Lane).Elem())
 	if next.Admin != nil && next.Admin.Bind.Auto() {
 		none.Admin = next.Admin
 	}
@@ -131,13 +130,6 @@ func Initial(next *Config) []Change {
 		}
 	}
 	return changes
-}
-
-func value[T any](p *T) reflect.Value {
-	if p == nil {
-		return reflect.Value{}
-	}
-	return reflect.ValueOf(p).Elem()
 }
 
 // each calls f for elements that are only in old, and then for all of next. A missing element
@@ -171,34 +163,32 @@ func (d *differ) changed(c Change, keys []KeyChange) {
 	}
 }
 
-// keys compares two sections, which a and b point to.
-func (d *differ) keys(f *field, a, b any) []KeyChange {
+// keys compares two structs of one type, which a and b point to, but for the keys in skip.
+func (d *differ) keys(a, b any, skip ...string) []KeyChange {
 	d.found = nil
-	d.object(f.obj, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), "")
+	of, is := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	d.object(described(of.Type()), "", of, is, skip...)
 	return d.found
 }
 
-// thing compares two structs, either of which may be missing. Keys in skip are ignored.
-func (d *differ) thing(c Change, o *object, a, b reflect.Value, skip ...string) {
+// thing compares two structs, either of which may be missing, but for the keys in skip.
+func thing[T any](d *differ, c Change, a, b *T, skip ...string) {
 	switch {
-	case !a.IsValid() && !b.IsValid():
-	case !a.IsValid():
+	case a == nil && b == nil:
+	case a == nil:
 		c.Action = Added
 		d.changes = append(d.changes, c)
-	case !b.IsValid():
+	case b == nil:
 		c.Action = Removed
 		d.changes = append(d.changes, c)
 	default:
-		d.found = nil
-		d.object(o, "", a, b, strings.Join(skip, ""))
-		d.changed(c, d.found)
+		d.changed(c, d.keys(a, b, skip...))
 	}
 }
 
 func (d *differ) upstream(name string, a, b *Upstream) {
-	o := root().byKey["upstreams"].obj
 	before := len(d.changes)
-	d.thing(Change{Kind: KindUpstream, Name: name}, o, value(a), value(b), "endpoints")
+	thing(d, Change{Kind: KindUpstream, Name: name}, a, b, "endpoints")
 	switch {
 	case b == nil:
 		d.endpoints(name, a.Endpoints, nil)
@@ -231,8 +221,7 @@ func (d *differ) endpoints(upstream string, a, b []Endpoint) {
 		if b == nil {
 			e = a
 		}
-		c := Change{Kind: KindEndpoint, Upstream: upstream, Name: e.Name, Address: e.Address.String()}
-		d.thing(c, root().byKey["upstreams"].obj.byKey["endpoints"].obj, value(a), value(b))
+		thing(d, Change{Kind: KindEndpoint, Upstream: upstream, Name: e.Name, Address: e.Address.String()}, a, b)
 	})
 }
 
@@ -273,13 +262,12 @@ func common(a, b []Endpoint) (both []*Endpoint) {
 	return both
 }
 
-// object compares two structs of one type.
-func (d *differ) object(o *object, path string, a, b reflect.Value, skip string) {
+// object compares two structs of one type, but for the keys in skip.
+func (d *differ) object(o *object, path string, a, b reflect.Value, skip ...string) {
 	for _, f := range o.fields {
-		if f.once || f.key == skip {
-			continue
+		if !f.once && !slices.Contains(skip, f.key) {
+			d.field(f, path, a.Field(f.index), b.Field(f.index))
 		}
-		d.field(f, path, a.Field(f.index), b.Field(f.index))
 	}
 }
 
@@ -294,20 +282,19 @@ func (d *differ) field(f *field, path string, a, b reflect.Value) {
 	}
 	key := join(path, f.key)
 	switch {
-	case f.list && (f.obj == nil || a.Len() != b.Len()):
-		if !sameList(a, b) {
-			d.note(f, key, listText(f, a), listText(f, b))
-		}
+	case f.list && (a.Len() != b.Len() || f.obj == nil && !sameElements(a, b)):
+		d.note(f, key, listText(f, a), listText(f, b))
+	case f.list && f.obj == nil:
 	case f.list:
 		for i := range a.Len() {
-			d.object(f.obj, fmt.Sprintf("%s[%d]", key, i), a.Index(i), b.Index(i), "")
+			d.object(f.obj, fmt.Sprintf("%s[%d]", key, i), a.Index(i), b.Index(i))
 		}
 	case f.optional && (a.IsNil() || b.IsNil()):
 		if a.IsNil() != b.IsNil() {
 			d.note(f, key, f.presence(a), f.presence(b))
 		}
 	default:
-		d.object(f.obj, key, reflect.Indirect(a), reflect.Indirect(b), "")
+		d.object(f.obj, key, reflect.Indirect(a), reflect.Indirect(b))
 	}
 }
 
@@ -322,10 +309,8 @@ func (d *differ) note(f *field, key, old, next string) {
 	d.found = append(d.found, KeyChange{key, old, next, f.restart})
 }
 
-func sameList(a, b reflect.Value) bool {
-	if a.Len() != b.Len() {
-		return false
-	}
+// sameElements compares two lists of one length.
+func sameElements(a, b reflect.Value) bool {
 	for i := range a.Len() {
 		if !same(a.Index(i), b.Index(i)) {
 			return false
@@ -402,179 +387,40 @@ func (f *field) presence(v reflect.Value) string {
 	return "absent"
 }
 
-// Same reports whether two listeners are equal in all of their keys. Where and how these were
-// written does not matter.
-func (ln *Listener) Same(o *Listener) bool {
-	return ln.Name == o.Name &&
-		slices.EqualFunc(ln.Bind, o.Bind, Bind.same) &&
-		slices.Equal(ln.Allow, o.Allow) &&
-		slices.Equal(ln.Deny, o.Deny) &&
-		both(ln.AcceptProxy, o.AcceptProxy, (*AcceptProxy).same) &&
-		ln.Transparent == o.Transparent &&
-		slices.EqualFunc(ln.Routes, o.Routes, Route.same) &&
-		ln.Upstream == o.Upstream &&
-		both(ln.Mirror, o.Mirror, (*Mirror).same) &&
-		both(ln.Filter, o.Filter, (*Filter).Same) &&
-		both(ln.Rewrite, o.Rewrite, (*Rewrite).same) &&
-		ln.RequireTLS == o.RequireTLS && ln.Silence == o.Silence &&
-		ln.Postgres == o.Postgres &&
-		ln.Limits.same(o.Limits) &&
-		ln.Timeouts.same(o.Timeouts) &&
-		ln.Connect == o.Connect &&
-		both(ln.TLS, o.TLS, (*ListenerTLS).same) &&
-		ln.SessionLog == o.SessionLog && ln.Lane == o.Lane &&
-		both(ln.MetricsBy, o.MetricsBy, (*MetricsBy).same) &&
-		ln.Socket.same(o.Socket)
-}
-
-// SameButEndpoints reports whether two upstreams are equal in all of their keys except
-// endpoints. Where and how these were written does not matter.
-func (u *Upstream) SameButEndpoints(o *Upstream) bool {
-	return u.Name == o.Name &&
-		u.Balance == o.Balance &&
-		u.BalanceOn == o.BalanceOn &&
-		both(u.Discover, o.Discover, (*Discover).Same) &&
-		both(u.ZoneAware, o.ZoneAware, (*ZoneAware).same) &&
-		both(u.HealthCheck, o.HealthCheck, (*HealthCheck).Same) &&
-		both(u.OutlierDetection, o.OutlierDetection, (*OutlierDetection).same) &&
-		both(u.CircuitBreaker, o.CircuitBreaker, (*CircuitBreaker).same) &&
-		u.Retry.same(o.Retry) &&
-		u.Queue.same(o.Queue) &&
-		u.BackupWhen == o.BackupWhen &&
-		u.SlowStart == o.SlowStart &&
-		u.PanicBelow == o.PanicBelow &&
-		both(u.Fallback, o.Fallback, (*Fallback).same) &&
-		u.OnUnhealthy == o.OnUnhealthy &&
-		u.OnRemoved == o.OnRemoved &&
-		u.DrainTimeout == o.DrainTimeout &&
-		u.SendProxy == o.SendProxy &&
-		u.SourceAddress == o.SourceAddress &&
-		u.Socket.Congestion == o.Socket.Congestion &&
-		u.StartTLS == o.StartTLS &&
-		both(u.TLS, o.TLS, (*UpstreamTLS).same)
-}
-
-// Same reports whether two session logs are equal in all of their keys.
-func (l *SessionLog) Same(o *SessionLog) bool {
-	a := *l
-	a.Pos, a.At = o.Pos, o.At
-	return slices.Equal(l.At, o.At) && reflect.DeepEqual(&a, o)
-}
-
-// SameEndpoints reports whether two upstreams list the same endpoints in the same order.
-func (u *Upstream) SameEndpoints(o *Upstream) bool {
-	return slices.EqualFunc(u.Endpoints, o.Endpoints, Endpoint.same)
-}
-
-// both compares two sections that may be absent.
-func both[T any](a, b *T, same func(a, b *T) bool) bool {
+// alike reports whether two things are equal in all of their keys but those in skip. Where and how these were
+// written does not matter. Either may be missing.
+func alike[T any](a, b *T, skip ...string) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return same(a, b)
+	return len(new(differ).keys(a, b, skip...)) == 0
 }
 
-// Positions are not compared. Structs that can be compared as a whole are, with the position
-// of the other one.
+// Same reports whether two listeners are equal in all of their keys.
+func (ln *Listener) Same(o *Listener) bool { return alike(ln, o) }
 
-func (b Bind) same(o Bind) bool               { b.Pos = o.Pos; return b == o }
-func (s Share) same(o Share) bool             { s.Pos = o.Pos; return s == o }
-func (b Bandwidth) same(o Bandwidth) bool     { b.Pos = o.Pos; return b == o }
-func (t Timeouts) same(o Timeouts) bool       { t.Pos = o.Pos; return t == o }
-func (c Certificate) same(o Certificate) bool { c.Pos = o.Pos; return c == o }
-func (s Socket) same(o Socket) bool           { s.Pos = o.Pos; return s == o }
-func (e Endpoint) same(o Endpoint) bool       { e.Pos = o.Pos; return e == o }
-func (r Retry) same(o Retry) bool             { r.Pos = o.Pos; return r == o }
-func (q Queue) same(o Queue) bool             { q.Pos = o.Pos; return q == o }
+// SameButEndpoints reports whether two upstreams are equal in all of their keys except endpoints.
+func (u *Upstream) SameButEndpoints(o *Upstream) bool { return alike(u, o, "endpoints") }
 
-func (l ListenerLimits) same(o ListenerLimits) bool {
-	same := l.Bandwidth.same(o.Bandwidth) && l.BandwidthPerConnection.same(o.BandwidthPerConnection)
-	l.Pos, l.Bandwidth, l.BandwidthPerConnection = o.Pos, o.Bandwidth, o.BandwidthPerConnection
-	return same && l == o
+// SameEndpoints reports whether two upstreams list the same endpoints in the same order.
+func (u *Upstream) SameEndpoints(o *Upstream) bool {
+	return slices.EqualFunc(u.Endpoints, o.Endpoints, func(a, b Endpoint) bool { a.Pos = b.Pos; return a == b })
 }
 
-func (z *ZoneAware) same(o *ZoneAware) bool       { a := *z; a.Pos = o.Pos; return a == *o }
-func (t *UpstreamTLS) same(o *UpstreamTLS) bool   { a := *t; a.Pos = o.Pos; return a == *o }
-func (f *DiscoverFile) same(o *DiscoverFile) bool { a := *f; a.Pos = o.Pos; return a == *o }
-
-func (d *OutlierDetection) same(o *OutlierDetection) bool {
-	a := *d
-	a.Pos = o.Pos
-	return a == *o
-}
-
-func (c *CircuitBreaker) same(o *CircuitBreaker) bool {
-	a := *c
-	a.Pos = o.Pos
-	return a == *o
-}
-
-func (a *AcceptProxy) same(o *AcceptProxy) bool {
-	return slices.Equal(a.Versions, o.Versions) && slices.Equal(a.From, o.From) && a.Timeout == o.Timeout
-}
-
-func (r Route) same(o Route) bool {
-	return r.Match.same(&o.Match) && r.Upstream == o.Upstream && slices.EqualFunc(r.Split, o.Split, Share.same) &&
-		both(r.Mirror, o.Mirror, (*Mirror).same) && both(r.Rewrite, o.Rewrite, (*Rewrite).same) && both(r.Filter, o.Filter, (*Filter).Same)
-}
-
-func (m *Match) same(o *Match) bool {
-	return slices.Equal(m.SNI, o.SNI) && slices.Equal(m.ALPN, o.ALPN) && slices.Equal(m.Source, o.Source) && m.Port == o.Port &&
-		slices.Equal(m.Protocol, o.Protocol) && slices.Equal(m.Host, o.Host) && slices.Equal(m.Path, o.Path) &&
-		slices.Equal(m.User, o.User) && slices.Equal(m.Database, o.Database) &&
-		slices.EqualFunc(m.Bytes, o.Bytes, ByteMatch.same) && slices.EqualFunc(m.TLV, o.TLV, TLVMatch.same)
-}
-
-func (b ByteMatch) same(o ByteMatch) bool {
-	b.Pos = o.Pos
-	return b == o
-}
-
-func (t TLVMatch) same(o TLVMatch) bool {
-	t.Pos = o.Pos
-	return t == o
-}
-
-func (t *ListenerTLS) same(o *ListenerTLS) bool {
-	return slices.EqualFunc(t.Certificates, o.Certificates, Certificate.same) && t.ClientCA == o.ClientCA &&
-		t.MinVersion == o.MinVersion && slices.Equal(t.ALPN, o.ALPN)
-}
+// Same reports whether two session logs are equal in all of their keys.
+func (l *SessionLog) Same(o *SessionLog) bool { return alike(l, o) }
 
 // Same reports whether endpoints are discovered from the same source.
-func (d *Discover) Same(o *Discover) bool {
-	return both(d.DNS, o.DNS, (*DiscoverDNS).same) && both(d.File, o.File, (*DiscoverFile).same)
-}
+func (d *Discover) Same(o *Discover) bool { return alike(d, o) }
 
 // SameOrigin reports whether two discoveries, each of which may be nil, look for the same: one file, or one name,
 // type and port, whichever servers are asked for it.
 func (d *Discover) SameOrigin(o *Discover) bool {
-	return d != nil && o != nil && both(d.DNS, o.DNS, (*DiscoverDNS).sameOrigin) && both(d.File, o.File, (*DiscoverFile).same)
-}
-
-func (d *DiscoverDNS) sameOrigin(o *DiscoverDNS) bool {
-	return d.Name == o.Name && d.Type == o.Type && d.Port == o.Port
-}
-
-func (d *DiscoverDNS) same(o *DiscoverDNS) bool {
-	return d.sameOrigin(o) && slices.Equal(d.Servers, o.Servers) && d.MinTTL == o.MinTTL && d.MaxTTL == o.MaxTTL
+	return d != nil && o != nil && alike(d.DNS, o.DNS, "servers", "min_ttl", "max_ttl") && alike(d.File, o.File)
 }
 
 // Same reports whether two health checks are equal.
-func (h *HealthCheck) Same(o *HealthCheck) bool {
-	return h.Type == o.Type && h.Port == o.Port &&
-		h.Interval == o.Interval && h.FastInterval == o.FastInterval && h.Timeout == o.Timeout && h.Jitter == o.Jitter &&
-		h.Rise == o.Rise && h.Fall == o.Fall &&
-		h.HTTP.same(&o.HTTP) && h.Send.Value == o.Send.Value && h.Expect.Value == o.Expect.Value && h.Standby.Value == o.Standby.Value &&
-		h.TLS == o.TLS && h.SNI == o.SNI
-}
-
-func (c *HTTPCheck) same(o *HTTPCheck) bool {
-	return c.Path == o.Path && c.Host == o.Host && slices.Equal(c.Status, o.Status) && c.Body.Value == o.Body.Value
-}
-
-func (f *Fallback) same(o *Fallback) bool {
-	return f.Upstream == o.Upstream && f.Respond.Path == o.Respond.Path && bytes.Equal(f.Respond.Bytes, o.Respond.Bytes)
-}
+func (h *HealthCheck) Same(o *HealthCheck) bool { return alike(h, o) }
 
 // A reading is what a file was read as: its text, and whatever its values took from other files, variables and patterns.
 type reading struct {

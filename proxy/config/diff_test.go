@@ -174,16 +174,19 @@ func other(t *testing.T, v reflect.Value) reflect.Value {
 }
 
 // TestSame: configurations with different values of a key are not the same, except for where
-// and how these were written. A new key is found by its absence in same.go.
+// and how these were written.
 func TestSame(t *testing.T) {
 	sameBy(t, (*config.Listener).Same)
 	sameBy(t, func(a, b *config.Upstream) bool { return a.SameButEndpoints(b) && a.SameEndpoints(b) })
 	sameBy(t, (*config.HealthCheck).Same)
 	sameBy(t, (*config.Discover).Same)
+	sameBy(t, (*config.SessionLog).Same)
+	sameBy(t, (*config.Traces).Same)
+	sameBy(t, (*config.Filter).Same)
 }
 
 // written is where and how a value was written.
-var written = regexp.MustCompile(`\.Pos\.(File|Line|Column)$|\.(Send|Expect|Standby|Body)\.Source$`)
+var written = regexp.MustCompile(`\.Pos\.(File|Line|Column)$|\.(Send|Expect|Standby|Body|Value)\.Source$`)
 
 func sameBy[T any](t *testing.T, same func(a, b *T) bool) {
 	t.Helper()

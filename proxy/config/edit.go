@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -280,30 +281,21 @@ func (ed *editor) add(list *yaml.Node, e *Endpoint) (string, error) {
 	return ed.replace(to, to, ", "+ed.item(e)), nil
 }
 
-// item writes an endpoint.
+// item writes an endpoint: the keys that differ from their defaults.
 func (ed *editor) item(e *Endpoint) string {
-	address := strconv.Quote(e.Address.String())
-	parts := []string{ed.key("address") + address}
-	if e.Name != e.Address.String() {
-		parts = append(parts, ed.key("name")+strconv.Quote(e.Name))
-	}
-	if e.Weight != 1 {
-		parts = append(parts, ed.key("weight")+strconv.Itoa(e.Weight))
-	}
-	if e.Backup {
-		parts = append(parts, ed.key("backup")+"true")
-	}
-	if e.Connections != 0 {
-		parts = append(parts, ed.key("connections")+strconv.FormatInt(e.Connections, 10))
-	}
-	if e.Zone != "" {
-		parts = append(parts, ed.key("zone")+strconv.Quote(e.Zone))
-	}
-	if e.State != Ready {
-		parts = append(parts, ed.key("state")+ed.word(e.State))
+	o, v := described(reflect.TypeFor[Endpoint]()), reflect.ValueOf(e).Elem()
+	var parts []string
+	for _, f := range o.fields {
+		value := v.Field(f.index)
+		if same(value, o.template.Field(f.index)) || f.key == "name" && e.Name == e.Address.String() {
+			continue
+		}
+		w := &writer{json: ed.json}
+		w.scalar(f, value)
+		parts = append(parts, ed.key(f.key)+w.String())
 	}
 	if len(parts) == 1 {
-		return address
+		return strings.TrimPrefix(parts[0], ed.key("address"))
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -38,11 +37,7 @@ func (f *Filter) Title() string {
 }
 
 // Same reports whether two filters are equal in all of their keys, the content of the module included.
-func (f *Filter) Same(o *Filter) bool {
-	return f.Wasm.Path == o.Wasm.Path && bytes.Equal(f.Wasm.Bytes, o.Wasm.Bytes) && f.Name == o.Name && f.Config == o.Config &&
-		f.Memory == o.Memory && f.Timeout == o.Timeout && f.OnError == o.OnError && f.Preread == o.Preread &&
-		f.Instances == o.Instances && slices.Equal(f.Upstreams, o.Upstreams)
-}
+func (f *Filter) Same(o *Filter) bool { return alike(f, o) }
 
 // FilterOf returns the filter of a route, of the default route if that is nil; nil: there is none.
 func (ln *Listener) FilterOf(r *Route) *Filter {
@@ -54,21 +49,21 @@ func (ln *Listener) FilterOf(r *Route) *Filter {
 
 // Filters returns the filters of a listener's routes, each one once.
 func (ln *Listener) Filters() (filters []*Filter) {
-	add := func(f *Filter) {
-		if f != nil && !slices.ContainsFunc(filters, f.Same) {
+	for _, f := range ln.ownFilters() {
+		if !slices.ContainsFunc(filters, f.Same) {
 			filters = append(filters, f)
 		}
-	}
-	add(ln.Filter)
-	for i := range ln.Routes {
-		add(ln.Routes[i].Filter)
 	}
 	return filters
 }
 
+func (ln *Listener) ownFilters() []*Filter {
+	return own(ln, ln.Filter, func(r *Route) *Filter { return r.Filter })
+}
+
 // FilteredTo returns the upstreams to which filters may send clients.
 func (ln *Listener) FilteredTo() (upstreams []string) {
-	for _, f := range ln.Filters() {
+	for _, f := range ln.ownFilters() {
 		for _, name := range f.Upstreams {
 			if name != "" && !slices.Contains(upstreams, name) {
 				upstreams = append(upstreams, name)
@@ -90,9 +85,9 @@ type module struct {
 // filters checks the filters of a listener.
 func (k *checker) filters(ln *Listener) {
 	names := make(map[string]*Filter)
-	check := func(f *Filter) {
-		if f == nil || k.bad[f] {
-			return
+	for _, f := range ln.ownFilters() {
+		if k.bad[f] {
+			continue
 		}
 		k.filter(ln, f)
 		if o := names[f.Title()]; o == nil {
@@ -100,10 +95,6 @@ func (k *checker) filters(ln *Listener) {
 		} else if !o.Same(f) {
 			k.complainAt(k.at(&f.Wasm, f), "write name: and another one", "the filter in line %d has the name %s too", o.Pos.Line, printable(f.Title()))
 		}
-	}
-	check(ln.Filter)
-	for i := range ln.Routes {
-		check(ln.Routes[i].Filter)
 	}
 }
 

@@ -25,7 +25,8 @@ type jsonReader struct {
 // json parses a JSON file. It returns nil if the file is not JSON, or if YAML would read it
 // differently.
 func (s *source) json() *yaml.Node {
-	if !strings.HasPrefix(strings.TrimLeft(s.data, " \t\r\n"), "{") || !json.Valid([]byte(s.data)) {
+	begins := strings.TrimLeft(s.data, " \t\r\n")
+	if begins == "" || begins[0] != '{' && begins[0] != '[' || !json.Valid([]byte(s.data)) {
 		return nil
 	}
 	r := &jsonReader{text: s.data, line: 1, col: 1}
@@ -68,7 +69,7 @@ func (r *jsonReader) value(depth int) *yaml.Node {
 		r.quoted(n)
 	default:
 		rest := r.text[r.at:]
-		n.Value = rest[:strings.IndexAny(rest, ",]} \t\r\n")] // there is one of them, for the first value is a {
+		n.Value = rest[:strings.IndexAny(rest, ",]} \t\r\n")] // there is one of them, for the first value is a { or a [
 		n.Tag = literalTag(n.Value)
 		r.skip(len(n.Value))
 	}

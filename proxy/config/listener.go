@@ -260,15 +260,11 @@ func (k *checker) postgres(ln *Listener) {
 
 // passedThrough complains of an upstream that would wrap the TLS of clients in another one.
 func (k *checker) passedThrough(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	for _, ln := range c.Listeners {
 		if ln.Postgres != PostgresPassthrough {
 			continue
 		}
-		for u := range ln.reaches(func(name string) *Upstream { return byName[name] }) {
+		for u := range ln.reaches(k.find) {
 			if u.TLS != nil {
 				k.complainAt(k.at(&ln.Postgres, ln), "write postgres: terminate, or an upstream without tls", "the upstream %s has tls, and TLS is passed through", u.Name)
 			}
@@ -300,10 +296,6 @@ const (
 	maxKeyValue  = 255 // bytes
 )
 
-func (m *MetricsBy) same(o *MetricsBy) bool {
-	return m.Key == o.Key && slices.Equal(m.Values, o.Values)
-}
-
 // Needs reports whether a property of the clients of a listener matters beside its routes: to the policy of an
 // upstream that they may get to, or to the metrics. upstream returns the one of a name, nil if there is none.
 func (ln *Listener) Needs(kind clientkey.Kind, upstream func(name string) *Upstream) bool {
@@ -324,21 +316,34 @@ func (ln *Listener) Needs(kind clientkey.Kind, upstream func(name string) *Upstr
 
 // reaches returns the upstreams that a listener's clients may get to, their fallbacks included, but for mirrors.
 func (ln *Listener) reaches(upstream func(name string) *Upstream) map[*Upstream]bool {
+	names := []string{ln.Upstream}
+	for i := range ln.Routes {
+		names = append(names, ln.Routes[i].leadsTo()...)
+	}
+	return withFallbacks(upstream, names...)
+}
+
+// withFallbacks returns upstreams and their fallbacks.
+func withFallbacks(upstream func(name string) *Upstream, names ...string) map[*Upstream]bool {
 	all := make(map[*Upstream]bool)
-	add := func(name string) {
-		for u := upstream(name); u != nil && !all[u]; u = upstream(name) {
-			all[u] = true
-			if u.Fallback == nil {
-				return
+	for _, name := range names {
+		for u := upstream(name); u != nil && !all[u]; u = upstream(u.Fallback.Upstream) {
+			if all[u] = true; u.Fallback == nil {
+				break
 			}
-			name = u.Fallback.Upstream
 		}
 	}
-	add(ln.Upstream)
+	return all
+}
+
+// own returns what a listener has for clients of routes that have none of their own, and then what the routes have.
+func own[T any](ln *Listener, its *T, of func(r *Route) *T) (all []*T) {
+	if its != nil {
+		all = append(all, its)
+	}
 	for i := range ln.Routes {
-		add(ln.Routes[i].Upstream)
-		for j := range ln.Routes[i].Split {
-			add(ln.Routes[i].Split[j].Upstream)
+		if t := of(&ln.Routes[i]); t != nil {
+			all = append(all, t)
 		}
 	}
 	return all
@@ -406,13 +411,9 @@ func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 
 // knownKeys warns of upstreams that hash a property which is not known of any of their clients.
 func (k *checker) knownKeys(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	leading := make(map[*Upstream][]*Listener)
 	for _, ln := range c.Listeners {
-		for u := range ln.reaches(func(name string) *Upstream { return byName[name] }) {
+		for u := range ln.reaches(k.find) {
 			leading[u] = append(leading[u], ln)
 		}
 	}

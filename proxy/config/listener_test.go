@@ -318,3 +318,113 @@ func TestPostgres(t *testing.T) {
 		t.Errorf("tls with passthrough: %v", problems)
 	}
 }
+
+const congested = `listeners: [{name: a, bind: ':1', upstream: u, socket: {congestion: %A}}]
+upstreams: [{name: u, endpoints: ['h:1'], socket: {congestion: %B}}]
+`
+
+func congestedBy(listener, upstream string) string {
+	return strings.NewReplacer("%A", listener, "%B", upstream).Replace(congested)
+}
+
+// TestCongestion: a name that the kernel does not list is a problem that lists those there are; so is
+// one that takes a privilege which the process lacks.
+func TestCongestion(t *testing.T) {
+	const privilege = ":PLACE: the congestion control cubic takes CAP_NET_ADMIN, which this process does not have | write one of bbr, reno, or give this process CAP_NET_ADMIN"
+	for _, c := range []struct {
+		listener, upstream string
+		root               bool
+		want               []string
+	}{
+		{"bbr", "reno", false, nil},
+		{"''", "''", false, nil},
+		{"cubic", "cubic", true, nil},
+		{"cubic", "bbr", false, []string{"1" + strings.Replace(privilege, "PLACE", "69", 1)}},
+		{"bbr", "cubic", false, []string{"2" + strings.Replace(privilege, "PLACE", "64", 1)}},
+		{"bbr2", "vegas", true, []string{
+			"1:69: this kernel lists no congestion control bbr2 | write one of bbr, cubic, reno, or load the module tcp_bbr2",
+			"2:64: this kernel lists no congestion control vegas | write one of bbr, cubic, reno, or load the module tcp_vegas",
+		}},
+		{"'a b'", "sixteen_letters_", true, []string{
+			`1:69: "a b" is not the name of a congestion control | write a name of at most 15 letters, digits, _ or -, such as bbr`,
+			`2:64: "sixteen_letters_" is not the name of a congestion control | write a name of at most 15 letters, digits, _ or -, such as bbr`,
+		}},
+	} {
+		tree := config.Tree{"/etc/p.yaml": congestedBy(c.listener, c.upstream)}
+		if c.root {
+			tree["/root"] = ""
+		}
+		_, problems := config.LoadTree(tree, "/etc/p.yaml", nil)
+		var got []string
+		for _, p := range problems {
+			got = append(got, short(p))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s, %s:\n got %s\nwant %s", c.listener, c.upstream, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+// TestCongestionUnknown: a kernel that cannot be asked is no reason to refuse a name, and is said.
+func TestCongestionUnknown(t *testing.T) {
+	const fix = " | see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine on which it is to run: sockets that cannot have it have that of the system"
+	for file, c := range map[string]struct{ name, why string }{"/unreadable": {"vegas", "open /proc/c: permission denied"}, "/full": {"cubic", "too many open files"}} {
+		cfg := loadTree(t, config.Tree{"/etc/p.yaml": congestedBy(c.name, "''"), file: ""})
+		if len(cfg.Warnings) != 1 || short(cfg.Warnings[0]) != "1:69: whether this kernel has the congestion control "+c.name+" is unknown: "+c.why+fix {
+			t.Errorf("%s: %v", file, cfg.Warnings)
+		}
+	}
+}
+
+// traced is a file with traces, in its first line.
+func traced(traces string) string { return "traces: {" + traces + "}" + smallest }
+
+// TestTraces: the errors of traces, each with its fix.
+func TestTraces(t *testing.T) {
+	cert, key := certificate(t, "a.example")
+	for traces, want := range map[string]string{
+		"sample: 1":                                                           "1:9: endpoint is missing | write endpoint: \"http://127.0.0.1:4317\"",
+		"endpoint: 'c:4317'":                                                  `1:20: "c:4317" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
+		"endpoint: 'http://c'":                                                `1:20: "http://c" has no port | write http://c:4317, or :4318 for http/protobuf`,
+		"endpoint: 'http://a b:1'":                                            `1:20: "http://a b:1" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
+		"endpoint: 'http://u:p@c:1'":                                          `1:20: the URL has more than a host and a path | write a token as an entry of headers`,
+		"endpoint: 'http://c:1/v1/traces'":                                    `1:20: gRPC has no path "/v1/traces" | leave the path out, or write protocol: http/protobuf`,
+		"endpoint: 'http://c:1', protocol: http":                              `1:44: protocol is one of grpc, http/protobuf, not "http" | write grpc or http/protobuf`,
+		"endpoint: 'http://c:1', sample: 1%":                                  `1:42: sample is a number: "1%" is not a number | write it without %: 1`,
+		"endpoint: 'http://c:1', resource: x":                                 `1:44: "x" is not KEY=VALUE | write service.name=edge`,
+		"endpoint: 'http://c:1', tls: {}":                                     "1:39: tls is of no use with http:// | write https:// in endpoint, or leave tls out",
+		"endpoint: 'https://c', tls: {cert: a}":                               "1:45: key is missing | write key: and the PEM file of its private key",
+		"endpoint: 'https://c', tls: {cert: a, key: k}":                       "",
+		"endpoint: 'https://c', tls: {ca: k}":                                 "1:43: there is no certificate in /etc/k | write a PEM file of certificates",
+		"endpoint: 'https://c', headers: [{name: 'a b', value: '${T}'}]":      `1:50: "a b" is not the name of a header | write a name such as Authorization`,
+		"endpoint: 'https://c', headers: [{name: TE, value: '${T}'}]":         `1:50: TE is the exporter's own | leave it out`,
+		"endpoint: 'https://c', headers: [{name: A, value: 'file:/etc/k'}]":   "1:60: the value of A has 5 lines | leave one line in /etc/k",
+		"endpoint: 'https://c:1', headers: [{name: A, value: 'Bearer ${T}'}]": "",
+	} {
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": traced(traces), "/etc/a": cert, "/etc/k": key}, "/etc/p.yaml", variables("T", "t0ken"))
+		var got []string
+		for _, p := range problems {
+			got = append(got, short(p))
+		}
+		if text := strings.Join(got, "\n"); text != want {
+			t.Errorf("%s\n got %s\nwant %s", traces, text, want)
+		}
+	}
+	var got []string
+	for _, w := range withToken(t, traced("endpoint: 'http://collector.example:4317', headers: [{name: A, value: 'file:b'}], sample: 0, max_queue_size: 1, max_export_batch_size: 2")).Warnings {
+		got = append(got, short(w))
+	}
+	if want := []string{
+		"1:63: headers, which may be secrets, go over the network in plain text | write https://",
+		"1:100: sample: 0 traces no client | leave traces out, or write a percentage",
+		"1:145: a batch of 2 spans is never complete, for 1 wait at most | write at most max_queue_size",
+	}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// withToken loads a text that reads a token from /etc/b.
+func withToken(t *testing.T, text string) *config.Config {
+	t.Helper()
+	return loadTree(t, config.Tree{"/etc/p.yaml": text, "/etc/b": "t0ken"})
+}

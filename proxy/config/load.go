@@ -145,62 +145,38 @@ func (l *loader) sections(n *yaml.Node) {
 	l.include(&part)
 }
 
-// add adds the content of one file to that of the others.
+// add adds the content of one file to that of the others: lists are joined, and of any other key there is one in all files.
 func (l *loader) add(part *Config) {
-	if l.given(&part.Limits) {
-		l.once("limits", &l.cfg.Limits, &part.Limits)
-		l.cfg.Limits = part.Limits
-		from, to := &part.Limits, &l.cfg.Limits
-		l.moved(from, to)
-		l.moved(&from.Memory, &to.Memory)
-		l.moved(&from.Memory.NUMA, &to.Memory.NUMA)
-		l.moved(&from.Loops, &to.Loops)
-		l.moved(&from.Loops.Count, &to.Loops.Count)
-		l.moved(&from.Loops.Affinity, &to.Loops.Affinity)
-	}
-	if l.given(&part.Lane) {
-		l.once("lane", &l.cfg.Lane, &part.Lane)
-		l.cfg.Lane = part.Lane
-		l.moved(&part.Lane, &l.cfg.Lane)
-	}
-	if l.given(&part.StateFile) {
-		l.once("state_file", &l.cfg.StateFile, &part.StateFile)
-		l.cfg.StateFile = part.StateFile
-		l.moved(&part.StateFile, &l.cfg.StateFile)
-	}
-	section(l, "admin", &part.Admin, &l.cfg.Admin)
-	section(l, "session_log", &part.SessionLog, &l.cfg.SessionLog)
-	section(l, "metrics", &part.Metrics, &l.cfg.Metrics)
-	section(l, "traces", &part.Traces, &l.cfg.Traces)
-	l.cfg.Listeners = append(l.cfg.Listeners, part.Listeners...)
-	l.cfg.Upstreams = append(l.cfg.Upstreams, part.Upstreams...)
-}
-
-// section adds a section of which there is one in all files.
-func section[T any](l *loader, key string, part, whole **T) {
-	if !l.given(part) {
-		return
-	}
-	l.once(key, whole, part)
-	*whole = *part
-	l.moved(part, whole)
-}
-
-// once complains of a section that an earlier file also has.
-func (l *loader) once(key string, whole, part any) {
-	if before, ok := l.places[whole]; ok {
-		l.twice = true
-		l.complainAt(l.places[part], "leave it out here or there", "%s is in %v too", key, before.pos())
+	from, to := reflect.ValueOf(part).Elem(), reflect.ValueOf(&l.cfg).Elem()
+	for _, f := range root().fields {
+		switch a, b := from.Field(f.index), to.Field(f.index); {
+		case f.once:
+		case f.list:
+			b.Set(reflect.AppendSlice(b, a))
+		case l.given(a.Addr().Interface()):
+			if before, ok := l.places[b.Addr().Interface()]; ok {
+				l.twice = true
+				l.complainAt(l.places[a.Addr().Interface()], "leave it out here or there", "%s is in %v too", f.key, before.pos())
+			}
+			b.Set(a)
+			l.moved(f, a, b)
+		}
 	}
 }
 
-// moved records that a field was copied.
-func (l *loader) moved(from, to any) {
+// moved records that a value was copied, with the values within that are not behind a pointer.
+func (l *loader) moved(f *field, a, b reflect.Value) {
+	from, to := a.Addr().Interface(), b.Addr().Interface()
 	if at, given := l.places[from]; given {
 		l.places[to] = at
 	}
 	if l.bad[from] {
 		l.bad[to] = true
+	}
+	if f.obj != nil && !f.optional && !f.list {
+		for _, inner := range f.obj.fields {
+			l.moved(inner, a.Field(inner.index), b.Field(inner.index))
+		}
 	}
 }
 

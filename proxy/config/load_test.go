@@ -6,13 +6,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	selfsigned "github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/race"
@@ -333,7 +336,7 @@ func TestPairsOfJSON(t *testing.T) {
 	if n == nil || n.Content[1].Value != "😀 é" {
 		t.Errorf("%+v", n)
 	}
-	for _, bad := range []string{`{"a": "\ud83d"}`, `{"a": "\ude00"}`, `{"a": 1`, `["a"]`, "a: 1", "", "{a: 1}", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
+	for _, bad := range []string{`{"a": "\ud83d"}`, `{"a": "\ude00"}`, `{"a": 1`, `["a"`, "a: 1", "", "{a: 1}", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
 		if n := config.JSON(bad); n != nil {
 			t.Errorf("%q is read as JSON: %+v", bad, n)
 		}
@@ -344,7 +347,7 @@ func TestPairsOfJSON(t *testing.T) {
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"a": [1, -2.5e3, true, false, null, "x\n\"\\\/\u00e9", {}, []], "b": {"c": {"d": ""}}}`, "{\n\t\"a\":1 ,\r\n \"é\" : [\n{\"b\":2}]\n}\n",
-		`{"a": 18446744073709551615, "b": 18446744073709551616, "c": -9223372036854775809, "d": 1e400, "e": -0, "f": 0.0}`, ` {"<<": {"a": 1}, "": 0}`,
+		`{"a": 18446744073709551615, "b": 18446744073709551616, "c": -9223372036854775809, "d": 1e400, "e": -0, "f": 0.0}`, ` {"<<": {"a": 1}, "": 0}`, `["a", {"b": [1]}]`,
 	} {
 		f.Add(text)
 	}
@@ -650,5 +653,64 @@ func TestKept(t *testing.T) {
 	}
 	if _, err := new(config.Kept).Load(); err == nil || errors.Unwrap(err) == nil {
 		t.Error(err)
+	}
+}
+
+var (
+	pairsMu sync.Mutex
+	pairs   = make(map[string][2]string)
+)
+
+// certificate returns one for a name, and its key, the same ones for the same name.
+func certificate(t testing.TB, name string) (cert, key string) {
+	t.Helper()
+	pairsMu.Lock()
+	defer pairsMu.Unlock()
+	if p, ok := pairs[name]; ok {
+		return p[0], p[1]
+	}
+	cert, key = selfsigned.New(t, name)
+	pairs[name] = [2]string{cert, key}
+	return cert, key
+}
+
+// equalFields returns the fields, but for Pos, that two structs have in common.
+func equalFields(a, b any) (names []string) {
+	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range va.NumField() {
+		name := va.Type().Field(i).Name
+		if name != "Pos" && reflect.DeepEqual(va.Field(i).Interface(), vb.Field(i).Interface()) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestLaneDefault: listeners that write no lane have that of the section, a change of which takes no restart.
+func TestLaneDefault(t *testing.T) {
+	text := func(value string) string {
+		return "lane: {default: " + value + "}\nlisteners: [{name: a, bind: ':1', upstream: u}, {name: b, bind: ':2', upstream: u, lane: require}, {name: c, bind: ':3', upstream: u, lane: off}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
+	}
+	for value, want := range map[string][]string{
+		config.LaneAuto: {config.LaneAuto, config.LaneRequire, config.LaneOff}, config.LaneOff: {config.LaneOff, config.LaneRequire, config.LaneOff},
+	} {
+		var got []string
+		for _, ln := range load(t, text(value)).Listeners {
+			got = append(got, ln.Lane)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("default: %s: %v, want %v", value, got, want)
+		}
+	}
+	old, next := load(t, text(config.LaneAuto)), load(t, text(config.LaneOff))
+	if keys := old.Lane.Lasting(&next.Lane); len(keys) != 0 {
+		t.Errorf("after a restart: %v", keys)
+	}
+	var changed []string
+	for _, c := range config.Diff(old, next) {
+		changed = append(changed, c.String())
+	}
+	if want := []string{"lane changed: default: auto → off", "listener a changed: lane: auto → off"}; !slices.Equal(changed, want) {
+		t.Errorf("%q, want %q", changed, want)
 	}
 }

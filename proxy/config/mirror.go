@@ -19,10 +19,6 @@ type Mirror struct {
 	Compare  *Compare      `key:"compare" doc:"The answers of the mirror's endpoint are compared with those that the clients get, and what differs is reported (penstock mirror). The answers of these sessions are copied, not spliced. Absent: they are thrown away."`
 }
 
-func (m *Mirror) same(o *Mirror) bool {
-	return m.Upstream == o.Upstream && m.Percent == o.Percent && m.Patience == o.Patience && both(m.Compare, o.Compare, (*Compare).same)
-}
-
 // Comparing returns how answers are compared; nil: they are not.
 func (m *Mirror) Comparing() *Compare {
 	if m.Compare == nil || !m.Compare.Enabled {
@@ -33,7 +29,7 @@ func (m *Mirror) Comparing() *Compare {
 
 // SameComparison reports whether the answers of two mirrors are compared alike, with those of the same upstream.
 func (m *Mirror) SameComparison(o *Mirror) bool {
-	return m.Upstream == o.Upstream && both(m.Comparing(), o.Comparing(), (*Compare).same)
+	return m.Upstream == o.Upstream && alike(m.Comparing(), o.Comparing())
 }
 
 // MirrorOf returns the mirror of a route, of the default route if that is nil; nil: there is none.
@@ -46,42 +42,30 @@ func (ln *Listener) MirrorOf(r *Route) *Mirror {
 
 // Mirrors returns the upstreams to which some clients are mirrored.
 func (ln *Listener) Mirrors() (upstreams []string) {
-	add := func(m *Mirror) {
-		if m != nil && m.Upstream != "" && !slices.Contains(upstreams, m.Upstream) {
+	for _, m := range own(ln, ln.Mirror, func(r *Route) *Mirror { return r.Mirror }) {
+		if m.Upstream != "" && !slices.Contains(upstreams, m.Upstream) {
 			upstreams = append(upstreams, m.Upstream)
 		}
-	}
-	add(ln.Mirror)
-	for i := range ln.Routes {
-		add(ln.Routes[i].Mirror)
 	}
 	return upstreams
 }
 
 // mirrors checks the mirrors of all listeners.
 func (k *checker) mirrors(c *Config) {
-	byName := make(map[string]*Upstream, len(c.Upstreams))
-	for _, u := range c.Upstreams {
-		byName[u.Name] = u
-	}
 	for _, ln := range c.Listeners {
-		k.mirror(ln.Mirror, byName)
+		k.mirror(ln.Mirror)
 		k.mirroredTLS(ln)
-		k.mirrorOf(ln, nil, []string{ln.Upstream}, byName)
+		k.mirrorOf(ln, nil, []string{ln.Upstream})
 		for i := range ln.Routes {
 			r := &ln.Routes[i]
-			k.mirror(r.Mirror, byName)
-			to := []string{r.Upstream}
-			for j := range r.Split {
-				to = append(to, r.Split[j].Upstream)
-			}
-			k.mirrorOf(ln, r, to, byName)
+			k.mirror(r.Mirror)
+			k.mirrorOf(ln, r, r.leadsTo())
 		}
 	}
 }
 
 // mirror checks one by itself.
-func (k *checker) mirror(m *Mirror, byName map[string]*Upstream) {
+func (k *checker) mirror(m *Mirror) {
 	if m == nil || k.bad[m] {
 		return
 	}
@@ -90,13 +74,13 @@ func (k *checker) mirror(m *Mirror, byName map[string]*Upstream) {
 	if hundredths := math.Round(m.Percent * 100); !k.bad[&m.Percent] && math.Abs(hundredths-m.Percent*100) > 1e-6 {
 		k.complainAt(k.at(&m.Percent, m), "write "+percent(int(hundredths)), "%v %% is finer than a hundredth", m.Percent)
 	}
-	if u := byName[m.Upstream]; u != nil && u.TLS != nil {
+	if u := k.find(m.Upstream); u != nil && u.TLS != nil {
 		k.complainAt(k.at(&m.Upstream, m), "write an upstream without tls", "the upstream %s has tls: a mirror sends bytes as they are", m.Upstream)
 	}
 }
 
 // mirrorOf complains of clients that would be mirrored to the upstream that serves them, or to a fallback of it.
-func (k *checker) mirrorOf(ln *Listener, r *Route, to []string, byName map[string]*Upstream) {
+func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 	m := ln.MirrorOf(r)
 	if m == nil || m.Upstream == "" || m.Percent == 0 {
 		return
@@ -107,22 +91,12 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string, byName map[strin
 	if r == nil || r.Mirror != nil || r.Rewrite != nil {
 		k.comparedFraming(m, ln.RewriteOf(r))
 	}
-	for _, name := range to {
-		for range len(byName) + 1 { // circles are reported by cycles
-			if name == m.Upstream {
-				fix := "write another upstream"
-				if r != nil && r.Mirror == nil {
-					fix += ", or a mirror with percent: 0 at the route in line " + strconv.Itoa(r.Pos.Line)
-				}
-				k.complainAt(k.at(&m.Upstream, m), fix, "the upstream %s serves these clients itself: it would get their bytes twice", m.Upstream)
-				return
-			}
-			u := byName[name]
-			if u == nil || u.Fallback == nil {
-				break
-			}
-			name = u.Fallback.Upstream
+	if u := k.find(m.Upstream); withFallbacks(k.find, to...)[u] {
+		fix := "write another upstream"
+		if r != nil && r.Mirror == nil {
+			fix += ", or a mirror with percent: 0 at the route in line " + strconv.Itoa(r.Pos.Line)
 		}
+		k.complainAt(k.at(&m.Upstream, m), fix, "the upstream %s serves these clients itself: it would get their bytes twice", m.Upstream)
 	}
 }
 
@@ -169,13 +143,6 @@ type Mask struct {
 	Pattern string `key:"pattern" default:"" eg:"[0-9]{4}-[0-9]{2}-[0-9]{2}" doc:"Regular expression (RE2). The bytes that it matches are not compared. Either this or field is required."`
 	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"Field of a head or of trailers of gRPC that is not compared, after grpc. A framing's name with .answer is the whole answer."`
 	Name    string `key:"name" default:"" eg:"/shop.Cart/List" doc:"Name of the method whose answers are meant. Empty: all."`
-}
-
-func (m Mask) same(o Mask) bool { m.Pos = o.Pos; return m == o }
-
-func (c *Compare) same(o *Compare) bool {
-	return c.Enabled == o.Enabled && c.Framing == o.Framing && c.Offset == o.Offset && c.Width == o.Width && c.Endian == o.Endian &&
-		c.IncludesHeader == o.IncludesHeader && slices.EqualFunc(c.Mask, o.Mask, Mask.same) && c.Examples == o.Examples && c.Redact == o.Redact
 }
 
 // Plan returns the plan of a section that was checked.

@@ -11,10 +11,10 @@ import (
 	"github.com/penstock/penstock/proxy/internal/file"
 )
 
-// expand replaces ${NAME} by the environment variable, and $$ by $. It reports whether there
+// expand replaces ${NAME} by the environment variable, and $$ by $, unless the file has no variables. It reports whether there
 // was a variable. If one is not set, it complains at d.here and ok is false.
 func (d *decoder) expand(text string) (expanded string, variable, ok bool) {
-	if !strings.Contains(text, "$") {
+	if d.literal || !strings.Contains(text, "$") {
 		return text, false, true
 	}
 	var b strings.Builder

@@ -40,9 +40,9 @@ func TestProblems(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"lane: {leave: true}\n" + listener("lane: auto"), []string{"1:7: sessions can go on without this process only where they are pinned | write pins: and a directory of a BPF file system, or leave it out"}},
-		{"lane: {devices: [\"\"]}\n" + listener("lane: auto"), []string{"1:7: a device has no name | write its name, such as eth0, or leave it out"}},
-		{"lane: {devices: [lo, eth0, lo]}\n" + listener("lane: auto"), []string{"1:7: the device lo is named twice | write it once"}},
+		{"lane: {leave: true}\n" + listener("lane: auto"), []string{"1:15: sessions can go on without this process only where they are pinned | write pins: and a directory of a BPF file system, or leave it out"}},
+		{"lane: {devices: [\"\"]}\n" + listener("lane: auto"), []string{"1:17: a device has no name | write its name, such as eth0, or leave it out"}},
+		{"lane: {devices: [lo, eth0, lo]}\n" + listener("lane: auto"), []string{"1:17: the device lo is named twice | write it once"}},
 		// Keys.
 		{"listners: []\n" + smallest, []string{`1:1: unknown key "listners" | did you mean "listeners"?`}},
 		{listener("time_outs: {}"), []string{`1:48: unknown key "time_outs" | did you mean "timeouts"?`}},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -34,6 +35,7 @@ type source struct {
 	name  string // as the user wrote it
 	dir   string // absolute, base of relative paths
 	data  string
+	most  int   // values; 0: maxValues
 	lines []int // where each line begins; nil before first use
 
 	// The result of the last look-up: the byte offset of a column in a line. A line may be
@@ -181,8 +183,8 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 		return tooMuch("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
 	}
 	values, marks := s.count()
-	if values > maxValues {
-		return tooMuch("split it, and include the parts", "the file has too many values: %d, and at most %d are read", values, maxValues)
+	if most := cmp.Or(s.most, maxValues); values > most {
+		return tooMuch("split it, and include the parts", "the file has too many values: %d, and at most %d are read", values, most)
 	}
 	if p := s.garbage(); p != nil {
 		return nil, p

@@ -59,9 +59,22 @@ type bounds struct {
 // root describes Config.
 var root = sync.OnceValue(func() *object { return describe(reflect.TypeFor[Config]()) })
 
+// objects are the structs that Config consists of, itself included.
+var objects = make(map[reflect.Type]*object)
+
+// described describes one of these structs.
+func described(t reflect.Type) *object {
+	root()
+	return objects[t]
+}
+
 // describe reads the tags of a struct. No struct contains itself.
 func describe(t reflect.Type) *object {
+	if o := objects[t]; o != nil {
+		return o
+	}
 	o := &object{typ: t, pos: -1, byKey: make(map[string]*field)}
+	objects[t] = o
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		if sf.Type == reflect.TypeFor[Pos]() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -181,22 +182,19 @@ func NewEndpoint(k *EndpointKeys) (Endpoint, error) {
 // can. It checks what a file is checked for. The error is one line, and says what to write instead.
 func (c *Config) Admit(upstream string, e *Endpoint) error {
 	l := newLoader(nil)
-	k := checker{decoder: &l.decoder}
 	whole := *c
-	whole.Upstreams = make([]*Upstream, len(c.Upstreams))
-	for i, u := range c.Upstreams {
-		if whole.Upstreams[i] = u; u.Name != upstream {
-			continue
-		}
-		with := *u
-		with.Endpoints = append(u.Endpoints[:len(u.Endpoints):len(u.Endpoints)], *e)
-		whole.Upstreams[i] = &with
+	whole.Upstreams = slices.Clone(c.Upstreams)
+	k := newChecker(&l.decoder, &whole)
+	if at := slices.IndexFunc(c.Upstreams, func(u *Upstream) bool { return u.Name == upstream }); at >= 0 {
+		with := *c.Upstreams[at]
 		k.endpoint(&with, e)
-		for j := range u.Endpoints {
-			if destination(u.Endpoints[j].Address) == destination(e.Address) {
-				k.complainAt(place{}, "write another address, or change the weight of that one", "%s is the address of the endpoint %s", e.Address, u.Endpoints[j].Name)
+		for j := range with.Endpoints {
+			if SameDestination(with.Endpoints[j].Address, e.Address) {
+				k.complainAt(place{}, "write another address, or change the weight of that one", "%s is the address of the endpoint %s", e.Address, with.Endpoints[j].Name)
 			}
 		}
+		with.Endpoints = append(slices.Clip(with.Endpoints), *e)
+		whole.Upstreams[at], k.byName[upstream] = &with, &with
 	}
 	k.loops(&whole)
 	if len(l.problems) == 0 {

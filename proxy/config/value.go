@@ -228,49 +228,12 @@ func setFloat(_ *decoder, f *field, v reflect.Value, text string) *complaint {
 
 // setRule reads a rule for clients: a network, or a word.
 func setRule(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
-	var rule Rule
-	var c *complaint
-	switch {
-	case text == "all":
-		rule = clients.All()
-	case text == "unix":
-		rule = clients.UnixClients()
-	case strings.HasPrefix(text, "unix"):
-		rule, c = parseUnixRule(text)
-	default:
-		rule, c = parseNetwork(text)
-	}
-	if c == nil {
-		v.Set(reflect.ValueOf(rule))
-	}
-	return c
-}
-
-// parseUnixRule reads unix:uid=NUMBER or unix:gid=NUMBER.
-func parseUnixRule(text string) (Rule, *complaint) {
-	kind, number, _ := strings.Cut(strings.TrimPrefix(text, "unix:"), "=")
-	id, err := strconv.ParseUint(number, 10, 32)
-	switch {
-	case kind != "uid" && kind != "gid":
-		return Rule{}, complain("write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some", "%q names no clients", text)
-	case err != nil || id == 1<<32-1: // which no user and no group has
-		return Rule{}, complain("write a number, as id(1) prints it, such as unix:"+kind+"=1000", "%q is not the number of a user or a group", number)
-	case kind == "uid":
-		return clients.UnixUser(uint32(id)), nil
-	}
-	return clients.UnixGroup(uint32(id)), nil
-}
-
-func parseNetwork(text string) (Rule, *complaint) {
-	fix := "write 10.0.0.0/8, 2001:db8::/32, one address, unix or all"
-	if strings.HasPrefix(text, "uid=") || strings.HasPrefix(text, "gid=") {
-		fix = "write unix:" + text
-	}
-	prefix, err := clients.ParsePrefix(text, fix)
+	rule, err := clients.ParseRule(text)
 	if bad := new(clients.PrefixError); errors.As(err, &bad) {
-		return Rule{}, &complaint{message: bad.Problem, fix: bad.Fix}
+		return &complaint{message: bad.Problem, fix: bad.Fix}
 	}
-	return clients.Prefix(prefix), nil
+	v.Set(reflect.ValueOf(rule))
+	return nil
 }
 
 func setAddr(_ *decoder, _ *field, v reflect.Value, text string) *complaint {

@@ -2,12 +2,16 @@ package discovery_test
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
-
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
@@ -253,4 +257,129 @@ func TestRepliesToOtherQuestionsAreNone(t *testing.T) {
 	if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), "another question") {
 		t.Errorf("error %v", err)
 	}
+}
+
+func TestConfigurationsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		cfg  discovery.DNSConfig
+	}{
+		{"write a domain name", discovery.DNSConfig{Port: 1}},
+		{"write a domain name", discovery.DNSConfig{Name: "db example", Port: 1}},
+		{"write a domain name", discovery.DNSConfig{Name: strings.Repeat("x", 64) + ".example", Port: 1}},
+		{"an address needs no DNS", discovery.DNSConfig{Name: "10.0.0.1", Port: 1}},
+		{"write A, AAAA, A+AAAA or SRV", discovery.DNSConfig{Name: "db.example", Type: "MX", Port: 1}},
+		{"write no port", discovery.DNSConfig{Name: "db.example", Type: "SRV", Port: 1}},
+		{"from 1 to 65535", discovery.DNSConfig{Name: "db.example", Port: 65536}},
+		{"from 1 to 65535", discovery.DNSConfig{Name: "db.example"}},
+		{"no less than min_ttl", discovery.DNSConfig{Name: "db.example", Port: 1, MinTTL: time.Hour}},
+		{"no less than min_ttl", discovery.DNSConfig{Name: "db.example", Port: 1, MinTTL: -1}},
+		{"write an IP address", discovery.DNSConfig{Name: "db.example", Port: 1, Servers: []string{"ns.example"}}},
+		{"write an IP address", discovery.DNSConfig{Name: "db.example", Port: 1, Servers: []string{"10.0.0.1:0"}}},
+	} {
+		_, err := discovery.NewDNS(c.cfg)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v, want one line with %q", c.cfg, err, c.want)
+		}
+	}
+}
+
+// TestResolvConf: the file is read again when it has changed.
+func TestResolvConf(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	write := func(text string) {
+		if err := os.WriteFile(conf+".new", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(conf+".new", conf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("search example\nnameserver 10.1.2.3\nnameserver fd00::53\n")
+	s := discovery.NewServers(conf)
+	equal(t, strings.Join(s.Order(), " "), "10.1.2.3:53 [fd00::53]:53")
+	write("nameserver 10.1.2.4\n")
+	equal(t, strings.Join(s.Order(), " "), "10.1.2.4:53")
+	write("# none\n")
+	equal(t, strings.Join(s.Order(), " "), "127.0.0.1:53")
+	if err := os.Remove(conf); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, strings.Join(s.Order(), " "), "127.0.0.1:53")
+	write("nameserver 10.1.2.5\n")
+	equal(t, strings.Join(s.Order(), " "), "10.1.2.5:53")
+}
+
+// TestManyNames: sources that share a limiter do not exceed it together, and spread their next
+// questions.
+func TestManyNames(t *testing.T) {
+	const names, gate = 300, 8
+	s := newServer(t)
+	s.be(func(s *nameServer) { s.slow = 5 * time.Millisecond })
+	shared := discovery.NewQueryLimiter(gate)
+	rigs := make([]*rig, names)
+	for i := range rigs {
+		name := fmt.Sprintf("n%d.example", i)
+		s.set("A "+name+".", fmt.Sprintf("30 A 10.0.%d.%d", i/250, i%250))
+		rigs[i] = lookups(t, discovery.DNSConfig{
+			Name: name, Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: patience, Limiter: shared, Random: rand.Float64,
+		})
+	}
+	next := map[time.Duration]bool{}
+	for i, r := range rigs {
+		next[r.again()] = true
+		equal(t, r.told(), fmt.Sprintf("10.0.%d.%d:80*1", i/250, i%250))
+	}
+	s.be(func(s *nameServer) {
+		if s.most > gate {
+			t.Errorf("%d questions at once, want at most %d", s.most, gate)
+		}
+	})
+	if len(next) < names*9/10 {
+		t.Errorf("%d sources ask again at %d different times", names, len(next))
+	}
+}
+
+// TestWatchEndsWhileItAsks: the end does not wait for a server's timeout.
+func TestWatchEndsWhileItAsks(t *testing.T) {
+	s := newServer(t)
+	s.be(func(s *nameServer) { s.silent = true })
+	cfg := of(s)
+	cfg.Limiter = discovery.NewQueryLimiter(1) // the second question waits here
+	begun := time.Now()
+	t.Run("watch", func(t *testing.T) {
+		lookups(t, cfg)
+		for s.count("udp", "A db.example.")+s.count("udp", "AAAA db.example.") == 0 {
+			if time.Since(begun) > patience {
+				t.Fatal("no question is asked")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if d := time.Since(begun); d > patience/2 {
+		t.Errorf("the end took %v", d)
+	}
+}
+
+// TestStatusWhileItWatches is for the race detector.
+func TestStatusWhileItWatches(t *testing.T) {
+	s := newServer(t)
+	s.set("A db.example.", "1 A 10.0.0.2")
+	r := lookups(t, of(s))
+	var group sync.WaitGroup
+	group.Go(func() {
+		for range 100 {
+			_ = r.source.Status()
+		}
+	})
+	for range 5 {
+		r.again()
+	}
+	group.Wait()
+	equal(t, r.told(), "10.0.0.2:5432*1")
+}
+
+func TestIdentity(t *testing.T) {
+	equal(t, discovery.Endpoint{Address: "10.0.0.2:1"}.Identity(), "10.0.0.2:1")
+	equal(t, discovery.Endpoint{Address: "a:1", Name: "b"}.Identity(), "b")
 }

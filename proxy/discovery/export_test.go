@@ -44,6 +44,3 @@ func (n *Inotify) Heeds(dir string) bool {
 	defer n.asking.Unlock()
 	return n.uses[dir] > 0
 }
-
-// ParseIn is [Parse] with pieces of at most the given number of bytes.
-func ParseIn(most int, name string, data []byte) ([]Endpoint, error) { return parse(name, data, most) }

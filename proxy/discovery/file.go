@@ -14,9 +14,9 @@ import (
 
 // FileConfig sets up a [File] source.
 type FileConfig struct {
-	// Path is a YAML or JSON list of endpoints, each "host:port" or an object of address,
-	// name, weight, backup, zone and connections.
-	Path string
+	// Path is the file, and Parse reads its text. name is the path, for errors.
+	Path  string
+	Parse func(name string, text []byte) ([]Endpoint, error)
 	// Poll is the interval of polling the file if the kernel reports no changes; 0: the
 	// default of [WatchConfig].
 	Poll time.Duration
@@ -55,7 +55,7 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 	var current []Endpoint
 	first := true
 	look := func() {
-		found, err := ReadFile(f.cfg.Path)
+		found, err := f.read()
 		if err != nil {
 			f.failed(err)
 			return
@@ -105,17 +105,16 @@ func (f *File) worked(endpoints int, changed bool) {
 // than a quarter of it. The rest is for comments and the space between.
 const maxFile = 8 << 20
 
-// ReadFile reads the endpoints of a file, as described at [FileConfig]. If its content is
-// invalid, the error has a line FILE:LINE:COL: message for each problem.
-func ReadFile(path string) ([]Endpoint, error) {
-	data, err := file.Read(path, maxFile)
+// read reads the endpoints of the file.
+func (f *File) read() ([]Endpoint, error) {
+	data, err := file.Read(f.cfg.Path, maxFile)
 	switch {
 	case errors.Is(err, file.ErrIrregular):
-		return nil, fmt.Errorf("discovery: file %s: not a regular file", path)
+		return nil, fmt.Errorf("discovery: file %s: not a regular file", f.cfg.Path)
 	case errors.Is(err, file.ErrTooLarge):
-		return nil, fmt.Errorf("discovery: file %s: more than the %d bytes that a list of endpoints may have", path, maxFile)
+		return nil, fmt.Errorf("discovery: file %s: more than the %d bytes that a list of endpoints may have", f.cfg.Path, maxFile)
 	case err != nil:
 		return nil, fmt.Errorf("discovery: file: %w", err)
 	}
-	return Parse(path, data)
+	return f.cfg.Parse(f.cfg.Path, data)
 }

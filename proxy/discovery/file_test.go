@@ -17,7 +17,7 @@ import (
 func file(t *testing.T, path string) *rig {
 	r := &rig{t: t, log: new(software.Output)}
 	return r.watch(discovery.NewFile(discovery.FileConfig{
-		Path: path, Poll: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Path: path, Parse: parse, Poll: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}))
 }
 
@@ -33,12 +33,12 @@ func (r *rig) status(what string, as func(discovery.Status) bool) {
 
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "eps.yaml")
-	must(t, replace(path, "[a:1, b:1]"))
-	r := (&rig{t: t}).watch(discovery.NewFile(discovery.FileConfig{Path: path}))
+	must(t, replace(path, "a:1*1 b:1*1"))
+	r := (&rig{t: t}).watch(discovery.NewFile(discovery.FileConfig{Path: path, Parse: parse}))
 	equal(t, r.next(), "a:1*1 b:1*1")
-	must(t, replace(path, "- b:1\n- {address: c:1, weight: 5, backup: true}\n"))
+	must(t, replace(path, "b:1*1 c:1*5b"))
 	equal(t, r.next(), "b:1*1 c:1*5b")
-	must(t, replace(path, "[]"))
+	must(t, replace(path, ""))
 	equal(t, r.next(), "")
 	if s := r.source.Status(); s.Kind != "file" || s.From != path || s.Err != nil || s.Endpoints != 0 {
 		t.Errorf("status %+v", s)
@@ -47,10 +47,10 @@ func TestFile(t *testing.T) {
 
 func TestBadFileChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "eps.yaml")
-	must(t, replace(path, "[a:1, b:1]"))
+	must(t, replace(path, "a:1*1 b:1*1"))
 	r := file(t, path)
 	equal(t, r.next(), "a:1*1 b:1*1")
-	for i, bad := range []string{"[a:1, b", "", "- {address: a:1, wait: 2}", "[" + strings.Repeat("[],", 1<<20) + "[]]", strings.Repeat("- a:1\n", 20_000)} {
+	for i, bad := range []string{"a:1*1 b", "a:1*x"} {
 		must(t, replace(path, bad))
 		r.status("bad", func(s discovery.Status) bool {
 			return s.Failures == i+1 && strings.HasPrefix(s.Err.Error(), path+":") && s.Stale && s.Endpoints == 2
@@ -59,13 +59,13 @@ func TestBadFileChangesNothing(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	r.status("gone", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Stale })
-	equal(t, r.logged("the file of endpoints is bad: those that are known from it stay"), 5)
+	equal(t, r.logged("the file of endpoints is bad: those that are known from it stay"), 2)
 	equal(t, r.logged("the file of endpoints is missing: those that are known from it stay"), 1)
 
-	must(t, replace(path, "[a:1, b:1]")) // as before: valid, and no update
+	must(t, replace(path, "a:1*1 b:1*1")) // as before: valid, and no update
 	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })
 	equal(t, r.logged("good again"), 1)
-	must(t, replace(path, "[c:1]"))
+	must(t, replace(path, "c:1*1"))
 	equal(t, r.next(), "c:1*1")
 }
 
@@ -75,18 +75,15 @@ func TestFileThatComesLater(t *testing.T) {
 	r.status("missing", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Endpoints == 0 })
 	r.silence()
 	equal(t, r.logged("the file of endpoints is missing: none are known from it yet"), 1)
-	must(t, replace(path, `["a:1"]`))
+	must(t, replace(path, "a:1*1"))
 	equal(t, r.next(), "a:1*1")
 }
 
 func TestWhatIsNoFileOfEndpoints(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := discovery.ReadFile(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("a directory: %v", err)
-	}
 	huge := filepath.Join(dir, "huge")
 	must(t, write(huge, ""), os.Truncate(huge, 65<<20))
-	if _, err := discovery.ReadFile(huge); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("65 MiB: %v", err)
+	for path, want := range map[string]string{dir: "not a regular file", huge: "more than"} {
+		file(t, path).status(want, func(s discovery.Status) bool { return s.Err != nil && strings.Contains(s.Err.Error(), want) })
 	}
 }

@@ -1,14 +1,19 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // Watch implements [Source].
@@ -223,4 +228,525 @@ func (d *DNS) left(h *staleRecords, questions []question, now time.Time) time.Du
 		}
 	}
 	return end.Sub(now)
+}
+
+// A question is a question to a name server. Its name is canonical: lower case, and with the
+// dot at its end.
+type question struct {
+	name  string
+	qtype uint16
+}
+
+func (q question) String() string { return dns.TypeToString[q.qtype] + " " + q.name }
+
+// A service is an SRV record.
+type service struct {
+	priority, weight uint16
+	port             uint16
+	target           string // canonical
+}
+
+// records are the records of a name.
+type records struct {
+	addresses []netip.Addr
+	services  []service
+}
+
+func (r records) empty() bool { return len(r.addresses) == 0 && len(r.services) == 0 }
+
+// A finding is the answer to a question in a reply.
+type finding struct {
+	records
+	ttl    time.Duration // the smallest one of the alias chain and the records
+	next   string        // name to look up instead: an alias led out of the reply
+	denied string        // reason that there is no record, NXDOMAIN or NODATA; else empty
+	left   refusedRecords
+}
+
+// refusedRecords are records that cannot lead to an endpoint, and are left out.
+type refusedRecords struct {
+	n     int
+	first string // the first one, and the reason
+}
+
+func (r *refusedRecords) add(format string, args ...any) {
+	if r.n++; r.n == 1 {
+		r.first = fmt.Sprintf(format, args...)
+	}
+}
+
+// err returns an error for the answer to q, or nil if no record was left out.
+func (r *refusedRecords) err(q question) error {
+	switch r.n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%v: a record is left out: %s", q, r.first)
+	}
+	return fmt.Errorf("%v: %d records are left out, the first: %s", q, r.n, r.first)
+}
+
+// maxAliases is the largest number of CNAME records that are followed.
+const maxAliases = 16
+
+// read extracts the answer to q from a reply, following aliases.
+func read(reply *dns.Msg, q question) finding {
+	f := finding{ttl: forever}
+	name, ended := q.name, false
+	for i := 0; i < maxAliases && !ended; i++ {
+		alias := f.take(reply.Answer, name, q.qtype)
+		if !f.empty() || f.left.n > 0 {
+			return f
+		}
+		if ended = alias == ""; !ended {
+			name = alias
+		}
+	}
+	negative, known := negativeTTL(reply.Ns)
+	switch {
+	case reply.Rcode == dns.RcodeNameError:
+		f.denied = "NXDOMAIN"
+	case !ended || (name != q.name && !known):
+		f.next = name
+		return f
+	default:
+		f.denied = "NODATA"
+	}
+	f.ttl = min(f.ttl, negative)
+	return f
+}
+
+// forever is larger than any time to live.
+const forever = time.Duration(1 << 62)
+
+// take adds the records of name. If the name is an alias, take returns its target.
+func (f *finding) take(records []dns.RR, name string, qtype uint16) (alias string) {
+	for _, rr := range records {
+		h := rr.Header()
+		if h.Class != dns.ClassINET || dns.CanonicalName(h.Name) != name {
+			continue
+		}
+		switch {
+		case h.Rrtype == qtype:
+			f.add(rr)
+		case h.Rrtype == dns.TypeCNAME:
+			alias = dns.CanonicalName(rr.(*dns.CNAME).Target)
+		default:
+			continue
+		}
+		f.ttl = min(f.ttl, time.Duration(h.Ttl)*time.Second)
+	}
+	return alias
+}
+
+func (f *finding) add(rr dns.RR) {
+	switch r := rr.(type) {
+	case *dns.A:
+		f.addIP(r.A)
+	case *dns.AAAA:
+		f.addIP(r.AAAA)
+	case *dns.SRV:
+		target := dns.CanonicalName(r.Target)
+		if r.Port == 0 && target != "." { // this target is no service (RFC 2782), whatever its port
+			f.left.add("%s has port 0", strings.TrimSuffix(target, "."))
+			return
+		}
+		f.services = append(f.services, service{r.Priority, r.Weight, r.Port, target})
+	}
+}
+
+func (f *finding) addIP(ip []byte) {
+	if a, ok := netip.AddrFromSlice(ip); ok {
+		if why := sockopt.NoHost(a); why != "" {
+			f.left.add("%s", why)
+			return
+		}
+		f.addresses = append(f.addresses, a.Unmap())
+	}
+}
+
+// unsaid is the time to live of a negative answer that does not give one.
+const unsaid = 5 * time.Second
+
+// negativeTTL returns how long a denial holds (RFC 2308, section 5), and whether the reply
+// gives that time.
+func negativeTTL(authority []dns.RR) (ttl time.Duration, known bool) {
+	for _, rr := range authority {
+		if soa, ok := rr.(*dns.SOA); ok {
+			return time.Duration(min(soa.Hdr.Ttl, soa.Minttl)) * time.Second, true
+		}
+	}
+	return unsaid, false
+}
+
+// A negativeAnswer is the error of a negative answer while the last good one is kept.
+type negativeAnswer struct {
+	questions []question
+	why       string
+	left      time.Duration
+}
+
+func (e *negativeAnswer) Error() string {
+	return fmt.Sprintf("%v: %s; the last answer is kept for %v more", names(e.questions), e.why, e.left.Round(time.Millisecond))
+}
+
+func names(questions []question) string {
+	var texts []string
+	for _, q := range questions {
+		texts = append(texts, q.String())
+	}
+	return strings.Join(texts, " and ")
+}
+
+// failures are the errors of one lookup.
+type failures []error
+
+// join returns nil if there are no errors. Otherwise it returns an error of one line with each
+// distinct one.
+func (f failures) join() error {
+	var texts failures
+	seen := map[string]bool{}
+	for _, err := range f {
+		if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			texts = append(texts, err)
+		}
+	}
+	if texts == nil {
+		return nil
+	}
+	return texts
+}
+
+// maxReported is the largest number of failures in the text of one error.
+const maxReported = 4
+
+func (f failures) Error() string {
+	var texts []string
+	for _, err := range f[:min(len(f), maxReported)] {
+		texts = append(texts, err.Error())
+	}
+	if more := len(f) - maxReported; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap supports errors.Is and errors.As.
+func (f failures) Unwrap() []error { return f }
+
+// A partialError reports that some records of an answer were left out. The others are used.
+type partialError struct{ error }
+
+// partial reports whether all parts of an error are partial. If so, the endpoints are those of
+// the last answers.
+func partial(err error) bool {
+	switch err := err.(type) {
+	case *partialError:
+		return true
+	case failures:
+		return !slices.ContainsFunc(err, func(err error) bool { return !partial(err) })
+	case interface{ Unwrap() error }:
+		return partial(err.Unwrap())
+	}
+	return false
+}
+
+// memory holds the latest answer to every question of a lookup. Each question is asked again
+// when the time to live of its own answer is over.
+type memory map[question]*answer
+
+// An answer is the latest answer to a question.
+type answer struct {
+	finding            // of the latest reply
+	expires  time.Time // time to ask again
+	failures int       // attempts since the last reply
+	err      error     // of the latest attempt
+	round    int       // the latest round that needed it
+}
+
+// A staleRecords keeps the last good records of a name while servers deny them.
+type staleRecords struct {
+	records
+	since time.Time // of the first denial; zero: there is none
+	round int       // the latest round that needed it
+}
+
+// refresh asks the questions with expired answers, several at once, and records the results.
+func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questions []question) {
+	type result struct {
+		q     question
+		reply *dns.Msg
+		found finding
+		err   error
+	}
+	var due []*result
+	for _, q := range questions {
+		a := d.memory[q]
+		if a == nil {
+			a = &answer{}
+			d.memory[q] = a
+		}
+		a.round = d.round
+		if !a.expires.After(now) {
+			due = append(due, &result{q: q})
+		}
+	}
+	var group sync.WaitGroup
+	var silence atomic.Bool
+	var addresses atomic.Int64 // found so far
+	tokens := make(chan struct{}, parallel)
+	for _, r := range due {
+		tokens <- struct{}{}
+		group.Go(func() {
+			defer func() { <-tokens }()
+			switch {
+			case silence.Load():
+				r.err = errSilence
+				return
+			case addresses.Load() > MaxEndpoints:
+				r.err = errTooMany
+				return
+			}
+			r.reply, r.found, r.err = d.resolve(ctx, r.q)
+			addresses.Add(int64(len(r.found.addresses)))
+			if r.q.qtype != dns.TypeSRV {
+				r.reply = nil
+			}
+			if timedOut(r.err) {
+				silence.Store(true)
+			}
+		})
+	}
+	group.Wait()
+	for _, r := range due {
+		d.learn(r.q, r.found, r.err, now, jitter)
+	}
+	for _, r := range due {
+		if r.err == nil && r.q.qtype == dns.TypeSRV {
+			d.additional(r.reply, r.found, now, jitter)
+		}
+	}
+}
+
+// parallel is the largest number of concurrent questions of one source.
+const parallel = 8
+
+// errSilence ends a lookup if no server answers. Each of its other questions would wait as
+// long.
+var errSilence = errors.New("no server answers")
+
+var errAliases = errors.New("too many aliases (CNAME)")
+
+// resolve asks q, and follows its aliases.
+func (d *DNS) resolve(ctx context.Context, q question) (*dns.Msg, finding, error) {
+	ttl := forever
+	for range maxAliases {
+		reply, err := d.servers.ask(ctx, q)
+		if err != nil {
+			return nil, finding{}, err
+		}
+		f := read(reply, q)
+		f.ttl = min(f.ttl, ttl)
+		if f.next == "" {
+			return reply, f, nil
+		}
+		q.name, ttl = f.next, f.ttl
+	}
+	return nil, finding{}, errAliases
+}
+
+// learn records the result of asking q. After a failure the last answer stays. An answer with
+// every record left out is a failure. Any other answer is used as far as possible.
+func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter float64) {
+	a := d.memory[q]
+	if err == nil && f.empty() {
+		err = f.left.err(q)
+	}
+	if a.err = err; err != nil {
+		a.failures++
+		a.expires = now.Add(d.cfg.backoff(a.failures, jitter))
+		return
+	}
+	a.finding, a.failures = f, 0
+	if err := f.left.err(q); err != nil {
+		a.err = &partialError{err}
+	}
+	a.expires = now.Add(d.cfg.lifetime(f, jitter))
+}
+
+// additional records the addresses of targets in the additional section of an SRV reply.
+func (d *DNS) additional(reply *dns.Msg, found finding, now time.Time, jitter float64) {
+	extra := make(map[string][]dns.RR)
+	for _, rr := range reply.Extra {
+		name := dns.CanonicalName(rr.Header().Name)
+		extra[name] = append(extra[name], rr)
+	}
+	for _, q := range targetsOf(found.services) {
+		f := read(&dns.Msg{Answer: extra[q.name]}, q)
+		if f.empty() {
+			continue
+		}
+		if d.memory[q] == nil {
+			d.memory[q] = &answer{}
+		}
+		d.memory[q].round = d.round
+		d.learn(q, f, nil, now, jitter)
+	}
+}
+
+// backoff returns the pause after a number of failures. It doubles each time from MinTTL to 30
+// s or MaxTTL, and is between half of that and all.
+func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
+	pause := max(c.MinTTL, 10*time.Millisecond)
+	most := max(min(c.MaxTTL, 30*time.Second), pause)
+	for range failures - 1 {
+		if pause *= 2; pause >= most {
+			pause = most
+			break
+		}
+	}
+	return pause/2 + time.Duration(jitter*float64(pause/2))
+}
+
+// lifetime returns how long f is used: the TTL of its records within the bounds, and up to a
+// tenth more. Sources that asked at the same time therefore do not ask again at the same time.
+// It is never more than MaxTTL.
+func (c *DNSConfig) lifetime(f finding, jitter float64) time.Duration {
+	most := c.MaxTTL
+	if f.denied != "" && c.HoldNegative > 0 {
+		most = max(min(most, c.HoldNegative), c.MinTTL)
+	}
+	ttl := min(max(f.ttl, c.MinTTL), most)
+	spread := ttl / 10
+	ttl = max(min(ttl, most-spread), c.MinTTL)
+	return min(ttl+time.Duration(jitter*float64(spread)), most)
+}
+
+// forget drops the entries that this round did not need, and returns when the next question is
+// due.
+func (d *DNS) forget() (next time.Time) {
+	for q, a := range d.memory {
+		switch {
+		case a.round != d.round:
+			delete(d.memory, q)
+		case next.IsZero() || a.expires.Before(next):
+			next = a.expires
+		}
+	}
+	for q, h := range d.holds {
+		if h.round != d.round {
+			delete(d.holds, q)
+		}
+	}
+	return next
+}
+
+// plain returns an endpoint for each address.
+func plain(addresses []netip.Addr, port uint16) []Endpoint {
+	var endpoints []Endpoint
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	for _, a := range slices.Compact(addresses) {
+		endpoints = append(endpoints, Endpoint{Address: netip.AddrPortFrom(a, port).String(), Weight: 1})
+	}
+	return endpoints
+}
+
+// A share is an address with its part of the weight of its target.
+type share struct {
+	address  netip.AddrPort
+	priority uint16
+	weight   float64
+}
+
+// weighted returns endpoints for SRV records and the addresses of their targets, sorted by
+// priority and address.
+func weighted(services []service, found map[string][]netip.Addr) []Endpoint {
+	shares := merge(split(services, found))
+	var endpoints []Endpoint
+	for i := 0; i < len(shares); {
+		j := i
+		for j < len(shares) && shares[j].priority == shares[i].priority {
+			j++
+		}
+		level := shares[i:j]
+		for k, w := range scale(level) {
+			endpoints = append(endpoints, Endpoint{
+				Address: level[k].address.String(), Weight: w, Backup: level[k].priority != shares[0].priority,
+			})
+		}
+		i = j
+	}
+	return endpoints
+}
+
+// split gives each address of a target an equal part of the target's weight. Weight 0 is less
+// than any other (RFC 2782: "a very small chance"), or the same for all.
+func split(services []service, found map[string][]netip.Addr) (shares []share) {
+	for _, s := range services {
+		weight := float64(s.weight)
+		if s.weight == 0 {
+			weight = 1.0 / 256
+		}
+		addresses := found[s.target]
+		for _, a := range addresses {
+			shares = append(shares, share{netip.AddrPortFrom(a, s.port), s.priority, weight / float64(len(addresses))})
+		}
+	}
+	return shares
+}
+
+// merge sorts shares and merges those of the same address. The result has the lowest priority
+// value, and all weights of that.
+func merge(shares []share) (merged []share) {
+	slices.SortFunc(shares, func(a, b share) int {
+		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.priority, b.priority), cmp.Compare(a.weight, b.weight))
+	})
+	for _, s := range shares {
+		last := len(merged) - 1
+		switch {
+		case last < 0 || merged[last].address != s.address:
+			merged = append(merged, s)
+		case merged[last].priority == s.priority:
+			merged[last].weight += s.weight
+		}
+	}
+	slices.SortFunc(merged, func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), a.address.Compare(b.address))
+	})
+	return merged
+}
+
+// scale returns whole weights in the proportion of those of level. They are the smallest that
+// are exact to a hundredth, if none exceeds [MaxWeight], or else the nearest up to it. None is
+// 0.
+func scale(level []share) []int {
+	largest := 0.0
+	for _, s := range level {
+		largest = max(largest, s.weight)
+	}
+	weights := make([]int, len(level))
+	factor := MaxWeight / largest
+	for f := 1; float64(f) <= MaxWeight; f++ {
+		if try := float64(f) / largest; exact(level, try) {
+			factor = try
+			break
+		}
+	}
+	for i, s := range level {
+		weights[i] = max(int(s.weight*factor+0.5), 1)
+	}
+	return weights
+}
+
+// exact reports whether weights times factor are whole numbers within a hundredth.
+func exact(level []share, factor float64) bool {
+	for _, s := range level {
+		w := s.weight * factor
+		whole := float64(int(w + 0.5))
+		if whole < 1 || (w-whole) > whole/100 || (whole-w) > whole/100 {
+			return false
+		}
+	}
+	return true
 }

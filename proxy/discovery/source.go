@@ -1,3 +1,9 @@
+// Package discovery finds the endpoints of an upstream and reports changes. They come from a
+// list, from a file that other programs replace, or from DNS.
+//
+// A [Source] always returns the whole set. It forgets nothing because of a failure: as long as
+// its file is unreadable or its name servers fail, it keeps the last good set. [Status]
+// reports the failure.
 package discovery
 
 import (
@@ -32,8 +38,11 @@ func (e Endpoint) Identity() string {
 	return e.Address
 }
 
-// MaxWeight is the largest weight of an endpoint.
-const MaxWeight = 256
+// MaxWeight is the largest weight of an endpoint, and MaxEndpoints the largest number of endpoints of a source.
+const (
+	MaxWeight    = 256
+	MaxEndpoints = 10_000
+)
 
 // A Source finds the endpoints of an upstream. Its methods are safe for concurrent use, except
 // that Watch is called once at a time.
@@ -95,4 +104,29 @@ func (b *statusBox) confirmed(now time.Time, endpoints int, changed bool) {
 			s.Changed = now
 		}
 	})
+}
+
+// A Clock returns the time and waits for it. It is safe for concurrent use.
+type Clock interface {
+	Now() time.Time
+	// After sends the time on tick once d has passed, unless stop is called first. The caller
+	// must call stop in any case.
+	After(d time.Duration) (tick <-chan time.Time, stop func() bool)
+}
+
+// systemClock is the real clock.
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (systemClock) After(d time.Duration) (<-chan time.Time, func() bool) {
+	t := time.NewTimer(d)
+	return t.C, t.Stop
+}
+
+func clockOr(c Clock) Clock {
+	if c == nil {
+		return systemClock{}
+	}
+	return c
 }

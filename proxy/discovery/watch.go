@@ -2,7 +2,19 @@ package discovery
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // WatchConfig configures a [Watch].
@@ -67,5 +79,341 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 			return
 		}
 		events.aim(w.cfg) // before looking, so that later changes give an event
+	}
+}
+
+// Inotify is an inotify(7) instance shared by any number of watches: a user has only 128 by
+// default, for all programs together. The zero value is ready. It is open while there are
+// watches, and safe for concurrent use.
+type Inotify struct {
+	// asking is held while a directory is added to or removed from the instance. It is locked
+	// before mu. Passing events on needs mu alone: fsnotify may have to deliver an error
+	// before it can add or remove a directory.
+	asking sync.Mutex
+	uses   map[string]int // number of users of each directory; guarded by asking
+
+	mu      sync.Mutex
+	from    *fsnotify.Watcher // owns the descriptor; nil: there are no users, or it could not be opened
+	passing chan struct{}     // closed when the goroutine that reads from has ended
+	users   map[*events]struct{}
+}
+
+// join adds a user.
+func (n *Inotify) join(e *events) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.users == nil {
+		n.users = map[*events]struct{}{}
+	}
+	n.users[e] = struct{}{}
+}
+
+// leave removes a user. With the last one it closes the descriptor.
+func (n *Inotify) leave(e *events) {
+	for dir := range n.anew(e) {
+		n.release(dir)
+	}
+	n.mu.Lock()
+	delete(n.users, e)
+	from, passing := n.from, n.passing
+	if len(n.users) > 0 || from == nil {
+		n.mu.Unlock()
+		return
+	}
+	n.from = nil
+	n.mu.Unlock()
+	from.Close()
+	<-passing
+}
+
+// anew removes all directories of e and returns them. The caller releases them after it has
+// added the new ones.
+func (n *Inotify) anew(e *events) (before map[string]map[string]struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before, e.names = e.names, map[string]map[string]struct{}{}
+	if n.from == nil {
+		n.open()
+	}
+	return before
+}
+
+// open opens the instance. The caller holds n.mu. If it fails it is tried again later.
+func (n *Inotify) open() {
+	from, err := fsnotify.NewWatcher()
+	if err != nil {
+		return
+	}
+	n.from, n.passing = from, make(chan struct{})
+	go n.pass(from, n.passing)
+}
+
+// heed makes e receive events for name in dir, and reports whether it will. It asks the kernel
+// each time: another directory may have that name by now.
+func (n *Inotify) heed(e *events, dir, name string) bool {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	n.mu.Lock()
+	from, another := n.from, e.names[dir] == nil
+	if another {
+		e.names[dir] = map[string]struct{}{}
+	}
+	e.names[dir][name] = struct{}{}
+	n.mu.Unlock()
+	if another {
+		if n.uses == nil {
+			n.uses = map[string]int{}
+		}
+		n.uses[dir]++
+	}
+	return from != nil && from.Add(dir) == nil
+}
+
+// release releases one use of dir.
+func (n *Inotify) release(dir string) {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	if n.uses[dir]--; n.uses[dir] > 0 {
+		return
+	}
+	delete(n.uses, dir)
+	n.mu.Lock()
+	from := n.from
+	n.mu.Unlock()
+	if from != nil {
+		_ = from.Remove(dir) // an error means that it has gone by itself
+	}
+}
+
+// pass passes the events of from to the users, until from is closed.
+func (n *Inotify) pass(from *fsnotify.Watcher, ended chan<- struct{}) {
+	defer close(ended)
+	for {
+		select {
+		case event, ok := <-from.Events:
+			if !ok {
+				return
+			}
+			n.notify(func(e *events) bool { return e.matters(event) })
+		case _, ok := <-from.Errors: // such as an overflow: anything may have happened
+			if !ok {
+				return
+			}
+			n.notify(func(*events) bool { return true })
+		}
+	}
+}
+
+func (n *Inotify) notify(whom func(*events) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for e := range n.users {
+		if !whom(e) {
+			continue
+		}
+		select {
+		case e.poke <- struct{}{}:
+		default: // the previous one is still unread
+		}
+	}
+}
+
+// matters reports whether the event is about something on the way to a file of e.
+func (e *events) matters(event fsnotify.Event) bool {
+	if e.names[event.Name] != nil {
+		return true // the directory itself
+	}
+	names := e.names[filepath.Dir(event.Name)]
+	_, named := names[filepath.Base(event.Name)]
+	_, all := names[anything]
+	return named || all
+}
+
+// A digest identifies a content for comparison.
+type digest [sha256.Size]byte
+
+// look returns the digest of everything that is watched.
+func (w *Watch) look() (p digest) {
+	h := sha256.New()
+	for _, path := range w.files() {
+		fmt.Fprintf(h, "%q ", path)
+		if err := content(h, path); err != nil {
+			fmt.Fprintf(h, "%q", err)
+		}
+	}
+	h.Sum(p[:0])
+	return p
+}
+
+// files returns the paths, and the files that match the patterns.
+func (w *Watch) files() []string {
+	files := append([]string(nil), w.cfg.Paths...)
+	for _, g := range w.cfg.Globs {
+		matches, _ := filepath.Glob(g)
+		files = append(files, matches...)
+	}
+	return files
+}
+
+// content adds the bytes of a regular file. If it is too large for its readers, content adds
+// its size and time instead. For another type of file it adds nothing. It does not block: it
+// opens a FIFO without a writer (fifo(7)), and then checks the type of the open file.
+func content(h hash.Hash, path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if info.Size() > maxFile {
+		fmt.Fprintf(h, " %d %v ", info.Size(), info.ModTime())
+		return nil
+	}
+	n, err := io.Copy(h, io.LimitReader(f, maxFile))
+	fmt.Fprintf(h, " %d ", n)
+	return err
+}
+
+// events receives the inotify events of one watch.
+type events struct {
+	from *Inotify      // nil: there are no events
+	poke chan struct{} // has one element if something has happened
+	deaf bool          // at least one of its directories has no events
+
+	names map[string]map[string]struct{} // watched names in each directory; guarded by from.mu
+}
+
+func (w *Watch) listen() *events {
+	e := &events{poke: make(chan struct{}, 1), deaf: true}
+	if w.cfg.NoEvents {
+		return e
+	}
+	if e.from = w.cfg.Share; e.from == nil {
+		e.from = &Inotify{}
+	}
+	e.from.join(e)
+	e.aim(w.cfg)
+	return e
+}
+
+func (e *events) close() {
+	if e.from != nil {
+		e.from.leave(e)
+	}
+}
+
+// aim watches the directories that now lead to the files. A directory that cannot be watched
+// is left to polling. Events in directories watched before may be missed meanwhile, so the
+// caller must look at the files afterwards.
+func (e *events) aim(cfg WatchConfig) {
+	if e.from == nil {
+		return
+	}
+	before := e.from.anew(e)
+	e.deaf = false
+	for _, path := range cfg.Paths {
+		e.walk(path)
+	}
+	for _, g := range cfg.Globs {
+		e.walk(filepath.Join(filepath.Dir(g), anything))
+		matches, _ := filepath.Glob(g)
+		for _, path := range matches {
+			e.walk(path)
+		}
+	}
+	for dir := range before {
+		e.from.release(dir)
+	}
+}
+
+// anything stands for all names of a directory.
+const anything = "*"
+
+// heed watches dir for changes of name. A directory is watched before its content is read, so
+// that no change is missed in between.
+func (e *events) heed(dir, name string) {
+	if !e.from.heed(e, dir, name) {
+		e.deaf = true
+	}
+}
+
+// maxLinks is the largest number of symbolic links that the kernel follows on the way to a
+// file (path_resolution(7)).
+const maxLinks = 40
+
+// walk calls heed for every directory on the way to path, with the next name of the way. It
+// resolves the path as the kernel would.
+func (e *events) walk(path string) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return
+	}
+	at, rest := begin(path)
+	for links := 0; len(rest) > 0 && links <= maxLinks; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			at = filepath.Dir(at)
+			continue
+		}
+		e.heed(at, name)
+		next := filepath.Join(at, name)
+		if target, err := os.Readlink(next); err == nil {
+			links++
+			from, way := begin(target)
+			if filepath.IsAbs(target) {
+				at = from
+			}
+			rest = append(way, rest...)
+			continue
+		}
+		if info, err := os.Stat(next); err != nil || !info.IsDir() {
+			return
+		}
+		at = next
+	}
+}
+
+// begin returns the root of a path, if it is absolute, and the names on the way from there.
+func begin(path string) (root string, names []string) {
+	volume := filepath.VolumeName(path)
+	names = strings.FieldsFunc(path[len(volume):], func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "." })
+	return volume + string(filepath.Separator), names
+}
+
+// wait returns true when it is time to look at the files. That is when the kernel has reported
+// a change and Quiet has passed without another one, or after Poll.
+func (e *events) wait(ctx context.Context, cfg WatchConfig) bool {
+	poll := 10 * time.Second
+	if e.deaf {
+		poll = time.Second
+	}
+	if cfg.Poll > 0 {
+		poll = cfg.Poll
+	}
+	due, stop := cfg.Clock.After(poll)
+	defer func() { stop() }()
+	var last <-chan time.Time // set by the first event
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due:
+			return true
+		case <-last:
+			return true
+		case <-e.poke:
+		}
+		if last == nil {
+			var stopLast func() bool
+			last, stopLast = cfg.Clock.After(10 * cfg.Quiet)
+			defer stopLast()
+		}
+		stop()
+		due, stop = cfg.Clock.After(cfg.Quiet)
 	}
 }

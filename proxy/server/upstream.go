@@ -330,6 +330,15 @@ func budgetConfig(r *config.Retry) *health.RetryBudgetConfig {
 	return &health.RetryBudgetConfig{Ratio: r.Budget, Floor: config.RetryFloor, Window: config.RetryWindow}
 }
 
+// parseEndpoints reads a file of endpoints.
+func parseEndpoints(name string, text []byte) (found []discovery.Endpoint, err error) {
+	list, err := config.ParseEndpoints(name, text, discovery.MaxEndpoints)
+	for i := range list {
+		found = append(found, specOf(&list[i]).Endpoint)
+	}
+	return found, err
+}
+
 // prepareSource makes the source of an upstream's endpoints, or keeps the one that it
 // has.
 func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
@@ -346,7 +355,7 @@ func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 	}
 	log := um.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
-		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Share: &um.inotify, Log: log})
+		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Share: &um.inotify, Log: log})
 		return nil
 	}
 	dns := d.DNS

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"regexp"
+	"regexp/syntax"
+	"strings"
 )
 
 // A stream has no frames: the whole of it is one answer.
@@ -128,3 +131,186 @@ func (p *lengths) parse(b []byte) (err error) {
 
 // eof leaves a frame open that has no end: the flow settles it.
 func (p *lengths) eof() {}
+
+const (
+	// windowBytes is how much of a unit a pattern sees at once. A unit that is longer is masked window by window.
+	windowBytes = 4 << 10
+	// matchBytes is the longest match that is found wherever it lies in a unit, however long that is.
+	matchBytes = 1 << 10
+	// maxInstructions is the largest program of the patterns for one name, in instructions of package regexp. It bounds
+	// the time of a byte, which may be the time of them all, and the shortest match.
+	maxInstructions = 256
+	// instructionCost is the longest time of a byte for each instruction, in nanoseconds.
+	instructionCost = 20
+)
+
+// masked is what a match is compared as, and shown as in examples.
+var masked = []byte("*")
+
+// masks are the masks of a plan.
+type masks struct {
+	framing  string
+	patterns []Mask
+	programs map[string]*regexp.Regexp // by name, with the patterns for all names in each; for other names under ""
+	fields   map[Mask]bool
+}
+
+// add checks a mask.
+func (m *masks) add(mask Mask) error {
+	word, of := strings.CutPrefix(mask.Field, m.framing+".")
+	isField := of && m.framing == GRPC && word != "" && word == strings.ToLower(word) && !strings.ContainsAny(word, ". *")
+	switch {
+	case (mask.Pattern == "") == (mask.Field == ""):
+		return fmt.Errorf("write either pattern or field")
+	case mask.Pattern != "":
+		m.patterns = append(m.patterns, mask)
+		return checkPattern(mask.Pattern)
+	case mask.Field == m.framing+".answer" && mask.Name == "":
+		return fmt.Errorf("field %s: write the name of the requests whose answers are not compared as well", mask.Field)
+	case mask.Field != m.framing+".answer" && !isField:
+		return fmt.Errorf("field %q: with framing %s write %s", mask.Field, m.framing, map[bool]string{true: "grpc.answer or grpc.NAME", false: m.framing + ".answer"}[m.framing == GRPC])
+	}
+	m.fields[mask] = true
+	return nil
+}
+
+// checkPattern refuses a pattern that is wrong, or that would take too long.
+func checkPattern(pattern string) error {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return fmt.Errorf("pattern %q: %w: write a regular expression of RE2", pattern, err)
+	}
+	if n := instructions(re); n > maxInstructions {
+		return fmt.Errorf("pattern %q: it has %d instructions, of which each may take its time for each byte: write at most %d, such as + for {2,900}", pattern, n, maxInstructions)
+	}
+	if re.MatchString("") {
+		return fmt.Errorf("pattern %q: it matches nothing at all: write one that needs a byte", pattern)
+	}
+	return nil
+}
+
+// instructions returns the size of the program of a pattern as package regexp compiles it.
+func instructions(re *regexp.Regexp) int {
+	parsed, err := syntax.Parse(re.String(), syntax.Perl)
+	if err != nil {
+		return 0 // re was compiled from it
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0
+	}
+	return len(prog.Inst)
+}
+
+// compile makes one expression of the patterns for each name. It returns how many instructions the largest one has.
+func (m *masks) compile() (most int, err error) {
+	m.programs = make(map[string]*regexp.Regexp)
+	for _, of := range append([]Mask{{}}, m.patterns...) {
+		var parts []string
+		for _, p := range m.patterns {
+			if p.Name == "" || p.Name == of.Name {
+				parts = append(parts, "(?:"+p.Pattern+")")
+			}
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		re, err := regexp.Compile(strings.Join(parts, "|"))
+		if err != nil {
+			return 0, fmt.Errorf("mask: %w", err)
+		}
+		n := instructions(re)
+		if n > maxInstructions {
+			return 0, fmt.Errorf("mask: the patterns for one name have %d instructions together: write at most %d, with fewer patterns or smaller numbers in {}", n, maxInstructions)
+		}
+		most = max(most, n)
+		m.programs[of.Name] = re
+	}
+	return most, nil
+}
+
+// hidden reports whether answers of a name are not compared.
+func (m *masks) hidden(name string) bool {
+	return m.fields[Mask{Field: m.framing + ".answer", Name: name}]
+}
+
+// pattern returns the expression for answers of a name; nil is none.
+func (m *masks) pattern(name string) *regexp.Regexp {
+	if re, ok := m.programs[name]; ok {
+		return re
+	}
+	return m.programs[""]
+}
+
+// field reports whether a field of gRPC is masked in answers of a name.
+func (m *masks) field(field, name string) bool {
+	field = GRPC + "." + field
+	return m.fields[Mask{Field: field}] || m.fields[Mask{Field: field, Name: name}]
+}
+
+// A window is the bytes of a unit in which a pattern is searched for.
+type window struct {
+	mask *regexp.Regexp
+	b    []byte
+}
+
+func (w *window) begin(mask *regexp.Regexp) { w.mask, w.b = mask, w.b[:0] }
+
+// put adds bytes of the unit, and hands on those in which no further match can begin.
+func (w *window) put(o *sink, b []byte) {
+	for len(b) > 0 && w.grow(o, len(b)) {
+		n := min(len(b), windowBytes-len(w.b))
+		w.b, b = append(w.b, b[:n]...), b[n:]
+		if len(w.b) == windowBytes {
+			w.slide(o, windowBytes-matchBytes)
+		}
+	}
+}
+
+// grow makes room for n more bytes, as far as the window goes.
+func (w *window) grow(o *sink, n int) bool {
+	need := min(len(w.b)+n, windowBytes)
+	if need <= cap(w.b) {
+		return true
+	}
+	size := 256
+	for size < need {
+		size *= 2
+	}
+	if !o.s.purse.take(size) {
+		o.s.stop(Full)
+		return false
+	}
+	o.s.purse.give(cap(w.b))
+	w.b = append(make([]byte, 0, size), w.b...)
+	return true
+}
+
+// slide hands on the bytes before cut, and a match that goes on from there. Where a full window is cut depends on the unit's
+// bytes alone, and not on the pieces in which they came.
+func (w *window) slide(o *sink, cut int) {
+	from := 0
+	for _, m := range w.mask.FindAllIndex(w.b, -1) {
+		if m[0] >= cut {
+			break
+		}
+		if cut < len(w.b) && m[1] == len(w.b) { // it may be longer than the window has bytes
+			o.s.report.windowed.Add(1)
+		}
+		o.emit(w.b[from:m[0]])
+		o.emit(masked)
+		from = m[1]
+	}
+	if from < cut {
+		o.emit(w.b[from:cut])
+		from = cut
+	}
+	w.b = append(w.b[:0], w.b[from:]...)
+}
+
+// flush hands on the rest of the unit.
+func (w *window) flush(o *sink) {
+	if len(w.b) > 0 {
+		w.slide(o, len(w.b))
+	}
+}

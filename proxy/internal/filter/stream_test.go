@@ -1,7 +1,6 @@
 package filter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -375,28 +374,6 @@ func TestStreamContext(t *testing.T) {
 	waitFor(t, func() bool { return r.Streams() == 0 })
 	if got, want := strings.Join(lines, " "), "create new 192.0.2.7:1234 192.0.2.7:1234 done delete"; got != want {
 		t.Errorf("%s, want %s", got, want)
-	}
-}
-
-// BenchmarkStream: a module is called about chunks, and puts the same bytes in their place.
-func BenchmarkStream(b *testing.B) {
-	for _, n := range []int{64, 16 << 10} {
-		for _, engine := range []string{wasm.Compiler, wasm.Interpreter} {
-			b.Run(fmt.Sprint(engine, n), func(b *testing.B) {
-				r := mustRewrite(b, newStream(get(), put(Const(addrHeap), Get(1)), Const(0)).Bytes(),
-					filter.RewriterConfig{Bounds: wasm.Bounds{Interpret: engine == wasm.Interpreter}})
-				f := newFlow(b, r)
-				chunk := bytes.Repeat([]byte("x"), n)
-				b.SetBytes(int64(n))
-				b.ReportAllocs()
-				for b.Loop() {
-					f.s.Put(chunk)
-					f.out = f.out[:0]
-					f.take()
-				}
-				f.s.Close()
-			})
-		}
 	}
 }
 

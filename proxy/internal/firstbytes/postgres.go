@@ -1,8 +1,9 @@
 package firstbytes
 
 import (
-	"bytes"
 	"encoding/binary"
+
+	"github.com/penstock/penstock/proxy/internal/postgres"
 )
 
 // A PostgresRequest is the first message of a client of PostgreSQL. (PostgreSQL's documentation, "Message Formats".)
@@ -16,17 +17,8 @@ const (
 	CancelRequest                            // cancels another session's query; it names no user
 )
 
-const (
-	minStartup = 8
-	maxStartup = 4 + 10_000 // MAX_STARTUP_PACKET_LENGTH of libpq/pqcomm.h, which does not count the length itself
-	maxCancel  = 12 + 256
-	// maxName is the longest name that the server does not cut off (NAMEDATALEN - 1).
-	maxName = 63
-
-	codeCancel = 1234<<16 | 5678
-	codeSSL    = 1234<<16 | 5679
-	codeGSSENC = 1234<<16 | 5680
-)
+// minStartup is the length and the code, with which each message begins.
+const minStartup = 8
 
 // lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if that is wanted. Messages have less than
 // 16 MiB with any server, so that the first byte is zero. Behind that the code alone says whether they are messages of PostgreSQL, since servers and poolers
@@ -59,15 +51,15 @@ func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 
 // postgresRequest says which message it is, by its length and code.
 func postgresRequest(size int, code uint32, f *Facts) (PostgresRequest, Verdict) {
-	fits := minStartup <= size && size <= maxStartup
+	fits := minStartup <= size && size <= postgres.Max
 	switch version := code >> 16; {
 	case version == 3 && fits:
 		return Startup, Yes
-	case code == codeSSL && fits: // servers take any length
+	case code == postgres.CodeSSL && fits: // servers take any length
 		return SSLRequest, Yes
-	case code == codeGSSENC && fits:
+	case code == postgres.CodeGSSENC && fits:
 		return GSSENCRequest, Yes
-	case code == codeCancel && size > 12 && size <= maxCancel:
+	case code == postgres.CodeCancel && size > 12 && size <= postgres.MaxCancel:
 		return CancelRequest, Yes
 	case version == 1234 || 1 <= version && version <= 3:
 		return 0, f.doubt("this version, request or length of a message of PostgreSQL is not read")
@@ -78,47 +70,15 @@ func postgresRequest(size int, code uint32, f *Facts) (PostgresRequest, Verdict)
 // startup reads the user and the database of a StartupMessage. Of a name that comes twice, or that the server would cut
 // off, it is not known which one the server takes.
 func (f *Facts) startup(b []byte) (need int) {
-	size := int(binary.BigEndian.Uint32(b))
-	if len(b) < size {
+	if size := int(binary.BigEndian.Uint32(b)); len(b) < size {
 		return size
 	}
-	rest := b[minStartup:size]
-	for len(rest) > 0 && rest[0] != 0 {
-		key, after, ok := bytes.Cut(rest, []byte{0})
-		value, more, ends := bytes.Cut(after, []byte{0})
-		if !ok || !ends {
-			break
-		}
-		rest = more
-		switch string(key) {
-		case "user":
-			f.once(&f.User, value)
-		case "database":
-			f.once(&f.Database, value)
-		}
-	}
-	if len(rest) != 1 || f.User.Verdict == Open || f.User.Verdict == No {
-		why := f.doubt("the StartupMessage is malformed")
-		f.User, f.Database = Property{Verdict: why}, Property{Verdict: why}
+	m, err := postgres.Parse(b)
+	if err != nil {
+		why := f.doubt(err.Error())
+		f.User.Verdict, f.Database.Verdict = why, why
 		return 0
 	}
-	if f.Database.Verdict == Open || f.Database.Verdict == No {
-		f.Database = f.User
-	}
+	f.User, f.Database = Property{Yes, m.User}, Property{Yes, m.Database}
 	return 0
-}
-
-// once notes a value of a StartupMessage.
-func (f *Facts) once(p *Property, value []byte) {
-	switch {
-	case p.Verdict == Doubt:
-	case p.Verdict != Open:
-		*p = Property{Verdict: f.doubt("the StartupMessage has a name twice")}
-	case len(value) > maxName:
-		*p = Property{Verdict: f.doubt("a name in the StartupMessage is longer than 63 bytes")}
-	case len(value) == 0:
-		p.Verdict = No
-	default:
-		*p = Property{Verdict: Yes, Value: string(value)}
-	}
 }

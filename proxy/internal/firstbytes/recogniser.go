@@ -1,6 +1,11 @@
 package firstbytes
 
-import "github.com/penstock/penstock/proxy/clienthello"
+import (
+	"errors"
+
+	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/postgres"
+)
 
 // MaxPatterns is how many patterns a recogniser may have.
 const MaxPatterns = 64
@@ -39,7 +44,7 @@ var protocols = [Silence]protocol{
 	HTTP1:    {lookHTTP1, MaxHead},
 	HTTP2:    {lookHTTP2, len(preface)},
 	SSH:      {lookSSH, len(sshPrefix)},
-	Postgres: {lookPostgres, maxStartup},
+	Postgres: {lookPostgres, postgres.Max},
 	Redis:    {lookRedis, maxInline},
 }
 
@@ -130,4 +135,92 @@ func (f *Facts) foreign() {
 	if f.verdicts[Postgres] == No {
 		f.User.Verdict, f.Database.Verdict = No, No
 	}
+}
+
+// Bounds of patterns.
+const (
+	MaxOffset  = 4095 // the largest offset
+	MaxPattern = 256  // the most bytes
+)
+
+// A Pattern is bytes at a place. It is not to be changed once a recogniser has it.
+type Pattern struct {
+	// Offset is that of the first byte, at most MaxOffset.
+	Offset int
+	// Bytes are the ones there; at most MaxPattern.
+	Bytes []byte
+	// Mask has a bit set where one counts; it is as long as Bytes. Nil: all count.
+	Mask []byte
+}
+
+// Equal reports whether both are the same.
+func (p *Pattern) Equal(o *Pattern) bool {
+	return p.Offset == o.Offset && string(p.Bytes) == string(o.Bytes) && string(p.Mask) == string(o.Mask)
+}
+
+func (p *Pattern) end() int { return p.Offset + len(p.Bytes) }
+
+// look compares the bytes as far as they are there.
+func (p *Pattern) look(b []byte) Verdict {
+	for i, want := range p.Bytes {
+		if p.Offset+i >= len(b) {
+			return Open
+		}
+		mask := byte(0xff)
+		if p.Mask != nil {
+			mask = p.Mask[i]
+		}
+		if (b[p.Offset+i]^want)&mask != 0 {
+			return No
+		}
+	}
+	return Yes
+}
+
+const (
+	preface   = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" // RFC 9113, 3.4
+	sshPrefix = "SSH-"                             // RFC 4253, 4.2
+)
+
+// lookTLS reads the whole ClientHello. Bytes that begin like one are waited for as their length says, though fewer may
+// show that they are none.
+func lookTLS(_ *Recogniser, b []byte, f *Facts) (need int) {
+	need, err := clienthello.Length(b)
+	if err == nil && need > len(b) {
+		return need
+	}
+	if err == nil {
+		f.Hello, err = clienthello.Parse(b)
+	}
+	switch {
+	case err == nil:
+		f.verdicts[TLS] = Yes
+	case errors.Is(err, clienthello.ErrNotTLS):
+		f.verdicts[TLS] = No
+	default:
+		f.verdicts[TLS], f.HelloErr = f.doubt(err.Error()), err
+	}
+	return 0
+}
+
+func lookHTTP2(_ *Recogniser, b []byte, f *Facts) (need int) {
+	need, f.verdicts[HTTP2] = lookPrefix(b, preface)
+	return need
+}
+
+func lookSSH(_ *Recogniser, b []byte, f *Facts) (need int) {
+	need, f.verdicts[SSH] = lookPrefix(b, sshPrefix)
+	return need
+}
+
+// lookPrefix says whether b begins with a prefix.
+func lookPrefix(b []byte, prefix string) (need int, v Verdict) {
+	n := min(len(b), len(prefix))
+	switch {
+	case string(b[:n]) != prefix[:n]:
+		return 0, No
+	case n < len(prefix):
+		return n + 1, Open // the next byte may be another
+	}
+	return 0, Yes
 }

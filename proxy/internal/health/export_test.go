@@ -1,7 +1,6 @@
 package health
 
 import (
-	"math"
 	"time"
 )
 
@@ -77,9 +76,6 @@ func (cfg *UnansweredConfig) Probe() time.Duration { return cfg.probe() }
 // Suspicions returns the number of times that an endpoint began to be suspected: its clients'
 // requests alone would have ejected it.
 func (u *Unanswered) Suspicions() int { return u.suspicions }
-
-// SetChance sets the bound of the probability to 1 in 10 to the digits.
-func (u *Unanswered) SetChance(digits float64) { u.chance = digits * math.Ln10 }
 
 // A Blame is a blame.
 type Blame = blame

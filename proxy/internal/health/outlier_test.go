@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -410,5 +411,128 @@ func TestEarlierEndIsForgotten(t *testing.T) {
 	k.Step()
 	if _, ejected := m.Ejected(); ejected {
 		t.Error("the second ejection does not end")
+	}
+}
+
+// TestEjectionsOfWhoIsDownAreNoNews: while checks find an endpoint down, its ejections end and
+// begin again, and its breaker is tried, without a line. When it is up again, only the changes
+// since the last line are reported.
+func TestEjectionsOfWhoIsDownAreNoNews(t *testing.T) {
+	k, c := idle(time.Nanosecond)
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1})
+	m := o.Add("a", new(target))
+	b := health.NewBreaker(k, "b", nil, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Second, TrialConnections: 1,
+	})
+	told := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, tr := range k.Told() {
+			got = append(got, tr.Subject+" "+tr.State)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: reported %v, want %v", when, got, want)
+		}
+	}
+	fail := func() {
+		c.advance(2 * time.Second)
+		k.Step()
+		m.Report(health.ConnectFailed, c.Now())
+		p, _ := b.Begin()
+		b.Report(p, health.ConnectFailed, c.Now())
+		if _, out := m.Ejected(); !out || b.State() != health.Open || m.Why() == "" {
+			t.Fatalf("ejected %v (%q), the breaker %v", out, m.Why(), b.State())
+		}
+	}
+	down := func(on bool) { m.SetDown(on); b.SetDown(on) }
+	well := func() { m.Recovered(); b.Recovered(); down(false) }
+	fail()
+	told("the first failure", "a ejected", "b open")
+	down(true)
+	for range 5 {
+		fail()
+	}
+	told("while it is down")
+	c.advance(2 * time.Second)
+	if k.Step(); m.Ejections() != 6 {
+		t.Errorf("%d ejections", m.Ejections())
+	}
+	well()
+	told("when it is back, not ejected by now", "a returned", "b half-open")
+	c.advance(time.Second)
+	down(true)
+	p, _ := b.Begin()
+	b.Report(p, health.OK, c.Now())
+	fail()
+	well()
+	told("when it was ejected after it was down, and is back")
+	down(true)
+	c.advance(time.Second)
+	down(false)
+	told("when nothing has happened")
+	fail()
+	told("the next failure", "a ejected", "b open")
+}
+
+// TestRecoveryIsToldAtOnce: a failure, a recovery and another failure are reported. Later
+// transitions are held, and reported in the end with their own time.
+func TestRecoveryIsToldAtOnce(t *testing.T) {
+	var told []health.Transition
+	c := new(clock)
+	c.advance(time.Hour)
+	k := health.NewScheduler(&health.SchedulerConfig{Now: c.Now, ReportEvery: time.Minute, Report: func(tr health.Transition) { told = append(told, tr) }})
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: time.Hour, MaxEjectionTime: time.Hour, MaxEjected: 1})
+	m := o.Add("u/a", new(target))
+	for range 4 {
+		m.Report(health.Silent, c.advance(time.Second))
+		c.advance(time.Second)
+		m.Recovered()
+	}
+	last := c.Now()
+	c.advance(time.Second)
+	k.Close()
+	var got []string
+	for _, tr := range told {
+		got = append(got, fmt.Sprintf("%s %d", tr.State, tr.Suppressed))
+	}
+	if want := "ejected 0, returned 0, ejected 0, returned 4"; strings.Join(got, ", ") != want {
+		t.Fatalf("reported %v, want %s", got, want)
+	}
+	if at := told[3].Time; at != last {
+		t.Errorf("the last one was at %d, and is reported at %d", last, at)
+	}
+}
+
+// TestWhy checks the cause and the end of ejections and open breakers.
+func TestWhy(t *testing.T) {
+	k, c := idle(time.Minute)
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1})
+	m := o.Add("u/a", new(target))
+	b := health.NewBreaker(k, "u", nil, &health.BreakerConfig{
+		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Minute, TrialConnections: 1,
+	})
+	says := func(when, ejected, open string, end int64) {
+		t.Helper()
+		cause, until := b.Why()
+		if m.Why() != ejected || cause != open || until != end {
+			t.Errorf("%s: %q, and %q until %d", when, m.Why(), cause, until)
+		}
+	}
+	says("at first", "", "", 0)
+	for range 5 { // more often than is reported at once
+		m.SetCause(syscall.ECONNREFUSED.Error())
+		b.SetCause(syscall.ECONNREFUSED.Error())
+		m.Report(health.ConnectFailed, c.Now())
+		b.Report(0, health.ConnectFailed, c.Now())
+		says("after a failure", "1 failure, the last: cannot be connected to: connection refused; for 1s",
+			"1 of 1 connections failed, the last: cannot be connected to: connection refused", c.Now()+int64(time.Minute))
+		m.Recovered()
+		b.Recovered()
+		says("after a check", "", "an endpoint is healthy again", 0)
+		p, _ := b.Begin()
+		b.Reached()
+		b.Report(p, health.OK, c.Now())
+		b.End(true)
+		says("after a trial", "", "", 0)
 	}
 }

@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -11,9 +12,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -317,4 +324,267 @@ func TestExpectOverPieces(t *testing.T) {
 			t.Errorf("in pieces of %d: %v", piece, err)
 		}
 	}
+}
+
+// TestProbesKeepSecrets: no error of a probe contains Send, Expect or the answer, which may
+// repeat either.
+func TestProbesKeepSecrets(t *testing.T) {
+	const send, expect, echoed = "AUTH hunter2\r\n", "hunter3", "hunter4"
+	exchange := health.ProbeConfig{Send: []byte(send), Expect: []byte(expect)}
+	get := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte(expect)}}
+	status := health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{204}, Body: []byte(expect)}}
+	waits := func(c net.Conn) { answer(echoed)(c); wait(c) }
+	for name, test := range map[string]struct {
+		handle  func(net.Conn)
+		cfg     health.ProbeConfig
+		timeout time.Duration
+		says    string
+	}{
+		"another answer": {answer(echoed), exchange, patient, "7 bytes"},
+		"and waits":      {waits, exchange, brief, "7 bytes"},
+		"too much":       {answer(strings.Repeat(echoed, 10_000)), exchange, patient, "16384 bytes"},
+		"another body":   {answer("HTTP/1.1 200 " + echoed + "\r\n\r\n" + echoed), get, patient, "status 200"},
+		"another status": {answer("HTTP/1.1 401 " + echoed + "\r\n\r\n" + echoed), status, patient, "status 401"},
+		"no HTTP":        {answer(echoed + "\r\n\r\n"), get, patient, "not HTTP"},
+		"no version":     {answer(echoed + "/1.1 200 OK\r\n\r\n"), get, patient, "not HTTP"},
+		"no status":      {answer("HTTP/1.1 " + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
+		"no header":      {answer("HTTP/1.1 200 OK\r\n" + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
+		"no length":      {answer("HTTP/1.1 200 OK\r\nContent-Length: " + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
+		"no encoding":    {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
+		"no chunk":       {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + echoed + "\r\n"), get, patient, "not HTTP"},
+		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, patient, "1 byte came"},
+		"a body cut off": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + echoed), get, patient, "7 bytes"},
+		"an answer inside": {func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = io.WriteString(c, send+echoed)
+		}, exchange, patient, "21 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.cfg.Address = serve(t, test.handle)
+			err := probe(t, &test.cfg, test.timeout)
+			if err == nil {
+				t.Fatal("well")
+			}
+			if strings.Contains(err.Error(), "hunter") {
+				t.Errorf("it discloses a secret: %v", err)
+			}
+			if !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %v, want it to contain %q", err, test.says)
+			}
+		})
+	}
+}
+
+// TestCausesNameTheLastFailure: whatever comes between that and the verdict, and with the
+// system's text.
+func TestCausesNameTheLastFailure(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{
+		FailurePercentage: 50, Window: time.Second, MinVolume: 4, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1,
+	})
+	row := health.NewOutlierDetector(k, &health.OutlierConfig{
+		ConsecutiveFailures: 2, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1,
+	}).Add("c", new(target))
+	m := o.Add("a", new(target))
+	b := health.NewBreaker(k, "b", nil, &health.BreakerConfig{
+		FailurePercentage: 50, Window: time.Second, MinVolume: 4, Open: time.Second, TrialConnections: 1,
+	})
+	for range 2 {
+		m.SetCause(syscall.ECONNREFUSED.Error())
+		m.Report(health.ConnectFailed, c.Now())
+		m.Reached(c.Now()) // in the second iteration the fourth, of MinVolume 4
+		m.Report(health.OK, c.Now())
+		row.SetCause(syscall.ECONNREFUSED.Error()) // of one before
+		row.Report(health.HungUp, c.Now())
+		b.Reached()
+		b.SetCause(syscall.EHOSTUNREACH.Error())
+		b.Report(0, health.ConnectFailed, c.Now())
+	}
+	c.advance(time.Second)
+	k.Step()
+	p, _ := b.Begin()
+	b.SetCause("")
+	b.Report(p, health.ConnectFailed, c.Now())
+	c.advance(time.Second)
+	k.Step()
+	p, _ = b.Begin()
+	b.SetCause(syscall.ECONNREFUSED.Error())
+	b.Report(p, health.ConnectFailed, c.Now())
+	var causes []string
+	for _, told := range k.Told() {
+		if told.Bad {
+			causes = append(causes, told.Subject+": "+told.Cause)
+		}
+	}
+	want := []string{
+		"c: 2 failures in a row, the last: ended before its first byte; for 1s",
+		"a: 2 of 4 connections failed, the last: cannot be connected to: connection refused; for 1s",
+		"b: 2 of 4 connections failed, the last: cannot be connected to: no route to host",
+		"b: a trial connection was not made",
+		"b: a trial connection was not made: connection refused",
+	}
+	slices.Sort(causes)
+	slices.Sort(want)
+	if !slices.Equal(causes, want) {
+		t.Errorf("reported %q, want %q", causes, want)
+	}
+}
+
+// rig is a Checker that probes as often as it may, and its reports.
+type rig struct {
+	*health.Checker
+	mu   sync.Mutex
+	told []health.Transition
+}
+
+func newRig(t *testing.T) *rig {
+	r := new(rig)
+	k := health.NewScheduler(&health.SchedulerConfig{Report: func(tr health.Transition) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.told = append(r.told, tr)
+	}})
+	r.Checker = health.NewChecker(k, nil)
+	t.Cleanup(func() { r.Close(); k.Close() })
+	return r
+}
+
+// watch adds an endpoint to the Checker.
+func (r *rig) watch(t *testing.T, name string, cfg *health.ProbeConfig, timeout time.Duration) *target {
+	t.Helper()
+	p, err := health.NewProbe(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := new(target)
+	r.Watch(name, told, &health.CheckConfig{
+		Probe: p, Interval: 20 * time.Millisecond, FastInterval: 10 * time.Millisecond, Timeout: timeout, Jitter: 0.2, Rise: 2, Fall: 2,
+	})
+	return told
+}
+
+// last returns the cause of an endpoint's state.
+func (r *rig) last(name string) (cause string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, tr := range r.told {
+		if tr.Subject == name {
+			cause = tr.Cause
+		}
+	}
+	return cause
+}
+
+// TestRoleCheck has two databases that change places. A server beside each of them reports
+// over HTTP whether it is the primary, as Patroni does.
+func TestRoleCheck(t *testing.T) {
+	r := newRig(t)
+	var primary atomic.Int32
+	var told [2]*target
+	for i := range told {
+		role := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.URL.Path != "/primary" || int(primary.Load()) != i {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_, _ = io.WriteString(w, `{"state": "running"}`)
+		}))
+		t.Cleanup(role.Close)
+		_, port, _ := net.SplitHostPort(role.Listener.Addr().String())
+		n, _ := strconv.Atoi(port)
+		told[i] = r.watch(t, strconv.Itoa(i), &health.ProbeConfig{
+			Address: serve(t, wait), Port: n, HTTP: &health.HTTPProbe{Path: "/primary", Body: []byte("running")},
+		}, patient)
+	}
+	for _, now := range []int32{0, 1, 0} {
+		primary.Store(now)
+		eventually(t, func() bool { return !told[now].ill.Load() && told[1-now].ill.Load() })
+	}
+	eventually(t, func() bool {
+		return strings.HasPrefix(r.last("1"), "2 checks in a row failed, the last: status 503 instead of 200") &&
+			r.last("0") == "2 checks in a row succeeded"
+	})
+}
+
+// TestRedis checks a real server, which is stopped, continued, and killed.
+func TestRedis(t *testing.T) {
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("redis-server is not installed (Debian package redis-server)")
+		}
+		t.Skip("redis-server is not installed (Debian package redis-server)")
+	}
+	address, server := redis(t, program)
+	r := newRig(t)
+	ping := r.watch(t, "ping", &health.ProbeConfig{Address: address, Send: []byte("PING\r\n"), Expect: []byte("+PONG")}, time.Second)
+	connect := r.watch(t, "connect", &health.ProbeConfig{Address: address}, time.Second)
+	begun := r.Stats().Probes
+	eventually(t, func() bool { return r.Stats().Probes > begun+20 })
+	if ping.told.Load() != 0 || connect.told.Load() != 0 {
+		t.Fatalf("a healthy server is reported: %q, %q", r.last("ping"), r.last("connect"))
+	}
+	signal(t, server, syscall.SIGSTOP)
+	eventually(t, ping.ill.Load)
+	eventually(t, func() bool {
+		return strings.Contains(r.last("ping"), "no success within 1s: read the answer: i/o timeout")
+	})
+	if connect.ill.Load() {
+		t.Error("the kernel accepts for a process that is stopped, but the check that only connects fails:", r.last("connect"))
+	}
+	signal(t, server, syscall.SIGCONT)
+	eventually(t, func() bool { return !ping.ill.Load() })
+	signal(t, server, syscall.SIGKILL)
+	eventually(t, func() bool { return ping.ill.Load() && connect.ill.Load() })
+	eventually(t, func() bool { return strings.HasSuffix(r.last("connect"), "connect: connection refused") })
+}
+
+func signal(t *testing.T, p *os.Process, s os.Signal) {
+	t.Helper()
+	if err := p.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// redis runs a server until the test ends.
+func redis(t *testing.T, program string) (address string, server *os.Process) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.7.2:0") // its ports are not local ports of any connect
+	if err != nil {
+		t.Fatal(err)
+	}
+	address = l.Addr().String()
+	l.Close()
+	host, port, _ := net.SplitHostPort(address)
+	cmd := exec.Command(program, "--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready, exited := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(exited)
+		announce := sync.OnceFunc(func() { close(ready) })
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			if strings.Contains(lines.Text(), "Ready to accept connections") {
+				announce()
+			}
+		}
+		_ = cmd.Wait() // it is killed
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+	})
+	select {
+	case <-ready:
+	case <-exited:
+		t.Fatal("redis-server ended before it served")
+	case <-time.After(patient):
+		t.Fatal("redis-server does not serve")
+	}
+	return address, cmd.Process
 }

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"pgregory.net/rapid"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // A clock is a time that the test sets.
 type clock struct{ now atomic.Int64 }

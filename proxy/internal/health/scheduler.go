@@ -2,6 +2,7 @@ package health
 
 import (
 	"container/heap"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -221,3 +222,216 @@ func (d *damper) rest() {
 		d.scheduler.notifier.queue(t)
 	}
 }
+
+// A timed is an action that is due at a time. A Scheduler's goroutine calls expire once for
+// each time that was set with at. expire must check whether the action is still due.
+type timed interface{ expire(now int64) }
+
+// never is a time that does not come.
+const never = 1<<63 - 1
+
+// awake is a time before which nothing is due, so that no wake is sent to a running goroutine.
+const awake = -1 << 63
+
+// due is an action and its time.
+type due struct {
+	at   int64
+	what timed
+}
+
+// dueHeap is a heap, ordered by time.
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h *dueHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	(*h)[last] = due{}
+	*h = (*h)[:last]
+	return x
+}
+
+// maxPending is the number of transitions that may be queued; beyond it the latest are
+// dropped.
+const maxPending = 1 << 16
+
+// A notifier reports transitions, on a goroutine of its own: the report may be written to a
+// stalled reader.
+type notifier struct {
+	report func(Transition)
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	pending []Transition
+	lost    int // dropped since the last one queued
+}
+
+// queue queues a transition. It never waits for the reader.
+func (v *notifier) queue(t Transition) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.pending) == maxPending {
+		v.lost++
+		return
+	}
+	t.Suppressed += v.lost
+	v.lost = 0
+	v.pending = append(v.pending, t)
+	nudge(v.wake)
+}
+
+// run reports transitions until stop, and then the rest of the queue.
+func (v *notifier) run(stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			v.reportAll()
+			return
+		case <-v.wake:
+			v.reportAll()
+		}
+	}
+}
+
+func (v *notifier) reportAll() {
+	v.mu.Lock()
+	untold := v.pending
+	v.pending = nil
+	v.mu.Unlock()
+	for _, t := range untold {
+		v.report(t)
+	}
+}
+
+// TransitionKind is the kind of verdict that a [Transition] changes.
+type TransitionKind uint8
+
+const (
+	Health    TransitionKind = iota // by a Checker
+	Ejection                        // by an OutlierDetector
+	Circuit                         // by a Breaker
+	Panicking                       // by a Panic
+	Answering                       // by an Unanswered
+)
+
+// String returns "health", "ejection", "circuit", "panic" or "answers".
+func (w TransitionKind) String() string {
+	return [...]string{"health", "ejection", "circuit", "panic", "answers"}[w]
+}
+
+// A Transition is a change of state of an endpoint or an upstream.
+type Transition struct {
+	// Subject is the name under which the Check, OutlierMonitor or Breaker was made.
+	Subject string
+	Kind    TransitionKind
+	// State is the new one: "healthy", "unhealthy" or "standby", "returned" or "ejected",
+	// "closed", "open" or "half-open", "calm" or "panic",
+	// "answering" or "silent".
+	State string
+	// Bad says that this is a change for the worse.
+	Bad bool
+	// Cause is the reason, in one line.
+	Cause string
+	// Time is by the Scheduler's clock.
+	Time int64
+	// Suppressed counts earlier transitions of the same kind and subject that were not
+	// reported since the last reported one.
+	Suppressed int
+}
+
+// Flap suppresses repeated transitions (flap damping). The first few are reported at once, so
+// that a recovery is reported as soon as the failure before it. From then on one is reported
+// for each interval, the last, with the count of the others. Each interval without a report
+// lets one more be reported at once. The zero value is ready. It belongs to one goroutine at a
+// time.
+type Flap struct {
+	fullAt  int64      // when atOnce may be reported again
+	pending Transition // to be reported later, if any
+	any     bool
+}
+
+// atOnce is the number of transitions reported before any is held: a failure, its recovery,
+// and another failure.
+const atOnce = 3
+
+// Note takes a transition. If it is to be reported at once, Note returns it with true.
+// Otherwise it is held, and Due will return it.
+func (f *Flap) Note(t Transition, every time.Duration) (Transition, bool) {
+	if f.any {
+		t.Suppressed = f.pending.Suppressed + 1
+	}
+	if f.any || t.Time < f.nextAllowed(every) {
+		f.pending, f.any = t, true
+		return t, false
+	}
+	f.count(t.Time, every)
+	return t, true
+}
+
+// nextAllowed is the time from which one more may be reported.
+func (f *Flap) nextAllowed(every time.Duration) int64 { return f.fullAt - (atOnce-1)*int64(every) }
+
+func (f *Flap) count(now int64, every time.Duration) { f.fullAt = max(f.fullAt, now) + int64(every) }
+
+// Next returns the time from which Due returns a transition, and whether one is held at all.
+func (f *Flap) Next(every time.Duration) (int64, bool) { return f.nextAllowed(every), f.any }
+
+// Due returns the held transition, if it is to be reported now.
+func (f *Flap) Due(now int64, every time.Duration) (Transition, bool) {
+	if !f.any || now < f.nextAllowed(every) {
+		return Transition{}, false
+	}
+	f.count(now, every)
+	return f.Rest()
+}
+
+// Rest returns the held transition, if any, because Due will not be called any more.
+func (f *Flap) Rest() (Transition, bool) {
+	t, any := f.pending, f.any
+	f.pending, f.any = Transition{}, false
+	return t, any
+}
+
+// A Panic reports when an upstream begins and ends to use its endpoints regardless of their
+// health, because too few are healthy. It is safe for concurrent use.
+type Panic struct {
+	keeper  *Scheduler
+	subject string
+	on      atomic.Bool // written under mu
+	begun   atomic.Int64
+
+	mu     sync.Mutex
+	damper damper
+}
+
+// NewPanic returns the Panic of an upstream that is calm, called subject in its transitions.
+func NewPanic(k *Scheduler, subject string) *Panic { return &Panic{keeper: k, subject: subject} }
+
+// Look checks whether the upstream is in panic: see returns that, and how many endpoints are
+// usable, of how many. It must be called after each change of the result of see. It locks only
+// if something has changed, and calls see with the lock held.
+func (p *Panic) Look(panicking bool, see func() (panicking bool, usable, of int)) {
+	if panicking == p.on.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	on, usable, of := see()
+	if on == p.on.Load() {
+		return
+	}
+	p.on.Store(on)
+	t := Transition{Subject: p.subject, Kind: Panicking, State: "calm", Time: p.keeper.cfg.Now()}
+	if on {
+		p.begun.Add(1)
+		t.State, t.Bad = "panic", true
+	}
+	t.Cause = fmt.Sprintf("%d of %d endpoints are usable", usable, of)
+	p.keeper.note(&p.damper, t)
+}
+
+// Begun returns the number of panics.
+func (p *Panic) Begun() int64 { return p.begun.Load() }

@@ -1,9 +1,67 @@
 package health
 
 import (
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/internal/source"
 )
+
+// A Source is the origin of a client: a prefix of its address, a user of a unix socket, or a
+// substitute if the origin was not looked up. A failure may be the client's own doing
+// ([Rejected], [Silent]). While others are served, one source alone can neither eject an
+// endpoint nor open a breaker by such failures, see [OutlierMonitor.ReportFrom].
+type Source uint64
+
+const (
+	// UnsampledSource: the connection is not one of the sample, and its origin is not known.
+	UnsampledSource Source = iota
+	// NoSource: the connection is one of the sample, and its outcome is no client's doing.
+	NoSource
+	// Unnamed is the one source of all clients with unknown origin.
+	Unnamed
+
+	// named distinguishes the others from these.
+	named Source = 1 << 63
+)
+
+// site is the number of bits that the addresses of an IPv6 site have in common, at least.
+const site = 48
+
+// sourceSeed differs in each process, so that no client can find addresses that collide with
+// those of another one.
+var sourceSeed = maphash.MakeSeed()
+
+// SourceOf returns the source of a client. bits are the lengths of the prefix that makes one
+// source: the first for IPv4, the second for IPv6. 0 means 32 and 64. For IPv6 no more than 48
+// bits count, because one site may have a /48 (RFC 6177): one customer must not be several
+// witnesses. All clients of a user of a unix socket are one source.
+func SourceOf(src source.Source, bits [2]int) Source {
+	if peer, ok := src.Credentials(); ok {
+		return named | Source(maphash.Comparable(sourceSeed, peer.UID))
+	}
+	a := src.AddrPort().Addr().WithZone("")
+	n := bits[1]
+	switch {
+	case !a.IsValid():
+		return Unnamed
+	case a.Is4() && bits[0] == 0:
+		n = 32
+	case a.Is4():
+		n = bits[0]
+	case n == 0 || n > site:
+		n = site
+	}
+	p, err := a.Prefix(n)
+	if err != nil {
+		return Unnamed
+	}
+	return named | Source(maphash.Comparable(sourceSeed, p))
+}
+
+// doubts reports whether a failure of a connection from s may be the client's doing.
+func (s Source) doubts(o Outcome) bool { return s != NoSource && o.mayBeClient() }
 
 // sources records, for a sample of connections, the outcomes by source, so that a verdict can
 // be checked without the source that has failed most: the rest is the verdict of the others.
@@ -322,4 +380,66 @@ func (s *sources) forget() {
 		b.table = nil
 		b.doubted.Store(0)
 	}
+}
+
+// A blame counts events by the client's source, as far as that is known. It keeps the sources
+// with the most events, however many sources there are (Misra and Gries, 1982; Metwally et
+// al., "Space-Saving", 2005).
+type blame struct {
+	mu    sync.Mutex
+	all   int64
+	named [4]struct {
+		from  Source
+		count int64
+	}
+}
+
+// note counts an event. It ignores UnsampledSource, and any event for which it would have to
+// wait.
+func (b *blame) note(from Source) {
+	if from == UnsampledSource || !b.mu.TryLock() {
+		return
+	}
+	defer b.mu.Unlock()
+	b.all++
+	least := &b.named[0]
+	for i := range b.named {
+		n := &b.named[i]
+		if n.from == from {
+			n.count++
+			return
+		}
+		if n.count < least.count {
+			least = n
+		}
+	}
+	least.from = from
+	least.count++ // the count of the former source is kept: counts may be too high, not too low
+}
+
+// worst returns the source with the most events and an upper bound of its share. If there are
+// no events, it returns UnsampledSource.
+func (b *blame) worst() (from Source, part float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	most := int64(0)
+	for _, n := range b.named {
+		if n.count > most {
+			from, most = n.from, n.count
+		}
+	}
+	return from, float64(most) / float64(max(b.all, 1))
+}
+
+func (b *blame) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = 0
+	clear(b.named[:])
+}
+
+// oneSource reports whether most events may be one source's while others are served.
+func (b *blame) oneSource(m *OutlierMonitor, now int64) bool {
+	from, part := b.worst()
+	return from == UnsampledSource || part > 0.75 && m.servesOthers(from, now)
 }

@@ -405,18 +405,23 @@ func TestSourceOfUnix(t *testing.T) {
 	}
 }
 
-// BenchmarkSources measures a sampled connection, for an OutlierMonitor and a Breaker.
-func BenchmarkSources(b *testing.B) {
-	k, c := idle(0)
-	m := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 5, Window: time.Minute, MaxEjected: 1}).Add("a", new(target))
-	br := health.NewBreaker(k, "a", nil, &health.BreakerConfig{FailurePercentage: 60, Window: time.Minute, MinVolume: 20})
-	for name, from := range map[string]health.Source{"anybody": health.UnsampledSource, "sample": source(1)} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				m.ReportFrom(from, health.OK, c.Now())
-				br.ReportFrom(0, from, health.OK, c.Now())
-			}
-		})
+// TestBlame: the worst source of many is found, and its share is never underestimated.
+func TestBlame(t *testing.T) {
+	var b health.Blame
+	if from, part := b.Worst(); from != health.UnsampledSource || part != 0 {
+		t.Errorf("of nothing: %v, %v", from, part)
+	}
+	const bad = health.Source(1<<63 | 7)
+	for i := range 1000 {
+		b.Note(health.UnsampledSource)
+		b.Note(health.Source(1<<63 | 100 + uint64(i)))
+		b.Note(bad)
+	}
+	if from, part := b.Worst(); from != bad || part < 0.5 || part > 0.75 {
+		t.Errorf("%v, %v", from, part)
+	}
+	b.Forget()
+	if from, _ := b.Worst(); from != health.UnsampledSource {
+		t.Errorf("forgotten: %v", from)
 	}
 }

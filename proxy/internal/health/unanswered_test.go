@@ -1,26 +1,23 @@
 package health_test
 
 import (
-	"flag"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/race"
+	"github.com/penstock/penstock/proxy/internal/health"
 )
 
-// byDefault is the default of outlier_detection.unanswered, on which the table is based.
+// byDefault is the default of outlier_detection.unanswered.
 const byDefault = 3 * second
 
 // suspected runs 100,000 sessions of a protocol against some endpoints, all of them healthy.
 // It returns how often one was suspected, and ejected.
-func suspected(p *protocol, endpoints int, after time.Duration, digits float64) (times, ejected int, w *world) {
-	w = newWorld(1, endpoints, after)
-	w.judge.SetChance(digits)
+func suspected(p *protocol, endpoints int) (times, ejected int, w *world) {
+	w = newWorld(1, endpoints, byDefault)
 	p.run(w)
 	sessions := full.Times(10_000, 100_000)
 	if race.Enabled || testing.Short() { // nothing here is concurrent, or another one for another user
@@ -49,7 +46,7 @@ func TestSilentProtocols(t *testing.T) {
 
 func testSilent(t *testing.T, p *protocol, endpoints int) {
 	t.Parallel()
-	times, ejected, w := suspected(p, endpoints, byDefault, 9)
+	times, ejected, w := suspected(p, endpoints)
 	n, first := w.alarms()
 	t.Logf("suspected %d times", times)
 	if ejected > 0 || n > 0 {
@@ -169,9 +166,8 @@ func (w *world) impatient(c *session) {
 
 // find returns the time until the failing endpoint is ejected, and until it is back. If that
 // takes longer than a minute, ok is false.
-func (f *failure) find(seed uint64, after time.Duration, digits float64) (out, back time.Duration, w *world) {
-	w = newWorld(seed, f.of, after)
-	w.judge.SetChance(digits)
+func (f *failure) find(seed uint64) (out, back time.Duration, w *world) {
+	w = newWorld(seed, f.of, byDefault)
 	s := w.endpoints[0]
 	f.come(w)
 	w.run(15*second + w.between(0, second))
@@ -197,7 +193,7 @@ func TestStandsStill(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(30) {
-				out, back, w := f.find(seed, byDefault, 9)
+				out, back, w := f.find(seed)
 				if out > f.most || back < 0 || back > f.back {
 					t.Fatalf("seed %d: ejected after %v, back after %v", seed, out, back)
 				}
@@ -253,52 +249,270 @@ func TestLateRounds(t *testing.T) {
 	}
 }
 
-var table = flag.Bool("unanswered", false, "print the table of TestUnansweredTable, which takes minutes")
-
-// TestUnansweredTable prints the time until a stopped endpoint is detected, and how often
-// healthy ones are suspected and ejected, by the bound.
-func TestUnansweredTable(t *testing.T) {
-	if !*table {
-		t.Skip("it proves nothing: go test ./proxy/internal/health -run UnansweredTable -v -unanswered prints it")
-	}
-	for _, at := range []struct {
-		after  time.Duration
-		digits float64
-	}{{second, 9}, {2 * second, 9}, {3 * second, 6}, {3 * second, 9}, {3 * second, 12}, {5 * second, 9}, {8 * second, 9}} {
-		var cells []string
-		for _, f := range slices.Concat(failures, mutes) {
-			var outs []time.Duration
-			for seed := range uint64(101) {
-				out, _, _ := f.find(seed, at.after, at.digits)
-				outs = append(outs, out)
-			}
-			slices.Sort(outs)
-			cells = append(cells, fmt.Sprintf("%.1f / %.1f", outs[len(outs)/2].Seconds(), outs[len(outs)-1].Seconds()))
+// silences returns the reports of silent endpoints.
+func (w *world) silences() (told []health.Transition) {
+	for _, t := range w.keeper.Told() {
+		if t.Kind == health.Answering {
+			told = append(told, t)
 		}
-		times, ejected, by := everyProtocol(at.after, at.digits)
-		_, paused, _ := suspected(&pauses, 3, at.after, at.digits)
-		t.Logf("| %v | 10^-%v | %s | %d | %d | %d | %s |", at.after, at.digits, strings.Join(cells, " | "), times, ejected, paused, by)
 	}
+	return told
 }
 
-// everyProtocol counts suspicions in all of them together, two at a time.
-func everyProtocol(after time.Duration, digits float64) (times, ejected int, by string) {
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	places := make(chan struct{}, 2)
-	for _, p := range slices.Concat(protocols, mixedUpstreams) {
-		all.Go(func() {
-			places <- struct{}{}
-			s, e, _ := suspected(&p, 3, after, digits)
-			<-places
-			mu.Lock()
-			defer mu.Unlock()
-			times += s
-			if ejected += e; s > 0 {
-				by += fmt.Sprintf("%s: %d, %d; ", p.name, s, e)
+// TestSilenceIsTold: if no endpoint may be ejected, or none for its own failure, the silence
+// of one is reported once. So is its next answer, with the duration of the silence.
+func TestSilenceIsTold(t *testing.T) {
+	freezeAll := func(w *world) {
+		for _, s := range w.endpoints {
+			s.freeze(time.Hour)
+		}
+	}
+	for _, f := range []failure{
+		{"the only endpoint stands still", 1, func(w *world) { w.come(25, w.request) }, freezeAll, 10 * second, second},
+		{"the only endpoint lives, clients give up after 5 s", 1, func(w *world) { w.come(25, w.impatient) }, hang, 20 * second, second},
+		{"the only endpoint lives, clients wait", 1, func(w *world) { w.come(25, w.request) }, hang, 70 * second, second},
+		{"all endpoints stand still", 3, func(w *world) { w.come(25, w.request) }, freezeAll, 10 * second, second},
+		{"sessions that go on", 1, func(w *world) { w.lasting(25, 3*second) }, freezeAll, 10 * second, second},
+		{"two of three stand still", 3, func(w *world) { w.come(25, w.request) }, func(w *world) {
+			w.endpoints[1].freeze(time.Hour)
+			w.after(5*second, func() { freeze(w) })
+		}, 20 * second, second},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			for seed := range uint64(10) {
+				f.silence(t, seed)
 			}
 		})
 	}
-	all.Wait()
-	return times, ejected, by
+}
+
+// silence makes an upstream fail, and recover.
+func (f *failure) silence(t *testing.T, seed uint64) {
+	w := newWorld(seed, f.of, byDefault)
+	s := w.endpoints[0]
+	f.come(w)
+	w.run(15*second + w.between(0, second))
+	f.fail(w)
+	began := w.now()
+	silent := func() bool { _, yes := s.answers.Silence(); return yes }
+	w.until(began+int64(2*time.Minute), silent)
+	took := time.Duration(w.now() - began)
+	now, _ := s.answers.Silence()
+	if took > f.most || now.Clients < 8 || now.Since > w.now()-int64(byDefault) || now.Since < began-int64(byDefault) || !strings.Contains(now.Usual, "it used to answer") {
+		t.Fatalf("seed %d: after %v: %+v", seed, took, now)
+	}
+	w.run(30 * second)
+	told := w.silences()
+	if len(told) == 0 || !told[0].Bad || told[0].State != "silent" || !strings.Contains(told[0].Cause, " clients have waited, the first for ") {
+		t.Fatalf("seed %d: %+v", seed, told)
+	}
+	began = w.now()
+	for _, s := range w.endpoints {
+		s.frozen, s.hung = 0, 0
+		s.goOn()
+	}
+	w.until(began+int64(time.Minute), func() bool { return !silent() })
+	if took := time.Duration(w.now() - began); took > f.back {
+		t.Fatalf("seed %d: it is over after %v", seed, took)
+	}
+	w.run(10 * second)
+	if over := w.silences(); len(told) > f.of || len(over) != len(told) || over[0].Bad || over[0].State != "answering" || !strings.Contains(over[0].Cause, "again; no client was answered for ") {
+		t.Fatalf("seed %d: %+v, %+v", seed, told, over)
+	}
+}
+
+// TestSilenceEnds without an answer when there are no more questions, or when connects fail.
+func TestSilenceEnds(t *testing.T) {
+	for name, end := range map[string]func(w *world){
+		"it is not asked any more":                func(w *world) {},
+		"it cannot be connected to any more":      func(w *world) { w.endpoints[0].refuses = true; w.connect(w.endpoints[0]) },
+		"outlier_detection.unanswered is off":     func(w *world) { w.cfg.After = 0 },
+		"it closes connections again; no client ": func(w *world) { s := w.endpoints[0]; s.frozen, s.held = 0, nil },
+	} {
+		w := newWorld(1, 1, byDefault)
+		w.lasting(25, second)
+		w.run(20 * second)
+		freeze(w)
+		w.run(20 * second)
+		s := w.endpoints[0]
+		if _, silent := s.answers.Silence(); !silent {
+			t.Fatal("it is not silent")
+		}
+		for len(s.live) > 0 {
+			s.live[0].over()
+		}
+		w.silences()
+		end(w)
+		w.run(70 * second)
+		if told := w.silences(); len(told) != 1 || !strings.Contains(told[0].Cause, name) {
+			t.Errorf("%s: %+v", name, told)
+		}
+	}
+}
+
+// TestSilenceOfThoseWhoLeft: clients that gave up, and are not followed by others, are no silence after a minute, and end the present one.
+func TestSilenceOfThoseWhoLeft(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newWorld(seed, 1, byDefault)
+		coming := true
+		w.come(25, func(c *session) {
+			if coming {
+				w.impatient(c)
+			} else {
+				c.over() // it asks nothing
+			}
+		})
+		w.run(15 * second)
+		hang(w)
+		w.run(20 * second)
+		coming = false
+		silent := func() bool { _, yes := w.endpoints[0].answers.Silence(); return yes }
+		if !silent() {
+			t.Fatalf("seed %d: it is not silent", seed)
+		}
+		w.run(70 * second)
+		if told := w.silences(); silent() || len(told) != 2 || !strings.Contains(told[1].Cause, "it is not asked any more") {
+			t.Errorf("seed %d: %+v", seed, told)
+		}
+	}
+}
+
+const within = 200 * time.Millisecond
+
+// within sets up a world of endpoints that answer in time.
+func (w *world) within() *world {
+	w.cfg.Within, w.period = within, within
+	return w
+}
+
+// late is a request that an endpoint which has become slow answers late.
+func (w *world) late(c *session) {
+	took := w.quick()
+	if c.slow {
+		took += w.exp(3 * second)
+	}
+	c.answer(took, c.leave)
+}
+
+// TestSlow: of nine endpoints three become slow. They are detected soon, by their late
+// answers, and ejected for a time; no others are.
+func TestSlow(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(seed, 9, byDefault).within()
+		w.come(500, w.late)
+		w.run(5*second + w.between(0, second))
+		for _, s := range w.endpoints[:3] {
+			s.slow = true
+		}
+		began := w.now()
+		w.until(began+int64(5*second), func() bool {
+			for _, s := range w.endpoints[:3] {
+				if !s.target.ejected.Load() {
+					return false
+				}
+			}
+			return true
+		})
+		if took := time.Duration(w.now() - began); took > 1500*time.Millisecond {
+			t.Errorf("seed %d: all are ejected after %v", seed, took)
+		}
+		if cause := w.keeper.Told()[0].Cause; !strings.HasPrefix(cause, "slow: ") || !strings.Contains(cause, "had no answer within 200ms; its peers answer") || !strings.HasSuffix(cause, "; for 30s") {
+			t.Errorf("seed %d: %q", seed, cause)
+		}
+		w.run(20 * second)
+		for i, s := range w.endpoints {
+			if s.target.ejected.Load() != (i < 3) || s.times > 1 {
+				t.Errorf("seed %d: endpoint %d was ejected %d times", seed, i, s.times)
+			}
+		}
+		w.run(12 * second) // their time is over, and they are slow still
+		for i, s := range w.endpoints[:3] {
+			if !s.target.ejected.Load() || s.times != 2 {
+				t.Errorf("seed %d: then endpoint %d was ejected %d times", seed, i, s.times)
+			}
+		}
+	}
+}
+
+// TestNotSlow: no endpoint is ejected for slowness that all endpoints share, that comes from
+// one source, that is too short, or that was always there.
+func TestNotSlow(t *testing.T) {
+	for _, p := range []protocol{
+		{"all endpoints are slow together, for 20 s", func(w *world) { w.slowTogether() }},
+		{"all endpoints stop together, for 20 s", func(w *world) {
+			w.come(25, w.request)
+			w.every(100*second, func() {
+				for _, s := range w.endpoints {
+					s.hang(20 * second)
+				}
+			})
+		}},
+		{"one source asks what is slow, everywhere", func(w *world) { w.slowSource(w.pick) }},
+		{"one source asks what is slow, at one endpoint", func(w *world) {
+			w.slowSource(func() *server { return w.endpoints[0] })
+		}},
+		{"endpoints that pause for up to 300 ms", func(w *world) {
+			w.come(25, w.request)
+			w.every(2*second, func() { w.endpoints[w.IntN(3)].freeze(w.between(0, 300*time.Millisecond)) })
+		}},
+		{"an endpoint that was always slow", func(w *world) {
+			w.endpoints[1].slow = true
+			w.come(25, w.late)
+		}},
+		{"requests, a tenth long polls, in bursts", func(w *world) { w.bursts(w.mixed(0.1)) }},
+		{"slow answers, 2 s in the mean", func(w *world) {
+			w.come(25, func(c *session) { c.answer(w.exp(2*second), c.leave) })
+		}},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(1, 3, byDefault).within()
+			p.run(w)
+			w.until(1<<62, func() bool { return w.sessions >= 20_000 })
+			if told := w.keeper.Told(); len(told) > 0 {
+				t.Errorf("%d times, at first %+v", len(told), told[0])
+			}
+		})
+	}
+}
+
+// slowSource sends requests, and as many of one source that are answered late.
+func (w *world) slowSource(at func() *server) {
+	w.come(25, w.request)
+	w.comeTo(25, at, func(c *session) {
+		c.source = health.Source(1<<63 | 99999)
+		c.answer(w.exp(3*second), c.leave)
+	})
+}
+
+// TestJoin: an endpoint made by NewMonitor is neither judged nor counted for MaxEjected until
+// it joins.
+func TestJoin(t *testing.T) {
+	k, c := idle(0)
+	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: time.Hour, MaxEjectionTime: time.Hour, MaxEjected: 1})
+	never, m, e := o.NewMonitor("never", new(target)), o.NewMonitor("m", new(target)), o.Add("e", new(target))
+	of := func(want int) {
+		t.Helper()
+		if _, n := o.Ejected(); n != want {
+			t.Errorf("%d are judged, want %d", n, want)
+		}
+	}
+	fail := func(m *health.OutlierMonitor) bool {
+		m.Report(health.ConnectFailed, c.Now())
+		_, ejected := m.Ejected()
+		return ejected
+	}
+	of(1)
+	if fail(m) {
+		t.Error("one that has not joined is ejected")
+	}
+	never.Remove()
+	of(1)
+	o.Join(m)
+	of(2)
+	if !fail(m) || !fail(e) {
+		t.Error("those that have joined are not ejected")
+	}
+	m.Remove()
+	of(1)
 }

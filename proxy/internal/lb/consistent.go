@@ -18,7 +18,7 @@ const probes = 64
 // clients of others stay where they are, and those of one that has failed are spread
 // over all.
 func (t *tier) consistent(p *pick) *Endpoint {
-	plan := t.plan.Load()
+	plan := t.plan
 	size := uint64(len(plan.table))
 	if size == 0 {
 		return nil

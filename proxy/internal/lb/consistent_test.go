@@ -65,21 +65,6 @@ func named(n int) map[string]int {
 	return m
 }
 
-// Every node that has the same endpoints, in whatever order, sends a client to the
-// same one, whatever its port is.
-func TestNodesAgree(t *testing.T) {
-	eachKeyed(t, func(t *testing.T, p lb.Policy) {
-		weights := named(50)
-		weights[name(7)] = 30
-		first := owners(t, setOf(p, weights), 2000)
-		for range 3 {
-			if n := differ(first, owners(t, setOf(p, weights), 2000)); n > 0 {
-				t.Fatalf("%d of 2000 clients are sent elsewhere by another node", n)
-			}
-		}
-	})
-}
-
 // The mapping must be the same on nodes of different versions: it must not change by
 // accident.
 func TestMappingIsFixed(t *testing.T) {
@@ -121,52 +106,6 @@ func TestTablesFollowWeights(t *testing.T) {
 			}
 		}
 	})
-}
-
-// The race has the result of its definition: each slot belongs to the endpoint that
-// hits it first, with all balls of all endpoints compared.
-func TestRendezvousByDefinition(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const size = 251
-		var members []*lb.Endpoint
-		weights := rapid.SliceOfN(rapid.IntRange(0, lb.MaxWeight), 1, 8).Draw(t, "weights")
-		for i := range weights {
-			members = append(members, lb.NewEndpoint(lb.EndpointConfig{ID: name(i)}))
-		}
-		got := lb.RaceFor(members, weights, size)
-		if sum(weights) == 0 {
-			if got != nil {
-				t.Fatal("a table without members")
-			}
-			return
-		}
-		for slot, who := range got {
-			if want := firstHit(members, weights, size, slot); who != want {
-				t.Fatalf("slot %d belongs to %d, the first to hit it is %d", slot, who, want)
-			}
-		}
-	})
-}
-
-func firstHit(members []*lb.Endpoint, weights []int, size, slot int) (who uint32) {
-	best := uint64(math.MaxUint64)
-	for i, e := range members {
-		if weights[i] == 0 {
-			continue
-		}
-		interval := uint64(1<<32) / uint64(weights[i])
-		for k := uint64(0); k*interval < best; k++ {
-			h := lb.Mix(e.Hash() + k*lb.Golden)
-			if lb.Reduce(h, uint64(size)) != uint64(slot) {
-				continue
-			}
-			if at := k*interval + h&(1<<32-1)*interval>>32; at < best {
-				best, who = at, uint32(i)
-			}
-			break
-		}
-	}
-	return who
 }
 
 // With source_ip, nothing moves between two endpoints that both stay as they are. A

@@ -1,8 +1,6 @@
 package lb
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,9 +10,6 @@ import (
 
 // MaxWeight is the largest weight of an endpoint.
 const MaxWeight = 256
-
-// ErrWeight is wrapped by the error of a weight that is out of range.
-var ErrWeight = errors.New("no such weight")
 
 // EndpointConfig sets up an [Endpoint].
 type EndpointConfig struct {
@@ -83,16 +78,6 @@ func (e *Endpoint) ID() string { return e.id }
 
 // Weight returns the weight.
 func (e *Endpoint) Weight() int { return int(e.weight.Load()) }
-
-// SetWeight changes the weight. Tables that a policy has computed from weights follow with
-// [Set.Rebuild]; a weight of 0 takes effect at once. An error wraps [ErrWeight].
-func (e *Endpoint) SetWeight(w int) error {
-	if w < 0 || w > MaxWeight {
-		return fmt.Errorf("%w as %d: write one from 0 to %d", ErrWeight, w, MaxWeight)
-	}
-	e.setWeight(w)
-	return nil
-}
 
 func (e *Endpoint) setWeight(w int) {
 	e.mu.Lock()

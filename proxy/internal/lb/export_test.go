@@ -6,19 +6,12 @@ var (
 	MaglevFor  = maglev
 	RaceFor    = rendezvous
 	TableSize  = tableSize
-	Reduce     = reduce
 	Mix        = mix
 	TableSizes = tableSizes
 )
 
-// Golden is the step of the hashes that a race throws by.
-const Golden = golden
-
-// Hash returns the hash of the endpoint's identity.
-func (e *Endpoint) Hash() uint64 { return e.hash }
-
 // Table returns the table of the local tier.
-func (s *Set) Table() []uint32 { return s.tiers[local].plan.Load().table }
+func (s *Set) Table() []uint32 { return s.tiers[local].plan.table }
 
 // Tree returns the scores of the local tier's members, and the least one as the
 // tree's root has it.
@@ -62,5 +55,8 @@ func (e *Endpoint) Seats() int { return len(e.memberships()) }
 
 // SharesPlan reports whether the local tiers have one plan.
 func (s *Set) SharesPlan(other *Set) bool {
-	return s.tiers[local].plan.Load() == other.tiers[local].plan.Load()
+	return s.tiers[local].plan == other.tiers[local].plan
 }
+
+// SetWeight changes the weight, but no table.
+func (e *Endpoint) SetWeight(w int) { e.setWeight(w) }

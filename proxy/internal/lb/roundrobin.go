@@ -18,7 +18,7 @@ const turns = 256
 // the schedule, which would then have twice as many, but to the next turn of the counter: so
 // the others keep their proportions.
 func (t *tier) roundRobin(p *pick) *Endpoint {
-	plan := t.plan.Load()
+	plan := t.plan
 	if len(plan.schedule) == 0 {
 		return nil
 	}
@@ -52,7 +52,7 @@ const seconds = 16
 // randomTwo draws two by weight, and takes the one whose load is less: among equals the
 // one drawn first, so that weight, which has counted in the draw, counts once.
 func (t *tier) randomTwo(p *pick) *Endpoint {
-	plan := t.plan.Load()
+	plan := t.plan
 	if len(plan.schedule) == 0 {
 		return nil
 	}

@@ -61,7 +61,7 @@ type Set struct {
 	tiers    [tiers]*tier
 	spill    atomic.Uint64 // counter that spreads unkeyed clients between zones while spilling
 	random   func() uint64
-	mu       sync.Mutex // of Attach, Detach and Rebuild
+	mu       sync.Mutex // of Attach and Detach
 	attached bool       // under mu
 }
 
@@ -158,22 +158,6 @@ func (s *Set) Detach() {
 	}
 }
 
-// Rebuild computes new tables if weights have changed since the present ones, and swaps them. It takes
-// as long as NewSet and belongs off the event loops.
-func (s *Set) Rebuild() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tiers {
-		weights := make([]int, len(t.members))
-		for i, e := range t.members {
-			weights[i] = e.Weight()
-		}
-		if !slices.Equal(weights, t.plan.Load().weights) {
-			t.plan.Store(newPlan(&s.cfg, t.members, weights))
-		}
-	}
-}
-
 // Members returns the members of the set, which the caller must not change.
 func (s *Set) Members() []Member { return s.members }
 
@@ -234,7 +218,7 @@ func newPlan(cfg *Config, members []*Endpoint, weights []int) *plan {
 // nil. Plans know members by their places.
 func (t *tier) planFor(cfg *Config, members []*Endpoint, weights []int) *plan {
 	same := func(a, b *Endpoint) bool { return a.id == b.id }
-	p := t.plan.Load()
+	p := t.plan
 	if t.set.cfg.Policy != cfg.Policy || (t.set.cfg.PanicBelow > 0) != (cfg.PanicBelow > 0) ||
 		!slices.EqualFunc(t.members, members, same) || !slices.Equal(p.weights, weights) {
 		return nil
@@ -250,7 +234,7 @@ func (t *tier) planFor(cfg *Config, members []*Endpoint, weights []int) *plan {
 type tier struct {
 	set     *Set
 	members []*Endpoint
-	plan    atomic.Pointer[plan]
+	plan    *plan
 	tree    *tree  // LeastConn
 	open    bitmap // endpoints that can be acquired
 	ramping bitmap // LeastConn: endpoints in slow start
@@ -287,7 +271,7 @@ func newTier(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
 	if p == nil {
 		p = newPlan(&s.cfg, members, weights)
 	}
-	t.plan.Store(p)
+	t.plan = p
 	t.turn.Store(s.random() >> 1) // or all nodes of a fleet would begin with the same endpoint
 	if s.cfg.Policy == LeastConn {
 		t.tree = newTree(len(members))

@@ -14,7 +14,7 @@ var ErrRate = errors.New("connection rate limit reached")
 // move on by compare-and-swap: the time at which the connections so far would have
 // come, had they come evenly (the generic cell rate algorithm, ITU-T I.371). It decides as
 // golang.org/x/time/rate does (TestRateAsReference), which has a mutex that the loops
-// would share (BenchmarkRate). The zero value limits nothing.
+// would share. The zero value limits nothing.
 type Rate struct {
 	pace atomic.Pointer[interval]
 	due  atomic.Int64

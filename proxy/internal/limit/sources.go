@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
+	"math"
+	"sync"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -148,7 +151,7 @@ func (s *Sources) Leave(e Entry) {
 // and those beyond the limit of one stay. The used rates of sources count in the larger one
 // that they are parts of now; of one that is taken apart, each source that has a connection
 // may have used all of it. An error wraps [ErrConfig], and nothing has changed. No client is
-// admitted meanwhile: about a millisecond with 10,000 connections (BenchmarkSetPrefix).
+// admitted meanwhile: about a millisecond with 10,000 connections.
 func (s *Sources) SetPrefix(v4, v6 int, now int64) error {
 	next, err := s.newTable(v4, v6)
 	if err != nil {
@@ -205,4 +208,423 @@ func (s *Sources) Stats() (sum SourcesStats) {
 		t.shards[i].add(&sum)
 	}
 	return sum
+}
+
+// A table is sources by prefixes of one length.
+type table struct {
+	v4, v6 int
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+// newTable returns a table of no sources, or an error about the prefixes; 0 is the default.
+func (s *Sources) newTable(v4, v6 int) (*table, error) {
+	setDefault(&v4, 32)
+	setDefault(&v6, 64)
+	if v4 < 1 || v4 > 32 || v6 < 1 || v6 > 128 {
+		return nil, fmt.Errorf("limit: %w: source prefixes of %d and %d bits; write 1 to 32 and 1 to 128", ErrConfig, v4, v6)
+	}
+	t := &table{v4: v4, v6: v6, seed: s.seed}
+	for i := range t.shards {
+		t.shards[i].init(share(s.entries))
+	}
+	return t, nil
+}
+
+// share returns the number of entries of a shard: its part of all entries, and six standard
+// deviations for chance.
+func share(entries int) int {
+	part := (entries + shards - 1) / shards
+	return part + 4 + int(6*math.Sqrt(float64(part)))
+}
+
+// keep is how many bits of a key make a source. Those of IPv4 are mapped into IPv6, also when
+// their ends are cut off.
+func (t *table) keep(k key) int {
+	switch {
+	case k.unix:
+		return 128
+	case k.hi == 0 && k.lo>>32 == 0xffff:
+		return 96 + t.v4
+	}
+	return t.v6
+}
+
+// of returns the key of the source that a key with more of the address belongs to, with its
+// hash, and the shard that it is in.
+func (t *table) of(k key) (cut key, at uint64) {
+	k.hash = 0
+	if keep := t.keep(k); keep <= 64 {
+		k.hi, k.lo = k.hi>>(64-keep)<<(64-keep), 0
+	} else {
+		k.lo = k.lo >> (128 - keep) << (128 - keep)
+	}
+	hash := maphash.Comparable(t.seed, k)
+	k.hash = uint32(hash / shards)
+	return k, hash % shards
+}
+
+// admit counts a connection of a source, or says why it may not come. Its place is not 0.
+func (t *table) admit(k key, r *rules, now int64) (place uint32, err error) {
+	cut, at := t.of(k)
+	i, err := t.shards[at].admit(cut, r, now)
+	if err != nil {
+		return 0, err
+	}
+	return placeOf(i, at), nil
+}
+
+// adopt counts a connection of a source, whether or not there is room.
+func (t *table) adopt(k key, now int64) (place uint32) {
+	cut, at := t.of(k)
+	s := &t.shards[at]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(cut)
+	if i == none {
+		i = s.place(cut, now, math.MaxInt32)
+	}
+	s.count(i)
+	return placeOf(i, at)
+}
+
+func placeOf(i int32, at uint64) uint32 { return 1 + uint32(i)<<6 + uint32(at) }
+
+// leave takes a connection off the source at a place.
+func (t *table) leave(place uint32) {
+	t.shards[(place-1)%shards].leave(int32((place - 1) >> 6))
+}
+
+// at returns the source at a place. The caller has the table alone.
+func (t *table) at(place uint32) *record {
+	return &t.shards[(place-1)%shards].entries[(place-1)>>6]
+}
+
+// merge copies the used rates of those sources of another table that are parts of sources
+// here, those that were seen last as the last. The caller has the table alone.
+func (t *table) merge(from *table, p *interval, now int64) {
+	for s := range from.shards {
+		shard := &from.shards[s]
+		for i := shard.idle[0]; i != none; i = shard.entries[i].late {
+			t.add(from, &shard.entries[i], p, now)
+		}
+		for i := range shard.entries {
+			if shard.entries[i].live > 0 {
+				t.add(from, &shard.entries[i], p, now)
+			}
+		}
+	}
+}
+
+// add copies one of them: its used rate counts as used here, up to the most that a source can
+// have used.
+func (t *table) add(from *table, e *record, p *interval, now int64) {
+	if e.due <= now || t.keep(e.key) > from.keep(e.key) {
+		return
+	}
+	cut, at := t.of(e.key)
+	shard := &t.shards[at]
+	i := shard.find(cut)
+	if i == none {
+		if i = shard.place(cut, now, shard.most); i == none {
+			return // they all have connections, and are counted by these
+		}
+	}
+	r := &shard.entries[i]
+	r.due = max(r.due, now) + (e.due - now)
+	if p != nil {
+		r.due = min(r.due, now+p.slip+p.each)
+	}
+}
+
+// count counts a connection that has a place in another table, whether or not there is room,
+// and returns its place here. The caller is alone.
+func (t *table) count(k key, from *table, place uint32, now int64) uint32 {
+	cut, at := t.of(k)
+	shard := &t.shards[at]
+	i := shard.find(cut)
+	if i == none {
+		i = shard.place(cut, now, math.MaxInt32)
+	}
+	if t.keep(k) > from.keep(k) { // it may have used the rate of its source
+		shard.entries[i].due = max(shard.entries[i].due, from.at(place).due)
+	}
+	shard.count(i)
+	return placeOf(i, at)
+}
+
+// A shard is a part of a table of sources: a hash table with chains, in which all is
+// numbers, so that it neither allocates, once it has grown, nor gives the collector
+// anything to look at. Sources without connections are in a list, the one that was seen
+// last at its end.
+type shard struct {
+	mu      sync.Mutex
+	most    int       // entries there may be
+	heads   []int32   // of chains, by hash: a power of two, or none
+	entries []record  // never shrinks
+	idle    [2]int32  // first and last of the list
+	live    int       // connections
+	stats   [2]int64  // forgotten, refused
+	_       [128]byte // its own cache lines
+}
+
+// A record is a source that is remembered.
+type record struct {
+	key        key
+	due        int64 // of its rate
+	next       int32 // of its chain
+	prev, late int32 // of the idle list, if it has no connections
+	live       int32 // connections
+}
+
+const (
+	none         = -1
+	leastEntries = 8
+)
+
+func (s *shard) init(limit int) {
+	s.most = max(limit, 1)
+	s.idle = [2]int32{none, none}
+}
+
+func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(k)
+	if i == none {
+		if i = s.place(k, now, s.most); i == none {
+			s.stats[1]++
+			return none, ErrSources
+		}
+	}
+	e := &s.entries[i]
+	if e.live == 0 { // it was seen
+		s.unlist(i)
+		s.list(i)
+	}
+	switch {
+	case r.connections > 0 && int(e.live) >= r.connections:
+		return none, ErrSourceConnections
+	case r.pace.early(e.due, now) > 0:
+		return none, ErrSourceRate
+	}
+	if r.pace != nil {
+		e.due = max(e.due, now) + r.pace.each
+	}
+	s.count(i)
+	return i, nil
+}
+
+// count counts a connection of a source. The caller holds s.mu, or is alone.
+func (s *shard) count(i int32) {
+	if s.entries[i].live == 0 {
+		s.unlist(i)
+	}
+	s.entries[i].live++
+	s.live++
+}
+
+// leave takes a connection off a source. One that has none is given back for the second time,
+// which is a bug of the caller, and must not cost other sources.
+func (s *shard) leave(i int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(i) >= len(s.entries) || s.entries[i].live == 0 {
+		return
+	}
+	s.live--
+	if s.entries[i].live--; s.entries[i].live == 0 {
+		s.list(i)
+	}
+}
+
+func (s *shard) find(k key) int32 {
+	if len(s.heads) == 0 {
+		return none
+	}
+	i := *s.chain(k.hash)
+	for i != none && s.entries[i].key != k {
+		i = s.entries[i].next
+	}
+	return i
+}
+
+func (s *shard) chain(hash uint32) *int32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
+
+// place makes an entry for a source, which is idle: a new one while there are fewer than
+// most, or that of the source that has been idle for the longest time. It returns none if no
+// source is idle.
+func (s *shard) place(k key, now int64, limit int) (i int32) {
+	switch {
+	case len(s.entries) < limit:
+		if len(s.entries) == len(s.heads) {
+			s.grow()
+		}
+		i = int32(len(s.entries))
+		s.entries = append(s.entries, record{})
+	case s.idle[0] == none:
+		return none
+	default:
+		i = s.idle[0]
+		s.forget(i, now)
+	}
+	head := s.chain(k.hash)
+	s.entries[i] = record{key: k, due: now, next: *head}
+	*head = i
+	s.list(i)
+	return i
+}
+
+// forget takes an idle source out of the table.
+func (s *shard) forget(i int32, now int64) {
+	if s.entries[i].due > now {
+		s.stats[0]++
+	}
+	s.unlist(i)
+	at := s.chain(s.entries[i].key.hash)
+	for *at != i {
+		at = &s.entries[*at].next
+	}
+	*at = s.entries[i].next
+}
+
+// grow makes the table twice as large.
+func (s *shard) grow() {
+	n := max(2*len(s.heads), leastEntries)
+	s.heads = make([]int32, n)
+	for i := range s.heads {
+		s.heads[i] = none
+	}
+	entries := make([]record, len(s.entries), max(min(n, s.most), len(s.entries)))
+	copy(entries, s.entries)
+	s.entries = entries
+	for i := range s.entries {
+		e := &s.entries[i]
+		head := s.chain(e.key.hash)
+		e.next, *head = *head, int32(i)
+	}
+}
+
+// list puts a source at the end of the idle ones.
+func (s *shard) list(i int32) {
+	last := s.idle[1]
+	s.entries[i].prev, s.entries[i].late = last, none
+	if last == none {
+		s.idle[0] = i
+	} else {
+		s.entries[last].late = i
+	}
+	s.idle[1] = i
+}
+
+// unlist takes a source out of the idle ones.
+func (s *shard) unlist(i int32) {
+	prev, late := s.entries[i].prev, s.entries[i].late
+	if prev == none {
+		s.idle[0] = late
+	} else {
+		s.entries[prev].late = late
+	}
+	if late == none {
+		s.idle[1] = prev
+	} else {
+		s.entries[late].prev = prev
+	}
+}
+
+func (s *shard) add(sum *SourcesStats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum.Sources += len(s.entries)
+	sum.Connections += s.live
+	sum.Forgotten += s.stats[0]
+	sum.Refused += s.stats[1]
+}
+
+// A stripe is a part of the connections that are counted: each with all of its address, so
+// that the definition of one source can change. The place of a connection does not depend on
+// that.
+type stripe struct {
+	mu   sync.Mutex  // held before that of a shard
+	held []*holdings // never shrinks; a connection's Entry is an index of all that are in it
+	used int32       // of them, from the first one on
+	free int32       // the first of these that is free
+	_    [128]byte   // its own cache lines
+}
+
+// holdings are made at a time: as many as fill a size class of the runtime, 1 KiB.
+type holdings [51]holding
+
+// A holding is a connection. Every one that rests has one, so it takes 20 bytes.
+type holding struct {
+	of    [16]byte // all of its address, or the number of its user; the next free one, where it is free
+	place uint32   // in the table, and ofUnix; 0: it is free
+}
+
+// ofUnix is of a connection of a unix socket. It is above every place: a table of the most entries has 26 bits of them.
+const ofUnix = 1 << 31
+
+// key returns what the connection is counted by, without the hash.
+func (h *holding) key() key {
+	return key{hi: binary.BigEndian.Uint64(h.of[:8]), lo: binary.BigEndian.Uint64(h.of[8:]), unix: h.place&ofUnix != 0}
+}
+
+// inTable returns its place in the table.
+func (h *holding) inTable() uint32 { return h.place &^ ofUnix }
+
+// move gives it another one.
+func (h *holding) move(place uint32) { h.place = h.place&ofUnix | place }
+
+// at returns the holding of an index below used.
+func (p *stripe) at(i int32) *holding {
+	const each = int32(len(holdings{}))
+	return &p.held[i/each][i%each]
+}
+
+// all yields the connections. The caller holds p.mu.
+func (p *stripe) all() iter.Seq[*holding] {
+	return func(yield func(*holding) bool) {
+		for i := range p.used {
+			if h := p.at(i); h.place > 0 && !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// hold takes a holding for a connection. The caller holds p.mu.
+func (p *stripe) hold(k key, place uint32) int32 {
+	i := p.free
+	if i == none {
+		i = p.used
+		if int(i) == len(p.held)*len(holdings{}) {
+			p.held = append(p.held, new(holdings))
+		}
+		p.used++
+	} else {
+		p.free = int32(binary.BigEndian.Uint32(p.at(i).of[:]))
+	}
+	h := p.at(i)
+	binary.BigEndian.PutUint64(h.of[:8], k.hi)
+	binary.BigEndian.PutUint64(h.of[8:], k.lo)
+	if h.place = 0; k.unix {
+		h.place = ofUnix
+	}
+	h.move(place)
+	return i
+}
+
+// letGo returns the place of the connection that has had a holding, 0 if none has: it is given back
+// for the second time, which is a bug of the caller, and must not cost other sources. The
+// caller holds p.mu.
+func (p *stripe) letGo(i int32) (place uint32) {
+	if i >= p.used || p.at(i).place == 0 {
+		return 0
+	}
+	h := p.at(i)
+	place = h.inTable()
+	*h = holding{}
+	binary.BigEndian.PutUint32(h.of[:], uint32(p.free))
+	p.free = i
+	return place
 }

@@ -2,18 +2,36 @@ package limit_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"pgregory.net/rapid"
 )
+
+// at is a client of TCP.
+func at(addr netip.Addr) source.Source { return source.TCP(netip.AddrPortFrom(addr, 1)) }
+
+// any4 and any6 are clients of TCP by number.
+func any4(n uint32) source.Source {
+	return at(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}))
+}
+
+func any6(r *rand.Rand) source.Source {
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	b[0] = 0x20 // not a mapped one
+	return at(netip.AddrFrom16(b))
+}
 
 func sources(t testing.TB, cfg limit.SourcesConfig) *limit.Sources {
 	t.Helper()
@@ -87,37 +105,6 @@ func TestSourcesConnections(t *testing.T) {
 	}
 }
 
-// TestSourcesOfUnix: clients of unix sockets are counted by users, whatever their group and
-// process are, and none is the same source as a client of TCP.
-func TestSourcesOfUnix(t *testing.T) {
-	s := sources(t, limit.SourcesConfig{Connections: 2, PrefixV6: 128})
-	admit := func(of source.Source, want error) (e limit.Entry) {
-		t.Helper()
-		e, err := s.Admit(of, 1)
-		if err != want {
-			t.Fatalf("%v: %v, want %v", of, err, want)
-		}
-		return e
-	}
-	user := func(uid uint32, pid int32) source.Source {
-		return source.Unix(source.Credentials{UID: uid, GID: uint32(pid), PID: pid})
-	}
-	first := admit(user(7, 1), nil)
-	admit(user(7, 2), nil)
-	admit(user(7, 3), limit.ErrSourceConnections)
-	admit(user(0, 4), nil)
-	for range 2 {
-		admit(at(netip.MustParseAddr("::7")), nil)
-		admit(at(netip.MustParseAddr("0.0.0.7")), nil)
-	}
-	s.Leave(first)
-	admit(user(7, 5), nil)
-	admit(user(7, 6), limit.ErrSourceConnections)
-	if st := s.Stats(); st.Sources != 4 || st.Connections != 7 {
-		t.Errorf("%+v", st)
-	}
-}
-
 func TestSourcesRate(t *testing.T) {
 	s := sources(t, limit.SourcesConfig{PerSecond: 10, Burst: 2})
 	a, b := any4(1), any4(2)
@@ -149,48 +136,14 @@ func TestSourcesConfig(t *testing.T) {
 	}
 }
 
-// TestSourcesModel holds a table that is large enough against a map.
-func TestSourcesModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const most = 3
-		s, err := limit.NewSources(limit.SourcesConfig{Connections: most, Entries: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		type held struct {
-			entry limit.Entry
-			addr  source.Source
-		}
-		live, all := map[source.Source]int{}, []held(nil)
-		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			if len(all) > 0 && rapid.Bool().Draw(t, "leave") {
-				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
-				s.Leave(all[i].entry)
-				live[all[i].addr]--
-				all[i] = all[len(all)-1]
-				all = all[:len(all)-1]
-				continue
-			}
-			addr := any4(rapid.Uint32Range(0, 50).Draw(t, "addr"))
-			e, err := s.Admit(addr, 1)
-			if want := live[addr] < most; want != (err == nil) {
-				t.Fatalf("%v with %d connections: %v", addr, live[addr], err)
-			}
-			if err == nil {
-				live[addr]++
-				all = append(all, held{e, addr})
-			}
-		}
-		if n := s.Stats().Connections; n != len(all) {
-			t.Fatalf("%d connections, want %d", n, len(all))
-		}
-	})
-}
-
 // TestSourcesFlood: a million sources take no more memory than the table may, those with
 // connections are not forgotten meanwhile, nor is one that keeps trying.
 func TestSourcesFlood(t *testing.T) {
-	const entries, flood = 10_000, 1_000_000 / slower
+	const entries = 10_000
+	flood := 1_000_000
+	if race.Enabled {
+		flood /= 10
+	}
 	s := sources(t, limit.SourcesConfig{Connections: 1, PerSecond: 1, Burst: 1, Entries: entries})
 	stays := make([]limit.Entry, 1000)
 	for i := range stays {
@@ -225,7 +178,7 @@ func TestSourcesFlood(t *testing.T) {
 		t.Errorf("so many sources took %d bytes", grown)
 	}
 	st := s.Stats()
-	if st.Sources > entries*8/5 || st.Sources < entries || st.Connections != len(stays) || st.Forgotten < flood-2*entries {
+	if st.Sources > entries*8/5 || st.Sources < entries || st.Connections != len(stays) || int(st.Forgotten) < flood-2*entries {
 		t.Errorf("%+v", st)
 	}
 	for i := range stays {
@@ -288,31 +241,6 @@ func TestSourcesEnough(t *testing.T) {
 	}
 }
 
-func TestSourcesShared(t *testing.T) {
-	s := sources(t, limit.SourcesConfig{Connections: 4, PerSecond: 1e6, Entries: 64})
-	var wg sync.WaitGroup
-	for g := range uint64(8) {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(g, 1))
-			var held [8]limit.Entry
-			for i := range int64(20_000) {
-				e, err := s.Admit(any4(r.Uint32N(200)), i*1e6)
-				if err == nil {
-					s.Leave(held[i%8])
-					held[i%8] = e
-				}
-			}
-			for _, e := range held {
-				s.Leave(e)
-			}
-		})
-	}
-	wg.Wait()
-	if st := s.Stats(); st.Connections != 0 {
-		t.Errorf("%+v", st)
-	}
-}
-
 func TestSourcesAllocate(t *testing.T) {
 	s := sources(t, limit.SourcesConfig{Connections: 4, PerSecond: 1e9, Entries: 100})
 	r := rand.New(rand.NewPCG(1, 1))
@@ -331,22 +259,6 @@ func TestSourcesAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkSources(b *testing.B) {
-	for name, many := range map[string]uint32{"one": 1, "1,000": 1000, "all": 1 << 31} {
-		b.Run(name, func(b *testing.B) {
-			s := sources(b, limit.SourcesConfig{Connections: 1 << 20, PerSecond: 1e9})
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				r := rand.New(rand.NewPCG(rand.Uint64(), 1))
-				for now := int64(1); pb.Next(); now += 1000 {
-					e, _ := s.Admit(any4(r.Uint32N(many)), now)
-					s.Leave(e)
-				}
-			})
-		})
-	}
-}
-
 // TestMemoryOfConnections: each connection takes little more than its holding.
 func TestMemoryOfConnections(t *testing.T) {
 	s := sources(t, limit.SourcesConfig{Connections: 1e6})
@@ -362,5 +274,198 @@ func TestMemoryOfConnections(t *testing.T) {
 	admit(n)
 	if each := (heap.InUse() - before) / n; each > 21 {
 		t.Errorf("%d bytes for each connection, want at most 21", each)
+	}
+}
+
+// A census counts sources by prefixes, as a table of them has to.
+type census struct{ v4, v6 int }
+
+// of names the source that a client is of.
+func (c census) of(s source.Source) string {
+	if peer, ok := s.Credentials(); ok {
+		return fmt.Sprint("user ", peer.UID)
+	}
+	bits := c.v6
+	if s.AddrPort().Addr().Is4() {
+		bits = c.v4
+	}
+	return netip.PrefixFrom(s.AddrPort().Addr(), bits).Masked().String()
+}
+
+// anySource draws one of few, near each other.
+func anySource(t *rapid.T) source.Source {
+	n := rapid.Uint32Range(0, 7).Draw(t, "host")
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 0:
+		return source.Unix(source.Credentials{UID: n, PID: rapid.Int32().Draw(t, "pid")})
+	case 1:
+		return at(netip.AddrFrom4([4]byte{10, byte(n >> 2), byte(n >> 1 & 1), byte(n & 1)}))
+	default:
+		return at(netip.AddrFrom16([16]byte{0x20, 0x01, 7: byte(n >> 2), 8: byte(n >> 1 & 1), 15: byte(n & 1)}))
+	}
+}
+
+// TestPrefixChangesModel: whatever the prefixes were when connections came, each is counted
+// by those that are in force, to the very one.
+func TestPrefixChangesModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 3
+		in := census{32, 64}
+		s, err := limit.NewSources(limit.SourcesConfig{Connections: most, PrefixV4: in.v4, PrefixV6: in.v6, Entries: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		type held struct {
+			entry limit.Entry
+			from  source.Source
+		}
+		var all []held
+		t.Repeat(map[string]func(*rapid.T){
+			"admit": func(t *rapid.T) {
+				from, n := anySource(t), 0
+				for _, h := range all {
+					if in.of(h.from) == in.of(from) {
+						n++
+					}
+				}
+				e, err := s.Admit(from, 1)
+				if want := n < most; want != (err == nil) || !want && !errors.Is(err, limit.ErrSourceConnections) {
+					t.Fatalf("%v with %d connections of %s: %v", from, n, in.of(from), err)
+				}
+				if err == nil {
+					all = append(all, held{e, from})
+				}
+			},
+			"leave": func(t *rapid.T) {
+				if len(all) == 0 {
+					t.Skip("there is no connection")
+				}
+				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
+				s.Leave(all[i].entry)
+				all[i] = all[len(all)-1]
+				all = all[:len(all)-1]
+			},
+			"change": func(t *rapid.T) {
+				in.v4 = rapid.SampledFrom([]int{1, 8, 16, 24, 31, 32}).Draw(t, "of IPv4")
+				in.v6 = rapid.SampledFrom([]int{1, 32, 56, 64, 65, 72, 128}).Draw(t, "of IPv6")
+				if err := s.SetPrefix(in.v4, in.v6, 1); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"": func(t *rapid.T) {
+				if n := s.Stats().Connections; n != len(all) {
+					t.Fatalf("%d connections, want %d", n, len(all))
+				}
+			},
+		})
+	})
+}
+
+// TestPrefixChangesShared: loops admit and take back connections while prefixes change, and
+// in the end nothing is left, nor is anything counted twice.
+func TestPrefixChangesShared(t *testing.T) {
+	s := sources(t, limit.SourcesConfig{Connections: 100, PerSecond: 1e9, Entries: 1000})
+	over := make(chan struct{})
+	var changes, loops sync.WaitGroup
+	changes.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := s.SetPrefix(8+i%25, 1+i%128, int64(i)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for g := range uint64(4) {
+		loops.Go(func() {
+			r := rand.New(rand.NewPCG(g, 1))
+			var held [32]limit.Entry
+			for i := range int64(5_000) {
+				if e, err := s.Admit(any4(r.Uint32N(200)), i); err == nil {
+					s.Leave(held[i%32])
+					held[i%32] = e
+				}
+			}
+			for _, e := range held {
+				s.Leave(e)
+			}
+		})
+	}
+	loops.Wait()
+	close(over)
+	changes.Wait()
+	if n := s.Stats().Connections; n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+	must(t, s.SetPrefix(32, 64, 0))
+	for i := range uint32(200) {
+		for n := range 100 {
+			if _, err := s.Admit(any4(i), 1e18); err != nil {
+				t.Fatalf("connection %d of source %d: %v", n, i, err)
+			}
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPrefixChangesRates: when sources become parts of a larger one, the rates that they have
+// used count for it. When a source is divided, each part with a connection may have used all of
+// its rate.
+func TestPrefixChangesRates(t *testing.T) {
+	const now = int64(1e9)
+	a, b, c := at(netip.MustParseAddr("10.0.0.1")), at(netip.MustParseAddr("10.0.0.2")), at(netip.MustParseAddr("10.0.0.3"))
+	newcomers := func(s *limit.Sources, of source.Source, at int64) (n int) {
+		for ; n < 100; n++ {
+			if _, err := s.Admit(of, at); err != nil {
+				break
+			}
+		}
+		return n
+	}
+	s := sources(t, limit.SourcesConfig{PerSecond: 1, Burst: 5})
+	e, err := s.Admit(a, now)
+	must(t, err)
+	s.Leave(e)
+	for range 2 {
+		_, err = s.Admit(b, now)
+		must(t, err)
+	}
+	must(t, s.SetPrefix(24, 64, now))
+	if n := newcomers(s, c, now); n != 2 {
+		t.Errorf("%d are admitted of a prefix that has used 3 of 5", n)
+	}
+	must(t, s.SetPrefix(32, 64, now))
+	if n := newcomers(s, a, now); n != 5 {
+		t.Errorf("%d are admitted of an address that has no connection, want 5", n)
+	}
+	if n := newcomers(s, c, now); n != 0 {
+		t.Errorf("%d are admitted of an address that may have used all", n)
+	}
+	must(t, s.SetPrefix(24, 64, now)) // together they have used 15, of which 5 is the most
+	if n := newcomers(s, c, now+4e9); n != 4 {
+		t.Errorf("%d are admitted after 4 s, want 4", n)
+	}
+}
+
+func TestPrefixChangesAreHeldToTheirRange(t *testing.T) {
+	s := sources(t, limit.SourcesConfig{Connections: 1})
+	_, err := s.Admit(any4(1), 1)
+	must(t, err)
+	for _, bits := range [][2]int{{33, 64}, {-1, 64}, {32, 129}, {32, -1}} {
+		if err := s.SetPrefix(bits[0], bits[1], 1); !errors.Is(err, limit.ErrConfig) {
+			t.Errorf("%v: %v", bits, err)
+		}
+	}
+	if _, err := s.Admit(any4(1), 1); err != limit.ErrSourceConnections {
+		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -13,36 +13,20 @@ import (
 // SetAfter replaces the clock.
 func (l *Listener) SetAfter(f func(time.Duration) <-chan time.Time) { l.after = f }
 
-// SetBacklog replaces the length of the accept queue.
-func (l *Listener) SetBacklog(n int) { l.backlog = n }
-
 // Queued reports whether a connection waits in the accept queue.
 func (l *Listener) Queued() bool { return l.queued() }
 
 // WrapAccept makes the listener accept by f, which is given the real accept.
 func (l *Listener) WrapAccept(f func(accept func() (net.Conn, error)) (net.Conn, error)) {
-	l.sock = &wrapped{stream: l.sock, f: f}
+	l.sock = wrapped{l.sock, f}
 }
 
 type wrapped struct {
 	stream
-	f          func(func() (net.Conn, error)) (net.Conn, error)
-	onDeadline func(time.Time)
+	f func(func() (net.Conn, error)) (net.Conn, error)
 }
 
-func (w *wrapped) Accept() (net.Conn, error) { return w.f(w.stream.Accept) }
-
-func (w *wrapped) SetDeadline(t time.Time) error {
-	if w.onDeadline != nil {
-		w.onDeadline(t)
-	}
-	return w.stream.SetDeadline(t)
-}
-
-// OnDeadline makes the listener call f before it sets a deadline.
-func (l *Listener) OnDeadline(f func(time.Time)) {
-	l.sock = &wrapped{stream: l.sock, f: func(accept func() (net.Conn, error)) (net.Conn, error) { return accept() }, onDeadline: f}
-}
+func (w wrapped) Accept() (net.Conn, error) { return w.f(w.stream.Accept) }
 
 // Restrict returns the function that is called before the path of addr is bound.
 func Restrict(addr sockopt.Address) func(network, address string, c syscall.RawConn) error {

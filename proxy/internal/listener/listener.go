@@ -12,10 +12,15 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -49,7 +54,7 @@ type Config struct {
 // noLimit is more connections than descriptors can be had.
 const noLimit = 1 << 30
 
-// pauseTime is how long accepting pauses when no connection of ours ends first.
+// pauseTime is how long accepting pauses.
 const pauseTime = 100 * time.Millisecond
 
 // A Listener is a listening socket. Make it with [Listen], [Bind] or [FromFD], and close it.
@@ -264,4 +269,186 @@ func (l *Listener) closeSocket() error {
 		return closeDescriptor(l.fd)
 	}
 	return l.sock.Close()
+}
+
+// Serve accepts connections until ctx ends, and calls handle for each, in a goroutine of its own. handle owns the
+// connection; release must be called, once, when the connection has ended. At the limit accepting pauses, with one
+// connection more that waits unserved for its turn, and others in the kernel's accept queue.
+//
+// When ctx ends, the path of a unix socket is unlinked, the connections in the accept queue are served as far as the limit
+// has room, and the listener is closed. Serve returns once every connection has been released, with the error of Close. It
+// may be called once.
+func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release func())) error {
+	var handlers sync.WaitGroup
+	release := func() {
+		<-l.cfg.Limit.slots
+		handlers.Done()
+	}
+	serve := func(conn net.Conn) { // which has a slot
+		handlers.Add(1)
+		go handle(conn, release)
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		l.sock.SetDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	for conn := l.accept(ctx); conn != nil; conn = l.accept(ctx) {
+		if !l.cfg.Limit.acquire(ctx) {
+			conn.Close()
+			break
+		}
+		serve(conn)
+	}
+	if !stop() {
+		<-interrupted // lest it interrupts the following accepts
+	}
+	_ = l.path.remove() // Close says if it failed
+	for range l.backlog + 1 {
+		if !l.queued() || !l.cfg.Limit.acquire(ctx) {
+			break
+		}
+		// A deadline that has passed would keep package net from asking the kernel.
+		l.sock.SetDeadline(time.Now().Add(patience))
+		conn := l.accept(ctx)
+		if conn == nil {
+			<-l.cfg.Limit.slots
+			break
+		}
+		serve(conn)
+	}
+	err := l.Close()
+	handlers.Wait()
+	return err
+}
+
+// accept returns the next connection, or nil when ctx has ended or the listener was closed. It
+// skips connections that failed in the queue, and pauses on every other error: its cause may
+// go away, and cannot be removed from here.
+func (l *Listener) accept(ctx context.Context) net.Conn {
+	for {
+		conn, err := l.sock.Accept()
+		switch {
+		case err == nil:
+			return conn
+		case failedInQueue(err):
+			continue
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		}
+		select {
+		case <-l.after(pauseTime):
+		case <-ctx.Done():
+			return nil
+		case <-l.closed:
+			return nil
+		}
+	}
+}
+
+// queueFailures are errors of connections that failed before they were accepted,
+// and that are gone with them: "Error handling" in accept(2).
+var queueFailures = []syscall.Errno{
+	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
+	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
+}
+
+func failedInQueue(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && slices.Contains(queueFailures, errno)
+}
+
+// A Limit is how many connections the listeners that share it serve at once. It
+// is safe for concurrent use.
+type Limit struct {
+	slots chan struct{} // one element for each connection served
+}
+
+// NewLimit returns a Limit of n connections, at least one.
+func NewLimit(n int) *Limit { return &Limit{slots: make(chan struct{}, max(n, 1))} }
+
+// acquire takes a slot, as soon as there is one. It reports false if ctx ended first and there is none.
+func (l *Limit) acquire(ctx context.Context) bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// patience bounds one accept of a connection that the kernel said is there. It
+// is there: the bound is for a kernel that errs.
+const patience = time.Second
+
+// defaultBacklog is net.core.somaxconn since Linux 5.4.
+const defaultBacklog = 4096
+
+// backlog returns the length of accept queue that package net asks for.
+func backlog() int {
+	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if err != nil {
+		return defaultBacklog
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return defaultBacklog
+	}
+	return n
+}
+
+// resize gives the accept queue the length that was asked for.
+func (l *Listener) resize() error {
+	raw, err := l.sock.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cause := raw.Control(func(fd uintptr) { err = sys.Listen(int(fd), l.cfg.Backlog) }); cause != nil {
+		return cause
+	}
+	l.backlog = min(l.cfg.Backlog, l.backlog)
+	return os.NewSyscallError("listen", err)
+}
+
+// queued reports whether a connection waits in the accept queue; not if the
+// listener was closed.
+func (l *Listener) queued() bool {
+	raw, err := l.sock.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var events int16
+	err = raw.Control(func(fd uintptr) {
+		for {
+			var err error
+			if events, err = sys.Poll(int(fd), sys.POLLIN); err != syscall.EINTR {
+				return
+			}
+		}
+	})
+	return err == nil && events&sys.POLLIN != 0
+}
+
+// onlyIPv6 reports whether a socket takes connections of IPv6 alone.
+func onlyIPv6(c syscall.RawConn) bool {
+	only := 0
+	_ = c.Control(func(fd uintptr) { only, _ = sys.GetsockoptInt(int(fd), sys.IPPROTO_IPV6, sys.IPV6_V6ONLY) })
+	return only != 0
+}
+
+func closeDescriptor(fd int) error { return os.NewSyscallError("close", sys.Close(fd)) }
+
+// Local returns the address that every client has connected to, as far as this host is
+// asked; invalid if the socket is a unix one, or takes those of several addresses.
+func (l *Listener) Local() netip.AddrPort {
+	at, err := netip.ParseAddrPort(l.Addr())
+	if err != nil || at.Addr().IsUnspecified() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }

@@ -7,17 +7,19 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func parse(t *testing.T, spec string) sockopt.Address {
 	t.Helper()
@@ -134,74 +136,18 @@ func TestAtTheLimitAcceptingPauses(t *testing.T) {
 	limit := listener.NewLimit(2)
 	s := start(t, listen(t, "127.0.0.1:0", &listener.Config{Limit: limit}))
 	defer s.end(t)
-	accepts := 0
-	for i := range 10 {
+	for range 10 {
 		dial(t, s.Listener)
-		if i < 2 {
-			<-s.conns
-			accepts++
-		}
 	}
-	for ; accepts < 10; accepts++ {
-		if !s.Queued() || len(s.conns) != 0 || limit.Active() != limit.Max() {
+	for i := range 10 {
+		<-s.conns
+		if i > 0 && (len(s.conns) != 0 || limit.Active() != limit.Max()) {
 			t.Fatalf("%d connections are served, %d more were accepted", limit.Active(), len(s.conns))
 		}
-		s.finish <- struct{}{}
-		<-s.conns
-	}
-}
-
-// At the limit nothing is tried: accept is called once for each connection, and
-// once more by the goroutine that waits in it.
-func TestAtTheLimitNothingSpins(t *testing.T) {
-	l := listen(t, "127.0.0.1:0", &listener.Config{Limit: listener.NewLimit(1)})
-	calls := make(chan struct{}, 1000)
-	l.WrapAccept(func(accept func() (net.Conn, error)) (net.Conn, error) {
-		calls <- struct{}{}
-		return accept()
-	})
-	s := start(t, l)
-	defer s.end(t)
-	for range 5 {
-		dial(t, l)
-	}
-	for i := range 5 {
-		<-s.conns
-		if len(calls) != i+1 {
-			t.Errorf("%d calls of accept for %d connections", len(calls), i+1)
-		}
-		if i < 4 {
+		if i > 0 && i < 9 {
 			s.finish <- struct{}{}
 		}
 	}
-}
-
-func TestListenersShareALimit(t *testing.T) {
-	cfg := &listener.Config{Limit: listener.NewLimit(3)}
-	a := start(t, listen(t, "127.0.0.1:0", cfg))
-	b := start(t, listen(t, "127.0.0.1:0", cfg))
-	for range 5 {
-		dial(t, a.Listener)
-		dial(t, b.Listener)
-	}
-	var served sync.WaitGroup
-	for range 10 {
-		served.Go(func() {
-			s := a
-			select {
-			case <-a.conns:
-			case <-b.conns:
-				s = b
-			}
-			if n := cfg.Limit.Active(); n < 1 || n > 3 {
-				t.Errorf("%d connections are served", n)
-			}
-			s.finish <- struct{}{}
-		})
-	}
-	served.Wait()
-	a.end(t)
-	b.end(t)
 }
 
 func TestQueuedConnectionsAreServed(t *testing.T) {
@@ -219,116 +165,6 @@ func TestQueuedConnectionsAreServed(t *testing.T) {
 			}
 			s.end(t)
 		})
-	}
-}
-
-// Connections in the queue when accepting is stopped at the limit are taken out
-// of it at once, so that the listener closes, and served one after the other.
-func TestQueuedConnectionsAboveTheLimitAreServed(t *testing.T) {
-	const queued = 20
-	limit := listener.NewLimit(1)
-	s := start(t, listen(t, "127.0.0.1:0", &listener.Config{Limit: limit}))
-	for range 1 + queued {
-		dial(t, s.Listener)
-	}
-	<-s.conns
-	s.stop()
-	for { // until the listener is closed
-		conn, err := net.Dial("tcp", s.Addr())
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			break
-		}
-		if err == nil {
-			conn.Close() // it may have been in time: then it is served below
-		} else if !errors.Is(err, syscall.ECONNRESET) {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-	}
-	for range queued {
-		if len(s.conns) != 0 {
-			t.Error("more connections are served than the limit allows")
-		}
-		s.finish <- struct{}{}
-		<-s.conns
-	}
-	close(s.finish)
-	if err := <-s.done; err != nil {
-		t.Error(err)
-	}
-}
-
-// A listener that has accepted a connection for which there is no slot, because
-// another took the last, stops accepting all the same.
-func TestStopWithAConnectionInHand(t *testing.T) {
-	cfg := &listener.Config{Limit: listener.NewLimit(1)}
-	second := listen(t, "127.0.0.1:0", cfg)
-	accepts := make(chan struct{})
-	begun := sync.OnceFunc(func() { close(accepts) })
-	second.WrapAccept(func(accept func() (net.Conn, error)) (net.Conn, error) {
-		begun()
-		return accept()
-	})
-	b := start(t, second)
-	<-accepts
-	a := start(t, listen(t, "127.0.0.1:0", cfg))
-	dial(t, a.Listener)
-	<-a.conns
-	dial(t, b.Listener)
-	for b.Queued() {
-		time.Sleep(time.Millisecond)
-	}
-	a.stop()
-	b.stop()
-	for _, s := range []*server{a, b} {
-		waitClosed(t, s)
-	}
-	close(a.finish)
-	<-b.conns
-	close(b.finish)
-	if err := errors.Join(<-a.done, <-b.done); err != nil {
-		t.Error(err)
-	}
-}
-
-// waitClosed waits until no socket listens any more.
-func waitClosed(t *testing.T, s *server) {
-	t.Helper()
-	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
-		conn, err := net.Dial("tcp", s.Addr())
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			return
-		}
-		if err == nil {
-			conn.Close() // it may have been in time: then it is served
-		} else if !errors.Is(err, syscall.ECONNRESET) {
-			t.Fatal(err)
-		}
-	}
-	t.Fatal("it still listens")
-}
-
-// When the queue is emptied, only the connections that it may have held are taken. This does not
-// last as long as clients connect.
-func TestEmptyingTheQueueIsBounded(t *testing.T) {
-	l := listen(t, "127.0.0.1:0", nil)
-	l.SetBacklog(4)
-	for range 20 {
-		dial(t, l)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	var mu sync.Mutex
-	handled := 0
-	err := l.Serve(ctx, func(conn net.Conn, release func()) {
-		defer release()
-		mu.Lock()
-		defer mu.Unlock()
-		handled++
-		conn.Close()
-	})
-	if err != nil || handled != 5 {
-		t.Errorf("%d connections were handled (%v), want 5", handled, err)
 	}
 }
 
@@ -367,34 +203,130 @@ func TestStopAtAnyMomentLosesNoConnection(t *testing.T) {
 	}
 }
 
-// The deadline that interrupts accepting is never set late, while the queue is being emptied:
-// those accepts would miss connections in the queue.
-func TestInterruptionComesBeforeTheQueueIsEmptied(t *testing.T) {
-	l := listen(t, "127.0.0.1:0", &listener.Config{Limit: listener.NewLimit(1)})
-	begin, deadlines := time.Now(), make(chan time.Time, 100)
-	l.OnDeadline(func(d time.Time) {
-		if d.Before(begin) {
-			for range 10_000 {
-				runtime.Gosched()
+// The values are none that package net sets on accepted sockets.
+func TestAcceptedSocketsInheritTheOptions(t *testing.T) {
+	for _, spec := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
+		s := start(t, listen(t, spec, &listener.Config{
+			Options: sockopt.Options{KeepAlive: 41 * time.Second, UserTimeout: 43 * time.Second},
+		}))
+		dial(t, s.Listener)
+		fd := sockets.FD(t, (<-s.conns).(*net.TCPConn))
+		for _, o := range []struct{ level, option, want int }{
+			{sys.SOL_SOCKET, sys.SO_PROTOCOL, sys.IPPROTO_TCP}, // not MPTCP
+			{sys.SOL_SOCKET, sys.SO_OOBINLINE, 1},
+			{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1},
+			{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1},
+			{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, 41},
+			{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, 10},
+			{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, 43_000},
+		} {
+			got, err := sys.GetsockoptInt(fd, o.level, o.option)
+			if err != nil || got != o.want {
+				t.Errorf("accepted on %s: option %d of level %d is %d, %v, want %d", spec, o.option, o.level, got, err, o.want)
 			}
 		}
-		deadlines <- d
-	})
-	s := start(t, l)
-	dial(t, l)
-	<-s.conns
-	dial(t, l)
-	s.stop()
-	s.finish <- struct{}{}
-	<-s.conns
-	s.end(t)
-	close(deadlines)
-	emptying := false
-	for d := range deadlines {
-		if past := d.Before(begin); past && emptying {
-			t.Error("accepting was interrupted while the queue was emptied")
-		} else if !past {
-			emptying = true
+		s.end(t)
+	}
+}
+
+// script makes a call of accept fail with the error that is sent, or work if that
+// is nil; after fails is closed it works.
+type script struct {
+	*server
+	fails  chan error
+	calls  chan struct{}  // one element for each call of accept
+	ticks  chan time.Time // the clock
+	waited chan struct{}  // one element for each pause that has begun
+}
+
+func startScript(t *testing.T) *script {
+	t.Helper()
+	s := &script{
+		fails: make(chan error), calls: make(chan struct{}, 100),
+		ticks: make(chan time.Time), waited: make(chan struct{}, 100),
+	}
+	l := listen(t, "127.0.0.1:0", &listener.Config{Limit: listener.NewLimit(10)})
+	l.SetAfter(func(d time.Duration) <-chan time.Time {
+		if d != 100*time.Millisecond {
+			t.Errorf("the pause is %v", d)
 		}
+		s.waited <- struct{}{}
+		return s.ticks
+	})
+	l.WrapAccept(func(accept func() (net.Conn, error)) (net.Conn, error) {
+		s.calls <- struct{}{}
+		if err := <-s.fails; err != nil {
+			return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+		}
+		return accept()
+	})
+	s.server = start(t, l)
+	return s
+}
+
+func TestExhaustionPausesAccepting(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			s := startScript(t)
+			const tries = 5
+			for range tries {
+				<-s.calls
+				s.fails <- errno
+				<-s.waited
+				if len(s.calls) != 0 {
+					t.Fatal("accept is called although the time is not up")
+				}
+				s.ticks <- time.Time{}
+			}
+			dial(t, s.Listener)
+			close(s.fails)
+			<-s.conns
+			s.end(t)
+		})
+	}
+}
+
+func TestFailedConnectionsAreSkipped(t *testing.T) {
+	s := startScript(t)
+	for _, errno := range []syscall.Errno{syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.EHOSTUNREACH} {
+		<-s.calls
+		s.fails <- errno
+	}
+	dial(t, s.Listener)
+	close(s.fails)
+	<-s.conns
+	if len(s.waited) != 0 {
+		t.Errorf("%d pauses", len(s.waited))
+	}
+	s.end(t)
+}
+
+func TestStopAndCloseEndAPause(t *testing.T) {
+	for name, end := range map[string]func(*script){
+		"stop":  func(s *script) { s.stop() },
+		"close": func(s *script) { s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startScript(t)
+			<-s.calls
+			s.fails <- syscall.EMFILE
+			<-s.waited
+			end(s)
+			if err := <-s.done; err != nil {
+				t.Error(err)
+			}
+			if len(s.calls) != 0 {
+				t.Error("accept was called with nothing in the queue")
+			}
+		})
+	}
+}
+
+func TestListenEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := listener.Listen(ctx, parse(t, "name.invalid:0"), nil)
+	if err == nil || errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("error is %v", err)
 	}
 }

@@ -36,17 +36,23 @@ const (
 // PG_ALPN_PROTOCOL).
 const Protocol = "postgresql"
 
+// The codes of requests, in place of a version.
 const (
-	codeCancel = 1234<<16 | 5678
-	codeSSL    = 1234<<16 | 5679
-	codeGSSENC = 1234<<16 | 5680
-	major      = 3
+	CodeCancel = 1234<<16 | 5678
+	CodeSSL    = 1234<<16 | 5679
+	CodeGSSENC = 1234<<16 | 5680
+)
 
+const (
+	major       = 3
 	requestSize = 8
 	// A CancelRequest has a secret of 4 bytes up to version 3.0, and of up to 256 later.
-	minCancel, maxCancel = 16, 12 + 256
-	recordHandshake      = 0x16
+	minCancel       = 16
+	recordHandshake = 0x16
 )
+
+// MaxCancel is the longest CancelRequest.
+const MaxCancel = 12 + 256
 
 // Max is the longest startup message that servers take: MAX_STARTUP_PACKET_LENGTH and the length itself, which that does not count. No other
 // message is longer.
@@ -100,10 +106,10 @@ func lengthOf(length, code uint32) (int, error) {
 	n := int(length)
 	ok := false
 	switch {
-	case code == codeSSL || code == codeGSSENC:
+	case code == CodeSSL || code == CodeGSSENC:
 		ok = n == requestSize
-	case code == codeCancel:
-		ok = n >= minCancel && n <= maxCancel
+	case code == CodeCancel:
+		ok = n >= minCancel && n <= MaxCancel
 	case code>>16 == major:
 		ok = n > requestSize && n <= Max
 	}
@@ -126,11 +132,11 @@ func Parse(b []byte) (Message, error) {
 	}
 	m := Message{Len: n}
 	switch binary.BigEndian.Uint32(b[4:]) {
-	case codeSSL:
+	case CodeSSL:
 		m.Kind = SSLRequest
-	case codeGSSENC:
+	case CodeGSSENC:
 		m.Kind = GSSENCRequest
-	case codeCancel:
+	case CodeCancel:
 		m.Kind = CancelRequest
 	default:
 		err = m.parameters(b[requestSize:n])
@@ -177,7 +183,7 @@ func (m *Message) parameters(b []byte) error {
 }
 
 // Request is an SSLRequest, as a client sends it.
-var Request = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, requestSize), codeSSL)
+var Request = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, requestSize), CodeSSL)
 
 // Refusal returns a message that ends a client's session before it began: an ErrorResponse of severity FATAL. code is an
 // SQLSTATE.

@@ -9,10 +9,13 @@
 package proxyproto
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+	"unsafe"
 
 	"github.com/penstock/penstock/proxy/internal/source"
 )
@@ -214,4 +217,189 @@ func (p *Policy) Parse(b []byte, into *Info) (n int, err error) {
 		return 0, err
 	}
 	return n, nil
+}
+
+// lengthV1 finds the end of the line at the beginning of b.
+func lengthV1(b []byte) (need int, err error) {
+	line := b[:min(len(b), MaxV1)]
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		if end < minV1-1 || line[end-1] != '\r' {
+			return 0, fmt.Errorf("%w: a line of version 1 that ends in %q", ErrMalformed, tail(line[:end+1]))
+		}
+		return end + 1, nil
+	}
+	if len(line) == MaxV1 {
+		return 0, fmt.Errorf("%w: a line of version 1 with more than %d bytes", ErrTooLong, MaxV1)
+	}
+	need = len(b) + len("\r\n")
+	if b[len(b)-1] == '\r' {
+		need = len(b) + len("\n")
+	}
+	return max(need, minV1), nil
+}
+
+func tail(b []byte) []byte { return b[max(0, len(b)-2):] }
+
+// parseV1 parses a line of version 1, without its end.
+func (i *Info) parseV1(line []byte) error {
+	i.Version = 1
+	kind, rest, more := bytes.Cut(line[len("PROXY "):], []byte(" "))
+	switch string(kind) {
+	case "UNKNOWN":
+		return nil // the rest is to be ignored
+	case "TCP4", "TCP6":
+	default:
+		return fmt.Errorf("%w: protocol %q, which is none of TCP4, TCP6, UNKNOWN", ErrMalformed, kind)
+	}
+	var fields [4][]byte
+	for n := range fields {
+		if !more {
+			return fmt.Errorf("%w: %d fields after the protocol, and not 4", ErrMalformed, n)
+		}
+		fields[n], rest, more = bytes.Cut(rest, []byte(" "))
+	}
+	if more {
+		return fmt.Errorf("%w: more than 4 fields after the protocol", ErrMalformed)
+	}
+	var err error
+	if i.Source, err = addrPort(kind, fields[0], fields[2]); err != nil {
+		return err
+	}
+	i.Destination, err = addrPort(kind, fields[1], fields[3])
+	return err
+}
+
+// addrPort parses an address and a port. The address is of IPv4 after TCP4; after TCP6 it may
+// be of either: if one side's is of IPv4, nginx writes it as it is.
+func addrPort(kind, host, port []byte) (netip.AddrPort, error) {
+	a, ok := addr(host)
+	if !ok || string(kind) == "TCP4" && !a.Is4() {
+		return netip.AddrPort{}, fmt.Errorf("%w: %q is no address of %s", ErrMalformed, host, kind)
+	}
+	n := 0
+	for _, c := range port {
+		if c < '0' || c > '9' || n > 0xffff {
+			n = -1
+			break
+		}
+		n = 10*n + int(c-'0')
+	}
+	// No leading zeros, as the specification says.
+	if n < 0 || n > 0xffff || len(port) == 0 || len(port) > 1 && port[0] == '0' {
+		return netip.AddrPort{}, fmt.Errorf("%w: %q is no port", ErrMalformed, port)
+	}
+	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
+}
+
+const (
+	commandLocal = 0x20 // version 2 in the upper half
+	commandProxy = 0x21
+
+	familyUnspec = 0x00
+	familyTCP4   = 0x11
+	familyUDP4   = 0x12
+	familyTCP6   = 0x21
+	familyUDP6   = 0x22
+	familyUnix   = 0x31
+	familyDgram  = 0x32
+)
+
+// lengthV2 reads the length field of the header at the beginning of b.
+func (p *Policy) lengthV2(b []byte) (need int, err error) {
+	if len(b) > 12 && b[12]&0xf0 != 0x20 {
+		return 0, fmt.Errorf("%w: it is %d", ErrVersion, b[12]>>4)
+	}
+	if len(b) < fixed {
+		return fixed, nil
+	}
+	need = fixed + int(binary.BigEndian.Uint16(b[14:]))
+	if need > p.max() {
+		return 0, fmt.Errorf("%w: %d bytes, and at most %d are accepted", ErrTooLong, need, p.max())
+	}
+	return need, nil
+}
+
+// parseV2 parses a header of version 2 that is all of b. Of a LOCAL one everything but its
+// length is ignored: "The receiver must accept this connection as valid and must use the real
+// connection endpoints and discard the protocol block including the family which is ignored"
+// (the specification, 2.2).
+func (i *Info) parseV2(b []byte) error {
+	switch command := b[12]; command {
+	case commandLocal:
+		i.Version, i.Local = 2, true
+		return nil
+	case commandProxy:
+		i.Version = 2
+		return i.parseProxy(b)
+	default:
+		return fmt.Errorf("%w: command %d", ErrMalformed, command&0x0f)
+	}
+}
+
+// parseProxy parses the addresses and the TLVs of the command PROXY.
+func (i *Info) parseProxy(b []byte) error {
+	family, body := b[13], b[fixed:]
+	size, ok := addressSize(family)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: address family and transport %#02x", ErrMalformed, family)
+	case len(body) < size:
+		return fmt.Errorf("%w: %d bytes are too few for its addresses", ErrMalformed, len(b))
+	}
+	i.addresses(family, body)
+	tlvs := body[size:]
+	if err := check(tlvs); err != nil {
+		if family == familyUnspec {
+			return nil // addresses of an unknown kind, which the receiver "should ignore"
+		}
+		return err
+	}
+	if err := verify(b, tlvs); err != nil {
+		return err
+	}
+	i.TLVs = append(i.TLVs, tlvs...)
+	return nil
+}
+
+// addressSize returns the length of the addresses of a family. If only one of family and
+// transport is unspecified, nothing defines that length, so such addresses are not read.
+func addressSize(family byte) (size int, ok bool) {
+	switch family {
+	case familyUnspec:
+		return 0, true
+	case familyTCP4, familyUDP4:
+		return 4 + 4 + 2 + 2, true
+	case familyTCP6, familyUDP6:
+		return 16 + 16 + 2 + 2, true
+	case familyUnix, familyDgram:
+		return 108 + 108, true
+	default:
+		return 0, false
+	}
+}
+
+// addresses reads the addresses of a family, of which all bytes are there. Addresses of other
+// families than IP are of no use, and those of datagrams are of another protocol than this
+// connection's. Then the client is the peer, as with UNSPEC. HAProxy (conn_recv_proxy) and
+// nginx (ngx_proxy_protocol_v2_read) do the same.
+func (i *Info) addresses(family byte, b []byte) {
+	switch family {
+	case familyTCP4:
+		i.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[0:])), binary.BigEndian.Uint16(b[8:]))
+		i.Destination = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:])), binary.BigEndian.Uint16(b[10:]))
+	case familyTCP6:
+		i.Source = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[0:])).Unmap(), binary.BigEndian.Uint16(b[32:]))
+		i.Destination = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[16:])).Unmap(), binary.BigEndian.Uint16(b[34:]))
+	}
+}
+
+// addr parses an address without copying its text, which is a field of a buffer that is used
+// again. netip.ParseAddr keeps only two parts of the text: the zone, of which there is none
+// here, and the text in its error, which is dropped.
+func addr(text []byte) (a netip.Addr, ok bool) {
+	if len(text) == 0 || bytes.IndexByte(text, '%') >= 0 {
+		return netip.Addr{}, false
+	}
+	a, err := netip.ParseAddr(unsafe.String(&text[0], len(text)))
+	return a, err == nil
 }

@@ -118,28 +118,3 @@ func TestPrefixesAgree(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkPrefixes(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 2))
-	list := make([]netip.Prefix, 10_000)
-	for i := range list {
-		if i%2 == 0 {
-			list[i] = netip.PrefixFrom(any4(r.Uint32()), 16+r.IntN(17))
-		} else {
-			list[i] = netip.PrefixFrom(any6(r), 32+r.IntN(33))
-		}
-	}
-	p := rules(list)
-	asked := make([]source.Source, 1024)
-	for i := range asked {
-		if asked[i] = at(any4(r.Uint32())); i%2 == 0 {
-			asked[i] = at(any6(r))
-		}
-	}
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		p.Contains(asked[i%len(asked)])
-		i++
-	}
-}

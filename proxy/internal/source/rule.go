@@ -1,8 +1,11 @@
 package source
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // A Rule is for some sources. The zero value is for none. It is comparable.
@@ -96,3 +99,87 @@ func (r Rule) String() string {
 	}
 	return "none"
 }
+
+// ErrRule is wrapped by the errors of [ParseRule] and [ParsePrefix].
+var ErrRule = errors.New("not a source")
+
+// ParseRule reads the rule for all clients (all), for those of an address, of a network, of unix sockets
+// (unix), or of a user or group there (unix:uid=1000, unix:gid=1000). The error is a [*PrefixError].
+func ParseRule(text string) (Rule, error) {
+	fix := "write 10.0.0.0/8, 2001:db8::/32, one address, unix or all"
+	switch {
+	case text == "all":
+		return All(), nil
+	case text == "unix":
+		return UnixClients(), nil
+	case strings.HasPrefix(text, "unix"):
+		return parseUnix(text)
+	case strings.HasPrefix(text, "uid=") || strings.HasPrefix(text, "gid="):
+		fix = "write unix:" + text
+	}
+	p, err := ParsePrefix(text, fix)
+	if err != nil {
+		return Rule{}, err
+	}
+	return Prefix(p), nil
+}
+
+// parseUnix reads unix:uid=NUMBER or unix:gid=NUMBER.
+func parseUnix(text string) (Rule, error) {
+	word, number, _ := strings.Cut(strings.TrimPrefix(text, "unix:"), "=")
+	id, err := strconv.ParseUint(number, 10, 32)
+	switch {
+	case word != "uid" && word != "gid":
+		return Rule{}, &PrefixError{fmt.Sprintf("%q names no clients", text), "write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some"}
+	case err != nil || id == 1<<32-1: // which no user and no group has
+		return Rule{}, &PrefixError{fmt.Sprintf("%q is not the number of a user or a group", number), "write a number, as id(1) prints it, such as unix:" + word + "=1000"}
+	case word == "uid":
+		return UnixUser(uint32(id)), nil
+	}
+	return UnixGroup(uint32(id)), nil
+}
+
+// Text returns the rule as [ParseRule] takes it: an address without its length.
+func (r Rule) Text() string {
+	if r.kind == addresses && r.prefix.IsSingleIP() {
+		return r.prefix.Addr().String()
+	}
+	return r.String()
+}
+
+// A PrefixError says why a text is no rule, or no address and no network. It wraps [ErrRule].
+type PrefixError struct {
+	Problem string // with the text
+	Fix     string // the text to write instead
+}
+
+// Error returns one line.
+func (e *PrefixError) Error() string { return e.Problem + ": " + e.Fix }
+
+// Unwrap returns [ErrRule].
+func (*PrefixError) Unwrap() error { return ErrRule }
+
+// ParsePrefix reads an address or a network, as files and requests have it. A network with bits beyond its
+// length is an error: 10.0.0.7/8 may have been meant as either. So is a zone, and IPv4 within IPv6. fix says
+// what to write in place of any other text. The error is a [*PrefixError].
+func ParsePrefix(text, fix string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if addr, ipErr := netip.ParseAddr(text); ipErr == nil && addr.Zone() == "" {
+		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	problem := ""
+	switch {
+	case err != nil:
+		problem = "%q is not an address or a CIDR"
+	case prefix.Addr().Is4In6():
+		problem, fix = "%q is an IPv4 address within IPv6", "write it as IPv4"
+	case prefix != prefix.Masked():
+		problem, fix = "%q has bits beyond its length", fmt.Sprintf("write %v, or %v/%d", prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen())
+	default:
+		return prefix, nil
+	}
+	return netip.Prefix{}, &PrefixError{fmt.Sprintf(problem, text), fix}
+}
+
+// Everyone reports whether the rule is for all clients of IPv4 or of IPv6, as a network: 0.0.0.0/0 or ::/0.
+func (r Rule) Everyone() bool { return r.kind == addresses && r.prefix.Bits() == 0 }

@@ -1,27 +1,34 @@
 package tlsterm
 
 import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
-	"path/filepath"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // A FilesConfig says how files are followed.
 type FilesConfig struct {
-	// Poll is how often each file is looked at, for where the kernel does not report changes
-	// (network file systems, the target of a symbolic link in another directory); 0: 10 s.
+	// Poll is how often the files are read without an event of the kernel; 0: the default of [discovery.WatchConfig].
 	Poll time.Duration
 
-	// Settle is how long a file must be left alone before it is read; 0: 200 ms. Five
-	// times that is how long a certificate may wait for its key, before it is said
-	// that they do not match.
+	// Settle is how long a file must be left alone before it is read; 0: 200 ms. Five times that is how long a certificate
+	// may wait for its key, before it is said that they do not match.
 	Settle time.Duration
 
-	// Report is called when a new content has taken effect, or cannot, with the reason. It is
-	// called by one goroutine, once for each content; it may be nil.
+	// Report is called when a new content has taken effect, or cannot, with the reason: once for each content, and one
+	// call after the other. It may be nil.
 	Report func(Change)
 }
 
@@ -34,39 +41,24 @@ type Change struct {
 }
 
 // Files are those that Servers and Clients have been made of. Each is read once, however many
-// use it, and followed: the kernel reports changes in its directory (inotify), and all are
-// looked at from time to time. They are safe for concurrent use; nil follows nothing.
+// use it, and followed. They are safe for concurrent use; nil follows nothing.
 type Files struct {
-	cfg FilesConfig
+	cfg     FilesConfig
+	inotify discovery.Inotify
+	ctx     context.Context // ends with the following
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	turn    sync.Mutex // of changes
 
 	mu      sync.Mutex
 	sources map[string]*source
-	dirs    map[string]int // how many sources have a file there
-	notice  notifier       // owned; nil: the kernel cannot be asked, or none is followed
-	closed  bool
-
-	now  chan struct{} // has room for one
-	stop chan struct{}
-	done chan struct{}
 }
 
-// NewFiles returns Files with none in them, and begins to follow those to come. Close ends it.
-func NewFiles(cfg *FilesConfig) *Files { return newFiles(cfg, notify()) }
-
-func newFiles(cfg *FilesConfig, notice notifier) *Files {
-	f := &Files{
-		notice:  notice,
-		sources: map[string]*source{},
-		dirs:    map[string]int{},
-		now:     make(chan struct{}, 1),
-		stop:    make(chan struct{}),
-		done:    make(chan struct{}),
-	}
+// NewFiles returns Files with none in them. Close ends the following of those to come.
+func NewFiles(cfg *FilesConfig) *Files {
+	f := &Files{sources: map[string]*source{}}
 	if cfg != nil {
 		f.cfg = *cfg
-	}
-	if f.cfg.Poll <= 0 {
-		f.cfg.Poll = 10 * time.Second
 	}
 	if f.cfg.Settle <= 0 {
 		f.cfg.Settle = 200 * time.Millisecond
@@ -74,20 +66,14 @@ func newFiles(cfg *FilesConfig, notice notifier) *Files {
 	if f.cfg.Report == nil {
 		f.cfg.Report = func(Change) {}
 	}
-	go f.follow()
+	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
 
 // Close ends the following. Servers and Clients go on with the last contents.
 func (f *Files) Close() {
-	f.mu.Lock()
-	closed := f.closed
-	f.closed = true
-	f.mu.Unlock()
-	if !closed {
-		close(f.stop)
-	}
-	<-f.done
+	f.stop()
+	f.running.Wait()
 }
 
 // A source is a file, or two that belong together.
@@ -99,10 +85,11 @@ type source struct {
 
 	// The following fields are the Files', under its mu.
 	users    map[any]func() // called when there is a new value
-	identity fileIdentity   // of the files when they were read last
-	bad      time.Time      // since when they cannot be used; zero: they can
-	reported bool           // that they cannot
-	badSum   any            // of the bad content: its sum, or the words of the error
+	stop     context.CancelFunc
+	identity fileIdentity // of the files when they were read last
+	bad      time.Time    // since when they cannot be used; zero: they can
+	reported bool         // that they cannot
+	badSum   any          // of the bad content: its sum, or the words of the error
 }
 
 func (r *pairSpec) key() string { return strings.Join(r.paths[:], "\x00") }
@@ -133,37 +120,27 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 	defer f.mu.Unlock()
 	s := f.sources[r.key()]
 	prints := r.identity()
-	if s == nil || !s.bad.IsZero() || !prints.equal(&s.identity) {
+	switch {
+	case s == nil:
+		watch := discovery.NewWatch(discovery.WatchConfig{Paths: r.names(), Quiet: f.cfg.Settle, Poll: f.cfg.Poll, Share: &f.inotify})
 		m, err := r.read()
 		if err != nil {
+			return nil, err
+		}
+		s = &source{spec: r, users: map[any]func(){}, identity: prints}
+		s.value.Store(m)
+		f.sources[r.key()] = s
+		ctx, stop := context.WithCancel(f.ctx)
+		s.stop = stop
+		f.running.Go(func() { watch.Run(ctx, func() { f.look(s) }) })
+	case !s.bad.IsZero() || !prints.equal(&s.identity):
+		if _, err := r.read(); err != nil {
 			return nil, err // though others may go on with the contents read before
 		}
-		if s == nil {
-			s = f.add(r, prints, m)
-		} else {
-			f.hurry()
-		}
+		f.running.Go(func() { f.look(s) }) // for the others, too
 	}
 	s.users[user] = changed
 	return s, nil
-}
-
-// add begins to follow files. The caller holds f.mu.
-func (f *Files) add(r pairSpec, prints fileIdentity, m *parsedPair) *source {
-	s := &source{spec: r, users: map[any]func(){}, identity: prints}
-	s.value.Store(m)
-	f.sources[r.key()] = s
-	f.watch(s)
-	return s
-}
-
-// hurry has the files looked at now. Opening one that has changed does not put the new value
-// in force itself: others use it, and are called by the one goroutine.
-func (f *Files) hurry() {
-	select {
-	case f.now <- struct{}{}:
-	default:
-	}
 }
 
 // current reports whether files are those that were read, as far as is known without reading
@@ -195,74 +172,30 @@ func (f *Files) close(s *source, user any) {
 	delete(s.users, user)
 	if len(s.users) == 0 && f.sources[s.spec.key()] == s {
 		delete(f.sources, s.spec.key())
-		f.unwatch(s)
+		s.stop()
 	}
 }
 
-// watch asks the kernel to report changes beside the files of s. The caller holds f.mu.
-func (f *Files) watch(s *source) {
-	for _, path := range s.spec.names() {
-		dir := filepath.Dir(path)
-		if f.dirs[dir]++; f.dirs[dir] == 1 && f.notice != nil {
-			_ = f.notice.Add(dir) // or they are found by looking
-		}
-	}
-}
-
-func (f *Files) unwatch(s *source) {
-	for _, path := range s.spec.names() {
-		dir := filepath.Dir(path)
-		if f.dirs[dir]--; f.dirs[dir] == 0 {
-			delete(f.dirs, dir)
-			if f.notice != nil {
-				_ = f.notice.Remove(dir)
-			}
-		}
-	}
-}
-
-// look reads the files of those sources that may have changed: all that have a file in
-// one of dirs, or look different. It says how soon it should look again at one that is
-// bad; 0: there is none.
-func (f *Files) look(dirs map[string]bool) (again time.Duration) {
-	var tell []Change
-	var changed []func()
+// look reads files that have changed, and puts their contents in force. Bad ones are looked at again before they are reported.
+func (f *Files) look(s *source) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	f.mu.Lock()
-	for _, s := range f.sources {
-		if !s.due(dirs) {
-			continue
-		}
-		change, users, wait := s.reread(f.cfg.Settle * 5)
-		if change != nil {
-			tell = append(tell, *change)
-		}
-		changed = append(changed, users...)
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+	if f.sources[s.spec.key()] != s || f.ctx.Err() != nil {
+		f.mu.Unlock()
+		return
 	}
+	change, changed, wait := s.reread(f.cfg.Settle * 5)
 	f.mu.Unlock()
 	for _, call := range changed { // without f.mu: it is the user's lock that comes first
 		call()
 	}
-	for _, c := range tell {
-		f.cfg.Report(c)
+	if change != nil {
+		f.cfg.Report(*change)
 	}
-	return again
-}
-
-// due reports whether the files must be read.
-func (s *source) due(dirs map[string]bool) bool {
-	if !s.bad.IsZero() && !s.reported {
-		return true
+	if wait > 0 {
+		time.AfterFunc(wait, func() { f.look(s) })
 	}
-	for _, path := range s.spec.names() {
-		if dirs[filepath.Dir(path)] {
-			return true
-		}
-	}
-	now := s.spec.identity()
-	return !now.equal(&s.identity)
 }
 
 // reread reads the files. It returns the change to be reported, the functions to be called,
@@ -326,4 +259,223 @@ func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change,
 		Paths: s.spec.names(),
 		Err:   fmt.Errorf("keeping the previous certificates: %w", err),
 	}, nil, 0
+}
+
+// fileIdentity identifies the contents of files without reading them: nil for one that is not
+// there.
+type fileIdentity [2]os.FileInfo
+
+// identity looks at the files of a recipe.
+func (r *pairSpec) identity() (p fileIdentity) {
+	for i, path := range r.paths {
+		if info, err := os.Stat(path); path != "" && err == nil {
+			p[i] = info
+		}
+	}
+	return p
+}
+
+func (p *fileIdentity) equal(q *fileIdentity) bool {
+	for i := range p {
+		a, b := p[i], q[i]
+		if a == nil || b == nil {
+			if a != b {
+				return false
+			}
+			continue
+		}
+		if !os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+// A parsedPair is the contents of a file or two. It is never changed.
+type parsedPair struct {
+	cert *tls.Certificate // of a pair
+	pool *x509.CertPool   // of authorities
+	raw  []byte           // of authorities: the file
+	sum  [sha256.Size]byte
+}
+
+// A pairSpec names the files, and the kind of their contents.
+type pairSpec struct {
+	paths [2]string // the second may be ""
+	make  func(p [2]string, text [2][]byte) (*parsedPair, error)
+}
+
+func pairOf(cert, key string) pairSpec { return pairSpec{[2]string{cert, key}, makePair} }
+
+func poolOf(path string) pairSpec { return pairSpec{[2]string{path}, makePool} }
+
+// read parses the present contents of the files.
+func (r *pairSpec) read() (*parsedPair, error) {
+	var text [2][]byte
+	hash := sha256.New()
+	for i, path := range r.paths {
+		if path == "" {
+			continue
+		}
+		var err error
+		if text[i], err = readFile(path); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(hash, "%d:", len(text[i]))
+		hash.Write(text[i])
+	}
+	m, err := r.make(r.paths, text)
+	if err != nil {
+		return &parsedPair{sum: [sha256.Size]byte(hash.Sum(nil))}, err
+	}
+	m.sum = [sha256.Size]byte(hash.Sum(nil))
+	return m, nil
+}
+
+func makePair(p [2]string, text [2][]byte) (*parsedPair, error) {
+	cert, err := tls.X509KeyPair(text[0], text[1])
+	if err != nil {
+		return nil, fmt.Errorf("%s: certificate and key (%s): %w", p[0], p[1], err)
+	}
+	return &parsedPair{cert: &cert}, nil
+}
+
+func makePool(p [2]string, text [2][]byte) (*parsedPair, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text[0]) {
+		return nil, fmt.Errorf("%s: there is no certificate in it", p[0])
+	}
+	return &parsedPair{pool: pool, raw: bytes.Clone(text[0])}, nil
+}
+
+// maxFile is how large a file may be. All authorities of a distribution are 220 KB.
+const maxFile = 4 << 20
+
+// readFile reads a file, but not one that would make it wait, or has no end.
+func readFile(path string) ([]byte, error) {
+	text, err := file.Read(path, maxFile)
+	switch {
+	case errors.Is(err, file.ErrIrregular):
+		return nil, fmt.Errorf("%s: it is no regular file", path)
+	case errors.Is(err, file.ErrTooLarge):
+		return nil, fmt.Errorf("%s: it is larger than %d MiB", path, maxFile>>20)
+	case err != nil:
+		return nil, inFile(path, err)
+	}
+	return text, nil
+}
+
+// inFile puts the file's name first, as in all errors of this package, and once.
+func inFile(path string, err error) error {
+	var perr *os.PathError
+	if errors.As(err, &perr) {
+		err = perr.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// An index finds the certificate for a name. It is never changed.
+type index struct {
+	byName map[string][]*tls.Certificate // "a.example.com", "*.example.com"
+	first  []*tls.Certificate            // all with the names of the first one
+}
+
+// newIndex makes the index of certificates, in their order. There may be several for a
+// name, of ECDSA and of RSA.
+func newIndex(pairs []*source) *index {
+	x := &index{byName: map[string][]*tls.Certificate{}}
+	for _, p := range pairs {
+		cert := p.value.Load().cert
+		for _, name := range names(cert) {
+			x.byName[name] = append(x.byName[name], cert)
+		}
+	}
+	x.first = []*tls.Certificate{pairs[0].value.Load().cert}
+	if own := names(x.first[0]); len(own) > 0 && x.byName[own[0]][0] == x.first[0] {
+		x.first = x.byName[own[0]]
+	}
+	return x
+}
+
+// names lists those that a certificate is for, in lower case, each once.
+func names(cert *tls.Certificate) (list []string) {
+	seen := map[string]bool{}
+	for _, name := range cert.Leaf.DNSNames {
+		if name = strings.ToLower(name); !seen[name] {
+			seen[name] = true
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// get is a tls.Config's GetCertificate.
+func (x *index) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	name := strings.ToLower(hello.ServerName)
+	if certs := x.byName[name]; certs != nil {
+		return fitting(certs, hello), nil
+	}
+	if _, parent, ok := strings.Cut(name, "."); ok {
+		if certs := x.byName["*."+parent]; certs != nil {
+			return fitting(certs, hello), nil
+		}
+	}
+	return fitting(x.first, hello), nil
+}
+
+// fitting returns the first certificate whose key the client can check.
+func fitting(certs []*tls.Certificate, hello *tls.ClientHelloInfo) *tls.Certificate {
+	if len(certs) == 1 {
+		return certs[0]
+	}
+	name := hello.ServerName
+	defer func() { hello.ServerName = name }()
+	hello.ServerName = "" // the name is decided
+	for _, c := range certs {
+		if hello.SupportsCertificate(c) == nil {
+			return c
+		}
+	}
+	return certs[0]
+}
+
+// A Lifetime is the time for which a certificate is good.
+type Lifetime struct {
+	Path       string // its file
+	From, Ends time.Time
+	// Refused is why the present contents of the files were not taken, so that former ones are in use; nil: they were.
+	Refused error
+}
+
+// Lifetimes returns those of the certificates that new handshakes are made with, without the
+// intermediate ones.
+func (s *Server) Lifetimes() []Lifetime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lifetimes(s.pairs...)
+}
+
+// Lifetimes returns that of the certificate that endpoints are shown; none if there is none.
+func (c *Client) Lifetimes() []Lifetime {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return lifetimes(c.pair)
+}
+
+// AuthoritiesRefused returns why the present contents of the file of authorities were not taken, so that the
+// former ones are in use; nil: they were, or there is no such file.
+func (s *Server) AuthoritiesRefused() error { return s.ca.refusal() }
+
+// AuthoritiesRefused returns what [Server.AuthoritiesRefused] does, of the authorities that endpoints are verified by.
+func (c *Client) AuthoritiesRefused() error { return c.ca.refusal() }
+
+func lifetimes(pairs ...*source) (list []Lifetime) {
+	for _, p := range pairs {
+		if p == nil {
+			continue
+		}
+		leaf := p.value.Load().cert.Leaf
+		list = append(list, Lifetime{Path: p.spec.paths[0], From: leaf.NotBefore, Ends: leaf.NotAfter, Refused: p.refusal()})
+	}
+	return list
 }

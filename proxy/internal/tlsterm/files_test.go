@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,103 +75,28 @@ func served(t testing.TB, s *tlsterm.Server, a *authority) string {
 	return seen.PeerCertificates[0].SerialNumber.String()
 }
 
+// TestSwap: however many use a pair, each shows the new one, and it is reported once.
 func TestSwap(t *testing.T) {
 	for name, change := range map[string]func(testing.TB, string, []byte){"in place": inPlace, "renamed": renamed} {
-		for follows, files := range map[string]func(*tlsterm.FilesConfig) *tlsterm.Files{
-			"told by the kernel": func(c *tlsterm.FilesConfig) *tlsterm.Files { c.Poll = time.Hour; return tlsterm.NewFiles(c) },
-			"looking": func(c *tlsterm.FilesConfig) *tlsterm.Files {
-				c.Poll = 20 * time.Millisecond
-				return tlsterm.WithoutNotice(c)
-			},
-		} {
-			t.Run(name+"/"+follows, func(t *testing.T) {
-				a := newAuthority(t, "test")
-				p := a.pair("a.test")
-				var log told
-				f := files(&tlsterm.FilesConfig{Settle: 10 * time.Millisecond, Report: log.tell})
-				t.Cleanup(f.Close)
-				s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
-				second := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p, p}, Files: f})
-				cert, key := a.sign(newKey(t), "a.test")
-				change(t, p.Cert, cert)
-				change(t, p.Key, key)
-				want := serialOf(t, p.Cert)
-				eventually(t, "the new certificate is shown", func() bool {
-					return served(t, s, a) == want && served(t, second, a) == want
-				})
-				if good, _ := log.count(); good != 1 {
-					t.Errorf("%d changes reported, want one", good)
-				}
+		t.Run(name, func(t *testing.T) {
+			a := newAuthority(t, "test")
+			p := a.pair("a.test")
+			var log told
+			f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond, Report: log.tell})
+			s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+			second := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p, p}, Files: f})
+			cert, key := a.sign(newKey(t), "a.test")
+			change(t, p.Cert, cert)
+			change(t, p.Key, key)
+			want := serialOf(t, p.Cert)
+			eventually(t, "the new certificate is shown", func() bool {
+				return served(t, s, a) == want && served(t, second, a) == want
 			})
-		}
+			if good, _ := log.count(); good != 1 {
+				t.Errorf("%d changes reported, want one", good)
+			}
+		})
 	}
-}
-
-// TestSymlink: files that are exchanged as a directory, as Kubernetes does it.
-func TestSymlink(t *testing.T) {
-	a := newAuthority(t, "test")
-	dir := t.TempDir()
-	put := func(name string) string {
-		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
-		cert, key := a.sign(newKey(t), "a.test")
-		must(t, os.WriteFile(filepath.Join(dir, name, "tls.crt"), cert, 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, name, "tls.key"), key, 0o600))
-		must(t, os.Symlink(name, filepath.Join(dir, "..data.new")))
-		must(t, os.Rename(filepath.Join(dir, "..data.new"), filepath.Join(dir, "..data")))
-		return serialOf(t, filepath.Join(dir, name, "tls.crt"))
-	}
-	first := put("..1")
-	p := tlsterm.Pair{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
-	must(t, os.Symlink("..data/tls.crt", p.Cert))
-	must(t, os.Symlink("..data/tls.key", p.Key))
-	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond})
-	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
-	if got := served(t, s, a); got != first {
-		t.Fatalf("got certificate %s, want %s", got, first)
-	}
-	second := put("..2")
-	eventually(t, "the second certificate is shown", func() bool { return served(t, s, a) == second })
-}
-
-// TestDirectoryMadeAnew: the kernel's notices of a directory end with it, and begin again
-// with the next one.
-func TestDirectoryMadeAnew(t *testing.T) {
-	a := newAuthority(t, "test")
-	p := a.pair("a.test")
-	dir := filepath.Dir(p.Cert)
-	f := newFiles(t, &tlsterm.FilesConfig{Poll: 50 * time.Millisecond, Settle: 5 * time.Millisecond})
-	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
-	must(t, os.RemoveAll(dir))
-	eventually(t, "the directory is not watched", func() bool { return !slices.Contains(f.Watched(), dir) })
-	must(t, os.Mkdir(dir, 0o700))
-	eventually(t, "it is watched again", func() bool { return slices.Contains(f.Watched(), dir) })
-	cert, key := a.sign(newKey(t), "a.test")
-	must(t, os.WriteFile(p.Cert, cert, 0o600))
-	must(t, os.WriteFile(p.Key, key, 0o600))
-	want := serialOf(t, p.Cert)
-	eventually(t, "the new certificate is shown", func() bool { return served(t, s, a) == want })
-}
-
-// TestSameAge: a file that was exchanged for another of the same size and time is found
-// by looking.
-func TestSameAge(t *testing.T) {
-	a := newAuthority(t, "test")
-	key := newKey(t)
-	p := a.pairOf(key, "a.test")
-	f := tlsterm.WithoutNotice(&tlsterm.FilesConfig{Poll: 10 * time.Millisecond})
-	t.Cleanup(f.Close)
-	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
-	before, err := os.Stat(p.Cert)
-	must(t, err)
-	cert, _ := a.sign(key, "a.test")
-	for int64(len(cert)) != before.Size() { // a signature's length varies by some bytes
-		cert, _ = a.sign(key, "a.test")
-	}
-	must(t, os.WriteFile(p.Cert+".new", cert, 0o600))
-	must(t, os.Chtimes(p.Cert+".new", before.ModTime(), before.ModTime()))
-	must(t, os.Rename(p.Cert+".new", p.Cert))
-	want := serialOf(t, p.Cert)
-	eventually(t, "the new certificate is shown", func() bool { return served(t, s, a) == want })
 }
 
 // TestTouched: a file that was written again as it was is not reported.
@@ -244,8 +167,7 @@ func TestBadFile(t *testing.T) {
 func TestReload(t *testing.T) {
 	a := newAuthority(t, "test")
 	p := a.pair("a.test")
-	f := tlsterm.WithoutNotice(&tlsterm.FilesConfig{Poll: time.Hour}) // so it is not found otherwise
-	t.Cleanup(f.Close)
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: time.Hour}) // so it is not found otherwise
 	cfg := tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f}
 	before := newServer(t, cfg)
 	first := served(t, before, a)

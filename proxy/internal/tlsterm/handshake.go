@@ -3,10 +3,15 @@ package tlsterm
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // An Error is why a handshake failed.
@@ -39,8 +44,6 @@ func newHandshakeSlot(limit *Limit, timeout time.Duration) *handshakeSlot {
 
 // run does the handshake, and counts it.
 func (a *attempt) run(ctx context.Context) error {
-	began := a.turn.end.Add(-a.timeout)
-	a.stats.Started.Add(1)
 	a.stats.Active.Add(1)
 	defer a.stats.Active.Add(-1)
 	err := a.handshake(ctx)
@@ -54,7 +57,6 @@ func (a *attempt) run(ctx context.Context) error {
 	if a.conn.ConnectionState().DidResume {
 		a.stats.Resumed.Add(1)
 	}
-	a.stats.Durations.add(time.Since(began))
 	return nil
 }
 
@@ -74,4 +76,156 @@ func (a *attempt) explain(kind FailureKind, err error) error {
 		return fmt.Errorf("it was not done in time (%v): %w", a.timeout, os.ErrDeadlineExceeded)
 	}
 	return err
+}
+
+// ErrSessions is the error of a TLS session for which there is no room.
+var ErrSessions = errors.New("TLS session limit reached")
+
+// A Limit bounds the cost of TLS for the process: the number of sessions at once, which are
+// copied and have buffers, and the number of them in an expensive part of a handshake. That
+// is the handling of received data, and not the waiting for it: so no peer that sends nothing,
+// or a byte at a time, or does not go on after an answer, keeps others waiting. It is safe for
+// concurrent use; nil: nothing is bounded.
+type Limit struct {
+	most     int64
+	sessions atomic.Int64
+	turns    chan struct{} // one element for each handshake; nil: any number
+}
+
+// NewLimit returns a limit of so many sessions, and so many handshakes; 0: any number.
+func NewLimit(sessions, handshakes int) *Limit {
+	l := &Limit{most: int64(sessions)}
+	if handshakes > 0 {
+		l.turns = make(chan struct{}, handshakes)
+	}
+	return l
+}
+
+// Enter takes the place of a session, which Leave gives back. It does not wait.
+func (l *Limit) Enter() error {
+	if l == nil {
+		return nil
+	}
+	if n := l.sessions.Add(1); l.most > 0 && n > l.most {
+		l.sessions.Add(-1)
+		return ErrSessions
+	}
+	return nil
+}
+
+// Leave gives a place back.
+func (l *Limit) Leave() {
+	if l != nil {
+		l.sessions.Add(-1)
+	}
+}
+
+// Sessions is how many places are taken.
+func (l *Limit) Sessions() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.sessions.Load())
+}
+
+// Max is how many places there are; 0: any number.
+func (l *Limit) Max() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.most)
+}
+
+// A handshakeSlot is a handshake's, which it takes for its expensive parts.
+type handshakeSlot struct {
+	limit *Limit
+	end   time.Time
+	held  bool
+}
+
+// take waits until there is room, or the peer of a connection, which is not read meanwhile,
+// has gone.
+func (t *handshakeSlot) take(ctx context.Context, c net.Conn) error {
+	if t.held || t.limit == nil || t.limit.turns == nil {
+		return nil
+	}
+	select {
+	case t.limit.turns <- struct{}{}:
+		t.held = true
+		return nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(t.end))
+	defer timer.Stop()
+	ctx, stop := sockopt.Watch(ctx, c, t.end)
+	defer stop()
+	select {
+	case t.limit.turns <- struct{}{}:
+		t.held = true
+		return nil
+	case <-ctx.Done():
+		if context.Cause(ctx) == sockopt.ErrGone {
+			return sockopt.ErrGone
+		}
+		return ctx.Err()
+	case <-timer.C:
+		return errBusy
+	}
+}
+
+// done gives it back, if it was taken.
+func (t *handshakeSlot) done() {
+	if t.held {
+		<-t.limit.turns
+		t.held = false
+	}
+}
+
+// A limitedConn is a connection in a handshake: as long as it waits for the peer it has no
+// slot, and gets one when data has come. A peer that begins many handshakes and goes on with
+// none, at whatever point, takes no slots from others.
+//
+// It is beneath crypto/tls also after that, and notes the end of the connection.
+type limitedConn struct {
+	net.Conn
+	ctx   context.Context
+	turn  *handshakeSlot // nil when the handshake is over
+	ended bool           // a Read has met the end of file; belongs to the reader
+}
+
+func (c *limitedConn) Read(p []byte) (int, error) {
+	if c.turn == nil {
+		return c.read(p)
+	}
+	c.turn.done()
+	n, err := c.read(p)
+	if n > 0 {
+		if late := c.turn.take(c.ctx, c.Conn); late != nil {
+			return 0, late
+		}
+	}
+	return n, err
+}
+
+func (c *limitedConn) read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.ended = c.ended || err == io.EOF
+	return n, err
+}
+
+// over ends the handshake.
+func (c *limitedConn) over() { c.ctx, c.turn = nil, nil }
+
+// NetConn returns the connection itself, for resetting one of TLS.
+func (c *limitedConn) NetConn() net.Conn { return c.Conn }
+
+// errBusy is the error of a handshake that got no slot in time.
+var errBusy = errors.Join(errors.New("too many handshakes at once"), os.ErrDeadlineExceeded)
+
+// Handshakes is how many are in the part that costs something.
+func (l *Limit) Handshakes() int {
+	if l == nil {
+		return 0
+	}
+	return len(l.turns)
 }

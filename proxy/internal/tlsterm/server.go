@@ -13,12 +13,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/keypair"
@@ -258,4 +263,142 @@ func ParseVersion(s string) (uint16, error) {
 	default:
 		return 0, fmt.Errorf("%q is no version of TLS; write 1.2 or 1.3 (or 1.0, 1.1)", s)
 	}
+}
+
+var (
+	errUncertified = errors.New("no certificate was asked for then, and one is required now")
+	errOutdated    = errors.New("its version of TLS is not spoken any more")
+)
+
+// Accepts returns the reason that a client whose handshake is over, with this Server or
+// another one, is not to be served by the present rules of this one on certificates and
+// versions: an [*Error]. c is nil for a client that came without TLS. Of one connection it is
+// called by one goroutine at a time.
+func (s *Server) Accepts(c *Conn) error {
+	st := s.state.Load()
+	if c == nil {
+		if st.config.ClientAuth == tls.RequireAndVerifyClientCert {
+			return &Error{Kind: Uncertified, Peer: "from a client without TLS", Err: errUncertified}
+		}
+		return nil
+	}
+	if c.by == st {
+		return nil
+	}
+	if kind, err := st.accepts(c.ConnectionState()); err != nil {
+		return &Error{Kind: kind, Peer: "from " + address(c), Err: err}
+	}
+	c.by = st
+	return nil
+}
+
+// accepts looks at a handshake as crypto/tls does at one of a client that shows its certificate
+// (handshake_server.go, processCertsFromClient).
+func (st *state) accepts(conn tls.ConnectionState) (FailureKind, error) {
+	if conn.Version < st.config.MinVersion {
+		return Version, errOutdated
+	}
+	if st.config.ClientAuth != tls.RequireAndVerifyClientCert {
+		return Other, nil
+	}
+	if len(conn.PeerCertificates) == 0 {
+		return Uncertified, errUncertified
+	}
+	opts := x509.VerifyOptions{
+		Roots: st.config.ClientCAs, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, cert := range conn.PeerCertificates[1:] {
+		opts.Intermediates.AddCert(cert)
+	}
+	_, err := conn.PeerCertificates[0].Verify(opts)
+	return Uncertified, err
+}
+
+// A FailureKind is why a handshake failed.
+type FailureKind uint8
+
+const (
+	Other       FailureKind = iota // none of those below
+	Timeout                        // it was not done in time
+	Busy                           // its turn did not come in time
+	Closed                         // the peer has closed or reset the connection, or we did
+	NotTLS                         // the peer does not speak TLS
+	Version                        // no version that both speak
+	Cipher                         // no cipher suite, curve or signature that both know
+	Protocol                       // no application protocol that both speak (ALPN)
+	Uncertified                    // the peer showed no certificate, or one that is not accepted
+	Alert                          // the peer refused; a certificate that it does not trust, as a rule
+	Kinds                          // how many there are
+)
+
+var kinds = [Kinds]string{"other", "timeout", "busy", "closed", "not_tls", "version", "cipher", "protocol", "certificate", "alert"}
+
+// String is a word, fit for the name of a counter.
+func (k FailureKind) String() string { return kinds[k] }
+
+// kindOf sorts the errors of crypto/tls. Many of them have no type, only words; a test meets
+// each of them.
+func kindOf(err error) FailureKind {
+	var header tls.RecordHeaderError
+	var op *net.OpError
+	var verify *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, errBusy):
+		return Busy
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return Timeout
+	case errors.As(err, &header):
+		return NotTLS
+	case errors.As(err, &verify), errors.As(err, &authority):
+		return Uncertified
+	case errors.As(err, &op) && op.Op == "remote error":
+		return Alert
+	case closed(err):
+		return Closed
+	default:
+		return kindOfWords(err.Error())
+	}
+}
+
+func closed(err error) bool {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func kindOfWords(text string) FailureKind {
+	for _, each := range []struct {
+		words string
+		kind  FailureKind
+	}{
+		{"unsupported versions", Version},
+		{"unsupported protocol version", Version},
+		{"protocol version", Version},
+		{"unsupported application protocol", Protocol},
+		{"application protocol", Protocol},
+		{"didn't provide a certificate", Uncertified},
+		{"certificate", Uncertified},
+		{"cipher suite", Cipher},
+		{"signature", Cipher},
+		{"key exchange", Cipher},
+		{"curve", Cipher},
+	} {
+		if strings.Contains(text, each.words) {
+			return each.kind
+		}
+	}
+	return Other
+}
+
+// Stats are the counters of handshakes. They only grow, but for Active; the zero value
+// is ready, and is not copied.
+type Stats struct {
+	Active    atomic.Int64 // under way, or waiting for their turn
+	Completed atomic.Int64
+	Resumed   atomic.Int64 // of those completed: with a ticket
+	Failed    [Kinds]atomic.Int64
 }

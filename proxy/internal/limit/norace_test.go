@@ -1,5 +1,0 @@
-//go:build !race
-
-package limit_test
-
-const slower = 1
