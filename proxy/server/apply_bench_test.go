@@ -55,52 +55,10 @@ func configOf(tb testing.TB, text string) *config.Config {
 	return cfg
 }
 
-// BenchmarkApply switches 1,000 listeners and 10,000 endpoints between two configurations.
-func BenchmarkApply(b *testing.B) {
-	one := fleet{listeners: 1000, each: 10, idle: 1000, at: func(int) int { return 1000 }}
-	first := one.config(b)
-	for name, change := range map[string]func(*fleet){
-		"nothing":      func(*fleet) {},
-		"one-upstream": func(f *fleet) { f.at = func(u int) int { return 1000 + u/999 } },
-		"everything":   func(f *fleet) { f.at = func(int) int { return 2000 } },
-		"listeners":    func(f *fleet) { f.idle++ },
-	} {
-		b.Run(name, func(b *testing.B) {
-			other := one
-			change(&other)
-			next := []*config.Config{other.config(b), first}
-			s, stop := serving(b, first)
-			defer stop()
-			var prepared, swapped int64
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if err := s.Apply(context.Background(), next[i%2]); err != nil {
-					b.Fatal(err)
-				}
-				b.StopTimer()
-				changes := s.Status().Changes
-				b.StartTimer()
-				prepared += changes.PreparedUs
-				swapped += changes.SwappedUs
-			}
-			b.ReportMetric(float64(prepared)/float64(b.N), "prepared-us/op")
-			b.ReportMetric(float64(swapped)/float64(b.N), "swapped-us/op")
-		})
-	}
-}
-
-// serving opens a load balancer and starts serving.
-func serving(tb testing.TB, cfg *config.Config) (s *server.Server, stop func()) {
-	tb.Helper()
-	return servingWith(tb, cfg, server.Options{Loops: 2, MaxConnections: 5000})
-}
-
 func servingWith(tb testing.TB, cfg *config.Config, o server.Options) (s *server.Server, stop func()) {
 	tb.Helper()
 	s, err := server.Open(context.Background(), cfg, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()

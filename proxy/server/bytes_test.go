@@ -86,9 +86,7 @@ upstreams:
 	line(t, other)
 	echoes(t, other, "12345")
 	secure, _, err := shake(t, r.At("s"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	echoes(t, secure, "1234567")
 	check := func() {
 		t.Helper()
@@ -243,11 +241,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off%s}, {name: v, endpoints
 		r := startSplicing(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "unix:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, path, up))
-		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := dialUnix(t, path)
 		stream(t, c, nil, size)
 		r.bothSpliced(size)
 	})
@@ -300,9 +294,7 @@ func TestUrgentByte(t *testing.T) {
 				bind, at = "unix:"+filepath.Join(dir, "l"), filepath.Join(dir, "e")
 			}
 			ln, err := net.Listen(network, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			far, over := make(chan net.Conn, 1), make(chan struct{})
 			defer close(over)
 			sockets.Serve(t, ln, func(c net.Conn) {
@@ -317,25 +309,19 @@ func TestUrgentByte(t *testing.T) {
 listeners: [{name: l, bind: %q, upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, bind, endpoint))
 			client, err := net.Dial(network, strings.TrimPrefix(r.At("l"), "unix:"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer client.Close()
 			_ = client.SetDeadline(time.Now().Add(patience))
 			server := <-far
 			for _, way := range []struct{ from, to net.Conn }{{client, server}, {server, client}} {
 				if c, ok := way.to.(*net.TCPConn); ok {
-					if err := sys.SetsockoptInt(sockets.FD(t, c), sys.SOL_SOCKET, sys.SO_OOBINLINE, 1); err != nil {
-						t.Fatal(err)
-					}
+					must(t, sys.SetsockoptInt(sockets.FD(t, c), sys.SOL_SOCKET, sys.SO_OOBINLINE, 1))
 				}
 				err := sendAroundUrgent(way.from, "before", "after")
 				if errors.Is(err, syscall.EOPNOTSUPP) {
 					t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got, err := io.ReadAll(way.to)
 				if want := []byte("before!after"); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("got %q, %v, want %q", got, err, want)
@@ -378,9 +364,7 @@ func TestUrgentByteIsUrgent(t *testing.T) {
 				return
 			}
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			far, over := make(chan net.Conn, 1), make(chan struct{})
 			defer close(over)
 			sockets.Serve(t, ln, func(c net.Conn) {
@@ -393,9 +377,7 @@ func TestUrgentByteIsUrgent(t *testing.T) {
 			_ = server.SetDeadline(time.Now().Add(patience))
 			r.Until("it is where it is to be", func() bool {
 				for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
-					if _, err := way.from.Write([]byte("x")); err != nil {
-						t.Fatal(err)
-					}
+					sends(t, way.from, "x")
 					if _, err := io.ReadFull(way.to, make([]byte, 1)); err != nil {
 						t.Fatal(err)
 					}
@@ -404,9 +386,7 @@ func TestUrgentByteIsUrgent(t *testing.T) {
 				return s != nil && (s.Engine == admin.EngineLane) == (in == "auto")
 			})
 			for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
-				if err := sendAroundUrgent(way.from, "before", "after"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, sendAroundUrgent(way.from, "before", "after"))
 				got, urgent := make([]byte, len("before")), make([]byte, 1)
 				if _, err := io.ReadFull(way.to, got); err != nil || string(got) != "before" {
 					t.Errorf("got %q, %v", got, err)
@@ -433,9 +413,7 @@ func TestFirstByteThatIsUrgent(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {bytes: [{text: "!after"}]}, upstream: u}]}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)))
 	c := client(t, r.At("l"))
-	if err := sendAroundUrgent(c, "", "after"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sendAroundUrgent(c, "", "after"))
 	if got, err := io.ReadAll(c); string(got) != "!after" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}

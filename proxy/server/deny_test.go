@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,39 +19,29 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
-// TestDenyByHand: a denial applies to new clients and to those that wait, by their PROXY headers if they have one; it
-// survives a reload, and sessions go on.
-func TestDenyByHand(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
+// deniedAsTheyWait has clients of 127.0.0.9 wait for room, for their first bytes and for their header while that source is denied.
+// Their next step notices it, and they are counted by the reason. Sessions go on, and other sources are served.
+func deniedAsTheyWait(t *testing.T, reason string, deny func(r *rig, text func(deny string) string)) (r *rig, text func(deny string) string) {
 	ports := [3]string{sockets.Port(t), sockets.Port(t), sockets.Port(t)}
-	text := fmt.Sprintf(`
+	a := named(t, "a")
+	text = func(deny string) string {
+		return fmt.Sprintf(`
 listeners:
-  - {name: room, bind: "127.0.0.1:%s", upstream: u}
-  - {name: data, bind: "127.0.0.1:%s", upstream: v, connect: on_data}
-  - {name: header, bind: "127.0.0.1:%s", upstream: v, accept_proxy: {from: [127.0.0.0/8]}}
+  - {name: room, bind: "127.0.0.1:%s", upstream: u%s}
+  - {name: data, bind: "127.0.0.1:%s", upstream: v, connect: on_data%[2]s}
+  - {name: header, bind: "127.0.0.1:%[4]s", upstream: v, accept_proxy: {from: [127.0.0.0/8]}%[2]s}
 upstreams:
-  - {name: u, endpoints: [{address: %q, connections: 1}], queue: {timeout: 1m}}
-  - {name: v, endpoints: [%[4]q]}`, ports[0], ports[1], ports[2], a)
-	r := start(t, text)
-	from := func(i int, ip string) net.Conn {
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", "127.0.0.1:"+ports[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(patience))
-		return c
+  - {name: u, endpoints: [{address: %[5]q, connections: 1}], queue: {timeout: 1m}}
+  - {name: v, endpoints: [%[5]q]}`, ports[0], deny, ports[1], ports[2], a)
 	}
-	session := from(0, "127.0.0.9")
+	r = start(t, text(""))
+	dial := func(listener, ip string) net.Conn { return dialFrom(t, ip, r.At(listener)) }
+	session := dial("room", "127.0.0.9")
 	line(t, session)
-	waits, other := from(0, "127.0.0.9"), from(0, "127.0.0.8")
-	data, proxied, honest := from(1, "127.0.0.9"), from(2, "127.0.0.8"), from(2, "127.0.0.8")
+	waits, other := dial("room", "127.0.0.9"), dial("room", "127.0.0.8")
+	data, proxied, honest := dial("data", "127.0.0.9"), dial("header", "127.0.0.8"), dial("header", "127.0.0.8")
 	r.Until("all clients are accepted", func() bool { return r.Status().Connections.Active == 6 })
-	if _, err := r.Deny("127.0.0.9", "", time.Hour, "uid=7"); err != nil {
-		t.Fatal(err)
-	}
+	deny(r, text)
 	echoes(t, session, "still here")
 	_, _ = io.WriteString(data, "x")
 	_, _ = io.WriteString(proxied, "PROXY TCP4 127.0.0.9 127.0.0.1 1 1\r\n")
@@ -60,25 +49,40 @@ upstreams:
 	line(t, honest)
 	session.Close() // this makes room
 	for name, c := range map[string]net.Conn{"room": waits, "data": data, "header": proxied} {
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the client that waits for %s gets %v, want a reset", name, err)
-		}
-		r.Until("the refusal is counted", func() bool { return r.Refused(name, "denied") == 1 })
+		isReset(t, c)
+		r.Until("the refusal is counted", func() bool { return r.Refused(name, reason) == 1 })
 	}
 	line(t, other)
-	r.Reload(text + "\n")
+	return r, text
+}
+
+// TestDeniedWhileTheyWait: a reload that denies a source also applies to its clients that wait.
+func TestDeniedWhileTheyWait(t *testing.T) {
+	t.Parallel()
+
+	deniedAsTheyWait(t, "address", func(r *rig, text func(string) string) { r.Reload(text(", deny: [127.0.0.9]")) })
+}
+
+// TestDenyByHand: a denial applies to new clients and to those that wait, by their PROXY headers if they have one; it
+// survives a reload, and sessions go on.
+func TestDenyByHand(t *testing.T) {
+	t.Parallel()
+
+	r, text := deniedAsTheyWait(t, "denied", func(r *rig, _ func(string) string) {
+		_, err := r.Deny("127.0.0.9", "", time.Hour, "uid=7")
+		must(t, err)
+	})
+	r.Reload(text("") + "\n")
 	for range 2 {
-		if c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", "127.0.0.1:"+ports[1]); err == nil { // else it was reset at once
+		if c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.At("data")); err == nil { // else it was reset at once
 			_ = c.SetDeadline(time.Now().Add(patience))
-			reset(t, c)
+			isReset(t, c)
 			c.Close()
 		}
 	}
 	r.Until("they are counted", func() bool { return r.Refused("data", "denied") == 3 })
-	if err := r.Undeny("127.0.0.9", "", "uid=7"); err != nil {
-		t.Fatal(err)
-	}
-	again := from(1, "127.0.0.9")
+	must(t, r.Undeny("127.0.0.9", "", "uid=7"))
+	again := dialFrom(t, "127.0.0.9", r.At("data"))
 	_, _ = io.WriteString(again, "x")
 	line(t, again)
 }
@@ -137,9 +141,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
 	if err == nil {
 		err = r.Undeny("10.0.0.7", "", "uid=8")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.store.SetDenials(append(r.store.Denials(), state.Denial{Source: "gone", Until: d.Until}))
 	r = r.restart(t, path, text)
 	refused(t, r.At("l"))
@@ -228,7 +230,7 @@ func TestDenialsInStatus(t *testing.T) {
 	const denied = 25
 	for range denied {
 		if c, err := net.Dial("tcp", r.At("web")); err == nil {
-			reset(t, c)
+			isReset(t, c)
 			c.Close()
 		}
 	}
@@ -258,9 +260,7 @@ func TestDenialsInStatus(t *testing.T) {
 	if want := []string{"10.0.0.8", "10.0.0.7", "10.0.0.6", "10.0.0.5", "10.0.0.4", "10.0.0.3", "10.0.0.2", "10.0.0.1", "10.0.0.0", "all"}; all.Count != 12 || !slices.Equal(sources, want) {
 		t.Errorf("%d, %v", all.Count, sources)
 	}
-	if err := r.Undeny("127.0.0.0/24", "web", "uid=7"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Undeny("127.0.0.0/24", "web", "uid=7"))
 	whose(t, r.At("web"))
 }
 

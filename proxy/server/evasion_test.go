@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -45,10 +44,7 @@ func (n *names) seen() []string {
 func naming(t *testing.T, own string) (address string, asked *names) {
 	t.Helper()
 	cert, key := certificate.New(t, "admin.example")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
 	asked = new(names)
 	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		asked.note(h.ServerName)
@@ -164,9 +160,7 @@ listeners:
   - {name: another, bind: "127.0.0.1:0", preread_silence: 20ms, timeouts: {preread: 1s}, routes: [{match: {sni: ["*"]}, upstream: b}, {match: {protocol: [silence], source: [10.0.0.0/8]}, upstream: b}], upstream: a}
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, named(t, "a"), named(t, "b")))
 	for _, at := range []string{"leave", "by-source"} {
-		if got := whose(t, r.At(at)); got != "a" {
-			t.Errorf("%s: a silent client gets to %s", at, got)
-		}
+		servedBy(t, r.At(at), "a")
 	}
 	for _, at := range []string{"none", "another"} {
 		gone(t, client(t, r.At(at)))
@@ -201,49 +195,13 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, greeted(t,
 	}
 }
 
-// TestAnotherSource: a reload changes the source of an upstream's endpoints. The discovery of the old source ends.
-func TestAnotherSource(t *testing.T) {
-	a, b := named(t, "a"), named(t, "b")
-	of := func(discover string) string {
-		return fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, %s, health_check: off}]`, discover)
-	}
-	r := start(t, of(`discover: {file: {path: a.yaml}}`), "a.yaml", fmt.Sprintf("[%q]", a))
-	at := r.At("l")
-	if got := whose(t, at); got != "a" {
-		t.Fatal(got)
-	}
-	stays := client(t, at)
-	line(t, stays)
-	r.Write("b.yaml", fmt.Sprintf("[%q]", b))
-	r.Reload(of(`discover: {file: {path: b.yaml}}`))
-	if got := whose(t, at); got != "b" {
-		t.Errorf("%s, where the new source has b", got)
-	}
-	r.Reload(of(fmt.Sprintf(`endpoints: [%q]`, a)))
-	if got := whose(t, at); got != "a" {
-		t.Errorf("%s, where the configuration has a", got)
-	}
-	r.Reload(of(`discover: {file: {path: b.yaml}}`))
-	before := runtime.NumGoroutine()
-	for range 10 {
-		r.Reload(of(`discover: {file: {path: a.yaml}}`))
-		r.Reload(of(`discover: {file: {path: b.yaml}}`))
-	}
-	r.Until("the former discoveries have ended", func() bool { return runtime.NumGoroutine() <= before+3 })
-	echoes(t, stays, "still here")
-}
-
 // TestThereAndBack: the next reload can have an address again that the one before gave up, even
 // at once.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`, a))
+	r := startUpstream(t, `endpoints: [%q]`, a)
 	at := r.At("l")
 	with := fmt.Sprintf(`
 listeners: [{name: l, bind: %q, upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
@@ -259,9 +217,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, a)
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		if got := whose(t, at); got != "a" {
-			t.Error(got)
-		}
+		servedBy(t, at, "a")
 		r.Reload(without)
 	}
 	if failed > 0 {
@@ -280,9 +236,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, ups
 upstreams: [{name: u, endpoints: [%q]}]`, a))
 	c := client(t, r.At("l"))
 	r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == 1 })
-	if err := r.DrainListener("l", "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.DrainListener("l", "test"))
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 	gone(t, c)
 	r.Until("the refusal is counted", func() bool { return r.Refused("l", "no_route") == 1 })
@@ -325,7 +279,7 @@ func startOpenSSL(t *testing.T, args ...string) *openSSL {
 	for prefix, name := range map[string]string{"public": publicName, "admin": adminName} {
 		cert, key := certificate.New(t, name)
 		for file, content := range map[string]string{prefix + ".pem": cert, prefix + ".key": key} {
-			check(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
 		}
 	}
 	s := &openSSL{address: "127.0.0.1:" + sockets.Port(t)}
@@ -335,8 +289,8 @@ func startOpenSSL(t *testing.T, args ...string) *openSSL {
 	}, args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, s, s
 	in, err := cmd.StdinPipe()
-	check(t, err)
-	check(t, cmd.Start())
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
 		_ = cmd.Process.Kill()
@@ -393,7 +347,7 @@ upstreams:
 		c := client(t, r.At(at))
 		if at == "preface" {
 			_, err := io.WriteString(c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 443\r\n")
-			check(t, err)
+			must(t, err)
 		}
 		return c
 	}
@@ -439,7 +393,7 @@ upstreams:
 		return string(out)
 	}
 	_, port, err := net.SplitHostPort(r.At("plain"))
-	check(t, err)
+	must(t, err)
 	if got := run("", "curl", "-sk", "--tlsv1.3", "--curves", "X25519:P-384", "--resolve", publicName+":"+port+":127.0.0.1", "-o", "/dev/null", "-w", "%{http_code}", "https://"+publicName+":"+port+"/"); got != "200" {
 		t.Errorf("curl: %q", got)
 	}
@@ -449,7 +403,7 @@ upstreams:
 	}
 
 	session, data := filepath.Join(t.TempDir(), "session"), filepath.Join(t.TempDir(), "early")
-	check(t, os.WriteFile(data, []byte("said early\n"), 0o600))
+	must(t, os.WriteFile(data, []byte("said early\n"), 0o600))
 	again := func(groups string, args ...string) string {
 		return run("Q\n", append([]string{"sh", "-c", `(sleep 0.5; echo Q) | openssl s_client "$@"`, "sh", "-connect", r.At("early"), "-servername", publicName, "-groups", groups}, args...)...)
 	}
@@ -466,12 +420,5 @@ upstreams:
 	}
 	if got := again("X25519:P-384", "-sess_in", session, "-early_data", data); !strings.Contains(got, "Early data was rejected") {
 		t.Errorf("early data before a second hello: %s", got)
-	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"time"
-	"weak"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -185,16 +184,6 @@ func (s *Server) Held() Held {
 		h.Views[name], h.Sets[name] = u.snapshot, u.snapshot.Set()
 	}
 	return h
-}
-
-// EndpointsOf returns the endpoints of an upstream.
-func (s *Server) EndpointsOf(upstream string) (list []weak.Pointer[router.Endpoint]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.upstreams[upstream].order {
-		list = append(list, weak.Make(m.endpoint))
-	}
-	return list
 }
 
 // Judged returns how many endpoints of an upstream are judged.

@@ -153,12 +153,8 @@ upstreams:
 		}
 	}
 	c := client(t, r.At("l"))
-	if _, err := c.Write([]byte("nic")); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, "nic")
+	must(t, c.CloseWrite())
 	r.Until("the client that has ended in doubt is refused", func() bool { return r.Listener("l").Reasons["first_bytes"] == 1 })
 }
 
@@ -169,12 +165,8 @@ func TestFilterEnds(t *testing.T) {
 	text := strings.Replace(filterText, "preread: 10s", "preread: 100ms", 1)
 	r := start(t, fmt.Sprintf(text, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny"), "f.wasm", filterModule("1"))
 	c := client(t, r.At("l"))
-	if _, err := c.Write([]byte("b")); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, "b")
+	must(t, c.CloseWrite())
 	r.Until("the client that has ended is refused", func() bool { return r.Listener("l").Reasons["filter_failed"] == 1 })
 	client(t, r.At("l"))
 	r.Until("the silent client is refused", func() bool { return r.Listener("l").Reasons["preread"] == 1 })
@@ -259,9 +251,7 @@ func TestFilterOverload(t *testing.T) {
 	r := start(t, fmt.Sprintf(text, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny"), "f.wasm", filterModule("1"))
 	for range 3 {
 		c := client(t, r.At("l"))
-		if _, err := c.Write([]byte("l")); err != nil {
-			t.Fatal(err)
-		}
+		sends(t, c, "l")
 	}
 	r.Until("clients are refused for overload", func() bool { return r.Listener("l").Reasons["filter_overload"] == 3 })
 	if f := r.Listener("l").Filters[0]; f.Answers["overload"] != 3 {
@@ -293,9 +283,7 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: 1, health_check: off}]`, endp
 			}
 			rest = rest[n:]
 		}
-		if err := c.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.CloseWrite())
 		got := next(t, ended).bytes
 		if got = got[len(header(got)):]; string(got) != string(hello) {
 			t.Errorf("in pieces of %d: %d bytes, want the %d of the hello", piece, len(got), len(hello))
@@ -421,9 +409,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 			var conn net.Conn = client(t, r.At("l"))
 			if c.tls {
 				over := tls.Client(conn, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
-				if err := over.Handshake(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, over.Handshake())
 				conn = over
 			}
 			r.Until("the client waits", c.waits(r))
@@ -492,9 +478,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	isCut(t, held)
 	r.Until("it is counted", func() bool { return r.Listener("l").Reasons["filter"] == 1 })
 }

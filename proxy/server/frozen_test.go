@@ -3,7 +3,6 @@ package server_test
 import (
 	"bufio"
 	"crypto/tls"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/child"
-	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -27,9 +25,6 @@ import (
 const echoName = "penstock-balancer-test-echo"
 
 func TestMain(m *testing.M) {
-	if !full.Everything() {
-		_ = flag.Set("rapid.checks", "25") // each starts a load balancer and restarts it
-	}
 	child.Main(m, echoName, serveEcho)
 }
 
@@ -67,16 +62,10 @@ func echoProcess(t *testing.T, args ...string) (address string, signal func(sysc
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{echoName}, args...)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	signal = func(s syscall.Signal) {
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Error(err)
@@ -90,9 +79,7 @@ func echoProcess(t *testing.T, args ...string) (address string, signal func(sysc
 		}
 	})
 	address, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.TrimSpace(address), signal
 }
 
@@ -282,9 +269,7 @@ func TestMute(t *testing.T) {
 func testMute(t *testing.T, mute string, wait time.Duration, why string, mend func()) {
 	one, _ := echoProcess(t)
 	other, _ := echoProcess(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{name: e0, address: %q}, {name: e1, address: %q}, {name: e2, address: %q}]}]`, one, mute, other))
+	r := startUpstream(t, `endpoints: [{name: e0, address: %q}, {name: e1, address: %q}, {name: e2, address: %q}]`, one, mute, other)
 	at := r.At("l")
 	c := newCrowd(t, func() (net.Conn, error) { return net.Dial("tcp", at) })
 	c.wait = wait
@@ -321,9 +306,7 @@ upstreams: [{name: u, endpoints: [{name: e0, address: %q}, {name: e1, address: %
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	address, signal := echoProcess(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{name: e, address: %q}]}]`, address))
+	r := startUpstream(t, `endpoints: [{name: e, address: %q}]`, address)
 	at := r.At("l")
 	c := newCrowd(t, func() (net.Conn, error) { return net.Dial("tcp", at) })
 	c.come()
@@ -338,35 +321,4 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}]}]`, address))
 	signal(syscall.SIGCONT)
 	r.Until("the silence is over", func() bool { return !problem() })
 	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client was answered for")
-}
-
-// TestDrainedPeer: of two servers one is drained by an operator, and its sessions go on. The other one stops: it is
-// reported, and not ejected, for there is no other to send clients to.
-func TestDrainedPeer(t *testing.T) {
-	t.Parallel()
-	stays, signal := echoProcess(t)
-	drained, _ := echoProcess(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, drain_timeout: 1m, endpoints: [{name: stays, address: %q}, {name: drained, address: %q}]}]`, stays, drained))
-	at := r.At("l")
-	c := newCrowd(t, func() (net.Conn, error) { return net.Dial("tcp", at) })
-	c.come()
-	r.Until("the endpoints' answers are judged", func() bool {
-		a, b := r.Endpoint("u", "stays").Answers, r.Endpoint("u", "drained").Answers
-		return a != nil && b != nil && a.Judged && b.Judged
-	})
-	if err := r.DrainEndpoint("u", "drained", true, "test"); err != nil {
-		t.Fatal(err)
-	}
-	signal(syscall.SIGSTOP)
-	r.Until("the silence is reported, or the endpoint is ejected", func() bool {
-		e := r.Endpoint("u", "stays")
-		return e.Silence != nil || e.State == admin.Ejected
-	})
-	if e := r.Endpoint("u", "stays"); e.State != admin.Up {
-		t.Errorf("%+v", e)
-	}
-	signal(syscall.SIGCONT)
-	r.Until("the silence is over", func() bool { return r.Endpoint("u", "stays").Silence == nil })
 }

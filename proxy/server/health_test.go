@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -63,9 +62,7 @@ upstreams:
     queue: {hold: 0s}
     health_check: {type: http, port: %s, %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
 			named(t, "a"), role.port, tls))
-		if got := whose(t, r.At("l")); got != "a" {
-			t.Error(got)
-		}
+		servedBy(t, r.At("l"), "a")
 		role.well.Store(false)
 		r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 		refused(t, r.At("l"))
@@ -90,38 +87,9 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	refused(t, r.At("l"))
 	r.Reload(fmt.Sprintf(text, a, 0.5, role.port))
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("l"), "a")
 	if !r.Status().Upstreams[0].Panic {
 		t.Error("the status does not report panic")
-	}
-}
-
-// TestUnhealthyEndpointsDrain: sessions of a failed endpoint may last for the drain timeout. They
-// continue if the endpoint is healthy again by then.
-func TestUnhealthyEndpointsDrain(t *testing.T) {
-	t.Parallel()
-
-	role := newRole(t, false)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`,
-		named(t, "a"), role.port))
-	times := stopClock(r)
-	c := client(t, r.At("l"))
-	line(t, c)
-	role.well.Store(false)
-	first := times.next(time.Hour)
-	role.well.Store(true)
-	r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
-	first.over()
-	role.well.Store(false)
-	second := times.next(time.Hour)
-	echoes(t, c, "it was well in time, and drains")
-	second.over()
-	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
 	}
 }
 
@@ -131,9 +99,7 @@ func TestCircuitBreaker(t *testing.T) {
 	t.Parallel()
 
 	port := sockets.Port(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}}]`, port))
+	r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}`, port)
 	for range 5 {
 		refused(t, r.At("l"))
 	}
@@ -170,22 +136,6 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 	}
 }
 
-// TestEjectionsWithheld: an endpoint that is not ejected because of max_ejected is reported.
-func TestEjectionsWithheld(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b, weight: 0}], health_check: off, circuit_breaker: off, queue: {hold: 0s}, retry: {attempts: 0}, outlier_detection: {consecutive_failures: 2, max_ejected: 0.4}}]`,
-		sockets.Refusing(t), named(t, "b")))
-	for range 3 {
-		refused(t, r.At("l"))
-	}
-	if u := r.Status().Upstreams[0]; u.EjectionsWithheld != 2 || u.Endpoints[0].State != "up" {
-		t.Errorf("%+v, want two ejections withheld", u)
-	}
-}
-
 // TestBreakerConnections: the upstream's sessions are limited, and a client beyond the limit
 // waits or is refused.
 func TestBreakerConnections(t *testing.T) {
@@ -207,36 +157,34 @@ upstreams:
 }
 
 // TestDrainOfAnEndpoint: a draining endpoint gets no new clients, its sessions may last for the
-// drain timeout, and the drain can be cancelled.
+// drain timeout, and the drain can be cancelled, and begun again.
 func TestDrainOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1h}]`,
-		named(t, "a"), named(t, "b")))
+	r := startUpstream(t, `balance: first, endpoints: [{address: %q, name: a}, {address: %q, name: b}], drain_timeout: 1h`, named(t, "a"), named(t, "b"))
 	times := stopClock(r)
 	c := client(t, r.At("l"))
 	if got := line(t, c); got != "a" {
 		t.Fatal(got)
 	}
-	if err := r.DrainEndpoint("u", "a", true, "test"); err != nil {
-		t.Fatal(err)
+	drain := func(drain bool) {
+		t.Helper()
+		must(t, r.DrainEndpoint("u", "a", drain, "test"))
 	}
-	if got := whose(t, r.At("l")); got != "b" {
-		t.Error(got)
+	drain(true)
+	first := times.next(time.Hour)
+	drain(false)
+	drain(true)
+	second := times.next(time.Hour)
+	if first.over() {
+		t.Error("the timer of the cancelled drain is still active")
 	}
+	servedBy(t, r.At("l"), "b")
 	echoes(t, c, "draining")
-	times.next(time.Hour).over()
-	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
-	if err := r.DrainEndpoint("u", "a", false, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
-	}
+	second.over()
+	isReset(t, c)
+	drain(false)
+	servedBy(t, r.At("l"), "a")
 }
 
 // TestAStandbyIsNoProblem: an endpoint whose check has the answer of a healthy standby is shown as that, until
@@ -310,9 +258,7 @@ upstreams:
 	r.Until("an endpoint is probed", func() bool {
 		for _, listener := range []string{"probed", "left"} {
 			c := client(t, r.At(listener))
-			if _, err := c.Write([]byte("?")); err != nil {
-				t.Fatal(err)
-			}
+			sends(t, c, "?")
 			if _, err := io.ReadAll(c); err != nil {
 				t.Fatal(err)
 			}
@@ -341,9 +287,7 @@ type mortal struct {
 func newMortal(t *testing.T, port string) *mortal {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := &mortal{Listener: ln}
 	sockets.Serve(t, ln, func(c net.Conn) {
 		m.mu.Lock()
@@ -408,9 +352,7 @@ func TestConnectsAndVerdicts(t *testing.T) {
 			t.Errorf("bound %d is %d µs in a status, and %v where it is counted", i, admin.ConnectBoundsUs[i], bound)
 		}
 	}
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: off}]`, named(t, "up")))
+	r := startUpstream(t, `endpoints: [{address: %q, name: e}], health_check: off`, named(t, "up"))
 	const clients = 3
 	began := time.Now()
 	var open []net.Conn
@@ -459,9 +401,7 @@ upstreams:
 		c := client(t, r.At("l"))
 		line(t, c)
 		role.well.Store(false)
-		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%v, want a reset", err)
-		}
+		isReset(t, c)
 		want := ""
 		if last {
 			line(t, client(t, r.At("m")))
@@ -471,80 +411,6 @@ upstreams:
 			t.Errorf("the process ends with %v, want %q", err, want)
 		}
 	}
-}
-
-// TestEjectionEndsWhenWell: an ejected endpoint that went down returns when its check succeeds
-// again, long before its ejection time is over.
-func TestEjectionEndsWhenWell(t *testing.T) {
-	t.Parallel()
-
-	role := newRole(t, false)
-	other := named(t, "other")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: %q, name: victim}, {address: %q, name: other}]
-    outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h}
-    health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
-		sockets.Refusing(t), other, role.port))
-	r.Until("the endpoint is ejected", func() bool {
-		if got := whose(t, r.At("l")); got != "other" {
-			t.Fatal(got)
-		}
-		return r.Endpoint("u", "victim").State == "ejected"
-	})
-	role.well.Store(false)
-	r.Until("the endpoint is down", func() bool { return strings.Contains(r.Log.String(), `upstream=u endpoint=victim state=unhealthy`) })
-	role.well.Store(true)
-	r.Until("the endpoint is back", func() bool { return r.Endpoint("u", "victim").State == "up" })
-}
-
-// TestBreakerTriesWhoIsWell: when an endpoint went down, all its clients failed at once, and so
-// did its upstream's. It is tried when its check succeeds again, long before the breakers would
-// try it.
-func TestBreakerTriesWhoIsWell(t *testing.T) {
-	t.Parallel()
-	role := newRole(t, false)
-	var serves atomic.Bool
-	address := sockets.Server(t, func(c net.Conn) {
-		if !serves.Load() {
-			_ = c.(*net.TCPConn).SetLinger(0) // it is reset
-			return
-		}
-		_, _ = io.WriteString(c, "a\n")
-		sockets.Echo(c)
-	})
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: %q, name: a}]
-    circuit_breaker: {open: 1h}
-    retry: {attempts: 0}
-    queue: {hold: 0s}
-    health_check: {type: http, port: %s, interval: 1s, fast_interval: 1s, jitter: 0, rise: 2, fall: 2, http: {path: /primary, host: db.test}}`,
-		address, role.port))
-	r.Until("the breakers are open", func() bool {
-		refused(t, r.At("l"))
-		u := r.Status().Upstreams[0]
-		return u.Breaker == "open" && u.Endpoints[0].Breaker == "open"
-	})
-	role.well.Store(false)
-	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
-	serves.Store(true)
-	role.well.Store(true)
-	r.Until("the endpoint is tried", func() bool { return r.Endpoint("u", "a").State == "up" })
-	r.Until("clients are served, and the breakers closed", func() bool {
-		c, err := net.DialTimeout("tcp", r.At("l"), patience)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		name, _ := sockets.ReadLine(c)
-		u := r.Status().Upstreams[0]
-		return name == "a" && u.Breaker == "closed" && u.Endpoints[0].Breaker == ""
-	})
 }
 
 // TestWhyInStatus: for an ejected endpoint and an open breaker, the status has the reason with
@@ -597,9 +463,7 @@ func TestRecoveryIsLoggedAtOnce(t *testing.T) {
 		}
 		_, _ = io.WriteString(c, "hunter2")
 	})
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}}]`, at))
+	r := startUpstream(t, `endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}`, at)
 	be := func(well bool) {
 		t.Helper()
 		ill.Store(!well)

@@ -35,20 +35,7 @@ func (r *rig) leaveBy(t *testing.T, listener string, n int) *net.TCPConn {
 }
 
 // silentTo is an echo that does not answer a question.
-func silentTo(c net.Conn) {
-	b := make([]byte, 64)
-	for {
-		n, err := c.Read(b)
-		if err != nil {
-			return
-		}
-		if b[0] != '?' {
-			if _, err := c.Write(b[:n]); err != nil {
-				return
-			}
-		}
-	}
-}
+func silentTo(c *net.TCPConn, b []byte) bool { return b[0] == '?' || echoPiece(c, b) }
 
 // adopts starts a process, has a session of each of some listeners leave user space, calls do unless that is nil, ends the process, and starts the next one, which adopts them.
 // Its drain is the setting's.
@@ -66,9 +53,7 @@ func adopts(t *testing.T, set loadbalancer.Setting, first, second string, do fun
 	if do != nil {
 		do(clients)
 	}
-	if err := before.End(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, before.End())
 	if !strings.Contains(second, "lane: {") {
 		second = lane + second
 	}
@@ -84,9 +69,7 @@ func adopts(t *testing.T, set loadbalancer.Setting, first, second string, do fun
 func (r *rig) adoptedBy(t *testing.T, q admin.SessionQuery) map[string]admin.Session {
 	t.Helper()
 	list, err := r.Sessions(context.Background(), q, admin.SessionOrder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := make(map[string]admin.Session)
 	for s := range list.Sessions {
 		if s.Adopted {
@@ -100,9 +83,7 @@ func (r *rig) adoptedBy(t *testing.T, q admin.SessionQuery) map[string]admin.Ses
 func (r *rig) lines(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := make(map[string]map[string]any)
 	for line := range bytes.Lines(b) {
 		var got map[string]any
@@ -142,7 +123,7 @@ const logged = "session_log: {to: sessions.log, format: json}\n"
 func TestLaneAdopted(t *testing.T) {
 	t.Parallel()
 
-	shop, parts := sockets.Server(t, sockets.Echo), sockets.Server(t, silentTo)
+	shop, parts := sockets.Server(t, sockets.Echo), answering(t, silentTo)
 	text := logged + `listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop}, {name: api, bind: "127.0.0.1:0", upstream: parts}%s]
 upstreams:
   - {name: shop, health_check: off, queue: {timeout: 1m}, on_removed: reset, endpoints: [{name: one, address: ` + shop + `, connections: 2}]}
@@ -263,23 +244,23 @@ func TestLaneAdoptedEnds(t *testing.T) {
 	far, over := make(chan net.Conn, 10), make(chan struct{})
 	endpoint := sockets.Server(t, func(c net.Conn) {
 		far <- c
-		silentTo(c)
+		for b := make([]byte, 64); ; {
+			if n, err := c.Read(b); err != nil || !silentTo(c.(*net.TCPConn), b[:n]) {
+				break
+			}
+		}
 		<-over
 	})
 	t.Cleanup(func() { close(over) })
 	var failing [2]net.Listener // as the sessions are adopted, and later
 	for i := range failing {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sockets.Serve(t, l, sockets.Echo)
 		failing[i] = l
 	}
 	fail := func(l net.Listener) {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
 	}
 	text := logged + `listeners:
   - {name: rests, bind: "127.0.0.1:0", upstream: u}
@@ -303,17 +284,11 @@ upstreams:
 		c := (<-far).(*net.TCPConn)
 		defer c.Close() // a deaf one learns of no end
 		if c.RemoteAddr().String() == r.adoptedBy(t, admin.SessionQuery{Listener: "deaf"})[deaf.LocalAddr().String()].EndpointLocal {
-			if err := filter(sockets.FD(t, c), syscall.SO_ATTACH_FILTER); err != nil {
-				t.Fatal(err)
-			}
+			must(t, filter(sockets.FD(t, c), syscall.SO_ATTACH_FILTER))
 		}
 	}
-	if _, err := deaf.Write([]byte("unheard")); err != nil {
-		t.Fatal(err)
-	}
-	if err := half.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, deaf, "unheard")
+	must(t, half.CloseWrite())
 	r.wantEnd(t, ill, syscall.ECONNRESET, "listener=ill", "error=its endpoint is unhealthy")
 	fail(failing[1])
 	r.wantEnd(t, sick, syscall.ECONNRESET, "listener=sick", "upstream=sick", "error=its endpoint is unhealthy")
@@ -357,13 +332,9 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		}
 		return r.Status().Lane.Active == 2
 	})
-	if err := r.End(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.End())
 	b, err := os.ReadFile(filepath.Join(r.Dir, "penstock.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	last := start(t, string(b))
 	last.Until("they are adopted once more", func() bool { return len(last.adoptedBy(t, admin.SessionQuery{})) == 2 })
 	for _, c := range clients {
@@ -434,17 +405,13 @@ upstreams: [{name: shop, health_check: off, endpoints: [{name: one, address: ` +
 		echoes(t, c, "adopted")
 	}
 	for _, name := range []string{"web closes", "quiet closes"} {
-		if err := of[name].CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, of[name].CloseWrite())
 		_ = gone(t, of[name])
 	}
 	_ = of["web resets"].SetLinger(0)
 	_ = of["web resets"].Close()
 	next.Until("they have ended", func() bool { return len(next.adoptedBy(t, admin.SessionQuery{})) == 2 })
-	if err := next.End(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, next.End())
 	lasted := time.Since(since)
 	lines := next.lines(t)
 	for name, want := range map[string]string{

@@ -131,9 +131,7 @@ func TestLaneFlows(t *testing.T) {
 	var there, back atomic.Int64
 	for i := range sessions {
 		f := &flowClient{kind: "dud"[i%3], c: sockets.Dial(t, r.At("l"))}
-		if err := f.c.SetDeadline(time.Now().Add(20 * patience)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.c.SetDeadline(time.Now().Add(20*patience)))
 		all.Go(func() {
 			defer f.c.Close()
 			to, from, err := f.run(stop)

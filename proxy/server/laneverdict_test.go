@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,37 +25,23 @@ func TestLaneVerdict(t *testing.T) {
 		return
 	}
 	release := make(chan struct{})
-	endpoint := sockets.Server(t, func(c net.Conn) {
-		b := make([]byte, 64)
-		for {
-			n, err := c.Read(b)
-			if err != nil {
-				return
-			}
-			if b[0] == '?' {
-				// The end of the wait is that of the session: an answer would leave it to the client, for as
-				// long as a busy machine keeps that from its end.
-				<-release
-				_ = c.(*net.TCPConn).SetLinger(0)
-				return
-			}
-			if _, err := c.Write(b[:n]); err != nil {
-				return
-			}
+	endpoint := answering(t, func(c *net.TCPConn, b []byte) bool {
+		if b[0] != '?' {
+			return echoPiece(c, b)
 		}
+		// The end of the wait is that of the session: an answer would leave it to the client, for as
+		// long as a busy machine keeps that from its end.
+		<-release
+		_ = c.SetLinger(0)
+		return false
 	})
 	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, laneConfig(endpoint, "lane: require"))}
 	c := client(t, r.At("l"))
 	r.leaves(t, c)
-	if _, err := c.Write([]byte("?")); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, "?")
 	kept := func(window time.Duration, least float64) func() bool {
 		return func() bool {
-			w, err := r.Why(t.Context(), admin.WhyQuery{For: window})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := r.why(admin.WhyQuery{For: window})
 			return w.Verdict == "endpoint" && len(w.Sessions) == 1 && w.Sessions[0].EndpointLeg != nil && w.Sessions[0].Shares["endpoint"] >= least
 		}
 	}
@@ -101,9 +86,7 @@ func TestLaneVerdictOfVanished(t *testing.T) {
 			for range 300 {
 				passes(t, near, server)
 			}
-			if err := filter(sockets.FD(t, server), syscall.SO_ATTACH_FILTER); err != nil {
-				t.Fatal(err)
-			}
+			must(t, filter(sockets.FD(t, server), syscall.SO_ATTACH_FILTER))
 			if _, err := near.Write(make([]byte, c.size)); err != nil {
 				t.Fatal(err)
 			}
@@ -153,24 +136,11 @@ func TestLaneEndedBy(t *testing.T) {
 	if !laned(t) {
 		return
 	}
-	endpoint := sockets.Server(t, func(c net.Conn) {
-		b := make([]byte, 64)
-		for {
-			n, err := c.Read(b)
-			if err != nil {
-				return
-			}
-			switch b[0] {
-			case '!':
-				_ = c.(*net.TCPConn).SetLinger(0)
-				return
-			case '.':
-				return
-			}
-			if _, err := c.Write(b[:n]); err != nil {
-				return
-			}
+	endpoint := answering(t, func(c *net.TCPConn, b []byte) bool {
+		if b[0] == '!' {
+			_ = c.SetLinger(0)
 		}
+		return b[0] != '!' && b[0] != '.' && echoPiece(c, b)
 	})
 	r := start(t, laneConfig(endpoint, "lane: require"))
 	for _, one := range []struct {
@@ -198,21 +168,7 @@ func TestLaneAnswers(t *testing.T) {
 		return
 	}
 	answers := func(all bool) string {
-		return sockets.Server(t, func(c net.Conn) {
-			b := make([]byte, 64)
-			for {
-				n, err := c.Read(b)
-				if err != nil {
-					return
-				}
-				if !all && b[0] == '?' {
-					continue
-				}
-				if _, err := c.Write(b[:n]); err != nil {
-					return
-				}
-			}
-		})
+		return answering(t, func(c *net.TCPConn, b []byte) bool { return !all && b[0] == '?' || echoPiece(c, b) })
 	}
 	r := start(t, fmt.Sprintf(`
 lane: {devices: [lo], sessions: 64, after: 5ms}
@@ -288,18 +244,9 @@ func TestLaneVerdictOfPauses(t *testing.T) {
 	const pause = 20 * time.Millisecond // of a program at work
 	for verdict, far := range map[string]time.Duration{"endpoint": pause, "client": 0} {
 		t.Run(verdict, func(t *testing.T) {
-			r := start(t, laneConfig(sockets.Server(t, func(c net.Conn) {
-				b := make([]byte, 64)
-				for {
-					n, err := c.Read(b)
-					if err != nil {
-						return
-					}
-					time.Sleep(far)
-					if _, err := c.Write(b[:n]); err != nil {
-						return
-					}
-				}
+			r := start(t, laneConfig(answering(t, func(c *net.TCPConn, b []byte) bool {
+				time.Sleep(far)
+				return echoPiece(c, b)
 			}), "lane: require"))
 			c := client(t, r.At("l"))
 			r.leaves(t, c)
@@ -327,23 +274,14 @@ func TestLaneEndedFirst(t *testing.T) {
 	if !laned(t) {
 		return
 	}
-	endpoint := sockets.Server(t, func(c net.Conn) {
-		b := make([]byte, 64)
-		for {
-			n, err := c.Read(b)
-			if err != nil {
-				return
-			}
-			if b[0] == '.' {
-				break
-			}
-			if _, err := c.Write(b[:n]); err != nil {
-				return
-			}
+	endpoint := answering(t, func(c *net.TCPConn, b []byte) bool {
+		if b[0] != '.' {
+			return echoPiece(c, b)
 		}
-		_ = c.(*net.TCPConn).CloseWrite()
+		_ = c.CloseWrite()
 		_, _ = c.Read(b) // bytes that no one wants any more
-		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.SetLinger(0)
+		return false
 	})
 	for _, use := range []string{"require", "off"} {
 		r := start(t, "session_log: {to: sessions.log, format: json}\n"+laneConfig(endpoint, "lane: "+use))
@@ -361,9 +299,7 @@ func TestLaneEndedFirst(t *testing.T) {
 		_, _ = c.Write([]byte("more"))
 		r.Until("it has ended", func() bool { return r.Status().Connections.Active == 0 })
 		at := c.LocalAddr().String()
-		if err := r.End(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.End())
 		if line := r.lines(t)[at]; line["reason"] != "reset" || line["culprit"] != "endpoint" || line["ended_first"] != "endpoint" {
 			t.Errorf("lane: %s: %v", use, line)
 		}
@@ -416,15 +352,9 @@ func (r *rig) vanishes(t *testing.T, listener string, accepted <-chan *net.TCPCo
 	if clients {
 		from, to, want = server, c, tally.ClientFailed
 	}
-	if err := filter(sockets.FD(t, to), syscall.SO_ATTACH_FILTER); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := from.Write([]byte("unheard")); err != nil {
-		t.Fatal(err)
-	}
-	if err := gone(t, from); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%s: the side that is there: %v", listener, err)
-	}
+	must(t, filter(sockets.FD(t, to), syscall.SO_ATTACH_FILTER))
+	sends(t, from, "unheard")
+	isReset(t, from)
 	r.Until("its end is counted", func() bool { return closesOf(r, listener)[want] == 1 })
 	r.Until("the session has ended", func() bool { return r.session(t) == nil && r.Status().Connections.Active == 0 })
 	r.Logs("session ended", "client="+c.LocalAddr().String(), syscall.ETIMEDOUT.Error())

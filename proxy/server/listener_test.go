@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,16 +38,9 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 		t.Fatalf("%q", at)
 	}
 	for _, a := range at[:2] {
-		if got := whose(t, a); got != "a" {
-			t.Errorf("%s: %s", a, got)
-		}
+		servedBy(t, a, "a")
 	}
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	c := dialUnix(t, path)
 	if got := line(t, c); got != "a" {
 		t.Errorf("%s: %s", path, got)
 	}
@@ -64,9 +59,7 @@ func TestRoutesByPort(t *testing.T) {
 listeners: [{name: l, bind: ["127.0.0.1:%s", "127.0.0.1:%s"], routes: [{match: {port: %[2]s}, upstream: b}], upstream: a}]
 upstreams: [{name: a, endpoints: [%[3]q]}, {name: b, endpoints: [%[4]q]}]`, one, two, a, b))
 	for i, want := range []string{"a", "b"} {
-		if got := whose(t, r.Status().Listeners[0].Addresses[i]); got != want {
-			t.Errorf("port %d: %s", i, got)
-		}
+		servedBy(t, r.Status().Listeners[0].Addresses[i], want)
 	}
 }
 
@@ -87,9 +80,7 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		r := start(t, text)
 		began := time.Now()
 		for range clients {
-			if got := whose(t, r.At("listener")); got != "a" {
-				t.Error(got)
-			}
+			servedBy(t, r.At("listener"), "a")
 		}
 		// As many as a second gives may come at once.
 		if took, least := time.Since(began), (clients-rate-1)*time.Second/rate; took < least {
@@ -101,44 +92,8 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	whose(t, r.At("source"))
 	refused(t, r.At("source"))
 	r.Until("the refusal is counted", func() bool { return r.Refused("source", "per_source_per_second") == 1 })
-	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.At("source"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	c := dialFrom(t, "127.0.0.9", r.At("source"))
 	line(t, c) // of another source
-}
-
-// TestDeniedClientsUseNoRate: clients that a rule refuses do not use up the rates of the process
-// and the listener.
-func TestDeniedClientsUseNoRate(t *testing.T) {
-	t.Parallel()
-
-	for _, at := range []string{"process", "listener"} {
-		rate := map[string]int{at: 1}
-		r := start(t, fmt.Sprintf(`
-limits: {per_second: %d}
-listeners:
-  - {name: public, bind: "127.0.0.1:0", upstream: u, allow: [127.0.0.9], limits: {per_second: %d}}
-  - {name: database, bind: "127.0.0.1:0", upstream: u}
-upstreams: [{name: u, endpoints: [%q]}]`, rate["process"], rate["listener"], named(t, "a")))
-		for range 200 { // which would use up the rate of 200 s
-			refused(t, r.At("public"))
-		}
-		served := r.At("database")
-		if at == "listener" {
-			served = r.At("public")
-		}
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", served)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetDeadline(time.Now().Add(patience))
-		line(t, c)
-		c.Close()
-		r.End()
-	}
 }
 
 // TestProcessLimit: at the limit of the process clients of each listener wait.
@@ -201,41 +156,58 @@ upstreams: [{name: u, endpoints: [%q]}]`, up))
 	}
 }
 
-// TestReloadKeepsTheQueue: connections in the accept queue at a reload are served under the new
-// configuration, by the same socket.
+// TestReloadKeepsTheQueue: connections in the accept queue at a reload are served by what it brings into force: another upstream, the
+// address that takes over, a longer queue; or, where their listener is gone, as if it were there.
 func TestReloadKeepsTheQueue(t *testing.T) {
 	t.Parallel()
 
 	a, b := named(t, "a"), named(t, "b")
-	text := `
-listeners: [{name: l, bind: "127.0.0.1:%s", upstream: %s, limits: {connections: %d}}]
-upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
-	port := sockets.Port(t)
-	r := start(t, fmt.Sprintf(text, port, "a", 1, a, b))
-	first := client(t, r.At("l"))
-	line(t, first)
-	var queue []*net.TCPConn
-	for range 50 {
-		queue = append(queue, client(t, r.At("l")))
-	}
-	if n := r.Status().Connections.Accepted; n > 2 {
-		t.Errorf("%d were accepted, want them in the queue", n)
-	}
-	for range 10 { // the waiting connections are not affected
-		r.Reload(fmt.Sprintf(text, port, "a", 1, b, a))
-	}
-	r.Reload(fmt.Sprintf(text, port, "b", 0, a, b))
-	served := map[string]int{}
-	for _, c := range queue {
-		served[line(t, c)]++
-		echoes(t, c, "from the queue")
-	}
-	if served["b"] < len(queue)-2 { // each of two loops may have had one client already
-		t.Errorf("%v, want them served by b", served)
-	}
-	echoes(t, first, "still here")
-	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
-		t.Errorf("%+v", s)
+	const one = `, {name: l, bind: "127.0.0.1:PORT", upstream: a, limits: {connections: 1}}`
+	for name, test := range map[string]struct{ before, meanwhile, after, want string }{ // listeners
+		"another upstream": {one, one, `, {name: l, bind: "127.0.0.1:PORT", upstream: b}`, "b"},
+		"a takeover":       {strings.Replace(one, "127.0.0.1", "", 1), "", `, {name: l, bind: "127.0.0.1:PORT", upstream: b}`, "b"},
+		"longer, and gone": {strings.Replace(one, "limits", "socket: {backlog: 1}, limits", 1), strings.Replace(one, "limits", "socket: {backlog: 100}, limits", 1), "", "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			port := sockets.Port(t)
+			text := func(listener string) string {
+				return fmt.Sprintf("listeners: [{name: other, bind: \"127.0.0.1:0\", upstream: a}%s]\nupstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]", strings.ReplaceAll(listener, "PORT", port), a, b)
+			}
+			r := start(t, text(test.before))
+			first := client(t, "127.0.0.1:"+port)
+			line(t, first)
+			r.Reload(text(cmp.Or(test.meanwhile, test.before)))
+			var queue []*net.TCPConn
+			for range 50 {
+				queue = append(queue, client(t, "127.0.0.1:"+port))
+			}
+			if n := r.Status().Connections.Accepted; n > 3 {
+				t.Errorf("%d were accepted, want them in the queue", n)
+			}
+			r.Reload(text(test.after))
+			echoes(t, first, "still here")
+			first.Close()
+			var others atomic.Int64
+			var clients sync.WaitGroup
+			for _, c := range queue { // one at a time where the limit is one, in any order
+				clients.Go(func() {
+					if got, err := sockets.ReadLine(c); err != nil {
+						t.Error(err)
+					} else if got != test.want {
+						others.Add(1)
+					}
+					c.Close()
+				})
+			}
+			clients.Wait()
+			if n := others.Load(); n > 2 { // each of two loops may have had one client already
+				t.Errorf("%d were served by another than %s", n, test.want)
+			}
+			if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
 }
 
@@ -297,13 +269,9 @@ const (
 func listening(t *testing.T, port string) (fd int, inode uint64) {
 	t.Helper()
 	want, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, entry := range list {
 		fd, _ := strconv.Atoi(entry.Name())
 		accepts, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN)
@@ -325,14 +293,14 @@ func TestSocketOptions(t *testing.T) {
 	t.Parallel()
 
 	text := `
-listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, socket: {keepalive: %ds, user_timeout: %ds, fastopen: true}}]
+listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u, socket: {keepalive: %ds, user_timeout: %ds, fastopen: %t}}]
 upstreams: [{name: u, endpoints: [%q]}]`
 	port, up := sockets.Port(t), named(t, "a")
-	r := start(t, fmt.Sprintf(text, port, 30, 5, up))
+	r := start(t, fmt.Sprintf(text, port, 30, 5, true, up))
 	var socket uint64
 	for i, want := range [][2]int{{30, 5}, {40, 7}, {0, 0}, {50, 8}} {
 		if i > 0 {
-			r.Reload(fmt.Sprintf(text, port, want[0], want[1], up))
+			r.Reload(fmt.Sprintf(text, port, want[0], want[1], i%2 == 0, up))
 		}
 		fd, inode := listening(t, port)
 		if i > 0 && inode != socket {
@@ -352,13 +320,11 @@ upstreams: [{name: u, endpoints: [%q]}]`
 			t.Errorf("user_timeout %d, %v", timeout, err)
 		}
 		queue, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpFastOpen)
-		if err != nil || queue == 0 {
+		if err != nil || queue > 0 != (i%2 == 0) {
 			t.Errorf("fastopen %d, %v", queue, err)
 		}
 	}
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("l"), "a")
 }
 
 // TestMultipath: a client that uses Multipath TCP is served with it if the listener allows it.
@@ -375,9 +341,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 		var d net.Dialer
 		d.SetMultipathTCP(true)
 		c, err := d.Dial("tcp", r.At(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		if got := line(t, c); got != "a" {
 			t.Error(got)
@@ -388,69 +352,6 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	}
 }
 
-// TestOptionsAreTakenAway: a reload removes options from the socket that stays, and changes the
-// mode of a path.
-func TestOptionsAreTakenAway(t *testing.T) {
-	t.Parallel()
-
-	text := `
-listeners: [{name: l, bind: ["127.0.0.1:%s", "unix:%s?mode=%s"], upstream: u, socket: {fastopen: %v}}]
-upstreams: [{name: u, endpoints: [%[5]q]}]`
-	port, path, up := sockets.Port(t), filepath.Join(sockets.Dir(t), "l.sock"), named(t, "a")
-	r := start(t, fmt.Sprintf(text, port, path, "0600", false, up))
-	_, inode := listening(t, port)
-	for _, on := range []bool{true, false} {
-		mode := map[bool]os.FileMode{true: 0o660, false: 0o600}[on]
-		r.Reload(fmt.Sprintf(text, port, path, fmt.Sprintf("%04o", mode), on, up))
-		fd, now := listening(t, port)
-		if now != inode {
-			t.Error("the reload opened another socket")
-		}
-		if queue, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpFastOpen); err != nil || queue > 0 != on {
-			t.Errorf("fastopen %d, %v, want %v", queue, err, on)
-		}
-		if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != mode {
-			t.Errorf("mode %v, %v, want %v", info.Mode(), err, mode)
-		}
-	}
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
-	}
-}
-
-// TestBacklogThatGrows: a reload makes the backlog longer. All connections in the longer queue
-// are served, also when the listener is removed.
-func TestBacklogThatGrows(t *testing.T) {
-	t.Parallel()
-
-	up := named(t, "a")
-	port := sockets.Port(t)
-	text := `
-listeners: [{name: other, bind: "127.0.0.1:0", upstream: u}%s]
-upstreams: [{name: u, endpoints: [%q]}]`
-	l := `, {name: l, bind: "127.0.0.1:%s", upstream: u, limits: {connections: 1}, socket: {backlog: %d}}`
-	r := start(t, fmt.Sprintf(text, fmt.Sprintf(l, port, 1), up))
-	first := client(t, r.At("l"))
-	line(t, first)
-	r.Reload(fmt.Sprintf(text, fmt.Sprintf(l, port, 100), up))
-	var queue []*net.TCPConn
-	for range 50 {
-		queue = append(queue, client(t, "127.0.0.1:"+port))
-	}
-	r.Reload(fmt.Sprintf(text, "", up))
-	first.Close()
-	var served sync.WaitGroup
-	for _, c := range queue { // one at a time, in any order
-		served.Go(func() {
-			if _, err := sockets.ReadLine(c); err != nil {
-				t.Error(err)
-			}
-			c.Close()
-		})
-	}
-	served.Wait()
-}
-
 // anotherCongestion returns the congestion control of this system, and another one that each process may use.
 func anotherCongestion(t *testing.T) (usual, another string) {
 	t.Helper()
@@ -459,9 +360,7 @@ func anotherCongestion(t *testing.T) (usual, another string) {
 		t.Skipf("this kernel does not list its congestion controls: %v", err)
 	}
 	usual, err = sys.DefaultCongestion()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range allowed {
 		if name != usual {
 			return usual, name
@@ -500,16 +399,18 @@ func TestCongestion(t *testing.T) {
 
 func testCongestion(t *testing.T, usual, another, further string) {
 	cert, key := certificate.New(t, "front.test")
-	arrived := make(chan net.Conn, 1)
-	up := sockets.Server(t, func(c net.Conn) {
-		arrived <- c
-		sockets.Echo(c)
-	})
-	text := "listeners: [{name: l, bind: '127.0.0.1:%s', upstream: u%s, socket: {congestion: '%s'}}]\n" +
-		"upstreams: [{name: u, endpoints: [%q], health_check: off, socket: {congestion: '%s'}}]"
-	port := sockets.Port(t)
+	arrived, mirrored := make(chan net.Conn, 1), make(chan net.Conn, 1)
+	server := func(to chan net.Conn) string {
+		return sockets.Server(t, func(c net.Conn) {
+			to <- c
+			sockets.Echo(c)
+		})
+	}
+	up, shadow, port := server(arrived), server(mirrored), sockets.Port(t)
 	of := func(listener, upstream string) string {
-		return fmt.Sprintf(text, port, further, listener, up, upstream)
+		return fmt.Sprintf("listeners: [{name: l, bind: '127.0.0.1:%s', upstream: u%s, mirror: {upstream: v}, socket: {congestion: '%s'}}]\n"+
+			"upstreams: [{name: u, endpoints: [%q], health_check: off, socket: {congestion: '%s'}}, {name: v, endpoints: [%q], health_check: off, socket: {congestion: '%[5]s'}}]",
+			port, further, listener, up, upstream, shadow)
 	}
 	r := start(t, of(another, another), "c.pem", cert, "k.pem", key)
 	for i, want := range [][2]string{{another, another}, {"", another}, {another, ""}, {"", ""}} {
@@ -517,23 +418,17 @@ func testCongestion(t *testing.T, usual, another, further string) {
 			r.Reload(of(want[0], want[1]))
 		}
 		c := client(t, r.At("l"))
+		var conn net.Conn = c
 		if further != "" {
-			if err := tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake(); err != nil {
-				t.Fatal(err)
+			conn = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+		}
+		echoes(t, conn, "x")
+		to, shadow := <-arrived, <-mirrored
+		for i, of := range []net.Conn{c, to, shadow} { // of the listener, and twice of an upstream
+			name := cmp.Or(want[min(i, 1)], usual)
+			if got := congestionOf(t, of.RemoteAddr(), of.LocalAddr()); got != name {
+				t.Errorf("%q: connection %d has %s, want %s", want, i, got, name)
 			}
-		}
-		to := <-arrived
-		used := func(name string) string {
-			if name == "" {
-				return usual
-			}
-			return name
-		}
-		if got := congestionOf(t, c.RemoteAddr(), c.LocalAddr()); got != used(want[0]) {
-			t.Errorf("%q: a client has %s", want, got)
-		}
-		if got := congestionOf(t, to.RemoteAddr(), to.LocalAddr()); got != used(want[1]) {
-			t.Errorf("%q: an endpoint has %s", want, got)
 		}
 		sameCongestion(t, "listener", r.Listener("l").Congestion, want[0])
 		sameCongestion(t, "upstream", r.Status().Upstreams[0].Congestion, want[1])
@@ -563,13 +458,9 @@ func TestCongestionRefused(t *testing.T) {
 	cfg := r.Load(text)
 	const none = "no_such_thing"
 	cfg.Listeners[0].Socket.Congestion, cfg.Upstreams[0].Socket.Congestion = none, none
-	if err := r.Apply(context.Background(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Apply(context.Background(), cfg))
 	for range 3 {
-		if got := whose(t, r.At("l")); got != "a" {
-			t.Error(got)
-		}
+		servedBy(t, r.At("l"), "a")
 	}
 	const why = "this kernel has no congestion control no_such_thing: setsockopt TCP_CONGESTION: no such file or directory"
 	if st := r.Listener("l").Congestion; st == nil || *st != (admin.Congestion{Configured: none, Used: usual, Error: why}) {
@@ -580,28 +471,6 @@ func TestCongestionRefused(t *testing.T) {
 	}
 	r.Logs("socket.congestion is not applied", "listener=l", "used="+usual)
 	r.Logs("socket.congestion is not applied", "upstream=u", "used="+usual)
-}
-
-// TestCongestionOfMirrors: connections to endpoints of mirrors have that of their upstream.
-func TestCongestionOfMirrors(t *testing.T) {
-	t.Parallel()
-
-	_, another := anotherCongestion(t)
-	arrived := make(chan net.Conn, 1)
-	shadow := sockets.Server(t, func(c net.Conn) {
-		arrived <- c
-		sockets.Echo(c)
-	})
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s}}]
-upstreams: [{name: u, endpoints: [%q]}, {name: s, endpoints: [%q], health_check: off, socket: {congestion: %s}}]`, named(t, "a"), shadow, another))
-	c := client(t, r.At("l"))
-	defer c.Close()
-	echoes(t, c, "a\n")
-	to := <-arrived
-	if got := congestionOf(t, to.RemoteAddr(), to.LocalAddr()); got != another {
-		t.Errorf("the mirror has %s, want %s", got, another)
-	}
 }
 
 // TestStatusOfBinds: the status counts clients by bind address, also after the address moves to
@@ -627,12 +496,7 @@ func TestStatusOfBinds(t *testing.T) {
 	for range 2 {
 		line(t, client(t, r.At("web")))
 	}
-	c, err := net.DialTimeout("unix", path, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	c := dialUnix(t, path)
 	line(t, c)
 	has("web", admin.Bind{Bind: "127.0.0.1:0", Active: 2}, admin.Bind{Bind: "unix:" + path + "?mode=0600", Active: 1})
 	has("other", admin.Bind{Bind: "[::1]:0"})
@@ -680,28 +544,6 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	r.Logs("level=INFO", "listener at its limit", "listener=m", "limit=per_second")
 	if n := strings.Count(r.Log.String(), "listener=l limit="); n > 2 { // twice if the test takes long
 		t.Errorf("logged %d times", n)
-	}
-}
-
-// TestListenerRate: clients beyond the rate are accepted later, and none is refused.
-func TestListenerRate(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_second: 10}}]
-upstreams: [{name: u, endpoints: [%q]}]`, a))
-	at := r.At("l")
-	began := time.Now()
-	const clients = 15 // a burst of ten passes at once
-	for range clients {
-		whose(t, at)
-	}
-	if took, least := time.Since(began), 400*time.Millisecond; took < least || took > 10*least {
-		t.Errorf("serving took %v, want %v at least", took, least)
-	}
-	if s := r.Summary(); s.Connections.Refused != 0 || s.AcceptPauses != 0 {
-		t.Errorf("%+v", s.Connections)
 	}
 }
 

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"weak"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -19,7 +16,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/proxy/server"
-	"pgregory.net/rapid"
 )
 
 // A keptRig is a rig with a file of changes by hand.
@@ -39,9 +35,7 @@ func startAt(t *testing.T, path, text string, files ...string) *keptRig {
 // restart ends a load balancer, and starts the next one.
 func (r *keptRig) restart(t *testing.T, path, text string) *keptRig {
 	t.Helper()
-	if err := errors.Join(r.End(), r.store.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(r.End(), r.store.Close()))
 	return startAt(t, path, text)
 }
 
@@ -49,9 +43,7 @@ func (r *keptRig) restart(t *testing.T, path, text string) *keptRig {
 func (r *rig) change(t *testing.T, what admin.EndpointVerb, endpoint string, weight int) admin.EndpointChanged {
 	t.Helper()
 	done, err := r.ChangeEndpoint(&admin.EndpointChange{What: what, Upstream: "u", Endpoint: endpoint, Weight: weight}, "uid=7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return done
 }
 
@@ -144,18 +136,14 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 		},
 		"listener": {
 			func(t *testing.T, r *keptRig) {
-				if err := r.DrainListener("m", "t"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.DrainListener("m", "t"))
 			},
 			func(r *keptRig) bool { return r.Listener("m").DrainedByHand && len(r.Listener("m").Addresses) == 0 },
 			"listener m: drained", with(func(l *lived) { l.bind = "2" }),
 		},
 		"split": {
 			func(t *testing.T, r *keptRig) {
-				if err := r.SetSplit("l", 0, map[string]float64{"u": 12.25, "v": 87.75}, "t"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.SetSplit("l", 0, map[string]float64{"u": 12.25, "v": 87.75}, "t"))
 			},
 			func(r *keptRig) bool { return r.Listener("l").Routes[0].To["u"] == 12.25 },
 			"listener l, route 0: split u:12.25,v:87.75", with(func(l *lived) { l.percent = "xxx" }),
@@ -225,9 +213,7 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 					t.Errorf("a change to %s has ended %+v, restored %+v, left %q", when, ended, restored, r.live())
 				}
 				kept, err := first.Keep().Load() // as a rollback has it
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r.apply(t, kept)
 				check("after a rollback from "+when, true)
 				if ended, restored := r.AppliedLive(); len(ended) != 0 || len(restored) != 1 || restored[0].What != tc.what {
@@ -280,33 +266,10 @@ func TestRollbackOverGenerations(t *testing.T) {
 	}
 }
 
-// TestEarlierConfigurationsAreFreed: those that a rollback may return to are known by their origin, and not kept.
-func TestEarlierConfigurationsAreFreed(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, `listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
-	var had []weak.Pointer[config.Config]
-	for i := range 5 {
-		cfg := r.Load(fmt.Sprintf(`listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: ["127.0.0.1:1", "127.0.0.1:%d"], health_check: off}]`, 2+i))
-		had = append(had, weak.Make(cfg))
-		if err := r.Apply(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.Until("those before are freed", func() bool {
-		runtime.GC()
-		return !slices.ContainsFunc(had[:3], func(cfg weak.Pointer[config.Config]) bool { return cfg.Value() != nil })
-	})
-}
-
 // apply applies a configuration as a reload does or, if it was in force before, a rollback.
 func (r *keptRig) apply(t *testing.T, cfg *config.Config) {
 	t.Helper()
-	if err := r.Apply(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Apply(t.Context(), cfg))
 }
 
 // TestAddedEndpoint: an endpoint that was added by hand gets clients, is checked, and is refused where one
@@ -340,16 +303,12 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, timeout: 2s
 		t.Errorf("%+v", done)
 	}
 	r.change(t, "drain", "a", 0)
-	if got := whose(t, l); got != "b" {
-		t.Errorf("a client gets %s", got)
-	}
+	servedBy(t, l, "b")
 	nobody := sockets.Refusing(t)
 	r.change(t, "add", nobody, 1)
 	r.Until("the added endpoint is found down", func() bool { return r.Endpoint("u", nobody).State == admin.Down })
 	r.Reload(text)
-	if got := whose(t, l); got != "b" {
-		t.Errorf("after a reload a client gets %s", got)
-	}
+	servedBy(t, l, "b")
 	r.change(t, "remove", nobody, 0)
 	r.change(t, "remove", b, 0)
 	if got := strings.Join(r.live(), "; "); got != "endpoint u/a: drain" {
@@ -363,9 +322,7 @@ func TestMaintenance(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, drain_timeout: 10ms, panic_below: 1, queue: {size: 0, hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]}]`, a))
+	r := startUpstream(t, `drain_timeout: 10ms, panic_below: 1, queue: {size: 0, hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]`, a)
 	l := r.At("l")
 	c := client(t, l)
 	line(t, c)
@@ -486,9 +443,7 @@ func TestReadyListener(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 	m := r.At("m")
-	if err := r.DrainListener("m", "t"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.DrainListener("m", "t"))
 	var other net.Listener
 	r.Until("the address is free", func() (free bool) {
 		var err error
@@ -499,225 +454,13 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 		t.Errorf("its address is taken: %v, %q", err, r.live())
 	}
 	other.Close()
-	if err := r.ReadyListener(context.Background(), "m", "t"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.ReadyListener(context.Background(), "m", "t"))
 	if got := whose(t, r.At("m")); got != "a" || r.At("m") != m || len(r.live()) != 0 {
 		t.Errorf("%s at %s, %q", got, r.At("m"), r.live())
 	}
 	if err := r.ReadyListener(context.Background(), "x", "t"); !errors.Is(err, admin.ErrNotFound) {
 		t.Error(err)
 	}
-}
-
-// A modelLine is an endpoint in the file of the model.
-type modelLine struct {
-	weight int
-	state  string
-}
-
-// A modelHand is the changes by hand of an endpoint in the model, each with the line that it stands on.
-type modelHand struct {
-	added, removed  bool
-	weight          int // -1: none
-	state           string
-	onWeight        int
-	onState, onLine string
-}
-
-// A handModel is what endpoints there are to be, after changes by hand, reloads and restarts.
-type handModel struct {
-	file map[string]modelLine
-	hand map[string]modelHand
-}
-
-func (m *handModel) of(name string) modelHand {
-	if h, ok := m.hand[name]; ok {
-		return h
-	}
-	return modelHand{weight: -1}
-}
-
-func lineText(l modelLine) string { return fmt.Sprint(l) }
-
-// reload has the file be another one: changes whose line differs end.
-func (m *handModel) reload(file map[string]modelLine) {
-	m.file = file
-	for name, h := range m.hand {
-		line, there := file[name]
-		if h.added == there { // an added one is in the file now, or one of the file is not
-			delete(m.hand, name)
-			continue
-		}
-		if there && line.weight != h.onWeight {
-			h.weight = -1
-		}
-		if there && line.state != h.onState {
-			h.state = ""
-		}
-		if there && lineText(line) != h.onLine {
-			h.removed = false
-		}
-		m.put(name, h)
-	}
-}
-
-// put keeps the changes of an endpoint, if there are any.
-func (m *handModel) put(name string, h modelHand) {
-	delete(m.hand, name)
-	if h.added || h.removed || h.weight >= 0 || h.state != "" {
-		m.hand[name] = h
-	}
-}
-
-// change makes a change by hand, and reports whether it is possible.
-func (m *handModel) change(what admin.EndpointVerb, name string, weight int) bool {
-	line, there := m.file[name]
-	h := m.of(name)
-	present := (there || h.added) && !h.removed
-	if h.added {
-		line = modelLine{1, config.Ready} // as it was added
-	}
-	switch {
-	case what == admin.EndpointAdd && h.removed, what == admin.EndpointReady && h.removed:
-		h.removed = false
-		if line.state != config.Ready {
-			h.state, h.onState = config.Ready, line.state
-		}
-	case what == admin.EndpointAdd && !present:
-		h = modelHand{added: true, weight: -1}
-	case what == admin.EndpointRemove && h.removed:
-		return true
-	case what == admin.EndpointAdd, !present:
-		return false
-	case what == admin.EndpointRemove:
-		if !there {
-			h.weight = -1
-		}
-		h = modelHand{weight: h.weight, onWeight: h.onWeight, removed: there, onLine: lineText(line)}
-	case what == admin.EndpointWeight:
-		if h.weight, h.onWeight = weight, line.weight; weight == line.weight {
-			h.weight = -1
-		}
-	default:
-		if h.state, h.onState = string(what), line.state; h.state == line.state {
-			h.state = ""
-		}
-	}
-	if h.weight < 0 {
-		h.onWeight = 0
-	}
-	m.put(name, h)
-	return true
-}
-
-// words returns the endpoints that there are to be, in words.
-func (m *handModel) words() string {
-	var list []string
-	all := maps.Clone(m.file)
-	for name, h := range m.hand {
-		if h.added {
-			all[name] = modelLine{1, config.Ready}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		e, h := all[name], m.of(name)
-		if h.removed {
-			continue
-		}
-		if h.weight >= 0 {
-			e.weight = h.weight
-		}
-		if h.state != "" {
-			e.state = h.state
-		}
-		list = append(list, fmt.Sprintf("%s %s %d", name, e.state, e.weight))
-	}
-	return strings.Join(list, ", ")
-}
-
-// endpointWords returns the endpoints that there are, in the words of the model.
-func endpointWords(r *rig) string {
-	var list []string
-	for _, e := range r.Status().Upstreams[0].Endpoints {
-		state := map[admin.State]string{admin.Up: config.Ready, admin.Draining: config.Drain, admin.Maint: config.Maint}[e.State]
-		if e.State != admin.Removed {
-			list = append(list, fmt.Sprintf("%s %s %d", e.Name, state, e.Weight))
-		}
-	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
-}
-
-func modelText(file map[string]modelLine) string {
-	list := []string{`{address: "127.0.0.1:9", name: zz}`}
-	for _, name := range slices.Sorted(maps.Keys(file)) {
-		list = append(list, fmt.Sprintf("{address: %q, name: %s, weight: %d, state: %s}", modelAddress(name), name, file[name].weight, file[name].state))
-	}
-	return fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, health_check: off, endpoints: [%s]}]", strings.Join(list, ", "))
-}
-
-func modelAddress(name string) string { return fmt.Sprintf("127.0.0.1:%d", 10+int(name[0]-'a')) }
-
-// TestChangesByHandAgainstAModel: after any changes by hand, reloads and restarts, the endpoints are those
-// of a simple model.
-func TestChangesByHandAgainstAModel(t *testing.T) {
-	t.Parallel()
-
-	names := rapid.SampledFrom([]string{"a", "b", "c", "d"})
-	line := rapid.Custom(func(t *rapid.T) modelLine {
-		return modelLine{rapid.IntRange(1, 3).Draw(t, "weight"), rapid.SampledFrom([]string{config.Ready, config.Ready, config.Drain}).Draw(t, "state")}
-	})
-	files := rapid.MapOf(names, line)
-	rapid.Check(t, func(rt *rapid.T) {
-		path := filepath.Join(t.TempDir(), "state")
-		m := &handModel{file: files.Draw(rt, "file"), hand: make(map[string]modelHand)}
-		r := startAt(t, path, modelText(m.file))
-		defer func() {
-			if err := r.End(); err != nil {
-				rt.Fatal(err)
-			}
-			r.store.Close()
-		}()
-		check := func(rt *rapid.T) {
-			want := m.words()
-			if got := strings.TrimSuffix(strings.TrimSuffix(endpointWords(r.rig), "zz ready 1"), ", "); got != want {
-				rt.Fatalf("the endpoints are %s, want %s; by hand %q", got, want, r.live())
-			}
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"": check,
-			"change": func(rt *rapid.T) {
-				what := rapid.SampledFrom([]admin.EndpointVerb{"add", "remove", "drain", "maint", "ready", "weight", "weight"}).Draw(rt, "what")
-				name, weight := names.Draw(rt, "name"), rapid.IntRange(1, 3).Draw(rt, "weight")
-				c := &admin.EndpointChange{What: what, Upstream: "u", Endpoint: name, Weight: weight}
-				if what == admin.EndpointAdd {
-					c.Endpoint, c.Name, c.Weight = modelAddress(name), name, 1
-				}
-				possible := m.change(what, name, weight)
-				if _, err := r.ChangeEndpoint(c, "t"); (err == nil) != possible {
-					rt.Fatalf("%+v: %v, want it possible %v", c, err, possible)
-				}
-			},
-			"reload": func(rt *rapid.T) {
-				file := maps.Clone(m.file)
-				if rapid.Bool().Draw(rt, "all") {
-					file = files.Draw(rt, "file")
-				} else if len(file) > 0 {
-					file[rapid.SampledFrom(slices.Sorted(maps.Keys(file))).Draw(rt, "name")] = line.Draw(rt, "line")
-				}
-				m.reload(file)
-				r.Reload(modelText(file))
-			},
-			"restart": func(rt *rapid.T) {
-				if rapid.IntRange(0, 3).Draw(rt, "rarely") > 0 {
-					rt.Skip("it takes longest")
-				}
-				m.reload(m.file)
-				r = r.restart(t, path, modelText(m.file))
-			},
-		})
-	})
 }
 
 // TestWhatIsDoneByHandIsLogged: an operator's changes are logged with author, object, old and new
@@ -732,9 +475,7 @@ upstreams:
   - {name: v, endpoints: [%[1]q]}`, named(t, "a")))
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	must(r.SetWeight("u", "e", 7, "test"))
 	r.Logs("level=INFO", "by=test", "what=weight", "upstream=u", "endpoint=e", "from=3", "to=7")
@@ -755,9 +496,7 @@ func TestAnAddressOfSeveral(t *testing.T) {
 	t.Parallel()
 
 	up := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]}]`, up))
+	r := startUpstream(t, `endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]`, up)
 	for _, err := range []error{r.DrainEndpoint("u", up, true, "test"), r.SetWeight("u", up, 7, "test")} {
 		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "it is the address of several: write one of e, f") {
 			t.Errorf("one is chosen: %v", err)

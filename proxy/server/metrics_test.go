@@ -18,7 +18,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
-	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -155,36 +154,9 @@ upstreams:
 	if n, ok := m.Process.EveryRefusal["targets"]; !ok || n != 0 {
 		t.Errorf("%+v", m.Process)
 	}
-	if err := r.DrainEndpoint("u", "gone", true, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.DrainEndpoint("u", "gone", true, "test"))
 	if got := r.sampled().Endpoints[1].State; got != admin.Draining {
 		t.Errorf("state %s", got)
-	}
-}
-
-// TestMetricsOfVerdicts: the time of a session that has ended is shared out by verdict, for its listener, its
-// upstream and its endpoint alike.
-func TestMetricsOfVerdicts(t *testing.T) {
-	t.Parallel()
-
-	r := forwarding(t, named(t, "a"), nil)
-	began := time.Now()
-	c := client(t, r.At("l"))
-	line(t, c)
-	joined := time.Now()
-	r.Until("it has lasted long enough for a verdict", func() bool { return time.Since(joined) > 250*time.Millisecond })
-	c.Close()
-	r.Until("the session has ended", func() bool { return r.Summary().Connections.Active == 0 })
-	m := r.sampled()
-	for name, limited := range map[string][verdict.Kinds]float64{"listener": m.Listeners[0].Seconds, "upstream": m.Upstreams[0].Seconds, "endpoint": m.Endpoints[0].Seconds} {
-		sum := 0.0
-		for _, seconds := range limited {
-			sum += seconds
-		}
-		if sum < 0.1 || sum > time.Since(began).Seconds() {
-			t.Errorf("%s: %v s of %v", name, sum, limited)
-		}
 	}
 }
 
@@ -231,14 +203,10 @@ func BenchmarkScrape(b *testing.B) {
 		},
 		"http": func() int64 {
 			response, err := web.Client().Get(web.URL)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			defer response.Body.Close()
 			n, err := io.Copy(io.Discard, response.Body)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			return n
 		},
 	} {
@@ -297,9 +265,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, endpoint))
 // cpu returns the CPU time that the process has used.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

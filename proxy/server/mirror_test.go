@@ -71,9 +71,7 @@ func sendMixture(t *testing.T, c net.Conn, seed uint64, first string) []byte {
 		b, _ := io.ReadAll(c)
 		got <- b
 	}()
-	if _, err := io.WriteString(c, first); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, first)
 	for range 30 {
 		n := 1 + random.IntN(200)
 		if random.IntN(3) == 0 {
@@ -88,9 +86,7 @@ func sendMixture(t *testing.T, c net.Conn, seed uint64, first string) []byte {
 		}
 		sent = append(sent, b...)
 	}
-	if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.(interface{ CloseWrite() error }).CloseWrite())
 	b := <-got
 	if b = b[len(header(b)):]; !bytes.Equal(b, sent) { // its header was echoed, too
 		t.Fatalf("%d bytes were echoed of %d", len(b), len(sent))
@@ -125,9 +121,7 @@ upstreams:
 		proxied          bool // the mirror's endpoint gets a PROXY header
 	}{{"plain", "", false}, {"both", "", true}, {"shadow", "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n", true}, {"routed", "", false}, {"ends", "", true}, {"name", "", false}} {
 		tcp := client(t, r.At(c.listener))
-		if _, err := io.WriteString(tcp, c.before); err != nil {
-			t.Fatal(err)
-		}
+		sends(t, tcp, c.before)
 		var conn net.Conn = tcp
 		if c.listener == "ends" {
 			conn = tls.Client(tcp, &tls.Config{ServerName: "front.test", InsecureSkipVerify: true})
@@ -205,9 +199,7 @@ func TestMirrorsOfBadShadows(t *testing.T) {
 
 	primary, _ := recorder(t)
 	frozen, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody reads
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer frozen.Close()
 	for name, c := range map[string]struct {
 		shadow, checks, reason string
@@ -325,24 +317,6 @@ upstreams: [{name: u, endpoints: ["` + primary + `"], health_check: off}, {name:
 	}
 }
 
-// TestMirrorsAtTheEnd: the end of the process waits for no mirror.
-func TestMirrorsAtTheEnd(t *testing.T) {
-	t.Parallel()
-
-	primary, atPrimary := recorder(t)
-	shadow, atShadow := recorder(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s, patience: 1h}}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: [%q], health_check: off}]`, primary, shadow))
-	c := client(t, r.At("l"))
-	echoes(t, c, "one")
-	r.Stop()
-	next(t, atPrimary)
-	if got := next(t, atShadow); string(got.bytes) != "one" || got.err == nil {
-		t.Errorf("the mirror has got %q, %v", got.bytes, got.err)
-	}
-}
-
 // TestMirrorOfAClientThatIsReset: its mirror is reset, too.
 func TestMirrorOfAClientThatIsReset(t *testing.T) {
 	t.Parallel()
@@ -408,9 +382,7 @@ func sayLines(t *testing.T, c net.Conn, lines ...string) {
 // echoesAs writes a line and reads one.
 func echoesAs(t *testing.T, c net.Conn, line string) {
 	t.Helper()
-	if _, err := io.WriteString(c, line); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, line)
 	for b := make([]byte, 1); b[0] != '\n'; {
 		if _, err := c.Read(b); err != nil {
 			t.Fatal(err)
@@ -493,9 +465,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 		t.Errorf("%+v", m)
 	}
 	before := time.Now()
-	if err := r.ResetMirrors("l", "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.ResetMirrors("l", "test"))
 	if m := report(); len(m.Ended) != 0 || m.Since.Before(before) || m.Comparisons[0].Since.Before(before) || m.Undelivered != 0 {
 		t.Errorf("%+v", m)
 	}

@@ -42,9 +42,7 @@ upstreams:
     circuit_breaker: off
     health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`,
 		a, sockets.Refusing(t), role.port))
-	if err := r.DrainEndpoint("u", "b", true, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.DrainEndpoint("u", "b", true, "test"))
 	r.Until("e is ejected", func() bool {
 		if r.Endpoint("u", "e").State == "ejected" {
 			return true
@@ -79,32 +77,6 @@ upstreams:
 			return n >= 200
 		})
 	}
-}
-
-// TestHeldAreLogged: held clients and connections made as a last resort are summed up in the log,
-// the held clients as a warning. Once a held client is served there is no outage.
-func TestHeldAreLogged(t *testing.T) {
-	t.Parallel()
-
-	port := sockets.Port(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 1m}, health_check: off, circuit_breaker: off}]`, port))
-	c := client(t, r.At("l"))
-	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].LastMinute.Held == 1 })
-	serverAt(t, port, "back")
-	line(t, c)
-	if u := r.Status().Upstreams[0]; u.Outage != nil || u.LastMinute.Refused != 0 {
-		t.Errorf("%+v, %+v", u.Outage, u.LastMinute)
-	}
-	r.Until("the last resort is counted", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort > 0 })
-	c.Close()
-	r.Until("its session has ended", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 0 }) // or the end might cut it
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
-	r.Logs("level=WARN", `msg="clients held, no endpoint could serve them" upstream=u times=1`)
-	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=`)
 }
 
 // TestRefusalsByRuleAreNoWarning.
@@ -143,11 +115,7 @@ upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, n
 		client(t, r.At("l"))
 	}
 	for range 2 {
-		waits, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer waits.Close()
+		waits := dialUnix(t, path)
 	}
 	client(t, r.At("m"))
 	r.Until("the clients wait", func() bool {
@@ -171,27 +139,9 @@ upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, n
 	r.Until("there is room", func() bool { return r.Listener("l").Queues[0].Length < 3 })
 }
 
-// TestOverflowsAreCounted: overflows of each accept queue are counted and logged.
-func TestOverflowsAreCounted(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 1}, socket: {backlog: 1}}]
-upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
-	line(t, client(t, r.At("l")))
-	r.Until("the queue overflows", func() bool {
-		if c, err := net.DialTimeout("tcp", r.At("l"), 10*time.Millisecond); err == nil {
-			defer c.Close()
-		}
-		q := r.Listener("l").Queues[0]
-		return q.Dropped > 0 && q.DroppedLastMinute > 0
-	})
-	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
-}
-
-// TestOverflowsAreThoseOfTheNamespaceToo: a listening socket's drops are no overflows if the
+// TestOverflowsAreCounted: overflows of each accept queue are counted and logged. A listening socket's drops are no overflows if the
 // network namespace has counted none. They are unknown if that count cannot be read.
-func TestOverflowsAreThoseOfTheNamespaceToo(t *testing.T) {
+func TestOverflowsAreCounted(t *testing.T) {
 	t.Parallel()
 
 	r := start(t, fmt.Sprintf(`
@@ -220,6 +170,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	if n := dropped(); n > 2 {
 		t.Errorf("%d drops were overflows, the namespace has had 2", n)
 	}
+	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
 	r.Server.ReadOverflows(func() (uint64, error) { return 0, os.ErrPermission })
 	r.Until("the overflows are unknown", func() bool { return !r.Listener("l").Queues[0].DroppedKnown })
 }
@@ -255,9 +206,7 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interva
 	told := single // a last sum of a few endpoints names them all
 	for _, sum := range sums {
 		n, err := strconv.Atoi(sum[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		told += n
 	}
 	if told != endpoints || single < 20 || single > 200 || len(sums) == 0 {
@@ -352,9 +301,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
 		{"postgres", startup, "no_route postgres ann shop"},
 	} {
 		conn := client(t, r.At(c.listener))
-		if _, err := io.WriteString(conn, c.sends); err != nil {
-			t.Fatal(err)
-		}
+		sends(t, conn, c.sends)
 		_, _ = io.ReadAll(conn)
 		conn.Close()
 		r.Until("it is counted", func() bool { return r.Refused(c.listener, strings.Fields(c.want)[0]) == 1 })
@@ -362,9 +309,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
 	var got []string
 	for _, line := range strings.Split(strings.TrimSpace(string(r.logged(t, 5))), "\n") {
 		var e struct{ Listener, Reason, Protocol, SNI, Host, Path, User, Database string }
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &e))
 		got = append(got, strings.Join(strings.Fields(strings.Join([]string{e.Reason, e.Protocol, e.SNI, e.Host, e.Path, e.User, e.Database}, " ")), " "))
 	}
 	slices.Sort(got) // clients of different loops may be logged in another order

@@ -34,17 +34,13 @@ var byFile = loadbalancer.Setting{Change: func(o *server.Options) { o.Loops = 0 
 func affinities(t *testing.T) (different []string) {
 	t.Helper()
 	threads, err := topology.Threads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tid := range threads {
 		mask, err := sys.SchedGetaffinity(tid)
 		if err == syscall.ESRCH { // it has ended
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		different = append(different, topology.Set(mask.CPUs()).String())
 	}
 	slices.Sort(different)
@@ -57,9 +53,7 @@ func TestAffinity(t *testing.T) {
 	t.Parallel()
 
 	had, err := topology.AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	last := strconv.Itoa(had[len(had)-1])
 	r := byFile.Start(t, fmt.Sprintf(placed, "loops: {affinity: "+last+"}"))
 	if got := affinities(t); !slices.Equal(got, []string{last}) {
@@ -96,9 +90,7 @@ func TestLoopsOfTheConfiguration(t *testing.T) {
 func locked(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, after, _ := strings.Cut(string(text), "VmLck:")
 	var kib int64
 	if _, err := fmt.Sscanf(after, "%d kB", &kib); err != nil {
@@ -163,33 +155,6 @@ func TestNotBound(t *testing.T) {
 
 	r := start(t, fmt.Sprintf(placed, "memory: {numa: off}"))
 	if a := r.Status().Arena; a.Nodes != nil || a.Unbound != "" || a.Pages == "" || a.Locked {
-		t.Errorf("%+v", a)
-	}
-}
-
-// TestHugePagesRequired: all of the memory is made of them, or the server does not open and names
-// the key and the remedy.
-func TestHugePagesRequired(t *testing.T) {
-	t.Parallel()
-
-	text := fmt.Sprintf(placed, "memory: {huge_pages: require}")
-	cfg, problems := config.Parse("t", []byte(text), os.LookupEnv)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	s, err := server.Open(context.Background(), cfg, server.Options{MaxConnections: 10, Loops: 1})
-	if err != nil {
-		if !strings.HasPrefix(err.Error(), "limits.memory.huge_pages: ") || !strings.Contains(err.Error(), "vm.nr_hugepages") || strings.Contains(err.Error(), "\n") {
-			t.Error(err)
-		}
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	if err := s.Serve(ctx); err != nil {
-		t.Error(err)
-	}
-	if a := start(t, text).Status().Arena; a.Huge != a.Size {
 		t.Errorf("%+v", a)
 	}
 }

@@ -20,19 +20,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// from connects a client from another source.
-func from(t *testing.T, source byte, address string) net.Conn {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, source)}, Timeout: patience}
-	c, err := d.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return c
-}
-
 // TestPoliciesOfConfiguration: the names of `balance` in a configuration are those of the policies.
 func TestPoliciesOfConfiguration(t *testing.T) {
 	t.Parallel()
@@ -67,9 +54,7 @@ func TestPolicies(t *testing.T) {
 			if ok == nil {
 				t.Fatal("this test has no promise of the policy")
 			}
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, balance: %s, endpoints: [{address: %q, connections: 20}, {address: %q, connections: 20}, {address: %q, connections: 20}]}]`, policy, a, b, c))
+			r := startUpstream(t, `balance: %s, endpoints: [{address: %q, connections: 20}, {address: %q, connections: 20}, {address: %q, connections: 20}]`, policy, a, b, c)
 			has := map[string]int{}
 			for i := range clients {
 				has[line(t, from(t, byte(i+1), r.At("l")))]++
@@ -129,9 +114,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: 
 	if got := r.shares(); got != "map[a:30 b:10]" {
 		t.Errorf("3 to 1: %s", got)
 	}
-	if err := r.SetWeight("u", "a", 1, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.SetWeight("u", "a", 1, "test"))
 	if got := r.shares(); got != "map[a:20 b:20]" {
 		t.Errorf("1 to 1: %s", got)
 	}
@@ -278,9 +261,7 @@ upstreams:
 		Policy: lb.RandomTwo, PanicBelow: 0.05, SlowStart: 27 * time.Second, Zone: "here", SpillBelow: 0.45, BackupWhenFull: true,
 	}))
 	check, err := server.CheckConfig(uc, "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	check.Probe = nil
 	equal(t, "health_check", *check, health.CheckConfig{
 		Interval: 21 * time.Second, FastInterval: 12 * time.Second, Timeout: 13 * time.Second, Jitter: 0.15, Rise: 4, Fall: 5,
@@ -459,9 +440,7 @@ func TestLosingEndpointsTakeTurns(t *testing.T) {
 						}
 					})
 				}
-				r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q, %q, %q], %s}]`, at[0], at[1], at[2], upstream))
+				r := startUpstream(t, `endpoints: [%q, %q, %q], %s`, at[0], at[1], at[2], upstream)
 				served := func() bool {
 					c := client(t, r.At("l"))
 					defer c.Close()

@@ -40,22 +40,21 @@ type pgServer struct {
 	cancels []string // messages
 }
 
-// serve returns its address. answer is what it sends to an SSLRequest; S begins TLS.
+// serve returns its address. answer is what it sends to an SSLRequest; S begins TLS, and end is none.
 func (p *pgServer) serve(t *testing.T, name, answer string) string {
 	t.Helper()
 	cert, key := certificate.New(t, name+".test")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
 	return sockets.Server(t, func(c net.Conn) {
 		b := make([]byte, 8)
 		if _, err := io.ReadFull(c, b); err != nil {
 			return
 		}
 		if string(b) == sslRequest {
-			_, _ = io.WriteString(c, answer)
-			if answer != "S" {
+			if answer == "end" {
+				return
+			}
+			if _, _ = io.WriteString(c, answer); answer != "S" {
 				_, _ = c.Read(b)
 				return
 			}
@@ -154,9 +153,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: plain, endpoin
 			}
 			if c.tls != "plain" {
 				secure := tls.Client(dripper{conn, t}, &tls.Config{ServerName: "a.test", InsecureSkipVerify: true, NextProtos: []string{"postgresql"}})
-				if err := secure.Handshake(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, secure.Handshake())
 				conn = secure
 			}
 			drip(t, conn, startup)
@@ -171,17 +168,10 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: plain, endpoin
 // pgDial connects to an address, which may be that of a unix socket.
 func pgDial(t *testing.T, address string) net.Conn {
 	t.Helper()
-	path, ok := strings.CutPrefix(address, "unix:")
-	if !ok {
-		return client(t, address)
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return dialUnix(t, path)
 	}
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return c
+	return client(t, address)
 }
 
 // TestPostgresRefusals: a client that injects bytes behind its request, asks twice, sends something else, or nothing, is
@@ -216,9 +206,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, a), "c.pem", cert, 
 			before := r.Refused(listener, c.reason)
 			conn := client(t, r.At(listener))
 			c.say(conn)
-			if err := gone(t, conn); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%s, %s: %v, want a reset", listener, c.name, err)
-			}
+			isReset(t, conn)
 			r.Until(c.name+" is counted as "+c.reason, func() bool { return r.Refused(listener, c.reason) == before+1 })
 		}
 		conn := client(t, r.At(listener))
@@ -268,9 +256,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, new(pgServer).serve
 			_, _ = io.WriteString(conn, sslRequest)
 			expect(t, conn, "S")
 			_, _ = io.WriteString(conn, say)
-			if err := gone(t, conn); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%s, %q: %v, want a reset", listener, say, err)
-			}
+			isReset(t, conn)
 			r.Until(fmt.Sprintf("%q is counted as %s", say, reason), func() bool { return r.Refused(listener, reason) == before+1 })
 		}
 	}
@@ -306,18 +292,22 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 	}
 }
 
-// TestPostgresEndpoints: an endpoint that does not answer an SSLRequest by S alone gets no client, which goes to another
-// endpoint, or is refused, with the answer in the session log.
+// TestPostgresEndpoints: an endpoint that does not answer an SSLRequest by S alone gets no client whose TLS is passed through. That one goes
+// to another endpoint, or is refused, with the answer in the session log. However many are, others go on to be served by the endpoint.
 func TestPostgresEndpoints(t *testing.T) {
 	t.Parallel()
 
 	good := new(pgServer).serve(t, "good", "S")
-	for name, c := range map[string]struct{ answer, log string }{
-		"N":       {"N", "it answered N to the SSLRequest"},
-		"error":   {"E\x00\x00\x00\x05x", "with an error"},
-		"garbage": {"HTTP/1.1 400 Bad Request\r\n\r\n", `it answered \"H\" to the SSLRequest`},
-		"more":    {"S\x16\x03\x01", "bytes behind its S"},
-		"silent":  {"", "it did not answer the SSLRequest in time"},
+	for name, c := range map[string]struct {
+		answer, log string
+		clients     int64
+	}{
+		"N":       {"N", "it answered N to the SSLRequest", 12},
+		"error":   {"E\x00\x00\x00\x05x", "with an error", 12},
+		"garbage": {"HTTP/1.1 400 Bad Request\r\n\r\n", `it answered \"H\" to the SSLRequest`, 12},
+		"more":    {"S\x16\x03\x01", "bytes behind its S", 12},
+		"silent":  {"", "it did not answer the SSLRequest in time", 1},
+		"end":     {"end", "", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -326,10 +316,26 @@ func TestPostgresEndpoints(t *testing.T) {
 session_log: {to: sessions.log}
 listeners:
   - {name: one, bind: "127.0.0.1:0", postgres: passthrough, upstream: one, timeouts: {connect: 300ms}}
+  - {name: plain, bind: "127.0.0.1:0", upstream: one}
   - {name: both, bind: "127.0.0.1:0", postgres: passthrough, upstream: both, timeouts: {connect: 300ms}}
 upstreams:
-  - {name: one, endpoints: [%q], health_check: off, queue: {hold: 0s}, retry: {attempts: 0}}
+  - name: one
+    endpoints: [%q]
+    health_check: off
+    queue: {hold: 0s}
+    retry: {attempts: 0}
+    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h}
+    circuit_breaker: {min_volume: 3, open: 1h}
   - {name: both, balance: first, endpoints: [%[1]q, %q], health_check: off}`, bad, good))
+			serve := func() {
+				conn := client(t, r.At("plain"))
+				defer conn.Close()
+				_, _ = io.WriteString(conn, startup)
+				if got := line(t, conn); !strings.HasPrefix(got, "bad ") {
+					t.Fatalf("got %q", got)
+				}
+			}
+			serve()
 			conn := client(t, r.At("both"))
 			_, _ = io.WriteString(conn, sslRequest)
 			expect(t, conn, "S")
@@ -339,75 +345,21 @@ upstreams:
 				t.Errorf("served by %s", got)
 			}
 			conn.Close()
-			conn = client(t, r.At("one"))
-			_, _ = io.WriteString(conn, sslRequest)
-			expect(t, conn, "S")
-			if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%v, want a reset", err)
-			}
-			r.Until("the client is counted", func() bool { return r.Refused("one", "endpoint_tls") == 1 })
-			if e := r.Endpoint("one", bad); (e.Failures != 0) != (name == "silent") {
-				t.Errorf("%d failures of the endpoint are counted", e.Failures)
-			}
-			if got := string(r.logged(t, 2)); !strings.Contains(got, c.log) {
-				t.Errorf("the session log has %s, want %s", got, c.log)
-			}
-		})
-	}
-}
-
-// TestPostgresEndpointsWithoutTLS: clients whose TLS would be passed through, and whom an endpoint turns down for that, are refused with its
-// answer, and others go on to be served by it.
-func TestPostgresEndpointsWithoutTLS(t *testing.T) {
-	for name, answer := range map[string]string{"N": "N", "error": "E\x00\x00\x00\x05x", "end": ""} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := sockets.Server(t, func(c net.Conn) {
-				b := make([]byte, 8)
-				if _, err := io.ReadFull(c, b); err != nil {
-					return
-				}
-				if string(b) == sslRequest {
-					_, _ = io.WriteString(c, answer)
-					return
-				}
-				_, _ = io.WriteString(c, "served\n")
-				sockets.Echo(c)
-			})
-			r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: through, bind: "127.0.0.1:0", postgres: passthrough, upstream: u}
-  - {name: plain, bind: "127.0.0.1:0", upstream: u}
-upstreams:
-  - name: u
-    endpoints: [%q]
-    health_check: off
-    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h}
-    circuit_breaker: {min_volume: 3, open: 1h}`, server))
-			serve := func() {
-				conn := client(t, r.At("plain"))
-				_, _ = io.WriteString(conn, startup)
-				if got := line(t, conn); got != "served" {
-					t.Fatalf("got %q", got)
-				}
-			}
-			serve()
-			const clients = 12
-			for range clients {
-				conn := client(t, r.At("through"))
+			for range c.clients {
+				conn := client(t, r.At("one"))
 				_, _ = io.WriteString(conn, sslRequest)
 				expect(t, conn, "S")
 				if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("%v, want a reset", err)
 				}
 			}
-			r.Until("the clients are counted", func() bool { return r.Refused("through", "endpoint_tls") == clients })
-			for range 3 {
-				serve()
-			}
-			e := r.Endpoint("u", server)
-			if e.State != "up" || e.Failures != 0 && answer != "" || e.LastFailure != nil && answer != "" {
+			r.Until("the clients are counted", func() bool { return r.Refused("one", "endpoint_tls") == c.clients })
+			serve()
+			if e := r.Endpoint("one", bad); e.State != "up" || name != "end" && (e.Failures != 0) != (name == "silent") {
 				t.Errorf("the endpoint is %+v", e)
+			}
+			if got := string(r.logged(t, c.clients+3)); !strings.Contains(got, c.log) {
+				t.Errorf("the session log has %s, want %s", got, c.log)
 			}
 		})
 	}
@@ -503,9 +455,7 @@ upstreams: [{name: many, endpoints: [%s], health_check: off}, {name: a, endpoint
 	late := message(80877102, "87654321")
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	c, err := dialer.Dial("tcp", r.At("many"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	_, _ = io.WriteString(c, late)
 	elsewhere := client(t, r.At("other"))
@@ -564,12 +514,7 @@ upstreams:`+upstreams.String(), "c.pem", cert, "k.pem", key, "trap.wasm", trapMo
 		{"127.0.0.1", "through", false, "one"},
 		{"127.0.0.2", "through", false, "allowed"},
 	} {
-		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(test.source)}}).Dial("tcp", r.At(test.listener))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		conn := dialFrom(t, test.source, r.At(test.listener))
 		if test.tls {
 			_, _ = io.WriteString(conn, sslRequest)
 			expect(t, conn, "S")

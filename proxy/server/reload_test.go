@@ -36,47 +36,52 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 		t.Fatal(got)
 	}
 	r.Reload(fmt.Sprintf(text, "renamed", port, "v", a, b))
-	if got := whose(t, at); got != "b" {
-		t.Errorf("after the reload: %s", got)
-	}
+	servedBy(t, at, "b")
 	echoes(t, old, "still with a")
 	if e := r.Endpoint("u", a); e.Total != 1 || e.Active != 1 {
 		t.Errorf("%+v, want its former counts", e)
 	}
 }
 
-// TestAFailedReloadChangesNothing: an address is taken by another process.
+// TestAFailedReloadChangesNothing: an address is taken by another process. Neither endpoints that were prepared nor a source that was asked are
+// in force, they are forgotten, and do not count for max_ejected.
 func TestAFailedReloadChangesNothing(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	port := sockets.Port(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`, port, a))
+	text := func(further, endpoints string) string {
+		return fmt.Sprintf("listeners: [{name: l, bind: [\"127.0.0.1:%s\"%s], upstream: u}]\nupstreams: [{name: u, health_check: off, %s}]", port, further, endpoints)
+	}
+	one, three := fmt.Sprintf("endpoints: [%q]", a), fmt.Sprintf("endpoints: [%q, %q, \"127.0.0.1:9\"]", a, b)
+	r := start(t, text("", one), "b.yaml", fmt.Sprintf("[%q]", b))
 	whose(t, r.At("l"))
-	before := runtime.NumGoroutine()
+	held, before := r.Held(), runtime.NumGoroutine()
 	for range 3 {
-		err = r.Apply(context.Background(), r.Load(fmt.Sprintf(`
-listeners: [{name: new, bind: "127.0.0.1:0", upstream: u}, {name: l, bind: ["127.0.0.1:%s", %q], upstream: u}]
-upstreams: [{name: u, endpoints: [%q, "127.0.0.1:9"]}]`, port, taken.Addr(), b)))
-		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "listener l") {
-			t.Fatalf("%v", err)
+		for _, upstream := range []string{three, "discover: {file: {path: b.yaml}}"} {
+			cfg := r.Load(strings.Replace(text(fmt.Sprintf(", %q", taken.Addr()), upstream), "[{name: l", `[{name: new, bind: "127.0.0.1:0", upstream: u}, {name: l`, 1))
+			if err := r.Apply(context.Background(), cfg); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "listener l") {
+				t.Fatalf("%v", err)
+			}
 		}
 	}
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
+	servedBy(t, r.At("l"), "a")
+	if n := len(r.Status().Listeners); n != 1 || !held.Equal(r.Held()) {
+		t.Errorf("the configuration in force has changed: %d listeners", n)
 	}
-	if n := len(r.Status().Listeners); n != 1 {
-		t.Errorf("%d listeners", n)
-	}
-	if n := len(r.Status().Upstreams[0].Endpoints); n != 1 {
-		t.Errorf("%d endpoints", n)
+	if !r.Knows("u", a) || r.Knows("u", b) || r.Judged("u") != 1 || len(r.Status().Upstreams[0].Endpoints) != 1 {
+		t.Errorf("the upstream knows endpoints that never came into force, or lacks those in force: %d are judged", r.Judged("u"))
 	}
 	r.Until("no goroutines are left", func() bool { return runtime.NumGoroutine() <= before+2 })
+	for _, c := range []struct {
+		endpoints string
+		judged    int
+	}{{three, 3}, {one, 1}} {
+		if r.Reload(text("", c.endpoints)); r.Judged("u") != c.judged {
+			t.Errorf("%d endpoints are judged, want %d", r.Judged("u"), c.judged)
+		}
+	}
 }
 
 // TestRemovedEndpoints: as on_removed says, the sessions of removed endpoints are kept, reset at
@@ -85,7 +90,7 @@ func TestRemovedEndpoints(t *testing.T) {
 	t.Parallel()
 
 	a, b := named(t, "a"), named(t, "b")
-	for how, want := range map[string]bool{"keep": true, "reset": false, "drain": false} {
+	for _, how := range []string{"keep", "reset", "drain"} {
 		t.Run(how, func(t *testing.T) {
 			text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -94,18 +99,11 @@ upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 1
 			c := client(t, r.At("l"))
 			line(t, c)
 			r.Reload(fmt.Sprintf(text, b))
-			if got := whose(t, r.At("l")); got != "b" {
-				t.Error(got)
-			}
-			if how != "keep" {
-				if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-					t.Errorf("%v", err)
-				}
-				return
-			}
-			echoes(t, c, "kept")
-			if !want {
-				t.Error("unreachable")
+			servedBy(t, r.At("l"), "b")
+			if how == "keep" {
+				echoes(t, c, "kept")
+			} else {
+				isReset(t, c)
 			}
 		})
 	}
@@ -127,9 +125,7 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 	line(t, other)
 	r.Reload(fmt.Sprintf(text, "", a))
 	echoes(t, c, "still here")
-	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
+	isReset(t, c)
 	r.Logs("level=INFO", `msg="sessions cut" listener=m sessions=1`)
 	if n, err := net.Dial("tcp", at); err == nil {
 		n.Close()
@@ -143,43 +139,29 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 func TestUnhealthyEndpoints(t *testing.T) {
 	t.Parallel()
 
-	var well atomic.Bool
-	well.Store(true)
-	check := sockets.Server(t, func(c net.Conn) {
-		_, _ = sockets.ReadLine(c)
-		if well.Load() {
-			fmt.Fprint(c, "+PONG\r\n")
-		}
-	})
-	_, port, _ := net.SplitHostPort(check)
+	role := newRole(t, false)
 	a := named(t, "a")
 	text := `
 listeners: [{name: keep, bind: "127.0.0.1:0", upstream: keep}, {name: reset, bind: "127.0.0.1:0", upstream: reset}]
 upstreams:`
 	for _, how := range []string{"keep", "reset"} {
 		text += fmt.Sprintf(`
-  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}`, how, a, how, port)
+  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, http: {path: /primary, host: db.test}}}`, how, a, how, role.port)
 	}
 	r := start(t, text)
 	kept, reset := client(t, r.At("keep")), client(t, r.At("reset"))
 	line(t, kept)
 	line(t, reset)
-	well.Store(false)
-	if err := gone(t, reset); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
+	role.well.Store(false)
+	isReset(t, reset)
 	r.Until("both endpoints are down", func() bool {
 		return r.Endpoint("keep", "a").State == "down" && r.Endpoint("reset", "a").State == "down"
 	})
 	echoes(t, kept, "kept")
-	if got := whose(t, r.At("keep")); got != "a" { // the endpoint has not answered at all, not even with a refusal
-		t.Errorf("as a last resort: %q", got)
-	}
-	well.Store(true)
+	servedBy(t, r.At("keep"), "a") // the endpoint has not answered at all, not even with a refusal
+	role.well.Store(true)
 	r.Until("the endpoint is up again", func() bool { return r.Endpoint("keep", "a").State == "up" })
-	if got := whose(t, r.At("keep")); got != "a" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("keep"), "a")
 }
 
 // TestReloadsUnderLoad: no connection is closed, none is refused, and no resource grows.
@@ -274,9 +256,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if n := count(); n < 1 || n > 3 {
 		t.Errorf("%d of 20, want 2", n)
 	}
-	if err := r.SetSplit("l", 0, map[string]float64{"a": 50, "b": 50}, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.SetSplit("l", 0, map[string]float64{"a": 50, "b": 50}, "test"))
 	if n := count(); n < 9 || n > 11 {
 		t.Errorf("%d of 20, want 10", n)
 	}
@@ -295,9 +275,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`, a))
+	r := startUpstream(t, `endpoints: [%q]`, a)
 	at := r.At("l")
 	one, two := client(t, at), client(t, at)
 	line(t, one)
@@ -315,9 +293,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	if rest, err := io.ReadAll(one); err != nil || len(rest) > 0 {
 		t.Errorf("%q, %v", rest, err)
 	}
-	if err := gone(t, two); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset when the drain timeout is over", err)
-	}
+	isReset(t, two)
 	r.End()
 }
 
@@ -337,27 +313,6 @@ upstreams: [{name: u, endpoints: [%q], retry: {attempts: 0}, on_removed: keep}]`
 		r.Reload(fmt.Sprintf(text, port, names[(i+1)%2]))
 	}
 	stop()
-}
-
-// TestSplitToAHundredth: an operator can set percentages as fine as those in the file.
-func TestSplitToAHundredth(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: a, percent: 99.75}, {upstream: b, percent: 0.25}]}]}]
-upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%[1]q]}]`, named(t, "a")))
-	told := func(a, b float64) {
-		t.Helper()
-		to := r.Status().Listeners[0].Routes[0].To
-		if to["a"] != a || to["b"] != b {
-			t.Errorf("the status has %v, want %v and %v", to, a, b)
-		}
-	}
-	told(99.75, 0.25)
-	if err := r.SetSplit("l", 0, map[string]float64{"a": 99.5, "b": 0.5}, "test"); err != nil {
-		t.Fatal(err)
-	}
-	told(99.5, 0.5)
 }
 
 // TestRulesOfBothWhileSwapped: a reload names an endpoint that serves, and rules that a waiting client does not
@@ -403,9 +358,7 @@ func TestRulesOfBothWhileSwapped(t *testing.T) {
 				return d.Dial("tcp", "127.0.0.1:"+port)
 			}
 			denied, err := comes()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer denied.Close()
 			allowed := from(t, 8, "127.0.0.1:"+port)
 			r.Until("both are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
@@ -425,9 +378,7 @@ func TestRulesOfBothWhileSwapped(t *testing.T) {
 					t.Errorf("the client that meets the rules gets %q", got)
 				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if lateErr == nil { // else it was reset at once
 				refused(late)
 				late.Close()
@@ -481,9 +432,7 @@ func TestRulesOfNeitherWhileSwapped(t *testing.T) {
 					t.Errorf("the client gets %q", got)
 				}
 			}
-			if err := r.ApplyCommitted(t.Context(), r.Load(text(test.after)), served); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.ApplyCommitted(t.Context(), r.Load(text(test.after)), served))
 			served()
 		})
 	}
@@ -511,9 +460,7 @@ func TestModeIsTakenBackByAReload(t *testing.T) {
 	}
 	r := start(t, unixListener(usual, up))
 	info, err := os.Lstat(usual)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Reload(unixListener(path+"?mode=0600", up))
 	want(0o600)
 	r.Reload(unixListener(path, up))
@@ -528,9 +475,7 @@ func TestReloadsWhileAPathIsSwapped(t *testing.T) {
 	t.Parallel()
 
 	dir, victim, up := t.TempDir(), filepath.Join(t.TempDir(), "file"), named(t, "a")
-	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(victim, []byte("precious"), 0o600))
 	path, away := filepath.Join(dir, "s"), filepath.Join(dir, "away")
 	r := start(t, unixListener(path+"?mode=0666", up))
 	var over atomic.Bool

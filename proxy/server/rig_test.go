@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,12 @@ func start(t *testing.T, text string, files ...string) *rig {
 func startWith(t *testing.T, connections int, text string, files ...string) *rig {
 	t.Helper()
 	return &rig{loadbalancer.Setting{Clients: connections}.Start(t, text, files...)}
+}
+
+// startUpstream is start with the listener l before one upstream, which is u.
+func startUpstream(t *testing.T, upstream string, args ...any) *rig {
+	t.Helper()
+	return start(t, fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, "+upstream+"}]", args...))
 }
 
 // named is a server that sends its name, and then echoes.
@@ -69,6 +76,83 @@ func whose(t *testing.T, address string) string {
 	c := client(t, address)
 	defer c.Close()
 	return line(t, c)
+}
+
+// servedBy fails the test unless a new client of an address gets the server of a name.
+func servedBy(t *testing.T, address, name string) {
+	t.Helper()
+	if got := whose(t, address); got != name {
+		t.Errorf("a client gets to %q, want %s", got, name)
+	}
+}
+
+// dialFrom is client from another address.
+func dialFrom(t *testing.T, ip, address string) *net.TCPConn {
+	t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: patience}).Dial("tcp", address)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+// from is dialFrom with the last byte of 127.0.1.0/24.
+func from(t *testing.T, source byte, address string) net.Conn {
+	t.Helper()
+	return dialFrom(t, net.IPv4(127, 0, 1, source).String(), address)
+}
+
+// dialUnix connects a client of a unix socket for the duration of the test.
+func dialUnix(t *testing.T, path string) net.Conn {
+	t.Helper()
+	c, err := net.DialTimeout("unix", path, patience)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// pairOf is a certificate with its key.
+func pairOf(t testing.TB, cert, key string) tls.Certificate {
+	t.Helper()
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	must(t, err)
+	return pair
+}
+
+// answering is a server that reads pieces of up to 64 bytes, and goes on for as long as answer says so.
+func answering(t *testing.T, answer func(c *net.TCPConn, piece []byte) bool) string {
+	return sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if err != nil || !answer(c.(*net.TCPConn), b[:n]) {
+				return
+			}
+		}
+	})
+}
+
+// echoPiece answers a piece with itself.
+func echoPiece(c *net.TCPConn, piece []byte) bool {
+	_, err := c.Write(piece)
+	return err == nil
+}
+
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isReset fails the test unless a connection is reset before another byte.
+func isReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
 }
 
 // echoes fails the test unless a connection still echoes.

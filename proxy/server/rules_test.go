@@ -2,67 +2,15 @@ package server_test
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
-
-// TestDeniedWhileTheyWait: a reload that denies a source also applies to its clients that wait
-// for room, for their first bytes or for their header. Their next step notices it. Sessions
-// continue.
-func TestDeniedWhileTheyWait(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	ports := [3]string{sockets.Port(t), sockets.Port(t), sockets.Port(t)}
-	text := func(deny string) string {
-		return fmt.Sprintf(`
-listeners:
-  - {name: room, bind: "127.0.0.1:%s", upstream: u%s}
-  - {name: data, bind: "127.0.0.1:%s", upstream: v, connect: on_data%[2]s}
-  - {name: header, bind: "127.0.0.1:%[4]s", upstream: v, accept_proxy: {from: [127.0.0.0/8]}%[2]s}
-upstreams:
-  - {name: u, endpoints: [{address: %[5]q, connections: 1}], queue: {timeout: 1m}}
-  - {name: v, endpoints: [%[5]q]}`, ports[0], deny, ports[1], ports[2], a)
-	}
-	r := start(t, text(""))
-	from := func(i int, ip string) net.Conn {
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", "127.0.0.1:"+ports[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(patience))
-		return c
-	}
-	session := from(0, "127.0.0.9")
-	line(t, session)
-	waits, other := from(0, "127.0.0.9"), from(0, "127.0.0.8")
-	data, proxied, honest := from(1, "127.0.0.9"), from(2, "127.0.0.8"), from(2, "127.0.0.8")
-	r.Until("all clients are accepted", func() bool { return r.Status().Connections.Active == 6 })
-	r.Reload(text(", deny: [127.0.0.9]"))
-	echoes(t, session, "still here")
-	_, _ = io.WriteString(data, "x")
-	_, _ = io.WriteString(proxied, "PROXY TCP4 127.0.0.9 127.0.0.1 1 1\r\n")
-	_, _ = io.WriteString(honest, "PROXY TCP4 127.0.0.7 127.0.0.1 1 1\r\n")
-	line(t, honest)
-	session.Close() // this makes room
-	for name, c := range map[string]net.Conn{"room": waits, "data": data, "header": proxied} {
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the client that waits for %s gets %v, want a reset", name, err)
-		}
-		r.Until("the refusal is counted", func() bool { return r.Refused(name, "address") == 1 })
-	}
-	line(t, other)
-}
 
 // TestRefusesAll: the status has the reason for which a listener refuses every client, until a reload changes its rules.
 func TestRefusesAll(t *testing.T) {
@@ -91,90 +39,113 @@ func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
 
 	const deny = ", deny: [127.0.1.9]"
 	const notListed = "-" // it is not in force any more
-	for name, test := range map[string]struct {
+	type row struct {
 		listeners string // the listeners of each reload, one a line
 		denied    string // the listener that counts it; empty: none does
-	}{
-		"renamed":         {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
-		"renamed, no ban": {`{name: new, bind: "127.0.0.1:PORT", upstream: u}`, ""},
-		"moved to another, and its own denies": {
-			`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: new, bind: "127.0.0.1:PORT", upstream: u}`, "",
+	}
+	another := named(t, "another's")
+	for before, rows := range map[string]map[string]row{
+		`{name: l, bind: "127.0.0.1:PORT", upstream: u}`: {
+			"renamed":         {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
+			"renamed, no ban": {`{name: new, bind: "127.0.0.1:PORT", upstream: u}`, ""},
+			"moved to another, and its own denies": {
+				`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: new, bind: "127.0.0.1:PORT", upstream: u}`, "",
+			},
+			"moved to another that denies": {
+				`{name: l, bind: "127.0.0.1:0", upstream: u}, {name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
+			},
+			"wider": {`{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new"},
+			"wider, and then denied": {
+				`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new",
+			},
+			"gone, and its own denies": {`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l"},
+			"gone, and named again elsewhere": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l",
+			},
+			"gone": {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
+			"gone, and back with another that denies": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
+			},
+			"gone, back with another that denies, and gone again": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}` + "\n" +
+					`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+			},
+			"gone, back with another, and gone again": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u` + deny + `}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
+					`{name: x, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "",
+			},
+			"gone, back with another, and that one elsewhere": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
+					`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "new",
+			},
+			"wider, then denied, then gone": {
+				`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}` + "\n" +
+					`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+			},
+			"two in turn, and both gone": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
+					`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: other, bind: "0.0.0.0:PORT", upstream: u` + deny + `}` + "\n" +
+					`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+			},
+			"others have it, and then other addresses": {
+				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}` + "\n" +
+					`{name: other, bind: "127.0.0.2:PORT", upstream: u}` + "\n" + `{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+			},
 		},
-		"moved to another that denies": {
-			`{name: l, bind: "127.0.0.1:0", upstream: u}, {name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
-		},
-		"wider": {`{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new"},
-		"wider, and then denied": {
-			`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new",
-		},
-		"gone, and its own denies": {`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l"},
-		"gone, and named again elsewhere": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l",
-		},
-		"gone": {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
-		"gone, and back with another that denies": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
-		},
-		"gone, back with another that denies, and gone again": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}` + "\n" +
-				`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
-		},
-		"gone, back with another, and gone again": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u` + deny + `}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
-				`{name: x, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "",
-		},
-		"gone, back with another, and that one elsewhere": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
-				`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "new",
-		},
-		"wider, then denied, then gone": {
-			`{name: new, bind: "0.0.0.0:PORT", upstream: u}` + "\n" + `{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}` + "\n" +
-				`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
-		},
-		"two in turn, and both gone": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u}` + "\n" +
-				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: other, bind: "0.0.0.0:PORT", upstream: u` + deny + `}` + "\n" +
-				`{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
-		},
-		"others have it, and then other addresses": {
-			`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}` + "\n" +
-				`{name: other, bind: "127.0.0.2:PORT", upstream: u}` + "\n" + `{name: x, bind: "127.0.0.1:0", upstream: u}`, notListed,
+		`{name: l, bind: "0.0.0.0:PORT", upstream: u}, {name: x, bind: "127.0.0.1:0", upstream: v}`: {
+			"in parts, and its own denies": {
+				`{name: a, bind: "127.0.0.2:PORT", upstream: u}, {name: b, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "b",
+			},
+			"in parts, and the other's denies": {
+				`{name: a, bind: "127.0.0.1:PORT", upstream: u}, {name: b, bind: "127.0.0.2:PORT", upstream: u` + deny + `}`, "",
+			},
+			// Another listener has a part of it: neither its rules nor its upstream are for a client at another part.
+			"gone and denied, and a part is one's that allows": {
+				`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: b, bind: "127.0.0.2:PORT", upstream: v}`, "l",
+			},
+			"gone and denied, and parts are two's that allow": {
+				`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}, {name: b, bind: "127.0.0.2:PORT", upstream: v}, {name: c, bind: "127.0.0.3:PORT", upstream: v}`, "l",
+			},
+			"gone, and a part is one's that denies": {
+				`{name: l, bind: "127.0.0.1:0", upstream: u}, {name: b, bind: "127.0.0.2:PORT", upstream: v` + deny + `}`, "",
+			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			port, later := sockets.Port(t), sockets.Port(t)
-			text := func(listeners string) string {
-				return fmt.Sprintf(`
+		for name, test := range rows {
+			t.Run(name, func(t *testing.T) {
+				port, later := sockets.Port(t), sockets.Port(t)
+				text := func(listeners string) string {
+					return fmt.Sprintf(`
 listeners: [%s]
-upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, strings.ReplaceAll(listeners, "PORT", port), later)
-			}
-			r := start(t, text(`{name: l, bind: "127.0.0.1:PORT", upstream: u}`))
-			var held [2]net.Conn
-			for i, ip := range []byte{9, 8} {
-				held[i] = from(t, ip, "127.0.0.1:"+port)
-				defer held[i].Close() // before the server at the port later waits for it
-				r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == int64(i)+1 })
-			}
-			for _, listeners := range strings.Split(test.listeners, "\n") {
-				r.Reload(text(listeners))
-			}
-			serverAt(t, later, "served")
-			if got := line(t, held[1]); got != "served" {
-				t.Errorf("another source gets %q", got)
-			}
-			if test.denied == "" {
-				if got := line(t, held[0]); got != "served" {
-					t.Errorf("the client gets %q", got)
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}, {name: v, endpoints: [%q], health_check: off}]`,
+						strings.ReplaceAll(listeners, "PORT", port), later, another)
 				}
-				return
-			}
-			if err := gone(t, held[0]); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%v, want a reset", err)
-			}
-			if test.denied != notListed {
-				r.Until("the refusal is counted", func() bool { return r.Refused(test.denied, "address") == 1 })
-			}
-		})
+				r := start(t, text(before))
+				var held [2]net.Conn
+				for i, ip := range []byte{9, 8} {
+					held[i] = from(t, ip, "127.0.0.1:"+port)
+					defer held[i].Close() // before the server at the port later waits for it
+					r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == int64(i)+1 })
+				}
+				for _, listeners := range strings.Split(test.listeners, "\n") {
+					r.Reload(text(listeners))
+				}
+				serverAt(t, later, "served")
+				if got := line(t, held[1]); got != "served" {
+					t.Errorf("another source gets %q", got)
+				}
+				if test.denied == "" {
+					if got := line(t, held[0]); got != "served" {
+						t.Errorf("the client gets %q", got)
+					}
+					return
+				}
+				isReset(t, held[0])
+				if test.denied != notListed {
+					r.Until("the refusal is counted", func() bool { return r.Refused(test.denied, "address") == 1 })
+				}
+			})
+		}
 	}
 }
 
@@ -211,31 +182,6 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 1h}]`, 
 	}
 }
 
-// TestDeniedWhereSeveralShareTheAddress: a reload divides a wide address among listeners. A
-// waiting client is held to the rules of the listener that has the address it connected to.
-func TestDeniedWhereSeveralShareTheAddress(t *testing.T) {
-	t.Parallel()
-
-	port, later := sockets.Port(t), sockets.Port(t)
-	text := func(listeners string) string {
-		return fmt.Sprintf(`
-listeners: [%s]
-upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}]`, strings.ReplaceAll(listeners, "PORT", port), later)
-	}
-	r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}`))
-	a, b := from(t, 9, "127.0.0.1:"+port), from(t, 9, "127.0.0.2:"+port)
-	defer a.Close()
-	r.Until("the clients are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
-	r.Reload(text(`{name: a, bind: "127.0.0.1:PORT", upstream: u}, {name: b, bind: "127.0.0.2:PORT", upstream: u, deny: [127.0.1.9]}`))
-	serverAt(t, later, "served")
-	if got := line(t, a); got != "served" {
-		t.Errorf("at the allowed address the client gets %q", got)
-	}
-	if err := gone(t, b); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
-}
-
 // TestProofThatDoesNotDoAnyMore: a reload accepts headers from fewer sources, or certificates of
 // another authority. It applies to clients that have shown theirs and wait for an endpoint. Those
 // that satisfy the new rules are served.
@@ -247,10 +193,7 @@ func TestProofThatDoesNotDoAnyMore(t *testing.T) {
 	clients := make(map[string]tls.Certificate)
 	for i, name := range []string{"a", "b"} {
 		cert, key := certificate.New(t, name+".test")
-		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := pairOf(t, cert, key)
 		clients[name] = pair
 		files[5+2*i] = cert
 		files[9] += cert
@@ -268,9 +211,7 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 	shown := make(map[string]net.Conn)
 	for name, pair := range clients {
 		c := tls.Client(client(t, "127.0.0.1:"+ports[0]), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
-		if err := c.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Handshake())
 		defer c.Close()
 		shown[name] = c
 	}
@@ -288,9 +229,7 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {ho
 		}
 	}
 	for name, c := range map[string]net.Conn{"certificate": shown["b"], "header": not} {
-		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the client with another %s: %v, want a reset", name, err)
-		}
+		isReset(t, c)
 	}
 	r.Until("the refusals are counted", func() bool { return r.Refused("tls", "tls") == 1 && r.Refused("header", "proxy_header") == 1 })
 }
@@ -314,41 +253,4 @@ upstreams: [{name: u, endpoints: [%q]}]`, port, named(t, "u"))
 		t.Errorf("the client gets %q", s)
 	}
 	r.Until("the refusal is counted", func() bool { return r.Refused("l", "tls") == 1 })
-}
-
-// TestDeniedAtAnAddressNobodyHas: a listener of all addresses leaves its port, and another one takes a part of it. A client that is
-// held, and has come in at another part, is one of the listener that had it: neither the rules nor the upstream of the other one are for it.
-func TestDeniedAtAnAddressNobodyHas(t *testing.T) {
-	t.Parallel()
-
-	const l, deny = `{name: l, bind: "127.0.0.1:0", upstream: u%s}, `, ", deny: [127.0.1.9]"
-	for name, test := range map[string]struct{ after, want string }{
-		"denied, to one that allows":   {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}`, ""},
-		"denied, to two that allow":    {fmt.Sprintf(l, deny) + `{name: b, bind: "127.0.0.2:PORT", upstream: v}, {name: c, bind: "127.0.0.3:PORT", upstream: v}`, ""},
-		"allowed, to one that denies":  {fmt.Sprintf(l, "") + `{name: b, bind: "127.0.0.2:PORT", upstream: v` + deny + `}`, "served"},
-		"denied, and the other is its": {fmt.Sprintf(l, "") + `{name: b, bind: "127.0.0.1:PORT", upstream: v` + deny + `}`, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			port, later, other := sockets.Port(t), sockets.Port(t), named(t, "another's")
-			text := func(listeners string) string {
-				return fmt.Sprintf(`
-listeners: [%s]
-upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], health_check: off, queue: {hold: 1m}}, {name: v, endpoints: [%q], health_check: off}]`,
-					strings.ReplaceAll(listeners, "PORT", port), later, other)
-			}
-			r := start(t, text(`{name: l, bind: "0.0.0.0:PORT", upstream: u}, {name: x, bind: "127.0.0.1:0", upstream: v}`))
-			held := from(t, 9, "127.0.0.1:"+port)
-			defer held.Close()
-			r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
-			r.Reload(text(test.after))
-			serverAt(t, later, "served")
-			if test.want == "" {
-				if err := gone(t, held); !errors.Is(err, syscall.ECONNRESET) {
-					t.Errorf("%v, want a reset", err)
-				}
-			} else if got := line(t, held); got != test.want {
-				t.Errorf("the client gets %q", got)
-			}
-		})
-	}
 }

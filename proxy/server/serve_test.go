@@ -21,23 +21,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
 
-// TestTheSmallestFile: one listener, one upstream, two endpoints in turn.
-func TestTheSmallestFile(t *testing.T) {
-	t.Parallel()
-
-	a, b := named(t, "a"), named(t, "b")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: db, bind: "127.0.0.1:0", upstream: pg}]
-upstreams: [{name: pg, endpoints: [%q, %q]}]`, a, b))
-	got := map[string]int{}
-	for range 10 {
-		got[whose(t, r.At("db"))]++
-	}
-	if got["a"] != 5 || got["b"] != 5 {
-		t.Errorf("%v, want 5 each", got)
-	}
-}
-
 // TestRoutesBySource: the first matching route wins. A client without a matching route goes to
 // the default; without a default it is refused and counted.
 func TestRoutesBySource(t *testing.T) {
@@ -49,15 +32,14 @@ listeners:
   - {name: one, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: b}, {match: {source: ["127.0.0.0/8"]}, upstream: a}], upstream: b}
   - {name: two, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}], upstream: b}
   - {name: none, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}]}
+  - {name: closed, bind: "127.0.0.1:0"}
 upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, a, b))
-	if got := whose(t, r.At("one")); got != "a" {
-		t.Errorf("one: %s", got)
+	servedBy(t, r.At("one"), "a")
+	servedBy(t, r.At("two"), "b")
+	for _, nowhere := range []string{"none", "closed"} {
+		refused(t, r.At(nowhere))
+		r.Until("the refusal is counted", func() bool { return r.Refused(nowhere, "no_route") == 1 })
 	}
-	if got := whose(t, r.At("two")); got != "b" {
-		t.Errorf("two: %s", got)
-	}
-	refused(t, r.At("none"))
-	r.Until("the refusal is counted", func() bool { return r.Refused("none", "no_route") == 1 })
 }
 
 // TestAccess: deny wins over allow, and a client that is not allowed is reset and counted.
@@ -70,9 +52,7 @@ listeners:
   - {name: open, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], upstream: a}
   - {name: shut, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], deny: ["127.0.0.1"], upstream: a}
 upstreams: [{name: a, endpoints: [%q]}]`, a))
-	if got := whose(t, r.At("open")); got != "a" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("open"), "a")
 	refused(t, r.At("shut"))
 	r.Until("the refusal is counted", func() bool { return r.Refused("shut", "address") == 1 })
 }
@@ -83,10 +63,7 @@ func TestRetriesFindAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms}}]`,
-		sockets.Refusing(t), a))
+	r := startUpstream(t, `endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms}`, sockets.Refusing(t), a)
 	for range 20 {
 		if got := whose(t, r.At("l")); got != "a" {
 			t.Fatal(got)
@@ -103,10 +80,7 @@ func TestEndpointsThatFailAreEjected(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, circuit_breaker: off, outlier_detection: {consecutive_failures: 3}}]`,
-		sockets.Refusing(t), a))
+	r := startUpstream(t, `endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, circuit_breaker: off, outlier_detection: {consecutive_failures: 3}`, sockets.Refusing(t), a)
 	for range 20 {
 		if got := whose(t, r.At("l")); got != "a" {
 			t.Fatal(got)
@@ -130,9 +104,7 @@ upstreams:
   - {name: u, endpoints: [%q], fallback: {upstream: w}, retry: {attempts: 0}}
   - {name: v, endpoints: [%q], fallback: {respond: sorry.txt}, retry: {attempts: 0}}
   - {name: w, endpoints: [%q]}`, dead, dead, a), "sorry.txt", "sorry\n")
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("l"), "a")
 	c := client(t, r.At("m"))
 	if got, err := io.ReadAll(c); err != nil || string(got) != "sorry\n" {
 		t.Errorf("%q, %v", got, err)
@@ -153,9 +125,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off,
 	for range 2 {
 		c := client(t, r.At("l"))
 		began := time.Now()
-		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%v, want a reset", err)
-		}
+		isReset(t, c)
 		if took := time.Since(began); took > 10*200*time.Millisecond {
 			t.Errorf("the reset took %v", took)
 		}
@@ -173,9 +143,7 @@ func TestEndpointLimitsAndQueue(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a, connections: 1}], queue: {size: 2, timeout: 20s}}]`, a))
+	r := startUpstream(t, `endpoints: [{address: %q, name: a, connections: 1}], queue: {size: 2, timeout: 20s}`, a)
 	first := client(t, r.At("l"))
 	line(t, first)
 	var waiting []*net.TCPConn
@@ -214,10 +182,7 @@ func TestHungUpClientsGiveWay(t *testing.T) {
 listeners: [{name: l, bind: "unix:%s", upstream: u}]
 upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 1m}}]`, path, address))
 	connect := func() net.Conn {
-		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := dialUnix(t, path)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -256,9 +221,7 @@ func TestQueueTimeout(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 100ms}}]`, a))
+	r := startUpstream(t, `endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 100ms}`, a)
 	first := client(t, r.At("l"))
 	line(t, first)
 	began := time.Now()
@@ -389,9 +352,7 @@ func TestCheckTellsItsAddresses(t *testing.T) {
 			got <- string(b)
 			wanted <- want(c)
 		})
-		start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q], send_proxy: %d}]`, up, version))
+		startUpstream(t, `endpoints: [%q], send_proxy: %d`, up, version)
 		if said, want := <-got, <-wanted; said != want {
 			t.Errorf("version %d: the check sends %q, want %q", version, said, want)
 		}
@@ -411,9 +372,7 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, 
 		t.Fatal(got)
 	}
 	r.Write("eps.yaml", fmt.Sprintf("[%q]", b))
-	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
+	isReset(t, c)
 	r.Until("clients get the new endpoint", func() bool { return whose(t, r.At("l")) == "b" })
 }
 
@@ -503,9 +462,7 @@ func TestHeaderIsNoDestination(t *testing.T) {
 	} {
 		c := client(t, r.At("l"))
 		_, _ = io.WriteString(c, head+"hello")
-		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%q: %v, want a reset", head, err)
-		}
+		isReset(t, c)
 	}
 	select {
 	case <-reached:
@@ -636,9 +593,7 @@ func TestSilence(t *testing.T) {
 	t.Parallel()
 
 	r := startMany(t, "100ms", "1s")
-	if got := whose(t, r.At("many")); got != "smtp" {
-		t.Errorf("a silent client gets to %s", got)
-	}
+	servedBy(t, r.At("many"), "smtp")
 	c := client(t, r.At("many"))
 	fmt.Fprint(c, "GET /admin")
 	gone(t, c)
@@ -685,9 +640,7 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off}]`,
 		cfg := &tls.Config{RootCAs: trusting(cert), ServerName: "front.test", MaxVersion: version}
 		before, refused := reached.Load(), r.Refused("hasty", "tls")+r.Refused("hasty", "preread")
 		c := tls.Client(client(t, r.At("hasty")), cfg)
-		if err := c.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Handshake())
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Error("a silent client gets a byte")
 		}
@@ -697,9 +650,7 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off}]`,
 		}
 		for _, size := range []int{1, 4096, 4097, 100_000} { // less than is awaited, as much, and more than a record
 			c := tls.Client(client(t, r.At("l")), cfg)
-			if err := c.Handshake(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Handshake())
 			sent, back := []byte(strings.Repeat("x", size-1)+"\n"), make([]byte, size)
 			if _, err := c.Write(sent); err != nil {
 				t.Fatal(err)
@@ -710,15 +661,4 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off}]`,
 			c.Close()
 		}
 	}
-}
-
-// TestNowhere: a listener with neither a route nor an upstream refuses and counts each client.
-func TestNowhere(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, `
-listeners: [{name: closed, bind: "127.0.0.1:0"}]`)
-	refused(t, r.At("closed"))
-	refused(t, r.At("closed"))
-	r.Until("both clients are counted", func() bool { return r.Refused("closed", "no_route") == 2 })
 }

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -85,9 +83,7 @@ func TestSessionsAreSelected(t *testing.T) {
 		}
 	}
 	list, err := r.Sessions(t.Context(), admin.SessionQuery{}, admin.SessionOrder{By: "age", Top: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := slices.Collect(list.Sessions); len(got) != 2 || !list.More() || got[0].AgeUs < got[1].AgeUs {
 		t.Errorf("the two oldest: %+v, more %v", got, list.More())
 	}
@@ -129,7 +125,7 @@ func TestSessionsOfWhatIsGone(t *testing.T) {
 	if e := r.end(admin.EndQuery{SessionQuery: admin.SessionQuery{Endpoint: "old"}, Now: true}); e.Ended != 1 {
 		t.Errorf("%+v", e)
 	}
-	reset(t, c)
+	isReset(t, c)
 	if _, err := r.Sessions(t.Context(), admin.SessionQuery{Listener: "old"}, admin.SessionOrder{}); !errors.Is(err, admin.ErrNotFound) {
 		t.Error(err)
 	}
@@ -158,13 +154,6 @@ func (r *rig) end(q admin.EndQuery) admin.Ended {
 	return e
 }
 
-func reset(t *testing.T, c net.Conn) {
-	t.Helper()
-	if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
-}
-
 // TestEndNow: sessions end at once, are counted and logged as ended by an operator, and others go on.
 func TestEndNow(t *testing.T) {
 	t.Parallel()
@@ -183,7 +172,7 @@ func TestEndNow(t *testing.T) {
 	if e := r.end(q); e.Touched != 1 || e.Ended != 1 || !e.Done {
 		t.Errorf("%+v", e)
 	}
-	reset(t, one)
+	isReset(t, one)
 	echoes(t, other, "it goes on")
 	r.Until("the end is counted", func() bool { return closesOf(r, "web")[tally.Operator] == 1 })
 	r.Logs("sessions are being ended", "uid=7", "--endpoint one")
@@ -209,9 +198,7 @@ func TestEndGently(t *testing.T) {
 	})
 	r := forwarding(t, bulk, nil)
 	idle, busy := client(t, r.At("l")), client(t, r.At("l"))
-	if _, err := busy.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, busy, "x")
 	r.Until("both are joined", func() bool { return len(r.list(admin.SessionQuery{State: "joined"}, admin.SessionOrder{})) == 2 })
 	ended := make(chan admin.Ended, 1)
 	go func() {
@@ -229,8 +216,8 @@ func TestEndGently(t *testing.T) {
 		}
 		begin <- struct{}{}
 	}
-	reset(t, idle)
-	reset(t, busy)
+	isReset(t, idle)
+	isReset(t, busy)
 	if e := <-ended; e.Touched != 2 || e.Ended != 2 || !e.Done || total != size {
 		t.Errorf("%+v, %d bytes", e, total)
 	}
@@ -252,9 +239,7 @@ func TestEndInAnAnswer(t *testing.T) {
 	}), nil)
 	defer release()
 	c := client(t, r.At("l"))
-	if _, err := c.Write([]byte("ID\nWAIT 5\n")); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, "ID\nWAIT 5\n")
 	if got := line(t, c); got != "one" {
 		t.Fatalf("%q", got)
 	}
@@ -276,21 +261,11 @@ func TestEndInAnAnswer(t *testing.T) {
 func TestEndOfUnanswering(t *testing.T) {
 	t.Parallel()
 
-	var well atomic.Bool
-	well.Store(true)
-	check := sockets.Server(t, func(c net.Conn) {
-		_, _ = sockets.ReadLine(c)
-		if well.Load() {
-			fmt.Fprint(c, "+PONG\r\n")
-		}
-	})
-	_, port, _ := net.SplitHostPort(check)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: keep, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}]`, named(t, "a"), port))
+	role := newRole(t, false)
+	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: keep, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
 	c := client(t, r.At("l"))
 	line(t, c)
-	well.Store(false)
+	role.well.Store(false)
 	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	q := admin.EndQuery{All: true, Quiet: time.Second, Grace: 1500 * time.Millisecond}
 	if e := r.end(q); e.Unanswering != 1 || e.Kept != 1 || !e.Done {
@@ -301,7 +276,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: keep, h
 	if e := r.end(q); e.Ended != 1 || !e.Done {
 		t.Errorf("%+v, want one that is ended", e)
 	}
-	reset(t, c)
+	isReset(t, c)
 }
 
 // TestEndGrace: a session with an open question goes on after its grace, or is ended all the same.
@@ -311,9 +286,7 @@ func TestEndGrace(t *testing.T) {
 	mute := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	r := forwarding(t, mute, nil)
 	c := client(t, r.At("l"))
-	if _, err := c.Write([]byte("a question")); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, c, "a question")
 	r.Until("it has asked", func() bool { return len(r.list(admin.SessionQuery{Bytes: 10}, admin.SessionOrder{})) == 1 })
 	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond}); e.Kept != 1 || !e.Done {
 		t.Errorf("%+v, want one that is kept", e)
@@ -321,7 +294,7 @@ func TestEndGrace(t *testing.T) {
 	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond, ThenReset: true}); e.Ended != 1 || !e.Done {
 		t.Errorf("%+v, want one that is ended", e)
 	}
-	reset(t, c)
+	isReset(t, c)
 }
 
 // TestEndOver: ends are spread over a time, and can be called off.
@@ -355,7 +328,7 @@ func TestEndOver(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	for _, c := range clients {
-		reset(t, c)
+		isReset(t, c)
 	}
 }
 
@@ -455,9 +428,7 @@ upstreams:
 	top := func(q admin.SourceQuery) []admin.Source {
 		t.Helper()
 		s, err := r.Sources(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s.Sources
 	}
 	got := top(admin.SourceQuery{})
@@ -480,9 +451,7 @@ func TestEndGentlyWithTLS(t *testing.T) {
 	for _, listener := range []string{"ended", "begun"} {
 		spoken, beneath, plain := g.session(listener)
 		if listener == "begun" { // else the endpoint has said the last word
-			if _, err := spoken.Write([]byte("y")); err != nil {
-				t.Fatal(err)
-			}
+			sends(t, spoken, "y")
 			if _, err := io.ReadFull(plain, make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
@@ -491,9 +460,7 @@ func TestEndGentlyWithTLS(t *testing.T) {
 			t.Errorf("%s: %+v", listener, e)
 		}
 		for _, c := range []net.Conn{beneath, plain} {
-			if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%s: %v, want a reset", listener, err)
-			}
+			isReset(t, c)
 		}
 	}
 }
@@ -512,60 +479,20 @@ func TestEndAfterHalfClose(t *testing.T) {
 	}), nil)
 	defer close(hold)
 	c := client(t, r.At("l"))
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.CloseWrite())
 	if err := <-got; err != nil {
 		t.Errorf("the endpoint's end: %v", err)
 	}
 	if e := r.end(admin.EndQuery{SessionQuery: admin.SessionQuery{State: "client-ended"}, Quiet: time.Second}); e.Ended != 1 || !e.Done {
 		t.Errorf("%+v", e)
 	}
-	reset(t, c)
-}
-
-// TestEndedSessionsAreNamed: the log names ended sessions if so configured, with their listener
-// and endpoint. That includes TLS sessions.
-func TestEndedSessionsAreNamed(t *testing.T) {
-	t.Parallel()
-
-	cert, key := certificate.New(t, "front.test")
-	a := named(t, "a")
-	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
-listeners:
-  - {name: l, bind: "127.0.0.1:0", upstream: u}
-  - {name: s, bind: "127.0.0.1:0", upstream: u, tls: {certificates: [{cert: c.pem, key: c.key}]}}
-upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: off}]`, a), "c.pem", cert, "c.key", key)}
-	c := client(t, r.At("l"))
-	line(t, c)
-	c.Close()
-	r.Logs("session ended", "listener=l", "upstream=u", "endpoint=e", "endpoint_address="+a, "client="+c.LocalAddr().String())
-	secure, _, err := shake(t, r.At("s"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	secure.Close()
-	r.Logs("session ended", "listener=s", "upstream=u", "endpoint=e", "endpoint_address="+a)
+	isReset(t, c)
 }
 
 // socketPath is a path that is short enough for a socket, whatever the test's name.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(sockets.Dir(t), "s")
-}
-
-// dialUnix connects a client of a unix socket for the duration of the test.
-func dialUnix(t *testing.T, path string) net.Conn {
-	t.Helper()
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 // says connects to a unix socket, sends a line, and returns the first line of the answer; empty
@@ -674,24 +601,28 @@ func TestHeadersOfUnixClients(t *testing.T) {
 	}
 }
 
-// TestSourcesAreLogged: at debug level the sources of refused and of served clients are logged,
-// also if the client has reset.
+// TestSourcesAreLogged: at debug level ended sessions are logged with their source, listener and endpoint, those with TLS too, and also if the
+// client has reset; so are the sources of refused clients.
 func TestSourcesAreLogged(t *testing.T) {
 	t.Parallel()
 
-	path := socketPath(t)
+	cert, key := certificate.New(t, "front.test")
+	path, a := socketPath(t), named(t, "a")
 	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
 listeners:
   - {name: served, bind: ["127.0.0.1:0", "unix:%s"], upstream: u}
+  - {name: tls, bind: "127.0.0.1:0", upstream: u, tls: {certificates: [{cert: c.pem, key: c.key}]}}
   - {name: refused, bind: ["127.0.0.1:0", "unix:%[1]s2"], upstream: u, deny: [all]}
-upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))}
+upstreams: [{name: u, endpoints: [{address: %q, name: e}], health_check: off}]`, path, a), "c.pem", cert, "c.key", key)}
 	who := fmt.Sprintf("client=\"unix:uid=%d,gid=%d,pid=%d\"", os.Geteuid(), os.Getegid(), os.Getpid())
 	c := client(t, r.At("served"))
 	line(t, c)
-	if err := errors.Join(c.SetLinger(0), c.Close()); err != nil {
-		t.Fatal(err)
-	}
-	r.Logs("session ended", "client="+c.LocalAddr().String())
+	must(t, errors.Join(c.SetLinger(0), c.Close()))
+	r.Logs("session ended", "listener=served", "upstream=u", "endpoint=e", "endpoint_address="+a, "client="+c.LocalAddr().String())
+	secure, _, err := shake(t, r.At("tls"), &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+	must(t, err)
+	secure.Close()
+	r.Logs("session ended", "listener=tls", "upstream=u", "endpoint=e", "endpoint_address="+a)
 	says(t, path, "")
 	r.Logs("session ended", who)
 	refused(t, r.At("refused"))

@@ -119,9 +119,7 @@ func TestAddressesOfOthers(t *testing.T) {
 
 	port, up := sockets.Port(t), named(t, "a")
 	other, err := net.Listen("tcp", "127.0.0.2:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
 	text := `
 listeners: [{name: m, bind: "127.0.0.3:%[1]s", upstream: u}, {name: l, bind: %[2]q, upstream: u}, {name: any, bind: "127.0.0.1:0", upstream: u}]
@@ -146,35 +144,7 @@ upstreams: [{name: u, endpoints: [%[3]q]}]`
 	if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), "of this process") || !strings.Contains(err.Error(), "ss -ltnp sport = :"+port) {
 		t.Errorf("of another process: %v", err)
 	}
-	if got := whose(t, "127.0.0.3:"+port); got != "a" {
-		t.Error(got)
-	}
-}
-
-// TestNobodyIsLostByATakeoverThatFails: clients that connect while it is prepared are served by
-// the old socket.
-func TestNobodyIsLostByATakeoverThatFails(t *testing.T) {
-	t.Parallel()
-
-	port, up := sockets.Port(t), named(t, "a")
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	text := `
-listeners: [{name: l, bind: "%s:%s", upstream: u}, {name: m, bind: %q, upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`
-	r := start(t, fmt.Sprintf(text, "", port, "127.0.0.1:0", up))
-	stop := hammer(t, "127.0.0.1:"+port, 4)
-	for range 50 {
-		err := r.Apply(context.Background(), r.Load(fmt.Sprintf(text, "127.0.0.1", port, taken.Addr(), up)))
-		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "listener m") {
-			t.Fatalf("%v", err)
-		}
-	}
-	stop()
-	alone(t, []string{":" + port})
+	servedBy(t, "127.0.0.3:"+port, "a")
 }
 
 // TestHandshakeOverATakeover: a client whose TCP handshake began at the old socket is served as
@@ -199,12 +169,8 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`
 			t.Fatal("the handshake is over")
 		}
 		r.Reload(fmt.Sprintf(text, fmt.Sprintf(to, port), "v", a, b))
-		if got := whose(t, "127.0.0.1:"+port); got != "b" {
-			t.Error(got)
-		}
-		if err := filter(old, syscall.SO_DETACH_FILTER); err != nil {
-			t.Fatal(err)
-		}
+		servedBy(t, "127.0.0.1:"+port, "b")
+		must(t, filter(old, syscall.SO_DETACH_FILTER))
 		if got := line(t, c); got != "b" {
 			t.Errorf("%s, want it served as by the socket that has taken over", got)
 		}
@@ -230,38 +196,12 @@ func filter(fd, option int) error {
 func begun(t *testing.T, port string) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n, _ := strconv.Atoi(port)
 	return slices.ContainsFunc(strings.Split(string(text), "\n"), func(l string) bool {
 		f := strings.Fields(l)
 		return len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == "03" // SYN_RECV
 	})
-}
-
-// TestQueueOverATakeover: connections in the old socket's accept queue are served.
-func TestQueueOverATakeover(t *testing.T) {
-	t.Parallel()
-
-	port, up := sockets.Port(t), named(t, "a")
-	text := `
-listeners: [{name: l, bind: "%s:%s", upstream: u, limits: {connections: %d}}]
-upstreams: [{name: u, endpoints: [%q]}]`
-	r := start(t, fmt.Sprintf(text, "", port, 1, up))
-	at := "127.0.0.1:" + port
-	first := client(t, at)
-	line(t, first)
-	var queue []*net.TCPConn
-	for range 50 {
-		queue = append(queue, client(t, at))
-	}
-	r.Reload(fmt.Sprintf(text, "127.0.0.1", port, 0, up))
-	for _, c := range queue {
-		line(t, c)
-		echoes(t, c, "from the queue")
-	}
-	echoes(t, first, "still here")
 }
 
 // TestListenersSwapAddresses: listeners swap addresses in one reload: TCP addresses, and a path
@@ -287,11 +227,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 		if got := whose(t, "127.0.0.1:"+one); got != string(want) {
 			t.Errorf("%s, want %c", got, want)
 		}
-		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetDeadline(time.Now().Add(patience))
+		c := dialUnix(t, path)
 		if got := line(t, c); got != string(want) {
 			t.Errorf("%s: %s, want %c", path, got, want)
 		}
@@ -315,25 +251,19 @@ func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 	line(t, kept)
 	r.Reload(fmt.Sprintf(`listeners: [{name: m, bind: "127.0.0.2:%s", upstream: b}, {name: l, bind: "127.0.0.1:%[1]s", upstream: a}]`, port) + ups)
 	for at, want := range map[string]string{"127.0.0.1:": "a", "127.0.0.2:": "b"} {
-		if got := whose(t, at+port); got != want {
-			t.Errorf("%s: %s, want %s", at, got, want)
-		}
+		servedBy(t, at+port, want)
 	}
 	if c, err := net.Dial("tcp", "127.0.0.3:"+port); err == nil {
 		c.Close()
 		t.Error("a socket listens at an address without a listener")
 	}
 	r.Reload(fmt.Sprintf(`listeners: [{name: n, bind: ":%s", upstream: b}]`, port) + ups)
-	if got := whose(t, "127.0.0.1:"+port); got != "b" {
-		t.Error(got)
-	}
+	servedBy(t, "127.0.0.1:"+port, "b")
 	echoes(t, kept, "still here")
 	if err := r.DrainListener("n", "test"); err != nil { // the session is this listener's by now
 		t.Fatal(err)
 	}
-	if err := gone(t, kept); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
-	}
+	isReset(t, kept)
 }
 
 // TestTransparentOverReloads: the socket stays, and is transparent when configured so.
@@ -356,31 +286,5 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		if set, err := syscall.GetsockoptInt(fd, syscall.SOL_IP, sys.IP_TRANSPARENT); err != nil || set != 0 != on || now != socket {
 			t.Errorf("IP_TRANSPARENT %d, %v, want %v; the same socket: %v", set, err, on, now == socket)
 		}
-	}
-}
-
-// TestListeningIsToldInTheOrderOfTheFile: the listeners are logged in the order of the file, not
-// in that of a map.
-func TestListeningIsToldInTheOrderOfTheFile(t *testing.T) {
-	t.Parallel()
-
-	var text strings.Builder
-	var want []string
-	text.WriteString("listeners:\n")
-	for i := range 20 {
-		name := fmt.Sprintf("l%d", i*7%20)
-		want = append(want, name)
-		fmt.Fprintf(&text, "- {name: %s, bind: '127.0.0.1:0', upstream: u}\n", name)
-	}
-	fmt.Fprintf(&text, "upstreams: [{name: u, endpoints: [%q]}]", named(t, "a"))
-	r := start(t, text.String())
-	var got []string
-	for l := range strings.Lines(r.Log.String()) {
-		if _, after, ok := strings.Cut(l, "msg=listening listener="); ok {
-			got = append(got, strings.Fields(after)[0])
-		}
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

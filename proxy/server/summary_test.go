@@ -127,74 +127,6 @@ func TestSummaryOfWaits(t *testing.T) {
 	}
 }
 
-// TestSummaryOfGathers: a loop with much bulk traffic lets bytes gather.
-func TestSummaryOfGathers(t *testing.T) {
-	t.Parallel()
-
-	pipequota.Share(t)
-	r := forwarding(t, sockets.Server(t, discard), func(o *server.Options) { o.Loops = 1 })
-	conns, piece := make([]net.Conn, 12), make([]byte, 32<<10)
-	for i := range conns {
-		conns[i] = client(t, r.At("l"))
-	}
-	r.Until("bytes have gathered", func() bool {
-		for range 10 { // the status request interrupts the loop
-			for _, c := range conns {
-				if _, err := c.Write(piece); err != nil {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(time.Millisecond)
-		}
-		return r.Summary().Loops[0].Gathers > 0
-	})
-}
-
-// TestSummaryOfBatches: a loop that serves several clients switches to SCHED_BATCH, unless
-// configured to keep its policy.
-func TestSummaryOfBatches(t *testing.T) {
-	t.Parallel()
-
-	echo := sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })
-	rigs := map[bool]*rig{}
-	ended, enough := make(chan error), make(chan struct{})
-	const clients = 4
-	for _, keep := range []bool{false, true} {
-		rigs[keep] = forwarding(t, echo, func(o *server.Options) { o.Loops, o.KeepPolicy = 1, keep })
-		for range clients {
-			c := client(t, rigs[keep].At("l"))
-			go func() { ended <- exchangeUntil(c, enough) }()
-		}
-	}
-	batches := func(keep bool) int64 { return rigs[keep].Summary().Loops[0].Batches }
-	for end := time.Now().Add(patience); batches(false) == 0 && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	close(enough)
-	for range 2 * clients {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-	if batches(false) == 0 || batches(true) != 0 || rigs[true].Summary().Loops[0].BatchRefused != 0 {
-		t.Errorf("%+v, and where the policy is kept %+v", rigs[false].Summary().Loops, rigs[true].Summary().Loops)
-	}
-}
-
-// exchangeUntil exchanges messages with an echo server until enough is closed.
-func exchangeUntil(c net.Conn, enough <-chan struct{}) error {
-	for {
-		select {
-		case <-enough:
-			return c.Close()
-		default:
-			if err := exchangeOnce(c, "hello"); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // exchangeOnce sends a message to an echo server and reads the answer.
 func exchangeOnce(c net.Conn, message string) error {
 	if _, err := io.WriteString(c, message); err != nil {
@@ -336,15 +268,11 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, at))
 	join := func(n int) {
 		for i := range n {
 			fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if clients = append(clients, fd); i%50 == 0 { // few are on the way at once, for memory of those is kept
 				joined(int64(len(clients) - 1))
 			}
-			if err := syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}))
 		}
 	}
 	join(first)
@@ -372,12 +300,8 @@ func queue(t *testing.T, n int) (fd int, at string) {
 	if err == nil {
 		err = syscall.Listen(fd, 2*n)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name, err := sys.LocalName(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fd, name.AddrPort.String()
 }

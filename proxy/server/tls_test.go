@@ -26,10 +26,7 @@ import (
 func secure(t *testing.T, name string, hosts ...string) string {
 	t.Helper()
 	cert, key := certificate.New(t, hosts...)
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
 	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
 	return sockets.Server(t, func(c net.Conn) {
 		s := tls.Server(c, cfg)
@@ -111,9 +108,7 @@ upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, s
 			t.Errorf("%s: the endpoint got %q", name, got)
 		}
 	}
-	if got := whose(t, r.At("default")); got != "plain" {
-		t.Errorf("a client that sends nothing gets %s", got)
-	}
+	servedBy(t, r.At("default"), "plain")
 	for _, name := range []string{"default", "route", "required"} {
 		conn, err := hello(t, r.At(name), "a.test")
 		if err != nil {
@@ -126,9 +121,7 @@ upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, s
 	for name, why := range map[string]string{"required": "hello", "alone": "hello", "nowhere": "no_route"} {
 		c := client(t, r.At(name))
 		fmt.Fprint(c, "GET /\n")
-		if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%s: %v, want a reset", name, err)
-		}
+		isReset(t, c)
 		r.Until("the refusal is counted", func() bool { return r.Refused(name, why) == 1 })
 	}
 }
@@ -149,9 +142,7 @@ upstreams:
   - {name: again, endpoints: [%q], tls: {ca: c.pem, sni: again.test}, queue: {hold: 0s}, retry: {attempts: 0}}
   - {name: ours, endpoints: [%q], tls: {ca: c.pem, sni: front.test}}`, plain, again, frontOf(t, cert, key)), "c.pem", cert, "k.pem", key)
 	c, err := hello(t, r.At("plain"), "front.test", "h2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := line(t, c); got != "plain" || c.ConnectionState().NegotiatedProtocol != "h2" {
 		t.Error(got, c.ConnectionState().NegotiatedProtocol)
 	}
@@ -163,9 +154,7 @@ upstreams:
 	if err == nil {
 		t.Error("an endpoint with an unknown authority's certificate was accepted")
 	}
-	if got := whose(t, r.At("begin")); got != "ours" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("begin"), "ours")
 	st := r.Status()
 	if st.TLSSessions.Active < 1 || st.TLSSessions.Most != 2500 {
 		t.Errorf("TLS sessions %+v", st.TLSSessions)
@@ -195,10 +184,7 @@ upstreams:
 // frontOf is a TLS server with a certificate.
 func frontOf(t *testing.T, cert, key string) string {
 	t.Helper()
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
 	return sockets.Server(t, func(c net.Conn) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
 		fmt.Fprint(s, "ours\n")
@@ -213,10 +199,7 @@ func TestChecksSpeakTLS(t *testing.T) {
 	t.Parallel()
 
 	cert, key := certificate.New(t, "front.test")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
 	named := make(chan string, 100)
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -288,14 +271,8 @@ func TestMutualTLS(t *testing.T) {
 
 	cert, key := certificate.New(t, "front.test")
 	mine, mineKey := certificate.New(t, "client.test")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := tls.X509KeyPair([]byte(mine), []byte(mineKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
+	own := pairOf(t, mine, mineKey)
 	strict := sockets.Server(t, func(c net.Conn) {
 		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusting(mine)})
 		if s.Handshake() == nil {
@@ -342,9 +319,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: a.pem, ke
 upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", aKey, "b.pem", b, "b.key", bKey)
 	shown := func(name string) string {
 		c, err := hello(t, r.At("l"), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		return string(c.ConnectionState().PeerCertificates[0].Raw)
 	}
@@ -353,9 +328,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", 
 		t.Error("both names get the same certificate")
 	}
 	c, err := hello(t, r.At("l"), "a.test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	line(t, c)
 	r.Write("a.key", bKey)
 	r.Until("the mismatch is logged", func() bool { return strings.Contains(r.Log.String(), "certificates not changed") })
@@ -430,9 +403,7 @@ func TestTerminatedTellsTLVs(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, routes: [{match: {sni: [a.front.test]}, upstream: a}], upstream: b}]
 upstreams: [{name: a, endpoints: [%q], send_proxy: 2, health_check: off}, {name: b, endpoints: [%q]}]`, told(t), named(t, "b")), "c.pem", cert, "c.key", key)
 	c, says, err := shake(t, r.At("l"), &tls.Config{ServerName: "a.front.test", RootCAs: trusting(cert)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := fmt.Sprintf("v2 from %v to %v name a.front.test", c.LocalAddr(), c.RemoteAddr()); says != want {
 		t.Errorf("%q, want %q", says, want)
 	}
@@ -453,18 +424,14 @@ listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, 
 upstreams: [{name: u, endpoints: [%q]}]`, up), "c.pem", cert, "c.key", key)
 	for range 3 {
 		c, err := hello(t, r.At("tls"), "front.test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		line(t, c)
 	}
 	if _, _, err := shake(t, r.At("tls"), &tls.Config{InsecureSkipVerify: true}); err == nil || errors.Is(err, errTimeout) {
 		t.Errorf("%v, want the client refused", err)
 	}
 	r.Until("the refusal is counted", func() bool { return r.Refused("tls", "tls") == 1 })
-	if got := whose(t, r.At("plain")); got != "up" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("plain"), "up")
 }
 
 // TestTLSSessionsRunOnLoops: a joined session whose TLS ends or begins here has a loop, is counted as copied and
@@ -570,9 +537,7 @@ func TestTornTLSIsAReset(t *testing.T) {
 	for _, listener := range []string{"ended", "begun"} {
 		for how, want := range map[string]error{"close_notify": nil, "torn": syscall.ECONNRESET, "reset": syscall.ECONNRESET} {
 			spoken, beneath, plain := g.session(listener)
-			if _, err := spoken.Write([]byte("said")); err != nil {
-				t.Fatal(err)
-			}
+			sends(t, spoken, "said")
 			got := make([]byte, 4)
 			if _, err := io.ReadFull(plain, got); err != nil || string(got) != "said" {
 				t.Fatalf("%s: %q, %v", listener, got, err)
@@ -586,9 +551,7 @@ func TestTornTLSIsAReset(t *testing.T) {
 			case "reset":
 				err = errors.Join(beneath.SetLinger(0), beneath.Close())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if n, err := plain.Read(got); n != 0 || want == nil && err != io.EOF || want != nil && !errors.Is(err, want) {
 				t.Errorf("%s, %s: the other side reads %d bytes, %v", listener, how, n, err)
 			}
@@ -719,9 +682,7 @@ func leaveWaiting(t *testing.T, r *rig, listener string, speaksTLS bool) {
 			return beneath, beneath
 		}
 		s := tls.Client(beneath, &tls.Config{InsecureSkipVerify: true})
-		if err := s.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Handshake())
 		return s, beneath
 	}
 	active := func() int64 { return r.Listener(listener).Connections.Active }

@@ -200,10 +200,7 @@ func TestTracesOverTLS(t *testing.T) {
 	t.Parallel()
 
 	cert, key := certificate.New(t, "shop.example")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := pairOf(t, cert, key)
 	to := collector.Start(t, "grpc", &tls.Config{Certificates: []tls.Certificate{pair}})
 	text := strings.Replace(tracedConfig(to, sockets.Server(t, sockets.Echo), ", tls: {ca: ca.pem}, headers: [{name: X-Token, value: 'file:token'}]"),
 		"upstream: u}", "upstream: u, tls: {certificates: [{cert: ca.pem, key: own.key}], alpn: [echo]}}", 1)

@@ -2,27 +2,19 @@ package server_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-	"weak"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
-	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/relay"
 )
 
 // lastingText is a configuration with dependencies: the listener tls depends on a certificate,
@@ -138,69 +130,6 @@ func TestReloadReadsCertificates(t *testing.T) {
 	}
 }
 
-// TestDrainedListenerStaysDrained: a reload of an unchanged file does not open a drained listener.
-func TestDrainedListenerStaysDrained(t *testing.T) {
-	t.Parallel()
-
-	text := fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:%s", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a"))
-	r := start(t, text)
-	at := r.At("l")
-	if err := r.DrainListener("l", "test"); err != nil {
-		t.Fatal(err)
-	}
-	r.Until("no socket listens", func() bool {
-		c, err := net.Dial("tcp", at)
-		if err == nil {
-			c.Close()
-		}
-		return errors.Is(err, syscall.ECONNREFUSED)
-	})
-	if l := r.Status().Listeners[0]; l.State != admin.Draining || !l.DrainedByHand {
-		t.Errorf("drained: %+v", l)
-	}
-	r.Reload(text)
-	if l := r.Status().Listeners[0]; l.State != admin.Draining || !l.DrainedByHand {
-		t.Errorf("after a reload: %+v", l)
-	}
-	if err := r.ReadyListener(t.Context(), "l", "test"); err != nil {
-		t.Fatal(err)
-	}
-	if l := r.Status().Listeners[0]; l.State != admin.Serving || l.DrainedByHand {
-		t.Errorf("ready: %+v", l)
-	}
-	if got := whose(t, at); got != "a" {
-		t.Error(got)
-	}
-}
-
-// TestOperatorsChangesOutlastReloads: an operator's changes survive reloads that replace other
-// endpoints, until the file changes in that place.
-func TestOperatorsChangesOutlastReloads(t *testing.T) {
-	t.Parallel()
-
-	text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: "127.0.0.1:1", weight: %d}, {name: b, address: "127.0.0.1:2"}, {name: c, address: "127.0.0.1:%d"}]}]`
-	r := start(t, fmt.Sprintf(text, 5, 3))
-	if err := errors.Join(r.SetWeight("u", "a", 9, "test"), r.DrainEndpoint("u", "b", true, "test")); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []int{9, 9, 7} {
-		r.Reload(fmt.Sprintf(text, []int{5, 5, 7}[i], 3+i))
-		if w := r.Endpoint("u", "a").Weight; w != want {
-			t.Errorf("reload %d: the weight of a is %d, want %d", i, w, want)
-		}
-		if s := r.Endpoint("u", "b").State; s != "draining" {
-			t.Errorf("reload %d: b is %s", i, s)
-		}
-		if s := r.Endpoint("u", "c"); s.State != "up" || s.Address != fmt.Sprintf("127.0.0.1:%d", 3+i) {
-			t.Errorf("reload %d: %+v", i, s)
-		}
-	}
-}
-
 // TestReplacedEndpointsAreGuarded: endpoints added by a reload are ejected, or their breaker
 // opens, as if they were there from the start. That holds also for guards that a reload adds.
 func TestReplacedEndpointsAreGuarded(t *testing.T) {
@@ -236,95 +165,6 @@ upstreams:
 	guarded("guards that are new")
 }
 
-// TestAFailedReloadLeavesNoEndpoints: endpoints that were prepared and never came into force are
-// forgotten. They do not count for max_ejected.
-func TestAFailedReloadLeavesNoEndpoints(t *testing.T) {
-	t.Parallel()
-
-	taken := sockets.Server(t, func(net.Conn) {})
-	text := `
-listeners: [{name: l, bind: ["127.0.0.1:0"%s], upstream: u}]
-upstreams: [{name: u, health_check: off, endpoints: [%s]}]`
-	const one, three = `"127.0.0.1:1"`, `"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"`
-	r := start(t, fmt.Sprintf(text, "", one))
-	before := r.Held()
-	for range 3 {
-		err := r.Apply(context.Background(), r.Load(fmt.Sprintf(text, fmt.Sprintf(", %q", taken), three)))
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			t.Fatal(err)
-		}
-	}
-	if !r.Knows("u", "127.0.0.1:1") || r.Knows("u", "127.0.0.1:2") {
-		t.Error("the upstream knows endpoints that never came into force, or lacks those in force")
-	}
-	if n := r.Judged("u"); n != 1 {
-		t.Errorf("%d endpoints are judged, want 1", n)
-	}
-	if !before.Equal(r.Held()) {
-		t.Error("the configuration in force has changed")
-	}
-	for _, c := range []struct {
-		endpoints string
-		judged    int
-	}{{three, 3}, {one, 1}} {
-		if r.Reload(fmt.Sprintf(text, "", c.endpoints)); r.Judged("u") != c.judged {
-			t.Errorf("%d endpoints are judged, want %d", r.Judged("u"), c.judged)
-		}
-	}
-}
-
-// TestGoneEndpointsAreFreed: removed endpoints and their sets are freed, although their listener
-// stays the same: the set at once, the endpoint with its last session.
-func TestGoneEndpointsAreFreed(t *testing.T) { // alone: what others do between two collections keeps memory
-	text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, health_check: {interval: 1h}, on_removed: keep, endpoints: [%q%s]}]`
-	r := start(t, fmt.Sprintf(text, "127.0.0.1:1", ""))
-	service := r.Held().Services["l"]
-	end := session(t, service)
-	endpoint, set := r.EndpointsOf("u")[0], weak.Make(r.Held().Sets["u"])
-	freed := func(what string, is func() bool) {
-		t.Helper()
-		r.Until(what+" is freed", func() bool {
-			runtime.GC()
-			return is()
-		})
-	}
-	r.Reload(fmt.Sprintf(text, "127.0.0.1:1", `, "127.0.0.1:2"`))
-	freed("the set of one", func() bool { return set.Value() == nil })
-	set = weak.Make(r.Held().Sets["u"])
-	idle := r.EndpointsOf("u")[1]
-	r.Reload(fmt.Sprintf(text, "127.0.0.1:3", ""))
-	freed("the set of two", func() bool { return set.Value() == nil })
-	freed("the endpoint without sessions", func() bool { return idle.Value() == nil })
-	if endpoint.Value() == nil {
-		t.Error("an endpoint with a session was freed")
-	}
-	if r.Held().Services["l"] != service {
-		t.Fatal("the listener has changed")
-	}
-	end()
-	end = nil
-	r.Status() // the status forgets removed endpoints without sessions
-	freed("the endpoint", func() bool { return endpoint.Value() == nil })
-}
-
-// session begins a session of a client that is on no loop, and returns the function that ends it.
-func session(t *testing.T, service *worker.Service) (end func()) {
-	t.Helper()
-	search := service.NewSearch()
-	search.Begin(new(worker.Client), 1)
-	if step := search.Next(1); step.Action != worker.Connect {
-		t.Fatalf("%+v: %v", step, search.Err())
-	}
-	limits, err := search.Reached(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	search.Close()
-	return func() { limits.Of.(worker.Binding).Ended(0, relay.Result{}, nil) }
-}
-
 // TestReplacedEndpointsAreChecked: endpoints added by a reload are checked from then on, for as
 // long as the file says so.
 func TestReplacedEndpointsAreChecked(t *testing.T) {
@@ -347,9 +187,7 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: %s}]`
 	r.Reload(fmt.Sprintf(text, dead, often))
 	r.Until("the endpoint is down by the more frequent checks", down)
 	r.Reload(fmt.Sprintf(text, a, often))
-	if got := whose(t, r.At("l")); got != "a" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("l"), "a")
 }
 
 // TestNothingIsKeptOfWhatIsGivenUp: sockets that a reload removes take no memory once they have
@@ -482,12 +320,8 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 0}]`
 			r := start(t, fmt.Sprintf(text, m, a))
 			c := client(t, r.At("m"))
 			line(t, c)
-			if err := close(r); err != nil {
-				t.Fatal(err)
-			}
-			if err := gone(t, c); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%v, want a reset", err)
-			}
+			must(t, close(r))
+			isReset(t, c)
 			r.Logs(`msg="sessions cut" listener=m sessions=1`, fmt.Sprintf("cause=%q", cause))
 		})
 	}

@@ -19,19 +19,18 @@ import (
 
 // TestRefusedClientsAreAnOutage: an upstream's clients are refused because no connection can be
 // made. The outage begins with the first of them, whatever the verdicts on the endpoints, and
-// lasts until a client is served.
+// lasts until a client is served, or a check connects to the endpoint's own address and nothing else has failed.
 func TestRefusedClientsAreAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, check := range map[string]string{
 		"no check":              "health_check: off",
 		"a check of other port": "health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms}",
+		"a check that connects": "health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1000}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			role, port := newRole(t, true), sockets.Port(t)
 			check = strings.ReplaceAll(check, "%s", role.port)
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, %s}]`, port, check))
+			r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, %s`, port, check)
 			if u := r.Status().Upstreams[0]; u.Outage != nil || u.Endpoints[0].LastFailure != nil {
 				t.Fatalf("at first: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
 			}
@@ -46,11 +45,11 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_b
 				refused(t, r.At("l"))
 			}
 			serverAt(t, port, "back")
-			r.Until("a client is served", func() bool {
-				c := client(t, r.At("l"))
-				defer c.Close()
-				_, err := sockets.ReadLine(c)
-				return err == nil
+			r.Until("a client is served, or the check has connected", func() bool {
+				if name == "a check that connects" {
+					return r.Status().Upstreams[0].Outage == nil
+				}
+				return served(r.At("l")) == "back"
 			})
 			if u := r.Status().Upstreams[0]; u.Outage != nil || !u.Endpoints[0].LastFailure.Over {
 				t.Errorf("when a client was served: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
@@ -67,9 +66,7 @@ func TestHeldClientsAreAnOutage(t *testing.T) {
 	t.Parallel()
 
 	port := sockets.Port(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: %q, name: b}], circuit_breaker: off, queue: {hold: 1m}, health_check: off}]`, port, sockets.Refusing(t)))
+	r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}, {address: %q, name: b}], circuit_breaker: off, queue: {hold: 1m}, health_check: off`, port, sockets.Refusing(t))
 	for range 2 {
 		c := client(t, r.At("l"))
 		r.Until("the client is held, and that is an outage", func() bool {
@@ -85,6 +82,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}, {address: 
 		_, _ = ln.Close(), c.Close()
 		r.Until("the session has ended", func() bool { return r.Endpoint("u", "a").Active == 0 })
 	}
+	must(t, r.End())
+	r.Logs("level=WARN", `msg="clients held, no endpoint could serve them" upstream=u times=`)
 }
 
 // TestServedLastResorts: no endpoint is usable, and clients are sent to one as a last resort. The
@@ -111,9 +110,7 @@ upstreams:
 				t.Error("a client was refused, and there is no outage")
 			}
 			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			sockets.Serve(t, ln, func(c net.Conn) {
 				if text, _ := io.ReadAll(c); string(text) != "PING" { // the sender of a check does not end
 					_, _ = io.WriteString(c, answer)
@@ -137,67 +134,6 @@ upstreams:
 			ln.Close()
 			r.Until("a client is refused", func() bool { return served(r.At("l")) == "" && outage(false) })
 		})
-	}
-}
-
-// TestServedLastResortGivesItsPlace: an endpoint ejected for resets has served clients as a last
-// resort since. It returns when the other endpoint fails.
-func TestServedLastResortGivesItsPlace(t *testing.T) {
-	t.Parallel()
-
-	var resets atomic.Bool
-	serve := func(resets *atomic.Bool) net.Listener {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		sockets.Serve(t, ln, func(c net.Conn) {
-			_, _ = io.ReadFull(c, make([]byte, 1))
-			if resets.Load() {
-				_ = c.(*net.TCPConn).SetLinger(0)
-				return
-			}
-			_, _ = io.WriteString(c, "y")
-		})
-		return ln
-	}
-	a, b := serve(&resets), serve(new(atomic.Bool))
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: %q, name: a}, {address: %q, name: b}]
-    outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 0.5}
-    circuit_breaker: off
-    health_check: off`, a.Addr(), b.Addr()))
-	source := byte(1)
-	comes := func() {
-		if source++; source == 0 {
-			source = 2
-		}
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, source)}}
-		c, err := d.Dial("tcp", r.At("l"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_, _ = io.WriteString(c, "x")
-		_ = c.SetDeadline(time.Now().Add(patience))
-		_, _ = io.ReadAll(c)
-	}
-	state := func(name string, want admin.State) func() bool {
-		return func() bool { comes(); return r.Endpoint("u", name).State == want }
-	}
-	resets.Store(true)
-	r.Until("a is ejected for its resets", state("a", "ejected"))
-	resets.Store(false)
-	b.Close()
-	r.Until("b is ejected in its place", state("b", "ejected"))
-	if n := r.Status().Upstreams[0].LastResortAnswered; n == 0 {
-		t.Error("a has not served as a last resort")
-	}
-	if st := r.Endpoint("u", "a").State; st == "ejected" {
-		t.Error("both are ejected")
 	}
 }
 
@@ -256,27 +192,6 @@ upstreams: [{name: v%[1]d, endpoints: [%q], drain_timeout: 1s}]`, i, sockets.Ref
 	r.Until("some upstreams are forgotten", func() bool { // the others stay in memory for a while
 		runtime.GC()
 		return r.Former() < more+1
-	})
-}
-
-// TestCheckEndsAnOutage: a check that connects to the endpoint's own address ends the outage if
-// nothing else has failed.
-func TestCheckEndsAnOutage(t *testing.T) {
-	t.Parallel()
-
-	port := sockets.Port(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - {name: u, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1000}}`, port))
-	refused(t, r.At("l"))
-	if u := r.Status().Upstreams[0]; u.Outage == nil {
-		t.Fatal("the upstream has no outage")
-	}
-	serverAt(t, port, "back")
-	r.Until("a check has connected", func() bool {
-		u := r.Status().Upstreams[0]
-		return u.Outage == nil && u.Endpoints[0].LastFailure.Over
 	})
 }
 
@@ -342,22 +257,6 @@ upstreams:
 	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=1 within=`, "answered=0")
 }
 
-// TestCauseOfThisMachine: the cause names this machine if it does not have the source address.
-func TestCauseOfThisMachine(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - {name: u, source_address: 192.0.2.1, endpoints: [{address: %q, name: a}], queue: {hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms}}`, named(t, "a")))
-	refused(t, r.At("l"))
-	u := r.Status().Upstreams[0]
-	if f := u.Endpoints[0].LastFailure; u.Outage == nil || f == nil || f.Over || f.Cause != "this machine cannot connect: cannot assign requested address" {
-		t.Errorf("%+v, %+v", u.Outage, f)
-	}
-	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: cannot assign requested address")
-}
-
 // TestWithheldEjections: withheld ejections are reported with their endpoints and causes. The
 // only endpoint of an upstream has none.
 func TestWithheldEjections(t *testing.T) {
@@ -390,34 +289,6 @@ upstreams:
 	}
 }
 
-// TestDeadEndpointIsNoNews: while the checks say that an endpoint is down, its ejections and its
-// breaker's states change, and no log line reports them.
-func TestDeadEndpointIsNoNews(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: %q, name: a}]
-    outlier_detection: {consecutive_failures: 1, base_ejection_time: 20ms, max_ejection_time: 20ms, max_ejected: 1}
-    circuit_breaker: {min_volume: 1, open: 20ms}
-    queue: {hold: 0s}
-    health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1}`, sockets.Refusing(t)))
-	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
-	before, _ := r.Counter("transitions")
-	r.Until("the verdicts change", func() bool {
-		refused(t, r.At("l"))
-		now, _ := r.Counter("transitions")
-		return now >= before+20
-	})
-	for line := range strings.Lines(r.Log.String()) {
-		if strings.Contains(line, "upstream=u endpoint=a") && !strings.Contains(line, "msg=health") {
-			t.Errorf("logged %s", line)
-		}
-	}
-}
-
 // TestFailingEndpointIsTold: the only endpoint of an upstream, which cannot be ejected, accepts
 // its clients and ends each at once. That is a problem in the status and a log line until a
 // client is served. Without outlier_detection and circuit_breaker it is no problem.
@@ -432,9 +303,7 @@ func TestFailingEndpointIsTold(t *testing.T) {
 					fmt.Fprintln(c, "well")
 				}
 			})
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}]%s}]`, up, judges))
+			r := startUpstream(t, `endpoints: [{address: %q, name: a}]%s`, up, judges)
 			failing := func() *admin.Failing { return r.Status().Upstreams[0].Endpoints[0].Failing }
 			for range 5 {
 				if f := failing(); f != nil {
@@ -506,7 +375,8 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:9", name: a}], source_add
 	if u.LocalFaults[cause] == 0 || u.Reasons["local"] != 1 || u.LastMinute.LocalFaults == 0 {
 		t.Errorf("%+v", u)
 	}
-	if e := u.Endpoints[0]; e.State != "up" || e.LastFailure == nil || !strings.Contains(e.LastFailure.Cause, cause) {
+	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: "+cause)
+	if e := u.Endpoints[0]; e.State != "up" || u.Outage == nil || e.LastFailure == nil || e.LastFailure.Over || e.LastFailure.Cause != "this machine cannot connect: "+cause {
 		t.Errorf("%+v", e)
 	}
 }
@@ -549,9 +419,7 @@ upstreams:
 	})
 	before := len(r.Log.String())
 	r.Reload(fmt.Sprintf(text, "", b))
-	if got := whose(t, r.At("l")); got != "b" {
-		t.Error(got)
-	}
+	servedBy(t, r.At("l"), "b")
 	for line := range strings.Lines(r.Log.String()[before:]) {
 		if strings.Contains(line, "u/a") && (strings.Contains(line, "succeed again") || strings.Contains(line, "healthy again") || strings.Contains(line, "has returned")) {
 			t.Errorf("the endpoint was removed, and the log has %s", line)

@@ -21,14 +21,7 @@ import (
 func TestWhy(t *testing.T) {
 	t.Parallel()
 
-	silent := sockets.Server(t, func(c net.Conn) {
-		var b [1]byte
-		for {
-			if _, err := c.Read(b[:]); err != nil {
-				return
-			}
-		}
-	})
+	silent := answering(t, func(*net.TCPConn, []byte) bool { return true })
 	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
 listeners:
   - {name: a, bind: "127.0.0.1:0", upstream: slow}
@@ -38,33 +31,23 @@ upstreams:
   - {name: quick, endpoints: [{name: q, address: %q}]}
 `, silent, named(t, "q")))}
 	slow, quick := client(t, r.Listener("a").Addresses[0]), client(t, r.Listener("b").Addresses[0])
-	if _, err := slow.Write([]byte("?")); err != nil {
-		t.Fatal(err)
-	}
+	sends(t, slow, "?")
 	line(t, quick)
-	why := func(q admin.WhyQuery) admin.Why {
-		t.Helper()
-		w, err := r.Server.Why(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
 	r.Until("the endpoint keeps a session waiting", func() bool {
-		w := why(admin.WhyQuery{Upstream: "slow"})
+		w := r.why(admin.WhyQuery{Upstream: "slow"})
 		return w.Count == 1 && w.Verdict == "endpoint" && w.Sessions[0].Client == slow.LocalAddr().String() && w.Verdicts["endpoint"] == 1 && w.Sessions[0].AgeUs > 100_000
 	})
 	for _, q := range []admin.WhyQuery{
 		{Session: slow.LocalAddr().String()}, {Endpoint: "s"}, {Endpoint: silent}, {Listener: "a"},
 	} {
-		if w := why(q); w.Count != 1 || len(w.Sessions) != 1 || w.Sessions[0].Name != "s" || w.Sessions[0].EndpointLeg == nil {
+		if w := r.why(q); w.Count != 1 || len(w.Sessions) != 1 || w.Sessions[0].Name != "s" || w.Sessions[0].EndpointLeg == nil {
 			t.Errorf("%+v finds %+v", q, w)
 		}
 	}
 	for q, want := range map[admin.WhyQuery]int64{
 		{}: 2, {Source: netip.MustParsePrefix("127.0.0.0/8")}: 2, {Source: netip.MustParsePrefix("10.0.0.0/8")}: 0,
 	} {
-		if w := why(q); w.Count != want {
+		if w := r.why(q); w.Count != want {
 			t.Errorf("%+v finds %d, want %d", q, w.Count, want)
 		}
 	}
@@ -105,19 +88,11 @@ upstreams:
 			}
 		}
 	}
-	why := func(q admin.WhyQuery) admin.Why {
-		t.Helper()
-		w, err := r.Server.Why(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
 	asks("a", 3)
 	line(t, client(t, r.Listener("c").Addresses[0]))
 	var w admin.Why
 	r.Until("the endpoint keeps the sessions waiting", func() bool {
-		w = why(admin.WhyQuery{})
+		w = r.why(admin.WhyQuery{})
 		return w.Count == 4 && w.Verdict == "endpoint" && w.Most != nil && w.Most.Limited == 3 && w.Most.Share >= 0.9
 	})
 	if m := w.Most; m.Upstream != "one" || m.Endpoint != slow || m.Name != "s" || m.Sessions != 3 || m.Share < 0.9 {
@@ -132,13 +107,13 @@ upstreams:
 	}
 	asks("b", 8)
 	r.Until("both endpoints of the other upstream keep theirs waiting", func() bool {
-		w = why(admin.WhyQuery{For: 150 * time.Millisecond})
+		w = r.why(admin.WhyQuery{For: 150 * time.Millisecond})
 		return w.Verdict == "endpoint" && w.Most != nil && w.Most.Upstream == "two"
 	})
 	if m := w.Most; m.Endpoint != "" || m.Name != "" || m.Sessions != 8 || m.Upstream != "two" {
 		t.Errorf("most of the time has %+v", m)
 	}
-	if w := why(admin.WhyQuery{Upstream: "quick"}); w.Most != nil {
+	if w := r.why(admin.WhyQuery{Upstream: "quick"}); w.Most != nil {
 		t.Errorf("%+v is named for the verdict %s", w.Most, w.Verdict)
 	}
 }
@@ -147,18 +122,8 @@ upstreams:
 func TestWhyOfNobody(t *testing.T) {
 	t.Parallel()
 
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}}]`, sockets.Refusing(t)))
-	why := func(q admin.WhyQuery) admin.Why {
-		t.Helper()
-		w, err := r.Why(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
-	if w := why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is joined" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
+	r := startUpstream(t, `endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}`, sockets.Refusing(t))
+	if w := r.why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is joined" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
 		t.Errorf("%+v", w)
 	}
 	for range 2 {
@@ -168,31 +133,9 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off, qu
 	for q, want := range map[admin.WhyQuery]int64{
 		{}: 2, {Upstream: "u"}: 2, {Listener: "l"}: 2, {Source: netip.MustParsePrefix("10.0.0.0/8")}: 0, {Endpoint: "e"}: 0,
 	} {
-		w := why(q)
+		w := r.why(q)
 		if w.Waiting != want || w.Verdict != admin.NoVerdict || strings.Contains(w.Advice, "2 of the clients have no endpoint: penstock status") != (want > 0) {
 			t.Errorf("%+v: %+v", q, w)
-		}
-	}
-}
-
-// TestEndpointLocal: a listed session has the address from which its endpoint was connected to.
-func TestEndpointLocal(t *testing.T) {
-	t.Parallel()
-
-	from := make(chan string, 1)
-	endpoint := sockets.Server(t, func(c net.Conn) {
-		from <- c.RemoteAddr().String()
-		fmt.Fprintln(c, "hello")
-		_, _ = c.Read(make([]byte, 1))
-	})
-	r := forwarding(t, endpoint, nil)
-	c := client(t, r.At("l"))
-	defer c.Close()
-	line(t, c)
-	want := <-from
-	for _, s := range r.list(admin.SessionQuery{}, admin.SessionOrder{}) {
-		if s.EndpointLocal != want || s.Endpoint != endpoint {
-			t.Errorf("%+v, want %s", s, want)
 		}
 	}
 }
@@ -227,9 +170,7 @@ upstreams: [{name: u, endpoints: [%q]}]
 			if c.client {
 				vanishes = at
 			}
-			if err := filter(sockets.FD(t, vanishes.(syscall.Conn)), syscall.SO_ATTACH_FILTER); err != nil {
-				t.Fatal(err)
-			}
+			must(t, filter(sockets.FD(t, vanishes.(syscall.Conn)), syscall.SO_ATTACH_FILTER))
 			if c.client {
 				close(goOn)
 			} else if _, err := at.Write([]byte("?")); err != nil {
@@ -264,4 +205,12 @@ upstreams: [{name: u, endpoints: [%q]}]
 			}
 		})
 	}
+}
+
+// why returns the verdict on the sessions of a query.
+func (r *rig) why(q admin.WhyQuery) admin.Why {
+	r.T.Helper()
+	w, err := r.Why(r.T.Context(), q)
+	must(r.T, err)
+	return w
 }

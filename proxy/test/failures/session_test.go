@@ -294,30 +294,3 @@ func TestUnhealthy(t *testing.T) {
 }
 
 const question = "is anybody there?"
-
-// TestBriefOutages: an outage that ends before the timeouts costs no session and no byte.
-func TestBriefOutages(t *testing.T) {
-	t.Parallel()
-	if !netns.Alone(t) {
-		return
-	}
-	s := play(t, manners[0], netns.Echo, "timeouts: {connect: 20s}, socket: {user_timeout: 30s}", passive)
-	busy := s.session("victim")
-	for _, name := range []string{"no route", "prohibited", "silence", "link down"} {
-		o := outages[name]
-		o.fail(s)
-		if _, err := io.WriteString(busy, name); err != nil {
-			t.Fatal(err)
-		}
-		s.Until("the bytes are in flight", func() bool { return moved(s) })
-		s.untouched()
-		o.mend(s)
-		back := make([]byte, len(name))
-		if _, err := io.ReadFull(busy, back); err != nil || string(back) != name {
-			t.Fatalf("%s: %q, %v", name, back, err)
-		}
-	}
-	if n := s.Count("failures"); n != 0 {
-		t.Errorf("%d failures", n)
-	}
-}

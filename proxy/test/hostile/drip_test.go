@@ -91,69 +91,6 @@ func TestDrips(t *testing.T) {
 	r.settled(n * len(kinds))
 }
 
-// TestPiecesThatAreServed: a client that sends an honest ClientHello or header in unusual pieces
-// is served like others, and its bytes arrive unchanged.
-func TestPiecesThatAreServed(t *testing.T) {
-	r := start(t, fmt.Sprintf(looking, echo(t), "20s"))
-	hello := helloOf(t, "a.test")
-	var long []string
-	for range 244 {
-		long = append(long, string(bytes.Repeat([]byte("p"), 250)))
-	}
-	large := helloOf(t, "a.test", long...)
-	if len(large) < 60<<10 || len(large) > 64<<10 {
-		t.Fatalf("the large hello has %d bytes", len(large))
-	}
-	h := serveHonest(t, r.At("hello"), hello)
-	for _, test := range []struct {
-		name, listener string
-		header, sent   []byte
-		pieces         int
-	}{
-		{"60 KiB in 1,000 segments", "hello", nil, large, 1000},
-		{"a byte at a time", "hello", nil, hello, len(hello)},
-		{"16 records", "hello", nil, records(hello, 16), 16},
-		{"records of one byte", "hello", nil, records(hello, len(hello)-5), 1},
-		{"60 KiB in small records", "hello", nil, records(large, 1000), 10},
-		{"16 records, a byte at a time", "hello", nil, records(hello, 16), len(hello) + 15*5},
-		{"header and hello, a byte at a time", "both", header2, hello, len(header2) + len(hello)},
-		{"header of version 1 a byte at a time", "header", header1, []byte("something"), len(header1) + 9},
-	} {
-		before := r.turns()
-		c := dial(t, r.At(test.listener))
-		all := append(append([]byte(nil), test.header...), test.sent...)
-		size := (len(all) + test.pieces - 1) / test.pieces
-		for at := 0; at < len(all); at += size {
-			if _, err := c.Write(all[at:min(at+size, len(all))]); err != nil {
-				t.Fatalf("%s: %v", test.name, err)
-			}
-		}
-		got := make([]byte, len(test.sent))
-		if _, err := readFull(c, got); err != nil || !bytes.Equal(got, test.sent) {
-			t.Errorf("%s: %v, or received other bytes", test.name, err)
-		}
-		t.Logf("%s: %d bytes, %d turns, those of honest clients included", test.name, len(all), r.turns()-before)
-		c.Close()
-	}
-	h.Stop()
-	for _, name := range []string{"hello", "header", "both"} {
-		r.refused(name, nil)
-	}
-	r.settled(10)
-}
-
-func readFull(c net.Conn, b []byte) (n int, err error) {
-	for n < len(b) && err == nil {
-		var k int
-		k, err = c.Read(b[n:])
-		n += k
-	}
-	if n == len(b) {
-		err = nil
-	}
-	return n, err
-}
-
 // records splits the message of TLS records into n records.
 func records(record []byte, n int) (b []byte) {
 	var body []byte

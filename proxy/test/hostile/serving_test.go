@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ type footprint struct {
 	Resident     int64 // anonymous memory of the process, as the kernel has it
 	Active       int64 // clients
 	Goroutines   int64
+	Pauses       int64 // of accepting
+	Turns        int64 // of the loops
 	Refused      map[string]int64
 	Addresses    map[string]string
 }
@@ -36,8 +39,17 @@ type footprint struct {
 // used is the memory that something needs, without what the runtime and the kernel keep beside it.
 func (f *footprint) used() int64 { return f.Heap + f.Stacks + f.Arena }
 
-// serveHere serves a configuration until the end of standard input, and writes a footprint for each line there.
+// serveHere serves a configuration until the end of standard input, and writes a footprint for each line there. A second argument bounds its descriptors.
 func serveHere(args []string) error {
+	if len(args) > 1 {
+		most, err := strconv.ParseUint(args[1], 10, 64)
+		if err == nil {
+			err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: most, Max: most})
+		}
+		if err != nil {
+			return err
+		}
+	}
 	cfg, problems := config.Load(args[0], os.LookupEnv)
 	if len(problems) > 0 {
 		return fmt.Errorf("%v", problems)
@@ -69,7 +81,10 @@ func footprintOf(s *server.Server) *footprint {
 	sum := s.Summary()
 	f := &footprint{
 		Heap: int64(m.HeapAlloc), Stacks: int64(m.StackInuse), Arena: sum.Arena.Used, Active: sum.Connections.Active,
-		Goroutines: sum.Goroutines, Refused: sum.RefusedBy, Addresses: make(map[string]string),
+		Goroutines: sum.Goroutines, Pauses: sum.AcceptPauses, Refused: sum.RefusedBy, Addresses: make(map[string]string),
+	}
+	for _, l := range sum.Loops {
+		f.Turns += l.Turns
 	}
 	status, _ := os.ReadFile("/proc/self/status")
 	if _, after, ok := bytes.Cut(status, []byte("RssAnon:")); ok {
@@ -87,6 +102,7 @@ func footprintOf(s *server.Server) *footprint {
 // A serving is a load balancer in a process of its own, until the end of the test.
 type serving struct {
 	t   *testing.T
+	pid int
 	in  *bufio.Writer
 	out *json.Decoder
 	at  map[string]string // addresses by listener
@@ -95,13 +111,19 @@ type serving struct {
 // startServing has a load balancer serve a configuration in a process of its own, with files beside it.
 func startServing(t *testing.T, text string, files ...string) *serving {
 	t.Helper()
+	return startWithin(t, nil, text, files...)
+}
+
+// startWithin is startServing with further arguments.
+func startWithin(t *testing.T, further []string, text string, files ...string) *serving {
+	t.Helper()
 	dir := t.TempDir()
 	for i := 0; i+1 < len(files); i += 2 {
 		must(t, os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o600))
 	}
 	path := filepath.Join(dir, "penstock.yaml")
 	must(t, os.WriteFile(path, []byte(text), 0o600))
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", path)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{path}, further...)...)
 	cmd.Args[0] = servingName
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -113,7 +135,7 @@ func startServing(t *testing.T, text string, files ...string) *serving {
 		in.Close()
 		_ = cmd.Wait()
 	})
-	s := &serving{t: t, in: bufio.NewWriter(in), out: json.NewDecoder(out)}
+	s := &serving{t: t, pid: cmd.Process.Pid, in: bufio.NewWriter(in), out: json.NewDecoder(out)}
 	s.at = s.footprint().Addresses
 	return s
 }

@@ -194,24 +194,3 @@ func TestHastyFlood(t *testing.T) {
 		})
 	}
 }
-
-// TestHastyClientsAreNamed: the PROXY header to the endpoint has the source of clients that have
-// sent and reset.
-func TestHastyClientsAreNamed(t *testing.T) {
-	const clients = 100
-	for _, encrypted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("encrypted=%v", encrypted), func(t *testing.T) {
-			b := newInbox(t, false) // the header precedes the TLS handshake, which the endpoint does not continue
-			if encrypted {
-				b.cert, _ = certificate.New(t, "endpoint.test")
-			}
-			r := startHasty(t, b, "127.0.0.1:0", "upstream: u", ", send_proxy: 1")
-			r.hastily(b, "tcp", clients, "payload\n")
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if n := b.lines["PROXY TCP4 127.0.0.1"]; n == 0 || len(b.lines) > 1 {
-				t.Errorf("the endpoint got %v", b.lines)
-			}
-		})
-	}
-}

@@ -15,7 +15,7 @@ import (
 // leads to its sessions.
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	s := &stage{endpoints: 300, sessions: 100_000, at: began}
+	s := &stage{endpoints: 300, sessions: 20_000, at: began}
 	b := openPage(t, s.serve(t))
 	rows := `[...document.querySelectorAll("#t-sessions .row")].filter((r) => !r.hidden)`
 	eval[bool](b, `(document.getElementById("sessions").scrollIntoView(), true)`)

@@ -35,17 +35,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
-	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/lane/lossy"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-func TestMain(m *testing.M) { child.Main(m, childName, serve) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // The defaults of a config.
 const (
@@ -61,8 +60,8 @@ const (
 
 // A config is the load of a proxy.
 type config struct {
-	command []string // of the proxy; flags of penstock proxy follow, or of penstock run with lane
-	seed    uint64   // of everything that is drawn
+	command string // of the program: penstock proxy, or penstock run with lane
+	seed    uint64 // of everything that is drawn
 	// lane has every second connection leave user space, over a loopback that loses, doubles and delays. It takes a
 	// network namespace of this process's own.
 	lane        bool
@@ -182,7 +181,7 @@ func run(t *testing.T, cfg config) *soak {
 // sound soaks the program, and wants everything accounted for.
 func sound(t *testing.T, cfg config) *soak {
 	t.Helper()
-	cfg.command = []string{filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")}
+	cfg.command = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 	cfg.seed = uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d connections at once", cfg.seed, cfg.connections)
 	s := run(t, cfg)
@@ -268,10 +267,7 @@ upstreams:
 		}
 		args, listeners = []string{"run", "--config", file, "--log", "json"}, 2
 	}
-	p := &proxy{cmd: exec.Command(s.command[0], append(s.command[1:], args...)...), done: make(chan struct{})}
-	if s.command[0] == privilege.Self {
-		p.cmd.Args = append([]string{childName}, p.cmd.Args[1:]...)
-	}
+	p := &proxy{cmd: exec.Command(s.command, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
@@ -829,11 +825,11 @@ func (l *ledger) settle(ctx context.Context, s *soak, r *round) error {
 		booked := l.entry(st, r)
 		complaints := append(l.complaints(s, st, r), booked.complaints()...)
 		if len(complaints) == 0 {
-			l.book(st)
+			l.last = st
 			return nil
 		}
 		if time.Now().After(end) {
-			l.book(st)
+			l.last = st
 			s.violate(complaints...)
 			break
 		}
@@ -843,10 +839,6 @@ func (l *ledger) settle(ctx context.Context, s *soak, r *round) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-func (l *ledger) book(st state) {
-	l.last = st
 }
 
 // entry returns the traffic of a round.

@@ -38,7 +38,8 @@ export class Sessions {
     byId("sessions-refresh").addEventListener("click", () => this.load());
     byId("sessions-clear").addEventListener("click", () => { this.set({}); });
     new IntersectionObserver(([entry]) => { this.seen = entry.isIntersecting; if (this.seen) this.load(); }).observe(byId("sessions"));
-    setInterval(() => { if (this.seen && !document.hidden) this.load(); }, pause);
+    // A list that takes longer than the pause is waited for: to ask again would call it off, and none would ever come.
+    setInterval(() => { if (this.seen && !document.hidden && !this.asked) this.load(); }, pause);
   }
 
   filter(name, title, options) {
@@ -80,6 +81,8 @@ export class Sessions {
       this.table.show([]); // those of another filter
       text(byId("sessions-count"), "");
       mark(byId("t-sessions"), "loaded", "");
+    } finally {
+      if (this.asked === asked) this.asked = null;
     }
   }
 
