@@ -276,17 +276,8 @@ const (
 	nameTime = 10 * time.Second
 )
 
-// watchNames looks up the names of endpoints without a check until stop: of others, the check says that theirs do not resolve.
-func (um *upstreamManager) watchNames(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+// watchNames looks up the names of endpoints without a check until ctx ends: of others, the check says that theirs do not resolve.
+func (um *upstreamManager) watchNames(ctx context.Context) {
 	good := make(map[string]bool)
 	for {
 		names := um.uncheckedNames()
@@ -302,7 +293,7 @@ func (um *upstreamManager) watchNames(stop <-chan struct{}) {
 		}
 		um.unresolved.Store(&failed)
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-time.After(lookForNames):
 		}

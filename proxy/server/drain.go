@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -98,57 +99,19 @@ func (d *drains) logCut(e *router.Endpoint, n int, cause error) {
 	}
 }
 
-// downQueue is endpoints that were found to be unhealthy, on any goroutine: their sessions are
-// treated on another.
-type downQueue struct {
-	mu        sync.Mutex
-	endpoints []*router.Endpoint
-	some      chan struct{} // has a token when there are some
-}
-
-// markDown notes that an endpoint was found to be unwell.
-func (um *upstreamManager) markDown(e *router.Endpoint) {
-	um.down.mu.Lock()
-	um.down.endpoints = append(um.down.endpoints, e)
-	um.down.mu.Unlock()
-	um.wakeDrainDown()
-}
-
-// wakeDrainDown wakes drainDown.
-func (um *upstreamManager) wakeDrainDown() {
-	select {
-	case um.down.some <- struct{}{}:
-	default:
-	}
-}
-
 var errUnhealthy = errors.New("its endpoint is unhealthy")
 
-// drainDown applies on_unhealthy to the sessions of endpoints that are found to be unhealthy, until stop.
-func (um *upstreamManager) drainDown(stop <-chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		case <-um.down.some:
-		}
-		um.down.mu.Lock()
-		list := um.down.endpoints
-		um.down.endpoints = nil
-		um.down.mu.Unlock()
+// drainDown applies on_unhealthy to the sessions of endpoints that are found to be unhealthy, until ctx ends.
+func (um *upstreamManager) drainDown(ctx context.Context) {
+	um.down.each(ctx, func(list []*router.Endpoint) {
+		um.mu.Lock()
+		defer um.mu.Unlock()
 		for _, e := range list {
-			um.mu.Lock()
-			u := um.upstreams[e.Upstream().Name()]
-			var cfg *config.Upstream
-			if u != nil {
-				cfg = u.cfg
+			if u := um.upstreams[e.Upstream().Name()]; u != nil && !um.closing {
+				um.drainUnhealthy(e, u.cfg)
 			}
-			if cfg != nil && !um.closing {
-				um.drainUnhealthy(e, cfg)
-			}
-			um.mu.Unlock()
 		}
-	}
+	})
 }
 
 // drainUnhealthy is drainSessions for an endpoint that may be well again by the time its sessions
@@ -272,11 +235,4 @@ func (k *cutJob) ends() time.Time {
 		return time.Time{}
 	}
 	return k.until
-}
-
-// settled calls f when no step is under way.
-func (k *cutJob) settled(f func()) {
-	k.turn.Lock()
-	defer k.turn.Unlock()
-	f()
 }

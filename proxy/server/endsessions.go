@@ -55,8 +55,8 @@ func (t *endTurn) unanswering() bool {
 	return silent || state.Down || state.Ejected
 }
 
-// end ends the sessions of a query.
-func (s *sessionTable) end(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
+// EndSessions implements [admin.Balancer].
+func (s *sessionTable) EndSessions(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
 	of, err := queryOf(&q.SessionQuery)
 	if err != nil {
 		return admin.Ended{}, err
@@ -157,8 +157,8 @@ func (s *sessionTable) beginEnding(j *endJob) error {
 	return nil
 }
 
-// stopEnding calls off the ends that are under way.
-func (s *sessionTable) stopEnding(by string) (stopped admin.Stopped) {
+// StopEnding implements [admin.Balancer].
+func (s *sessionTable) StopEnding(by string) (stopped admin.Stopped) {
 	s.mu.Lock()
 	jobs := make([]*endJob, 0, len(s.endings))
 	for j := range s.endings {

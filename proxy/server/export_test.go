@@ -96,8 +96,8 @@ func (s *Server) Former() int {
 }
 
 // WatchStalls is stallWatch for tests.
-func WatchStalls(log *slog.Logger, alive func(ctx context.Context) error, stop <-chan struct{}) {
-	(&stallWatch{log, alive}).run(stop)
+func WatchStalls(ctx context.Context, log *slog.Logger, alive func(ctx context.Context) error) {
+	(&stallWatch{log, alive}).run(ctx)
 }
 
 // ChecksFailed returns how many checks of endpoints have failed.

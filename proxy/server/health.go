@@ -58,14 +58,14 @@ const (
 	answersShare  = 50
 )
 
-// watchAnswers judges endpoints by how they answer, until stop.
-func (um *upstreamManager) watchAnswers(stop <-chan struct{}) {
+// watchAnswers judges endpoints by how they answer, until ctx ends.
+func (um *upstreamManager) watchAnswers(ctx context.Context) {
 	wait, last := answersEvery, um.now()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}

@@ -7,7 +7,7 @@ import (
 
 // places returns where sessions in the lane may belong that a process before this one has had. The server's mu is held.
 func (s *Server) places() *lanes.Places {
-	p := &lanes.Places{Listeners: make(map[string]*lanes.Listener, len(s.listeners)), Upstreams: make(map[string]*lanes.Upstream, len(s.upstreams)), Now: s.now, Down: s.upstreamManager.markDown}
+	p := &lanes.Places{Listeners: make(map[string]*lanes.Listener, len(s.listeners)), Upstreams: make(map[string]*lanes.Upstream, len(s.upstreams)), Now: s.now, Down: s.upstreamManager.down.add}
 	bounded := true
 	for name, l := range s.listeners {
 		p.Idle, bounded = max(p.Idle, l.cfg.Timeouts.Idle), bounded && l.cfg.Timeouts.Idle > 0

@@ -510,8 +510,6 @@ func matchText(m *config.Match) string {
 	add("protocol", len(m.Protocol), m.Protocol)
 	add("host", len(m.Host), m.Host)
 	add("path", len(m.Path), m.Path)
-	add("user", len(m.User), m.User)
-	add("database", len(m.Database), m.Database)
 	for i := range m.Bytes {
 		content, _ := m.Bytes[i].Content()
 		add(fmt.Sprintf("bytes at %d", m.Bytes[i].Offset), 1, fmt.Sprintf("%q", content))

@@ -35,15 +35,15 @@ type watcher struct {
 	counters []monitor.Counter  // likewise
 }
 
-// monitor looks until stop, and then logs the rest.
-func (s *Server) monitor(stop <-chan struct{}) {
+// monitor looks until ctx ends, and then logs the rest.
+func (s *Server) monitor(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		s.cpu.Look(s.now())
 		s.watcher.observe(s.now(), false)
 		s.lanes.Look()
-		if !s.cpu.Watch(tick.C, stop) {
+		if !s.cpu.Watch(tick.C, ctx.Done()) {
 			s.watcher.observe(s.now(), true)
 			return
 		}
@@ -332,21 +332,19 @@ type stallWatch struct {
 	alive func(ctx context.Context) error // returns when every loop has turned
 }
 
-// run watches until stop.
-func (w *stallWatch) run(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+// run watches until ctx ends.
+func (w *stallWatch) run(ctx context.Context) {
 	tick := time.NewTicker(stalledAfter)
 	defer tick.Stop()
 	turned := make(chan error, 1)
 	for {
 		began := time.Now()
 		go func() { turned <- w.alive(ctx) }()
-		if !w.await(turned, began, stop) {
+		if !w.await(ctx, turned, began) {
 			return
 		}
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -355,13 +353,13 @@ func (w *stallWatch) run(stop <-chan struct{}) {
 
 // await waits until every loop has turned, and logs if that takes long. It returns false if
 // the loops end, or at stop.
-func (w *stallWatch) await(turned <-chan error, began time.Time, stop <-chan struct{}) bool {
+func (w *stallWatch) await(ctx context.Context, turned <-chan error, began time.Time) bool {
 	late := time.NewTimer(stalledAfter)
 	defer late.Stop()
 	stalled := false
 	for {
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return false
 		case <-late.C:
 			stalled = true

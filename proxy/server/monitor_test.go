@@ -115,7 +115,7 @@ upstreams: [{name: u, queue: {size: 5, timeout: 1h}, endpoints: [{address: %q, n
 		client(t, r.At("l"))
 	}
 	for range 2 {
-		waits := dialUnix(t, path)
+		dialUnix(t, path)
 	}
 	client(t, r.At("m"))
 	r.Until("the clients wait", func() bool {
@@ -223,11 +223,11 @@ func TestStalledLoopIsLogged(t *testing.T) {
 		var text strings.Builder
 		var took time.Duration
 		var mu sync.Mutex // guards both: the race detector does not know that time orders accesses
-		stop := make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			server.WatchStalls(slog.New(slog.NewTextHandler(&lockedWriter{&mu, &text}, nil)), func(ctx context.Context) error {
+			server.WatchStalls(ctx, slog.New(slog.NewTextHandler(&lockedWriter{&mu, &text}, nil)), func(ctx context.Context) error {
 				mu.Lock()
 				wait := took
 				took = 0
@@ -238,7 +238,7 @@ func TestStalledLoopIsLogged(t *testing.T) {
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-			}, stop)
+			})
 		}()
 		pass := func(turn time.Duration) string {
 			mu.Lock()
@@ -262,7 +262,7 @@ func TestStalledLoopIsLogged(t *testing.T) {
 		took = time.Hour
 		mu.Unlock()
 		time.Sleep(2 * time.Second)
-		close(stop)
+		stop()
 		<-done
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -514,7 +513,7 @@ upstreams:`+upstreams.String(), "c.pem", cert, "k.pem", key, "trap.wasm", trapMo
 		{"127.0.0.1", "through", false, "one"},
 		{"127.0.0.2", "through", false, "allowed"},
 	} {
-		conn := dialFrom(t, test.source, r.At(test.listener))
+		conn := net.Conn(dialFrom(t, test.source, r.At(test.listener)))
 		if test.tls {
 			_, _ = io.WriteString(conn, sslRequest)
 			expect(t, conn, "S")

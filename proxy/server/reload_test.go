@@ -139,27 +139,35 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 func TestUnhealthyEndpoints(t *testing.T) {
 	t.Parallel()
 
-	role := newRole(t, false)
+	var well atomic.Bool
+	well.Store(true)
+	check := sockets.Server(t, func(c net.Conn) {
+		_, _ = sockets.ReadLine(c)
+		if well.Load() {
+			fmt.Fprint(c, "+PONG\r\n")
+		}
+	})
+	_, port, _ := net.SplitHostPort(check)
 	a := named(t, "a")
 	text := `
 listeners: [{name: keep, bind: "127.0.0.1:0", upstream: keep}, {name: reset, bind: "127.0.0.1:0", upstream: reset}]
 upstreams:`
 	for _, how := range []string{"keep", "reset"} {
 		text += fmt.Sprintf(`
-  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, http: {path: /primary, host: db.test}}}`, how, a, how, role.port)
+  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}`, how, a, how, port)
 	}
 	r := start(t, text)
 	kept, reset := client(t, r.At("keep")), client(t, r.At("reset"))
 	line(t, kept)
 	line(t, reset)
-	role.well.Store(false)
+	well.Store(false)
 	isReset(t, reset)
 	r.Until("both endpoints are down", func() bool {
 		return r.Endpoint("keep", "a").State == "down" && r.Endpoint("reset", "a").State == "down"
 	})
 	echoes(t, kept, "kept")
 	servedBy(t, r.At("keep"), "a") // the endpoint has not answered at all, not even with a refusal
-	role.well.Store(true)
+	well.Store(true)
 	r.Until("the endpoint is up again", func() bool { return r.Endpoint("keep", "a").State == "up" })
 	servedBy(t, r.At("keep"), "a")
 }

@@ -1,9 +1,9 @@
 package server
 
 import (
+	"context"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"weak"
@@ -295,47 +295,17 @@ func (s *sockets) forgetParted(p *drainingSockets) {
 	p.forgotten = true
 }
 
-// abandonments are sockets that are closed and have no sessions any more, found by any loop:
-// their state is released elsewhere.
-type abandonments struct {
-	mu   sync.Mutex
-	list []*listenSocket
-	some chan struct{} // has a token when the list has some
-}
-
-// abandonSockets notes one.
+// abandonSockets notes a socket that is closed and has no sessions any more, found by any loop: its state is released elsewhere.
 func (s *sockets) abandonSockets(socket *listenSocket) {
 	socket.deserted.Store(true)
-	s.deserted.mu.Lock()
-	s.deserted.list = append(s.deserted.list, socket)
-	s.deserted.mu.Unlock()
-	select {
-	case s.deserted.some <- struct{}{}:
-	default:
-	}
+	s.deserted.add(socket)
 }
 
-// release releases sockets without sessions, until stop.
-func (s *sockets) release(stop <-chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		case <-s.deserted.some:
-			s.forgetDeserted()
-		}
-	}
-}
+// release releases sockets without sessions, until ctx ends.
+func (s *sockets) release(ctx context.Context) { s.deserted.each(ctx, s.forgetDeserted) }
 
 // forgetDeserted has nothing kept of those.
-func (s *sockets) forgetDeserted() {
-	s.deserted.mu.Lock()
-	list := s.deserted.list
-	s.deserted.list = nil
-	s.deserted.mu.Unlock()
-	if len(list) == 0 {
-		return
-	}
+func (s *sockets) forgetDeserted(list []*listenSocket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	replaced := false
@@ -343,7 +313,11 @@ func (s *sockets) forgetDeserted() {
 		if p := socket.draining; p != nil {
 			if p.left--; p.left == 0 {
 				s.forgetParted(p)
-				s.goTracked(func() { p.cut.settled(func() { s.logDrainingSockets(p) }) })
+				s.goTracked(func() {
+					p.cut.turn.Lock()
+					defer p.cut.turn.Unlock()
+					s.logDrainingSockets(p)
+				})
 			}
 		}
 		if h := socket.successor; h != nil {

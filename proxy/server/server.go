@@ -63,7 +63,6 @@ type Server struct {
 	liveChanges        *liveChanges
 	upstreamManager    *upstreamManager
 	listenerManager    *listenerManager
-	sessionTable       *sessionTable
 	sessionLog         *sessionLog
 	traceExport        *traceExport
 	host               *host
@@ -72,6 +71,7 @@ type Server struct {
 	watcher            *watcher
 	lanes              *lanes.Lanes
 	admin.LaneSwitcher // lanes
+	*sessionTable
 
 	relay *relay.Relay  // owned
 	pipes *pipe.Pool    // owned; nil without splice
@@ -132,13 +132,13 @@ func (s *Server) makeParts() {
 	s.drains = &drains{tasks: s.tasks, clock: s.clock, log: s.log, lines: s.lines, jobs: make(map[*cutJob]bool)}
 	s.sockets = &sockets{
 		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: o.Sockets,
-		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: abandonments{some: make(chan struct{}, 1)},
+		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: newBacklog[*listenSocket](),
 	}
 	s.liveChanges = &liveChanges{registry: s.registry, log: s.log, store: o.State}
 	s.denials = &denials{registry: s.registry, tasks: s.tasks, ticks: s.clock, log: s.log, changes: s.liveChanges, clock: time.Now}
 	s.upstreamManager = &upstreamManager{
 		registry: s.registry, tasks: s.tasks, drains: s.drains, liveChanges: s.liveChanges, clock: s.clock, log: s.log, files: s.files, tls: s.tls,
-		dnsLimit: discovery.NewQueryLimiter(64), down: downQueue{some: make(chan struct{}, 1)},
+		dnsLimit: discovery.NewQueryLimiter(64), down: newBacklog[*router.Endpoint](),
 	}
 	s.upstreamManager.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.upstreamManager.logHealth, ReportEvery: logEvery})
 	s.upstreamManager.checker = health.NewChecker(s.upstreamManager.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
@@ -212,15 +212,15 @@ func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).
 func (s *Server) Serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.group.Serve() }()
-	stop := make(chan struct{})
+	watch, stop := context.WithCancel(context.Background())
 	var beside sync.WaitGroup
-	beside.Go(func() { s.upstreamManager.drainDown(stop) })
-	beside.Go(func() { s.sockets.release(stop) })
-	beside.Go(func() { s.monitor(stop) })
-	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(stop) })
-	beside.Go(func() { s.upstreamManager.watchAnswers(stop) })
-	beside.Go(func() { s.upstreamManager.watchNames(stop) })
-	beside.Go(func() { s.sessionLog.logProgress(stop) })
+	beside.Go(func() { s.upstreamManager.drainDown(watch) })
+	beside.Go(func() { s.sockets.release(watch) })
+	beside.Go(func() { s.monitor(watch) })
+	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(watch) })
+	beside.Go(func() { s.upstreamManager.watchAnswers(watch) })
+	beside.Go(func() { s.upstreamManager.watchNames(watch) })
+	beside.Go(func() { s.sessionLog.logProgress(watch) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -230,7 +230,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	case err = <-served:
 	}
 	cut := s.cutForTheEnd()
-	close(stop)
+	stop()
 	beside.Wait()
 	err = errors.Join(err, s.close())
 	if cut > 0 {

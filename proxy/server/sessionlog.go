@@ -177,17 +177,8 @@ const (
 	progressMost  = 10 * time.Second
 )
 
-// logProgress has lines written on sessions that last, until stop is closed.
-func (s *sessionLog) logProgress(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+// logProgress has lines written on sessions that last, until ctx ends.
+func (s *sessionLog) logProgress(ctx context.Context) {
 	last := s.now()
 	for {
 		every := time.Duration(0)
@@ -199,7 +190,7 @@ func (s *sessionLog) logProgress(stop <-chan struct{}) {
 			wait = min(max(every/10, progressLeast), progressMost)
 		}
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-s.progress: // another interval may be in force
 		case <-time.After(wait):

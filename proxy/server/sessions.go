@@ -71,10 +71,8 @@ func (s *sessionTable) selected(ctx context.Context, q *admin.SessionQuery, of *
 	}
 }
 
-// list returns the sessions of a query. It takes a few sessions at a time from where they are
-// served, which goes on meanwhile, so the list may be read slowly. One that is sorted is in memory, and so
-// are as many more at most.
-func (s *sessionTable) list(ctx context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
+// Sessions implements [admin.Balancer].
+func (s *sessionTable) Sessions(ctx context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
 	of, err := queryOf(&q)
 	if err != nil {
 		return admin.SessionList{}, err
@@ -213,29 +211,6 @@ func engineOf(s *worker.Session) string {
 	return ""
 }
 
-// Sessions implements [admin.Balancer].
-func (s *Server) Sessions(ctx context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
-	return s.sessionTable.list(ctx, q, o)
-}
-
-// EndSessions implements [admin.Balancer].
-func (s *Server) EndSessions(ctx context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
-	return s.sessionTable.end(ctx, q, by)
-}
-
-// StopEnding implements [admin.Balancer].
-func (s *Server) StopEnding(by string) admin.Stopped { return s.sessionTable.stopEnding(by) }
-
-// Sources implements [admin.Balancer].
-func (s *Server) Sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
-	return s.sessionTable.sources(ctx, q)
-}
-
-// Why implements [admin.Balancer].
-func (s *Server) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
-	return s.sessionTable.why(ctx, q)
-}
-
 // knows returns an error if no session can have the name that is asked for. A name that a reload has taken away may
 // have sessions: it is asked for where there are none.
 func (s *sessionTable) knows(q *admin.WhyQuery) error {
@@ -339,9 +314,9 @@ const (
 	rateWindow, refusalWindow = 10 * time.Second, time.Minute
 )
 
-// sources returns the sources with the most of something. Connections are counted as they are listed, and what came is what the loops
+// Sources implements [admin.Balancer]. Connections are counted as they are listed, and what came is what the loops
 // remember: a connection costs nothing here but a place in their rings.
-func (s *sessionTable) sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
+func (s *sessionTable) Sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
 	t := &sourceTable{v4: cmp.Or(q.Prefix4, 32), v6: cmp.Or(q.Prefix6, 64), counts: make(map[source.Rule]*admin.Source)}
 	for one := range s.group.Sessions(ctx, &worker.Query{Brief: true}) {
 		if of := t.of(one.Source, false); of != nil {

@@ -69,7 +69,7 @@ type sockets struct {
 	overflow namespaceCount        // of accept queues
 	view     atomic.Pointer[view]  // of the present state, for readers that must not wait
 	rules    atomic.Pointer[rules] // by which clients are judged; nil: before the first configuration
-	deserted abandonments          // it has a lock of its own
+	deserted *backlog[*listenSocket]
 }
 
 // bindOptions are the options of listening sockets themselves.

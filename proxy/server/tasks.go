@@ -106,3 +106,38 @@ func (t *tasks) pause(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// A backlog is things that are noted on any goroutine, as by loops, and dealt with on one of its own.
+type backlog[T any] struct {
+	mu   sync.Mutex
+	list []T
+	some chan struct{} // has a token when the list has some
+}
+
+func newBacklog[T any]() *backlog[T] { return &backlog[T]{some: make(chan struct{}, 1)} }
+
+func (b *backlog[T]) add(one T) {
+	b.mu.Lock()
+	b.list = append(b.list, one)
+	b.mu.Unlock()
+	select {
+	case b.some <- struct{}{}:
+	default:
+	}
+}
+
+// each calls deal with what was noted, until ctx ends.
+func (b *backlog[T]) each(ctx context.Context, deal func(list []T)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.some:
+		}
+		b.mu.Lock()
+		list := b.list
+		b.list = nil
+		b.mu.Unlock()
+		deal(list)
+	}
+}

@@ -39,7 +39,7 @@ type upstreamManager struct {
 	tracked   limit.Connections // of clients that no endpoint can serve
 
 	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
-	down       downQueue                        // it has a lock of its own
+	down       *backlog[*router.Endpoint]       // found to be unwell: their sessions are treated elsewhere
 }
 
 // An upstream is one of the configuration, for as long as that names it. Everything is
@@ -123,7 +123,7 @@ func (um *upstreamManager) make(c *change, old *upstream, cfg *config.Upstream) 
 		um.removed.pass(u)
 	}
 	if u.router == nil {
-		u.router, u.stats = router.NewUpstream(cfg.Name, um.markDown), new(tlsterm.Stats)
+		u.router, u.stats = router.NewUpstream(cfg.Name, um.down.add), new(tlsterm.Stats)
 		u.router.HoldUnder(&um.tracked)
 		u.router.SetPanic(health.NewPanic(um.scheduler, "upstream "+cfg.Name))
 	}

@@ -20,8 +20,8 @@ const (
 	maxWhyListed = 100
 )
 
-// why says what limits sessions.
-func (s *sessionTable) why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
+// Why implements [admin.Balancer].
+func (s *sessionTable) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error) {
 	selected := whyQuery(&q)
 	before := make(map[worker.ID]*verdict.Sample)
 	began := s.now()

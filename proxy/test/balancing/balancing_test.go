@@ -2,23 +2,22 @@ package balancing
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// program is the program under test, which TestBalancing builds.
-var program string
+// built is the program under test, which TestBalancing builds.
+var built string
 
 func TestBalancing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: choices among endpoints are the same for every user; the run without -short has them")
 	}
-	program = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	built = program.Build(t)
 	for name, test := range map[string]func(*testing.T){
 		"failover":            testFailover,
 		"redis":               testRedis,

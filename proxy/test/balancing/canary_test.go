@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // A comparison is a part of what penstock mirror --json prints.
@@ -34,45 +35,45 @@ type comparison struct {
 
 // mirror runs penstock mirror, and returns its exit code and its output.
 func (p *penstock) mirror(args ...string) (code int, out string) {
-	p.t.Helper()
-	cmd := exec.Command(program, append([]string{"mirror", "--config", "penstock.yaml"}, args...)...)
-	cmd.Dir = p.dir
+	p.T.Helper()
+	cmd := exec.Command(built, append([]string{"mirror", "--config", "penstock.yaml"}, args...)...)
+	cmd.Dir = p.Dir
 	b, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), string(b)
 }
 
 // compared is the first comparison once all mirrors have ended.
 func (p *penstock) compared() comparison {
-	p.t.Helper()
-	p.until("all mirrors are over", func(s *status) bool { return s.Listeners[0].Mirrors.Running == 0 })
+	p.T.Helper()
+	p.Until("all mirrors are over", func(s *admin.Status) bool { return s.Listeners[0].Mirrors.Running == 0 })
 	return p.comparison()
 }
 
 // comparison is the first comparison.
 func (p *penstock) comparison() comparison {
-	p.t.Helper()
+	p.T.Helper()
 	code, out := p.mirror("--json")
 	var all struct {
 		Mirrors []struct{ Comparisons []comparison }
 	}
 	if err := json.Unmarshal([]byte(out), &all); err != nil || code != 0 || len(all.Mirrors) != 1 || len(all.Mirrors[0].Comparisons) != 1 {
-		p.t.Fatalf("exit code %d, %v: %s", code, err, out)
+		p.T.Fatalf("exit code %d, %v: %s", code, err, out)
 	}
 	return all.Mirrors[0].Comparisons[0]
 }
 
 // passes runs penstock mirror with conditions, and checks its exit code.
 func (p *penstock) passes(want int, conditions ...string) {
-	p.t.Helper()
+	p.T.Helper()
 	var args []string
 	for _, c := range conditions {
 		args = append(args, "--fail-if", c)
 	}
 	if code, out := p.mirror(args...); code != want {
-		p.t.Errorf("%q: exit code %d, want %d: %s", conditions, code, want, out)
+		p.T.Errorf("%q: exit code %d, want %d: %s", conditions, code, want, out)
 	}
 }
 
@@ -230,7 +231,7 @@ upstreams:
 		t.Errorf("%v", err)
 	}
 	comparison := func(n int64) (c comparison) {
-		p.until(fmt.Sprintf("%d answers were compared", n), func(*status) bool {
+		p.Until(fmt.Sprintf("%d answers were compared", n), func(*admin.Status) bool {
 			c = p.comparison()
 			return c.Compared == n
 		})

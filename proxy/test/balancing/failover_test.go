@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // Times of the checks, and the times derived from them: until a change of a role and a silent
@@ -63,8 +64,8 @@ func testFailover(t *testing.T) {
 
 	lost := f.lose("b", "a", func() {
 		b.freeze()
-		f.until("the sessions of the hanging primary are reset", func(s *status) bool {
-			e := s.endpoint("primary", "b")
+		f.Until("the sessions of the hanging primary are reset", func(s *admin.Status) bool {
+			e := endpointOf(s, "primary", "b")
 			return e.State == "down" && e.Active == 0
 		})
 		b.kill()
@@ -102,17 +103,17 @@ upstreams:`+
 
 // roles waits until the checks have found the roles of both nodes.
 func (f *failover) roles(primary, standby string) {
-	f.t.Helper()
-	f.until(fmt.Sprintf("%s is the primary and %s its standby", primary, standby), func(s *status) bool {
-		return s.endpoint("primary", primary).State == "up" && s.endpoint("replicas", primary).State == "down" &&
-			s.endpoint("primary", standby).State == "down" && s.endpoint("replicas", standby).State == "up"
+	f.T.Helper()
+	f.Until(fmt.Sprintf("%s is the primary and %s its standby", primary, standby), func(s *admin.Status) bool {
+		return endpointOf(s, "primary", primary).State == "up" && endpointOf(s, "replicas", primary).State == "down" &&
+			endpointOf(s, "primary", standby).State == "down" && endpointOf(s, "replicas", standby).State == "up"
 	})
 }
 
 // sql has psql execute a command, and returns its output.
 func (f *failover) sql(addr, command string) string {
-	f.t.Helper()
-	return strings.TrimSpace(software.Run(f.t, f.psql, "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
+	f.T.Helper()
+	return strings.TrimSpace(software.Run(f.T, f.psql, "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
 		"--set", "ON_ERROR_STOP=1", "--command", command, conninfo(addr)))
 }
 
@@ -123,7 +124,7 @@ func conninfo(addr string) string {
 
 // lose loses a primary under load, and promotes its standby. It returns the lost sessions.
 func (f *failover) lose(primary, standby string, loss func()) (doomed []*session) {
-	t := f.t
+	t := f.T
 	t.Helper()
 	doomed = f.sessions(f.primary, "INSERT INTO entries (client) VALUES ('busy')")
 	others := f.sessions(f.replica, "SELECT pg_backend_pid()")
@@ -157,8 +158,8 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	if out, err := readers.end(); err != nil || !strings.Contains(out, "number of failed transactions: 0 ") {
 		t.Errorf("pgbench at the standby: %v\n%s", err, out)
 	}
-	f.until("the lost primary has no sessions", func(s *status) bool { return s.endpoint("primary", primary).Active == 0 })
-	for line := range strings.Lines(f.log.String()) {
+	f.Until("the lost primary has no sessions", func(s *admin.Status) bool { return endpointOf(s, "primary", primary).Active == 0 })
+	for line := range strings.Lines(f.Log.String()) {
 		if strings.Contains(line, `"msg":"sessions cut"`) && !strings.Contains(line, `"upstream":"primary"`) {
 			t.Errorf("other sessions were cut as well: %s", line)
 		}
@@ -168,9 +169,9 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 
 // sessions opens as many asking sessions as idle ones, and waits until the former have asked.
 func (f *failover) sessions(addr, sql string) (list []*session) {
-	f.t.Helper()
+	f.T.Helper()
 	for range 4 {
-		list = append(list, watch(f.t, addr, sql), watch(f.t, addr, ""))
+		list = append(list, watch(f.T, addr, sql), watch(f.T, addr, ""))
 	}
 	f.working(list)
 	return list
@@ -178,22 +179,22 @@ func (f *failover) sessions(addr, sql string) (list []*session) {
 
 // working waits until all asking sessions have asked once more.
 func (f *failover) working(list []*session) {
-	f.t.Helper()
+	f.T.Helper()
 	for i := 0; i < len(list); i += 2 {
 		was := list[i].queries.Load()
 		if !software.Eventually(func() bool { return list[i].queries.Load() > was+1 || !list[i].alive() }) {
-			f.t.Fatal("a session no longer asks")
+			f.T.Fatal("a session no longer asks")
 		}
 	}
 }
 
 // untouched fails the test unless all sessions continue.
 func (f *failover) untouched(list []*session) {
-	f.t.Helper()
+	f.T.Helper()
 	f.working(list)
 	for i, s := range list {
 		if !s.alive() {
-			f.t.Errorf("session %d, which is not affected, has ended: %v", i, s.err)
+			f.T.Errorf("session %d, which is not affected, has ended: %v", i, s.err)
 		}
 	}
 }
@@ -206,35 +207,35 @@ func closeAll(list []*session) {
 
 // readOn reloads the configuration under load, changed each time. No session or client fails.
 func (f *failover) readOn(list []*session) {
-	f.t.Helper()
+	f.T.Helper()
 	before := len(f.visits())
 	for range 6 {
-		f.reload(f.configuration(f.status().Generation + 1))
+		f.Reload(f.configuration(f.State().Generation + 1))
 	}
 	f.untouched(list)
 	enough := func() bool { return len(f.visits()) > before+5 }
 	if !software.Eventually(enough) {
-		f.t.Error("no clients connect")
+		f.T.Error("no clients connect")
 	}
 	for _, v := range f.visits()[before:] {
 		if v.err != nil || v.standby != "f" {
-			f.t.Errorf("a client during a reload: %q, %v", v.standby, v.err)
+			f.T.Errorf("a client during a reload: %q, %v", v.standby, v.err)
 		}
 	}
 }
 
 // promote makes a standby the primary.
 func (f *failover) promote(name string) {
-	f.t.Helper()
+	f.T.Helper()
 	if done, err := f.nodes[name].query("SELECT pg_promote()"); err != nil || done != "t" {
-		f.t.Fatalf("promote %s: %q, %v", name, done, err)
+		f.T.Fatalf("promote %s: %q, %v", name, done, err)
 	}
 }
 
 // served waits until clients are served by the new primary, and returns how long it took. From
 // then on all clients are served, and none has been served by a standby.
 func (f *failover) served(promoted time.Time, from int) (took time.Duration) {
-	f.t.Helper()
+	f.T.Helper()
 	const enough = 10
 	first := -1
 	if !software.Eventually(func() bool {
@@ -245,20 +246,20 @@ func (f *failover) served(promoted time.Time, from int) (took time.Duration) {
 		}
 		return first >= 0 && len(f.visits()) > first+enough
 	}) {
-		f.t.Fatal("no client is served after the promotion")
+		f.T.Fatal("no client is served after the promotion")
 	}
 	all := f.visits()
 	refused := 0
 	for i, v := range all[from:] {
 		switch {
 		case v.err != nil && from+i > first:
-			f.t.Errorf("a client is refused again: %v", v.err)
+			f.T.Errorf("a client is refused again: %v", v.err)
 		case v.err != nil:
 			refused++
 		case v.standby != "f":
-			f.t.Error("a client of the primary listener is served by a standby")
+			f.T.Error("a client of the primary listener is served by a standby")
 		}
 	}
-	f.t.Logf("%d clients connected and found no primary", refused)
+	f.T.Logf("%d clients connected and found no primary", refused)
 	return all[first].ended.Sub(promoted)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // Loopback addresses of clients, and of the HAProxy in front.
@@ -51,10 +52,10 @@ func testHeaders(t *testing.T) {
 			c.test(t, curl)
 		})
 	}
-	p.until("the denied clients are counted, and no other client is refused", func(s *status) bool {
+	p.Until("the denied clients are counted, and no other client is refused", func(s *admin.Status) bool {
 		all := int64(0)
 		for _, c := range chains {
-			n, reasons := s.refused(c.name())
+			n, reasons := refused(s, c.name())
 			if all += n; reasons["address"] != n {
 				return false
 			}
@@ -63,7 +64,7 @@ func testHeaders(t *testing.T) {
 	})
 	for name := range behind {
 		for version := range 2 {
-			if e := p.status().endpoint(fmt.Sprintf("%s-%d", name, version+1), name); e.State != "up" || e.Failures != 0 || e.Total == 0 {
+			if e := endpointOf(p.State(), fmt.Sprintf("%s-%d", name, version+1), name); e.State != "up" || e.Failures != 0 || e.Total == 0 {
 				t.Errorf("the endpoint %s, by version %d: %+v", name, version+1, e)
 			}
 		}
@@ -126,7 +127,7 @@ func directly(t *testing.T, p *penstock, curl string, chains []*chain) {
 			continue
 		}
 		addr, _, _ := p.at(c.name())
-		before, _ := p.status().refused(c.name())
+		before, _ := refused(p.State(), c.name())
 		command := func(from string, flags ...string) []string {
 			return append([]string{
 				curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--interface", from,
@@ -148,8 +149,8 @@ func directly(t *testing.T, p *penstock, curl string, chains []*chain) {
 			t.Errorf("%s: a header that is not accepted ends curl with %d", c.name(), code)
 		}
 		fails(t, command(inFrontHost))
-		p.until("a client without the required header is refused", func(s *status) bool {
-			n, reasons := s.refused(c.name())
+		p.Until("a client without the required header is refused", func(s *admin.Status) bool {
+			n, reasons := refused(s, c.name())
 			return n == before+1 && reasons["proxy_header"] == 1
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // digest is a script that returns a digest of all keys and values.
@@ -40,8 +41,8 @@ upstreams:
 	load("-n", "3000", "-c", "10", "-r", "100", "-t", "set,incr")
 	load("-n", "3200", "-c", "10", "-r", "100", "-P", "16", "-t", "incr") // no pipeline in part: it would be reset at the end
 	load("-n", "300", "-c", "4", "-r", "50", "-d", "50000", "-t", "set")
-	p.until("all mirrors are over", func(s *status) bool { return s.Listeners[0].Mirrors.Running == 0 })
-	m := p.status().Listeners[0].Mirrors
+	p.Until("all mirrors are over", func(s *admin.Status) bool { return s.Listeners[0].Mirrors.Running == 0 })
+	m := p.State().Listeners[0].Mirrors
 	teed := m.Teed > 0 || os.Geteuid() != 0 // the quota of pipes is the user's: other tests may have all of it
 	if m.Ended["complete"] < 30 || len(m.Ended) != 1 || m.Undelivered != 0 || !teed || m.Copied == 0 {
 		t.Errorf("%+v", m)
@@ -54,8 +55,8 @@ upstreams:
 	load("-n", "200", "-c", "4", "-r", "50", "-d", "1000000", "-t", "set") // more than two pipes and two sockets take
 	must(t, shadow.Kill())
 	load("-n", "3000", "-c", "10", "-r", "100", "-P", "4", "-t", "set,get")
-	p.until("none is left", func(s *status) bool { return s.Listeners[0].Mirrors.Running == 0 })
-	if m := p.status().Listeners[0].Mirrors; m.Ended["behind"] == 0 || m.Ended["connect"] == 0 {
+	p.Until("none is left", func(s *admin.Status) bool { return s.Listeners[0].Mirrors.Running == 0 })
+	if m := p.State().Listeners[0].Mirrors; m.Ended["behind"] == 0 || m.Ended["connect"] == 0 {
 		t.Errorf("with a shadow that has stopped, and then is dead: %+v", m)
 	}
 	p.stop()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // startNginx runs nginx with servers, blocks of its configuration.
@@ -117,10 +118,10 @@ upstreams:
 	// engine copies them.
 	p := start(t, variant(configuration, 1), "--engine", "splice")
 	_, host, port := p.at("web")
-	must(t, writeFile(p.dir+"/ca.pem", bundle.String()))
+	must(t, writeFile(p.Dir+"/ca.pem", bundle.String()))
 	ask := func(name, path string, flags ...string) []string {
 		return append([]string{
-			curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--cacert", p.dir + "/ca.pem",
+			curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--cacert", p.Dir + "/ca.pem",
 			"--resolve", name + ":" + port + ":" + host, "https://" + name + ":" + port + path,
 		}, flags...)
 	}
@@ -144,7 +145,7 @@ upstreams:
 	}
 
 	const couldNotConnectTLS, emptyReply, reset = 35, 52, 56
-	refused := 0
+	refusals := 0
 	for name, command := range map[string][]string{
 		"wrong.test": ask("wrong.test", "/", "--insecure"), "test": ask("test", "/", "--insecure"),
 		"no name": {curl, "--silent", "--insecure", "--noproxy", "*", "https://" + host + ":" + port},
@@ -152,14 +153,14 @@ upstreams:
 		if code := fails(t, command); code != couldNotConnectTLS && code != reset {
 			t.Errorf("%s ends curl with %d, want its TLS to fail", name, code)
 		}
-		refused++
+		refusals++
 	}
 	if code := fails(t, []string{curl, "--silent", "--noproxy", "*", "http://" + host + ":" + port}); code != emptyReply && code != reset {
 		t.Errorf("a client without TLS ends curl with %d", code)
 	}
-	p.until("the refusals are counted", func(s *status) bool {
-		n, reasons := s.refused("web")
-		return n == int64(refused)+1 && reasons["no_route"] == n
+	p.Until("the refusals are counted", func(s *admin.Status) bool {
+		n, reasons := refused(s, "web")
+		return n == int64(refusals)+1 && reasons["no_route"] == n
 	})
 
 	// One connection for each: nginx keeps none alive.
@@ -172,8 +173,8 @@ upstreams:
 		t.Errorf("%d bytes of %d during reloads", len(got), bigSize)
 	}
 	// The size of reads, and so the part that is spliced, depends on the machine.
-	if s := p.stop(); s.Bytes.EndpointToClient.Spliced == 0 || s.Bytes.EndpointToClient.Spliced+s.Bytes.EndpointToClient.Copied < bigSize || s.Connections.Refused != int64(refused)+1 || s.Lost != 0 {
-		t.Errorf("the summary is %+v, want a file of %d bytes, spliced at least in part, none lost, and %d clients refused", s, bigSize, refused+1)
+	if s := p.stop(); s.Bytes.EndpointToClient.Spliced == 0 || s.Bytes.EndpointToClient.Spliced+s.Bytes.EndpointToClient.Copied < bigSize || s.Connections.Refused != int64(refusals)+1 || s.Lost != 0 {
+		t.Errorf("the summary is %+v, want a file of %d bytes, spliced at least in part, none lost, and %d clients refused", s, bigSize, refusals+1)
 	}
 }
 

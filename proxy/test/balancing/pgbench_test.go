@@ -24,20 +24,20 @@ type bench struct {
 
 // bench has pgbench run a script until it is ended or its connections are lost.
 func (f *failover) bench(addr, script string) *bench {
-	f.t.Helper()
+	f.T.Helper()
 	f.scripts++
-	path := filepath.Join(f.dir, fmt.Sprintf("%d.sql", f.scripts))
-	must(f.t, writeFile(path, script+";\n"))
+	path := filepath.Join(f.Dir, fmt.Sprintf("%d.sql", f.scripts))
+	must(f.T, writeFile(path, script+";\n"))
 	b := &bench{done: make(chan error, 1)}
-	b.cmd = exec.Command(filepath.Join(software.Postgres(f.t), "pgbench"), "--no-vacuum", "--client", fmt.Sprint(benchClients),
+	b.cmd = exec.Command(filepath.Join(software.Postgres(f.T), "pgbench"), "--no-vacuum", "--client", fmt.Sprint(benchClients),
 		"--time", "600", "--rate", "200", "--progress", "1", "--file", path, conninfo(addr))
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	b.cmd.Stdout, b.cmd.Stderr = &b.output, &b.output
-	must(f.t, b.cmd.Start())
+	must(f.T, b.cmd.Start())
 	go func() { b.done <- b.cmd.Wait() }()
-	f.t.Cleanup(func() { _ = b.cmd.Process.Kill() })
+	f.T.Cleanup(func() { _ = b.cmd.Process.Kill() })
 	// By its first report it has connected all of its clients.
-	condition.Await(f.t, "pgbench reports", func() bool { return strings.Contains(b.output.String(), "progress: ") })
+	condition.Await(f.T, "pgbench reports", func() bool { return strings.Contains(b.output.String(), "progress: ") })
 	return b
 }
 

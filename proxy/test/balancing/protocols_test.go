@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // onePortFor is the listener of docs/first-bytes.md, with the addresses of real servers.
@@ -98,7 +99,7 @@ func testProtocols(t *testing.T) {
 			t.Errorf("%v: %s", args, out)
 		}
 	}
-	p.until("all are counted", func(s *status) bool {
+	p.Until("all are counted", func(s *admin.Status) bool {
 		of := s.Listeners[0]
 		return of.Name == "any" && of.Reasons["no_route"] == 1 && of.Reasons["first_bytes"] == 1 && of.Protocols["ssh"] == 1 && of.Protocols["silence"] == 1 &&
 			of.Protocols["tls"] == 1 && of.Protocols["http1"] == 3 && of.Protocols["http2"] == 1 && of.Protocols["postgres"] == 1 && of.Protocols["redis"] == 1
@@ -107,16 +108,16 @@ func testProtocols(t *testing.T) {
 
 // keys: ssh-keyscan says nothing before the server does, so a route for it is one by silence as well.
 func (p *penstock) keys(of *shellServer) {
-	p.t.Helper()
+	p.T.Helper()
 	addr, host, port := p.at("shell")
-	if keys := software.Run(p.t, software.Need(p.t, "ssh-keyscan", "openssh-client"), "-t", "ed25519", "-p", port, host); !strings.Contains(keys, of.hostKey) {
-		p.t.Errorf("ssh-keyscan gets %s, and the server has %s", keys, of.hostKey)
+	if keys := software.Run(p.T, software.Need(p.T, "ssh-keyscan", "openssh-client"), "-t", "ed25519", "-p", port, host); !strings.Contains(keys, of.hostKey) {
+		p.T.Errorf("ssh-keyscan gets %s, and the server has %s", keys, of.hostKey)
 	}
-	if got := of.login(p.t, host, port); got != "logged in" {
-		p.t.Errorf("a login says %q", got)
+	if got := of.login(p.T, host, port); got != "logged in" {
+		p.T.Errorf("a login says %q", got)
 	}
-	if got := software.Run(p.t, "curl", "-sS", "--noproxy", "*", "http://"+addr+"/"); got != "shop HTTP/1.1 /\n" {
-		p.t.Errorf("HTTP beside it gets %q", got)
+	if got := software.Run(p.T, "curl", "-sS", "--noproxy", "*", "http://"+addr+"/"); got != "shop HTTP/1.1 /\n" {
+		p.T.Errorf("HTTP beside it gets %q", got)
 	}
 }
 
@@ -182,7 +183,7 @@ func newShell(t *testing.T) *shellServer {
 }
 
 // login runs a command over SSH.
-func (s *shellServer) login(t *testing.T, host, port string) string {
+func (s *shellServer) login(t testing.TB, host, port string) string {
 	t.Helper()
 	return strings.TrimSpace(software.Run(t, software.Need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-i", filepath.Join(s.dir, "client"), "-p", port,
 		"-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "IdentitiesOnly=yes",

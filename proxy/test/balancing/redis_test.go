@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // A store is a Redis server.
@@ -72,20 +73,20 @@ upstreams:
 
 	// A server can be unusable while its kernel still accepts connections.
 	ofFirst.say("config set requirepass secret", "OK")
-	p.until("the check does not get the expected bytes", func(s *status) bool {
-		e := s.endpoint("cache", "first")
-		return e.State == "down" && strings.Contains(p.log.String(), "lacks the expected bytes: 34 bytes came")
+	p.Until("the check does not get the expected bytes", func(s *admin.Status) bool {
+		e := endpointOf(s, "cache", "first")
+		return e.State == "down" && strings.Contains(p.Log.String(), "lacks the expected bytes: 34 bytes came")
 	})
 	served(second)
 	ofFirst.say("get key", "value") // on_unhealthy is keep
 
-	must(t, writeFile(p.dir+"/ping", "AUTH secret\r\nPING\r\n\n")) // the last end of line is removed from the file's content
-	p.reload(configuration("file:ping"))
-	p.until("the first server is up with a password", func(s *status) bool { return s.endpoint("cache", "first").State == "up" })
+	must(t, writeFile(p.Dir+"/ping", "AUTH secret\r\nPING\r\n\n")) // the last end of line is removed from the file's content
+	p.Reload(configuration("file:ping"))
+	p.Until("the first server is up with a password", func(s *admin.Status) bool { return endpointOf(s, "cache", "first").State == "up" })
 	served(first)
 
 	must(t, first.Kill())
-	p.until("the check finds that the first server is gone", func(s *status) bool { return s.endpoint("cache", "first").State == "down" })
+	p.Until("the check finds that the first server is gone", func(s *admin.Status) bool { return endpointOf(s, "cache", "first").State == "down" })
 	ofFirst.ends()
 	served(second)
 	ofSecond.say("echo there", "there")

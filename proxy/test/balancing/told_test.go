@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // testTold routes by a TLS server name behind a PROXY header. HAProxy in front sends the header.
@@ -53,15 +54,15 @@ upstreams:
 		}
 	}
 	var before int64 // of the connection by which the test found HAProxy listening, which sends nothing
-	p.until("the clients before are counted", func(s *status) bool {
-		_, reasons := s.refused("web")
+	p.Until("the clients before are counted", func(s *admin.Status) bool {
+		_, reasons := refused(s, "web")
 		before = reasons["no_route"]
 		return true
 	})
 	fails(t, ask("wrong.test", clientHost, "/"))
 	fails(t, ask("told.test", deniedHost, "/")) // no route matches this source
-	p.until("the two clients without a route are counted", func(s *status) bool {
-		_, reasons := s.refused("web")
+	p.Until("the two clients without a route are counted", func(s *admin.Status) bool {
+		_, reasons := refused(s, "web")
 		return reasons["no_route"] == before+2
 	})
 	p.stop()

@@ -92,7 +92,7 @@ type session struct {
 
 // watch opens a session that asks sql again and again, and expects the same answer each time.
 // Without sql it is idle.
-func watch(t *testing.T, addr, sql string) *session {
+func watch(t testing.TB, addr, sql string) *session {
 	t.Helper()
 	d, err := connect(addr, software.Patience)
 	must(t, err)
@@ -149,7 +149,7 @@ type visit struct {
 
 // visits connects clients, one after the other, until it is stopped, and returns the result of
 // each.
-func visits(t *testing.T, addr string) (soFar func() []visit) {
+func visits(t testing.TB, addr string) (soFar func() []visit) {
 	var list atomic.Pointer[[]visit]
 	stop, done := make(chan struct{}), make(chan struct{})
 	list.Store(new([]visit))

@@ -1,7 +1,6 @@
 package hostile_test
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net"

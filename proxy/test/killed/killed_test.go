@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -23,55 +22,11 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
-
-// A process is a running penstock run.
-type process struct {
-	cmd   *exec.Cmd
-	log   software.Output
-	admin *admin.Client
-}
-
-// begin starts the program with a configuration, and returns when it serves.
-func begin(t *testing.T, program, file, socket string) *process {
-	t.Helper()
-	client, err := admin.NewClient("unix:" + socket)
-	must(t, err)
-	p := &process{cmd: exec.Command(program, "run", "--config", file, "--drain-timeout", "1s"), admin: client}
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, p.cmd.Start())
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
-		if t.Failed() {
-			t.Logf("log of the program:\n%s", p.log.String())
-		}
-	})
-	p.until(t, "it serves", func(s *admin.Status) bool { return s.PID == p.cmd.Process.Pid })
-	return p
-}
-
-// until waits until the status meets a condition.
-func (p *process) until(t *testing.T, what string, ok func(*admin.Status) bool) {
-	t.Helper()
-	var last admin.Status
-	var err error
-	for range 4 { // the kernel checks the programs as they are loaded, which takes long on a busy machine
-		if software.Eventually(func() bool {
-			last, err = p.admin.Status(context.Background())
-			return err == nil && ok(&last)
-		}) {
-			return
-		}
-	}
-	t.Fatalf("not in time: %s: %v; the lane is %+v", what, err, last.Lane)
-}
 
 // echoes sends a text and waits for its echo.
 func echoes(t *testing.T, c net.Conn, text string) {
@@ -87,16 +42,16 @@ func echoes(t *testing.T, c net.Conn, text string) {
 }
 
 // pinsAgain removes the pins of the process, and wants it to pin them again.
-func (p *process) pinsAgain(t *testing.T, pins string) {
+func pinsAgain(t *testing.T, p *program.Program, pins string) {
 	t.Helper()
 	list, err := os.ReadDir(pins)
 	must(t, err)
 	for _, e := range list {
 		must(t, os.Remove(filepath.Join(pins, e.Name())))
 	}
-	p.until(t, "all is pinned again", func(*admin.Status) bool {
+	p.Until("all is pinned again", func(*admin.Status) bool {
 		now, err := os.ReadDir(pins)
-		return err == nil && len(now) == len(list) && strings.Contains(p.log.String(), "pinned again")
+		return err == nil && len(now) == len(list) && strings.Contains(p.Log.String(), "pinned again")
 	})
 }
 
@@ -113,83 +68,76 @@ func TestKilled(t *testing.T) {
 	must(t, errors.Join(sys.InterfaceUp("lo"), syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), os.Mkdir(dir+"/bpf", 0o700),
 		syscall.Mount("bpf", dir+"/bpf", "bpf", 0, "mode=0700")))
 	t.Cleanup(func() { must(t, syscall.Unmount(dir+"/bpf", syscall.MNT_DETACH)) })
-	program := filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	path := program.Build(t)
 	const at = "127.0.0.1:7000" // the network is the test's own
-	file, socket := dir+"/penstock.yaml", dir+"/admin.sock"
 	endpoint := sockets.Server(t, sockets.Echo)
-	configure := func(lifetime string) {
-		t.Helper()
-		must(t, os.WriteFile(file, fmt.Appendf(nil, `
-admin: {bind: "unix:%s"}
+	configuration := func(lifetime string) string {
+		return fmt.Sprintf(`
 lane: {devices: [lo], sessions: 64, after: 5ms, pins: %s/bpf/lane}
 listeners: [{name: l, bind: %q, upstream: u, lane: require, timeouts: {lifetime: %s}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]
-`, socket, dir, at, lifetime, endpoint), 0o600))
+`, dir, at, lifetime, endpoint)
 	}
-	configure("1h")
-
-	first := begin(t, program, file, socket)
+	first := program.Start(t, path, dir, configuration("1h"), "--drain-timeout", "1s")
 	var clients []*net.TCPConn
 	for n := range 3 {
 		c := sockets.Dial(t, at)
 		clients = append(clients, c)
-		first.until(t, "its session has left", func(s *admin.Status) bool {
+		first.Until("its session has left", func(s *admin.Status) bool {
 			echoes(t, c, "there and back")
 			return s.Lane != nil && s.Lane.Left == int64(n+1)
 		})
 	}
 	lived := time.Now()
-	first.pinsAgain(t, dir+"/bpf/lane")
-	must(t, first.cmd.Process.Kill())
-	_ = first.cmd.Wait()
+	pinsAgain(t, first, dir+"/bpf/lane")
+	first.Kill()
 	for _, c := range clients {
 		echoes(t, c, "while nothing runs")
 	}
 	must(t, clients[2].Close())
 
-	next := begin(t, program, file, socket)
-	next.until(t, "they are adopted", func(s *admin.Status) bool { return s.Connections.Active == 2 })
+	next := program.Start(t, path, dir, configuration("1h"), "--drain-timeout", "1s")
+	next.Until("they are adopted", func(s *admin.Status) bool { return s.Connections.Active == 2 })
 	for _, c := range clients[:2] {
 		echoes(t, c, "adopted")
 	}
-	next.until(t, "their bytes are counted", func(s *admin.Status) bool {
+	next.Until("their bytes are counted", func(s *admin.Status) bool {
 		n := 2 * int64(len("adopted"))
 		return s.Bytes.ClientToEndpoint.Lane == n && s.Bytes.EndpointToClient.Lane == n
 	})
-	next.known(t, 2, lived)
+	known(t, next, 2, lived)
 	fresh := sockets.Dial(t, at)
-	next.until(t, "another session leaves", func(s *admin.Status) bool {
+	next.Until("another session leaves", func(s *admin.Status) bool {
 		echoes(t, fresh, "there and back")
 		return s.Lane.Left == 1
 	})
 	must(t, clients[0].Close())
-	next.until(t, "one has ended", func(s *admin.Status) bool { return s.Connections.Active == 2 })
+	next.Until("one has ended", func(s *admin.Status) bool { return s.Connections.Active == 2 })
 	echoes(t, clients[1], "the other goes on")
-	configure("2ms")
-	plan, err := next.admin.Plan(t.Context(), file)
+	next.Configure(configuration("2ms"))
+	plan, err := next.Plan(t.Context(), filepath.Join(dir, "penstock.yaml"))
 	must(t, err)
 	if len(plan.Changes) != 1 || plan.Changes[0].Connections != 2 || plan.Changes[0].Disposition != admin.Keep {
 		t.Errorf("the plan is %+v, want that the adopted session and the other one stay", plan)
 	}
-	_, err = next.admin.Reload(t.Context(), rollback.Options{})
+	_, err = next.Client.Reload(t.Context(), rollback.Options{})
 	must(t, err)
 	for _, c := range []*net.TCPConn{fresh, clients[1]} {
 		echoes(t, c, "it has the timeouts that it began with, or was adopted by")
 	}
-	must(t, next.cmd.Process.Signal(syscall.SIGTERM))
+	must(t, next.Process.Signal(syscall.SIGTERM))
 	for _, c := range []*net.TCPConn{fresh, clients[1]} {
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("at the end of the drain: %v", err)
 		}
 	}
-	_ = next.cmd.Wait()
 }
 
 // known expects that the listener's sessions are as many adopted ones, of its upstream and its endpoint, from before a time.
-func (p *process) known(t *testing.T, n int, before time.Time) {
+func known(t *testing.T, p *program.Program, n int, before time.Time) {
 	t.Helper()
 	age := time.Since(before)
-	list, err := p.admin.Sessions(context.Background(), admin.SessionQuery{Listener: "l", Verdict: admin.AnyVerdict}, admin.SessionOrder{})
+	list, err := p.Sessions(context.Background(), admin.SessionQuery{Listener: "l", Verdict: admin.AnyVerdict}, admin.SessionOrder{})
 	must(t, err)
 	if len(list.Sessions) != n {
 		t.Errorf("%d sessions, want %d", len(list.Sessions), n)

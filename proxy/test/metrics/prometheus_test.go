@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 	"github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
 
@@ -90,7 +91,6 @@ func (p *prometheus) returnsData(what, expr string) {
 // penstock runs the program with traffic, and returns the address of its metrics and its token's file.
 func penstock(t *testing.T) (addr, token string) {
 	t.Helper()
-	program := filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 	dir := software.Dir(t, nil)
 	addr, _, _ = software.Addr(t)
 	plain, _, _ := software.Addr(t)
@@ -104,8 +104,10 @@ func penstock(t *testing.T) (addr, token string) {
 	for name, text := range map[string]string{
 		"c.pem": cert, "k.pem": key, "token": "s3cret\n", "found.yaml": fmt.Sprintf("- %q\n- %q\n", echo, sockets.Server(t, sockets.Echo)), // each has a peer
 		"allow.wasm": filter(wasmfile.Const(0)), "trap.wasm": filter(wasmfile.Unreachable),
-		"penstock.yaml": fmt.Sprintf(`
-admin: {bind: "unix:admin.sock"}
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	program.Start(t, program.Build(t), dir, fmt.Sprintf(`
 metrics: {bind: %q, allow: [127.0.0.0/8], token: "file:token"}
 listeners:
   - {name: plain, bind: %q, upstream: web, mirror: {upstream: shadow, compare: {framing: grpc}}}
@@ -120,11 +122,7 @@ upstreams:
     circuit_breaker: {connections: 1000, pending: 100}
   - {name: found, discover: {file: {path: found.yaml}}}
   - {name: shadow, endpoints: [%q]}
-`, addr, plain, filtered, failing, masked, rewritten, echo, sockets.Refusing(t), echo),
-	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	software.Service{Command: []string{program, "run", "--config", "penstock.yaml"}, Dir: dir, Ready: "starting", Addr: plain, Stop: syscall.SIGTERM}.Start(t)
+`, addr, plain, filtered, failing, masked, rewritten, echo, sockets.Refusing(t), echo))
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
 	t.Cleanup(func() { close(stop); <-stopped })

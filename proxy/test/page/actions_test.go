@@ -47,7 +47,7 @@ func TestDrainAndReady(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
-	state := func() admin.State { return p.status().Upstreams[0].Endpoints[1].State }
+	state := func() admin.State { return p.State().Upstreams[0].Endpoints[1].State }
 	b.until("the endpoint", `document.querySelector('`+one("shop/b")+`') !== null`)
 
 	b.openEndpoint("shop/b")
@@ -66,7 +66,7 @@ func TestDrainAndReady(t *testing.T) {
 	b.until("a question", `document.getElementById("ask").open`)
 	b.press("ask-yes")
 	b.until("a message", `document.getElementById("messages").textContent.includes("shop/b: ready → drain. 1 endpoint of shop may get clients.")`)
-	by := p.status().Live[0].By
+	by := p.State().Live[0].By
 	cause := `document.querySelector('#t-endpoints [data-key="shop/b"] .c-why').textContent`
 	b.until("the author", fmt.Sprintf(`%s.startsWith("drain by " + %q + " at ")`, cause, by))
 	b.until("the list", fmt.Sprintf(`document.getElementById("hands").textContent.includes("endpoint shop/b: drain" + %q)`, by))
@@ -91,7 +91,7 @@ func TestEndSessionsOfAnEndpoint(t *testing.T) {
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
 	const each = 3
-	address := p.status().Listeners[0].Addresses[0]
+	address := p.State().Listeners[0].Addresses[0]
 	for range 2 * each {
 		c, err := net.Dial("tcp", address)
 		must(t, err)
@@ -100,16 +100,16 @@ func TestEndSessionsOfAnEndpoint(t *testing.T) {
 	active := func(s *admin.Status) [2]int64 {
 		return [2]int64{s.Upstreams[0].Endpoints[0].Active, s.Upstreams[0].Endpoints[1].Active}
 	}
-	p.await("the sessions", func(s *admin.Status) bool { return active(s) == [2]int64{each, each} })
+	p.Until("the sessions", func(s *admin.Status) bool { return active(s) == [2]int64{each, each} })
 	b.openEndpoint("shop/b")
 	b.press("one-end")
 	b.until("the count", fmt.Sprintf(`document.getElementById("ask").open && document.getElementById("ask-title").textContent === "End %d sessions of shop/b?"`, each))
-	if s := p.status(); active(&s) != [2]int64{each, each} {
-		t.Errorf("the question leaves %v sessions", active(&s))
+	if s := p.State(); active(s) != [2]int64{each, each} {
+		t.Errorf("the question leaves %v sessions", active(s))
 	}
 	b.press("ask-yes")
 	b.until("they have ended", fmt.Sprintf(`document.getElementById("messages").textContent.includes("shop/b: %d sessions ended.")`, each))
-	p.await("those of the other endpoint", func(s *admin.Status) bool { return active(s) == [2]int64{each, 0} })
+	p.Until("those of the other endpoint", func(s *admin.Status) bool { return active(s) == [2]int64{each, 0} })
 }
 
 // TestDenialsOnThePage: a denial is listed with its author and its end, and is removed after a question.
@@ -175,8 +175,8 @@ func TestAuthorOfARollback(t *testing.T) {
 	t.Parallel()
 	first, second := startServer(t), startServer(t)
 	p := startProgram(t, two(first, second, "10m"))
-	p.write(two(first, second, "7m"))
-	_, err := p.Reload(t.Context(), rollback.Options{})
+	p.Configure(two(first, second, "7m"))
+	_, err := p.Client.Reload(t.Context(), rollback.Options{})
 	must(t, err)
 	_, err = p.Rollback(t.Context(), 0)
 	must(t, err)

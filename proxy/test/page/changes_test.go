@@ -25,7 +25,7 @@ func TestKilledEndpointTurnsRed(t *testing.T) {
 	b.until("the endpoint is up", row+`?.dataset.level === "ok"`)
 	ok := eval[string](b, `getComputedStyle(`+row+`.querySelector("span")).color`)
 	victim.kill()
-	p.await("the verdict", func(s *admin.Status) bool { return s.Upstreams[0].Endpoints[1].State == admin.Down })
+	p.Until("the verdict", func(s *admin.Status) bool { return s.Upstreams[0].Endpoints[1].State == admin.Down })
 	verdict := time.Now()
 	b.until("the endpoint is down", row+`?.dataset.level === "down"`)
 	if took := time.Since(verdict); took > within {
@@ -57,41 +57,41 @@ func TestConfirmAndRollBack(t *testing.T) {
 			p := startProgram(t, two(first, second, "10m"))
 			b := openPage(t, p.page())
 			b.until("generations", `document.querySelectorAll("#generations tbody tr").length === 1 && document.getElementById("rollback").disabled`)
-			p.write(two(first, second, "7m"))
+			p.Configure(two(first, second, "7m"))
 			use(b, "plan")
 			b.until("the plan", `document.getElementById("changes").textContent.includes("listener web") && !document.getElementById("reload").disabled`)
 			b.until("its time", `/^At \d\d:\d\d:\d\d, .*: 1 change against generation 1/.test(document.getElementById("plan-note").textContent)`)
-			if n := p.status().Generation; n != 1 {
+			if n := p.State().Generation; n != 1 {
 				t.Fatalf("a plan makes generation %d", n)
 			}
 			use(b, "reload")
 			b.until("a question", `document.getElementById("ask").open`)
 			b.do(chromedp.KeyEvent(kb.Escape))
 			b.until("no question", `!document.getElementById("ask").open`)
-			if n := p.status().Generation; n != 1 {
+			if n := p.State().Generation; n != 1 {
 				t.Fatalf("a question that is not answered makes generation %d", n)
 			}
 			use(b, "reload")
 			b.until("a question", `document.getElementById("ask").open`)
 			use(b, "ask-yes")
 			b.until("the reload waits", `!document.getElementById("pending").hidden && document.getElementById("pending-title").textContent.includes("2")`)
-			if st := p.status(); st.Generation != 2 || st.Pending == nil {
+			if st := p.State(); st.Generation != 2 || st.Pending == nil {
 				t.Fatalf("the status has generation %d, waiting %+v", st.Generation, st.Pending)
 			}
 			b.until("the comparison is gone", `document.getElementById("plan-note").textContent.startsWith("Compares the file") && document.getElementById("changes").children.length === 0 && document.getElementById("reload").disabled`)
 			use(b, "pending-confirm")
 			b.until("it is confirmed", `document.getElementById("pending").hidden && document.querySelector('[data-generation="2"] td:nth-child(2)').textContent === "current"`)
-			if st := p.status(); st.Generation != 2 || st.Pending != nil {
+			if st := p.State(); st.Generation != 2 || st.Pending != nil {
 				t.Errorf("the status has generation %d, waiting %+v", st.Generation, st.Pending)
 			}
 			use(b, "rollback")
 			b.until("a question", `document.getElementById("ask").open && document.activeElement.id === "ask-yes"`)
 			use(b, "ask-yes")
 			b.until("it is taken back", `document.getElementById("generation").textContent === "1" && document.querySelector('[data-generation="2"] td:nth-child(2)').textContent === "rolled back"`)
-			if n := p.status().Generation; n != 1 {
+			if n := p.State().Generation; n != 1 {
 				t.Errorf("generation %d is in force", n)
 			}
-			p.write("nonsense: true\n")
+			p.Configure("nonsense: true\n")
 			use(b, "plan")
 			b.until("the file is wrong", `document.getElementById("plan-note").dataset.level === "down" && document.getElementById("plan-note").textContent.includes("nonsense")`)
 			if got := b.complaints(); len(got) != 1 || !strings.Contains(got[0], "422") {
@@ -107,13 +107,13 @@ func TestReloadComparesAgain(t *testing.T) {
 	first, second := startServer(t), startServer(t)
 	p := startProgram(t, two(first, second, "10m"))
 	b := openPage(t, p.page())
-	p.write(two(first, second, "7m"))
+	p.Configure(two(first, second, "7m"))
 	b.press("plan")
 	b.until("the plan", `!document.getElementById("reload").disabled`)
-	p.write(two(first, second, "10m"))
+	p.Configure(two(first, second, "10m"))
 	b.press("reload")
 	b.until("there is no change any more", `document.getElementById("plan-note").textContent.includes("no change") && document.getElementById("reload").disabled`)
-	if eval[bool](b, `document.getElementById("ask").open`) || p.status().Generation != 1 {
+	if eval[bool](b, `document.getElementById("ask").open`) || p.State().Generation != 1 {
 		t.Error("it asks, or reloads, without a change")
 	}
 }
@@ -123,10 +123,10 @@ func TestLookNow(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
-	c, err := net.Dial("tcp", p.status().Listeners[0].Addresses[0])
+	c, err := net.Dial("tcp", p.State().Listeners[0].Addresses[0])
 	must(t, err)
 	defer c.Close()
-	p.await("the session", func(s *admin.Status) bool { return s.Upstreams[0].Active == 1 })
+	p.Until("the session", func(s *admin.Status) bool { return s.Upstreams[0].Active == 1 })
 	b.press("why")
 	b.until("the result", `/^At \d\d:\d\d:\d\d, 1 running session: [a-z ]+[\d.]+ %.*\. [A-Z]/.test(document.getElementById("advice").textContent)`)
 }

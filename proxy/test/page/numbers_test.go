@@ -51,7 +51,7 @@ func TestNumbersAreTheAPIs(t *testing.T) {
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	f := follow(t, p.Client)
 	b := openPage(t, p.page())
-	stop := clients(t, p.status().Listeners[0].Addresses[0])
+	stop := clients(t, p.State().Listeners[0].Addresses[0])
 	compared := 0
 	for last := b.view().Event; compared < 4; { // rates are known from the second event on
 		var v view
@@ -69,9 +69,9 @@ func TestNumbersAreTheAPIs(t *testing.T) {
 		compared++
 	}
 	stop()
-	p.await("no session is left", func(s *admin.Status) bool { return s.Connections.Active == 0 })
+	p.Until("no session is left", func(s *admin.Status) bool { return s.Connections.Active == 0 })
 	b.until("the page rests", `document.querySelector("[data-tile=sessions] dd").textContent === "0"`)
-	st, v := p.status(), b.view()
+	st, v := p.State(), b.view()
 	for _, tile := range []string{"accepted", "received", "sent"} {
 		want := map[string]string{
 			"accepted": "0 | " + group(st.Connections.Accepted) + " ever", "received": "0 B/s | " + display.Bytes(st.Bytes.ClientToEndpoint.All()) + " ever",

@@ -16,7 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/software"
-	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
 
 func TestMain(m *testing.M) { leak.Main(tests{m}) }
@@ -51,80 +51,40 @@ func build(t testing.TB) string {
 	return built.dir
 }
 
-// A program is penstock run with an admin socket, and penstock page for it.
-type program struct {
-	testing.TB
-	*admin.Client
-	path, dir string
-	log       software.Output
-}
+// An instance is penstock run, and penstock page for it.
+type instance struct{ *program.Program }
 
-// startProgram runs a configuration until the end of the test.
-func startProgram(t testing.TB, configuration string) *program {
+// startProgram runs a configuration until the end of the test, when it ends in good order.
+func startProgram(t testing.TB, configuration string) *instance {
 	t.Helper()
 	software.Long(t, browsing)
-	p := &program{TB: t, dir: t.TempDir(), path: filepath.Join(build(t), "penstock")}
-	p.write(configuration)
-	p.begin(&p.log, "run", "--config", "penstock.yaml")
-	var err error
-	p.Client, err = admin.NewClient("unix:" + filepath.Join(p.dir, "admin.sock"))
-	must(t, err)
-	if !software.Eventually(func() bool { _, err := p.Generations(t.Context()); return err == nil }) {
-		t.Fatalf("penstock does not run\n%s", p.log.String())
-	}
+	p := &instance{program.Start(t, filepath.Join(build(t), "penstock"), software.Dir(t, nil), configuration)}
+	t.Cleanup(p.End)
 	return p
 }
 
-// write replaces the configuration.
-func (p *program) write(configuration string) {
-	p.Helper()
-	must(p, os.WriteFile(filepath.Join(p.dir, "penstock.yaml"), []byte("admin: {bind: \"unix:admin.sock\"}\n"+configuration), 0o600))
-}
-
-// begin starts a command of penstock, which is interrupted at the end of the test, and then ends in good order.
-func (p *program) begin(stdout io.Writer, arguments ...string) {
-	p.Helper()
-	cmd := exec.Command(p.path, arguments...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, stdout, &p.log
+// page runs penstock page until the end of the test, and returns the address that it prints.
+func (p *instance) page() string {
+	p.T.Helper()
+	cmd := exec.Command(p.Path, "page", "--no-browser", "--config", "penstock.yaml")
+	cmd.Dir, cmd.Stderr = p.Dir, &p.Log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(p, cmd.Start())
-	p.Cleanup(func() {
+	stdout, err := cmd.StdoutPipe()
+	must(p.T, err)
+	must(p.T, cmd.Start())
+	p.T.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		late := time.AfterFunc(software.Patience, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
 		if err := cmd.Wait(); err != nil {
-			p.Errorf("penstock %s ended with %v\n%s", arguments[0], err, p.log.String())
+			p.T.Errorf("penstock page ended with %v", err)
 		}
 	})
-}
-
-// page runs penstock page, and returns the address that it prints.
-func (p *program) page() string {
-	p.Helper()
-	r, w := io.Pipe()
-	p.Cleanup(func() { r.Close() })
-	p.begin(w, "page", "--no-browser", "--config", "penstock.yaml")
-	line, err := bufio.NewReader(r).ReadString('\n')
+	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		p.Fatalf("penstock page prints no address: %v\n%s", err, p.log.String())
+		p.T.Fatalf("penstock page prints no address: %v\n%s", err, p.Log.String())
 	}
 	return strings.TrimSpace(line)
-}
-
-// status returns the status.
-func (p *program) status() admin.Status {
-	p.Helper()
-	s, err := p.Status(p.Context())
-	must(p, err)
-	return s
-}
-
-// await waits until the status meets a condition.
-func (p *program) await(what string, ok func(*admin.Status) bool) {
-	p.Helper()
-	if !software.Eventually(func() bool { s := p.status(); return ok(&s) }) {
-		p.Fatalf("not in time: %s\n%s", what, p.log.String())
-	}
 }
 
 // A server is an endpoint that sends back all it gets.

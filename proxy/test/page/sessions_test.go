@@ -39,10 +39,10 @@ func TestSessionsOfAProcess(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
 	b := openPage(t, p.page())
-	c, err := net.Dial("tcp", p.status().Listeners[0].Addresses[0])
+	c, err := net.Dial("tcp", p.State().Listeners[0].Addresses[0])
 	must(t, err)
 	defer c.Close()
-	p.await("the session", func(s *admin.Status) bool { return s.Upstreams[0].Active == 1 })
+	p.Until("the session", func(s *admin.Status) bool { return s.Upstreams[0].Active == 1 })
 	eval[bool](b, `(document.getElementById("sessions").scrollIntoView(), document.getElementById("sessions-refresh").click(), true)`)
 	b.until("the session", fmt.Sprintf(`document.querySelector("#t-sessions .row .c-client")?.textContent === %q`, c.LocalAddr()))
 	b.do(chromedp.SendKeys(chromedp.ID("f-older"), "soon")) // and no key that ends it

@@ -3,7 +3,6 @@
 package traces_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -11,96 +10,46 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
 
 // A proxied is a load balancer in a process of its own, for clients of a benchmark.
 type proxied struct {
-	name         string
-	address      string
-	pid          int
-	admin        *admin.Client
-	rates, costs []float64 // of each round
+	*program.Program
+	name, address string
+	rates, costs  []float64 // of each round
 }
 
-func startProxied(b *testing.B, name, program, traces, endpoint string) *proxied {
+func startProxied(b *testing.B, name, path, traces, endpoint string) *proxied {
 	b.Helper()
-	address, _, _ := software.Addr(b)
-	dir := b.TempDir()
-	config, bind := filepath.Join(dir, "penstock.yaml"), "unix:"+filepath.Join(dir, "admin.sock")
-	text := fmt.Sprintf("admin: {bind: %q}\n%s\nlisteners: [{name: a, bind: %q, upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", bind, traces, address, endpoint)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(program, "run", "--config", config)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	var log software.Output
-	done := make(chan struct{})
-	go func() { defer close(done); _, _ = io.Copy(&log, bufio.NewReader(stderr)) }()
-	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-done
-		if err := cmd.Wait(); err != nil {
-			b.Errorf("%v:\n%s", err, log.String())
-		}
-	})
-	if !software.Eventually(func() bool {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	}) {
-		b.Fatalf("it does not listen:\n%s", log.String())
-	}
-	client, err := admin.NewClient(bind)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return &proxied{name: name, address: address, pid: cmd.Process.Pid, admin: client}
+	p := program.Start(b, path, b.TempDir(), fmt.Sprintf("%s\nlisteners: [{name: a, bind: \"127.0.7.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", traces, endpoint))
+	b.Cleanup(p.End)
+	return &proxied{Program: p, name: name, address: p.At("a")}
 }
 
 // settled waits until every sampled session is counted, and returns the counters.
-func (p *proxied) settled(b *testing.B) (t admin.Traces) {
-	b.Helper()
-	if !software.Eventually(func() bool {
-		s, err := p.admin.Status(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
-		t = *s.Traces
-		return t.Open == 0 && t.Queued == 0
-	}) {
-		b.Fatalf("spans wait: %+v", t)
-	}
+func (p *proxied) settled() (t admin.Traces) {
+	p.T.Helper()
+	p.Until("no span waits", func(s *admin.Status) bool { t = *s.Traces; return t.Open == 0 && t.Queued == 0 })
 	return t
 }
 
 // cpu is the CPU time of the process's threads (proc_pid_schedstat in the kernel's documentation).
 func (p *proxied) cpu(b *testing.B) (total time.Duration) {
 	b.Helper()
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.Process.Pid))
 	for _, task := range tasks {
 		text, err := os.ReadFile(task)
 		if err != nil {
@@ -165,16 +114,16 @@ type figure struct {
 // another process without traces, whose ratio is the noise. In the end it says how many of the
 // sampled sessions have arrived at the collector.
 func BenchmarkTracesPaired(b *testing.B) {
-	program := filepath.Join(software.Build(b, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	path := program.Build(b)
 	endpoint, to := sockets.Server(b, sockets.Echo), [2]*collector.Collector{}
 	for i := range to {
 		to[i] = collector.Start(b, "grpc", nil)
 		to[i].CountOnly()
 	}
 	forms := []*proxied{
-		startProxied(b, "none", program, "", endpoint), startProxied(b, "again", program, "", endpoint),
-		startProxied(b, "1 %", program, fmt.Sprintf("traces: {endpoint: %q, sample: 1}", to[0].URL), endpoint),
-		startProxied(b, "all", program, fmt.Sprintf("traces: {endpoint: %q, sample: 100, max_queue_size: 20000}", to[1].URL), endpoint),
+		startProxied(b, "none", path, "", endpoint), startProxied(b, "again", path, "", endpoint),
+		startProxied(b, "1 %", path, fmt.Sprintf("traces: {endpoint: %q, sample: 1}", to[0].URL), endpoint),
+		startProxied(b, "all", path, fmt.Sprintf("traces: {endpoint: %q, sample: 100, max_queue_size: 20000}", to[1].URL), endpoint),
 	}
 	for _, p := range forms {
 		p.load(b, 200*time.Millisecond)
@@ -192,7 +141,7 @@ func BenchmarkTracesPaired(b *testing.B) {
 	}
 	var figures []figure
 	for i, p := range forms[2:] {
-		t := p.settled(b)
+		t := p.settled()
 		got := to[i].Distinct()
 		b.Logf("%s: %d received of %d sampled, exported %d, unconfirmed %d, dropped %v", p.name, got, t.Sampled, t.Exported, t.Unconfirmed, t.Dropped)
 		dropped := int64(0)

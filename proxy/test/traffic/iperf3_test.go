@@ -40,8 +40,8 @@ func testIperf3(t *testing.T) {
 				bulk, back = back, bulk
 			}
 			checkIperf3(t, report, bulk, s.Lost)
-			if back.total() == 0 || back.total() > controlBytes {
-				t.Errorf("%d bytes against the stream, want some, at most %d", back.total(), controlBytes)
+			if back.All() == 0 || back.All() > controlBytes {
+				t.Errorf("%d bytes against the stream, want some, at most %d", back.All(), controlBytes)
 			}
 			if s.Connections.Accepted != 5 {
 				t.Errorf("%d connections, want one for control and four streams", s.Connections.Accepted)
@@ -74,13 +74,13 @@ func checkIperf3(t *testing.T, r iperf3Report, bulk flow, lost int64) {
 	if received < 1<<29 || sent < received {
 		t.Errorf("iperf3 sent %d bytes and received %d, want about 1 GiB", sent, received)
 	}
-	if n := bulk.total(); n < received || n > sent+controlBytes {
+	if n := bulk.All(); n < received || n > sent+controlBytes {
 		t.Errorf("summary has %d bytes moved, iperf3 received %d of %d", n, received, sent)
 	}
 	if lost > sent-received {
 		t.Errorf("%d bytes lost, but iperf3 received all but %d", lost, sent-received)
 	}
-	if bulk.Spliced < bulk.total()/2 { // the size of reads depends on the machine
-		t.Errorf("%d of %d bytes spliced, want most of a bulk transfer", bulk.Spliced, bulk.total())
+	if bulk.Spliced < bulk.All()/2 { // the size of reads depends on the machine
+		t.Errorf("%d of %d bytes spliced, want most of a bulk transfer", bulk.Spliced, bulk.All())
 	}
 }

@@ -60,7 +60,7 @@ func testNginxSlowReader(t *testing.T) {
 	}
 	s := p.stop(t)
 	s.clean(t)
-	if n := s.Bytes.EndpointToClient.total(); n < 32<<20 || n > 32<<20+headerBytes {
+	if n := s.Bytes.EndpointToClient.All(); n < 32<<20 || n > 32<<20+headerBytes {
 		t.Errorf("%d bytes to the client, want those of the file and its header", n)
 	}
 }
@@ -68,13 +68,13 @@ func testNginxSlowReader(t *testing.T) {
 // checkBulk requires that one file and its headers were moved as the engine says.
 func checkBulk(t *testing.T, direction, engine string, f flow, size int64) {
 	t.Helper()
-	if f.total() < size || f.total() > size+2*headerBytes {
-		t.Errorf("%s: %d bytes, want those of the file and its headers", direction, f.total())
+	if f.All() < size || f.All() > size+2*headerBytes {
+		t.Errorf("%s: %d bytes, want those of the file and its headers", direction, f.All())
 	}
 	switch engine {
 	case "auto":
 		if f.Spliced < size/2 { // the size of reads depends on the machine
-			t.Errorf("%s: %d of %d bytes spliced, want most", direction, f.Spliced, f.total())
+			t.Errorf("%s: %d of %d bytes spliced, want most", direction, f.Spliced, f.All())
 		}
 	case "splice":
 		if f.Copied != 0 {

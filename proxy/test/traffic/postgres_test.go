@@ -49,8 +49,8 @@ func testPostgres(t *testing.T) {
 		"endpoint to client": s.Bytes.EndpointToClient,
 	} {
 		// The protocol adds a header of five bytes to a row at most, and little else.
-		if most := int64(len(rows) + 5*copyRows + 64<<10); f.total() < int64(len(rows)) || f.total() > most {
-			t.Errorf("%s: %d bytes, want between %d and %d", direction, f.total(), len(rows), most)
+		if most := int64(len(rows) + 5*copyRows + 64<<10); f.All() < int64(len(rows)) || f.All() > most {
+			t.Errorf("%s: %d bytes, want between %d and %d", direction, f.All(), len(rows), most)
 		}
 	}
 }

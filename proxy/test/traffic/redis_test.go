@@ -114,11 +114,11 @@ func checkRedis(t *testing.T, s summary, values int64, bulk bool) {
 		"client to endpoint": s.Bytes.ClientToEndpoint,
 		"endpoint to client": s.Bytes.EndpointToClient,
 	} {
-		if f.total() < values {
-			t.Errorf("%s: %d bytes, want at least the %d of the values", direction, f.total(), values)
+		if f.All() < values {
+			t.Errorf("%s: %d bytes, want at least the %d of the values", direction, f.All(), values)
 		}
 		if bulk && f.Spliced == 0 {
-			t.Errorf("%s: nothing spliced of %d bytes in large values", direction, f.total())
+			t.Errorf("%s: nothing spliced of %d bytes in large values", direction, f.All())
 		}
 	}
 }

@@ -32,7 +32,7 @@ func testSystemCalls(t *testing.T) {
 	before := p.settled(t, 0)
 	open := p.descriptors(t)
 
-	trace := strace.Attach(t, p.cmd.Process.Pid, "pipe", "pipe2", "splice", "read", "write", "recvfrom", "sendto")
+	trace := strace.Attach(t, p.Process.Pid, "pipe", "pipe2", "splice", "read", "write", "recvfrom", "sendto")
 	for range idleSessions {
 		echo(t, p.dial(t), randomBytes(64<<10)) // stays open, idle
 	}
@@ -159,7 +159,7 @@ func randomBytes(n int) []byte {
 func (p *proxy) settled(t *testing.T, sessions int64) (s summary) {
 	t.Helper()
 	if !software.Eventually(func() bool {
-		s = p.summary(t)
+		s = summary{p.State().Summary}
 		return s.Connections.Active == sessions && s.Pipes.Leased == 0
 	}) {
 		t.Fatalf("the proxy does not settle at %d sessions and no pipe leased: %+v", sessions, s)

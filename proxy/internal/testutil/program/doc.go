@@ -1,0 +1,2 @@
+// Package program has tests run penstock itself, in a process of its own.
+package program
