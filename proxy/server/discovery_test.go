@@ -207,9 +207,7 @@ upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
 		t.Helper()
 		conn := client(t, r.At("l"))
 		defer conn.Close()
-		if got := line(t, conn); got != by {
-			t.Errorf("a client gets %q, want %q", got, by)
-		}
+		hears(t, conn, by)
 	}
 	served("a")
 	r.Reload(text(file("b.yaml"), "0s"))
@@ -221,9 +219,7 @@ upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
 		defer conn.Close()
 		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
 		r.Write(name, fmt.Sprintf("[%q]", c))
-		if got := line(t, conn); got != "c" {
-			t.Errorf("a client gets %q after the answer, want c", got)
-		}
+		hears(t, conn, "c")
 	}
 	before := runtime.NumGoroutine()
 	for range 10 {

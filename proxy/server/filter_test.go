@@ -448,9 +448,7 @@ func TestReloadedRoutesRefuseWaiting(t *testing.T) {
 			r.Reload(fmt.Sprintf(waitingText, c.after, endpoint))
 			first.Close()
 			if c.reason == "" {
-				if got := line(t, waits); got != "u" {
-					t.Error(got)
-				}
+				hears(t, waits, "u")
 				return
 			}
 			isCut(t, waits)

@@ -41,9 +41,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 		servedBy(t, a, "a")
 	}
 	c := dialUnix(t, path)
-	if got := line(t, c); got != "a" {
-		t.Errorf("%s: %s", path, got)
-	}
+	hears(t, c, "a")
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -343,9 +341,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 		c, err := d.Dial("tcp", r.At(name))
 		must(t, err)
 		defer c.Close()
-		if got := line(t, c); got != "a" {
-			t.Error(got)
-		}
+		hears(t, c, "a")
 		if got, err := c.(*net.TCPConn).MultipathTCP(); got != want || err != nil {
 			t.Errorf("%s: multipath %v, %v", name, got, err)
 		}

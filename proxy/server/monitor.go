@@ -115,6 +115,18 @@ func onlyFailingHaveRoom(set *lb.Set) bool {
 // maxExplained is of how many endpoints of an upstream a line says why they get no clients.
 const maxExplained = 10
 
+// explain says why for each of the first endpoints.
+func explain(list []*member, why func(m *member) string) string {
+	var parts []string
+	for _, m := range list[:min(len(list), maxExplained)] {
+		parts = append(parts, why(m))
+	}
+	if more := len(list) - maxExplained; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
 // whyUnusable says why the endpoints of an upstream get no clients. Its key is that of
 // conditions.
 func (w *watcher) whyUnusable(key any) string {
@@ -122,20 +134,11 @@ func (w *watcher) whyUnusable(key any) string {
 	if u == nil || len(u.order) == 0 {
 		return "there are none"
 	}
-	var parts []string
 	r := w.read()
-	for _, m := range u.order[:min(len(u.order), maxExplained)] {
+	return explain(u.order, func(m *member) string {
 		e := r.endpoint(m, u.cfg.Name)
-		why := e.Reason()
-		if why == "" {
-			why = "usable by now"
-		}
-		parts = append(parts, e.Name+": "+why)
-	}
-	if more := len(u.order) - maxExplained; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(parts, "; ")
+		return e.Name + ": " + cmp.Or(e.Reason(), "usable by now")
+	})
 }
 
 // The lines on counters that rise.
@@ -285,15 +288,10 @@ func (w *watcher) judgedBy(o *health.OutlierDetector) (list []*member) {
 func (w *watcher) whyWithheld(o *health.OutlierDetector, times map[string]int64) string {
 	list := slices.DeleteFunc(w.judgedBy(o), func(m *member) bool { return times[m.spec.Identity()] <= 0 })
 	slices.SortStableFunc(list, func(a, b *member) int { return cmp.Compare(times[b.spec.Identity()], times[a.spec.Identity()]) })
-	var parts []string
-	for _, m := range list[:min(len(list), maxExplained)] {
+	return explain(list, func(m *member) string {
 		_, why := m.monitor.Withholdings()
-		parts = append(parts, fmt.Sprintf("%s: %d, the last: %s", m.spec.Identity(), times[m.spec.Identity()], why))
-	}
-	if more := len(list) - maxExplained; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(parts, "; ")
+		return fmt.Sprintf("%s: %d, the last: %s", m.spec.Identity(), times[m.spec.Identity()], why)
+	})
 }
 
 // manyFailed is the number of failed sessions, or of connections that could not be made, from

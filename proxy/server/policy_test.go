@@ -66,31 +66,6 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestNodesOfAFleet: two load balancers that have the same endpoints in another order send
-// a client to the same one.
-func TestNodesOfAFleet(t *testing.T) {
-	t.Parallel()
-
-	a, b, c := named(t, "a"), named(t, "b"), named(t, "c")
-	for _, policy := range lb.Policies() {
-		if !policy.Keyed() {
-			continue
-		}
-		text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, balance: %s, endpoints: [%q, %q, %q]}]`
-		one, two := start(t, fmt.Sprintf(text, policy, a, b, c)), start(t, fmt.Sprintf(text, policy, c, a, b))
-		for i := range byte(20) {
-			first := line(t, from(t, i+1, one.At("l")))
-			for _, r := range []*rig{one, two} {
-				if got := line(t, from(t, i+1, r.At("l"))); got != first {
-					t.Errorf("%s: client %d got to %s and %s", policy, i, first, got)
-				}
-			}
-		}
-	}
-}
-
 // shares returns how many of 40 clients each server gets.
 func (r *rig) shares() string {
 	r.T.Helper()
@@ -166,30 +141,6 @@ upstreams:
 	}
 	if got := r.shares(); !strings.Contains(got, "a:") || !strings.Contains(got, "c:") {
 		t.Errorf("half of the zone is left: %s", got)
-	}
-}
-
-// TestSlowStart: an endpoint that a reload adds gets few clients at first.
-func TestSlowStart(t *testing.T) {
-	t.Parallel()
-
-	a, b := named(t, "a"), named(t, "b")
-	text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%s], slow_start: %s}]`
-	one, both := fmt.Sprintf("%q", a), fmt.Sprintf("%q, %q", a, b)
-	r := start(t, fmt.Sprintf(text, one, "1h"))
-	r.Reload(fmt.Sprintf(text, both, "1h"))
-	var ofA, ofB int
-	if got := r.shares(); got != "map[a:40]" {
-		if _, err := fmt.Sscanf(got, "map[a:%d b:%d]", &ofA, &ofB); err != nil || ofB > 8 {
-			t.Errorf("of a new endpoint: %s", got)
-		}
-	}
-	r = start(t, fmt.Sprintf(text, one, "0s"))
-	r.Reload(fmt.Sprintf(text, both, "0s"))
-	if got := r.shares(); got != "map[a:20 b:20]" {
-		t.Errorf("without a slow start: %s", got)
 	}
 }
 
@@ -350,9 +301,7 @@ upstreams: [{name: u, balance: maglev, balance_on: %q, health_check: off, endpoi
 			want := line(t, from(t, source+1, bySource.At("l")))
 			conn := from(t, source+1, bySNI.At("l"))
 			_, _ = io.WriteString(conn, "GET /\n")
-			if got := line(t, conn); got != want {
-				t.Errorf("a client without a name gets %s, by its source it is %s", got, want)
-			}
+			hears(t, conn, want)
 		}
 		if n := unkeyed(bySNI); n != 6 {
 			t.Errorf("%d sessions are counted as without a name, want 6", n)

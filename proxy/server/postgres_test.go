@@ -156,9 +156,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: plain, endpoin
 				conn = secure
 			}
 			drip(t, conn, startup)
-			if got := line(t, conn); got != c.want {
-				t.Errorf("%s, want %s", got, c.want)
-			}
+			hears(t, conn, c.want)
 			echoes(t, conn, "and so on")
 		})
 	}

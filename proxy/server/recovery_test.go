@@ -280,10 +280,8 @@ upstreams:
 	r.Until("the client is being connected", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 1 })
 	second := client(t, r.At("l"))
 	defer second.Close()
-	for name, c := range map[string]net.Conn{"first": first, "second": second} {
-		if got := line(t, c); got != "well" {
-			t.Errorf("the %s client: %q", name, got)
-		}
+	for _, c := range map[string]net.Conn{"first": first, "second": second} {
+		hears(t, c, "well")
 	}
 	r.Until("room", func() bool {
 		u := r.Status().Upstreams[0]
@@ -358,9 +356,7 @@ func TestWaitingClientsAtAReload(t *testing.T) {
 					return u.Pending == 1 || u.Endpoints[0].Active == 1 && u.Endpoints[0].Connecting != nil
 				})
 				r.Reload(text(c.after))
-				if got := line(t, conn); got != c.want {
-					t.Errorf("the client: %q, want %q", got, c.want)
-				}
+				hears(t, conn, c.want)
 			})
 		}
 	}

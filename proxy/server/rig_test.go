@@ -70,6 +70,14 @@ func line(t *testing.T, c net.Conn) string {
 	return s
 }
 
+// hears expects a line.
+func hears(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	if got := line(t, c); got != want {
+		t.Errorf("the client gets %q, want %q", got, want)
+	}
+}
+
 // whose returns the name of the server that a new client of an address gets.
 func whose(t *testing.T, address string) string {
 	t.Helper()

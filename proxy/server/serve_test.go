@@ -391,9 +391,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`,
 		t.Errorf("%+v", e)
 	}
 	fmt.Fprint(c, "x")
-	if got := line(t, c); got != "a" {
-		t.Error(got)
-	}
+	hears(t, c, "a")
 	gone(t, mute)
 	r.Until("the refusal is counted", func() bool { return r.Refused("l", "preread") == 1 })
 }

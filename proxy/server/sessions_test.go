@@ -248,9 +248,7 @@ func TestEndInAnAnswer(t *testing.T) {
 		t.Errorf("%+v, want one that is kept", e)
 	}
 	release()
-	if got := line(t, c); got != "two" {
-		t.Errorf("%q", got)
-	}
+	hears(t, c, "two")
 	if e := r.end(admin.EndQuery{All: true, DryRun: true}); e.QuietUs != admin.DefaultQuiet.Microseconds() {
 		t.Errorf("%+v, want the default time of quiet", e)
 	}

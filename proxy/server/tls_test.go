@@ -68,9 +68,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
-		if got := line(t, conn); got != c.want {
-			t.Errorf("%+v: %s", c, got)
-		}
+		hears(t, conn, c.want)
 		echoes(t, conn, "through TLS")
 	}
 	if _, err := hello(t, r.At("web"), "nobody.test"); err == nil {
@@ -101,12 +99,8 @@ upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, s
 	for _, name := range []string{"default", "alpn", "route"} {
 		c := client(t, r.At(name))
 		fmt.Fprint(c, "GET /\n")
-		if got := line(t, c); got != "plain" {
-			t.Errorf("%s: %s", name, got)
-		}
-		if got := line(t, c); got != "GET /" {
-			t.Errorf("%s: the endpoint got %q", name, got)
-		}
+		hears(t, c, "plain")
+		hears(t, c, "GET /")
 	}
 	servedBy(t, r.At("default"), "plain")
 	for _, name := range []string{"default", "route", "required"} {
@@ -114,9 +108,7 @@ upstreams: [{name: secure, endpoints: [%q]}, {name: plain, endpoints: [%q]}]`, s
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := line(t, conn); got != "secure" {
-			t.Errorf("%s: %s", name, got)
-		}
+		hears(t, conn, "secure")
 	}
 	for name, why := range map[string]string{"required": "hello", "alone": "hello", "nowhere": "no_route"} {
 		c := client(t, r.At(name))
@@ -220,9 +212,7 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health
 	}
 	c := client(t, r.At("l"))
 	fmt.Fprintf(c, "GET / HTTP/1.0\r\nHost: front.test\r\n\r\n")
-	if got := line(t, c); got != "HTTP/1.0 200 OK\r" {
-		t.Errorf("%q", got)
-	}
+	hears(t, c, "HTTP/1.0 200 OK\r")
 	if got := <-named; got != "front.test" {
 		t.Errorf("asked for %q", got)
 	}

@@ -42,9 +42,7 @@ func (b *bringing) testHasty(t *testing.T, f *family) {
 	p.bring(b)
 	told := make(chan string, clients+1)
 	l, err := net.Listen("unix", endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sockets.Serve(t, l, func(c net.Conn) {
 		if line, err := sockets.ReadLine(c); err == nil {
 			told <- line
@@ -63,9 +61,7 @@ listeners:
   - {name: h, bind: ["unix:%s"], upstream: u}
 upstreams: [{name: u, endpoints: ["unix:%s"], health_check: off, send_proxy: 1}]`, b.port, p.family.far, at.Port(), holder, endpoint))
 	held, err := net.Dial("unix", holder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer held.Close()
 	next := func() string {
 		select {
@@ -82,9 +78,7 @@ upstreams: [{name: u, endpoints: ["unix:%s"], health_check: off, send_proxy: 1}]
 	for range clients {
 		var c net.Conn
 		p.clients.Run(func() { c, err = net.DialTimeout("tcp", at.String(), patience) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		from := netip.MustParseAddrPort(c.LocalAddr().String())
 		_, _ = io.WriteString(c, "payload\n")
 		_ = c.(*net.TCPConn).SetLinger(0)

@@ -56,9 +56,7 @@ func TestOneFamilyIsEnough(t *testing.T) {
 			nameServers(t, c.first, "127.0.0.1")
 			if c.first != "" {
 				silent, err := net.ListenPacket("udp", c.first+":53")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				t.Cleanup(func() { silent.Close() })
 			}
 			answers(t, c.bad, c.how)
@@ -79,9 +77,7 @@ func nameServers(t *testing.T, addresses ...string) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"/etc/resolv.conf": text, "/etc/hosts": "127.0.0.1 localhost\n"} {
 		own := filepath.Join(dir, filepath.Base(name))
-		if err := os.WriteFile(own, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(own, []byte(text), 0o644))
 		if err := syscall.Mount(own, name, "", syscall.MS_BIND, ""); err != nil {
 			t.Skipf("no %s of its own: %v", name, err)
 		}
@@ -131,9 +127,7 @@ func answers(t *testing.T, bad uint16, how string) {
 // testByName has clients served by an endpoint whose address is a name: plain ones, and those whose TLS ends here.
 func testByName(t *testing.T) {
 	l, err := net.Listen("tcp", "[::]:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var checks atomic.Int64 // connections without a byte
 	sockets.Serve(t, l, func(c net.Conn) {
 		if n, _ := io.Copy(c, c); n == 0 {
@@ -148,9 +142,7 @@ upstreams: [{name: u, endpoints: [{name: e, address: "db.example:%d"}], health_c
 	for i := range manners {
 		m := &manners[i]
 		c, err := net.DialTimeout("tcp", b.At(m.name), patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := (&client{Conn: m.wrap(c)}).echo("hello"); err != nil {
 			t.Errorf("a client of the listener %s is not served: %v", m.name, err)
 		}

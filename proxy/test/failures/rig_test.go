@@ -129,3 +129,10 @@ func (c *client) reset(t *testing.T, within time.Duration) (took time.Duration) 
 	}
 	return took
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -31,9 +31,7 @@ func TestADeadEndpointIsNotMet(t *testing.T) {
 	}
 	dir := t.TempDir()
 	live, err := net.Listen("unix", dir+"/live")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sockets.Serve(t, live, sockets.Echo)
 	b := serve(t, fmt.Sprintf(`
 listeners:
@@ -50,9 +48,7 @@ upstreams:
 	})
 	for _, name := range []string{"plain", "tls"} {
 		c, err := net.Dial("unix", dir+"/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if name == "tls" {
 			c = manners[1].wrap(c)
 		}
@@ -65,13 +61,9 @@ upstreams:
 		c.Close()
 	}
 	c, err := net.Dial("unix", dir+"/mirrored")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
-	if err := (&client{Conn: c}).echo("hello\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (&client{Conn: c}).echo("hello\n"))
 	b.Until("a mirror without an endpoint", func() bool { return mirrorsEnded(b.Listener("mirrored")) > 0 })
 	if states := timeWaits(t); len(states) > 0 {
 		t.Errorf("sockets of the endpoint's port in TIME-WAIT: %q", states)
@@ -96,9 +88,7 @@ func mirrorsEnded(l admin.Listener) (n int64) {
 func timeWaits(t *testing.T) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", lonelyPort)) && f[3] == "06" {
 			lines = append(lines, line)

@@ -36,9 +36,7 @@ func testFrozen(t *testing.T, m manner) {
 	s := play(t, m, netns.Echo, "timeouts: {first_byte: 400ms, idle: 2s, half_close: 1500ms}", passive)
 	busy, half := s.session("victim"), s.session("victim")
 	s.victim.Freeze()
-	if err := half.Conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, half.Conn.(interface{ CloseWrite() error }).CloseWrite())
 	if _, err := io.WriteString(busy, "is anybody there?"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +87,7 @@ func TestFrozenReader(t *testing.T) {
 	if n, err := io.CopyN(io.Discard, up, size); err != nil {
 		t.Fatalf("%d of %d bytes come back, then %v", n, size, err)
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-ended)
 
 	s.victim.Freeze()
 	ended = s.stalls(up, 8*size, 2*userTimeout) // buffers have grown
@@ -220,9 +216,7 @@ func TestKilled(t *testing.T) {
 // moved reports whether a session with the victim has forwarded bytes to it.
 func moved(s *scene) bool {
 	list, err := s.Sessions(s.T.Context(), admin.SessionQuery{}, admin.SessionOrder{})
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	must(s.T, err)
 	for c := range list.Sessions {
 		if c.Name == "victim" && c.Bytes.ClientToEndpoint.All() > 0 {
 			return true

@@ -67,9 +67,7 @@ var bringings = map[string]bringing{
 func (b *bringing) commands(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/transparent.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## "+b.heading+"\n")
 	_, block, begun := strings.Cut(section, "\n```sh\n")
 	block, _, ended := strings.Cut(block, "\n```\n")

@@ -20,9 +20,7 @@ func listen(t *testing.T, h *netns.Host, at netip.Addr) net.Listener {
 	var l net.Listener
 	var err error
 	h.Run(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String()) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -51,16 +49,12 @@ listeners:
   - {name: m, bind: "127.0.0.1:0", upstream: echo}
 upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, endpoints: [%q], health_check: off}]`, l.Addr(), echo.Addr))
 	other, err := dial(t, r.At("m"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	aside := watch(t, other)
 
 	var c net.Conn
 	clients.Run(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(left.Near, 7000).String(), patience) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if _, err := greeted(c); err != nil {
 		t.Fatal(err)

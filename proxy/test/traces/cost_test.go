@@ -56,9 +56,7 @@ func (p *proxied) cpu(b *testing.B) (total time.Duration) {
 			continue // a thread that has ended
 		}
 		n, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		total += time.Duration(n)
 	}
 	return total
@@ -179,16 +177,12 @@ func writeFigures(b *testing.B, began time.Time, figures []figure) {
 		return
 	}
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	text, err := json.MarshalIndent(map[string]any{
 		"began": began, "machine": map[string]string{"kernel": "Linux " + strings.TrimSpace(string(kernel))}, "figures": figures,
 	}, "", "\t")
 	if err == nil {
 		err = os.WriteFile(*figuresFile, append(text, '\n'), 0o644)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 }

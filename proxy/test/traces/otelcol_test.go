@@ -60,9 +60,7 @@ service:
   telemetry: {metrics: {level: none}}
   pipelines: {traces: {receivers: [otlp], exporters: [otlphttp]}}
 `, name, p.address, sink.URL)
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(p.config, []byte(text), 0o600))
 	p.start()
 	t.Cleanup(p.stop)
 	return p
@@ -155,5 +153,12 @@ upstreams: [{name: u, endpoints: [%q]}]`, p.address, protocol, sockets.Server(t,
 				t.Errorf("this is no OpenTelemetry collector:\n%s", p.log.String())
 			}
 		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -124,7 +124,7 @@ func byKind(links []string) map[string]int {
 	return kinds
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

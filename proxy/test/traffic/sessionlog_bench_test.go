@@ -35,9 +35,7 @@ func contestants(b *testing.B) (all []contestant) {
 			section = fmt.Sprintf("session_log: {to: %d.log, %s}\n", i, log)
 		}
 		text := fmt.Sprintf("%slisteners: [{name: l, bind: %q, upstream: u}]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]\n", section, addr, echo)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		must(b, os.WriteFile(file, []byte(text), 0o600))
 		p := software.Service{Command: []string{program, "run", file}, Dir: b.TempDir(), Addr: addr, Stop: syscall.SIGTERM}.Start(b)
 		all = append(all, contestant{log, addr, p})
 	}
@@ -78,9 +76,7 @@ func ratio(of, to []float64) string {
 func (c contestant) connections(b *testing.B) (used, took float64) {
 	const clients, each = 8, 100
 	before, err := sys.ProcessCPUTime(c.process.Pid)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	began := time.Now()
 	var wait sync.WaitGroup
 	for range clients {
@@ -103,9 +99,7 @@ func (c contestant) connections(b *testing.B) (used, took float64) {
 	elapsed := time.Since(began)
 	time.Sleep(20 * time.Millisecond) // for the last lines, whose CPU counts
 	after, err := sys.ProcessCPUTime(c.process.Pid)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	const n = clients * each
 	return float64(after-before) / n / 1e3, float64(elapsed) / n / 1e3
 }
@@ -151,9 +145,7 @@ func (c contestant) idle(b *testing.B) float64 {
 // anonymous returns the process's anonymous memory in bytes.
 func (c contestant) anonymous(b *testing.B) (n int64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.process.Pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for line := range strings.Lines(string(text)) {
 		if _, err := fmt.Sscanf(line, "RssAnon: %d kB", &n); err == nil {
 			return n << 10

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"testing"
 	"time"
 )
 
@@ -182,20 +181,3 @@ func (f *fault) period() time.Duration {
 }
 
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
-
-// TestDraw: the same seed draws the same faults, and each has a right verdict.
-func TestDraw(t *testing.T) {
-	draw := func() (all []fault) {
-		r := rand.New(rand.NewPCG(7, 0))
-		for _, c := range causes {
-			all = append(all, drawn(r, c))
-		}
-		return all
-	}
-	first, second := draw(), draw()
-	for i, f := range first {
-		if f != second[i] || f.want() == "" || f.Strength <= 0 || f.Chunk <= 0 || f.Unit == "" {
-			t.Errorf("%+v and %+v", f, second[i])
-		}
-	}
-}
