@@ -229,7 +229,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *L
 	}
 	w.lanes.begin(w)
 	n.state, n.lane, n.number = joined, c, never
-	n.set(adopted, true)
+	n.set(adopted|isTCP, true) // in the lane all is TCP
 	w.active++
 	s.clients++
 	w.group.gate.adopt()
