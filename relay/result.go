@@ -59,8 +59,8 @@ type Flow struct {
 	Carried int64
 	// Lost is the number of bytes that had reached this process for the destination, and that
 	// the destination did not take: the residue and the source's receive queue at the end of a
-	// session that ended otherwise than by end of file; and the unsent bytes in the send queue
-	// of a destination that is reset, which are counted as moved, too.
+	// session that ended otherwise than by end of file; and the bytes that a destination which is
+	// reset has not acknowledged (SIOCOUTQ, tcp(7)), which are counted as moved, too.
 	Lost int64
 	// Reason is why the direction ended, ReasonNone while it has not: ReasonEOF once the
 	// source's end of file was seen and passed on; a failure of its own; or the reason of the
