@@ -197,8 +197,8 @@ func TestFullDisk(t *testing.T) {
 	eventually(t, "the full disk is reported", func() bool { // at most ten seconds after a full ring was
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		reports := strings.Join(r.reports, "\n")
-		return strings.Contains(reports, "no space left") && strings.HasSuffix(reports, "\n0 <nil>") // and that there is room again
+		_, after, reported := strings.Cut(strings.Join(r.reports, "\n"), "no space left")
+		return reported && strings.Contains(after+"\n", "\n0 <nil>\n") // and that there is room again; losses of before may be reported later
 	})
 }
 

@@ -127,7 +127,7 @@ func (w *writer) count() {
 	w.unreported += dropped
 	switch {
 	case err != nil:
-		w.err, w.failing = err, true
+		w.err, w.failing = err, written == 0 || !w.caughtUp() // lines may have been written after the error, in the same turn
 	case written > 0:
 		w.failing = false
 		if w.unreported+l.full.Load() == w.fullReported {
@@ -273,10 +273,17 @@ func (w *writer) poll(limit time.Duration) {
 	_, _ = sys.EpollWait(w.log.epoll, events[:], msec)
 }
 
+// pending reports whether lines wait for the next try to write them.
 func (w *writer) pending() bool {
 	if w.settings == nil {
 		return false
 	}
 	s, ok := w.settings.sink.(*stream)
 	return ok && len(s.ends) > 0
+}
+
+// caughtUp reports whether the sink is a stream that has written all that it was given.
+func (w *writer) caughtUp() bool {
+	s, ok := w.settings.sink.(*stream)
+	return ok && len(s.ends) == 0
 }
