@@ -3,6 +3,7 @@ package arena
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/penstock/penstock/internal/closed"
 	"github.com/penstock/penstock/internal/feature"
@@ -165,7 +166,7 @@ func (a *Arena) Close() error {
 		a.checkAll()
 	}
 	for i := range a.locals {
-		a.locals[i].Trim()      // its last chunk, if any: Get asks the depot from now on
+		a.locals[i].trim()      // its last chunk, if any: Get asks the depot from now on
 		a.locals[i].bytes = nil // the heap may be there one day
 	}
 	for _, d := range a.depots {
@@ -175,4 +176,126 @@ func (a *Arena) Close() error {
 		return fmt.Errorf("penstock: arena: close: %w", err)
 	}
 	return nil
+}
+
+// A region is the part of the mapping for one node.
+type region struct {
+	node   int // -1: not bound
+	chunks int // of the budget
+	offset int64
+	bytes  int64 // of the mapping: the chunks, rounded up
+}
+
+// regions divides the budget over the nodes of the Locals, by their number. nodes
+// is nil if nothing is to be bound. Each node gets one chunk at least, so the sum
+// may be larger than size.
+func regions(size int64, nodes []int) []region {
+	chunks := int((size + ChunkSize - 1) / ChunkSize)
+	if nodes == nil {
+		return []region{{node: -1, chunks: chunks}}
+	}
+	var out []region
+	seen := 0
+	for _, n := range nodesOf(nodes) {
+		before := chunks * seen / len(nodes)
+		seen += count(nodes, n)
+		out = append(out, region{node: n, chunks: max(1, chunks*seen/len(nodes)-before)})
+	}
+	return out
+}
+
+// lay places the regions one after the other, each rounded up to whole pages of
+// that kind, and returns how long they are together. Several nodes cannot share a
+// huge page, whatever the kernel makes of the mapping later.
+func lay(rs []region, p Pages) int64 {
+	granule := int64(ChunkSize)
+	if p != PagesPlain || len(rs) > 1 {
+		granule = hugeSize
+	}
+	at := int64(0)
+	for i := range rs {
+		r := &rs[i]
+		r.offset = at
+		r.bytes = (int64(r.chunks)*ChunkSize + granule - 1) / granule * granule
+		at += r.bytes
+	}
+	return at
+}
+
+// hugeSize is the size of the huge pages that are asked for, in bytes.
+const hugeSize = 2 << 20
+
+// nodesOf returns the different nodes in the order in which they come.
+func nodesOf(nodes []int) (different []int) {
+	for _, n := range nodes {
+		if count(different, n) == 0 {
+			different = append(different, n)
+		}
+	}
+	return different
+}
+
+func count(nodes []int, node int) (n int) {
+	for _, x := range nodes {
+		if x == node {
+			n++
+		}
+	}
+	return n
+}
+
+// A depot has the chunks of one node that no Local has, or all of them where
+// nothing is bound.
+type depot struct {
+	node int // -1: not bound
+
+	mu     sync.Mutex
+	free   []int32 // the next one last
+	chunks int     // of the depot, in it or out
+	least  int     // the fewest that were ever free
+	closed bool
+}
+
+func newDepot(r region) *depot {
+	d := &depot{node: r.node, chunks: r.chunks, least: r.chunks, free: make([]int32, r.chunks)}
+	for i := range d.free {
+		d.free[i] = int32(r.offset/ChunkSize) + int32(r.chunks-1-i)
+	}
+	return d
+}
+
+// take returns a chunk, ErrBudget or ErrClosed.
+func (d *depot) take() (int32, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return none, ErrClosed
+	}
+	last := len(d.free) - 1
+	if last < 0 {
+		return none, ErrBudget
+	}
+	n := d.free[last]
+	d.free = d.free[:last]
+	d.least = min(d.least, last)
+	return n, nil
+}
+
+func (d *depot) give(n int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free = append(d.free, n)
+}
+
+// used returns how many bytes Locals have, and the most that they have had.
+func (d *depot) used() (now, peak int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return int64(d.chunks-len(d.free)) * ChunkSize, int64(d.chunks-d.least) * ChunkSize
+}
+
+func (d *depot) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
 }

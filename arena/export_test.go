@@ -10,8 +10,11 @@ func (l *Local) SetGeneration(h Handle, generation uint32) Handle {
 	return handleOf(h.unit(), generation)
 }
 
-// CountOut returns how many slots are out, to the owner.
-func (l *Local) CountOut() int64 { return l.out() }
+// Offset is where the slot begins, in bytes from the start of the arena.
+func (h Handle) Offset() int64 { return h.offset() }
+
+// Trim is trim.
+func (l *Local) Trim() { l.trim() }
 
 // RingAt is an empty ring whose offsets are there.
 func RingAt(offset uint32) Ring { return Ring{offset, offset} }

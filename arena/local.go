@@ -1,5 +1,7 @@
 package arena
 
+import "unsafe"
+
 // A Local hands out slots to one goroutine at a time: neither Get, Bytes nor Put may
 // run twice at once, and a slot is put to the Local that it is from.
 //
@@ -70,7 +72,7 @@ func (l *Local) Get(size int, p Purpose) (Handle, error) {
 	}
 	h := handleOf(uint32(n)*units+uint32(i), slots[i].lease(p))
 	if invariants {
-		l.releases.check(l.at(h, c), h.Offset())
+		l.releases.check(l.at(h, c), h.offset())
 	}
 	l.got(p, c)
 	return h, nil
@@ -130,4 +132,92 @@ func (l *Local) slotsOf(n int32) []slot { return l.slots[int(n)*units:][:units:u
 func (l *Local) at(h Handle, c class) []byte {
 	from, n := int(h.unit())*MinSlot, c.bytes()
 	return l.bytes[from : from+n : from+n]
+}
+
+// refill puts a chunk of class c on its list, which is empty, and returns it: the
+// one that is empty, which is not empty any more then, else one of the arena's.
+func (l *Local) refill(c class) (int32, error) {
+	n := l.empty
+	if n == none {
+		var err error
+		if n, err = l.depot.take(); err != nil {
+			return none, err
+		}
+		l.own[n/64] |= 1 << (n % 64)
+	} else {
+		l.unlist(n)
+	}
+	l.chunks[n].recut(c)
+	l.room[c].push(l.chunks, n)
+	return n, nil
+}
+
+// emptied keeps a chunk after its last slot was put, or gives it back if there is one. A chunk
+// that is kept stays where its class finds it, if it is the only one of its class with room,
+// and leaves the list otherwise: a chunk that is in use goes first, so that the empty one may
+// serve another class.
+func (l *Local) emptied(n int32) {
+	if l.empty != none {
+		l.unlist(n)
+		l.release(n)
+		return
+	}
+	l.empty = n
+	switch list := &l.room[l.chunks[n].class]; {
+	case list.first == none:
+		list.push(l.chunks, n) // it was full until now
+	case list.first != n || l.chunks[n].next != none:
+		l.unlist(n)
+	}
+}
+
+// unlist takes a chunk off its list, if it is on it.
+func (l *Local) unlist(n int32) {
+	if k := &l.chunks[n]; k.on {
+		l.room[k.class].remove(l.chunks, n)
+	}
+}
+
+func (l *Local) release(n int32) {
+	l.own[n/64] &^= 1 << (n % 64)
+	l.depot.give(n)
+}
+
+// trim gives the empty chunk back that the Local keeps, if any.
+func (l *Local) trim() {
+	if l.depot != nil && l.empty != none {
+		l.unlist(l.empty)
+		l.release(l.empty)
+		l.empty = none
+	}
+	l.Flush()
+}
+
+// Release gives back the slot in which a piece of memory begins, as Put does: the whole slot,
+// wherever in it the piece lies. It is for receivers of memory without its handle, such as a
+// vecio.Writer. A piece that is not from a slot that is out of this Local changes nothing, and
+// is counted in [Stats].Stale. A slot that was put and is out again since looks like the first
+// lease: Release exactly once, or Put.
+func (l *Local) Release(piece []byte) {
+	h, ok := l.handleOf(piece)
+	if !ok {
+		_ = l.staled()
+		return
+	}
+	_ = l.Put(h) // which counts stale ones
+}
+
+// handleOf returns the handle of the lease of the slot in which a piece begins.
+func (l *Local) handleOf(piece []byte) (Handle, bool) {
+	// Two addresses are compared, and none is made of the difference.
+	offset := uintptr(unsafe.Pointer(unsafe.SliceData(piece))) - uintptr(unsafe.Pointer(unsafe.SliceData(l.bytes)))
+	if cap(piece) == 0 || offset >= uintptr(len(l.bytes)) {
+		return 0, false
+	}
+	n := uint32(offset / ChunkSize)
+	if l.own[n/64]&(1<<(n%64)) == 0 {
+		return 0, false // and its chunk is not ours to look at
+	}
+	u := uint32(offset/MinSlot) &^ (1<<l.chunks[n].class - 1)
+	return handleOf(u, l.slots[u].generation), true
 }

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"math"
 	"os"
+	"os/exec"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/penstock/penstock/arena"
@@ -242,5 +246,193 @@ func TestMlockRefused(t *testing.T) {
 	}
 	if grown := resident(t, "RssAnon") - before; grown > 16<<20 {
 		t.Errorf("%d bytes are resident", grown)
+	}
+}
+
+// ownNode returns a node of which this process may have memory.
+func ownNode(t *testing.T) int {
+	t.Helper()
+	allowed, err := sys.MemsAllowed()
+	if err == syscall.ENOSYS || err == syscall.EPERM {
+		t.Skipf("get_mempolicy: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return allowed.Nodes()[0]
+}
+
+// TestNoNode: Locals with -1 are not bound.
+func TestNoNode(t *testing.T) {
+	a, err := arena.New(&arena.Config{Size: 4 << 20, Locals: 2, Nodes: []int{-1, -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	l := a.Local(1)
+	h, err := l.Get(1, arena.Other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Bytes(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode, _, err := sys.MemPolicy(b); err != nil || mode != sys.MPOL_DEFAULT || l.Node() != -1 || a.Unbound() != nil {
+		t.Errorf("node %d, policy %d, %v, %v", l.Node(), mode, err, a.Unbound())
+	}
+	if err := l.Put(h); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNodes: a configured node is bound, and the kernel reports the same node for a
+// slot's memory as the Local.
+func TestNodes(t *testing.T) {
+	node := ownNode(t)
+	for _, p := range []arena.Pages{arena.PagesAuto, arena.PagesPlain} {
+		a, err := arena.New(&arena.Config{Size: 4 << 20, Locals: 2, Pages: p, Nodes: []int{node, node}})
+		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range a.Locals() {
+			l := a.Local(i)
+			h := get(t, l, 65536, arena.Read)
+			b, err := l.Bytes(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mode, mask, err := sys.MemPolicy(b)
+			if err != nil || mode != sys.MPOL_BIND || !slices.Equal(mask.Nodes(), []int{node}) || l.Node() != node {
+				t.Errorf("Local %d of node %d: policy %d for %v, %v", i, l.Node(), mode, mask.Nodes(), err)
+			}
+			if at, err := sys.NodeOf(b); err != nil || at != node {
+				t.Errorf("Local %d: on node %d, %v", i, at, err)
+			}
+			put(t, l, h)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNoSuchNode: nodes that are given and cannot be bound are an error.
+func TestNoSuchNode(t *testing.T) {
+	node := ownNode(t)
+	_, err := arena.New(&arena.Config{Size: 1 << 20, Locals: 2, Nodes: []int{node, 1000}})
+	if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "node 1000: mbind: ") && !errors.Is(err, syscall.EPERM) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestMbindRefused(t *testing.T) {
+	node := ownNode(t)
+	if !privilege.Refused(t, syscall.EPERM, sys.SYS_MBIND) {
+		return
+	}
+	_, err := arena.New(&arena.Config{Size: 1 << 20, Locals: 1, Nodes: []int{node}})
+	if !errors.Is(err, syscall.EPERM) {
+		t.Errorf("%v", err)
+	}
+	a := open(t, &arena.Config{Size: 1 << 20, Locals: 1}) // a Local that does not insist gets memory
+	if n := a.Local(0).Node(); n != -1 {
+		t.Errorf("bound to node %d", n)
+	}
+}
+
+// TestOneNode: nothing is bound where there is one node.
+func TestOneNode(t *testing.T) {
+	ownNode(t)
+	if allowed, _ := sys.MemsAllowed(); len(allowed.Nodes()) != 1 {
+		t.Skipf("this machine has %d nodes", len(allowed.Nodes()))
+	}
+	a := open(t, &arena.Config{Size: 1 << 20, Locals: 1})
+	l := a.Local(0)
+	h := get(t, l, 4096, arena.Other)
+	b, err := l.Bytes(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode, _, err := sys.MemPolicy(b); err != nil || mode != sys.MPOL_DEFAULT || l.Node() != -1 || a.Unbound() != nil {
+		t.Errorf("policy %d, %v; node %d, %v", mode, err, l.Node(), a.Unbound())
+	}
+	put(t, l, h)
+}
+
+// TestFork: a child of fork(2) has the slots as they were, in a copy of its own: it does not see what the parent
+// writes later, nor does the parent see what the child writes. A program that os/exec starts has nothing of the
+// arena, and nothing changes in the parent.
+func TestFork(t *testing.T) {
+	if !privilege.Ordinary(t) { // in a process of few threads, which may stop its collector
+		return
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for _, pages := range []arena.Pages{arena.PagesPlain, arena.PagesAuto} {
+		a, err := arena.New(&arena.Config{Size: 4 << 20, Locals: 1, Pages: pages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := a.Local(0)
+		h := get(t, l, 4096, arena.Other)
+		b, err := l.Bytes(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[0] = 1
+		var ends [2]int
+		if err := syscall.Pipe(ends[:]); err != nil {
+			t.Fatal(err)
+		}
+		pid, err := sys.ForkAndLook(b, ends[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[0] = 3 // before the child looks
+		syscall.Write(ends[1], []byte{0})
+		if code := exitCode(t, pid); code != 1 {
+			t.Errorf("%v: the child has found %d in its slot, want 1", a.Pages(), code)
+		}
+		syscall.Close(ends[0])
+		syscall.Close(ends[1])
+		if b[0] != 3 {
+			t.Errorf("%v: the parent has %d in its slot, want its own 3", a.Pages(), b[0])
+		}
+
+		if err := exec.Command("/bin/true").Run(); err != nil {
+			t.Error(err)
+		}
+		if got, err := l.Bytes(h); err != nil || got[0] != 3 {
+			t.Errorf("%v: after os/exec: %v", a.Pages(), err)
+		}
+		put(t, l, h)
+		h = get(t, l, arena.MaxSlot, arena.Other)
+		put(t, l, h)
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// exitCode waits for a child.
+func exitCode(t *testing.T, pid int) int {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		var s syscall.WaitStatus
+		got, err := syscall.Wait4(pid, &s, syscall.WNOHANG, nil)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case got == pid && !s.Exited():
+			t.Fatalf("the child has died: %v", s.Signal())
+		case got == pid:
+			return s.ExitStatus()
+		case time.Now().After(deadline):
+			syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("the child hangs")
+		}
 	}
 }

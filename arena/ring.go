@@ -14,9 +14,6 @@ type Ring struct {
 // Len returns how many bytes there are.
 func (r *Ring) Len() int { return int(r.tail - r.head) }
 
-// Room returns how many bytes more fit into the slot.
-func (r *Ring) Room(slot []byte) int { return len(slot) - r.Len() }
-
 // Peek returns the ring's bytes, the older half first, for writev(2). The second half is empty
 // unless the bytes go past the slot's end. Both lie in the slot.
 func (r *Ring) Peek(slot []byte) (first, second []byte) { return halves(slot, r.head, r.Len()) }
@@ -30,36 +27,12 @@ func (r *Ring) Discard(n int) {
 	r.head += uint32(n)
 }
 
-// Space returns the room there is, the half to be filled first, first, for readv(2).
-// Both lie in the slot. Filled says how much of them has been.
-func (r *Ring) Space(slot []byte) (first, second []byte) {
-	return halves(slot, r.tail, r.Room(slot))
-}
-
-// Filled adds n bytes that were stored in Space. It panics if there was no room for
-// so many.
-func (r *Ring) Filled(slot []byte, n int) {
-	if uint(n) > uint(r.Room(slot)) {
-		panic("arena: ring: filled with more than there is room for")
-	}
-	r.tail += uint32(n)
-}
-
 // Write adds as much of p as there is room for and returns how many bytes that was.
 func (r *Ring) Write(slot, p []byte) int {
-	first, second := r.Space(slot)
+	first, second := halves(slot, r.tail, len(slot)-r.Len())
 	n := copy(first, p)
 	n += copy(second, p[n:])
 	r.tail += uint32(n)
-	return n
-}
-
-// Read moves the oldest bytes to p and returns how many; 0 if there are none.
-func (r *Ring) Read(slot, p []byte) int {
-	first, second := r.Peek(slot)
-	n := copy(p, first)
-	n += copy(p[n:], second)
-	r.head += uint32(n)
 	return n
 }
 

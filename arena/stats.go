@@ -9,14 +9,13 @@ type Purpose uint8
 const (
 	Residue  Purpose = iota // bytes that a slow destination left behind
 	Read                    // read buffers of loops
-	Peek                    // bytes looked at before it is known where they go
 	Other                   // anything else, and every larger number
 	Purposes = iota         // how many there are
 )
 
 // String is the purpose in a word.
 func (p Purpose) String() string {
-	return [Purposes]string{"residue", "read", "peek", "other"}[min(p, Other)]
+	return [Purposes]string{"residue", "read", "other"}[min(p, Other)]
 }
 
 // Usage counts the slots for one purpose.

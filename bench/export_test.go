@@ -1,22 +1,9 @@
 package bench
 
 import (
-	"context"
-
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/report"
 )
-
-var Spliced = spliced
-
-// Trial is trial.
-func (r *Rig) Trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
-	return r.trial(ctx, c, plan, watch)
-}
-
-// Account is the newest account of c, nil if it keeps none.
-func (r *Rig) Account(c *contestant.Contestant) *contestant.Account { return r.accounts[c] }
 
 // Grown returns the figures of a session with these readings of the slab:
 // before it, with it, and after it.

@@ -5,18 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/bench/standin"
+	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // sessions is the number of idle sessions in a small run.
@@ -191,26 +195,6 @@ func checkIdle(t *testing.T, s *report.Scenario) {
 	}
 }
 
-// TestSlabOfIdleSessions: both ends of a session have a socket of more than a kilobyte. The slab
-// is the machine's: other processes allocate and free memory there meanwhile. So it is enough if
-// one trial shows the sockets.
-func TestSlabOfIdleSessions(t *testing.T) {
-	if _, err := process.SocketSlab(); err != nil {
-		t.Skipf("sockets cannot be distinguished from the rest of the slab, which keeps changing: %v", err)
-	}
-	var seen []report.Number
-	for range 20 {
-		for _, x := range do(t, small(t, faultNone, []string{"idle"}), nil).Scenarios[0].Trials {
-			n := x.Idle.SlabBytes
-			if n >= 2*sessions*1000 {
-				return
-			}
-			seen = append(seen, n)
-		}
-	}
-	t.Errorf("of %d sessions the slab had %v", sessions, seen)
-}
-
 func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
 	for fault, want := range map[string]string{
 		faultMute:  "no such luck",
@@ -237,20 +221,6 @@ func TestAContestantThatFailsLosesItsCellAlone(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestWhoSplicedHowMuch(t *testing.T) {
-	s := &report.Scenario{Trials: []*report.Trial{
-		{Contestant: "a", SentBytes: 1, ReceivedBytes: 2},
-		{Contestant: "a", ReceivedBytes: 5, SplicedBytes: 4},
-		{Contestant: "b", SentBytes: 7},
-		{Contestant: "c", SentBytes: 9, SplicedBytes: report.Unmeasured()},
-	}}
-	for name, want := range map[string][3]float64{"a": {4, 8, 2}, "b": {0, 7, 1}, "c": {0, 9, 1}, "not measured": {}} {
-		if spliced, all, trials := bench.Spliced(s, name); [3]float64{spliced, all, float64(trials)} != want {
-			t.Errorf("%s: %v of %v in %d trials", name, spliced, all, trials)
-		}
 	}
 }
 
@@ -330,20 +300,6 @@ func TestWhoShouldSpliceAndDoesNotIsVoid(t *testing.T) {
 	}
 }
 
-func TestANamedContestantThatNeverStartsFailsTheRun(t *testing.T) {
-	r := small(t, faultNone, []string{"bulk-8", "echo-64-64"}, "haproxy-1")
-	r.Binaries = map[string]string{"haproxy": "/bin/true"}
-	if doc := do(t, r, nil); len(doc.Failures) > 0 {
-		t.Errorf("it was not asked for: %q", doc.Failures)
-	}
-	r.Named = []string{"haproxy-1"}
-	doc := do(t, r, nil)
-	if len(doc.Failures) != 1 || !strings.Contains(doc.Failures[0], "haproxy-1, which was asked for, never started: ") ||
-		!strings.Contains(doc.Failures[0], "is /bin/true really haproxy?") {
-		t.Errorf("failures %q", doc.Failures)
-	}
-}
-
 func TestABaselineThatFailsCostsTheRatios(t *testing.T) {
 	r := small(t, faultDies, []string{"bulk-8"}, "direct", "io.Copy")
 	r.Binaries = map[string]string{"haproxy": "/bin/true"}
@@ -381,15 +337,6 @@ func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-func TestTheRigItselfFails(t *testing.T) {
-	r := small(t, faultNone, []string{"bulk-8"}, "penstock")
-	r.Program.Part = []string{"part", "of", "nothing"}
-	err := r.Do(t.Context(), new(report.Document), func(bench.Step) {})
-	if err == nil || !strings.Contains(err.Error(), "the sink") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestSystemCallsAreCounted(t *testing.T) {
 	r := small(t, faultNone, []string{"echo-64-64"}, "penstock", "direct")
 	r.Calls, r.Rounds = true, 1
@@ -406,4 +353,76 @@ func TestSystemCallsAreCounted(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.Contestant, c.Role, calls)
 		}
 	}
+}
+
+const (
+	// childName is the first argument of a test binary that runs as a child.
+	childName = "penstock-bench-test"
+	// faultKey names the environment variable with the fault of the proxy.
+	faultKey = "PENSTOCK_BENCH_TEST_FAULT"
+)
+
+// The faults of a proxy.
+const (
+	faultNone   = ""
+	faultMute   = "does not start"
+	faultSilent = "does not start, and does not say why"
+	faultLiar   = "says it moved a byte less"
+	faultLoser  = "says it lost a byte"
+	faultHeld   = "says that a connection is left"
+	faultDies   = "ends when asked what it has done"
+)
+
+func TestMain(m *testing.M) { child.Main(m, childName, run) }
+
+// run runs a child.
+func run(args []string) error {
+	if args[0] == "part" {
+		return bench.RunPart(context.Background(), args[1], args[2:], os.Stdin, os.Stdout)
+	}
+	switch os.Getenv(faultKey) {
+	case faultMute:
+		return errors.New(`{"time":"x","level":"ERROR","msg":"no such luck"}`)
+	case faultSilent:
+		os.Exit(1)
+	}
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	return standin.Proxy(ctx, args[1:], 100, account)
+}
+
+// account commits the requested fault once there are bytes to misreport.
+func account(s *admin.Summary) {
+	if s.Connections.Accepted == 0 {
+		return
+	}
+	switch os.Getenv(faultKey) {
+	case faultLiar:
+		s.Bytes.EndpointToClient.Copied--
+	case faultLoser:
+		s.Lost++
+	case faultHeld:
+		s.Connections.Active++
+	case faultDies:
+		fmt.Fprintln(os.Stderr, "so long")
+		os.Exit(3)
+	}
+}
+
+// program returns this test binary, whose proxies have a fault.
+func program(fault string) contestant.Program {
+	return contestant.Program{
+		Path: "/proc/self/exe", Name: childName,
+		Part: []string{"part"}, Proxy: []string{"proxy"},
+		Env: append(os.Environ(), faultKey+"="+fault),
+	}
+}
+
+// kind returns the contestant of a name.
+func kind(t *testing.T, name string) *contestant.Kind {
+	t.Helper()
+	k, err := contestant.Named(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }

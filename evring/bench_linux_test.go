@@ -2,9 +2,11 @@ package evring_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,18 +38,6 @@ func BenchmarkEvents(b *testing.B) {
 		ringEvents(b, "ringmulti1by1", evring.Multi, 1, 0),
 		eventfdEvents(b), channelEvents(),
 		pipeEvents(b, "pipe", 1), pipeEvents(b, "pipe64", batch))
-}
-
-// BenchmarkPacked is the same for slots of a whole cache line, a half and a quarter.
-func BenchmarkPacked(b *testing.B) {
-	for _, by := range []int{batch, 1} {
-		b.Run(fmt.Sprint(by), func(b *testing.B) {
-			paired(b, 2*time.Millisecond,
-				ringEvents(b, "ring", evring.Multi, by, 64),
-				ringEvents(b, "ring32", evring.Multi, by, 32),
-				ringEvents(b, "ring16", evring.Multi, by, 16))
-		})
-	}
 }
 
 // BenchmarkTurns measures the cost of a ring alone: one goroutine pushes 64 events and
@@ -220,4 +210,191 @@ func pipeEvents(b *testing.B, name string, batch int) contestant {
 			n -= k
 		}
 	})}
+}
+
+// BenchmarkLatency is the time from before an event of 8 bytes is given until a consumer
+// that slept has it. The event goes through a ring, or by an eventfd that is written for
+// each, on which an epoll instance waits on a thread of the consumer's own. For
+// comparison it goes through a channel and a pipe, between goroutines. "et" are those
+// whose epoll is edge-triggered, so that the eventfd is never read; with the others both
+// read it. Between two events the producer waits for as long as the consumer may take to
+// go back to sleep. A round is 16 events each, its figure their median.
+func BenchmarkLatency(b *testing.B) {
+	paired(b, 0,
+		ringLatency(b, "ring", evring.Multi, sys.EPOLLIN),
+		eventfdLatency(b, "eventfd", sys.EPOLLIN),
+		ringLatency(b, "ringet", evring.Multi, sys.EPOLLIN|sys.EPOLLET),
+		eventfdLatency(b, "eventfdet", sys.EPOLLIN|sys.EPOLLET),
+		channelLatency(), pipeLatency(b))
+}
+
+// BenchmarkLatencyET is BenchmarkLatency of the edge-triggered ones.
+func BenchmarkLatencyET(b *testing.B) {
+	paired(b, 0,
+		ringLatency(b, "ringet", evring.Multi, sys.EPOLLIN|sys.EPOLLET),
+		ringLatency(b, "ringsingleet", evring.Single, sys.EPOLLIN|sys.EPOLLET),
+		eventfdLatency(b, "eventfdet", sys.EPOLLIN|sys.EPOLLET),
+		eventfdLatency(b, "eventfd", sys.EPOLLIN))
+}
+
+// arrivals has the times at which a consumer got its events.
+type arrivals struct {
+	begin time.Time
+	at    atomic.Int64 // since begin; 0: not yet
+}
+
+// oneWay runs a consumer, whose receive takes n events, beside a producer that gives
+// them. It returns n times the median of the times that they took.
+func oneWay(name string, give func(), receive func(n int, got func())) contestant {
+	return contestant{name, func(n int) time.Duration {
+		a := arrivals{begin: time.Now()}
+		done := make(chan struct{})
+		go func() {
+			receive(n, func() { a.at.Store(int64(time.Since(a.begin))) })
+			close(done)
+		}()
+		took := make([]float64, n)
+		for i := range took {
+			pause := syscall.NsecToTimespec(50_000)
+			syscall.Nanosleep(&pause, nil)
+			took[i] = a.time(give)
+		}
+		<-done
+		return time.Duration(quantile(took, 0.5)) * time.Duration(n)
+	}}
+}
+
+func (a *arrivals) time(give func()) float64 {
+	a.at.Store(0)
+	start := time.Since(a.begin)
+	give()
+	for a.at.Load() == 0 {
+		runtime.Gosched()
+	}
+	return float64(a.at.Load() - int64(start))
+}
+
+func ringLatency(b *testing.B, name string, p evring.Producers, mask uint32) contestant {
+	r := newRing(b, &evring.Config{Producers: p})
+	poll := newPollOf(b, r.Eventfd(), mask)
+	e := make([]byte, 8)
+	return oneWay(name, func() { r.Push(e) }, func(n int, got func()) {
+		onThread(func(n int) {
+			for n > 0 {
+				k, _ := r.Drain(0, func([]byte) { got() })
+				if n -= k; k == 0 {
+					mayBlock := r.Sleep()
+					readable := mayBlock && poll.wait(1000)
+					r.Awake(readable && mask&sys.EPOLLET == 0)
+				}
+			}
+		})(n)
+	})
+}
+
+func eventfdLatency(b *testing.B, name string, mask uint32) contestant {
+	fd := newEventfd(b)
+	poll := newPollOf(b, fd, mask)
+	one := [8]byte{1}
+	var count [8]byte
+	return oneWay(name, func() { sys.Write(fd, one[:]) }, func(n int, got func()) {
+		onThread(func(n int) {
+			for n > 0 {
+				if !poll.wait(1000) {
+					continue
+				}
+				if mask&sys.EPOLLET == 0 {
+					sys.Read(fd, count[:])
+				}
+				got()
+				n--
+			}
+		})(n)
+	})
+}
+
+func channelLatency() contestant {
+	c := make(chan [8]byte, evring.DefaultSlots)
+	return oneWay("channel", func() { c <- [8]byte{} }, func(n int, got func()) {
+		for range n {
+			<-c
+			got()
+		}
+	})
+}
+
+func pipeLatency(b *testing.B) contestant {
+	r, w, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { r.Close(); w.Close() })
+	in, out := make([]byte, 8), make([]byte, 8)
+	return oneWay("pipe", func() { w.Write(in) }, func(n int, got func()) {
+		for range n {
+			r.Read(out)
+			got()
+		}
+	})
+}
+
+// contestant passes n events and returns the time taken.
+type contestant struct {
+	name string
+	run  func(n int) time.Duration
+}
+
+// paired lets contestants run by turns, one round for each of the benchmark's
+// iterations, each of about a slice, and reports their medians in nanoseconds per event
+// and for every pair of the first and a rival the median of the rounds' ratios, rival's
+// time to the first one's, and as spread the 10th and the 90th percentile.
+func paired(b *testing.B, slice time.Duration, all ...contestant) {
+	n := make([]int, len(all))
+	for i, c := range all {
+		n[i] = calibrate(c, slice)
+	}
+	took := make([][]float64, len(all)) // ns per event of each round
+	round := 0
+	for b.Loop() {
+		for i := range all {
+			k := (i + round) % len(all) // none always follows the same one
+			took[k] = append(took[k], float64(all[k].run(n[k]))/float64(n[k]))
+		}
+		round++
+	}
+	b.ReportMetric(0, "ns/op") // of a round: meaningless
+	for i, c := range all {
+		b.ReportMetric(quantile(took[i], 0.5), c.name+"-ns")
+		if i == 0 {
+			continue
+		}
+		ratios := make([]float64, round)
+		for r := range ratios {
+			ratios[r] = took[i][r] / took[0][r]
+		}
+		b.ReportMetric(quantile(ratios, 0.5), "x-"+c.name)
+		b.ReportMetric(quantile(ratios, 0.1), "x-p10-"+c.name)
+		b.ReportMetric(quantile(ratios, 0.9), "x-p90-"+c.name)
+	}
+}
+
+// calibrate finds how many events fill a slice of time, 16 for a slice of 0. It believes the fastest of
+// some runs: others were disturbed.
+func calibrate(c contestant, slice time.Duration) int {
+	if slice == 0 {
+		return 16
+	}
+	for n := 64; ; n *= 2 {
+		start := time.Now()
+		c.run(n)
+		d := min(time.Since(start), c.run(n), c.run(n))
+		if d >= slice/2 || time.Since(start) > 4*slice {
+			return max(64, int(float64(n)*float64(slice)/float64(max(d, slice/8))))
+		}
+	}
+}
+
+func quantile(v []float64, q float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[int(q*float64(len(s)-1)+0.5)]
 }

@@ -62,5 +62,5 @@ func NewOnHeap(cfg *Config) (*Ring, error) {
 // Where things are.
 const (
 	MagicAt, SlotsAt, SlotSizeAt, ProducersAt = magicAt, slotsAt, slotSizeAt, producersAt
-	TailAt, HeadAt, AsleepAt, HeaderSize      = tailAt, headAt, asleepAt, headerSize
+	TailAt, HeadAt, HeaderSize                = tailAt, headAt, headerSize
 )

@@ -4,17 +4,93 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/evring"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/race"
+	"github.com/penstock/penstock/internal/testutil/zero"
+	"pgregory.net/rapid"
 )
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == childName {
+		os.Exit(child(os.Args[1]))
+	}
+	leak.Main(m)
+}
+
+func newRing(t testing.TB, cfg *evring.Config) *evring.Ring {
+	t.Helper()
+	r, err := evring.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// poll waits for a descriptor by an epoll instance of its own, as a loop does.
+type poll struct {
+	epfd   int // owned
+	events [1]sys.EpollEvent
+}
+
+func newPoll(t testing.TB, fd int) *poll {
+	t.Helper()
+	return newPollOf(t, fd, sys.EPOLLIN)
+}
+
+func newPollOf(t testing.TB, fd int, mask uint32) *poll {
+	t.Helper()
+	p, err := openPoll(fd, mask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+func openPoll(fd int, mask uint32) (*poll, error) {
+	epfd, err := sys.EpollCreate1()
+	if err != nil {
+		return nil, err
+	}
+	if err := sys.EpollCtl(epfd, sys.EPOLL_CTL_ADD, fd, &sys.EpollEvent{Events: mask, Fd: int32(fd)}); err != nil {
+		sys.Close(epfd)
+		return nil, err
+	}
+	return &poll{epfd: epfd}, nil
+}
+
+func (p *poll) close() { sys.Close(p.epfd) }
+
+// wait reports whether the descriptor is readable within so many milliseconds.
+func (p *poll) wait(msec int) bool {
+	for {
+		n, err := sys.EpollWait(p.epfd, p.events[:], msec)
+		if err != syscall.EINTR {
+			return n > 0
+		}
+	}
+}
+
+// sleep is a consumer's sleep, with all that belongs to it.
+func sleep(r *evring.Ring, p *poll, msec int) {
+	if !r.Sleep() {
+		msec = 0
+	}
+	r.Awake(p.wait(msec))
+}
 
 func TestConfig(t *testing.T) {
 	for _, c := range []struct {
@@ -245,5 +321,252 @@ func TestNumberNotReused(t *testing.T) {
 	r.Close()
 	if _, err := sys.GetFl(fd); err != syscall.EBADF {
 		t.Errorf("memfd after Close: %v, want EBADF", err)
+	}
+}
+
+// TestZeroValues: methods of zero values return.
+func TestZeroValues(t *testing.T) {
+	zero.Methods(t, map[string]string{}, new(evring.Ring))
+}
+
+// model is a ring and its expected content: the claims in their order, published or not.
+type model struct {
+	ring   *evring.Ring
+	single bool
+	claims []*claim // not wholly consumed
+	next   byte
+}
+
+// claim is a push that has begun: its positions and its events.
+type claim struct {
+	pos       uint64
+	events    [][]byte
+	published bool
+}
+
+// TestModel: in any order of claims, publications, pops and drains, with many producers
+// anywhere in their pushes, the consumer gets the published events up to the first claim
+// that is not published, in order. A push is refused only if there is no place.
+func TestModel(t *testing.T) {
+	t.Run("Multi", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkModel(t, evring.Multi) }) })
+	t.Run("Single", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkModel(t, evring.Single) }) })
+}
+
+func checkModel(t *rapid.T, p evring.Producers) {
+	r, err := evring.New(&evring.Config{
+		Slots:     rapid.SampledFrom([]int{1, 2, 8, 64}).Draw(t, "slots"),
+		SlotSize:  rapid.SampledFrom([]int{16, 32, 64, 128}).Draw(t, "size"),
+		Producers: p,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	m := &model{ring: r, single: p == evring.Single}
+	t.Repeat(map[string]func(*rapid.T){
+		"push":    m.push,
+		"claim":   m.claim,
+		"publish": m.publish,
+		"pop":     m.pop,
+		"drain":   m.drain,
+		"sleep":   m.sleep,
+	})
+}
+
+// used is how many positions are taken.
+func (m *model) used() (n int) {
+	for _, c := range m.claims {
+		n += len(c.events)
+	}
+	return n
+}
+
+// pending returns the claims that are not published.
+func (m *model) pending() (out []*claim) {
+	for _, c := range m.claims {
+		if !c.published {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// first returns the oldest event that is ready.
+func (m *model) first() ([]byte, bool) {
+	if len(m.claims) == 0 || !m.claims[0].published {
+		return nil, false
+	}
+	return m.claims[0].events[0], true
+}
+
+func (m *model) drop() {
+	c := m.claims[0]
+	if c.events = c.events[1:]; len(c.events) == 0 {
+		m.claims = m.claims[1:]
+	}
+}
+
+func (m *model) batch(t *rapid.T) [][]byte {
+	out := make([][]byte, rapid.IntRange(0, 5).Draw(t, "batch"))
+	for i := range out {
+		m.next++
+		out[i] = bytes.Repeat([]byte{m.next}, rapid.IntRange(0, m.ring.EventSize()).Draw(t, "length"))
+	}
+	return out
+}
+
+// took checks how many events the ring has taken, and notes them.
+func (m *model) took(t *rapid.T, c *claim, n int, err error) {
+	want := min(len(c.events), m.ring.Slots()-m.used())
+	if n != want || (err == evring.ErrFull) != (n < len(c.events)) || err != nil && err != evring.ErrFull {
+		t.Fatalf("took %d of %d, %v; want %d", n, len(c.events), err, want)
+	}
+	if c.events = c.events[:n]; n > 0 {
+		m.claims = append(m.claims, c)
+	}
+}
+
+func (m *model) push(t *rapid.T) {
+	if m.single && len(m.pending()) > 0 {
+		t.Skip("the producer is busy")
+	}
+	c := &claim{events: m.batch(t), published: true}
+	n, err := m.ring.PushBatch(c.events)
+	m.took(t, c, n, err)
+}
+
+func (m *model) claim(t *rapid.T) {
+	if m.single && len(m.pending()) > 0 {
+		t.Skip("the producer is busy")
+	}
+	c := &claim{events: m.batch(t)}
+	pos, n, err := m.ring.Claim(len(c.events))
+	c.pos = pos
+	m.took(t, c, n, err)
+}
+
+func (m *model) publish(t *rapid.T) {
+	pending := m.pending()
+	if len(pending) == 0 {
+		t.Skip("nothing is claimed")
+	}
+	c := rapid.SampledFrom(pending).Draw(t, "claim")
+	m.ring.Publish(c.pos, c.events)
+	c.published = true
+}
+
+func (m *model) pop(t *rapid.T) {
+	buf := make([]byte, m.ring.EventSize())
+	n, err := m.ring.Pop(buf)
+	want, ok := m.first()
+	if !ok {
+		if err != evring.ErrEmpty {
+			t.Fatalf("pop: %v, want ErrEmpty", err)
+		}
+		return
+	}
+	if err != nil || !bytes.Equal(buf[:n], want) {
+		t.Fatalf("pop: %v, %v; want %v", buf[:n], err, want)
+	}
+	m.drop()
+}
+
+func (m *model) drain(t *rapid.T) {
+	max := rapid.IntRange(0, 5).Draw(t, "max")
+	n, err := m.ring.Drain(max, func(e []byte) {
+		want, ok := m.first()
+		if !ok || !bytes.Equal(e, want) {
+			t.Fatalf("drained %v, want %v, %t", e, want, ok)
+		}
+		m.drop()
+	})
+	_, more := m.first()
+	if err != nil || more && n != max {
+		t.Fatalf("drained %d of at most %d, %v, and more was there: %t", n, max, err, more)
+	}
+}
+
+func (m *model) sleep(t *rapid.T) {
+	_, ready := m.first()
+	if mayBlock := m.ring.Sleep(); mayBlock == ready {
+		t.Fatalf("may block: %t, ready: %t", mayBlock, ready)
+	}
+	m.ring.Awake(false)
+}
+
+// TestStress: producers that push one or many, and a consumer that sleeps whenever it
+// can. Each producer's events come once and in its order; a wake-up that is lost shows
+// as a sleep that no event ends. On the heap the race detector checks the protocol.
+func TestStress(t *testing.T) {
+	for _, producers := range []int{1, 3} {
+		for _, heap := range []bool{false, true} {
+			t.Run(fmt.Sprintf("producers=%d/heap=%t", producers, heap), func(t *testing.T) {
+				cfg := &evring.Config{Slots: 16, SlotSize: 32}
+				if producers == 1 {
+					cfg.Producers = evring.Single
+				}
+				r := newRing(t, cfg)
+				if heap {
+					r, _ = evring.NewOnHeap(cfg)
+					t.Cleanup(func() { r.Close() })
+				}
+				each := 30_000
+				if runtime.GOMAXPROCS(0) == 1 {
+					// A consumer that waits keeps the only P until sysmon takes it,
+					// which may be 10 ms for every sleep.
+					each = 600
+				}
+				stress(t, r, producers, each)
+			})
+		}
+	}
+}
+
+func stress(t *testing.T, r *evring.Ring, producers, each int) {
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Go(func() { produce(r, p, each) })
+	}
+	poll := newPoll(t, r.Eventfd())
+	next := make([]uint64, producers)
+	for got, start := 0, time.Now(); got < producers*each; {
+		n, err := r.Drain(0, func(e []byte) {
+			p, seq := e[0], binary.NativeEndian.Uint64(e[8:])
+			if seq != next[p] {
+				t.Errorf("producer %d: event %d, want %d", p, seq, next[p])
+			}
+			next[p] = seq + 1
+		})
+		if err != nil || t.Failed() {
+			t.Fatal(err)
+		}
+		if got += n; n == 0 {
+			mayBlock := r.Sleep()
+			readable := poll.wait(map[bool]int{true: 10_000, false: 0}[mayBlock])
+			if mayBlock && !readable {
+				t.Fatalf("after %d events and %v: asleep, and no producer woke it", got, time.Since(start))
+			}
+			r.Awake(readable)
+		}
+	}
+	wg.Wait()
+}
+
+// produce pushes batches of 1 to 4.
+func produce(r *evring.Ring, p, each int) {
+	batch := make([][]byte, 4)
+	for i := range batch {
+		batch[i] = make([]byte, 16)
+		batch[i][0] = byte(p)
+	}
+	for seq := 0; seq < each; {
+		n := min(1+seq%4, each-seq)
+		for i := range n {
+			binary.NativeEndian.PutUint64(batch[i][8:], uint64(seq+i))
+		}
+		k, _ := r.PushBatch(batch[:n])
+		if seq += k; k == 0 || seq%64 < 4 {
+			runtime.Gosched() // let the consumer sleep
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -87,63 +86,6 @@ func post(b *testing.B, l *loop.Loop, next func() bool) {
 	}
 }
 
-type nobody struct{}
-
-func (nobody) Ready(uint8, loop.Events) {}
-func (nobody) Expired(*loop.Timer)      {}
-
-// BenchmarkDispatch: what one event costs, kernel included, 64 to a turn.
-func BenchmarkDispatch(b *testing.B) {
-	const n = 64
-	l := newLoop(b, nil)
-	fds := make([]int, n)
-	for i := range fds {
-		fd, err := sys.Eventfd()
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer sys.Close(fd)
-		fds[i] = fd
-		if _, err := l.Add(fd, 0, nobody{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
-	var inside time.Duration
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, fd := range fds {
-			_, _ = sys.Write(fd, one)
-		}
-		start := time.Now()
-		if err := l.Turn(); err != nil {
-			b.Fatal(err)
-		}
-		inside += time.Since(start)
-	}
-	b.ReportMetric(float64(inside.Nanoseconds())/float64(b.N*n), "ns/event")
-	b.ReportMetric(0, "ns/op")
-}
-
-// BenchmarkTimer: one timer is armed and disarmed beside many others.
-func BenchmarkTimer(b *testing.B) {
-	for _, n := range []int{1, 1e3, 1e6} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			w := loop.NewWheel(0)
-			others := make([]loop.Timer, n)
-			for i := range others {
-				w.Arm(&others[i], nobody{}, int64(i)*1e7%3600e9)
-			}
-			var timer loop.Timer
-			b.ReportAllocs()
-			for i := int64(0); b.Loop(); i++ {
-				w.Arm(&timer, nobody{}, i*1e6%60e9)
-				w.Disarm(&timer)
-			}
-		})
-	}
-}
-
 // BenchmarkTimerExpires: what one of so many timers takes that are due at times of a minute,
 // from being armed to being called; nobody has anything else to do.
 func BenchmarkTimerExpires(b *testing.B) {
@@ -154,7 +96,7 @@ func BenchmarkTimerExpires(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for i := range timers {
-					w.Arm(&timers[i], nobody{}, now+1+int64(i)*(span/int64(n)))
+					w.Arm(&timers[i], expirer(func() {}), now+1+int64(i)*(span/int64(n)))
 				}
 				for end := now + span; now < end; {
 					now += max(w.UntilNext(now), 0)

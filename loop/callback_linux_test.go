@@ -177,27 +177,6 @@ func TestIdleDeadline(t *testing.T) {
 	}
 }
 
-// TestDeadlineBeforeIdle: a read deadline that has passed when the handler returns ErrIdle calls it again, too.
-func TestDeadlineBeforeIdle(t *testing.T) {
-	t.Parallel()
-
-	for _, callbacks := range []bool{false, true} {
-		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
-			if c.Context() == nil {
-				c.SetContext(true)
-				_ = c.SetReadDeadline(time.Now().Add(-time.Second))
-				return loop.ErrIdle
-			}
-			_, err := c.Next(1)
-			return err
-		}})
-		s.dial(t)
-		if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("callbacks %t: %v", callbacks, err)
-		}
-	}
-}
-
 // TestBehindWhileItWaits: a connection that AsyncWrite gives up is closed while its handler waits for bytes.
 func TestBehindWhileItWaits(t *testing.T) {
 	t.Parallel()
@@ -333,22 +312,5 @@ func TestShortWritesAreGathered(t *testing.T) {
 	}
 	if n := most.Load(); n > 64<<10 {
 		t.Errorf("%d bytes were pending", n)
-	}
-}
-
-// TestCallbackEcho: large messages come back whole through a callback, whose reads pause while much is pending.
-func TestCallbackEcho(t *testing.T) {
-	t.Parallel()
-
-	s := startServer(t, &loop.Server{Callbacks: true, Handle: echoMore})
-	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	for range 50 {
-		c := s.dial(t)
-		go func() { _, _ = c.Write(text) }()
-		got := make([]byte, len(text))
-		if n, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, text) {
-			t.Fatalf("%d bytes, %v", n, err)
-		}
-		c.Close()
 	}
 }

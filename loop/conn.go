@@ -2,10 +2,18 @@ package loop
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -418,4 +426,326 @@ func (c *Conn) errorOf(op string, err error) error {
 	}
 	a := c.RemoteAddr()
 	return &net.OpError{Op: op, Net: a.Network(), Addr: a, Err: err}
+}
+
+// A buffer is the bytes of a [Conn] that wait to be taken, or to be written: b[r:w].
+type buffer struct {
+	b    []byte
+	r, w int
+}
+
+const (
+	minBuffer = 4 << 10
+	maxBuffer = 64 << 10 // of those that are used again
+)
+
+// buffers are those of 4, 8, 16, 32 and 64 KiB that are not in use, and that no loop keeps.
+var buffers [5]sync.Pool
+
+// leases are the buffers that a loop keeps, of each size so many. They spare it the pools, which the collector
+// empties: to make a buffer needs more stack than a coroutine has, and one that has grown stays so.
+type leases [len(buffers)]struct {
+	n    int
+	kept [keptBuffers]*buffer
+}
+
+const keptBuffers = 16
+
+func classOf(n int) int { return bits.Len(uint(max(n, minBuffer)-1)) - bits.Len(uint(minBuffer-1)) }
+
+// lease returns a buffer of n bytes or more.
+func (l *leases) lease(n int) *buffer {
+	k := classOf(n)
+	if k >= len(l) {
+		return makeBuffer(k)
+	}
+	of := &l[k]
+	if of.n == 0 {
+		if b, ok := buffers[k].Get().(*buffer); ok {
+			return b
+		}
+		return makeBuffer(k)
+	}
+	of.n--
+	return of.kept[of.n]
+}
+
+// makeBuffer makes one of a power of two, so that pieces which are added one by one are copied a few times.
+func makeBuffer(class int) *buffer { return &buffer{b: make([]byte, minBuffer<<class)} }
+
+// release takes a buffer back.
+func (l *leases) release(b *buffer) {
+	k := classOf(len(b.b))
+	if k >= len(l) {
+		return
+	}
+	b.r, b.w = 0, 0
+	if of := &l[k]; of.n < keptBuffers {
+		of.kept[of.n] = b
+		of.n++
+		return
+	}
+	buffers[k].Put(b)
+}
+
+func (b *buffer) len() int {
+	if b == nil {
+		return 0
+	}
+	return b.w - b.r
+}
+
+func (b *buffer) bytes() []byte {
+	if b == nil {
+		return nil
+	}
+	return b.b[b.r:b.w:b.w]
+}
+
+// room returns a buffer with the bytes of b in which there is room for n in all, those included, and for one
+// more than there are.
+func (l *leases) room(b *buffer, n int) *buffer {
+	switch n = max(n, b.len()+1); {
+	case b == nil:
+		return l.lease(n)
+	case n <= len(b.b)-b.r:
+	case n <= len(b.b):
+		b.w = copy(b.b, b.b[b.r:b.w])
+		b.r = 0
+	default:
+		to := l.lease(n)
+		to.w = copy(to.b, b.b[b.r:b.w])
+		l.release(b)
+		return to
+	}
+	return b
+}
+
+// ErrNoCoroutine is the error of [Conn.Go] in a callback, which has no coroutine to come back to: start a goroutine,
+// return [ErrIdle], and answer by [Conn.AsyncWrite].
+var ErrNoCoroutine = errors.New("penstock: loop: Go in a callback, which cannot wait: start a goroutine that calls AsyncWrite, and return ErrIdle")
+
+// Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
+// meanwhile. f must not use the connection but for AsyncWrite. A panic in f is one of the handler. In a callback it
+// fails with [ErrNoCoroutine], and f is not called.
+func (c *Conn) Go(f func()) error {
+	switch {
+	case c.group.Callbacks:
+		return ErrNoCoroutine
+	case !c.atWork():
+		return ErrElsewhere
+	}
+	if c.group.over || c.fd < 0 {
+		return net.ErrClosed
+	}
+	c.flush()
+	var panicked any
+	c.elsewhere = true
+	c.group.away.Add(1)
+	go func() {
+		returned := false
+		defer func() {
+			if !returned {
+				if panicked = recover(); panicked == nil {
+					panicked = errGoexit
+				}
+			}
+			_ = c.group.loop.Post(c.back)
+			c.group.away.Done()
+		}()
+		f()
+		returned = true
+	}()
+	c.notePlace()
+	c.co.pause(struct{}{})
+	if panicked != nil {
+		panic(panicked)
+	}
+	return nil
+}
+
+// back resumes the coroutine after Go.
+func (c *Conn) back() {
+	if c.elsewhere {
+		c.elsewhere = false
+		c.step()
+	}
+}
+
+// Detach takes the connection off its loop for good: it is one of package net from then on, the caller's own, and the
+// handler should return. ahead is what was read of the client and not taken. What is pending is flushed first, which
+// may wait; a callback gets ErrIdle if the kernel does not take all, and is called again when bytes come. It is for
+// what the loop does not do, such as relay.Join:
+//
+//	conn, ahead, err := c.Detach()
+//	...
+//	go relay.Join(ctx, relay.Prefixed(conn, ahead), upstream)
+//
+// After an error of Flush the connection is as it was. With any other one it has been closed. The end of the handler
+// is reported to [Server.Ended] as ever.
+func (c *Conn) Detach() (conn net.Conn, ahead []byte, err error) {
+	if err := c.mayWrite(); err != nil {
+		return nil, nil, err
+	}
+	for c.flush(); c.out != nil; {
+		if err := c.Flush(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.failure != nil {
+		return nil, nil, c.failure
+	}
+	fd := int(c.fd)
+	ahead = append(ahead, c.in.bytes()...)
+	c.fd, c.closing = -1, true
+	c.drop(&c.in)
+	if err := c.group.loop.Detach(c.id); err != nil {
+		closeSocket(fd)
+		return nil, nil, c.errorOf("detach", err)
+	}
+	conn, err = Give(fd)
+	return conn, ahead, err
+}
+
+// notePlace notes where a handler that has run for too long waits.
+func (c *Conn) notePlace() {
+	if s := c.group; s.Slow != nil && s.loop.clock()-s.resumed > int64(s.slowTime()) {
+		s.at = waitsAt()
+	}
+}
+
+// waitsAt is the place in the handler from which it was called.
+func waitsAt() string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for more := true; more; {
+		var f runtime.Frame
+		if f, more = frames.Next(); !strings.Contains(f.Function, "/penstock/loop.") {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+	}
+	return ""
+}
+
+// place is where the handler begins.
+func (s *Server) place() string {
+	f := runtime.FuncForPC(reflect.ValueOf(s.Handle).Pointer())
+	file, line := f.FileLine(f.Entry())
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
+// A coroutine runs a handler. It is an iterator that is pulled (iter.Pull): the switch goes straight from one
+// goroutine to the other on the same thread, and takes about 100 ns.
+type coroutine struct {
+	resume func() (struct{}, bool) // to the next wait, or the end
+	pause  func(struct{}) bool     // within
+	err    error                   // of the handler, at the end
+}
+
+// ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine: within Go, or on
+// another goroutine.
+var ErrElsewhere = errors.New("penstock: loop: it would wait, and this is not the coroutine of its handler: use AsyncWrite from elsewhere")
+
+// A PanicError is the error of a handler that has panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error returns one line.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// errGoexit is the error of a handler that has called runtime.Goexit.
+var errGoexit = errors.New("penstock: loop: the handler has called runtime.Goexit")
+
+// start makes the coroutine of a handler, which begins with the first resume. That must come before the next
+// start.
+func (c *Conn) start() {
+	c.over, c.co.err, c.group.first = false, nil, c
+	c.co.resume, _ = iter.Pull(c.group.body)
+}
+
+// run is a coroutine.
+func (s *serving) run(yield func(struct{}) bool) {
+	c := s.first
+	c.co.pause = yield
+	exits := true
+	defer func() {
+		c.over = true
+		if v := recover(); v != nil {
+			c.co.err = panicked(v)
+		} else if exits {
+			// Goexit would go on in the goroutine that has resumed this one, which is the loop's. It is
+			// resumed once more by one that may end.
+			c.co.err = errGoexit
+			yield(struct{}{})
+		}
+	}()
+	c.co.err = s.Handle(c)
+	exits = false
+}
+
+// panicked is the error of a handler, while it panics. It is a function of its own so that coroutines need no
+// stack for it.
+//
+//go:noinline
+func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// finish gives back what the coroutine has, when it is over.
+func (c *Conn) finish() {
+	if c.co.err == errGoexit {
+		go c.co.resume()
+	}
+	c.co = coroutine{}
+}
+
+// wait lets the loop serve others until one of some events, or the deadline that goes with it.
+func (c *Conn) wait(what Events) error {
+	switch {
+	case c.group.Callbacks:
+		return ErrIdle
+	case !c.atWork():
+		return ErrElsewhere
+	}
+	by := c.readBy
+	if what == Writable {
+		by = c.writeBy
+	} else {
+		c.flush()
+	}
+	if by != 0 {
+		c.armFor(by)
+	}
+	if c.calls >= maxCalls {
+		c.group.loop.Again(c.id)
+	}
+	c.waits, c.expired = uint8(what), false
+	return c.yield()
+}
+
+// atWork reports whether the coroutine runs, which alone can wait.
+func (c *Conn) atWork() bool {
+	return !c.elsewhere && c.co.pause != nil && !c.over && c.waits == 0
+}
+
+// yield goes to the loop.
+func (c *Conn) yield() error {
+	if c.group.over {
+		return net.ErrClosed
+	}
+	c.notePlace()
+	c.co.pause(struct{}{})
+	switch {
+	case c.group.over || c.fd < 0:
+		return net.ErrClosed
+	case c.expired:
+		return os.ErrDeadlineExceeded
+	}
+	return nil
 }

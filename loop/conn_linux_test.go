@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -368,4 +371,278 @@ func TestConnReset(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// TestDetach: a handler gives its connection away, with the bytes that it has read ahead, and all that was written
+// before has gone.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+
+	const size = 4 << 20
+	for _, callbacks := range []bool{false, true} {
+		t.Run(fmt.Sprintf("callbacks %t", callbacks), func(t *testing.T) {
+			s := startServer(t, &loop.Server{Loops: 1, Callbacks: callbacks, Handle: func(c *loop.Conn) error {
+				if c.Context() == nil {
+					if _, err := c.Next(4); err != nil {
+						return err
+					}
+					c.SetContext(true)
+					if _, err := c.Write(make([]byte, size)); err != nil {
+						return err
+					}
+				}
+				conn, ahead, err := c.Detach()
+				if err != nil {
+					return err // ErrIdle, while much is pending
+				}
+				if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+					return fmt.Errorf("a read after Detach: %w", err)
+				}
+				if err := c.Go(func() {}); err == nil {
+					return errors.New("Go after Detach")
+				}
+				go func() {
+					defer conn.Close()
+					_ = conn.SetDeadline(time.Now().Add(patience))
+					_, _ = io.Copy(conn, io.MultiReader(bytes.NewReader(ahead), conn))
+				}()
+				return errors.New("detached")
+			}})
+			bystander := s.dial(t)
+			c := s.dial(t)
+			_ = c.SetReadBuffer(64 << 10)
+			_, _ = io.WriteString(c, "pingahead")
+			if n, err := io.CopyN(io.Discard, c, size); err != nil {
+				t.Fatal(n, err)
+			}
+			// A callback is called again when bytes come.
+			says(t, c, ", and more", "ahead, and more")
+			if err := s.end(t); err == nil || err.Error() != "detached" {
+				t.Error(err)
+			}
+			says(t, c, "still", "still")
+			c.Close()
+			_ = bystander.CloseWrite()
+			if err := s.end(t); err != io.EOF {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestDetachLeavesTheLoop: a detached connection has nothing to do with its server any more.
+func TestDetachLeavesTheLoop(t *testing.T) {
+	t.Parallel()
+
+	given := make(chan net.Conn, 1)
+	s := startUnchecked(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
+		_ = c.SetDeadline(time.Now().Add(time.Millisecond))
+		conn, _, err := c.Detach()
+		if err != nil {
+			return err
+		}
+		given <- conn
+		return loop.ErrIdle
+	}})
+	c := s.dial(t)
+	conn := <-given
+	defer conn.Close()
+	if err := s.end(t); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+	if err := <-s.over; !errors.Is(err, loop.ErrServerClosed) {
+		t.Error(err)
+	}
+	_, _ = io.WriteString(c, "ping")
+	hears(t, conn, "ping")
+	_, _ = io.WriteString(conn, "pong")
+	hears(t, c, "pong")
+}
+
+// TestEndedKnowsAddresses: both addresses are known when a connection ends, however it does.
+func TestEndedKnowsAddresses(t *testing.T) {
+	t.Parallel()
+
+	type end struct{ local, remote net.Addr }
+	ends := make(chan end, 1)
+	s := startServer(t, &loop.Server{Handle: echoes, Ended: func(c *loop.Conn, _ error) {
+		if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a write: %v", err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a read")
+		}
+		if err := c.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a close: %v", err)
+		}
+		ends <- end{c.LocalAddr(), c.RemoteAddr()}
+	}})
+	for _, reset := range []bool{false, true} {
+		c := s.dial(t)
+		says(t, c, "a", "a")
+		if reset {
+			_ = c.SetLinger(0)
+		}
+		local := c.LocalAddr().String()
+		c.Close()
+		e := <-ends
+		if e.local == nil || e.local.String() != s.addr || e.remote.String() != local {
+			t.Errorf("%v from %v, want %s from %s", e.local, e.remote, s.addr, local)
+		}
+	}
+}
+
+// TestBufferFull: more than 64 KiB cannot be looked at, and nothing is lost by the attempt.
+func TestBufferFull(t *testing.T) {
+	t.Parallel()
+
+	const most = 65536
+	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
+		if _, err := c.Peek(most + 1); !errors.Is(err, loop.ErrBufferFull) || !strings.Contains(err.Error(), "65536") {
+			return fmt.Errorf("Peek: %w", err)
+		}
+		if _, err := c.Next(most + 1); !errors.Is(err, loop.ErrBufferFull) {
+			return fmt.Errorf("Next: %w", err)
+		}
+		if b, err := c.Peek(most); len(b) < most || err != nil {
+			return fmt.Errorf("%d bytes: %w", len(b), err)
+		}
+		if err := c.More(); !errors.Is(err, loop.ErrBufferFull) {
+			return fmt.Errorf("More: %w", err)
+		}
+		b, err := c.Next(most)
+		if err == nil {
+			_, err = c.Write(b)
+		}
+		return err
+	}})
+	c := s.dial(t)
+	text := bytes.Repeat([]byte("0123456789abcdef"), most/16)
+	_, _ = c.Write(text)
+	hears(t, c, string(text))
+	if err := s.end(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMemoryOfIdleHandlers: heap and stack of a connection that has had its bytes echoed and waits.
+func TestMemoryOfIdleHandlers(t *testing.T) {
+	for name, way := range map[string]struct {
+		handle    func(*loop.Conn) error
+		callbacks bool
+		most      int64 // bytes
+	}{
+		"coroutine waits in More": {echoMore, false, 3000},
+		"coroutine waits in Next": {echoNext, false, 3000},
+		"ErrIdle":                 {echoOnce, false, 500},
+		"callback":                {echoOnce, true, 500},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			if !inChild(t) { // the runtime uses what other tests have left again
+				return
+			}
+			s := startServer(t, &loop.Server{Handle: way.handle, Callbacks: way.callbacks, Ended: func(*loop.Conn, error) {}})
+			each := idleMemory(t, netip.MustParseAddrPort(s.addr))
+			t.Logf("%d bytes", each)
+			if each > way.most && !race.Enabled {
+				t.Errorf("%d bytes, more than %d", each, way.most)
+			}
+		})
+	}
+}
+
+// idleMemory opens connections, and returns what one of them takes. The first are not counted: with them come
+// the tables and the buffers, and the size of stack that the runtime begins with depends on the mean of those
+// that there are (gcComputeStartingStackSize in its stack.go).
+func idleMemory(t *testing.T, to netip.AddrPort) int64 {
+	t.Helper()
+	const first, n, batch = 1000, 4000, 250
+	clients := make([]int, 0, first+n)
+	defer func() {
+		for _, fd := range clients {
+			_ = syscall.Close(fd)
+		}
+	}()
+	for range first {
+		clients = append(clients, ask(t, to))
+	}
+	before := inUse()
+	for i := range n {
+		clients = append(clients, ask(t, to))
+		if i%batch == 0 {
+			runtime.GC()
+		}
+	}
+	return (inUse() - before) / n
+}
+
+// inUse is the heap and the stacks, without garbage.
+func inUse() int64 {
+	for range 3 { // what is in a sync.Pool goes with the second one
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// ask has four bytes echoed to a socket that takes no memory of this process.
+func ask(t *testing.T, to netip.AddrPort) (fd int) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	b := []byte("ping")
+	if err == nil {
+		_, err = syscall.Write(fd, b)
+	}
+	if err == nil {
+		_, err = syscall.Read(fd, b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func echoMore(c *loop.Conn) error {
+	for {
+		if err := c.More(); err != nil {
+			return err
+		}
+		b, err := c.Next(len(c.Buffered()))
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+	}
+}
+
+func echoNext(c *loop.Conn) error {
+	for {
+		b, err := c.Next(4)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+	}
+}
+
+// echoOnce serves as a callback, too.
+func echoOnce(c *loop.Conn) error {
+	b, err := c.Next(len(c.Buffered()))
+	if err == nil {
+		_, err = c.Write(b)
+	}
+	if err != nil {
+		return err
+	}
+	return loop.ErrIdle
 }

@@ -40,8 +40,6 @@ const FollowEvery = followEvery
 // A Wheel is a loop's wheel without the loop.
 type Wheel struct{ wheel }
 
-func NewWheel(now int64) *Wheel { return NewWheelBy(now, func() int64 { return now }) }
-
 // NewWheelBy is NewWheel with a clock, by which turns are bounded.
 func NewWheelBy(now int64, clock func() int64) *Wheel {
 	w := &Wheel{}

@@ -3,7 +3,10 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -244,4 +247,188 @@ func (l *Loop) Gather(d time.Duration) {
 // goroutine at any time.
 func (l *Loop) Stop() {
 	_ = l.Post(func() { l.stop = true }) // it fails if the loop is closed
+}
+
+// Events are the kinds of readiness of a descriptor, as bits of epoll_ctl(2).
+type Events uint32
+
+// A Handler gets the events of a descriptor.
+type Handler interface {
+	// Ready is called on the loop's goroutine. which is the value passed to [Loop.Add], so
+	// that one handler can serve several descriptors. No events at all means that this is the
+	// call that [Loop.Again] asked for.
+	Ready(which uint8, events Events)
+}
+
+// An ID names one registration of a descriptor with a loop: a slot of its table, and the
+// slot's generation. One that is not in force any more is stale: it is refused, whatever has
+// the slot or the descriptor's number now. The zero ID is always stale.
+type ID uint64
+
+func newID(slot uint32, generation uint32) ID { return ID(generation)<<32 | ID(slot) }
+
+func (id ID) slot() uint32       { return uint32(id) }
+func (id ID) generation() uint32 { return uint32(id >> 32) }
+
+// A slot is the handler of a descriptor.
+type slot struct {
+	handler    Handler // nil while the slot is free
+	fd         int32   // borrowed from the caller of Add; of a free slot, the next free one
+	generation uint32  // of the next or present registration, never 0
+}
+
+// generationBits is how much of a generation fits beside a slot and a which into
+// the 64 bits that epoll keeps for us. A slot would have to be used again 16
+// million times within one batch of events for a stale one to be mistaken.
+const generationBits = 24
+
+const (
+	// tableChunk slots are six of the runtime's pages: a chunk of less than 32 KiB
+	// would be rounded up to a size class, by up to an eighth.
+	tableChunk = 2048
+	noSlot     = -1
+)
+
+// A table is the slots of a loop. It grows by chunks, so that growing copies
+// nothing, and slots are used again in the order in which they were freed last.
+type table struct {
+	chunks []*[tableChunk]slot
+	free   int32 // noSlot if none is
+	used   int
+}
+
+func (t *table) at(i uint32) *slot {
+	if int(i/tableChunk) >= len(t.chunks) {
+		return nil
+	}
+	return &t.chunks[i/tableChunk][i%tableChunk]
+}
+
+// take takes a free slot.
+func (t *table) take(fd int, h Handler) ID {
+	if t.free == noSlot {
+		t.grow()
+	}
+	i := uint32(t.free)
+	s := t.at(i)
+	t.free = s.fd
+	s.handler, s.fd = h, int32(fd)
+	t.used++
+	return newID(i, s.generation)
+}
+
+func (t *table) grow() {
+	first := int32(len(t.chunks) * tableChunk)
+	chunk := new([tableChunk]slot)
+	for i := range chunk {
+		chunk[i] = slot{fd: first + int32(i) + 1, generation: 1}
+	}
+	chunk[tableChunk-1].fd = noSlot
+	t.chunks = append(t.chunks, chunk)
+	t.free = first
+}
+
+// find returns the slot of a registration, or nil for one that is stale.
+func (t *table) find(id ID) *slot {
+	s := t.at(id.slot())
+	if s == nil || s.handler == nil || s.generation != id.generation() {
+		return nil
+	}
+	return s
+}
+
+// drop frees the slot of a registration that is in force.
+func (t *table) drop(id ID) {
+	s := t.at(id.slot())
+	s.handler, s.fd = nil, t.free
+	if s.generation = (s.generation + 1) & (1<<generationBits - 1); s.generation == 0 {
+		s.generation = 1
+	}
+	t.free = int32(id.slot())
+	t.used--
+}
+
+// handlers are those of the registrations that are in force. Any may be dropped meanwhile.
+func (t *table) handlers() iter.Seq[Handler] {
+	return func(yield func(Handler) bool) {
+		for _, chunk := range t.chunks {
+			for i := range chunk {
+				if h := chunk[i].handler; h != nil && !yield(h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A Group is several loops that run side by side, as a rule one for each CPU, each
+// on a goroutine of its own.
+type Group struct {
+	loops []*Loop // owned
+}
+
+// NewGroup makes n loops, for n = 0 GOMAXPROCS of them, each with the
+// configuration. The error is that of [New].
+func NewGroup(n int, cfg *Config) (*Group, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("penstock: loop: %w: %d loops; write 0 for one per CPU, or more", ErrConfig, n)
+	}
+	if n == 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	g := &Group{loops: make([]*Loop, 0, n)}
+	for range n {
+		l, err := New(cfg)
+		if err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+		g.loops = append(g.loops, l)
+	}
+	return g, nil
+}
+
+var errLoopGoexit = errors.New("penstock: loop: a handler has called runtime.Goexit, which ended the loop")
+
+// Loops returns the loops, which are not to be run or closed one by one. The slice
+// is the group's.
+func (g *Group) Loops() []*Loop { return g.loops }
+
+// Run runs the loops until [Group.Stop], or until one of them fails, which stops
+// the others. All of them have ended when it returns. runtime.Goexit in a handler ends its
+// loop, which is a failure.
+func (g *Group) Run() error {
+	errs := make([]error, len(g.loops))
+	var running sync.WaitGroup
+	for i, l := range g.loops {
+		running.Go(func() {
+			errs[i] = errLoopGoexit
+			defer func() {
+				if errs[i] == errLoopGoexit {
+					g.Stop()
+				}
+			}()
+			if errs[i] = l.Run(); errs[i] != nil {
+				g.Stop()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// Stop makes Run return, also one that is called later. It may be called by any
+// goroutine at any time.
+func (g *Group) Stop() {
+	for _, l := range g.loops {
+		l.Stop()
+	}
+}
+
+// Close closes the loops. Run must not be running.
+func (g *Group) Close() error {
+	errs := make([]error, len(g.loops))
+	for i, l := range g.loops {
+		errs[i] = l.Close()
+	}
+	return errors.Join(errs...)
 }

@@ -5,6 +5,9 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
 )
 
 // The bits of Events.
@@ -33,3 +36,36 @@ func (p *poller) poll() (int, error)                        { return 0, errUnsup
 func (p *poller) rest(int64)                                {}
 func (p *poller) block(int64) (int, error)                  { return 0, errUnsupported }
 func (p *poller) event(int) (uint32, uint32, uint8, Events) { return 0, 0, 0, 0 }
+
+func wake(int) {}
+
+type netpollWake struct{}
+
+func (*netpollWake) wait()        {}
+func (*netpollWake) close() error { return nil }
+
+func threadTime() cpuTime { return cpuTime{} }
+
+func checkListener(int) error     { return errUnsupported }
+func closeSocket(int)             {}
+func abortOnClose(int)            {}
+func socketError(int) error       { return errUnsupported }
+func connect(int, *Address) error { return errUnsupported }
+
+func accept(int) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, errUnsupported }
+
+func openSocket(*Address, *DialConfig) (int, error) { return -1, errUnsupported }
+
+func duplicate(syscall.Conn) (int, error) { return -1, errUnsupported }
+
+func readSocket(int, []byte) (int, error) { return 0, errUnsupported }
+func sendSocket(int, []byte) (int, error) { return 0, errUnsupported }
+func shutdownWrite(int) error             { return errUnsupported }
+func setNoDelay(int)                      {}
+func localAddr(int) net.Addr              { return nil }
+
+func owned() bool { return false }
+
+func (l *load) follow() {}
+
+func (l *load) leave() { l.batch = false }

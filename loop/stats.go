@@ -1,7 +1,9 @@
 package loop
 
 import (
+	"bytes"
 	"math/bits"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -99,4 +101,77 @@ func (l *Loop) Stats() Stats {
 	s.Lag, s.MaxLag = c.lag.load()
 	s.TimerLate, s.MaxTimerLate = l.wheel.late.load()
 	return s
+}
+
+// overrun is the CPU time from which on a turn is one.
+const overrun = time.Millisecond
+
+// cpuTime is the CPU time that a thread has used.
+type cpuTime struct {
+	thread int // 0: it is not known
+	used   time.Duration
+}
+
+// since is the thread's CPU time since before, 0 if it was another one then.
+func (t cpuTime) since(before cpuTime) time.Duration {
+	if t.thread == 0 || t.thread != before.thread {
+		return 0
+	}
+	return t.used - before.used
+}
+
+// used is that of the present thread, if it is to be measured.
+func (l *Loop) used() cpuTime {
+	if !l.turnCPU {
+		return cpuTime{}
+	}
+	return threadTime()
+}
+
+const (
+	stuckTime  = int64(time.Second)     // that a handler runs until it is reported
+	stuckCheck = 250 * time.Millisecond // between two looks at the handlers
+)
+
+// watch reports handlers that do not come back, until the server does not serve any more.
+func (s *Server) watch(one *serve) {
+	reported := make([]int64, len(one.parts)) // when the handler has begun
+	tick := time.NewTicker(stuckCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-one.over:
+			return
+		case <-tick.C:
+		}
+		for i, part := range one.parts {
+			began, now := part.began.Load(), monotonic()
+			if began != 0 && began != reported[i] && now-began >= stuckTime {
+				reported[i] = began
+				s.Stuck(time.Duration(now-began), stacksAtWork())
+			}
+		}
+	}
+}
+
+// maxStacks bounds the text of all goroutines' stacks.
+const maxStacks = 64 << 20
+
+// stacksAtWork returns the stacks of all goroutines that are in a handler and do not wait as coroutines.
+func stacksAtWork() (found []byte) {
+	all := make([]byte, min(1<<20+runtime.NumGoroutine()<<11, maxStacks))
+	n := runtime.Stack(all, true)
+	for ; n == len(all) && n < maxStacks; n = runtime.Stack(all, true) {
+		all = make([]byte, 4*len(all))
+	}
+	for one := range bytes.SplitSeq(all[:n], []byte("\n\n")) {
+		head, rest, _ := bytes.Cut(one, []byte("\n"))
+		if bytes.Contains(head, []byte("[coroutine")) {
+			continue
+		}
+		if bytes.Contains(rest, []byte("loop.(*serving).run(")) || bytes.Contains(rest, []byte("loop.(*Conn).run(")) {
+			found = append(append(found, one...), '\n')
+		}
+	}
+	return found
 }

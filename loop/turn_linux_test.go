@@ -3,13 +3,19 @@ package loop_test
 import (
 	"errors"
 	"fmt"
+	"math/bits"
+	"net/netip"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -481,4 +487,381 @@ func TestBusyPollHits(t *testing.T) {
 			t.Errorf("after %d events: %d hits, slept %d times", i+1, s.BusyPollHits, s.Blocked)
 		}
 	}
+}
+
+// again is a timer that is armed again when it is due.
+type again struct {
+	l     *loop.Loop
+	timer loop.Timer
+	fired int
+}
+
+func (a *again) arm() { a.l.Arm(&a.timer, a, time.Millisecond) }
+
+func (a *again) Expired(*loop.Timer) {
+	a.fired++
+	a.arm()
+}
+
+// TestDirect: a loop that has looked for events in vain blocks without looking, which is one call for an event
+// and not two. It looks again once events come without a sleep, and events come between timers all the same.
+func TestDirect(t *testing.T) {
+	t.Parallel()
+
+	now, step := int64(1), int64(0)
+	l := newLoop(t, &loop.Config{Now: func() int64 { now += step; return now }})
+	a, b := pair(t)
+	defer sys.Close(a)
+	h := &scripted{then: func(uint8, loop.Events) { _, _ = sys.Recv(a, make([]byte, 8), sys.MSG_DONTWAIT) }}
+	add(t, l, a, 0, h)
+	timers := &again{l: l}
+	timers.arm() // so that a turn without events ends
+	expect := func(when string, event, direct bool) {
+		t.Helper()
+		if event {
+			write(t, b, "x")
+		}
+		told := len(h.told)
+		if err := l.Turn(); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(h.told) > told; got != event || l.Direct() != direct {
+			t.Fatalf("%s: an event came %v, want %v; it blocked at once %v, want %v", when, got, event, l.Direct(), direct)
+		}
+	}
+	turn(t, l) // it is writable
+	for range 3 {
+		expect("busy", true, false)
+	}
+	for range loop.Futile {
+		expect("in vain", false, false)
+	}
+	step = 3000 // ns of the clock, so that it has slept
+	for range 2 * loop.Prompt {
+		expect("after a sleep", true, true)
+	}
+	step = 0
+	for range loop.Prompt {
+		expect("at once", true, true)
+	}
+	expect("it looks again", true, false)
+
+	for range loop.Futile {
+		expect("in vain once more", false, false)
+	}
+	step = int64(time.Second) // timers are always due
+	fired := timers.fired
+	for range 3 {
+		expect("beside timers", true, true)
+		step = 0
+		for range loop.Futile {
+			expect("in vain", false, false)
+		}
+		step = int64(time.Second)
+	}
+	if timers.fired == fired {
+		t.Error("no timer was due")
+	}
+}
+
+// TestSignals: epoll_wait is interrupted again and again (EINTR, signal(7)), which
+// nobody is told of.
+func TestSignals(t *testing.T) {
+	l := newLoop(t, nil)
+	fd, err := sys.Eventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(fd)
+	told := make(chan loop.Events, 1)
+	add(t, l, fd, 0, &scripted{then: func(_ uint8, events loop.Events) {
+		if events&loop.Readable != 0 {
+			told <- events
+		}
+	}})
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run() }()
+	for range 20 {
+		slept := l.Stats().Blocked
+		for i := 0; l.Stats().Blocked == slept; i++ {
+			// One that comes while the loop sleeps ends that; others follow if it came
+			// too early.
+			if i%100 == 0 {
+				interrupt(t)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		write8(t, fd)
+		await(t, told, "an event")
+	}
+	l.Stop()
+	if err := await(t, ended, "the end of the loop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// interrupt sends every thread of this process the signal with which the runtime
+// itself interrupts threads.
+func interrupt(t *testing.T) {
+	t.Helper()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range threads {
+		id, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Tgkill(os.Getpid(), id, syscall.SIGURG); err != nil && err != syscall.ESRCH {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOverruns: a turn that works for two milliseconds is one, one that waits is none, and
+// nothing is measured unless that is asked for.
+func TestOverruns(t *testing.T) {
+	t.Parallel()
+
+	runtime.LockOSThread() // turn is called here, and must not move
+	defer runtime.UnlockOSThread()
+	work := func() {
+		for began := threadTime(t); threadTime(t)-began < 2*time.Millisecond; {
+		}
+	}
+	wait := func() { time.Sleep(2 * time.Millisecond) }
+	for _, measured := range []bool{false, true} {
+		l := newLoop(t, &loop.Config{TurnCPU: measured})
+		for i, f := range []func(){work, wait} {
+			if err := l.Post(f); err != nil {
+				t.Fatal(err)
+			}
+			before := l.Stats().Overruns
+			turn(t, l)
+			if n, want := l.Stats().Overruns-before, int64(1); i > 0 && n != 0 || i == 0 && measured != (n == want) {
+				t.Errorf("measured %v, function %d: %d turns have used too much", measured, i, n)
+			}
+		}
+	}
+}
+
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := sys.ThreadCPUTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestTimerLate: how late timers fire is counted from the tick that they had to wait for
+// to the beginning of the turn, once for all of a tick.
+func TestTimerLate(t *testing.T) {
+	t.Parallel()
+
+	c := clock{now: 1}
+	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+	base := c.now
+	var timers [4]loop.Timer
+	var fired int
+	expired := expirer(func() { fired++; c.now += 3e6 }) // which is the turn's time, and not theirs
+	tick := time.Duration(loop.WheelTick)
+	l.Arm(&timers[0], expired, 10*tick-1)
+	l.Arm(&timers[1], expired, 10*tick)
+	l.Arm(&timers[2], expired, 10*tick+1)
+	l.Arm(&timers[3], expired, time.Hour)
+	counted := func(on, n int64, late, most time.Duration) {
+		t.Helper()
+		s, sum := l.Stats(), int64(0)
+		for _, k := range s.TimerLate {
+			sum += k
+		}
+		if sum != n || s.TimerLate[bits.Len64(uint64(late/time.Microsecond))] != on || s.MaxTimerLate != most {
+			t.Fatalf("%v, the longest %v; want %d of %d of %v, the longest %v", s.TimerLate, s.MaxTimerLate, on, n, late, most)
+		}
+	}
+	for _, step := range []struct {
+		at         time.Duration
+		fired      int
+		n          int64
+		late, most time.Duration
+	}{
+		{10 * tick, 2, 1, 0, 0}, // in time, the one that was rounded up too
+		{11*tick + 5*time.Millisecond, 3, 2, 5 * time.Millisecond, 5 * time.Millisecond},
+		{time.Hour - tick, 3, 2, 5 * time.Millisecond, 5 * time.Millisecond}, // only longer lists' times
+		{time.Hour + time.Millisecond, 4, 3, time.Millisecond, 5 * time.Millisecond},
+	} {
+		c.now = base + int64(step.at)
+		_ = l.Post(func() {})
+		turn(t, l)
+		if fired != step.fired {
+			t.Fatalf("%d timers have fired at %v, want %d", fired, step.at, step.fired)
+		}
+		counted(1, step.n, step.late, step.most)
+	}
+}
+
+func newGroup(t *testing.T, n int) *loop.Group {
+	t.Helper()
+	g, err := loop.NewGroup(n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// TestGroup: every loop runs, at the same time as the others, and all have ended when
+// Run returns.
+func TestGroup(t *testing.T) {
+	t.Parallel()
+
+	const n = 3
+	g := newGroup(t, n)
+	if len(g.Loops()) != n {
+		t.Fatalf("%d loops, want %d", len(g.Loops()), n)
+	}
+	var all sync.WaitGroup
+	all.Add(n)
+	for _, l := range g.Loops() {
+		if err := l.Post(func() {
+			all.Done()
+			all.Wait() // for the others, which must be running
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { all.Wait(); g.Stop() }()
+	if err := g.Run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGroupOfAsManyAsThereAreCPUs(t *testing.T) {
+	if n := len(newGroup(t, 0).Loops()); n != runtime.GOMAXPROCS(0) {
+		t.Fatalf("%d loops, want %d", n, runtime.GOMAXPROCS(0))
+	}
+}
+
+// TestGroupStopBeforeRun: it is not forgotten.
+func TestGroupStopBeforeRun(t *testing.T) {
+	t.Parallel()
+
+	g := newGroup(t, 2)
+	g.Stop()
+	if err := g.Run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGroupFails: one loop that cannot run ends the others.
+func TestGroupFails(t *testing.T) {
+	t.Parallel()
+
+	g := newGroup(t, 2)
+	if err := g.Loops()[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Run(); !errors.Is(err, os.ErrClosed) {
+		t.Fatalf("got %v, want os.ErrClosed", err)
+	}
+}
+
+// TestZeroValues: methods of zero values return.
+func TestZeroValues(t *testing.T) {
+	zero.Methods(t, map[string]string{
+		"Loop.Connect": "a Connector that is nil has no method",
+		"Conn.Go":      "only handlers have a Conn", "Conn.Detach": "only handlers have a Conn", "Conn.AsyncWrite": "only handlers have a Conn",
+		"Conn.Loop": "only handlers have a Conn", "Conn.More": "only handlers have a Conn",
+	}, new(loop.Loop), new(loop.Group), new(loop.Server), new(loop.Conn), new(loop.Listener), new(loop.Dial), new(loop.Timer), new(loop.ID))
+}
+
+func allocates(t *testing.T, what string, f func()) {
+	t.Helper()
+	f() // what is made once
+	if n := testing.AllocsPerRun(100, f); n != 0 {
+		t.Errorf("%s allocates %v times", what, n)
+	}
+}
+
+type idle struct{ l *loop.Loop }
+
+func (idle) Ready(uint8, loop.Events) {}
+func (idle) Expired(*loop.Timer)      {}
+
+// TestNothingAllocates of what a loop does for each event, timer, post or
+// connection.
+func TestNothingAllocates(t *testing.T) {
+	c := clock{now: 1}
+	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
+	fd, err := sys.Eventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(fd)
+	id := add(t, l, fd, 0, idle{l})
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	allocates(t, "an event", func() {
+		_, _ = sys.Write(fd, one)
+		_ = l.Turn()
+	})
+	allocates(t, "Again", func() {
+		l.Again(id)
+		_ = l.Turn()
+	})
+	allocates(t, "adding", func() {
+		_ = l.Detach(id)
+		id, _ = l.Add(fd, 0, idle{l})
+	})
+	var timer loop.Timer
+	allocates(t, "a timer", func() {
+		l.Arm(&timer, idle{l}, time.Millisecond)
+		c.now += 3e6
+		_ = l.Turn()
+	})
+	allocates(t, "a timer that is disarmed", func() {
+		l.Arm(&timer, idle{l}, time.Minute)
+		l.Disarm(&timer)
+	})
+	nothing := func() {}
+	allocates(t, "a post", func() {
+		_ = l.Post(nothing)
+		_ = l.Turn()
+	})
+}
+
+type closer struct{ n int }
+
+func (c *closer) Accepted(fd int, _ netip.AddrPort) { c.n++; sys.Close(fd) }
+func (c *closer) Paused(error)                      {}
+
+type keeper struct{ fd int }
+
+func (k *keeper) Connected(_ *loop.Dial, fd int, _ loop.ID, _ loop.Events, _ error) { k.fd = fd }
+
+// TestAcceptAndConnectAllocateNothing.
+func TestAcceptAndConnectAllocateNothing(t *testing.T) {
+	l := newLoop(t, nil)
+	s, fd := socket(t)
+	got := &closer{}
+	listen(t, l, fd, &loop.ListenerConfig{Acceptor: got})
+	to := tcp(s)
+	cfg := &loop.DialConfig{Timeout: time.Minute}
+	var d loop.Dial
+	k := &keeper{}
+	want := 0
+	allocates(t, "a connection", func() {
+		k.fd = -1
+		l.Connect(&d, 0, to, cfg, k)
+		want++
+		for k.fd < 0 || got.n < want {
+			_ = l.Turn()
+		}
+		sys.Close(k.fd)
+	})
 }

@@ -182,28 +182,6 @@ func TestWheel(t *testing.T) {
 	})
 }
 
-// TestWheelIsPrecise: a timer fires at the first tick at or after its time.
-func TestWheelIsPrecise(t *testing.T) {
-	t.Parallel()
-
-	rapid.Check(t, func(t *rapid.T) {
-		m := newWheelModel(t, 1)
-		timer := m.timers[0]
-		m.advance(max(durations(t), 0))
-		m.arm(timer, max(durations(t), 1))
-		for m.armed[timer] {
-			d := m.UntilNext(m.now)
-			if d < 0 {
-				t.Fatal("it waits for nothing, with a timer armed")
-			}
-			m.advance(time.Duration(max(d, 1)))
-		}
-		if late := m.now - timer.due; late >= loop.WheelTick {
-			t.Fatalf("it fired %v late", time.Duration(late))
-		}
-	})
-}
-
 // TestWheelInTurns: the same with so many timers that they take several turns, between which
 // timers are armed, moved and disarmed like at any other time.
 func TestWheelInTurns(t *testing.T) {
@@ -310,4 +288,148 @@ func TestTurnsOfTimersAreBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+type handler int
+
+func (handler) Ready(uint8, loop.Events) {}
+
+// TestTable: IDs in force are found, with what was put there; all others are stale,
+// however often their slot has been used again.
+func TestTable(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		table := loop.NewTable()
+		live := map[loop.ID]int{}
+		var ids, stale []loop.ID
+		next := 0
+		take := func() {
+			id := table.Take(next, handler(next))
+			if _, ok := live[id]; ok || id == 0 {
+				t.Fatalf("ID %x is given twice, or 0", id)
+			}
+			live[id] = next
+			ids = append(ids, id)
+			next++
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(*rapid.T) { take() },
+			"take many": func(*rapid.T) {
+				for range 700 { // more than a chunk
+					take()
+				}
+			},
+			"drop": func(t *rapid.T) {
+				if len(ids) == 0 {
+					t.Skip("none")
+				}
+				i := rapid.IntRange(0, len(ids)-1).Draw(t, "i")
+				id := ids[i]
+				ids[i] = ids[len(ids)-1]
+				ids = ids[:len(ids)-1]
+				table.Drop(id)
+				delete(live, id)
+				stale = append(stale, id)
+			},
+			"": func(t *rapid.T) {
+				if table.Used() != len(live) {
+					t.Fatalf("%d are used, want %d", table.Used(), len(live))
+				}
+				for id, n := range live {
+					if fd, h, ok := table.Find(id); !ok || fd != n || h != handler(n) {
+						t.Fatalf("ID %x: %d, %v, %v, want %d", id, fd, h, ok, n)
+					}
+				}
+				for _, id := range append(stale, 0, 1<<63) {
+					if _, _, ok := table.Find(id); ok {
+						t.Fatalf("ID %x is not stale", id)
+					}
+				}
+			},
+		})
+	})
+}
+
+// TestGenerationsGoRound: after the last one comes the first, which is not 0.
+func TestGenerationsGoRound(t *testing.T) {
+	t.Parallel()
+
+	table := loop.NewTable()
+	last := table.SetGeneration(table.Take(1, handler(1)), loop.LastGeneration)
+	table.Drop(last)
+	first := table.Take(2, handler(2))
+	if _, _, ok := table.Find(first); !ok || first == 0 || first == last {
+		t.Fatalf("after %x comes %x, found: %v", last, first, ok)
+	}
+	if _, _, ok := table.Find(last); ok {
+		t.Fatal("the last one is in force still")
+	}
+}
+
+// accepts plays turns against a queue: arrivals[i] connections come before turn i. It
+// returns how many calls of accept found the queue empty, and how long the queue was.
+func accepts(b *loop.BatchSize, arrivals []int) (empty, longest int) {
+	queued := 0
+	for i, n := range arrivals {
+		queued += n
+		longest = max(longest, queued)
+		if queued == 0 {
+			continue
+		}
+		size := b.Next(int64(i))
+		n := min(size, queued)
+		queued -= n
+		b.Learn(n, n < size)
+		if n < size {
+			empty++
+		}
+	}
+	return empty, longest
+}
+
+func repeat(n, times int) (arrivals []int) {
+	for range times {
+		arrivals = append(arrivals, n)
+	}
+	return arrivals
+}
+
+func TestBatchSize(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		arrivals       []int
+		empty, longest int // at most
+	}{
+		"one now and then":       {[]int{1, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0}, 0, 1},
+		"one in each turn":       {repeat(1, 1000), 20, 1},
+		"seven in each turn":     {repeat(7, 1000), 30, 50},
+		"1000 at once":           {append([]int{1000}, repeat(0, 100)...), 1, 1000},
+		"100 in each turn":       {repeat(100, 10), 0, 1000},
+		"a few at once, at rest": {[]int{5, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0}, 2, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			empty, longest := accepts(loop.NewBatchSize(), test.arrivals)
+			if empty > test.empty || longest > test.longest {
+				t.Errorf("%d calls found it empty, up to %d waited; want at most %d, %d", empty, longest, test.empty, test.longest)
+			}
+		})
+	}
+}
+
+// TestBatchSizeIsBounded: whatever it learns.
+func TestBatchSizeIsBounded(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		b := loop.NewBatchSize()
+		for i, arrivals := range rapid.SliceOf(rapid.IntRange(0, 200)).Draw(t, "arrivals") {
+			size := b.Next(int64(i))
+			if size < 1 || size > loop.MaxAccept {
+				t.Fatalf("the size is %d", size)
+			}
+			b.Learn(min(size, arrivals), arrivals < size)
+		}
+	})
 }

@@ -1,12 +1,19 @@
 package pipe_test
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net"
 	"runtime"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/pipe"
 )
 
@@ -139,4 +146,552 @@ func onAllPs(c contestant) contestant {
 		wg.Wait()
 		return time.Since(start)
 	}}
+}
+
+// queue is a TCP connection of which one end is filled or emptied by hand.
+type queue struct{ far, near int }
+
+func newQueue(b *testing.B) queue {
+	far, near := sockets.TCPPair(b)
+	for _, c := range []*net.TCPConn{far, near} {
+		c.SetReadBuffer(4 << 20)
+		c.SetWriteBuffer(4 << 20)
+	}
+	return queue{sockets.FD(b, far), sockets.FD(b, near)}
+}
+
+// feed queues n bytes at the near end.
+func (q queue) feed(data []byte) {
+	for n := 0; n < len(data); {
+		m, err := sys.Send(q.far, data[n:], sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+		if err != nil && err != syscall.EAGAIN {
+			panic(err)
+		}
+		n += m
+	}
+	for {
+		if n, err := sys.FIONREAD(q.near); err != nil || n >= len(data) {
+			return
+		}
+	}
+}
+
+// empty takes n bytes from the far end. With MSG_TRUNC they are thrown away
+// uncopied (tcp(7)).
+func (q queue) empty(buf []byte, n int) {
+	for n > 0 {
+		m, err := sys.Recv(q.far, buf[:min(n, len(buf))], sys.MSG_DONTWAIT|sys.MSG_TRUNC)
+		if err != nil && err != syscall.EAGAIN {
+			panic(err)
+		}
+		n -= m
+	}
+}
+
+// mover moves n bytes, all queued, from one socket to another that takes them.
+type mover func(src, dst, n int) error
+
+func copyBy(buf []byte) mover {
+	return func(src, dst, n int) error {
+		for n > 0 {
+			m, err := sys.Recv(src, buf[:min(n, len(buf))], sys.MSG_DONTWAIT)
+			if err != nil || m == 0 {
+				return fmt.Errorf("recv: %d, %w", m, err)
+			}
+			n -= m
+			for out := buf[:m]; len(out) > 0; {
+				k, err := sys.Send(dst, out, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+				if err != nil && err != syscall.EAGAIN {
+					return err
+				}
+				out = out[k:]
+			}
+		}
+		return nil
+	}
+}
+
+func spliceBy(pl *pipe.Pool, size int) mover {
+	return func(src, dst, n int) error {
+		p, err := pl.Get(size)
+		if err != nil {
+			return err
+		}
+		defer pl.Put(p)
+		for n > 0 {
+			m, err := p.Fill(src, n)
+			if err != nil || m == 0 {
+				return fmt.Errorf("fill: %d, %w", m, err)
+			}
+			n -= m
+			for p.Len() > 0 {
+				if _, err := p.Drain(dst, p.Len()); err != nil && err != syscall.EAGAIN {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// moving is a contestant that moves n bytes. Only the moving is timed, not the
+// filling of the source and the emptying of the destination.
+func moving(name string, in, out queue, data []byte, move mover) contestant {
+	buf := make([]byte, 1<<20)
+	return contestant{name, func(rounds int) (took time.Duration) {
+		for range rounds {
+			in.feed(data)
+			start := time.Now()
+			if err := move(in.near, out.near, len(data)); err != nil {
+				panic(err)
+			}
+			took += time.Since(start)
+			out.empty(buf, len(data))
+		}
+		return took
+	}}
+}
+
+// BenchmarkMove finds the size from which on a leased pipe beats one read and one
+// write through a warm buffer of 64 KiB. It moves n bytes from a TCP socket's
+// queue, on loopback, to another socket. Below 1.0 splicing is faster.
+func BenchmarkMove(b *testing.B) {
+	pl := newPool(b, nil)
+	for _, n := range []int{1, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			in, out := newQueue(b), newQueue(b)
+			data := random(n)
+			copying := moving("copy", in, out, data, copyBy(make([]byte, 64<<10)))
+			small := moving("pipe64K", in, out, data, spliceBy(pl, 0))
+			if n <= 64<<10 {
+				paired(b, false, small, copying)
+				return
+			}
+			large := moving("pipe1M", in, out, data, spliceBy(pl, 1<<20))
+			b.Run("64K", func(b *testing.B) { paired(b, false, small, copying) })
+			b.Run("1M", func(b *testing.B) { paired(b, false, large, copying) })
+		})
+	}
+}
+
+// holder is a way of having two pipes, one for each direction of a connection.
+type holder func(use func(there, back *pipe.Pipe) error) error
+
+func fromPool(pl *pipe.Pool) holder {
+	return func(use func(there, back *pipe.Pipe) error) error {
+		there, err := pl.Get(0)
+		if err != nil {
+			return err
+		}
+		defer pl.Put(there)
+		back, err := pl.Get(0)
+		if err != nil {
+			return err
+		}
+		defer pl.Put(back)
+		return use(there, back)
+	}
+}
+
+// opened makes new pipes of that size: a Go proxy without a pool would make them
+// of 1 MiB.
+func opened(size int) holder {
+	return func(use func(there, back *pipe.Pipe) error) error {
+		there, err := pipe.Open(size)
+		if err != nil {
+			return err
+		}
+		defer there.Close()
+		back, err := pipe.Open(size)
+		if err != nil {
+			return err
+		}
+		defer back.Close()
+		return use(there, back)
+	}
+}
+
+// proxied is one connection through a proxy: the client connects and sends a
+// request, which is spliced to a server that stands ready; its response is
+// spliced back; the connection ends.
+type proxied struct {
+	listener net.Listener
+	up       queue // the standing connection to the server
+	request  []byte
+	response []byte
+	buf      []byte
+}
+
+func (x *proxied) connection(hold holder) error {
+	client, err := net.Dial("tcp4", x.listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	conn, err := x.listener.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.(*net.TCPConn).SetLinger(0) // or the ports run out
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if _, err := client.Write(x.request); err != nil {
+		return err
+	}
+	return hold(func(there, back *pipe.Pipe) (err error) {
+		if e := raw.Control(func(fd uintptr) { err = x.serve(int(fd), there, back) }); e != nil || err != nil {
+			return fmt.Errorf("%w, %w", e, err)
+		}
+		_, err = io.ReadFull(client, x.buf[:len(x.response)])
+		return err
+	})
+}
+
+func (x *proxied) serve(fd int, there, back *pipe.Pipe) error {
+	if err := moveAll(there, fd, x.up.near, len(x.request)); err != nil {
+		return err
+	}
+	x.up.empty(x.buf, len(x.request))
+	x.up.feed(x.response)
+	return moveAll(back, x.up.near, fd, len(x.response))
+}
+
+// moveAll moves n bytes, which may take a moment to arrive.
+func moveAll(p *pipe.Pipe, src, dst, n int) error {
+	for n > 0 {
+		m, err := p.Fill(src, n)
+		if err != nil && err != syscall.EAGAIN {
+			return err
+		}
+		n -= m
+		for p.Len() > 0 {
+			if _, err := p.Drain(dst, p.Len()); err != nil && err != syscall.EAGAIN {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// BenchmarkConnections measures the gain of the pool for a proxy's connections:
+// request of 512 bytes, response of 16 KiB, two pipes each, all on one thread of
+// control. The ns are those of a whole connection with its client and server.
+func BenchmarkConnections(b *testing.B) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	x := &proxied{l, newQueue(b), random(512), random(16 << 10), make([]byte, 1<<20)}
+	through := func(name string, hold holder) contestant {
+		return timed(name, func() {
+			if err := x.connection(hold); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+	pool := through("Pool", fromPool(newPool(b, nil)))
+	for _, rival := range []contestant{
+		through("Make64K", opened(0)),
+		through("Make1MiB", opened(1<<20)),
+	} {
+		b.Run(rival.name, func(b *testing.B) { paired(b, false, pool, rival) })
+	}
+}
+
+// contestant does something n times and returns the time taken.
+type contestant struct {
+	name string
+	run  func(n int) time.Duration
+}
+
+// timed makes a contestant of an operation.
+func timed(name string, op func()) contestant {
+	return contestant{name, func(n int) time.Duration {
+		start := time.Now()
+		for range n {
+			op()
+		}
+		return time.Since(start)
+	}}
+}
+
+// slice is how long a contestant runs at a time: so short that on a busy machine
+// most slices pass undisturbed, and long against the clock's own cost.
+const slice = 400 * time.Microsecond
+
+// paired lets contestants run by turns, one round for each of the benchmark's
+// iterations, and reports for every rival how much time the first one took per
+// round relative to it: the median of the rounds and, as spread, the 10th and the
+// 90th percentile. Units are "x-of-NAME" and so on; ns is the median per
+// operation. With less, the ratio is put as percent of the time that is saved.
+func paired(b *testing.B, less bool, first contestant, rivals ...contestant) {
+	all := append([]contestant{first}, rivals...)
+	n := make([]int, len(all))
+	for i, c := range all {
+		n[i] = calibrate(c)
+	}
+	took := make([][]float64, len(all)) // ns per operation of each round
+	round := 0
+	for b.Loop() {
+		for i := range all {
+			k := (i + round) % len(all) // none always follows the same one
+			took[k] = append(took[k], float64(all[k].run(n[k]))/float64(n[k]))
+		}
+		round++
+	}
+	b.ReportMetric(0, "ns/op") // of a round: meaningless
+	b.ReportMetric(quantile(took[0], 0.5), first.name+"-ns")
+	for i := 1; i < len(all); i++ {
+		ratios := make([]float64, round)
+		for r := range ratios {
+			ratios[r] = took[0][r] / took[i][r]
+		}
+		name := all[i].name
+		b.ReportMetric(quantile(took[i], 0.5), name+"-ns")
+		if less {
+			b.ReportMetric(100*(1-quantile(ratios, 0.5)), "%less-than-"+name)
+			b.ReportMetric(100*(1-quantile(ratios, 0.9)), "%less-p10-"+name)
+			b.ReportMetric(100*(1-quantile(ratios, 0.1)), "%less-p90-"+name)
+			continue
+		}
+		b.ReportMetric(quantile(ratios, 0.5), "x-of-"+name)
+		b.ReportMetric(quantile(ratios, 0.1), "x-p10-"+name)
+		b.ReportMetric(quantile(ratios, 0.9), "x-p90-"+name)
+	}
+}
+
+// calibrate finds how many operations fill a slice. It believes the fastest of
+// some runs: others were disturbed.
+func calibrate(c contestant) int {
+	for n := 1; ; n *= 2 {
+		d := min(c.run(n), c.run(n), c.run(n), c.run(n))
+		if d >= slice/2 {
+			return max(1, int(float64(n)*float64(slice)/float64(d)))
+		}
+	}
+}
+
+func quantile(v []float64, q float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[int(q*float64(len(s)-1)+0.5)]
+}
+
+// spliceMore is SPLICE_F_MORE: MSG_MORE for the last bytes of the call, too.
+const spliceMore = 4
+
+// A splicer moves bytes from one socket to another by a pipe, and holds back the end of each drain as
+// its way has it.
+type splicer struct {
+	src, dst queue
+	r, w     int
+	size     int
+	drains   int
+}
+
+// The ways to treat what a drain leaves of a segment.
+const (
+	plainWay = iota // send it
+	moreWay         // SPLICE_F_MORE on all drains but the last, which is known here, and not in a relay
+	corkWay         // TCP_CORK before the first drain, and away after the last
+)
+
+var wayNames = [...]string{"plain", "more", "cork"}
+
+// newSplicer has a destination with the segments of an Ethernet: those of loopback hold a pipe's worth.
+func newSplicer(b *testing.B, size int) *splicer {
+	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
+	if err == nil {
+		_, err = sys.SetPipeSize(w, size)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { sys.Close(r); sys.Close(w) })
+	return &splicer{src: newQueue(b), dst: newSegmented(b, 1448), r: r, w: w, size: size}
+}
+
+// newSegmented is newQueue for a connection with segments of so many bytes.
+func newSegmented(b *testing.B, mss int) queue {
+	control := func(_, _ string, c syscall.RawConn) (err error) {
+		_ = c.Control(func(fd uintptr) { err = sys.SetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_MAXSEG, mss+12) })
+		return err
+	}
+	l, err := (&net.ListenConfig{Control: control}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	near, err := (&net.Dialer{Control: control}).Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { near.Close() })
+	far, err := l.Accept()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { far.Close() })
+	for _, c := range []*net.TCPConn{near.(*net.TCPConn), far.(*net.TCPConn)} {
+		c.SetReadBuffer(4 << 20)
+		c.SetWriteBuffer(4 << 20)
+	}
+	return queue{sockets.FD(b, far.(*net.TCPConn)), sockets.FD(b, near.(*net.TCPConn))}
+}
+
+// move moves n bytes, which are queued.
+func (s *splicer) move(n, way int) {
+	if way == corkWay {
+		s.cork(1)
+	}
+	for n > 0 {
+		in, err := sys.Splice(s.src.near, nil, s.w, nil, min(n, s.size), sys.SPLICE_F_NONBLOCK)
+		if err != nil {
+			panic(err)
+		}
+		flags := sys.SPLICE_F_NONBLOCK
+		if n -= in; n > 0 && way == moreWay {
+			flags |= spliceMore
+		}
+		s.drain(in, flags)
+	}
+	if way == corkWay {
+		s.cork(0)
+	}
+}
+
+func (s *splicer) drain(n, flags int) {
+	for n > 0 {
+		out, err := sys.Splice(s.r, nil, s.dst.near, nil, n, flags)
+		if err != nil && err != syscall.EAGAIN {
+			panic(err)
+		}
+		n -= out
+		s.drains++
+	}
+}
+
+func (s *splicer) cork(on int) {
+	if err := sys.SetsockoptInt(s.dst.near, sys.IPPROTO_TCP, sys.TCP_CORK, on); err != nil {
+		panic(err)
+	}
+}
+
+// segments is how many the destination has sent.
+func (s *splicer) segments() int {
+	var info sys.TCPInfo
+	if err := sys.GetTCPInfo(s.dst.near, &info); err != nil {
+		panic(err)
+	}
+	return int(info.Data_segs_out)
+}
+
+// BenchmarkMore finds out whether a spliced direction needs a cork: rounds of each way take turns, of
+// 1 MiB that is queued (bulk), and of messages that the peer waits for. The figures are segments and
+// drains for each MiB, the moving thread's CPU time of each way over that of the plain one, and of
+// messages the time until the peer has all, p50.
+func BenchmarkMore(b *testing.B) {
+	for _, c := range []struct {
+		name          string
+		size, message int
+	}{
+		{"bulk/pipe=64KiB", 64 << 10, 1 << 20},
+		{"bulk/pipe=1MiB", 1 << 20, 1 << 20},
+		{"message=40000", 64 << 10, 40_000},
+		{"message=100000", 64 << 10, 100_000},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			s, data, buf := newSplicer(b, c.size), make([]byte, c.message), make([]byte, 64<<10)
+			var cpu, took [3][]float64
+			var segments, drains [3]int
+			round := func(way int) {
+				s.src.feed(data)
+				used := threadTime(b)
+				before, begin := s.segments(), time.Now()
+				s.drains = 0
+				s.move(len(data), way)
+				used = threadTime(b) - used
+				s.dst.empty(buf, len(data))
+				took[way] = append(took[way], float64(time.Since(begin)))
+				cpu[way] = append(cpu[way], float64(used))
+				segments[way] += s.segments() - before
+				drains[way] += s.drains
+			}
+			n := 0
+			for b.Loop() {
+				for i := range wayNames {
+					round((i + n) % len(wayNames))
+				}
+				n++
+			}
+			b.ReportMetric(0, "ns/op")
+			mib := float64(n*c.message) / (1 << 20)
+			for way, name := range wayNames {
+				ratios := make([]float64, n)
+				for i := range ratios {
+					ratios[i] = cpu[way][i] / cpu[plainWay][i]
+				}
+				b.ReportMetric(float64(segments[way])/mib, name+"-segments/MiB")
+				b.ReportMetric(float64(drains[way])/mib, name+"-drains/MiB")
+				b.ReportMetric(quantile(ratios, 0.5), name+"-cpu")
+				b.ReportMetric(quantile(took[way], 0.5)/1e3, name+"-us")
+			}
+		})
+	}
+	b.Run("held", benchmarkHeld)
+}
+
+// threadTime is the CPU time of our thread.
+func threadTime(b *testing.B) time.Duration {
+	d, err := sys.ThreadCPUTime()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return d
+}
+
+// benchmarkHeld is how long the end of a message waits that is held back, for a relay does not know that
+// it is the end: by SPLICE_F_MORE, of one with full segments before it and of one without, and by TCP_CORK.
+func benchmarkHeld(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		way     int
+		message int
+	}{
+		{"plain/message=1000", plainWay, 1000},
+		{"more/message=1000", moreWay, 1000},
+		{"more/message=40000", moreWay, 40_000},
+		{"cork/message=40000", corkWay, 40_000},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s, data, buf := newSplicer(b, 64<<10), make([]byte, c.message), make([]byte, 64<<10)
+			var took []float64
+			for b.Loop() {
+				s.src.feed(data)
+				begin := time.Now()
+				flags := sys.SPLICE_F_NONBLOCK
+				switch c.way {
+				case moreWay:
+					flags |= spliceMore
+				case corkWay:
+					s.cork(1)
+				}
+				n, err := sys.Splice(s.src.near, nil, s.w, nil, s.size, sys.SPLICE_F_NONBLOCK)
+				if err != nil || n < len(data) {
+					b.Fatalf("%d bytes in one fill, %v", n, err)
+				}
+				s.drain(n, flags)
+				s.dst.empty(buf, n)
+				took = append(took, float64(time.Since(begin))/1e3)
+				s.cork(0)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(quantile(took, 0.5), "us")
+		})
+	}
 }

@@ -9,6 +9,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -403,5 +406,295 @@ func TestNoAllocations(t *testing.T) {
 func TestZeroPipe(t *testing.T) {
 	if err := new(pipe.Pipe).Close(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed a pipe that was never opened: %v", err)
+	}
+}
+
+// TestTee: a copy has the bytes of the first pipe, in their order behind others; they stay there.
+func TestTee(t *testing.T) {
+	from, to := open(t, 0), open(t, 0)
+	w, near := sockets.TCPPair(t)
+	in := random(50_000)
+	if _, err := w.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := to.Write([]byte("before ")); n != 7 || err != nil || to.Len() != 7 {
+		t.Fatalf("write: %d, %v; holds %d", n, err, to.Len())
+	}
+	var first, second []byte
+	for len(first) < len(in) {
+		n, err := from.Fill(sockets.FD(t, near), len(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := to.Len()
+		if m, err := from.Tee(to, n); m != n || err != nil || from.Len() != n || to.Len() != held+n {
+			t.Fatalf("tee of %d: %d, %v; %d and %d held", n, m, err, from.Len(), to.Len())
+		}
+		first, second = append(first, take(t, from)...), append(second, take(t, to)...)
+	}
+	if !bytes.Equal(first, in) || !bytes.Equal(second, append([]byte("before "), in...)) {
+		t.Errorf("%d and %d bytes of %d, or others", len(first), len(second), len(in))
+	}
+}
+
+// take reads all that a pipe holds.
+func take(t *testing.T, p interface {
+	Len() int
+	Read([]byte) (int, error)
+},
+) (all []byte) {
+	t.Helper()
+	b := make([]byte, 8192)
+	for p.Len() > 0 {
+		n, err := p.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b[:n]...)
+	}
+	return all
+}
+
+// TestTeeFull: a pipe takes as many copies as it has slots, whatever their size, and reports how many
+// bytes those were.
+func TestTeeFull(t *testing.T) {
+	from, to := open(t, 0), open(t, 0)
+	if _, err := from.Tee(to, 1); err != syscall.EAGAIN {
+		t.Errorf("of an empty pipe: %v", err)
+	}
+	for range 10 {
+		if n, err := to.Write(random(4096)); n != 4096 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if n, err := from.Write(random(16 * 4096)); n != 16*4096 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := from.Tee(to, from.Len()); n != 6*4096 || err != nil || to.Len() != 16*4096 || from.Len() != 16*4096 {
+		t.Errorf("tee: %d, %v; %d held", n, err, to.Len())
+	}
+	if n, err := from.Tee(to, from.Len()); n != 0 || err != syscall.EAGAIN {
+		t.Errorf("into a full pipe: %d, %v", n, err)
+	}
+	if n, err := to.Write([]byte("x")); n != 0 || err != syscall.EAGAIN || to.Len() != 16*4096 {
+		t.Errorf("write to a full pipe: %d, %v", n, err)
+	}
+	for _, max := range []int{0, -1} {
+		if _, err := from.Tee(to, max); err != syscall.EINVAL {
+			t.Errorf("%d: %v", max, err)
+		}
+	}
+	if _, err := from.Tee(from, 1); err != syscall.EINVAL {
+		t.Errorf("into itself: %v", err)
+	}
+}
+
+// block makes the socket fd take nothing more, and returns how much it took.
+func block(t testing.TB, fd int) int {
+	t.Helper()
+	total, b := 0, make([]byte, 64<<10)
+	for {
+		n, err := sys.Send(fd, b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+		total += n
+		if err == nil {
+			continue
+		}
+		if err != syscall.EAGAIN {
+			t.Fatal(err)
+		}
+		// Bytes in flight may still be acknowledged and make room.
+		unsent := -1
+		await(t, "a send queue at rest", func() bool {
+			was := unsent
+			unsent, _ = sys.SIOCOUTQ(fd)
+			return was == unsent
+		})
+		if n, err := sys.Send(fd, b[:1], sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL); err == syscall.EAGAIN {
+			return total
+		} else {
+			total += n
+		}
+	}
+}
+
+// TestSmallSegments sends 1,000 segments of 100 bytes to a destination that takes
+// nothing. A pipe of 64 KiB has 16 slots. It refuses the 17th segment, holding
+// 1,600 bytes, which proves nothing about the source. Once the destination reads,
+// all arrive in order.
+func TestSmallSegments(t *testing.T) {
+	const segments, size = 1000, 100
+	in := random(segments * size)
+	p, far, src := fillSlots(t, in, size)
+	reader, _, dst := tcp(t)
+	dead := block(t, dst)
+	sent := p.Len()
+	for full := sent; sent < len(in); sent += size {
+		if _, err := far.Write(in[sent : sent+size]); err != nil {
+			t.Fatal(err)
+		}
+		if sent == full {
+			arrived(t, src, size)
+			n, err := p.Fill(src, p.Size())
+			wantErr(t, n, err, pipe.ErrNotEmpty)
+			n, err = p.Drain(dst, p.Len())
+			wantErr(t, n, err, syscall.EAGAIN)
+			if p.Len() != full {
+				t.Fatalf("holds %d bytes, want %d", p.Len(), full)
+			}
+		}
+	}
+
+	got := make(chan []byte, 1)
+	go func() {
+		io.CopyN(io.Discard, reader, int64(dead))
+		b := make([]byte, len(in))
+		io.ReadFull(reader, b)
+		got <- b
+	}()
+	move(t, p, src, dst, len(in)-p.Len())
+	if !bytes.Equal(<-got, in) {
+		t.Fatal("other bytes")
+	}
+}
+
+// fillSlots returns a pipe of 64 KiB into which 16 segments were spliced one by
+// one, and the connection that they came over. A segment that the sender happens
+// to lay across two pages takes two slots; then it starts over.
+func fillSlots(t *testing.T, in []byte, size int) (p *pipe.Pipe, far *net.TCPConn, src int) {
+	t.Helper()
+again:
+	for range 10 {
+		p = open(t, 0)
+		far, _, src = tcp(t)
+		_ = far.SetNoDelay(true)
+		for i := range 16 {
+			send(t, far, src, in[i*size:(i+1)*size])
+			n, err := p.Fill(src, p.Size())
+			if errors.Is(err, pipe.ErrNotEmpty) {
+				continue again
+			}
+			if n != size || err != nil {
+				t.Fatalf("fill of segment %d: %d, %v", i, n, err)
+			}
+		}
+		return p, far, src
+	}
+	t.Fatal("16 segments never fitted into 16 slots")
+	return nil, nil, 0
+}
+
+// move fills left bytes from src and drains all to dst.
+func move(t *testing.T, p *pipe.Pipe, src, dst, left int) {
+	t.Helper()
+	await(t, "all moved", func() bool {
+		if left > 0 {
+			n, err := p.Fill(src, p.Size())
+			if err != nil && err != syscall.EAGAIN && err != pipe.ErrNotEmpty {
+				t.Fatal(err)
+			}
+			left -= n
+		}
+		if _, err := p.Drain(dst, p.Size()); err != nil && err != syscall.EAGAIN {
+			t.Fatal(err)
+		}
+		return left == 0 && p.Len() == 0
+	})
+}
+
+func TestLine(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name   string
+		limits *pipe.Limits
+		budget int
+		want   int64
+	}{
+		{"default of an ordinary user", pipe.NewLimits(mib, 16384, 0, 20000, false), 0, 14336},
+		{"named below the quota", pipe.NewLimits(mib, 16384, 0, 20000, false), 15000, 15000},
+		{"named above the quota", pipe.NewLimits(mib, 16384, 0, 20000, false), 20000, 16384},
+		{"hard quota below the soft one", pipe.NewLimits(mib, 16384, 800, 20000, false), 0, 700},
+		{"hard quota alone", pipe.NewLimits(mib, 0, 800, 20000, false), 0, 700},
+		{"exempt, by descriptors", pipe.NewLimits(mib, 16384, 800, 20000, true), 0, 2500 * 16},
+		{"exempt, with a name", pipe.NewLimits(mib, 16384, 800, 20000, true), 50000, 50000},
+		{"no quota", pipe.NewLimits(mib, 0, 0, 800, false), 0, 1600},
+		{"descriptors without end", pipe.NewLimits(mib, 0, 0, 1<<30, false), 0, 1 << 18},
+		{"none", pipe.NewLimits(mib, 16384, 0, 20000, false), -1, 0},
+	} {
+		if got := c.limits.Line(c.budget); got != c.want {
+			t.Errorf("%s: %d pages, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for max, want := range map[int][]int{
+		1 << 20:   {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20},
+		64 << 10:  {64 << 10},
+		16 << 10:  {16 << 10},
+		4 << 10:   {4 << 10},
+		300 << 10: {64 << 10, 128 << 10, 256 << 10},
+	} {
+		if got := pipe.NewLimits(max, 0, 0, 100, false).Sizes(); !slices.Equal(got, want) {
+			t.Errorf("pipe-max-size %d: %v, want %v", max, got, want)
+		}
+	}
+}
+
+// TestReadLimits compares with the kernel's files, as root and as an ordinary
+// user.
+func TestReadLimits(t *testing.T) {
+	wantLimits(t)
+	t.Run("ordinary", func(t *testing.T) {
+		if privilege.Ordinary(t) {
+			wantLimits(t)
+		}
+	})
+}
+
+func wantLimits(t *testing.T) {
+	t.Helper()
+	set, err := sys.Capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, _ := os.Readlink("/proc/self/ns/user")
+	exempt := (set.Has(sys.CAP_SYS_ADMIN) || set.Has(sys.CAP_SYS_RESOURCE)) && ns == "user:[4026531837]"
+	want := pipe.NewLimits(number(t, "max-size"), int64(number(t, "user-pages-soft")),
+		int64(number(t, "user-pages-hard")), noFile(t), exempt)
+	if got := pipe.ReadLimits(); os.Getpagesize() == 4096 && got != *want {
+		t.Errorf("%+v, want %+v", got, *want)
+	}
+}
+
+func noFile(t *testing.T) int64 {
+	t.Helper()
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	return int64(min(files.Cur, 1<<30))
+}
+
+func number(t *testing.T, name string) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/fs/pipe-" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestNoResize: where a sandbox refuses to resize pipes, all have the default
+// size.
+func TestNoResize(t *testing.T) {
+	if !privilege.Refused(t, syscall.EPERM, sys.SYS_FCNTL) {
+		return
+	}
+	if sizes := pipe.ReadLimits().Sizes(); len(sizes) != 1 || sizes[0] != 16*os.Getpagesize() {
+		t.Fatalf("sizes %v, want the default alone", sizes)
 	}
 }

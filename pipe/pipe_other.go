@@ -32,3 +32,6 @@ func (p *Pipe) Read([]byte) (int, error) { return 0, errOther }
 
 // Close returns an error that matches ErrNotSupported.
 func (p *Pipe) Close() error { return errOther }
+
+// readLimits returns limits that allow nothing.
+func readLimits() limits { return limits{pageSize: 4096, maxSize: DefaultSize} }

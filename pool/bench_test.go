@@ -2,10 +2,12 @@ package pool_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -274,4 +276,519 @@ func collect(i, every int) {
 	if every > 0 && (i+1)%every == 0 {
 		runtime.GC()
 	}
+}
+
+// A round does a fixed amount of work, about a millisecond. It returns the time
+// taken, and whether this process kept its cores meanwhile.
+type round func() sample
+
+type sample struct {
+	time      time.Duration
+	disturbed bool // the kernel took a core away
+}
+
+// timed makes a round of f.
+func timed(f func()) round {
+	return func() sample {
+		begin, lost := now(), preemptions()
+		f()
+		return sample{time.Duration(now() - begin), preemptions() != lost}
+	}
+}
+
+// alternate runs x and y in turn, b.N times each; which of them goes first
+// changes each time. One operation is a pair of rounds: with -benchtime 500x
+// there are 500. Other work of the machine affects both alike. Pairs in which the
+// kernel gave a core to another program are left out, and the median of the
+// ratios removes the remaining noise. "kept" is the part of the pairs that
+// counts. Where the processors outnumber the cores, or hardly a pair is
+// undisturbed, all of them count.
+func alternate(b *testing.B, x, y round, ops int) {
+	x()
+	y()
+	pairs := make([][2]sample, b.N)
+	b.ResetTimer()
+	for i := range pairs {
+		if i%2 == 0 {
+			pairs[i][0] = x()
+			pairs[i][1] = y()
+		} else {
+			pairs[i][1] = y()
+			pairs[i][0] = x()
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(pairs), func(p [2]sample) bool {
+		return p[0].disturbed || p[1].disturbed
+	})
+	if runtime.GOMAXPROCS(0) > runtime.NumCPU() || len(kept) < max(len(pairs)/20, 10) {
+		kept = pairs
+	}
+	report(b, kept, ops)
+	b.ReportMetric(float64(len(kept))/float64(b.N), "kept")
+}
+
+func report(b *testing.B, pairs [][2]sample, ops int) {
+	var r ratios
+	var x, y []time.Duration
+	for _, p := range pairs {
+		x, y = append(x, p[0].time), append(y, p[1].time)
+		r = append(r, float64(p[0].time)/float64(p[1].time))
+	}
+	b.ReportMetric(median(x)/float64(ops), "ns/op")
+	b.ReportMetric(median(y)/float64(ops), "rival-ns/op")
+	r.report(b)
+}
+
+func median(ds []time.Duration) float64 {
+	slices.Sort(ds)
+	return quantile(ds, 0.5)
+}
+
+// workloads are the ones compared by BenchmarkRatio.
+var workloads = []struct {
+	name  string
+	ops   int // Get and Put pairs of a round, each worker's
+	least int // processors
+	round func(c contestant, ops int) round
+}{
+	{"sequential", 40_000, 1, func(c contestant, ops int) round {
+		return func() sample { return newTeam(1).run(func(int) { c.pairs(ops) }) }
+	}},
+	{"parallel", 40_000, 2, func(c contestant, ops int) round {
+		t := newTeam(runtime.GOMAXPROCS(0))
+		return func() sample { return t.run(func(int) { c.pairs(ops) }) }
+	}},
+	{"overflow", 40_000, 1, func(c contestant, ops int) round {
+		o := newOverflow(c, runtime.GOMAXPROCS(0))
+		return func() sample { return o.round(ops / 100) }
+	}},
+	{"crossP/batch=1", 8_000, 2, func(c contestant, ops int) round {
+		x := newCrossing(c, 1)
+		return func() sample { return x.round(ops) }
+	}},
+	{"crossP/batch=32", 32_000, 2, func(c contestant, ops int) round {
+		x := newCrossing(c, 32)
+		return func() sample { return x.round(ops) }
+	}},
+}
+
+// BenchmarkRatio is the time of Penstock's pool divided by that of each rival,
+// from short rounds in turn: ratio-p50 is the median over the pairs of rounds,
+// ratio-p10 and ratio-p90 its spread; ns/op and rival-ns/op are the medians of
+// either alone.
+func BenchmarkRatio(b *testing.B) {
+	for _, w := range workloads {
+		b.Run(w.name, func(b *testing.B) {
+			for _, rival := range contestants[1:] {
+				b.Run(rival.name, func(b *testing.B) {
+					skipBelow(b, w.least)
+					alternate(b,
+						w.round(newPenstock(b, benchIdle), w.ops),
+						w.round(rival.make(b, benchIdle), w.ops), w.ops)
+				})
+			}
+		})
+	}
+}
+
+// BenchmarkRatioWithPool compares objects from the pool with making each, and
+// with sync.Pool, as BenchmarkWithPool does; an operation of ns/op and B/op is
+// one object.
+func BenchmarkRatioWithPool(b *testing.B) {
+	for _, gc := range []struct {
+		name       string
+		n, objects int
+	}{{"gc=none", 0, 40_000}, {"gc=op", objects, 4 * objects}, {"gc=object", 1, 20}} {
+		p := newPersons(b)
+		s := sync.Pool{New: func() any { return new(person) }}
+		with := func() { withPool(p, gc.objects, gc.n) }
+		for _, rival := range []struct {
+			name string
+			run  func()
+		}{
+			{"without", func() { withoutPool(gc.objects, gc.n) }},
+			{"syncPool", func() { withSyncPool(&s, gc.objects, gc.n) }},
+		} {
+			b.Run(gc.name+"/"+rival.name, func(b *testing.B) {
+				alternate(b, timed(with), timed(rival.run), gc.objects)
+				b.ReportMetric(bytesOf(with)/float64(gc.objects), "B/op")
+				b.ReportMetric(bytesOf(rival.run)/float64(gc.objects), "rival-B/op")
+			})
+		}
+	}
+}
+
+// bytesOf returns the bytes that f allocates when it is warm.
+func bytesOf(f func()) float64 {
+	f()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return float64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// BenchmarkRatioSTW compares the pauses of collections that meet items idle in
+// the pool with those that meet as many in a plain slice. In "1e3" both programs
+// have a million items, the one all of them in the pool and the other a thousand:
+// a pause grows with the heap, whatever that holds. In "touched" the program has
+// taken and given all items just before each collection; otherwise sync.Pool
+// would have dropped them. Each way leaves different data in the caches, which
+// shows. "null" compares a slice with itself. One operation is one pause.
+func BenchmarkRatioSTW(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	compare := func(name string, x, y round) {
+		b.Run(name, func(b *testing.B) { alternate(b, x, y, 1) })
+	}
+	ours, syncPool, slice := stopped[0].hold, stopped[1].hold, stopped[2].hold
+	for _, n := range []int{1e3, 1e5, 1e6} {
+		compare(sizeName("idle", n)+"/slice", pauses(b, ours, n, false), pauses(b, slice, n, false))
+		compare(sizeName("touched", n)+"/slice", pauses(b, ours, n, true), pauses(b, slice, n, true))
+		compare(sizeName("touched", n)+"/syncPool", pauses(b, ours, n, true), pauses(b, syncPool, n, true))
+	}
+	compare("null=1e+05/slice", pauses(b, slice, 1e5, false), pauses(b, slice, 1e5, false))
+	compare("idle=1e+06/1e3", pauses(b, holdDivided(1e6), 1e6, false), pauses(b, holdDivided(1e3), 1e6, false))
+}
+
+// pauses returns a round of collections that meet n items, which live as long as
+// the round. It is worth the median of its pauses.
+func pauses(b *testing.B, hold func(testing.TB, int) holder, n int, touch bool) round {
+	return func() sample {
+		h := hold(b, n)
+		h.refill()
+		runtime.GC()
+		var ds []time.Duration
+		for range 7 {
+			if touch {
+				h.refill()
+			}
+			ds = append(ds, pause())
+		}
+		runtime.KeepAlive(h)
+		return sample{time: time.Duration(median(ds))}
+	}
+}
+
+// BenchmarkFalseSharing is the time of one Get and Put while a neighbour on
+// another processor does the same with items of its own, divided by the time of
+// one alone. "words=16", processors that share nothing, is the best that the
+// machine permits; "words=1" shows false sharing.
+func BenchmarkFalseSharing(b *testing.B) {
+	const ops = 40_000
+	controls := []entrant{{"words=16", newWords(16)}, {"words=1", newWords(1)}}
+	for _, c := range slices.Concat(contestants, controls) {
+		b.Run(c.name, func(b *testing.B) {
+			skipBelow(b, 2)
+			p := c.make(b, benchIdle)
+			alone, both := newTeam(1), newTeam(2)
+			pairs := func(int) { p.pairs(ops) }
+			alternate(b,
+				func() sample { return both.run(pairs) },
+				func() sample { return alone.run(pairs) }, ops)
+		})
+	}
+}
+
+// The workloads of the benchmarks.
+
+// garbage is a place through which stored objects escape.
+var garbage atomic.Pointer[[32 << 10]byte]
+
+func sizeName(what string, n int) string {
+	if n >= 1000 {
+		return fmt.Sprintf("%s=%.0e", what, float64(n))
+	}
+	return fmt.Sprintf("%s=%d", what, n)
+}
+
+// skipBelow skips where there are fewer processors. Only the innermost benchmarks
+// run with the GOMAXPROCS of -cpu.
+func skipBelow(b *testing.B, processors int) {
+	if runtime.GOMAXPROCS(0) < processors {
+		b.Skipf("takes %d processors", processors)
+	}
+}
+
+func quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
+	return float64(sorted[int(q*float64(len(sorted)-1)+0.5)])
+}
+
+// A team runs the same work on several processors at once.
+type team struct {
+	size    int
+	arrived atomic.Int64
+	begun   atomic.Int64 // when the last one arrived
+	lost    atomic.Int64 // preemptions until then
+}
+
+var epoch = time.Now()
+
+func now() int64 { return int64(time.Since(epoch)) }
+
+func newTeam(size int) *team { return &team{size: size} }
+
+// run lets each worker do work(worker) and samples the time from the moment when
+// all were running until the last was done.
+func (t *team) run(work func(worker int)) sample {
+	t.arrived.Store(0)
+	var done sync.WaitGroup
+	for w := range t.size {
+		done.Go(func() {
+			t.meet()
+			work(w)
+		})
+	}
+	done.Wait()
+	return sample{time.Duration(now() - t.begun.Load()), preemptions() != t.lost.Load()}
+}
+
+// runWaiting is run for work in which the workers may wait for each other. They
+// yield then, which the kernel counts like a loss of the core. So no round is
+// reported as disturbed: to leave such rounds out would be to choose the result.
+func (t *team) runWaiting(work func(worker int)) sample {
+	return sample{time: t.run(work).time}
+}
+
+// meet waits for all workers. It keeps its processor meanwhile, so that each
+// worker has one of its own, unless that would starve the others.
+func (t *team) meet() {
+	if t.arrived.Add(1) == int64(t.size) {
+		t.lost.Store(preemptions())
+		t.begun.Store(now())
+	}
+	yield := t.size > min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	for t.arrived.Load() < int64(t.size) {
+		if yield {
+			runtime.Gosched()
+		}
+	}
+}
+
+// overflow is a team whose workers hold 100 items each between rounds.
+type overflow struct {
+	*team
+	c     contestant
+	items [][]*item
+}
+
+func newOverflow(c contestant, workers int) *overflow {
+	o := &overflow{team: newTeam(workers), c: c}
+	for range workers {
+		xs := make([]*item, 100)
+		c.take(xs)
+		o.items = append(o.items, xs)
+	}
+	return o
+}
+
+// round has each worker give its items and take as many again, n times.
+func (o *overflow) round(n int) sample {
+	return o.runWaiting(func(w int) {
+		xs := o.items[w]
+		for range n {
+			o.c.give(xs)
+			o.c.take(xs)
+		}
+	})
+}
+
+// A crossing is a ring with one producer, which takes items, and one consumer,
+// which gives them back.
+type crossing struct {
+	*team
+	c     contestant
+	slots [16][]*item // full from read to written
+
+	_       cacheLines
+	written atomic.Int64
+	_       cacheLines
+	read    atomic.Int64
+	_       cacheLines
+}
+
+func newCrossing(c contestant, batch int) *crossing {
+	x := &crossing{team: newTeam(2), c: c}
+	for i := range x.slots {
+		// A line or more for each batch.
+		x.slots[i] = make([]*item, batch, max(batch, 16))
+	}
+	return x
+}
+
+// round moves n items, rounded up to whole batches.
+func (x *crossing) round(n int) sample {
+	batches := (n + len(x.slots[0]) - 1) / len(x.slots[0])
+	return x.runWaiting(func(w int) {
+		if w == 0 {
+			x.produce(batches)
+		} else {
+			x.consume(batches)
+		}
+	})
+}
+
+func (x *crossing) produce(batches int) {
+	for range batches {
+		w := x.written.Load()
+		for i := 1; w-x.read.Load() == int64(len(x.slots)); i++ {
+			breathe(i)
+		}
+		x.c.take(x.slots[w%int64(len(x.slots))])
+		x.written.Store(w + 1)
+	}
+}
+
+func (x *crossing) consume(batches int) {
+	for range batches {
+		r := x.read.Load()
+		for i := 1; x.written.Load() == r; i++ {
+			breathe(i)
+		}
+		x.c.give(x.slots[r%int64(len(x.slots))])
+		x.read.Store(r + 1)
+	}
+}
+
+// breathe gives the core away when the other side has evidently lost its own. A
+// wait is never that long while both run.
+func breathe(i int) {
+	if i%100_000 == 0 {
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+// A holder keeps a number of items idle, somehow.
+type holder interface{ refill() }
+
+// stopped lists the holders that may keep items while the world is stopped.
+var stopped = []struct {
+	name string
+	hold func(tb testing.TB, n int) holder
+}{
+	{"penstock", func(tb testing.TB, n int) holder { return holdIn(newPenstock(tb, n), n) }},
+	{"syncPool", func(tb testing.TB, n int) holder { return holdIn(newSyncPool(tb, n), n) }},
+	{"slice", func(_ testing.TB, n int) holder { return holdIn(newStack(n), n) }},
+}
+
+// stock holds items in a contestant. The slice that they pass through stays, so
+// that each contestant is measured beside as much other memory.
+type stock struct {
+	c  keeper
+	xs []*item
+}
+
+func holdIn(c keeper, n int) *stock { return &stock{c: c, xs: make([]*item, n)} }
+
+// refill makes all items idle, again if the contestant has dropped any.
+func (h *stock) refill() {
+	h.c.take(h.xs)
+	h.c.give(h.xs)
+	clear(h.xs)
+}
+
+// stack keeps items as a program without any pool does.
+type stack struct{ xs []*item }
+
+func newStack(n int) *stack {
+	s := &stack{make([]*item, n)}
+	for i := range s.xs {
+		s.xs[i] = new(item)
+	}
+	return s
+}
+
+func (s *stack) take(xs []*item) {
+	n := len(s.xs) - len(xs)
+	copy(xs, s.xs[n:])
+	clear(s.xs[n:])
+	s.xs = s.xs[:n]
+}
+
+func (s *stack) give(xs []*item) { s.xs = append(s.xs, xs...) }
+
+// divided holds so many items in a pool, and the rest in a stack.
+type divided struct{ pool, rest *stock }
+
+func holdDivided(pooled int) func(testing.TB, int) holder {
+	return func(tb testing.TB, n int) holder {
+		return divided{holdIn(newPenstock(tb, pooled), pooled), holdIn(newStack(n-pooled), n-pooled)}
+	}
+}
+
+func (d divided) refill() {
+	d.pool.refill()
+	d.rest.refill()
+}
+
+// pause collects and returns how long the world was stopped for it. Before that
+// it lets the processors come to rest. Otherwise their last work, which differs,
+// would decide how soon they stop.
+func pause() time.Duration {
+	time.Sleep(time.Millisecond)
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return time.Duration(m.PauseNs[(m.NumGC+255)%256])
+}
+
+// words keeps one item for each P and nothing else, in words that are stride
+// apart. With 1 it has false sharing itself. With 16 it has the least cost of a
+// pool per P, and the cost that a second busy core causes the first on this
+// machine.
+type words struct {
+	*factory
+	slots  []*item
+	stride int
+}
+
+func newWords(stride int) func(testing.TB, int) contestant {
+	return func(testing.TB, int) contestant {
+		return &words{new(factory), make([]*item, stride*(runtime.GOMAXPROCS(0)+1)), stride}
+	}
+}
+
+func (c *words) pairs(n int) {
+	for range n {
+		x := c.get()
+		c.put(x)
+	}
+}
+
+func (c *words) get() *item {
+	slot := &c.slots[(procPin()+1)*c.stride]
+	x := *slot
+	*slot = nil
+	procUnpin()
+	if x == nil {
+		return c.item()
+	}
+	return x
+}
+
+func (c *words) put(x *item) {
+	c.slots[(procPin()+1)*c.stride] = x
+	procUnpin()
+}
+
+func (c *words) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.get()
+	}
+}
+
+func (c *words) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
+
+// ratios are those of pairs of rounds.
+type ratios []float64
+
+// report sorts the ratios and reports their median and spread.
+func (r ratios) report(b *testing.B) {
+	slices.Sort(r)
+	b.ReportMetric(quantile(r, 0.50), "ratio-p50")
+	b.ReportMetric(quantile(r, 0.10), "ratio-p10")
+	b.ReportMetric(quantile(r, 0.90), "ratio-p90")
 }

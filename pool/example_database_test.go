@@ -104,7 +104,6 @@ func ExamplePool() {
 		New:      db.dial,
 		Close:    func(c *conn) { c.Close() },
 		Reset:    (*conn).reset,
-		MaxOpen:  4,
 		IdleTime: time.Minute,
 	})
 	if err != nil {
@@ -114,7 +113,7 @@ func ExamplePool() {
 	ask := func(queries ...string) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		c, err := conns.Get(ctx) // waits for its turn while four are out
+		c, err := conns.Get(ctx)
 		if err != nil {
 			fmt.Println(err)
 			return

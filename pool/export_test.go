@@ -37,14 +37,14 @@ type Stopper = stopper
 // NewVariant is New for a variant.
 func NewVariant[T any](v Variant, cfg Config[T]) (*Pool[T], error) { return newPool(cfg, v.setup) }
 
+// Sweep ends an interval, as IdleTime does, and returns how many items it closed.
+func (p *Pool[T]) Sweep() int { return p.rest().sweep() }
+
 // Owned reports whether shards of p are entered by owners.
 func (p *Pool[T]) Owned() bool { return !p.core.base[0].isShared() }
 
 // Divided reports whether each P has a shard.
 func (p *Pool[T]) Divided() bool { return p.core.divided }
-
-// MagazineSize returns how many items a magazine of p has.
-func (p *Pool[T]) MagazineSize() int { return int(p.core.depot.size) }
 
 // Check returns an error if the state of p breaks a promise of the comments.
 func (p *Pool[T]) Check() error {
@@ -97,11 +97,6 @@ func (p *Pool[T]) Beyond(f func(T)) {
 
 // ShardSize returns the size of a shard in bytes.
 func ShardSize[T any]() uintptr { return unsafe.Sizeof(shard[T]{}) }
-
-// Pin and Unpin are procPin and procUnpin.
-func Pin() int { return procPin() }
-
-func Unpin() { procUnpin() }
 
 // Duel lets an owner and a rival enter a latch for a time, and reports whether
 // each was alone inside. Several owners take turns, since only the one that runs

@@ -116,43 +116,6 @@ func TestUsedItemsStay(t *testing.T) {
 	})
 }
 
-func TestMinIdle(t *testing.T) {
-	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
-		var m maker
-		cfg := m.config(maxIdle)
-		cfg.MinIdle = 3
-		p, c := withClock(t, v, cfg)
-		give(p, take(t, p, 5))
-		c.advance(10 * time.Second)
-		if st := p.Stats(); st.Idle != 3 || st.Evictions != 2 {
-			t.Errorf("%+v", st)
-		}
-		// They did not become any younger.
-		p.Put(take(t, p, 1)[0])
-		if n := p.Trim(0); n != 3 {
-			t.Errorf("%d items trimmed", n)
-		}
-	})
-}
-
-// TestSweepAlone ends intervals by hand.
-func TestSweepAlone(t *testing.T) {
-	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
-		var m maker
-		p := newPool(t, v, m.config(maxIdle))
-		x, y := get(t, p), get(t, p)
-		p.Put(x)
-		for i, want := range []int{0, 1, 0, 1} {
-			if n := p.Sweep(); n != want {
-				t.Errorf("sweep %d closed %d items", i, n)
-			}
-			if i == 1 {
-				p.Put(y)
-			}
-		}
-	})
-}
-
 // TestCollectionsDoNotMatter is where sync.Pool differs.
 func TestCollectionsDoNotMatter(t *testing.T) {
 	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
@@ -241,43 +204,6 @@ func TestForgottenPool(t *testing.T) {
 		}()
 		eventually(t, "the items to be closed", func() bool { return m.closed.Load() == 7 })
 		eventually(t, "the timer to be stopped", c.stopped.Load)
-	})
-}
-
-// TestEachItemOnce sends items from many producers to many consumers through the
-// pool alone: each arrives once.
-func TestEachItemOnce(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v pool.Variant) {
-		setProcs(t, 4)
-		const n, workers = 20_000, 4
-		var next atomic.Int64
-		p := newPool(t, v, pool.Config[int64]{
-			New:     func(context.Context) (int64, error) { return next.Add(1) - 1, nil },
-			MaxIdle: n * workers,
-		})
-		xs := take(t, p, n*workers)
-		var seen [n * workers]atomic.Int32
-		var arrived atomic.Int64
-		var done sync.WaitGroup
-		for w := range workers {
-			done.Go(func() { give(p, xs[w*n:][:n]) })
-			done.Go(func() {
-				for arrived.Load() < n*workers {
-					if x, ok := p.TryGet(); ok {
-						seen[x].Add(1)
-						arrived.Add(1)
-					} else {
-						runtime.Gosched()
-					}
-				}
-			})
-		}
-		done.Wait()
-		for i := range seen {
-			if k := seen[i].Load(); k != 1 {
-				t.Fatalf("item %d arrived %d times", i, k)
-			}
-		}
 	})
 }
 

@@ -45,26 +45,12 @@ type Config[T any] struct {
 	// keeps every item.
 	Reset func(T) bool
 
-	// Check is called by Get and TryGet with an item that was put before, such as a connection that the other
-	// side may have closed meanwhile; false refuses the item, which is then closed, and the
-	// next one is taken. Nil takes every item. With a Check an item costs some nanoseconds more, for a mutex.
-	Check func(T) bool
-
-	// MaxOpen is the most items that are open, out and idle together, never exceeded. Get waits
-	// while so many are out, first come, first served. 0 means no bound. The items of a pool
-	// with MaxOpen are kept in one place behind a mutex.
-	MaxOpen int
-
 	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
-	// DefaultMaxIdle, or sixteen for each P where that is more, and at most MaxOpen;
-	// negative: keep none.
+	// DefaultMaxIdle, or sixteen for each P where that is more; negative: keep none.
 	//
 	// Below about sixteen for each processor the items are not worth dividing:
 	// they are kept in one place behind a mutex.
 	MaxIdle int
-
-	// MinIdle is how many idle items Sweep and IdleTime leave, used or not; at most MaxIdle, and at most MaxOpen.
-	MinIdle int
 
 	// IdleTime is how long an item may stay idle: one that was not used for it is
 	// closed after between one and two of them. 0 means never; then the
@@ -76,14 +62,8 @@ func (c *Config[T]) check() error {
 	switch {
 	case c.New == nil:
 		return errNoNew
-	case c.MaxOpen < 0 || c.MinIdle < 0 || c.IdleTime < 0:
-		return fmt.Errorf("penstock: pool: new: MaxOpen is %d, MinIdle %d, IdleTime %v: write 0 or more", c.MaxOpen, c.MinIdle, c.IdleTime)
-	case c.MaxOpen > 0 && c.MaxIdle > c.MaxOpen:
-		return fmt.Errorf("penstock: pool: new: MaxIdle is %d and MaxOpen %d: write a MaxIdle of at most MaxOpen", c.MaxIdle, c.MaxOpen)
-	case c.MaxOpen > 0 && c.MinIdle > c.MaxOpen:
-		return fmt.Errorf("penstock: pool: new: MinIdle is %d and MaxOpen %d: write a MinIdle of at most MaxOpen", c.MinIdle, c.MaxOpen)
-	case c.MinIdle > c.maxIdle():
-		return fmt.Errorf("penstock: pool: new: MinIdle is %d and MaxIdle %d, which keeps %d idle items at most: write a MinIdle of at most as many, or a larger MaxIdle", c.MinIdle, c.MaxIdle, c.maxIdle())
+	case c.IdleTime < 0:
+		return fmt.Errorf("penstock: pool: new: IdleTime is %v: write 0 or more", c.IdleTime)
 	}
 	return nil
 }
@@ -93,9 +73,6 @@ func (c *Config[T]) maxIdle() int {
 	n := max(c.MaxIdle, 0)
 	if c.MaxIdle == 0 {
 		n = max(DefaultMaxIdle, minMagazine*magazinesPerP*runtime.GOMAXPROCS(0))
-	}
-	if c.MaxOpen > 0 {
-		n = min(n, c.MaxOpen)
 	}
 	return n
 }
@@ -147,9 +124,7 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 // working with, if to take them again and again would cost more than to make an
 // item. It fails with New's error, wrapped, or with ErrClosed after Close.
 //
-// With MaxOpen, Get waits while so many items are out, until one comes back, the pool is
-// closed, or ctx ends, whose cause the error then wraps. ctx is also New's. An item
-// that is there at once is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
+// ctx is New's. An item that is there is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	if ctx == nil {
 		var none T
@@ -213,7 +188,7 @@ func (p *Pool[T]) TryGet() (T, bool) {
 	}
 	procUnpin()
 	defer runtime.KeepAlive(p)
-	return p.rest().tryGet()
+	return p.rest().take()
 }
 
 // Put gives an item back. The pool closes it if Reset refuses it, if MaxIdle
@@ -222,7 +197,7 @@ func (p *Pool[T]) Put(x T) {
 	if invariants {
 		p.rest().ledger.check("put", x)
 	}
-	if p.reset != nil && !p.core.readmits(x) {
+	if p.reset != nil && !p.core.accepts(x) {
 		return
 	}
 	if invariants {
@@ -253,17 +228,8 @@ func (p *Pool[T]) Discard(x T) {
 		c.ledger.check("discard", x)
 	}
 	c.discards.Add(1)
-	defer c.leave()
 	c.drop(x)
 	runtime.KeepAlive(p)
-}
-
-// Sweep ends an interval: it closes the idle items that were not used since the Sweep before,
-// the last one to be called by any goroutine or by IdleTime, as far as more than MinIdle
-// remain. It returns how many it closed.
-func (p *Pool[T]) Sweep() int {
-	defer runtime.KeepAlive(p)
-	return p.rest().sweep()
 }
 
 // Trim closes the idle items beyond keep, by and large those that were idle for

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+	_ "unsafe" // for go:linkname
 
 	"github.com/penstock/penstock/pool"
 )
@@ -46,9 +47,7 @@ type entrant struct {
 var contestants = []entrant{
 	{"penstock", newPenstock},
 	{"syncPool", newSyncPool},
-	{"perPLocked", newPerPLocked},
 	{"haproxy", newHAProxy},
-	{"channel", newChannel},
 	{"mutexList", newMutexList},
 }
 
@@ -149,88 +148,6 @@ func (c *syncPool) give(xs []*item) {
 
 // cacheLines separates its two neighbours, adjacent-line prefetch included.
 type cacheLines [128]byte
-
-// perPLocked has the shape of sync.Pool before Go 1.13: for each P a private
-// place that needs no lock and a slice under a mutex, from which the other Ps
-// steal. Nothing collects it.
-type perPLocked struct {
-	*factory
-	local []perPShard
-}
-
-type perPShard struct {
-	private *item // owner only, pinned
-	mu      sync.Mutex
-	shared  []*item
-	_       cacheLines
-}
-
-func newPerPLocked(testing.TB, int) contestant {
-	return &perPLocked{factory: new(factory), local: make([]perPShard, runtime.GOMAXPROCS(0))}
-}
-
-func (c *perPLocked) get() *item {
-	pid := procPin()
-	l := &c.local[pid]
-	x := l.private
-	l.private = nil
-	procUnpin()
-	if x != nil {
-		return x
-	}
-	if x := l.pop(); x != nil {
-		return x
-	}
-	for i := range c.local {
-		if x := c.local[(pid+1+i)%len(c.local)].pop(); x != nil {
-			return x
-		}
-	}
-	return c.item()
-}
-
-func (l *perPShard) pop() (x *item) {
-	l.mu.Lock()
-	if n := len(l.shared); n > 0 {
-		x = l.shared[n-1]
-		l.shared[n-1] = nil
-		l.shared = l.shared[:n-1]
-	}
-	l.mu.Unlock()
-	return x
-}
-
-func (c *perPLocked) put(x *item) {
-	l := &c.local[procPin()]
-	if l.private == nil {
-		l.private, x = x, nil
-	}
-	procUnpin()
-	if x != nil {
-		l.mu.Lock()
-		l.shared = append(l.shared, x)
-		l.mu.Unlock()
-	}
-}
-
-func (c *perPLocked) pairs(n int) {
-	for range n {
-		x := c.get()
-		c.put(x)
-	}
-}
-
-func (c *perPLocked) take(xs []*item) {
-	for i := range xs {
-		xs[i] = c.get()
-	}
-}
-
-func (c *perPLocked) give(xs []*item) {
-	for _, x := range xs {
-		c.put(x)
-	}
-}
 
 // haproxy has the shape of HAProxy's pools: linked items in a list per P, without
 // any synchronisation, and one shared list under a spin lock, to and from which
@@ -356,52 +273,6 @@ func (c *haproxy) give(xs []*item) {
 	}
 }
 
-// channel is a buffered channel used as a free list. Items that do not fit are
-// left to the garbage collector.
-type channel struct {
-	*factory
-	ch chan *item
-}
-
-func newChannel(_ testing.TB, maxIdle int) contestant {
-	return &channel{factory: new(factory), ch: make(chan *item, maxIdle)}
-}
-
-func (c *channel) get() *item {
-	select {
-	case x := <-c.ch:
-		return x
-	default:
-		return c.item()
-	}
-}
-
-func (c *channel) put(x *item) {
-	select {
-	case c.ch <- x:
-	default:
-	}
-}
-
-func (c *channel) pairs(n int) {
-	for range n {
-		x := c.get()
-		c.put(x)
-	}
-}
-
-func (c *channel) take(xs []*item) {
-	for i := range xs {
-		xs[i] = c.get()
-	}
-}
-
-func (c *channel) give(xs []*item) {
-	for _, x := range xs {
-		c.put(x)
-	}
-}
-
 // mutexList is one mutex and one list.
 type mutexList struct {
 	*factory
@@ -477,3 +348,13 @@ func TestContestants(t *testing.T) {
 		})
 	}
 }
+
+// The per-P rivals need the runtime functions that sync.Pool uses. While a
+// goroutine is pinned it is neither moved to another P nor stopped, so it must
+// not block.
+
+//go:linkname procPin runtime.procPin
+func procPin() int
+
+//go:linkname procUnpin runtime.procUnpin
+func procUnpin()

@@ -9,5 +9,5 @@ import (
 
 // TestZeroValues: methods of zero values return.
 func TestZeroValues(t *testing.T) {
-	zero.Methods(t, map[string]string{}, new(pool.Pool[int]), new(pool.Stats), new(pool.BytesStats))
+	zero.Methods(t, map[string]string{}, new(pool.Pool[int]), new(pool.Stats))
 }

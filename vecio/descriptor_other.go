@@ -17,3 +17,11 @@ func (w *Writer) open(dst io.Writer) error {
 func (w *Writer) openSocket(int) error { return &feature.Error{Feature: "vecio: a descriptor"} }
 
 func (w *Writer) openOptions() error { return nil }
+
+// A cork does nothing on systems where writers only call Write.
+type cork struct{ corked int64 }
+
+func (c *cork) hold()        {}
+func (c *cork) draw()        {}
+func (c *cork) push()        {}
+func (c *cork) segment() int { return 0 }

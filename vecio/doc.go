@@ -11,7 +11,7 @@
 //	w, err := vecio.New(conn, nil)
 //	...
 //	w.Append(header)               // copied if it is small, else borrowed
-//	w.Own(payload, vecio.Pooled(p)) // put back into p when it is written
+//	w.Own(payload, release)         // given to release when it is written
 //	w.AppendString("\r\n")
 //	err = w.Flush()
 //
@@ -19,7 +19,7 @@
 //
 // The kernel is given addresses and lengths, which the compiler does not check. Every
 // view of memory that this package makes with package unsafe keeps three rules, and
-// each has its test (rules_linux_test.go):
+// each has its test (memory_linux_test.go):
 //
 //  1. Live memory. As long as a view exists, the queue of its writer holds a slice (or
 //     the string) over the same memory. A view is an entry of an array of struct iovec,

@@ -2,6 +2,7 @@ package vecio_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -26,66 +27,32 @@ func ExampleNew() {
 	}
 	defer conn.Close()
 
-	payloads, err := pool.NewBytes(pool.BytesConfig{})
+	payloads, err := pool.New(pool.Config[[]byte]{
+		New: func(context.Context) ([]byte, error) { return make([]byte, 16<<10), nil },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer payloads.Close()
+	putBack := vecio.ReleaseFunc(payloads.Put) // made once, and not for each piece
 	w, err := vecio.New(conn, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer w.Close()
 
-	payload, err := payloads.Get(16 << 10)
+	payload, err := payloads.Get(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}
 	err = errors.Join(
 		w.AppendString("HTTP/1.1 200 OK\r\nContent-Length: 16384\r\n\r\n"),
-		w.Own(payload, vecio.Pooled(payloads)),
+		w.Own(payload, putBack),
 		w.Flush(),
 	)
 	fmt.Println(err, w.Stats().Calls, "call,", payloads.Stats().Live, "payloads out")
 	// Output: <nil> 1 call, 0 payloads out
 }
-
-// A destination that is no connection gets one Write, and the statistics show it.
-func ExampleWriter_Stats() {
-	var b bytes.Buffer
-	w, err := vecio.New(&b, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, s := range []string{"header ", "payload ", "trailer"} {
-		if err := w.AppendString(s); err != nil {
-			log.Fatal(err)
-		}
-	}
-	err = w.Flush()
-	s := w.Stats()
-	fmt.Println(b.String(), err, s.Path, s.Pieces, "pieces", s.Calls, "call")
-	// Output: header payload trailer <nil> coalesced 3 pieces 1 call
-}
-
-// An error names the piece and the byte that the writer reached.
-func ExampleWriteError() {
-	full := errors.New("the disk is full")
-	w, err := vecio.New(writerFunc(func(p []byte) (int, error) { return 10, full }), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	err = errors.Join(w.AppendString("header "), w.AppendString("payload "), w.Flush())
-	var failed *vecio.WriteError
-	if errors.As(err, &failed) {
-		fmt.Println(failed.Written, "bytes; piece", failed.Piece, "at byte", failed.Offset, errors.Is(err, full))
-	}
-	// Output: 10 bytes; piece 1 at byte 3 true
-}
-
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // The middle of a RESP server (the protocol of Redis): the replies to all requests that have come are
 // gathered. Headers are composed in one buffer again and again, so they are copied; values are long and do

@@ -32,11 +32,8 @@ func NewScripted(s Script, cfg *Config) (*Writer, error) {
 	return w, nil
 }
 
-// Hooks for the tests of the three rules.
-var (
-	View  = view
-	Sizes = sizes[:]
-)
+// View is a hook for the tests of the three rules.
+var View = view
 
 // KeptBy returns the references that an idle pool's array keeps: the number of headers in
 // the queue and of views in the vector, up to their capacity, that are not nil.

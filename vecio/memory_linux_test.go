@@ -1,10 +1,22 @@
 package vecio_test
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"unsafe"
 	"weak"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -40,15 +52,16 @@ func skipRace(t *testing.T) {
 // wherever they go.
 func TestAllocs(t *testing.T) {
 	skipRace(t)
-	bufs, err := pool.NewBytes(pool.BytesConfig{})
+	bufs, err := pool.New(pool.Config[[]byte]{New: func(context.Context) ([]byte, error) { return make([]byte, 20_000), nil }})
 	must(t, err)
 	defer bufs.Close()
+	ctx := t.Context()
 	header, trailer, payload := []byte("header"), "trailer", make([]byte, 16<<10)
-	release, back := vecio.Pooled(bufs), new(count)
+	release, back := vecio.ReleaseFunc(bufs.Put), new(count)
 	f := vecio.ReleaseFunc(func([]byte) {})
 	// The build tag invariants makes the pool keep a ledger, which allocates.
 	ledger := testing.AllocsPerRun(100, func() {
-		p, err := bufs.Get(20_000)
+		p, err := bufs.Get(ctx)
 		must(t, err)
 		bufs.Put(p)
 	})
@@ -77,7 +90,7 @@ func TestAllocs(t *testing.T) {
 					flush(6+7+len(payload), w.Append(header), w.Append(payload), w.AppendString(trailer))
 				},
 				"pooled": func() {
-					p, err := bufs.Get(20_000)
+					p, err := bufs.Get(ctx)
 					must(t, err)
 					flush(len(p), w.Own(p, release), w.Own(nil, back), w.Own(nil, f))
 				},
@@ -271,4 +284,275 @@ func TestNothingKeptBySliding(t *testing.T) {
 	if headers, views := vecio.KeptBy(); headers+views != 0 {
 		t.Errorf("the pools keep %d headers and %d views", headers, views)
 	}
+}
+
+// TestRuleLiveMemory: while pieces are pending, and while a call has views of them,
+// nothing but the writer keeps them alive: neither pieces nor strings are collected, nor
+// do they move.
+func TestRuleLiveMemory(t *testing.T) {
+	const n, size = 50, 3000
+	var kept []weak.Pointer[byte]
+	calls := 0
+	var got []byte
+	kernel := func(pieces [][]byte) (int, error) {
+		calls++
+		runtime.GC()
+		runtime.GC()
+		litter()
+		for i, p := range kept {
+			// The first call takes one and a half pieces; they are released by then.
+			if alive := p.Value() != nil; !alive && (calls == 1 || i >= 2*2) {
+				t.Errorf("call %d: piece %d was collected", calls, i)
+			}
+		}
+		all := bytes.Join(pieces, nil)
+		if calls == 1 {
+			all = all[:size*3/2]
+		}
+		got = append(got, all...)
+		return len(all), nil
+	}
+	w, err := vecio.NewScripted(kernel, nil)
+	must(t, err)
+	var want []byte
+	func() {
+		for i := range n {
+			p, s := bytes.Repeat([]byte{byte(i)}, size), strings.Repeat(string(rune('0'+i)), size)
+			want = append(append(want, p...), s...)
+			must(t, w.Append(p), w.AppendString(s))
+			kept = append(kept, weak.Make(&p[0]), weak.Make(unsafe.StringData(s)))
+		}
+	}()
+	grow(1000) // our stack moves
+	must(t, w.Flush())
+	if calls != 2 || !bytes.Equal(got, want) {
+		t.Errorf("%d calls, and their bytes are right: %v", calls, bytes.Equal(got, want))
+	}
+}
+
+// litter reuses memory that was freed.
+func litter() {
+	for range 1000 {
+		p := make([]byte, 3000)
+		for i := range p {
+			p[i] = 0xdb
+		}
+		runtime.KeepAlive(p)
+	}
+}
+
+// grow makes the stack of the goroutine move.
+func grow(depth int) byte {
+	var room [256]byte
+	if depth > 0 {
+		room[depth%256] = grow(depth - 1)
+	}
+	return room[depth%256]
+}
+
+// TestRuleLength: no view is longer than its slice, whatever capacity is behind it, nor
+// reaches back before it, however a call ends in the midst of pieces.
+func TestRuleLength(t *testing.T) {
+	backing := bytes.Repeat([]byte("#"), 100<<10)
+	const n, apart = 300, 300 // with something between any two
+	end := func(i int) int { return i*apart + 1 + i%(apart-1) }
+	inside := func(p []byte) bool {
+		at := int(uintptr(unsafe.Pointer(unsafe.SliceData(p))) - uintptr(unsafe.Pointer(unsafe.SliceData(backing))))
+		return at >= 0 && at < n*apart && at+len(p) <= end(at/apart)
+	}
+	step := 0
+	w, err := vecio.NewScripted(func(views [][]byte) (int, error) {
+		for _, v := range views {
+			if len(v) == 0 || !inside(v) {
+				t.Fatalf("a view of %d bytes that is in no piece", len(v))
+			}
+		}
+		step++
+		return min(step%97+1, len(bytes.Join(views, nil))), nil
+	}, &vecio.Config{CopyBelow: -1})
+	must(t, err)
+	total := int64(0)
+	for i := range n {
+		p := backing[i*apart : end(i)] // whose capacity goes to the end
+		must(t, w.Append(p))
+		total += int64(len(p))
+	}
+	must(t, w.Flush())
+	if w.Stats().Written != total {
+		t.Errorf("%d bytes written of %d", w.Stats().Written, total)
+	}
+	var v sys.Iovec
+	for _, p := range [][]byte{backing, backing[:1], backing[5:10:10], make([]byte, 7, 100)} {
+		vecio.View(&v, p)
+		if v.Base != &p[0] || int(v.Len) != len(p) {
+			t.Errorf("a view of %d bytes of a slice of %d", v.Len, len(p))
+		}
+	}
+}
+
+// TestRuleNoReuse: neither an owned piece nor a buffer of ours is given to another user
+// before the kernel has taken all of it. Other users who lease and overwrite buffers
+// meanwhile change nothing.
+func TestRuleNoReuse(t *testing.T) {
+	free := sync.Pool{} // of pieces that were given back
+	take := func() []byte {
+		if p, _ := free.Get().(*[]byte); p != nil {
+			return *p
+		}
+		return make([]byte, 2000)
+	}
+	back := vecio.ReleaseFunc(func(p []byte) {
+		for i := range p {
+			p[i] = 0xdb
+		}
+		if len(p) == 2000 {
+			free.Put(&p)
+		}
+	})
+	var got, want []byte
+	step := 0
+	var w, other *vecio.Writer
+	scribble := func() {
+		for range 100 { // with another writer's small pieces and ours that came back
+			must(t, other.Own(bytes.Repeat([]byte{0xee}, 500), back))
+			for i, p := 0, take(); i < len(p); i++ {
+				p[i] = 0xdd
+			}
+		}
+		must(t, other.Reset(new(bytes.Buffer)))
+	}
+	kernel := func(views [][]byte) (int, error) {
+		scribble()
+		all := bytes.Join(views, nil)
+		if step++; step%3 == 0 {
+			return 0, syscall.EAGAIN
+		}
+		all = all[:min(len(all), step*1237%9000+1)]
+		got = append(got, all...)
+		return len(all), nil
+	}
+	w, err := vecio.NewScripted(kernel, nil)
+	must(t, err)
+	other = newWriter(t, new(bytes.Buffer), nil)
+	for i := range 100 {
+		p := take()[:2000]
+		for j := range p {
+			p[j] = byte(i)
+		}
+		small := bytes.Repeat([]byte{byte(i)}, 900)
+		want = append(append(want, p...), small...)
+		must(t, w.Own(p, back), w.Own(small, back))
+		for w.Flush() == vecio.ErrBlocked && step%5 == 0 {
+		}
+	}
+	must(t, flushed(w))
+	if !bytes.Equal(got, want) {
+		t.Error("the pending bytes have changed")
+	}
+}
+
+// hot are the functions of the byte path. None of them may move anything to the heap. The
+// only thing that leaks is a piece that goes into the queue.
+var hot = map[string]map[string][]string{
+	"vecio": {
+		"writer.go":           {"Append", "AppendString", "Own", "append", "add", "state", "admit", "wrote", "pop", "release", "drain", "Flush", "Pending", "abandon"},
+		"queue.go":            {"refer", "copy", "extend", "turn", "crowded", "ample", "shut", "cut", "recycle"},
+		"lengths.go":          {"add", "reached", "forget"},
+		"short.go":            {"alike", "short", "noteLike", "offer", "sync", "long"},
+		"vector_linux.go":     {"fill", "giveBack", "view"},
+		"descriptor_linux.go": {"push", "once", "next", "send", "sendCopy", "drain", "step"},
+		"policy_pace.go":      {"End", "paced", "settle"},
+		"release.go":          {"Release"},
+	},
+	"internal/sys": {"message_linux.go": {"Sendmsg", "WritevVector"}, "socket_linux.go": {"Send"}, "file_linux.go": {"Write"}},
+}
+
+// TestEscapes reads the compiler's report: the message header stays on the stack, views
+// are made in place, and no hot function allocates.
+func TestEscapes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles two packages")
+	}
+	out, err := exec.Command("go", "build", "-gcflags=-m", module+"vecio", module+"internal/sys").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build -gcflags=-m: %v\n%s", err, out)
+	}
+	report := string(out)
+	for pkg, files := range hot {
+		lines := functionLines(t, pkg)
+		for file, functions := range files {
+			for _, name := range functions {
+				checkEscapes(t, pkg, file, name, report, lines)
+			}
+		}
+	}
+	// And it reports the array itself once, so one report is expected.
+	if n := len(regexp.MustCompile(`(?m)message_linux.go:\d+:\d+: pieces does not escape$`).FindAllString(report, -1)); n < 2 {
+		t.Errorf("the compiler reports %d times that the pieces of a call do not escape", n)
+	}
+}
+
+const module = "github.com/penstock/penstock/"
+
+var moved = regexp.MustCompile(`(?m)^(\S+):(\d+):\d+: (.*(?:escapes to heap|moved to heap).*)$`)
+
+func checkEscapes(t *testing.T, pkg, file, name, report string, lines map[string][][2]int) {
+	t.Helper()
+	ranges := lines[file+" "+name]
+	if len(ranges) == 0 {
+		t.Errorf("%s/%s has no function %s any more", pkg, file, name)
+	}
+	for _, m := range moved.FindAllStringSubmatch(report, -1) {
+		var line int
+		if _, err := fmt.Sscan(m[2], &line); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range ranges {
+			if strings.HasSuffix(m[1], "/"+file) && line >= r[0] && line <= r[1] && !allowed(m[3]) {
+				t.Errorf("%s: %s", name, m[0])
+			}
+		}
+	}
+}
+
+// allowed reports whether a line is about an empty pool or a failure, not about each
+// piece.
+func allowed(what string) bool {
+	for _, ok := range []string{
+		"append escapes to heap",                // a queue's array grows, and is pooled
+		"&buffer{...} escapes to heap",          // there is no buffer in the pool
+		"make([]byte, sizes[size]) escapes",     //
+		"make([]unix.Iovec, 0, n) escapes",      // more than IOV_MAX, for the kernel to refuse
+		"e escapes to heap",                     // an errno: the runtime keeps them boxed
+		"&os.SyscallError{...} escapes to heap", // a failure
+	} {
+		if strings.HasPrefix(what, ok) {
+			return true
+		}
+	}
+	return false
+}
+
+// functionLines returns for "file function" the first and the last line of each
+// function of that name.
+func functionLines(t *testing.T, pkg string) map[string][][2]int {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("..", pkg, "*.go"))
+	must(t, err)
+	lines := make(map[string][][2]int)
+	for _, path := range names {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		files := token.NewFileSet()
+		f, err := parser.ParseFile(files, path, nil, 0)
+		must(t, err)
+		for _, d := range f.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				key := filepath.Base(path) + " " + f.Name.Name
+				lines[key] = append(lines[key], [2]int{files.Position(f.Pos()).Line, files.Position(f.End()).Line})
+			}
+		}
+	}
+	return lines
 }

@@ -64,3 +64,111 @@ func (p Policy) check(bound time.Duration) error {
 	}
 	return nil
 }
+
+// A pace is when a writer has to send.
+//
+// Invariant: waits is true while bytes were appended that no flush has pushed, be they
+// pending or under the kernel's cork; since is then when the first of them was appended.
+// It is kept only where there is a bound.
+type pace struct {
+	waits bool
+	asked bool  // a Flush has met ErrBlocked or a deadline, and is going to be called again
+	stuck bool  // an early hand-over has met ErrBlocked: not again before a Flush
+	since int64 // by Config.Now
+
+	segment int   // bytes that fill one, 0: unknown
+	read    int64 // when that was read, by Config.Now
+}
+
+// segmentAge is after how long the size of segments is read anew, in nanoseconds.
+const segmentAge = int64(time.Second)
+
+// epoch is the origin of the system's clock.
+var epoch = time.Now()
+
+func monotonic() int64 { return int64(time.Since(epoch)) }
+
+// End completes a unit, such as a message: [Policy] decides whether it is flushed, with the
+// results of Flush. After ErrBlocked it sends nothing before Flush is called: that is due when
+// the descriptor is writable.
+func (w *Writer) End() error {
+	w.stats.Units++
+	switch {
+	case w.config.Policy == Batch:
+		return w.err
+	case w.pace.asked && w.path == PathSocket:
+		return ErrBlocked
+	}
+	return w.Flush()
+}
+
+// Due returns how long bytes may still wait before Flush should be called, and whether
+// there are any for which that holds: of an incomplete unit with Adaptive, and with
+// Batch if there is a Config.Bound. The time is 0 if it has come. A caller that is a loop
+// arms a timer by it after it has appended; others ask before they wait for something
+// else. Nothing is due for a writer that waits for its descriptor to be writable.
+func (w *Writer) Due() (time.Duration, bool) {
+	if !w.pace.waits || w.pace.asked {
+		return 0, false
+	}
+	return time.Duration(max(w.pace.since+int64(w.config.Bound)-w.config.Now(), 0)), true
+}
+
+// paced looks whether the piece that was just appended has to be sent. A failure then is not
+// an error of the piece, which was taken: the next call returns it.
+func (w *Writer) paced() {
+	if w.config.Bound == 0 || w.q == nil || w.pace.asked {
+		return
+	}
+	p := &w.pace
+	if w.config.Policy == Batch && p.waits {
+		return
+	}
+	now := w.config.Now()
+	if !p.waits {
+		p.waits, p.since = true, now
+	}
+	if w.config.Policy == Batch {
+		return
+	}
+	if now-p.since >= int64(w.config.Bound) {
+		_ = w.Flush()
+	} else if n := w.segmentSize(now); n > 0 && w.Pending() >= n && !p.stuck {
+		p.stuck = w.early(0) == ErrBlocked
+	}
+}
+
+// segmentSize is the number of bytes that fill a segment.
+func (w *Writer) segmentSize(now int64) int {
+	if p := &w.pace; p.read == 0 || now-p.read > segmentAge {
+		p.segment, p.read = w.cork.segment(), max(now, 1)
+	}
+	return w.pace.segment
+}
+
+// early writes until at most low bytes are pending, of a unit that is not complete: bytes that
+// do not fill a segment wait for the rest of it in the kernel.
+func (w *Writer) early(low int64) error {
+	w.stats.Early++
+	w.cork.hold()
+	return w.drain(low)
+}
+
+// settle ends a flush: after one that came to its end nothing is kept back.
+func (w *Writer) settle(err error) error {
+	switch {
+	case err == nil:
+		w.cork.draw()
+		w.pace.waits, w.pace.asked, w.pace.stuck = false, false, false
+	case err == ErrBlocked:
+		w.pace.asked = true
+	}
+	return err
+}
+
+// uncork is for a writer that has failed, was interrupted, or is given up: the bytes that the
+// kernel has taken go out, for no other flush can be counted on.
+func (w *Writer) uncork(again bool) {
+	w.cork.push()
+	w.pace = pace{waits: w.pace.waits && again, asked: again, since: w.pace.since}
+}

@@ -179,3 +179,175 @@ func (f *fifo[T]) reset() {
 		f.items = nil
 	}
 }
+
+// A buffer is where small pieces are copied to: data[:used] is taken.
+type buffer struct {
+	data []byte
+	used int
+	size uint8 // index of sizes
+}
+
+// The sizes of buffers. A writer's first one is small, because little is pending with most
+// slow peers, unless that was not enough the last time; the next ones are larger. The last
+// size is for Writes of PathCoalesced.
+var sizes = [...]int{4 << 10, 64 << 10, 1 << 20}
+
+// The pools of this package are sync.Pools. They hold plain memory: nothing has to be closed,
+// no account is kept, and the collector frees it when no writer is in use. A pool.Pool would
+// have to be closed, and would need a bound and a timer to shrink.
+var buffers [len(sizes)]sync.Pool
+
+func leaseBuffer(size uint8) *buffer {
+	if b, _ := buffers[size].Get().(*buffer); b != nil {
+		return b
+	}
+	return &buffer{data: make([]byte, sizes[size]), size: size}
+}
+
+// Release makes a buffer one of the things that a queue gives back.
+func (b *buffer) Release([]byte) {
+	b.used = 0
+	buffers[b.size].Put(b)
+}
+
+// A run is pieces of one length that follow each other.
+type run struct{ size, count int }
+
+// lengths are those of the pieces that are pending, the empty ones too, in order: they map a
+// byte to its piece. Most programs write pieces of a few lengths, and to count those that are
+// alike costs less than to note each one: BenchmarkWrite at 64 bytes.
+type lengths struct {
+	runs  fifo[run]
+	count int64 // of pieces
+	base  int64 // the position where the first begins
+}
+
+// add adds pieces of one length.
+func (l *lengths) add(size, count int) {
+	l.count += int64(count)
+	if last := l.runs.last(); last != nil && last.size == size {
+		last.count += count
+		return
+	}
+	l.runs.push(run{size, count})
+}
+
+// reached returns how many pieces end at that position or before it, and how far beyond
+// the end of the last of these it is.
+func (l *lengths) reached(at int64) (pieces, offset int64) {
+	end := l.base
+	for _, r := range l.runs.all() {
+		n := int64(r.count)
+		if r.size > 0 {
+			n = min(n, (at-end)/int64(r.size))
+		}
+		pieces, end = pieces+n, end+n*int64(r.size)
+		if n < int64(r.count) {
+			break
+		}
+	}
+	return pieces, at - end
+}
+
+// forget drops runs that are written, once there are many, and returns how many pieces
+// that were.
+func (l *lengths) forget(written int64) (pieces int64) {
+	if l.runs.len() < 1024 {
+		return 0
+	}
+	n := 0
+	for _, r := range l.runs.all() {
+		end := l.base + int64(r.size)*int64(r.count)
+		if end > written {
+			break
+		}
+		n, pieces, l.base = n+1, pieces+int64(r.count), end
+	}
+	l.runs.drop(n)
+	l.count -= pieces
+	return pieces
+}
+
+func (l *lengths) reset() {
+	l.runs.reset()
+	l.count = 0
+}
+
+// Short pieces are most of them, so Append looks at a few words only: whether the piece
+// fits into free, which is empty whenever there is something else to think of.
+//
+// Invariant: free is nil, or begins in the open buffer where its used part ends, and is as
+// long as fits into the buffer and below the high mark. Its first filled bytes are those
+// of short pieces; they are pending, but no span has them, and appended does not count them
+// yet. like are the last of these pieces, which the queue does not know of. sync makes a
+// span of them; it comes before all that reads the spans, the buffer or the lengths.
+
+// alike adds a short piece that is as long as the one before it, if there is nothing to
+// think of.
+func (w *Writer) alike(n int) bool {
+	// A piece of no bytes is none of these, for there may be no queue.
+	if n != w.like.size || uint(n-1) >= uint(len(w.free)-w.filled) {
+		return false
+	}
+	w.like.count++
+	return true
+}
+
+// short is alike for a short piece of any length.
+func (w *Writer) short(n int) bool {
+	if n >= w.config.CopyBelow || uint(n-1) >= uint(len(w.free)-w.filled) || w.q.lengths.runs.len() >= maxRuns {
+		return false
+	}
+	w.noteLike()
+	w.like = run{n, 1}
+	return true
+}
+
+// noteLike adds the short pieces that the queue does not know to it.
+func (w *Writer) noteLike() {
+	if w.like.count > 0 {
+		w.q.lengths.add(w.like.size, w.like.count)
+	}
+	w.like = run{}
+}
+
+// offer makes room for short pieces, after others were added.
+func (w *Writer) offer() {
+	if w.q == nil || w.q.open == nil || w.config.Bound > 0 {
+		return
+	}
+	b := w.q.open
+	room := max(w.config.High-w.Pending(), 0)
+	w.free, w.filled = b.data[b.used:b.used+min(room, len(b.data)-b.used)], 0
+}
+
+// sync makes a span of the short pieces that were added to free.
+func (w *Writer) sync() {
+	if w.free == nil {
+		return
+	}
+	if w.filled > 0 {
+		w.q.extend(w.filled)
+		w.appended += int64(w.filled)
+		w.noteLike()
+	}
+	w.free, w.filled = nil, 0
+}
+
+// long adds a piece by reference if there is nothing to think of.
+func (w *Writer) long(p []byte) bool {
+	q := w.q
+	if q == nil || w.free != nil || w.full || len(p) == 0 || w.config.Bound > 0 || w.Pending()+len(p) > w.config.High {
+		return false
+	}
+	if q.lengths.runs.len() >= maxRuns {
+		return false
+	}
+	w.stats.Refs++
+	w.stats.RefBytes += int64(len(p))
+	q.borrow(p, w.appended)
+	w.appended += int64(len(p))
+	q.lengths.add(len(p), 1)
+	q.refer(p)
+	return true
+}

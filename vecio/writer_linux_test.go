@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -12,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/vecio"
+	"pgregory.net/rapid"
 )
 
 // random returns n bytes that are always the same.
@@ -341,10 +345,8 @@ func TestNothingToWriteTo(t *testing.T) {
 func TestNoReleaser(t *testing.T) {
 	var b bytes.Buffer
 	w := newWriter(t, &b, nil)
-	for _, r := range []vecio.Releaser{nil, vecio.Pooled(nil)} {
-		if err := w.Own([]byte("x"), r); err == nil {
-			t.Errorf("%v is a Releaser", r)
-		}
+	if err := w.Own([]byte("x"), nil); err == nil {
+		t.Error("nil is a Releaser")
 	}
 	must(t, w.Own([]byte("y"), vecio.ReleaseFunc(nil)), w.Flush(), w.Close())
 	if err := w.Own(nil, nil); b.String() != "y" || err != vecio.ErrClosed {
@@ -390,4 +392,592 @@ func TestConfig(t *testing.T) {
 	if _, err := vecio.New(a, nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed connection: %v", err)
 	}
+}
+
+// TestAppendCopy: a piece that was copied may be changed at once, whatever its length, and arrives between
+// those around it.
+func TestAppendCopy(t *testing.T) {
+	far, near := sockets.TCPPair(t)
+	var coalesced bytes.Buffer
+	for name, dst := range map[string]io.Writer{"conn": near, "coalesced": &coalesced} {
+		t.Run(name, func(t *testing.T) {
+			w, err := vecio.New(dst, &vecio.Config{High: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			random := rand.New(rand.NewPCG(1, 2))
+			shared, borrowed := make([]byte, 16<<10), bytes.Repeat([]byte("b"), 5000)
+			var want []byte
+			arrived := make(chan []byte)
+			if name == "conn" {
+				go func() {
+					got, _ := io.ReadAll(far)
+					arrived <- got
+				}()
+			}
+			for i := range 400 {
+				p := shared[:random.IntN(len(shared))]
+				if i%3 == 0 {
+					p = shared[:random.IntN(40)]
+				}
+				for j := range p {
+					p[j] = byte(i)
+				}
+				if err := w.AppendCopy(p); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, p...)
+				clear(p)
+				if i%5 == 0 {
+					if err := w.Append(borrowed); err != nil {
+						t.Fatal(err)
+					}
+					want = append(want, borrowed...)
+				}
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			got := coalesced.Bytes()
+			if name == "conn" {
+				near.CloseWrite()
+				got = <-arrived
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%d bytes have arrived, %d were sent, or they differ", len(got), len(want))
+			}
+			if n := w.Stats().Pieces; n != 480 {
+				t.Errorf("%d pieces", n)
+			}
+		})
+	}
+}
+
+// TestMarksRefuse: a writer that never waits refuses pieces from the high mark on until
+// no more than the low one is pending.
+func TestMarksRefuse(t *testing.T) {
+	room := 0
+	w, err := vecio.NewScripted(func(views [][]byte) (int, error) {
+		n := 0
+		for _, v := range views {
+			n += len(v)
+		}
+		n = min(n, room)
+		if room -= n; n == 0 {
+			return 0, syscall.EAGAIN
+		}
+		return n, nil
+	}, &vecio.Config{High: 100, Low: 40})
+	must(t, err)
+	must(t, w.Append(make([]byte, 60)), w.Append(make([]byte, 40)))
+	for _, c := range []struct {
+		room, n int
+		full    bool
+	}{
+		{0, 1, true},
+		{30, 1, true}, // 70 pending: it would fit
+		{29, 1, true},
+		{1, 1, false}, // 40 pending
+		{0, 59, false},
+		{0, 1, true},
+		{60, 101, true}, // longer than the mark, with something pending
+	} {
+		room = c.room
+		if err := w.Flush(); err != vecio.ErrBlocked {
+			t.Fatal(err)
+		}
+		if err := w.Append(make([]byte, c.n)); err != nil && err != vecio.ErrFull || (err == vecio.ErrFull) != c.full {
+			t.Errorf("%+v with %d bytes pending: %v", c, w.Pending(), err)
+		}
+	}
+	room = 1 << 20
+	must(t, w.Flush(), w.Append(make([]byte, 101)), w.Flush()) // alone it is taken
+	if s := w.Stats(); s.Refused != 5 || s.Waits != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestMarksWait: with a slow peer, a writer that may wait never has more pending than the
+// high mark. Its producer goes at the peer's pace.
+func TestMarksWait(t *testing.T) {
+	a, b := sockets.TCPPair(t)
+	const high, low, total = 100_000, 30_000, 20 << 20
+	w := newWriter(t, a, &vecio.Config{High: high, Low: low})
+	data := random(total)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for rest := data; len(rest) > 0; {
+			n := min(len(rest), 1+len(rest)%7000)
+			if err := w.Append(rest[:n]); err != nil {
+				t.Error(err)
+				break
+			}
+			if w.Pending() > high {
+				t.Errorf("%d bytes pending", w.Pending())
+			}
+			rest = rest[n:]
+		}
+		if err := w.Flush(); err != nil {
+			t.Error(err)
+		}
+		a.CloseWrite()
+	}()
+	got, err := io.ReadAll(b)
+	if err != nil || string(got) != string(data) {
+		t.Errorf("%d bytes arrived of %d, %v", len(got), len(data), err)
+	}
+	<-done
+	if s := w.Stats(); s.Waits < total/high {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestWaitsForLow: a writer that may wait continues when no more than the low mark is
+// pending, however little the peer reads then.
+func TestWaitsForLow(t *testing.T) {
+	a, b := sockets.TCPPair(t)
+	must(t, a.SetWriteBuffer(64<<10), b.SetReadBuffer(64<<10))
+	const high, low = 8 << 20, 4 << 20
+	w := newWriter(t, a, &vecio.Config{High: high, Low: low})
+	must(t, w.Append(make([]byte, high)))
+	must(t, a.SetWriteDeadline(time.Now().Add(30*time.Second)))
+	go func() { _, _ = io.CopyN(io.Discard, b, high-low) }()
+	if err := w.AppendString("x"); err != nil || w.Pending() > low+1 || w.Pending() < low/2 {
+		t.Errorf("%v with %d bytes pending", err, w.Pending())
+	}
+	_ = w.Close() // reports that bytes were pending
+}
+
+// TestManyEmptyPieces: the number of empty pieces is bounded as well.
+func TestManyEmptyPieces(t *testing.T) {
+	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
+	must(t, err)
+	must(t, w.AppendString("x"))
+	n := 1
+	for ; n < 1<<20 && w.Append(make([]byte, 1-n%2)) == nil; n++ {
+	}
+	if n != 1<<16 || w.Append(nil) != vecio.ErrFull {
+		t.Errorf("%d pieces are pending", n)
+	}
+	must(t, w.Reset(io.Discard))
+	for range 1 << 17 {
+		must(t, w.Append(nil))
+	}
+	if s := w.Stats(); s.Calls != 0 || s.Pieces != 1<<17 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestManyOwnedPieces: nor can owned pieces be without number that are short, or empty.
+func TestManyOwnedPieces(t *testing.T) {
+	for _, piece := range []string{"", "x"} {
+		w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
+		must(t, err)
+		must(t, w.AppendString("y"))
+		var back count
+		const n = 1 << 16
+		for range n {
+			must(t, w.Own([]byte(piece), &back))
+		}
+		if room := w.Room(); room != 0 || w.Own([]byte(piece), &back) != vecio.ErrFull {
+			t.Errorf("one more owned piece of %d bytes is taken, or there is room for %d bytes", len(piece), room)
+		}
+		if back.n != 1 {
+			t.Errorf("%d pieces are back, want the refused one", back.n)
+		}
+		must(t, w.Reset(io.Discard))
+		if back.n != n+1 {
+			t.Errorf("%d of %d pieces are back", back.n, n)
+		}
+	}
+	a, b := sockets.TCPPair(t)
+	w := newWriter(t, a, &vecio.Config{Low: vecio.DefaultHigh}) // one that may wait
+	var back count
+	for range 1<<16 + 1 {
+		must(t, w.AppendString("y"), w.Own(nil, &back))
+	}
+	if s := w.Stats(); s.Waits == 0 || back.n < 1<<16 {
+		t.Errorf("%d pieces are back, %+v", back.n, s)
+	}
+	must(t, w.Flush())
+	received(t, b, 1<<16+1)
+}
+
+// TestRoom: a writer takes as many bytes as Room returns, and refuses one byte more.
+func TestRoom(t *testing.T) {
+	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, &vecio.Config{High: 1000})
+	must(t, err)
+	for _, n := range []int{1, 300, 0, 650} {
+		before := w.Room()
+		must(t, w.Append(make([]byte, n)))
+		if w.Room() != before-n {
+			t.Fatalf("room for %d after %d of %d", w.Room(), n, before)
+		}
+	}
+	if err := w.Append(make([]byte, w.Room()+1)); err != vecio.ErrFull {
+		t.Fatal(err)
+	}
+	if n := w.Room(); n != 0 {
+		t.Errorf("room for %d after it was full", n)
+	}
+	_ = w.Close() // reports that bytes were pending
+	if n := w.Room(); n != 0 {
+		t.Errorf("room for %d after it was closed", n)
+	}
+}
+
+// TestParsePolicy parses each name, and one that is no policy.
+func TestParsePolicy(t *testing.T) {
+	for _, p := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
+		if got, err := vecio.ParsePolicy(p.String()); got != p || err != nil {
+			t.Errorf("%v: %v, %v", p, got, err)
+		}
+	}
+	if _, err := vecio.ParsePolicy("fast"); err == nil {
+		t.Error("fast is a policy")
+	}
+}
+
+// zeros is memory that is there without costing any: all of it is one page.
+func zeros(t *testing.T, n int) []byte {
+	t.Helper()
+	b, err := sys.MmapAnonymous(n, sys.PROT_READ, sys.MAP_PRIVATE)
+	must(t, err)
+	t.Cleanup(func() { must(t, sys.Munmap(b)) })
+	return b
+}
+
+// TestTotals: one call moves at most 0x7ffff000 bytes. More bytes make a short write,
+// even in the middle of a piece.
+func TestTotals(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("there are not so many addresses")
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	must(t, err)
+	defer null.Close()
+	const piece int64 = 1<<30 + 1
+	b := zeros(t, int(piece))
+	for _, n := range []int{1, 2, 3, 5} {
+		w := newWriter(t, null, &vecio.Config{High: math.MaxInt})
+		var back count
+		for range n {
+			must(t, w.Own(b, &back))
+		}
+		must(t, w.Flush())
+		calls := (int64(n)*piece + sys.MAX_RW_COUNT - 1) / sys.MAX_RW_COUNT
+		if s := w.Stats(); s.Written != int64(n)*piece || s.Calls != calls || s.Short != calls-1 || back.n != n {
+			t.Errorf("%d bytes in %d calls, %d of them short, %d pieces back", s.Written, s.Calls, s.Short, back.n)
+		}
+	}
+}
+
+// A sink is a kernel, or a Write, that gives any permitted answer at random, and keeps
+// the bytes that it has taken.
+type sink struct {
+	t    *rapid.T
+	got  []byte
+	dead bool // it has answered with an error that is one
+
+	calls, blocked, retried int64
+}
+
+var errDead = syscall.ECONNRESET
+
+func (s *sink) take(t *rapid.T, p []byte) int {
+	n := len(p)
+	switch rapid.IntRange(0, 3).Draw(t, "how much") {
+	case 0:
+		n = rapid.IntRange(0, len(p)).Draw(t, "some")
+	case 1:
+		n = min(n, 1)
+	}
+	s.got = append(s.got, p[:n]...)
+	return n
+}
+
+// kernel answers a gathered write.
+func (s *sink) kernel(pieces [][]byte) (int, error) {
+	s.calls++
+	if len(pieces) == 0 || len(pieces) > 1024 {
+		s.t.Fatalf("%d pieces in one call", len(pieces))
+	}
+	all := bytes.Join(pieces, nil)
+	for _, p := range pieces {
+		if len(p) == 0 {
+			s.t.Fatal("an empty piece in a call")
+		}
+	}
+	switch rapid.IntRange(0, 19).Draw(s.t, "answer") {
+	case 0, 1, 2, 3:
+		s.blocked++
+		return 0, syscall.EAGAIN
+	case 4, 5:
+		s.retried++
+		return 0, syscall.EINTR
+	case 6:
+		s.dead = true
+		return 0, errDead
+	}
+	n := s.take(s.t, all)
+	if n == 0 {
+		s.blocked++
+		return 0, syscall.EAGAIN
+	}
+	return n, nil
+}
+
+// Write answers a coalesced writer. Only a deadline interrupts it without failing.
+func (s *sink) Write(p []byte) (int, error) {
+	s.calls++
+	switch n := s.take(s.t, p); {
+	case n == len(p):
+		return n, nil
+	case rapid.IntRange(0, 3).Draw(s.t, "answer") == 0:
+		s.dead = true
+		return n, errDead
+	default:
+		return n, os.ErrDeadlineExceeded
+	}
+}
+
+// A model is the state that a writer must have.
+type model struct {
+	sink
+	w   *vecio.Writer
+	cfg vecio.Config
+
+	all    []byte  // of the pieces that were taken
+	ends   []int64 // where each of them ends
+	begin  int     // written before the last failure or Reset: where all begins in got
+	owned  []*lease
+	failed error
+}
+
+// A lease is an owned piece.
+type lease struct {
+	t     *rapid.T
+	m     *model
+	piece []byte
+	end   int64
+	back  int
+}
+
+func (l *lease) Release(p []byte) {
+	l.back++
+	if l.back > 1 || len(p) != len(l.piece) || cap(p) != cap(l.piece) {
+		l.t.Fatalf("a piece of %d bytes is given back as %d, for the %d. time", len(l.piece), len(p), l.back)
+	}
+	clear(p) // a later read of it is wrong
+}
+
+func (m *model) piece(t *rapid.T) []byte {
+	n := 0
+	switch rapid.IntRange(0, 5).Draw(t, "size") {
+	case 0:
+	case 1:
+		n = rapid.IntRange(1, 10_000).Draw(t, "large")
+	default:
+		n = rapid.IntRange(1, 64).Draw(t, "small")
+	}
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(len(m.all) + i*7 + n)
+	}
+	return p
+}
+
+// took notes the outcome of a piece.
+func (m *model) took(t *rapid.T, p []byte, err error) bool {
+	switch {
+	case m.failed != nil && err != m.failed:
+		t.Fatalf("%v from a writer that has failed with %v", err, m.failed)
+	case m.failed != nil:
+		return false
+	case err == vecio.ErrFull:
+		if n := m.w.Pending(); n+len(p) <= m.cfg.High && n <= m.cfg.Low || n == 0 {
+			t.Fatalf("a piece of %d bytes is refused with %d pending", len(p), n)
+		}
+		return false
+	case err != nil:
+		m.met(t, err)
+		return false
+	}
+	m.all = append(m.all, p...)
+	m.ends = append(m.ends, int64(len(m.all)))
+	return true
+}
+
+// met notes the outcome of a call.
+func (m *model) met(t *rapid.T, err error) {
+	var e *vecio.WriteError
+	switch {
+	case err == nil, err == vecio.ErrBlocked:
+		return
+	case !errors.As(err, &e):
+		t.Fatalf("%v", err)
+	}
+	written := int64(len(m.got) - m.begin)
+	piece, start := int64(0), int64(0)
+	for _, end := range m.ends {
+		if end > written {
+			break
+		}
+		piece, start = piece+1, end
+	}
+	offset := written - start
+	if e.Written != written || e.Piece != piece || e.Offset != offset || e.Pieces != int64(len(m.ends)) {
+		t.Fatalf("%+v, want %d bytes written and piece %d of %d, from %d on", *e, written, piece, len(m.ends), offset)
+	}
+	if m.dead {
+		m.failed = err
+		if !errors.Is(err, errDead) {
+			t.Fatalf("%v", err)
+		}
+	} else if !e.Timeout() {
+		t.Fatalf("%v", err)
+	}
+}
+
+// check holds the writer against the model.
+func (m *model) check(t *rapid.T) {
+	written := len(m.got) - m.begin
+	if written > len(m.all) {
+		t.Fatalf("%d bytes written of %d", written, len(m.all))
+	}
+	if s := m.w.Stats(); s.Written != int64(written) || s.Pieces != int64(len(m.ends)) || s.Copied+s.Refs != s.Pieces || s.CopiedBytes+s.RefBytes != int64(len(m.all)) {
+		t.Fatalf("%d bytes of %d pieces written: %+v", written, len(m.ends), s)
+	}
+	pending := len(m.all) - written
+	if m.failed != nil {
+		pending = 0
+	}
+	if n := m.w.Pending(); n != pending {
+		t.Fatalf("%d bytes pending, want %d", n, pending)
+	}
+	if (pending == 0) != m.w.Idle() {
+		t.Fatalf("with %d bytes pending: idle is %v", pending, m.w.Idle())
+	}
+	for _, l := range m.owned {
+		if done := m.failed != nil || l.end <= int64(written); done != (l.back == 1) {
+			t.Fatalf("a piece that ends at %d was given back %d times with %d bytes written", l.end, l.back, written)
+		}
+	}
+}
+
+// verify compares the bytes once nothing more is written of them.
+func (m *model) verify(t *rapid.T) {
+	if got := m.got[m.begin:]; !bytes.Equal(got, m.all[:len(got)]) {
+		t.Fatal("the sink got something else than was appended")
+	}
+}
+
+// TestModel: any pieces, owned or not, through any answers of a kernel or a Write: the
+// bytes in order, each exactly once; each owned piece back exactly once, no earlier than
+// written and no later than in the call that wrote it; errors exact to the byte.
+func TestModel(t *testing.T) {
+	for name, open := range map[string]func(m *model) (*vecio.Writer, error){
+		"kernel": func(m *model) (*vecio.Writer, error) { return vecio.NewScripted(m.kernel, &m.cfg) },
+		"Write":  func(m *model) (*vecio.Writer, error) { return vecio.New(&m.sink, &m.cfg) },
+	} {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { play(t, open) }) })
+	}
+}
+
+func play(t *rapid.T, open func(m *model) (*vecio.Writer, error)) {
+	m := &model{}
+	m.t = t
+	m.cfg.CopyBelow = rapid.SampledFrom([]int{-1, 1, 16, 64, 5000, 1 << 20}).Draw(t, "copy below")
+	m.cfg.High = rapid.SampledFrom([]int{1, 100, 20_000, 1 << 20}).Draw(t, "high")
+	m.cfg.Low = rapid.IntRange(0, m.cfg.High).Draw(t, "low")
+	start := func(t *rapid.T) {
+		w, err := open(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.w = w
+	}
+	start(t)
+	forget := func() {
+		m.begin, m.all, m.ends, m.owned, m.failed, m.dead = len(m.got), nil, nil, nil, nil, false
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"append": func(t *rapid.T) {
+			p := m.piece(t)
+			m.took(t, p, m.w.Append(p))
+			if len(p) < m.cfg.CopyBelow {
+				clear(p) // a short one was copied
+			}
+		},
+		"many": func(t *rapid.T) {
+			for range rapid.IntRange(1000, 3000).Draw(t, "many") {
+				p := []byte{byte(len(m.all))}
+				if !m.took(t, p, m.w.Append(p)) {
+					return
+				}
+			}
+		},
+		"string": func(t *rapid.T) {
+			p := m.piece(t)
+			m.took(t, p, m.w.AppendString(string(p)))
+		},
+		"own": func(t *rapid.T) {
+			p := m.piece(t)
+			l := &lease{t: t, m: m, piece: p}
+			saved := bytes.Clone(p)
+			taken := m.took(t, saved, m.w.Own(p, l))
+			if l.end = int64(len(m.all)); taken {
+				m.owned = append(m.owned, l)
+			} else if l.back != 1 {
+				t.Fatalf("a piece that was not taken is given back %d times", l.back)
+			}
+		},
+		"flush": func(t *rapid.T) {
+			err := m.w.Flush()
+			if m.failed == nil {
+				m.met(t, err)
+			} else if err != m.failed {
+				t.Fatalf("%v from a writer that has failed with %v", err, m.failed)
+			}
+			if err == nil && m.w.Pending() != 0 {
+				t.Fatalf("%d bytes pending after Flush", m.w.Pending())
+			}
+		},
+		"close": func(t *rapid.T) {
+			pending := m.w.Pending()
+			err := m.w.Close()
+			var e *vecio.WriteError
+			if (pending > 0) != errors.As(err, &e) || pending == 0 && err != nil || pending > 0 && e.Written != int64(len(m.got)-m.begin) {
+				t.Fatalf("Close with %d bytes pending: %v", pending, err)
+			}
+			m.verify(t)
+			for _, l := range m.owned {
+				if l.back != 1 {
+					t.Fatalf("a piece was given back %d times after Close", l.back)
+				}
+			}
+			if m.w.Flush() != vecio.ErrClosed || m.w.Append(nil) != vecio.ErrClosed {
+				t.Fatal("a closed writer writes")
+			}
+			forget()
+			start(t)
+		},
+		"": m.check,
+	})
+	m.verify(t)
+	if err := m.w.Reset(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range m.owned {
+		if l.back != 1 {
+			t.Fatalf("a piece was given back %d times in the end", l.back)
+		}
+	}
+}
+
+// TestZeroValues: methods of zero values return.
+func TestZeroValues(t *testing.T) {
+	zero.Methods(t, map[string]string{}, new(vecio.Writer), new(vecio.Policy), new(vecio.Path), new(vecio.ReleaseFunc))
 }

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -33,11 +34,10 @@ type messenger struct {
 // arrays of 64 KiB from a sync.Pool, and as slice headers from one pool upon
 // buffers of fitting sizes from another, or upon slots of an arena.
 func measureHeaders(ctx context.Context) (r Result, err error) {
-	bytes, err := pool.NewBytes(pool.BytesConfig{})
+	buffers, err := newClasses()
 	if err != nil {
 		return r, err
 	}
-	defer bytes.Close()
 	headers, err := pool.New(pool.Config[[][]byte]{
 		New:   func(context.Context) ([][]byte, error) { return make([][]byte, 0, 1), nil },
 		Reset: func(h [][]byte) bool { clear(h[:cap(h)]); return true },
@@ -56,7 +56,7 @@ func measureHeaders(ctx context.Context) (r Result, err error) {
 	for _, m := range []messenger{
 		{"made", haveMade},
 		{"arrays", func(n int) (int, func()) { return haveArray(&arrays, n) }},
-		{"headers", func(n int) (int, func()) { return haveHeaders(headers, bytes, n, &fails) }},
+		{"headers", func(n int) (int, func()) { return haveHeaders(headers, buffers, n, &fails) }},
 		{"headers, arena", func(n int) (int, func()) { return haveSlots(headers, slots.Local(0), n, &fails) }},
 	} {
 		if ctx.Err() != nil {
@@ -125,15 +125,29 @@ func haveArray(idle *sync.Pool, n int) (int, func()) {
 	return len(a), func() { idle.Put(a) }
 }
 
-func haveHeaders(headers *pool.Pool[[][]byte], bytes *pool.Bytes, n int, fails *failure) (int, func()) {
-	b, err := bytes.Get(n)
+// classes are pools of buffers, each of twice the size of the one before.
+type classes [17]*pool.Pool[[]byte]
+
+func newClasses() (c classes, err error) {
+	for i := range c {
+		make := func(context.Context) ([]byte, error) { return make([]byte, 1<<i), nil }
+		if c[i], err = pool.New(pool.Config[[]byte]{New: make}); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func haveHeaders(headers *pool.Pool[[][]byte], buffers classes, n int, fails *failure) (int, func()) {
+	class := buffers[bits.Len(uint(n-1))]
+	b, err := class.Get(context.Background())
 	fails.note(err)
 	h, err := headers.Get(context.Background())
 	fails.note(err)
 	copy(b, payload[:n])
 	h = append(h[:0], b)
 	return cap(b), func() {
-		bytes.Put(h[0])
+		class.Put(h[0])
 		headers.Put(h)
 	}
 }

@@ -1,35 +1,19 @@
 package contestant_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/process"
-	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
 // processes is the number of processes of a kind; one if the kind is missing here.
 var processes = map[string]int{"direct": 0, "nginx": workers + 1}
 
-func TestEveryKindCarriesBytes(t *testing.T) { everyKind(t) }
-
-func TestEveryKindCarriesBytesForAnOrdinaryUser(t *testing.T) {
-	if privilege.Ordinary(t) {
-		everyKind(t)
-	}
-}
-
-func everyKind(t *testing.T) {
+func TestEveryKindCarriesBytes(t *testing.T) {
 	for _, k := range contestant.Kinds() {
 		if k.Name == contestant.LaneName { // programs at the devices of this network: TestScripts/lane of the command has one of its own
 			continue
@@ -146,96 +130,4 @@ func exchange(t *testing.T, conn net.Conn) {
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func TestTheAccountWhileConnectionsAreOpen(t *testing.T) {
-	for _, name := range []string{"penstock", "haproxy-1"} {
-		t.Run(name, func(t *testing.T) {
-			s := setting(t)
-			c := start(t, name, s)
-			conn := dial(t, s.Group, c.Address)
-			exchange(t, conn)
-			if a, err := c.Account(t.Context()); err != nil || a.Active != 1 {
-				t.Errorf("got %+v, %v", a, err)
-			}
-			soon, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			_, err := c.Settle(soon)
-			wantText(t, err, name+" still holds 1 connections")
-			_ = conn.Close()
-			if name != "penstock" { // a late answer may still arrive
-				checkAccount(t, c, 1)
-			}
-		})
-	}
-}
-
-// TestADeathIsNoticed kills the first process of each kind.
-func TestADeathIsNoticed(t *testing.T) {
-	for _, name := range []string{"penstock", "io.Copy", "haproxy-1", "nginx", "envoy"} {
-		t.Run(name, func(t *testing.T) {
-			c := start(t, name, setting(t))
-			pids, err := c.Pids()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Signal(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			<-c.Done()
-			var ended *process.EndedError
-			if err := c.Err(); !errors.As(err, &ended) || ended.State != "signal: killed" || ended.Name != name {
-				t.Errorf("got %v", err)
-			}
-			for _, pid := range pids {
-				if exists(pid) {
-					t.Errorf("process %d of %v still exists", pid, pids)
-				}
-			}
-			if _, err := c.Usage(); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("Usage: %v", err)
-			}
-		})
-	}
-}
-
-// TestNothingOutlivesAKilledBenchmark: the workers of nginx get no signal from the kernel, and
-// end as well.
-func TestNothingOutlivesAKilledBenchmark(t *testing.T) {
-	for _, name := range []string{"penstock", "haproxy-2", "nginx"} {
-		t.Run(name, func(t *testing.T) {
-			s := setting(t)
-			start(t, name, s).Kill() // its program is installed
-			parent, err := s.Group.Start(s.Program.Spec("the benchmark", []string{"parent", name, s.Dir, s.Upstream}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			line, err := parent.Stdout(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var pids []int
-			if err := json.Unmarshal([]byte(line), &pids); err != nil || len(pids) == 0 || !exists(pids[0]) {
-				t.Fatalf("processes %q, %v", line, err)
-			}
-			parent.Kill()
-			deadline := time.Now().Add(forever)
-			for slices.ContainsFunc(pids, exists) {
-				if time.Now().After(deadline) {
-					t.Fatalf("some of %v still exist", pids)
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-}
-
-// exists reports whether a process exists and is no zombie.
-func exists(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(state, "Z")
 }

@@ -3,7 +3,6 @@ package contestant_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -60,38 +59,10 @@ func run(args []string) error {
 		}
 		return rival.Serve(ctx, l, args[2])
 	}
-	if args[0] == "parent" {
-		return parent(ctx, args[1], args[2], args[3])
-	}
 	if args[0] == "run" {
 		return standin.Serve(ctx, args[2], 1000)
 	}
 	return standin.Proxy(ctx, args[1:], 1000, nil)
-}
-
-// parent starts a contestant, prints its process ids, and waits.
-func parent(ctx context.Context, name, dir, upstream string) error {
-	g := process.NewGroup()
-	defer g.Close()
-	k, err := contestant.Named(name)
-	if err != nil {
-		return err
-	}
-	c, err := k.Start(ctx, &contestant.Setting{
-		Group: g, Upstream: upstream, Dir: dir, Threads: workers, Patience: forever, Program: self,
-	})
-	if err != nil {
-		return err
-	}
-	pids, err := c.Pids()
-	if err != nil {
-		return err
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(pids); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
 }
 
 // setting is a group with an echo server, isolated if possible.

@@ -1,16 +1,17 @@
 package contestant_test
 
 import (
-	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
-	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // refused starts a kind that must not come up, and returns the error.
@@ -59,34 +60,29 @@ func TestWhatIsMissingSaysWhatToInstall(t *testing.T) {
 	}
 }
 
-func TestANamedBinaryThatIsNotThere(t *testing.T) {
-	s := setting(t)
-	s.Binaries = map[string]string{"haproxy": "/does/not/exist"}
-	wantText(t, refused(t, "haproxy-2", s), "haproxy", "/does/not/exist", "no such file")
-}
-
-func TestAnNginxWithoutStreams(t *testing.T) {
-	s := setting(t)
-	s.Binaries = map[string]string{"nginx": script(t, `[ "$1" = -V ]`)}
-	wantText(t, refused(t, "nginx", s), "libnginx-mod-stream")
-}
-
-func TestABinaryThatEndsAtOnce(t *testing.T) {
-	for commands, want := range map[string]string{
-		"exit 3": "haproxy-1 (pid ",
-		"echo '[NOTICE] hello' >&2; echo '[ALERT] no such luck' >&2; exit 3": "haproxy-1 did not start: [ALERT] no such luck",
+// TestProgramsThatDoNotServe: the error says what is wrong with the program that was named, or found.
+func TestProgramsThatDoNotServe(t *testing.T) {
+	for name, test := range map[string]struct{ kind, binary, does, want string }{
+		"is not there":           {"haproxy-2", "haproxy", "", "no such file"},
+		"lacks a module":         {"nginx", "nginx", `[ "$1" = -V ]`, "libnginx-mod-stream"},
+		"ends in silence":        {"haproxy-1", "haproxy", "exit 3", "haproxy-1 (pid "},
+		"ends and says why":      {"haproxy-1", "haproxy", "echo '[NOTICE] hello' >&2; echo '[ALERT] no such luck' >&2; exit 3", "haproxy-1 did not start: [ALERT] no such luck"},
+		"never listens":          {"envoy", "envoy", "sleep 60", "envoy did not start within 50ms"},
+		"is perhaps another one": {"haproxy-1", "haproxy", "exit 0", "really haproxy? --binary haproxy=PATH names another"},
 	} {
-		s := setting(t)
-		s.Binaries = map[string]string{"haproxy": script(t, commands)}
-		wantText(t, refused(t, "haproxy-1", s), want)
+		t.Run(name, func(t *testing.T) {
+			s := setting(t)
+			if test.kind == "envoy" {
+				s.Patience = 50 * time.Millisecond
+			}
+			path := "/does/not/exist"
+			if test.does != "" {
+				path = script(t, test.does)
+			}
+			s.Binaries = map[string]string{test.binary: path}
+			wantText(t, refused(t, test.kind, s), test.want)
+		})
 	}
-}
-
-func TestABinaryThatNeverListens(t *testing.T) {
-	s := setting(t)
-	s.Patience = 50 * time.Millisecond
-	s.Binaries = map[string]string{"envoy": script(t, "sleep 60")}
-	wantText(t, refused(t, "envoy", s), "envoy did not start within 50ms")
 }
 
 // TestAMistakeInTheConfiguration runs the servers with a line too many.
@@ -133,43 +129,6 @@ func TestAPortThatSomebodyTakesFirst(t *testing.T) {
 	carry(t, s, c, 1000)
 }
 
-func TestAddressesThatMakeNoSense(t *testing.T) {
-	installed(t, "haproxy")
-	for _, s := range []contestant.Setting{
-		{Upstream: "127.0.0.1:80", Listen: "localhost:0"},
-		{Upstream: "127.0.0.1:80", Listen: "[::1]:0"},
-		{Upstream: "nowhere", Listen: "127.0.0.1:0"},
-	} {
-		wantText(t, refused(t, "haproxy-1", &s), "write an IPv4 address and a port")
-	}
-}
-
-func TestStartEndsWithItsContext(t *testing.T) {
-	s := setting(t)
-	s.Binaries = map[string]string{"envoy": script(t, "sleep 60")}
-	reason := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(reason)
-	for _, name := range []string{"envoy", "penstock", "io.Copy"} {
-		k, _ := contestant.Named(name)
-		if _, err := k.Start(ctx, s); !errors.Is(err, reason) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
-// TestGroupThatIsClosed: a closed group starts no process.
-func TestGroupThatIsClosed(t *testing.T) {
-	s := setting(t)
-	s.Group.Close()
-	s.Binaries = map[string]string{"envoy": "/bin/true"}
-	for _, name := range []string{"envoy", "penstock", "io.Copy"} {
-		if err := refused(t, name, s); !errors.Is(err, process.ErrClosed) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
 func TestConfigsAreComplete(t *testing.T) {
 	s := &contestant.Setting{Upstream: "127.0.0.1:7001", Listen: "127.0.0.1:7002", Threads: 3}
 	without := []string{"direct", "penstock", "penstock-splice", "penstock-copy", "penstock-busy-poll", "relay", "io.Copy", "io.Copy-copying"}
@@ -199,8 +158,74 @@ func TestConfigsAreComplete(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNone(t *testing.T) {
-	if _, err := contestant.Named("squid"); err == nil {
-		t.Error("no error")
+func TestVersion(t *testing.T) {
+	for name, test := range map[string]struct{ binary, says, want string }{
+		"haproxy-2": {"haproxy", "HAProxy version 2.6.12-1+deb12u1 2023/12/16 - https://haproxy.org/", "2.6.12-1+deb12u1"},
+		"nginx":     {"nginx", "nginx version: nginx/1.22.1 >&2", "1.22.1"},
+		"envoy":     {"envoy", "envoy  version: 0123abcd/1.30.1/Clean/RELEASE/BoringSSL", "1.30.1"},
+		"haproxy-1": {"haproxy", "something else", ""},
+	} {
+		path := filepath.Join(t.TempDir(), test.binary)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho "+test.says+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		k, err := contestant.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := k.Version(t.Context(), &contestant.Setting{Binaries: map[string]string{test.binary: path}}); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+		if got := k.Version(t.Context(), &contestant.Setting{Binaries: map[string]string{test.binary: "/not/here"}}); got != "" {
+			t.Errorf("a missing %s: %q", name, got)
+		}
+	}
+	if k, _ := contestant.Named("direct"); k.Version(t.Context(), new(contestant.Setting)) != "" {
+		t.Error("direct has a version")
+	}
+}
+
+// TestAdminSocket: a path that is too long for a unix socket is replaced, and the other directory
+// is removed.
+func TestAdminSocket(t *testing.T) {
+	dir := t.TempDir()
+	path, remove, err := contestant.AdminSocket("/run/penstock")
+	if remove(); err != nil || path != "/run/penstock/admin" {
+		t.Errorf("%s, %v", path, err)
+	}
+	path, remove, err = contestant.AdminSocket(filepath.Join(dir, strings.Repeat("x", 90)))
+	if err != nil || len(path) > 90 || strings.HasPrefix(path, dir) {
+		t.Fatalf("%s, %v", path, err)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		t.Error(err)
+	}
+	remove()
+	if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
+		t.Errorf("the directory still exists: %v", err)
+	}
+}
+
+// TestNoLookalikeOfALane: a process that serves without a lane is refused, with its reason.
+func TestNoLookalikeOfALane(t *testing.T) {
+	for _, l := range []*admin.Lane{nil, {State: admin.LaneUnavailable, Why: "no TCX"}, {State: admin.LaneBusy, Why: "no TCX"}} {
+		want := []string{"no lane"}
+		if l != nil {
+			want = []string{"stay in user space", l.State, "no TCX"}
+		}
+		wantText(t, contestant.LaneOn(l), want...)
+	}
+	if err := contestant.LaneOn(&admin.Lane{State: admin.LaneOn}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALaneIsNotForEverybody(t *testing.T) {
+	if privilege.Ordinary(t) {
+		k, err := contestant.Named(contestant.LaneName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, k.Available(t.Context(), setting(t)), "CAP_BPF", "run it as root")
 	}
 }

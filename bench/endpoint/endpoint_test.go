@@ -2,16 +2,24 @@ package endpoint
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"io"
 	"net"
 	"os"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/child"
 )
+
+// childName is the first argument of a test binary that runs as a process of endpoints.
+const childName = "penstock-endpoint-test"
+
+func TestMain(m *testing.M) {
+	child.Main(m, childName, func([]string) error { return RunPart(context.Background(), os.Stdin, os.Stdout) })
+}
 
 // forever is longer than any step of a test may take.
 const forever = 30 * time.Second
@@ -72,71 +80,195 @@ func TestAnEndpointFailsAndRecovers(t *testing.T) {
 	}
 }
 
-// A client that waits for a silent or a slow endpoint is answered when the endpoint is healthy
-// again.
-func TestWhoWaitsIsAnswered(t *testing.T) {
-	for _, f := range []Failure{Silent, Slow} {
-		e := serving(t)
-		e.mustTurn(t, f, 100*time.Hour)
-		c := e.send(t)
-		e.mustTurn(t, Healthy, 0)
-		if answer, err := io.ReadAll(c); err != nil || string(answer) != string(e.answer) {
-			t.Errorf("%s: %q, %v", f, answer, err)
-		}
-	}
-}
+const ms = time.Millisecond
 
-// An established connection is reset when an endpoint begins to refuse.
-func TestRefusingResets(t *testing.T) {
-	e := serving(t)
-	c := e.connect(t)
-	// A later client has been answered. So the connection has left the accept queue, which is
-	// reset as well.
-	if err := e.ask(t, forever); err != nil {
-		t.Fatal(err)
-	}
-	e.mustTurn(t, Silent, 0)
-	if _, err := io.WriteString(c, requestText); err != nil {
-		t.Fatal(err)
-	}
-	e.mustTurn(t, Refuse, 0)
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// send sends a request.
-func (e *endpoint) send(t *testing.T) net.Conn {
-	t.Helper()
-	c := e.connect(t)
-	if _, err := io.WriteString(c, requestText); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func (e *endpoint) connect(t *testing.T) net.Conn { return sockets.Dial(t, e.listener.Addr().String()) }
-
-// The end of the context releases all clients, whichever endpoint they wait for.
-func TestAnEndpointEnds(t *testing.T) {
-	for _, f := range []Failure{Silent, Slow, Refuse, Reset} {
-		e := serving(t) // the test waits for its end
-		e.mustTurn(t, Silent, 0)
-		e.send(t)
-		e.mustTurn(t, f, 100*time.Hour)
-	}
-}
-
-func TestReason(t *testing.T) {
-	for want, err := range map[string]error{
-		"timed out": &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},
-		"reset":     os.NewSyscallError("read", syscall.ECONNRESET),
-		"refused":   os.NewSyscallError("connect", syscall.ECONNREFUSED),
-		"cut short": errCut,
-		"else":      errors.New("else"),
+// The load reports the results of clients of servers with a known behaviour.
+func TestLoad(t *testing.T) {
+	answer := strings.Repeat("x", 100)
+	const clients = 10
+	p := Load{Rate: 100, Timeout: 200 * ms, Length: clients * 10 * ms, Answer: len(answer), Sources: 3, File: t.TempDir() + "/outcomes"}
+	release := make(chan struct{})
+	for _, serve := range []func(c *net.TCPConn){
+		func(c *net.TCPConn) { _, _ = io.WriteString(c, answer) },
+		func(*net.TCPConn) {},
+		func(c *net.TCPConn) { _, _ = io.WriteString(c, answer[1:]) },
+		func(c *net.TCPConn) { _ = c.SetLinger(0) },
+		func(*net.TCPConn) { <-release },
 	} {
-		if got := Reason(err); got != want {
-			t.Errorf("%v: %q", err, got)
+		p.Addresses = append(p.Addresses, scripted(t, serve))
+	}
+	p.Addresses = append(p.Addresses, nobody(t))
+	t.Cleanup(func() { close(release) }) // before the wait for the servers' end
+	all := p.run(t)
+	for i, want := range []string{"", "closed without an answer", "cut short", "reset", "timed out", "refused"} {
+		if len(all[i]) != clients {
+			t.Errorf("%q: %d clients", want, len(all[i]))
 		}
+		for _, o := range all[i] {
+			if o.Lost != want || o.Ended < o.Began || want == "" && !(o.First > 0) {
+				t.Errorf("%q: %+v", want, o)
+			}
+		}
+	}
+}
+
+// run has the part carry out the plan.
+func (p *Load) run(t *testing.T) (all [][]Outcome) {
+	t.Helper()
+	in, tell := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- RunLoad(t.Context(), in, io.Discard) }()
+	must(t, json.NewEncoder(tell).Encode(p))
+	must(t, <-done)
+	must(t, tell.Close())
+	text, err := os.ReadFile(p.File)
+	must(t, err)
+	must(t, json.Unmarshal(text, &all))
+	return all
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scripted returns the address of a server that reads a request, and then runs serve.
+func scripted(t *testing.T, serve func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := c.Read(make([]byte, 1000)); err == nil {
+					serve(c.(*net.TCPConn))
+				}
+			}()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
+}
+
+// nobody returns an address at which no socket listens, and none can: a connection has its port.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp4", l.Addr().String())
+	must(t, err)
+	peer, err := l.Accept()
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close(); _ = peer.Close() })
+	return c.LocalAddr().String()
+}
+
+// One endpoint fails while its neighbour answers. When the process is frozen both accept and send
+// nothing, and waiting clients are answered in the end.
+func TestServers(t *testing.T) {
+	g := process.NewGroup()
+	defer g.Close()
+	s, err := Start(t.Context(), g, process.Spec{Name: "the endpoints", Path: "/proc/self/exe", Args: []string{childName}}, Plan{Endpoints: 2, Bytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	ask := func(i int, within time.Duration) string {
+		if _, err := Ask(t.Context(), Request{Address: s.Addresses[i], Deadline: time.Now().Add(within), Answer: AnswerBytes(10)}); err != nil {
+			return Reason(err)
+		}
+		return "served"
+	}
+	for _, x := range []struct {
+		failure Failure
+		want    string
+	}{{Refuse, "refused"}, {Healthy, "served"}, {Reset, "reset"}, {Healthy, "served"}} {
+		sent := time.Now()
+		at, err := s.Turn(t.Context(), sent, Turn{Failure: x.failure, Endpoints: []int{0}})
+		if err != nil || at.Before(sent) {
+			t.Fatal(at, err)
+		}
+		if got := ask(0, forever); got != x.want {
+			t.Errorf("%q: %s, want %s", x.failure, got, x.want)
+		}
+		if got := ask(1, forever); got != "served" {
+			t.Errorf("%q: its neighbour: %s", x.failure, got)
+		}
+	}
+	if _, err := s.Freeze(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(0, 50*time.Millisecond); got != "timed out" {
+		t.Errorf("frozen: %s", got)
+	}
+	answered := make(chan string)
+	go func() { answered <- ask(1, forever) }()
+	if _, err := s.Thaw(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answered; got != "served" {
+		t.Errorf("thawed: %s", got)
+	}
+}
+
+// Each missing part of an answer has an error of its own.
+func TestAsk(t *testing.T) {
+	for said, want := range map[string]string{"": "closed without an answer", "0123": "cut short", "0123456789": "", "0123456789x": "cut short"} {
+		at := answering(t, said)
+		sent := time.Now()
+		first, err := Ask(t.Context(), Request{Address: at, Deadline: sent.Add(forever), Answer: 10})
+		if want == "" && err != nil || want != "" && (err == nil || Reason(err) != want) {
+			t.Errorf("%q: %v, want %q", said, err, want)
+		}
+		if heard := said != ""; heard != first.After(sent) {
+			t.Errorf("%q: first byte at %v", said, first)
+		}
+	}
+}
+
+// answering returns the address of a server that answers one request with the given text.
+func answering(t *testing.T, said string) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if readHead(c.(*net.TCPConn)) == nil {
+			_, _ = io.WriteString(c, said)
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
+}
+
+func TestAtRate(t *testing.T) {
+	const n = 20
+	start, seen := time.Now(), make(chan time.Duration, n+1)
+	AtRate(t.Context(), start, 200, n*5*time.Millisecond, func(i int, at time.Duration) {
+		if want := time.Duration(i) * 5 * time.Millisecond; at != want || time.Since(start) < want {
+			t.Errorf("%d at %v, %v after the start; want %v", i, at, time.Since(start), want)
+		}
+		seen <- at
+	})
+	if len(seen) != n {
+		t.Errorf("%d requests, want %d", len(seen), n)
 	}
 }

@@ -2,7 +2,6 @@ package handshake
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -78,33 +77,6 @@ func TestMeasure(t *testing.T) {
 		}
 		if other := i > 0; (row.Ratios.Of("new_cpu_seconds") != nil) != other {
 			t.Errorf("%s: %v", row.Contestant, row.Ratios)
-		}
-	}
-}
-
-// TestWhoIsNotHereIsLeftOut: a missing contestant is left out, and Penstock is still measured.
-func TestWhoIsNotHereIsLeftOut(t *testing.T) {
-	s := setup(t)
-	s.Binaries, s.Rounds = map[string]string{"haproxy": "/not/here"}, 1
-	r, err := Measure(t.Context(), s)
-	if err != nil || r.Rows[0].Median == nil || r.Rows[1].Median != nil || !strings.Contains(r.Rows[1].Failed, "/not/here") {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
-func TestMeasureEndsWithItsContext(t *testing.T) {
-	s := setup(t)
-	s.Trial = time.Hour
-	reason := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(500*time.Millisecond, func() { cancel(reason) })
-	r, err := Measure(ctx, s)
-	if !errors.Is(err, reason) {
-		t.Errorf("%+v, %v", r, err)
-	}
-	for _, row := range r.Rows { // there are no rows if the measurement had not begun
-		if row.Median != nil {
-			t.Errorf("%s was measured: %+v", row.Contestant, row.Median)
 		}
 	}
 }

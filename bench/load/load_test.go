@@ -2,11 +2,10 @@ package load_test
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"io"
 	"net"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -187,14 +186,6 @@ func TestIdleHoldsUntilItIsReleased(t *testing.T) {
 	}
 }
 
-func TestIdleNeedsDescriptors(t *testing.T) {
-	p := idlePlan("127.0.0.1:1")
-	p.Connections = 1 << 30
-	if _, err := load.NewRunner().Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), "ulimit") {
-		t.Errorf("got %v, want an instruction", err)
-	}
-}
-
 // change flips a bit of the 18th byte to the client.
 func change(dst, src *net.TCPConn, toClient bool) {
 	if toClient {
@@ -318,54 +309,37 @@ func TestIdleSeesFaults(t *testing.T) {
 	}
 }
 
-func TestRunRefusesWrongPlans(t *testing.T) {
-	for _, change := range []func(*load.Plan){
-		func(p *load.Plan) { p.Workload = "chat" },
-		func(p *load.Plan) { p.Connections = 0 },
-		func(p *load.Plan) { p.Duration = 0 },
-		func(p *load.Plan) { p.Size = 0 },
-		func(p *load.Plan) { p.Size = 1 << 30 },
-		func(p *load.Plan) { p.Workload, p.Connections = load.Idle, 0 },
-	} {
-		p := plans("127.0.0.1:1")[1]
-		change(&p)
-		if _, err := new(load.Runner).Run(t.Context(), p); err == nil {
-			t.Errorf("%+v was carried out", p)
+func TestServeHoldsAnIdlePlanUntilItsRelease(t *testing.T) {
+	address := through(t, faithful)
+	in, plan := io.Pipe()
+	event, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- load.Serve(t.Context(), in, out) }()
+	plans, events := json.NewEncoder(plan), json.NewDecoder(event)
+	// A release without held connections does nothing.
+	for _, p := range []load.Plan{{Release: true}, idlePlan(address)} {
+		if err := plans.Encode(p); err != nil {
+			t.Fatal(err)
 		}
 	}
-}
-
-func TestRunThroughNobody(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	next := func() (e load.Event) {
+		if err := events.Decode(&e); err != nil || e.Error != "" {
+			t.Fatal(err, e.Error)
+		}
+		return e
+	}
+	e := next()
+	for !e.Holding {
+		e = next()
+	}
+	if err := plans.Encode(load.Plan{Release: true}); err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close()
-	for _, p := range plans(l.Addr().String()) {
-		if _, err := new(load.Runner).Run(t.Context(), p); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("%s: got %v, want a refusal", p.Workload, err)
-		}
+	if e = next(); e.Result == nil || e.Result.Connections != 150 {
+		t.Errorf("after the release: %+v", e)
 	}
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	address := through(t, faithful)
-	for _, p := range plans(address) {
-		p.Duration = time.Hour
-		reason := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		var runner load.Runner
-		done := make(chan error)
-		go func() {
-			_, err := runner.Run(ctx, p)
-			done <- err
-		}()
-		for runner.Received() == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		cancel(reason)
-		if err := <-done; !errors.Is(err, reason) {
-			t.Errorf("%s: got %v", p.Workload, err)
-		}
+	_ = plan.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -50,7 +52,6 @@ var children = map[string]func(){
 		fmt.Fprint(os.Stderr, "first\nno such luck")
 		os.Exit(3)
 	},
-	"panic": func() { panic("no such luck") },
 	// ignores SIGTERM and the end of its standard input.
 	"deaf": func() {
 		signal.Ignore(syscall.SIGTERM)
@@ -65,20 +66,6 @@ var children = map[string]func(){
 		for n := 0; !ended.Load(); n++ {
 			runtime.KeepAlive(n)
 		}
-	},
-	// holds three pipes.
-	"plumber": func() {
-		var ends []*os.File
-		for range 3 {
-			r, w, err := os.Pipe()
-			if err != nil {
-				os.Exit(1)
-			}
-			ends = append(ends, r, w)
-		}
-		fmt.Println("ready")
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		runtime.KeepAlive(ends)
 	},
 	// has two workers in its process group, and waits.
 	"master": func() {
@@ -101,23 +88,6 @@ var children = map[string]func(){
 		fmt.Println("ready")
 		time.Sleep(forever)
 		runtime.KeepAlive(held)
-	},
-	// has waited for a process that has used CPU time.
-	"waiter": func() {
-		w := exec.Command("/proc/self/exe")
-		w.Args = []string{childName, "burner"}
-		if w.Run() != nil {
-			os.Exit(1)
-		}
-		fmt.Println("ready")
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	},
-	"burner": func() { burn(burned) },
-	// prints its limit of descriptors, the soft one as inherited.
-	"limited": func() {
-		out, _ := exec.Command("/bin/sh", "-c", "ulimit -n; ulimit -Hn").Output()
-		fmt.Println(strings.Join(strings.Fields(string(out)), " "))
-		_, _ = io.Copy(io.Discard, os.Stdin)
 	},
 	// listens, and prints its address.
 	"listener": func() {
@@ -218,16 +188,6 @@ func TestSendAndStdout(t *testing.T) {
 	}
 }
 
-func TestWaitingForALineEndsWithItsContext(t *testing.T) {
-	c := ready(t, "idle")
-	reason := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(reason)
-	if _, err := c.Stdout(ctx); !errors.Is(err, reason) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {
 	c := start(t, "fail")
 	_, err := c.Stdout(t.Context())
@@ -249,22 +209,6 @@ func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {
 	}
 	if err := c.Send("hello"); err == nil {
 		t.Error("Send without a receiver succeeded")
-	}
-}
-
-func TestAPanicIsDescribedByWhatItSays(t *testing.T) {
-	var ended *process.EndedError
-	if err := start(t, "panic").Err(); !errors.As(err, &ended) || ended.Said != "panic: no such luck" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestStartOfWhatIsNotThere(t *testing.T) {
-	g := process.NewGroup()
-	defer g.Close()
-	_, err := g.Start(process.Spec{Name: "nothing", Path: "/does/not/exist", Args: []string{"x"}})
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "nothing") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -345,11 +289,184 @@ func TestUsageIsOfTheChildAlone(t *testing.T) {
 	}
 }
 
-func TestPipesAreThoseHeldByBothEnds(t *testing.T) {
-	for kind, want := range map[string]int{"idle": 0, "plumber": 3} {
-		c := ready(t, kind)
-		if n, err := c.Pipes(); err != nil || n != want {
-			t.Errorf("%s: got %d, %v, want %d", kind, n, err, want)
+// isolated returns an isolated group. It skips the test for users that may not have one.
+func isolated(t *testing.T) *process.Group {
+	t.Helper()
+	g, err := process.NewIsolatedGroup()
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
+}
+
+// listener starts a child that listens.
+func listener(t *testing.T, g *process.Group) (*process.Child, string) {
+	t.Helper()
+	c, err := g.Start(spec("listener"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := c.Stdout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, at
+}
+
+func netns(t *testing.T, of string) string {
+	t.Helper()
+	link, err := os.Readlink("/proc/" + of + "/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func TestAnIsolatedGroupHasANetworkOfItsOwn(t *testing.T) {
+	before := netns(t, "self")
+	g := isolated(t)
+	_, at := listener(t, g)
+	if _, err := net.Dial("tcp", at); err == nil {
+		t.Error("the listener is reached from outside")
+	}
+	var c net.Conn
+	var dialed error
+	var ports []byte
+	if err := g.Do(func() {
+		c, dialed = net.Dial("tcp", at)
+		ports, _ = os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	}); err != nil || dialed != nil {
+		t.Fatal(err, dialed)
+	}
+	_ = c.Close()
+	if f := strings.Fields(string(ports)); len(f) != 2 || f[0] != "1024" {
+		t.Errorf("ports %q", ports)
+	}
+	if after := netns(t, "self"); after != before {
+		t.Errorf("this process has moved from %s to %s", before, after)
+	}
+}
+
+func TestListening(t *testing.T) {
+	for name, g := range map[string]*process.Group{"here": process.NewGroup(), "isolated": nil} {
+		t.Run(name, func(t *testing.T) {
+			if g == nil {
+				g = isolated(t)
+			}
+			defer g.Close()
+			c, text := listener(t, g)
+			other, _ := listener(t, g)
+			at := netip.MustParseAddrPort(text)
+			if n, err := c.Listening(at); err != nil || n != 1 {
+				t.Errorf("got %d, %v", n, err)
+			}
+			if n, err := other.Listening(at); err != nil || n != 0 {
+				t.Errorf("another child's port: got %d, %v", n, err)
+			}
+			elsewhere := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), at.Port())
+			if n, err := c.Listening(elsewhere); err != nil || n != 0 {
+				t.Errorf("at another address: got %d, %v", n, err)
+			}
+			c.Kill()
+			if _, err := c.Listening(at); !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("after its end: %v", err)
+			}
+		})
+	}
+}
+
+func TestAChildCountsWithItsWorkers(t *testing.T) {
+	c := ready(t, "master")
+	pids, err := c.Pids()
+	if err != nil || len(pids) != 3 || !slices.Contains(pids, c.Pid()) {
+		t.Fatalf("processes %v, %v, want %d and two more", pids, err, c.Pid())
+	}
+	u, err := c.Usage()
+	if err != nil || u.CPU < 2*burned || u.CPU > 10*burned || u.Switches < 3 {
+		t.Errorf("usage %+v, %v, want 2 times %v", u, err, burned)
+	}
+	m, err := c.Memory()
+	if err != nil || m.RssAnon < 2*heldBytes || m.RssAnon > 20*heldBytes || m.Descriptors < 3*3 || m.Descriptors > 3*20 {
+		t.Errorf("memory %+v, %v, want 2 times %d bytes", m, err, heldBytes)
+	}
+}
+
+// TestWorkersEndWithTheirMaster: that holds whether this process or another one kills it.
+func TestWorkersEndWithTheirMaster(t *testing.T) {
+	for name, end := range map[string]func(*process.Child){
+		"killed here": (*process.Child).Kill,
+		"killed elsewhere": func(c *process.Child) {
+			if err := c.Signal(os.Kill); err != nil {
+				t.Error(err)
+			}
+			<-c.Done()
+		},
+		"ended": func(c *process.Child) {
+			if err := c.Stop(syscall.Signal(0), forever); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := ready(t, "master")
+			pids, err := c.Pids()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(c)
+			for _, pid := range pids {
+				if exists(pid) {
+					t.Errorf("process %d of %v still exists", pid, pids)
+				}
+			}
+			_, err = c.Pids()
+			_, errMemory := c.Memory()
+			_, errPipes := c.Pipes()
+			_, errUsage := c.Usage()
+			for _, err := range []error{err, errMemory, errPipes, errUsage} {
+				if !errors.Is(err, os.ErrProcessDone) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestCountCalls: a process that reads a line and writes it makes two calls at least.
+func TestCountCalls(t *testing.T) {
+	g := process.NewGroup()
+	t.Cleanup(g.Close)
+	c, err := g.Start(process.Spec{Name: "cat", Path: "/bin/cat", Args: []string{"cat"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lines = 50
+	n, err := process.CountCalls(t.Context(), []int{c.Pid()}, func() error {
+		for i := range lines {
+			if err := c.Send(i); err != nil {
+				return err
+			}
+			if _, err := c.Stdout(t.Context()); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if errors.Is(err, process.ErrNoStrace) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < 2*lines-2 || n > 3*lines { // the first and the last may be missing
+		t.Errorf("%d calls for %d lines", n, lines)
+	}
+	reason := errors.New("enough")
+	if _, err := process.CountCalls(t.Context(), []int{c.Pid()}, func() error { return reason }); !errors.Is(err, reason) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,11 +1,8 @@
 package reactor_test
 
 import (
-	"context"
 	"errors"
-	"math"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -138,22 +135,6 @@ func TestTimersComeInOrderAndNotEarly(t *testing.T) {
 	}
 }
 
-func TestATimerMaySetTheNext(t *testing.T) {
-	l := newLoop(t)
-	n := 0
-	var again func()
-	again = func() {
-		if n++; n == 5 {
-			l.Stop(nil)
-		}
-		l.After(time.Millisecond, again)
-	}
-	l.After(0, again)
-	if err := l.Run(t.Context()); err != nil || n != 5 {
-		t.Errorf("%d timers, %v", n, err)
-	}
-}
-
 func TestPostFromManyGoroutines(t *testing.T) {
 	l := newLoop(t)
 	const n = 100
@@ -172,22 +153,6 @@ func TestPostFromManyGoroutines(t *testing.T) {
 		t.Error(err)
 	}
 	all.Wait()
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	l := newLoop(t)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	l.After(time.Millisecond, func() { cancel(errEnough) })
-	if err := l.Run(ctx); !errors.Is(err, errEnough) {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestAClosedLoopDropsWhatIsPosted(t *testing.T) {
-	l := newLoop(t)
-	l.Close()
-	l.Close()
-	l.Post(func() { t.Error("called") })
 }
 
 func TestAnEventDoesNotAllocate(t *testing.T) {
@@ -222,14 +187,5 @@ func TestAnEventDoesNotAllocate(t *testing.T) {
 	// This includes the start of the run and the rest of the process.
 	if n := after.Mallocs - before.Mallocs; n > 200 {
 		t.Errorf("%d allocations for 1000 events", n)
-	}
-}
-
-func TestDescriptors(t *testing.T) {
-	if err := reactor.Descriptors(1); err != nil {
-		t.Error(err)
-	}
-	if err := reactor.Descriptors(math.MaxInt32); err == nil || !strings.Contains(err.Error(), "ulimit") {
-		t.Errorf("got %v, want an instruction", err)
 	}
 }

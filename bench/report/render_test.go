@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/penstock/penstock/bench/report"
 )
 
@@ -57,23 +56,6 @@ func TestMarkdown(t *testing.T) {
 	golden(t, "document.md", []byte(text(t, document())))
 }
 
-// full is a writer like a full disk.
-type full struct{}
-
-var errFull = errors.New("full")
-
-func (full) Write([]byte) (int, error) { return 0, errFull }
-
-func TestWriteErrorsAreReported(t *testing.T) {
-	for name, err := range map[string]error{
-		"markdown": document().WriteMarkdown(full{}), "svg": document().WriteSVG(full{}),
-	} {
-		if !errors.Is(err, errFull) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // elements parses a picture, and returns the count of each element and all of its text.
 func elements(t *testing.T, picture []byte) (counts map[string]int, text string) {
 	t.Helper()
@@ -115,14 +97,6 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-func TestSVGOfNothing(t *testing.T) {
-	var picture bytes.Buffer
-	if err := new(report.Document).WriteSVG(&picture); err != nil {
-		t.Fatal(err)
-	}
-	elements(t, picture.Bytes())
-}
-
 // text returns the document as Markdown.
 func text(t *testing.T, d *report.Document) string {
 	t.Helper()
@@ -131,28 +105,4 @@ func text(t *testing.T, d *report.Document) string {
 		t.Fatal(err)
 	}
 	return b.String()
-}
-
-func TestTheMethodIsThatOfTheScenarios(t *testing.T) {
-	d := document()
-	d.Scenarios = d.Scenarios[1:2]
-	if got := text(t, d); strings.Contains(got, "trials of 1.00 s") || !strings.Contains(got, "idle: 1 round, in each every contestant once between two trials of io.Copy") {
-		t.Error(got)
-	}
-}
-
-func TestThePictureSaysThatTheBaselineFailed(t *testing.T) {
-	d := document()
-	s := d.Scenarios[0]
-	for _, c := range s.Cells {
-		if c.Role == report.Baseline {
-			c.Failed = "it <ended>"
-		}
-	}
-	s.Trials = nil
-	s.Summarize()
-	var b bytes.Buffer
-	if err := d.WriteSVG(&b); err != nil || !strings.Contains(b.String(), "No ratios: io.Copy, the baseline, failed: it &lt;ended&gt;") {
-		t.Errorf("%v: %s", err, b.String())
-	}
 }

@@ -3,11 +3,7 @@ package report_test
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
-	"unicode/utf8"
-
-	"pgregory.net/rapid"
 
 	"github.com/penstock/penstock/bench/report"
 )
@@ -85,38 +81,4 @@ func TestUnits(t *testing.T) {
 			t.Errorf("got %q, want %q", test.got, test.want)
 		}
 	}
-}
-
-func TestColumnsLineUp(t *testing.T) {
-	var table report.Table
-	table.Row("", "ours", "theirs")
-	table.Row("speed", "12.3 GB/s", "1 B/s")
-	table.Row("a longer name")
-	table.Left("try", "this")
-	want := strings.Join([]string{
-		"|               |      ours | theirs |",
-		"| ------------- | ---------:| ------:|",
-		"| speed         | 12.3 GB/s |  1 B/s |",
-		"| a longer name |",
-		"| try           | this      |",
-	}, "\n")
-	if got := strings.Join(table.Lines(), "\n"); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestWrapKeepsWordsAndWidth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringMatching(`[a-zäµ]{0,12}( +[a-zäµ]{1,12}){0,20}`).Draw(t, "text")
-		width := rapid.IntRange(1, 40).Draw(t, "width")
-		lines := report.Wrap(text, width)
-		for _, l := range lines {
-			if utf8.RuneCountInString(l) > width && strings.Contains(l, " ") {
-				t.Errorf("%q is wider than %d", l, width)
-			}
-		}
-		if got, want := strings.Join(lines, " "), strings.Join(strings.Fields(text), " "); got != want {
-			t.Errorf("%q became %q", want, got)
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package report_test
 
 import (
-	"bytes"
 	"math"
 	"strings"
 	"testing"
@@ -82,81 +81,12 @@ func TestTheWorstPeerCounts(t *testing.T) {
 	}
 }
 
-// HAProxy's pipe size decides the verdict, so there is a standing for each size.
-func TestHAProxyIsJudgedByBothSizesOfPipes(t *testing.T) {
-	const own, large = "HAProxy's with splicing, pipes of its own size", "HAProxy's with splicing, pipes of 1 MiB"
-	s := bulkRounds("io.Copy", append(everybody[:len(everybody):len(everybody)],
-		contender{"haproxy-splice-1-defaults", []float64{1, 1, 1}, []float64{1.5, 1.5, 1.5}},
-		contender{"haproxy-splice-2-defaults", []float64{1, 1, 1}, []float64{1.25, 1.25, 1.25}})...)
-	d, st := standings(t, "io.Copy", s, "cpu_seconds_per_gb", own)
-	if st.Peer != "haproxy-splice-2-defaults" || len(st.Beside) != 2 || !near(st.Ratio.Median, 0.6/1.25) || st.Verdict != report.MustReached {
-		t.Errorf("own size: %+v", st)
-	}
-	_, st = standings(t, "io.Copy", s, "cpu_seconds_per_gb", large)
-	if st.Peer != "haproxy-splice-1" || len(st.Beside) != 1 || !near(st.Ratio.Median, 0.6) || st.Verdict != report.Missed {
-		t.Errorf("1 MiB: %+v", st)
-	}
-	if _, st = standings(t, "io.Copy", s, "gigabytes_per_second", ""); len(st.Beside) != 5 {
-		t.Errorf("among all: %+v", st.Beside)
-	}
-	var b bytes.Buffer
-	if err := d.WriteMarkdown(&b); err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range []string{
-		"| bulk-8: CPU s/GB of " + own + " | haproxy-splice-2-defaults | 0.48 (0.48–0.48) | ≤ 0.50 | – | met |",
-		"| bulk-8: CPU s/GB of " + large + " | haproxy-splice-1 | 0.60 (0.60–0.60) | ≤ 0.50 | – | missed |",
-	} {
-		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), row) {
-			t.Errorf("no row %s in\n%s", row, b.String())
-		}
-	}
-}
-
-// With Penstock as the baseline, its ratio to a peer is the inverse of a pair's.
-func TestAgainstABaselineOfOurOwn(t *testing.T) {
-	_, st := standings(t, "penstock", bulkRounds("penstock", everybody[1], everybody[2]), "gigabytes_per_second", "")
-	if st.Peer != "nginx" || !near(st.Ratio.Median, 2/2.75) || !near(st.Ratio.High, 1) || !st.Beside[0].Paired {
-		t.Errorf("%+v", st)
-	}
-	if st.Limit != nil {
-		t.Errorf("without direct: %+v", st.Limit)
-	}
-}
-
 func TestTheAimIsMoreThanTheMust(t *testing.T) {
 	for gb, want := range map[float64]report.Verdict{1.99: report.Missed, 2: report.MustReached, 2.19: report.MustReached, 2.21: report.AimReached} {
 		s := bulkRounds("nginx", contender{"penstock", []float64{gb}, []float64{1}})
 		if _, st := standings(t, "nginx", s, "gigabytes_per_second", ""); st.Verdict != want {
 			t.Errorf("%v GB/s: %s, want %s", gb, st.Verdict, want)
 		}
-	}
-}
-
-func TestWithoutPeersNothingIsJudged(t *testing.T) {
-	_, st := standings(t, "direct", bulkRounds("direct", everybody[0]), "gigabytes_per_second", "")
-	if st.Verdict != report.Unjudged || st.Ratio != nil || st.Peer != "" || st.Limit != nil {
-		t.Errorf("%+v", st)
-	}
-	d := &report.Document{Scenarios: []*report.Scenario{bulkRounds("io.Copy", everybody[1])}}
-	if d.Judge(); len(d.Standings) > 0 {
-		t.Errorf("without Penstock: %+v", d.Standings)
-	}
-}
-
-// A round that only one of the two contestants has is left out.
-func TestARoundIsLeftOutThatOneLacks(t *testing.T) {
-	s := bulkRounds("io.Copy", everybody[:2]...)
-	for _, trial := range s.Trials {
-		if trial.Contestant == "nginx" && trial.Round == 2 {
-			trial.ReceivedBytes = 0
-		}
-	}
-	s.Summarize()
-	_, st := standings(t, "io.Copy", s, "gigabytes_per_second", "")
-	p := st.Beside[1]
-	if p.Band.Values != 2 || !near(p.Band.High, 0.8) || p.Rounds[1].Known() || !p.Rounds[2].Known() {
-		t.Errorf("%+v", p)
 	}
 }
 
@@ -174,39 +104,6 @@ func TestMemoryIsJudgedByItself(t *testing.T) {
 	_, st = standings(t, "io.Copy", s, "slab_bytes_per_session", "HAProxy's")
 	if st.Peer != "haproxy-2" || !near(st.Ratio.Median, 1.25) || st.Verdict != report.Missed {
 		t.Errorf("kernel memory: %+v", st)
-	}
-}
-
-// Each kind of Penstock is judged by its own goal.
-func TestBusyPollingHasAGoalOfItsOwn(t *testing.T) {
-	s := &report.Scenario{Name: "echo-64-1", Workload: "echo", Rounds: 1}
-	for name, latency := range map[string]report.Number{"penstock": 20e-6, "penstock-busy-poll": 14e-6, "nginx": 20e-6} {
-		role := report.Contender
-		if name == "penstock" {
-			role = report.Baseline
-		} else {
-			base := unmeasured("penstock", report.Baseline, 1, name)
-			base.LatencyP50Seconds = 20e-6
-			s.Trials = append(s.Trials, base)
-		}
-		s.Cells = append(s.Cells, &report.Cell{Contestant: name, Role: role})
-		if role == report.Contender {
-			trial := unmeasured(name, role, 1, name)
-			trial.LatencyP50Seconds = latency
-			s.Trials = append(s.Trials, trial)
-		}
-	}
-	s.Summarize()
-	d := &report.Document{Scenarios: []*report.Scenario{s}}
-	d.Judge()
-	want := map[string]report.Verdict{"penstock": report.MustReached, "penstock-busy-poll": report.MustReached}
-	if len(d.Standings) != len(want) {
-		t.Fatalf("%+v", d.Standings)
-	}
-	for _, st := range d.Standings {
-		if st.Verdict != want[st.Subject] || st.Peer != "nginx" || len(st.Beside) != 1 || st.Beside[0].Paired != (st.Subject == "penstock") {
-			t.Errorf("%+v", st)
-		}
 	}
 }
 

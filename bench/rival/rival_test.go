@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -111,20 +112,37 @@ func TestABrokenConnectionBreaksItsTwin(t *testing.T) {
 	})
 }
 
-func TestAnUnreachableTargetCostsOnlyItsConnection(t *testing.T) {
-	forms(t, func(t *testing.T, serve form) {
-		nobody := listen(t)
-		address := serving(t, serve, nobody.Addr().String())
-		_ = nobody.Close()
-		for range 2 {
-			c, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
-				t.Errorf("got %q, %v", b, err)
-			}
-			_ = c.Close()
+func TestServeEndsEveryConnectionWithItsContext(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5
+	var serving atomic.Int32
+	handling := make(chan struct{}, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- rival.Accept(ctx, l, func(_ context.Context, c *net.TCPConn) {
+			serving.Add(1)
+			defer serving.Add(-1)
+			handling <- struct{}{}
+			_, _ = io.Copy(io.Discard, c) // until another goroutine closes the connection
+		})
+	}()
+	for range n {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		defer c.Close()
+		<-handling
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if left := serving.Load(); left != 0 {
+		t.Errorf("%d handlers outlive Serve", left)
+	}
 }

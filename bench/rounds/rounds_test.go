@@ -21,19 +21,3 @@ func TestTurns(t *testing.T) {
 		break
 	}
 }
-
-func TestProgress(t *testing.T) {
-	for want, p := range map[string]Progress{
-		"round 1 of 4   haproxy          8.20 Gbit/s":                {Round: 1, Contestant: "haproxy", Result: "8.20 Gbit/s"},
-		"round 2 of 4   1,300 B        Write            8.20 Gbit/s": {Round: 2, Case: "1,300 B", Contestant: "Write", Result: "8.20 Gbit/s"},
-		"system calls   haproxy":                                     {Doing: "system calls", Contestant: "haproxy"},
-	} {
-		s := Setup{Rounds: 4, Watch: func(p Progress) {
-			if got := p.String(); got != want {
-				t.Errorf("%q, want %q", got, want)
-			}
-		}}
-		s.Notify(p)
-	}
-	new(Setup).Notify(Progress{})
-}

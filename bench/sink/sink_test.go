@@ -2,10 +2,8 @@ package sink_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
-	"syscall"
 	"testing"
 	"time"
 
@@ -103,49 +101,5 @@ func TestOnceClosesFirst(t *testing.T) {
 		if back, err := io.ReadAll(c); err != nil || string(back) != want {
 			t.Errorf("%q: got %q, %v", want, back, err)
 		}
-	}
-}
-
-func TestRequestsThatMakeNoSenseAreClosed(t *testing.T) {
-	address := serving(t, 1)
-	for _, request := range []string{"bulk \n", "bulk -1\n", "once 3\n", "once x\n", "bulk " + string(make([]byte, 400))} {
-		c := dial(t, address)
-		send(t, c, []byte(request))
-		// If the bytes after a line were not read, the end is a reset.
-		if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%.20q: got %q, %v", request, rest, err)
-		}
-	}
-}
-
-func TestServeEndsWithConnectionsOpen(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- sink.Serve(ctx, l.(*net.TCPListener), 2) }()
-	for range 20 {
-		c := dial(t, l.Addr().String())
-		send(t, c, []byte("bulk 1\n"))
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestServeOfAClosedListener(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	if err := sink.Serve(t.Context(), l.(*net.TCPListener), 1); err == nil {
-		t.Error("no error")
 	}
 }

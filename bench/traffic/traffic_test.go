@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/penstock/penstock/bench/traffic"
+	"pgregory.net/rapid"
 )
 
 // content returns n bytes of a seed's content.
@@ -76,31 +75,46 @@ func TestBackUndoesNext(t *testing.T) {
 	})
 }
 
-func TestSeedsDiffer(t *testing.T) {
-	seen := make(map[string]uint32)
-	for seed := range uint32(2000) {
-		b := string(content(seed, 32))
-		if other, ok := seen[b]; ok {
-			t.Fatalf("seeds %d and %d begin alike", other, seed)
+func TestClassify(t *testing.T) {
+	for _, test := range []struct {
+		in   string
+		want traffic.Kind
+	}{
+		{"", traffic.KindUnknown},
+		{"b", traffic.KindUnknown},
+		{"bulk", traffic.KindUnknown},
+		{"bulk ", traffic.KindBulk},
+		{"bulk 12\n", traffic.KindBulk},
+		{"bulky", traffic.KindEcho},
+		{"o", traffic.KindUnknown},
+		{"once 64\n", traffic.KindOnce},
+		{"GET / HTTP/1.1\r\n", traffic.KindEcho},
+		{"hello\n", traffic.KindEcho},
+		{"\n", traffic.KindEcho},
+	} {
+		if got := traffic.Classify([]byte(test.in)); got != test.want {
+			t.Errorf("%q: got %d, want %d", test.in, got, test.want)
 		}
-		seen[b] = seed
 	}
 }
 
-func TestCheckingDoesNotAllocate(t *testing.T) {
-	b, s := content(1, 64<<10), traffic.NewStream(1)
-	s.Check(b)
-	if n := testing.AllocsPerRun(100, func() { s.Check(b) }); n != 0 {
-		t.Errorf("%v allocations", n)
+func TestRequestsRoundTrip(t *testing.T) {
+	for _, n := range []uint32{0, 1, 65521, 1<<32 - 1} {
+		once := traffic.AppendOnce(nil, n)
+		if got, err := traffic.ParseOnce(once); err != nil || got != n || traffic.Classify(once) != traffic.KindOnce {
+			t.Errorf("%q: got %d, %v", once, got, err)
+		}
+	}
+	if _, err := traffic.ParseOnce(traffic.AppendBulk(nil, 1)); err == nil {
+		t.Error("one request is taken for another")
 	}
 }
 
-func BenchmarkCheck(b *testing.B) {
-	data := content(1, 128<<10)
-	b.SetBytes(int64(len(data)))
-	for b.Loop() {
-		if !traffic.NewStream(1).Check(data) {
-			b.Fatal("refused")
+func TestTrailerRoundTrip(t *testing.T) {
+	for _, n := range []int64{0, 1, 1 << 40} {
+		b := traffic.AppendTrailer(nil, n)
+		if got := traffic.ParseTrailer(b); len(b) != traffic.TrailerSize || got != n {
+			t.Errorf("%d became %d", n, got)
 		}
 	}
 }

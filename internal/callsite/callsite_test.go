@@ -43,10 +43,3 @@ func TestHereAllocates(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-// TestUnknown: a site that was never taken is no place.
-func TestUnknown(t *testing.T) {
-	if got := Site(0).String(); got != unknown {
-		t.Errorf("%q", got)
-	}
-}

@@ -34,7 +34,6 @@ func Capabilities() (CapSet, error) {
 const (
 	CAP_NET_BIND_SERVICE = unix.CAP_NET_BIND_SERVICE
 	CAP_NET_ADMIN        = unix.CAP_NET_ADMIN
-	CAP_NET_RAW          = unix.CAP_NET_RAW
 	CAP_SYS_PTRACE       = unix.CAP_SYS_PTRACE
 	CAP_BPF              = unix.CAP_BPF
 	CAP_PERFMON          = unix.CAP_PERFMON

@@ -11,8 +11,7 @@ import (
 
 // Socket options of connections (socket(7)).
 const (
-	SO_ERROR  = unix.SO_ERROR
-	SO_RCVBUF = unix.SO_RCVBUF
+	SO_ERROR = unix.SO_ERROR
 )
 
 // StreamSocket makes a non-blocking TCP socket for the family of address with

@@ -17,7 +17,6 @@ const (
 	S_IFSOCK = unix.S_IFSOCK
 	S_IFIFO  = unix.S_IFIFO
 	S_IFLNK  = unix.S_IFLNK
-	S_IFDIR  = unix.S_IFDIR
 )
 
 // Read reads with read(2). It returns 0 and no error at the end of file.
@@ -110,9 +109,6 @@ func Readlinkat(dir int, name string) (string, error) {
 	n, err := unix.Readlinkat(dir, name, buf)
 	return string(buf[:max(n, 0)]), err
 }
-
-// Mkdirat makes a directory of a name in a directory, with that mode less the umask.
-func Mkdirat(dir int, name string, mode uint32) error { return unix.Mkdirat(dir, name, mode) }
 
 // Renameat gives a file of a directory another name there, in place of a file of that name.
 func Renameat(dir int, from, to string) error { return unix.Renameat(dir, from, dir, to) }

@@ -44,19 +44,6 @@ func Bind(fd int, to netip.AddrPort) error {
 	return unix.Bind(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 }
 
-// LocalPort returns the port of a TCP socket's local address with getsockname(2), 0
-// if it has none yet.
-func LocalPort(fd int) (int, error) {
-	sa, err := unix.Getsockname(fd)
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return sa.Port, err
-	case *unix.SockaddrInet6:
-		return sa.Port, err
-	}
-	return 0, err
-}
-
 // Options of sockets that share their address with others (socket(7), tcp(7)).
 const (
 	// SO_BINDTOIFINDEX takes the index of an interface, which need not exist (Linux

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
 // apart runs f on a thread of its own, in a new network namespace; it skips
@@ -58,41 +57,6 @@ func TestInterfaceUpInANamespaceOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestInterfaceUpOfWhatIsNone(t *testing.T) {
-	for name, want := range map[string]error{
-		"no-such-one": syscall.ENODEV, strings.Repeat("x", 16): syscall.EINVAL,
-	} {
-		if err := sys.InterfaceUp(name); err != want {
-			t.Errorf("%s: got %v, want %v", name, err, want)
-		}
-	}
-}
-
-func TestUnshareIsNotForEverybody(t *testing.T) {
-	if !privilege.Ordinary(t) {
-		return
-	}
-	if err := sys.Unshare(sys.CLONE_NEWNET); err != syscall.EPERM {
-		t.Errorf("got %v, want EPERM", err)
-	}
-}
-
-func TestGettidIsOfTheThread(t *testing.T) {
-	ids := make(chan int, 1)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	go func() { ids <- sys.Gettid() }()
-	mine, other := sys.Gettid(), <-ids
-	for _, id := range []int{mine, other} {
-		if _, err := os.Stat("/proc/self/task/" + itoa(id)); err != nil {
-			t.Error(err)
-		}
-	}
-	if mine == other {
-		t.Errorf("two threads are %d", mine)
-	}
-}
-
 // TestLocalRoute: every address of this machine is its own, and one that is for
 // documentation only (RFC 5737, RFC 3849) is not.
 func TestLocalRoute(t *testing.T) {
@@ -114,5 +78,36 @@ func TestLocalRoute(t *testing.T) {
 		if got, err := sys.LocalRoute(a); got != local || err != nil {
 			t.Errorf("%v: %v, %v", a, got, err)
 		}
+	}
+}
+
+// TestOpenTUN: the device is in the namespace of its thread, and ends with its descriptor.
+func TestOpenTUN(t *testing.T) {
+	if _, err := sys.OpenTUN(strings.Repeat("n", 16)); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a name that is too long: %v", err)
+	}
+	var missing error
+	apart(t, func() {
+		fd, err := sys.OpenTUN("path")
+		if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+			missing = err
+			return
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := net.InterfaceByName("path"); err != nil {
+			t.Error(err)
+		}
+		if err := syscall.Close(fd); err != nil {
+			t.Error(err)
+		}
+		if _, err := net.InterfaceByName("path"); err == nil {
+			t.Error("it is there without its descriptor")
+		}
+	})
+	if missing != nil {
+		t.Skip("no TUN device here:", missing)
 	}
 }

@@ -2,13 +2,17 @@ package sys_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,27 +62,6 @@ func TestCork(t *testing.T) {
 	b := make([]byte, 5)
 	_, err := io.ReadFull(server, b)
 	want(t, "read", string(b), err, "hello", nil)
-}
-
-func TestGetTCPInfoOfWhatIsNoTCPSocket(t *testing.T) {
-	client, _ := sockets.UnixPair(t)
-	if err := sys.GetTCPInfo(sockets.FD(t, client), new(sys.TCPInfo)); err != syscall.EOPNOTSUPP {
-		t.Errorf("got %v, want EOPNOTSUPP", err)
-	}
-	if err := sys.GetTCPInfo(-1, new(sys.TCPInfo)); err != syscall.EBADF {
-		t.Errorf("got %v, want EBADF", err)
-	}
-}
-
-func TestGetTCPInfoAllocatesNothing(t *testing.T) {
-	client, _ := sockets.TCPPair(t)
-	fd := sockets.FD(t, client)
-	if n := testing.AllocsPerRun(100, func() {
-		var info sys.TCPInfo
-		_ = sys.GetTCPInfo(fd, &info)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
 }
 
 func TestSetInterfaceMTUInANamespaceOfItsOwn(t *testing.T) {
@@ -226,28 +209,6 @@ func TestPeerCredentialsOfOthers(t *testing.T) {
 	}
 }
 
-// TestAcceptSocketAllocatesNothing: on a queue of connections.
-func TestAcceptSocketAllocatesNothing(t *testing.T) {
-	ln, fd := listeningSocket(t, "tcp", "127.0.0.1:0")
-	var fds []int
-	const n = 20
-	for range n + 1 {
-		sockets.Dial(t, ln.Addr().String())
-	}
-	fds = make([]int, 0, n+1)
-	allocs := testing.AllocsPerRun(n, func() {
-		if got, _, err := sys.AcceptSocket(fd); err == nil {
-			fds = append(fds, got)
-		}
-	})
-	if allocs > 0 || len(fds) != n+1 {
-		t.Errorf("%v allocations for each of %d", allocs, len(fds))
-	}
-	for _, fd := range fds {
-		sys.Close(fd)
-	}
-}
-
 // TestOriginalDestination: a connection that nobody has redirected has none, or where it went.
 func TestOriginalDestination(t *testing.T) {
 	near, far := sockets.TCPPair(t)
@@ -263,66 +224,6 @@ func TestOriginalDestination(t *testing.T) {
 	defer sys.Close(b)
 	if at, err := sys.OriginalDestination(a); err == nil {
 		t.Errorf("a unix socket went to %v", at)
-	}
-}
-
-// nameless is accept4(2) without an address.
-func nameless(fd int) int {
-	got, _, _ := syscall.Syscall6(sys.SYS_ACCEPT4, uintptr(fd), 0, 0, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC, 0, 0)
-	return int(got)
-}
-
-// BenchmarkAcceptSocket takes connections out of a full queue: without their address, with
-// it, and with getpeername(2) after it. What it costs the thread is told beside the time,
-// which others on the machine take part of.
-func BenchmarkAcceptSocket(b *testing.B) {
-	for _, x := range []struct {
-		name   string
-		accept func(fd int) int
-	}{
-		{"nameless", nameless},
-		{"address", func(fd int) int { got, _, _ := sys.AcceptSocket(fd); return got }},
-		{"getpeername", func(fd int) int { got := nameless(fd); _, _ = syscall.Getpeername(got); return got }},
-	} {
-		b.Run(x.name, func(b *testing.B) {
-			ln, fd := listeningSocket(b, "tcp", "127.0.0.1:0")
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			var used time.Duration
-			var clients []net.Conn
-			var accepted []int
-			empty := func() {
-				b.StopTimer()
-				for i, c := range clients {
-					c.(*net.TCPConn).SetLinger(0)
-					c.Close()
-					if i < len(accepted) {
-						sys.Close(accepted[i])
-					}
-				}
-				clients, accepted = clients[:0], accepted[:0]
-			}
-			for left := b.N; left > 0; left -= len(accepted) {
-				empty()
-				for range min(left, 1000) {
-					c, err := net.Dial("tcp", ln.Addr().String())
-					if err != nil {
-						b.Fatal(err)
-					}
-					clients = append(clients, c)
-				}
-				before, _ := sys.ThreadCPUTime()
-				b.StartTimer()
-				for range clients {
-					accepted = append(accepted, x.accept(fd))
-				}
-				b.StopTimer()
-				after, _ := sys.ThreadCPUTime()
-				used += after - before
-			}
-			empty()
-			b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/op")
-		})
 	}
 }
 
@@ -352,5 +253,368 @@ func TestReadTCPInfo(t *testing.T) {
 	}
 	if _, err := sys.ReadTCPInfo(-1, &info); err != syscall.EBADF {
 		t.Errorf("%v, want EBADF", err)
+	}
+}
+
+func TestNamesOfUnixSockets(t *testing.T) {
+	client, server := sockets.UnixPair(t)
+	peer, err := sys.PeerName(sockets.FD(t, client))
+	if want := server.LocalAddr().String(); err != nil || peer.Path != want {
+		t.Errorf("the client's peer is %v, %v, want %s", peer, err, want)
+	}
+	if peer, err := sys.PeerName(sockets.FD(t, server)); err != nil || peer.Path != "@" {
+		t.Errorf("a client without a name is %q, %v", peer.Path, err)
+	}
+}
+
+func TestListenQueue(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fd := sockets.FD(t, l.(syscall.Conn))
+	if err := sys.Listen(fd, 7); err != nil {
+		t.Fatal(err)
+	}
+	queued, backlog, err := sys.ListenQueue(fd)
+	want(t, "backlog", backlog, err, 7, nil)
+	want(t, "queued", queued, err, 0, nil)
+	c, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// The client is connected as soon as the kernel has answered; the queue is
+	// filled by its acknowledgement, a moment later.
+	for start := time.Now(); queued != 1 && time.Since(start) < 10*time.Second; {
+		queued, _, err = sys.ListenQueue(fd)
+	}
+	want(t, "queued", queued, err, 1, nil)
+}
+
+// TestUnixListenQueue: of a unix socket sock_diag knows the same.
+func TestUnixListenQueue(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fd := sockets.FD(t, l.(syscall.Conn))
+	if err := sys.Listen(fd, 3); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 {
+		queued, backlog, err := sys.UnixListenQueue(fd)
+		want(t, "backlog", backlog, err, 3, nil)
+		want(t, "queued", queued, err, n, nil)
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	tcp, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	if _, _, err := sys.UnixListenQueue(sockets.FD(t, tcp.(syscall.Conn))); err == nil {
+		t.Error("the queue of a TCP socket")
+	}
+	if _, _, err := sys.UnixListenQueue(-1); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("of no socket: %v", err)
+	}
+}
+
+// TestListenOverflows: the namespace counts them as well.
+func TestListenOverflows(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := sys.Listen(sockets.FD(t, l.(syscall.Conn)), 0); err != nil {
+		t.Fatal(err)
+	}
+	before, err := sys.ListenOverflows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; {
+		c, err := net.DialTimeout("tcp4", l.Addr().String(), 10*time.Millisecond)
+		if err == nil {
+			defer c.Close()
+		}
+		switch n, err := sys.ListenOverflows(); {
+		case err != nil || time.Now().After(end):
+			t.Fatalf("%d, %v when the queue was full, %d before", n, err, before)
+		case n > before:
+			return
+		}
+	}
+}
+
+// TestNetstatCounter: a counter is found by its name, wherever it stands.
+func TestNetstatCounter(t *testing.T) {
+	const names = "MPTcpExt: ListenOverflows\nMPTcpExt: 5\nTcpExt: A ListenOverflows B\n"
+	for text, want := range map[string]uint64{names + "TcpExt: 1 2 3\n": 2, names + "TcpExt: 1 18446744073709551615": math.MaxUint64} {
+		if n, err := sys.NetstatCounter(text, "TcpExt:", "ListenOverflows"); n != want || err != nil {
+			t.Errorf("%q: %d, %v, want %d", text, n, err, want)
+		}
+	}
+	for _, text := range []string{"", "\n", names, names + "TcpExt: 1\n", "TcpExt: 1 2\nTcpExt: 1 2\n"} {
+		if n, err := sys.NetstatCounter(text, "TcpExt:", "ListenOverflows"); !errors.Is(err, sys.ErrNoListenOverflows) {
+			t.Errorf("%q: %d, %v", text, n, err)
+		}
+	}
+	if n, err := sys.NetstatCounter(names+"TcpExt: 1 x 3\n", "TcpExt:", "ListenOverflows"); !errors.Is(err, strconv.ErrSyntax) {
+		t.Errorf("no number: %d, %v", n, err)
+	}
+}
+
+// TestListenDropsHaveStrays: a segment that is part of no connection is dropped by the listening
+// socket, and counted there.
+func TestListenDropsHaveStrays(t *testing.T) {
+	raw, err := net.ListenPacket("ip4:tcp", "127.0.0.1")
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		t.Skip("raw(7): only with CAP_NET_RAW, which this user has not")
+	case err != nil:
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	var single net.ListenConfig
+	single.SetMultipathTCP(false)
+	l, err := single.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := l.Addr().(*net.TCPAddr)
+	fin := make([]byte, 20) // tcp(7): from port 1, without ACK
+	binary.BigEndian.PutUint16(fin, 1)
+	binary.BigEndian.PutUint16(fin[2:], uint16(at.Port))
+	fin[12], fin[13] = 5<<4, 1
+	pseudo := append([]byte{127, 0, 0, 1, 127, 0, 0, 1, 0, 6, 0, 20}, fin...)
+	sum := uint32(0)
+	for i := 0; i < len(pseudo); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(pseudo[i:]))
+	}
+	binary.BigEndian.PutUint16(fin[16:], ^uint16(sum+sum>>16))
+	for range 3 {
+		if _, err := raw.WriteTo(fin, &net.IPAddr{IP: at.IP}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd := sockets.FD(t, l.(syscall.Conn))
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		switch n, err := sys.ListenDrops(fd); {
+		case err != nil || time.Now().After(end):
+			t.Fatalf("%d, %v, want 3", n, err)
+		case n == 3:
+			return
+		}
+	}
+}
+
+// TestListenDrops: what a full accept queue drops is counted by the socket itself.
+func TestListenDrops(t *testing.T) {
+	var single, multi net.ListenConfig
+	single.SetMultipathTCP(false)
+	multi.SetMultipathTCP(true)
+	l, err := single.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fd := sockets.FD(t, l.(syscall.Conn))
+	if err := sys.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := sys.ListenDrops(fd); n != 0 || err != nil {
+		t.Fatalf("%d, %v before anybody came", n, err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; {
+		c, err := net.DialTimeout("tcp4", l.Addr().String(), 10*time.Millisecond)
+		if err == nil {
+			defer c.Close()
+		}
+		n, err := sys.ListenDrops(fd)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("%d, %v when the queue was full", n, err)
+		}
+		if n > 0 {
+			break
+		}
+	}
+	if _, err := sys.ListenDrops(-1); err != syscall.EBADF {
+		t.Errorf("of no socket: %v", err)
+	}
+	m, err := multi.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	fd = sockets.FD(t, m.(syscall.Conn))
+	if protocol, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err != nil || protocol == sys.IPPROTO_TCP {
+		t.Skip("this kernel has no Multipath TCP")
+	}
+	if n, err := sys.ListenDrops(fd); err != syscall.EOPNOTSUPP {
+		t.Errorf("of Multipath TCP: %d, %v", n, err)
+	}
+}
+
+func tcpSocket(t *testing.T) int {
+	t.Helper()
+	fd, err := sys.StreamSocket(netip.MustParseAddr("127.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sys.Close(fd) })
+	return fd
+}
+
+func TestCongestionControls(t *testing.T) {
+	available, allowed, err := sys.CongestionControls()
+	if err != nil {
+		t.Skipf("this kernel does not list its congestion controls: %v", err)
+	}
+	usual, err := sys.DefaultCongestion()
+	if err != nil || !slices.Contains(available, usual) {
+		t.Errorf("the default is %q, %v, of %q", usual, err, available)
+	}
+	fd := tcpSocket(t)
+	if got, err := sys.Congestion(fd); err != nil || got != usual {
+		t.Errorf("a new socket has %q, %v, want %q", got, err, usual)
+	}
+	for _, name := range available {
+		err := sys.SetCongestion(fd, name)
+		if err == syscall.EPERM && !slices.Contains(allowed, name) {
+			continue
+		}
+		got, readErr := sys.Congestion(fd)
+		if err != nil || readErr != nil || got != name {
+			t.Errorf("set %s: %v; it is %q, %v", name, err, got, readErr)
+		}
+	}
+}
+
+func TestCongestionRefused(t *testing.T) {
+	fd := tcpSocket(t)
+	if err := sys.SetCongestion(fd, "no_such_thing"); err != syscall.ENOENT {
+		t.Errorf("one that there is not: %v, want ENOENT", err)
+	}
+	for _, name := range []string{"", "sixteen_letters_"} {
+		if err := sys.SetCongestion(fd, name); err != syscall.EINVAL {
+			t.Errorf("%q: %v, want EINVAL", name, err)
+		}
+	}
+}
+
+func TestSpliceSocket(t *testing.T) {
+	r, w := newPipe(t)
+	near, far := sockets.TCPPair(t)
+	fd := sockets.FD(t, near)
+	n, err := sys.SpliceSocket(fd, w, fd, 10)
+	want(t, "from an empty socket", n, err, 0, error(syscall.EAGAIN))
+	if _, err := far.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, fd)
+	n, err = sys.SpliceSocket(fd, w, fd, 10)
+	want(t, "from a socket", n, err, 3, nil)
+	n, err = sys.SpliceSocket(r, fd, fd, 10)
+	want(t, "to a socket", n, err, 3, nil)
+	n, err = sys.SpliceSocket(-1, w, -1, 10)
+	want(t, "from nothing", n, err, 0, error(syscall.EBADF))
+	if n := testing.AllocsPerRun(50, func() { sys.SpliceSocket(fd, w, fd, 1) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// await waits until fd has something to read.
+func await(t *testing.T, fd int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		if n, err := sys.FIONREAD(fd); err != nil || n > 0 {
+			return
+		}
+	}
+	t.Fatal("nothing arrived")
+}
+
+// TestSpliceSocketThatWaits: a socket that somebody has made blocking waits. A
+// stop-the-world must go on meanwhile.
+func TestSpliceSocketThatWaits(t *testing.T) {
+	_, w := newPipe(t)
+	near, far := sockets.TCPPair(t)
+	fd := sockets.FD(t, near)
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	spliced := make(chan int, 1)
+	go func() {
+		n, _ := sys.SpliceSocket(fd, w, fd, 10)
+		spliced <- n
+	}()
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		for range 20 { // one of them comes after the splice has begun to wait
+			runtime.GC()
+			runtime.Gosched()
+		}
+	}()
+	select {
+	case <-collected:
+	case <-time.After(30 * time.Second):
+		t.Error("a splice that waits keeps the world from stopping")
+	}
+	if _, err := far.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-spliced; n != 3 {
+		t.Errorf("spliced %d bytes", n)
+	}
+}
+
+func TestTheTimeOfAThreadRises(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	sum := func() time.Duration {
+		used, err := sys.Getrusage(sys.RUSAGE_THREAD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return used.Utime + used.Stime
+	}
+	begin, deadline := sum(), time.Now().Add(10*time.Second)
+	for sum() <= begin {
+		if time.Now().After(deadline) {
+			t.Fatal("a busy thread used no time")
+		}
+	}
+}
+
+func TestSIOCATMARK(t *testing.T) {
+	near, far := sockets.TCPPair(t)
+	fd := sockets.FD(t, near)
+	at, err := sys.SIOCATMARK(fd)
+	want(t, "with nothing queued", at, err, false, nil)
+	if _, err := sys.Send(sockets.FD(t, far), []byte("a!"), sys.MSG_OOB); err != nil {
+		t.Fatal(err)
+	}
+	await(t, fd)
+	at, err = sys.SIOCATMARK(fd)
+	want(t, "before the mark", at, err, false, nil)
+	n, err := sys.Recv(fd, make([]byte, 10), sys.MSG_DONTWAIT)
+	want(t, "the byte before it", n, err, 1, nil)
+	at, err = sys.SIOCATMARK(fd)
+	want(t, "at the mark", at, err, true, nil)
+	at, err = sys.SIOCATMARK(-1)
+	want(t, "nowhere", at, err, false, error(syscall.EBADF))
+	if n := testing.AllocsPerRun(50, func() { sys.SIOCATMARK(fd) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

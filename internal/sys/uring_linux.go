@@ -21,7 +21,6 @@ const (
 	IORING_FEAT_EXT_ARG     = 1 << 8
 
 	IORING_SQ_NEED_WAKEUP = 1 << 0
-	IORING_SQ_CQ_OVERFLOW = 1 << 1
 
 	IORING_ENTER_GETEVENTS = 1 << 0
 	IORING_ENTER_SQ_WAKEUP = 1 << 1
@@ -30,7 +29,6 @@ const (
 
 // Submissions and completions.
 const (
-	IORING_OP_NOP          = 0
 	IORING_OP_READ_FIXED   = 4
 	IORING_OP_WRITE_FIXED  = 5
 	IORING_OP_POLL_ADD     = 6

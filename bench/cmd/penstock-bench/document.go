@@ -19,7 +19,7 @@ import (
 
 // outFlag is the flag of commands that write what they measured.
 type outFlag struct {
-	JSON string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON; - is standard output, and the report then goes to standard error."`
+	JSON string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON to FILE; with - it goes to standard output, and the report to standard error."`
 }
 
 // An output is a file that is open before a measurement, for a wrong name should not cost one. Its former content stays until there is a

@@ -29,11 +29,11 @@ Parts of Penstock are measured beside their rivals by go test -bench, see docs/c
 // commands is the command line.
 type commands struct {
 	Run      runCmd      `cmd:"" default:"withargs" help:"Measure proxies against each other: the default command."`
-	Lane     laneCmd     `cmd:"" help:"Sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
-	Incident incidentCmd `cmd:"" help:"Endpoints turn silent, slow or refusing under load: the effect on clients, without protection and with."`
-	Rolling  rollingCmd  `cmd:"" help:"Endpoints that restart, die and fall silent: clients lost, and how long others wait, beside HAProxy and nginx."`
-	Reload   reloadCmd   `cmd:"" help:"Changing the configuration of thousands of listeners and endpoints while they serve."`
-	TLS      tlsCmd      `cmd:"" name:"tls" help:"Handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
+	Lane     laneCmd     `cmd:"" help:"Measure sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
+	Incident incidentCmd `cmd:"" help:"Measure what clients see of endpoints that turn silent, slow or refusing under load, without protection and with."`
+	Rolling  rollingCmd  `cmd:"" help:"Count the clients that are lost while endpoints restart, die and fall silent, and how long others wait, beside HAProxy and nginx."`
+	Reload   reloadCmd   `cmd:"" help:"Change the configuration of thousands of listeners and endpoints while they serve."`
+	TLS      tlsCmd      `cmd:"" name:"tls" help:"Measure handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
 	Part     partCmd     `cmd:"" hidden:""`
 	Former   formerCmd   `cmd:"" hidden:"" name:"claims" aliases:"balancer,echo-servers,idle,iperf3,mirror,rewrite,shares,soak,switches,verdict,write"`

@@ -25,8 +25,8 @@ var errInterrupted = errors.New("interrupted")
 // partCmd is a part of a measurement in a process of its own. It ends with its standard
 // input, which its parent holds.
 type partCmd struct {
-	Part string   `arg:"" help:"Which part."`
-	Args []string `arg:"" optional:"" help:"Its arguments."`
+	Part string   `arg:"" help:"Be this part."`
+	Args []string `arg:"" optional:"" help:"Pass these arguments to the part."`
 }
 
 // thisProgram returns this program, of which the measurements run parts.
@@ -37,7 +37,7 @@ func thisProgram() (contestant.Program, error) {
 
 // programFlag is the flag of commands that measure the penstock program.
 type programFlag struct {
-	Penstock string `placeholder:"PATH" help:"The penstock program to measure (default: the one beside this program, or in PATH)."`
+	Penstock string `placeholder:"PATH" help:"Measure this penstock program (default: the one beside this program, or in PATH)."`
 }
 
 // program returns this program and the penstock program.

@@ -1,21 +1,32 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // tiny is a bench that takes a moment.
@@ -29,13 +40,8 @@ func TestBench(t *testing.T) {
 		run  func(t *testing.T, path string)
 	}{
 		{"reports", benchReports},
-		{"writes to standard output", benchWritesToStandardOutput},
 		{"is interrupted", benchIsInterrupted},
 		{"is killed", benchIsKilled},
-		{"rolling is interrupted", rollingIsInterrupted},
-		{"is interrupted while a program hangs", benchNamesWhoHangs},
-		{"needs its baseline", benchNeedsItsBaseline},
-		{"leaves out whom it cannot find", benchLeavesOut},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, path) })
 	}
@@ -141,17 +147,6 @@ func checkFiles(t *testing.T, files []string, root bool) {
 	}
 }
 
-func benchWritesToStandardOutput(t *testing.T, path string) {
-	d := startProgram(t, path, append(tiny, "--scenarios", "echo-64-1", "--json", "-")...)
-	stdout, stderr, code := d.end()
-	if doc := document(t, []byte(stdout)); code != cli.ExitOK || len(doc.Scenarios) != 1 || !strings.HasSuffix(doc.Command, " --json -") {
-		t.Errorf("exit code %d: %+v", code, doc)
-	}
-	if !strings.Contains(stderr, "\n### echo-64-1: ") || !strings.Contains(stderr, "\n| penstock (baseline) ") {
-		t.Errorf("no report in %s", stderr)
-	}
-}
-
 // long is a bench that measures one scenario quickly, then another for a long time.
 func long(t *testing.T, path string) *childRun {
 	t.Setenv("TMPDIR", t.TempDir()) // SIGKILL leaves files there
@@ -184,63 +179,186 @@ func benchIsKilled(t *testing.T, path string) {
 	d.end()
 }
 
-// rollingIsInterrupted: so are incident, reload and tls.
-func rollingIsInterrupted(t *testing.T, path string) {
-	file := filepath.Join(t.TempDir(), "f.json")
-	d := startProgram(t, path, "rolling", "--scenario", "single", "--peers", "penstock", "--seconds", "0.1", "--rounds", "100", "--json", file)
-	d.until(d.stderr, `^round 2 of 100 +single`)
-	d.signal(os.Interrupt)
-	stdout, stderr, code := d.end()
-	if code != cli.ExitError || !strings.HasSuffix(stderr, "penstock-bench: rolling: interrupted\n") {
-		t.Errorf("exit code %d, %q", code, stderr)
+// buildProgram builds the program as users do, with the penstock program beside it.
+func buildProgram(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("go", "build", "-o", dir+"/", ".", "github.com/penstock/penstock/proxy/cmd/penstock").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
 	}
-	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\n### single: the only endpoint is away") {
-		t.Errorf("report:\n%s", stdout)
+	return filepath.Join(dir, programName)
+}
+
+// childRun is a running program.
+type childRun struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	mark   string // in the environment of the program and all of its children
+	stdout *bufio.Reader
+	stderr *bufio.Reader
+}
+
+// startProgram runs the program at path.
+func startProgram(t *testing.T, path string, args ...string) *childRun {
+	t.Helper()
+	d := &childRun{t: t, cmd: exec.Command(path, args...)}
+	d.start()
+	return d
+}
+
+// start runs d.cmd.
+func (d *childRun) start() {
+	d.t.Helper()
+	d.mark = "PENSTOCK_BENCH_TEST=" + rand.Text()
+	d.cmd.Env = append(os.Environ(), d.mark)
+	stdout, err := d.cmd.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil || !strings.Contains(string(text), `"interrupted": true`) || !strings.Contains(string(text), `"lost_under_way"`) {
-		t.Errorf("document: %v, %s", err, text)
+	stderr, err := d.cmd.StderrPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.stdout, d.stderr = bufio.NewReader(stdout), bufio.NewReader(stderr)
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = d.cmd.Process.Kill() })
+}
+
+// end waits for the end, and returns the output since the last call and the exit code. No process
+// that it started may be left.
+func (d *childRun) end() (stdout, stderr string, code int) {
+	d.t.Helper()
+	var reading sync.WaitGroup
+	var complaints []byte
+	reading.Go(func() { complaints, _ = io.ReadAll(d.stderr) })
+	out, _ := io.ReadAll(d.stdout)
+	reading.Wait()
+	_ = d.cmd.Wait()
+	if left := d.processes(); len(left) > 0 {
+		d.t.Errorf("processes left: %v", left)
+	}
+	return string(out), string(complaints), d.cmd.ProcessState.ExitCode()
+}
+
+// processes lists the command lines of the program and its children by process id, if they are
+// alive.
+func (d *childRun) processes() map[int]string {
+	found := make(map[int]string)
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		environ, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || !bytes.Contains(environ, []byte(d.mark)) {
+			continue // gone, a zombie or another user's
+		}
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		found[pid] = strings.ReplaceAll(string(line), "\x00", " ")
+	}
+	return found
+}
+
+// signal sends a signal to the program itself.
+func (d *childRun) signal(s os.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(s); err != nil {
+		d.t.Fatal(err)
 	}
 }
 
-// benchNamesWhoHangs: the first signal ends a binary that hangs.
-func benchNamesWhoHangs(t *testing.T, path string) {
-	dir := t.TempDir()
-	binary, began := filepath.Join(dir, "nginx"), filepath.Join(dir, "began")
-	if err := os.WriteFile(binary, []byte("#!/bin/sh\n>"+began+"\nsleep 1000\n"), 0o755); err != nil {
+// until reads lines until one matches, and returns its submatches.
+func (d *childRun) until(r *bufio.Reader, pattern string) []string {
+	d.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			d.t.Fatalf("no %q: %v", pattern, err)
+		}
+		if found := re.FindStringSubmatch(line); found != nil {
+			return found
+		}
+	}
+}
+
+// patience limits each wait of a test.
+const patience = 30 * time.Second
+
+// TestMain is the program itself if it is called by the program's name, as by the scripts. The
+// penstock program is built once, and is in PATH.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == programName {
+		main()
+	}
+	dir, err := os.MkdirTemp("", "penstock-bench-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err == nil {
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", dir+"/", "github.com/penstock/penstock/proxy/cmd/penstock").CombinedOutput(); err != nil {
+			err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	}
+	if err == nil {
+		err = os.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	leak.Main(&testRun{m, dir})
+}
+
+// testRun is the tests and their own directory.
+type testRun struct {
+	tests *testing.M
+	dir   string
+}
+
+// Run runs the tests and removes the directory.
+func (r *testRun) Run() int {
+	defer os.RemoveAll(r.dir)
+	return r.tests.Run()
+}
+
+// TestScripts runs testdata/script.
+func TestScripts(t *testing.T) {
+	pipequota.Share(t)
+	program, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
 	}
-	d := startProgram(t, path, append(tiny, "--peers", "nginx", "--binary", "nginx="+binary)...)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(began); err == nil {
-			break
-		}
+	dir, scripts := "testdata/script", []string(nil)
+	if !full.Everything() { // the others measure, each for as long as its shortest measurement takes
+		dir, scripts = "", []string{filepath.Join(dir, "usage.txtar")}
 	}
-	d.signal(os.Interrupt)
-	if stdout, stderr, code := d.end(); code != cli.ExitError || stderr != "penstock-bench: interrupted\n" || stdout != "" {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
-	}
-}
-
-// benchNeedsItsBaseline: without it there are no ratios, which is a failure.
-func benchNeedsItsBaseline(t *testing.T, path string) {
-	d := startProgram(t, path, append(tiny, "--scenarios", "echo-64-1", "--baseline", "haproxy-1", "--binary", "haproxy=/bin/true")...)
-	stdout, stderr, code := d.end()
-	if code != cli.ExitError || !strings.Contains(stderr, "echo-64-1, haproxy-1: ") || !strings.Contains(stderr, "is /bin/true really haproxy? ") || !strings.Contains(stdout, "\n### Failed\n") {
-		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
-	}
-}
-
-func benchLeavesOut(t *testing.T, path string) {
-	d := startProgram(t, path, "--rounds", "1", "--seconds", "0.05", "--no-syscalls", "--scenarios", "echo-64-1", "--binary", "envoy=/not/here", "--json", "-")
-	stdout, _, code := d.end()
-	if code != cli.ExitOK {
-		t.Errorf("exit code %d", code)
-	}
-	for _, l := range document(t, []byte(stdout)).LeftOut {
-		if l.Name == "envoy" && strings.Contains(l.Reason, "/not/here") {
-			return
-		}
-	}
-	t.Errorf("envoy is not among those left out: %s", stdout)
+	testscript.Run(t, testscript.Params{
+		Dir:                 dir,
+		Files:               scripts,
+		RequireUniqueNames:  true,
+		RequireExplicitExec: true,
+		Condition: func(cond string) (bool, error) {
+			if cond != "root" {
+				return false, fmt.Errorf("no condition %q", cond)
+			}
+			return os.Geteuid() == 0, nil
+		},
+		Setup: func(e *testscript.Env) error {
+			bin := filepath.Join(e.WorkDir, ".bin")
+			if err := os.Mkdir(bin, 0o755); err != nil {
+				return err
+			}
+			e.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+			return os.Symlink(program, filepath.Join(bin, programName))
+		},
+	})
 }

@@ -18,10 +18,10 @@ type tlsCmd struct {
 	programFlag
 	outFlag
 
-	Quick   bool              `help:"2 rounds, trials of 0.3 s."`
-	Rounds  *int              `placeholder:"N" help:"Rounds in which the contestants take turns (default: 6)."`
-	Seconds *float64          `placeholder:"S" help:"Seconds of each of the seven trials of a contestant in a round (default: 1)."`
-	Binary  map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"An executable to use: haproxy=PATH."`
+	Quick   bool              `help:"Measure 2 rounds of trials of 0.3 s."`
+	Rounds  *int              `placeholder:"N" help:"Let the contestants take turns in so many rounds (default: 6)."`
+	Seconds *float64          `placeholder:"S" help:"Let each of the seven trials of a contestant in a round take so many seconds (default: 1)."`
+	Binary  map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH."`
 }
 
 // Help is kong's text below the summary.

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
-	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
 const patience = 30 * time.Second
@@ -77,41 +74,6 @@ func two(t *testing.T) (here, there *netns.Host, link netns.Link, b *netns.Backe
 	here, there = netns.Here(t), netns.New(t)
 	link = here.Join(there)
 	return here, there, link, there.Backend("one", netns.Echo, netip.AddrPortFrom(link.Far, 0))
-}
-
-func TestRoutes(t *testing.T) {
-	if !netns.Alone(t) {
-		return
-	}
-	here, there, link, near := two(t)
-	own := netip.MustParseAddr("10.99.0.1")
-	there.Address(own)
-	if err := attempt(netip.AddrPortFrom(own, 1)); !errors.Is(err, syscall.ENETUNREACH) {
-		t.Errorf("before there is a route: %v", err)
-	}
-	here.Route(own, link.Far)
-	far := there.Backend("two", netns.Echo, netip.AddrPortFrom(own, 0))
-	c, name := dial(t, far)
-	if name != "two" {
-		t.Errorf("it is %q", name)
-	}
-	other, _ := dial(t, near)
-
-	here.RemoveRoute(own)
-	if err := attempt(far.Addr); !errors.Is(err, syscall.ENETUNREACH) {
-		t.Errorf("without a route: %v", err)
-	}
-	here.Prohibit(own)
-	if err := attempt(far.Addr); !errors.Is(err, syscall.EHOSTUNREACH) {
-		t.Errorf("prohibited: %v", err)
-	}
-	here.RemoveRoute(own)
-	here.Route(own, link.Far)
-	for c, word := range map[net.Conn]string{c: "again", other: "not touched"} {
-		if err := says(c, word); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 func TestSilence(t *testing.T) {
@@ -184,66 +146,5 @@ func TestBackends(t *testing.T) {
 	_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
 	if err := says(c, "anybody?"); !silent(err) {
 		t.Errorf("a silent backend: %v", err)
-	}
-}
-
-// TestHosts: namespaces by threads alone, as root has them, and sockets in them.
-func TestHosts(t *testing.T) {
-	a, b := netns.New(t), netns.New(t)
-	link := a.Join(b)
-	backend := b.Backend("one", netns.Echo, netip.AddrPortFrom(link.Far, 0))
-	if err := attempt(backend.Addr); err == nil {
-		t.Error("it is reached from outside")
-	}
-	var c net.Conn
-	var err error
-	a.Run(func() { c, err = net.DialTimeout("tcp", backend.Addr.String(), patience) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	if err := says(c, ""); err != nil {
-		t.Error(err)
-	}
-	line, err := bufio.NewReader(c).ReadString('\n')
-	if line != "one\n" || err != nil {
-		t.Errorf("%q, %v", line, err)
-	}
-}
-
-// TestAloneAsAnOrdinaryUser: where user namespaces are to be had, nobody has to be
-// root.
-func TestAloneAsAnOrdinaryUser(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("the other tests are run by an ordinary user")
-	}
-	cmd := exec.Command(privilege.Self, "-test.run=^TestSilence$", "-test.v")
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "CI=")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err != nil:
-		t.Fatalf("%v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("as an ordinary user:\n%s", out)
-	case !strings.Contains(string(out), "--- PASS: TestSilence"):
-		t.Errorf("it has not run:\n%s", out)
-	}
-}
-
-// TestGoroutineThatEnds: a function that ends its goroutine fails the test instead of
-// leaving it waiting.
-func TestGoroutineThatEnds(t *testing.T) {
-	if os.Getenv("PENSTOCK_TEST_GOEXIT") != "" {
-		netns.New(t).Run(runtime.Goexit)
-		return
-	}
-	netns.New(t) // or the test is skipped
-	cmd := exec.Command(privilege.Self, "-test.run=^TestGoroutineThatEnds$", "-test.v")
-	cmd.Env = append(os.Environ(), "PENSTOCK_TEST_GOEXIT=1")
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "use t.Error there") {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -2,7 +2,6 @@ package text_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/examples/filters/replace/text"
@@ -45,22 +44,4 @@ func TestReplace(t *testing.T) {
 			t.Errorf("%q: %v", config, err)
 		}
 	}
-}
-
-// FuzzReplace: a stream becomes the same, however it is cut into pieces.
-func FuzzReplace(f *testing.F) {
-	f.Add("abc=1\nab=22\nbb=", "aabbabcab", []byte{0})
-	f.Add("aab=x", strings.Repeat("a", 20)+"b", []byte{2, 0, 7})
-	f.Fuzz(func(t *testing.T, config, stream string, cuts []byte) {
-		p, err := text.Parse(config)
-		if err != nil {
-			return
-		}
-		whole := pieces(p, stream, nil)
-		for _, cuts := range [][]byte{cuts, {0}} {
-			if got := pieces(p, stream, cuts); got != whole {
-				t.Errorf("%q in pieces of %v: %q, want %q", stream, cuts, got, whole)
-			}
-		}
-	})
 }

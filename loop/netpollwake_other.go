@@ -1,8 +1,0 @@
-//go:build !linux
-
-package loop
-
-type netpollWake struct{}
-
-func (*netpollWake) wait()        {}
-func (*netpollWake) close() error { return nil }

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package loop
-
-func threadTime() cpuTime { return cpuTime{} }

@@ -1,0 +1,152 @@
+package loop
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// checkListener refuses a descriptor on which accept4(2) could wait.
+func checkListener(fd int) error {
+	flags, err := sys.GetFl(fd)
+	switch {
+	case err != nil:
+		return os.NewSyscallError("fcntl", err)
+	case flags&sys.O_NONBLOCK == 0:
+		return errBlocking
+	}
+	return nil
+}
+
+// accept returns the kernel's error number unwrapped.
+func accept(fd int) (int, netip.AddrPort, error) { return sys.AcceptSocket(fd) }
+
+func readSocket(fd int, p []byte) (int, error) { return sys.Recv(fd, p, sys.MSG_DONTWAIT) }
+
+func sendSocket(fd int, p []byte) (int, error) {
+	return sys.Send(fd, p, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+}
+
+func shutdownWrite(fd int) error { return sys.ShutdownWrite(fd) }
+
+// setNoDelay sets TCP_NODELAY, as package net does. A unix socket has none.
+func setNoDelay(fd int) { _ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
+
+// localAddr returns the address of a socket's own end, nil if it has none.
+func localAddr(fd int) net.Addr {
+	a, err := syscall.Getsockname(fd)
+	if err != nil {
+		return nil
+	}
+	switch a := a.(type) {
+	case *syscall.SockaddrInet4:
+		return &net.TCPAddr{IP: append(net.IP(nil), a.Addr[:]...), Port: a.Port}
+	case *syscall.SockaddrInet6:
+		return &net.TCPAddr{IP: append(net.IP(nil), a.Addr[:]...), Port: a.Port}
+	case *syscall.SockaddrUnix:
+		return &net.UnixAddr{Net: "unix", Name: a.Name}
+	}
+	return nil
+}
+
+// openSocket makes a socket that is ready to connect. Unlike that of connect, its errors name
+// the operation. The socket is -1, or the caller's even so.
+func openSocket(to *Address, cfg *DialConfig) (fd int, err error) {
+	network := "unix"
+	switch {
+	case to.Path != "":
+		fd, err = sys.UnixStreamSocket()
+	case to.AddrPort.Addr().Is4():
+		network = "tcp4"
+		fd, err = sys.StreamSocket(to.AddrPort.Addr())
+	default:
+		network = "tcp6"
+		fd, err = sys.StreamSocket(to.AddrPort.Addr())
+	}
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if cfg.Control != nil {
+		if err := cfg.Control(fd, network); err != nil {
+			return fd, err
+		}
+	}
+	if to.Path != "" || !cfg.Source.IsValid() {
+		return fd, nil
+	}
+	return fd, bind(fd, cfg.Source)
+}
+
+func bind(fd int, source netip.Addr) error {
+	if err := sys.SetsockoptInt(fd, sys.IPPROTO_IP, sys.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	return os.NewSyscallError("bind", sys.Bind(fd, netip.AddrPortFrom(source.Unmap(), 0)))
+}
+
+// connect returns the kernel's error number unwrapped.
+func connect(fd int, to *Address) error {
+	if to.Path != "" {
+		return sys.ConnectUnix(fd, to.Path)
+	}
+	return sys.ConnectNow(fd, to.AddrPort, scope(to.AddrPort.Addr().Zone()))
+}
+
+// scope is the index of the interface that a zone names, 0 if there is none.
+func scope(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n)
+	}
+	i, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0
+	}
+	return uint32(i.Index)
+}
+
+// socketError takes the error of a socket that was to be connected (SO_ERROR,
+// socket(7)).
+func socketError(fd int) error {
+	errno, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_ERROR)
+	switch {
+	case err != nil:
+		return os.NewSyscallError("getsockopt", err)
+	case errno != 0:
+		return os.NewSyscallError("connect", syscall.Errno(errno))
+	}
+	return nil
+}
+
+func abortOnClose(fd int) { _ = sys.AbortOnClose(fd) }
+
+func closeSocket(fd int) { _ = sys.Close(fd) }
+
+// duplicate makes a non-blocking duplicate of a descriptor of the runtime's.
+func duplicate(c syscall.Conn) (fd int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	controlErr := raw.Control(func(own uintptr) {
+		fd, err = sys.Dup(int(own))
+		err = os.NewSyscallError("fcntl", err)
+	})
+	if controlErr != nil {
+		return -1, controlErr
+	}
+	if err != nil {
+		return -1, err
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil { // a file may be blocking
+		closeSocket(fd)
+		return -1, os.NewSyscallError("fcntl", err)
+	}
+	return fd, nil
+}
