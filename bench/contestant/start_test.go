@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/internal/testutil/privilege"
