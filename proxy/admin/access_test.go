@@ -1,17 +1,23 @@
 package admin_test
 
 import (
+	"bufio"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -68,6 +75,12 @@ func newPair(t *testing.T, name string, issuer *pair) *pair {
 	}
 	p.cert, p.key = write("CERTIFICATE", der), write("PRIVATE KEY", private)
 	return p
+}
+
+// weighed has a client change a weight.
+func weighed(t *testing.T, c *admin.Client) error {
+	_, err := c.ChangeEndpoint(t.Context(), &admin.EndpointChange{What: admin.EndpointWeight, Upstream: "shop", Endpoint: "a", Weight: 3})
+	return err
 }
 
 // TestRolesOfTCP: a token, or a certificate of client_ca or of the process itself, decides which requests
@@ -125,7 +138,7 @@ func TestRolesOfTCP(t *testing.T) {
 		} else if err != nil {
 			t.Errorf("%s: a read: %v", name, err)
 		}
-		err = c.SetWeight(t.Context(), "shop", "a", 3)
+		err = weighed(t, c)
 		switch {
 		case x.may == changes && (err != nil || !strings.HasSuffix(r.balancer.last(), "by "+x.want)):
 			t.Errorf("%s: %v, %q", name, err, r.balancer.last())
@@ -155,7 +168,7 @@ func TestServerIsVerified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.SetWeight(t.Context(), "shop", "a", 3); err == nil || r.balancer.last() != "" {
+		if err := weighed(t, c); err == nil || r.balancer.last() != "" {
 			t.Errorf("%s: %v, %q", name, err, r.balancer.last())
 		}
 	}
@@ -246,17 +259,19 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestSuccessorOverTCP: a successor with the same conditions takes the address over, whatever they are.
-func TestSuccessorOverTCP(t *testing.T) {
+// TestHandover: a process keeps its address until a successor with the same conditions needs it and the process is draining.
+// Until then the process answers, and then its successor does.
+func TestHandover(t *testing.T) {
 	ca := newPair(t, "authority", nil)
 	own := newPair(t, "penstock.test", ca)
 	for name, a := range map[string]admin.Access{
+		"a unix socket":     {Bind: "unix:" + filepath.Join(t.TempDir(), "s")},
 		"a token to change": {ChangeToken: changeToken},
 		"a token to read":   {ReadToken: readToken},
 		"certificates":      {Cert: own.cert, Key: own.key, ClientCA: ca.cert},
 		"TLS and a token":   {Cert: own.cert, Key: own.key, ReadToken: readToken},
 	} {
-		a.Bind = "127.0.0.1:0"
+		a.Bind = cmp.Or(a.Bind, "127.0.0.1:0")
 		old, next := newRigWith(t, a), newQuietRig(t)
 		a.Bind = old.Addr()
 		if _, err := next.Prepare(t.Context(), a); !errors.Is(err, syscall.EADDRINUSE) {
@@ -271,6 +286,12 @@ func TestSuccessorOverTCP(t *testing.T) {
 		m.Commit()
 		if old.Addr() != "" || next.Addr() != a.Bind {
 			t.Errorf("%s: the successor is at %q, the other at %q", name, next.Addr(), old.Addr())
+		}
+		if s, err := old.Status(t.Context()); name == "a unix socket" && (err != nil || s.State != admin.Serving) { // of the successor
+			t.Errorf("%s: %v, %v", name, s.State, err)
+		}
+		if old.move(t, "127.0.0.1:0"); old.Addr() != "" {
+			t.Errorf("%s: the server that has left is at %q", name, old.Addr())
 		}
 	}
 }
@@ -334,6 +355,350 @@ func TestUnknownUsers(t *testing.T) {
 	} {
 		if got := admin.InGroup(x.known, x.gid, x.group, x.whole); got != x.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// asksAs is the environment variable of a child that makes a request as another user: the
+// address and the request.
+const asksAs = "PENSTOCK_TEST_ASKS"
+
+// postedAs makes a request from a child of another user, which root may start.
+func postedAs(t *testing.T, uid uint32, groups []uint32, addr, target string) (code int, body string) {
+	t.Helper()
+	cmd := exec.Command(privilege.Self, "-test.run=^TestFilesOfOthers$", "-test.v")
+	cmd.Env = append(os.Environ(), asksAs+"="+addr+" "+target)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}, Pdeathsig: syscall.SIGKILL}
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	_, answer, ok := strings.Cut(string(out), "answer ")
+	if _, scan := fmt.Sscanf(answer, "%d %q", &code, &body); err != nil || !ok || scan != nil {
+		t.Fatalf("%v, %v: %s", err, scan, out)
+	}
+	return code, body
+}
+
+// dialed returns a connection to a server's address.
+func dialed(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	network := "tcp"
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		network, addr = "unix", path
+	}
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// posted is the answer to a request on a connection.
+func posted(t *testing.T, c net.Conn, target string) (code int, body string) {
+	t.Helper()
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	token := "Authorization: Bearer " + changeToken + "\r\n"
+	if _, err := io.WriteString(c, "POST "+target+" HTTP/1.1\r\nHost: localhost\r\n"+admin.Header+": 1\r\n"+token+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(b)
+}
+
+// TestFilesOfOthers: the process reads files other than its own only for root and its own
+// user, over its unix socket. To other clients it does not show the content of its own file.
+func TestFilesOfOthers(t *testing.T) {
+	if addr, target, ok := strings.Cut(os.Getenv(asksAs), " "); ok {
+		code, body := posted(t, dialed(t, addr), target)
+		fmt.Printf("answer %d %q\n", code, body)
+		return
+	}
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct {
+		who, bind       string
+		trusted, change bool
+	}{
+		{"self", "unix:" + dir + "/self", true, true},
+		{"another", "unix:" + dir + "/another", false, false}, // of the group
+		{"tcp", "127.0.0.1:0", false, true},
+	} {
+		t.Run(x.who, func(t *testing.T) {
+			if x.who == "another" && os.Geteuid() != 0 {
+				t.Skip("only root may have another user ask")
+			}
+			at := access(x.bind)
+			if x.who == "another" {
+				at.Group = "12346"
+			}
+			r := newRigWith(t, at)
+			ask := func(target string) (int, string) {
+				if x.who == "another" {
+					return postedAs(t, 12345, []uint32{12346}, r.Addr(), target)
+				}
+				return posted(t, dialed(t, r.Addr()), target)
+			}
+			want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[x.trusted]
+			if code, body := ask("/v1/plan?config=/etc/shadow"); code != want {
+				t.Errorf("another file: %d %s, want %d", code, body, want)
+			}
+			if code, body := ask("/v1/plan"); code != http.StatusOK {
+				t.Errorf("the file in force: %d %s", code, body)
+			}
+			r.reloader.mu.Lock()
+			r.reloader.bad = &admin.ConfigError{Path: "/p.yaml", Problems: []string{`"hunter2" is no duration`}, Text: "1 | hunter2\n    ^\n"}
+			r.reloader.mu.Unlock()
+			for _, target := range []string{"/v1/plan", "/v1/reload"} {
+				code, body := ask(target)
+				if target == "/v1/reload" && !x.change {
+					if code != http.StatusForbidden || !strings.Contains(body, "may read, and not change") {
+						t.Errorf("%s: %d %s", target, code, body)
+					}
+					continue
+				}
+				if code != http.StatusUnprocessableEntity || strings.Contains(body, "hunter2") != x.trusted || !strings.Contains(body, "/p.yaml") && !x.trusted {
+					t.Errorf("%s: %d %s", target, code, body)
+				}
+			}
+		})
+	}
+}
+
+// TestMayRead: root and the process's own user may, but not an ID that stands for any user.
+func TestMayRead(t *testing.T) {
+	for _, x := range []struct {
+		uid     uint32
+		known   bool
+		process int
+		whole   bool // all users have IDs of their own here
+		want    bool
+	}{
+		{0, true, 1000, true, true},
+		{1000, true, 1000, true, true},
+		{1001, true, 1000, true, false},
+		{1000, true, 0, true, false},
+		{0, false, 0, true, false},
+		{1000, false, 1000, true, false},
+		{65534, true, 65534, false, false},
+		{65534, true, 65534, true, true},
+		{65534, true, 0, false, false},
+	} {
+		if got := admin.MayRead(x.uid, x.known, x.process, x.whole); got != x.want {
+			t.Errorf("%+v: %v", x, got)
+		}
+	}
+}
+
+// TestOwnConnectionsAreRefused: an endpoint that leads to the admin socket leads nowhere, however
+// its path is written; others are answered.
+func TestOwnConnectionsAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for _, self := range []int{os.Getpid(), os.Getpid() + 1} {
+		r := newRigWith(t, access("unix:"+path), func(c *admin.Config) { c.Self = self })
+		c := dialed(t, "unix:"+path)
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		answer, _ := io.ReadAll(c)
+		c.Close()
+		if refused := len(answer) == 0; refused != (self == os.Getpid()) {
+			t.Errorf("refused is %v: %q", refused, answer)
+		}
+		r.end(t)
+	}
+}
+
+// listens is the variable that has a child call listen on its descriptor 3.
+const listens = "PENSTOCK_TEST_LISTENS"
+
+// TestFoundSockets: the server at a socket that was found, and not named, is one of root or of this user.
+func TestFoundSockets(t *testing.T) {
+	if os.Getenv(listens) != "" { // the child of listensAs
+		if err := syscall.Listen(3, 8); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root may listen as another user")
+	}
+	r := newRig(t, "")
+	path := listensAs(t, 12345)
+	for name, x := range map[string]struct {
+		at      string
+		as      admin.Credentials
+		refused bool
+	}{
+		"root":      {r.Addr(), admin.Credentials{Known: true}, false},
+		"another":   {"unix:" + path, admin.Credentials{Known: true}, true},
+		"the owner": {"unix:" + path, admin.Credentials{Known: true, Owner: 12345}, false},
+		"named":     {"unix:" + path, admin.Credentials{}, false},
+	} {
+		c, err := admin.NewClientAs(x.at, &x.as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = c.Status(t.Context()); (err != nil) != x.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if x.refused && (!errors.Is(err, admin.ErrStranger) || !strings.Contains(err.Error(), "uid=12345")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// listensAs returns the path of a socket at which another user answers with a status: the kernel keeps the user that
+// has called listen.
+func listensAs(t *testing.T, uid int) string {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	must(err)
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	must(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}))
+	child := exec.Command(privilege.Self, "-test.run=^TestFoundSockets$")
+	child.Env, child.ExtraFiles, child.Dir = append(os.Environ(), listens+"=1"), []*os.File{file}, "/"
+	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Pdeathsig: syscall.SIGKILL}
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l, err := net.FileListener(file)
+	must(err)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(admin.Header, "1")
+		fmt.Fprint(w, `{"state": "serving", "pid": 1}`)
+	})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l) // http.ErrServerClosed
+	}()
+	t.Cleanup(func() {
+		s.Close()
+		<-done
+	})
+	return path
+}
+
+// revocation is a client that may read or change, and the conditions that take that away.
+type revocation struct {
+	before, after admin.Access
+	token         string
+	tls           *tls.Config
+}
+
+// revocations are by token, by authority, by TLS, and by an address that is given up.
+func revocations(t *testing.T) map[string]revocation {
+	t.Helper()
+	ca, other := newPair(t, "authority", nil), newPair(t, "another authority", nil)
+	own, client := newPair(t, "penstock.test", ca), newPair(t, "ops", ca)
+	shown, err := tls.LoadX509KeyPair(client.cert, client.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := admin.Access{Bind: "127.0.0.1:0", ChangeToken: changeToken}
+	certified := admin.Access{Bind: "127.0.0.1:0", Cert: own.cert, Key: own.key, ClientCA: ca.cert}
+	others, secured := certified, certified
+	others.ClientCA = other.cert
+	secured.ChangeToken = changeToken
+	as := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{shown}}
+	return map[string]revocation{
+		"another token":       {plain, admin.Access{ReadToken: readToken}, changeToken, nil},
+		"no address":          {plain, admin.Access{}, changeToken, nil},
+		"TLS":                 {plain, secured, changeToken, nil},
+		"another authority":   {certified, others, "", as},
+		"no TLS":              {certified, plain, "", as},
+		"no address with TLS": {certified, admin.Access{}, "", as},
+	}
+}
+
+// dial connects, and revoke brings the other conditions into force.
+func (x *revocation) dial(t *testing.T) (conn net.Conn, revoke func()) {
+	t.Helper()
+	r := newRigWith(t, x.before)
+	conn, err := net.Dial("tcp", r.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(20 * time.Second); r.Guests() == 0; time.Sleep(time.Millisecond) { // else it comes after the reload
+		if time.Now().After(until) {
+			t.Fatal("the server has no connection")
+		}
+	}
+	if x.tls != nil {
+		conn = tls.Client(conn, x.tls)
+	}
+	return conn, func() {
+		t.Helper()
+		if x.after.ChangeToken+x.after.ReadToken+x.after.ClientCA != "" {
+			x.after.Bind = x.before.Bind
+		}
+		m, err := r.Prepare(t.Context(), x.after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Commit()
+	}
+}
+
+// request is the head of a request, but for its end.
+func (x *revocation) request(target string) string {
+	text := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n", target)
+	if x.token != "" {
+		text += "Authorization: Bearer " + x.token + "\r\n"
+	}
+	return text
+}
+
+// TestRevoked: a connection from before a reload is judged by the conditions after it, and a stream of events ends with the
+// first one that its client may not read any more.
+func TestRevoked(t *testing.T) {
+	for name, x := range revocations(t) {
+		conn, revoke := x.dial(t)
+		text := x.request("/v1/status") + "\r\n"
+		send := func(text string) {
+			t.Helper()
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		send(text[:10])
+		revoke()
+		send(text[10:])
+		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
+		conn, revoke = x.dial(t)
+		send(x.request("/v1/events") + "\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %+v, %v", name, answer, err)
+		}
+		revoke()
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			t.Errorf("%s: the stream goes on: %v", name, err)
 		}
 	}
 }

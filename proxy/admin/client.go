@@ -3,7 +3,10 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +14,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path"
+	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -142,87 +149,80 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	return c.quick
 }
 
+// given are the parameters of a request, names and values in turn, that are not zero.
+func given(pairs ...any) url.Values {
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if !reflect.ValueOf(pairs[i+1]).IsZero() {
+			values.Set(pairs[i].(string), fmt.Sprint(pairs[i+1]))
+		}
+	}
+	return values
+}
+
+// get makes a request that only reads, with the parameters that are given, and returns the answer.
+func get[T any](ctx context.Context, c *Client, path string, pairs ...any) (answer T, err error) {
+	return answer, c.do(ctx, http.MethodGet, path, given(pairs...), &answer)
+}
+
+// post is get of a request that changes something, or opens files.
+func post[T any](ctx context.Context, c *Client, path string, pairs ...any) (answer T, err error) {
+	return answer, c.do(ctx, http.MethodPost, path, given(pairs...), &answer)
+}
+
 // Status returns the current status.
-func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return get[Status](ctx, c, "/v1/status")
 }
 
 // Generations returns the generations that are kept.
-func (c *Client) Generations(ctx context.Context) (s rollback.Status, err error) {
-	return s, c.do(ctx, http.MethodGet, "/v1/generations", nil, &s)
+func (c *Client) Generations(ctx context.Context) (rollback.Status, error) {
+	return get[rollback.Status](ctx, c, "/v1/generations")
 }
 
 // Plan returns the changes that a reload from a file would make; "" is the file in force.
-func (c *Client) Plan(ctx context.Context, path string) (p Plan, err error) {
-	q := url.Values{}
-	if path != "" {
-		q.Set("config", path)
-	}
-	return p, c.do(ctx, http.MethodPost, "/v1/plan", q, &p)
+func (c *Client) Plan(ctx context.Context, path string) (Plan, error) {
+	return post[Plan](ctx, c, "/v1/plan", "config", path)
 }
 
 // Reload reloads the configuration; o.By is not sent.
-func (c *Client) Reload(ctx context.Context, o rollback.Options) (r Reloaded, err error) {
-	q := url.Values{}
-	if o.Confirm != 0 {
-		q.Set("confirm", o.Confirm.String())
-	}
-	if o.RollbackIf != "" {
-		q.Set("rollback_if", o.RollbackIf)
-	}
-	return r, c.do(ctx, http.MethodPost, "/v1/reload", q, &r)
+func (c *Client) Reload(ctx context.Context, o rollback.Options) (Reloaded, error) {
+	return post[Reloaded](ctx, c, "/v1/reload", "confirm", o.Confirm, "rollback_if", o.RollbackIf)
 }
 
 // Confirm confirms the pending reload if it is the generation of that number; 0 is any.
-func (c *Client) Confirm(ctx context.Context, number int) (s Outcome, err error) {
-	q := url.Values{}
-	if number != 0 {
-		q.Set("generation", fmt.Sprint(number))
-	}
-	return s, c.do(ctx, http.MethodPost, "/v1/confirm", q, &s)
+func (c *Client) Confirm(ctx context.Context, number int) (Outcome, error) {
+	return post[Outcome](ctx, c, "/v1/confirm", "generation", number)
 }
 
 // Rollback returns to the generation of a number; 0 is the one before.
-func (c *Client) Rollback(ctx context.Context, to int) (s RolledBack, err error) {
-	q := url.Values{}
-	if to != 0 {
-		q.Set("to", strconv.Itoa(to))
-	}
-	return s, c.do(ctx, http.MethodPost, "/v1/rollback", q, &s)
+func (c *Client) Rollback(ctx context.Context, to int) (RolledBack, error) {
+	return post[RolledBack](ctx, c, "/v1/rollback", "to", to)
 }
 
 // Drain makes the process drain and end.
 func (c *Client) Drain(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, "/v1/process/drain", nil, nil)
+	_, err := post[empty](ctx, c, "/v1/process/drain")
+	return err
 }
 
 // DrainListener calls [Balancer].DrainListener.
-func (c *Client) DrainListener(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodPost, "/v1/listener/drain", url.Values{"listener": {name}}, nil)
+func (c *Client) DrainListener(ctx context.Context, name string) (Changed, error) {
+	return post[Changed](ctx, c, "/v1/listener/drain", "listener", name)
 }
 
-// DrainEndpoint drains an endpoint, or takes that back.
-func (c *Client) DrainEndpoint(ctx context.Context, upstream, endpoint string, drain bool) error {
-	path := "/v1/endpoint/ready"
-	if drain {
-		path = "/v1/endpoint/drain"
-	}
-	return c.do(ctx, http.MethodPost, path, url.Values{"upstream": {upstream}, "endpoint": {endpoint}}, nil)
-}
-
-// SetWeight changes the weight of an endpoint.
-func (c *Client) SetWeight(ctx context.Context, upstream, endpoint string, weight int) error {
-	q := url.Values{"upstream": {upstream}, "endpoint": {endpoint}, "weight": {fmt.Sprint(weight)}}
-	return c.do(ctx, http.MethodPost, "/v1/endpoint/weight", q, nil)
+// ReadyListener calls [Balancer].ReadyListener.
+func (c *Client) ReadyListener(ctx context.Context, name string) (Changed, error) {
+	return post[Changed](ctx, c, "/v1/listener/ready", "listener", name)
 }
 
 // SetSplit calls [Balancer].SetSplit.
-func (c *Client) SetSplit(ctx context.Context, listener string, route int, percent map[string]float64) error {
-	q := url.Values{"listener": {listener}, "route": {fmt.Sprint(route)}}
+func (c *Client) SetSplit(ctx context.Context, listener string, route int, percent map[string]float64) (done Changed, err error) {
+	q := given("listener", listener, "route", fmt.Sprint(route))
 	for name, p := range percent {
 		q.Add("percent", fmt.Sprintf("%s:%v", name, p))
 	}
-	return c.do(ctx, http.MethodPost, "/v1/split/set", q, nil)
+	return done, c.do(ctx, http.MethodPost, "/v1/split/set", q, &done)
 }
 
 // do makes a request, and reads the response into v unless that is nil. Whatever program
@@ -339,4 +339,186 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: the connection was closed before the answer (%w): too many clients ask there at once, the process ends, or it is another program", c.addr, err)
 	}
 	return fmt.Errorf("%s: %w", c.addr, err)
+}
+
+// Credentials are those of a [Client] over TCP. The zero Credentials are none, and no TLS.
+type Credentials struct {
+	// Token is sent to the server (Authorization: Bearer); "": none.
+	Token string
+	// CA is the file of the authorities of the server's certificate, or [SystemCA]; "": no TLS, unless
+	// there is Own.
+	CA string
+	// Cert and Key are the files of the certificate that the client shows; "": none.
+	Cert, Key string
+	// Own is the file of the server's own certificate, by which the client verifies it, whatever its name; "":
+	// none. With its key a client may read and change.
+	Own string
+	// Known refuses the server at a unix socket unless its process is one of root, of the user of this process, or
+	// of Owner: the socket was found, and not named.
+	Known bool
+	// Owner is the user to which root has given the directory of the socket; 0: none.
+	Owner uint32
+}
+
+// verify returns why a server at a unix socket is not the one that is meant.
+func (c *Credentials) verify(conn net.Conn) error {
+	if !c.Known || conn.RemoteAddr().Network() != "unix" {
+		return nil
+	}
+	u := userOf(conn)
+	if u.trusted() || u.mayRead(int(c.Owner), wholeNamespace("uid")) {
+		return nil
+	}
+	return fmt.Errorf("%w: a process of another user (%s) listens there: write --admin ADDRESS if you trust it", ErrStranger, u)
+}
+
+// SystemCA stands for the authorities of the system.
+const SystemCA = "system"
+
+// ErrCredentials is wrapped by the error of credentials that are not used at an address.
+var ErrCredentials = errors.New("invalid credentials")
+
+// secured reports whether TLS is used.
+func (c *Credentials) secured() bool { return c.CA != "" || c.Own != "" }
+
+// check returns why the credentials are not used at an address.
+func (c *Credentials) check(addr sockopt.Address) error {
+	switch {
+	case addr.Network == "unix":
+		return nil
+	case !c.secured() && c.Cert != "":
+		return fmt.Errorf("%w: %s: a certificate is shown with TLS alone: write --ca FILE, or --ca %s", ErrCredentials, addr, SystemCA)
+	case !c.secured() && addr.Private() != nil:
+		return fmt.Errorf("%w: %s is another machine, and without TLS anybody on the way could read and change: write --ca FILE, or --ca %s", ErrCredentials, addr, SystemCA)
+	case strings.ContainsAny(c.Token, "\r\n"):
+		return fmt.Errorf("%w: the token has several lines: write it in one", ErrCredentials)
+	}
+	return nil
+}
+
+// config makes the configuration of TLS; nil: none is used.
+func (c *Credentials) config(name string) (*tls.Config, error) {
+	if !c.secured() {
+		return nil, nil
+	}
+	t := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %s, key %s: %w", c.Cert, c.Key, err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+		// Shown whatever authorities the server names: it has the last word.
+		t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	switch {
+	case c.Own != "":
+		own, err := leafOf(c.Own)
+		if err != nil {
+			return nil, err
+		}
+		t.InsecureSkipVerify = true // VerifyConnection does it
+		t.VerifyConnection = func(s tls.ConnectionState) error {
+			if !s.PeerCertificates[0].Equal(own) {
+				return fmt.Errorf("another certificate than that of %s", c.Own)
+			}
+			return nil
+		}
+	case c.CA != SystemCA:
+		pool, err := authorities(c.CA)
+		if err != nil {
+			return nil, err
+		}
+		t.RootCAs = pool
+	}
+	return t, nil
+}
+
+// leafOf returns the first certificate of a file.
+func leafOf(file string) (*x509.Certificate, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("certificate: %s has none: write a PEM file", file)
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// essentials are members without which an answer would say something else, by the path of the request. Members that
+// came later are none: a process of an older version answers without them.
+var essentials = map[string][]string{
+	"/v1/status":        {"state", "pid"},
+	"/v1/generations":   {"current"},
+	"/v1/plan":          {"generation", "changes"},
+	"/v1/reload":        {"generation"},
+	"/v1/confirm":       {"generation"},
+	"/v1/rollback":      {"generation"},
+	"/v1/sessions":      {"sessions"},
+	"/v1/sessions/end":  {"touched", "done"},
+	"/v1/sessions/keep": {"requests"},
+	"/v1/sources":       {"sources"},
+	"/v1/denied":        {"denied"},
+	"/v1/deny/add":      {"source", "until"},
+	"/v1/why":           {"count"},
+	"/v1/endpoint":      {"endpoint"}, // and each path below it
+}
+
+// missing returns the first member that the answer to a request needs and lacks, or has as null; "": it is whole.
+func missing(of string, body []byte) string {
+	names := essentials[of]
+	if names == nil {
+		names = essentials[path.Dir(of)]
+	}
+	members := make(map[string]json.RawMessage)
+	if len(names) > 0 && json.Unmarshal(body, &members) != nil {
+		return names[0]
+	}
+	for _, name := range names {
+		if v := members[name]; len(v) == 0 || string(v) == "null" && name != "changes" {
+			return name
+		}
+	}
+	return ""
+}
+
+// RoundTrip implements [http.RoundTripper]: it sends a request to the server at the client's address with the
+// client's credentials, whatever host and credentials it names. The response is as the server sends it, and may be
+// a stream.
+func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Scheme, r.URL.Host, r.Host = c.scheme, c.host, c.host
+	r.Header.Del("Authorization")
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := c.http.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, c.explain(r.Context(), err)
+	}
+	return answer, nil
+}
+
+// Parts of refusals, in terms of HTTP.
+const (
+	writeToken      = "write the header Authorization: Bearer TOKEN"
+	showCertificate = "show a certificate of client_ca in the TLS handshake"
+)
+
+// commandTerms has the parts of refusals in terms of HTTP in those of the commands.
+var commandTerms = strings.NewReplacer(
+	writeToken, "write --token-file FILE",
+	showCertificate, "write --cert FILE --key FILE",
+	"GET /v1/sessions", "penstock sessions",
+	"rollback_if", "rollback-if",
+)
+
+// endpointRequest is a request to change an endpoint.
+var endpointRequest = regexp.MustCompile(`POST /v1/endpoint/(\w+)\?upstream=(\S+?)&endpoint=(\S+)`)
+
+// inCommandTerms returns a refusal for the commands, which a [Client] is for.
+func inCommandTerms(text string) string {
+	return endpointRequest.ReplaceAllString(commandTerms.Replace(text), "penstock endpoint $1 $2 $3")
 }

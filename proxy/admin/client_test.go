@@ -36,7 +36,7 @@ func TestSilentServer(t *testing.T) {
 		},
 		"generations": func() error { _, err := c.Generations(t.Context()); return err },
 		"drain":       func() error { return c.Drain(t.Context()) },
-		"weight":      func() error { return c.SetWeight(t.Context(), "u", "e", 1) },
+		"weight":      func() error { return weighed(t, c) },
 	} {
 		if err := ask(); !errors.Is(err, admin.ErrSilent) || !strings.HasPrefix(err.Error(), l.Addr().String()+": no answer in time (20ms)") {
 			t.Errorf("%s: %v", name, err)

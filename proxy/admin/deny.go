@@ -3,8 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -81,29 +79,17 @@ func (s *Server) denyRemove(_ context.Context, a *arguments) (any, error) {
 }
 
 // Deny denies a source for a time, at a listener or at all. With end its sessions are ended at once.
-func (c *Client) Deny(ctx context.Context, source, listener string, within time.Duration, end bool) (d NewDenial, err error) {
-	values := denial(source, listener)
-	values.Set("for", within.String())
-	if end {
-		values.Set("end", "true")
-	}
-	return d, c.do(ctx, http.MethodPost, "/v1/deny/add", values, &d)
+func (c *Client) Deny(ctx context.Context, source, listener string, within time.Duration, end bool) (NewDenial, error) {
+	return post[NewDenial](ctx, c, "/v1/deny/add", "source", source, "listener", listener, "for", within, "end", end)
 }
 
 // Undeny takes a denial back.
 func (c *Client) Undeny(ctx context.Context, source, listener string) error {
-	return c.do(ctx, http.MethodPost, "/v1/deny/remove", denial(source, listener), nil)
-}
-
-func denial(source, listener string) url.Values {
-	values := url.Values{"source": {source}}
-	if listener != "" {
-		values.Set("listener", listener)
-	}
-	return values
+	_, err := post[empty](ctx, c, "/v1/deny/remove", "source", source, "listener", listener)
+	return err
 }
 
 // Denied returns the denials in force.
-func (c *Client) Denied(ctx context.Context) (d Denied, err error) {
-	return d, c.do(ctx, http.MethodGet, "/v1/denied", nil, &d)
+func (c *Client) Denied(ctx context.Context) (Denied, error) {
+	return get[Denied](ctx, c, "/v1/denied")
 }

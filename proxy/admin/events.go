@@ -1,12 +1,88 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/admission"
 )
+
+// An event is the data of one event as it is made, in the form of eventData.
+type event struct {
+	At        int64                                 `json:"at"`
+	Rows      map[string]map[string]json.RawMessage `json:"rows"`
+	Gone      map[string][]string                   `json:"gone,omitempty"`
+	Endpoints map[string]*endpointRow               `json:"endpoints,omitempty"`
+	Left      []int                                 `json:"endpoints_gone,omitempty"`
+	Numbers   numbers                               `json:"numbers,omitempty"`
+}
+
+// An eventData is the data of an event of GET /v1/events. The event "state" has everything, and the event "changes"
+// the rows and the numbers that have changed since the one before.
+type eventData struct {
+	At   int64     `json:"at"`   // when the status was looked at, in milliseconds since the epoch
+	Rows eventRows `json:"rows"` // each in place of the one before of its name
+	// Gone are the names of rows that are gone, by the member of Rows.
+	Gone map[string][]string `json:"gone,omitempty"`
+	// Endpoints are by number: a row in place of the one before. An endpoint keeps its number as long as the event
+	// "state" is not sent again.
+	Endpoints map[string]endpointRow `json:"endpoints,omitempty"`
+	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of endpoints that are gone
+	// Numbers are fourteen for each endpoint whose numbers have changed: its own, then active, total, failures,
+	// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
+	// answers.made, answers.sum_us, and of limited_seconds, in milliseconds, the sum, and the sum of endpoint and endpoint_network.
+	Numbers []int64 `json:"numbers,omitempty"`
+}
+
+// eventRows are rows by name.
+type eventRows struct {
+	Process   map[string]processRow  `json:"process,omitempty"`   // one, with the name ""
+	Problems  map[string][]Problem   `json:"problems,omitempty"`  // one, with the name "": all problems
+	Listeners map[string]Listener    `json:"listeners,omitempty"` // by name
+	Upstreams map[string]upstreamRow `json:"upstreams,omitempty"` // by name
+}
+
+// A processRow is a Status without the lists that have rows of their own.
+type processRow struct {
+	*Status
+	Problems  ownRows `json:"problems,omitempty"`  // in rows of their own
+	Listeners ownRows `json:"listeners,omitempty"` // in rows of their own
+	Upstreams ownRows `json:"upstreams,omitempty"` // in rows of their own
+}
+
+// An upstreamRow is an Upstream without its endpoints.
+type upstreamRow struct {
+	*Upstream
+	Endpoints ownRows `json:"endpoints,omitempty"` // in rows of their own
+}
+
+// ownRows are never there: the member that they hide is in rows of its own.
+type ownRows []struct{}
+
+// dropOwnRows removes the members that are never there from the schema of a type with ownRows.
+func dropOwnRows(s *jsonschema.Schema, t reflect.Type) {
+	for f := range t.Fields() {
+		switch name := jsonName(f); {
+		case f.Type == reflect.TypeFor[ownRows]():
+			delete(s.Properties, name)
+		case f.Type.Kind() == reflect.Struct && s.Properties[name] != nil:
+			dropOwnRows(s.Properties[name], f.Type)
+		case f.Type.Kind() == reflect.Map && s.Properties[name] != nil && f.Type.Elem().Kind() == reflect.Struct:
+			dropOwnRows(s.Properties[name].AdditionalProperties, f.Type.Elem())
+		}
+	}
+}
 
 // chunk is how many bytes of an event are written at once; a client has writeTime for each.
 const chunk = 64 << 10
@@ -70,4 +146,425 @@ func (w eventWriter) write(event []byte) error {
 		event = event[n:]
 	}
 	return nil
+}
+
+// Times of a feed. The status is looked at once in feedTime, or more rarely if a look takes long: a tenth
+// of the time at most is spent on it, unless there would be none for slowestFeed.
+const (
+	feedTime    = time.Second
+	slowestFeed = 5 * time.Second
+)
+
+// streamRoom is how many events may wait for the client of a stream. One that is further behind is closed.
+const streamRoom = 4
+
+// errLeft is the error of a stream after the server has left.
+var errLeft = fmt.Errorf("the process has left its address: %w", admission.ErrBusy)
+
+// A feed looks at the status for all streams, as long as there is one, and sends them its changes.
+type feed struct {
+	look func() Status
+
+	mu      sync.Mutex
+	left    bool // for good
+	streams map[*stream]bool
+	scene   *scene        // nil: no stream is there
+	stop    chan struct{} // closed when the last stream goes; nil: likewise
+	looking sync.WaitGroup
+}
+
+// A stream receives the events of a feed.
+type stream struct {
+	events chan []byte   // closed never
+	lost   chan struct{} // closed when no more events come
+	begun  bool          // it has had the whole state
+}
+
+func newFeed(look func() Status) *feed {
+	return &feed{look: look, streams: make(map[*stream]bool)}
+}
+
+// join adds a stream. The caller calls leave.
+func (f *feed) join() (*stream, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left {
+		return nil, errLeft
+	}
+	s := &stream{events: make(chan []byte, streamRoom), lost: make(chan struct{})}
+	f.streams[s] = true
+	if f.stop == nil {
+		f.stop, f.scene = make(chan struct{}), newScene()
+		stop := f.stop
+		f.looking.Go(func() { f.run(stop) })
+	} else if f.scene.id > 0 {
+		s.begun = true
+		s.events <- f.scene.whole()
+	}
+	return s, nil
+}
+
+// leave removes a stream.
+func (f *feed) leave(s *stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.remove(s)
+}
+
+// remove removes a stream. The caller holds mu.
+func (f *feed) remove(s *stream) {
+	if !f.streams[s] {
+		return
+	}
+	delete(f.streams, s)
+	close(s.lost)
+	if len(f.streams) == 0 {
+		close(f.stop)
+		f.stop, f.scene = nil, nil
+	}
+}
+
+// end ends all streams for good. It does not wait for a look that is under way.
+func (f *feed) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = true
+	for s := range f.streams {
+		f.remove(s)
+	}
+}
+
+// run looks at the status until stop is closed.
+func (f *feed) run(stop chan struct{}) {
+	for {
+		began := time.Now()
+		st := f.look()
+		f.spread(&st, began, stop)
+		rest := min(max(10*time.Since(began), feedTime), slowestFeed) - time.Since(began)
+		select {
+		case <-time.After(rest):
+		case <-stop:
+			return
+		}
+	}
+}
+
+// spread sends the changes to all streams, and the whole state to new ones.
+func (f *feed) spread(st *Status, at time.Time, stop chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stop != stop {
+		return
+	}
+	changes := f.scene.update(st, at)
+	for s := range f.streams {
+		event := changes
+		if !s.begun {
+			s.begun, event = true, f.scene.whole()
+		}
+		select {
+		case s.events <- event:
+		default:
+			f.remove(s)
+		}
+	}
+}
+
+// Kinds of rows of a scene, beside endpoints. There is one row of the process, and one of its problems.
+const (
+	processRows  = "process"
+	problemRows  = "problems"
+	listenerRows = "listeners"
+	upstreamRows = "upstreams"
+)
+
+// A scene is a status as rows of JSON, of which a stream sends those that have changed.
+type scene struct {
+	id       int64
+	at       time.Time
+	rows     map[string]map[string]json.RawMessage // by kind and name
+	order    map[string]*placed                    // endpoints by key
+	last     int                                   // number of an endpoint that was given out
+	turn     int                                   // place of the endpoint whose numbers are looked at next
+	complete []byte                                // event with the whole state; nil: not made yet
+}
+
+// A placed is an endpoint with its number in a scene.
+type placed struct {
+	number int
+	id     int64 // of the last status with it
+	endpointRow
+	endpointNumbers
+}
+
+func newScene() *scene {
+	return &scene{rows: make(map[string]map[string]json.RawMessage), order: make(map[string]*placed)}
+}
+
+// update takes a newer status and returns the event with the changes.
+func (s *scene) update(st *Status, at time.Time) []byte {
+	s.id, s.at, s.complete = s.id+1, at, nil
+	e := &event{At: at.UnixMilli(), Rows: make(map[string]map[string]json.RawMessage), Gone: make(map[string][]string), Endpoints: make(map[string]*endpointRow)}
+	s.updateEndpoints(st, e)
+	rows := rowsOf(st)
+	for kind, now := range rows {
+		before := s.rows[kind]
+		for name, row := range now {
+			if !bytes.Equal(before[name], row) {
+				if e.Rows[kind] == nil {
+					e.Rows[kind] = make(map[string]json.RawMessage)
+				}
+				e.Rows[kind][name] = row
+			}
+		}
+		for name := range before {
+			if now[name] == nil {
+				e.Gone[kind] = append(e.Gone[kind], name)
+			}
+		}
+	}
+	s.rows = rows
+	return s.encode("changes", e)
+}
+
+// whole returns the event with the whole state.
+func (s *scene) whole() []byte {
+	if s.complete == nil {
+		e := &event{At: s.at.UnixMilli(), Rows: s.rows, Endpoints: make(map[string]*endpointRow, len(s.order))}
+		for _, key := range slices.Sorted(maps.Keys(s.order)) {
+			p := s.order[key]
+			e.Endpoints[strconv.Itoa(p.number)] = &p.endpointRow
+			e.Numbers = e.Numbers.add(p)
+		}
+		s.complete = s.encode("state", e)
+	}
+	return s.complete
+}
+
+// encode writes an event of a stream. JSON without indentation has no line end.
+func (s *scene) encode(name string, e *event) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "event: %s\nid: %d\ndata: ", name, s.id)
+	j := json.NewEncoder(display.NewWriter(&out))
+	j.SetEscapeHTML(false)
+	if err := j.Encode(e); err != nil { // it has no value that JSON lacks
+		return nil
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// rowsOf returns all rows of a status but those of endpoints.
+func rowsOf(st *Status) map[string]map[string]json.RawMessage {
+	process := *st
+	process.Problems, process.Listeners, process.Upstreams = nil, nil, nil
+	rows := map[string]map[string]json.RawMessage{
+		processRows:  {"": row(processRow{Status: &process})},
+		problemRows:  {"": row(st.Problems)},
+		listenerRows: make(map[string]json.RawMessage, len(st.Listeners)),
+		upstreamRows: make(map[string]json.RawMessage, len(st.Upstreams)),
+	}
+	for i := range st.Listeners {
+		rows[listenerRows][st.Listeners[i].Name] = row(&st.Listeners[i])
+	}
+	for i := range st.Upstreams {
+		u := &st.Upstreams[i]
+		rows[upstreamRows][u.Name] = row(upstreamRow{Upstream: u})
+	}
+	return rows
+}
+
+func row(v any) json.RawMessage {
+	var out bytes.Buffer
+	j := json.NewEncoder(&out)
+	j.SetEscapeHTML(false)
+	_ = j.Encode(filled(v)) // it has no value that JSON lacks
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// maxNumbers is for how many endpoints an event has numbers. Of more, each has its turn: the states and texts of
+// endpoints are always in the next event.
+const maxNumbers = 1000
+
+// An endpointRow is the part of an [Endpoint] that seldom changes.
+type endpointRow struct {
+	endpointFacts
+	// ByHand are the changes of it that were made by hand: weight 5, added.
+	ByHand []string `json:"by_hand,omitempty"`
+}
+
+// endpointFacts are those of an endpointRow that can be compared.
+type endpointFacts struct {
+	Upstream string `json:"upstream"`         // its name
+	Name     string `json:"name"`             // its address if it has no name
+	Address  string `json:"address"`          // host:port, or unix:/path
+	Zone     string `json:"zone,omitempty"`   // where it is; left out: not known
+	Weight   int    `json:"weight"`           // its share of clients beside others; 0: it gets none
+	Backup   bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
+	Max      int64  `json:"most,omitempty"`   // limit of sessions; left out: no limit
+	State    State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
+	// Until is the end of an ejection or of the breaker's open state, or the time at which sessions that drain are
+	// reset. Left out: there is no such time.
+	Until   time.Time `json:"until,omitzero"`
+	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
+	Opened  int64     `json:"opened,omitempty"`  // how many times the breaker has opened
+	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its open state.
+	BreakerWhy   string    `json:"breaker_why,omitempty"`
+	BreakerUntil time.Time `json:"breaker_until,omitzero"`
+	// Level is ok, warning (it may get clients, and something is wrong), off (taken out by hand or by a reload, or a standby) or down.
+	Level string `json:"level"`
+	// Why is the reason for a level other than ok, in words.
+	Why string `json:"why,omitempty"`
+}
+
+// An endpointNumbers is the numbers of an [Endpoint] that change with its clients: active, total, failures,
+// connects.made, connects.sum_us, bytes from clients spliced and copied, then those to clients, answers.made,
+// answers.sum_us, and of limited_seconds the sum, and that of the endpoint and the way to it, in milliseconds.
+type endpointNumbers [13]int64
+
+// equal reports whether nothing has changed.
+func (r *endpointRow) equal(o *endpointRow) bool {
+	return r.endpointFacts == o.endpointFacts && slices.Equal(r.ByHand, o.ByHand)
+}
+
+func rowOf(upstream string, e *Endpoint) endpointRow {
+	r := endpointRow{ByHand: e.ByHand, endpointFacts: endpointFacts{
+		Upstream: upstream, Name: e.Name, Address: e.Address, Zone: e.Zone, Weight: e.Weight, Backup: e.Backup, Max: e.Max,
+		State: e.State, Until: e.Until, Breaker: e.Breaker, Opened: e.Opened, BreakerWhy: e.BreakerWhy, BreakerUntil: e.BreakerUntil,
+		Level: "ok",
+	}}
+	switch {
+	case e.State == Down, e.State == Ejected:
+		r.Level, r.Why = "down", e.cause(e.Why)
+	case e.State == Up && e.Breaker == "open":
+		r.Level, r.Why, r.Until = "down", e.cause(e.BreakerWhy), e.BreakerUntil
+	case e.State != Up, e.Weight == 0:
+		r.Level, r.Why = "off", e.Why
+	default:
+		r.Why = e.Reason()
+		r.watched(e)
+	}
+	return r
+}
+
+// cause returns a reason, or the last failure where there is none.
+func (e *Endpoint) cause(why string) string {
+	if why == "" && e.LastFailure != nil {
+		return e.LastFailure.Cause
+	}
+	return why
+}
+
+// watched sets the level of an endpoint that may get clients.
+func (r *endpointRow) watched(e *Endpoint) {
+	switch {
+	case r.Why != "":
+	case e.Failing != nil:
+		r.Why = "sessions end without an answer"
+	case e.Silence != nil:
+		r.Why = "answers no client: " + e.Silence.Proof
+	case e.Connecting != nil:
+		r.Why = "clients wait for a connection to it"
+	default:
+		return
+	}
+	r.Level = "warning"
+}
+
+func numbersOf(e *Endpoint) endpointNumbers {
+	in, out := &e.Bytes.ClientToEndpoint, &e.Bytes.EndpointToClient
+	n := endpointNumbers{e.Active, e.Total, e.Failures, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, out.Spliced, out.Copied}
+	if e.Answers != nil {
+		n[9], n[10] = e.Answers.Made, e.Answers.SumUs
+	}
+	lost, all := e.Waited()
+	n[11], n[12] = all.Milliseconds(), lost.Milliseconds()
+	return n
+}
+
+// numbers is a JSON array of whole numbers without its brackets.
+type numbers []byte
+
+func (n numbers) add(p *placed) numbers {
+	if len(n) > 0 {
+		n = append(n, ',')
+	}
+	n = strconv.AppendInt(n, int64(p.number), 10)
+	for _, v := range p.endpointNumbers {
+		n = append(n, ',')
+		n = strconv.AppendInt(n, v, 10)
+	}
+	return n
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (n numbers) MarshalJSON() ([]byte, error) {
+	return append(append([]byte("["), n...), ']'), nil
+}
+
+// updateEndpoints adds the changes of endpoints to an event.
+func (s *scene) updateEndpoints(st *Status, e *event) {
+	var list []*placed
+	var now []*Endpoint
+	for i := range st.Upstreams {
+		u := &st.Upstreams[i]
+		for j := range u.Endpoints {
+			p, added := s.place(u.Name, &u.Endpoints[j])
+			if row := rowOf(u.Name, &u.Endpoints[j]); added || !row.equal(&p.endpointRow) {
+				p.endpointRow = row
+				e.Endpoints[strconv.Itoa(p.number)] = &p.endpointRow
+			}
+			if added {
+				p.endpointNumbers = numbersOf(&u.Endpoints[j])
+				e.Numbers = e.Numbers.add(p)
+			}
+			list, now = append(list, p), append(now, &u.Endpoints[j])
+		}
+	}
+	s.updateNumbers(list, now, e)
+	for key, p := range s.order {
+		if p.id != s.id {
+			e.Left = append(e.Left, p.number)
+			delete(s.order, key)
+		}
+	}
+}
+
+// updateNumbers adds the numbers that have changed to an event, of maxNumbers endpoints at most.
+func (s *scene) updateNumbers(list []*placed, now []*Endpoint, e *event) {
+	if s.turn >= len(list) {
+		s.turn = 0
+	}
+	first, changed := s.turn, 0
+	for k := range list {
+		i := (first + k) % len(list)
+		n := numbersOf(now[i])
+		if n == list[i].endpointNumbers {
+			continue
+		}
+		list[i].endpointNumbers = n
+		e.Numbers = e.Numbers.add(list[i])
+		if changed++; changed == maxNumbers {
+			s.turn = (i + 1) % len(list)
+			return
+		}
+	}
+}
+
+// place returns the place of an endpoint, and whether it is new. One that drains after its removal may have the name
+// and the address of another, so it is counted.
+func (s *scene) place(upstream string, e *Endpoint) (p *placed, added bool) {
+	for n := 0; ; n++ {
+		key := upstream + "\x00" + e.Name + "\x00" + e.Address + "\x00" + strconv.Itoa(n)
+		switch p = s.order[key]; {
+		case p == nil:
+			s.last++
+			p = &placed{number: s.last, id: s.id}
+			s.order[key] = p
+			return p, true
+		case p.id != s.id:
+			p.id = s.id
+			return p, false
+		}
+	}
 }

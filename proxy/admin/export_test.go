@@ -19,32 +19,33 @@ func (s *Server) SampleNothing() {
 }
 
 // Conns has the connections of the server.
-func (s *Server) Conns() *admission.Limiter { return s.conns }
+func (s *Server) Conns() *admission.Limiter { return s.place.Conns }
 
 // Serve serves a connection as if it had been accepted; release is called at its end. It is one of TCP, or of a user.
 func (s *Server) Serve(conn net.Conn, rank admission.Rank, release func()) {
-	g := &guest{server: s, conditions: &conditions{change: digest("0123456789abcdef"), read: digest("fedcba9876543210")}}
+	s.inForce.Store(&conditions{change: digest("0123456789abcdef"), read: digest("fedcba9876543210")})
+	g := &guest{server: s}
 	if rank == admission.Own {
 		g.unix, g.user = true, user{known: true, pid: 7}
 	}
-	s.conns.Put(conn, nil, g.mayHave(), g, release)
+	s.place.Conns.Put(conn, nil, g.mayHave(), g, release)
 }
 
 // Guests returns the number of connections.
 func (s *Server) Guests() int {
-	n, _ := s.conns.Counts()
+	n, _ := s.place.Conns.Counts()
 	return n
 }
 
 // Answering returns the number of connections with a request being performed.
 func (s *Server) Answering() int {
-	_, n := s.conns.Counts()
+	_, n := s.place.Conns.Counts()
 	return n
 }
 
 // Handler is the HTTP handler of the server, for requests of root over a unix socket.
 func (s *Server) Handler() http.Handler {
-	return s.handlerFor(&guest{server: s, unix: true, user: user{known: true, pid: 7}, conditions: new(conditions)}, nil)
+	return s.handlerFor(&guest{server: s, unix: true, user: user{known: true, pid: 7}}, nil)
 }
 
 // Posts are the paths of requests that change something, or open files.
@@ -94,8 +95,7 @@ func Document() []byte {
 	return text.Bytes()
 }
 
-// Undescribed are the requests without a description, the descriptions without a request, and the parameters
-// without a schema.
+// Undescribed are the requests without a description, and the descriptions without a request.
 func Undescribed() (list []string) {
 	for _, q := range requests {
 		if descriptions[q.path] == nil {
@@ -107,11 +107,6 @@ func Undescribed() (list []string) {
 			list = append(list, path)
 		}
 	}
-	for name := range parameters {
-		if parameterSchemas[name] == nil {
-			list = append(list, name)
-		}
-	}
 	return list
 }
 
@@ -119,7 +114,7 @@ func Undescribed() (list []string) {
 func (s *Server) Remote(read, change string) http.Handler {
 	c := &conditions{read: digest(read), change: digest(change)}
 	s.inForce.Store(c)
-	return s.handlerFor(&guest{server: s, conditions: c}, new(net.TCPAddr))
+	return s.handlerFor(&guest{server: s}, new(net.TCPAddr))
 }
 
 // handlerFor is the HTTP handler of the server for the requests of a client, one after the other.

@@ -1,19 +1,25 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
+	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/doctor"
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/admission"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -28,11 +34,6 @@ const Header = "Penstock-Admin"
 type failure struct {
 	Error   string `json:"error"`             // one line
 	Details string `json:"details,omitempty"` // readable lines
-}
-
-// handler returns the HTTP handler of the server.
-func (s *Server) handler() http.Handler {
-	return admission.Handler(s.local(http.HandlerFunc(s.respond)))
 }
 
 // local refuses requests over TCP of pages in a browser: those with the origin of another host, and without TLS
@@ -311,10 +312,261 @@ func (s *Server) drain(_ context.Context, a *arguments) (any, error) {
 	return empty{}, nil
 }
 
+// Changed is the answer to a change by hand.
+type Changed struct {
+	Changed bool `json:"changed"` // false: it was so before
+}
+
 func (s *Server) drainListener(_ context.Context, a *arguments) (any, error) {
-	return empty{}, s.cfg.Balancer.DrainListener(a.listener, a.by)
+	changed, err := s.cfg.Balancer.DrainListener(a.listener, a.by)
+	return Changed{changed}, err
+}
+
+func (s *Server) readyListener(ctx context.Context, a *arguments) (any, error) {
+	changed, err := s.cfg.Balancer.ReadyListener(ctx, a.listener, a.by)
+	return Changed{changed}, err
 }
 
 func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
-	return empty{}, s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent, a.by)
+	changed, err := s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent, a.by)
+	return Changed{changed}, err
+}
+
+// filled returns an answer whose lists and maps are empty where they were nil, so that none is null in JSON. The
+// answer itself is not changed. Those that are left out when they are empty stay so.
+func filled(v any) any {
+	if v == nil {
+		return nil
+	}
+	return fill(reflect.ValueOf(v)).Interface()
+}
+
+func fill(v reflect.Value) reflect.Value {
+	if !mayLack(v.Type()) {
+		return v
+	}
+	switch v.Kind() {
+	case reflect.Slice:
+		return fillList(v)
+	case reflect.Map:
+		return fillMap(v)
+	case reflect.Struct:
+		return fillStruct(v)
+	}
+	if v.IsNil() { // a pointer or an interface
+		return v
+	}
+	to := reflect.New(v.Elem().Type())
+	to.Elem().Set(fill(v.Elem()))
+	if v.Kind() == reflect.Interface {
+		return to.Elem()
+	}
+	return to
+}
+
+func fillList(v reflect.Value) reflect.Value {
+	if !v.IsNil() && !mayLack(v.Type().Elem()) {
+		return v
+	}
+	list := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+	for i := range v.Len() {
+		list.Index(i).Set(fill(v.Index(i)))
+	}
+	return list
+}
+
+func fillMap(v reflect.Value) reflect.Value {
+	if !v.IsNil() && !mayLack(v.Type().Elem()) {
+		return v
+	}
+	m := reflect.MakeMapWithSize(v.Type(), v.Len())
+	for key, value := range v.Seq2() {
+		m.SetMapIndex(key, fill(value))
+	}
+	return m
+}
+
+func fillStruct(v reflect.Value) reflect.Value {
+	to := reflect.New(v.Type()).Elem()
+	to.Set(v)
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if !field.IsExported() || omitted(field) && v.Field(i).IsZero() {
+			continue
+		}
+		to.Field(i).Set(fill(v.Field(i)))
+	}
+	return to
+}
+
+// omitted reports whether a field is left out when it is empty.
+func omitted(f reflect.StructField) bool {
+	_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return options == "omitempty" || options == "omitzero"
+}
+
+// lacking caches mayLack: bool by reflect.Type.
+var lacking sync.Map
+
+// mayLack reports whether a value of a type may be, or hold, a list or a map that is nil and not left out.
+func mayLack(t reflect.Type) bool {
+	if known, ok := lacking.Load(t); ok {
+		return known.(bool)
+	}
+	lacks := findLack(t)
+	lacking.Store(t, lacks)
+	return lacks
+}
+
+func findLack(t reflect.Type) bool {
+	if t.Implements(reflect.TypeFor[json.Marshaler]()) {
+		return false
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Map, reflect.Interface:
+		return true
+	case reflect.Pointer:
+		return mayLack(t.Elem())
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if f.IsExported() && (omitted(f) && holdsLack(f.Type) || !omitted(f) && mayLack(f.Type)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holdsLack is mayLack of a type whose own nil is left out.
+func holdsLack(t reflect.Type) bool {
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		return mayLack(t.Elem())
+	}
+	return mayLack(t)
+}
+
+// An errorLog logs the errors of net/http: those of clients' handshakes for debugging, for clients may
+// cause as many as they like, and others as warnings.
+type errorLog struct{ log *slog.Logger }
+
+// Write logs one line.
+func (l *errorLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if strings.Contains(text, "TLS handshake error") {
+		l.log.Debug(text)
+	} else {
+		l.log.Warn(text)
+	}
+	return len(line), nil
+}
+
+// aliveTime is how long the loops of a process may take to respond to a probe.
+const aliveTime = 2 * time.Second
+
+// A probe is the answer to a probe, in plain text: 200, or 503 and the reason.
+type probe struct{ problem string }
+
+// ServeHTTP writes the answer.
+func (p probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if p.problem != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, p.problem)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// livez handles GET /livez: the process lives while every loop responds.
+func (s *Server) livez(ctx context.Context, _ *arguments) (any, error) {
+	if s.cfg.Alive == nil {
+		return probe{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, aliveTime)
+	defer cancel()
+	if err := s.cfg.Alive(ctx); err != nil {
+		return probe{fmt.Sprintf("not every loop has responded within %v", aliveTime)}, nil
+	}
+	return probe{}, nil
+}
+
+// readyz handles GET /readyz: the process is ready until it is about to drain.
+func (s *Server) readyz(context.Context, *arguments) (any, error) {
+	switch starts, leaves := s.leaving(); {
+	case leaves && time.Now().Before(starts):
+		return probe{"the process is about to drain, and accepts until then"}, nil
+	case leaves || s.cfg.Leaving == nil && s.cfg.Balancer.Status().State == Draining:
+		return probe{"the process drains"}, nil
+	}
+	return probe{}, nil
+}
+
+// leaving reports whether the process is about to drain or drains, and when it begins to drain.
+func (s *Server) leaving() (starts time.Time, leaves bool) {
+	if s.cfg.Leaving == nil {
+		return starts, false
+	}
+	return s.cfg.Leaving()
+}
+
+// process handles GET /v1/process.
+func (s *Server) process(context.Context, *arguments) (any, error) {
+	if s.cfg.Process == nil {
+		return nil, fmt.Errorf("process: %w", ErrNotFound)
+	}
+	return s.cfg.Process(), nil
+}
+
+// Process returns the report on what limits the process.
+func (c *Client) Process(ctx context.Context) (doctor.Report, error) {
+	return get[doctor.Report](ctx, c, "/v1/process")
+}
+
+// MaxProfile is the longest time, in seconds, that the CPU profile of a process is taken for.
+const MaxProfile = 60
+
+// profileBytes is a profile in the format of pprof, compressed.
+type profileBytes []byte
+
+// profile takes a CPU profile of this process: 100 samples for each second of CPU time
+// (runtime/pprof). It ends early if its client goes.
+func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
+	s.profiling.Lock() // one that has lost its place to this one ends at once
+	defer s.profiling.Unlock()
+	var out bytes.Buffer
+	stop, err := s.sample(&out)
+	if err != nil {
+		return nil, fmt.Errorf("another profile is being taken: %w: %w", admission.ErrBusy, err)
+	}
+	timer := time.NewTimer(time.Duration(a.seconds) * time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	stop()
+	return profileBytes(out.Bytes()), nil
+}
+
+// sampleCPU begins a CPU profile, which stop ends.
+func sampleCPU(to io.Writer) (stop func(), err error) {
+	return pprof.StopCPUProfile, pprof.StartCPUProfile(to)
+}
+
+func profileTime(a *arguments, values []string) error {
+	if err := number(&a.seconds, 1, values); err != nil {
+		return err
+	}
+	if a.seconds > MaxProfile {
+		return fmt.Errorf("%d: write at most %d", a.seconds, MaxProfile)
+	}
+	return nil
+}
+
+// Profile returns a CPU profile of the process, taken for so many seconds, from 1 to [MaxProfile],
+// in the format of pprof.
+func (c *Client) Profile(ctx context.Context, seconds int) ([]byte, error) {
+	return get[[]byte](ctx, c, "/v1/profile", "seconds", fmt.Sprint(seconds))
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"net/http"
 )
 
 // A Lane is the sessions that have left user space: their packets are translated in the kernel.
@@ -77,6 +76,7 @@ func (l *Lane) PinsTrouble() string {
 // LaneChanged is the answer to a change of the lane by hand.
 type LaneChanged struct {
 	State    string `json:"state"`    // of the [Lane] now
+	Changed  bool   `json:"changed"`  // by on or off; false: it was so before
 	Returned int    `json:"returned"` // sessions that had left user space, and have come back
 	Reset    int    `json:"reset"`    // sessions that had left user space, and are being reset
 }
@@ -109,20 +109,16 @@ func (s *Server) laneFlush(_ context.Context, a *arguments) (any, error) {
 }
 
 // SwitchLane has sessions leave user space or not, until the process ends.
-func (c *Client) SwitchLane(ctx context.Context, on bool) (l LaneChanged, err error) {
-	path := "/v1/lane/off"
-	if on {
-		path = "/v1/lane/on"
-	}
-	return l, c.do(ctx, http.MethodPost, path, nil, &l)
+func (c *Client) SwitchLane(ctx context.Context, on bool) (LaneChanged, error) {
+	return post[LaneChanged](ctx, c, map[bool]string{true: "/v1/lane/on", false: "/v1/lane/off"}[on])
 }
 
 // ReturnLane has the sessions that have left user space come back.
-func (c *Client) ReturnLane(ctx context.Context) (l LaneChanged, err error) {
-	return l, c.do(ctx, http.MethodPost, "/v1/lane/return", nil, &l)
+func (c *Client) ReturnLane(ctx context.Context) (LaneChanged, error) {
+	return post[LaneChanged](ctx, c, "/v1/lane/return")
 }
 
 // FlushLane resets the sessions that have left user space.
-func (c *Client) FlushLane(ctx context.Context) (l LaneChanged, err error) {
-	return l, c.do(ctx, http.MethodPost, "/v1/lane/flush", nil, &l)
+func (c *Client) FlushLane(ctx context.Context) (LaneChanged, error) {
+	return post[LaneChanged](ctx, c, "/v1/lane/flush")
 }

@@ -2,8 +2,6 @@ package admin
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -136,19 +134,12 @@ func (s *Server) resetMirrors(_ context.Context, a *arguments) (any, error) {
 }
 
 // Mirrors returns the mirrors of a listener, of all if that is empty.
-func (c *Client) Mirrors(ctx context.Context, listener string) (m MirrorReports, err error) {
-	return m, c.do(ctx, http.MethodGet, "/v1/mirrors", ofListener(listener), &m)
+func (c *Client) Mirrors(ctx context.Context, listener string) (MirrorReports, error) {
+	return get[MirrorReports](ctx, c, "/v1/mirrors", "listener", listener)
 }
 
 // ResetMirrors has the reports on the mirrors of a listener, of all if that is empty, count from now on.
 func (c *Client) ResetMirrors(ctx context.Context, listener string) error {
-	return c.do(ctx, http.MethodPost, "/v1/mirrors/reset", ofListener(listener), nil)
-}
-
-func ofListener(name string) url.Values {
-	values := url.Values{}
-	if name != "" {
-		values.Set("listener", name)
-	}
-	return values
+	_, err := post[empty](ctx, c, "/v1/mirrors/reset", "listener", listener)
+	return err
 }

@@ -3,15 +3,21 @@ package admin
 import (
 	"cmp"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/penstock/penstock/internal/doctor"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
 // A document is an OpenAPI 3.1 document, as far as one is needed here.
@@ -149,7 +155,7 @@ func (q *request) parameters(about *description) (list []documentParameter) {
 		names[name] = 0
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		p := cmp.Or(about.params[name], parameterSchemas[name])
+		p := cmp.Or(about.params[name], parameters[name].schema)
 		list = append(list, documentParameter{Name: name, In: "query", Description: p.Description, Required: names[name] == len(q.forms), Schema: p})
 	}
 	return list
@@ -213,3 +219,194 @@ func adapt(s *jsonschema.Schema) {
 		adapt(p)
 	}
 }
+
+// A description is what the OpenAPI document has of a request, beside its row in requests.
+type description struct {
+	summary string
+	answer  any                           // a value of its type; nil if it is not described
+	name    string                        // of its schema; "": that of the type
+	media   string                        // of an answer that is not JSON, or of the document; answer is that of its parts
+	codes   []int                         // of errors, beside those of all requests
+	note    string                        // more than the summary
+	params  map[string]*jsonschema.Schema // in place of those of parameters
+}
+
+// descriptions are those of all requests, by path.
+var descriptions = map[string]*description{
+	"/v1/status":          {summary: "The status of the process, its listeners, upstreams and endpoints, with the present problems first.", answer: Status{}},
+	"/v1/sessions":        {summary: "The clients that are served, those that the parameters select.", answer: Sessions{}, codes: []int{http.StatusNotFound}},
+	"/v1/why":             {summary: "What limits sessions, between two looks. A name that there is not is an error.", answer: Why{}, codes: []int{http.StatusNotFound}},
+	"/v1/generations":     {summary: "The generations of the configuration.", answer: rollback.Status{}, name: "Generations"},
+	"/v1/openapi.json":    {summary: "This document.", media: "application/json"},
+	"/metrics":            {summary: "The metrics, in OpenMetrics or in Prometheus's text.", media: "text/plain", codes: []int{http.StatusNotFound}},
+	"/livez":              {summary: "Whether the process lives. It needs no role.", media: "text/plain", codes: []int{http.StatusServiceUnavailable}},
+	"/readyz":             {summary: "Whether the process is ready for clients. It is not when it is about to drain, or drains. It needs no role.", media: "text/plain", codes: []int{http.StatusServiceUnavailable}},
+	"/v1/profile":         {summary: "A CPU profile of the process, in the format of pprof.", media: "application/octet-stream"},
+	"/v1/process":         {summary: "What limits the process: features, limits, quotas, fallbacks since its start.", answer: doctor.Report{}, name: "Process", codes: []int{http.StatusNotFound}},
+	"/v1/plan":            {summary: "The changes that a reload would make. It changes nothing.", answer: Plan{}, codes: []int{http.StatusUnprocessableEntity}},
+	"/v1/reload":          {summary: "Reads the configuration again and brings it into force.", answer: Reloaded{}, codes: []int{http.StatusConflict, http.StatusUnprocessableEntity}},
+	"/v1/confirm":         {summary: "Confirms the pending reload.", answer: Outcome{}, codes: []int{http.StatusConflict}},
+	"/v1/rollback":        {summary: "Returns to the generation before.", answer: RolledBack{}, codes: []int{http.StatusConflict}},
+	"/v1/process/drain":   {summary: "The process drains and ends, as by SIGTERM.", answer: empty{}},
+	"/v1/listener/drain":  {summary: "A listener accepts no more clients, until it is ready again or a reload changes its bind.", answer: Changed{}, codes: []int{http.StatusNotFound}},
+	"/v1/split/set":       {summary: "Sets the percentages of a split.", answer: Changed{}, codes: []int{http.StatusNotFound}},
+	"/v1/endpoint/drain":  {summary: "An endpoint gets no more clients. Its sessions have drain_timeout, and it is checked.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/endpoint/ready":  {summary: "An endpoint gets clients again, after drain, maint or remove.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/endpoint/weight": {summary: "Sets the weight of an endpoint.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/listener/ready":  {summary: "A drained listener accepts clients again.", answer: Changed{}, codes: []int{http.StatusNotFound}},
+
+	"/v1/endpoint/add":    {summary: "Adds an endpoint, or takes back that it was removed.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/endpoint/remove": {summary: "Removes an endpoint: one of the file or of discovery until its line there changes.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/endpoint/maint":  {summary: "An endpoint gets no more clients and is not checked. Its sessions go on.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/sessions/end":    {summary: "Ends sessions: gently, at once, or over a time.", answer: Ended{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: fmt.Sprintf("It is answered when the last of them has ended, or else after %v: done is false then, and the rest is ended until the time in until.", EndWait)},
+	"/v1/sessions/keep":   {summary: "Ends of sessions that are under way stop.", answer: Stopped{}},
+	"/v1/sources":         {summary: "The sources with the most connections, arrivals, refusals or bytes.", answer: Sources{}},
+	"/v1/mirrors":         {summary: "The mirrors of listeners, with the reports of those whose answers are compared.", answer: MirrorReports{}, codes: []int{http.StatusNotFound}},
+	"/v1/mirrors/reset":   {summary: "The reports on mirrors count from now on: the mirrors that ended, their bytes, and the comparisons.", answer: empty{}, codes: []int{http.StatusNotFound}},
+	"/v1/lane/on":         {summary: "Sessions of listeners with lane leave user space again.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
+	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Those that have left stay there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
+	"/v1/lane/return":     {summary: "Sessions that have left user space come back, and go on there. Those that cannot, and those of a process before this one, are reset on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: "It is answered when all have."},
+	"/v1/lane/flush":      {summary: "Sessions that have left user space are reset, on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
+	"/v1/denied":          {summary: "The sources that are denied by hand.", answer: Denied{}},
+	"/v1/deny/add": {summary: "Denies a source for a time, at a listener or at all; end=true ends its sessions, too.", answer: NewDenial{}, codes: []int{http.StatusNotFound}, note: fmt.Sprintf("With end it is answered when they have ended, or else after %v.", EndWait), params: map[string]*jsonschema.Schema{
+		"for": pattern(fmt.Sprintf("How long the source is denied: from %v to %.0fh, which is 366 days.", LeastDenial, MaxDenial.Hours()), timePattern),
+	}},
+	"/v1/deny/remove": {summary: "A source is not denied by hand any more.", answer: empty{}, codes: []int{http.StatusNotFound}},
+	"/v1/leave":       {summary: "A draining process leaves its address to a successor.", answer: empty{}, codes: []int{http.StatusConflict}},
+
+	"/v1/events": {summary: "The status as a stream of server-sent events: first all of it, then once a second the rows that have changed.", answer: eventData{}, name: "Event", media: "text/event-stream"},
+	"/":          {summary: "The page, for a browser.", media: "text/html", codes: []int{http.StatusNotFound}},
+	pageFiles:    {summary: "The files of the page, at the paths that it refers to.", media: "text/plain", codes: []int{http.StatusNotFound}},
+}
+
+// timePattern matches times such as 2m or 1h30m.
+const timePattern = `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|µs|ns))+$`
+
+func nonEmpty(text string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", MinLength: jsonschema.Ptr(1), Description: text}
+}
+
+func pattern(text, p string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: p, Description: text}
+}
+
+func truth(text string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "boolean", Description: text}
+}
+
+func among(text string, words []string) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string", Description: text}
+	for _, word := range words {
+		s.Enum = append(s.Enum, word)
+	}
+	return s
+}
+
+// whole is a whole number; most is 0 for one that has no bound but that of the type.
+func whole(text string, least, most float64) *jsonschema.Schema {
+	if most == 0 {
+		most = 1<<31 - 1
+	}
+	return &jsonschema.Schema{Type: "integer", Minimum: &least, Maximum: &most, Description: text}
+}
+
+// membersFile is the comments on the types of answers and on their fields, made from the source by
+// TestMembersAreDescribed.
+//
+//go:embed members.json
+var membersFile []byte
+
+// members are the comments by type, such as admin.Status, or by field, such as admin.Status.State, and the words
+// that a type of text has.
+type members struct {
+	Docs  map[string]string   `json:"docs"`
+	Words map[string][]string `json:"words"`
+}
+
+func readMembers() (m members, err error) {
+	return m, json.Unmarshal(membersFile, &m)
+}
+
+// Comments returns a function that returns the meaning of a field of an answer, for readers of JSON.
+func Comments() func(of reflect.Type, field string) string {
+	m, _ := readMembers() // the test of the document reads it as well
+	return func(of reflect.Type, field string) string { return m.Docs[typeKey(of)+"."+field] }
+}
+
+// fieldWords are the words of fields: of those whose type has others, too, or is string.
+var fieldWords = map[string][]string{
+	"admin.Status.State":          {string(Serving), string(Draining)},
+	"admin.Listener.State":        {string(Serving), string(Paused), string(Draining)},
+	"admin.Endpoint.State":        {string(Up), string(Down), string(Standby), string(Ejected), string(Draining), string(Maint), string(Removed)},
+	"admin.Endpoint.Breaker":      {"open", "half-open"},
+	"admin.Upstream.Breaker":      {"closed", "open", "half-open"},
+	"admin.Session.State":         sessionStates,
+	"admin.Session.Verdict":       verdicts,
+	"admin.SessionWhy.Verdict":    verdicts,
+	"admin.Why.Verdict":           verdicts,
+	"admin.endpointFacts.State":   {string(Up), string(Down), string(Standby), string(Ejected), string(Draining), string(Maint), string(Removed)},
+	"admin.endpointFacts.Breaker": {"open", "half-open"},
+	"admin.endpointFacts.Level":   {"ok", "warning", "off", "down"},
+	"admin.Discovery.Kind":        {"dns", "file"},
+}
+
+// verdicts are the sessionVerdicts that an answer may have.
+var verdicts = slices.DeleteFunc(slices.Clone(sessionVerdicts), func(v string) bool { return v == AnyVerdict })
+
+// describe adds the comments and the words of a type to its schema.
+func (m *members) describe(s *jsonschema.Schema, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		m.describe(s, t.Elem())
+		return
+	case reflect.Slice, reflect.Array:
+		m.describe(s.Items, t.Elem())
+		return
+	case reflect.Map:
+		m.describe(s.AdditionalProperties, t.Elem())
+		return
+	}
+	key := typeKey(t)
+	if s.Description == "" {
+		s.Description = m.Docs[key]
+	}
+	if words := m.Words[key]; s.Enum == nil && words != nil {
+		s.Enum = among("", words).Enum
+	}
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		s.Format = "date-time"
+	case t.Kind() == reflect.Struct:
+		m.describeFields(s, t)
+	}
+}
+
+func (m *members) describeFields(s *jsonschema.Schema, t reflect.Type) {
+	for _, f := range reflect.VisibleFields(t) {
+		p := s.Properties[jsonName(f)]
+		if f.Anonymous || !f.IsExported() || p == nil {
+			continue
+		}
+		of := t
+		for _, i := range f.Index[:len(f.Index)-1] {
+			if of = of.Field(i).Type; of.Kind() == reflect.Pointer {
+				of = of.Elem()
+			}
+		}
+		key := typeKey(of) + "." + f.Name
+		p.Description = m.Docs[key]
+		if words := fieldWords[key]; words != nil {
+			p.Enum = among("", words).Enum
+		}
+		m.describe(p, f.Type)
+	}
+}
+
+// jsonName is the name of a field in JSON.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// typeKey is the key of a type in members.
+func typeKey(t reflect.Type) string { return path.Base(t.PkgPath()) + "." + t.Name() }

@@ -2,294 +2,384 @@ package admin_test
 
 import (
 	"bufio"
-	"errors"
-	"io/fs"
+	"context"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/rollback"
-	"github.com/penstock/penstock/proxy/sockopt"
+	"github.com/penstock/penstock/proxy/internal/admission"
 )
 
-func TestParseAddress(t *testing.T) {
-	for bind, want := range map[string]string{
-		"unix:/run/p.sock":           "unix:/run/p.sock?mode=0660",
-		"unix:/run/p.sock?mode=0600": "unix:/run/p.sock?mode=0600",
-		"127.0.0.1:9000":             "127.0.0.1:9000",
-		"127.1.2.3:9000":             "127.1.2.3:9000",
-		"[::1]:9000":                 "[::1]:9000",
-		"localhost:9000":             "localhost:9000",
-		"LOCALHOST:9000":             "LOCALHOST:9000",
-		"localhost.:9000":            "localhost.:9000",
-		":9000":                      ":9000",
-		"10.0.0.1:9000":              "10.0.0.1:9000",
-	} {
-		if got, err := admin.ParseAddress(bind); err != nil || got.String() != want {
-			t.Errorf("%s is %v, %v, want %s", bind, got, err, want)
-		}
-	}
-	for bind, want := range map[string]string{
-		"unix:@penstock": "an abstract socket is open to every user",
-		"9000":           "write :9000",
-		"unix:":          "write unix:/path",
-	} {
-		if _, err := admin.ParseAddress(bind); !errors.Is(err, sockopt.ErrAddress) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", bind, err, want)
-		}
-	}
+// A room is a server in a bubble of synctest, whose connections are pipes: nothing is
+// written to one that is not being read, and time passes when all wait.
+type room struct {
+	*rig
+	places chan struct{} // the connections that a listener may still accept
 }
 
-// TestSocketIsNotEverybodys: only its owner and group can use the socket. A path left behind by a
-// process is taken over.
-func TestSocketIsNotEverybodys(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false)
-	l.Close()
-	r := newRig(t, "unix:"+path)
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	other := newRig(t, "127.0.0.1:0")
-	if _, err := other.Prepare(t.Context(), access("unix:"+path)); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("another server gets the same path: %v", err)
-	}
-	r.end(t)
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the path is still there: %v", err)
-	}
+func inRoom(t *testing.T, f func(t *testing.T, r room)) {
+	synctest.Test(t, func(t *testing.T) { f(t, room{newQuietRig(t), make(chan struct{}, 64)}) })
 }
 
-// TestHandover: a process keeps its address until a successor needs it and the process is
-// draining. Until then the process answers, and then its successor does.
-func TestHandover(t *testing.T) {
-	for _, bind := range []string{"unix:" + filepath.Join(t.TempDir(), "s"), "127.0.0.1:0"} {
-		old := newRig(t, bind)
-		at := old.Addr()
-		next := newQuietRig(t)
-		if _, err := next.Prepare(t.Context(), access(at)); !errors.Is(err, syscall.EADDRINUSE) {
-			t.Errorf("%s: a second server, while the first one serves: %v", at, err)
-		}
-		old.balancer.drain(true)
-		if s, err := old.Status(t.Context()); err != nil || s.State != admin.Draining {
-			t.Errorf("%s: while it drains: %v, %v", at, s.State, err)
-		}
-		next.move(t, at)
-		if s, err := old.Status(t.Context()); err != nil || s.State != admin.Serving || next.Addr() != at || old.Addr() != "" {
-			t.Errorf("%s: %v, %v; the successor is at %q, the other at %q", at, s.State, err, next.Addr(), old.Addr())
-		}
-		m, err := old.Prepare(t.Context(), access("127.0.0.1:0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Commit()
-		if old.Addr() != "" {
-			t.Errorf("the server that has left is at %q", old.Addr())
-		}
-	}
+// connect returns a client's end after sending text, as far as the server reads it.
+func (r room) connect(t *testing.T, text string) net.Conn {
+	return r.connectAs(t, admission.Changes, text)
 }
 
-// TestNobodyElseIsAskedToLeave: a process of another program keeps its address.
-func TestNobodyElseIsAskedToLeave(t *testing.T) {
-	var asked sync.Map
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { asked.Store(q.URL.Path, true) }))
-	defer s.Close()
-	_, err := newQuietRig(t).Prepare(t.Context(), access(s.Listener.Addr().String()))
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("%v", err)
+// connectAs is connect for a client of a rank: Own is over a unix socket.
+func (r room) connectAs(t *testing.T, rank admission.Rank, text string) net.Conn {
+	client, server := net.Pipe()
+	t.Cleanup(func() { client.Close() })
+	go func() {
+		r.places <- struct{}{}
+		r.Serve(server, rank, func() { <-r.places })
+	}()
+	if text != "" {
+		go io.WriteString(client, text)
 	}
-	if _, ok := asked.Load("/v1/leave"); ok {
-		t.Error("the other program was asked to leave")
-	}
+	synctest.Wait()
+	return client
 }
 
-func TestNobodyIsThere(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	r := newRig(t, "unix:"+path)
-	r.end(t)
-	tcp := newRig(t, "127.0.0.1:0")
-	tcp.end(t)
-	for _, c := range []*admin.Client{r.Client, tcp.Client} {
-		if _, err := c.Status(t.Context()); !errors.Is(err, admin.ErrNotRunning) || strings.Contains(err.Error(), "mode") {
-			t.Errorf("%v", err)
-		}
-	}
+// closed reports whether a client's connection was closed. It reads and sends nothing.
+func closed(c net.Conn) bool {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Nanosecond))
+	_, err := c.Write(nil)
+	return err == io.ErrClosedPipe
 }
 
-// ask requests the status on a connection, and checks the answer.
-func ask(t *testing.T, c net.Conn) {
+const (
+	asks     = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n"
+	marks    = "POST /v1/reload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\nPenstock-Admin: 1\r\n"
+	announce = marks + "Content-Length: 100\r\n\r\n"
+)
+
+// asked sends a new client's request, checks the answer, and returns how long it took.
+func (r room) asked(t *testing.T, text string, code int) time.Duration {
 	t.Helper()
-	if _, err := c.Write([]byte("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	began := time.Now()
+	c := r.connect(t, text)
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatal(answer, err)
+	if err != nil || answer.StatusCode != code {
+		t.Errorf("answered with %v, %v", answer, err)
+		return time.Since(began)
 	}
-	answer.Body.Close()
+	if _, err := io.ReadAll(answer.Body); err != nil || !answer.Close {
+		t.Errorf("the answer ends with %v, and the connection with it: %v", err, answer.Close)
+	}
+	return time.Since(began)
 }
 
-// dial connects to a server's address.
-func dial(t *testing.T, addr string) net.Conn {
-	t.Helper()
-	a, err := sockopt.Parse(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.Dial(a.Network, a.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// accepted connects to a server's address, and waits until the server has accepted.
-func (r *rig) accepted(t *testing.T) net.Conn {
-	t.Helper()
-	n := r.Guests()
-	c := dial(t, r.Addr())
-	condition.Await(t, "the connection is accepted", func() bool { return r.Guests() != n })
-	return c
-}
-
-// TestMoves: an address that stays keeps its socket, one that goes is free at once, and
-// clients connected there are still answered.
-func TestMoves(t *testing.T) {
-	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	r := newRig(t, "unix:"+a)
-	before, err := os.Lstat(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := []net.Conn{r.accepted(t), r.accepted(t), r.accepted(t)}
-	r.move(t, "unix:"+a)
-	if after, err := os.Lstat(a); err != nil || !os.SameFile(before, after) {
-		t.Errorf("the socket has changed: %v", err)
-	}
-	m, err := r.Prepare(t.Context(), access("unix:"+b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Abort(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(b); !errors.Is(err, fs.ErrNotExist) || r.Addr() != "unix:"+a {
-		t.Errorf("the server listens at %s, and %v", r.Addr(), err)
-	}
-	if _, err := r.Status(t.Context()); err != nil {
-		t.Error(err)
-	}
-	r.move(t, "unix:"+b)
-	ask(t, old[0])
-	ask(t, dial(t, "unix:"+b))
-	gone(t, a)
-	r.move(t, "")
-	gone(t, b)
-	ask(t, old[1])
-	if r.Addr() != "" {
-		t.Errorf("the server listens at %s", r.Addr())
-	}
-	r.move(t, "unix:"+a)
-	ask(t, dial(t, "unix:"+a))
-	r.Leave()
-	r.move(t, "unix:"+b) // too late
-	gone(t, a)
-	gone(t, b)
-	ask(t, old[2])
-}
-
-// gone waits until no socket listens at a path, and the path does not exist.
-func gone(t *testing.T, path string) {
-	t.Helper()
-	condition.Await(t, path+" is gone", func() bool {
-		_, err := os.Lstat(path)
-		return errors.Is(err, fs.ErrNotExist)
-	})
-}
-
-// TestPrepareFails: the error is one line, and nothing moves.
-func TestPrepareFails(t *testing.T) {
-	r := newRig(t, "")
-	for _, bind := range []string{"unix:" + filepath.Join(t.TempDir(), "no", "s"), ":9000", "192.0.2.1:9000", "unix:/dev/null"} {
-		if _, err := r.Prepare(t.Context(), access(bind)); err == nil || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v", bind, err)
-		}
-	}
-	if _, err := r.Status(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestEndWaitsForAnswers: the end waits for unfinished answers, up to its time limit.
-func TestEndWaitsForAnswers(t *testing.T) {
-	begun, on := make(chan struct{}), make(chan struct{})
-	r := newRig(t, "")
-	r.reloader.apply = func() {
-		close(begun)
-		<-on
-	}
-	answered := make(chan error)
-	go func() {
-		_, err := r.Reload(t.Context(), rollback.Options{})
-		answered <- err
-	}()
-	<-begun
-	ended := make(chan struct{})
-	go func() {
-		r.end(t)
-		close(ended)
-	}()
-	gone(t, strings.TrimPrefix(r.bind, "unix:"))
-	close(on)
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
-	<-ended
-}
-
-// TestAllAtOnce is a test for the race detector.
-func TestAllAtOnce(t *testing.T) {
-	r := newRig(t, "")
-	other := "unix:" + filepath.Join(t.TempDir(), "s")
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 20 {
-				c, err := admin.NewClient(r.bind)
-				if err != nil {
-					t.Error(err)
-					return
+// TestNobodyHoldsUpOthers: all places but the last may be filled with any clients that the
+// server waits for. Others are answered within the grace time of each of those.
+func TestNobodyHoldsUpOthers(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":                             "",
+		"half a request":                      "GET /v1/status HTTP/1.1\r\nHost: local",
+		"an answer that is not read":          asks,
+		"many that are not":                   strings.Repeat(asks, 400),
+		"a refusal that is not read":          "GET /nothing HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n",
+		"a bad request":                       "GET\r\n\r\n",
+		"too much of a header":                "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
+		"a body that does not come":           announce,
+		"one that is as large as it can be":   marks + "Content-Length: 9999999\r\n\r\n",
+		"one in chunks":                       marks + "Transfer-Encoding: chunked\r\n\r\n",
+		"one that is to be continued":         marks + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+		"one beside a request that is a read": "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\nContent-Length: 100\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoom(t, func(t *testing.T, r room) {
+				r.balancer.long = true // so that a status exceeds any buffer
+				for range 63 {
+					r.connect(t, text)
 				}
-				c.Reload(t.Context(), rollback.Options{Confirm: time.Minute})
-				c.Confirm(t.Context(), 0)
-				c.Status(t.Context())
-				c.Rollback(t.Context(), 0)
+				for range 3 {
+					bound := 250 * time.Millisecond
+					switch text {
+					case "":
+						bound = 5 * time.Millisecond
+					case asks, strings.Repeat(asks, 400): // long responses
+						bound = 40 / 4 * 250 * time.Millisecond // of 40 requests four at a time
+					}
+					if took := r.asked(t, asks, http.StatusOK); took > bound {
+						t.Errorf("another client is answered after %v", took)
+					}
+					r.connect(t, text)
+				}
+			})
+		})
+	}
+}
+
+// TestSilentConnectionsAreManagedFast: hundreds that send nothing, or a part of a request, delay a client by
+// milliseconds, since one has a short time for its request when others wait.
+func TestSilentConnectionsAreManagedFast(t *testing.T) {
+	for _, text := range []string{"", "G", "GET /v1/status HTTP/1.1\r\nHost: loc"} {
+		inRoom(t, func(t *testing.T, r room) {
+			for range 440 {
+				r.connect(t, text)
+			}
+			if took := r.asked(t, asks, http.StatusOK); took > 8*5*time.Millisecond {
+				t.Errorf("%q: a client is answered after %v", text, took)
 			}
 		})
 	}
-	all.Go(func() {
-		for i := range 20 {
-			r.move(t, []string{other, r.bind}[i%2])
+}
+
+// TestLongResponsesAreFew: no more than four responses of the length of a status with many endpoints
+// are in memory, and a short one does not wait for them. A refusal does not pass for a short status.
+func TestLongResponsesAreFew(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		r.balancer.long = true
+		r.asked(t, asks, http.StatusOK)
+		r.asked(t, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", http.StatusUnauthorized)
+		if !r.ExpectsLong() {
+			t.Error("the refusal passes for a short status")
+		}
+		for range 20 {
+			r.connect(t, asks) // read by nobody
+		}
+		if n := r.Conns().Held(admission.Answer); n != 4 {
+			t.Errorf("%d long responses at once", n)
+		}
+		if took := r.asked(t, "GET /nothing HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+changeToken+"\r\n\r\n", http.StatusNotFound); took > 0 {
+			t.Errorf("another request is answered after %v", took)
+		}
+		r.balancer.long = false
+		if took := r.asked(t, asks, http.StatusOK); took > 2*time.Second {
+			t.Errorf("a client is answered after %v", took)
+		}
+		if took := r.asked(t, asks, http.StatusOK); took > 0 {
+			t.Errorf("when responses are short, a client is answered after %v", took)
 		}
 	})
-	all.Wait()
-	r.move(t, r.bind)
-	if _, err := r.Status(t.Context()); err != nil {
-		t.Error(err)
+}
+
+// TestBodiesAreRefusedAtOnce: the answer is sent without waiting for a body.
+func TestBodiesAreRefusedAtOnce(t *testing.T) {
+	for _, text := range []string{announce, marks + "Transfer-Encoding: chunked\r\n\r\n", marks + "Expect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"} {
+		inRoom(t, func(t *testing.T, r room) {
+			began := time.Now()
+			c := r.connect(t, text)
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if took := time.Since(began); err != nil || answer.StatusCode != http.StatusBadRequest || took > 0 {
+				t.Errorf("%q: %v, %v after %v", text, answer, err, took)
+			}
+			time.Sleep(time.Second)
+			if !closed(c) {
+				t.Errorf("%q: after a second the server still waits for the body", text)
+			}
+			if n := r.reloader.Status().Current; n != 1 {
+				t.Errorf("there is generation %d", n)
+			}
+		})
+	}
+}
+
+// TestClientsHaveTheirTime: the server waits for a client for some seconds at most, even if
+// there is room for others.
+func TestClientsHaveTheirTime(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		for text, most := range map[string]time.Duration{
+			"": 5 * time.Second, asks: 10 * time.Second, asks + asks: 10 * time.Second, "GET /st": 15 * time.Second,
+			"GET\r\n\r\n": 10 * time.Second, announce: 11 * time.Second,
+		} {
+			c := r.connect(t, text)
+			time.Sleep(most - time.Second - time.Millisecond)
+			if closed(c) && text != announce {
+				t.Errorf("%q: closed more than a second before its time", text)
+			}
+			time.Sleep(time.Second + 2*time.Millisecond)
+			if !closed(c) {
+				t.Errorf("%q: still there after %v", text, most)
+			}
+		}
+	})
+}
+
+// TestLongAnswersAreMade: a response that takes the server long is not the client's doing, and
+// may take more time than a client has.
+func TestLongAnswersAreMade(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		r.reloader.apply = func() { time.Sleep(time.Minute) }
+		if took := r.asked(t, marks+"\r\n", http.StatusOK); took != time.Minute {
+			t.Errorf("the answer took %v", took)
+		}
+	})
+}
+
+// TestLongestWaitLeaves: the connection that waits longest for its client is closed. It is not
+// one within its grace time, nor one with a request being performed.
+func TestLongestWaitLeaves(t *testing.T) {
+	inRoom(t, func(t *testing.T, r room) {
+		on := make(chan struct{})
+		r.reloader.apply = func() { <-on }
+		busy := r.connect(t, marks+"\r\n")
+		var slow []net.Conn
+		for i := range 62 {
+			slow = append(slow, r.connect(t, []string{"", asks, "GET /st"}[i%3]))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := r.asked(t, asks, http.StatusOK); took > 0 {
+			t.Errorf("another client is answered after %v", took)
+		}
+		time.Sleep(time.Millisecond) // the connection closes after its answer
+		if !closed(slow[0]) || closed(slow[1]) {
+			t.Errorf("closed: the first %v, the second %v", closed(slow[0]), closed(slow[1]))
+		}
+		close(on)
+		if answer, err := http.ReadResponse(bufio.NewReader(busy), nil); err != nil || answer.StatusCode != http.StatusOK {
+			t.Errorf("a connection being answered: %v, %v", answer, err)
+		}
+	})
+}
+
+// asking is the text of a request of a client of a rank. One of root needs no token.
+func asking(rank admission.Rank, request string) string {
+	text := request + " HTTP/1.1\r\nHost: localhost\r\nPenstock-Admin: 1\r\n"
+	switch rank {
+	case admission.Reads:
+		text += "Authorization: Bearer " + readToken + "\r\n"
+	case admission.Changes:
+		text += "Authorization: Bearer " + changeToken + "\r\n"
+	}
+	return text + "\r\n"
+}
+
+// lasting are requests that last, or are left half done, or whose answer nobody reads.
+var lasting = map[string]func(rank admission.Rank) string{
+	"nothing":        func(admission.Rank) string { return "" },
+	"half a request": func(rank admission.Rank) string { return strings.TrimSuffix(asking(rank, "GET /v1/status"), "\r\n") },
+	"why":            func(rank admission.Rank) string { return asking(rank, "GET /v1/why?for=1m") },
+	"profile":        func(rank admission.Rank) string { return asking(rank, "GET /v1/profile?seconds=60") },
+	"events":         func(rank admission.Rank) string { return asking(rank, "GET /v1/events") },
+	"unread status":  func(rank admission.Rank) string { return asking(rank, "GET /v1/status") },
+	"unread metrics": func(rank admission.Rank) string { return asking(rank, "GET /metrics") },
+	"unread list":    func(rank admission.Rank) string { return asking(rank, "GET /v1/sessions") },
+	"two at once":    func(rank admission.Rank) string { return strings.Repeat(asking(rank, "GET /livez"), 2) },
+	"stuck probes":   func(admission.Rank) string { return asking(admission.Nobody, "GET /livez") },
+}
+
+// inSaturation starts a server in a bubble, with that many requests of a rank.
+func inSaturation(t *testing.T, by admission.Rank, n int, text string, stuck bool, f func(t *testing.T, r room)) {
+	synctest.Test(t, func(t *testing.T) {
+		alive := make(chan struct{})
+		if !stuck {
+			close(alive)
+		}
+		r := room{newQuietRig(t, func(c *admin.Config) {
+			c.Alive = func(ctx context.Context) error {
+				select {
+				case <-alive:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				for range 10 {
+					_, _ = w.Write(make([]byte, 100_000)) // the client may have gone
+				}
+			})
+		}), make(chan struct{}, 64)}
+		r.balancer.waits = true
+		if strings.Contains(text, "/v1/status") || strings.Contains(text, "/v1/sessions") {
+			r.balancer.long, r.balancer.sessions = true, 2000
+		}
+		r.SampleNothing()
+		for range n {
+			c := r.connectAs(t, by, text)
+			if strings.Contains(text, "/v1/events") { // one that is not read ends by itself
+				go func() { _, _ = io.Copy(io.Discard, c) }()
+			}
+		}
+		f(t, r)
+	})
+}
+
+// TestLesserRight: 100 requests of any kind of a client of lesser right keep no client of greater right out, and no
+// probe, by more than the time that a client has when others wait. The same holds for short requests of equal right.
+func TestLesserRight(t *testing.T) {
+	const free, slow = 60 * time.Millisecond, time.Second
+	for name, make := range lasting {
+		for by, greater := range map[admission.Rank][]admission.Rank{
+			admission.Reads: {admission.Reads, admission.Changes, admission.Own}, admission.Changes: {admission.Changes, admission.Own},
+		} {
+			t.Run(fmt.Sprint(name, by), func(t *testing.T) {
+				t.Parallel()
+				inSaturation(t, by, 100, make(by), name == "stuck probes", func(t *testing.T, r room) {
+					for _, rank := range greater {
+						for request, least := range map[string]time.Duration{
+							"GET /readyz": 0, "GET /v1/generations": 0, "GET /v1/status": 0, "GET /metrics": 0,
+							"POST /v1/deny/add?source=10.0.0.7&for=1h": 0, "GET /v1/why?for=1s": time.Second, "GET /v1/events": 0, "GET /v1/profile?seconds=1": time.Second,
+						} {
+							if rank == by && (least > 0 || strings.HasSuffix(request, "events") || strings.HasSuffix(request, "metrics") || strings.HasSuffix(request, "status")) {
+								continue // those of equal right share places of these kinds
+							}
+							code := http.StatusOK
+							if rank == admission.Reads && strings.HasPrefix(request, "POST") {
+								code = http.StatusForbidden
+							}
+							took := r.first(t, rank, request, code) - least
+							t.Logf("%-45s rank %d: %v", request, rank, took)
+							bound := free
+							if name != "nothing" && name != "half a request" { // refusals that nobody reads are among them
+								bound = slow
+							}
+							if took > bound {
+								t.Errorf("%s of rank %d is answered after %v", request, rank, took)
+							}
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// first returns how long the beginning of the answer to a request of a rank takes.
+func (r room) first(t *testing.T, rank admission.Rank, request string, code int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	c := r.connectAs(t, rank, asking(rank, request))
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || answer.StatusCode != code {
+		t.Errorf("%s of rank %d: %v, %v", request, rank, answer, err)
+	}
+	took := time.Since(began)
+	c.Close()
+	synctest.Wait()
+	return took
+}
+
+// TestDisplaced: a request that loses its place is answered, and says so, and one for which there is no place says when
+// to ask again.
+func TestDisplaced(t *testing.T) {
+	for name, asked := range map[string]func(admission.Rank) string{
+		"why": lasting["why"], "profile": lasting["profile"],
+	} {
+		inSaturation(t, admission.Reads, 0, "", false, func(t *testing.T, r room) {
+			bodies := make(chan string, 16)
+			most := map[string]int{"why": 16, "profile": 1}[name]
+			for range most {
+				c := r.connectAs(t, admission.Reads, asked(admission.Reads))
+				go func() { b, _ := io.ReadAll(c); bodies <- string(b) }()
+			}
+			synctest.Wait()
+			if took := r.asked(t, asked(admission.Reads), http.StatusServiceUnavailable); took > 0 {
+				t.Errorf("%s: one too many of equal right is refused after %v", name, took)
+			}
+			defer r.connectAs(t, admission.Changes, asked(admission.Changes)).Close()
+			got := <-bodies
+			if !strings.Contains(got, "503") || !strings.Contains(got, "Retry-After: 1") || !strings.Contains(got, "another request has taken the place") {
+				t.Errorf("%s: it ends with %q", name, got)
+			}
+		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/penstock/penstock/proxy/internal/nearest"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -56,7 +58,7 @@ var requests = []request{
 	{http.MethodPost, "/v1/endpoint/ready", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointReady), nil},
 	{http.MethodPost, "/v1/endpoint/maint", changes, [][]string{{"upstream", "endpoint"}}, endpointVerb(EndpointMaint), nil},
 	{http.MethodPost, "/v1/endpoint/weight", changes, [][]string{{"upstream", "endpoint", "weight"}}, endpointVerb(EndpointWeight), nil},
-	{http.MethodPost, "/v1/listener/ready", changes, [][]string{{"listener"}}, (*Server).listenerReady, nil},
+	{http.MethodPost, "/v1/listener/ready", changes, [][]string{{"listener"}}, (*Server).readyListener, nil},
 
 	{http.MethodGet, "/v1/events", reads, [][]string{{}}, (*Server).events, nil},
 	{http.MethodGet, "/", reads, [][]string{{}}, (*Server).page, nil},
@@ -108,58 +110,56 @@ type arguments struct {
 	prefix4, prefix6 int
 }
 
-// parameters parse the values of one parameter in their order. No value is empty.
-var parameters = map[string]func(a *arguments, values []string) error{
-	"listener":    func(a *arguments, v []string) error { return text(&a.listener, v) },
-	"upstream":    func(a *arguments, v []string) error { return text(&a.upstream, v) },
-	"endpoint":    func(a *arguments, v []string) error { return text(&a.endpoint, v) },
-	"rollback_if": func(a *arguments, v []string) error { return text(&a.rollbackIf, v) },
-	"generation":  func(a *arguments, v []string) error { return number(&a.generation, 1, v) },
-	"to":          func(a *arguments, v []string) error { return number(&a.to, 1, v) },
-	"weight":      func(a *arguments, v []string) error { a.weighed = true; return number(&a.weight, 0, v) },
-	"address":     func(a *arguments, v []string) error { return text(&a.address, v) },
-	"name":        func(a *arguments, v []string) error { return text(&a.name, v) },
-	"zone":        func(a *arguments, v []string) error { return text(&a.zone, v) },
-	"backup":      func(a *arguments, v []string) error { return flag(&a.backup, v) },
-	"connections": func(a *arguments, v []string) error { return number(&a.connections, 0, v) },
-	"route":       func(a *arguments, v []string) error { return number(&a.route, 0, v) },
-	"seconds":     profileTime,
-	"for":         func(a *arguments, v []string) error { return duration(&a.window, v) },
-	"session":     func(a *arguments, v []string) error { return text(&a.session, v) },
-	"source":      func(a *arguments, v []string) error { return text(&a.source, v) },
-	"config":      absolute,
-	"confirm":     confirmTime,
-	"id":          func(a *arguments, v []string) error { return text(&a.filters.ID, v) },
-	"older":       func(a *arguments, v []string) error { return duration(&a.filters.Older, v) },
-	"idle":        func(a *arguments, v []string) error { return duration(&a.filters.Idle, v) },
-	"bytes":       func(a *arguments, v []string) error { return size(&a.filters.Bytes, v) },
-	"state":       func(a *arguments, v []string) error { return choice(&a.filters.State, sessionStates, v) },
-	"verdict":     func(a *arguments, v []string) error { return choice(&a.filters.Verdict, sessionVerdicts, v) },
-	"engine":      func(a *arguments, v []string) error { return choice(&a.filters.Engine, []string{EngineLane}, v) },
-	"sort":        func(a *arguments, v []string) error { return choice(&a.sort, SessionOrders, v) },
-	"top":         topOf,
-	"all":         func(a *arguments, v []string) error { return flag(&a.end.All, v) },
-	"now":         func(a *arguments, v []string) error { return flag(&a.end.Now, v) },
-	"over":        func(a *arguments, v []string) error { return duration(&a.end.Over, v) },
-	"grace":       func(a *arguments, v []string) error { return duration(&a.end.Grace, v) },
-	"quiet":       func(a *arguments, v []string) error { return duration(&a.end.Quiet, v) },
-	"then_reset":  func(a *arguments, v []string) error { return flag(&a.end.ThenReset, v) },
-	"dry_run":     func(a *arguments, v []string) error { return flag(&a.end.DryRun, v) },
-	"end":         func(a *arguments, v []string) error { return flag(&a.endToo, v) },
-	"by":          func(a *arguments, v []string) error { return choice(&a.orderOfSources, SourceOrders, v) },
-	"prefix":      func(a *arguments, v []string) error { return number(&a.prefix4, 1, v) },
-	"prefix6":     func(a *arguments, v []string) error { return number(&a.prefix6, 1, v) },
-	"percent":     func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err },
+// A parameter of requests: what stands for its value in the shape of a request, its schema, and how its values are parsed, in
+// their order. No value is empty.
+type parameter struct {
+	placeholder string
+	schema      *jsonschema.Schema
+	parse       func(a *arguments, values []string) error
 }
 
-// placeholders stand for values in the shape of a request.
-var placeholders = map[string]string{
-	"listener": "NAME", "upstream": "NAME", "endpoint": "NAME", "rollback_if": "COUNTER>N", "generation": "N", "to": "N", "weight": "N",
-	"route": "N", "seconds": "N", "for": "TIME", "session": "CLIENT", "source": "ADDRESS", "config": "/PATH", "confirm": "TIME", "percent": "NAME:N",
-	"address": "ADDRESS", "name": "NAME", "zone": "NAME", "backup": "true", "connections": "N",
-	"id": "ID", "older": "TIME", "idle": "TIME", "bytes": "SIZE", "state": "STATE", "verdict": "VERDICT", "engine": "ENGINE", "sort": "ORDER", "top": "N",
-	"all": "true", "now": "true", "over": "TIME", "grace": "TIME", "quiet": "TIME", "then_reset": "true", "dry_run": "true", "end": "true",
-	"by": "ORDER", "prefix": "N", "prefix6": "N",
+// parameters are all of them, by name.
+var parameters = map[string]parameter{
+	"listener":    {"NAME", nonEmpty("The name of a listener."), func(a *arguments, v []string) error { return text(&a.listener, v) }},
+	"upstream":    {"NAME", nonEmpty("The name of an upstream."), func(a *arguments, v []string) error { return text(&a.upstream, v) }},
+	"endpoint":    {"NAME", nonEmpty("An endpoint, by its name or its address."), func(a *arguments, v []string) error { return text(&a.endpoint, v) }},
+	"rollback_if": {"COUNTER>N", pattern("A counter and a bound: the reload is rolled back at once if the counter rises by more, or with >= by so much. The counters are those of the status, in counters.", `^(`+strings.Join(CounterNames, "|")+`)>=?[0-9]+$`), func(a *arguments, v []string) error { return text(&a.rollbackIf, v) }},
+	"generation":  {"N", whole("The generation that is confirmed, and no other.", 1, 0), func(a *arguments, v []string) error { return number(&a.generation, 1, v) }},
+	"to":          {"N", whole("The generation to return to. Left out: the one before.", 1, 0), func(a *arguments, v []string) error { return number(&a.to, 1, v) }},
+	"weight":      {"N", whole("The weight; 0: no more clients.", 0, 256), func(a *arguments, v []string) error { a.weighed = true; return number(&a.weight, 0, v) }},
+	"address":     {"ADDRESS", nonEmpty("host:port or unix:/path."), func(a *arguments, v []string) error { return text(&a.address, v) }},
+	"name":        {"NAME", nonEmpty("The name of an endpoint. Left out: its address."), func(a *arguments, v []string) error { return text(&a.name, v) }},
+	"zone":        {"NAME", nonEmpty("The zone of an endpoint."), func(a *arguments, v []string) error { return text(&a.zone, v) }},
+	"backup":      {"true", truth("Clients get the endpoint only if no other is usable."), func(a *arguments, v []string) error { return flag(&a.backup, v) }},
+	"connections": {"N", whole("Limit of the endpoint's sessions; 0: none.", 0, 0), func(a *arguments, v []string) error { return number(&a.connections, 0, v) }},
+	"route":       {"N", whole("The route, counted from 0.", 0, 0), func(a *arguments, v []string) error { return number(&a.route, 0, v) }},
+	"seconds":     {"N", whole("How long the profile is taken.", 1, MaxProfile), profileTime},
+	"for":         {"TIME", pattern("The time between two looks, up to 1m, or 0s: since the beginning of each session.", timePattern), func(a *arguments, v []string) error { return duration(&a.window, v) }},
+	"session":     {"CLIENT", nonEmpty("A session, by its client."), func(a *arguments, v []string) error { return text(&a.session, v) }},
+	"source":      {"ADDRESS", nonEmpty("An address or a prefix of clients."), func(a *arguments, v []string) error { return text(&a.source, v) }},
+	"config":      {"/PATH", pattern("The absolute path of another file, for root and the user of the process.", `^/`), absolute},
+	"confirm":     {"TIME", pattern("The time, from 1s to 24h, within which the reload has to be confirmed.", timePattern), confirmTime},
+	"id":          {"ID", nonEmpty("A session, by its ID."), func(a *arguments, v []string) error { return text(&a.filters.ID, v) }},
+	"older":       {"TIME", pattern("Sessions at least so old.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Older, v) }},
+	"idle":        {"TIME", pattern("Sessions without a byte for at least so long.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Idle, v) }},
+	"bytes":       {"SIZE", pattern("Sessions with at least so many bytes, such as 1MiB.", `^[0-9]+([KMGT]iB)?$`), func(a *arguments, v []string) error { return size(&a.filters.Bytes, v) }},
+	"state":       {"STATE", among("Sessions in a state.", sessionStates), func(a *arguments, v []string) error { return choice(&a.filters.State, sessionStates, v) }},
+	"verdict":     {"VERDICT", among("Sessions with a verdict. As any: all have theirs in the answer.", sessionVerdicts), func(a *arguments, v []string) error { return choice(&a.filters.Verdict, sessionVerdicts, v) }},
+	"engine":      {"ENGINE", among("Sessions by how their bytes move now; lane: those that have left user space.", []string{EngineLane}), func(a *arguments, v []string) error { return choice(&a.filters.Engine, []string{EngineLane}, v) }},
+	"sort":        {"ORDER", among("The order, the largest number or the first name first. Left out: as they are found.", SessionOrders), func(a *arguments, v []string) error { return choice(&a.sort, SessionOrders, v) }},
+	"top":         {"N", whole(fmt.Sprintf("The length of the list. Left out: %d sources; all sessions, or %d if they are sorted.", DefaultTop, MaxTop), 1, MaxTop), topOf},
+	"all":         {"true", truth("All sessions. One filter, or this, has to be there."), func(a *arguments, v []string) error { return flag(&a.end.All, v) }},
+	"now":         {"true", truth("Sessions are reset at once."), func(a *arguments, v []string) error { return flag(&a.end.Now, v) }},
+	"over":        {"TIME", pattern("The ends are spread over a time, up to 24h.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Over, v) }},
+	"grace":       {"TIME", pattern("How long sessions that are ended gently have, to become quiet: up to 24h. Left out: 30s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Grace, v) }},
+	"quiet":       {"TIME", pattern("For how long a session that is ended gently has to move no byte, 1s at least. Left out: 10s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Quiet, v) }},
+	"then_reset":  {"true", truth("After that they are reset; otherwise they go on."), func(a *arguments, v []string) error { return flag(&a.end.ThenReset, v) }},
+	"dry_run":     {"true", truth("The sessions are only counted: they are in touched, quiet or not, and done is true."), func(a *arguments, v []string) error { return flag(&a.end.DryRun, v) }},
+	"end":         {"true", truth("The sessions of the source are ended at once."), func(a *arguments, v []string) error { return flag(&a.endToo, v) }},
+	"by":          {"ORDER", among("The order of sources.", SourceOrders), func(a *arguments, v []string) error { return choice(&a.orderOfSources, SourceOrders, v) }},
+	"prefix":      {"N", whole("The bits of an IPv4 address that make a source. Left out: 32.", 1, 32), func(a *arguments, v []string) error { return number(&a.prefix4, 1, v) }},
+	"prefix6":     {"N", whole("The bits of an IPv6 address that make a source. Left out: 64.", 1, 128), func(a *arguments, v []string) error { return number(&a.prefix6, 1, v) }},
+	"percent":     {"NAME:N", &jsonschema.Schema{Type: "array", Items: pattern("", `^.+:[0-9]+(\.[0-9]{1,2})?%?$`), Description: "NAME:PERCENT, once for each upstream of the split; they add up to 100."}, func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err }},
 }
 
 // once returns the value of a parameter that may occur once.
@@ -299,9 +299,9 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	a := new(arguments)
 	for _, name := range names {
 		if slices.Contains(values[name], "") {
-			return nil, fmt.Errorf("%w: %s has no value: write %s=%s", ErrInvalid, name, name, placeholders[name])
+			return nil, fmt.Errorf("%w: %s has no value: write %s=%s", ErrInvalid, name, name, parameters[name].placeholder)
 		}
-		if err := parameters[name](a, values[name]); errors.Is(err, ErrInvalid) {
+		if err := parameters[name].parse(a, values[name]); errors.Is(err, ErrInvalid) {
 			return nil, err
 		} else if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
@@ -321,13 +321,13 @@ func (q *request) shape() string {
 	for _, form := range q.forms {
 		text := q.path
 		for i, name := range form {
-			text += string("?&"[min(i, 1)]) + name + "=" + placeholders[name]
+			text += string("?&"[min(i, 1)]) + name + "=" + parameters[name].placeholder
 		}
 		list = append(list, text)
 	}
 	shape := strings.Join(list, ", or ")
 	for i, name := range q.optional {
-		shape += []string{", with any of ", ", "}[min(i, 1)] + name + "=" + placeholders[name]
+		shape += []string{", with any of ", ", "}[min(i, 1)] + name + "=" + parameters[name].placeholder
 	}
 	return shape
 }

@@ -1,12 +1,14 @@
 package admin_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -42,6 +45,9 @@ func TestReloadConfirmRollback(t *testing.T) {
 	if left := time.Until(done.Pending.Until); left > 2*time.Minute || left < time.Minute {
 		t.Errorf("the reload waits for %v", left)
 	}
+	if s, err := r.Status(t.Context()); err != nil || s.Pending == nil || s.Pending.Generation != 2 || !s.Pending.Until.Equal(done.Pending.Until) {
+		t.Errorf("the status has %+v, %v", s.Pending, err)
+	}
 	_, err = r.Reload(t.Context(), rollback.Options{})
 	refused(t, err, http.StatusConflict, "generation 2 waits to be confirmed")
 	if s, err := r.Confirm(t.Context(), 0); err != nil || s.Generation != 2 {
@@ -66,26 +72,6 @@ func TestReloadConfirmRollback(t *testing.T) {
 	g, err := r.Generations(t.Context())
 	if err != nil || g.Current != 3 || g.History[1].State != rollback.RolledBack || g.History[1].By != fmt.Sprintf("uid=%d pid=%d", os.Geteuid(), os.Getpid()) {
 		t.Errorf("%+v, %v", g, err)
-	}
-}
-
-// TestWordsOfMistakes: an error of a request says what to write, in a line that can be read.
-func TestWordsOfMistakes(t *testing.T) {
-	r := newRig(t, "")
-	for request, want := range map[string]string{
-		"GET /v1/nothing":        `path "/v1/nothing": not found: GET /v1/openapi.json describes all`,
-		"GET /status":            `path "/status": not found: write GET /v1/status`,
-		"POST /v1/sessions/end":  `invalid: write which sessions: one of id, listener, upstream, endpoint, source,`,
-		"POST /v1/endpoint/kill": `path "/v1/endpoint/kill": not found: GET /v1/openapi.json describes all`,
-	} {
-		method, path, _ := strings.Cut(request, " ")
-		req, answer := httptest.NewRequest(method, "http://localhost"+path, nil), httptest.NewRecorder()
-		req.Header.Set(admin.Header, "1")
-		r.Handler().ServeHTTP(answer, req)
-		var got struct{ Error string }
-		if err := json.Unmarshal(answer.Body.Bytes(), &got); err != nil || !strings.HasPrefix(got.Error, want) || len(got.Error) > 250 {
-			t.Errorf("%s: %q, %v, want %q", request, got.Error, err, want)
-		}
 	}
 }
 
@@ -120,37 +106,6 @@ func TestPlan(t *testing.T) {
 	if n := r.reloader.Status().Current; n != 1 {
 		t.Errorf("a plan made generation %d", n)
 	}
-}
-
-func TestLiveChanges(t *testing.T) {
-	r := newRig(t, "")
-	change := func(_ admin.EndpointChanged, err error) error { return err }
-	for want, change := range map[string]func() error{
-		"drain listener web":             func() error { return r.DrainListener(t.Context(), "web") },
-		"drain a of shop: 0 by ":         func() error { return r.DrainEndpoint(t.Context(), "shop", "a", true) },
-		"ready a of shop: 0 by ":         func() error { return r.DrainEndpoint(t.Context(), "shop", "a", false) },
-		"weight [::1]:1 of shop: 12 by ": func() error { return r.SetWeight(t.Context(), "shop", "[::1]:1", 12) },
-		"add 127.0.0.1:80 of shop: 0bz by ": func() error {
-			return change(r.ChangeEndpoint(t.Context(), &admin.EndpointChange{What: admin.EndpointAdd, Upstream: "shop", Endpoint: "127.0.0.1:80", Name: "b", Zone: "z"}))
-		},
-		"remove /b of shop: 0 by ": func() error {
-			return change(r.ChangeEndpoint(t.Context(), &admin.EndpointChange{What: admin.EndpointRemove, Upstream: "shop", Endpoint: "/b"}))
-		},
-		"ready listener web by ": func() error { return r.ReadyListener(t.Context(), "web") },
-		"split 3 of web: map[shop:99.75 shop:8080:0.25]": func() error {
-			return r.SetSplit(t.Context(), "web", 3, map[string]float64{"shop": 99.75, "shop:8080": 0.25})
-		},
-	} {
-		if err := change(); err != nil || !strings.HasPrefix(r.balancer.last(), want) {
-			t.Errorf("the balancer's last call is %q, %v, want %q", r.balancer.last(), err, want)
-		}
-	}
-	refused(t, r.DrainListener(t.Context(), "wob"), http.StatusNotFound, `listener "wob": not found`)
-	refused(t, r.SetWeight(t.Context(), "shap", "a", 1), http.StatusNotFound, `upstream "shap"`)
-	if err := r.Drain(t.Context()); err != nil {
-		t.Error(err)
-	}
-	<-r.stopped
 }
 
 // TestRequestsThatCannotBeMeant: invalid requests change nothing. Above all, a misspelled
@@ -223,6 +178,24 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"v1/split/set?listener=web&route=0&percent=:100":                     "such as shop:95",
 		"v1/split/set?listener=web&route=0&percent=a:50&percent=a:50":        "duplicate upstream a",
 		"v1/split/set?listener=web&route=0&percent=a:101&percent=b:-1":       "such as shop:95",
+		"v1/sessions/end":                                                    "write which sessions: one of id, listener, upstream,",
+		"v1/sessions/end?verdict=any":                                        "write which sessions",
+		"v1/sessions/end?all=true&listener=web":                              "write which sessions",
+		"v1/sessions/end?all=true&now=true&grace=1s":                         "leave them or now out",
+		"v1/sessions/end?all=true&now=true&quiet=1m":                         "leave them or now out",
+		"v1/sessions/end?state=waiting":                                      "have no endpoint yet",
+		"v1/sessions/end?state=open":                                         "is none of them",
+		"v1/sessions/end?all=true&quiet=1ms":                                 "write 1s or more",
+		"v1/sessions/end?all=true&over=168h":                                 "write at most 24h",
+		"v1/deny/add?source=10.0.0.7&for=1ms":                                "write a time from 1s",
+		"v1/deny/add?source=10.0.0.7&for=1h1h":                               "is not a time", // may be meant as 1h1m
+		"v1/deny/add?source=10.0.0.7&for=1m1h":                               "is not a time",
+		"v1/deny/add?source=10.0.0.7&for=1ms1s":                              "is not a time",
+		"v1/deny/add?source=10.0.0.7&for=1h0s0s":                             "is not a time",
+		"v1/reload?confirm=1m1m":                                             "is not a time",
+		"GET v1/sessions?sort=x":                                             "is none of them",
+		"GET v1/sessions?top=1048576":                                        "write at most 10000",
+		"GET v1/sources?prefix=33":                                           "at most 32 and 128 bits",
 	} {
 		code, body := r.post(t, query, http.Header{admin.Header: {"1"}}, "")
 		if code != http.StatusBadRequest || !strings.Contains(body, want) {
@@ -276,10 +249,14 @@ func TestPagesOfBrowsers(t *testing.T) {
 // client keeps no connection.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// post sends a request as it is.
+// post sends a request as it is, by POST unless it says GET.
 func (r *rig) post(t *testing.T, query string, h http.Header, host string) (code int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.Addr()+"/"+query, http.NoBody)
+	method := http.MethodPost
+	if rest, reads := strings.CutPrefix(query, "GET "); reads {
+		method, query = http.MethodGet, rest
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.Addr()+"/"+query, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,4 +279,322 @@ func (r *rig) post(t *testing.T, query string, h http.Header, host string) (code
 		t.Errorf("%s is answered with %q: %v", query, text, err)
 	}
 	return answer.StatusCode, said.Error
+}
+
+// A wire is a request as sent, any part of which may be wrong.
+type wire struct {
+	method, target string
+	header         string // lines
+	body           string
+}
+
+// marked is the header of a request that may change something.
+const marked = admin.Header + ": 1\r\n"
+
+// send sends a request and returns the code, and whether it changed anything or tried to. The
+// code is 0 if it is no request at all.
+func (r *rig) send(w wire) (code int, changes bool) {
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n", w.method, w.target)
+	if w.body != "" { // before the header's own lines, the last of which may have no end
+		text += fmt.Sprintf("Content-Length: %d\r\n", len(w.body))
+	}
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text + w.header + "\r\n" + w.body)))
+	if err != nil {
+		return 0, false
+	}
+	before, at := r.reloader.Status(), r.Addr()
+	r.balancer.forget()
+	answer := httptest.NewRecorder()
+	r.Handler().ServeHTTP(answer, req)
+	after := r.reloader.Status()
+	changes = r.balancer.last() != "" || before.Current != after.Current || (before.Pending == nil) != (after.Pending == nil) || r.Addr() != at
+	select {
+	case <-r.stopped:
+		changes = true
+	default:
+	}
+	return answer.Code, changes
+}
+
+// settle leaves no reload pending, and one to return to.
+func (r *rig) settle(t *testing.T) {
+	t.Helper()
+	if r.reloader.Status().Pending != nil {
+		if _, err := r.reloader.Confirm(t.Context(), 0, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.reloader.Status().Previous == 0 {
+		if _, err := r.reloader.Apply(t.Context(), 0, rollback.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pend leaves a reload pending.
+func (r *rig) pend(t *testing.T) {
+	t.Helper()
+	r.settle(t)
+	if _, err := r.reloader.Apply(t.Context(), 0, rollback.Options{Confirm: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// goods are valid requests of every kind.
+var goods = []string{
+	"/v1/plan", "/v1/plan?config=/etc/penstock.yaml",
+	"/v1/reload", "/v1/reload?confirm=2m", "/v1/reload?confirm=1h30m&rollback_if=failures%3E50", "/v1/reload?rollback_if=failures>=1&confirm=1s",
+	"/v1/confirm", "/v1/rollback",
+	"/v1/process/drain", "/v1/listener/drain?listener=web", "/v1/endpoint/drain?upstream=shop&endpoint=a", "/v1/endpoint/ready?endpoint=[::1]:80&upstream=shop",
+	"/v1/endpoint/weight?upstream=shop&endpoint=a&weight=0", "/v1/endpoint/weight?weight=256&endpoint=a%20b&upstream=shop",
+	"/v1/split/set?listener=web&route=0&percent=shop:95&percent=next:5", "/v1/split/set?percent=a:b:99.75&listener=web&percent=b:0.25%25&route=12",
+	"/v1/endpoint/add?upstream=shop&address=127.0.0.1:80", "/v1/endpoint/add?upstream=shop&address=127.0.0.1:80&name=b&weight=0&zone=z",
+	"/v1/endpoint/remove?upstream=shop&endpoint=a", "/v1/endpoint/maint?upstream=shop&endpoint=a", "/v1/listener/ready?listener=web",
+	"/v1/sessions/end?all=true", "/v1/sessions/end?endpoint=a&now=true&over=5m", "/v1/sessions/end?older=5m&grace=1m&quiet=5s&then_reset=true&bytes=1MiB", "/v1/sessions/keep",
+	"/v1/deny/add?source=10.0.0.7&for=1.5h", "/v1/deny/add?for=1h1m1s&source=unix&listener=web&end=true", "/v1/deny/remove?source=10.0.0.7", "/v1/deny/remove?source=unix&listener=web",
+	"/v1/mirrors/reset", "/v1/mirrors/reset?listener=web",
+	"/v1/lane/on", "/v1/lane/off", "/v1/lane/return", "/v1/lane/flush",
+	"/v1/leave", // for good, so it is the last
+}
+
+// mutations are a good request with one thing wrong with it.
+func mutations(target string) (list []wire) {
+	add := func(w wire) { list = append(list, w) }
+	for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "POSTS"} {
+		add(wire{method, target, marked, ""})
+	}
+	for _, header := range []string{"", admin.Header + ":\r\n", admin.Header + ": 0\r\n", admin.Header + ": true\r\n", marked + marked, "X-" + marked} {
+		add(wire{"POST", target, header, ""})
+	}
+	path, query, _ := strings.Cut(target, "?")
+	for _, body := range []string{"x", "{}", query + "&", "listener=web"} {
+		add(wire{"POST", target, marked, body})
+		add(wire{"POST", target, marked + "Content-Type: application/x-www-form-urlencoded\r\n", body})
+	}
+	add(wire{"POST", target, marked + "Transfer-Encoding: chunked\r\n", ""})
+	for _, wrong := range []string{path + "/", "/" + path, path + "x", "/." + path, path + ";a", strings.ToUpper(path), fmt.Sprintf("/%%%02x%s", path[1], path[2:])} {
+		add(wire{"POST", strings.Replace(target, path, wrong, 1), marked, ""})
+	}
+	joint := "?"
+	if query != "" {
+		joint = "&"
+	}
+	for _, more := range []string{"", "x", "x=1", "=", "=1", "%00=1", "listener", "listener=", "undo", "confirm=", "endpoint=", "generation=", "config=", ";"} {
+		add(wire{"POST", target + joint + more, marked, ""})
+	}
+	if query == "" {
+		return list
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		with := func(one ...string) {
+			add(wire{"POST", path + "?" + strings.Join(slices.Replace(slices.Clone(pairs), i, i+1, one...), "&"), marked, ""})
+		}
+		with(key)
+		with(key + "=")
+		with(strings.ToUpper(key) + "=" + value)
+		with("%20" + key + "=" + value)
+		with(pair, pair)
+		with(pair, key+"=")
+		with("", pair)
+		with(pair + "%")
+		if !slices.Contains([]string{"listener", "upstream", "endpoint", "config", "address", "name", "zone", "source"}, key) { // which may be any text
+			with(pair + "x")
+			with(pair + "%0a")
+		}
+		if slices.Contains([]string{"confirm", "generation", "weight", "route"}, key) {
+			with(key + "=%20" + value)
+			with(key + "=-" + value)
+		}
+	}
+	return list
+}
+
+// TestOneThingWrong: a request with any one thing wrong changes nothing. A valid request has
+// its effect.
+func TestOneThingWrong(t *testing.T) {
+	r := newRig(t, "")
+	tried := make(map[string]bool)
+	for _, target := range goods {
+		path, _, _ := strings.Cut(target, "?")
+		tried[path] = true
+		prepare := r.settle
+		r.balancer.drain(path == "/v1/leave")
+		if path == "/v1/confirm" {
+			prepare = r.pend
+		}
+		for _, w := range mutations(target) {
+			prepare(t)
+			if code, changes := r.send(w); changes || code > 0 && code < 400 {
+				t.Errorf("%q gets %d, changes %v", w, code, changes)
+			}
+		}
+		prepare(t)
+		want := http.StatusOK
+		if code, changes := r.send(wire{"POST", target, marked, ""}); code != want || changes != (path != "/v1/plan") {
+			t.Errorf("%s gets %d, changes %v", target, code, changes)
+		}
+	}
+	for _, path := range admin.Posts() {
+		if !tried[path] {
+			t.Errorf("%s is not tried", path)
+		}
+	}
+}
+
+// TestRefusalsInTermsOfHTTP: a refusal says in a short line what to write in a request, and names no flag.
+func TestRefusalsInTermsOfHTTP(t *testing.T) {
+	r := newRig(t, "")
+	for _, x := range []struct {
+		handler        http.Handler
+		method, target string
+		code           int
+		want           string
+	}{
+		{r.Remote(readToken, changeToken), "GET", "/v1/status", 401, "a token is needed: write the header Authorization: Bearer TOKEN"},
+		{r.Handler(), "GET", "/v1/statsu", 404, `path "/v1/statsu": not found: write GET /v1/status; GET /v1/openapi.json describes all`},
+		{r.Handler(), "GET", "/status", 404, "write GET /v1/status; "},
+		{r.Handler(), "GET", "/v1/nothing", 404, `path "/v1/nothing": not found: GET /v1/openapi.json describes all`},
+		{r.Handler(), "POST", "/v1/drain", 404, "write POST /v1/process/drain or POST /v1/listener/drain or POST /v1/endpoint/drain; "},
+		{r.Handler(), "POST", "/v1/session/end", 404, "write POST /v1/sessions/end; "},
+		{r.Handler(), "GET", "/v1/" + strings.Repeat("x", 4000), 404, "not found: GET /v1/openapi.json describes all"},
+		{r.Handler(), "POST", "/v1/sessions/end", 400, "one of id, listener, upstream, endpoint, source, older"},
+		{r.Handler(), "POST", "/v1/reload?confirm=1m&rollback_if=many", 400, "rollback_if"},
+	} {
+		q := httptest.NewRequestWithContext(t.Context(), x.method, x.target, nil)
+		q.Host = "localhost"
+		q.Header.Set(admin.Header, "1")
+		w := httptest.NewRecorder()
+		x.handler.ServeHTTP(w, q)
+		var f struct{ Error string }
+		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil || w.Code != x.code {
+			t.Errorf("%s %.100s: %d, %v", x.method, x.target, w.Code, err)
+		}
+		if !strings.Contains(f.Error, x.want) || strings.Contains(f.Error, "--") || strings.Contains(f.Error, "[") || len(f.Error) > len(x.target)+200 {
+			t.Errorf("%s %.100s: %q, want %q", x.method, x.target, f.Error, x.want)
+		}
+	}
+}
+
+// TestWhy: a query arrives as it was asked, and its bounds are kept.
+func TestWhy(t *testing.T) {
+	r := newRig(t, "")
+	w, err := r.Why(t.Context(), admin.WhyQuery{For: 2 * time.Second, Upstream: "shop"})
+	if err != nil || w.WindowUs != 2_000_000 || w.Verdict != "shop" {
+		t.Errorf("%+v, %v", w, err)
+	}
+	for _, q := range []admin.WhyQuery{
+		{Session: "10.0.0.1:5"}, {Listener: "l"}, {Endpoint: "e"}, {Source: netip.MustParsePrefix("10.0.0.0/8")}, {},
+	} {
+		if _, err := r.Why(t.Context(), q); err != nil {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	_, err = r.Why(t.Context(), admin.WhyQuery{For: admin.MaxWhy + 1})
+	refused(t, err, http.StatusBadRequest, "write a time up to 1m0s")
+	_, err = r.Why(t.Context(), admin.WhyQuery{Upstream: "a", Listener: "b"})
+	refused(t, err, http.StatusBadRequest, "not for those beside it")
+	for _, text := range []string{"", "x", "10.0.0.1:80", "10.0.0.0/40", "10.0.0.1/8"} {
+		if p, err := admin.ParseSource(text); err == nil {
+			t.Errorf("%q is %v", text, p)
+		}
+	}
+}
+
+// TestSessions: all sessions are listed, and the list says whether there are more.
+func TestSessions(t *testing.T) {
+	many := 30_000
+	if race.Enabled {
+		many /= 3
+	}
+	for n, more := range map[int]bool{0: false, 3: true, many: false} {
+		r := newRig(t, "")
+		r.balancer.sessions, r.balancer.moreSessions = n, more
+		s, err := r.Sessions(t.Context(), admin.SessionQuery{}, admin.SessionOrder{})
+		if err != nil || s.Sessions == nil || len(s.Sessions) != n || s.More != more {
+			t.Errorf("%d sessions: %d are listed, more %v, %v", n, len(s.Sessions), s.More, err)
+		}
+	}
+}
+
+// TestLiveChanges: the balancer is asked for what the client was asked for, with its author, and an unknown name is an error.
+func TestLiveChanges(t *testing.T) {
+	r := newRig(t, "")
+	all := admin.SessionQuery{
+		ID: "0.1.2", Listener: "web", Upstream: "u", Endpoint: "[::1]:80", Source: "10.0.0.0/8", Older: time.Minute, Idle: time.Second, Bytes: 1 << 20, State: "joined", Verdict: "client_network",
+	}
+	me := fmt.Sprintf("uid=%d pid=%d", os.Geteuid(), os.Getpid())
+	endpoint := func(c admin.EndpointChange) func() error {
+		return func() error { _, err := r.ChangeEndpoint(t.Context(), &c); return err }
+	}
+	changed := func(done admin.Changed, err error) error {
+		if !done.Changed {
+			t.Errorf("it was so before: %v", err)
+		}
+		return err
+	}
+	asBefore := func(done admin.Changed, err error) error {
+		if done.Changed {
+			t.Error("it was not so before")
+		}
+		return err
+	}
+	const words = "--id 0.1.2 --listener web --upstream u --endpoint [::1]:80 --source 10.0.0.0/8 --older 1m0s --idle 1s --bytes 1048576 --state joined --verdict client_network"
+	for want, ask := range map[string]func() error{
+		"drain listener web by " + me: func() error { return changed(r.DrainListener(t.Context(), "web")) },
+		"ready listener web by " + me: func() error { return asBefore(r.ReadyListener(t.Context(), "web")) },
+		"split 3 of web: map[shop:99.75 shop:8080:0.25] by " + me: func() error {
+			return changed(r.SetSplit(t.Context(), "web", 3, map[string]float64{"shop": 99.75, "shop:8080": 0.25}))
+		},
+		"drain a of shop: 0 by " + me:            endpoint(admin.EndpointChange{What: admin.EndpointDrain, Upstream: "shop", Endpoint: "a"}),
+		"ready a of shop: 0 by " + me:            endpoint(admin.EndpointChange{What: admin.EndpointReady, Upstream: "shop", Endpoint: "a"}),
+		"weight [::1]:1 of shop: 12 by " + me:    endpoint(admin.EndpointChange{What: admin.EndpointWeight, Upstream: "shop", Endpoint: "[::1]:1", Weight: 12}),
+		"add 127.0.0.1:80 of shop: 0bz by " + me: endpoint(admin.EndpointChange{What: admin.EndpointAdd, Upstream: "shop", Endpoint: "127.0.0.1:80", Name: "b", Zone: "z"}),
+		"remove /b of shop: 0 by " + me:          endpoint(admin.EndpointChange{What: admin.EndpointRemove, Upstream: "shop", Endpoint: "/b"}),
+		"sessions " + words + ` by "bytes", 7`: func() error {
+			_, err := r.Sessions(t.Context(), all, admin.SessionOrder{By: "bytes", Top: 7})
+			return err
+		},
+		"end " + words + " now false over 5m0s grace 10s quiet 20s reset true dry false by " + me: func() error {
+			e, err := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: all, Over: 5 * time.Minute, Grace: 10 * time.Second, Quiet: 20 * time.Second, ThenReset: true})
+			if e.Touched != 3 || e.Ended != 2 || e.Kept != 1 || !e.Done {
+				t.Errorf("%+v", e)
+			}
+			return err
+		},
+		"end --all now true over 0s grace 0s quiet 0s reset false dry true by " + me: func() error {
+			_, err := r.EndSessions(t.Context(), admin.EndQuery{All: true, Now: true, DryRun: true})
+			return err
+		},
+		"stop by " + me: func() error { _, err := r.StopEnding(t.Context()); return err },
+		"sources {By:rate Top:3 Prefix4:24 Prefix6:56}": func() error {
+			_, err := r.Sources(t.Context(), admin.SourceQuery{By: "rate", Top: 3, Prefix4: 24, Prefix6: 56})
+			return err
+		},
+		`deny 10.0.0.7 at "web" for 1h0m0s by ` + me: func() error { _, err := r.Deny(t.Context(), "10.0.0.7", "web", time.Hour, false); return err },
+		`undeny 10.0.0.7 at "" by ` + me:             func() error { return r.Undeny(t.Context(), "10.0.0.7", "") },
+		"end --listener web --source 10.0.0.7 now true over 0s grace 0s quiet 0s reset false dry false by " + me: func() error {
+			d, err := r.Deny(t.Context(), "10.0.0.7", "web", time.Hour, true)
+			if d.Ended == nil {
+				t.Error("it is not said how many sessions were ended")
+			}
+			return err
+		},
+	} {
+		r.balancer.forget()
+		if err := ask(); err != nil || r.balancer.last() != want {
+			t.Errorf("the last call is %q, want %q, %v", r.balancer.last(), want, err)
+		}
+	}
+	if d, err := r.Denied(t.Context()); err != nil || len(d.Denied) != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	_, err := r.DrainListener(t.Context(), "wob")
+	refused(t, err, http.StatusNotFound, `listener "wob": not found`)
+	refused(t, endpoint(admin.EndpointChange{What: admin.EndpointDrain, Upstream: "shap", Endpoint: "a"})(), http.StatusNotFound, `upstream "shap"`)
+	if err := r.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-r.stopped
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -21,7 +22,7 @@ type balancer struct {
 	mu           sync.Mutex
 	told         []string
 	drains       bool // whether its process drains
-	more         int  // further listeners; set before use
+	long         bool // a status is a long answer; set before use
 	waits        bool // a look takes its time; set before use
 	sessions     int  // number of sessions; set before use
 	moreSessions bool
@@ -164,8 +165,11 @@ func (b *balancer) Status() admin.Status {
 		State:     state,
 		Summary:   admin.Summary{Connections: admin.Connections{Accepted: 5, Active: 3, Refused: 1}},
 		Counters:  map[string]int64{"failures": 7},
-		Listeners: append([]admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}}, make([]admin.Listener, b.more)...),
+		Listeners: []admin.Listener{{Name: "web", Addresses: []string{"127.0.0.1:443"}, State: admin.Paused}},
 		Upstreams: []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", State: admin.Down, Active: 3}}}},
+	}
+	if b.long {
+		st.Listeners[0].RefusesAll = strings.Repeat("x", 600<<10)
 	}
 	if b.status != nil {
 		b.status(b.looks, &st)
@@ -180,9 +184,9 @@ func known(kind, name, want string) error {
 	return fmt.Errorf("%s %q: %w", kind, name, admin.ErrNotFound)
 }
 
-func (b *balancer) DrainListener(name, by string) error {
+func (b *balancer) DrainListener(name, by string) (bool, error) {
 	b.note("drain listener %s by %s", name, by)
-	return known("listener", name, "web")
+	return name == "web", known("listener", name, "web")
 }
 
 func (b *balancer) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.EndpointChanged, error) {
@@ -190,14 +194,14 @@ func (b *balancer) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.End
 	return admin.EndpointChanged{Endpoint: c.Endpoint}, known("upstream", c.Upstream, "shop")
 }
 
-func (b *balancer) ReadyListener(_ context.Context, name, by string) error {
+func (b *balancer) ReadyListener(_ context.Context, name, by string) (bool, error) {
 	b.note("ready listener %s by %s", name, by)
-	return known("listener", name, "web")
+	return false, known("listener", name, "web")
 }
 
-func (b *balancer) SetSplit(listener string, route int, percent map[string]float64, by string) error {
+func (b *balancer) SetSplit(listener string, route int, percent map[string]float64, by string) (bool, error) {
 	b.note("split %d of %s: %v by %s", route, listener, percent, by)
-	return known("listener", listener, "web")
+	return true, known("listener", listener, "web")
 }
 
 // A reloader keeps a number. If bad is set, Reload returns it.
@@ -269,9 +273,9 @@ func newRig(t *testing.T, bind string) *rig {
 }
 
 // newRigWith starts a rig with conditions of access.
-func newRigWith(t *testing.T, a admin.Access) *rig {
+func newRigWith(t *testing.T, a admin.Access, set ...func(*admin.Config)) *rig {
 	t.Helper()
-	r := newQuietRig(t)
+	r := newQuietRig(t, set...)
 	r.bind = a.Bind
 	m, err := r.Prepare(t.Context(), a)
 	if err != nil {
@@ -284,8 +288,8 @@ func newRigWith(t *testing.T, a admin.Access) *rig {
 	return r
 }
 
-// newQuietRig is newRig without an address and without a client.
-func newQuietRig(t *testing.T) *rig {
+// newQuietRig is newRig without an address and without a client, and with a configuration that set changes.
+func newQuietRig(t *testing.T, set ...func(*admin.Config)) *rig {
 	t.Helper()
 	r := &rig{stopped: make(chan struct{}, 1)}
 	r.reloader.Keeper = rollback.New(0, rollback.Config[int]{
@@ -299,9 +303,11 @@ func newQuietRig(t *testing.T) *rig {
 		Counter: func(name string) (int64, bool) { return 0, name == "failures" },
 	})
 	t.Cleanup(r.reloader.Close)
-	r.Server = admin.New(admin.Config{
-		Balancer: &r.balancer, Reloader: &r.reloader, Stop: func() { r.stopped <- struct{}{} }, Version: "v1",
-	})
+	cfg := admin.Config{Balancer: &r.balancer, Reloader: &r.reloader, Stop: func() { r.stopped <- struct{}{} }, Version: "v1"}
+	for _, set := range set {
+		set(&cfg)
+	}
+	r.Server = admin.New(cfg)
 	t.Cleanup(func() { r.end(t) })
 	return r
 }
@@ -325,3 +331,5 @@ func (r *rig) end(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -3,8 +3,8 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"log/slog"
 	"net"
@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/doctor"
@@ -66,13 +67,10 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	started time.Time
-	http    http.Server
-	conns   *admission.Limiter
+	place   *admission.Server
 	long    atomic.Bool // the last status was a long answer
-	// inForce are the conditions by which clients are judged, whenever they have connected; nil: those of
-	// their connections.
+	// inForce are the conditions by which clients are judged, whenever they have connected.
 	inForce atomic.Pointer[conditions]
-	serving sync.WaitGroup
 	feed    *feed
 	sinces  sinces
 
@@ -80,186 +78,79 @@ type Server struct {
 	drained   atomic.Bool                                 // a request has made the process drain
 	profiling sync.Mutex                                  // held while a profile is taken
 	sample    func(to io.Writer) (stop func(), err error) // sampleCPU, but in tests
-
-	mu   sync.Mutex
-	at   *address // nil: it does not listen
-	left bool     // for good
-}
-
-// An address is an address at which a server listens.
-type address struct {
-	addr   sockopt.Address
-	now    atomic.Pointer[conditions] // of the connections to come: with TLS, or without
-	listen *listener.Listener         // owned by its Serve once that has begun
-	stop   context.CancelFunc         // stops Serve
 }
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: admission.New(maxConnections, writeTime), document: sync.OnceValue(makeDocument), sample: sampleCPU}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), document: sync.OnceValue(makeDocument), sample: sampleCPU}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.long.Store(true) // until it is known
+	s.inForce.Store(new(conditions))
 	s.feed = newFeed(s.current)
-	s.http = http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: headerTime,
-		WriteTimeout:      writeTime, // for responses of net/http itself
-		MaxHeaderBytes:    16 << 10,
-		ConnContext:       admission.WithConn,
-		// OPTIONS * is a request like any other, and refused.
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     log.New(&errorLog{s.log}, "", 0),
-	}
-	// One request for each connection: a client with another request takes its turn with the
-	// others.
-	s.http.SetKeepAlivesEnabled(false)
-	s.serving.Go(func() { _ = s.http.Serve(s.conns) }) // http.ErrServerClosed
+	s.place = admission.NewServer("admin", maxConnections, s.log, &http.Server{
+		Handler: s.local(http.HandlerFunc(s.respond)), ReadHeaderTimeout: headerTime,
+		WriteTimeout: writeTime, // for responses of net/http itself
+		ErrorLog:     log.New(&errorLog{s.log}, "", 0),
+	}, s.take)
 	return s
 }
 
 // A Move is a prepared change of the address of a [Server]. Call Commit or Abort once.
 type Move struct {
+	*admission.Move
 	server *Server
-	next   *address    // nil: no address
-	same   bool        // the address stays, the mode may change
-	mode   fs.FileMode // of a path that stays
-	now    *conditions // of an address that stays
+	now    *conditions // of the address
 }
 
 // Prepare opens an address, and reads its files. If the server already listens there, no address is
-// opened, and only the mode of the path and the conditions may change. A path that another process has
-// left behind is taken over, and so is the address of a draining process. The error is one line.
+// opened, and only the mode of the path and the conditions may change, unless the path was removed: it is made again. A path
+// that another process has left behind is taken over, and so is the address of a draining process. The error is one line.
 func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
-	if a.Bind == "" {
-		return &Move{server: s}, nil
+	if a.Bind == "" { // no token, no certificate and no group is good
+		return &Move{s.place.PrepareNone(), s, new(conditions)}, nil
 	}
 	addr, conditions, err := a.open(s.log)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
-	s.mu.Unlock()
-	if same {
-		return &Move{server: s, same: true, mode: addr.Mode, now: conditions}, nil
-	}
-	l, err := s.listen(ctx, addr, &a)
-	if err != nil {
-		return nil, err
-	}
-	next := &address{addr: addr, listen: l}
-	next.now.Store(conditions)
-	return &Move{server: s, next: next}, nil
+	move, err := s.place.Prepare(addr, func() (*listener.Listener, error) { return s.listen(ctx, addr, &a) })
+	return &Move{move, s, conditions}, err
 }
 
-// Abort cancels the change. Everything stays as it is.
-func (m *Move) Abort() error {
-	if m.next == nil {
-		return nil
-	}
-	return m.next.listen.Close()
-}
-
-// Commit makes the server listen at the new address and no longer at the old one. Clients
-// connected to the old one still get their response, if the new conditions let them.
+// Commit brings the change into force. Clients connected to the old address still get their response, if the new conditions
+// let them.
 func (m *Move) Commit() {
-	switch {
-	case m.next != nil:
-		m.server.inForce.Store(m.next.now.Load())
-	case m.same:
-		m.server.inForce.Store(m.now)
-	default: // no address: no token, no certificate and no group is good
-		m.server.inForce.Store(new(conditions))
-	}
-	m.commit()
-}
-
-func (m *Move) commit() {
-	s := m.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m.same {
-		s.setMode(m.mode)
-		if s.at != nil {
-			s.at.now.Store(m.now)
-		}
-		return
-	}
-	if m.next != nil && s.left {
-		_ = m.Abort() // the address was not announced
-		return
-	}
-	before := s.at
-	s.at = m.next
-	if m.next != nil {
-		s.serve(m.next)
-	}
-	if before != nil {
-		before.stop()
-		<-before.listen.Closed() // soon; it must be possible to return there at once
-	}
-}
-
-// setMode changes the mode of the path at which it listens. The caller holds s.mu.
-func (s *Server) setMode(mode fs.FileMode) {
-	if s.at == nil { // the server has left
-		return
-	}
-	if err := s.at.listen.SetMode(mode); err != nil {
-		s.log.Warn("the mode of the admin socket is not changed", "address", s.at.listen.Addr(), "error", err)
-	}
+	m.server.inForce.Store(m.now)
+	m.Move.Commit()
 }
 
 // take serves a connection, unless this process itself has made it over a unix socket. Then an
 // endpoint leads here, and its client would pass for the user of this process.
-func (s *Server) take(at *address, conn net.Conn, release func()) {
-	if s.cfg.Self > 0 && int(userOf(conn).pid) == s.cfg.Self {
+func (s *Server) take(conn net.Conn, release func()) {
+	g := s.guest(conn)
+	if s.cfg.Self > 0 && int(g.user.pid) == s.cfg.Self {
 		s.log.Warn("admin refuses a connection of this process itself: an endpoint leads to it")
 		conn.Close()
 		release()
 		return
 	}
-	g := s.guest(conn, at.now.Load())
-	with := g.conditions.tls
+	with := s.inForce.Load().tls
 	if g.unix {
 		with = nil
 	}
-	s.conns.Put(conn, with, g.mayHave(), g, release)
-}
-
-// serve accepts connections at an address until it is stopped.
-func (s *Server) serve(p *address) {
-	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
-	s.log.Info("admin listens", "address", p.listen.Addr())
-	s.serving.Go(func() {
-		take := func(conn net.Conn, release func()) { s.take(p, conn, release) }
-		if err := p.listen.Serve(ctx, take); err != nil {
-			s.log.Warn("closing the admin socket failed", "address", p.listen.Addr(), "error", err)
-		}
-	})
+	s.place.Conns.Put(conn, with, g.mayHave(), g, release)
 }
 
 // Addr returns the address of the server, with the port that the kernel chose, or "" if it
 // does not listen.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at == nil {
-		return ""
-	}
-	return s.at.listen.Addr()
-}
+func (s *Server) Addr() string { return s.place.Addr() }
 
 // Leave stops listening for good, whatever is committed later, so that another process can
 // listen. Connected clients still get their response; streams of events end.
 func (s *Server) Leave() {
-	(&Move{server: s}).commit()
-	s.mu.Lock()
-	s.left = true
-	s.mu.Unlock()
+	s.place.Leave()
 	s.feed.end()
 }
 
@@ -267,11 +158,7 @@ func (s *Server) Leave() {
 // goroutine and no connection of the server is left.
 func (s *Server) Close(ctx context.Context) error {
 	s.Leave()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, s.http.Close())
-	}
-	s.serving.Wait()
+	err := s.place.Close(ctx)
 	s.feed.looking.Wait()
 	return err
 }
@@ -291,10 +178,56 @@ func (s *Server) fill(st *Status) {
 	if starts, leaves := s.leaving(); leaves && st.State == Serving {
 		st.DrainStarts = starts
 	}
-	if c := s.inForce.Load(); c != nil {
-		st.AdminCertificates = CertificatesOf(c.pair)
-	}
+	st.AdminCertificates = CertificatesOf(s.inForce.Load().pair)
 	now := time.Now()
 	st.Problems = problems(st, now)
 	s.sinces.note(st.Problems, now)
+}
+
+// A drain may take long, and the status of a draining process is still needed. So the process
+// keeps its address until a successor needs it. If the address is in use, the successor asks
+// for the status of the process there. If that drains, the successor asks it to leave.
+
+// ErrServing is wrapped by the error of a server that is asked to leave its address but does
+// not drain.
+var ErrServing = errors.New("the process does not drain")
+
+// handoverTime is the limit of the response to a successor.
+const handoverTime = 2 * time.Second
+
+// leave handles the request of a successor.
+func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
+	if s.cfg.Balancer.Status().State != Draining {
+		return nil, fmt.Errorf("%w: only then it leaves its address to another", ErrServing)
+	}
+	s.log.Info("admin socket left to a successor", "by", a.by)
+	s.Leave()
+	return empty{}, nil
+}
+
+// listen listens at an address, which it takes over from a draining process if necessary.
+func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*listener.Listener, error) {
+	cfg := &listener.Config{Limit: s.place.Conns.Limit(), Own: true}
+	l, err := listener.Listen(ctx, addr, cfg)
+	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, a) != nil {
+		return l, err
+	}
+	return listener.Listen(ctx, addr, cfg)
+}
+
+// askToLeave asks the process at an address to leave, if it is one of this program and drains.
+func askToLeave(ctx context.Context, a *Access) error {
+	ctx, cancel := context.WithTimeout(ctx, handoverTime)
+	defer cancel()
+	c, err := NewClientAs(a.Bind, a.credentials())
+	if err != nil {
+		return err
+	}
+	switch st, err := c.Status(ctx); {
+	case err != nil:
+		return err
+	case st.State != Draining:
+		return ErrServing
+	}
+	return c.do(ctx, "POST", "/v1/leave", nil, nil)
 }

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
-	"net/http"
-	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // A Session is a client that is served, at the moment at which it was listed.
@@ -99,14 +102,308 @@ func (s sessionStream) encode(out io.Writer) {
 
 // Sessions returns the clients that are served and that q selects. Each one is in the list at most
 // once: those that stay during the listing, and some of those that come or leave meanwhile.
-func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (s Sessions, err error) {
-	values := url.Values{}
-	q.set(values)
-	if o.By != "" {
-		values.Set("sort", o.By)
+func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (Sessions, error) {
+	return get[Sessions](ctx, c, "/v1/sessions", append(q.pairs(), "sort", o.By, "top", o.Top)...)
+}
+
+// A SessionQuery selects clients that are served. All that is set must be true of a client.
+type SessionQuery struct {
+	// ID is a client's, as [Session] has it.
+	ID string
+	// Listener and Upstream are names, or [UnknownName] for adopted sessions of which that is not known. Endpoint is a name or an address.
+	Listener, Upstream, Endpoint string
+	// Source is an address, a prefix, unix, unix:uid=N or unix:gid=N.
+	Source string
+	// Older is the least age, Idle the least time without a byte, and Bytes the least number of bytes in
+	// both directions; 0: any.
+	Older, Idle time.Duration
+	Bytes       int64
+	// State is one of those of [Session].
+	State string
+	// Verdict selects sessions by what has limited them since their beginning, one of those of [Why];
+	// [AnyVerdict] selects all sessions, with their verdicts. Each session that the rest selects takes two
+	// system calls then.
+	Verdict string
+	// Engine is [EngineLane] for sessions that have left user space; "": any.
+	Engine string
+}
+
+// UnknownName selects adopted sessions whose listener, or upstream, is not known, for its name is not in the file. No part of a file can have such a name.
+const UnknownName = "@unknown"
+
+// EngineLane is the engine of sessions that have left user space.
+const EngineLane = "lane"
+
+// AnyVerdict has the verdicts of all sessions found out.
+const AnyVerdict = "any"
+
+// Selects reports whether q leaves any client out.
+func (q *SessionQuery) Selects() bool {
+	all := SessionQuery{Verdict: AnyVerdict}
+	return *q != SessionQuery{} && *q != all
+}
+
+// String returns q in one line, as words of a command line.
+func (q *SessionQuery) String() string {
+	values := given(q.pairs()...)
+	var words []string
+	for _, name := range sessionFilters {
+		if v := values.Get(name); v != "" {
+			words = append(words, "--"+name+" "+v)
+		}
 	}
-	if o.Top != 0 {
-		values.Set("top", strconv.Itoa(o.Top))
+	if len(words) == 0 {
+		return "--all"
 	}
-	return s, c.do(ctx, http.MethodGet, "/v1/sessions", values, &s)
+	return strings.Join(words, " ")
+}
+
+// pairs are the parameters of q.
+func (q *SessionQuery) pairs() []any {
+	return []any{
+		"id", q.ID, "listener", q.Listener, "upstream", q.Upstream, "endpoint", q.Endpoint, "source", q.Source, "older", q.Older, "idle", q.Idle,
+		"bytes", q.Bytes, "state", q.State, "verdict", q.Verdict, "engine", q.Engine,
+	}
+}
+
+// sessionFilters are the parameters of a SessionQuery.
+var sessionFilters = []string{"id", "listener", "upstream", "endpoint", "source", "older", "idle", "bytes", "state", "verdict", "engine"}
+
+// A SessionOrder sorts and bounds a list of clients. The zero value lists all, as they are found.
+type SessionOrder struct {
+	By string // one of SessionOrders; empty: as they are found
+	// Top is the length of the list; 0: all if By is empty, and otherwise MaxTop.
+	Top int
+}
+
+// SessionOrders are the orders: numbers begin with the largest, names with the first.
+var SessionOrders = []string{"age", "idle", "bytes", "in", "out", "client", "listener", "upstream", "endpoint", "state", "verdict"}
+
+// MaxTop is the longest list that is sorted.
+const MaxTop = 10_000
+
+// StatesWithoutEndpoint are the states of clients that have no session yet: none that could be ended.
+var StatesWithoutEndpoint = []string{"preread", "dialing", "waiting", "responding"}
+
+// sessionStates are those of [Session], and sessionVerdicts those of [Why].
+var (
+	sessionStates   = append(slices.Clip(StatesWithoutEndpoint), "joined", "client-ended", "endpoint-ended", "ending")
+	sessionVerdicts = []string{"client", "client_network", "endpoint", "endpoint_network", "proxy", "limit", "idle", "unknown", AnyVerdict}
+)
+
+// A choice is a parameter that is one of some words.
+func choice(to *string, words, values []string) error {
+	if err := text(to, values); err != nil {
+		return err
+	}
+	if !slices.Contains(words, *to) {
+		return fmt.Errorf("%q is none of them: write %s", *to, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+// duration parses a time of at least 0.
+func duration(to *time.Duration, values []string) error {
+	v, err := once(values)
+	if err != nil {
+		return err
+	}
+	if *to, err = time.ParseDuration(v); err != nil || *to < 0 || !orderly.MatchString(v) {
+		return fmt.Errorf("%q is not a time: write 500ms, 30s, 5m or 1h30m", v)
+	}
+	return nil
+}
+
+// orderly are times with each unit once, the larger ones first: 1h1h may be meant as 1h1m.
+var orderly = regexp.MustCompile(`^[+-]?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?([0-9.]+[uµμ]s)?([0-9.]+ns)?$|^[+-]?0$`)
+
+// size parses a number of bytes.
+func size(to *int64, values []string) error {
+	v, err := once(values)
+	if err != nil {
+		return err
+	}
+	if *to, err = ParseSize(v); err != nil {
+		return err
+	}
+	return nil
+}
+
+// sizeUnits are those of ParseSize, as shifts.
+var sizeUnits = map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+// ParseSize reads a number of bytes: 65536, 64KiB, 1MiB, 2GiB.
+func ParseSize(text string) (int64, error) {
+	digits, shift := text, 0
+	for unit, by := range sizeUnits {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			digits, shift = number, by
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 62-shift)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of bytes: write 65536, 64KiB, 1MiB or 2GiB", text)
+	}
+	return int64(n) << shift, nil
+}
+
+// flag parses true or false.
+func flag(to *bool, values []string) error {
+	v, err := once(values)
+	switch {
+	case err != nil:
+		return err
+	case v != "true" && v != "false":
+		return fmt.Errorf("%q is neither true nor false: write true or false", v)
+	}
+	*to = v == "true"
+	return nil
+}
+
+// ErrEndings is wrapped by the error of an end of sessions beyond those that may be under way at once.
+var ErrEndings = errors.New("as many requests to end sessions as may be are under way")
+
+// An EndQuery selects sessions, and says how they are ended. Clients that have no endpoint yet are not
+// among them.
+type EndQuery struct {
+	SessionQuery
+	// All selects all sessions; otherwise the SessionQuery must select some.
+	All bool
+	// Now ends them whether or not bytes are on their way. Otherwise each goes on until it is quiet: no byte has
+	// moved for the time of Quiet, none is held, unread or unacknowledged, and the client was not the last to send.
+	Now bool
+	// Quiet is that time. Whether an answer is whole cannot be known: it is longer than the pauses of one, as far
+	// as those who choose it know. 0: [DefaultQuiet].
+	Quiet time.Duration
+	// Over spreads the ends over a time, at random; 0: as soon as possible.
+	Over time.Duration
+	// Grace is how long a session may take to become quiet. Then it goes on, or is ended all the same with
+	// ThenReset. 0: [DefaultGrace].
+	Grace     time.Duration
+	ThenReset bool
+	// DryRun only counts.
+	DryRun bool
+}
+
+// Bounds of an [EndQuery].
+const (
+	DefaultGrace = 30 * time.Second
+	DefaultQuiet = 10 * time.Second
+	LeastQuiet   = time.Second
+	MaxEnd       = 24 * time.Hour // of Over, Grace and Quiet
+	// EndWait is for how long the answer waits for the last end.
+	EndWait = 40 * time.Second
+)
+
+// Ended counts sessions that an [EndQuery] has selected. Touched is the sum of Ended, Other, Left, Waiting, Kept and
+// Stopped; after a dry run these are 0.
+type Ended struct {
+	Touched int64 `json:"touched"` // selected
+	Ended   int64 `json:"ended"`   // by it
+	Other   int64 `json:"other"`   // had been ended by another request before
+	Left    int64 `json:"left"`    // had ended by themselves before it was their turn
+	Waiting int64 `json:"waiting"` // are not quiet, or it is not their turn yet
+	// Kept were not quiet in time, and go on.
+	Kept int64 `json:"kept"`
+	// Stopped go on, for the request was called off.
+	Stopped int64 `json:"stopped"`
+	// WithoutEndpoint are clients that have no endpoint yet: they are not among those, and are left alone.
+	WithoutEndpoint int64 `json:"without_endpoint"`
+	// Unanswering counts the sessions whose endpoint was down, ejected or silent when they were selected. While it is,
+	// they are not quiet.
+	Unanswering int64 `json:"unanswering"`
+	// QuietUs is for how long each had to move no byte; 0: they are ended at once.
+	QuietUs int64 `json:"quiet_us"`
+	// DryRun says that the sessions were only counted.
+	DryRun bool `json:"dry_run,omitzero"`
+	// Done says that nothing more happens, as after a dry run. Otherwise the rest is ended until Until, and the log has the numbers
+	// then.
+	Done  bool      `json:"done"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// endSessions handles POST /v1/sessions/end.
+func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
+	q := a.end
+	q.SessionQuery = a.query()
+	switch {
+	case q.Selects() == q.All:
+		return nil, fmt.Errorf("%w: write which sessions: one of %s at least, or all=true without them", ErrInvalid, strings.Join(sessionFilters, ", "))
+	case slices.Contains(StatesWithoutEndpoint, q.State):
+		return nil, fmt.Errorf("%w: state: clients that are %q have no endpoint yet, and no session that could end: deny their source (POST /v1/deny/add), which refuses those that wait, too", ErrInvalid, q.State)
+	case q.Now && (q.Grace != 0 || q.Quiet != 0 || q.ThenReset):
+		return nil, fmt.Errorf("%w: grace, quiet and then_reset are for sessions that end gently: leave them or now out", ErrInvalid)
+	case q.Quiet != 0 && q.Quiet < LeastQuiet:
+		return nil, fmt.Errorf("%w: quiet: %v: write %v or more", ErrInvalid, q.Quiet, LeastQuiet)
+	case q.Over > MaxEnd, q.Grace > MaxEnd, q.Quiet > MaxEnd:
+		return nil, fmt.Errorf("%w: over, grace, quiet: write at most %v", ErrInvalid, MaxEnd)
+	}
+	return s.cfg.Balancer.EndSessions(ctx, q, a.by)
+}
+
+// keepSessions handles POST /v1/sessions/keep.
+func (s *Server) keepSessions(_ context.Context, a *arguments) (any, error) {
+	return s.cfg.Balancer.StopEnding(a.by), nil
+}
+
+// EndSessions ends sessions. It returns when the last one has ended, or after [EndWait].
+func (c *Client) EndSessions(ctx context.Context, q EndQuery) (Ended, error) {
+	return post[Ended](ctx, c, "/v1/sessions/end", append(q.pairs(), "all", q.All, "now", q.Now, "then_reset", q.ThenReset, "dry_run", q.DryRun,
+		"over", q.Over, "grace", q.Grace, "quiet", q.Quiet)...)
+}
+
+// Stopped is the result of [Balancer].StopEnding.
+type Stopped struct {
+	Requests int   `json:"requests"` // that were under way
+	Kept     int64 `json:"kept"`     // sessions that these had not ended yet, and that go on
+}
+
+// StopEnding calls off the ends of sessions that are under way.
+func (c *Client) StopEnding(ctx context.Context) (Stopped, error) {
+	return post[Stopped](ctx, c, "/v1/sessions/keep")
+}
+
+// A SourceQuery selects and sorts sources.
+type SourceQuery struct {
+	By  string // one of SourceOrders; empty: the first
+	Top int    // the length of the list, up to MaxTop; 0: DefaultTop
+	// Prefix4 and Prefix6 are the bits of an address that make one source; 0: 32 and 64.
+	Prefix4, Prefix6 int
+}
+
+// SourceOrders are the orders, the largest number first.
+var SourceOrders = []string{"connections", "rate", "refusals", "bytes"}
+
+// DefaultTop is how many sources are listed.
+const DefaultTop = 20
+
+// A Source is the clients of an address, a prefix, or a user of unix sockets.
+type Source struct {
+	Source      string  `json:"source"`      // an address, a prefix or a user, as a query takes it
+	Connections int64   `json:"connections"` // now
+	PerSecond   float64 `json:"per_second"`  // new connections, of the last ten seconds
+	Refused     int64   `json:"refused"`     // clients, of the last minute
+	Bytes       int64   `json:"bytes"`       // of the connections that there are
+}
+
+// Sources is a list of sources.
+type Sources struct {
+	Sources []Source `json:"sources"` // the largest number first
+	Known   int      `json:"known"`   // the number of sources that this list was chosen from
+	// Beyond counts connections, arrivals and refusals of sources for which there was no room.
+	Beyond int64 `json:"beyond,omitempty"`
+}
+
+// sources handles GET /v1/sources.
+func (s *Server) sources(ctx context.Context, a *arguments) (any, error) {
+	q := SourceQuery{a.orderOfSources, a.top, a.prefix4, a.prefix6}
+	if q.Prefix4 > 32 || q.Prefix6 > 128 {
+		return nil, fmt.Errorf("%w: prefixes have at most 32 and 128 bits", ErrInvalid)
+	}
+	return s.cfg.Balancer.Sources(ctx, q)
+}
+
+// Sources returns the sources with the most of something.
+func (c *Client) Sources(ctx context.Context, q SourceQuery) (Sources, error) {
+	return get[Sources](ctx, c, "/v1/sources", "by", q.By, "top", q.Top, "prefix", q.Prefix4, "prefix6", q.Prefix6)
 }

@@ -3,9 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -141,15 +139,10 @@ func ParseSource(text string) (netip.Prefix, error) {
 }
 
 // Why returns what limits sessions. It takes as long as q.For and a little more.
-func (c *Client) Why(ctx context.Context, q WhyQuery) (w Why, err error) {
-	values := url.Values{"for": {q.For.String()}}
-	for name, v := range map[string]string{"session": q.Session, "endpoint": q.Endpoint, "upstream": q.Upstream, "listener": q.Listener} {
-		if v != "" {
-			values.Set(name, v)
-		}
-	}
+func (c *Client) Why(ctx context.Context, q WhyQuery) (Why, error) {
+	pairs := []any{"for", q.For.String(), "session", q.Session, "endpoint", q.Endpoint, "upstream", q.Upstream, "listener", q.Listener}
 	if q.Source.IsValid() {
-		values.Set("source", q.Source.String())
+		pairs = append(pairs, "source", q.Source)
 	}
-	return w, c.do(ctx, http.MethodGet, "/v1/why", values, &w)
+	return get[Why](ctx, c, "/v1/why", pairs...)
 }

@@ -27,6 +27,8 @@ const (
 	ExitCondition = 3 // of mirror --fail-if: a condition holds
 	ExitUnknown   = 4 // likewise: there is too little to know whether one does
 
+	ExitGoOn = 3 // of sessions end: some of the sessions that were to end go on
+
 	// ExitPipe is that of a command whose reader has gone, such as head(1), as shells have it of SIGPIPE, by which others end then.
 	ExitPipe = 128 + int(syscall.SIGPIPE)
 )

@@ -6,10 +6,13 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/display"
 )
 
@@ -98,3 +101,53 @@ func stopSignals() []os.Signal {
 // logs opened again, and does nothing where there are none. (Not signal.Ignore, which child
 // processes inherit.)
 func survive() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGUSR1) }
+
+// EraseLine moves the cursor to the first column and erases the line (ECMA-48, EL), on every
+// terminal but a dumb one.
+const EraseLine = "\r\x1b[K"
+
+// usualWidth is the width of a terminal that does not report its own.
+const usualWidth = 80
+
+// TerminalWidth returns the columns of the terminal that w is, and false if it
+// is none or cannot move its cursor.
+func TerminalWidth(w io.Writer, getenv func(string) string) (int, bool) {
+	f, ok := w.(*os.File)
+	if !ok || getenv("TERM") == "dumb" {
+		return 0, false
+	}
+	width, err := sys.TerminalWidth(int(f.Fd()))
+	if err != nil {
+		return 0, false
+	}
+	if width == 0 {
+		width = usualWidth
+	}
+	return width, true
+}
+
+// Descriptors returns the soft limit RLIMIT_NOFILE, which the Go runtime has raised to the
+// hard one.
+func Descriptors() int {
+	n, err := sys.RlimitNoFile()
+	if err != nil || n > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(n)
+}
+
+// Affordable returns the number of connections that n descriptors allow: two for each, less a
+// hundredth for everything else. With many loops that rest is more: each loop has two, and one
+// in reserve. Pipes are not counted: they are given back when connections need the
+// descriptors.
+func Affordable(n, loops int) int {
+	rest := min(max(n/100, 32), 1024)
+	rest = max(rest, 20+4*loops)
+	return max((n-rest)/2, 1)
+}
+
+// AffordableByDefault is Affordable with the default number of loops.
+func AffordableByDefault(n int) int { return Affordable(n, DefaultLoops()) }
+
+// DefaultLoops returns the number of event loops: one for each CPU.
+func DefaultLoops() int { return runtime.GOMAXPROCS(0) }

@@ -1,11 +1,17 @@
+// Package cli is what the command lines of Penstock's programs have in common: the environment
+// of a process as a value, exit codes, errors of usage, and the values of flags. A command is a
+// struct for github.com/alecthomas/kong with a method Run(*Env) error.
 package cli
 
 import (
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // Timeout is the value of a flag: a duration, 0 for none.
@@ -120,4 +126,55 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	*s = Size(n << shift)
 	return nil
+}
+
+// A Pair is an argument that may have the one after it in the same word, behind a slash: shop/one for shop one. So
+// lists print the two. A word of its own after it leaves the slash alone, unless that is a number, which is an
+// argument further on.
+type Pair string
+
+// Decode implements [kong.MapperValue].
+func (p *Pair) Decode(ctx *kong.DecodeContext) error {
+	var word string
+	if err := ctx.Scan.PopValueInto("string", &word); err != nil {
+		return err
+	}
+	first, second, both := strings.Cut(word, "/")
+	if both && first != "" && second != "" && !followed(ctx.Scan.Peek()) {
+		word = first
+		ctx.Scan.PushTyped(second, kong.PositionalArgumentToken)
+	}
+	*p = Pair(word)
+	return nil
+}
+
+// followed reports whether a token is an argument that is no number.
+func followed(t kong.Token) bool {
+	_, err := strconv.Atoi(t.String())
+	return err != nil && t.IsValue()
+}
+
+// Version returns the version of this build.
+func Version() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(info)
+}
+
+// versionOf returns the module's version, "v1.2.3" or "(devel)", and the commit
+// if the go command recorded one. (It marks a tree with changes by "+dirty".)
+func versionOf(info *debug.BuildInfo) string {
+	if info == nil {
+		return "(unknown)"
+	}
+	version := info.Main.Version
+	if version == "" {
+		version = "(devel)"
+	}
+	for _, s := range info.Settings {
+		// A pseudo-version ends with the beginning of the commit.
+		if s.Key == "vcs.revision" && !strings.Contains(version, s.Value[:min(12, len(s.Value))]) {
+			version += " " + s.Value
+		}
+	}
+	return version
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -397,5 +398,273 @@ func TestOptionsThatCannotBeMeant(t *testing.T) {
 			}
 		}
 		r.holds(t, 1, "one")
+	})
+}
+
+// TestUnchangedStateIsNoGeneration: a reload of the same file keeps the way back.
+func TestUnchangedStateIsNoGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", rollback.Options{})
+		for range 20 {
+			done, err := r.Apply(t.Context(), "two", twoMinutes)
+			if err != nil || done.Generation != 2 || len(done.Changes) != 0 || done.Pending != nil {
+				t.Fatalf("%+v, %v", done, err)
+			}
+		}
+		if s := r.Status(); s.Current != 2 || s.Previous != 1 || len(s.History) != 2 || s.Pending != nil {
+			t.Errorf("%+v", s)
+		}
+		done, err := r.Rollback(t.Context(), 0, "test")
+		if err != nil || done.Generation != 1 || !slices.Equal(done.Changes, []string{"two → one"}) {
+			t.Errorf("%+v, %v", done, err)
+		}
+		if state, _ := r.Current(); state != "one" {
+			t.Errorf("%q is in force", state)
+		}
+	})
+}
+
+// TestRollbackToANumber: each kept generation can be returned to, one that was taken back as well, and the next
+// change has the generation that it replaced before it.
+func TestRollbackToANumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for _, next := range []string{"two", "three", "four"} {
+			r.change(t, next, rollback.Options{})
+		}
+		for _, to := range []struct {
+			number, generation, previous int
+			state                        string
+			states                       []rollback.State // newest first
+		}{
+			{2, 2, 1, "two", []rollback.State{rollback.RolledBack, rollback.RolledBack, rollback.Current, rollback.Previous}},
+			{4, 4, 3, "four", []rollback.State{rollback.Current, rollback.Previous, rollback.RolledBack, rollback.Replaced}},
+			{1, 1, 0, "one", []rollback.State{rollback.RolledBack, rollback.RolledBack, rollback.RolledBack, rollback.Current}},
+		} {
+			if done, err := r.Rollback(t.Context(), to.number, "test"); err != nil || done.Generation != to.generation {
+				t.Fatalf("to %d: %+v, %v", to.number, done, err)
+			}
+			if state, _ := r.Current(); state != to.state || r.Status().Previous != to.previous || !slices.Equal(r.states(), to.states) {
+				t.Errorf("to %d: %q is in force, and the states are %q; %+v", to.number, state, r.states(), r.Status())
+			}
+		}
+		for number, want := range map[int]string{1: "generation 1 is in force", 7: "generation 7 is not kept: there are 1, 2, 3, 4"} {
+			if _, err := r.Rollback(t.Context(), number, "test"); !errors.Is(err, rollback.ErrNothing) || !strings.Contains(err.Error(), want) {
+				t.Errorf("to %d: %v", number, err)
+			}
+		}
+		r.change(t, "five", rollback.Options{})
+		if done, err := r.Rollback(t.Context(), 0, "test"); err != nil || done.Generation != 1 {
+			t.Errorf("the next change: %+v, %v", done, err)
+		}
+	})
+}
+
+// TestRefusedChangesEvictNoOther: generations that were taken back make room first.
+func TestRefusedChangesEvictNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.change(t, "two", rollback.Options{})
+		for i := range 30 {
+			r.change(t, strconv.Itoa(i), twoMinutes)
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+		}
+		if s := r.Status(); s.Current != 2 || s.Previous != 1 || len(s.History) != rollback.Kept {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestChangesOfAGeneration: a generation has the lines of its changes, and a great many are counted.
+func TestChangesOfAGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := rollback.New(0, rollback.Config[int]{
+			Apply:   func(context.Context, int) error { return nil },
+			Changes: func(_, n int) []string { return make([]string, n) },
+		})
+		t.Cleanup(k.Close)
+		for _, n := range []int{40, 42} {
+			if done, err := k.Apply(t.Context(), n, rollback.Options{}); err != nil || len(done.Changes) != n {
+				t.Fatal(done, err)
+			}
+		}
+		h := k.Status().History
+		if len(h[0].Changes) != 41 || h[0].Changes[40] != "... and 2 more" || len(h[1].Changes) != 40 || h[2].Changes == nil {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for i := range 1000 {
+			r.change(t, strconv.Itoa(i), rollback.Options{})
+		}
+		s := r.Status()
+		if s.Current != 1001 || s.Previous != 1000 || len(s.History) != rollback.Kept || s.History[0].Generation != 1001 || s.History[9].Generation != 992 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestCloseLeavesWhatWaits: after Close no timer changes the state, and no further change is
+// accepted.
+func TestCloseLeavesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := rollback.New("one", rollback.Config[string]{Apply: func(context.Context, string) error { return nil }, Changes: func(_, to string) []string { return []string{to} }})
+		if _, err := k.Apply(t.Context(), "two", rollback.Options{Confirm: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		k.Close()
+		time.Sleep(time.Hour)
+		_, applyErr := k.Apply(t.Context(), "three", rollback.Options{})
+		_, confirmErr := k.Confirm(t.Context(), 0, "test")
+		_, rollbackErr := k.Rollback(t.Context(), 0, "test")
+		for _, err := range []error{applyErr, confirmErr, rollbackErr} {
+			if !errors.Is(err, rollback.ErrClosed) {
+				t.Errorf("after Close: %v", err)
+			}
+		}
+		if state, n := k.Current(); state != "two" || n != 2 {
+			t.Errorf("%q, %d is in force", state, n)
+		}
+	})
+}
+
+// TestImpatience: a request that does not want to wait for the change before gets an error. A
+// change that has begun continues without its requester.
+func TestImpatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, end := make(chan struct{}), make(chan struct{})
+		k := rollback.New(1, rollback.Config[int]{Changes: func(_, _ int) []string { return []string{"number"} }, Apply: func(ctx context.Context, _ int) error {
+			close(begun)
+			<-end
+			return ctx.Err()
+		}})
+		defer k.Close()
+		asking, leave := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := k.Apply(asking, 2, rollback.Options{})
+			done <- err
+		}()
+		<-begun
+		waiting, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := k.Apply(waiting, 3, rollback.Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "under way") {
+			t.Errorf("the waiting request gets: %v", err)
+		}
+		if s := k.Status(); s.Current != 1 {
+			t.Errorf("%+v", s)
+		}
+		leave()
+		close(end)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRaces: whatever requests coincide, the state in force is the one applied last, and the
+// history agrees.
+func TestRaces(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			var all sync.WaitGroup
+			for i := range 4 {
+				all.Go(func() {
+					for range 50 {
+						switch i {
+						case 0:
+							r.Apply(t.Context(), "next", rollback.Options{Confirm: rollback.MinConfirm, RollbackIf: "failures>3"})
+						case 1:
+							r.Confirm(t.Context(), 0, "test")
+						case 2:
+							r.Rollback(t.Context(), 0, "test")
+						default:
+							r.failures.Add(1)
+							r.Status()
+						}
+						time.Sleep(time.Duration(1+i) * rollback.MinConfirm / 10)
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			state, n := r.Current()
+			s := r.Status()
+			if s.Current != n || s.Pending != nil {
+				t.Errorf("%+v, and %d is in force", s, n)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if last := r.applied[len(r.applied)-1]; last != state {
+				t.Errorf("%q is in force, %q was applied last", state, last)
+			}
+			for _, record := range s.History {
+				if (record.State == rollback.Current) != (record.Generation == n) {
+					t.Errorf("%+v, and %d is in force", record, n)
+				}
+			}
+		})
+	}
+}
+
+func TestParseBound(t *testing.T) {
+	for text, want := range map[string]rollback.Bound{
+		"failures>50":       {Counter: "failures", Most: 50},
+		" failures > 50 ":   {Counter: "failures", Most: 50},
+		"connect_failed>=1": {Counter: "connect_failed", Most: 0},
+		"refused >= 10":     {Counter: "refused", Most: 9},
+		"http2_errors>0":    {Counter: "http2_errors", Most: 0},
+	} {
+		got, err := rollback.ParseBound(text)
+		if err != nil || got != want {
+			t.Errorf("%q is %+v, %v, want %+v", text, got, err, want)
+		}
+		if again, err := rollback.ParseBound(got.String()); err != nil || again != got {
+			t.Errorf("%q is written %q, which is %+v, %v", text, got, again, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":               "there is no '>'",
+		"failures":       "there is no '>'",
+		"failures<5":     "there is no '>'",
+		">5":             "the name of a counter is missing",
+		"fail ures>5":    `"fail ures" is not the name`,
+		"Failures>5":     `"Failures" is not the name`,
+		"failures>":      "the number is missing",
+		"failures>=":     "the number is missing",
+		"failures>many":  `"many" is not a whole number`,
+		"failures>5%":    `"5%" is not a whole number`,
+		"failures>1.5":   `"1.5" is not a whole number`,
+		"failures>>5":    `">5" is not a whole number`,
+		"failures>-1":    "it would always hold",
+		"failures>=0":    "it would always hold",
+		"failures>9e999": `"9e999" is not a whole number`,
+	} {
+		_, err := rollback.ParseBound(text)
+		if !errors.Is(err, rollback.ErrOptions) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "write a counter") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseBound(f *testing.F) {
+	f.Add("failures>50")
+	f.Add("a >= 1")
+	f.Fuzz(func(t *testing.T, text string) {
+		b, err := rollback.ParseBound(text)
+		if err != nil {
+			return
+		}
+		if again, err := rollback.ParseBound(b.String()); err != nil || again != b || b.Most < 0 {
+			t.Errorf("%q is %+v, written %q, which is %+v, %v", text, b, b, again, err)
+		}
 	})
 }

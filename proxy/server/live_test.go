@@ -443,7 +443,11 @@ func TestReadyListener(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:%s", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 	m := r.At("m")
-	must(t, r.DrainListener("m", "t"))
+	for _, first := range []bool{true, false} {
+		if changed, err := r.Server.DrainListener("m", "t"); err != nil || changed != first {
+			t.Fatalf("drained: changed %v, %v", changed, err)
+		}
+	}
 	var other net.Listener
 	r.Until("the address is free", func() (free bool) {
 		var err error
@@ -454,7 +458,11 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 		t.Errorf("its address is taken: %v, %q", err, r.live())
 	}
 	other.Close()
-	must(t, r.ReadyListener(context.Background(), "m", "t"))
+	for _, first := range []bool{true, false} {
+		if changed, err := r.Server.ReadyListener(context.Background(), "m", "t"); err != nil || changed != first {
+			t.Fatalf("ready: changed %v, %v", changed, err)
+		}
+	}
 	if got := whose(t, r.At("m")); got != "a" || r.At("m") != m || len(r.live()) != 0 {
 		t.Errorf("%s at %s, %q", got, r.At("m"), r.live())
 	}

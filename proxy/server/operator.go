@@ -314,15 +314,15 @@ func (h *endpointChanges) onEndpoint(kind state.Kind, u *upstream, m *member, by
 }
 
 // DrainListener implements [admin.Balancer].
-func (s *Server) DrainListener(name, by string) error {
+func (s *Server) DrainListener(name, by string) (changed bool, err error) {
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
 	if l == nil {
-		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+		return false, fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
 	}
-	if !l.drained {
+	if changed = !l.drained; changed {
 		c := changeOf(state.ListenerDrained, by)
 		c.Listener, c.Line = name, live.BindLine(l.cfg)
 		s.liveChanges.setLive(s.liveChanges.live.With(c))
@@ -335,60 +335,60 @@ func (s *Server) DrainListener(name, by string) error {
 		}
 	}
 	s.sockets.refreshView()
-	return nil
+	return changed, nil
 }
 
 // ReadyListener implements [admin.Balancer].
-func (s *Server) ReadyListener(ctx context.Context, name, by string) error {
+func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bool, err error) {
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
 	switch {
 	case l == nil:
-		return fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+		return false, fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
 	case s.closing:
-		return errClosing
+		return false, errClosing
 	case !l.drained:
-		return nil
+		return false, nil
 	}
 	was := s.liveChanges.live
 	s.liveChanges.live = manual{s.liveChanges.live.Without(state.Key{Kind: state.ListenerDrained, Listener: name})}
 	if err := s.apply(ctx, s.cfg); err != nil { // its address is taken by now
 		s.liveChanges.live = was
-		return err
+		return false, err
 	}
 	s.liveChanges.markLive()
 	s.liveChanges.logOperator(by, "ready", admin.Draining, admin.Serving, "listener", name)
-	return nil
+	return true, nil
 }
 
 // SetSplit implements [admin.Balancer].
-func (s *Server) SetSplit(listener string, route int, percent map[string]float64, by string) error {
+func (s *Server) SetSplit(listener string, route int, percent map[string]float64, by string) (changed bool, err error) {
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[listener]
 	switch {
 	case l == nil:
-		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
+		return false, fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
 	case route < 0 || route >= len(l.shares) || l.shares[route].split == nil:
-		return fmt.Errorf("listener %q, route %d: %w: it has no split", listener, route, admin.ErrNotFound)
+		return false, fmt.Errorf("listener %q, route %d: %w: it has no split", listener, route, admin.ErrNotFound)
 	}
 	sh, split := &l.shares[route], l.cfg.Routes[route].Split
 	now := make([]float64, len(split))
 	for i, share := range split {
 		p, ok := percent[share.Upstream]
 		if !ok {
-			return fmt.Errorf("%w: the split has an upstream %s, of which nothing is said", admin.ErrInvalid, share.Upstream)
+			return false, fmt.Errorf("%w: the split has an upstream %s, of which nothing is said", admin.ErrInvalid, share.Upstream)
 		}
 		now[i] = p
 	}
 	if len(percent) != len(split) {
-		return fmt.Errorf("%w: write a percentage for each upstream of the split, and no other", admin.ErrInvalid)
+		return false, fmt.Errorf("%w: write a percentage for each upstream of the split, and no other", admin.ErrInvalid)
 	}
 	if err := sh.split.Set(now...); err != nil {
-		return fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+		return false, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
 	c := changeOf(state.Split, by)
 	c.Listener, c.Route, c.Line, c.Value = listener, route, live.SplitLine(split), live.Percentages(split, now)
@@ -398,8 +398,9 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	}
 	s.liveChanges.setLive(set)
 	s.liveChanges.logOperator(by, "split", live.Percentages(split, sh.now), c.Value, "listener", listener, "route", route)
+	changed = !slices.Equal(sh.now, now)
 	sh.now = now
-	return nil
+	return changed, nil
 }
 
 // find returns an endpoint by its name or, if it alone has it, its address.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,6 +24,22 @@ const patience = condition.Patience
 
 // A rig is a load balancer that serves, until the end of the test.
 type rig struct{ *loadbalancer.Instance }
+
+// DrainListener, ReadyListener and SetSplit return the errors of the server's alone.
+func (r *rig) DrainListener(name, by string) error {
+	_, err := r.Server.DrainListener(name, by)
+	return err
+}
+
+func (r *rig) ReadyListener(ctx context.Context, name, by string) error {
+	_, err := r.Server.ReadyListener(ctx, name, by)
+	return err
+}
+
+func (r *rig) SetSplit(listener string, route int, percent map[string]float64, by string) error {
+	_, err := r.Server.SetSplit(listener, route, percent, by)
+	return err
+}
 
 // start has a load balancer serve a configuration.
 func start(t *testing.T, text string, files ...string) *rig {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net"
 	"os"
@@ -26,7 +27,7 @@ import (
 
 // adminFlags select the process that a command connects to.
 type adminFlags struct {
-	Config *string `placeholder:"FILE" help:"The configuration of the process to be asked: it says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
+	Config *string `placeholder:"FILE" help:"Ask the process of this configuration, which says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	accessFlags
 
 	path string // of the configuration that has said where to ask, set by find
@@ -82,6 +83,36 @@ func (f *adminFlags) ask(e *cli.Env, command string, ask func(ctx context.Contex
 		}
 	}
 	return failed(e, f.elsewhere(e, err))
+}
+
+// An asker selects the process that a command asks: adminFlags, or processFlags.
+type asker interface {
+	ask(e *cli.Env, command string, ask func(ctx context.Context, c *admin.Client) error) error
+}
+
+// show asks a process, and prints the answer: in JSON, or as text.
+func show[T any](e *cli.Env, of asker, command string, inJSON bool, ask func(ctx context.Context, c *admin.Client) (T, error), text func(w io.Writer, answer *T) error) error {
+	return of.ask(e, command, func(ctx context.Context, c *admin.Client) error {
+		answer, err := ask(ctx, c)
+		switch {
+		case err != nil:
+			return err
+		case inJSON:
+			return writeJSON(e.Stdout, answer)
+		}
+		return text(e.Stdout, &answer)
+	})
+}
+
+// change has a process make a change, and prints what is so now, and more if it was not so before.
+func change(e *cli.Env, of asker, command, text, more string, ask func(ctx context.Context, c *admin.Client) (admin.Changed, error)) error {
+	return show(e, of, command, false, ask, func(w io.Writer, done *admin.Changed) error {
+		if !done.Changed {
+			more = ", as before"
+		}
+		_, err := fmt.Fprintln(w, display.Text(text+more))
+		return err
+	})
 }
 
 // elsewhere returns an error that says where to ask, in place of one that nothing runs where the configuration
@@ -218,11 +249,11 @@ func failed(e *cli.Env, err error) error {
 // accessFlags are the address of a process, and the credentials that TCP needs. Each has an environment
 // variable of its name.
 type accessFlags struct {
-	Admin     *string `placeholder:"ADDR" help:"Where to ask instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
-	TokenFile *string `placeholder:"FILE" help:"The token to show over TCP, in a file of one line. Also PENSTOCK_TOKEN_FILE. (default: the one of the configuration, if it may be read)"`
-	CA        *string `name:"ca" placeholder:"FILE" help:"TLS to a server with a certificate of these authorities, PEM, or of those of the system: system. Also PENSTOCK_CA."`
-	Cert      *string `placeholder:"FILE" help:"The certificate to show with TLS, PEM. Also PENSTOCK_CERT."`
-	Key       *string `placeholder:"FILE" help:"Its private key, PEM. Also PENSTOCK_KEY."`
+	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
+	TokenFile *string `placeholder:"FILE" help:"Show the token in this file, of one line, over TCP. Also PENSTOCK_TOKEN_FILE. (default: the one of the configuration, if it may be read)"`
+	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by these authorities, PEM, or by those of the system: system. Also PENSTOCK_CA."`
+	Cert      *string `placeholder:"FILE" help:"Show this certificate with TLS, PEM. Also PENSTOCK_CERT."`
+	Key       *string `placeholder:"FILE" help:"Use this private key of the certificate, PEM. Also PENSTOCK_KEY."`
 }
 
 // address is the address of the process, if a flag or the environment has it.
@@ -332,7 +363,7 @@ func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
 		return fmt.Errorf("%s: its process is another user's: write --admin %s", display.Text(path), display.Text(at))
 	}
-	return fmt.Errorf("%s: process %d runs it, and has no admin endpoint that is known here. If the file has none, add %s and run kill -HUP %[2]d; if its socket was removed, bind it to another path likewise", display.Text(path), pid, display.Text(adminFor(path)))
+	return fmt.Errorf("%s: process %d runs it, and has no admin endpoint that is known here. If the file has none, add %s. Then run kill -HUP %[2]d, which makes a socket that was removed again, too", display.Text(path), pid, display.Text(adminFor(path)))
 }
 
 // adminFor is what a configuration needs for an admin socket: in the directory of the service if there is one, or

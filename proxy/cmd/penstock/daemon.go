@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,18 +12,24 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/page"
 	"github.com/penstock/penstock/proxy/internal/scrape"
+	sources "github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
 	"github.com/penstock/penstock/proxy/systemd"
@@ -141,7 +149,6 @@ func (r *daemon) closeAdmin() {
 	_ = r.admin.Close(ctx)
 	r.noteAdmin(new(config.Config))
 	_ = r.scrape.Close(ctx)
-	r.measured.comparing.Wait()
 	if err := r.sockets.Close(); err != nil {
 		r.log.Warn("closing the sockets of systemd failed", "error", err)
 	}
@@ -174,7 +181,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 		r.log.Warn("systemd has passed sockets that no listener names", "names", unused)
 	}
 	r.read = cfg
-	r.onDisk.read(fingerprint(cfg, r.source.name()), nil)
+	r.onDisk.read(cfg, fingerprint(cfg, r.source.name()), metrics.FileSame, nil)
 	r.measured.loaded(nil)
 	r.follow <- cfg
 	scrapes.Commit()
@@ -435,4 +442,203 @@ func (s *asyncWriter) pass(line []byte) {
 	if n := s.dropped.Swap(0); n > 0 {
 		s.report(n)
 	}
+}
+
+// openState opens the file of changes by hand. Without it the process starts all the same.
+func (r *daemon) openState(cfg *config.Config) {
+	path := cfg.StatePath(r.env)
+	if path == "" {
+		return
+	}
+	st := state.Open(path)
+	r.options.State = st
+	if err := cmp.Or(st.Corrupt(), st.Err()); err != nil {
+		r.log.Error("the file of changes by hand cannot be used", "file", path, "error", err)
+	}
+}
+
+// closeState leaves the file of changes by hand to a successor.
+func (r *daemon) closeState() {
+	if r.options.State == nil {
+		return
+	}
+	if err := r.options.State.Close(); err != nil {
+		r.log.Error("changes by hand are not kept over a restart", "error", err)
+	}
+}
+
+// writeLive writes changes by hand below a title, with what becomes of each; it is nothing without any.
+func writeLive(w io.Writer, title string, list []admin.LiveChange, fate func(ends string) string) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(w, title+":")
+	for i := range list {
+		c := &list[i]
+		fmt.Fprintf(w, "  %s\n    %s\n", display.Text(c.What), display.Text(fmt.Sprintf("by %s at %s%s", c.By, c.Since.Local().Format(time.DateTime), fate(c.Ends))))
+	}
+}
+
+// planned is what a reload makes of a change by hand.
+func planned(ends string) string {
+	if ends == "" {
+		return "; stays"
+	}
+	return "; ends: " + ends
+}
+
+// because is why a change by hand has ended.
+func because(ends string) string {
+	if ends == "" {
+		return ""
+	}
+	return ": " + ends
+}
+
+// newLogger returns a logger of form "text" or "json" that writes one line for each record.
+// The level is one of slog's, in lower case.
+func newLogger(w io.Writer, form, level string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: readable}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err == nil {
+		options.Level = l
+	}
+	w = display.NewWriter(w)
+	if form == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// readable escapes bytes that are not UTF-8, \xff, as everywhere. A line of JSON would lose them.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	text := ""
+	if a.Value.Kind() == slog.KindString {
+		text = a.Value.String()
+	} else if err, ok := a.Value.Any().(error); ok {
+		text = err.Error()
+	}
+	if !utf8.ValidString(text) {
+		a.Value = slog.StringValue(display.Text(text))
+	}
+	return a
+}
+
+// writeSummary writes a summary in one line: as JSON, or as text without the counters of the
+// engine and of loops.
+func writeSummary(w io.Writer, form string, s admin.Summary) error {
+	if form == "json" {
+		return json.NewEncoder(w).Encode(s)
+	}
+	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
+	_, err := fmt.Fprintf(w, "%d connections accepted, %d refused%s; client to endpoint: %d bytes spliced, %d copied; endpoint to client: %d bytes spliced, %d copied%s; %d bytes lost; fallbacks: %s\n",
+		s.Connections.Accepted, s.Connections.Refused, byReason(s.RefusedBy),
+		there.Spliced, there.Copied, back.Spliced, back.Copied, laneBytes(&s), s.Lost, listed(s.Fallbacks))
+	return err
+}
+
+// laneBytes has the bytes of sessions that had left user space, if there were any.
+func laneBytes(s *admin.Summary) string {
+	there, back := s.Bytes.ClientToEndpoint.Lane, s.Bytes.EndpointToClient.Lane
+	if there+back == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; in the lane: %d bytes to endpoints, %d to clients", there, back)
+}
+
+// listed formats counters by name: "urgent 2, wrapped 1".
+func listed(m map[string]int64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, fmt.Sprintf("%s %d", name, m[name]))
+	}
+	if list == nil {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
+
+// measured is the counters of reloads. The zero value is ready.
+type measured struct {
+	mu                           sync.Mutex
+	reloads, refused, rolledBack int64
+	ok                           bool
+	success                      time.Time
+}
+
+// loaded notes the result of loading a configuration.
+func (m *measured) loaded(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ok = err == nil; m.ok {
+		m.success = time.Now()
+	}
+}
+
+// reloaded counts a reload. One that came too late is none.
+func (m *measured) reloaded(err error) {
+	if errors.Is(err, rollback.ErrClosed) {
+		return
+	}
+	m.loaded(err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.refused++
+		return
+	}
+	m.reloads++
+}
+
+func (m *measured) takenBack() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rolledBack++
+}
+
+// measure fills in a sample.
+func (r *daemon) measure(sample *metrics.Sample) {
+	r.loadBalancer.Metrics(sample)
+	sample.Process.Version = cli.Version()
+	of, c, m := r.keeper.Status(), &sample.Config, &r.measured
+	c.Generation, c.Unconfirmed = of.Current, of.Pending != nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.Reloads, c.Refused, c.RolledBack, c.LastOK, c.LastSuccess = m.reloads, m.refused, m.rolledBack, m.ok, m.success
+	if r.file {
+		c.File = r.onDisk.state()
+	}
+}
+
+// fingerprint describes the files of a configuration, and those that its patterns match now, by the facts
+// that a change of a file changes. Two that are equal need not be compared.
+func fingerprint(cfg *config.Config, path string) string {
+	files := append([]string{path}, cfg.Files...)
+	for _, glob := range cfg.Globs {
+		found, _ := filepath.Glob(glob) // the pattern was good
+		files = append(files, found...)
+	}
+	slices.Sort(files)
+	var print strings.Builder
+	for _, file := range slices.Compact(files) {
+		info, err := os.Stat(file)
+		if err != nil {
+			fmt.Fprintf(&print, "%s: %v\n", file, err)
+			continue
+		}
+		fmt.Fprintf(&print, "%s %d %d %v\n", file, info.Size(), info.ModTime().UnixNano(), info.Mode())
+	}
+	return print.String()
+}
+
+// scrapeConfig is the address of the metrics, nil if there is none.
+func scrapeConfig(m *config.Metrics) *scrape.Config {
+	if m == nil {
+		return nil
+	}
+	c := &scrape.Config{Address: m.Bind.Address, Allow: sources.NewSet(m.Allow), Token: m.Token.Value}
+	if m.TLS != nil {
+		c.Cert, c.Key = string(m.TLS.Cert), string(m.TLS.Key)
+	}
+	return c
 }

@@ -23,9 +23,9 @@ import (
 
 // demoCmd shows a load balancer at work while its endpoints die, drain and come back.
 type demoCmd struct {
-	Listen  string  `default:"127.0.0.1:0" placeholder:"ADDR" help:"Address of the load balancer. (default: a free port of loopback)"`
-	Seconds float64 `default:"10" help:"Seconds that it takes. (default: ${default})"`
-	Rate    int     `default:"100" help:"Clients in a second. (default: ${default})"`
+	Listen  string  `default:"127.0.0.1:0" placeholder:"ADDR" help:"Have the load balancer listen here. (default: a free port of loopback)"`
+	Seconds float64 `default:"10" help:"Take so many seconds. (default: ${default})"`
+	Rate    int     `default:"100" help:"Have so many clients in a second. (default: ${default})"`
 	Stay    bool    `help:"Go on afterwards, until Ctrl-C."`
 }
 
@@ -47,15 +47,8 @@ func (c *demoCmd) Validate() error {
 
 // Run runs the demo until its end, or until a signal.
 func (c *demoCmd) Run(e *cli.Env) error {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := untilStopped(e)
 	defer stop()
-	go func() {
-		select {
-		case <-e.Stops:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
 	dir, err := os.MkdirTemp("", "penstock-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -163,15 +156,18 @@ type demoStep struct {
 
 // steps returns the course.
 func (d *demo) steps() []demoStep {
-	drain := func(drain bool) error {
-		return d.admin.DrainEndpoint(context.Background(), "app", "three", drain)
+	change := func(what admin.EndpointVerb) func() error {
+		return func() error {
+			_, err := d.admin.ChangeEndpoint(context.Background(), &admin.EndpointChange{What: what, Upstream: "app", Endpoint: "three"})
+			return err
+		}
 	}
 	two := d.endpoints[1]
 	return []demoStep{
 		{demoKill, "endpoint two is killed: its sessions are reset, its port is closed", func() error { two.kill(); return nil }},
 		{demoReturn, "endpoint two is back", two.open},
-		{demoDrain, "penstock endpoint drain app three", func() error { return drain(true) }},
-		{demoUndo, "penstock endpoint ready app three", func() error { return drain(false) }},
+		{demoDrain, "penstock endpoint drain app three", change(admin.EndpointDrain)},
+		{demoUndo, "penstock endpoint ready app three", change(admin.EndpointReady)},
 	}
 }
 

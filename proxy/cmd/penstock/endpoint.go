@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,48 +48,33 @@ type upstreamEndpoint struct {
 
 // Run lists the endpoints of a running process.
 func (c *endpointListCmd) Run(e *cli.Env) error {
-	var st admin.Status
-	err := c.ask(e, "endpoint", func(ctx context.Context, client *admin.Client) (err error) {
-		st, err = client.Status(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	list, names, known := []upstreamEndpoint{}, []string{}, c.Upstream == ""
-	for i := range st.Upstreams {
-		u := &st.Upstreams[i]
-		names = append(names, u.Name)
-		if c.Upstream != "" && c.Upstream != u.Name {
-			continue
+	return show(e, c, "endpoint", c.JSON, func(ctx context.Context, client *admin.Client) ([]upstreamEndpoint, error) {
+		st, err := client.Status(ctx)
+		if err == nil && c.Upstream != "" {
+			st.Upstreams, err = only(st.Upstreams, "upstream", c.Upstream, func(u admin.Upstream) string { return u.Name })
 		}
-		known = true
-		for j := range u.Endpoints {
-			list = append(list, upstreamEndpoint{u.Name, u.Endpoints[j]})
+		list := []upstreamEndpoint{}
+		for i := range st.Upstreams {
+			for j := range st.Upstreams[i].Endpoints {
+				list = append(list, upstreamEndpoint{st.Upstreams[i].Name, st.Upstreams[i].Endpoints[j]})
+			}
 		}
-	}
-	if !known {
-		return fmt.Errorf("endpoint: there is no upstream %s: there are %s", display.Text(c.Upstream), display.Text(strings.Join(names, ", ")))
-	}
-	if c.JSON {
-		return writeJSON(e.Stdout, list)
-	}
-	return writeEndpoints(e, list)
+		return list, err
+	}, writeEndpoints)
 }
 
 // writeEndpoints prints a table of endpoints.
-func writeEndpoints(e *cli.Env, list []upstreamEndpoint) error {
+func writeEndpoints(w io.Writer, list *[]upstreamEndpoint) error {
 	rows := [][]string{{"UPSTREAM", "ENDPOINT", "ADDRESS", "STATE", "WEIGHT", "SESSIONS", ""}}
-	for i := range list {
-		at := &list[i]
+	for i := range *list {
+		at := &(*list)[i]
 		sessions := strconv.FormatInt(at.Active, 10)
 		if at.Max > 0 {
 			sessions += " of " + strconv.FormatInt(at.Max, 10)
 		}
 		rows = append(rows, []string{at.Upstream, at.Name, at.Address, string(at.State), strconv.Itoa(at.Weight), sessions, at.notes()})
 	}
-	_, err := fmt.Fprint(e.Stdout, table(rows))
-	return err
+	return writeTable(w, rows, "")
 }
 
 // notes says why an endpoint gets no clients, and what was changed by hand.
@@ -98,26 +84,6 @@ func (u *upstreamEndpoint) notes() string {
 		notes = append([]string{why}, notes...)
 	}
 	return strings.Join(notes, "; ")
-}
-
-// table aligns the columns of rows.
-func table(rows [][]string) string {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i := range row {
-			row[i] = display.Text(row[i])
-			widths[i] = max(widths[i], len([]rune(row[i])))
-		}
-	}
-	var b strings.Builder
-	for _, row := range rows {
-		line := ""
-		for i, cell := range row {
-			line += cell + strings.Repeat(" ", widths[i]-len([]rune(cell))+2)
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	return b.String()
 }
 
 // endpointArgs are the arguments of commands that change an endpoint that there is.

@@ -19,7 +19,7 @@ type laneCmd struct {
 
 type laneListCmd struct {
 	adminFlags
-	JSON bool `name:"json" help:"In JSON."`
+	JSON bool `name:"json" help:"Print JSON."`
 }
 
 // A laneList is the lane of a process, and the sessions in it.
@@ -30,22 +30,18 @@ type laneList struct {
 
 // Run lists the sessions that have left user space.
 func (c *laneListCmd) Run(e *cli.Env) error {
-	return c.ask(e, "lane", func(ctx context.Context, client *admin.Client) error {
+	return show(e, c, "lane", c.JSON, func(ctx context.Context, client *admin.Client) (l laneList, err error) {
 		st, err := client.Status(ctx)
 		if err != nil {
-			return err
+			return l, err
 		}
 		list, err := client.Sessions(ctx, admin.SessionQuery{Engine: admin.EngineLane}, admin.SessionOrder{})
-		switch {
-		case err != nil:
-			return err
-		case c.JSON:
-			return writeJSON(e.Stdout, laneList{st.Lane, list.Sessions})
-		}
-		if err := writeLane(e.Stdout, st.Lane); err != nil || len(list.Sessions) == 0 {
+		return laneList{st.Lane, list.Sessions}, err
+	}, func(w io.Writer, l *laneList) error {
+		if err := writeLane(w, l.Lane); err != nil || len(l.Sessions) == 0 {
 			return err
 		}
-		return writeSessions(e.Stdout, &list)
+		return writeSessions(w, &admin.Sessions{Sessions: l.Sessions})
 	})
 }
 
@@ -62,10 +58,10 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 		}
 	}
 	if err == nil && len(l.Stays) > 0 {
-		_, err = fmt.Fprintln(w, "attempts that stayed in user space: "+counts(l.Stays))
+		_, err = fmt.Fprintln(w, "attempts that stayed in user space: "+listed(l.Stays))
 	}
 	if err == nil && len(l.Unrestored) > 0 {
-		_, err = fmt.Fprintln(w, "reset, for they could not come back: "+counts(l.Unrestored))
+		_, err = fmt.Fprintln(w, "reset, for they could not come back: "+listed(l.Unrestored))
 	}
 	return err
 }
@@ -76,52 +72,33 @@ func laneLine(l *admin.Lane) string {
 	if l.Why != "" {
 		line += ": " + display.Text(l.Why)
 	}
-	return line + fmt.Sprintf("; %d of %d sessions in the lane now, left %d times, %d of the ended sessions were reset", l.Active, l.Most, l.Left, l.Reset) + returnedText(l) + adoptedText(l) + goOnText(l)
-}
-
-// returnedText has the sessions that have come back.
-func returnedText(l *admin.Lane) string {
-	if l.Returned == 0 {
-		return ""
+	line += fmt.Sprintf("; %d of %d sessions in the lane now, left %d times, %d of the ended sessions were reset", l.Active, l.Most, l.Left, l.Reset)
+	if l.Returned > 0 {
+		line += fmt.Sprintf("; %d have come back", l.Returned)
 	}
-	return fmt.Sprintf("; %d have come back", l.Returned)
-}
-
-// adoptedText has how many sessions of a process before were adopted.
-func adoptedText(l *admin.Lane) string {
-	if l.Adopted == 0 {
-		return ""
+	if l.Adopted > 0 {
+		line += fmt.Sprintf("; %d adopted", l.Adopted)
 	}
-	return fmt.Sprintf("; %d adopted", l.Adopted)
-}
-
-// goOnText has the sessions that go on without the process.
-func goOnText(l *admin.Lane) string {
-	if l.GoOn == 0 {
-		return ""
+	if l.GoOn > 0 {
+		line += fmt.Sprintf("; the process drains: %s on without it", plural(l.GoOn, "session goes", "sessions go"))
 	}
-	return fmt.Sprintf("; the process drains: %s on without it", plural(l.GoOn, "session goes", "sessions go"))
+	return line
 }
 
 type laneOffCmd struct {
 	adminFlags
-	Keep   bool `help:"Sessions that have left user space stay there."`
-	DryRun bool `hidden:""`
-	Yes    bool `hidden:""`
+	Keep bool `help:"Leave the sessions that have left user space where they are."`
 }
 
 // Run switches the lane off.
 func (c *laneOffCmd) Run(e *cli.Env) error {
-	if c.DryRun || c.Yes {
-		return cli.Usagef("lane off: it resets no session, and asks nothing: leave out --dry-run and --yes")
-	}
 	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
-		changed, err := client.SwitchLane(ctx, false)
+		off, err := client.SwitchLane(ctx, false)
 		if err != nil || c.Keep {
-			return writeLaneState(e.Stdout, &changed, ": sessions that have left user space stay there", err)
+			return writeLaneState(e.Stdout, &off, asBefore(&off)+": sessions that have left user space stay there", err)
 		}
-		changed, err = client.ReturnLane(ctx)
-		return writeLaneState(e.Stdout, &changed, returnedOf(&changed), err)
+		back, err := client.ReturnLane(ctx)
+		return writeLaneState(e.Stdout, &back, asBefore(&off)+returnedOf(&back), err)
 	})
 }
 
@@ -131,13 +108,13 @@ type laneOnCmd struct{ adminFlags }
 func (c *laneOnCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane on", func(ctx context.Context, client *admin.Client) error {
 		changed, err := client.SwitchLane(ctx, true)
-		return writeLaneState(e.Stdout, &changed, "", err)
+		return writeLaneState(e.Stdout, &changed, asBefore(&changed), err)
 	})
 }
 
 type laneFlushCmd struct {
 	adminFlags
-	DryRun bool `help:"Only say how many sessions there are."`
+	DryRun bool `help:"Say how many sessions there are, and reset none."`
 	Yes    bool `help:"Do not ask on a terminal."`
 }
 
@@ -187,6 +164,14 @@ func writeLaneState(w io.Writer, l *admin.LaneChanged, result string, err error)
 		_, err = fmt.Fprintf(w, "the lane is %s%s\n", l.State, result)
 	}
 	return err
+}
+
+// asBefore is the result of a switch that was so before.
+func asBefore(l *admin.LaneChanged) string {
+	if l.Changed {
+		return ""
+	}
+	return ", as before"
 }
 
 // noneHadLeft is the result of a change that has found no session in the lane.

@@ -1,15 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strings"
+	"io"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
-	"github.com/penstock/penstock/proxy/display"
 )
 
 type listenerCmd struct {
@@ -20,29 +18,30 @@ type listenerCmd struct {
 
 type listenerListCmd struct {
 	adminFlags
-	JSON bool   `name:"json" help:"In JSON."`
-	Name string `arg:"" optional:"" help:"Only this one."`
+	JSON bool   `name:"json" help:"Print JSON."`
+	Name string `arg:"" optional:"" help:"The listener to list; all without it."`
 }
 
 // Run prints the listeners of a running process.
 func (c *listenerListCmd) Run(e *cli.Env) error {
-	return c.ask(e, "listener", func(ctx context.Context, client *admin.Client) error {
-		s, err := client.Status(ctx)
-		if err == nil && c.Name != "" {
-			s.Listeners, err = only(s.Listeners, "listener", c.Name, func(l admin.Listener) string { return l.Name })
-		}
-		switch {
-		case err != nil:
-			return err
-		case c.JSON:
-			return writeJSON(e.Stdout, s.Listeners)
-		}
+	return show(e, c, "listener", c.JSON, listenersOf(c.Name), func(w io.Writer, list *[]admin.Listener) error {
 		t := &statusText{now: time.Now()}
-		for i := range s.Listeners {
-			t.listener(&s.Listeners[i])
+		for i := range *list {
+			t.listener(&(*list)[i])
 		}
-		return t.write(e.Stdout, nil)
+		return t.write(w, nil)
 	})
+}
+
+// listenersOf asks for the listener of a name, or for all.
+func listenersOf(name string) func(ctx context.Context, client *admin.Client) ([]admin.Listener, error) {
+	return func(ctx context.Context, client *admin.Client) ([]admin.Listener, error) {
+		s, err := client.Status(ctx)
+		if err != nil || name == "" {
+			return s.Listeners, err
+		}
+		return only(s.Listeners, "listener", name, func(l admin.Listener) string { return l.Name })
+	}
 }
 
 type listenerDrainCmd struct {
@@ -52,12 +51,8 @@ type listenerDrainCmd struct {
 
 // Run drains a listener.
 func (c *listenerDrainCmd) Run(e *cli.Env) error {
-	return c.ask(e, "listener drain", func(ctx context.Context, client *admin.Client) error {
-		err := client.DrainListener(ctx, c.Name)
-		if err == nil {
-			_, err = fmt.Fprintf(e.Stdout, "listener %s is closed, and its sessions go on\n", display.Text(c.Name))
-		}
-		return err
+	return change(e, c, "listener drain", "listener "+c.Name+" is closed", ", and its sessions go on", func(ctx context.Context, client *admin.Client) (admin.Changed, error) {
+		return client.DrainListener(ctx, c.Name)
 	})
 }
 
@@ -68,12 +63,8 @@ type listenerReadyCmd struct {
 
 // Run opens a drained listener.
 func (c *listenerReadyCmd) Run(e *cli.Env) error {
-	return c.ask(e, "listener ready", func(ctx context.Context, client *admin.Client) error {
-		err := client.ReadyListener(ctx, c.Name)
-		if err == nil {
-			_, err = fmt.Fprintf(e.Stdout, "listener %s is open\n", display.Text(c.Name))
-		}
-		return err
+	return change(e, c, "listener ready", "listener "+c.Name+" is open", "", func(ctx context.Context, client *admin.Client) (admin.Changed, error) {
+		return client.ReadyListener(ctx, c.Name)
 	})
 }
 
@@ -84,33 +75,21 @@ type splitCmd struct {
 
 type splitListCmd struct {
 	adminFlags
-	Listener string   `placeholder:"NAME" help:"Only those of this listener."`
-	Route    *int     `hidden:""`                    // of the form that is gone
-	Percent  []string `arg:"" optional:"" hidden:""` // the same
+	Listener string `placeholder:"NAME" help:"List the splits of this listener alone."`
 }
 
 // Run prints the splits of a running process.
 func (c *splitListCmd) Run(e *cli.Env) error {
-	if len(c.Percent) > 0 || c.Route != nil {
-		return cli.Usagef("split: percentages are set by: penstock split set %s%s %s", cmp.Or(c.Listener, "LISTENER"), routeFlag(c.Route), cmp.Or(strings.Join(c.Percent, " "), "UPSTREAM:PERCENT ..."))
-	}
-	return c.ask(e, "split", func(ctx context.Context, client *admin.Client) error {
-		s, err := client.Status(ctx)
-		if err == nil && c.Listener != "" {
-			s.Listeners, err = only(s.Listeners, "listener", c.Listener, func(l admin.Listener) string { return l.Name })
-		}
-		if err != nil {
-			return err
-		}
+	return show(e, c, "split", false, listenersOf(c.Listener), func(w io.Writer, list *[]admin.Listener) error {
 		t := &statusText{now: time.Now()}
-		for _, l := range s.Listeners {
+		for _, l := range *list {
 			for i, r := range l.Routes {
 				if len(r.To) > 1 {
 					t.row("split", l.Name, fmt.Sprintf("--route %d%s", i, matched(r.Match)), shares(r.To))
 				}
 			}
 		}
-		return t.write(e.Stdout, nil)
+		return t.write(w, nil)
 	})
 }
 
@@ -130,11 +109,7 @@ func (c *splitSetCmd) Run(e *cli.Env) error {
 		}
 		return cli.Usagef("split set: %w (see: penstock split set --help)", err)
 	}
-	return c.ask(e, "split set", func(ctx context.Context, client *admin.Client) error {
-		err := client.SetSplit(ctx, c.Listener, c.Route, percent)
-		if err == nil {
-			_, err = fmt.Fprintf(e.Stdout, "listener %s, route %d: %s\n", display.Text(c.Listener), c.Route, display.Text(shares(percent)))
-		}
-		return err
+	return change(e, c, "split set", fmt.Sprintf("listener %s, route %d: %s", c.Listener, c.Route, shares(percent)), "", func(ctx context.Context, client *admin.Client) (admin.Changed, error) {
+		return client.SetSplit(ctx, c.Listener, c.Route, percent)
 	})
 }

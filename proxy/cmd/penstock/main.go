@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -70,11 +69,11 @@ type commands struct {
 	Doctor   doctorCmd   `cmd:"" help:"Check this host, or the running process: missing kernel features, limits and permissions, their cost and their remedy."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
 
-	Completion completionCmd   `cmd:"" help:"Print a script that completes these commands in bash, zsh or fish, with the names that the running process has."`
-	Complete   completeCmd     `cmd:"" name:"__complete" hidden:"" help:"Answer such a script."`
-	Drain      formerDrainCmd  `cmd:"" hidden:""`
-	Weight     formerWeightCmd `cmd:"" hidden:""`
-	Fmt        formerFmtCmd    `cmd:"" hidden:""`
+	Completion completionCmd `cmd:"" help:"Print a script that completes these commands in bash, zsh or fish, with the names that the running process has."`
+	Complete   completeCmd   `cmd:"" name:"__complete" hidden:"" help:"Answer such a script."`
+	Drain      formerCmd     `cmd:"" hidden:"" passthrough:""`
+	Weight     formerCmd     `cmd:"" hidden:"" passthrough:""`
+	Fmt        formerCmd     `cmd:"" hidden:"" passthrough:""`
 }
 
 // run runs the program in e and returns its exit code.
@@ -82,73 +81,22 @@ func run(e *cli.Env) int { return commandLine().Run(e) }
 
 // commandLine is the command line, not parsed yet.
 func commandLine() *cli.Program {
-	return &cli.Program{Name: programName, Description: description, Commands: new(commands)}
+	return &cli.Program{Name: programName, Description: description, Commands: &commands{
+		Drain:  formerCmd{instead: "penstock process drain, penstock listener drain NAME, or penstock endpoint drain UPSTREAM ENDPOINT"},
+		Weight: formerCmd{instead: "penstock endpoint weight UPSTREAM ENDPOINT N"},
+		Fmt:    formerCmd{instead: "any formatter of YAML, and penstock check"},
+	}}
 }
 
-// The commands drain, weight and fmt are gone. They answer with what to use instead, and change nothing.
-
-type formerDrainCmd struct {
-	adminFlags
-	Listener string
-	Upstream string
-	Endpoint string
-	Process  bool
-	Undo     bool
-	Rest     []string `arg:"" optional:""`
+// A formerCmd is a command that is gone. It answers with what to use instead, and changes nothing.
+type formerCmd struct {
+	instead string
+	Rest    []string `arg:"" optional:""`
 }
 
-// Run returns the present spelling.
-func (c *formerDrainCmd) Run(*cli.Env) error {
-	now := "penstock process drain, penstock listener drain NAME, or penstock endpoint drain UPSTREAM ENDPOINT"
-	switch {
-	case c.Process:
-		now = "penstock process drain"
-	case c.Listener != "":
-		now = "penstock listener drain " + c.Listener
-	case c.Upstream != "" || c.Endpoint != "":
-		verb := "drain"
-		if c.Undo {
-			verb = "ready"
-		}
-		now = fmt.Sprintf("penstock endpoint %s %s %s", verb, cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"))
-	}
-	return cli.Usagef("'penstock drain' was renamed, nothing was changed. Use %s", now)
-}
-
-type formerWeightCmd struct {
-	adminFlags
-	Upstream string
-	Endpoint string
-	Weight   []string `arg:"" optional:""`
-}
-
-// Run returns the present spelling.
-func (c *formerWeightCmd) Run(*cli.Env) error {
-	weight := "N"
-	if len(c.Weight) == 1 {
-		weight = c.Weight[0]
-	}
-	return cli.Usagef("'penstock weight' was renamed, nothing was changed. Use penstock endpoint weight %s %s %s",
-		cmp.Or(c.Upstream, "UPSTREAM"), cmp.Or(c.Endpoint, "ENDPOINT"), weight)
-}
-
-type formerFmtCmd struct {
-	Write, Check bool
-	Config       []string
-	Rest         []string `arg:"" optional:""`
-}
-
-// Run says that a formatter of YAML does it.
-func (c *formerFmtCmd) Run(*cli.Env) error {
-	return cli.Usagef("'penstock fmt' was removed, nothing was changed. Use any formatter of YAML, and penstock check")
-}
-
-// routeFlag is a flag that was given.
-func routeFlag(route *int) string {
-	if route == nil {
-		return ""
-	}
-	return fmt.Sprintf(" --route %d", *route)
+// Run says what to use instead.
+func (c *formerCmd) Run(*cli.Env) error {
+	return cli.Usagef("this command is gone, and nothing was changed. Use %s", c.instead)
 }
 
 type versionCmd struct{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -23,7 +22,7 @@ type mirrorCmd struct {
 	Listener string   `arg:"" optional:"" help:"The mirrors of this listener alone."`
 	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit code 3 if the condition holds for a comparison, and 4 if too little is known, as there are too few answers or more than 1 % of the sessions were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or a reason for which mirrors end, 'behind>1%'. May be repeated."`
 	Reset    bool     `help:"Print the report, and have the next one count from now on: mirrors that ended, and answers that were compared."`
-	JSON     bool     `name:"json" help:"In JSON."`
+	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
 // Run prints the report on the mirrors of a running process.
@@ -127,11 +126,7 @@ func writeMirrors(w io.Writer, m *admin.MirrorReports) error {
 	var text strings.Builder
 	for i := range m.Mirrors {
 		report := &m.Mirrors[i]
-		var ended int64
-		for _, n := range report.Ended {
-			ended += n
-		}
-		fmt.Fprintf(&text, "%s has mirrors to %s: %d running, %d ended%s%s\n", display.Text(report.Listener), display.Text(mirroredTo(&report.Mirrors)), report.Running, ended, display.Text(byReason(report.Ended)), sinceReset(report.Since))
+		fmt.Fprintf(&text, "%s has mirrors to %s: %d running, %d ended%s%s\n", display.Text(report.Listener), display.Text(mirroredTo(&report.Mirrors)), report.Running, total(report.Ended), display.Text(byReason(report.Ended)), sinceReset(report.Since))
 		if report.Unanswered > 0 {
 			fmt.Fprintf(&text, "    %d complete mirrors got no byte of an answer, the last %d in a row\n", report.Unanswered, report.Silent)
 		}
@@ -335,20 +330,12 @@ func (c *bound) judge(report *admin.MirrorReport, k *admin.Comparison) (finding,
 	case c.figure == "compared":
 		return c.judgeCount(k.Compared, k.Compared, "answers compared")
 	case slices.Contains(mirrorFigures, c.figure):
-		var all int64
-		for n := range maps.Values(report.Ended) {
-			all += n
-		}
-		return c.judgeCount(report.Ended[c.figure], all, "mirrors that have ended: "+c.figure)
-	}
-	var stopped int64
-	for n := range maps.Values(k.Stopped) {
-		stopped += n
+		return c.judgeCount(report.Ended[c.figure], total(report.Ended), "mirrors that have ended: "+c.figure)
 	}
 	of := map[string][2]int64{
 		"equal": {k.Equal, k.Compared}, "different": {k.Different, k.Compared}, "masked": {k.Masked, k.Compared + k.Masked},
 		"unsettled": {k.Unsettled, k.Compared + k.Unsettled}, "slower": {k.Lag.Slower, timed}, "faster": {k.Lag.Faster, timed},
-		"stopped": {stopped, k.Sessions + k.Stopped[admin.StoppedBudget]},
+		"stopped": {total(k.Stopped), k.Sessions + k.Stopped[admin.StoppedBudget]},
 	}[c.figure]
 	what := "answers: " + c.figure
 	if c.figure == "stopped" {
@@ -421,23 +408,18 @@ func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bo
 	own := func(figure string) bool {
 		return slices.ContainsFunc(conditions, func(c bound) bool { return c.figure == figure })
 	}
-	var stopped, lost, ended int64
-	for n := range maps.Values(k.Stopped) {
-		stopped += n
-	}
+	stopped, ended := total(k.Stopped), total(report.Ended)
 	begun := k.Sessions + k.Stopped[admin.StoppedBudget]
 	if !own("stopped") && tooMany(stopped, begun) {
 		return fmt.Sprintf("%d of %d sessions stopped comparing%s; a condition on stopped sets another bound than %d %%", stopped, begun, byReason(k.Stopped), mostUncompared)
 	}
 	reasons := make(map[string]int64)
 	for reason, n := range report.Ended {
-		ended += n
 		if reason != "complete" && reason != "cut" && !own(reason) {
 			reasons[reason] = n
-			lost += n
 		}
 	}
-	if tooMany(lost, ended) {
+	if lost := total(reasons); tooMany(lost, ended) {
 		return fmt.Sprintf("%d of %d mirrors ended before their answers were compared%s; a condition on the reason sets another bound than %d %%", lost, ended, byReason(reasons), mostUncompared)
 	}
 	return ""

@@ -27,119 +27,98 @@ func comparedWith() *admin.MirrorReports {
 	}}}}
 }
 
-// TestMirrorConditions: a condition that holds and one of which too little is known have exit codes of their own,
-// and reasons.
+// judged returns the exit code of conditions, separated by spaces, and what is said.
+func judged(t *testing.T, m *admin.MirrorReports, conditions string) (code int, said string) {
+	t.Helper()
+	var list []bound
+	for text := range strings.FieldsSeq(conditions) {
+		one, err := parseCondition(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, one)
+	}
+	var text strings.Builder
+	var exit cli.ExitCode
+	errors.As(judgeMirrors(&text, m, list), &exit)
+	return int(exit), text.String()
+}
+
+// TestMirrorConditions: a condition that holds and one of which too little is known have exit codes of their own, and reasons. Where
+// more than 1 % of the sessions were not compared to their end, a condition on answers that does not hold is unknown, and one that
+// holds still does; a condition on those sessions sets its own bound. Without compare, conditions on the mirrors that ended are decided.
 func TestMirrorConditions(t *testing.T) {
 	t.Parallel()
 
-	for _, c := range []struct {
-		condition, says string
-		code            int
-	}{
-		{"different>0.1%", "10 of 2000 answers: different (0.5 %)", cli.ExitCondition},
-		{"different > 0.5%", "", 0},
-		{"different>=0.5%", "10 of 2000", cli.ExitCondition},
-		{"different>10", "", 0},
-		{"different>9", "10 of 2000 answers: different", cli.ExitCondition},
-		{"different>0.001%", "10 of 2000", cli.ExitCondition},
-		{"masked>0.01%", "too little is known: 2000 answers, and 10000 are needed", cli.ExitUnknown},
-		{"masked>0.1%", "", 0},
-		{"equal<99.9%", "1990 of 2000", cli.ExitCondition},
-		{"compared<100", "", 0},
-		{"compared<2001", "2000 answers compared", cli.ExitCondition},
-		{"slower>119us", "120µs, of 2000 answers", cli.ExitCondition},
-		{"slower>5ms", "", 0},
-		{"faster>5ms", "", 0},
-		{"slower>50%", "1200 of 2000 answers: slower (60 %)", cli.ExitCondition},
-		{"p99>3ms", "4ms, of 2000 answers", cli.ExitCondition},
-		{"p90<=900us", "900µs", cli.ExitCondition},
-		{"stopped>0.2%", "3 of 1001 sessions: stopped (0.3 %)", cli.ExitCondition},
-		{"behind>=1%", "1 of 100 mirrors that have ended: behind (1 %)", cli.ExitCondition},
-		{"late>1%", "", 0},
-		{"late>0.5%", "too little is known: 100 mirrors that have ended, and 200 are needed", cli.ExitUnknown},
-	} {
-		one, err := parseCondition(c.condition)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		var said strings.Builder
-		err = judgeMirrors(&said, comparedWith(), []bound{one})
-		var code cli.ExitCode
-		if errors.As(err, &code); int(code) != c.code || (said.Len() > 0) != (c.says != "") || !strings.Contains(said.String(), c.says) {
-			t.Errorf("%s: %v, %q", c.condition, err, said.String())
-		}
-	}
-}
-
-// TestMirrorConditionsOfNothing: without answers no condition of theirs is met, and none is a success.
-func TestMirrorConditionsOfNothing(t *testing.T) {
-	t.Parallel()
-
-	for _, m := range []*admin.MirrorReports{{}, {Mirrors: []admin.MirrorReport{{Listener: "l", Mirrors: admin.Mirrors{Comparisons: []admin.Comparison{{To: "s"}}}}}}} {
-		for _, text := range []string{"different>0.1%", "different>0", "different>=0", "equal<100%", "slower>5ms", "p99>1s", "behind>1%", "stopped>1"} {
-			one, err := parseCondition(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var said strings.Builder
-			err = judgeMirrors(&said, m, []bound{one})
-			var code cli.ExitCode
-			if errors.As(err, &code); int(code) != cli.ExitUnknown {
-				t.Errorf("%s: %v, %s", text, err, said.String())
-			}
-		}
-	}
-}
-
-// TestMirrorConditionsOfAFewSessions: where more than 1 % of the sessions were not compared to their end, a condition on
-// answers that does not hold is unknown, and one that holds still does. A condition on those sessions sets its own bound.
-func TestMirrorConditionsOfAFewSessions(t *testing.T) {
-	t.Parallel()
-
-	unframed := func(m *admin.MirrorReport) {
-		m.Comparisons[0].Sessions, m.Comparisons[0].Stopped = 37, map[string]int64{"unframed": 37}
-	}
-	refused := func(m *admin.MirrorReport) {
-		m.Ended = map[string]int64{"complete": 90, "cut": 5, "connect": 3, "behind": 2}
-	}
-	few := func(m *admin.MirrorReport) {
-		m.Comparisons[0].Stopped, m.Ended = map[string]int64{"full": 5, "budget": 5}, map[string]int64{"complete": 95, "cut": 4, "connect": 1}
-	}
-	for _, c := range []struct {
-		with       func(*admin.MirrorReport)
-		conditions string
-		code       int
-		says       string
-	}{
-		{unframed, "different>1%", cli.ExitUnknown, "37 of 37 sessions stopped comparing (unframed 37)"},
-		{unframed, "different>0", cli.ExitCondition, "10 of 2000 answers: different"},
-		{unframed, "p99>1s", cli.ExitUnknown, "37 of 37 sessions"},
-		{unframed, "unsettled>5%", cli.ExitUnknown, "37 of 37 sessions"},
-		{unframed, "compared<10", 0, ""},
-		{unframed, "stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
-		{unframed, "different>1% stopped>5%", cli.ExitCondition, "37 of 37 sessions: stopped"},
-		{unframed, "different>1% stopped>100%", 0, ""},
-		{refused, "different>1%", cli.ExitUnknown, "5 of 100 mirrors ended before their answers were compared (behind 2, connect 3)"},
-		{refused, "different>1% connect>10%", cli.ExitUnknown, "2 of 100 mirrors ended before their answers were compared (behind 2)"},
-		{refused, "different>1% connect>10% behind>10%", 0, ""},
-		{few, "different>1% p99>1s", 0, ""},
-	} {
+	as := func(change func(m *admin.MirrorReport)) *admin.MirrorReports {
 		m := comparedWith()
-		c.with(&m.Mirrors[0])
-		var conditions []bound
-		for text := range strings.FieldsSeq(c.conditions) {
-			one, err := parseCondition(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conditions = append(conditions, one)
+		change(&m.Mirrors[0])
+		return m
+	}
+	all := comparedWith()
+	unframed := as(func(m *admin.MirrorReport) {
+		m.Comparisons[0].Sessions, m.Comparisons[0].Stopped = 37, map[string]int64{"unframed": 37}
+	})
+	refused := as(func(m *admin.MirrorReport) {
+		m.Ended = map[string]int64{"complete": 90, "cut": 5, "connect": 3, "behind": 2}
+	})
+	few := as(func(m *admin.MirrorReport) {
+		m.Comparisons[0].Stopped, m.Ended = map[string]int64{"full": 5, "budget": 5}, map[string]int64{"complete": 95, "cut": 4, "connect": 1}
+	})
+	uncompared := as(func(m *admin.MirrorReport) { m.Comparisons, m.Ended = nil, map[string]int64{"complete": 15} })
+	for _, c := range []struct {
+		of               *admin.MirrorReports
+		conditions, says string
+		code             int
+	}{
+		{all, "different>0.1%", "10 of 2000 answers: different (0.5 %)", cli.ExitCondition},
+		{all, "different>0.5%", "", 0},
+		{all, "different>=0.5%", "10 of 2000", cli.ExitCondition},
+		{all, "different>10", "", 0},
+		{all, "different>9", "10 of 2000 answers: different", cli.ExitCondition},
+		{all, "different>0.001%", "10 of 2000", cli.ExitCondition},
+		{all, "masked>0.01%", "too little is known: 2000 answers, and 10000 are needed", cli.ExitUnknown},
+		{all, "masked>0.1%", "", 0},
+		{all, "equal<99.9%", "1990 of 2000", cli.ExitCondition},
+		{all, "compared<100", "", 0},
+		{all, "compared<2001", "2000 answers compared", cli.ExitCondition},
+		{all, "slower>119us", "120µs, of 2000 answers", cli.ExitCondition},
+		{all, "slower>5ms", "", 0},
+		{all, "faster>5ms", "", 0},
+		{all, "slower>50%", "1200 of 2000 answers: slower (60 %)", cli.ExitCondition},
+		{all, "p99>3ms", "4ms, of 2000 answers", cli.ExitCondition},
+		{all, "p90<=900us", "900µs", cli.ExitCondition},
+		{all, "stopped>0.2%", "3 of 1001 sessions: stopped (0.3 %)", cli.ExitCondition},
+		{all, "behind>=1%", "1 of 100 mirrors that have ended: behind (1 %)", cli.ExitCondition},
+		{all, "late>1%", "", 0},
+		{all, "late>0.5%", "too little is known: 100 mirrors that have ended, and 200 are needed", cli.ExitUnknown},
+		{unframed, "different>1%", "37 of 37 sessions stopped comparing (unframed 37)", cli.ExitUnknown},
+		{unframed, "different>0", "10 of 2000 answers: different", cli.ExitCondition},
+		{unframed, "p99>1s", "37 of 37 sessions", cli.ExitUnknown},
+		{unframed, "unsettled>5%", "37 of 37 sessions", cli.ExitUnknown},
+		{unframed, "compared<10", "", 0},
+		{unframed, "stopped>5%", "37 of 37 sessions: stopped", cli.ExitCondition},
+		{unframed, "different>1% stopped>5%", "37 of 37 sessions: stopped", cli.ExitCondition},
+		{unframed, "different>1% stopped>100%", "", 0},
+		{refused, "different>1%", "5 of 100 mirrors ended before their answers were compared (behind 2, connect 3)", cli.ExitUnknown},
+		{refused, "different>1% connect>10%", "2 of 100 mirrors ended before their answers were compared (behind 2)", cli.ExitUnknown},
+		{refused, "different>1% connect>10% behind>10%", "", 0},
+		{few, "different>1% p99>1s", "", 0},
+		{uncompared, "complete>3", "15 of 15 mirrors that have ended: complete", cli.ExitCondition},
+		{uncompared, "complete<3", "", 0},
+		{uncompared, "behind>1", "", 0},
+		{uncompared, "different>0", "cache: different>0: answers are not compared", cli.ExitUnknown},
+		{uncompared, "compared<1", "answers are not compared", cli.ExitUnknown},
+		{new(admin.MirrorReports), "complete>3", "no listener has mirrors", cli.ExitUnknown},
+	} {
+		if code, said := judged(t, c.of, c.conditions); code != c.code || (said == "") != (c.says == "") || !strings.Contains(said, c.says) {
+			t.Errorf("%s: exit code %d, %q, want %d, %q", c.conditions, code, said, c.code, c.says)
 		}
-		var said strings.Builder
-		err := judgeMirrors(&said, m, conditions)
-		var code cli.ExitCode
-		if errors.As(err, &code); int(code) != c.code || (said.Len() > 0) != (c.says != "") || !strings.Contains(said.String(), c.says) {
-			t.Errorf("%s: %v, %q", c.conditions, err, said.String())
+	}
+	none := &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "l", Mirrors: admin.Mirrors{Comparisons: []admin.Comparison{{To: "s"}}}}}}
+	for _, text := range []string{"different>0.1%", "different>0", "different>=0", "equal<100%", "slower>5ms", "p99>1s", "behind>1%", "stopped>1"} {
+		if code, said := judged(t, none, text); code != cli.ExitUnknown {
+			t.Errorf("%s of no answers: exit code %d, %q", text, code, said)
 		}
 	}
 }
@@ -198,39 +177,5 @@ func TestSilentMirrors(t *testing.T) {
 		if got := strings.Contains(strings.Join(text.notes[0], " "), "WARNING: the last 10 complete mirrors"); got != c.warns {
 			t.Errorf("%+v: %q", c, text.notes)
 		}
-	}
-}
-
-// TestMirrorConditionsWithoutCompare: conditions on the mirrors that ended are decided without a comparison, and others have a reason.
-func TestMirrorConditionsWithoutCompare(t *testing.T) {
-	t.Parallel()
-
-	m := &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "l"}}}
-	m.Mirrors[0].Ended = map[string]int64{"complete": 15}
-	for _, c := range []struct {
-		condition, says string
-		code            int
-	}{
-		{"complete>3", "15 of 15 mirrors that have ended: complete", cli.ExitCondition},
-		{"complete<3", "", 0},
-		{"behind>1", "", 0},
-		{"different>0", "l: different>0: answers are not compared", cli.ExitUnknown},
-		{"compared<1", "answers are not compared", cli.ExitUnknown},
-	} {
-		one, err := parseCondition(c.condition)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var said strings.Builder
-		err = judgeMirrors(&said, m, []bound{one})
-		var code cli.ExitCode
-		if errors.As(err, &code); int(code) != c.code || (said.Len() > 0) != (c.says != "") || !strings.Contains(said.String(), c.says) {
-			t.Errorf("%s: %v, %q", c.condition, err, said.String())
-		}
-	}
-	var said strings.Builder
-	one, _ := parseCondition("complete>3")
-	if err := judgeMirrors(&said, new(admin.MirrorReports), []bound{one}); err == nil || !strings.Contains(said.String(), "no listener has mirrors") {
-		t.Errorf("%v, %q", err, said.String())
 	}
 }

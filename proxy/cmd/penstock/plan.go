@@ -88,7 +88,7 @@ func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Conf
 		writeDispositions(&text, &change)
 	}
 	writeCopied(&text, next)
-	writeLive(&text, p.Live)
+	writeLive(&text, "changes by hand", p.Live, planned)
 	if p.Path != path {
 		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", display.Text(p.Path))
 	}

@@ -10,62 +10,39 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
-// TestPlanOfLane: a plan that has sessions of a listener stay in user space says how many come back for that.
+// TestPlanOfLane: a plan that has sessions of a listener stay in user space says how many come back for that, and sessions of an address
+// that was given up before do not stay as they are, but drain on.
 func TestPlanOfLane(t *testing.T) {
 	t.Parallel()
 
+	keep := func(n int64) admin.PlannedChange {
+		return admin.PlannedChange{Connections: n, Disposition: admin.Keep}
+	}
+	reset := admin.PlannedChange{Connections: 2, Disposition: admin.Reset, Kept: 3, Leaves: []admin.Bind{{Bind: ":1", Active: 2}}}
 	for _, c := range []struct {
 		change admin.PlannedChange
 		lane   int64
+		drain  server.Draining
 		want   string
 	}{
-		{admin.PlannedChange{Connections: 32, Disposition: admin.Keep}, 31, "    1 connection stays as it is\n    in the lane: 31 connections come back to user space\n"},
-		{admin.PlannedChange{Connections: 1, Disposition: admin.Keep}, 1, "    in the lane: 1 connection comes back to user space\n"},
-		{admin.PlannedChange{Connections: 5, Disposition: admin.Keep}, 0, "    5 connections stay as they are\n"},
-		{
-			admin.PlannedChange{Connections: 2, Disposition: admin.Reset, Kept: 3, Leaves: []admin.Bind{{Bind: ":1", Active: 2}}},
-			1,
-			"    at :1: 2 connections are reset at once\n    in the lane: 1 connection comes back to user space\n    2 connections stay as they are\n",
-		},
+		{keep(32), 31, server.Draining{}, "    1 connection stays as it is\n    in the lane: 31 connections come back to user space\n"},
+		{keep(1), 1, server.Draining{}, "    in the lane: 1 connection comes back to user space\n"},
+		{keep(5), 0, server.Draining{Within: time.Hour}, "    5 connections stay as they are\n"},
+		{reset, 1, server.Draining{}, "    at :1: 2 connections are reset at once\n    in the lane: 1 connection comes back to user space\n    2 connections stay as they are\n"},
+		{keep(5), 0, server.Draining{Sessions: 2, Within: 70 * time.Second}, "    3 connections stay as they are\n    2 connections drain already, and are reset within 1m10s\n"},
+		{keep(1), 0, server.Draining{Sessions: 1, Within: -time.Second}, "    1 connection drains already, and is reset within 0s\n"},
+		{reset, 0, server.Draining{Sessions: 2, Within: 70 * time.Second}, "    at :1: 2 connections are reset at once\n    2 connections drain already, and are reset within 1m10s\n    1 connection stays as it is\n"},
 	} {
 		var text strings.Builder
-		if returnFromLane(&c.change, c.lane); c.lane != c.change.LaneReturned {
-			t.Errorf("%+v", c.change)
-		}
-		if writeDispositions(&text, &c.change); text.String() != c.want {
-			t.Errorf("%q, want %q", text.String(), c.want)
+		returnFromLane(&c.change, c.lane)
+		drainOn(&c.change, c.drain)
+		if writeDispositions(&text, &c.change); text.String() != c.want || c.change.LaneReturned != c.lane {
+			t.Errorf("%q, %+v, want %q", text.String(), c.change, c.want)
 		}
 	}
 	of := &config.Config{Listeners: []*config.Listener{{Name: "a", Lane: config.LaneAuto}, {Name: "b", Lane: config.LaneOff}, {Name: "c", Lane: config.LaneRequire, Transparent: true}}}
 	if !mayLeave(of, "a") || mayLeave(of, "b") || mayLeave(of, "c") || mayLeave(of, "d") {
 		t.Error("which sessions may leave")
-	}
-}
-
-// TestPlanOfDraining: sessions of an address that was given up before do not stay as they are, but drain on.
-func TestPlanOfDraining(t *testing.T) {
-	t.Parallel()
-
-	two := server.Draining{Sessions: 2, Within: 70 * time.Second}
-	for _, c := range []struct {
-		change admin.PlannedChange
-		of     server.Draining
-		want   string
-	}{
-		{admin.PlannedChange{Connections: 5, Disposition: admin.Keep}, two, "    3 connections stay as they are\n    2 connections drain already, and are reset within 1m10s\n"},
-		{admin.PlannedChange{Connections: 1, Disposition: admin.Keep}, server.Draining{Sessions: 1, Within: -time.Second}, "    1 connection drains already, and is reset within 0s\n"},
-		{admin.PlannedChange{Connections: 5, Disposition: admin.Keep}, server.Draining{Within: time.Hour}, "    5 connections stay as they are\n"},
-		{
-			admin.PlannedChange{Connections: 2, Disposition: admin.Reset, Kept: 3, Leaves: []admin.Bind{{Bind: ":1", Active: 2}}},
-			two,
-			"    at :1: 2 connections are reset at once\n    2 connections drain already, and are reset within 1m10s\n    1 connection stays as it is\n",
-		},
-	} {
-		var text strings.Builder
-		drainOn(&c.change, c.of)
-		if writeDispositions(&text, &c.change); text.String() != c.want {
-			t.Errorf("%q, want %q", text.String(), c.want)
-		}
 	}
 }
 

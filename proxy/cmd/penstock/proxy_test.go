@@ -120,9 +120,9 @@ func TestMoreClientsThanDescriptors(t *testing.T) {
 	}
 }
 
-// withFewDescriptors returns a running proxy, p, with a limit that is lowered to 64
+// withFewDescriptors returns a running proxy, p, with further flags, whose limit is lowered to 64
 // descriptors while it runs.
-func withFewDescriptors(t *testing.T) (s *stage, p *program, variables map[string]string) {
+func withFewDescriptors(t *testing.T, flags ...string) (s *stage, p *program, variables map[string]string) {
 	t.Helper()
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
@@ -132,7 +132,7 @@ func withFewDescriptors(t *testing.T) (s *stage, p *program, variables map[strin
 	play(t,
 		func() error { return s.origin([]string{"ORIGIN"}) },
 		func() error {
-			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"})
+			return s.start(append([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"}, flags...))
 		},
 	)
 	p = s.processes["p"]
@@ -181,22 +181,8 @@ func TestOutOfDescriptors(t *testing.T) {
 // Clients that stay take every descriptor: as many are served at once as the descriptors
 // allow, and the rest waits in the accept queue.
 func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
-	prlimit, err := exec.LookPath("prlimit")
-	if err != nil {
-		t.Skip("needs prlimit of util-linux: ", err)
-	}
 	t.Setenv("GOMAXPROCS", "1") // the burst is accepted before any client is served
-	s, variables := stageOf(t)
-	play(t,
-		func() error { return s.origin([]string{"ORIGIN"}) },
-		func() error {
-			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--engine", "copy", "--log", "json"})
-		},
-	)
-	p := s.processes["p"]
-	if out, err := exec.Command(prlimit, "--pid", strconv.Itoa(p.cmd.Process.Pid), "--nofile=64:").CombinedOutput(); err != nil {
-		t.Fatalf("prlimit: %v: %s", err, out)
-	}
+	s, p, variables := withFewDescriptors(t, "--engine", "copy")
 	const clients, atOnce = 80, 20
 	play(t,
 		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -43,13 +44,9 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 			return cli.Usagef("reload: %w (see: penstock reload --help)", err)
 		}
 	}
-	return c.ask(e, "reload", func(ctx context.Context, client *admin.Client) error {
-		done, err := client.Reload(ctx, o)
-		if err != nil {
-			return err
-		}
-		return writeReloaded(e.Stdout, done, o.Confirm != 0)
-	})
+	return show(e, c, "reload", false, func(ctx context.Context, client *admin.Client) (admin.Reloaded, error) {
+		return client.Reload(ctx, o)
+	}, func(w io.Writer, done *admin.Reloaded) error { return writeReloaded(w, *done, o.Confirm != 0) })
 }
 
 // writeReloaded prints the changes of a reload. confirm says that it was to be confirmed.
@@ -63,7 +60,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	default:
 		_, err = fmt.Fprintf(w, "the configuration is unchanged: generation %d stays in force\n", done.Generation)
 	}
-	writeHandChanges(w, "ended", done.Ended)
+	writeLive(w, "changes by hand that ended", done.Ended, because)
 	if p := done.Pending; p != nil && err == nil {
 		_, err = fmt.Fprintf(w, "it will be rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
 	}
@@ -99,12 +96,10 @@ func (c *confirmCmd) Run(e *cli.Env) error {
 			return cli.Usagef("confirm: --generation %d: write 1 or more (see: penstock confirm --help)", number)
 		}
 	}
-	return c.ask(e, "confirm", func(ctx context.Context, client *admin.Client) error {
-		now, err := client.Confirm(ctx, number)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(e.Stdout, "generation %d is confirmed\n", now.Generation)
+	return show(e, c, "confirm", false, func(ctx context.Context, client *admin.Client) (admin.Outcome, error) {
+		return client.Confirm(ctx, number)
+	}, func(w io.Writer, now *admin.Outcome) error {
+		_, err := fmt.Fprintf(w, "generation %d is confirmed\n", now.Generation)
 		return err
 	})
 }
@@ -126,27 +121,21 @@ func (c *rollbackCmd) Run(e *cli.Env) error {
 	case c.To != nil:
 		to = *c.To
 	}
-	return c.ask(e, "rollback", func(ctx context.Context, client *admin.Client) error {
-		if c.List {
-			s, err := client.Generations(ctx)
-			if err != nil {
-				return err
-			}
-			return writeGenerations(e.Stdout, &s)
-		}
-		done, err := client.Rollback(ctx, to)
-		if err != nil {
-			return err
-		}
-		return writeRolledBack(e.Stdout, &done)
-	})
+	if c.List {
+		return show(e, c, "rollback", false, func(ctx context.Context, client *admin.Client) (rollback.Status, error) {
+			return client.Generations(ctx)
+		}, writeGenerations)
+	}
+	return show(e, c, "rollback", false, func(ctx context.Context, client *admin.Client) (admin.RolledBack, error) {
+		return client.Rollback(ctx, to)
+	}, writeRolledBack)
 }
 
 // writeRolledBack prints the result of a rollback.
 func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
 	err := writeInForce(w, done.Generation, "is in force again", done.Changes)
-	writeHandChanges(w, "ended", done.Ended)
-	writeHandChanges(w, "are in force again", done.Restored)
+	writeLive(w, "changes by hand that ended", done.Ended, because)
+	writeLive(w, "changes by hand that are in force again", done.Restored, because)
 	if r := done.Refused; r != nil && err == nil {
 		_, err = fmt.Fprintf(w, "%s still has generation %d: the next reload or start brings it back; penstock plan shows the difference\n", display.Text(r.Path), r.Generation)
 	}
@@ -167,23 +156,6 @@ func writeGenerations(w io.Writer, s *rollback.Status) error {
 		}
 	}
 	return t.write(w, nil)
-}
-
-// writeHandChanges prints changes by hand, and what has become of them.
-func writeHandChanges(w io.Writer, verb string, list []admin.LiveChange) {
-	if len(list) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "changes by hand that %s:\n", verb)
-	for i := range list {
-		c := &list[i]
-		fmt.Fprintf(w, "  %s\n", display.Text(c.What))
-		why := ""
-		if c.Ends != "" {
-			why = ": " + c.Ends
-		}
-		fmt.Fprintf(w, "    %s\n", display.Text(fmt.Sprintf("by %s at %s%s", c.By, c.Since.Local().Format(time.DateTime), why)))
-	}
 }
 
 // hangup reloads the configuration on SIGHUP.
@@ -250,7 +222,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	inForce, _ := r.keeper.Current()
 	print := fingerprint(inForce, r.source.name())
 	to, err := r.source.load()
-	r.onDisk.read(print, err)
+	r.onDisk.read(inForce, print, stateOf(inForce, to, err), err)
 	if err != nil {
 		return now, err
 	}
@@ -417,7 +389,7 @@ func (r *daemon) logChange(c rollback.Change) {
 func (r *daemon) noteRead(c *rollback.Change) {
 	r.applied, r.inForce = r.effect, r.next
 	r.inForce.generation = c.Generation
-	r.onDisk.read(r.inForce.print, nil)
+	r.onDisk.read(r.inForce.cfg, r.inForce.print, metrics.FileSame, nil)
 	r.refused.forget()
 }
 
@@ -474,22 +446,42 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 	return &is
 }
 
-// A fileState is whether the file can be used, and the last reload if it was refused. The file is read only if its
-// files have other facts than at the last time, or once in a while as long as it, or a certificate that it names, cannot be used: files
+// A fileState is whether the file can be used, how it compares with the configuration in force, and the last reload if it was refused. The file is read only if its
+// files have other facts than at the last time, or another configuration is in force, or once in a while as long as it, or a certificate that it names, cannot be used: files
 // that it names may be mended, or broken, meanwhile. The zero value is a file that can be used.
 type fileState struct {
 	mu      sync.Mutex
 	print   string
+	beside  *config.Config       // in force when the file was read
+	is      metrics.FileState    // beside that; empty: not known yet
 	looked  time.Time            // when the file was read last
 	problem string               // "": there is none
 	reload  *admin.RefusedReload // nil: it was not refused
 }
 
-// read notes how the file was, as it was read: with err it cannot be used.
-func (f *fileState) read(print string, err error) {
+// stateOf is the state of a file beside the configuration in force, as it was read.
+func stateOf(inForce, read *config.Config, err error) metrics.FileState {
+	switch {
+	case err != nil:
+		return metrics.FileInvalid
+	case len(config.Diff(inForce, read)) > 0:
+		return metrics.FileDiffers
+	}
+	return metrics.FileSame
+}
+
+// read notes how the file was, as it was read beside the configuration in force: with err it cannot be used.
+func (f *fileState) read(inForce *config.Config, print string, is metrics.FileState, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.print, f.problem = print, fileProblem(err)
+	f.beside, f.print, f.is, f.problem = inForce, print, is, fileProblem(err)
+}
+
+// state returns the state of the file when it was looked at last; empty: it is not known yet.
+func (f *fileState) state() metrics.FileState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.is
 }
 
 // reloaded notes the result of a reload.
@@ -511,10 +503,10 @@ func (f *fileState) get(from source, inForce *config.Config, s *admin.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	again := (f.problem != "" || certificateRefused(s)) && time.Since(f.looked) >= readAgain
-	if print := fingerprint(inForce, from.name()); print != f.print || again {
+	if print := fingerprint(inForce, from.name()); print != f.print || inForce != f.beside || again {
 		now, err := from.load()
-		f.print, f.problem, f.looked = print, fileProblem(err), time.Now()
-		if err == nil && len(config.Diff(inForce, now)) == 0 {
+		f.beside, f.print, f.is, f.problem, f.looked = inForce, print, stateOf(inForce, now, err), fileProblem(err), time.Now()
+		if f.is == metrics.FileSame {
 			f.reload = nil
 		}
 	}

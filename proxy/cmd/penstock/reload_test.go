@@ -72,6 +72,9 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	}
 	r.hangups <- syscall.SIGHUP
 	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"generation 2 waits to be confirmed`)
+	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "7"); complaint != "penstock: too late to confirm generation 7: it is generation 2 that waits to be confirmed\n" {
+		t.Errorf("of another generation: %q", complaint)
+	}
 	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 is confirmed\n" {
 		t.Errorf("it says %q", out)
 	}
@@ -164,19 +167,6 @@ func TestGenerationsAreKeptAsText(t *testing.T) {
 	r.has("a")
 }
 
-// TestProblemsAreLoggedByKeys: warnings and problems of a configuration have one message each, with the file, the line and the cause as keys.
-func TestProblemsAreLoggedByKeys(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	r.writeText(strings.Replace(r.text("admin.sock", "a"), "upstreams: [", "upstreams: [{name: spare, endpoints: [\"127.0.0.1:1\"]}, ", 1))
-	r.tells(cli.ExitOK, "reload", r.file)
-	r.says(`"msg":"a warning of the configuration","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`)
-	r.writeText(r.text("admin.sock", "a") + "  - {name: b}\n")
-	r.tells(cli.ExitError, "reload", r.file)
-	r.says(`"msg":"a problem of the configuration","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`)
-}
-
 // TestMemoryIsGivenBack: what the reading of a large file has taken does not stay with the process. It is alone.
 func TestMemoryIsGivenBack(t *testing.T) {
 	held := func() uint64 {
@@ -197,30 +187,6 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	if reclaim(); held() > before+muchGarbage {
 		t.Errorf("%d bytes are held, and %d before", held(), before)
 	}
-}
-
-// TestConfirmationOfAnother: a late confirmation does not confirm a later change. An empty
-// bound differs from a missing one.
-func TestConfirmationOfAnother(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	r.write("b")
-	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if !strings.Contains(out, "unless penstock confirm --generation 2 comes first") {
-		t.Errorf("it says %q", out)
-	}
-	r.tells(cli.ExitOK, "rollback", "--config", r.file)
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "2"); complaint != "penstock: too late to confirm generation 2: it is generation 3 that waits to be confirmed\n" {
-		t.Errorf("it says %q", complaint)
-	}
-	r.tells(cli.ExitUsage, "confirm", "--config", r.file, "--generation", "0")
-	r.tells(cli.ExitOK, "confirm", "--config", r.file, "--generation", "3")
-	for _, wrong := range [][]string{{"--confirm", "2m", "--rollback-if", ""}, {"--rollback-if", ""}, {"--admin", ""}} {
-		r.tells(cli.ExitUsage, append([]string{"reload", "--config", r.file}, wrong...)...)
-	}
-	r.has("b")
 }
 
 // TestReloadsAtOnce: each call returns the generation that it has made, and no other.

@@ -176,6 +176,16 @@ func startRun(t *testing.T, args []string, listeners ...string) *runRig {
 // startRunIn is startRun with its files in a directory.
 func startRunIn(t *testing.T, dir string, args []string, listeners ...string) *runRig {
 	t.Helper()
+	r := newRun(t, dir, listeners...)
+	go r.run(append([]string{"run", "--config", r.file, "--log", "json"}, args...))
+	r.says("starting")
+	t.Cleanup(func() { r.end(cli.ExitOK) })
+	return r
+}
+
+// newRun is one that is not started yet.
+func newRun(t *testing.T, dir string, listeners ...string) *runRig {
+	t.Helper()
 	r := &runRig{
 		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: dir,
 		stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), done: make(chan struct{}),
@@ -183,9 +193,6 @@ func startRunIn(t *testing.T, dir string, args []string, listeners ...string) *r
 	close(r.balancer.drains)
 	r.file = filepath.Join(r.dir, "penstock.yaml")
 	r.write(listeners...)
-	go r.run(append([]string{"run", "--config", r.file, "--log", "json"}, args...))
-	r.says("starting")
-	t.Cleanup(func() { r.end(cli.ExitOK) })
 	return r
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/internal/metrics"
 )
 
 // TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged.
@@ -29,6 +28,7 @@ func TestHangupReloads(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.write("a", "b")
 	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"a warning of the configuration","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`, 2)
 	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP","changes":"1 listener added"`)
 	r.has("a b")
 	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
@@ -48,37 +48,6 @@ func TestHangupReloads(t *testing.T) {
 		t.Errorf("a rollback that fails says %q", complaint)
 	}
 	r.has("a b")
-}
-
-// TestStatusExitCode: problems set the exit code for scripts that request it.
-func TestStatusExitCode(t *testing.T) {
-	t.Parallel()
-
-	r := startRun(t, nil, "a")
-	ask := func(code int, args ...string) string {
-		t.Helper()
-		out, _ := r.tells(code, append([]string{"status", "--config", r.file}, args...)...)
-		return out
-	}
-	ask(cli.ExitOK)
-	if out := ask(cli.ExitOK, "--exit-code", "--json"); !strings.Contains(out, `"problems": []`) {
-		t.Errorf("it says %q", out)
-	}
-	r.write("a", "b")
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
-	if out := ask(cli.ExitWarnings, "--exit-code"); !strings.HasPrefix(out, "WARNING  generation 2 waits to be confirmed until ") {
-		t.Errorf("it says %q", out)
-	}
-	r.balancer.mu.Lock()
-	r.balancer.outage = true
-	r.balancer.mu.Unlock()
-	if out := ask(cli.ExitOutage, "--exit-code"); !strings.HasPrefix(out, "OUTAGE   upstream up has no usable endpoint since ") || !strings.Contains(out, "\nWARNING  ") {
-		t.Errorf("it says %q", out)
-	}
-	ask(cli.ExitWarnings, "--exit-code", "--listener", "a")
-	ask(cli.ExitOK)
-	r.end(cli.ExitOK)
-	ask(cli.ExitError, "--exit-code")
 }
 
 // TestAdminMoves with a reload, and back with a rollback.
@@ -360,12 +329,8 @@ func TestStarting(t *testing.T) {
 	t.Parallel()
 
 	dir := t.TempDir()
-	r := &runRig{
-		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: dir, file: filepath.Join(dir, "penstock.yaml"),
-		opens: make(chan struct{}), stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), done: make(chan struct{}),
-	}
-	close(r.balancer.drains)
-	r.write("a")
+	r := newRun(t, dir, "a")
+	r.opens = make(chan struct{})
 	go r.run([]string{"run", "--config", r.file, "--log", "json"})
 	r.says("admin listens")
 	for _, command := range []string{"status", "reload"} {
@@ -468,40 +433,6 @@ func TestFileBesideTheConfiguration(t *testing.T) {
 		t.Errorf("at first: %s", got)
 	}
 	condition.Await(t, "the file is the same", func() bool { return state() == "same" })
-}
-
-// TestComparison: a change of the file, or of the configuration, has it compared again.
-func TestComparison(t *testing.T) {
-	t.Parallel()
-
-	path := filepath.Join(t.TempDir(), "p.yaml")
-	write := func(text string) {
-		t.Helper()
-		rig := &runRig{t: t, file: path}
-		rig.writeText(text)
-	}
-	text := "listeners: [{name: %s, bind: \":2000\", upstream: u}]\nupstreams: [{name: u, endpoints: [\"127.0.0.1:1\"]}]\n"
-	write(fmt.Sprintf(text, "a"))
-	r := &daemon{daemonConfig: daemonConfig{source: newFileSource(path, nil)}}
-	cfg, err := r.source.load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(with *config.Config, want metrics.FileState) string {
-		t.Helper()
-		if got := r.compare(with); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		return fingerprint(with, path)
-	}
-	first := check(cfg, metrics.FileSame)
-	write(fmt.Sprintf(text, "other"))
-	second := check(cfg, metrics.FileDiffers)
-	write("listeners: [")
-	third := check(cfg, metrics.FileInvalid)
-	if first == second || second == third || fingerprint(cfg, path) != third {
-		t.Errorf("%q, %q, %q", first, second, third)
-	}
 }
 
 // TestAddressOfTheMetrics: it follows the configuration, a reload that cannot have its address changes nothing,

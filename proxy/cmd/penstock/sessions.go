@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
@@ -26,17 +25,17 @@ type sessionsCmd struct {
 
 // sessionFlags select sessions.
 type sessionFlags struct {
-	ID       string      `placeholder:"ID" help:"Only this session."`
-	Listener string      `placeholder:"NAME" help:"Only sessions of this listener; @unknown: adopted sessions whose listener is not in the file."`
-	Upstream string      `placeholder:"NAME" help:"Only sessions to this upstream; @unknown as for a listener."`
-	Endpoint string      `placeholder:"NAME" help:"Only sessions to this endpoint, by its name or its address."`
-	Source   string      `placeholder:"SOURCE" help:"Only sessions of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
-	Older    cli.Timeout `placeholder:"TIME" help:"Only sessions older than this."`
-	Idle     cli.Timeout `placeholder:"TIME" help:"Only sessions that have moved no byte for this long."`
-	Bytes    string      `placeholder:"SIZE" help:"Only sessions that have moved at least this many bytes, such as 1MiB."`
-	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Only sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
-	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"lane: only sessions that have left user space."`
-	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Only sessions by what has limited them since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: all, with their verdicts."`
+	ID       string      `placeholder:"ID" help:"Take this session alone."`
+	Listener string      `placeholder:"NAME" help:"Take the sessions of this listener; @unknown: adopted sessions whose listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Take the sessions to this upstream; @unknown as for a listener."`
+	Endpoint string      `placeholder:"NAME" help:"Take the sessions to this endpoint, by its name or its address."`
+	Source   string      `placeholder:"SOURCE" help:"Take the sessions of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
+	Older    cli.Timeout `placeholder:"TIME" help:"Take the sessions that are older than this."`
+	Idle     cli.Timeout `placeholder:"TIME" help:"Take the sessions that have moved no byte for this long."`
+	Bytes    string      `placeholder:"SIZE" help:"Take the sessions that have moved at least this many bytes, such as 1MiB."`
+	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Take the sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
+	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"Take the sessions that have left user space: lane."`
+	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Take the sessions that this has limited since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: take all, and show their verdicts."`
 }
 
 // query returns the query of the flags.
@@ -61,7 +60,7 @@ type sessionsListCmd struct {
 	Sort  string `placeholder:"ORDER" enum:",age,idle,bytes,in,out,client,listener,upstream,endpoint,state,verdict" default:"" help:"Sort by this, numbers from the largest on, names from the first on: age, idle, bytes, in, out, client, listener, upstream, endpoint, state, verdict. At most 10,000 are listed then."`
 	Top   int    `placeholder:"N" help:"Show at most this many."`
 	Watch bool   `help:"List them again every two seconds, until interrupted."`
-	JSON  bool   `name:"json" help:"In JSON, with the bytes by engine."`
+	JSON  bool   `name:"json" help:"Print JSON, with the bytes by engine."`
 }
 
 // watchEvery is how often --watch lists.
@@ -122,17 +121,16 @@ func (c *sessionsListCmd) write(e *cli.Env, s *admin.Sessions) error {
 
 // writeSessions writes a table with a row for each session.
 func writeSessions(w io.Writer, s *admin.Sessions) error {
-	form := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	judged := len(s.Sessions) > 0 && s.Sessions[0].Verdict != ""
-	heading := "client\tlistener\tupstream\tendpoint\tstate\tage\tidle\tin\tout\tid"
-	if judged {
-		heading += "\tverdict"
-	}
 	left := slices.ContainsFunc(s.Sessions, func(one admin.Session) bool { return one.Engine == admin.EngineLane })
-	if left {
-		heading += "\tengine"
+	heading := []string{"client", "listener", "upstream", "endpoint", "state", "age", "idle", "in", "out", "id"}
+	if judged {
+		heading = append(heading, "verdict")
 	}
-	fmt.Fprintln(form, heading)
+	if left {
+		heading = append(heading, "engine")
+	}
+	rows := [][]string{heading}
 	for i := range s.Sessions {
 		one := &s.Sessions[i]
 		idle := "-"
@@ -149,15 +147,12 @@ func writeSessions(w io.Writer, s *admin.Sessions) error {
 		if left {
 			cells = append(cells, cmp.Or(one.Engine, "-"))
 		}
-		for i, cell := range cells {
-			cells[i] = display.Text(cell)
-		}
-		fmt.Fprintln(form, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
 	if s.More {
-		fmt.Fprintln(form, "... and more")
+		return writeTable(w, rows, "... and more\n")
 	}
-	return form.Flush()
+	return writeTable(w, rows, "")
 }
 
 // sinceText formats microseconds: to the millisecond below a minute, and to the second from then on.
@@ -172,16 +167,16 @@ func sinceText(us int64) string {
 type sessionsEndCmd struct {
 	adminFlags
 	sessionFlags
-	All       bool        `help:"All sessions."`
-	Now       bool        `help:"At once, in the middle of whatever they do."`
-	Over      cli.Timeout `placeholder:"TIME" help:"Spread over a time, at random, so that their clients do not all come back together."`
-	Grace     cli.Timeout `placeholder:"TIME" help:"How long each may take to become quiet; then it goes on. (default: 30s)"`
+	All       bool        `help:"End all sessions."`
+	Now       bool        `help:"End them at once, in the middle of whatever they do."`
+	Over      cli.Timeout `placeholder:"TIME" help:"Spread the ends over a time, at random, so that their clients do not all come back together."`
+	Grace     cli.Timeout `placeholder:"TIME" help:"Wait so long for each to become quiet; then it goes on, and the exit code is 3. (default: 30s)"`
 	Quiet     cli.Timeout `placeholder:"TIME" help:"A session counts as quiet if no byte has moved for this time, and the last one came from the endpoint. Whether an answer was whole is not known: write a time that is longer than the pauses of the endpoints' answers. 1s will do where each question has one answer, in one piece, and TLS, HTTP/2 and pipelining are not spoken. (default: 10s)"`
 	ThenReset bool        `help:"End those as well that are not quiet after --grace."`
-	DryRun    bool        `help:"Only say how many there are."`
+	DryRun    bool        `help:"Say how many there are, and end none."`
 	Yes       bool        `help:"Do not ask on a terminal."`
 	Stop      bool        `help:"Call off the ends that are under way: the rest of their sessions goes on."`
-	JSON      bool        `name:"json" help:"In JSON."`
+	JSON      bool        `name:"json" help:"Print JSON."`
 }
 
 // Run ends sessions of a running process.
@@ -190,7 +185,12 @@ func (c *sessionsEndCmd) Run(e *cli.Env) error {
 		if *c != (sessionsEndCmd{adminFlags: c.adminFlags, Stop: true, JSON: c.JSON}) {
 			return cli.Usagef("sessions end: write --stop alone")
 		}
-		return c.ask(e, "sessions end", func(ctx context.Context, client *admin.Client) error { return c.stop(ctx, e, client) })
+		return show(e, c, "sessions end", c.JSON, func(ctx context.Context, client *admin.Client) (admin.Stopped, error) {
+			return client.StopEnding(ctx)
+		}, func(w io.Writer, s *admin.Stopped) error {
+			_, err := fmt.Fprintf(w, "%s stopped, %s on\n", plural(int64(s.Requests), "request", "requests"), plural(s.Kept, "session goes", "sessions go"))
+			return err
+		})
 	}
 	q, err := c.endQuery()
 	if err != nil {
@@ -237,7 +237,7 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	case err != nil:
 		return err
 	case c.JSON:
-		return writeJSON(e.Stdout, ended)
+		return cmp.Or(writeJSON(e.Stdout, ended), goOn(&ended))
 	}
 	fmt.Fprint(e.Stdout, plural(ended.Touched, "session", "sessions"), ": ") // maybe others than were counted before
 	if err := writeEnded(e.Stdout, &ended); err != nil {
@@ -247,7 +247,15 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 		ended.Unanswering = 0
 	}
 	ended.WithoutEndpoint = 0 // the count has said that
-	return writeAside(e.Stdout, &ended)
+	return cmp.Or(writeAside(e.Stdout, &ended), goOn(&ended))
+}
+
+// goOn returns the exit code for sessions that were to end and go on; nil: there are none.
+func goOn(e *admin.Ended) error {
+	if e.Kept+e.Stopped+e.Waiting == 0 {
+		return nil
+	}
+	return cli.ExitCode(cli.ExitGoOn)
 }
 
 // count says how many sessions there are, and when they will end.
@@ -358,19 +366,6 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 		fmt.Fprintf(w, "\nquiet: no byte for %v, the last from the endpoint; whether its answer was whole is not known", time.Duration(e.QuietUs)*time.Microsecond)
 	}
 	_, err := fmt.Fprintln(w)
-	return err
-}
-
-// stop calls off the ends that are under way.
-func (c *sessionsEndCmd) stop(ctx context.Context, e *cli.Env, client *admin.Client) error {
-	s, err := client.StopEnding(ctx)
-	switch {
-	case err != nil:
-		return err
-	case c.JSON:
-		return writeJSON(e.Stdout, s)
-	}
-	_, err = fmt.Fprintf(e.Stdout, "%s stopped, %s on\n", plural(int64(s.Requests), "request", "requests"), plural(s.Kept, "session goes", "sessions go"))
 	return err
 }
 

@@ -3,28 +3,22 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
-	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
-	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
 )
 
 type sourcesCmd struct {
 	processFlags
-	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"What there is most of: connections, rate, refusals or bytes. (default: ${default})"`
-	Top     int    `placeholder:"N" default:"20" help:"How many. (default: ${default})"`
-	Prefix  int    `placeholder:"BITS" default:"32" help:"How many bits of an IPv4 address make one source. (default: ${default})"`
-	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"The same, of IPv6. (default: ${default})"`
-	JSON    bool   `name:"json" help:"In JSON."`
+	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"List those with the most of this first: connections, rate, refusals or bytes. (default: ${default})"`
+	Top     int    `placeholder:"N" default:"20" help:"List at most so many. (default: ${default})"`
+	Prefix  int    `placeholder:"BITS" default:"32" help:"Take so many bits of an IPv4 address for one source. (default: ${default})"`
+	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"Take so many bits of an IPv6 address for one source. (default: ${default})"`
+	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
 // Run lists sources of clients of a running process.
@@ -35,85 +29,19 @@ func (c *sourcesCmd) Run(e *cli.Env) error {
 	case c.Prefix < 1 || c.Prefix > 32 || c.Prefix6 < 1 || c.Prefix6 > 128:
 		return cli.Usagef("sources: write 1 to 32 for --prefix, and 1 to 128 for --prefix6")
 	}
-	return c.ask(e, "sources", func(ctx context.Context, client *admin.Client) error {
-		s, err := client.Sources(ctx, admin.SourceQuery{By: c.By, Top: c.Top, Prefix4: c.Prefix, Prefix6: c.Prefix6})
-		switch {
-		case err != nil:
-			return err
-		case c.JSON:
-			return writeJSON(e.Stdout, s)
-		}
-		return writeSources(e.Stdout, &s)
-	})
+	return show(e, c, "sources", c.JSON, func(ctx context.Context, client *admin.Client) (admin.Sources, error) {
+		return client.Sources(ctx, admin.SourceQuery{By: c.By, Top: c.Top, Prefix4: c.Prefix, Prefix6: c.Prefix6})
+	}, writeSources)
 }
 
 // writeSources writes a table with a row for each source.
 func writeSources(w io.Writer, s *admin.Sources) error {
-	form := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(form, "source\tconnections\tnew/s\trefused\tbytes")
+	rows := [][]string{{"source", "connections", "new/s", "refused", "bytes"}}
 	for i := range s.Sources {
 		one := &s.Sources[i]
-		fmt.Fprintf(form, "%s\t%d\t%.1f\t%d\t%s\n", display.Text(one.Source), one.Connections, one.PerSecond, one.Refused, display.Bytes(one.Bytes))
+		rows = append(rows, []string{one.Source, fmt.Sprint(one.Connections), fmt.Sprintf("%.1f", one.PerSecond), fmt.Sprint(one.Refused), display.Bytes(one.Bytes)})
 	}
-	if more := s.Known - len(s.Sources); more > 0 {
-		fmt.Fprintf(form, "... and %d more\n", more)
-	}
-	return form.Flush()
-}
-
-// A source is the origin of a daemon's configuration.
-type source interface {
-	// load reads the configuration. The error may be an [*admin.ConfigError]. It is safe for
-	// concurrent use.
-	load() (*config.Config, error)
-	// name is the absolute path of the file, or a name that is no path.
-	name() string
-}
-
-// A fileSource is a configuration file.
-type fileSource struct {
-	given  string // the path as it was given
-	path   string // absolute
-	env    config.Env
-	loaded atomic.Bool // load has been called
-}
-
-func newFileSource(path string, env config.Env) *fileSource {
-	s := &fileSource{given: path, path: path, env: env}
-	if abs, err := filepath.Abs(path); err == nil {
-		s.path = abs
-	}
-	return s
-}
-
-func (s *fileSource) name() string { return s.path }
-
-// load reads the file. Problems of the first time have the path as it was given.
-func (s *fileSource) load() (*config.Config, error) {
-	path := s.path
-	if !s.loaded.Swap(true) {
-		path = s.given
-	}
-	return loadConfig(path, s.env)
-}
-
-// errNoFile is the error of a reload or a plan of penstock proxy.
-var errNoFile = errors.New("penstock proxy has no configuration file: write penstock proxy --print-config >penstock.yaml, and penstock run penstock.yaml")
-
-// A flagSource is the configuration that the flags of penstock proxy have written. It is loaded
-// once.
-type flagSource struct {
-	cfg    *config.Config
-	loaded atomic.Bool // load has been called
-}
-
-func (*flagSource) name() string { return "the command line" }
-
-func (s *flagSource) load() (*config.Config, error) {
-	if s.loaded.Swap(true) {
-		return nil, errNoFile
-	}
-	return s.cfg, nil
+	return writeTable(w, rows, andMore(s.Known-len(s.Sources)))
 }
 
 type denyCmd struct {
@@ -125,10 +53,10 @@ type denyCmd struct {
 type denyAddCmd struct {
 	adminFlags
 	Source   string   `arg:"" help:"An address, a prefix, unix, unix:uid=1000, unix:gid=1000 or all."`
-	For      cli.Span `required:"" placeholder:"TIME" help:"For how long, such as 1h or 7d."`
-	Listener string   `placeholder:"NAME" help:"At that listener alone."`
+	For      cli.Span `required:"" placeholder:"TIME" help:"Deny it for so long, such as 1h or 7d."`
+	Listener string   `placeholder:"NAME" help:"Deny it at that listener alone."`
 	End      bool     `help:"End the source's sessions, too, at once."`
-	JSON     bool     `name:"json" help:"In JSON."`
+	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
 // Run denies a source.
@@ -180,7 +108,7 @@ func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 
 type denyRemoveCmd struct {
 	adminFlags
-	Source   string `arg:"" names:"denial" help:"As penstock deny list has it."`
+	Source   string `arg:"" names:"denial" help:"The source, as penstock deny list has it."`
 	Listener string `placeholder:"NAME" help:"The listener of the denial, if it is of one."`
 }
 
@@ -201,42 +129,14 @@ func (c *denyRemoveCmd) Run(e *cli.Env) error {
 
 type denyListCmd struct {
 	adminFlags
-	JSON bool `name:"json" help:"In JSON."`
-
-	// Those of deny add, for a hint.
-	Source   []string `arg:"" optional:"" hidden:""`
-	For      string   `hidden:""`
-	Listener string   `hidden:""`
-	End      bool     `hidden:""`
+	JSON bool `name:"json" help:"Print JSON."`
 }
 
 // Run lists the denials.
 func (c *denyListCmd) Run(e *cli.Env) error {
-	if c.Source != nil || c.For != "" || c.Listener != "" || c.End {
-		return cli.Usagef("deny: nothing was denied: write %s", c.asAdd())
-	}
-	return c.ask(e, "deny list", func(ctx context.Context, client *admin.Client) error {
-		d, err := client.Denied(ctx)
-		switch {
-		case err != nil:
-			return err
-		case c.JSON:
-			return writeJSON(e.Stdout, d)
-		}
-		return writeDenied(e.Stdout, &d, time.Now())
-	})
-}
-
-// asAdd returns the command that denies.
-func (c *denyListCmd) asAdd() string {
-	words := []string{"penstock deny add", cmp.Or(strings.Join(c.Source, " "), "SOURCE"), "--for", cmp.Or(c.For, "1h")}
-	if c.Listener != "" {
-		words = append(words, "--listener", c.Listener)
-	}
-	if c.End {
-		words = append(words, "--end")
-	}
-	return strings.Join(words, " ")
+	return show(e, c, "deny list", c.JSON, func(ctx context.Context, client *admin.Client) (admin.Denied, error) {
+		return client.Denied(ctx)
+	}, func(w io.Writer, d *admin.Denied) error { return writeDenied(w, d, time.Now()) })
 }
 
 // writeDenied writes a table with a row for each denial.
@@ -245,11 +145,9 @@ func writeDenied(w io.Writer, d *admin.Denied, now time.Time) error {
 		_, err := fmt.Fprintln(w, "no source is denied by hand")
 		return err
 	}
-	form := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(form, "source\tlistener\tuntil\tleft\tby")
+	rows := [][]string{{"source", "listener", "until", "left", "by"}}
 	for _, one := range d.Denied {
-		fmt.Fprintf(form, "%s\t%s\t%s\t%v\t%s\n", display.Text(one.Source), display.Text(cmp.Or(one.Listener, "all")),
-			one.Until.Local().Format(time.DateTime), one.Until.Sub(now).Round(time.Second), display.Text(cmp.Or(one.By, "-")))
+		rows = append(rows, []string{one.Source, cmp.Or(one.Listener, "all"), one.Until.Local().Format(time.DateTime), one.Until.Sub(now).Round(time.Second).String(), cmp.Or(one.By, "-")})
 	}
-	return form.Flush()
+	return writeTable(w, rows, "")
 }

@@ -21,7 +21,7 @@ import (
 
 type statusCmd struct {
 	processFlags
-	JSON     bool   `name:"json" help:"In JSON, with everything that is counted."`
+	JSON     bool   `name:"json" help:"Print JSON, with everything that is counted."`
 	Problems bool   `help:"Show only the problems."`
 	All      bool   `help:"Show every endpoint. Without it, more than 40 endpoints are summed up, and those with a problem or a change by hand are listed."`
 	Listener string `placeholder:"NAME" help:"Show only this listener, beside the process."`
@@ -194,18 +194,15 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	if s.Lane != nil {
 		t.row("lane", "", "", laneLine(s.Lane))
 		if len(s.Lane.Stays) > 0 {
-			t.note("attempts that stayed in user space: %s", counts(s.Lane.Stays))
+			t.note("attempts that stayed in user space: %s", listed(s.Lane.Stays))
 		}
 	}
 	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
 	if l := s.SessionLog; l != nil {
-		lost := int64(0)
-		for _, n := range l.Dropped {
-			lost += n
-		}
+		lost := total(l.Dropped)
 		t.row("session log", "", "", fmt.Sprintf("%d lines, %d dropped", l.Lines, lost))
 		if lost > 0 {
-			t.note("dropped: %s", counts(l.Dropped))
+			t.note("dropped: %s", listed(l.Dropped))
 		}
 	}
 	if s.TLSSessions.Active > 0 {
@@ -290,10 +287,7 @@ func (t *statusText) traces(s *admin.Traces, accepted int64) {
 		state = fmt.Sprintf("%g %%", s.Sample)
 	}
 	t.row("traces", "", state, fmt.Sprintf("sampled %d of %d clients, exported %d, open %d, queued %d", s.Sampled, accepted, s.Exported, s.Open, s.Queued))
-	dropped := int64(0)
-	for _, n := range s.Dropped {
-		dropped += n
-	}
+	dropped := total(s.Dropped)
 	if dropped > 0 || s.Unconfirmed > 0 {
 		t.note("dropped %d%s, unconfirmed %d", dropped, byReason(s.Dropped), s.Unconfirmed)
 	}
@@ -341,6 +335,32 @@ func problemLines(problems []admin.Problem, most int) (lines []string) {
 	return lines
 }
 
+// writeTable writes rows, the first of which has the names of the columns, and a last line that is none of them.
+func writeTable(w io.Writer, rows [][]string, last string) error {
+	var text strings.Builder
+	form := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = display.Text(cell)
+		}
+		fmt.Fprintln(form, strings.Join(row, "\t"))
+	}
+	_ = form.Flush() // into memory
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
+	_, err := io.WriteString(w, last)
+	return err
+}
+
+// andMore is the last line of a list that leaves n out; empty: it leaves none out.
+func andMore(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("... and %d more\n", n)
+}
+
 // oneLine joins several lines into one: joined errors have some.
 func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
 
@@ -386,11 +406,15 @@ func byReason(counts map[string]int64) string {
 	if len(counts) == 0 {
 		return ""
 	}
-	var list []string
-	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
+	return " (" + listed(counts) + ")"
+}
+
+// total is the sum of counts.
+func total(counts map[string]int64) (sum int64) {
+	for _, n := range counts {
+		sum += n
 	}
-	return " (" + strings.Join(list, ", ") + ")"
+	return sum
 }
 
 func (t *statusText) listener(l *admin.Listener) {
@@ -432,12 +456,7 @@ func (t *statusText) mirrors(m *admin.Mirrors) {
 	if m == nil {
 		return
 	}
-	to := mirroredTo(m)
-	var ended int64
-	for _, n := range m.Ended {
-		ended += n
-	}
-	t.note("mirrors to %s: %d running, %d ended%s; %s teed, %s copied, %s undelivered", to, m.Running, ended, byReason(m.Ended),
+	t.note("mirrors to %s: %d running, %d ended%s; %s teed, %s copied, %s undelivered", mirroredTo(m), m.Running, total(m.Ended), byReason(m.Ended),
 		display.Bytes(m.Teed), display.Bytes(m.Copied), display.Bytes(m.Undelivered))
 	for i := range m.Comparisons {
 		k := &m.Comparisons[i]
@@ -541,7 +560,7 @@ func (t *statusText) endpoints(list []admin.Endpoint) {
 			odd = append(odd, e)
 		}
 	}
-	t.row("  endpoints", strconv.Itoa(len(list)), "", fmt.Sprintf("%s; weight %d in all", counts(states), weight))
+	t.row("  endpoints", strconv.Itoa(len(list)), "", fmt.Sprintf("%s; weight %d in all", listed(states), weight))
 	for _, e := range odd[:min(len(odd), maxListed)] {
 		t.endpoint(e)
 	}
@@ -637,10 +656,7 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	if r == nil {
 		return
 	}
-	var masked int64
-	for _, n := range r.Masked {
-		masked += n
-	}
+	masked := total(r.Masked)
 	text := fmt.Sprintf("rewritten: %s in %d sessions, which is not zero-copy", display.Bytes(r.Bytes), r.Sessions)
 	if masked > 0 || len(r.Modules) == 0 {
 		text += fmt.Sprintf("; %d masked%s", masked, byReason(r.Masked))

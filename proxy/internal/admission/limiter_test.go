@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
 )
 
 // alone returns a limiter of one connection, which waits since a minute ago.
@@ -104,3 +106,5 @@ func TestRanks(t *testing.T) {
 		t.Errorf("%d requests are under way, of %d", n, l.requests(Own))
 	}
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

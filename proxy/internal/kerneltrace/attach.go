@@ -3,13 +3,20 @@ package kerneltrace
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // An attachment is a tracepoint and its programs, the first of which that the kernel accepts is
@@ -178,4 +185,118 @@ func loadOne(name string) (*ebpf.Program, error) {
 		return nil, err
 	}
 	return ebpf.NewProgram(spec.Programs[name])
+}
+
+// maxCgroups is the room of the map of cgroups.
+const maxCgroups = 1024
+
+// cgroup2Magic is the type of the file system of cgroup v2 (CGROUP2_SUPER_MAGIC in
+// include/uapi/linux/magic.h).
+const cgroup2Magic = 0x63677270
+
+// cgroupIDs returns the IDs of a cgroup and of those below it: the numbers of their directories
+// (cgroup_id in include/linux/cgroup.h).
+func cgroupIDs(path string) (ids []uint64, err error) {
+	var at syscall.Statfs_t
+	if err := syscall.Statfs(path, &at); err != nil {
+		return nil, fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	if at.Type != cgroup2Magic {
+		return nil, fmt.Errorf("cgroup %s: not a directory of cgroup v2: write one below /sys/fs/cgroup, such as the one in the line with 0:: of /proc/PID/cgroup", path)
+	}
+	err = eachCgroup(path, func(dir string) error {
+		var st syscall.Stat_t
+		if err := syscall.Stat(dir, &st); err != nil {
+			return err
+		}
+		ids = append(ids, st.Ino)
+		if len(ids) > maxCgroups {
+			return fmt.Errorf("more than %d cgroups below it", maxCgroups)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	return ids, nil
+}
+
+// CgroupProcesses returns the processes of a cgroup and of those below it.
+func CgroupProcesses(path string) (pids []int, err error) {
+	err = eachCgroup(path, func(dir string) error {
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		for _, field := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: of another PID namespace
+				pids = append(pids, pid)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	return pids, nil
+}
+
+func eachCgroup(path string, do func(dir string) error) error {
+	return filepath.WalkDir(path, func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return do(dir)
+	})
+}
+
+// A PrivilegeError is the error of a process that may not trace.
+type PrivilegeError struct {
+	Missing []string // capabilities, such as CAP_BPF
+	Err     error    // of the program that could not be loaded
+}
+
+// Error names the capabilities.
+func (e *PrivilegeError) Error() string {
+	return fmt.Sprintf("BPF programs for tracepoints need %s, which this process lacks: %v", strings.Join(e.Missing, " and "), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *PrivilegeError) Unwrap() error { return e.Err }
+
+// Allowed loads two programs that do nothing, and so finds out whether the process may trace:
+// one needs CAP_BPF, the other CAP_PERFMON too (bpf_prog_load in kernel/bpf/syscall.c). The
+// error is a [*PrivilegeError] if it may not, and another one if it could not be found out.
+func Allowed() error {
+	bpf, perfmon := try("penstock_jiffies"), try("penstock_probe")
+	if bpf == nil && perfmon == nil {
+		return nil
+	}
+	if !errors.Is(bpf, fs.ErrPermission) && !errors.Is(perfmon, fs.ErrPermission) {
+		return fmt.Errorf("BPF programs cannot be loaded: %w", errors.Join(bpf, perfmon))
+	}
+	e := &PrivilegeError{Err: perfmon}
+	if bpf != nil {
+		e.Missing, e.Err = append(e.Missing, "CAP_BPF"), bpf
+	}
+	// Without CAP_BPF the second program is refused either way.
+	if bpf == nil || !hasPerfmon() {
+		e.Missing = append(e.Missing, "CAP_PERFMON")
+	}
+	return e
+}
+
+// hasPerfmon reports whether the process has CAP_PERFMON, or CAP_SYS_ADMIN in its place.
+func hasPerfmon() bool {
+	set, err := sys.Capabilities()
+	return err == nil && (set.Has(sys.CAP_PERFMON) || set.Has(sys.CAP_SYS_ADMIN))
+}
+
+// try loads a program, and lets it go.
+func try(name string) error {
+	p, err := loadOne(name)
+	if err != nil {
+		return err
+	}
+	return p.Close()
 }

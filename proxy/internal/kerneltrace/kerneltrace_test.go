@@ -3,7 +3,9 @@ package kerneltrace
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -15,9 +17,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
-
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"pgregory.net/rapid"
 )
 
 var self = Config{PIDs: []int{os.Getpid()}}
@@ -310,4 +313,132 @@ func TestNoCgroup(t *testing.T) {
 	if _, err := cgroupIDs("/proc"); err == nil || !strings.Contains(err.Error(), "not a directory of cgroup v2") {
 		t.Error(err)
 	}
+}
+
+// TestClosedConnectionsDropNothing: a connection that is closed, by whichever side and with bytes unread, as by a
+// health check, has lost no packet: what is left in its queues is freed with it.
+func TestClosedConnectionsDropNothing(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l := listen(t, "127.0.0.1:0")
+	tracer := open(t, self)
+	const times = 20
+	for range times {
+		for _, end := range []func(client, server *net.TCPConn){
+			func(client, server *net.TCPConn) { client.Close(); server.Close() },
+			func(client, server *net.TCPConn) { server.Close(); client.Close() },
+			func(client, server *net.TCPConn) {
+				client.CloseWrite()
+				io.Copy(io.Discard, server)
+				server.Close()
+				io.Copy(io.Discard, client)
+				client.Close()
+			},
+			func(client, server *net.TCPConn) { client.Close(); io.Copy(io.Discard, server); server.Close() },
+			func(client, server *net.TCPConn) { server.Write([]byte("unread")); client.Close(); server.Close() },
+			func(client, server *net.TCPConn) {
+				client.Write([]byte("unread"))
+				client.SetLinger(0)
+				client.Close()
+				server.Close()
+			},
+			func(client, server *net.TCPConn) { client.SetLinger(0); client.Close(); server.Close() },
+			func(client, server *net.TCPConn) { client.Close(); server.Write([]byte("late")); server.Close() },
+		} {
+			client, server := pair(t, l)
+			end(client, server)
+		}
+	}
+	r := until(t, tracer, "resets", func(r *Reading) bool {
+		return event(r, func(e *Event) bool { return e.Kind == ResetSent && e.Side == Connected }) >= times
+	})
+	for i := range r.Events {
+		if e := &r.Events[i]; e.Kind == Drop {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// bucketOf is record of bpf/trace.c.
+func bucketOf(ns uint64) int {
+	if ns < 128 {
+		return 0
+	}
+	power := bits.Len64(ns) - 1
+	return min((power-7)<<2+int(ns>>(power-2)&3), 127)
+}
+
+// TestBuckets: a duration is below the end of its bucket, and at least at that of the one before.
+func TestBuckets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ns := rapid.Uint64Range(0, 1<<50).Draw(t, "ns")
+		i := bucketOf(ns)
+		if d := time.Duration(ns); d >= bucketEnd(i) || i > 0 && d < bucketEnd(i-1) {
+			t.Errorf("%d ns is in bucket %d, from %d to %d", ns, i, bucketEnd(i-1), bucketEnd(i))
+		}
+	})
+}
+
+func TestQuantile(t *testing.T) {
+	var h Histogram
+	if h.Quantile(0.99) != 0 {
+		t.Error("an empty one has a quantile")
+	}
+	for i := range 100 {
+		d := time.Duration(i+1) * time.Millisecond
+		h.buckets[bucketOf(uint64(d))]++
+		h.Count, h.Max = h.Count+1, d
+	}
+	if q := h.Quantile(0.5); q < 50*time.Millisecond || q > 63*time.Millisecond {
+		t.Errorf("the median is %v", q)
+	}
+	if q := h.Quantile(1); q != 100*time.Millisecond {
+		t.Errorf("the maximum is %v", q)
+	}
+	h.Add(&h)
+	if h.Count != 200 || h.Max != 100*time.Millisecond {
+		t.Errorf("%d, %v", h.Count, h.Max)
+	}
+}
+
+func TestParseRow(t *testing.T) {
+	const v4 = "   0: 0100007F:1F90 0200000A:C350 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 20 4 30 10 -1"
+	row, ok := parseRow(v4)
+	if !ok || row.Local != netip.MustParseAddrPort("127.0.0.1:8080") || row.Remote != netip.MustParseAddrPort("10.0.0.2:50000") || row.inode != 4711 || row.Listens {
+		t.Errorf("%+v, %v", row, ok)
+	}
+	const v6 = "   1: 00000000000000000000000000000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0 100 0 0 10 0"
+	row, ok = parseRow(v6)
+	if !ok || row.Local != netip.MustParseAddrPort("[::]:80") || !row.Listens || len(row.places()) != 2 {
+		t.Errorf("%+v, %v", row, ok)
+	}
+	if _, ok = parseRow("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"); ok {
+		t.Error("the head is a row")
+	}
+}
+
+// FuzzParseRow: no text makes it fail otherwise than by saying so.
+func FuzzParseRow(f *testing.F) {
+	f.Add("   0: 0100007F:1F90 0200000A:C350 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 20 4 30 10 -1")
+	f.Fuzz(func(t *testing.T, line string) {
+		if row, ok := parseRow(line); ok && !row.Local.IsValid() {
+			t.Errorf("%q is a row without an address", line)
+		}
+	})
+}
+
+func TestAddresses(t *testing.T) {
+	for _, text := range []string{"127.0.0.1", "::1", "2001:db8::5", "0.0.0.0", "::"} {
+		a := netip.MustParseAddr(text)
+		if got := addressOf(words(a)); got != a {
+			t.Errorf("%v becomes %v", a, got)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	asVictim()
+	netns.Main()
+	leak.Main(m)
 }

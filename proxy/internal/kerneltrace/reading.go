@@ -1,13 +1,24 @@
 package kerneltrace
 
 import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
 )
 
 // A Kind is a kind of event. The numbers are those of enum event in bpf/trace.c.
@@ -187,4 +198,441 @@ func (t *Tracer) readCounts(r *Reading) error {
 		}
 	})
 	return errors.Join(err, each(t.maps.Maps["lost"], func(_ *uint32, n *uint64) { r.Lost += *n }))
+}
+
+// The programs for the queues of devices are attached for samplePart of each samplePeriod: they see
+// every packet of the machine, those of the loopback too, which has no queue.
+const (
+	samplePart   = 100 * time.Millisecond
+	samplePeriod = 500 * time.Millisecond
+)
+
+// Wait returns when ctx ends. Meanwhile it attaches and detaches the programs for the queues of
+// devices in turn, so that their cost is a fifth. Before and after, they are attached.
+func (t *Tracer) Wait(ctx context.Context) error {
+	pause := func(d time.Duration) bool {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for pause(samplePart) {
+		err := t.detachSampled()
+		pause(samplePeriod - samplePart)
+		if err = errors.Join(err, t.attachSampled()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detachSampled detaches, the last attached first, and forgets the packets that are in a queue: an
+// address that another packet has later must not lead to them.
+func (t *Tracer) detachSampled() error {
+	var errs []error
+	for _, l := range slices.Backward(t.sampledLinks) {
+		errs = append(errs, l.Close())
+	}
+	t.sampledLinks = nil
+	var packets []uint64
+	errs = append(errs, each(t.maps.Maps["queued"], func(k, _ *uint64) { packets = append(packets, *k) }))
+	for _, k := range packets {
+		_ = t.maps.Maps["queued"].Delete(k) // it may have left the map
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Tracer) attachSampled() error {
+	for _, p := range t.sampled {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			return fmt.Errorf("trace: attaching again: %w", err)
+		}
+		t.sampledLinks = append(t.sampledLinks, l)
+	}
+	return nil
+}
+
+// A Histogram counts durations in buckets, of which four are between a power of two and the next:
+// a quantile is at most a quarter too high.
+type Histogram struct {
+	Count uint64
+	Sum   time.Duration
+	Max   time.Duration
+
+	buckets [128]uint32
+}
+
+func histogramOf(h *traceHistogram) Histogram {
+	return Histogram{Count: h.Count, Sum: time.Duration(h.Sum), Max: time.Duration(h.Max), buckets: h.Bucket}
+}
+
+// Add adds the durations of another histogram.
+func (h *Histogram) Add(o *Histogram) {
+	h.Count, h.Sum, h.Max = h.Count+o.Count, h.Sum+o.Sum, max(h.Max, o.Max)
+	for i, n := range o.buckets {
+		h.buckets[i] += n
+	}
+}
+
+// Quantile returns a duration that a share q of all, from 0 to 1, does not exceed; 0 if there are
+// none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	var all, below uint64
+	for _, n := range h.buckets {
+		all += uint64(n)
+	}
+	for i, n := range h.buckets {
+		below += uint64(n)
+		if n > 0 && float64(below) >= q*float64(all) {
+			return min(bucketEnd(i), h.Max)
+		}
+	}
+	return 0
+}
+
+// bucketEnd returns the first duration beyond a bucket, see record in bpf/trace.c; the last bucket has
+// no end.
+func bucketEnd(i int) time.Duration {
+	if i == 127 {
+		return 1<<63 - 1
+	}
+	return time.Duration(4+(i+1)%4) << ((i+1)/4 + 5)
+}
+
+// reasons are the names of the kernel's enumerations, as it has them; a nil map has none.
+type reasons struct {
+	drop, reset map[uint64]string
+}
+
+// congestion are the states of enum tcp_ca_state in include/uapi/linux/tcp.h, as causes of a
+// retransmission.
+var congestion = []string{"probe", "disorder", "cwr", "recovery", "timeout"}
+
+// limits are the kinds of sock_exceed_buf_limit: SK_MEM_SEND and SK_MEM_RECV of include/net/sock.h.
+var limits = []string{"send", "receive"}
+
+// loadReasons reads the names. A kernel that lacks an enumeration has numbers instead of names.
+func loadReasons() (r reasons) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return r
+	}
+	r.drop = enumNames(spec, "skb_drop_reason", "SKB_DROP_REASON_", "SKB_")
+	r.reset = enumNames(spec, "sk_rst_reason", "SK_RST_REASON_")
+	return r
+}
+
+// enumNames returns the names of an enumeration in lower case, without the first prefix that they
+// have.
+func enumNames(spec *btf.Spec, name string, prefixes ...string) map[uint64]string {
+	var enum *btf.Enum
+	if spec.TypeByName(name, &enum) != nil {
+		return nil
+	}
+	names := make(map[uint64]string, len(enum.Values))
+	for _, v := range enum.Values {
+		text := v.Name
+		for _, prefix := range prefixes {
+			if short, ok := strings.CutPrefix(text, prefix); ok {
+				text = short
+				break
+			}
+		}
+		names[v.Value] = strings.ToLower(text)
+	}
+	return names
+}
+
+// dropNumber returns the number of a reason of a drop; 0: the kernel has none of that name.
+func (r *reasons) dropNumber(name string) uint32 {
+	for n, of := range r.drop {
+		if of == name {
+			return uint32(n)
+		}
+	}
+	return 0
+}
+
+// name returns the name of the detail of an event.
+func (r *reasons) name(k Kind, detail uint32) string {
+	switch k {
+	case Drop:
+		return named(r.drop, detail)
+	case ResetSent:
+		return named(r.reset, detail)
+	case Retransmit:
+		return listed(congestion, detail)
+	case BufferLimit:
+		return listed(limits, detail)
+	}
+	return ""
+}
+
+func named(names map[uint64]string, v uint32) string {
+	if name, ok := names[uint64(v)]; ok {
+		return name
+	}
+	return fmt.Sprintf("reason %d", v)
+}
+
+func listed(names []string, v uint32) string {
+	if int64(v) < int64(len(names)) {
+		return names[v]
+	}
+	return fmt.Sprintf("kind %d", v)
+}
+
+// A Socket is a TCP socket of a process.
+type Socket struct {
+	PID           int
+	Local, Remote netip.AddrPort
+	Listens       bool
+	Netns         uint32 // number of its network namespace
+	// Shared means that a process that is not traced listens at the same address (SO_REUSEPORT).
+	Shared bool
+}
+
+// stateListen is TCP_LISTEN of include/net/tcp_states.h.
+const stateListen = 0x0a
+
+// A namespace is the sockets of the processes that share a network namespace.
+type namespace struct {
+	reader int            // a process whose tables are those of the namespace
+	owners map[uint64]int // the process with a socket of that number
+}
+
+// Sockets returns the TCP sockets of some processes, and lines on processes whose sockets are not
+// known: those of another user, for one (proc_pid_fd(5)).
+func Sockets(pids []int) (list []Socket, notes []string) {
+	all := make(map[uint32]*namespace)
+	for _, pid := range pids {
+		netns, err := netnsOf(pid)
+		if err == nil {
+			if all[netns] == nil {
+				all[netns] = &namespace{reader: pid, owners: make(map[uint64]int)}
+			}
+			err = socketInodes(pid, all[netns].owners)
+		}
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("the sockets of process %d are not known: %v", pid, err))
+		}
+	}
+	for netns, n := range all {
+		sockets, err := n.sockets(netns)
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("the sockets of the network of process %d are not known: %v", n.reader, err))
+		}
+		list = append(list, sockets...)
+	}
+	return list, append(notes, sharedNote(list)...)
+}
+
+// sockets returns those of the processes of the namespace.
+func (n *namespace) sockets(netns uint32) (list []Socket, err error) {
+	others := make(map[netip.AddrPort]bool)
+	for _, name := range []string{"tcp", "tcp6"} {
+		rows, err := readTable(n.reader, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			pid, ours := n.owners[row.inode]
+			row.PID, row.Netns = pid, netns
+			switch {
+			case ours:
+				list = append(list, row.Socket)
+			case row.Listens:
+				others[row.Local] = true
+			}
+		}
+	}
+	for i := range list {
+		list[i].Shared = list[i].Listens && others[list[i].Local]
+	}
+	return list, nil
+}
+
+// netnsOf returns the number of the network namespace of a process.
+func netnsOf(pid int) (uint32, error) {
+	name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(name, "net:["), "]"), 10, 32)
+	return uint32(n), err
+}
+
+// socketInodes adds the numbers of the sockets among the descriptors of a process.
+func socketInodes(pid int, owners map[uint64]int) error {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, name := range names {
+			to, err := os.Readlink(filepath.Join(dir, name))
+			if err != nil {
+				continue // closed meanwhile
+			}
+			if n, ok := strings.CutPrefix(to, "socket:["); ok {
+				if inode, err := strconv.ParseUint(strings.TrimSuffix(n, "]"), 10, 64); err == nil {
+					owners[inode] = pid
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// A tableRow is a row of /proc/PID/net/tcp.
+type tableRow struct {
+	Socket
+	inode uint64
+}
+
+// readTable reads the sockets of the network namespace of a process; a kernel without IPv6 has
+// no table of it.
+func readTable(pid int, name string) (rows []tableRow, err error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, name))
+	if errors.Is(err, os.ErrNotExist) && name == "tcp6" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if row, ok := parseRow(lines.Text()); ok {
+			rows = append(rows, row)
+		}
+	}
+	return rows, lines.Err()
+}
+
+// parseRow parses a row; the head of the table is none.
+func parseRow(line string) (row tableRow, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 10 || !strings.HasSuffix(fields[0], ":") {
+		return row, false
+	}
+	local, err := parseTableAddress(fields[1])
+	remote, err2 := parseTableAddress(fields[2])
+	state, err3 := strconv.ParseUint(fields[3], 16, 8)
+	inode, err4 := strconv.ParseUint(fields[9], 10, 64)
+	if errors.Join(err, err2, err3, err4) != nil {
+		return row, false
+	}
+	row.Local, row.Remote = unmapped(local), unmapped(remote)
+	if state == stateListen {
+		row.Listens, row.Local = true, local
+	}
+	row.inode = inode
+	return row, true
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// parseTableAddress parses an address as the tables have it: words of four bytes in the byte
+// order of the machine, in hexadecimal.
+func parseTableAddress(text string) (netip.AddrPort, error) {
+	host, port, _ := strings.Cut(text, ":")
+	b, err := hex.DecodeString(host)
+	p, err2 := strconv.ParseUint(port, 16, 16)
+	if err = errors.Join(err, err2); err != nil {
+		return netip.AddrPort{}, err
+	}
+	for i := 0; i+4 <= len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, ok := netip.AddrFromSlice(b)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("address %q", text)
+	}
+	return netip.AddrPortFrom(a, uint16(p)), nil
+}
+
+// words returns an address as the programs have it: 16 bytes, of IPv4 mapped ones.
+func words(a netip.Addr) (w [4]uint32) {
+	b := a.As16()
+	for i := range w {
+		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return w
+}
+
+// addressOf is the reverse of words.
+func addressOf(w [4]uint32) netip.Addr {
+	var b [16]byte
+	for i, v := range w {
+		binary.NativeEndian.PutUint32(b[4*i:], v)
+	}
+	return netip.AddrFrom16(b).Unmap()
+}
+
+func (s *Socket) place(a netip.Addr) (p tracePlace) {
+	p.Address.Word = words(a)
+	p.Port, p.Netns = uint32(s.Local.Port()), s.Netns
+	return p
+}
+
+var (
+	anyV4 = netip.AddrFrom4([4]byte{})
+	anyV6 = netip.IPv6Unspecified()
+)
+
+// places returns the places that a socket listens at: one of all addresses of IPv6 takes clients
+// of IPv4 too, unless IPV6_V6ONLY is set, which the tables do not have.
+func (s *Socket) places() (list []tracePlace) {
+	if !s.Listens {
+		return nil
+	}
+	list = append(list, s.place(s.Local.Addr()))
+	if s.Local.Addr() == anyV6 {
+		list = append(list, s.place(anyV4))
+	}
+	return list
+}
+
+// accepting returns the places of listeners that may have accepted a socket.
+func (s *Socket) accepting() []tracePlace {
+	wildcard := anyV6
+	if s.Local.Addr().Is4() {
+		wildcard = anyV4
+	}
+	return []tracePlace{s.place(s.Local.Addr()), s.place(wildcard)}
+}
+
+func (s *Socket) flow() (f traceFlow) {
+	f.Local.Word, f.Remote.Word = words(s.Local.Addr()), words(s.Remote.Addr())
+	f.LocalPort, f.RemotePort, f.Netns = s.Local.Port(), s.Remote.Port(), s.Netns
+	return f
+}
+
+// sharedNote names the addresses at which other processes listen too.
+func sharedNote(sockets []Socket) []string {
+	var shared []string
+	for _, s := range sockets {
+		if text := s.Local.String(); s.Shared && !slices.Contains(shared, text) {
+			shared = append(shared, text)
+		}
+	}
+	if len(shared) == 0 {
+		return nil
+	}
+	slices.Sort(shared)
+	return []string{"other processes listen at " + strings.Join(shared, ", ") + " too: events of their clients cannot be distinguished from those of the traced ones"}
 }

@@ -295,9 +295,10 @@ func (l *Lanes) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	if now := l.toCome(); now != nil {
+		changed := l.off == on
 		l.off = !on
 		l.Log.Info("whether sessions leave user space was changed, before there is a lane", "on", on, "by", by)
-		return admin.LaneChanged{State: l.willBe(now)}, nil
+		return admin.LaneChanged{State: l.willBe(now), Changed: changed}, nil
 	}
 	now, err := l.inForce()
 	if err != nil {
@@ -315,7 +316,7 @@ func (l *Lanes) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 		l.now.Store(&next)
 		l.Log.Info("whether sessions leave user space was changed", "lane", next.is, "by", by)
 	}
-	return admin.LaneChanged{State: next.is}, nil
+	return admin.LaneChanged{State: next.is, Changed: next.is != now.is}, nil
 }
 
 // every selects all sessions.

@@ -246,6 +246,9 @@ func (l *Listener) SetMode(mode fs.FileMode) error {
 // further client finds the listener. Close does it as well.
 func (l *Listener) Unlink() error { return l.path.remove() }
 
+// Gone reports whether the path of a unix socket was removed: no client finds the listener any more.
+func (l *Listener) Gone() bool { return l.path.gone() }
+
 // TCP reports whether it listens on TCP, and not on a unix socket.
 func (l *Listener) TCP() bool { return l.addr.Network != "unix" }
 

@@ -229,6 +229,20 @@ func (p *unixPath) remove() error {
 	return errors.Join(notThere(err), p.closeDirectory())
 }
 
+// gone reports whether no file has the name any more. A nil path is none that could be gone.
+func (p *unixPath) gone() bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dir < 0 {
+		return true
+	}
+	_, err := sys.Fstatat(p.dir, p.name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // notThere is nil for the error that a file is gone.
 func notThere(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

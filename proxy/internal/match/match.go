@@ -7,10 +7,13 @@
 package match
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
@@ -169,6 +172,183 @@ func speaks(wanted, offered []string) bool {
 	for _, w := range wanted {
 		if slices.Contains(offered, w) {
 			return true
+		}
+	}
+	return false
+}
+
+// names is routes by the names of hosts that they are for, each list in order.
+type names struct {
+	exact  map[string][]int32 // by name
+	suffix map[string][]int32 // by the name after "*."
+	every  []int32            // for every name
+	all    []int32            // for any name at all
+}
+
+func newNames() names {
+	return names{exact: map[string][]int32{}, suffix: map[string][]int32{}}
+}
+
+// add notes that route i is for a pattern.
+func (x *names) add(i int32, pattern string) error {
+	name, err := Pattern(pattern)
+	if err != nil {
+		return err
+	}
+	x.all = note(x.all, i)
+	switch parent, wild := strings.CutPrefix(name, "*."); {
+	case name == "*":
+		x.every = note(x.every, i)
+	case wild:
+		x.suffix[parent] = note(x.suffix[parent], i)
+	default:
+		x.exact[name] = note(x.exact[name], i)
+	}
+	return nil
+}
+
+// note appends a route, unless it is the last one.
+func note(list []int32, i int32) []int32 {
+	if n := len(list); n > 0 && list[n-1] == i {
+		return list
+	}
+	return append(list, i)
+}
+
+// first returns the first route for a name that a look takes, or best if there is none before that.
+func (x *names) first(name string, best int32, by *look) int32 {
+	if name == "" {
+		return best
+	}
+	best = by.first(x.exact[name], best)
+	for at := strings.IndexByte(name, '.'); at > 0 && len(x.suffix) > 0; { // a name that begins with a dot is none
+		name = name[at+1:]
+		best = by.first(x.suffix[name], best)
+		at = strings.IndexByte(name, '.')
+	}
+	return by.first(x.every, best)
+}
+
+// A look is one search for a client's route.
+type look struct {
+	table *Table
+	c     *Client
+	may   bool // takes routes that may fit, see [Table.Decide]
+}
+
+// takes judges a route by all that is not looked up by name.
+func (l *look) takes(r *route) bool {
+	if l.may {
+		return r.judge(l.c, l.table.recogniser) != firstbytes.No
+	}
+	return r.fits(l.c)
+}
+
+// first returns the first route of list that it takes, or best if there is none before that.
+func (l *look) first(list []int32, best int32) int32 {
+	for _, i := range list {
+		if i >= best || l.takes(&l.table.routes[i]) {
+			return min(i, best)
+		}
+	}
+	return best
+}
+
+// Pattern checks an element of [Route.SNI], and returns it as it is compared: in lower case,
+// without a dot at its end.
+func Pattern(s string) (string, error) {
+	if s == "*" {
+		return s, nil
+	}
+	name := strings.TrimSuffix(strings.ToLower(s), ".")
+	host := strings.TrimPrefix(name, "*.")
+	if strings.Contains(host, "*") {
+		return "", fmt.Errorf("%q: a wildcard must be the whole first label; write *.example.com", s)
+	}
+	if len(host) > 253 {
+		return "", fmt.Errorf("%q: a name has at most 253 characters", s)
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > 63 {
+			return "", fmt.Errorf("%q is no name of a host; write shop.example.com, or *.example.com", s)
+		}
+	}
+	for _, c := range host {
+		if !(c == '-' || c == '.' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z') {
+			return "", fmt.Errorf("%q: %q is in no name of a host; write the name as it is on the wire (xn--)", s, c)
+		}
+	}
+	return name, nil
+}
+
+// PathPattern checks an element of [Route.Path], and returns it as it is compared.
+func PathPattern(s string) (string, error) {
+	exact, below := s, ""
+	if parent, ok := strings.CutSuffix(s, "/*"); ok {
+		exact, below = parent+"/", "*"
+	}
+	path, ok := firstbytes.CanonicalPath(exact)
+	if !ok || strings.Contains(exact, "*") {
+		return "", fmt.Errorf("%q is no path; write /status, or /api/* for all paths below /api", s)
+	}
+	return path + below, nil
+}
+
+// FindAfter returns the index of the first route after another one that fits c, or None. It costs a look at each
+// of them, and is for the same clients as [Table.Find].
+func (t *Table) FindAfter(c *Client, after int) int {
+	for i := after + 1; i < len(t.routes); i++ {
+		if r := &t.routes[i]; r.named(c) && r.fits(c) {
+			return i
+		}
+	}
+	return None
+}
+
+// FindHidden is FindAfter of a client whose user and database cannot be read: it has them, within TLS that is passed
+// through. It fails with [ErrUndecided] if they would decide: no client evades a route by hiding them.
+func (t *Table) FindHidden(c *Client, after int) (int, error) {
+	for i := after + 1; i < len(t.routes); i++ {
+		r := &t.routes[i]
+		switch {
+		case !r.named(c) || !r.fitsBesidesLogin(c):
+		case len(r.Users)+len(r.Databases) > 0:
+			return None, fmt.Errorf("%w: its user and database are within TLS that is passed through", ErrUndecided)
+		default:
+			return i, nil
+		}
+	}
+	return None, nil
+}
+
+// Possible returns the index of the first route after another one that may be that of a client of which only the source, the port and the
+// TLVs are known, or None; certain says that nothing else decides whether it is. The table may be nil, and has no routes then.
+func (t *Table) Possible(c *Client, after int) (i int, certain bool) {
+	for i := after + 1; t != nil && i < len(t.routes); i++ {
+		if r := &t.routes[i]; r.fitsFrom(c) {
+			return i, !r.Hello() && !r.FirstBytes() && len(r.Users)+len(r.Databases) == 0
+		}
+	}
+	return None, true
+}
+
+// named looks at the name alone.
+func (r *route) named(c *Client) bool { return len(r.SNI) == 0 || oneName(r.SNI, c.ServerName) }
+
+// A TLV is a type and a value of a PROXY header.
+type TLV struct {
+	Type  proxyproto.Type
+	Value []byte
+	Any   bool // whatever its value is
+}
+
+// hasOne reports whether one of some TLVs is in raw, which has those of a header.
+func hasOne(wanted []TLV, raw []byte) bool {
+	for t, value := range proxyproto.All(raw) {
+		for i := range wanted {
+			if w := &wanted[i]; w.Type == t && (w.Any || bytes.Equal(w.Value, value)) {
+				return true
+			}
 		}
 	}
 	return false

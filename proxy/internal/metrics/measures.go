@@ -1,11 +1,17 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A measure is a field of a status that has a family, for its metric tag. The tag is the end of the family's name. A struct, or a pointer to
@@ -114,4 +120,536 @@ func statusFamilies[T, S any](of func(*T) *S, prefix string, labels ...string) (
 		list = append(list, objectFamily[T]{m.Family, func(e *encoder, object *T) { m.write(e, reflect.ValueOf(of(object))) }})
 	}
 	return list
+}
+
+// A processFamily is a family of the whole process. collect calls emit for each series, with the values
+// of the family's labels.
+type processFamily struct {
+	Family
+	collect     func(s *Sample, emit emitter)
+	description *prometheus.Desc // once described
+}
+
+type emitter func(value float64, labels ...string)
+
+// one is collect for a single series.
+func one(value func(s *Sample) float64) func(s *Sample, emit emitter) {
+	return func(s *Sample, emit emitter) { emit(value(s)) }
+}
+
+// number is one for whole numbers.
+func number(value func(s *Sample) int64) func(s *Sample, emit emitter) {
+	return one(func(s *Sample) float64 { return float64(value(s)) })
+}
+
+// named is one for a counter of the status.
+func named(counter string) func(s *Sample, emit emitter) {
+	return number(func(s *Sample) int64 { return s.Process.Counters[counter] })
+}
+
+func boolean(value func(s *Sample) bool) func(s *Sample, emit emitter) {
+	return one(func(s *Sample) float64 { return oneIf(value(s)) })
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func emitAll(emit emitter, counts map[string]int64) {
+	for _, name := range sorted(counts) {
+		emit(float64(counts[name]), name)
+	}
+}
+
+// emitEach is emitAll with those of names that did not occur: a rate needs a beginning.
+func emitEach(emit emitter, counts map[string]int64, names ...string) {
+	all := make(map[string]int64, len(names))
+	for _, name := range names {
+		all[name] = 0
+	}
+	maps.Copy(all, counts)
+	emitAll(emit, all)
+}
+
+// sessionLog is the counts of the session log; all are 0 if there was none.
+func (s *Sample) sessionLog() *admin.SessionLog {
+	return cmp.Or(s.Process.SessionLog, &admin.SessionLog{})
+}
+
+// lane is that of the process; all are 0 if there is none.
+func (s *Sample) lane() *admin.Lane { return cmp.Or(s.Process.Lane, &admin.Lane{}) }
+
+// traces is the counts of spans; all are 0 if there were none.
+func (s *Sample) traces() *admin.Traces { return cmp.Or(s.Process.Traces, &admin.Traces{}) }
+
+// pageSize is the size of a page of a pipe.
+var pageSize = int64(os.Getpagesize())
+
+// processFamilies are those of the process, beside the ones of the status's fields.
+var processFamilies = []processFamily{
+	{Family: gauge("penstock_build_info", "1, with the version.", "version"), collect: func(s *Sample, emit emitter) { emit(1, s.Process.Version) }},
+	{Family: gauge("penstock_draining", "1 while the process drains before its end."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
+	{Family: counter("penstock_refused_total", "Clients that were refused. reason is the stage.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
+	{Family: counter("penstock_left_total", "Clients that have gone before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
+	{Family: counter("penstock_bytes_total", "Bytes of all sessions, of those that run, too; "+byDirection, "direction", "engine"), collect: collectBytes},
+	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
+	{Family: counter("penstock_engine_changes_total", "Changes of a direction of a session: splice (from copying to splicing), copy (back), larger_pipe, mark_raised and mark_lowered (low-water mark of a socket).", "to"), collect: collectEngine},
+	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: collectPipes},
+	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},
+	{Family: gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.UsedPages * pageSize })},
+	{Family: counter("penstock_arena_residues_total", "Times that the bytes of a blocked destination were kept in it, or on the heap because there was no room.", "in"), collect: collectResidues},
+	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
+	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
+	{Family: counter("penstock_session_log_dropped_total", "Lines of the session log that were dropped. reason is ring (that of a loop was full), destination (it took no more) or rate (more than per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
+	{Family: counter("penstock_spans_dropped_total", "Spans that the collector does not have. reason is queue_full, refused (by the collector), unavailable (it was not reached) or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
+		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
+	}},
+	{Family: gauge("penstock_config_generation", "Number of the configuration in force."), collect: number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
+	{Family: gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), collect: boolean(func(s *Sample) bool { return s.Config.Unconfirmed })},
+	{Family: gauge("penstock_config_restart_keys", "Keys of the configuration whose values take effect when the process is started again."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
+	{Family: counter("penstock_config_reloads_total", "Attempts to reload by result: success, refused (nothing was changed) or rolled_back (after a success).", "result"), collect: collectReloads},
+	{Family: gauge("penstock_config_last_reload_successful", "1 if the last attempt to load the configuration has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
+	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last load that has succeeded, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
+	{Family: gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare (beside the old configuration, which harms no client) and swap. 0: there was none.", "phase"), collect: collectPhases},
+	{Family: gauge("penstock_config_file_state", "1 for the state of the file beside the running configuration: same, differs (a reload would change something), invalid (a reload would be refused) or unknown (not compared yet, or there is no file). The process looks every second.", "state"), collect: collectFile},
+}
+
+func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
+
+func collectBytes(s *Sample, emit emitter) {
+	b := s.Process.Bytes
+	emit(float64(b.ClientToEndpoint.Spliced), "client_to_endpoint", "splice")
+	emit(float64(b.ClientToEndpoint.Copied), "client_to_endpoint", "copy")
+	emit(float64(b.ClientToEndpoint.Lane), "client_to_endpoint", "lane")
+	emit(float64(b.EndpointToClient.Spliced), "endpoint_to_client", "splice")
+	emit(float64(b.EndpointToClient.Copied), "endpoint_to_client", "copy")
+	emit(float64(b.EndpointToClient.Lane), "endpoint_to_client", "lane")
+}
+
+func collectEngine(s *Sample, emit emitter) {
+	n := s.Process.Engine
+	emit(float64(n.Promotions), "splice")
+	emit(float64(n.Demotions), "copy")
+	emit(float64(n.PipeGrowths), "larger_pipe")
+	emit(float64(n.MarksRaised), "mark_raised")
+	emit(float64(n.MarksLowered), "mark_lowered")
+}
+
+func collectPipes(s *Sample, emit emitter) {
+	emit(float64(s.Process.Pipes.Leased), "leased")
+	emit(float64(s.Process.Pipes.Idle), "idle")
+}
+
+func collectResidues(s *Sample, emit emitter) {
+	a := s.Process.Arena
+	emit(float64(a.Residues), "arena")
+	emit(float64(a.Refused), "heap")
+}
+
+func collectReloads(s *Sample, emit emitter) {
+	emit(float64(s.Config.Reloads), "success")
+	emit(float64(s.Config.Refused), "refused")
+	emit(float64(s.Config.RolledBack), "rolled_back")
+}
+
+func collectPhases(s *Sample, emit emitter) {
+	emit(float64(s.Process.Changes.PreparedUs)/1e6, "prepare")
+	emit(float64(s.Process.Changes.SwappedUs)/1e6, "swap")
+}
+
+func collectFile(s *Sample, emit emitter) {
+	is := s.Config.File
+	if is == "" {
+		is = FileUnknown
+	}
+	for _, state := range []FileState{FileSame, FileDiffers, FileInvalid, FileUnknown} {
+		emit(oneIf(is == state), string(state))
+	}
+}
+
+// A collector is the series of the process, of one sample.
+type collector struct{ sample *Sample }
+
+// Describe implements [prometheus.Collector].
+func (*collector) Describe(to chan<- *prometheus.Desc) {
+	for i := range families().process {
+		to <- families().process[i].description
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	for i := range families().process {
+		f := &families().process[i]
+		kind := prometheus.GaugeValue
+		if f.Kind == Counter {
+			kind = prometheus.CounterValue
+		}
+		f.collect(c.sample, func(value float64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(f.description, kind, value, labels...)
+		})
+	}
+}
+
+// describedProcess returns the families of the process, with those of the status's fields.
+func describedProcess() (list []processFamily) {
+	for _, m := range measuresOf[admin.Status]("penstock_") {
+		list = append(list, processFamily{Family: m.Family, collect: func(s *Sample, emit emitter) { m.collect(reflect.ValueOf(&s.Process.Status), emit) }})
+	}
+	list = append(list, processFamilies...)
+	for i := range list {
+		f := &list[i]
+		f.description = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+	}
+	return list
+}
+
+// loopFamilies are those with the label loop.
+var loopFamilies = []objectFamily[Loop]{
+	{counter("penstock_loop_overruns_total", "Turns that used a millisecond of CPU time, with --turn-cpu. Left out without it.", "loop"), func(e *encoder, l *Loop) {
+		if l.Measured {
+			e.int("", l.Overruns)
+		}
+	}},
+	{histogram("penstock_loop_turn_seconds", "Loop lag: duration of turns, from the return of epoll_wait on. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Turns) }},
+	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Late) }},
+}
+
+// powerBounds are the bounds of the buckets that are shown of counts by powers of two of a microsecond, as
+// exponents: 16 us to a second.
+var powerBounds = [...]int{4, 6, 8, 10, 12, 14, 16, 18, 20}
+
+// filterBounds are those for the calls of filters: 1 us to 65 ms.
+var filterBounds = [...]int{0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16}
+
+var powerLabels, filterLabels = powersLabels(powerBounds[:]), powersLabels(filterBounds[:])
+
+func powersLabels(bounds []int) (labels [][2]string) {
+	for _, bound := range bounds {
+		labels = append(labels, leLabels(float64(int64(1)<<bound)/1e6))
+	}
+	return labels
+}
+
+// powers writes the buckets of times that are counted by powers of two of a microsecond: counts[i] has
+// those below 2^i, and not below half of that.
+func (e *encoder) powers(counts []int64) { e.powersOf("", powerBounds[:], powerLabels, counts) }
+
+// powersOf is powers with bounds of its own, and with further labels.
+func (e *encoder) powersOf(extra string, bounds []int, labels [][2]string, counts []int64) {
+	sum, next := int64(0), 0
+	for i, bound := range bounds {
+		for ; next <= bound && next < len(counts); next++ {
+			sum += counts[next]
+		}
+		e.name("_bucket", extra+labels[i][e.dialect()])
+		e.buf = strconv.AppendInt(e.buf, sum, 10)
+		e.end()
+	}
+	for ; next < len(counts); next++ {
+		sum += counts[next]
+	}
+	e.name("_bucket", extra+`,le="+Inf"`)
+	e.buf = strconv.AppendInt(e.buf, sum, 10)
+	e.end()
+}
+
+// answerBounds are those for the first answers of endpoints: 256 us to 4 s.
+var answerBounds = [...]int{8, 10, 12, 14, 16, 18, 20, 22}
+
+var answerLabels = powersLabels(answerBounds[:])
+
+// filterTimes writes the histogram of a filter.
+func (e *encoder) filterTimes(f *admin.Filter) {
+	extra := e.cached("filter", f.Name)
+	e.powersOf(extra, filterBounds[:], filterLabels, f.Times)
+	e.sumAndCount(extra, float64(f.TimeUs)/1e6, f.Calls)
+}
+
+// answers writes the histogram of an endpoint's first answers.
+func (e *encoder) answers(p *Endpoint) {
+	made := int64(0)
+	for _, n := range p.AnswerTimes {
+		made += n
+	}
+	e.powersOf("", answerBounds[:], answerLabels, p.AnswerTimes)
+	e.sumAndCount("", p.Answered.Seconds(), made)
+}
+
+// sumAndCount writes the end of a histogram.
+func (e *encoder) sumAndCount(extra string, seconds float64, n int64) {
+	e.name("_sum", extra)
+	e.buf = strconv.AppendFloat(e.buf, seconds, 'g', -1, 64)
+	e.end()
+	e.name("_count", extra)
+	e.buf = strconv.AppendInt(e.buf, n, 10)
+	e.end()
+}
+
+// An objectFamily is a family of the series of listeners, upstreams or endpoints.
+type objectFamily[T any] struct {
+	Family
+	write func(e *encoder, of *T)
+}
+
+const (
+	byDirection = "direction is client_to_endpoint or endpoint_to_client, engine is splice (the bytes were not in the memory of the process), copy, or lane (as packets, of sessions that have left user space)."
+	byClose     = "reason is closed, reset, error, idle, half_close, lifetime, first_byte, canceled, operator or other; by is client, endpoint, timeout, penstock, operator or unknown. Reasons that did not occur are left out."
+	connects    = "Time from the choice of an endpoint until there is a connection to it, the look-up of its name and a TLS handshake included; connections that failed are not counted."
+	limited     = "Time of the sessions that have ended, of 100 ms or more, by the cause that limited it: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/verdict.md)."
+	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
+)
+
+// listenerFamilies are those with the label listener, beside the ones of the status's fields.
+var listenerFamilies = []objectFamily[Listener]{
+	{gauge("penstock_listener_state", "1 for the present state: serving, paused (at a limit) or draining.", "listener", "state"), func(e *encoder, l *Listener) {
+		for _, state := range []admin.State{admin.Serving, admin.Paused, admin.Draining} {
+			e.bool(e.cached("state", string(state)), l.State == state)
+		}
+	}},
+	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
+	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Seconds) }},
+	{counter("penstock_listener_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
+	{counter("penstock_listener_closes_total", "Sessions that have ended; "+byClose, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
+	{histogram("penstock_listener_connect_seconds", connects+" Those to original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
+	{histogram("penstock_listener_session_seconds", lasted, "listener"), func(e *encoder, l *Listener) { e.histogram(&sessionLabels, &l.Tally.Sessions) }},
+	{gauge("penstock_listener_accept_queue", "Connections that the kernel has established and that wait for accept. Left out where the kernel does not report it.", "listener", "address"), func(e *encoder, l *Listener) {
+		l.queues(func(q *admin.Queue) {
+			if q.Known {
+				e.int(label("address", q.Address), q.Length)
+			}
+		})
+	}},
+	{gauge("penstock_listener_accept_queue_limit", "Length of the accept queue from which on it overflows.", "listener", "address"), func(e *encoder, l *Listener) {
+		l.queues(func(q *admin.Queue) {
+			if q.Known {
+				e.int(label("address", q.Address), q.Most)
+			}
+		})
+	}},
+	{counter("penstock_listener_accept_queue_overflows_total", "Overflows of the accept queue, after which clients have to try again. Left out where the kernel does not count them.", "listener", "address"), func(e *encoder, l *Listener) {
+		l.queues(func(q *admin.Queue) {
+			if q.DroppedKnown {
+				e.int(label("address", q.Address), q.Dropped)
+			}
+		})
+	}},
+	{gauge("penstock_listener_certificate_not_after_seconds", "End of the validity of a certificate that is shown to clients, as a time since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates) }},
+	{counter("penstock_listener_tls_handshakes_total", "TLS handshakes with clients that were completed. resumed is true for those with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
+	{counter("penstock_listener_tls_handshake_failures_total", "TLS handshakes with clients that failed. Causes that did not occur are left out.", "listener", "cause"), func(e *encoder, l *Listener) { e.handshakeFailures(l.Handshakes) }},
+	{counter("penstock_listener_keyed_sessions_total", "Sessions that have begun, by the property of their clients that metrics_by names: by is the property, value one of metrics_by.values, other for another one, unknown if the client has none.", "listener", "by", "value"), func(e *encoder, l *Listener) {
+		for i := range l.Keyed {
+			e.int(l.keyLabels(i), l.Keyed[i].Sessions)
+		}
+	}},
+	{counter("penstock_listener_keyed_bytes_total", "Bytes of these sessions, of those that run, too; "+byDirection, "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
+		for i := range l.Keyed {
+			e.bytesOf(l.keyLabels(i), &l.Keyed[i].Bytes)
+		}
+	}},
+	{counter("penstock_filter_answers_total", "Clients about whom a filter was asked, by answer: allow, deny, route, next, more (first bytes) or overload (docs/filters.md).", "listener", "filter", "answer"), func(e *encoder, l *Listener) {
+		for i := range l.Filters {
+			f := &l.Filters[i]
+			for _, answer := range sorted(f.Answers) {
+				e.int(e.cached("filter", f.Name)+e.cached("answer", answer), f.Answers[answer])
+			}
+		}
+	}},
+	{counter("penstock_filter_failures_total", "Clients about whom a filter has not answered, by reason: trap, timeout, memory, stack, exit, start or answer.", "listener", "filter", "reason"), func(e *encoder, l *Listener) {
+		for i := range l.Filters {
+			f := &l.Filters[i]
+			for _, reason := range sorted(f.Failures) {
+				e.int(e.cached("filter", f.Name)+e.cached("reason", reason), f.Failures[reason])
+			}
+		}
+	}},
+	{gauge("penstock_filter_waiting", "Clients that wait to be asked about.", "listener", "filter"), func(e *encoder, l *Listener) {
+		for i := range l.Filters {
+			e.int(e.cached("filter", l.Filters[i].Name), int64(l.Filters[i].Waiting))
+		}
+	}},
+	{histogram("penstock_filter_duration_seconds", "Duration of a filter's calls about a client.", "listener", "filter"), func(e *encoder, l *Listener) {
+		for i := range l.Filters {
+			e.filterTimes(&l.Filters[i])
+		}
+	}},
+	{counter("penstock_listener_cancels_total", "Endpoints to which these were to be sent: result is sent or failed.", "listener", "result"), func(e *encoder, l *Listener) {
+		if c := l.Cancels; c != nil {
+			e.int(e.cached("result", "sent"), c.Sent)
+			e.int(e.cached("result", "failed"), c.Failed)
+		}
+	}},
+	{counter("penstock_mirror_bytes_total", "Bytes of mirrors, of those that run counted about every second. to is teed (taken by the mirror's endpoint, and never in the memory of the process), copied (likewise, by a copy), undelivered (not taken), or answered (by the endpoint, and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
+		if m := l.Mirrors; m != nil {
+			e.int(e.cached("to", "teed"), m.Teed)
+			e.int(e.cached("to", "copied"), m.Copied)
+			e.int(e.cached("to", "undelivered"), m.Undelivered)
+			e.int(e.cached("to", "answered"), m.Answered)
+		}
+	}},
+	{counter("penstock_mirror_compared_total", "Answers of mirrors that were compared with those of clients. result is equal, different, masked (not compared) or unsettled (equal as far as they came). Like the next two it is left out where no answers are compared, and is reset with the report (docs/mirror.md).", "listener", "result"), func(e *encoder, l *Listener) {
+		l.comparisons(func(k *admin.Comparison) {
+			e.int(e.cached("result", "equal"), k.Equal)
+			e.int(e.cached("result", "different"), k.Different)
+			e.int(e.cached("result", "masked"), k.Masked)
+			e.int(e.cached("result", "unsettled"), k.Unsettled)
+		})
+	}},
+	{counter("penstock_mirror_timed_total", "Answers that both sides have ended. shadow is slower, faster or alike (within a microsecond): the mirror's endpoint, beside the client's.", "listener", "shadow"), func(e *encoder, l *Listener) {
+		l.comparisons(func(k *admin.Comparison) {
+			e.int(e.cached("shadow", "slower"), k.Lag.Slower)
+			e.int(e.cached("shadow", "faster"), k.Lag.Faster)
+			e.int(e.cached("shadow", "alike"), k.Lag.Alike)
+		})
+	}},
+	{counter("penstock_mirror_compare_stopped_total", "Sessions of which not all answers were compared. Reasons (docs/mirror.md) that did not occur are left out.", "listener", "reason"), func(e *encoder, l *Listener) {
+		l.comparisons(func(k *admin.Comparison) {
+			for _, reason := range sorted(k.Stopped) {
+				e.int(e.cached("reason", reason), k.Stopped[reason])
+			}
+		})
+	}},
+	{counter("penstock_rewrite_reset_total", "Sessions that were reset, because the bytes to be rewritten could not be. Reasons are encrypted, by TLS, SSH or GSSAPI, and unframed, not of the protocol of rewrite.framing; with a module also trap, timeout, memory, stack, exit, start, answer, buffer, overload, and denied, by the module itself (docs/rewrite.md).", "listener", "reason"), func(e *encoder, l *Listener) {
+		if r := l.Rewrites; r != nil {
+			e.int(e.cached("reason", "encrypted"), r.Encrypted)
+			e.int(e.cached("reason", "unframed"), r.Unframed)
+			for _, reason := range sorted(r.Reset) {
+				e.int(e.cached("reason", reason), r.Reset[reason])
+			}
+		}
+	}},
+	{counter("penstock_rewrite_module_calls_total", "Calls of modules, each about a chunk of a session's bytes.", "listener"), func(e *encoder, l *Listener) {
+		if r := l.Rewrites; r != nil && len(r.Modules) > 0 {
+			e.int("", r.Calls)
+		}
+	}},
+	{counter("penstock_rewrite_module_seconds_total", "Time of these calls.", "listener"), func(e *encoder, l *Listener) {
+		if r := l.Rewrites; r != nil && len(r.Modules) > 0 {
+			e.name("", "")
+			e.buf = strconv.AppendFloat(e.buf, float64(r.TimeUs)/1e6, 'f', -1, 64)
+			e.end()
+		}
+	}},
+}
+
+// comparisons calls see with the sum of the listener's comparisons, if it has some.
+func (l *Listener) comparisons(see func(k *admin.Comparison)) {
+	if l.Mirrors == nil || len(l.Mirrors.Comparisons) == 0 {
+		return
+	}
+	sum := admin.Comparison{Stopped: make(map[string]int64)}
+	for i := range l.Mirrors.Comparisons {
+		k := &l.Mirrors.Comparisons[i]
+		sum.Equal, sum.Different, sum.Masked, sum.Unsettled = sum.Equal+k.Equal, sum.Different+k.Different, sum.Masked+k.Masked, sum.Unsettled+k.Unsettled
+		sum.Lag.Slower, sum.Lag.Faster, sum.Lag.Alike = sum.Lag.Slower+k.Lag.Slower, sum.Lag.Faster+k.Lag.Faster, sum.Lag.Alike+k.Lag.Alike
+		for reason, n := range k.Stopped {
+			sum.Stopped[reason] += n
+		}
+	}
+	see(&sum)
+}
+
+// keyLabels returns the labels of an element of Keyed.
+func (l *Listener) keyLabels(i int) string {
+	return label("by", l.KeyedBy) + label("value", l.Keyed[i].Value)
+}
+
+// queues calls see for each queue, once for each address.
+func (l *Listener) queues(see func(q *admin.Queue)) {
+	for i := range l.Queues {
+		at := l.Queues[i].Address
+		if !slices.ContainsFunc(l.Queues[:i], func(q admin.Queue) bool { return q.Address == at }) {
+			see(&l.Queues[i])
+		}
+	}
+}
+
+// sorted returns the keys of a map in order.
+func sorted(m map[string]int64) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m))
+}
+
+// breakerStates are the states of a circuit breaker.
+var breakerStates = []string{"closed", "open", "half-open"}
+
+// endpointStates are the states of an endpoint.
+var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ejected, admin.Draining, admin.Maint}
+
+// upstreamFamilies are those with the label upstream.
+var upstreamFamilies = []objectFamily[Upstream]{
+	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
+	{gauge("penstock_upstream_endpoints", "Endpoints by state. One whose circuit breaker is open counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
+		for _, state := range endpointStates {
+			e.int(e.cached("state", string(state)), u.States[state])
+		}
+	}},
+	{gauge("penstock_upstream_breaker_state", "1 for the present state of its circuit breaker: closed, open or half-open. Left out: there is none.", "upstream", "state"), func(e *encoder, u *Upstream) {
+		if u.Breaker == "" {
+			return
+		}
+		for _, state := range breakerStates {
+			e.bool(e.cached("state", state), u.Breaker == state)
+		}
+	}},
+	{counter("penstock_upstream_breaker_opened_total", "Times that its circuit breaker has opened.", "upstream"), func(e *encoder, u *Upstream) {
+		if u.Breaker != "" {
+			e.int("", u.Opened)
+		}
+	}},
+	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections, or pending for those being made. Left out: no such limit.", "upstream", "limit"), func(e *encoder, u *Upstream) {
+		u.limits(e, u.Connections, u.Connecting)
+	}},
+	{gauge("penstock_upstream_breaker_limit", "The limit.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostConnecting) }},
+	{counter("penstock_upstream_limited_seconds_total", limited, "upstream", "verdict"), func(e *encoder, u *Upstream) { e.limited(&u.Seconds) }},
+	{counter("penstock_upstream_bytes_total", "Bytes of sessions with its endpoints, of those that run, too; "+byDirection, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
+	{counter("penstock_upstream_closes_total", "Sessions that have ended; "+byClose, "upstream", "reason", "by"), func(e *encoder, u *Upstream) { e.closes(&u.Tally) }},
+	{histogram("penstock_upstream_connect_seconds", connects, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&connectLabels, &u.Tally.Connects) }},
+	{histogram("penstock_upstream_session_seconds", lasted, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&sessionLabels, &u.Tally.Sessions) }},
+	{gauge("penstock_upstream_discovery_confirmed_timestamp_seconds", "Time of the last good answer of discovery (kind is dns or file), since the epoch: its age is time() minus this. Left out: there was none.", "upstream", "kind"), func(e *encoder, u *Upstream) {
+		if d := u.Discovery; d != nil {
+			e.timestamp(label("kind", d.Kind), d.Confirmed)
+		}
+	}},
+	{gauge("penstock_upstream_discovery_failures", "Failed look-ups since the last good answer.", "upstream", "kind"), func(e *encoder, u *Upstream) {
+		if d := u.Discovery; d != nil {
+			e.int(label("kind", d.Kind), int64(d.Failures))
+		}
+	}},
+	{gauge("penstock_upstream_discovery_stale", "1 while the endpoints are older than their source allows.", "upstream", "kind"), func(e *encoder, u *Upstream) {
+		if d := u.Discovery; d != nil {
+			e.bool(label("kind", d.Kind), d.Stale)
+		}
+	}},
+	{gauge("penstock_upstream_certificate_not_after_seconds", "End of the validity of a certificate that is shown to endpoints, as a time since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates) }},
+	{counter("penstock_upstream_tls_handshakes_total", "TLS handshakes with endpoints that were completed. resumed is true for those with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
+	{counter("penstock_upstream_tls_handshake_failures_total", "TLS handshakes with endpoints that failed. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
+}
+
+// limits writes a value for each limit of the circuit breaker that there is.
+func (u *Upstream) limits(e *encoder, connections, pending int64) {
+	if u.Most > 0 {
+		e.int(`,limit="connections"`, connections)
+	}
+	if u.MostConnecting > 0 {
+		e.int(`,limit="pending"`, pending)
+	}
+}
+
+// endpointFamilies are those with the labels upstream and endpoint. The three last ones are left out for
+// all endpoints but the first ones, see [Limits].
+var endpointFamilies = []objectFamily[Endpoint]{
+	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
+	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), standby (its check has the answer of a healthy standby), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
+	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Seconds) }},
+	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
+	{counter("penstock_endpoint_closes_total", "Sessions that have ended; "+byClose, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
+	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},
+	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte in a session: since the client's last byte if it had asked, and since the connect otherwise. Sessions without an answer are not counted.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
+	{histogram("penstock_endpoint_session_seconds", lasted, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&sessionLabels, &p.Tally.Sessions) }},
 }

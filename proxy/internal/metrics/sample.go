@@ -1,12 +1,94 @@
+// Package metrics writes the counters of a process as OpenMetrics or as Prometheus's text. It reads a
+// [Sample], which the process fills in, once for each scrape.
+//
+// A few hundred series of the process pass a registry of client_golang, which also negotiates the format. Those
+// of listeners, upstreams and endpoints may be hundreds of thousands, and the registry takes microseconds for
+// each: an encoder writes them, and a test holds its output against client_golang's.
 package metrics
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/verdict"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 )
+
+// A Kind is the type of a family.
+type Kind string
+
+// The types.
+const (
+	Counter   Kind = "counter"
+	Gauge     Kind = "gauge"
+	Histogram Kind = "histogram"
+)
+
+// A Family is the series of one name.
+type Family struct {
+	Name   string
+	Kind   Kind
+	Labels []string
+	Help   string // one line, with the meaning of labels that need one
+}
+
+// A table is the families of each kind of object.
+type table struct {
+	process   []processFamily
+	loops     []objectFamily[Loop]
+	listeners []objectFamily[Listener]
+	upstreams []objectFamily[Upstream]
+	endpoints []objectFamily[Endpoint]
+}
+
+// families returns the table: the families of the status's fields, and then the others.
+var families = sync.OnceValue(func() *table {
+	return &table{
+		process:   describedProcess(),
+		loops:     append(statusFamilies(func(l *Loop) *admin.Loop { return &l.Loop }, "penstock_loop_", "loop"), loopFamilies...),
+		listeners: append(statusFamilies(func(l *Listener) *admin.Listener { return &l.Listener }, "penstock_listener_", "listener"), listenerFamilies...),
+		upstreams: append(statusFamilies(func(u *Upstream) *admin.Upstream { return &u.Upstream }, "penstock_upstream_", "upstream"), upstreamFamilies...),
+		endpoints: append(statusFamilies(func(p *Endpoint) *admin.Endpoint { return &p.Endpoint }, "penstock_endpoint_", "upstream", "endpoint"), endpointFamilies...),
+	}
+})
+
+// Families returns all families of this package, as documented. Those of the Go runtime and of the
+// process (go_ and process_) are client_golang's.
+func Families() (list []Family) {
+	t := families()
+	for i := range t.process {
+		list = append(list, t.process[i].Family)
+	}
+	return append(append(list, slices.Concat(ofEach(t.loops), ofEach(t.listeners), ofEach(t.upstreams), ofEach(t.endpoints))...), droppedFamily)
+}
+
+func ofEach[T any](families []objectFamily[T]) (list []Family) {
+	for i := range families {
+		list = append(list, families[i].Family)
+	}
+	return list
+}
+
+func counter(name, help string, labels ...string) Family { return Family{name, Counter, labels, help} }
+
+func gauge(name, help string, labels ...string) Family { return Family{name, Gauge, labels, help} }
+
+func histogram(name, help string, labels ...string) Family {
+	return Family{name, Histogram, labels, help}
+}
 
 // A Sample is the counters of a process at one time.
 type Sample struct {
@@ -110,3 +192,223 @@ type Endpoint struct {
 
 // up reports whether the endpoint gets clients.
 func (p *Endpoint) up() bool { return p.State == admin.Up && p.Breaker == "" }
+
+// Limits are how many objects have series. The others are counted by penstock_series_dropped.
+type Limits struct {
+	Listeners, Upstreams, Endpoints int
+	// EndpointHistograms is how many endpoints have histograms.
+	EndpointHistograms int
+}
+
+// DefaultLimits are those of a [Handler] of the program.
+var DefaultLimits = Limits{Listeners: 5000, Upstreams: 5000, Endpoints: 20_000, EndpointHistograms: 1000}
+
+// maxReading is how many samples are read at once.
+const maxReading = 2
+
+// readTime is how long a sample may take: the loops are asked for the bytes of their sessions, a few
+// sessions in each turn.
+const readTime = 5 * time.Second
+
+// A Handler serves the metrics of a process over HTTP. Make it with [NewHandler].
+type Handler struct {
+	read    func(*Sample)
+	limits  Limits
+	reading chan struct{} // one element for each sample that is being read
+	samples sync.Pool     // of *Sample
+	beside  []prometheus.Collector
+}
+
+// NewHandler returns a handler. read fills in an empty sample; it may be called by two goroutines at a
+// time.
+func NewHandler(read func(*Sample), limits Limits) *Handler {
+	return &Handler{
+		read: read, limits: limits, reading: make(chan struct{}, maxReading),
+		samples: sync.Pool{New: func() any { return new(Sample) }},
+		beside:  []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
+	}
+}
+
+var errSlow = errors.New("the event loops did not answer in time")
+
+// ServeHTTP writes the metrics. It holds no lock while it writes, and a client that does not read keeps a
+// sample in memory: its server bounds how many there are, and how long.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sample, err := h.sample(r.Context())
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer h.done(sample)
+	head, err := h.process(sample, r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for name, values := range head.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(head.code)
+	if r.Method == http.MethodHead || head.code != http.StatusOK {
+		return
+	}
+	_ = h.write(w, sample, head.body.Bytes(), strings.HasPrefix(head.header.Get("Content-Type"), openMetricsType))
+}
+
+const openMetricsType = "application/openmetrics-text"
+
+// sample reads a sample. It is given back by done.
+func (h *Handler) sample(ctx context.Context) (*Sample, error) {
+	timer := time.NewTimer(readTime)
+	defer timer.Stop()
+	select {
+	case h.reading <- struct{}{}:
+	case <-timer.C:
+		return nil, errSlow
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s := h.samples.Get().(*Sample)
+	done := make(chan struct{})
+	go func() {
+		h.read(s)
+		<-h.reading
+		close(done)
+	}()
+	select {
+	case <-done:
+		return s, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	go func() {
+		<-done
+		h.done(s)
+	}()
+	return nil, errSlow
+}
+
+func (h *Handler) done(s *Sample) {
+	s.reset()
+	h.samples.Put(s)
+}
+
+// A response is one in memory.
+type response struct {
+	header http.Header
+	body   bytes.Buffer
+	code   int
+}
+
+func (r *response) Header() http.Header { return r.header }
+
+func (r *response) WriteHeader(code int) { r.code = code }
+
+func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }
+
+// process returns the response of promhttp, which has the series of the process alone.
+func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
+	registry := prometheus.NewRegistry()
+	for _, c := range append([]prometheus.Collector{&collector{s}}, h.beside...) {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	r = r.Clone(r.Context())
+	if f := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
+		r.Header.Set("Accept", "text/plain") // the encoder has no other ones
+	}
+	got := &response{header: make(http.Header), code: http.StatusOK}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}).ServeHTTP(got, r)
+	return got, nil
+}
+
+// eof ends OpenMetrics.
+const eof = "# EOF\n"
+
+// write writes the series of the process, and then the others.
+func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics bool) error {
+	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics, made: make(map[[2]string]string)}
+	e.buf = append(e.buf, bytes.TrimSuffix(process, []byte(eof))...)
+	dropped := h.limits.cut(s)
+	all := families()
+	encode(e, all.loops, s.Loops)
+	encode(e, all.listeners, s.Listeners)
+	encode(e, all.upstreams, s.Upstreams)
+	histograms := len(all.endpoints) - 3
+	encode(e, all.endpoints[:histograms], s.Endpoints)
+	encode(e, all.endpoints[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)])
+	e.begin(&droppedFamily)
+	for _, d := range dropped {
+		e.labels = firstLabel("of", d.of)
+		e.int("", int64(d.n))
+	}
+	if openMetrics {
+		e.buf = append(e.buf, eof...)
+	}
+	e.flush()
+	return e.err
+}
+
+var droppedFamily = gauge("penstock_series_dropped", "Objects without series in this scrape, since there are too many: listeners, upstreams, endpoints, or endpoint_histograms (endpoints without histograms). Those that sort first have series.", "of")
+
+type dropped struct {
+	of string
+	n  int
+}
+
+// cut leaves out the objects beyond the limits, and gives the others their labels.
+func (l *Limits) cut(s *Sample) []dropped {
+	list := []dropped{
+		{"listeners", max(len(s.Listeners)-l.Listeners, 0)},
+		{"upstreams", max(len(s.Upstreams)-l.Upstreams, 0)},
+		{"endpoints", max(len(s.Endpoints)-l.Endpoints, 0)},
+		{"endpoint_histograms", max(len(s.Endpoints)-l.EndpointHistograms, 0)},
+	}
+	s.Listeners = s.Listeners[:len(s.Listeners)-list[0].n]
+	s.Upstreams = s.Upstreams[:len(s.Upstreams)-list[1].n]
+	s.Endpoints = s.Endpoints[:len(s.Endpoints)-list[2].n]
+	for i := range s.Loops {
+		s.Loops[i].labels = firstLabel("loop", strconv.Itoa(i))
+	}
+	for i := range s.Listeners {
+		s.Listeners[i].labels = firstLabel("listener", s.Listeners[i].Name)
+	}
+	for i := range s.Upstreams {
+		s.Upstreams[i].labels = firstLabel("upstream", s.Upstreams[i].Name)
+	}
+	for i := range s.Endpoints {
+		p := &s.Endpoints[i]
+		p.labels = `upstream="` + quoted(p.Upstream) + `",endpoint="` + quoted(p.Name) + `"`
+	}
+	return list
+}
+
+// An object has series of its own.
+type object[T any] interface {
+	*T
+	objectLabels() string
+}
+
+func (l *Loop) objectLabels() string { return l.labels }
+
+func (l *Listener) objectLabels() string { return l.labels }
+
+func (u *Upstream) objectLabels() string { return u.labels }
+
+func (p *Endpoint) objectLabels() string { return p.labels }
+
+// encode writes the families of some objects, unless an earlier write failed.
+func encode[T any, P object[T]](e *encoder, families []objectFamily[T], of []T) {
+	for i := range families {
+		if e.err != nil {
+			return
+		}
+		e.begin(&families[i].Family)
+		for j := range of {
+			e.labels = P(&of[j]).objectLabels()
+			families[i].write(e, &of[j])
+		}
+	}
+}

@@ -1,3 +1,9 @@
+// Package monitor logs failures while a load balancer serves: upstreams of which no endpoint
+// is usable, and counters that should not rise, such as that of refused clients.
+//
+// It has neither goroutines nor clocks: its owner looks about once a second, under one lock
+// and with a clock of its own. The number of lines is bounded, however many upstreams fail and
+// however often.
 package monitor
 
 import (
@@ -241,4 +247,37 @@ func (o *Outages) logEnded(ended []*condition) {
 	if more := len(ended) - mostLines; more > 0 {
 		o.log.Info("further upstreams have a usable endpoint again", "upstreams", more)
 	}
+}
+
+// recent counts the events of about the last minute, by tenths of a minute.
+type recent struct {
+	slots [6]int64
+	at    int64 // the tenth that the last slot is of
+}
+
+const slotTime = int64(time.Minute) / 6
+
+// add counts n at a time.
+func (r *recent) add(now, n int64) {
+	r.move(now)
+	r.slots[r.at%int64(len(r.slots))] += n
+}
+
+// sum returns how many there were.
+func (r *recent) sum(now int64) (n int64) {
+	r.move(now)
+	for _, k := range r.slots {
+		n += k
+	}
+	return n
+}
+
+// move has the slots whose time is over be empty.
+func (r *recent) move(now int64) {
+	at := now / slotTime
+	for range min(max(at-r.at, 0), int64(len(r.slots))) {
+		r.at++
+		r.slots[r.at%int64(len(r.slots))] = 0
+	}
+	r.at = max(at, r.at)
 }

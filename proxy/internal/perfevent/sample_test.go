@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
-
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/internal/perfevent"
 )
 
@@ -185,3 +185,5 @@ func TestErrors(t *testing.T) {
 		t.Errorf("no frequency: %v", err)
 	}
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -11,13 +11,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,15 +49,10 @@ type Config struct {
 // A Server serves metrics at one address at most, which may change. Create it with [New], make it listen with
 // [Server.Prepare], and end it with [Server.Close].
 type Server struct {
+	*admission.Server
 	metrics http.Handler
 	log     *slog.Logger
-	http    http.Server
-	conns   *admission.Limiter
-	serving sync.WaitGroup
 	now     atomic.Pointer[conditions] // nil: it does not listen
-
-	mu sync.Mutex
-	at *address // nil: it does not listen
 }
 
 // conditions are those of a Config.
@@ -70,13 +63,6 @@ type conditions struct {
 	pair  *keypair.Pair      // of tls; nil: there is none
 }
 
-// An address is one at which a server listens.
-type address struct {
-	addr   sockopt.Address
-	listen *listener.Listener // owned by its Serve once that has begun
-	stop   context.CancelFunc // stops Serve
-}
-
 // New returns a server of metrics that does not listen yet. log may be nil.
 func New(metrics http.Handler, log *slog.Logger) *Server { return newServer(metrics, log, 1) }
 
@@ -85,21 +71,18 @@ func newServer(metrics http.Handler, log *slog.Logger, part time.Duration) *Serv
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{metrics: metrics, log: log, conns: admission.New(maxConnections, answerTime/part)}
-	s.http = http.Server{
-		Handler: admission.Handler(http.HandlerFunc(s.respond)), ConnContext: admission.WithConn, ReadHeaderTimeout: requestTime / part, ReadTimeout: requestTime / part, WriteTimeout: answerTime / part,
-		MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
+	s := &Server{metrics: metrics, log: log}
+	s.Server = admission.NewServer("metrics", maxConnections, log, &http.Server{
+		Handler: http.HandlerFunc(s.respond), ReadHeaderTimeout: requestTime / part, ReadTimeout: requestTime / part, WriteTimeout: answerTime / part,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // of clients' faults
-	}
-	s.http.SetKeepAlivesEnabled(false)
-	s.serving.Go(func() { _ = s.http.Serve(s.conns) }) // http.ErrServerClosed
+	}, s.take)
 	return s
 }
 
 // A Move is a prepared change of a [Server]. Call Commit or Abort once.
 type Move struct {
+	*admission.Move
 	server *Server
-	next   *address // nil: the address stays, or there is none
 	now    *conditions
 }
 
@@ -107,7 +90,7 @@ type Move struct {
 // error is one line.
 func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 	if cfg == nil {
-		return &Move{server: s}, nil
+		return &Move{s.PrepareNone(), s, nil}, nil
 	}
 	now := &conditions{allow: cfg.Allow}
 	if cfg.Token != "" {
@@ -122,56 +105,16 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 		now.pair = pair
 		now.tls = &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"}}
 	}
-	s.mu.Lock()
-	same := s.at != nil && s.at.addr == cfg.Address
-	s.mu.Unlock()
-	if same {
-		return &Move{server: s, now: now}, nil
-	}
-	l, err := listener.Listen(ctx, cfg.Address, &listener.Config{Limit: s.conns.Limit()})
-	if err != nil {
-		return nil, err
-	}
-	return &Move{server: s, next: &address{addr: cfg.Address, listen: l}, now: now}, nil
-}
-
-// Abort cancels the change. Everything stays as it is.
-func (m *Move) Abort() error {
-	if m.next == nil {
-		return nil
-	}
-	return m.next.listen.Close()
+	move, err := s.Server.Prepare(cfg.Address, func() (*listener.Listener, error) {
+		return listener.Listen(ctx, cfg.Address, &listener.Config{Limit: s.Conns.Limit()})
+	})
+	return &Move{move, s, now}, err
 }
 
 // Commit brings the change into force, for scrapers that come from now on.
 func (m *Move) Commit() {
-	s := m.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now.Store(m.now)
-	if m.now != nil && m.next == nil {
-		return
-	}
-	before := s.at
-	if s.at = m.next; m.next != nil {
-		s.serve(m.next)
-	}
-	if before != nil {
-		before.stop()
-		<-before.listen.Closed() // soon; it must be possible to return there at once
-	}
-}
-
-// serve accepts connections at an address until it is stopped.
-func (s *Server) serve(at *address) {
-	ctx, stop := context.WithCancel(context.Background())
-	at.stop = stop
-	s.log.Info("metrics listen", "address", at.listen.Addr())
-	s.serving.Go(func() {
-		if err := at.listen.Serve(ctx, s.take); err != nil {
-			s.log.Warn("closing the socket of the metrics failed", "address", at.listen.Addr(), "error", err)
-		}
-	})
+	m.server.now.Store(m.now)
+	m.Move.Commit()
 }
 
 // take serves a connection of those who may scrape.
@@ -182,7 +125,7 @@ func (s *Server) take(conn net.Conn, release func()) {
 		release()
 		return
 	}
-	s.conns.Put(conn, now.tls, admission.Reads, nil, release)
+	s.Conns.Put(conn, now.tls, admission.Reads, nil, release)
 }
 
 // sourceOf returns the source of a connection; it may be unknown.
@@ -233,31 +176,6 @@ func (c *conditions) known(r *http.Request) bool {
 	kind, token, _ := strings.Cut(given[0], " ")
 	sum := sha256.Sum256([]byte(token))
 	return strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare(sum[:], c.token[:]) == 1
-}
-
-// Addr returns the address, with the port that the kernel chose, or "" if it does not listen.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at == nil {
-		return ""
-	}
-	return s.at.listen.Addr()
-}
-
-// Leave stops listening. Connected scrapers still get their answer.
-func (s *Server) Leave() { (&Move{server: s}).Commit() }
-
-// Close ends the server. Answers under way have until ctx ends. When it returns, no goroutine and no
-// connection of the server is left.
-func (s *Server) Close(ctx context.Context) error {
-	s.Leave()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, s.http.Close())
-	}
-	s.serving.Wait()
-	return err
 }
 
 // Pair returns the certificate of the address in force; nil: it has none.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/admission"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -250,7 +251,7 @@ func TestScrapersOfLesserPatience(t *testing.T) {
 			}
 		}
 		if name == "unread" {
-			condition.Await(t, "both are being answered", func() bool { return s.conns.Held(admission.Scrape) == 2 })
+			condition.Await(t, "both are being answered", func() bool { return s.Conns.Held(admission.Scrape) == 2 })
 		}
 		began := time.Now()
 		if code := get(t, s, "GET", "/metrics", "", nil); code != http.StatusOK {
@@ -302,3 +303,5 @@ func TestMoves(t *testing.T) {
 		t.Errorf("it listens at %s", s.Addr())
 	}
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+	"github.com/penstock/penstock/internal/doctor"
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/internal/evidence"
+	"github.com/penstock/penstock/proxy/internal/kerneltrace"
+)
+
+// TestWriteWhy: the verdict comes first, and the advice.
+func TestWriteWhy(t *testing.T) {
+	t.Parallel()
+
+	var out strings.Builder
+	err := writeWhy(&out, &admin.Why{
+		Count: 30, Adopted: 4, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.72, "idle": 0.28},
+		Verdicts: map[string]int64{"endpoint_network": 20, "idle": 10},
+		Most:     &admin.EndpointWhy{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92},
+		Endpoints: []admin.EndpointWhy{
+			{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92, Shares: map[string]float64{"endpoint_network": 0.95, "idle": 0.05}},
+			{Upstream: "app", Endpoint: "10.0.0.3:80", Name: "10.0.0.3:80", Sessions: 13, Limited: 4, Share: 0.08, Shares: map[string]float64{"endpoint_network": 0.1, "idle": 0.9}},
+		},
+		Sessions: []admin.SessionWhy{{Client: "10.0.0.1:5", Endpoint: "10.0.0.2:80", Verdict: "endpoint_network", Why: "lost\x1b"}},
+	})
+	want := `endpoint_network: 72 % of the time of 30 sessions
+of adopted sessions, which are 4 of these, the time in the lane alone is known
+endpoint two (10.0.0.2:80) of app\x1b: 16 of 17 sessions, 92 % of that time
+look there
+
+endpoint_network  72 %  verdict of 20
+idle              28 %  verdict of 10
+
+endpoint_network, by endpoint          sessions  of that time  of its own time
+endpoint two (10.0.0.2:80) of app\x1b  16 of 17  92 %          95 %
+endpoint 10.0.0.3:80 of app            4 of 13   8 %           10 %
+
+10.0.0.1:5 -> 10.0.0.2:80  endpoint_network
+    lost\x1b
+... and 29 more
+`
+	if err != nil || out.String() != want {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// TestTraceCommand: the process of an admin socket, or any other, is traced, or the capabilities
+// that this takes are named.
+func TestTraceCommand(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "one")
+	admin := []string{"--admin", "unix:" + filepath.Join(r.dir, "admin.sock")}
+	want := "waiting for a CPU"
+	if refused, ok := errors.AsType[*kerneltrace.PrivilegeError](kerneltrace.Allowed()); ok {
+		want = "for want of " + strings.Join(refused.Missing, " and ")
+	}
+	for _, target := range [][]string{admin, {"--pid", strconv.Itoa(os.Getpid())}} {
+		stdout, _ := r.tells(cli.ExitOK, append([]string{"trace", "--for", "300ms"}, target...)...)
+		if !strings.Contains(stdout, want) || !strings.HasPrefix(stdout, "process "+strconv.Itoa(os.Getpid())) {
+			t.Errorf("no %q in %s", want, stdout)
+		}
+	}
+	stdout, _ := r.tells(cli.ExitOK, append([]string{"trace", "--for", "100ms", "--json"}, admin...)...)
+	var report evidence.Report
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || len(report.Processes) == 0 || report.Summary == "" {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	r.tells(cli.ExitUsage, "trace", "--for", "0")
+	r.tells(cli.ExitUsage, "trace", "--pid", "1", "--cgroup", "/sys/fs/cgroup")
+	if _, stderr := r.tells(cli.ExitError, "trace", "--pid", "4194304"); !strings.Contains(stderr, "there is no process 4194304") || !strings.Contains(stderr, "of penstock") {
+		t.Error(stderr)
+	}
+	if _, stderr := r.tells(cli.ExitError, "trace", "--cgroup", "/nosuch"); !strings.Contains(stderr, "there is no cgroup /nosuch: write its directory") {
+		t.Error(stderr)
+	}
+}
+
+// isProfile checks that a text is a profile.
+func isProfile(t *testing.T, text string) {
+	t.Helper()
+	p, err := profile.ParseData([]byte(text))
+	if err == nil {
+		err = p.CheckValid()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestProfileCommand: the profile is for pprof, of the running process by the Go runtime or by perf events, or of any other one.
+func TestProfileCommand(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "one")
+	at := "unix:" + filepath.Join(r.dir, "admin.sock")
+	stdout, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "--no-kernel")
+	isProfile(t, stdout)
+	if !strings.Contains(stderr, "no frames of the kernel (--no-kernel)") {
+		t.Errorf("it says %q, not that frames are missing", stderr)
+	}
+	file := filepath.Join(r.dir, "cpu.pprof")
+	if _, stderr := r.tells(cli.ExitOK, "profile", "--admin", at, "--for", "1s", "-o", file); os.Geteuid() == 0 && strings.Contains(stderr, "no frames") || !strings.Contains(stderr, "go tool pprof -http=: "+file) {
+		t.Errorf("it says %q", stderr)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	isProfile(t, string(b))
+	for _, d := range []string{"0", "1500ms", "2m"} {
+		r.tells(cli.ExitUsage, "profile", "--admin", at, "--for", d)
+	}
+}
+
+// TestProfileOfAProcess: a process is profiled that is not asked for its status.
+func TestProfileOfAProcess(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := call("profile", "--pid", strconv.Itoa(os.Getpid()), "--for", "1s")
+	switch {
+	case code != cli.ExitOK && os.Geteuid() != 0 && strings.Contains(stderr, "permission denied"):
+		t.Skip("kernel.perf_event_paranoid does not let this user sample the kernel:", stderr)
+	case code != cli.ExitOK:
+		t.Fatal(code, stderr)
+	}
+	isProfile(t, stdout)
+	if code, _, stderr := call("profile", "--pid", "4194304", "--for", "1s"); code != cli.ExitError || !strings.Contains(stderr, "there is no process 4194304") {
+		t.Errorf("no process: %d, %q", code, stderr)
+	}
+}
+
+// TestDoctorRunningLane: the lane of a process is a check, with the reason that sessions stay in user space, or end with the process.
+func TestDoctorRunningLane(t *testing.T) {
+	t.Parallel()
+
+	for name, c := range map[string]struct {
+		of    *admin.Lane
+		state doctor.State // "": no check
+		found string
+	}{
+		"none":        {nil, "", ""},
+		"not wanted":  {&admin.Lane{State: admin.LaneUnavailable}, "", ""},
+		"on":          {&admin.Lane{State: admin.LaneOn, Wanted: true, Active: 3, Most: 64}, doctor.OK, "on; 3 of 64 sessions in the lane"},
+		"opening":     {&admin.Lane{State: admin.LaneOpening, Wanted: true}, doctor.OK, "opening"},
+		"off":         {&admin.Lane{State: admin.LaneOff, Wanted: true}, doctor.Degraded, "off"},
+		"busy":        {&admin.Lane{State: admin.LaneBusy, Wanted: true, Why: "device lo"}, doctor.Degraded, "busy; 0 of 0 sessions in the lane; device lo"},
+		"unavailable": {&admin.Lane{State: admin.LaneUnavailable, Wanted: true, Why: "CAP_BPF"}, doctor.Degraded, "CAP_BPF"},
+		"pins":        {&admin.Lane{State: admin.LaneOn, Wanted: true, PinsProblem: "2 of 5 files are missing"}, doctor.Degraded, "2 of 5 files are missing"},
+	} {
+		got, there := checkRunningLane(c.of)
+		if there != (c.state != "") || got.State != c.state || !strings.Contains(got.Found, c.found) {
+			t.Errorf("%s: %+v, %v", name, got, there)
+		}
+		if there && (got.State == doctor.OK) != (len(got.Mend) == 0) {
+			t.Errorf("%s: what mends it is %q", name, got.Mend)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/internal/page"
+	"github.com/penstock/penstock/proxy/internal/top"
+)
+
+type topCmd struct {
+	processFlags
+	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Look so often, 200ms to 1m; more rarely if the process takes long to answer. (default: ${default})"`
+	Once     bool        `help:"Print once and exit (the default without a terminal)."`
+}
+
+// The bounds of --interval.
+const (
+	minInterval = 200 * time.Millisecond
+	maxInterval = time.Minute
+)
+
+// Run shows a running process until its user ends it.
+func (c *topCmd) Run(e *cli.Env) error {
+	interval := c.Interval.Duration()
+	if interval < minInterval || interval > maxInterval {
+		return cli.Usagef("top: --interval %v: write %v to %v", interval, minInterval, maxInterval)
+	}
+	return c.ask(e, "top", func(ctx context.Context, client *admin.Client) error {
+		cfg := top.Config{Source: client, Interval: interval, Title: "penstock top", Input: os.Stdin, Output: e.Stdout, Getenv: e.Getenv}
+		if c.Once || !onTerminal(e) {
+			return top.Once(ctx, cfg)
+		}
+		if _, err := client.Status(ctx); err != nil {
+			return err // and not a view of nothing
+		}
+		return top.New(ctx, cfg).Run()
+	})
+}
+
+// onTerminal reports whether the program is used from a terminal that can show a view.
+func onTerminal(e *cli.Env) bool {
+	_, in := cli.TerminalWidth(os.Stdin, e.Getenv)
+	_, out := cli.TerminalWidth(e.Stdout, e.Getenv)
+	return in && out
+}
+
+// pageCmd shows the page of the running process in a browser, which cannot open a unix socket.
+type pageCmd struct {
+	processFlags
+	NoBrowser bool `help:"Print the address, which works once, and open no browser."`
+	Port      int  `placeholder:"N" help:"Serve the browser at this port of 127.0.0.1. (default: a free one)"`
+}
+
+// Run serves the page until a signal.
+func (c *pageCmd) Run(e *cli.Env) error {
+	if c.Port < 0 || c.Port > 65535 {
+		return cli.Usagef("page: --port %d: write 0 to 65535", c.Port)
+	}
+	return c.ask(e, "page", func(ctx context.Context, client *admin.Client) error {
+		if _, err := client.Generations(ctx); err != nil { // so that a process that does not run is reported here
+			return err
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
+		if err != nil {
+			return fmt.Errorf("page: %w", err)
+		}
+		return c.serve(ctx, e, l, client)
+	})
+}
+
+// serve serves the page at a socket, which it closes, until ctx ends.
+func (c *pageCmd) serve(ctx context.Context, e *cli.Env, l net.Listener, client *admin.Client) error {
+	gate := page.NewGate(l.Addr().String(), client)
+	server := &http.Server{Handler: gate, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	defer server.Close()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	opened := make(chan error, 1)
+	go func() { opened <- c.open(e, gate.URL()) }()
+	for ctx.Err() == nil {
+		select {
+		case err := <-served:
+			return fmt.Errorf("page: %w", err)
+		case err := <-opened:
+			if err != nil {
+				fmt.Fprintf(e.Stderr, "no browser was opened (%v): open this address, which works once\n", err)
+				fmt.Fprintln(e.Stdout, gate.URL())
+			}
+		case <-ctx.Done():
+		}
+	}
+	server.Close()
+	<-served // http.ErrServerClosed
+	return nil
+}
+
+// open opens the browser of the system, or prints the address. It returns when the program that opens browsers has
+// ended, which may be when the browser does.
+func (c *pageCmd) open(e *cli.Env, url string) error {
+	if c.NoBrowser {
+		fmt.Fprintln(e.Stdout, url)
+		return nil
+	}
+	fmt.Fprintln(e.Stderr, "opening the browser; Ctrl-C ends the page")
+	opener := exec.Command("xdg-open", url)
+	opener.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C here does not end the browser
+	return opener.Run()
+}

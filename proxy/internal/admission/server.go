@@ -1,0 +1,164 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/sockopt"
+)
+
+// A Server serves the clients of a [Limiter] at one address at most, which may change. Create it with [NewServer], make it
+// listen with [Server.Prepare], and end it with [Server.Close]. Its methods are safe for concurrent use.
+type Server struct {
+	Conns *Limiter
+
+	http    *http.Server
+	take    func(conn net.Conn, release func())
+	name    string // of the server, in the log
+	log     *slog.Logger
+	serving sync.WaitGroup
+
+	mu   sync.Mutex
+	at   *place // nil: it does not listen
+	left bool   // for good
+}
+
+// A place is an address at which a server listens.
+type place struct {
+	addr   sockopt.Address
+	listen *listener.Listener // owned by its Serve once that has begun
+	stop   context.CancelFunc // stops Serve
+}
+
+// NewServer returns a server that does not listen yet, of so many connections at once. h has its handler and its timeouts. take
+// puts a connection that was accepted into Conns, or closes it and calls release.
+func NewServer(name string, most int, log *slog.Logger, h *http.Server, take func(conn net.Conn, release func())) *Server {
+	s := &Server{Conns: New(most, h.WriteTimeout), http: h, take: take, name: name, log: log}
+	h.Handler, h.ConnContext, h.MaxHeaderBytes = Handler(h.Handler), WithConn, 16<<10
+	h.DisableGeneralOptionsHandler = true         // OPTIONS * is a request like any other, and refused
+	h.SetKeepAlivesEnabled(false)                 // a client with another request takes its turn with the others
+	s.serving.Go(func() { _ = h.Serve(s.Conns) }) // http.ErrServerClosed
+	return s
+}
+
+// A Move is a prepared change of the address of a [Server]. Call Commit or Abort once.
+type Move struct {
+	server *Server
+	addr   sockopt.Address    // that it is to have, with the mode
+	listen *listener.Listener // at another address; nil: none was opened
+	none   bool               // it is to have no address
+}
+
+// PrepareNone is Prepare for no address.
+func (s *Server) PrepareNone() *Move { return &Move{server: s, none: true} }
+
+// Prepare opens an address by listen, unless the server listens there already: only the mode of the path may change then, unless
+// the path was removed, which is made again.
+func (s *Server) Prepare(addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
+	s.mu.Lock()
+	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
+	gone := same && s.at.listen.Gone()
+	s.mu.Unlock()
+	if same && !gone {
+		return &Move{server: s, addr: addr}, nil
+	}
+	l, err := listen()
+	if gone && err != nil {
+		s.log.Warn("a socket was removed, and cannot be made again", "of", s.name, "address", addr, "error", err)
+		return &Move{server: s, addr: addr}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Move{server: s, addr: addr, listen: l}, nil
+}
+
+// Abort cancels the change. Everything stays as it is.
+func (m *Move) Abort() error {
+	if m.listen == nil {
+		return nil
+	}
+	return m.listen.Close()
+}
+
+// Commit makes the server listen at the new address and no longer at the old one. Clients connected to the old one still get
+// their response.
+func (m *Move) Commit() {
+	s := m.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.at
+	switch {
+	case m.listen != nil && s.left:
+		_ = m.Abort() // the address was not announced
+		return
+	case m.listen != nil:
+		s.at = s.serve(m.addr, m.listen)
+	case m.none:
+		s.at = nil
+	default:
+		s.setMode(&m.addr)
+		return
+	}
+	if before != nil {
+		before.stop()
+		<-before.listen.Closed() // soon; it must be possible to return there at once
+	}
+}
+
+// setMode changes the mode of the path at which it listens. The caller holds mu.
+func (s *Server) setMode(addr *sockopt.Address) {
+	if s.at == nil { // the server has left
+		return
+	}
+	if err := s.at.listen.SetMode(addr.Mode); err != nil {
+		s.log.Warn("the mode of a socket is not changed", "of", s.name, "address", s.at.listen.Addr(), "error", err)
+	}
+}
+
+// serve accepts connections at an address until it is stopped. The caller holds mu.
+func (s *Server) serve(addr sockopt.Address, l *listener.Listener) *place {
+	ctx, stop := context.WithCancel(context.Background())
+	s.log.Info(s.name+" listens", "address", l.Addr())
+	s.serving.Go(func() {
+		if err := l.Serve(ctx, s.take); err != nil {
+			s.log.Warn("closing a socket failed", "of", s.name, "address", l.Addr(), "error", err)
+		}
+	})
+	return &place{addr, l, stop}
+}
+
+// Addr returns the address, with the port that the kernel chose, or "" if it does not listen.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		return ""
+	}
+	return s.at.listen.Addr()
+}
+
+// Leave stops listening for good, whatever is committed later. Connected clients still get their response.
+func (s *Server) Leave() {
+	s.PrepareNone().Commit()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
+}
+
+// Close ends the server. Responses under way have until ctx ends. When it returns, no goroutine and no connection of the server
+// is left.
+func (s *Server) Close(ctx context.Context) error {
+	s.Leave()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.serving.Wait()
+	return err
+}

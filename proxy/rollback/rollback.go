@@ -1,0 +1,668 @@
+// Package rollback keeps the configuration of a process and the ones before it, so that a
+// remote change can be rolled back: by a command, or automatically when it is not confirmed or
+// a counter rises too far.
+package rollback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config sets up a [Keeper].
+type Config[T any] struct {
+	// Apply brings a state into force: all of it, or nothing and an error. It is called by one
+	// goroutine at a time, and not for the first state. A change that has begun does not end
+	// with its caller's context: ctx ends by [Keeper.Close].
+	Apply func(ctx context.Context, next T) error
+	// Changes returns a readable line for each difference between two states; none: they are equal, and a
+	// change from one to the other is no new generation. It is called in the turn of Apply.
+	Changes func(from, to T) []string
+	// Pack returns how a state that was replaced comes back, for as long as a rollback may return to it; nil: states are kept as they are.
+	Pack func(T) (unpack func() (T, error))
+	// Counter returns the value of a counter that never falls, and whether there is one
+	// of that name. Nil means that there are none.
+	Counter func(name string) (value int64, known bool)
+	// Counters returns the names that Counter knows, for errors about an unknown one; it may
+	// be nil.
+	Counters func() []string
+	// Report is called for each change, by one goroutine at a time; it may be nil. It must not
+	// call the keeper.
+	Report func(Change)
+}
+
+// Kept is how many generations are kept, with the one in force: a rollback may return to each of them.
+const Kept = 10
+
+// maxLines is how many changes of a generation are kept as lines; more are only counted.
+const maxLines = 40
+
+// A Keeper keeps the state that is in force, and those before it. Changes are made one
+// after the other; its methods may be called at any time by any goroutine.
+type Keeper[T any] struct {
+	cfg      Config[T]
+	turn     chan struct{} // has a token in it while a goroutine changes something, which may take its time
+	watchers sync.WaitGroup
+	ending   context.Context // ends by Close
+	end      context.CancelFunc
+	closing  sync.Once
+
+	mu      sync.Mutex // guards the next fields, and is not held over a wait. They are written in the turn alone
+	kept    []*kept[T] // the newest last
+	current *kept[T]   // in force, and in kept
+	state   T          // of current
+	since   time.Time  // when it came into force
+	last    int        // number that was given out
+	pending *pending   // nil: none
+}
+
+// kept is a generation that a rollback may return to.
+type kept[T any] struct {
+	Record
+	unpack func() (T, error) // of a generation that is not current
+	before int               // the number of the generation that it replaced; 0: none
+}
+
+// New returns a keeper of a state that is in force already: generation 1.
+func New[T any](first T, cfg Config[T]) *Keeper[T] {
+	if cfg.Pack == nil {
+		cfg.Pack = func(state T) func() (T, error) { return func() (T, error) { return state, nil } }
+	}
+	k := &Keeper[T]{cfg: cfg, turn: make(chan struct{}, 1), state: first, last: 1, since: time.Now()}
+	k.ending, k.end = context.WithCancel(context.Background())
+	k.current = &kept[T]{Record: Record{Generation: 1, At: k.since, By: "start", Changes: []string{}}}
+	k.kept = []*kept[T]{k.current}
+	k.name()
+	return k
+}
+
+// Close ends automatic rollbacks: a change that waits to be confirmed stays as it is. It waits
+// for changes in progress.
+func (k *Keeper[T]) Close() {
+	k.closing.Do(func() {
+		k.end()
+		k.turn <- struct{}{} // for good
+		k.watchers.Wait()
+	})
+}
+
+// take waits for the turn; the caller gives it back.
+func (k *Keeper[T]) take(ctx context.Context) error {
+	switch {
+	case k.ending.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("another reload is under way: %w", context.Cause(ctx))
+	case <-k.ending.Done():
+		return ErrClosed
+	}
+}
+
+func (k *Keeper[T]) give() { <-k.turn }
+
+// An Installed is the result of a change, as it was at that time: concurrent changes are not
+// in it.
+type Installed struct {
+	Generation int      // in force now
+	Changes    []string // the lines of Config.Changes; empty: it was in force already, and is no new generation
+	Pending    *Waiting // nil: it stays
+}
+
+// Apply brings a state into force, as soon as others have; ctx bounds that. A state that equals the one in force
+// is applied, takes its place in the present generation, and needs no confirmation. The error is that
+// of Config.Apply, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
+func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed, err error) {
+	p, err := k.newPending(o)
+	if err != nil {
+		return done, err
+	}
+	if err := k.take(ctx); err != nil {
+		return done, err
+	}
+	defer k.give()
+	if err := k.idle(); err != nil {
+		return done, err
+	}
+	done.Changes = k.cfg.Changes(k.state, next)
+	p.begin(k.cfg.Counter) // before the swap, which may make it rise
+	if err := k.cfg.Apply(k.ending, next); err != nil {
+		return done, err
+	}
+	if len(done.Changes) == 0 {
+		k.mu.Lock()
+		k.state = next
+		k.mu.Unlock()
+		done.Generation = k.current.Generation
+		k.report(Change{Event: Unchanged, Generation: done.Generation, By: o.By})
+		return done, nil
+	}
+	k.install(next, done.Changes, o, p)
+	done.Generation = k.current.Generation
+	if p != nil {
+		done.Pending = p.describe(done.Generation)
+		k.watchers.Go(func() { k.watch(p) })
+	}
+	k.report(Change{Event: Applied, Generation: done.Generation, By: o.By, Pending: done.Pending})
+	return done, nil
+}
+
+// idle returns an error if a change waits to be confirmed. The turn is held.
+func (k *Keeper[T]) idle() error {
+	if p := k.pending; p != nil {
+		return fmt.Errorf("generation %d %w, and is rolled back in %v otherwise: run penstock confirm or penstock rollback first",
+			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
+	}
+	return nil
+}
+
+// install makes a state that is in force the current one. The turn is held.
+func (k *Keeper[T]) install(next T, changes []string, o Options, p *pending) {
+	unpack := k.cfg.Pack(k.state)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last++
+	k.since = time.Now()
+	k.current.unpack, k.state = unpack, next
+	k.current, k.pending = &kept[T]{Record: Record{Generation: k.last, At: k.since, By: o.By, Changes: few(changes)}, before: k.current.Generation}, p
+	if p != nil {
+		p.until = k.since.Add(p.window)
+	}
+	k.kept = append(k.kept, k.current)
+	if len(k.kept) > Kept {
+		oldest := slices.IndexFunc(k.kept, func(g *kept[T]) bool { return g.State == RolledBack })
+		k.kept = slices.Delete(k.kept, max(oldest, 0), max(oldest, 0)+1)
+	}
+	k.name()
+}
+
+// few returns the first ones of many lines, and how many more there are.
+func few(lines []string) []string {
+	if more := len(lines) - maxLines; more > 0 {
+		return append(slices.Clone(lines[:maxLines]), fmt.Sprintf("... and %d more", more))
+	}
+	return lines
+}
+
+// name gives the generations their states, but for those that were rolled back. The keeper's mu is held.
+func (k *Keeper[T]) name() {
+	for _, g := range k.kept {
+		switch {
+		case g == k.current && k.pending != nil:
+			g.State = Pending
+		case g == k.current:
+			g.State, g.Why = Current, ""
+		case g.Generation == k.current.before:
+			g.State, g.Why = Previous, ""
+		case g.State != RolledBack:
+			g.State = Replaced
+		}
+	}
+}
+
+// find returns the generation of a number; nil: it is not kept. The turn or mu is held.
+func (k *Keeper[T]) find(number int) *kept[T] {
+	if i := slices.IndexFunc(k.kept, func(g *kept[T]) bool { return g.Generation == number }); i >= 0 {
+		return k.kept[i]
+	}
+	return nil
+}
+
+// Current returns the state in force, and the number of its generation.
+func (k *Keeper[T]) Current() (state T, number int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state, k.current.Generation
+}
+
+// Status returns the state of the keeper. It does not wait for changes in progress.
+func (k *Keeper[T]) Status() Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := Status{Current: k.current.Generation, Since: k.since}
+	for _, g := range slices.Backward(k.kept) {
+		s.History = append(s.History, g.Record)
+	}
+	if before := k.find(k.current.before); before != nil {
+		s.Previous = before.Generation
+	}
+	if k.pending != nil {
+		s.Pending = k.pending.describe(k.current.Generation)
+	}
+	return s
+}
+
+// report reports a change. The turn is held.
+func (k *Keeper[T]) report(c Change) {
+	if k.cfg.Report != nil {
+		c.Now = k.current.Generation
+		k.cfg.Report(c)
+	}
+}
+
+var (
+	// ErrPending is wrapped by the error of a change that is refused because the one before
+	// waits to be confirmed. It does not replace that one: otherwise a confirmation could be
+	// applied to another change than the intended one.
+	ErrPending = errors.New("waits to be confirmed")
+	// ErrNothing is wrapped by the errors of [Keeper.Confirm] and [Keeper.Rollback] if
+	// there is nothing to confirm or to return to.
+	ErrNothing = errors.New("nothing")
+	// ErrLate is wrapped by the error of [Keeper.Confirm] if the change must not stay any
+	// more, and was taken back, or is not the one in force.
+	ErrLate = errors.New("too late")
+	// ErrOptions is wrapped by the error of [Keeper.Apply] for invalid options. Such an error
+	// is one line with a correction.
+	ErrOptions = errors.New("invalid option")
+	// ErrClosed is the error of a [Keeper] that was closed.
+	ErrClosed = errors.New("the process is ending")
+)
+
+// Options say under which conditions a change stays.
+type Options struct {
+	// Confirm is the time for which a change waits to be confirmed; if it is not, it is rolled
+	// back. 0 means that it needs no confirmation.
+	Confirm time.Duration
+	// RollbackIf takes the change back as soon as it holds while the change waits to be
+	// confirmed, and needs Confirm: see [ParseBound]. "" means never.
+	RollbackIf string
+	// By is the origin of the change: "SIGHUP", "reload", ... It is only reported.
+	By string
+}
+
+// State is the state of a generation.
+type State string
+
+// The states of generations.
+const (
+	Current    State = "current"     // in force
+	Pending    State = "pending"     // in force, and waits to be confirmed
+	Previous   State = "previous"    // a rollback returns to it
+	Replaced   State = "replaced"    // it was in force before; a rollback to its number returns to it
+	RolledBack State = "rolled back" // it was taken back; a rollback to its number brings it back
+)
+
+// Itself is the author of automatic rollbacks, in [Change] and in logs.
+const Itself = "itself"
+
+// A Record describes a generation.
+type Record struct {
+	Generation int       `json:"generation"`    // its number, from 1
+	State      State     `json:"state"`         // its state
+	At         time.Time `json:"at"`            // when it came into force first
+	By         string    `json:"by,omitempty"`  // origin of the change
+	Why        string    `json:"why,omitempty"` // it was taken back, or could not be
+	// Changes are readable lines, one for each change from the generation before, or for the first 40.
+	Changes []string `json:"changes"`
+}
+
+// Waiting describes a change that waits to be confirmed.
+type Waiting struct {
+	Generation int       `json:"generation"`            // that waits
+	Until      time.Time `json:"until"`                 // it is taken back then
+	RollbackIf string    `json:"rollback_if,omitempty"` // the bound
+	Increase   int64     `json:"increase"`              // by which the counter of RollbackIf has risen until now
+}
+
+// Status is the state of a [Keeper]. Its JSON form is part of the interface of the program.
+type Status struct {
+	Current  int       `json:"current"`           // the number of the generation in force, from 1
+	Since    time.Time `json:"since"`             // when that came into force: by the last reload, or the last rollback
+	Previous int       `json:"previous"`          // that to which a rollback returns; 0: none
+	Pending  *Waiting  `json:"pending,omitempty"` // nil: none
+	History  []Record  `json:"history"`           // those that are kept, the newest first
+}
+
+// An Event is a change of a generation's state.
+type Event string
+
+// The events.
+const (
+	Applied        Event = "applied"
+	Unchanged      Event = "unchanged" // what was applied equals the state in force
+	Confirmed      Event = "confirmed"
+	TakenBack      Event = "rolled back"
+	RollbackFailed Event = "rollback failed"
+)
+
+// A Change is a report of a [Keeper].
+type Change struct {
+	Event      Event
+	Generation int    // the one that the event is about
+	Now        int    // the one in force afterwards
+	By, Why    string // origin of the change, and the reason of a rollback; "" if there is none
+	Err        error  // of RollbackFailed
+	Pending    *Waiting
+}
+
+// lookEvery is how often the counter of a bound is looked at, or ten times in the
+// time for confirmation if that is more often; tryAgain is how long after a rollback
+// that failed the next one is tried.
+const (
+	lookEvery = 250 * time.Millisecond
+	tryAgain  = 5 * time.Second
+)
+
+// MinConfirm and MaxConfirm bound the time for which a change may wait to be confirmed: less
+// than MinConfirm is too short for any command.
+const (
+	MinConfirm = time.Second
+	MaxConfirm = 24 * time.Hour
+)
+
+// CheckConfirm returns an error that wraps [ErrOptions] if no change can wait for so long to be
+// confirmed.
+func CheckConfirm(d time.Duration) error {
+	if d < MinConfirm || d > MaxConfirm {
+		return fmt.Errorf("%w: confirm %v: write a time from 1s to 24h, such as 2m", ErrOptions, d)
+	}
+	return nil
+}
+
+// A pending change waits to be confirmed.
+type pending struct {
+	window time.Duration
+	bound  *Bound // nil: none
+	over   chan struct{}
+
+	// Written before others know of it.
+	until time.Time
+	count func() int64 // of the bound's counter
+	base  int64        // its value at the change
+
+	failed bool // to be rolled back. Belongs to the holder of the turn
+}
+
+// newPending returns nil for options without conditions.
+func (k *Keeper[T]) newPending(o Options) (*pending, error) {
+	switch {
+	case o.Confirm == 0 && o.RollbackIf != "":
+		return nil, fmt.Errorf("%w: rollback-if needs confirm, for how long the counter is watched: write for example 2m", ErrOptions)
+	case o.Confirm == 0:
+		return nil, nil
+	}
+	if err := CheckConfirm(o.Confirm); err != nil {
+		return nil, err
+	}
+	p := &pending{window: o.Confirm, over: make(chan struct{})}
+	if o.RollbackIf == "" {
+		return p, nil
+	}
+	b, err := ParseBound(o.RollbackIf)
+	if err != nil {
+		return nil, err
+	}
+	p.bound = &b
+	return p, k.knows(b.Counter)
+}
+
+// knows returns an error if there is no such counter.
+func (k *Keeper[T]) knows(counter string) error {
+	if k.cfg.Counter != nil {
+		if _, known := k.cfg.Counter(counter); known {
+			return nil
+		}
+	}
+	if k.cfg.Counters == nil {
+		return fmt.Errorf("%w: rollback-if: there is no counter %q", ErrOptions, counter)
+	}
+	return fmt.Errorf("%w: rollback-if: there is no counter %q: write one of %s", ErrOptions, counter, strings.Join(k.cfg.Counters(), ", "))
+}
+
+// begin notes where the counter begins.
+func (p *pending) begin(counter func(string) (int64, bool)) {
+	if p == nil || p.bound == nil {
+		return
+	}
+	p.count = func() int64 {
+		n, _ := counter(p.bound.Counter)
+		return n
+	}
+	p.base = p.count()
+}
+
+// increase returns by how much the counter has risen.
+func (p *pending) increase() int64 {
+	if p.count == nil {
+		return 0
+	}
+	return p.count() - p.base
+}
+
+// verdict says why the change is to be taken back; "" if it is not.
+func (p *pending) verdict() string {
+	if n := p.increase(); p.bound != nil && n > p.bound.Most {
+		return fmt.Sprintf("%s rose by %d, the bound is %s", p.bound.Counter, n, p.bound)
+	}
+	if !time.Now().Before(p.until) {
+		return fmt.Sprintf("it was not confirmed within %v", p.window)
+	}
+	return ""
+}
+
+func (p *pending) describe(number int) *Waiting {
+	w := &Waiting{Generation: number, Until: p.until, Increase: p.increase()}
+	if p.bound != nil {
+		w.RollbackIf = p.bound.String()
+	}
+	return w
+}
+
+// watch takes a change back if it must be.
+func (k *Keeper[T]) watch(p *pending) {
+	end := time.NewTimer(time.Until(p.until))
+	defer end.Stop()
+	look := time.NewTicker(min(lookEvery, max(p.window/10, time.Millisecond)))
+	defer look.Stop()
+	for {
+		select {
+		case <-p.over:
+			return
+		case <-k.ending.Done():
+			return
+		case <-end.C:
+		case <-look.C:
+		}
+		if why := p.verdict(); why != "" {
+			if !k.takeBack(p, why) {
+				return
+			}
+			end.Stop() // it may have come together with a look
+			look.Reset(tryAgain)
+		}
+	}
+}
+
+// takeBack rolls a change back, unless that was decided meanwhile. It reports whether it
+// failed and is to be tried again.
+func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
+	if k.take(k.ending) != nil {
+		return false
+	}
+	defer k.give()
+	if k.pending != p {
+		return false
+	}
+	return k.revert(k.find(k.current.before), Itself, why) != nil
+}
+
+// Confirm confirms the pending change. Number is that of its generation, so that a late
+// confirmation is not applied to another change; 0 is any. A change that must not stay,
+// because the bound is passed or its time is over, is rolled back instead, which is an error;
+// one whose rollback has failed may be confirmed. The error may wrap [ErrNothing], [ErrLate]
+// or [ErrClosed].
+func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int, error) {
+	if err := k.take(ctx); err != nil {
+		return k.Status().Current, err
+	}
+	defer k.give()
+	p := k.pending
+	if p == nil {
+		return k.current.Generation, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.Generation, k.finalStatus())
+	}
+	if number > k.last {
+		return k.current.Generation, fmt.Errorf("%w to confirm as generation %d: the last one is %d, which waits to be confirmed", ErrNothing, number, k.current.Generation)
+	}
+	if number != 0 && number != k.current.Generation {
+		return k.current.Generation, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.Generation)
+	}
+	if why := p.verdict(); why != "" && !p.failed {
+		if err := k.revert(k.find(k.current.before), Itself, why); err != nil {
+			return k.current.Generation, err
+		}
+		return k.current.Generation, fmt.Errorf("%w, it was rolled back: %s", ErrLate, why)
+	}
+	k.mu.Lock()
+	k.pending = nil
+	k.name()
+	k.mu.Unlock()
+	close(p.over)
+	k.report(Change{Event: Confirmed, Generation: k.current.Generation, By: actor})
+	return k.current.Generation, nil
+}
+
+// finalStatus describes the state of the last generation if it is not in force.
+func (k *Keeper[T]) finalStatus() string {
+	if r := k.kept[len(k.kept)-1]; r.State == RolledBack {
+		return fmt.Sprintf(", and generation %d was rolled back: %s", r.Generation, r.Why)
+	}
+	return ""
+}
+
+// A Returned is the result of a rollback.
+type Returned struct {
+	Generation int      // in force now
+	Changes    []string // the lines of Config.Changes; empty: both generations have equal states
+}
+
+// Rollback returns to the generation of a number, or to the one before the current one for 0, whether or not the
+// current one waits to be confirmed. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
+func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (done Returned, err error) {
+	done.Generation = k.Status().Current
+	if err := k.take(ctx); err != nil {
+		return done, err
+	}
+	defer k.give()
+	done.Generation = k.current.Generation
+	if number == 0 {
+		number = k.current.before
+	}
+	to := k.find(number)
+	switch {
+	case to == k.current:
+		return done, fmt.Errorf("%w to return to: generation %d is in force", ErrNothing, number)
+	case to == nil && number == 0:
+		return done, fmt.Errorf("%w to return to: generation %d is in force, and it was the first", ErrNothing, done.Generation)
+	case to == nil:
+		return done, fmt.Errorf("%w to return to: generation %d is not kept: there are %s", ErrNothing, number, k.numbers())
+	}
+	next, err := to.unpack()
+	if err != nil {
+		return done, fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
+	}
+	done.Changes = k.cfg.Changes(k.state, next)
+	if err = k.revert(to, actor, "asked for by "+actor); err == nil {
+		done.Generation = to.Generation
+	}
+	return done, err
+}
+
+// numbers lists the generations that are kept. The turn is held.
+func (k *Keeper[T]) numbers() string {
+	list := make([]string, len(k.kept))
+	for i, g := range k.kept {
+		list[i] = strconv.Itoa(g.Generation)
+	}
+	return strings.Join(list, ", ")
+}
+
+// revert returns to a generation, and takes back those since. One that waits goes on waiting if that fails,
+// so that it is tried again. The turn is held.
+func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
+	from := k.current
+	next, err := to.unpack()
+	if err == nil {
+		err = k.cfg.Apply(k.ending, next)
+	}
+	if err != nil {
+		err = fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
+		k.mu.Lock()
+		if k.pending != nil {
+			k.pending.failed = true
+			from.Why = fmt.Sprintf("%s; %v", why, err)
+		}
+		k.mu.Unlock()
+		k.report(Change{Event: RollbackFailed, Generation: from.Generation, By: by, Why: why, Err: err})
+		return err
+	}
+	unpack := k.cfg.Pack(k.state)
+	k.mu.Lock()
+	p := k.pending
+	from.unpack, to.unpack = unpack, nil
+	k.current, k.state, k.pending, k.since = to, next, nil, time.Now()
+	for _, g := range k.kept {
+		if g == from || g.Generation > to.Generation && g.State != RolledBack {
+			g.State, g.Why = RolledBack, why
+		}
+	}
+	k.name()
+	k.mu.Unlock()
+	if p != nil {
+		close(p.over)
+	}
+	k.report(Change{Event: TakenBack, Generation: from.Generation, By: by, Why: why})
+	return nil
+}
+
+// A Bound is how far a counter may rise.
+type Bound struct {
+	Counter string
+	Most    int64 // a greater increase passes the bound
+}
+
+// ParseBound reads "failures>50": the bound is passed as soon as the counter of that name is
+// by more than 50 greater than at the time of the change; ">=" includes the number itself.
+// Spaces are allowed. The error wraps [ErrOptions].
+func ParseBound(text string) (Bound, error) {
+	name, number, found := strings.Cut(text, ">")
+	name, number = strings.Trim(name, " "), strings.Trim(number, " ")
+	switch {
+	case !found:
+		return Bound{}, boundError(text, "there is no '>'")
+	case name == "":
+		return Bound{}, boundError(text, "the name of a counter is missing")
+	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "":
+		return Bound{}, boundError(text, fmt.Sprintf("%q is not the name of a counter", name))
+	}
+	number, atLeast := strings.CutPrefix(number, "=")
+	number = strings.Trim(number, " ")
+	n, err := strconv.ParseInt(number, 10, 64)
+	switch {
+	case number == "":
+		return Bound{}, boundError(text, "the number is missing")
+	case err != nil:
+		return Bound{}, boundError(text, fmt.Sprintf("%q is not a whole number", number))
+	case n < 0, atLeast && n == 0:
+		return Bound{}, boundError(text, "it would always hold")
+	case atLeast:
+		n--
+	}
+	return Bound{Counter: name, Most: n}, nil
+}
+
+func boundError(text, what string) error {
+	return fmt.Errorf("%w: rollback-if %q: %s: write a counter and by how much it may rise, such as 'failures>50'", ErrOptions, text, what)
+}
+
+// String returns the bound in the form that [ParseBound] takes.
+func (b Bound) String() string { return fmt.Sprintf("%s>%d", b.Counter, b.Most) }
