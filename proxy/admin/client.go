@@ -18,6 +18,7 @@ import (
 	"path"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -466,22 +467,30 @@ var essentials = map[string][]string{
 	"/v1/endpoint":      {"endpoint"}, // and each path below it
 }
 
-// missing returns the first member that the answer to a request needs and lacks, or has as null; "": it is whole.
+// missing returns the first member that the answer to a request needs and lacks, or has as null; "": it is whole. It reads the
+// answer up to the last of them.
 func missing(of string, body []byte) string {
 	names := essentials[of]
 	if names == nil {
 		names = essentials[path.Dir(of)]
 	}
-	members := make(map[string]json.RawMessage)
-	if len(names) > 0 && json.Unmarshal(body, &members) != nil {
-		return names[0]
-	}
-	for _, name := range names {
-		if v := members[name]; len(v) == 0 || string(v) == "null" && name != "changes" {
-			return name
+	d := json.NewDecoder(bytes.NewReader(body))
+	lacks := slices.Clone(names)
+	_, err := d.Token() // the brace
+	for err == nil && len(lacks) > 0 && d.More() {
+		var name json.Token
+		var value json.RawMessage
+		if name, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		if string(value) != "null" || name == "changes" {
+			lacks = slices.DeleteFunc(lacks, func(lack string) bool { return err == nil && name == lack })
 		}
 	}
-	return ""
+	if len(lacks) == 0 {
+		return ""
+	}
+	return lacks[0]
 }
 
 // RoundTrip implements [http.RoundTripper]: it sends a request to the server at the client's address with the

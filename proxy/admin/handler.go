@@ -245,14 +245,22 @@ func write(w http.ResponseWriter, code int, v any) {
 		list.encode(out)
 		return
 	}
-	_ = newEncoder(out, "").Encode(filled(v))
+	encode(out, filled(v))
 }
 
-func newEncoder(w io.Writer, prefix string) *json.Encoder {
-	e := json.NewEncoder(w)
+// maxIndented is the length of an answer, in bytes, from which on it is not indented: of 20,000 endpoints a half would be spaces.
+const maxIndented = 1 << 20
+
+// encode writes an answer, which is indented for people unless it is long.
+func encode(out io.Writer, v any) {
+	var compact, indented bytes.Buffer
+	e := json.NewEncoder(&compact)
 	e.SetEscapeHTML(false)
-	e.SetIndent(prefix, "  ")
-	return e
+	text := &compact
+	if e.Encode(v) == nil && compact.Len() < maxIndented && json.Indent(&indented, compact.Bytes(), "", "  ") == nil {
+		text = &indented
+	}
+	_, _ = out.Write(text.Bytes()) // the client may have closed the connection
 }
 
 func (s *Server) status(context.Context, *arguments) (any, error) {

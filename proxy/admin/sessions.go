@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -80,8 +81,8 @@ type sessionStream SessionList
 // encode writes the sessions, one a line, until a write fails.
 func (s sessionStream) encode(out io.Writer) {
 	w := bufio.NewWriterSize(out, 32<<10)
-	e := newEncoder(w, "")
-	e.SetIndent("", "")
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
 	_, err := w.WriteString("{\n  \"sessions\": [")
 	n, last := 0, "]"
 	for one := range s.Sessions {

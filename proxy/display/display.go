@@ -7,6 +7,7 @@
 package display
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -119,12 +120,11 @@ func NewWriter(to io.Writer) Writer { return Writer{to} }
 
 // Write implements [io.Writer]. The count n is that of p, not of the written bytes.
 func (w Writer) Write(p []byte) (n int, err error) {
-	text := string(p)
-	if !strings.ContainsFunc(text, obeyed) && utf8.Valid(p) {
+	if harmless(p) {
 		return w.to.Write(p)
 	}
 	var b strings.Builder
-	for _, r := range text {
+	for _, r := range string(p) {
 		if obeyed(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		} else {
@@ -135,6 +135,16 @@ func (w Writer) Write(p []byte) (n int, err error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// harmless reports whether a text has no character that a terminal obeys, and no byte that is not of UTF-8. Most have ASCII alone.
+func harmless(p []byte) bool {
+	for i, c := range p {
+		if c >= utf8.RuneSelf || c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+			return !bytes.ContainsFunc(p[i:], obeyed) && utf8.Valid(p[i:])
+		}
+	}
+	return true
 }
 
 // obeyed reports whether a terminal may obey a character instead of showing it. These are

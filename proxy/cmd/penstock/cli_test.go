@@ -200,7 +200,7 @@ func TestCompletionIsSilent(t *testing.T) {
 func TestCompletionOfValues(t *testing.T) {
 	t.Parallel()
 
-	at := "--admin=" + serveUntil(t, `msg=starting`, `
+	at := "--admin=" + serveUntil(t, `"msg":"starting"`, `
 listeners:
   - {name: web, bind: "127.0.0.1:0", upstream: app}
   - {name: halves, bind: "127.0.0.1:0", routes: [{split: [{upstream: app, percent: 50}, {upstream: other, percent: 50}]}]}

@@ -72,7 +72,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	}
 	r.hangups <- syscall.SIGHUP
 	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"generation 2 waits to be confirmed`)
-	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "7"); complaint != "penstock: too late to confirm generation 7: it is generation 2 that waits to be confirmed\n" {
+	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "1"); complaint != "penstock: too late to confirm generation 1: it is generation 2 that waits to be confirmed\n" {
 		t.Errorf("of another generation: %q", complaint)
 	}
 	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 is confirmed\n" {
