@@ -89,9 +89,9 @@ func endpointVerb(what EndpointVerb) func(*Server, context.Context, *arguments) 
 
 // ChangeEndpoint calls [Balancer].ChangeEndpoint.
 func (c *Client) ChangeEndpoint(ctx context.Context, e *EndpointChange) (EndpointChanged, error) {
-	pairs := []any{"upstream", e.Upstream, "endpoint", e.Endpoint}
+	pairs := named{"upstream", e.Upstream, "endpoint", e.Endpoint}
 	if e.What == EndpointAdd {
-		pairs = []any{"upstream", e.Upstream, "address", e.Endpoint, "name", e.Name, "zone", e.Zone, "backup", e.Backup, "connections", e.Connections}
+		pairs = named{"upstream", e.Upstream, "address", e.Endpoint, "name", e.Name, "zone", e.Zone, "backup", e.Backup, "connections", e.Connections}
 	}
 	if e.What == EndpointAdd || e.What == EndpointWeight {
 		pairs = append(pairs, "weight", fmt.Sprint(e.Weight))

@@ -150,6 +150,9 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	return c.quick
 }
 
+// named are parameters of a request, names and values in turn.
+type named []any
+
 // given are the parameters of a request, names and values in turn, that are not zero.
 func given(pairs ...any) url.Values {
 	values := url.Values{}

@@ -160,8 +160,8 @@ func (q *SessionQuery) String() string {
 }
 
 // pairs are the parameters of q.
-func (q *SessionQuery) pairs() []any {
-	return []any{
+func (q *SessionQuery) pairs() named {
+	return named{
 		"id", q.ID, "listener", q.Listener, "upstream", q.Upstream, "endpoint", q.Endpoint, "source", q.Source, "older", q.Older, "idle", q.Idle,
 		"bytes", q.Bytes, "state", q.State, "verdict", q.Verdict, "engine", q.Engine,
 	}

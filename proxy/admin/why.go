@@ -140,7 +140,7 @@ func ParseSource(text string) (netip.Prefix, error) {
 
 // Why returns what limits sessions. It takes as long as q.For and a little more.
 func (c *Client) Why(ctx context.Context, q WhyQuery) (Why, error) {
-	pairs := []any{"for", q.For.String(), "session", q.Session, "endpoint", q.Endpoint, "upstream", q.Upstream, "listener", q.Listener}
+	pairs := named{"for", q.For.String(), "session", q.Session, "endpoint", q.Endpoint, "upstream", q.Upstream, "listener", q.Listener}
 	if q.Source.IsValid() {
 		pairs = append(pairs, "source", q.Source)
 	}
