@@ -3,7 +3,9 @@ package firstbytes
 import (
 	"bytes"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -303,18 +305,9 @@ func CanonicalHost(s string) (host string, v Verdict) {
 
 // isPort reports whether s is empty, or a colon and a port, which may be missing.
 func isPort(s string) bool {
-	if s == "" {
-		return true
-	}
-	if s[0] != ':' || len(s) > len(":65535") {
-		return false
-	}
-	for i := 1; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
+	digits, colon := strings.CutPrefix(s, ":")
+	_, err := strconv.ParseUint(digits, 10, 32)
+	return colon && len(digits) <= len("65535") && (digits == "" || err == nil) || s == ""
 }
 
 // CanonicalPath returns a request's path as routes compare it: its escapes (%41) decoded once, and otherwise byte for byte,
@@ -341,31 +334,16 @@ func CanonicalPath(raw string) (path string, ok bool) {
 
 // unescaped decodes the escapes of a path.
 func unescaped(raw string) (path string, ok bool) {
-	var b strings.Builder
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		if c != '%' {
-			if c <= ' ' || c >= 0x7f {
-				return "", false
-			}
-			b.WriteByte(c)
-			continue
-		}
-		if i+2 >= len(raw) {
-			return "", false
-		}
-		hi, lo := hexDigit(raw[i+1]), hexDigit(raw[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		c = byte(hi<<4 | lo)
-		if c < ' ' || c == 0x7f || c == '/' || c == '%' {
-			return "", false
-		}
-		b.WriteByte(c)
-		i += 2
+	path, err := url.PathUnescape(raw)
+	if err != nil || !isASCII(raw) || strings.Count(path, "/") != strings.Count(raw, "/") || strings.Contains(path, "%") {
+		return "", false
 	}
-	return b.String(), true
+	for i := range len(path) {
+		if path[i] < ' ' || path[i] == 0x7f {
+			return "", false
+		}
+	}
+	return path, true
 }
 
 func isASCII(s string) bool {
@@ -375,14 +353,4 @@ func isASCII(s string) bool {
 		}
 	}
 	return true
-}
-
-func hexDigit(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c|0x20 && c|0x20 <= 'f':
-		return int(c|0x20-'a') + 10
-	}
-	return -1
 }
