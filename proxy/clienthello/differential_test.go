@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	hellos "github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/clienthello"
 )
@@ -42,7 +43,7 @@ func agrees(t *testing.T, server, what string, b []byte, saw bool, name string) 
 
 // heard is a connection of which a server reads b, and then the end.
 type heard struct {
-	recorder
+	hellos.Recorder
 	b []byte
 }
 

@@ -2,19 +2,16 @@ package clienthello_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdh"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	hellos "github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/proxy/clienthello"
 )
 
@@ -23,23 +20,8 @@ func says(t testing.TB, cfg *tls.Config) []byte {
 	t.Helper()
 	cfg = cfg.Clone()
 	cfg.InsecureSkipVerify = true
-	var sent recorder
-	if err := tls.Client(&sent, cfg).HandshakeContext(context.Background()); !errors.Is(err, io.EOF) {
-		t.Fatalf("the client failed otherwise than for want of an answer: %v", err)
-	}
-	return sent.Bytes()
+	return hellos.Of(t, cfg)
 }
-
-// A recorder is a connection that records writes, and from which nothing is read.
-type recorder struct{ bytes.Buffer }
-
-func (r *recorder) Read([]byte) (int, error)         { return 0, io.EOF }
-func (r *recorder) Close() error                     { return nil }
-func (r *recorder) LocalAddr() net.Addr              { return nil }
-func (r *recorder) RemoteAddr() net.Addr             { return nil }
-func (r *recorder) SetDeadline(time.Time) error      { return nil }
-func (r *recorder) SetReadDeadline(time.Time) error  { return nil }
-func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
 
 // cut splits the contents of b's records into records of the given sizes; the last size is
 // repeated.

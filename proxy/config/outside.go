@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/internal/file"
@@ -46,7 +47,7 @@ func (d *decoder) variable(name string, closed bool) (value string, ok bool) {
 	switch {
 	case !closed:
 		d.complainAt(at, "write ${NAME}, or $$ for a $", "} is missing after ${")
-	case !isVariable(name):
+	case !variableName.MatchString(name):
 		d.complainAt(at, "write letters, digits and _, or $$ for a $", "${%s} names no variable", printable(name))
 	case d.env == nil:
 	default:
@@ -60,14 +61,8 @@ func (d *decoder) variable(name string, closed bool) (value string, ok bool) {
 	return value, ok
 }
 
-func isVariable(name string) bool {
-	for i, r := range name {
-		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_' || r >= '0' && r <= '9' && i > 0) {
-			return false
-		}
-	}
-	return name != ""
-}
+// variableName matches the name of a variable.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // escaped returns the text that expand turns into text.
 func escaped(text string) string { return strings.ReplaceAll(text, "$", "$$") }

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/traces"
 	"github.com/penstock/penstock/proxy/sockopt"
+	"golang.org/x/net/http/httpguts"
 )
 
 // A SessionLog has lines on clients: at their end, and as an option at the beginning of their
@@ -182,10 +183,7 @@ func checkAttribute(text string) *complaint {
 
 // checkHeader requires the name of a header that a request may have (RFC 9110, 5.6.2).
 func checkHeader(text string) *complaint {
-	bad := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
-	}
-	if text == "" || strings.ContainsFunc(text, bad) {
+	if !httpguts.ValidHeaderFieldName(text) {
 		return complain("write a name such as Authorization", "%.40q is not the name of a header", text)
 	}
 	switch strings.ToLower(text) {

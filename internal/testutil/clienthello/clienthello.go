@@ -15,7 +15,7 @@ import (
 // record.
 func Of(t testing.TB, cfg *tls.Config) []byte {
 	t.Helper()
-	var sent recorder
+	var sent Recorder
 	if err := tls.Client(&sent, cfg).Handshake(); !errors.Is(err, io.EOF) {
 		t.Fatalf("the client failed otherwise than for want of an answer: %v", err)
 	}
@@ -28,13 +28,13 @@ func Named(t testing.TB, name string, protocols ...string) []byte {
 	return Of(t, &tls.Config{ServerName: name, NextProtos: protocols})
 }
 
-// A recorder is a connection with a peer that never sends.
-type recorder struct{ bytes.Buffer }
+// A Recorder is a connection with a peer that never sends.
+type Recorder struct{ bytes.Buffer }
 
-func (r *recorder) Read([]byte) (int, error)         { return 0, io.EOF }
-func (r *recorder) Close() error                     { return nil }
-func (r *recorder) LocalAddr() net.Addr              { return nil }
-func (r *recorder) RemoteAddr() net.Addr             { return nil }
-func (r *recorder) SetDeadline(time.Time) error      { return nil }
-func (r *recorder) SetReadDeadline(time.Time) error  { return nil }
-func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
+func (r *Recorder) Read([]byte) (int, error)         { return 0, io.EOF }
+func (r *Recorder) Close() error                     { return nil }
+func (r *Recorder) LocalAddr() net.Addr              { return nil }
+func (r *Recorder) RemoteAddr() net.Addr             { return nil }
+func (r *Recorder) SetDeadline(time.Time) error      { return nil }
+func (r *Recorder) SetReadDeadline(time.Time) error  { return nil }
+func (r *Recorder) SetWriteDeadline(time.Time) error { return nil }

@@ -3,12 +3,12 @@ package compare
 import (
 	"bytes"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/internal/testutil/heap"
 	"pgregory.net/rapid"
 )
 
@@ -392,7 +392,7 @@ func TestMemoryIsReal(t *testing.T) {
 		}
 		r, b := NewReport(), NewBudget(n*(SessionBytes+3*tableBytes))
 		all := make([]*Session, n)
-		before := heap()
+		before := heap.InUse()
 		for i := range all {
 			all[i] = plan.NewSession(b, r)
 			all[i].requests = nil // answers to requests that were not seen
@@ -400,7 +400,7 @@ func TestMemoryIsReal(t *testing.T) {
 				all[i].answer(side, c.bytes, at(0))
 			}
 		}
-		used, held := heap()-before, b.Used()
+		used, held := int64(heap.InUse()-before), b.Used()
 		if used > held*5/4 || held > n*(SessionBytes+3*tableBytes) {
 			t.Errorf("%+v: %d sessions have %d bytes of the heap, and hold %d", c.config, n, used, held)
 		}
@@ -411,13 +411,4 @@ func TestMemoryIsReal(t *testing.T) {
 			t.Errorf("%+v: %d bytes are held after the end", c.config, b.Used())
 		}
 	}
-}
-
-// heap returns the bytes that are in use.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

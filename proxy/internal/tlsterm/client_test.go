@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
@@ -147,7 +148,7 @@ func TestEndpointTurns(t *testing.T) {
 	raw, endpoint := sockets.TCPPair(t)
 	ended := make(chan error, 1)
 	go func() { _, err := c.Handshake(ctx, raw, tlsterm.Peer{}); ended <- err }()
-	eventually(t, "one is under way", func() bool { return c.Stats().Active.Load() == 1 })
+	condition.Await(t, "one is under way", func() bool { return c.Stats().Active.Load() == 1 })
 	addr, _ := origin(t, &tls.Config{Certificates: load(t, a.pair("a.test"))})
 	_, err := reach(t, c, addr, tlsterm.Peer{})
 	must(t, err)
@@ -172,7 +173,7 @@ func TestEndpointTurns(t *testing.T) {
 		defer close(gone)
 		_ = tls.Server(endpoint, &tls.Config{Certificates: load(t, a.pair("a.test"))}).Handshake()
 	}()
-	eventually(t, "one has a turn", func() bool { return limit.Handshakes() == 1 })
+	condition.Await(t, "one has a turn", func() bool { return limit.Handshakes() == 1 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
@@ -212,7 +213,7 @@ func TestOwnCertificate(t *testing.T) {
 	renamed(t, p.Cert, cert)
 	renamed(t, p.Key, key)
 	want := serialOf(t, p.Cert)
-	eventually(t, "the new certificate is shown", func() bool { return shown() == want })
+	condition.Await(t, "the new certificate is shown", func() bool { return shown() == want })
 }
 
 // TestAuthorityFile: the trusted authorities follow the file, also for sessions that
@@ -233,7 +234,7 @@ func TestAuthorityFile(t *testing.T) {
 	_, err := reach(t, c, addr, tlsterm.Peer{})
 	must(t, err)
 	must(t, copyFile(other.file, a.file))
-	eventually(t, "the endpoint is not trusted any more", func() bool {
+	condition.Await(t, "the endpoint is not trusted any more", func() bool {
 		_, err := reach(t, c, addr, tlsterm.Peer{})
 		return err != nil
 	})

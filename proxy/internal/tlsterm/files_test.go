@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
@@ -89,7 +90,7 @@ func TestSwap(t *testing.T) {
 			change(t, p.Cert, cert)
 			change(t, p.Key, key)
 			want := serialOf(t, p.Cert)
-			eventually(t, "the new certificate is shown", func() bool {
+			condition.Await(t, "the new certificate is shown", func() bool {
 				return served(t, s, a) == want && served(t, second, a) == want
 			})
 			if good, _ := log.count(); good != 1 {
@@ -112,7 +113,7 @@ func TestTouched(t *testing.T) {
 	cert, key := a.sign(newKey(t), "b.test")
 	renamed(t, other.Cert, cert)
 	renamed(t, other.Key, key)
-	eventually(t, "the other is reported", func() bool { good, _ := log.count(); return good > 0 })
+	condition.Await(t, "the other is reported", func() bool { good, _ := log.count(); return good > 0 })
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	for _, c := range log.list {
@@ -134,7 +135,7 @@ func TestBadFile(t *testing.T) {
 
 	cert, key := a.sign(newKey(t), "a.test")
 	renamed(t, p.Cert, cert)
-	eventually(t, "the key of another certificate is reported", func() bool { _, bad := log.count(); return bad == 1 })
+	condition.Await(t, "the key of another certificate is reported", func() bool { _, bad := log.count(); return bad == 1 })
 	if got := served(t, s, a); got != first {
 		t.Errorf("got certificate %s, want the one before, %s", got, first)
 	}
@@ -148,9 +149,9 @@ func TestBadFile(t *testing.T) {
 	log.mu.Unlock()
 
 	must(t, os.Remove(p.Key))
-	eventually(t, "the missing key is reported", func() bool { _, bad := log.count(); return bad == 2 })
+	condition.Await(t, "the missing key is reported", func() bool { _, bad := log.count(); return bad == 2 })
 	renamed(t, p.Key, key)
-	eventually(t, "the good pair is reported", func() bool { good, _ := log.count(); return good == 1 })
+	condition.Await(t, "the good pair is reported", func() bool { good, _ := log.count(); return good == 1 })
 	if got, want := served(t, s, a), serialOf(t, p.Cert); got != want {
 		t.Errorf("got certificate %s, want %s", got, want)
 	}
@@ -181,7 +182,7 @@ func TestReload(t *testing.T) {
 	}
 	renamed(t, p.Key, key)
 	after, want := newServer(t, cfg), serialOf(t, p.Cert)
-	eventually(t, "both show the new certificate", func() bool { return served(t, after, a) == want && served(t, before, a) == want })
+	condition.Await(t, "both show the new certificate", func() bool { return served(t, after, a) == want && served(t, before, a) == want })
 }
 
 // TestClientCAFile: the accepted clients follow the file.
@@ -197,7 +198,7 @@ func TestClientCAFile(t *testing.T) {
 		t.Fatal("a client of an authority that is not trusted was accepted")
 	}
 	appendFile(t, old.file, next.file)
-	eventually(t, "a client of the next authority is accepted", func() bool { _, _, err := meet(t, s, cfg); return err == nil })
+	condition.Await(t, "a client of the next authority is accepted", func() bool { _, _, err := meet(t, s, cfg); return err == nil })
 }
 
 // TestFollowsNobody: files that have no user any more are not followed.
@@ -269,7 +270,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		change(t, p.Key, key)
 		change(t, p.Cert, cert)
 		want, before := serialOf(t, p.Cert), handshakes.Load()
-		eventually(t, "clients see the next certificate", func() bool {
+		condition.Await(t, "clients see the next certificate", func() bool {
 			_, ok := seen.Load(want)
 			return ok && handshakes.Load() > before || t.Failed()
 		})

@@ -36,16 +36,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after %v: %s", patience, what)
-		}
-	}
-}
-
 // An authority signs certificates.
 type authority struct {
 	t    testing.TB

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
@@ -303,13 +304,13 @@ func TestLimit(t *testing.T) {
 	m := &mute{stalls, make(chan struct{})}
 	gone := make(chan struct{}, 2)
 	go func() { _ = tls.Client(m, trust).Handshake(); gone <- struct{}{} }()
-	eventually(t, "both have begun", func() bool { return s.Stats().Active.Load() == 2 })
+	condition.Await(t, "both have begun", func() bool { return s.Stats().Active.Load() == 2 })
 	served(t, s, a) // though a hello was answered to which nothing follows
 
 	full, c := sockets.TCPPair(t)
 	go func() { _, err := s.Handshake(ctx, newStuck(c, 0)); ended <- err }()
 	go func() { _ = tls.Client(full, trust).Handshake(); gone <- struct{}{} }()
-	eventually(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
+	condition.Await(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
 
 	var failed *tlsterm.Error
 	if _, _, err := meet(t, hasty, trust); !errors.As(err, &failed) || failed.Kind != tlsterm.Busy {
@@ -320,7 +321,7 @@ func TestLimit(t *testing.T) {
 		_, cerr, serr := meet(t, s, trust)
 		waits <- errors.Join(cerr, serr)
 	}()
-	eventually(t, "another waits", func() bool { return s.Stats().Active.Load() == 4 })
+	condition.Await(t, "another waits", func() bool { return s.Stats().Active.Load() == 4 })
 	cancel()
 	for range 3 {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -348,13 +349,13 @@ func TestTurnOfOneThatHasGone(t *testing.T) {
 	go func() { _, err := s.Handshake(ctx, newStuck(c, 0)); ended <- err }()
 	gone := make(chan struct{}, 2)
 	go func() { _ = tls.Client(full, trust).Handshake(); gone <- struct{}{} }()
-	eventually(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
+	condition.Await(t, "a handshake is under way", func() bool { return limit.Handshakes() == 1 })
 
 	leaves, left := sockets.TCPPair(t)
 	waits := make(chan error, 1)
 	go func() { _, err := s.Handshake(context.Background(), left); waits <- err }()
 	go func() { _ = tls.Client(leaves, trust).Handshake(); gone <- struct{}{} }()
-	eventually(t, "another has begun", func() bool { return s.Stats().Active.Load() == 2 })
+	condition.Await(t, "another has begun", func() bool { return s.Stats().Active.Load() == 2 })
 	must(t, errors.Join(leaves.SetLinger(0), leaves.Close()))
 	var failed *tlsterm.Error
 	select {
@@ -470,7 +471,7 @@ func TestAccepts(t *testing.T) {
 	text, err := os.ReadFile(young.file)
 	must(t, err)
 	must(t, os.WriteFile(old.file, text, 0o600))
-	eventually(t, "its file is read", func() bool { return asks.Accepts(same) != nil })
+	condition.Await(t, "its file is read", func() bool { return asks.Accepts(same) != nil })
 	check("the file is another", asks.Accepts(same), tlsterm.Uncertified)
 }
 
