@@ -338,8 +338,8 @@ func (s *Search) reroute(l *Listener, now int64) {
 	if s.home == nil {
 		s.home = s.listener
 	}
-	s.listener = l
-	s.way, s.root, s.gate, s.cause, s.stage = way{}, nil, nil, nil, routing
+	s.listener, s.stage = l, routing
+	s.course, s.failed = s.fresh(), s.failed[:0]
 	if of := s.offloaded; of != nil {
 		of.way, _ = l.wayOf(s.client) // the caller has seen to it that there is one
 		if of.filter != nil {
@@ -347,9 +347,6 @@ func (s *Search) reroute(l *Listener, now int64) {
 			s.filterBy(of.filter, of.route, now)
 		}
 	}
-	s.budgetCounted, s.onlyLastResort, s.unreported, s.held, s.full, s.mayRetry, s.back = false, false, false, false, false, false, false
-	s.failing, s.round, s.retries, s.pauseCount = 0, 0, 0, 0
-	s.tried, s.failures, s.forgotten, s.failed, s.visits = s.tried[:0], s.failures[:0], 0, s.failed[:0], s.visits[:0]
 }
 
 // refuse ends the search, unless a reload has the client go elsewhere: no endpoint serves it.

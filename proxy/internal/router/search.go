@@ -27,38 +27,49 @@ type Search struct {
 	client    *worker.Client
 	offloaded *Offloaded // the client, once handed to a goroutine; nil before that
 
-	stage          stage
+	stage   stage
+	course                    // under this listener
+	place   waiter            // the place in a queue of snapshot, or of the listener
+	earlier []*queuedUpstream // places in the queues of snapshots before this one
+	due     int64             // clock from which the first client in the queue may try an endpoint that gets no clients; 0 if it is not first
+	late    int               // attempts that began when it had been held for as long as clients are
+
+	filtering              // by the route's filter
+	entry     breakerEntry // the entry through the breaker of snapshot
+	endpoint  *Endpoint    // the endpoint that is acquired; nil: none
+	attempt                // the attempt at endpoint
+
+	original loop.Address // the destination of a transparent client without a snapshot
+	err      error
+}
+
+// A course is the state of a search under one generation of its listener.
+type course struct {
 	way                              // of the route; snapshot may be a fallback's
 	root           *UpstreamSnapshot // the snapshot of the route
-	place          waiter            // the place in a queue of snapshot, or of the listener
-	earlier        []*queuedUpstream // places in the queues of snapshots before this one
+	gate           *filter.Filter    // the filter of the client's first route, if it is asked about the client, or has let it through
 	visits         []visit           // queues that the client has waited in: it keeps its place in each until it is served
 	back           bool              // the client has visited these snapshots before and was counted there
-	due            int64             // clock from which the first client in the queue may try an endpoint that gets no clients; 0 if it is not first
 	budgetCounted  bool              // the client was counted by the retry budget of snapshot
 	onlyLastResort bool              // the client takes any endpoint that may serve it, see lastresort.go
 	unreported     bool              // the client went to the last resort from the start: the upstream's breaker learns nothing from it
 	failing        int64             // clock since which the client could not be served; 0 before the first try
-	late           int               // attempts that began when it had been held for as long as clients are
 	held           bool              // the client was held, and counted as such
 	full           bool              // the last look found endpoints that serve, and none with room
 	cause          error             // why the client is held
 
-	filtering                 // by the route's filter
-	gate       *filter.Filter // the filter of the client's first route, if it is asked about the client, or has let it through
-	entry      breakerEntry   // the entry through the breaker of snapshot
-	endpoint   *Endpoint      // the endpoint that is acquired; nil: none
-	attempt                   // the attempt at endpoint
 	tried      []*lb.Endpoint // endpoints that the client has tried
 	round      int            // index in tried from which endpoints may not be tried again yet
 	retries    int
 	pauseCount int
-	mayRetry   bool // the pause is over: endpoints of tried may be tried again
+	mayRetry   bool      // the pause is over: endpoints of tried may be tried again
+	failures   []failure // the last ones, see blame
+	forgotten  int       // of the failures before these
+}
 
-	original  loop.Address // the destination of a transparent client without a snapshot
-	failures  []failure    // the last ones, see blame
-	forgotten int          // of the failures before these
-	err       error
+// fresh returns an empty course, in the memory of this one.
+func (c *course) fresh() course {
+	return course{tried: c.tried[:0], failures: c.failures[:0], visits: c.visits[:0]}
 }
 
 // A stage is the next step of a search.
@@ -83,9 +94,7 @@ const (
 // Begin implements [worker.Search].
 func (s *Search) Begin(c *worker.Client, _ int64) {
 	*s = Search{
-		listener: s.listener, offloaded: s.offloaded, client: c, tried: s.tried[:0], failures: s.failures[:0], earlier: s.earlier[:0],
-		visits:  s.visits[:0],
-		attempt: attempt{failed: s.failed[:0]},
+		listener: s.listener, offloaded: s.offloaded, client: c, course: s.fresh(), earlier: s.earlier[:0], attempt: attempt{failed: s.failed[:0]},
 	}
 	if s.offloaded != nil {
 		s.gate = s.offloaded.gate
@@ -457,10 +466,11 @@ func (s *Search) Close() {
 	if s.entry.through {
 		s.exitBreaker(health.Unknown, s.listener.now())
 	}
-	s.client, s.way, s.root, s.gate, s.failures, s.cause, s.err = nil, way{}, nil, nil, nil, nil, nil
+	s.client, s.err = nil, nil
 	clear(s.visits[:cap(s.visits)])
 	clear(s.tried[:cap(s.tried)])
-	s.tried = s.tried[:0]
+	s.failures = nil
+	s.course = s.fresh()
 	s.failed = slices.Delete(s.failed, 0, len(s.failed))
 	if s.home != nil {
 		s.listener, s.home = s.home, nil

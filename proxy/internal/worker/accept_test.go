@@ -185,37 +185,6 @@ func TestManyListenersAtTheLimit(t *testing.T) {
 	}
 }
 
-// Churn under a limit of the admitter's own serves each client.
-func TestChurnUnderAnAdmitter(t *testing.T) {
-	t.Parallel()
-
-	a := new(counted)
-	a.room = func() error {
-		if a.in.Load()-a.left.Load() >= 2 {
-			return errNotAdmitted
-		}
-		return nil
-	}
-	r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
-	r.serve(t)
-	const clients, turns = 8, 20
-	var work sync.WaitGroup
-	for range clients {
-		work.Go(func() {
-			for range turns {
-				if err := r.hello(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	work.Wait()
-	eventually(t, func() bool { return a.left.Load() == clients*turns })
-	if r.Summary().Refused != 0 {
-		t.Errorf("the summary is %+v", r.Summary())
-	}
-}
-
 // A client's addresses are the kernel's.
 func TestClientAddresses(t *testing.T) {
 	t.Parallel()

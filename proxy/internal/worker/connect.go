@@ -80,10 +80,8 @@ func (w *worker) proceed(c *Client) {
 // control is called with the endpoint's socket, once it was made.
 func (c *Client) control(fd int, _ string) error {
 	w := c.worker
-	if f := w.group.control; f != nil {
-		if err := f(); err != nil {
-			return err
-		}
+	if err := w.group.testControl(); err != nil {
+		return err
 	}
 	w.unreserve(c)
 	w.fdAvailable(c)
@@ -140,8 +138,7 @@ func (w *worker) failed(c *Client, err error) {
 func (c *Client) dropEndpoint() {
 	if e := &c.endpoint; e.fd >= 0 {
 		c.worker.loop.Drop(e.id)
-		_ = sys.AbortOnClose(e.fd)
-		closeSocket(e.fd)
+		resetSocket(e.fd)
 		e.fd = -1
 	}
 }
@@ -156,20 +153,25 @@ func toItself(fd int, to loop.Address) bool {
 	return err == nil && peer == local
 }
 
-// resolve resolves a name on a goroutine of its own.
+// resolve resolves a name for a client, which may not be there when it is.
 func (w *worker) resolve(c *Client) {
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancelLookup = cancel
 	c.lookup++
-	step, use, lookup := c.step, c.use, c.lookup
-	w.group.lookups.Go(func() {
-		ips, err := step.Resolver.Resolve(ctx, step.Host, step.Timeout)
-		w.post(func() {
-			if c.use == use && c.lookup == lookup { // the client is there still, and waits for it
-				w.resolved(c, ips, err)
-			}
-		})
+	use, lookup := c.use, c.lookup
+	c.cancelLookup = w.lookUp(c.step.Resolver, c.step.Host, c.step.Timeout, func(ips []netip.Addr, err error) {
+		if c.use == use && c.lookup == lookup {
+			w.resolved(c, ips, err)
+		}
 	})
+}
+
+// lookUp resolves a name on a goroutine of its own, and calls found on the loop.
+func (w *worker) lookUp(by Resolver, host string, timeout time.Duration, found func([]netip.Addr, error)) context.CancelFunc {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.group.lookups.Go(func() {
+		ips, err := by.Resolve(ctx, host, timeout)
+		w.post(func() { found(ips, err) })
+	})
+	return cancel
 }
 
 func (w *worker) resolved(c *Client, ips []netip.Addr, err error) {

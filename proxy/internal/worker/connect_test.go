@@ -231,61 +231,6 @@ func TestParkedForTooLong(t *testing.T) {
 	}
 }
 
-// Clients are woken, leave and are cut at any time. Each gets the due events and no more.
-func TestParkingStorm(t *testing.T) {
-	t.Parallel()
-
-	addr := echo(t)
-	var wakers sync.Map
-	d := &director{next: func(c *worker.Client, n int) worker.Step {
-		wakers.Store(c.Waker(), true)
-		if n < 3 {
-			return worker.Step{Action: worker.Park, Timeout: 20 * time.Millisecond}
-		}
-		return connectTo(addr)
-	}}
-	a := new(counted)
-	r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
-	r.serve(t)
-	var over atomic.Bool
-	var waking, work sync.WaitGroup
-	waking.Go(func() {
-		for !over.Load() {
-			wakers.Range(func(w, _ any) bool {
-				w.(worker.Waker).Wake()
-				return true
-			})
-			wakers.Clear()
-			time.Sleep(time.Millisecond)
-		}
-	})
-	for i := range 16 {
-		work.Go(func() {
-			for n := range 20 {
-				if (n+i)%3 != 0 {
-					if err := r.hello(); err != nil {
-						t.Error(err)
-					}
-					continue
-				}
-				c, err := net.Dial("tcp", r.addr.String())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				reset(c)
-			}
-		})
-	}
-	work.Wait()
-	over.Store(true)
-	waking.Wait()
-	eventually(t, func() bool { return r.Active() == 0 })
-	if a.in.Load() != a.left.Load() || r.Summary().Refused != 0 {
-		t.Errorf("%d were admitted, %d have left, %+v", a.in.Load(), a.left.Load(), r.Summary())
-	}
-}
-
 // A pause passes, and no client that leaves meanwhile is waited for.
 func TestPause(t *testing.T) {
 	t.Parallel()

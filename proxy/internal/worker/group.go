@@ -119,7 +119,7 @@ func New(cfg *Config) (*Group, error) {
 		cfg: *cfg, ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{}),
 		returning: make(chan struct{}, laneReturns),
 	}
-	g.handed.init()
+	g.handed.clients = make(map[int64]*Offloaded)
 	g.cfg.PrereadMemory = cmp.Or(cfg.PrereadMemory, 64<<20)
 	g.gate.max.Store(int64(cfg.MaxConnections))
 	g.gate.onFull = cfg.Host.Full
@@ -243,6 +243,14 @@ func (g *Group) Settle(ctx context.Context) error {
 func (g *Group) SetMaxConnections(limit int) {
 	g.gate.max.Store(int64(limit))
 	g.wake()
+}
+
+// testControl returns why a test lets no socket be had.
+func (g *Group) testControl() error {
+	if g.control == nil {
+		return nil
+	}
+	return g.control()
 }
 
 // wake has every worker look at the shared state.

@@ -445,8 +445,7 @@ func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 // discard ends a session whose new sockets are of no use, with a reset of both.
 func (c *laneSession) discard(a, b int) {
 	for _, fd := range [2]int{a, b} {
-		_ = sys.AbortOnClose(fd)
-		closeSocket(fd)
+		resetSocket(fd)
 	}
 	c.session.Reset() // Ended is called
 }

@@ -282,21 +282,6 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// Clients of goroutines are counted as well.
-func TestCensusOfGoroutines(t *testing.T) {
-	t.Parallel()
-
-	b := &tie{upstream: "tls"}
-	r := directed(t, newHand(t, b).director(), nil)
-	r.serve(t)
-	talk(t, r.dial(t))
-	talk(t, r.dial(t))
-	at := worker.CountKey{Listener: "first", Upstream: "tls"}
-	if got := r.ClientCounts(context.Background()); got[at].Clients != 2 || got[at].Oldest <= 0 {
-		t.Errorf("counted are %v", got)
-	}
-}
-
 func clientFrom(last byte) *worker.Client {
 	return worker.NewClient(source.TCP(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 1)), netip.AddrPort{})
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -151,10 +150,8 @@ func (w *worker) short() bool {
 // control is called with the socket to the mirror's endpoint. Descriptors that are reserved for
 // clients are open, so that the last socket that there can be is not a mirror's.
 func (m *mirroring) control(fd int, _ string) error {
-	if f := m.worker.group.control; f != nil {
-		if err := f(); err != nil {
-			return err
-		}
+	if err := m.worker.group.testControl(); err != nil {
+		return err
 	}
 	m.of.Congestion.Set(fd)
 	return m.serving.service.Options.First(fd)
@@ -168,8 +165,7 @@ func (m *mirroring) connect() {
 func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
 	if err == nil && m.of.MaybeSelf && toItself(fd, m.addresses[m.at]) {
 		m.worker.loop.Drop(id)
-		_ = sys.AbortOnClose(fd)
-		closeSocket(fd)
+		resetSocket(fd)
 		err = sockopt.ErrSelfConnect
 	}
 	switch {
@@ -186,15 +182,9 @@ func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Even
 	}
 }
 
-// resolve looks up the endpoint's name on a goroutine of its own.
+// resolve looks up the endpoint's name.
 func (m *mirroring) resolve() {
-	ctx, cancel := context.WithCancel(context.Background())
-	m.lookup = cancel
-	of, w := m.of, m.worker
-	w.group.lookups.Go(func() {
-		ips, err := of.Resolver.Resolve(ctx, of.Host, of.Timeout)
-		w.post(func() { m.resolved(ips, err) })
-	})
+	m.lookup = m.worker.lookUp(m.of.Resolver, m.of.Host, m.of.Timeout, m.resolved)
 }
 
 func (m *mirroring) resolved(ips []netip.Addr, err error) {

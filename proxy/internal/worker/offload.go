@@ -3,8 +3,10 @@ package worker
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,14 +28,13 @@ type Offloaded struct {
 	// Client is the client, which is not used again for another one.
 	Client *Client
 
-	fd         int // the client's socket, non-blocking and on no loop; owned until Conn or Close
-	began      time.Time
-	name       string
-	from       source.Source
-	number     int64 // of all that ever left their loops; under blockingSessions.mu
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
-	next, prev *Offloaded
+	fd     int // the client's socket, non-blocking and on no loop; owned until Conn or Close
+	began  time.Time
+	name   string
+	from   source.Source
+	number int64 // of all that ever left their loops; under blockingSessions.mu
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 
 	// Under blockingSessions.mu.
 	session  *relay.Session // nil until it is joined
@@ -155,9 +156,8 @@ func (h *Offloaded) Conn() (net.Conn, error) {
 // A blockingSessions is the clients that are on goroutines.
 type blockingSessions struct {
 	mu       sync.Mutex
-	ring     Offloaded // around it, in the order in which they came
-	number   int64     // that have ever come
-	active   int64
+	clients  map[int64]*Offloaded // by number
+	number   int64                // that have ever come
 	refusals Refusals
 	canceled int64
 	left     int64
@@ -165,16 +165,12 @@ type blockingSessions struct {
 	held     bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
 }
 
-func (b *blockingSessions) init() { b.ring.next, b.ring.prev = &b.ring, &b.ring }
-
 func (b *blockingSessions) add(h *Offloaded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.prev, h.next = b.ring.prev, &b.ring
-	h.prev.next, b.ring.prev = h, h
-	b.active++
 	b.number++
 	h.number = b.number
+	b.clients[h.number] = h
 }
 
 // end takes one out, and returns its binding, and whether it was joined. left means that it
@@ -182,8 +178,7 @@ func (b *blockingSessions) add(h *Offloaded) {
 func (b *blockingSessions) end(h *Offloaded, r relay.Result, err error, left bool) (binding Binding, joined bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.next.prev, h.prev.next = h.prev, h.next
-	b.active--
+	delete(b.clients, h.number)
 	joined = h.session != nil
 	switch {
 	case left:
@@ -204,7 +199,7 @@ func (b *blockingSessions) end(h *Offloaded, r relay.Result, err error, left boo
 func (b *blockingSessions) all(match func(*Offloaded) bool) (found []*Offloaded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for h := b.ring.next; h != &b.ring; h = h.next {
+	for _, h := range b.clients {
 		if match(h) {
 			found = append(found, h)
 		}
@@ -246,9 +241,9 @@ func (b *blockingSessions) summary(running bytesByBinding) Summary {
 	if running != nil && b.held == nil {
 		b.held = make(bytesByBinding)
 	}
-	sum := Summary{Active: b.active, Canceled: b.canceled, Left: b.left, Totals: b.ended}
+	sum := Summary{Active: int64(len(b.clients)), Canceled: b.canceled, Left: b.left, Totals: b.ended}
 	sum.Refusals, sum.Refused = b.refusals, b.refusals.total()
-	for h := b.ring.next; h != &b.ring; h = h.next {
+	for _, h := range b.clients {
 		if h.session != nil {
 			r := h.session.Result()
 			sum.Totals.Add(r)
@@ -272,7 +267,8 @@ func (h *Offloaded) sample() *verdict.Sample {
 func (b *blockingSessions) list(q *Query) (sessions []Session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for h := b.ring.next; h != &b.ring; h = h.next {
+	for _, number := range slices.Sorted(maps.Keys(b.clients)) { // as they came
+		h := b.clients[number]
 		s := h.describe()
 		if !q.takes(&s) || !q.takesSource(&s) || !q.takesEndpoint(&s) || !q.accepts(&s) {
 			continue
@@ -411,8 +407,7 @@ func (r *Rejoin) reset() {
 func (b *blockingSessions) back(h *Offloaded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.next.prev, h.prev.next = h.prev, h.next
-	b.active--
+	delete(b.clients, h.number)
 }
 
 // A layer is a connection of a protocol such as TLS that a session on a loop can have.

@@ -139,6 +139,9 @@ func TestHandover(t *testing.T) {
 		if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
 			t.Errorf("listed are %v", names)
 		}
+		if got := r.ClientCounts(context.Background())[worker.CountKey{Listener: "first", Upstream: "u"}]; got.Clients != 2 || got.Oldest <= 0 {
+			t.Errorf("counted are %+v", got)
+		}
 		moved := func() int64 { // the reader of the bytes may be faster than their counter
 			flow := r.Summary().Totals.ClientToEndpoint
 			return flow.Spliced + flow.Copied

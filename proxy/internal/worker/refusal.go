@@ -253,6 +253,12 @@ func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 // closeSocket closes a socket. The error of close(2) is of no use to any caller.
 func closeSocket(fd int) { _ = sys.Close(fd) }
 
+// resetSocket closes a socket by a reset, so that its peer does not take that for an orderly end.
+func resetSocket(fd int) {
+	_ = sys.AbortOnClose(fd)
+	closeSocket(fd)
+}
+
 // peerName names the other end of a socket, which of a unix socket has no name as a rule.
 func peerName(fd int) string {
 	name, err := sys.PeerName(fd)

@@ -206,12 +206,10 @@ func (p *places) at(place int64) *conn {
 
 // endSome is [Group.End] of clients on goroutines.
 func (b *blockingSessions) endSome(ids []ID, quiet time.Duration, yield func(ID, EndResult)) {
-	there := make(map[int64]*Offloaded)
-	for _, h := range b.all(func(h *Offloaded) bool { return h.session != nil }) {
-		there[h.number] = h
-	}
 	for _, id := range ids {
-		h := there[id.Place]
+		b.mu.Lock()
+		h := b.clients[id.Place]
+		b.mu.Unlock()
 		if h == nil || h.began.UnixNano() != id.Began {
 			yield(id, EndedBefore)
 			continue
@@ -306,7 +304,7 @@ func (w *worker) turnOf(n *conn) relay.Turn {
 func (b *blockingSessions) watch(now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for h := b.ring.next; h != &b.ring; h = h.next {
+	for _, h := range b.clients {
 		if h.binding != nil && h.session != nil {
 			h.binding.Watch(h.session.Look(), now)
 		}

@@ -377,35 +377,49 @@ func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 	}
 }
 
-// Each client that comes at the limit is served, in its turn, and none is forgotten.
+// Each client that comes at the limit, the group's or an admitter's own, is served, in its turn, and none is forgotten.
 func TestChurnAtTheLimit(t *testing.T) {
 	t.Parallel()
 
-	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 2 })
-	r.serve(t)
-	const clients, turns = 16, 25
-	var work sync.WaitGroup
-	for range clients {
-		work.Go(func() {
-			for range turns {
-				if err := r.hello(); err != nil {
-					t.Error(err)
-					return
+	for name, places := range map[string]int{"the group's": 2, "an admitter's": 100} {
+		t.Run(name, func(t *testing.T) {
+			a := new(counted)
+			a.room = func() error {
+				if a.in.Load()-a.left.Load() >= 2 {
+					return errNotAdmitted
 				}
+				return nil
 			}
+			r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+				if c.MaxConnections = places; places > 2 {
+					s.Admitter = a
+				}
+			})
+			r.serve(t)
+			const clients, turns = 16, 25
+			var work sync.WaitGroup
+			for range clients {
+				work.Go(func() {
+					for range turns {
+						if err := r.hello(); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			work.Wait()
+			eventually(t, func() bool { return r.Active() == 0 })
+			if sum := r.Summary(); sum.Accepted != clients*turns || sum.Refused != 0 || sum.Active != 0 {
+				t.Errorf("the summary is %+v", sum)
+			}
+			if places > 2 {
+				eventually(t, func() bool { return a.left.Load() == clients*turns })
+				return
+			}
+			eventually(t, func() bool { told := r.witness.told(); return len(told) > 0 && !told[len(told)-1] })
 		})
 	}
-	work.Wait()
-	eventually(t, func() bool { return r.Active() == 0 })
-	if sum := r.Summary(); sum.Accepted != clients*turns || sum.Refused != 0 || sum.Active != 0 {
-		t.Errorf("the summary is %+v", sum)
-	}
-	eventually(t, func() bool {
-		w := r.witness
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.full) > 0 && !w.full[len(w.full)-1]
-	})
 }
 
 // A drain ends when the last client has left, and closes every listener once.
