@@ -328,7 +328,7 @@ func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 	return true
 }
 
-// reroute has the search begin again by another generation of the listener. The client must have
+// reroute begins the search again by another generation of the listener. The client must have
 // no endpoint and no place in a queue.
 func (s *Search) reroute(l *Listener, now int64) {
 	if s.snapshot != nil {

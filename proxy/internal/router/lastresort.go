@@ -391,7 +391,7 @@ func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration
 	return members[at:min(at+maxWindow, len(members))], trialShare
 }
 
-// hold has a client wait that no endpoint can serve now, if it may, until one can. It has no
+// hold parks a client that no endpoint can serve now, if it may wait, until one can. It has no
 // place under the breaker's bounds meanwhile: others make the trials.
 func (s *Search) hold(err error, now int64) bool {
 	snap := s.snapshot

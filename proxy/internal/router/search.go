@@ -273,7 +273,7 @@ func (s *Search) unpicked(err error, now int64) bool {
 	return s.unavailable(err, now)
 }
 
-// queuePlace has the client wait in the queue for room, if the snapshot has a queue with a place.
+// queuePlace parks the client in the queue for room, if the snapshot has a queue with a place.
 func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 	snap := s.snapshot
 	s.suspendEntry(now)
@@ -581,7 +581,7 @@ func (s *Search) visited(q *queue) int64 {
 	return 0
 }
 
-// enqueue has a client wait in a queue: where it was if it has before, and otherwise as the last, unless
+// enqueue puts a client into a queue: where it was if it has waited there before, and otherwise as the last, unless
 // most wait already.
 func (s *Search) enqueue(q *queue, most, now int64) bool {
 	if since := s.visited(q); since != 0 {

@@ -174,7 +174,7 @@ func (snap *UpstreamSnapshot) holds() bool {
 	return snap.Fallback == nil && snap.Respond == nil && snap.times().Hold > 0 && snap.QueueSize > 0
 }
 
-// Enforce has clients that wait, for an endpoint or for room at one, do so for the times of
+// Enforce makes clients that wait, for an endpoint or for room at one, wait for the times of
 // this snapshot, from when they began to: those too that came under another one. It is called
 // once the listeners are in force that lead here, since a client that has waited for long
 // enough goes to their upstreams.

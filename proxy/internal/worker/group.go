@@ -332,7 +332,7 @@ type MemoryConfig struct {
 	RequireHuge bool
 	// Mlock keeps it from being swapped out, as in [arena.Config].
 	Mlock bool
-	// Bound has all of it be on Node; Unbound has none of it bound. With neither loops take
+	// Bound binds all of it to Node, Unbound none of it. With neither loops take
 	// turns at the nodes of the machine. There is no node below 0.
 	Bound, Unbound bool
 	Node           int

@@ -115,7 +115,7 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	w.withdrawAll()
 }
 
-// withdrawAll has all sessions stay in user space that are there, some in each turn. Those that have not had theirs may leave meanwhile, if they are
+// withdrawAll keeps all sessions in user space that are there, some in each turn. Those that have not had theirs may leave meanwhile, if they are
 // armed: scans that begin later find them there, and askAgain has none asked before.
 func (w *worker) withdrawAll() {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
@@ -126,7 +126,7 @@ func (w *worker) withdrawAll() {
 	}})
 }
 
-// withdraw has a session stay in user space, if it is there, and reports whether it is.
+// withdraw keeps a session in user space, if it is there, and reports whether it is.
 func (w *worker) withdraw(n *conn) bool {
 	c := n.lane
 	switch {
@@ -149,8 +149,8 @@ func (w *worker) awaitLane(n *conn) {
 	}
 }
 
-// add has a session be asked after a time, which is the same for all of a queue. One that waits for that already, there or in
-// another queue, is asked once.
+// add asks a session after a time, which is the same for all of a queue. A session that waits already, there or in another queue, is
+// asked once.
 func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
 	if n.is(waitsLane) {
 		return
@@ -244,7 +244,7 @@ type laneFull struct {
 	timer  loop.Timer
 }
 
-// add has a session be tried again.
+// add tries a session again later.
 func (q *laneFull) add(c laneCandidate) {
 	if len(q.list) < mostFull && !c.conn.is(waitsLane) {
 		c.conn.set(waitsLane, true)
@@ -413,7 +413,7 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	return int(back.Load()), int(failed.Load())
 }
 
-// comeBack has a session go on in user space, and reports whether it does. It waits. An error that wraps net.ErrClosed says that
+// comeBack takes a session back to user space, and reports whether it goes on there. It waits. An error that wraps net.ErrClosed says that
 // it has ended; with others both sides were reset.
 func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
@@ -500,7 +500,7 @@ func (w *worker) askAgain(match Match) {
 	}})
 }
 
-// askLater has a session be asked again.
+// askLater asks a session again later.
 func (w *worker) askLater(n *conn) {
 	if t := &w.lanes; t.lane != nil {
 		t.again.add(n, w.began(n), laneRetry*t.after)
@@ -550,7 +550,7 @@ type laneGaps struct {
 	looks, poll loop.Timer
 }
 
-// await has a session that is offered be looked at, once it has had the time to leave by itself.
+// await looks at an offered session, once it has had the time to leave by itself.
 func (g *laneGaps) await(c *laneSession) {
 	if c.gap() == noGap && g.worker.lanes.lane != nil {
 		c.setGap(queued)
@@ -558,7 +558,7 @@ func (g *laneGaps) await(c *laneSession) {
 	}
 }
 
-// add has a flow be looked at again, later if it stands still.
+// add looks at a flow again, later if it stands still.
 func (g *laneGaps) add(c *laneSession, still bool) {
 	w := g.worker
 	list, wait := &g.flows[0], w.lanes.after

@@ -61,7 +61,7 @@ func second(at int64) int32 {
 	return int32(min(max(at/int64(time.Second), math.MinInt32), never-1))
 }
 
-// later has a session be parked after a while.
+// later parks a session after a while.
 func (p *lanePark) later(c *laneSession) {
 	l := p.worker.loop
 	p.list = append(p.list, laneParting{c, l.Now() + int64(parkAfter)})
@@ -143,7 +143,7 @@ func (p *lanePark) note(n *conn, left time.Duration) {
 	}
 }
 
-// await has the next pass begin in time for the first timeout.
+// await begins the next pass in time for the first timeout.
 func (p *lanePark) await() {
 	l := p.worker.loop
 	if p.bound == 0 {
@@ -206,7 +206,7 @@ type Adoption interface {
 	Begin(from source.Source, now int64) (*relay.Limits, uint64)
 }
 
-// Adopt has a loop go on with a session in the lane that a process before this one has had, as with its own that have left user space and are parked: it came in at a
+// Adopt gives a loop a session in the lane that a process before this one has had; it is like a parked session of its own from then on. It came in at a
 // socket, which is not closed yet, and has its service. r is all that is known of it, and the group's from now on. A session that has ended is
 // left alone. Any goroutine but the loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *Listening, service *Service, to Adoption) {

@@ -112,7 +112,7 @@ func (c *laneSession) Disarm() bool {
 // milliseconds is the loop's clock, which wraps around.
 func (w *worker) milliseconds() uint32 { return uint32(w.loop.Now() / int64(time.Millisecond)) }
 
-// rest has the session be asked again later.
+// rest gives up for now, and asks the session again later.
 func (c *laneSession) rest() {
 	if c.worker().withdraw(c.conn) {
 		c.worker().askLater(c.conn)
@@ -306,7 +306,7 @@ func (o *laneOwner) HalfClosed(s *lane.Session, from int) {
 // Return implements [lane.Returner].
 func (o *laneOwner) Return(s *lane.Session) { o.onLoop(s, (*laneSession).goBack) }
 
-// goBack has a session come back without waiting for that, unless it does so already.
+// goBack begins to take a session back, without waiting for that, unless it is coming already.
 func (c *laneSession) goBack() {
 	w := c.worker()
 	g := w.group

@@ -310,7 +310,7 @@ type Rejoin struct {
 	Ended func()
 }
 
-// Rejoin has the client's session run on the loop that the client came from: it is counted, listed and cut there,
+// Rejoin begins the client's session on the loop that the client came from: it is counted, listed and cut there,
 // and [Offloaded.End] must not be called. It returns when the session has begun, and may have ended. With an
 // error it has not begun, and both sockets were reset; End is still to be called.
 func (h *Offloaded) Rejoin(r *Rejoin) error {

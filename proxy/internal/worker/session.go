@@ -89,7 +89,7 @@ func (p *places) grow() {
 	p.slabs = append(p.slabs, slab)
 }
 
-// takeSession has a conn be joined, with a session of the pool that is to be started or unparked.
+// takeSession makes a conn joined, with a session of the pool that is to be started or unparked.
 func (p *places) takeSession(n *conn) *relay.Driven {
 	n.state = joined
 	n.session, n.number = p.sessions.take()
