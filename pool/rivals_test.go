@@ -47,6 +47,7 @@ type entrant struct {
 var contestants = []entrant{
 	{"penstock", newPenstock},
 	{"syncPool", newSyncPool},
+	{"perPLocked", newPerPLocked},
 	{"haproxy", newHAProxy},
 	{"mutexList", newMutexList},
 }
@@ -148,6 +149,88 @@ func (c *syncPool) give(xs []*item) {
 
 // cacheLines separates its two neighbours, adjacent-line prefetch included.
 type cacheLines [128]byte
+
+// perPLocked has the shape of sync.Pool before Go 1.13: for each P a private
+// place that needs no lock and a slice under a mutex, from which the other Ps
+// steal. Nothing collects it.
+type perPLocked struct {
+	*factory
+	local []perPShard
+}
+
+type perPShard struct {
+	private *item // owner only, pinned
+	mu      sync.Mutex
+	shared  []*item
+	_       cacheLines
+}
+
+func newPerPLocked(testing.TB, int) contestant {
+	return &perPLocked{factory: new(factory), local: make([]perPShard, runtime.GOMAXPROCS(0))}
+}
+
+func (c *perPLocked) get() *item {
+	pid := procPin()
+	l := &c.local[pid]
+	x := l.private
+	l.private = nil
+	procUnpin()
+	if x != nil {
+		return x
+	}
+	if x := l.pop(); x != nil {
+		return x
+	}
+	for i := range c.local {
+		if x := c.local[(pid+1+i)%len(c.local)].pop(); x != nil {
+			return x
+		}
+	}
+	return c.item()
+}
+
+func (l *perPShard) pop() (x *item) {
+	l.mu.Lock()
+	if n := len(l.shared); n > 0 {
+		x = l.shared[n-1]
+		l.shared[n-1] = nil
+		l.shared = l.shared[:n-1]
+	}
+	l.mu.Unlock()
+	return x
+}
+
+func (c *perPLocked) put(x *item) {
+	l := &c.local[procPin()]
+	if l.private == nil {
+		l.private, x = x, nil
+	}
+	procUnpin()
+	if x != nil {
+		l.mu.Lock()
+		l.shared = append(l.shared, x)
+		l.mu.Unlock()
+	}
+}
+
+func (c *perPLocked) pairs(n int) {
+	for range n {
+		x := c.get()
+		c.put(x)
+	}
+}
+
+func (c *perPLocked) take(xs []*item) {
+	for i := range xs {
+		xs[i] = c.get()
+	}
+}
+
+func (c *perPLocked) give(xs []*item) {
+	for _, x := range xs {
+		c.put(x)
+	}
+}
 
 // haproxy has the shape of HAProxy's pools: linked items in a list per P, without
 // any synchronisation, and one shared list under a spin lock, to and from which
