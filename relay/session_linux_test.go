@@ -180,7 +180,7 @@ func TestEarlyClose(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {
 				r := newRelay(t, &relay.Config{Engine: e})
 				r.SetLinger(patience)
-				for i := range 6 {
+				for i := range 2 {
 					g := d.newRig(t, r, tcp, tcp)
 					closes, reads := g.B, g.A
 					if i%2 == 1 {

@@ -185,12 +185,12 @@ func TestJoinSlowReaders(t *testing.T) {
 	})
 }
 
-// trickle reads at most 97 bytes at a time, and lets others run in between.
+// trickle reads at most 997 bytes at a time, and lets others run in between.
 type trickle struct{ io.Reader }
 
 func (r trickle) Read(p []byte) (int, error) {
 	runtime.Gosched()
-	return r.Reader.Read(p[:min(len(p), 97)])
+	return r.Reader.Read(p[:min(len(p), 997)])
 }
 
 // ping sends one byte from one end and receives it at the other.
