@@ -81,6 +81,19 @@ func TestCopyToFullPipe(t *testing.T) {
 	}
 }
 
+// TestCopyToBrokenPipe: the error of a file that is written by its own Write names the operation once.
+func TestCopyToBrokenPipe(t *testing.T) {
+	t.Parallel()
+
+	far, near := tcp(t)
+	out, in := blockingPipe(t)
+	out.Close()
+	write(t, far, "x")
+	if _, err := newRelay(t, nil).Copy(in, near); !errors.Is(err, syscall.EPIPE) || err.Error() != "write w: broken pipe" {
+		t.Error(err)
+	}
+}
+
 // sleeps waits until a thread of this process has slept at all of several looks, without a moment of CPU between them.
 func sleeps(t *testing.T, tid int) {
 	t.Helper()

@@ -335,7 +335,7 @@ func TestDirectionGrows(t *testing.T) {
 		most   int // that is asked for
 		grown  int64
 	}{
-		"never dry":   {[]event{{evBytes, 16 << 20}}, defaultMaxPipeSize, 2},
+		"never dry":   {[]event{{evBytes, 4 << 20}}, defaultMaxPipeSize, 2},
 		"in step":     {bulk(pipe.DefaultSize, growAt+1), 4 * pipe.DefaultSize, 1},
 		"small fills": {bursts, pipe.DefaultSize, 0},
 	} {

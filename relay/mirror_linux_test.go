@@ -596,8 +596,8 @@ func TestMirrorObserver(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%s", e, name), func(t *testing.T) {
 				o := newObserved(t, newRelay(t, &relay.Config{Engine: e}), ofLoop(), network, 0)
 				atA, atB, atS := collect(o.A), collect(o.B), collect(o.S)
-				primary, shadow := content(1, 3<<20), content(2, 2<<20)
-				sent := content(3, 1<<20)
+				primary, shadow := content(1, 1<<20), content(2, 1<<20)
+				sent := content(3, 300_000)
 				o.write(o.B, primary[:100])
 				o.seen("the answer before the shadow", func(w *witness) bool { return len(w.answered) == 100 })
 				o.connect()

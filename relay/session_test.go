@@ -483,6 +483,13 @@ func TestCut(t *testing.T) {
 			}
 		}
 	}
+	_, a := tcp(t)
+	_, b := tcp(t)
+	s := r.NewSession(a, b)
+	s.Cut(nil)
+	if o := end(t, start(t, s)); o.err != context.Canceled || o.result.Reason != relay.ReasonCanceled {
+		t.Errorf("cut without a cause: %+v, %v", o.result, o.err)
+	}
 }
 
 // TestLooksWhileItBegins: everything that may be called at any time by any goroutine may be while the session
