@@ -113,12 +113,13 @@ func (l *Lane) adoptOne(slot uint32) {
 }
 
 // Own gives a session that was adopted, and is in the lane, an owner, which may take it back as one of [Lane.Register] that has left: it
-// is s, a zero Session, from then on, with its tag, its age and its bytes. The user timeout and the keepalive time are those of the owner, if it has such.
+// is s, a zero Session, from then on, with its tag, its age and its bytes: moved are those from before it left user space last, which the owner knows of its tag, as of the
+// process before. The user timeout and the keepalive time are those of the owner, if it has such.
 // adopted has ended, and has no place any more. s may be a field of a larger struct, as for Register. An end of file of before is reported to an [Observer] once more.
 //
 // The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close, and os.ErrInvalid if it is a session of this process, if s is no zero Session, and
 // without an owner that is comparable. s is as before then.
-func (l *Lane) Own(adopted, s *Session, owner Owner) error {
+func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {
 		return fmt.Errorf("lane: own: no session of this lane, no other Session, or no owner that is comparable: %w", os.ErrInvalid)
 	}
@@ -138,6 +139,7 @@ func (l *Lane) Own(adopted, s *Session, owner Owner) error {
 	}
 	s.of, s.slot, s.hold, s.phase = l.ownershipOf(owner), adopted.slot, adopted.hold, away
 	s.facts = adopted.facts | readied | handed
+	s.setMoved(moved)
 	s.of.count(1)
 	s.markTimes(&m)
 	l.sessions[s.slot] = s

@@ -45,7 +45,7 @@ type Config struct {
 	// Devices are network devices of this process's network namespace: all that the packets of
 	// sessions arrive at. The loopback and Ethernet devices can be used.
 	Devices []string
-	// Sessions is how many there may be at once. 0 is 4096. One takes about 840 bytes of the
+	// Sessions is how many there may be at once. 0 is 4096. One takes about 904 bytes of the
 	// kernel's memory, which are there from the begin.
 	Sessions int
 	// Pin is a directory of a BPF file system (bpf(2)), which is there and is for this lane alone. The programs and their maps

@@ -1,6 +1,13 @@
 package lane
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/lane/internal/program"
+)
+
+// TagSize is the size of a session's tag, in bytes.
+const TagSize = program.TagSize
 
 // A Tagged is an [Owner] whose session can be known again by a process that adopts it.
 type Tagged interface {
@@ -8,12 +15,12 @@ type Tagged interface {
 	// Tag returns bytes of the owner's choice, and when the session has begun, of the monotonic clock (CLOCK_MONOTONIC), from which
 	// [Session.Age] counts; 0: now. It is called once, by [Lane.Register]. Both are kept in the kernel, beside the
 	// session's account, and the lane does not look at the tag.
-	Tag(s *Session) (tag [16]byte, begun time.Duration)
+	Tag(s *Session) (tag [TagSize]byte, begun time.Duration)
 }
 
 // A mark is the part of a session's record that its owner decides.
 type mark struct {
-	tag     [16]byte
+	tag     [TagSize]byte
 	begun   int64
 	timeout time.Duration
 	bounded bool
@@ -71,13 +78,23 @@ func (s *Session) Adopted() bool {
 
 // Tag returns the tag of the session's [Tagged] owner, also of one in a process before this one; without one it is zero. False: the session has
 // no place in the lane.
-func (s *Session) Tag() (tag [16]byte, ok bool) {
+func (s *Session) Tag() (tag [TagSize]byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stays() != None || s.phase == over { // another session may have its place
 		return tag, false
 	}
 	return s.record().Tag, true
+}
+
+// Retag changes the session's tag. A process that adopts it has this one, the one before or, if this process has died meanwhile, a zero one. It does
+// nothing without a place in the lane.
+func (s *Session) Retag(tag [TagSize]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of != nil && s.stays() == None && s.phase != over {
+		s.record().Retag(&tag)
+	}
 }
 
 // Age returns for how long there has been the session: since Join or Register, also if that was called by a process before this one,

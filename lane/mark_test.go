@@ -20,11 +20,11 @@ import (
 // A taggedOwner is an owner whose session can be known again.
 type taggedOwner struct {
 	boundedOwner
-	tag   [16]byte
+	tag   [lane.TagSize]byte
 	begun time.Duration
 }
 
-func (o *taggedOwner) Tag(*lane.Session) ([16]byte, time.Duration) { return o.tag, o.begun }
+func (o *taggedOwner) Tag(*lane.Session) ([lane.TagSize]byte, time.Duration) { return o.tag, o.begun }
 
 var _ lane.Tagged = (*taggedOwner)(nil)
 
@@ -85,12 +85,14 @@ func TestAdopted(t *testing.T) {
 	}
 	began := time.Now()
 	const age = 50 * time.Millisecond
-	first := &taggedOwner{tag: [16]byte{1, 2, 15: 3}, begun: now - age}
-	second := &taggedOwner{tag: [16]byte{7: 4}}
+	first := &taggedOwner{tag: [lane.TagSize]byte{1, 2, lane.TagSize - 1: 3}, begun: now - age}
+	second := &taggedOwner{tag: [lane.TagSize]byte{7: 4}}
 	ends, returns := tagged(t, before, first), tagged(t, before, second)
 	if tag, ok := ends.Tag(); !ok || tag != first.tag || ends.Age() < age || ends.Adopted() {
 		t.Errorf("in its own process: %v, %v, age %v", tag, ok, ends.Age())
 	}
+	second.tag = [lane.TagSize]byte{5, 40: 6}
+	returns.Retag(second.tag)
 	if err := before.Leave(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,16 +113,16 @@ func TestAdopted(t *testing.T) {
 	bytes := one.Bytes()
 	own := &boundedOwner{recorder: recorder{ended: make(chan lane.Result, 2)}, timeout: 100 * time.Millisecond}
 	var mine, back, unused lane.Session
-	if err := l.Own(one, &mine, own); err != nil {
+	if err := l.Own(one, &mine, own, [2]uint64{}); err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range map[string]error{"twice": l.Own(one, &unused, own), "its own": l.Own(&mine, &unused, own)} {
+	for name, err := range map[string]error{"twice": l.Own(one, &unused, own, [2]uint64{}), "its own": l.Own(&mine, &unused, own, [2]uint64{})} {
 		if err == nil {
 			t.Error(name)
 		}
 	}
 	for name, err := range map[string]error{
-		"no session": l.Own(nil, &unused, own), "no Session": l.Own(other, nil, own), "no owner": l.Own(other, &unused, nil), "used": l.Own(other, &mine, own), "of another lane": before.Own(other, &unused, own),
+		"no session": l.Own(nil, &unused, own, [2]uint64{}), "no Session": l.Own(other, nil, own, [2]uint64{}), "no owner": l.Own(other, &unused, nil, [2]uint64{}), "used": l.Own(other, &mine, own, [2]uint64{}), "of another lane": before.Own(other, &unused, own, [2]uint64{}),
 	} {
 		if !errors.Is(err, os.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -146,8 +148,9 @@ func TestAdopted(t *testing.T) {
 	wantReset(t, "client", ends.client)
 
 	returns.exchange(t, []byte("it has no owner yet"), returns.client, returns.server)
-	if err := l.Own(other, &back, &boundedOwner{}); err != nil {
-		t.Fatal(err)
+	bytes = other.Bytes()
+	if err := l.Own(other, &back, &boundedOwner{}, [2]uint64{100, 200}); err != nil || back.Bytes() != [2]uint64{bytes[0] + 100, bytes[1] + 200} {
+		t.Fatal(back.Bytes(), err)
 	}
 	returns.exchange(t, []byte("it has an owner"), returns.server, returns.client)
 	a, b, _, err := back.TakeBack(patience)
@@ -224,10 +227,11 @@ func TestNoTag(t *testing.T) {
 	}
 	l := open(t, "lo")
 	p := joined(t, l, "tcp", "127.0.0.1:0")
-	if tag, ok := p.Tag(); !ok || tag != [16]byte{} || p.Age() <= 0 {
+	if tag, ok := p.Tag(); !ok || tag != [lane.TagSize]byte{} || p.Age() <= 0 {
 		t.Errorf("%v, %v, %v", tag, ok, p.Age())
 	}
 	var zero lane.Session
+	zero.Retag([lane.TagSize]byte{1})
 	if _, ok := zero.Tag(); ok || zero.Age() != 0 {
 		t.Error("a zero session has something")
 	}

@@ -122,6 +122,13 @@ func (s *Driven) Recall() bool {
 	return here
 }
 
+// Rebind has other limits bind a session that a [driver.Carrier] has: the same ones, but for Of. It is called on the loop's goroutine.
+func (s *Driven) Rebind(to *Limits) {
+	if s.is(carried) {
+		s.limits = to
+	}
+}
+
 // Carried reports whether a [driver.Carrier] has the session.
 func (s *Driven) Carried() bool { return s.is(carried) }
 
@@ -537,15 +544,18 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) boo
 }
 
 // Adopt makes p a session that c has from the begin, such as one that a process before this one has left to it: it is of that age, has moved its last byte
-// so long ago, and each side has sent something before. d counts it from then on, as one of [Driver.StartLimited] that was parked. nil limits are those of the relay's [Config]. It
+// so long ago, each side has sent something before, and before has the bytes that were spliced and copied until c had it. d counts it from then on, as one of [Driver.StartLimited] that was parked. nil limits are those of the relay's [Config]. It
 // is called on the loop's goroutine.
-func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration) {
+func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration, before *Result) {
 	if limits == nil {
 		limits = &d.relay.limits
 	}
 	ab, ba, _ := c.Progress()
 	now := d.loop.Now()
 	*p = Parked{limits: limits, started: now - int64(age), active: now - int64(idle), moved: uint32(ab + ba), moves: [2]uint8{1, 1}, state: parkedAnswered}
+	if a, b := &before.AToB, &before.BToA; a.Spliced|a.Copied|b.Spliced|b.Copied != 0 {
+		p.rest = &parkedRest{spliced: [2]int64{a.Spliced, b.Spliced}, copied: [2]int64{a.Copied, b.Copied}, engines: [2]engineState{d.plain, d.plain}}
+	}
 	d.sessions++
 }
 

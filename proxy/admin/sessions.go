@@ -39,7 +39,7 @@ type Session struct {
 	// none.
 	Engine string `json:"engine,omitempty"`
 	// Adopted says that a process before this one had the session: its listener and upstream are [UnknownName], and its name is "", where the configuration has no such
-	// part any more, and its bytes are those since it left user space.
+	// part any more.
 	Adopted bool `json:"adopted,omitempty"`
 	// Verdict is what has limited it since its beginning; "": that was not asked for.
 	Verdict string `json:"verdict,omitempty"`

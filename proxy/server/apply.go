@@ -194,6 +194,7 @@ func (s *Server) settle(c *change) {
 			s.upstreamManager.drop(u)
 		}
 	}
+	s.lanes.Found()
 	s.forget(gone)
 	s.upstreamManager.reconsider()
 	for _, u := range c.upstreams {

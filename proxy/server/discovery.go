@@ -78,6 +78,7 @@ func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
 	different := update.differs(u.members)
 	u.use(update)
 	um.settleEndpointUpdate(u, update)
+	um.lanes.Found()
 	um.forget(update.gone)
 	um.logEnded(um.endDiscovered(u))
 	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, different.attrs()...)

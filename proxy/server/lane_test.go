@@ -420,8 +420,14 @@ func TestLaneLeave(t *testing.T) {
 	if err := off.End(); err != nil {
 		t.Error(err)
 	}
-	next := start(t, text)
+	taken := sockets.Server(t, sockets.Echo)
+	if _, err := server.Open(t.Context(), off.Load(strings.Replace(text, "127.0.0.1:0", taken, 1)), server.Options{MaxConnections: 10}); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Error(err)
+	}
 	_ = c.SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+	echoes(t, c, "after a process that could not start")
+	next := start(t, text)
+	_ = c.SetDeadline(time.Now().Add(patience))
 	echoes(t, c, "adopted")
 	if st := next.Status().Lane; st.Adopted != 1 {
 		t.Errorf("%+v", st)

@@ -207,6 +207,95 @@ upstreams:
 	}
 }
 
+// TestLaneAdoptedRecord: the process after knows the ID of a session, its client by the PROXY header, all that it has moved, and as far as there is room its course.
+func TestLaneAdoptedRecord(t *testing.T) {
+	t.Parallel()
+
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	text := logged + `lane: {devices: [lo], sessions: 64, after: 5ms, default: require, leave: true, pins: ` + pins + `}
+listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: behind, bind: "127.0.0.1:0", upstream: u, accept_proxy: {}}, {name: quiet, bind: "127.0.0.1:0", upstream: u, accept_proxy: {}, session_log: false}]
+upstreams: [{name: u, health_check: off, endpoints: [{name: one, address: ` + sockets.Server(t, sockets.Echo) + `}]}]`
+	first := start(t, text)
+	of := make(map[string]*net.TCPConn)
+	moved := make(map[string]int64)
+	for n, name := range []string{"web", "behind", "quiet"} {
+		of[name] = client(t, first.At(name))
+		if name != "web" {
+			if _, err := fmt.Fprintf(of[name], "PROXY TCP4 192.0.2.%d 192.0.2.9 %d 443\r\n", n, 4000+n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first.Until("it has left", func() bool {
+			moved[name] += echoed(t, of[name], "there and back")
+			return first.Status().Lane.Left == int64(n+1)
+		})
+	}
+	if err := first.End(); err != nil {
+		t.Fatal(err)
+	}
+	before := first.lines(t)
+	r := start(t, text)
+	r.Until("they are adopted", func() bool { return len(r.adoptedBy(t, admin.SessionQuery{})) == len(of) })
+	for name, source := range map[string]string{"web": of["web"].LocalAddr().String(), "behind": "192.0.2.1:4001", "quiet": "192.0.2.2:4002"} {
+		_ = of[name].SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+		moved[name] += echoed(t, of[name], "adopted")
+		host, _, _ := net.SplitHostPort(source)
+		r.Until("its bytes are counted", func() bool {
+			s := r.adoptedBy(t, admin.SessionQuery{Source: host, Listener: name})[source]
+			return s.Listener == name && s.Name == "one" && s.Bytes.ClientToEndpoint.All() == moved[name] && s.Bytes.EndpointToClient.All() == moved[name] && s.Bytes.ClientToEndpoint.Lane < moved[name]
+		})
+	}
+	for _, name := range []string{"web", "behind"} {
+		c := of[name]
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		at := c.LocalAddr().String()
+		r.Until("it has a line", func() bool { return r.lines(t)[at] != nil })
+		line := r.lines(t)[at]
+		if line["id"] != before[at]["id"] || line["bytes_to_endpoint"] != float64(moved[name]) || line["bytes_to_client"] != float64(moved[name]) || line["source"] != before[at]["source"] || line["adopted"] != true {
+			t.Errorf("%s: %v, before that %v", name, line, before[at])
+		}
+		if name == "web" && (line["connect_us"] != before[at]["connect_us"] || line["client_first_us"] != before[at]["client_first_us"] || line["retries"] != 0.0 || line["connect_us"] == nil) {
+			t.Errorf("its course: %v, before that %v", line, before[at])
+		}
+	}
+}
+
+// TestLaneAdoptedFound: an adopted session belongs to an endpoint that discovery finds only later, with what it moves from then on.
+func TestLaneAdoptedFound(t *testing.T) {
+	t.Parallel()
+
+	endpoint, z := sockets.Server(t, sockets.Echo), new(zone)
+	z.set(service(t, endpoint, 1), "one.test. 1 IN A 127.0.0.1")
+	z.fail(true)
+	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, `
+	r, clients := adopts(t, loadbalancer.Setting{}, text+"endpoints: ["+endpoint+"]}]", text+fmt.Sprintf("discover: {dns: {name: _db._tcp.test, servers: [%q], min_ttl: 100ms}}}]", z.serve(t)), nil, "web")
+	if r == nil {
+		return
+	}
+	c := clients[0]
+	if s := r.adoptedBy(t, admin.SessionQuery{})[c.LocalAddr().String()]; s.Upstream != "u" || s.Name != "" {
+		t.Errorf("%+v", s)
+	}
+	echoes(t, c, "of no endpoint")
+	z.fail(false)
+	r.Until("its endpoint is found", func() bool { return r.adoptedBy(t, admin.SessionQuery{})[c.LocalAddr().String()].Name == endpoint })
+	echoes(t, c, "of its endpoint")
+	r.Until("they are counted", func() bool {
+		st := r.Status()
+		if e := st.Upstreams[0].Endpoints; len(e) == 1 {
+			return e[0].Active == 1 && e[0].Bytes.ClientToEndpoint.All() == int64(len("of its endpoint")) && st.Listeners[0].Bytes.ClientToEndpoint.All() == int64(len("of no endpoint")+len("of its endpoint"))
+		}
+		return false
+	})
+	_ = c.Close()
+	r.Until("its place is free", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 0 })
+}
+
 // TestLaneAdoptedBytes: bytes that adopted sessions have moved from their adoption on are counted as those of others, and none from before.
 func TestLaneAdoptedBytes(t *testing.T) {
 	t.Parallel()
@@ -309,6 +398,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	if r == nil {
 		return
 	}
+	before := r.adoptedBy(t, admin.SessionQuery{})
 	if _, err := r.SwitchLane(false, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -319,17 +409,19 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		echoes(t, c, "in user space")
 	}
 	for at, s := range r.adoptedBy(t, admin.SessionQuery{}) {
-		if s.Engine == "lane" || s.Bytes.ClientToEndpoint.All()-s.Bytes.ClientToEndpoint.Lane != int64(len("in user space")) || s.Client != at || s.Endpoint == "" {
+		if want := before[at].Bytes.ClientToEndpoint.All() + int64(len("in user space")); s.Engine == "lane" || s.Bytes.ClientToEndpoint.All() != want || s.Bytes.EndpointToClient.All() != want || s.Client != at || s.Endpoint == "" {
 			t.Errorf("%s: %+v", at, s)
 		}
 	}
 	if _, err := r.SwitchLane(true, "test"); err != nil {
 		t.Fatal(err)
 	}
+	more := int64(len("in user space"))
 	r.Until("they leave again", func() bool {
 		for _, c := range clients {
 			echoes(t, c, "once more")
 		}
+		more += int64(len("once more"))
 		return r.Status().Lane.Active == 2
 	})
 	must(t, r.End())
@@ -339,7 +431,11 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	last.Until("they are adopted once more", func() bool { return len(last.adoptedBy(t, admin.SessionQuery{})) == 2 })
 	for _, c := range clients {
 		_ = c.SetDeadline(time.Now().Add(patience))
-		echoes(t, c, "adopted once more")
+		at, want := c.LocalAddr().String(), before[c.LocalAddr().String()].Bytes.ClientToEndpoint.All()+more+echoed(t, c, "adopted once more")
+		last.Until("all its bytes are counted", func() bool {
+			b := last.adoptedBy(t, admin.SessionQuery{})[at].Bytes
+			return b.ClientToEndpoint.All() == want && b.EndpointToClient.All() == want
+		})
 	}
 }
 

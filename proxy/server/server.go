@@ -154,7 +154,7 @@ func (s *Server) makeParts() {
 		outages: monitor.NewOutages(s.log), sums: monitor.NewSums(s.log), read: func() *reader { return s.reader(new(router.Running), true) },
 	}
 	s.lanes = &lanes.Lanes{Log: s.log, Mu: &s.mu, Places: s.places, Go: s.goTracked, Closing: func() bool { return s.closing }, Ended: s.ended}
-	s.LaneSwitcher = s.lanes
+	s.LaneSwitcher, s.upstreamManager.lanes = s.lanes, s.lanes
 	s.host = newHost(s.log)
 	s.host.sockets, s.host.sessionLog, s.host.traceExport, s.host.judge = s.sockets, s.sessionLog, s.traceExport, judge{s.clock, s.cpu}
 	s.sessionTable = &sessionTable{

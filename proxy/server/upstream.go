@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -37,6 +38,7 @@ type upstreamManager struct {
 	dnsLimit  *discovery.QueryLimiter
 	inotify   discovery.Inotify // of files that change, one for all upstreams
 	tracked   limit.Connections // of clients that no endpoint can serve
+	lanes     *lanes.Lanes
 
 	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
 	down       *backlog[*router.Endpoint]       // found to be unwell: their sessions are treated elsewhere

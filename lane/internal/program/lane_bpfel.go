@@ -108,7 +108,7 @@ type laneSession struct {
 	UserTimeout uint32
 	Keepalive   uint32
 	Half        [2]laneHalf
-	Tag         [16]uint8
+	Tag         [80]uint8
 	Joined      uint64
 }
 

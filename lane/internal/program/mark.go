@@ -1,13 +1,27 @@
 package program
 
 import (
+	"encoding/binary"
 	"math"
+	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // Mark notes whose session it is, and when it has begun, of the monotonic clock. The programs neither read nor write that: it is for
 // user space, also of the process after this one.
-func (s *Session) Mark(tag [16]byte, begun time.Duration) { s.Tag, s.Joined = tag, uint64(begun) }
+func (s *Session) Mark(tag [TagSize]byte, begun time.Duration) { s.Tag, s.Joined = tag, uint64(begun) }
+
+// TagSize is the size of a tag.
+const TagSize = len(laneSession{}.Tag)
+
+// Retag changes the tag: the first eight bytes, which are aligned, are zero until the others are written, and then written at once.
+func (s *Session) Retag(tag *[TagSize]byte) {
+	first := (*uint64)(unsafe.Pointer(&s.Tag))
+	atomic.StoreUint64(first, 0)
+	copy(s.Tag[8:], tag[8:])
+	atomic.StoreUint64(first, binary.NativeEndian.Uint64(tag[:]))
+}
 
 // Began returns when the session has begun.
 func (s *Session) Began() time.Duration { return time.Duration(s.Joined) }

@@ -1,7 +1,9 @@
 package lanes
 
 import (
+	"maps"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/lane"
@@ -44,16 +46,18 @@ type Upstream struct {
 }
 
 // An adopter gives the loops the sessions in the lane that a process before this one has had. Their parts of the configuration are found by the hashes of their names, and
-// the endpoints by their addresses. What is not found is not guessed: such sessions have a listener of their own, or no endpoint.
+// the endpoints by their addresses too. What is not found is not guessed: such sessions have a listener of their own, or no endpoint.
 type adopter struct {
 	*Places
-	group     *worker.Group
-	listeners map[uint64]*Listener
-	upstreams map[uint64]*Upstream
-	unknown   *Listener // of sessions whose listener is not found
-	endpoints map[*Upstream]map[netip.AddrPort]*router.Endpoint
+	lanes     *Lanes
+	listeners map[uint32]*Listener
+	upstreams map[uint32]*Upstream
+	unknown   map[record.Timeouts]*Listener // of sessions whose listener is not found
+	endpoints map[*Upstream]*endpoints
 	ways      map[way]*router.Adoption
 	without   map[*Listener]*worker.Listening // of listeners without a socket
+	damaged   int                             // sessions whose record could not be read
+	why       error                           // of the last one
 }
 
 // A way is where sessions have come in, and where they go to.
@@ -61,6 +65,14 @@ type way struct {
 	from *Listener
 	to   *Upstream        // nil: it is not known
 	at   *router.Endpoint // nil: likewise
+}
+
+// unbound are adopted sessions whose upstream is known, and whose endpoint is not, by the limits that they have in common.
+type unbound map[*relay.Limits]lost
+
+type lost struct {
+	upstream string
+	of       *router.Adoption
 }
 
 // adopt gives the loops the sessions of a lane that was opened, once the first discovery is over. Mu is held.
@@ -74,27 +86,62 @@ func (l *Lanes) adopt(now *state) {
 			continue
 		}
 		if a == nil {
-			a = newAdopter(l.Group, l.Places())
+			a = newAdopter(l)
 		}
 		a.adopt(now.lane, one)
 	}
-	if a != nil {
-		for _, at := range a.without {
-			at.Release()
-		}
+	if a == nil {
+		return
+	}
+	for _, at := range a.without {
+		at.Release()
+	}
+	if a.damaged > 0 {
+		l.Log.Warn("of adopted sessions no more than their addresses is known", "sessions", a.damaged, "error", a.why)
 	}
 }
 
-func newAdopter(g *worker.Group, p *Places) *adopter {
+// Found has adopted sessions belong to endpoints that their upstreams have had only since. It is called with Mu held when upstreams have other endpoints.
+func (l *Lanes) Found() {
+	if len(l.unbound) == 0 {
+		return
+	}
+	a, sessions := newAdopter(l), maps.Clone(l.unbound)
+	type at struct {
+		of *relay.Limits
+		e  *router.Endpoint
+	}
+	var mu sync.Mutex // of all that follows: find is called by the loops
+	found := make(map[at]*router.Adoption)
+	l.Group.Rebind(func(of *relay.Limits, address netip.AddrPort) worker.Adoption {
+		mu.Lock()
+		defer mu.Unlock()
+		u := a.Upstreams[sessions[of].upstream]
+		if u == nil {
+			return nil
+		}
+		e := a.endpointAt(u, 0, address)
+		if e == nil {
+			return nil
+		}
+		if found[at{of, e}] == nil {
+			found[at{of, e}] = sessions[of].of.At(u.Snapshot, e)
+		}
+		return found[at{of, e}]
+	})
+}
+
+func newAdopter(l *Lanes) *adopter {
+	p := l.Places()
 	return &adopter{
-		Places: p, group: g, listeners: byHash(p.Listeners), upstreams: byHash(p.Upstreams), endpoints: make(map[*Upstream]map[netip.AddrPort]*router.Endpoint),
+		Places: p, lanes: l, listeners: byHash(p.Listeners), upstreams: byHash(p.Upstreams), unknown: make(map[record.Timeouts]*Listener), endpoints: make(map[*Upstream]*endpoints),
 		ways: make(map[way]*router.Adoption), without: make(map[*Listener]*worker.Listening),
 	}
 }
 
 // byHash returns parts by the hashes of their names. A hash of two names is of none.
-func byHash[T any](parts map[string]*T) map[uint64]*T {
-	all := make(map[uint64]*T, len(parts))
+func byHash[T any](parts map[string]*T) map[uint32]*T {
+	all := make(map[uint32]*T, len(parts))
 	for name, of := range parts {
 		add(all, record.HashOf(name), of)
 	}
@@ -112,17 +159,21 @@ func add[K comparable, T any](to map[K]*T, key K, of *T) {
 // adopt gives one session to a loop.
 func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 	x, y, known := one.Addresses()
-	bytes, tagged := one.Tag()
+	tag, tagged := one.Tag()
 	if !known || !tagged {
 		return // it has ended
 	}
-	tag := record.TagOf(bytes)
-	w := way{from: a.listeners[tag.Listener], to: a.upstreams[tag.Upstream]}
+	m, err := record.Decode(tag[:])
+	if err != nil {
+		a.damaged, a.why, m = a.damaged+1, err, new(record.Image)
+	}
+	m.Adopted, m.Client, m.Local, m.EndpointAddress = true, source.TCP(x[0]), x[1], y[0]
+	w := way{from: a.listeners[m.Names[record.OfListener]], to: a.upstreams[m.Names[record.OfUpstream]]}
 	if w.from == nil {
-		w.from = a.unknownListener()
+		w.from = a.unknownListener(m.Timeouts)
 	}
 	if w.to != nil {
-		w.at = a.endpointAt(w.to, y[0])
+		w.at = a.endpointAt(w.to, m.Names[record.OfEndpoint], y[0])
 	}
 	at := a.socketOf(w.from, x[1])
 	if at == nil {
@@ -133,18 +184,22 @@ func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 		to = a.adoption(w)
 		a.ways[w] = to
 	}
-	a.group.Adopt(in, one, &record.Record{Adopted: true, Client: source.TCP(x[0]), Local: x[1], EndpointAddress: y[0]}, at, w.from.Service, to)
+	a.lanes.Group.Adopt(in, one, m, at, w.from.Service, to)
 }
 
-// unknownListener is the listener of sessions whose own is not found.
-func (a *adopter) unknownListener() *Listener {
-	if a.unknown == nil {
+// unknownListener is the listener of sessions whose own is not found. They keep their timeouts, if these are known.
+func (a *adopter) unknownListener(t record.Timeouts) *Listener {
+	if a.unknown[t] == nil {
+		limits := relay.Limits{IdleTimeout: a.Idle}
+		if t.Known {
+			limits = t.Limits()
+		}
 		r := router.NewListener(&router.ListenerConfig{
-			Name: admin.UnknownName, State: &router.ListenerState{Name: admin.UnknownName}, Wake: func() {}, Limits: relay.Limits{IdleTimeout: a.Idle}, Lane: worker.LaneOn, Now: a.Now,
+			Name: admin.UnknownName, State: &router.ListenerState{Name: admin.UnknownName}, Wake: func() {}, Limits: limits, Lane: worker.LaneOn, Now: a.Now,
 		})
-		a.unknown = &Listener{Name: admin.UnknownName, Router: r, Service: r.Service()}
+		a.unknown[t] = &Listener{Name: admin.UnknownName, Router: r, Service: r.Service()}
 	}
-	return a.unknown
+	return a.unknown[t]
 }
 
 // socketOf returns the socket of a listener at which a session has come in, or another one of its if that is gone; nil: everything is about to end.
@@ -159,7 +214,7 @@ func (a *adopter) socketOf(l *Listener, local netip.AddrPort) *worker.Listening 
 	}
 	at := a.without[l]
 	if at == nil {
-		if at = a.group.Unlistened(l.Name, l.Service); at != nil {
+		if at = a.lanes.Group.Unlistened(l.Name, l.Service); at != nil {
 			a.without[l] = at
 		}
 	}
@@ -171,31 +226,52 @@ func (a *adopter) adoption(w way) *router.Adoption {
 	if w.to == nil {
 		return w.from.Router.Adoption(admin.UnknownName, nil, nil)
 	}
-	if w.at != nil {
-		if st := w.at.State(); st.Down || st.Ejected {
-			a.Down(w.at)
-		}
+	to := w.from.Router.Adoption(w.to.Name, w.to.Snapshot, w.at)
+	if w.at == nil {
+		a.lanes.unbound[to.Limits()] = lost{w.to.Name, to}
+	} else if st := w.at.State(); st.Down || st.Ejected {
+		a.Down(w.at)
 	}
-	return w.from.Router.Adoption(w.to.Name, w.to.Snapshot, w.at)
+	return to
 }
 
-// endpointAt returns the endpoint of an upstream that has an address, if that is a number; nil: none has, or two have.
-func (a *adopter) endpointAt(u *Upstream, at netip.AddrPort) *router.Endpoint {
-	all := a.endpoints[u]
-	if all == nil {
-		all = byAddress(u.Endpoints)
-		a.endpoints[u] = all
-	}
-	return all[at]
+// endpoints are those of an upstream, by what sessions know of theirs. A key of two endpoints is of none.
+type endpoints struct {
+	byAddress map[netip.AddrPort]*router.Endpoint // those whose addresses are numbers
+	byName    map[uint32]*router.Endpoint
 }
 
-// byAddress returns the endpoints whose addresses are numbers, by these. An address of two endpoints is of none.
-func byAddress(endpoints []*router.Endpoint) map[netip.AddrPort]*router.Endpoint {
-	all := make(map[netip.AddrPort]*router.Endpoint, len(endpoints))
-	for _, e := range endpoints {
-		if at, err := netip.ParseAddrPort(e.Address.Name); err == nil {
-			add(all, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), e)
+func newEndpoints(list []*router.Endpoint) *endpoints {
+	all := &endpoints{make(map[netip.AddrPort]*router.Endpoint, len(list)), make(map[uint32]*router.Endpoint, len(list))}
+	for _, e := range list {
+		add(all.byName, record.HashOf(e.Name()), e)
+		if at, is := numeric(e); is {
+			add(all.byAddress, at, e)
 		}
 	}
 	return all
+}
+
+// numeric returns the address of an endpoint, if it is no name.
+func numeric(e *router.Endpoint) (at netip.AddrPort, is bool) {
+	at, err := netip.ParseAddrPort(e.Address.Name)
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil
+}
+
+// find returns the endpoint of a name, unless that has another address by now, or else of an address; nil: there is none, or there are two.
+func (all *endpoints) find(name uint32, at netip.AddrPort) *router.Endpoint {
+	if e := all.byName[name]; e != nil {
+		if is, number := numeric(e); !number || is == at {
+			return e
+		}
+	}
+	return all.byAddress[at]
+}
+
+// endpointAt returns the endpoint of an upstream by the hash of its name, 0 without one, and its address; nil: it is not known.
+func (a *adopter) endpointAt(u *Upstream, name uint32, at netip.AddrPort) *router.Endpoint {
+	if a.endpoints[u] == nil {
+		a.endpoints[u] = newEndpoints(u.Endpoints)
+	}
+	return a.endpoints[u].find(name, at)
 }

@@ -34,12 +34,13 @@ type Lanes struct {
 	Closing func() bool
 	Ended   context.Context
 
-	now    atomic.Pointer[state] // nil: no listener has asked for one yet
-	wanted atomic.Bool           // a listener of the configuration in force has lane
-	left   atomic.Bool           // sessions that have left have ended for this process, and go on without it; written under Mu
-	off    bool                  // one that is to come begins switched off; under Mu
-	adopts bool                  // the first discovery of endpoints is over; under Mu
-	pins   pinsWatch
+	now     atomic.Pointer[state] // nil: no listener has asked for one yet
+	wanted  atomic.Bool           // a listener of the configuration in force has lane
+	left    atomic.Bool           // sessions that have left have ended for this process, and go on without it; written under Mu
+	off     bool                  // one that is to come begins switched off; under Mu
+	adopts  bool                  // the first discovery of endpoints is over; under Mu
+	unbound unbound               // under Mu
+	pins    pinsWatch
 }
 
 // A state is the lane, or why there is none. It does not change.
@@ -71,7 +72,7 @@ func (l *Lanes) Prepare(cfg *config.Config) (commit, undo func(), err error) {
 			return nil, nil, fmt.Errorf("lane: require: %w", next.why)
 		}
 		if next.lane != nil {
-			undo = func() { l.logClosed(next.lane.Close()) }
+			undo = func() { l.logClosed(next.lane.Leave()) } // sessions that were there before have no part in what failed
 		}
 	}
 	return func() {
@@ -156,14 +157,14 @@ func (l *Lanes) openAfter(now *state, d time.Duration) {
 		if !l.Closing() && l.now.Load() == now {
 			l.commit(next)
 		} else if next.lane != nil {
-			l.logClosed(next.lane.Close())
+			l.close(next)
 		}
 	})
 }
 
 // Discovered is called once, with Mu held, when the first discovery of endpoints is over: from then on sessions that are adopted find theirs.
 func (l *Lanes) Discovered() {
-	l.adopts = true
+	l.adopts, l.unbound = true, make(unbound)
 	if now := l.now.Load(); now != nil {
 		l.adopt(now)
 	}
@@ -217,17 +218,20 @@ func (l *Lanes) Leave() int64 {
 
 // Close closes the lane, after all sessions of the loops have ended.
 func (l *Lanes) Close() {
-	now := l.now.Load()
-	switch {
-	case now == nil || now.lane == nil:
-	case now.cfg.Leave:
-		if n := now.lane.Stats().Lane; n > 0 {
-			l.Log.Info("sessions that have left user space go on without this process", "sessions", n, "pins", now.cfg.Pins)
-		}
-		l.logClosed(now.lane.Leave())
-	default:
-		l.logClosed(now.lane.Close())
+	if now := l.now.Load(); now != nil && now.lane != nil {
+		l.close(now)
 	}
+}
+
+func (l *Lanes) close(one *state) {
+	if !one.cfg.Leave {
+		l.logClosed(one.lane.Close())
+		return
+	}
+	if n := one.lane.Stats().Lane; n > 0 {
+		l.Log.Info("sessions that have left user space go on without this process", "sessions", n, "pins", one.cfg.Pins)
+	}
+	l.logClosed(one.lane.Leave())
 }
 
 func (l *Lanes) logClosed(err error) {

@@ -214,18 +214,23 @@ type Adoption struct {
 // Adoption returns where sessions of the listener belong. The endpoint is nil if it is not known, and is of the snapshot otherwise; upstream is the name of the upstream.
 func (l *Listener) Adoption(upstream string, to *UpstreamSnapshot, e *Endpoint) *Adoption {
 	t := &l.cfg.Limits
-	limits := relay.Limits{IdleTimeout: t.IdleTimeout, HalfCloseTimeout: t.HalfCloseTimeout, MaxLifetime: t.MaxLifetime, LifetimeJitter: t.LifetimeJitter}
-	a := &Adoption{listener: l}
-	if e == nil {
-		limits.Of = originalDst{l.state, upstream}
-		a.limits = &limits
-		return a
+	a := &Adoption{l, &relay.Limits{IdleTimeout: t.IdleTimeout, HalfCloseTimeout: t.HalfCloseTimeout, MaxLifetime: t.MaxLifetime, LifetimeJitter: t.LifetimeJitter}, nil}
+	if e != nil {
+		return a.At(to, e)
 	}
-	a.binding = &binding{limits: limits, listener: l, snapshot: to, endpoint: e, breaker: e.breaker.Load(), adopted: true}
-	a.binding.limits.Of = a.binding
-	a.limits = &a.binding.limits
+	a.limits.Of = originalDst{l.state, upstream}
 	return a
 }
+
+// At returns where sessions of a belong whose endpoint is known, one of the snapshot.
+func (a *Adoption) At(to *UpstreamSnapshot, e *Endpoint) *Adoption {
+	b := &binding{limits: *a.limits, listener: a.listener, snapshot: to, endpoint: e, breaker: e.breaker.Load(), adopted: true}
+	b.limits.Of = b
+	return &Adoption{a.listener, &b.limits, b}
+}
+
+// Limits are those of all sessions that belong there.
+func (a *Adoption) Limits() *relay.Limits { return a.limits }
 
 // Begin takes the places of one session, and returns its limits and the token of its listener's [worker.Admitter].
 func (a *Adoption) Begin(from source.Source, now int64) (*relay.Limits, uint64) {
@@ -235,13 +240,18 @@ func (a *Adoption) Begin(from source.Source, now int64) (*relay.Limits, uint64) 
 	if l.cfg.Sources != nil {
 		token = admissionToken(l.cfg.Sources.Adopt(from, now))
 	}
+	return a.Bind(), token
+}
+
+// Bind takes the place of one session at the endpoint, if that is known, and returns its limits.
+func (a *Adoption) Bind() *relay.Limits {
 	if b := a.binding; b != nil {
 		b.breaker.Adopt()
 		b.snapshot.Breaker.Adopt()
 		b.endpoint.upstream.sessions.Add(1)
 		b.endpoint.Add()
 	}
-	return a.limits, token
+	return a.limits
 }
 
 var _ worker.Adoption = (*Adoption)(nil)

@@ -237,6 +237,11 @@ func TestAdopted(t *testing.T) {
 	if line, _ := sessionlog.Format(sessionlog.FormatHAProxy, "", &e); !strings.Contains(line, " - shop/<NOSRV> -1/-1/3000 5 cD 9/0/7/0/0 0/0") {
 		t.Error(line)
 	}
+	r.Begun = r.Accepted + 7_000 // its course is known
+	e, _ = sessionlog.Read(sessionlog.AppendEvent(nil, sessionlog.End, 4*second, &r))
+	if line, _ := sessionlog.Format(sessionlog.FormatJSON, "", &e); !strings.Contains(line, `"accept_wait_us":7,`) || !strings.Contains(line, `"retries":0,`) {
+		t.Error(line)
+	}
 }
 
 // TestTemplates: fields and braces stand for what they should, and errors are named.

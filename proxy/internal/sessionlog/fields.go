@@ -180,8 +180,8 @@ func where(f field, known func(e *Event) bool) field {
 	return f
 }
 
-// begun is a field that is known in the process alone in which the session has begun.
-func begun(f field) field { return where(f, func(e *Event) bool { return !e.Adopted }) }
+// begun is a field that is known of an adopted session only with its course.
+func begun(f field) field { return where(f, func(e *Event) bool { return !e.Adopted || e.Begun != 0 }) }
 
 // between is the time from one stage to another, which is not known if either was not reached.
 func between(from, to int64) (time.Duration, bool) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -178,7 +177,7 @@ const scope = "github.com/penstock/penstock/proxy"
 const schema = "https://opentelemetry.io/schemas/1.37.0"
 
 // instanceID is that of this process.
-var instanceID = instance(record.NewIDs().Of(1))
+var instanceID = instance(thisProcess)
 
 // attributes adds the attributes of the resource.
 func (s *Settings) attributes(a *attributes) {

@@ -24,9 +24,23 @@ func SpanID(id record.ID) (span [8]byte) {
 	return span
 }
 
+// thisProcess is the same for all spans of a process, and another for those of others.
+var thisProcess = record.NewIDs().Of(1)
+
+// adoptedSpan returns the ID of the span of a session that was adopted: the process before may have sent one of its own, or died before that.
+func adoptedSpan(id record.ID) (span [8]byte) {
+	for i := range span {
+		span[i] = id[8+i] ^ thisProcess[i]
+	}
+	return span
+}
+
 // flagsSampled are those of a sampled trace whose ID is random (W3C Trace Context, level 2), with the statement that it has
 // no parent elsewhere.
-const flagsSampled = 0x01 | 0x02 | 0x100
+const (
+	flagsSampled     = 0x01 | 0x02 | 0x100
+	flagRemoteParent = 0x200 // it has one, of an adopted session
+)
 
 // span returns the span of a session.
 func (s *span) span(state string) *tracepb.Span {
@@ -36,6 +50,11 @@ func (s *span) span(state string) *tracepb.Span {
 		TraceId: slices.Clone(r.ID[:]), SpanId: id[:], TraceState: state, Flags: flagsSampled,
 		Name: display.Text("session " + r.Listener), Kind: tracepb.Span_SPAN_KIND_SERVER,
 		StartTimeUnixNano: s.unix(r.Accepted), EndTimeUnixNano: s.unix(max(r.Ended, r.Accepted)), Events: s.events(),
+	}
+	if r.Adopted {
+		before := id
+		id, out.ParentSpanId = adoptedSpan(r.ID), before[:]
+		out.Flags |= flagRemoteParent
 	}
 	s.attributes((*attributes)(&out.Attributes))
 	if isError, text := s.failed(); isError {
@@ -91,6 +110,9 @@ func (s *span) attributes(a *attributes) {
 	a.text("penstock.upstream", r.Upstream)
 	a.text("penstock.endpoint", r.Endpoint)
 	a.text("penstock.endpoint.address", r.EndpointName())
+	if r.Adopted {
+		a.boolean("penstock.adopted", true)
+	}
 	a.text("penstock.outcome", r.Outcome.String())
 	a.text("penstock.reason", s.reason())
 	if r.Retries > 0 {

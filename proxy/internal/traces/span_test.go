@@ -1,6 +1,7 @@
 package traces_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,7 +43,7 @@ func exported(t *testing.T, change func(*record.Record)) (*trace.Span, *collecto
 	r.Add(&one)
 	r.settled()
 	got := to.Spans()[0]
-	if string(got.TraceId) != string(one.ID[:]) || string(got.SpanId) != string(one.ID[:8]) || len(got.ParentSpanId) != 0 {
+	if is := string(got.SpanId) == string(one.ID[:8]) && len(got.ParentSpanId) == 0; string(got.TraceId) != string(one.ID[:]) || is == one.Adopted {
 		t.Errorf("IDs %x, %x", got.TraceId, got.SpanId)
 	}
 	return got, to
@@ -160,6 +161,18 @@ func TestSpanOfRetries(t *testing.T) {
 		if !slices.Contains(all, want) {
 			t.Errorf("no event %q in %q", want, all)
 		}
+	}
+}
+
+// TestSpanOfAdopted: the span of a session that was adopted is of the trace of before, and another one than that of the process before.
+func TestSpanOfAdopted(t *testing.T) {
+	before, _ := exported(t, func(*record.Record) {})
+	s, _ := exported(t, func(r *record.Record) {
+		r.Adopted = true
+		copy(r.ID[:], before.TraceId)
+	})
+	if !bytes.Equal(s.TraceId, before.TraceId) || !bytes.Equal(s.ParentSpanId, before.SpanId) || bytes.Equal(s.SpanId, before.SpanId) || len(before.ParentSpanId) != 0 || values(s.Attributes)["penstock.adopted"] != "true" {
+		t.Errorf("%v, before that %v", s, before)
 	}
 }
 

@@ -216,6 +216,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	}
 	if c != nil { // it has come back
 		c.tries()
+		c.retag(new(relay.Result))
 		c.session.MayLeave()
 		c.offer()
 		return true

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -204,24 +205,27 @@ type Adoption interface {
 	// Begin takes the places of one session, also beyond limits, and returns its limits and its admission token. It is called on the
 	// goroutine of a loop, and must not wait. [Binding] and [Admitter] give the places back at the end.
 	Begin(from source.Source, now int64) (*relay.Limits, uint64)
+	// Bind takes the place at the endpoint of one that has begun by another Adoption, whose endpoint was not known.
+	Bind() *relay.Limits
 }
 
 // Adopt gives a loop a session in the lane that a process before this one has had; it is like a parked session of its own from then on. It came in at a
-// socket, which is not closed yet, and has its service. r is all that is known of it, and the group's from now on. A session that has ended is
+// socket, which is not closed yet, and has its service. m is all that is known of it, and the group's from now on. A session that has ended is
 // left alone. Any goroutine but the loops' may call it.
-func (g *Group) Adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *Listening, service *Service, to Adoption) {
+func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	w := slices.MinFunc(g.workers, func(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) })
 	w.load.Add(1)
 	at.refs.Add(1)
-	w.post(func() { w.adopt(in, one, r, at, service, to) })
+	w.post(func() { w.adopt(in, one, m, at, service, to) })
 }
 
 // adopt is Adopt on the loop.
-func (w *worker) adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *Listening, service *Service, to Adoption) {
+func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	s, n := w.servingOf(at, service), w.take()
 	c := &laneSession{conn: n, facts: hasLeft}
 	n.ref = &s.listenerRef
-	if err := in.Own(one, &c.session, (*laneOwner)(w)); err != nil { // it has ended
+	r := &m.Record
+	if err := in.Own(one, &c.session, (*laneOwner)(w), [2]uint64{uint64(r.Result.AToB.Carried), uint64(r.Result.BToA.Carried)}); err != nil { // it has ended
 		w.free(n)
 		w.load.Add(-1)
 		at.unref()
@@ -234,26 +238,84 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, r *record.Record, at *L
 	s.clients++
 	w.group.gate.adopt()
 	now, age := w.loop.Now(), c.session.Age()
-	limits, token := to.Begin(r.Client, now)
+	limits, token := to.Begin(r.From(), now)
 	n.admissionToken = token
-	w.driver.Adopt(&c.parked, limits, c, age, c.session.Idle())
+	w.driver.Adopt(&c.parked, limits, c, age, c.session.Idle(), &r.Result)
 	w.windows.begin(n)
 	w.uncount(n)
-	if id := w.nextID(); w.group.cfg.Host.Records(at, id) {
-		r.ID, r.Accepted, r.Joined = id, now-int64(age), now-int64(age)
-		n.ref = w.pack(r, s)
-	}
+	w.recordAdopted(n, m, now-int64(age))
 	w.lanes.park.resume(n)
 	if w.canceled != nil {
 		n.driven().Cut(w.canceled)
 	}
 }
 
+// recordAdopted keeps the record of a session that was joined at a time. It is traced if its ID is known: it was traced or logged before.
+func (w *worker) recordAdopted(n *conn, m *record.Image, joined int64) {
+	s, r, host := n.ref.serving, &m.Record, w.group.cfg.Host
+	if r.ID.IsZero() {
+		r.ID = w.nextID()
+	} else {
+		r.Sampler = host.Traces(s.socket, r.ID)
+	}
+	switch {
+	case r.Sampler != 0 || host.Records(s.socket, r.ID):
+		m.JoinedAt(joined)
+		n.ref = w.pack(r, s)
+	case r.Source.IsValid():
+		w.sources[n] = r.Source
+	}
+}
+
 // uncount takes off the counters of this process the bytes that a session has moved in the one before.
 func (w *worker) uncount(n *conn) {
-	r := n.result()
-	before := relay.Result{AToB: relay.Flow{Carried: -r.AToB.Carried}, BToA: relay.Flow{Carried: -r.BToA.Carried}}
+	before := negative(n.result())
 	w.ended.Add(before)
 	w.scanPast(n, before)
+	w.deferred.ended(n.binding(), &before)
+}
+
+func negative(r relay.Result) relay.Result {
+	of := func(f *relay.Flow) relay.Flow {
+		return relay.Flow{Spliced: -f.Spliced, Copied: -f.Copied, Carried: -f.Carried}
+	}
+	return relay.Result{AToB: of(&r.AToB), BToA: of(&r.BToA)}
+}
+
+// Rebind has adopted sessions in the lane belong to what find returns for their limits and the address of their endpoint, unless that is nil. find is called by the loops, and
+// must not wait. It returns before that.
+func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adoption) {
+	for _, w := range g.workers {
+		w.post(func() {
+			w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+				if n.state != joined || !n.is(adopted) {
+					return
+				}
+				if _, endpoint, _, known := w.laneAddresses(n); known {
+					if to := find(n.limits(), endpoint); to != nil {
+						w.rebind(n.lane, n.limits(), to)
+					}
+				}
+			}})
+		})
+	}
+}
+
+// rebind has a session with these limits belong to an endpoint from now on: what it has moved until then does not. While bytes are added up it waits, or they would count twice.
+func (w *worker) rebind(c *laneSession, of *relay.Limits, to Adoption) {
+	if w.deferred != nil {
+		w.rebinds = append(w.rebinds, func() { w.onLoop(c, func() { w.rebind(c, of, to) }) })
+		return
+	}
+	n := c.conn
+	if !n.carried() || n.limits() != of {
+		return
+	}
+	moved := n.result()
+	before := negative(moved)
+	if b := n.binding(); b != nil {
+		w.deferred.ended(b, &moved)
+	}
+	n.driven().Rebind(to.Bind())
 	w.deferred.ended(n.binding(), &before)
 }

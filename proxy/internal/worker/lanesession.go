@@ -334,18 +334,29 @@ func (*laneOwner) KeepAlive(s *lane.Session) time.Duration {
 	return laneSessionOf(s).conn.ref.serving.service.Options.SetKeepAlive()
 }
 
-// Tag implements [lane.Tagged].
-func (*laneOwner) Tag(s *lane.Session) (tag [16]byte, begun time.Duration) {
-	n := laneSessionOf(s).conn
-	t := record.Tag{Listener: record.HashOf(n.ref.serving.socket.Name)}
-	if b := n.binding(); b != nil {
-		upstream, _ := b.Names()
-		t.Upstream = record.HashOf(upstream)
+// Tag implements [lane.Tagged]: the [record.Image] of the session. How much it has moved is not known before it has left.
+func (*laneOwner) Tag(s *lane.Session) (tag [lane.TagSize]byte, begun time.Duration) {
+	n, m := laneSessionOf(s).conn, new(record.Image)
+	if k := n.ref.kept; k != nil {
+		k.Unpack(&m.Record)
+	} else {
+		m.Source = n.worker().sources[n]
 	}
+	m.Listener, m.Timeouts = n.ref.serving.socket.Name, record.TimeoutsOf(n.limits())
+	setNames(&m.Record, n.binding())
 	if now, err := sys.Monotonic(); err == nil { // else the session begins now
 		begun = now - n.result().Duration
 	}
-	return t.Bytes(), begun
+	return m.Tag(), begun
+}
+
+// retag has the kernel know how much the session has moved until it leaves user space; nothing: that is not known while it may leave.
+func (c *laneSession) retag(moved *relay.Result) {
+	tag, _ := c.session.Tag()
+	if m, err := record.Decode(tag[:]); err == nil {
+		m.Result = *moved
+		c.session.Retag(m.Tag())
+	}
 }
 
 // A control is a congestion control, one more than its place in lanes.controls; 0: it is not known. Sessions that have left
@@ -424,6 +435,8 @@ func (c *laneSession) noteLeaving() {
 		c.times[k] = newSpan(t)
 	}
 	c.set(hasLeft, true)
+	r := c.conn.result()
+	c.retag(&r)
 }
 
 // view returns the lane's observations of the session, also at its end, and whether it has ever left.

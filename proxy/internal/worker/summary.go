@@ -268,6 +268,10 @@ func (g *Group) flushMeters(w *worker) {
 func (w *worker) flush() {
 	w.deferred.report()
 	w.deferred = nil
+	for _, rebind := range w.rebinds {
+		rebind()
+	}
+	w.rebinds = nil
 }
 
 // note notes the bytes of a session that runs, for a scan by binding.

@@ -75,6 +75,7 @@ func (b *buffers) firstBytes() []byte {
 type statistics struct {
 	scan        statsScan
 	deferred    bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
+	rebinds     []func()       // of adopted sessions, once they are
 	clientScans []*clientScan  // one after the other
 }
 

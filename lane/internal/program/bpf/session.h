@@ -140,7 +140,7 @@ struct session {
 	u32 user_timeout; /* user space's alone, as are keepalive, tag and joined: in ms and 1 more; 0: the session has none of its own */
 	u32 keepalive;    /* in the same way */
 	struct half half[2];
-	u8 tag[16]; /* its owner's, for the next process */
+	u8 tag[80]; /* its owner's, for the next process */
 	u64 joined; /* ktime of its begin, in ns */
 };
 
