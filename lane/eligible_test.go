@@ -2,12 +2,16 @@ package lane_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"regexp"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 )
 
@@ -103,22 +107,6 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// TestReasons: each has a text of its own.
-func TestReasons(t *testing.T) {
-	t.Parallel()
-
-	seen := make(map[string]bool)
-	for r := lane.None; r.String() != "unknown"; r++ {
-		if r.String() == "" || seen[r.String()] {
-			t.Errorf("reason %d: %q", r, r.String())
-		}
-		seen[r.String()] = true
-	}
-	if len(seen) < 20 {
-		t.Errorf("%d reasons", len(seen))
-	}
-}
-
 // TestReasonsOfPrograms: the programs number the reasons as Go does.
 func TestReasonsOfPrograms(t *testing.T) {
 	t.Parallel()
@@ -142,5 +130,511 @@ func TestReasonsOfPrograms(t *testing.T) {
 		if r, ok := want[string(m[1])]; !ok || int(r) != i {
 			t.Errorf("%s is %d in C and %d in Go", m[1], i, r)
 		}
+	}
+}
+
+// open1 returns a descriptor of the test's, or fails.
+func open1(t *testing.T) func(fd int, err error) int {
+	return func(fd int, err error) int {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Close(fd) })
+		return fd
+	}
+}
+
+// TestRegisterRefused: descriptors that can be no session's are refused, each for its own reason.
+func TestRegisterRefused(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	defer near.Close()
+	defer far.Close()
+	a, b, got := sockets.FD(t, near), sockets.FD(t, far), open1(t)
+	s, err := register(l, a, b, &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	const multipath = 262
+	for _, c := range []struct {
+		name string
+		fd   int
+		want error
+	}{
+		{"unix", got(syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)), lane.NotTCP},
+		{"UDP", got(syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)), lane.NotTCP},
+		{"MPTCP", got(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, multipath)), lane.Multipath},
+		{"not connected", got(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)), lane.NotEstablished},
+		{"file", got(syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)), lane.NotTCP},
+		{"none", -1, syscall.EBADF},
+		{"joined", a, lane.JoinedAlready},
+		{"the other end", sockets.FD(t, client), lane.SharedConnection},
+	} {
+		for _, fds := range [][2]int{{c.fd, b}, {b, c.fd}} {
+			if c.name == "the other end" {
+				fds = [2]int{c.fd, sockets.FD(t, server)}
+			}
+			if _, err := register(l, fds[0], fds[1], &recorder{}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", c.name, err, c.want)
+			}
+		}
+	}
+}
+
+// TestJoinRefused: a connection that is closed, or that a session has already, is an error, and the other one is the caller's still. A
+// session that comes back has no reason "none".
+func TestJoinRefused(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
+	client, a, b, server := legs(t, at)
+	gone, other := connected(t, at)
+	gone.Close()
+	other.Close()
+	for _, c := range [][2]*net.TCPConn{{gone, b}, {a, gone}} {
+		if _, err := l.Join(c[0], c[1], nil); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	p := join(t, l, client, a, b, server)
+	p.talk(t)
+	p.comesBack(t, time.Second)
+	p.MayLeave()
+	p.exchange(t, []byte("from user space"), p.client, p.server)
+	if n, ok := l.Stats().Refused[lane.None]; ok {
+		t.Errorf("%d sessions could not leave for no reason", n)
+	}
+	client, a, b, server = legs(t, at)
+	p = join(t, l, client, a, b, server)
+	if err := p.ComeBack(0); err != nil { // it stays in user space
+		t.Error(err)
+	}
+	p.exchange(t, []byte("once"), p.client, p.server)
+	_, c, d, _ := legs(t, at)
+	for _, again := range [][2]*net.TCPConn{{a, b}, {b, a}, {a, c}, {c, b}} {
+		if s, err := l.Join(again[0], again[1], nil); s != nil || !errors.Is(err, lane.JoinedAlready) {
+			t.Errorf("joined again: %v, %v", s, err)
+		}
+	}
+	p.exchange(t, []byte("and goes on"), p.client, p.server)
+	if _, err := l.Join(c, d, nil); err != nil {
+		t.Error("a connection that was to be joined with one of another session is not free:", err)
+	}
+}
+
+// TestBadConfig: configurations that no lane can have are invalid, not unavailable.
+func TestBadConfig(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	lo := []string{"lo"}
+	for _, c := range []lane.Config{
+		{},
+		{Devices: []string{""}},
+		{Devices: []string{"lo", "eth0", "lo"}},
+		{Devices: lo, Sessions: -1},
+		{Devices: lo, Sessions: 1 << 31},
+		{Devices: lo, Linger: -1},
+		{Devices: lo, UserTimeout: -1},
+		{Devices: lo, KeepAlive: -1},
+		{Devices: lo, Pin: t.TempDir()},
+	} {
+		if l, err := lane.Open(c); !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%+v: %v", c, err)
+			if err == nil {
+				l.Close()
+			}
+		}
+	}
+	l, err := lane.Open(lane.Config{Devices: lo, Sessions: 1 << 30})
+	var missing *lane.Unavailable
+	if err == nil {
+		l.Close()
+	} else if !errors.As(err, &missing) || missing.Missing[0] != "memory for that many sessions" {
+		t.Error(err)
+	}
+}
+
+// TestMisusedSession: descriptors that are none are not the lane's, and one connection is no session. Close waits for Close.
+func TestMisusedSession(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	p, a, b, _ := registered(t, lane.Config{})
+	p.leaves(t, a, b)
+	if err := p.Session.Leave(-1, -1); !errors.Is(err, syscall.EBADF) {
+		t.Error("Leave:", err)
+	}
+	if err := p.Session.Leave(a, b); err != nil {
+		t.Error("Leave after one of no descriptors:", err)
+	}
+	if s, err := p.lane.Join(p.client, p.client, nil); s != nil || !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("Join of a connection with itself: %v, %v", s, err)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := p.lane.Close(); err != nil {
+				t.Error("Close:", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// An owned is a pair of an owner, and its lane.
+type owned struct {
+	pair
+	lane *lane.Lane
+}
+
+// registered opens a lane, and registers a session with it, once it is ready.
+func registered(t *testing.T, cfg lane.Config) (p owned, a, b int, o *recorder) {
+	t.Helper()
+	cfg.Devices, cfg.Sessions = []string{"lo"}, 8
+	l, err := lane.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	a, b = descriptor(t, near), descriptor(t, far)
+	_ = errors.Join(syscall.SetNonblock(a, false), syscall.SetNonblock(b, false))
+	o = &recorder{ended: make(chan lane.Result, 2)}
+	s, err := register(l, a, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is ready", o.ready.Load)
+	return owned{pair{client, server, new([2]uint64), s}, l}, a, b, o
+}
+
+// leaves has the session leave user space, by a packet of the client's, and its sockets are the owner's still.
+func (p pair) leaves(t *testing.T, a, b int) {
+	t.Helper()
+	until(t, "it leaves", func() bool {
+		for _, way := range [2]struct {
+			from, to *net.TCPConn
+			a, b     int
+		}{{p.client, p.server, a, b}, {p.server, p.client, b, a}} {
+			p.Arm()
+			if p.pass(t, way.from, way.to, way.a, way.b) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestCloseBeforeLeave: Close and TakeBack wait for no owner to call Leave; a Leave after Close closes both
+// descriptors, and resets both sides.
+func TestCloseBeforeLeave(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	for _, left := range []bool{true, false} {
+		t.Run(fmt.Sprint("left ", left), func(t *testing.T) {
+			p, a, b, o := registered(t, lane.Config{})
+			if left {
+				p.leaves(t, a, b)
+				if _, _, _, err := p.TakeBack(10 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Error("it is taken back:", err)
+				}
+			} else if !p.Arm() {
+				t.Error("not armed")
+			}
+			if err := p.lane.Close(); err != nil {
+				t.Error(err)
+			}
+			if r := <-o.ended; !r.Reset || r.Left != left {
+				t.Errorf("%+v", r)
+			}
+			if p.Arm() || p.Disarm() {
+				t.Error("armed or in user space after the end")
+			}
+			if err := p.Session.Leave(a, b); err != nil {
+				t.Error(err)
+			}
+			for _, fd := range []int{a, b} {
+				if err := syscall.SetNonblock(fd, true); !errors.Is(err, syscall.EBADF) {
+					t.Errorf("descriptor %d is open: %v", fd, err)
+				}
+			}
+			wantReset(t, "client", p.client)
+			wantReset(t, "server", p.server)
+		})
+	}
+}
+
+// TestLeaveTwice: sockets that are not to be given away are not closed.
+func TestLeaveTwice(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	p, a, b, o := registered(t, lane.Config{Linger: 50 * time.Millisecond})
+	other := [2]int{duplicate(t, a), duplicate(t, b)}
+	refused := func(when string) {
+		t.Helper()
+		if err := p.Session.Leave(other[0], other[1]); !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	refused("in user space")
+	syscall.Close(other[0])
+	syscall.Close(other[1])
+	p.leaves(t, a, b)
+	if err := p.Session.Leave(a, b); err != nil {
+		t.Error(err)
+	}
+	var pipe [2]int
+	if err := syscall.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	other = pipe
+	refused("twice")
+	p.Reset()
+	<-o.ended
+	refused("after the end")
+	for _, fd := range pipe {
+		if err := syscall.Close(fd); err != nil {
+			t.Error("closed:", err)
+		}
+	}
+}
+
+// A notComparable is an owner that has no pointer, and a slice.
+type notComparable struct{ _ []int }
+
+func (notComparable) Ready(*lane.Session)              {}
+func (notComparable) Left(*lane.Session)               {}
+func (notComparable) Ended(*lane.Session, lane.Result) {}
+
+// TestNothing: sessions without an owner or connections are errors, and leave the lane as it is.
+func TestNothing(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	if _, err := register(l, 0, 1, nil); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if err := l.Register(nil, 0, 1, &recorder{}); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := register(l, 0, 1, notComparable{}); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	for _, c := range [][2]*net.TCPConn{{}, {nil, new(net.TCPConn)}, {new(net.TCPConn), nil}} {
+		if _, err := l.Join(c[0], c[1], nil); !errors.Is(err, os.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+	if st := l.Stats(); st.Joined != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestJoinedIsNotOwned: methods for an owner do nothing to a session of Join, in user space, in the lane, and after the end.
+func TestJoinedIsNotOwned(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	p := joined(t, open(t, "lo"), "tcp", "127.0.0.1:0")
+	refused := func() {
+		t.Helper()
+		_, _, _, err := p.TakeBack(0)
+		if p.Arm() || p.Disarm() || !errors.Is(err, os.ErrInvalid) || !errors.Is(p.Session.Leave(0, 1), os.ErrInvalid) {
+			t.Error("not refused:", err)
+		}
+		p.Release()
+	}
+	refused()
+	p.transferUntil(t, 200_000, 1, func() bool { refused(); return p.Left() })
+	refused()
+}
+
+// An armer arms its session as soon as it may.
+type armer struct {
+	recorder
+	armed chan bool
+}
+
+func (a *armer) Ready(s *lane.Session) { a.armed <- s.Arm() }
+
+// TestArmInReady: Ready may call Arm. A session of an owner does not come back without it.
+func TestArmInReady(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	_, near, far, _ := legs(t, listener(t, "127.0.0.1:0"))
+	a, b := descriptor(t, near), descriptor(t, far)
+	o := &armer{recorder{ended: make(chan lane.Result, 1)}, make(chan bool, 1)}
+	s, err := register(l, a, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !<-o.armed {
+		t.Error("not armed")
+	}
+	if err := s.ComeBack(0); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	s.Release()
+	_, _ = syscall.Close(a), syscall.Close(b)
+}
+
+// TestComeBackInRestored: it is an error there, not a wait for itself. And a session that was joined without an end function
+// is no adopted one.
+func TestComeBackInRestored(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	errs := make(chan error, 1)
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Restored: func(s *lane.Session, _, _ *net.TCPConn) {
+		errs <- s.ComeBack(time.Minute)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := joined(t, l, "tcp", "127.0.0.1:0")
+	p.talk(t)
+	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
+	if p.Adopted() {
+		t.Error("adopted")
+	}
+	p.comesBack(t, time.Second)
+	if err := <-errs; !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	p.exchange(t, []byte("in user space"), p.client, p.server)
+}
+
+// TestNoDescriptors: a session that cannot come back for want of descriptors ends with that as its error, and is reset
+// as soon as there are some.
+func TestNoDescriptors(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+	results := make(chan lane.Result, 1)
+	s, err := l.Join(a, b, func(r lane.Result) { results <- r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pair{client, server, new([2]uint64), s}
+	p.talk(t)
+	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	low := old
+	low.Cur = 3
+	err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low)
+	back := s.ComeBack(time.Second)
+	if err = errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{back, (<-results).Err} {
+		if !errors.Is(err, lane.Unrestorable) || !errors.Is(err, syscall.EMFILE) {
+			t.Error(err)
+		}
+	}
+	wantReset(t, "client", client)
+	wantReset(t, "server", server)
+}
+
+// TestZeroValues: the zero Lane is closed, the zero Session has ended, and each of their methods returns.
+func TestZeroValues(t *testing.T) {
+	t.Parallel()
+
+	var l lane.Lane
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+	defer a.Close()
+	defer b.Close()
+	_, joins := l.Join(a, b, nil)
+	_, registers := register(&l, sockets.FD(t, client), sockets.FD(t, server), &recorder{})
+	var s lane.Session
+	x, y, _, takes := s.TakeBack(0)
+	for name, err := range map[string]error{"Join": joins, "Register": registers, "ComeBack": s.ComeBack(0), "TakeBack": takes, "Session.Leave": s.Leave(0, 1)} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := errors.Join(l.Close(), l.Leave()); err != nil {
+		t.Error(err)
+	}
+	if st := l.Stats(); st.Joined != 0 || l.Memory() != 0 || len(l.Sessions()) != 0 {
+		t.Errorf("%+v, %d bytes, %v", st, l.Memory(), l.Sessions())
+	}
+	s.MayLeave()
+	s.Reset()
+	s.Release()
+	s.Wait()
+	_, looked := s.Look()
+	_, _, placed := s.Addresses()
+	if x != -1 || y != -1 || s.Arm() || s.Disarm() || s.Left() || s.Adopted() || looked || placed || s.Refused() != lane.None || s.Tries() != 0 || s.Idle() != 0 || s.Bytes() != [2]uint64{} {
+		t.Error("the zero Session does something")
+	}
+	for _, c := range [][2]*net.TCPConn{{client, a}, {server, b}} { // the connections are as they were
+		if _, err := c[0].Write([]byte("m")); err != nil {
+			t.Error(err)
+		}
+		if n, err := c[1].Read(make([]byte, 1)); n != 1 {
+			t.Error(err)
+		}
+	}
+}
+
+// TestReasonTexts: a reason is the same few words as a string, as an error and formatted, and no two are the same.
+func TestReasonTexts(t *testing.T) {
+	t.Parallel()
+
+	seen := make(map[string]lane.Reason)
+	for r := lane.None; r <= lane.Unrestorable; r++ {
+		text := r.String()
+		if other, twice := seen[text]; twice || text == "" || text == "unknown" {
+			t.Errorf("%d is %q, as %d is", uint8(r), text, uint8(other))
+		}
+		seen[text] = r
+		if wrapped := fmt.Errorf("register: %w", r); r.Error() != text || fmt.Sprint(r) != text || wrapped.Error() != "register: "+text || !errors.Is(wrapped, r) {
+			t.Errorf("%d is %q, %q and %v", uint8(r), text, r.Error(), wrapped)
+		}
+	}
+	if r := lane.Unrestorable + 1; r.Error() != "unknown" {
+		t.Errorf("a reason that there is not is %q", r.Error())
 	}
 }

@@ -1,14 +1,19 @@
 package lane_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
-	"github.com/penstock/penstock/lane/lossy"
+	"github.com/penstock/penstock/lane/internal/frame"
 )
 
 // wantReset reads until the connection is reset.
@@ -214,24 +219,396 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestSparedResets: a link that loses everything but resets passes a reset.
-func TestSparedResets(t *testing.T) {
+// numbers returns the sequence numbers that a connection sends and expects next.
+func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const repairQueue, queueSequence = 20, 21 // TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ
+	if e := raw.Control(func(fd uintptr) {
+		set := func(option, value int) {
+			if err == nil {
+				err = sys.SetsockoptInt(int(fd), sys.IPPROTO_TCP, option, value)
+			}
+		}
+		get := func(queue int) (n int) {
+			if set(repairQueue, queue); err == nil {
+				n, err = sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, queueSequence)
+			}
+			return n
+		}
+		err = sys.Repair(int(fd), true)
+		receive, send = uint32(get(1)), uint32(get(2))
+		err = errors.Join(err, sys.Repair(int(fd), false))
+	}); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	return send, receive
+}
+
+// TestForgedEnd: a client that has the lane take its session for reset, by packets that its endpoint refuses, is
+// reset. Nothing is carried that is in nobody's account.
+func TestForgedEnd(t *testing.T) {
 	t.Parallel()
 
 	if !alone(t) {
 		return
 	}
-	near, far := connected(t, listener(t, "127.0.0.1:0"))
-	six, last := connected(t, listener(t, "[::1]:0"))
-	limited(t, near, far, six, last)
-	lossyLink(t, "lo", lossy.Rate{Lose: 10_000, SpareResets: true})
-	for _, c := range [][2]*net.TCPConn{{near, far}, {six, last}} {
-		if _, err := c[1].Write([]byte("lost")); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(c[0].SetLinger(0), c[0].Close()); err != nil {
-			t.Error(err)
-		}
-		wantReset(t, "the other end", c[1])
+	l := open(t, "lo")
+	for name, forge := range map[string]func(f *forger){
+		"ahead": func(f *forger) {
+			f.send(9000, 0x18, "z", true)
+			f.send(9001, 4, "", false)
+		},
+		"with a wrong checksum": func(f *forger) { f.send(0, 4, "", true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := joined(t, l, "tcp", "127.0.0.1:0")
+			p.talk(t)
+			forge(newForger(t, p))
+			p.Wait()
+			wantReset(t, "server", p.server) // which sends nothing
+			wantReset(t, "client", p.client)
+		})
 	}
+}
+
+// TestForgedEndOfFile: a client whose end of file its endpoint refuses sends nothing more, and stays in the account.
+func TestForgedEndOfFile(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	p := joined(t, open(t, "lo"), "tcp", "127.0.0.1:0")
+	p.talk(t)
+	f := newForger(t, p)
+	f.send(0, 0x11, "", true)
+	f.send(0, 0x18, "z", false)
+	f.send(1, 0x18, "zz", false)
+	if err := p.server.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, p.client); err != nil { // all packets have passed
+		t.Fatal(err)
+	}
+	if !p.Left() || p.Bytes() != *p.sent {
+		t.Errorf("left %v, %v bytes, want %v", p.Left(), p.Bytes(), *p.sent)
+	}
+	p.Reset()
+	wantReset(t, "server", p.server) // and no byte before
+}
+
+// TestForgedStrays: a third party that knows the addresses of a session and no number ends it by nothing that no endpoint would take: segments
+// without ACK, also of numbers that fit, and an end of file of before.
+func TestForgedStrays(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for name, forge := range map[string]func(f *forger){
+		"FIN without ACK":            func(f *forger) { f.send(0, 1, "", false) },
+		"FIN without ACK, ahead":     func(f *forger) { f.send(500, 1, "", false) },
+		"FIN without ACK, of before": func(f *forger) { f.send(1<<32-3, 1, "", false) },
+		"FIN of before":              func(f *forger) { f.send(1<<32-3, 0x11, "", false) },
+		"data without ACK, ahead":    func(f *forger) { f.send(9000, 8, "z", false) },
+		"data without ACK":           func(f *forger) { f.send(0, 8, "z", false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := joined(t, l, "tcp", "127.0.0.1:0")
+			p.talk(t)
+			forge(newForger(t, p))
+			limited(t, p.client, p.server)
+			p.exchange(t, []byte("it goes on"), p.client, p.server)
+			p.exchange(t, []byte("both ways"), p.server, p.client)
+			if v, ok := p.Look(); !ok || !p.Left() || v.EndedBy != -1 || v.Ends[0].Repeated+v.Ends[0].BehindGap != 0 {
+				t.Errorf("left %v, %+v", p.Left(), v)
+			}
+			p.finish(t, 0)
+		})
+	}
+}
+
+// TestForgedStall: a client that keeps bytes back and repeats those behind them has no user timeout blame its endpoint, while one whose endpoint is silent has.
+func TestForgedStall(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p, silent := joined(t, l, "tcp", "127.0.0.1:0"), joined(t, l, "tcp", "127.0.0.1:0")
+	p.talk(t)
+	silent.talk(t)
+	f := newForger(t, p)
+	repeat := func() { f.send(100, 0x18, "z", false) }
+	repeat()
+	repeat()
+	deafen(t, silent.server)
+	ended := make(chan error, 1)
+	go func() { ended <- writes(silent.client) }()
+	for pace := time.NewTicker(20 * time.Millisecond); ; {
+		select {
+		case err := <-ended: // its stall began after that of the other
+			pace.Stop()
+			if !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the sender: %v, want a reset", err)
+			}
+			p.exchange(t, []byte("here still"), p.client, p.server)
+			if v, _ := p.Look(); !p.Left() || v.Ends[0].Repeated < 2 {
+				t.Errorf("left %v, %+v", p.Left(), v)
+			}
+			return
+		case <-pace.C:
+			repeat()
+		}
+	}
+}
+
+// A forger sends packets in the name of a client.
+type forger struct {
+	t      *testing.T
+	raw    int
+	packet frame.Packet
+	next   uint32
+}
+
+func newForger(t *testing.T, p pair) *forger {
+	t.Helper()
+	raw, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.IPPROTO_RAW)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(raw) })
+	send, receive := numbers(t, p.client)
+	return &forger{t, raw, frame.Packet{
+		From: p.client.LocalAddr().(*net.TCPAddr).AddrPort(), To: p.client.RemoteAddr().(*net.TCPAddr).AddrPort(), Ack: receive, Window: 1000,
+	}, send}
+}
+
+// send sends a packet of a number ahead of the client's next one. A damaged one has a wrong checksum, so that the endpoint
+// refuses it.
+func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
+	f.t.Helper()
+	f.packet.Seq, f.packet.Flags, f.packet.Payload = f.next+ahead, flags, []byte(payload)
+	b := f.packet.Bytes()
+	if damaged {
+		b[36] ^= 0x55
+	}
+	if err := syscall.Sendto(f.raw, b, 0, sockaddr(f.packet.To)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestLingeringIsBounded: sessions that have ended take no more than a quarter of the slots, and descriptors, from others.
+func TestLingeringIsBounded(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, Linger: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 12 {
+		p := joined(t, l, "tcp", "127.0.0.1:0")
+		p.talk(t)
+		p.client.Close()
+		if _, err := io.Copy(io.Discard, p.server); err != nil {
+			t.Fatal(err)
+		}
+		p.server.Close()
+		p.Wait()
+		if p.Refused() != lane.None {
+			t.Fatal(p.Refused())
+		}
+	}
+	until(t, "a quarter lingers", func() bool { return len(l.Sessions()) <= 4 })
+}
+
+func sockaddr(a netip.AddrPort) *syscall.SockaddrInet4 {
+	return &syscall.SockaddrInet4{Addr: a.Addr().As4()}
+}
+
+// TestBlindPackets: a packet that the socket of a session in user space refuses, for its number is out of the window, keeps the session there
+// until MayLeave: one that has come back, and one that has never left.
+func TestBlindPackets(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for name, c := range map[string]struct {
+		flags   byte
+		payload string
+		want    lane.Reason
+	}{
+		"data":                       {0x18, "z", lane.InFlight},
+		"an end of file":             {0x11, "", lane.InFlight},
+		"an RST":                     {0x14, "", lane.ResetSeen},
+		"data, without ACK":          {0x08, "z", lane.InFlight},
+		"an RST that has no ACK too": {0x04, "", lane.ResetSeen},
+	} {
+		for _, left := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				p := joined(t, l, "tcp", "127.0.0.1:0")
+				if left {
+					p.talk(t)
+				}
+				p.comesBack(t, time.Second)
+				newForger(t, p).send(1<<30, c.flags, c.payload, false)
+				p.exchange(t, []byte("one exchange"), p.client, p.server)
+				p.exchange(t, []byte("shows devices"), p.server, p.client)
+				p.MayLeave()
+				until(t, "the packet keeps it in user space, or is forgotten", func() bool {
+					p.exchange(t, []byte("there"), p.client, p.server)
+					p.exchange(t, []byte("and back"), p.server, p.client)
+					return p.Left() || p.Refused() == c.want
+				})
+				p.MayLeave()
+				p.talk(t)
+				if err := p.ComeBack(0); err != nil {
+					t.Fatal(err)
+				}
+				p.exchange(t, []byte("here"), p.client, p.server)
+			})
+		}
+	}
+}
+
+// A blind third party knows the addresses of a session, and none of its numbers.
+type blind struct {
+	*forger
+	random *rand.Rand
+}
+
+// send sends packets of each kind, with numbers that no window has.
+func (b *blind) send(p pair) {
+	b.t.Helper()
+	const least = 1 << 24
+	for _, c := range []struct {
+		flags   byte
+		payload string
+	}{{0x18, "z"}, {0x08, "z"}, {0x10, ""}, {0x11, ""}, {0x11, "z"}, {0x01, ""}, {0x14, ""}, {0x04, ""}, {0x02, ""}, {0x12, ""}, {0x38, "z"}, {0x00, "z"}} {
+		b.packet.Ack = b.random.Uint32()
+		b.forger.send(least+b.random.Uint32N(1<<32-2*least), c.flags, c.payload, false)
+		if p.Left() {
+			b.t.Fatalf("a packet without a number has the session leave: flags %#x", c.flags)
+		}
+	}
+}
+
+// hears has a connection get its packets again.
+func hears(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const detach = 27 // SO_DETACH_FILTER
+	if e := raw.Control(func(fd uintptr) { err = sys.SetsockoptInt(int(fd), syscall.SOL_SOCKET, detach, 0) }); errors.Join(e, err) != nil {
+		t.Fatal(e, err)
+	}
+}
+
+// TestBlindMayLeave: a third party without numbers has no session leave that has come back, be it at rest, with bytes on the way, or with bytes that nobody reads; and a
+// session that it has kept in user space, by whatever many packets, leaves after one MayLeave.
+func TestBlindMayLeave(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	p := joined(t, open(t, "lo"), "tcp", "127.0.0.1:0")
+	p.talk(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	back := func() *blind {
+		t.Helper()
+		p.comesBack(t, time.Second)
+		return &blind{newForger(t, p), random}
+	}
+	attacked := func(third *blind) {
+		t.Helper()
+		for range 50 {
+			p.MayLeave()
+			third.send(p)
+		}
+	}
+	leaves := func() {
+		t.Helper()
+		p.MayLeave()
+		until(t, "the packets keep it in user space, or are forgotten", func() bool {
+			p.exchange(t, []byte("there"), p.client, p.server)
+			p.exchange(t, []byte("and back"), p.server, p.client)
+			return p.Left() || p.Refused() == lane.InFlight || p.Refused() == lane.ResetSeen
+		})
+		p.MayLeave()
+		p.talk(t)
+	}
+
+	third := back()
+	for range 50 {
+		third.send(p)
+		p.MayLeave()
+	}
+	leaves()
+
+	third = back() // bytes are on the way: the server's socket takes no packet
+	deafen(t, p.server)
+	if _, err := p.client.Write([]byte("on the way")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "they are relayed", func() bool { return p.Bytes()[0] == p.sent[0]+uint64(len("on the way")) })
+	attacked(third)
+	hears(t, p.server)
+	got := make([]byte, len("on the way"))
+	if _, err := io.ReadFull(p.server, got); err != nil || string(got) != "on the way" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	p.sent[0] += uint64(len(got))
+	leaves()
+
+	third = back() // bytes wait in the sockets, and in user space
+	big := make([]byte, 16<<20)
+	for i := range big {
+		big[i] = byte(random.Uint32())
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := p.client.Write(big)
+		written <- err
+	}()
+	if _, err := io.ReadFull(p.server, got[:1]); err != nil || got[0] != big[0] {
+		t.Fatal(err)
+	}
+	last, looks := uint64(0), 0
+	until(t, "the flow stands still", func() bool {
+		n := p.Bytes()[0]
+		if n != last {
+			last, looks = n, 0
+		}
+		looks++
+		return looks > 100
+	})
+	attacked(third)
+	rest := make([]byte, len(big)-1)
+	if _, err := io.ReadFull(p.server, rest); err != nil || !bytes.Equal(rest, big[1:]) {
+		t.Fatal("bytes are missing, doubled or others:", err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	leaves()
+	p.finish(t, len(big))
 }

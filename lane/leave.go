@@ -1,7 +1,10 @@
 package lane
 
 import (
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"slices"
 	"syscall"
 
@@ -235,4 +238,130 @@ func sendReset(c sys.Connection) error {
 		err = e
 	}
 	return err
+}
+
+// A parting is how to close the sockets of a session that has ended before its owner has given them away.
+type parting struct {
+	left  bool // the lane has carried it, so that its sockets are closed in silence
+	reset bool // then both sides are reset at these numbers
+	sides [2]sys.Connection
+}
+
+// cut ends a session for Close. One whose sockets its owner has not given away yet cannot be reset between their
+// addresses: it ends here, and is reset by Leave.
+func (s *Session) cut() {
+	s.Reset()
+	s.mu.Lock()
+	owed := s.owner() != nil && s.phase == leaving && !s.is(handed)
+	if owed {
+		s.phase = returning
+		s.set(flew, true)
+		s.record().Stop(true)
+	}
+	s.mu.Unlock()
+	if !owed {
+		return
+	}
+	_ = sys.GracePeriod() // it worked in Probe; a packet more has the endpoint challenge the reset
+	r, f := s.record(), s.flows()
+	p := parting{left: true, reset: !translate.Ended(&f[0], &f[1]), sides: [2]sys.Connection{r.Connection(0), r.Connection(1)}}
+	r.Change(state.Reset, state.Held)
+	s.lane().counts.departed.Add(1)
+	if !s.lane().owes(s, p) {
+		s.lane().counts.failed.Add(p.send())
+	}
+	s.over(p.reset, nil)
+}
+
+// owes notes how the sockets are to be closed of a session whose owner has not called Leave, or returns false.
+func (l *Lane) owes(s *Session, p parting) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.is(handed) {
+		return false
+	}
+	l.parting[s] = p
+	return true
+}
+
+// send resets both sides, and returns how many could not be.
+func (p *parting) send() (failed uint64) {
+	for i := range p.sides {
+		if p.reset && sendReset(p.sides[i]) != nil {
+			failed++
+		}
+	}
+	return failed
+}
+
+// part closes the sockets of a session that has ended.
+func (l *Lane) part(s *Session, sockets [2]int) error {
+	l.mu.Lock()
+	p := l.parting[s]
+	delete(l.parting, s)
+	l.mu.Unlock()
+	if p.left {
+		l.counts.failed.Add(closeSilently(sockets) + p.send())
+		return nil
+	}
+	var errs []error
+	for _, fd := range sockets { // it has ended in user space
+		errs = append(errs, sys.AbortOnClose(fd), syscall.Close(fd))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("lane: leave: %w", err)
+	}
+	return nil
+}
+
+// closeSilently closes sockets in repair, so that they send nothing, and returns how many could not be put in repair.
+func closeSilently(sockets [2]int) (failed uint64) {
+	for _, fd := range sockets {
+		if sys.Repair(fd, true) != nil {
+			failed++
+		}
+		_ = syscall.Close(fd)
+	}
+	return failed
+}
+
+// Shut begins to make a gap for a flow that has none: the endpoint of that side, a or b, sees a window of 0 from now on, and sends
+// what it has begun to send and no more. Those of both are promised nothing more, and send what they were promised before: a window, which may be some megabytes, so that
+// each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once
+// the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, for a session of
+// Join, one that has left or has ended, and before a grace period has passed since Register, or since a MayLeave that has the session prepared anew.
+func (s *Session) Shut(a, b bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner() == nil || s.phase != relaying || !s.is(graced) {
+		return false
+	}
+	s.record().ShutSides([2]bool{a, b})
+	s.lane().counts.gaps.Add(1)
+	return true
+}
+
+// Open ends Shut: the sockets a and b, which are the owner's, send their endpoints their windows. If the session is armed the
+// next packet takes it. It does nothing more than to end Shut for one that has left. An error is that of a socket whose window was not sent: its
+// endpoint sees it with the next packet, or by a probe of its own.
+func (s *Session) Open(a, b int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner() == nil || s.phase == over {
+		return nil
+	}
+	r := s.record()
+	defer r.ShutSides([2]bool{}) // until then only the probes show a window: the socket that sends one takes no session meanwhile
+	var errs [2]error
+	for i, fd := range [2]int{a, b} {
+		if at := r.State(); !r.IsShut(i) || at == state.Lane || at == state.Done {
+			continue // a packet that the lane has carried has the window of the other endpoint
+		}
+		if err := r.Announce(i, func() error { return sys.ProbeWindow(fd) }); err != nil {
+			errs[i] = fmt.Errorf("lane: open: descriptor %d: %w", fd, os.NewSyscallError("setsockopt", err))
+		}
+	}
+	return errors.Join(errs[:]...)
 }

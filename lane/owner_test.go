@@ -1,12 +1,19 @@
 package lane_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
+	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 )
@@ -242,4 +249,313 @@ func TestOneOwner(t *testing.T) {
 			t.Error("registered after its end:", err)
 		}
 	}
+}
+
+// A recorder has a session registered, and relays nothing.
+type recorder struct {
+	ready atomic.Bool
+	left  atomic.Int64
+	ended chan lane.Result
+}
+
+func (o *recorder) Ready(*lane.Session)                  { o.ready.Store(true) }
+func (o *recorder) Left(*lane.Session)                   { o.left.Add(1) }
+func (o *recorder) Ended(_ *lane.Session, r lane.Result) { o.ended <- r }
+
+// descriptor takes the descriptor of a connection.
+func descriptor(t *testing.T, c *net.TCPConn) int {
+	t.Helper()
+	f, err := c.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err = errors.Join(err, f.Close(), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// relay moves n bytes from one descriptor to another, which block.
+func relay(t *testing.T, from, to, n int) {
+	t.Helper()
+	b := make([]byte, n)
+	for got := 0; got < n; {
+		m, err := syscall.Read(from, b[got:])
+		if err != nil || m == 0 {
+			t.Fatal(m, err)
+		}
+		got += m
+	}
+	if m, err := syscall.Write(to, b); m != n || err != nil {
+		t.Fatal(m, err)
+	}
+}
+
+// pass sends a message, which the owner relays unless the lane takes it, and reports whether it did.
+func (p pair) pass(t *testing.T, from, to *net.TCPConn, a, b int) (left bool) {
+	t.Helper()
+	message, got := []byte("a message"), make([]byte, 9)
+	if _, err := from.Write(message); err != nil {
+		t.Fatal(err)
+	}
+	if left = !p.Disarm(); !left {
+		relay(t, a, b, len(message))
+	}
+	if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, message) {
+		t.Fatal(string(got), err)
+	}
+	return left
+}
+
+// blocking has reads of both descriptors wait.
+func blocking(t *testing.T, fd [2]int) {
+	t.Helper()
+	if err := errors.Join(syscall.SetNonblock(fd[0], false), syscall.SetNonblock(fd[1], false)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTakeBack: an owner has its session leave, takes it back with new sockets, relays, and has it leave again.
+func TestTakeBack(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	a, b := descriptor(t, near), descriptor(t, far)
+	o := &recorder{ended: make(chan lane.Result, 1)}
+	s, err := register(l, a, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pair{client, server, new([2]uint64), s}
+	until(t, "it is ready", o.ready.Load)
+	for round := range uint64(3) {
+		blocking(t, [2]int{a, b})
+		until(t, "it leaves", func() bool {
+			s.Arm()
+			if p.pass(t, client, server, a, b) {
+				return true
+			}
+			s.Arm()
+			return p.pass(t, server, client, b, a)
+		})
+		s.Leave(a, b)
+		until(t, "the sockets are closed", func() bool { return l.Stats().Left == round+1 })
+		p.exchange(t, []byte("in the lane"), client, server)
+		p.exchange(t, []byte("both ways"), server, client)
+		var ended [2]bool
+		if a, b, ended, err = s.TakeBack(time.Second); err != nil || a < 0 || b < 0 || ended != [2]bool{} {
+			t.Fatal(a, b, ended, err)
+		}
+		if s.Arm() {
+			t.Error("it may leave at once")
+		}
+		p.pass(t, client, server, a, b)
+		s.MayLeave()
+	}
+	s.Release()
+	s.Wait()
+	_, _ = syscall.Close(a), syscall.Close(b)
+	if st := l.Stats(); st.Returned != 3 || st.Reset != 0 || st.Failed != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestReturnedMayShare: while a session that has come back lasts, a listener can be bound to the address that its client was accepted at.
+func TestReturnedMayShare(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	at := listener(t, "127.0.0.1:0")
+	p := joinedTo(t, l, at)
+	p.talk(t)
+	p.comesBack(t, time.Second)
+	address := at.Addr().String()
+	if err := at.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	p.exchange(t, []byte("it goes on"), p.client, p.server)
+	p.Reset()
+	p.Wait()
+}
+
+// A halfOwner is an owner that is notified of ends of file as well.
+type halfOwner struct {
+	*owner
+	half chan int
+}
+
+func (o halfOwner) HalfClosed(_ *lane.Session, from int) { o.half <- from }
+
+// TestHalfClosedIsReported: the first end of file of a session in the lane is reported once, with its side, and the last one is the end.
+func TestHalfClosedIsReported(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
+	for side := range 2 {
+		client, a := connected(t, at)
+		b, server := connected(t, at)
+		o := halfOwner{newOwner(), make(chan int, 2)}
+		s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-o.ready
+		fd := [2]int{descriptor(t, a), descriptor(t, b)}
+		p, ends := pair{client, server, new([2]uint64), s}, [2]*net.TCPConn{client, server}
+		for _, c := range ends {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience))
+		}
+		blocking(t, fd)
+		until(t, "it leaves", func() bool {
+			s.Arm()
+			return p.pass(t, client, server, fd[0], fd[1]) || s.Arm() && p.pass(t, server, client, fd[1], fd[0])
+		})
+		if err := s.Leave(fd[0], fd[1]); err != nil {
+			t.Fatal(err)
+		}
+		p.exchange(t, []byte("in the lane"), client, server)
+		if v, ok := s.Look(); !ok || !v.Ends[0].Last || v.Ends[1].Last {
+			t.Errorf("the client was the last to send: %+v", v)
+		}
+		p.exchange(t, []byte("and back"), server, client)
+		if v, ok := s.Look(); !ok || v.Ends[0].Last || !v.Ends[1].Last {
+			t.Errorf("the server was the last to send: %+v", v)
+		}
+		if err := ends[side].CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(ends[1-side]); len(b) != 0 || err != nil {
+			t.Fatal(b, err)
+		}
+		if from := <-o.half; from != side {
+			t.Errorf("%d has ended, want %d", from, side)
+		}
+		if err := ends[1-side].CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-o.ended; r.Reset || len(o.half) != 0 {
+			t.Errorf("%+v, %d more ends of file", r, len(o.half))
+		}
+	}
+}
+
+var _ lane.Observer = halfOwner{}
+
+// TestGapIsMade: an endpoint whose side is shut sends nothing more, and with both sides shut no more than its window was then, and the rest once
+// they are opened, at once: its timers are of a minute. Bytes to it go on meanwhile. The first packet takes the session.
+func TestGapIsMade(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	netns.Here(t).IP("route replace local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 rto_min 60s")
+	l := open(t, "lo")
+	t.Run("of one way", func(t *testing.T) { gapIsMade(t, l, false) })
+	t.Run("of both", func(t *testing.T) { gapIsMade(t, l, true) })
+}
+
+func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
+	before := l.Stats().Gaps
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+	fd, source := [2]int{sockets.FD(t, a), sockets.FD(t, b)}, sockets.FD(t, server)
+	o := newOwner()
+	s, err := register(l, fd[0], fd[1], o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Shut(both, true) {
+		t.Error("shut before the grace period")
+	}
+	<-o.ready
+	p := pair{client, server, new([2]uint64), s}
+	p.exchange(t, []byte("hello"), client, a)
+	p.exchange(t, []byte("hello"), server, b)
+	p.exchange(t, []byte("hello"), a, client)
+	if !s.Shut(both, true) || l.Stats().Gaps != before+1 {
+		t.Fatal("not shut")
+	}
+	p.exchange(t, []byte("this shows it"), b, server)
+	until(t, "all is acknowledged", func() bool {
+		n, err := sys.SIOCOUTQ(fd[1])
+		return err == nil && n == 0
+	})
+	sent := bytes.Repeat([]byte("a flow "), 2<<20) // more than any window
+	written := make(chan error)
+	go func() {
+		_, err := server.Write(sent)
+		written <- err
+	}()
+	got := make([]byte, 0, len(sent))
+	until(t, "it has sent all that it may", func() bool {
+		got = append(got, unread(t, b)...)
+		all, err := sys.SIOCOUTQ(source)
+		waiting, errWaiting := sys.SIOCOUTQNSD(source)
+		return err == nil && errWaiting == nil && waiting > 0 && all == waiting && (len(got) > 0 || !both)
+	})
+	if len(got) > len(sent)/2 || !both && len(got) > 0 {
+		t.Errorf("%d of %d bytes were sent", len(got), len(sent))
+	}
+	p.exchange(t, []byte("the other way does not stand still"), client, a)
+	p.exchange(t, []byte("the other way does not stand still"), b, server)
+	until(t, "all is acknowledged", func() bool {
+		n, err := sys.SIOCOUTQ(fd[1])
+		return err == nil && n == 0
+	})
+	if more := unread(t, b); len(more) > 0 {
+		t.Errorf("%d bytes more were sent", len(more))
+	}
+	if !s.Arm() {
+		t.Fatal("not armed")
+	}
+	if err := s.Open(fd[0], fd[1]); err != nil {
+		t.Fatal(err)
+	}
+	<-o.left
+	if s.Shut(true, true) || s.Disarm() {
+		t.Error("it has left, and is shut, or taken back")
+	}
+	if err := s.Open(-1, -1); err != nil {
+		t.Error("it has left:", err)
+	}
+	rest := make([]byte, len(sent)-len(got))
+	if _, err := io.ReadFull(client, rest); err != nil || !bytes.Equal(append(got, rest...), sent) {
+		t.Error("other bytes arrive, or", err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	s.Reset()
+	runtime.KeepAlive([2]*net.TCPConn{a, b}) // whose descriptors the session has
+}
+
+// unread reads the bytes that wait in a socket.
+func unread(t *testing.T, c *net.TCPConn) (read []byte) {
+	t.Helper()
+	n, err := sys.FIONREAD(sockets.FD(t, c))
+	if err != nil || n == 0 {
+		return nil
+	}
+	read = make([]byte, n)
+	if _, err := io.ReadFull(c, read); err != nil {
+		t.Fatal(err)
+	}
+	return read
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane"
 )
@@ -127,4 +128,11 @@ func until(t testing.TB, what string, met func() bool) {
 			t.Fatal("waited in vain until", what)
 		}
 	}
+}
+
+func TestMain(m *testing.M) {
+	victim()
+	stepper()
+	netns.Main()
+	leak.Main(m)
 }

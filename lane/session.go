@@ -2,13 +2,17 @@ package lane
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/program"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -437,5 +441,295 @@ func (s *Session) grace() {
 	s.mu.Unlock()
 	if ready {
 		s.owner().Ready(s) // may call Arm
+	}
+}
+
+// chunk is how many bytes a pump moves at once.
+const chunk = 64 << 10
+
+// chunks are held by pumps that have bytes, not by those that wait.
+var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
+
+// errLeft ends a pump whose session has left user space.
+var errLeft = errors.New("lane: the session has left user space")
+
+// run relays the session in user space, until it ends there or leaves. Directions that have ended in
+// the lane are left alone.
+func (s *Session) run(ended [2]bool) {
+	s.mu.Lock()
+	conn := *s.sockets()
+	s.mu.Unlock()
+	var pumps sync.WaitGroup
+	var errs [2]error
+	for d := range 2 {
+		if ended[d] {
+			continue
+		}
+		pumps.Go(func() {
+			errs[d] = s.pump(d, conn[d], conn[1-d])
+			if errs[d] != nil && !s.left() {
+				interrupt(conn)
+			}
+		})
+	}
+	pumps.Wait()
+	if s.left() {
+		s.leave(conn)
+		return
+	}
+	err := firstOf(errs)
+	// No other goroutine closes them, so they are closed when this is over: their resets find the session's record, which has their numbers.
+	for _, c := range conn {
+		if err != nil {
+			_ = c.SetLinger(0)
+		}
+		_ = c.Close()
+	}
+	s.over(err != nil, err)
+}
+
+// firstOf returns the cause of the end of a session, which interrupts the pump that has not met it; net.ErrClosed of one that was reset.
+func firstOf(errs [2]error) (err error) {
+	for _, e := range errs {
+		if err == nil || err == net.ErrClosed {
+			err = e
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = net.ErrClosed
+		}
+	}
+	return err
+}
+
+// interrupt ends the pumps of a session that is in user space.
+func interrupt(conn [2]*net.TCPConn) {
+	for _, c := range conn {
+		_ = c.SetDeadline(past)
+	}
+}
+
+// pump moves one direction until its end of file.
+func (s *Session) pump(d int, from, to *net.TCPConn) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		b, n, err := s.fill(d, raw)
+		if err == io.EOF {
+			return to.CloseWrite()
+		}
+		if err != nil {
+			return err
+		}
+		_, err = to.Write(b[:n])
+		chunks.Put(b)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		more := s.further()
+		more.moved[d] += uint64(n)
+		more.since = now()
+		s.mu.Unlock()
+	}
+}
+
+// fill waits for bytes and reads some. The caller gives the chunk back, unless there is an error.
+func (s *Session) fill(d int, raw syscall.RawConn) (b *[chunk]byte, n int, err error) {
+	waited := raw.Read(func(fd uintptr) bool {
+		if !s.wake(d) {
+			err = errLeft
+			return true
+		}
+		b = chunks.Get().(*[chunk]byte)
+		n, err = sys.Recv(int(fd), b[:], sys.MSG_DONTWAIT)
+		if err == nil && n > 0 {
+			return true
+		}
+		chunks.Put(b)
+		if err == syscall.EAGAIN {
+			s.rest(d)
+			return false
+		}
+		if err == nil {
+			err = io.EOF
+		}
+		return true
+	})
+	if s.left() {
+		return nil, 0, errLeft
+	}
+	if waited != nil {
+		err = waited
+	}
+	return b, n, err
+}
+
+// past is a deadline that ends every wait.
+var past = time.Unix(1, 0)
+
+// noteLeft ends the pumps if the program has taken the session. It may have come back since that was reported.
+func (s *Session) noteLeft() {
+	s.mu.Lock()
+	first := false
+	if s.phase == relaying && s.stays() == None {
+		if at := s.record().State(); at == state.Lane || at == state.Done {
+			s.phase, first = leaving, true
+		}
+	}
+	conn, leaves := s.sockets(), s.phase == leaving
+	s.mu.Unlock()
+	if first && s.owner() != nil {
+		s.owner().Left(s)
+	}
+	if conn != nil && leaves {
+		for _, c := range conn {
+			_ = c.SetReadDeadline(past)
+		}
+	}
+}
+
+// A View has the lane's observations of a session, for verdicts on it. Counts are of all its time in the
+// lane, not of that in user space.
+type View struct {
+	// Ends are the endpoints of a and of b.
+	Ends [2]End
+	// InLane reports whether the session is in the lane now.
+	InLane bool
+	// LastPacket is when a packet was carried last, of the monotonic clock (CLOCK_MONOTONIC). 0: none was.
+	LastPacket time.Duration
+	// Time is for how long it has been in the lane.
+	Time time.Duration
+	// EndedBy is the endpoint of which an RST was carried since the session has left last, or else of which a FIN has come first:
+	// 0 is a, and 1 is b. -1: there was neither.
+	EndedBy int
+}
+
+// An End is one of the two endpoints of a session. A stray or forged packet, which fits no window, counts in
+// Packets alone.
+type End struct {
+	Packets uint64 // packets that have come from it and were carried
+	// Outstanding are bytes that it has sent, and that the other one has not acknowledged. 0 in user space.
+	Outstanding uint64
+	// Window is the last window that it has advertised, in bytes.
+	Window uint32
+	// WidestWindow is the largest that it has advertised.
+	WidestWindow uint32
+	// ZeroWindows is how often its window has become 0: it does not read as fast as it is sent to.
+	ZeroWindows uint32
+	// Repeated are segments with data of numbers that it had sent before: those that the path behind the lane, or
+	// the other endpoint, has lost or not acknowledged in time. Probes of a window of 0 with a byte count too.
+	Repeated uint32
+	// Ended reports whether its end of file was carried.
+	Ended bool
+	// Last reports whether the last bytes that the lane has carried for the first time have come from it.
+	Last bool
+	// RoundTrip is how long the last packets took from here to the endpoint and back to here, by the
+	// echo of their timestamps, with the time until the endpoint acknowledges; the last one has half of the weight. LeastRoundTrip is the shortest of all
+	// that were measured: one at a time. DataRoundTrip is from a packet without data to the first with data, with the endpoint's own
+	// pauses. 0: none was, as for connections without timestamps.
+	RoundTrip, LeastRoundTrip, DataRoundTrip time.Duration
+	// Payload is their bytes, repeated ones included. Segments are packets with data, and BehindGap are those of them that came behind one that was missing. Lost are those that
+	// came again though none was missing: the path behind the lane has lost them, or was slow.
+	Payload                   uint64
+	Segments, BehindGap, Lost uint32
+	// Waits is for how long the session has waited for this endpoint.
+	Waits Waits
+}
+
+// OnlyEnd returns the endpoint of which an end of file was carried, if none of the other one was: it has ended first, also where a reset came after
+// that. -1: that is not known.
+func (v *View) OnlyEnd() int {
+	for i := range v.Ends {
+		if v.Ends[i].Ended && !v.Ends[1-i].Ended {
+			return i
+		}
+	}
+	return -1
+}
+
+// Look returns the lane's observations of the session, or false if it has no place in the lane.
+func (s *Session) Look() (v View, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stays() != None || s.phase == over { // another session may have its place
+		return View{EndedBy: -1}, false
+	}
+	return s.view(), true
+}
+
+// view needs the lock, and a place in the lane.
+func (s *Session) view() (v View) {
+	r, f := s.record(), s.flows()
+	clock := r.Clock()
+	v.InLane, v.LastPacket, v.Time = s.gone(), time.Duration(r.LastPacket()), r.Spent()
+	v.EndedBy = r.By()
+	if v.InLane {
+		open := max(0, now()-int64(r.LastPacket()))
+		v.Time += time.Duration(open)
+		clock = clock.Now(&f, uint32(open>>translate.Tick))
+	}
+	for i := range v.Ends {
+		e := &v.Ends[i]
+		*e = End{
+			Packets: r.Packets(i), Window: f[i].Window, WidestWindow: f[i].Widest, ZeroWindows: f[i].Zeros, Repeated: f[i].Repeats,
+			Payload: f[i].Payload, Segments: f[i].Segments, BehindGap: f[i].BehindGap, Lost: f[i].Lost, Ended: f[i].Fin != 0, Last: r.LastNew() == i, Waits: waitsOf(&clock, i),
+		}
+		e.RoundTrip, e.LeastRoundTrip, e.DataRoundTrip = r.RoundTrip(i)
+		if v.InLane {
+			e.Outstanding = f[i].Sent - min(f[i].Sent, f[1-i].Acked)
+		}
+	}
+	return v
+}
+
+// halfEnded returns the direction that has ended of a session in the lane whose other one goes on, once; -1 if none has.
+func (s *Session) halfEnded() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != away || s.is(halved) {
+		return -1
+	}
+	f := s.flows()
+	for i := range f {
+		if f[i].Fin != 0 { // acknowledged or not: the endpoint that goes on may do without
+			s.set(halved, true)
+			return i
+		}
+	}
+	return -1
+}
+
+// Waits is for how long a session in the lane has waited for one of its endpoints, or for the path to it: each moment counts
+// once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is time in which nothing is known to
+// have been waited for: for two seconds or more no data came, and no question of a was open.
+//
+// A wait for data counts when it comes, for the endpoint that sends it. One that goes on counts for b, if a has sent the last data. While bytes that were sent
+// again are not acknowledged it is Again, of the endpoint that they are for.
+// Two CPUs that carry packets of one session at the same moment may lose a step.
+type Waits struct {
+	Answer time.Duration // for its data, after data of the other one
+	More   time.Duration // for its data, after data of its own
+	Window time.Duration // for its window, which held less than a segment
+	Ack    time.Duration // for its acknowledgement, after which the other one went on at once
+	Flight time.Duration // for data of the other one, while more than a segment was on the way to this one
+	Gap    time.Duration // for data of its own that is missing here, and that the other one lacks
+	Again  time.Duration // for the other one to send again, though nothing was missing here, and then for its acknowledgement
+	// Answers and Pauses are how many waits Answer and More are, without those that were too short for a step.
+	Answers, Pauses uint32
+	// Narrow is for how long its window held less than two segments, or had less than a third of the largest one left, whatever was waited for.
+	Narrow time.Duration
+}
+
+func waitsOf(c *translate.Clock, side int) Waits {
+	of := func(w translate.Wait) time.Duration {
+		return time.Duration(c.Waits[side][w]) << translate.Tick
+	}
+	return Waits{
+		Answer: of(translate.WaitAnswer), More: of(translate.WaitMore), Window: of(translate.WaitWindow), Ack: of(translate.WaitAck),
+		Flight: of(translate.WaitFlight), Gap: of(translate.WaitGap), Again: of(translate.WaitAgain),
+		Answers: c.Answers[side], Pauses: c.Pauses[side],
+		Narrow: time.Duration(c.Narrow[side]) << translate.Tick,
 	}
 }

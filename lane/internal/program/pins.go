@@ -3,17 +3,134 @@ package program
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/state"
 )
+
+// mapNames are the maps that are pinned, under their names, in this order, and unpinned before all links in the reverse one: a set that has the last one is
+// whole, and no death leaves another set that looks so.
+var mapNames = []string{"events", "flows", "sessions"}
+
+// pinned returns the maps that are pinned in the directory: none, or all of them, once it is tidy. Records of another version are an
+// error: the sessions in them are not known.
+func (p *Program) pinned() (maps map[string]*ebpf.Map, err error) {
+	if p.pin == "" {
+		return nil, nil
+	}
+	maps = make(map[string]*ebpf.Map)
+	defer func() {
+		if err != nil {
+			for _, m := range maps {
+				m.Close()
+			}
+		}
+	}()
+	for _, name := range mapNames {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(p.pin, name), nil)
+		if errors.Is(err, fs.ErrNotExist) && len(maps) == 0 {
+			return nil, nil
+		}
+		if err != nil {
+			return maps, fmt.Errorf("pinned map %s: %w", name, err)
+		}
+		maps[name] = m
+	}
+	info, err := maps["sessions"].Info()
+	if err != nil {
+		return maps, fmt.Errorf("pinned map sessions: %w", err)
+	}
+	if want := sessionsName(); int(info.ValueSize) != sessionSize || info.Name != want {
+		return maps, fmt.Errorf("%s has sessions of another version: records of %d bytes, %q, want %d, %q", p.pin, info.ValueSize, info.Name, sessionSize, want)
+	}
+	return maps, nil
+}
+
+// sessionsName is the kernel's name of the map of sessions. It stands for what a record has where, so that a record with the same size
+// and other members is known to be of another version.
+func sessionsName() string {
+	h := fnv.New32a()
+	var layout func(t reflect.Type, at uintptr)
+	layout = func(t reflect.Type, at uintptr) {
+		switch t.Kind() {
+		case reflect.Struct:
+			for f := range t.Fields() {
+				fmt.Fprintln(h, f.Name)
+				layout(f.Type, at+f.Offset)
+			}
+		case reflect.Array:
+			fmt.Fprintln(h, t.Len())
+			layout(t.Elem(), at)
+		default:
+			fmt.Fprintln(h, at, t.Kind())
+		}
+	}
+	layout(reflect.TypeFor[laneSession](), 0)
+	return fmt.Sprintf("lane_%08x", h.Sum32()) // 15 bytes at most (BPF_OBJ_NAME_LEN, include/uapi/linux/bpf.h)
+}
+
+// pinMaps pins new maps: all of them, or after an error none.
+func (p *Program) pinMaps() error {
+	if p.pin == "" || p.Adopted {
+		return nil
+	}
+	for i, m := range []*ebpf.Map{p.objects.Events, p.objects.Flows, p.objects.Sessions} {
+		if err := m.Pin(filepath.Join(p.pin, mapNames[i])); err != nil {
+			return errors.Join(err, p.Unpin())
+		}
+		stepped()
+	}
+	return nil
+}
+
+// links is the pattern of all that linkPath returns.
+func (p *Program) links() string { return filepath.Join(p.pin, "link-*") }
+
+// linkPath is where the link of a device is pinned.
+func (p *Program) linkPath(device int, name string) string {
+	return filepath.Join(p.pin, "link-"+strconv.Itoa(device)+"-"+name)
+}
+
+// Unpin removes all that is pinned, so that it ends with its descriptors: the maps before the links, as mapNames has it.
+func (p *Program) Unpin() error {
+	if p.pin == "" {
+		return nil
+	}
+	links, err := filepath.Glob(p.links())
+	errs := []error{err}
+	var all []string
+	for _, name := range slices.Backward(mapNames) {
+		all = append(all, filepath.Join(p.pin, name))
+	}
+	for _, path := range append(all, links...) {
+		if err := remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// IsPinned reports whether a link of the device is pinned here.
+func (p *Program) IsPinned(device int) bool {
+	if p.pin == "" {
+		return false
+	}
+	_, err := os.Stat(p.linkPath(device, "ingress"))
+	return err == nil
+}
 
 // ErrElsewhere is the error of pins that belong to devices of another network namespace, which is there.
 var ErrElsewhere = errors.New("it is of a device of another network namespace that is in use")
@@ -201,4 +318,130 @@ func (p *Program) detach() error {
 		return fmt.Errorf("detach pinned programs: %w", err)
 	}
 	return nil
+}
+
+// A pinning is one file of the set, and the object that belongs there.
+type pinning struct {
+	path string
+	m    *ebpf.Map // borrowed; nil: it is a link
+	link link.Link // borrowed of the owner of the links
+}
+
+// pinnings are those of the set, in the order in which they are pinned.
+func (p *Program) pinnings() []pinning {
+	var all []pinning
+	for i, m := range []*ebpf.Map{p.objects.Events, p.objects.Flows, p.objects.Sessions} {
+		all = append(all, pinning{path: filepath.Join(p.pin, mapNames[i]), m: m})
+	}
+	return append(all, p.attached...)
+}
+
+// Repin pins the set again if all of it was removed, and nothing else is in the directory, and reports whether it has. The error wraps
+// [fs.ErrNotExist] if a part of the set is missing, and [fs.ErrExist] if a file is none of this set: nothing is changed then. The caller holds the lock of the
+// directory, and has all links that were attached open.
+func (p *Program) Repin() (again bool, err error) {
+	if p.pin == "" {
+		return false, nil
+	}
+	all := p.pinnings()
+	var missing []string
+	for _, a := range all {
+		switch is, err := a.isThere(); {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, filepath.Base(a.path))
+		case err != nil:
+			return false, fmt.Errorf("pin %s: %w", a.path, err)
+		case !is:
+			return false, fmt.Errorf("%s is of another lane: %w", a.path, fs.ErrExist)
+		}
+	}
+	switch len(missing) {
+	case 0:
+		return false, nil
+	case len(all):
+		return p.pinAgain(all)
+	}
+	return false, fmt.Errorf("%d of %d files are missing in %s (%s): %w", len(missing), len(all), p.pin, strings.Join(missing, ", "), fs.ErrNotExist)
+}
+
+// pinAgain pins a set into a directory that is empty: all of it, or after an error nothing.
+func (p *Program) pinAgain(all []pinning) (again bool, err error) {
+	list, err := os.ReadDir(p.pin)
+	if err != nil {
+		return false, err
+	}
+	if len(list) > 0 {
+		return false, fmt.Errorf("%s was pinned by another: %w", filepath.Join(p.pin, list[0].Name()), fs.ErrExist)
+	}
+	for i, a := range all {
+		if err := a.pin(); err != nil {
+			err = fmt.Errorf("pin %s again: %w", a.path, err)
+			for _, done := range slices.Backward(all[:i]) {
+				err = errors.Join(err, remove(done.path))
+			}
+			return false, err
+		}
+		stepped()
+	}
+	return true, nil
+}
+
+// isThere reports whether the object is pinned at its path, and not another one.
+func (a *pinning) isThere() (bool, error) {
+	if a.m != nil {
+		there, err := ebpf.LoadPinnedMap(a.path, nil)
+		if err != nil {
+			return false, err
+		}
+		defer there.Close()
+		return isSame(there.Info, a.m.Info, func(i *ebpf.MapInfo) (uint32, bool) { id, known := i.ID(); return uint32(id), known })
+	}
+	there, err := link.LoadPinnedLink(a.path, nil)
+	if err != nil {
+		return false, err
+	}
+	defer there.Close()
+	return isSame(there.Info, a.link.Info, func(i *link.Info) (uint32, bool) { return uint32(i.ID), true })
+}
+
+// isSame reports whether two objects are the same one.
+func isSame[I any](there, ours func() (*I, error), id func(*I) (uint32, bool)) (bool, error) {
+	x, err := there()
+	if err != nil {
+		return false, err
+	}
+	y, err := ours()
+	if err != nil {
+		return false, err
+	}
+	is, known := id(x)
+	want, alsoKnown := id(y)
+	if !known || !alsoKnown {
+		return false, errors.New("the kernel reports no ID")
+	}
+	return is == want, nil
+}
+
+// pin pins the object, by a second descriptor: one that was pinned there before takes itself for pinned still.
+func (a *pinning) pin() error {
+	if a.m != nil {
+		second, err := a.m.Clone()
+		if err != nil {
+			return err
+		}
+		return errors.Join(second.Pin(a.path), second.Close())
+	}
+	of, has := a.link.(interface{ FD() int })
+	if !has {
+		return errors.ErrUnsupported
+	}
+	fd, err := sys.Dup(of.FD())
+	if err != nil {
+		return err
+	}
+	second, err := link.NewFromFD(fd)
+	if err != nil {
+		return err
+	}
+	return errors.Join(second.Pin(a.path), second.Close())
 }

@@ -1,11 +1,21 @@
 package program
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"net"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/lane/internal/frame"
+	"github.com/penstock/penstock/lane/internal/translate"
 )
 
 // load loads the programs, and skips the test in a process that may not. Root may, or the test fails.
@@ -59,5 +69,88 @@ func TestEffortOfVerifier(t *testing.T) {
 		if n > one.most {
 			t.Errorf("%s: the verifier followed %d instructions, want %d at most", name, n, one.most)
 		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	netns.Main()
+	leak.Main(m)
+}
+
+// BenchmarkPacket is the program's time for a packet of an echo of 64 bytes, as the kernel measures single test runs of
+// it: median-ns, for a run may be interrupted. To compare two versions, run the binary of each by turns.
+//
+//	go test -c -o program.test && ./program.test -test.run '^$' -test.bench Packet -test.benchtime 2000x -test.count 6
+func BenchmarkPacket(b *testing.B) {
+	p := load(b, 4)
+	r := newRig(b, p, 1, false, [8]uint32{3: 7, 7: 7}, false)
+	var at [2]uint32
+	took := make([]time.Duration, 0, b.N)
+	for i := range b.N {
+		side := i % 2
+		_, d, err := p.objects.PenstockIngress.Benchmark(r.echo(side, at[side], at[1-side]), 1, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, d)
+		at[side] += 64
+	}
+	f, o := r.Session(r.slot).Flow(0), r.Session(r.slot).Flow(1)
+	if carried := f.Sent + o.Sent; carried != 64*uint64(b.N) {
+		b.Fatalf("%d bytes of %d packets were carried", carried, b.N)
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2]), "median-ns")
+}
+
+// echo is the frame of a side's next 64 bytes, which acknowledges those of the other side.
+func (r *rig) echo(side int, from, acknowledged uint32) []byte {
+	l, f := legs[r.v6][side], &r.flow[side]
+	options := slices.Concat([]byte{1, 1, 8, 10}, binary.BigEndian.AppendUint32(nil, 1+from/64), binary.BigEndian.AppendUint32(nil, 1+acknowledged/64))
+	p := frame.Packet{
+		From: l.Remote, To: l.Local, Flags: translate.ACK | translate.PSH, Window: 500,
+		Seq: f.First + from, Ack: f.FirstAck + acknowledged, Options: options, Payload: make([]byte, 64),
+	}
+	return ethernet(p.Bytes())
+}
+
+// skb is the first fields of a struct __sk_buff (include/uapi/linux/bpf.h).
+type skb struct {
+	_       [10]uint32
+	ifindex uint32
+	_       [37]uint32
+}
+
+// TestFromElsewhere: a packet with the addresses of a session over the loopback is dropped if it comes from another device, where the
+// kernel would drop it (martian source).
+func TestFromElsewhere(t *testing.T) {
+	p := load(t, 4) // which skips for an ordinary user
+	if !netns.Alone(t) {
+		return
+	}
+	netns.Here(t).IP("link add here type veth peer name there")
+	device, err := net.InterfaceByName("here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v6 := range []bool{false, true} {
+		r := newRig(t, p, 1, v6, [8]uint32{}, false)
+		l := legs[v6][0]
+		packet := ethernet(frame.Packet{From: l.Remote, To: l.Local, Window: 100, Flags: translate.ACK, Payload: make([]byte, 5)}.Bytes())
+		for _, c := range []struct {
+			from    int
+			dropped bool
+		}{{1, false}, {device.Index, true}} {
+			out := make([]byte, len(packet)+64)
+			o := ebpf.RunOptions{Data: packet, DataOut: out, Context: &skb{ifindex: uint32(c.from)}}
+			answer, err := p.objects.PenstockIngress.Run(&o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dropped := int32(answer) == drop; dropped != c.dropped || c.dropped && !bytes.Equal(o.DataOut, packet) {
+				t.Errorf("IPv6 %v, from device %d: answer %d", v6, c.from, int32(answer))
+			}
+		}
+		r.end()
 	}
 }

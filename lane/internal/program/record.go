@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -184,4 +187,191 @@ func ParseEvent(b []byte) (e Event, ok bool) {
 	}
 	word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 	return Event{Slot: word(0), Generation: word(1), State: state.State(word(2)), Reset: word(3) != 0}, true
+}
+
+// sessionSize is the size of a session's record.
+const sessionSize = int(unsafe.Sizeof(laneSession{}))
+
+var pageMask = os.Getpagesize() - 1
+
+// A Session is the record of a slot. It is shared with the programs, so fields that they write are
+// read by the methods alone.
+type Session laneSession
+
+// Session returns the record of a slot, which is there until Close.
+//
+// The mapping is of whole pages and aligned, records have no padding that differs between C and Go
+// (bpf2go writes the type), and no pointer is in one.
+func (p *Program) Session(slot uint32) *Session {
+	return (*Session)(unsafe.Pointer(&p.memory[int(slot)*sessionSize]))
+}
+
+// State returns the state of the session.
+func (s *Session) State() state.State { return state.Word(atomic.LoadUint64(&s.Word)).State() }
+
+// Change changes the state as the owner, and reports whether it was one of from.
+func (s *Session) Change(to state.State, from ...state.State) bool {
+	for {
+		w := state.Word(atomic.LoadUint64(&s.Word))
+		may := false
+		for _, f := range from {
+			may = may || (w.State() == f && state.Allowed(f, to, state.Owner))
+		}
+		if !may {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&s.Word, uint64(w), uint64(w.Next(to))) {
+			return true
+		}
+	}
+}
+
+// Refusal returns why the last attempt to leave was given up, and how many were tried.
+func (s *Session) Refusal() (why, tries uint32) {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&s.Why))), atomic.LoadUint32(&s.Tries)
+}
+
+// LastPacket returns when a packet was last carried, in ns of the monotonic clock.
+func (s *Session) LastPacket() uint64 { return atomic.LoadUint64(&s.Last) }
+
+// Mark notes whose session it is, and when it has begun, of the monotonic clock. The programs neither read nor write that: it is for
+// user space, also of the process after this one.
+func (s *Session) Mark(tag [TagSize]byte, begun time.Duration) { s.Tag, s.Joined = tag, uint64(begun) }
+
+// TagSize is the size of a tag.
+const TagSize = len(laneSession{}.Tag)
+
+// Retag changes the tag: the first eight bytes, which are aligned, are zero until the others are written, and then written at once.
+func (s *Session) Retag(tag *[TagSize]byte) {
+	first := (*uint64)(unsafe.Pointer(&s.Tag))
+	atomic.StoreUint64(first, 0)
+	copy(s.Tag[8:], tag[8:])
+	atomic.StoreUint64(first, binary.NativeEndian.Uint64(tag[:]))
+}
+
+// Began returns when the session has begun.
+func (s *Session) Began() time.Duration { return time.Duration(s.Joined) }
+
+// Report notes that the session's end is reported, so that no process after this one reports it.
+func (s *Session) Report() { s.Reported = 1 }
+
+// IsReported reports whether the end was reported.
+func (s *Session) IsReported() bool { return s.Reported != 0 }
+
+// ProbePriority is the SO_PRIORITY of a socket whose acknowledgements the guard lets out while the lane has its session: PROBE of the programs.
+const ProbePriority = 0x6c616e65
+
+// Bound gives the session a user timeout of its own, rounded up to milliseconds; 0: it has none, and no other one binds it.
+func (s *Session) Bound(timeout time.Duration) { s.UserTimeout = own(timeout) }
+
+// Bounded returns the session's own user timeout, or false if it has none of its own.
+func (s *Session) Bounded() (timeout time.Duration, own bool) { return ownOf(s.UserTimeout) }
+
+// KeepAlive gives the session a keepalive time of its own, as Bound does.
+func (s *Session) KeepAlive(after time.Duration) { s.Keepalive = own(after) }
+
+// KeptAlive returns the session's own keepalive time, or false if it has none of its own.
+func (s *Session) KeptAlive() (after time.Duration, own bool) { return ownOf(s.Keepalive) }
+
+// own is a time of a session's own in its record: in ms and 1 more; 0: it has none.
+func own(d time.Duration) uint32 {
+	ms := (max(d, 0) + time.Millisecond - 1) / time.Millisecond
+	return uint32(min(ms, math.MaxUint32-1)) + 1
+}
+
+func ownOf(word uint32) (d time.Duration, own bool) {
+	if word == 0 {
+		return 0, false
+	}
+	return time.Duration(word-1) * time.Millisecond, true
+}
+
+// A table that was pinned is of another process, and may be damaged. So all that is read of a record is bounded before it is an index, and
+// a session whose record no program can have written is not adopted.
+
+// sideOf returns 1 and a side, or 0: there is none, as for a number that is no side's.
+func sideOf(n uint8) uint8 {
+	if n > 2 {
+		return 0
+	}
+	return n
+}
+
+const (
+	mostScale    = 14      // TCP_MAX_WSCALE (include/net/tcp.h, RFC 7323, 2.3)
+	mostPosition = 1 << 62 // bytes that no session carries
+)
+
+// IsSound reports whether the record of a slot may be that of a session in the lane, or of one that was there. Members that are for
+// observations alone do not count: they are bounded as they are read.
+func (p *Program) IsSound(slot uint32) bool {
+	s, at := p.Session(slot), p.Session(slot).State()
+	switch {
+	case p.strangers[slot]:
+		return false
+	case at != state.Lane && at != state.Done && at != state.Held && at != state.Reset:
+		return false
+	case s.IsReported() && at != state.Done && at != state.Reset: // one that goes on has no end
+		return false
+	case s.Half[0].V6 != s.Half[1].V6:
+		return false
+	}
+	return s.Half[0].isSound() && s.Half[1].isSound()
+}
+
+func (h *laneHalf) isSound() bool {
+	in := &h.In
+	remote, local := address(in.Remote, in.RemotePort), address(in.Local, in.LocalPort)
+	for _, at := range []*uint64{&h.Sent, &h.Acked, &h.Edge, &h.Fin, &h.Hole} {
+		if atomic.LoadUint64(at) > mostPosition {
+			return false
+		}
+	}
+	for _, a := range []struct {
+		unspecified, is6 bool
+		port             uint16
+	}{{remote.Addr().IsUnspecified(), remote.Addr().Is6(), remote.Port()}, {local.Addr().IsUnspecified(), local.Addr().Is6(), local.Port()}} {
+		if a.unspecified || a.port == 0 || h.V6 > 1 || a.is6 != (h.V6 == 1) {
+			return false
+		}
+	}
+	return h.Scale <= mostScale && h.Unit <= mostScale
+}
+
+// Discard removes the tuples of a slot whose record is not sound, and has it be free, whatever its state. The slot is used again after a grace
+// period.
+func (p *Program) Discard(slot uint32) {
+	p.Forget(slot)
+	s := p.Session(slot)
+	for {
+		w := state.Word(atomic.LoadUint64(&s.Word))
+		if atomic.CompareAndSwapUint64(&s.Word, uint64(w), uint64(w.Next(state.Free))) {
+			return
+		}
+	}
+}
+
+// leads reports whether a tuple leads to the record that has it. If it leads to another one the session there is noted as none of ours.
+func (p *Program) leads(key *laneTuple, at *lanePlace) bool {
+	if at.Slot >= p.size || at.Side > 1 {
+		return false
+	}
+	s := p.Session(at.Slot)
+	if s.Generation != at.Generation || s.State() == state.Free {
+		return false
+	}
+	if s.Half[at.Side].In != *key {
+		p.strangers[at.Slot] = true
+		return false
+	}
+	return true
+}
+
+// NotAfter has the time of the last packet, and that of the begin, be no later than now, of the monotonic clock.
+func (s *Session) NotAfter(now time.Duration) {
+	for _, at := range []*uint64{&s.Last, &s.Joined} {
+		if n := atomic.LoadUint64(at); n > uint64(now) {
+			atomic.CompareAndSwapUint64(at, n, uint64(now))
+		}
+	}
 }

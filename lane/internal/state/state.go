@@ -1,12 +1,17 @@
 // Package state is the table of a session's states: the states, the actors that move a session from one
 // to another, and the fate of a packet in each. The BPF programs have its numbers from
-// header.go, and the tests check every interleaving of two CPUs, of user space and of the death of
+// Header, and the tests check every interleaving of two CPUs, of user space and of the death of
 // a process over it.
 //
 // A session's state is in one word of memory that the programs and user space share, and changes
 // by compare-and-swap alone. The word counts its changes too, so that a claim that was taken away
 // and another one of later are never mistaken for each other.
 package state
+
+import (
+	"fmt"
+	"strings"
+)
 
 // A State names the carrier of a session.
 type State uint8
@@ -123,3 +128,77 @@ func (w Word) State() State { return State(w & (1<<stateBits - 1)) }
 
 // Next returns the word of a session that changes to s.
 func (w Word) Next(s State) Word { return (w>>stateBits+1)<<stateBits | Word(s) }
+
+// A Fate is the way that a packet takes.
+type Fate uint8
+
+// The fates.
+const (
+	// Pass: it goes on as if there were no lane.
+	Pass Fate = iota
+	// Note: its end is noted, then the state is read again, and it goes up.
+	Note
+	// Try: a packet with data claims the session; others are as with Note.
+	Try
+	// Spoil: it is noted, takes the claim away, and goes up.
+	Spoil
+	// Translate: it goes to the other connection.
+	Translate
+	// Drop: it is dropped.
+	Drop
+	// Confine: it is dropped, unless it only acknowledges.
+	Confine
+	// Disarm: it ends the session's being armed or claimed, and passes.
+	Disarm
+)
+
+// Arriving returns the fate of a packet with data, FIN or RST that arrives from an endpoint.
+// One that only acknowledges passes where others are noted.
+func Arriving(s State) Fate {
+	switch s {
+	case User:
+		return Note
+	case Armed:
+		return Try
+	case Claimed:
+		return Spoil
+	case Lane, Done:
+		return Translate
+	case Held:
+		return Drop
+	}
+	return Pass
+}
+
+// Leaving returns the fate of a packet that leaves a socket of the session. In state Armed
+// only a FIN or RST disarms, and in state Claimed data too; an acknowledgement passes.
+func Leaving(s State) Fate {
+	switch s {
+	case Armed, Claimed:
+		return Disarm
+	case Lane, Done:
+		return Drop
+	case Held:
+		return Confine
+	}
+	return Pass
+}
+
+// Header returns the constants of the table for the BPF programs. bpf/state.h is this text, which a
+// test holds.
+func Header() string {
+	var b strings.Builder
+	b.WriteString("/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */\n\n")
+	b.WriteString("/* Written by go test ./lane/internal/state -run TestHeader -update. DO NOT EDIT. */\n")
+	b.WriteString("#ifndef STATE_H\n#define STATE_H\n\nenum state {\n")
+	for _, s := range All() {
+		fmt.Fprintf(&b, "\tSTATE_%s = %d,\n", strings.ToUpper(s.String()), s)
+	}
+	fmt.Fprintf(&b, "};\n\nenum { STATE_BITS = %d };\n\n", stateBits)
+	b.WriteString("/* Which actor may change the state from one to another. */\n")
+	for _, t := range Transitions {
+		fmt.Fprintf(&b, "#define MAY_%s_%s_TO_%s 1\n", strings.ToUpper(t.By.String()), strings.ToUpper(t.From.String()), strings.ToUpper(t.To.String()))
+	}
+	b.WriteString("\n#endif\n")
+	return b.String()
+}

@@ -39,7 +39,6 @@ const (
 	maxName  = 64
 	maxPath  = 80
 	maxError = 96
-	maxZone  = 15 // of an interface's name (IFNAMSIZ of linux/if.h)
 )
 
 // appendEvent appends the event of a record to b, MaxEvent bytes at most.
@@ -142,21 +141,14 @@ func appendText(b []byte, s string, most int) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
 
-// appendAddress appends an address: the length of its IP, 0 if it is not valid, IP, zone and port.
+// appendAddress appends an address with its length; 0 if it is not valid.
 func appendAddress(b []byte, at netip.AddrPort) []byte {
-	ip := at.Addr()
-	b = append(b, byte(ip.BitLen()/8))
-	if !ip.IsValid() {
-		return b
+	b = append(b, 0)
+	if n := len(b); at.IsValid() {
+		b, _ = at.AppendBinary(b) // which never fails
+		b[n-1] = byte(len(b) - n)
 	}
-	if ip.Is4() {
-		a := ip.As4()
-		b = append(b, a[:]...)
-	} else {
-		a := ip.As16()
-		b = appendText(append(b, a[:]...), ip.Zone(), maxZone)
-	}
-	return binary.BigEndian.AppendUint16(b, at.Port())
+	return b
 }
 
 // An Event is the contents of a line.
@@ -217,20 +209,11 @@ func (d *reader) text() string {
 	return s
 }
 
-func (d *reader) address() netip.AddrPort {
-	var ip netip.Addr
-	switch d.byte() {
-	case 0:
-		return netip.AddrPort{}
-	case 4:
-		ip = netip.AddrFrom4([4]byte(d.bytes(4)))
-	case 16:
-		ip = netip.AddrFrom16([16]byte(d.bytes(16))).WithZone(d.text())
-	default:
+func (d *reader) address() (at netip.AddrPort) {
+	if v := d.bytes(int(d.byte())); len(v) > 0 && at.UnmarshalBinary(v) != nil {
 		d.bad = true
-		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(d.bytes(2)))
+	return at
 }
 
 // read fills e in from the bytes of an event, and reports whether they are one.

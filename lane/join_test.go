@@ -1,0 +1,777 @@
+package lane_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/lane"
+	"github.com/penstock/penstock/lane/lossy"
+)
+
+// talk sends a message each way until the session has left user space.
+func (p pair) talk(t testing.TB) {
+	t.Helper()
+	n := 0
+	until(t, "the session leaves user space", func() bool {
+		n++
+		p.exchange(t, []byte("there"), p.client, p.server)
+		p.exchange(t, []byte("and back"), p.server, p.client)
+		return p.Left()
+	})
+}
+
+func (p pair) exchange(t testing.TB, message []byte, from, to *net.TCPConn) {
+	t.Helper()
+	if _, err := from.Write(message); err != nil {
+		t.Fatal(err)
+	}
+	p.sent[btoi(from == p.server)] += uint64(len(message))
+	got := make([]byte, len(message))
+	if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, message) {
+		t.Fatalf("%q, %v; left %v, refused %v", got, err, p.Left(), p.Refused())
+	}
+}
+
+// TestJoin: a session leaves user space, goes on there, and ends with the ends of file of both
+// sides, every byte counted.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(address, func(t *testing.T) {
+			p := joined(t, l, "tcp", address)
+			p.talk(t)
+			big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+			done := make(chan error, 1)
+			go func() {
+				_, err := p.client.Write(big)
+				done <- err
+			}()
+			got := make([]byte, len(big))
+			if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
+				t.Fatal("bulk:", err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			p.finish(t, len(big))
+		})
+	}
+	t.Logf("%+v", l.Stats())
+	until(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
+	if st := l.Stats(); st.Joined != 2 || st.Left != 2 || st.Ended != 2 || st.Reset != 0 || st.Failed != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// finish ends a session by both half-closes, and compares the bytes that it has counted; the client has sent more than it has noted.
+func (p pair) finish(t *testing.T, more int) {
+	t.Helper()
+	p.client.CloseWrite()
+	if b, err := io.ReadAll(p.server); err != nil || len(b) != 0 {
+		t.Fatal(b, err)
+	}
+	p.exchange(t, []byte("after the half-close"), p.server, p.client)
+	p.server.Close()
+	if b, err := io.ReadAll(p.client); err != nil || len(b) != 0 {
+		t.Fatal(b, err)
+	}
+	p.Wait()
+	if got, want := p.Bytes(), *p.sent; got != [2]uint64{want[0] + uint64(more), want[1]} {
+		t.Errorf("counted %v, want %v and %d", got, want, more)
+	}
+}
+
+// A stream is bytes that depend on their position and on a seed.
+type stream struct {
+	seed byte
+	at   int
+}
+
+func (s *stream) fill(b []byte) {
+	for i := range b {
+		n := uint32(s.at+i)*2654435761 + uint32(s.seed)
+		b[i] = byte(n >> 24)
+	}
+	s.at += len(b)
+}
+
+// send writes that many bytes at least in pieces of all sizes with pauses at random, and more until
+// the session may end.
+func (s *stream) send(c *net.TCPConn, total int, mayEnd func() bool, rnd *rand.Rand) error {
+	b := make([]byte, 40000)
+	for s.at < total || !mayEnd() {
+		n := 1 + rnd.IntN(200)
+		if s.at >= total {
+			time.Sleep(time.Duration(rnd.IntN(4)) * time.Millisecond)
+		} else if rnd.IntN(8) == 0 {
+			n = 1 + rnd.IntN(len(b))
+		}
+		s.fill(b[:n])
+		if _, err := c.Write(b[:n]); err != nil {
+			return err
+		}
+		if rnd.IntN(4) == 0 { // a gap, at which a session may leave
+			time.Sleep(time.Duration(rnd.IntN(2000)) * time.Microsecond)
+		}
+	}
+	return c.CloseWrite()
+}
+
+// receive reads to the end, and compares.
+func (s *stream) receive(c *net.TCPConn) error {
+	b, want := make([]byte, 1<<16), make([]byte, 1<<16)
+	for {
+		n, err := c.Read(b)
+		s.fill(want[:n])
+		if !bytes.Equal(b[:n], want[:n]) {
+			return fmt.Errorf("wrong bytes before %d", s.at)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after %d bytes: %w", s.at, err)
+		}
+	}
+}
+
+// transfer sends so many bytes at least both ways at once, until the session has left user space if
+// it is to leave, and to the end.
+func (p pair) transfer(t testing.TB, total int, seed uint64, leaves bool) {
+	p.transferUntil(t, total, seed, func() bool { return !leaves || p.Left() })
+}
+
+// transferUntil is transfer until the session may end.
+func (p pair) transferUntil(t testing.TB, total int, seed uint64, mayEnd func() bool) {
+	var both sync.WaitGroup
+	var sent, got [2]int
+	for i, ends := range [][2]*net.TCPConn{{p.client, p.server}, {p.server, p.client}} {
+		both.Go(func() {
+			s := stream{seed: byte(2*seed) + byte(i)}
+			if err := s.send(ends[0], total, mayEnd, rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
+				t.Errorf("session %d: sending: %v", seed, err)
+			}
+			sent[i] = s.at
+		})
+		both.Go(func() {
+			s := stream{seed: byte(2*seed) + byte(i)}
+			if err := s.receive(ends[1]); err != nil {
+				t.Errorf("session %d, left %v, refused %v: %v", seed, p.Left(), p.Refused(), err)
+			}
+			got[i] = s.at
+		})
+	}
+	both.Wait()
+	p.Wait()
+	if sent != got {
+		t.Errorf("session %d: sent %v bytes, got %v", seed, sent, got)
+	}
+	want := [2]uint64{p.sent[0] + uint64(sent[0]), p.sent[1] + uint64(sent[1])}
+	if n := p.Bytes(); n != want {
+		t.Errorf("session %d: counted %v, want %v", seed, n, want)
+	}
+}
+
+// many runs that many sessions at once, which make returns.
+func many(t *testing.T, l *lane.Lane, n, total int, connect func() pair) {
+	t.Helper()
+	pairs := make([]pair, n)
+	for i := range pairs {
+		pairs[i] = connect()
+	}
+	var all sync.WaitGroup
+	for i, p := range pairs {
+		all.Go(func() { p.transfer(t, total, uint64(i), true) })
+	}
+	all.Wait()
+	st := l.Stats()
+	t.Logf("%+v", st)
+	if st.Left != uint64(n) {
+		t.Errorf("%d of %d sessions have left user space", st.Left, n)
+	}
+	if st.Failed != 0 || st.Reset != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+var bad = lossy.Rate{Lose: 200, Twice: 200, Late: 300}
+
+func badLink(t *testing.T, device string) { lossyLink(t, device, bad) }
+
+// lossyLink has a device lose, double and delay packets until the test ends.
+func lossyLink(t *testing.T, device string, rate lossy.Rate) {
+	t.Helper()
+	d, err := net.InterfaceByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := lossy.Attach(d.Index, rate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c, err := link.Counts()
+		t.Logf("%s: %+v, %v", device, c, err)
+		if rate.Lose > 0 && c.Lost == 0 || rate.Twice > 0 && c.Doubled == 0 || rate.Late > 0 && c.Delayed == 0 {
+			t.Errorf("the link is not bad: %+v", c)
+		}
+		link.Close()
+	})
+}
+
+// TestStreams: bytes of both directions arrive once, in order and to the end, while sessions leave
+// user space in the middle of them; also where packets are lost, doubled and late.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run("good "+address, func(t *testing.T) {
+			l := open(t, "lo")
+			many(t, l, 24, 400_000, func() pair { return joined(t, l, "tcp", address) })
+		})
+	}
+	t.Run("bad", func(t *testing.T) {
+		l := open(t, "lo")
+		pairs := func() pair { return joined(t, l, "tcp", "127.0.0.1:0") }
+		badLink(t, "lo")
+		many(t, l, 24, 150_000, pairs)
+	})
+}
+
+// TestForwarded: the endpoints are on other hosts, and packets are sent on to them.
+//
+//	client          here (the proxy)        server
+//	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1
+func TestForwarded(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(client), here.Join(server)
+	l := open(t, front.Device, back.Device)
+	connect := func() pair { return across(t, l, client, server, front.Near, back.Far) }
+	t.Run("ends", func(t *testing.T) {
+		p := connect()
+		p.talk(t)
+		p.client.SetLinger(0)
+		p.client.Close()
+		wantReset(t, "server", p.server)
+		p.Wait()
+		q := connect()
+		q.talk(t)
+		q.Reset()
+		wantReset(t, "client", q.client)
+		wantReset(t, "server", q.server)
+		q.Wait()
+	})
+	before := l.Stats()
+	t.Run("good", func(t *testing.T) {
+		for i := range 8 {
+			connect().transfer(t, 300_000, uint64(i), true)
+		}
+	})
+	t.Run("IPv6", func(t *testing.T) {
+		near, _ := here.JoinIPv6(client, front)
+		_, far := here.JoinIPv6(server, back)
+		for i := range 4 {
+			p := across(t, l, client, server, near, far)
+			p.talk(t)
+			p.transfer(t, 200_000, uint64(i), true)
+		}
+	})
+	t.Run("bad", func(t *testing.T) {
+		badLink(t, front.Device)
+		badLink(t, back.Device)
+		var all sync.WaitGroup
+		for i := range 8 {
+			p := connect()
+			all.Go(func() { p.transfer(t, 300_000, uint64(i), true) })
+		}
+		all.Wait()
+	})
+	if st := l.Stats(); st.Left-before.Left != 8+4+8 || st.Reset != before.Reset {
+		t.Errorf("%+v", st)
+	}
+}
+
+// across connects a client on one host to the proxy here, and that to a server on another one.
+func across(t *testing.T, l *lane.Lane, client, server *netns.Host, near, far netip.Addr) pair {
+	t.Helper()
+	var listening net.Listener
+	var c net.Conn
+	var err error
+	at := listener(t, netip.AddrPortFrom(near, 0).String())
+	client.Run(func() { c, err = net.Dial("tcp", at.Addr().String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := at.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Run(func() { listening, err = net.Listen("tcp", netip.AddrPortFrom(far, 0).String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listening.Close()
+	b, s := connected(t, listening)
+	return join(t, l, c.(*net.TCPConn), a.(*net.TCPConn), b, s)
+}
+
+// TestPathShrinks: a router behind the proxy takes smaller packets than before: its errors reach
+// the endpoints that send, which go on with smaller ones.
+//
+//	client          here (the proxy)        router                  server
+//	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1   v2 ──── veth(4) ──── v2
+func TestPathShrinks(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	here, client, router, server := netns.Here(t), netns.New(t), netns.New(t), netns.New(t)
+	front, back, behind := here.Join(client), here.Join(router), router.Join(server)
+	here.Route(behind.Far, back.Far)
+	server.Route(back.Near, behind.Near)
+	router.Run(func() {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+	l := open(t, front.Device, back.Device)
+	p := across(t, l, client, server, front.Near, behind.Far)
+	p.talk(t)
+	router.IP("link set %s mtu 1300", behind.Device)
+	big := make([]byte, 300_000)
+	(&stream{seed: 9}).fill(big)
+	go func() { _, _ = p.client.Write(big) }()
+	got := make([]byte, len(big))
+	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
+		t.Fatalf("through the smaller path: %v", err)
+	}
+	if !p.Left() {
+		t.Error("the session has come back")
+	}
+}
+
+// An exchange is bytes both ways on a session that has left user space, and their ends, as in bench/contestant.
+type exchange struct {
+	up, down               int
+	first                  first
+	slowClient, slowServer bool
+}
+
+// first is the side that ends first; the other one sends after that.
+type first int
+
+const (
+	together first = iota
+	clientFirst
+	serverFirst
+)
+
+// TestChecks makes the 19 checks of TestCorrectness (bench/contestant), by which every proxy is judged, on sessions that have left user space.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	for _, n := range []int{0, 1, 4095, 4097, 65535, 65537, 1<<20 + 1, 8<<20 - 1} {
+		t.Run(fmt.Sprintf("%d bytes each way", n), exchange{up: n, down: n}.check(l))
+	}
+	for name, x := range map[string]exchange{
+		"the client ends first":                   {up: 100_003, down: 3<<20 + 7, first: clientFirst},
+		"the server ends first":                   {up: 3<<20 + 7, down: 100_003, first: serverFirst},
+		"the client ends first and sends nothing": {down: 65_537, first: clientFirst},
+		"the server ends first and sends nothing": {up: 65_537, first: serverFirst},
+		"a slow client":                           {up: 1000, down: 6<<20 + 1, slowClient: true},
+		"a slow server":                           {up: 6<<20 + 1, down: 1000, slowServer: true},
+	} {
+		t.Run(name, x.check(l))
+	}
+	t.Run("the server answers and closes", func(t *testing.T) {
+		p := gone(t, l)
+		p.exchange(t, make([]byte, 3000), p.client, p.server)
+		p.exchange(t, make([]byte, 3000), p.server, p.client)
+		p.server.Close()
+		if n, err := p.client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("after the answer: %d, %v", n, err)
+		}
+		p.client.Close()
+		p.Wait()
+	})
+	for name, reset := range map[string]func(p pair) (by, other *net.TCPConn){
+		"a reset by the client": func(p pair) (by, other *net.TCPConn) { return p.client, p.server },
+		"a reset by the server": func(p pair) (by, other *net.TCPConn) { return p.server, p.client },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := gone(t, l)
+			by, other := reset(p)
+			if err := errors.Join(by.SetLinger(0), by.Close()); err != nil {
+				t.Error(err)
+			}
+			wantReset(t, "the other end", other)
+			p.Wait()
+		})
+	}
+	t.Run("a client that vanishes from a download", func(t *testing.T) { vanishes(t, gone(t, l)) })
+	t.Run("200 connections at once", func(t *testing.T) { atOnce(t, l, 200) })
+	if st := l.Stats(); st.Left != 14+1+2+1+200 || st.Failed != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// gone returns a session that has left user space.
+func gone(t testing.TB, l *lane.Lane) pair {
+	t.Helper()
+	p := joined(t, l, "tcp", "127.0.0.1:0")
+	p.talk(t)
+	return p
+}
+
+// vanishes has the client reset the session while it downloads more than buffers hold: its end is behind much that is unread.
+func vanishes(t *testing.T, p pair) {
+	failed := make(chan error, 1)
+	go func() {
+		for b := make([]byte, 1<<16); ; {
+			if _, err := p.server.Write(b); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	if _, err := io.ReadFull(p.client, make([]byte, 1<<20)); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(p.client.SetLinger(0), p.client.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("the server: %v, want a reset", err)
+	}
+	p.Wait()
+}
+
+// atOnce makes that many exchanges at once, each with contents and a length of its own.
+func atOnce(t *testing.T, l *lane.Lane, n int) {
+	pairs := make([]pair, n)
+	for i := range pairs {
+		pairs[i] = gone(t, l)
+	}
+	var all sync.WaitGroup
+	for i, p := range pairs {
+		limited(t, p.client, p.server)
+		all.Go(func() { exchange{up: 40_000 + i, down: 60_000 - i}.run(t, p, byte(i)) })
+	}
+	all.Wait()
+}
+
+func (x exchange) check(l *lane.Lane) func(*testing.T) {
+	return func(t *testing.T) { x.run(t, gone(t, l), 1) }
+}
+
+// run sends the bytes, compares what arrives, and what is counted.
+func (x exchange) run(t *testing.T, p pair, seed byte) {
+	report := func(side string, err error) {
+		if err != nil {
+			t.Errorf("%s: %v", side, err)
+		}
+	}
+	up := func() { report("client", upload(p.client, x.up, seed)) }
+	down := func() { report("client", download(p.client, x.down, seed+1, x.slowClient)) }
+	serverUp := func() { report("server", upload(p.server, x.down, seed+1)) }
+	serverDown := func() { report("server", download(p.server, x.up, seed, x.slowServer)) }
+	client, server := [2]func(){up, down}, [2]func(){serverUp, serverDown}
+	switch x.first {
+	case clientFirst:
+		server = [2]func(){serverDown, serverUp}
+	case serverFirst:
+		client = [2]func(){down, up}
+	}
+	var ends sync.WaitGroup
+	for _, side := range [2][2]func(){client, server} {
+		if x.first == together {
+			ends.Go(side[0])
+			ends.Go(side[1])
+			continue
+		}
+		ends.Go(func() { side[0](); side[1]() })
+	}
+	ends.Wait()
+	p.Wait()
+	if got, want := p.Bytes(), [2]uint64{p.sent[0] + uint64(x.up), p.sent[1] + uint64(x.down)}; got != want {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+}
+
+// upload sends n bytes and the end of file.
+func upload(c *net.TCPConn, n int, seed byte) error {
+	b := make([]byte, n)
+	(&stream{seed: seed}).fill(b)
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	return c.CloseWrite()
+}
+
+// download expects these n bytes, and the end of file; one that is slow has a small buffer, and pauses after each piece.
+func download(c *net.TCPConn, n int, seed byte, slow bool) error {
+	want, got, size := make([]byte, n), make([]byte, 0, n), 1<<20
+	(&stream{seed: seed}).fill(want)
+	if slow {
+		size = 32 << 10
+		if err := c.SetReadBuffer(128 << 10); err != nil {
+			return err
+		}
+	}
+	for b := make([]byte, size); ; {
+		m, err := c.Read(b)
+		got = append(got, b[:m]...)
+		switch {
+		case err == io.EOF && bytes.Equal(got, want):
+			return nil
+		case err != nil:
+			return fmt.Errorf("%d of %d bytes, equal so far: %v: %w", len(got), n, bytes.HasPrefix(want, got), err)
+		}
+		if slow {
+			time.Sleep(time.Millisecond) // it is slow: nothing is waited for
+		}
+	}
+}
+
+// TestFlow measures when a session leaves user space whose client sends without a pause for three seconds: over
+// links that are as fast as the sender, and with a bottleneck of 300 Mbit/s behind the proxy. It is run on demand:
+//
+//	PENSTOCK_TEST_LANE_FLOW=1 go test ./lane -run TestFlow -v
+func TestFlow(t *testing.T) {
+	t.Parallel()
+
+	if os.Getenv("PENSTOCK_TEST_LANE_FLOW") == "" {
+		t.Skip("a measurement, on demand")
+	}
+	if !alone(t) {
+		return
+	}
+	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(client), here.Join(server)
+	l := open(t, front.Device, back.Device)
+	flow := func(name string) {
+		p := across(t, l, client, server, front.Near, back.Far)
+		p.exchange(t, []byte("device of one side"), p.client, p.server)
+		p.exchange(t, []byte("and of the other"), p.server, p.client)
+		go func() { _, _ = io.Copy(io.Discard, p.server) }()
+		before, begun, left, sent := l.Stats().Refused, time.Now(), "never", 0
+		for b := make([]byte, 16000); time.Since(begun) < 3*time.Second; sent += len(b) {
+			if _, err := p.client.Write(b); err != nil {
+				t.Fatal(err)
+			}
+			if left == "never" && p.Left() {
+				left = time.Since(begun).String()
+			}
+		}
+		tries := uint64(0)
+		for why := lane.None; why <= lane.Interrupted; why++ {
+			tries += l.Stats().Refused[why] - before[why]
+		}
+		t.Logf("%s: %d MB, leaves after: %s, refused %d times", name, sent>>20, left, tries)
+		p.Reset()
+	}
+	flow("fast links")
+	here.TC("qdisc add dev %s root tbf rate 300mbit burst 128k latency 20ms", back.Device)
+	flow("a bottleneck behind the proxy")
+	here.TC("qdisc del dev %s root", back.Device)
+	client.TC("qdisc add dev %s root tbf rate 300mbit burst 128k latency 20ms", "v0")
+	flow("a bottleneck before the proxy")
+}
+
+// TestDeadlines: deadlines that connections have had end with Join, expired ones as well. No byte is lost, and the session goes on in
+// user space and in the lane.
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	l := open(t, "lo")
+	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
+	early := []byte("sent before the session begins")
+	if _, err := client.Write(early); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*net.TCPConn{a, b} {
+		if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := join(t, l, client, a, b, server)
+	p.sent[0] += uint64(len(early))
+	got := make([]byte, len(early))
+	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, early) {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if err := p.ComeBack(0); err != nil { // it stays in user space
+		t.Error(err)
+	}
+	p.exchange(t, []byte("here"), p.client, p.server)
+	p.exchange(t, []byte("and back"), p.server, p.client)
+	p.MayLeave()
+	p.talk(t)
+	p.comesBack(t, time.Second)
+	p.exchange(t, []byte("here again"), p.client, p.server)
+}
+
+// TestBigTCP: a session comes back, and stays in user space, whose endpoint sends packets above 64 KiB, which no socket of this host shows before.
+func TestBigTCP(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(client), here.Join(server)
+	near, _ := here.JoinIPv6(client, front)
+	_, far := here.JoinIPv6(server, back)
+	client.IP("link set %s gso_max_size 180000", front.Device)
+	l := open(t, front.Device, back.Device)
+	p := across(t, l, client, server, near, far)
+	p.talk(t)
+	big := make([]byte, 30_000_000)
+	(&stream{seed: 9}).fill(big)
+	go func() { _, _ = p.client.Write(big) }()
+	got := make([]byte, len(big))
+	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
+		t.Fatalf("packets above 64 KiB: %v", err)
+	}
+	condition.Await(t, "it has come back", func() bool { return !p.Left() })
+	if why := p.Refused(); why != lane.BigTCP && why != lane.Kept {
+		t.Errorf("it stays for %v", why)
+	}
+	if st := l.Stats(); st.Returned != 1 || st.Reset != 0 {
+		t.Errorf("%+v", st)
+	}
+	p.exchange(t, []byte("and goes on"), p.server, p.client)
+}
+
+// sumsItself has the kernel compute the checksums of TCP segments that leave at a device.
+func sumsItself(t *testing.T, h *netns.Host, device string) {
+	t.Helper()
+	var err error
+	h.Run(func() { err = sys.CompleteChecksums(device) })
+	if err != nil {
+		t.Fatalf("checksums of %s: %v", device, err)
+	}
+}
+
+// TestForwardedChecksums: an endpoint verifies the checksums of what the lane sends on, be they complete as the packet arrives, or those of the
+// addresses alone, which a device completes.
+func TestForwardedChecksums(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(client), here.Join(server)
+	near, _ := here.JoinIPv6(client, front)
+	_, far := here.JoinIPv6(server, back)
+	sumsItself(t, here, front.Device)
+	sumsItself(t, here, back.Device)
+	l := open(t, front.Device, back.Device)
+	transfer := func(t *testing.T) {
+		for i, to := range [][2]netip.Addr{{front.Near, back.Far}, {near, far}} {
+			p := across(t, l, client, server, to[0], to[1])
+			p.talk(t)
+			p.transfer(t, 300_000, uint64(i), true)
+		}
+	}
+	t.Run("of the addresses alone", transfer)
+	sumsItself(t, client, front.Device)
+	sumsItself(t, server, back.Device)
+	t.Run("complete", transfer)
+	if st := l.Stats(); st.Left != 4 || st.Reset != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestDeviceNotKnown: an attempt to leave at which no packet of one side has been seen yet is not counted. A session whose packets of
+// one side arrive at a device that the lane does not have is.
+func TestDeviceNotKnown(t *testing.T) {
+	t.Parallel()
+
+	if !alone(t) {
+		return
+	}
+	here, client, server := netns.Here(t), netns.New(t), netns.New(t)
+	front, back := here.Join(client), here.Join(server)
+	t.Run("yet", func(t *testing.T) {
+		l := open(t, "lo")
+		client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+		a, b := descriptor(t, near), descriptor(t, far)
+		blocking(t, [2]int{a, b})
+		o := newOwner()
+		s, err := register(l, a, b, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-o.ready
+		p := pair{client, server, new([2]uint64), s}
+		s.Arm()
+		if p.pass(t, client, server, a, b) || s.Refused() != lane.Device {
+			t.Fatalf("the first packet: refused %v", s.Refused())
+		}
+		until(t, "it leaves", func() bool {
+			s.Arm()
+			return p.pass(t, server, client, b, a)
+		})
+		if err := s.Leave(a, b); err != nil {
+			t.Error(err)
+		}
+		if st := l.Stats(); st.Refused[lane.Device] != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+	t.Run("at all", func(t *testing.T) {
+		l := open(t, front.Device)
+		p := across(t, l, client, server, front.Near, back.Far)
+		until(t, "it is counted", func() bool {
+			p.exchange(t, []byte("by another way"), p.client, p.server)
+			p.exchange(t, []byte("and back"), p.server, p.client)
+			return l.Stats().Refused[lane.Device] > 0
+		})
+		if st := l.Stats(); st.Left != 0 || p.Refused() != lane.Device {
+			t.Errorf("%+v, refused: %v", st, p.Refused())
+		}
+	})
+}
