@@ -42,18 +42,11 @@ func tagged(t *testing.T, l *lane.Lane, o *taggedOwner) pair {
 // departed has a session of an owner leave user space, whose calls r records.
 func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
 	t.Helper()
-	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
-	fd := [2]int{descriptor(t, near), descriptor(t, far)}
-	blocking(t, fd)
 	r.ended = make(chan lane.Result, 1)
-	s, err := register(l, fd[0], fd[1], o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, a, b := owned(t, l, o)
 	until(t, "it is ready", r.ready.Load)
-	p := pair{client, server, new([2]uint64), s}
-	p.leaves(t, fd[0], fd[1])
-	if err := s.Leave(fd[0], fd[1]); err != nil {
+	p.leaves(t, a, b)
+	if err := p.Session.Leave(a, b); err != nil {
 		t.Fatal(err)
 	}
 	return p

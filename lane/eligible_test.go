@@ -274,7 +274,7 @@ func TestMisusedSession(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	p, a, b, _ := registered(t, lane.Config{})
+	p, l, a, b, _ := registered(t, 0)
 	p.leaves(t, a, b)
 	if err := p.Session.Leave(-1, -1); !errors.Is(err, syscall.EBADF) {
 		t.Error("Leave:", err)
@@ -282,13 +282,13 @@ func TestMisusedSession(t *testing.T) {
 	if err := p.Session.Leave(a, b); err != nil {
 		t.Error("Leave after one of no descriptors:", err)
 	}
-	if s, err := p.lane.Join(p.client, p.client, nil); s != nil || !errors.Is(err, os.ErrInvalid) {
+	if s, err := l.Join(p.client, p.client, nil); s != nil || !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("Join of a connection with itself: %v, %v", s, err)
 	}
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if err := p.lane.Close(); err != nil {
+			if err := l.Close(); err != nil {
 				t.Error("Close:", err)
 			}
 		})
@@ -296,31 +296,18 @@ func TestMisusedSession(t *testing.T) {
 	all.Wait()
 }
 
-// An owned is a pair of an owner, and its lane.
-type owned struct {
-	pair
-	lane *lane.Lane
-}
-
 // registered opens a lane, and registers a session with it, once it is ready.
-func registered(t *testing.T, cfg lane.Config) (p owned, a, b int, o *recorder) {
+func registered(t *testing.T, linger time.Duration) (p pair, l *lane.Lane, a, b int, o *recorder) {
 	t.Helper()
-	cfg.Devices, cfg.Sessions = []string{"lo"}, 8
-	l, err := lane.Open(cfg)
+	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Linger: linger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
-	a, b = descriptor(t, near), descriptor(t, far)
-	_ = errors.Join(syscall.SetNonblock(a, false), syscall.SetNonblock(b, false))
 	o = &recorder{ended: make(chan lane.Result, 2)}
-	s, err := register(l, a, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, a, b = owned(t, l, o)
 	until(t, "it is ready", o.ready.Load)
-	return owned{pair{client, server, new([2]uint64), s}, l}, a, b, o
+	return p, l, a, b, o
 }
 
 // leaves has the session leave user space, by a packet of the client's, and its sockets are the owner's still.
@@ -350,7 +337,7 @@ func TestCloseBeforeLeave(t *testing.T) {
 	}
 	for _, left := range []bool{true, false} {
 		t.Run(fmt.Sprint("left ", left), func(t *testing.T) {
-			p, a, b, o := registered(t, lane.Config{})
+			p, l, a, b, o := registered(t, 0)
 			if left {
 				p.leaves(t, a, b)
 				if _, _, _, err := p.TakeBack(10 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -359,7 +346,7 @@ func TestCloseBeforeLeave(t *testing.T) {
 			} else if !p.Arm() {
 				t.Error("not armed")
 			}
-			if err := p.lane.Close(); err != nil {
+			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
 			if r := <-o.ended; !r.Reset || r.Left != left {
@@ -389,7 +376,7 @@ func TestLeaveTwice(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	p, a, b, o := registered(t, lane.Config{Linger: 50 * time.Millisecond})
+	p, _, a, b, o := registered(t, 50*time.Millisecond)
 	other := [2]int{duplicate(t, a), duplicate(t, b)}
 	refused := func(when string) {
 		t.Helper()
@@ -491,13 +478,8 @@ func TestArmInReady(t *testing.T) {
 		return
 	}
 	l := open(t, "lo")
-	_, near, far, _ := legs(t, listener(t, "127.0.0.1:0"))
-	a, b := descriptor(t, near), descriptor(t, far)
 	o := &armer{recorder{ended: make(chan lane.Result, 1)}, make(chan bool, 1)}
-	s, err := register(l, a, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, a, b := owned(t, l, o)
 	if !<-o.armed {
 		t.Error("not armed")
 	}

@@ -737,25 +737,18 @@ func TestDeviceNotKnown(t *testing.T) {
 	front, back := here.Join(client), here.Join(server)
 	t.Run("yet", func(t *testing.T) {
 		l := open(t, "lo")
-		client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
-		a, b := descriptor(t, near), descriptor(t, far)
-		blocking(t, [2]int{a, b})
 		o := newOwner()
-		s, err := register(l, a, b, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p, a, b := owned(t, l, o)
 		<-o.ready
-		p := pair{client, server, new([2]uint64), s}
-		s.Arm()
-		if p.pass(t, client, server, a, b) || s.Refused() != lane.Device {
-			t.Fatalf("the first packet: refused %v", s.Refused())
+		p.Arm()
+		if p.pass(t, p.client, p.server, a, b) || p.Refused() != lane.Device {
+			t.Fatalf("the first packet: refused %v", p.Refused())
 		}
 		until(t, "it leaves", func() bool {
-			s.Arm()
-			return p.pass(t, server, client, b, a)
+			p.Arm()
+			return p.pass(t, p.server, p.client, b, a)
 		})
-		if err := s.Leave(a, b); err != nil {
+		if err := p.Session.Leave(a, b); err != nil {
 			t.Error(err)
 		}
 		if st := l.Stats(); st.Refused[lane.Device] != 0 {

@@ -177,6 +177,19 @@ func TestUsedBeforeRegister(t *testing.T) {
 	}
 }
 
+// owned registers a session of an owner, which has its descriptors; reads of them wait.
+func owned(t *testing.T, l *lane.Lane, o lane.Owner) (p pair, a, b int) {
+	t.Helper()
+	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
+	a, b = descriptor(t, near), descriptor(t, far)
+	blocking(t, [2]int{a, b})
+	s, err := register(l, a, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair{client, server, new([2]uint64), s}, a, b
+}
+
 func duplicate(t *testing.T, fd int) int {
 	t.Helper()
 	n, err := syscall.Dup(fd)
@@ -324,25 +337,13 @@ func TestTakeBack(t *testing.T) {
 		return
 	}
 	l := open(t, "lo")
-	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
-	a, b := descriptor(t, near), descriptor(t, far)
 	o := &recorder{ended: make(chan lane.Result, 1)}
-	s, err := register(l, a, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := pair{client, server, new([2]uint64), s}
+	p, a, b := owned(t, l, o)
+	s, client, server, err := p.Session, p.client, p.server, error(nil)
 	until(t, "it is ready", o.ready.Load)
 	for round := range uint64(3) {
 		blocking(t, [2]int{a, b})
-		until(t, "it leaves", func() bool {
-			s.Arm()
-			if p.pass(t, client, server, a, b) {
-				return true
-			}
-			s.Arm()
-			return p.pass(t, server, client, b, a)
-		})
+		p.leaves(t, a, b)
 		s.Leave(a, b)
 		until(t, "the sockets are closed", func() bool { return l.Stats().Left == round+1 })
 		p.exchange(t, []byte("in the lane"), client, server)
@@ -406,28 +407,15 @@ func TestHalfClosedIsReported(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, at := open(t, "lo"), listener(t, "127.0.0.1:0")
+	l := open(t, "lo")
 	for side := range 2 {
-		client, a := connected(t, at)
-		b, server := connected(t, at)
 		o := halfOwner{newOwner(), make(chan int, 2)}
-		s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p, a, b := owned(t, l, o)
 		<-o.ready
-		fd := [2]int{descriptor(t, a), descriptor(t, b)}
-		p, ends := pair{client, server, new([2]uint64), s}, [2]*net.TCPConn{client, server}
-		for _, c := range ends {
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(patience))
-		}
-		blocking(t, fd)
-		until(t, "it leaves", func() bool {
-			s.Arm()
-			return p.pass(t, client, server, fd[0], fd[1]) || s.Arm() && p.pass(t, server, client, fd[1], fd[0])
-		})
-		if err := s.Leave(fd[0], fd[1]); err != nil {
+		s, client, server := p.Session, p.client, p.server
+		ends := [2]*net.TCPConn{client, server}
+		p.leaves(t, a, b)
+		if err := s.Leave(a, b); err != nil {
 			t.Fatal(err)
 		}
 		p.exchange(t, []byte("in the lane"), client, server)

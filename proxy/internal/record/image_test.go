@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -140,11 +139,4 @@ func FuzzDecode(f *testing.F) {
 			t.Error(d)
 		}
 	})
-}
-
-// TestHashOf: a name has a hash, and no name has none.
-func TestHashOf(t *testing.T) {
-	if record.HashOf("web") == record.HashOf("api") || record.HashOf("") == 0 || record.HashOf(strings.Repeat("x", 300)) == 0 {
-		t.Error("names are the same, or nothing")
-	}
 }

@@ -39,6 +39,7 @@ const (
 	maxName  = 64
 	maxPath  = 80
 	maxError = 96
+	maxZone  = 15 // of an interface's name (IFNAMSIZ of linux/if.h)
 )
 
 // appendEvent appends the event of a record to b, MaxEvent bytes at most.
@@ -143,6 +144,9 @@ func appendText(b []byte, s string, most int) []byte {
 
 // appendAddress appends an address with its length; 0 if it is not valid.
 func appendAddress(b []byte, at netip.AddrPort) []byte {
+	if ip := at.Addr(); len(ip.Zone()) > maxZone {
+		at = netip.AddrPortFrom(ip.WithZone(ip.Zone()[:maxZone]), at.Port())
+	}
 	b = append(b, 0)
 	if n := len(b); at.IsValid() {
 		b, _ = at.AppendBinary(b) // which never fails

@@ -211,19 +211,6 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-// TestDevFull: a device that is always full costs no loop time, and each line is counted.
-func TestDevFull(t *testing.T) {
-	r := newRig(t, "/dev/full", nil)
-	for range 4000 {
-		r.end(strings.Repeat("n", 80))
-	}
-	eventually(t, "lines are dropped", func() bool { return r.Counts().Lost() > 0 })
-	r.Set(nil)
-	if c := r.settled(t); c.Lines != 0 {
-		t.Errorf("%+v", c)
-	}
-}
-
 // TestStuckFIFO: a FIFO whose reader reads nothing holds up nothing, and when it reads it finds whole lines.
 func TestStuckFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")

@@ -212,29 +212,3 @@ func TestNamesFromTheNetwork(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkSession is the cost of a sampled session for its loop beside its record.
-func BenchmarkSession(b *testing.B) {
-	s := settings(b, "http://127.0.0.1:1", traces.GRPC, func(s *traces.Settings) { s.Queue, s.Delay = 2048, time.Hour })
-	for name, ratio := range map[string]float64{"none": 0, "1%": 0.01, "all": 1} {
-		b.Run(name, func(b *testing.B) {
-			e := traces.New(&traces.Config{Now: func() int64 { return 1 }})
-			own := *s
-			own.Ratio, own.Flush = ratio, 0
-			e.Set(&own)
-			ids := record.NewIDs()
-			var one record.Record
-			fill(&one, ids.Of(0))
-			n := uint64(0)
-			b.ReportAllocs()
-			for b.Loop() {
-				n++
-				one.ID = ids.Of(n)
-				if one.Sampler = e.Sample(one.ID); one.Sampler != 0 {
-					e.Add(&one)
-				}
-			}
-			e.Close()
-		})
-	}
-}
