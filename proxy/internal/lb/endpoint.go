@@ -79,7 +79,8 @@ func (e *Endpoint) ID() string { return e.id }
 // Weight returns the weight.
 func (e *Endpoint) Weight() int { return int(e.weight.Load()) }
 
-func (e *Endpoint) setWeight(w int) {
+// SetWeight changes the weight. A weight of 0 takes effect at once; a table that a policy has computed from weights stays as it is.
+func (e *Endpoint) SetWeight(w int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.weight.Store(int32(w))

@@ -57,6 +57,3 @@ func (e *Endpoint) Seats() int { return len(e.memberships()) }
 func (s *Set) SharesPlan(other *Set) bool {
 	return s.tiers[local].plan == other.tiers[local].plan
 }
-
-// SetWeight changes the weight, but no table.
-func (e *Endpoint) SetWeight(w int) { e.setWeight(w) }

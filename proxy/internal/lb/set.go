@@ -132,7 +132,7 @@ func (s *Set) Attach() {
 	for i := range s.members { // usually nothing changes
 		m := &s.members[i]
 		if m.Endpoint.Weight() != m.Weight {
-			m.Endpoint.setWeight(m.Weight)
+			m.Endpoint.SetWeight(m.Weight)
 		}
 		if m.Endpoint.Limit() != m.Connections {
 			m.Endpoint.SetLimit(m.Connections)

@@ -60,7 +60,7 @@ func TestOldestVerdictFirst(t *testing.T) {
 	}
 	r.pass(1e9)
 	r.endpoint(6).SetDraining(true)
-	_ = r.endpoint(3).SetWeight(0)
+	r.endpoint(3).SetWeight(0)
 	r.endpoint(1).SetBarred(true)
 	r.endpoint(5).SetLimit(1)
 	r.endpoint(5).AcquireAnyway(false)
@@ -723,10 +723,10 @@ func (w *world) happen(e event) {
 		s.be(func() {
 			if s.out = e.to == 1; e.what == "drain" {
 				s.SetDraining(s.out)
-				_ = s.SetWeight(1)
+				s.SetWeight(1)
 			} else {
 				s.SetDraining(false)
-				_ = s.SetWeight(1 - e.to)
+				s.SetWeight(1 - e.to)
 			}
 		})
 	case "eject": // by an outcome other than a connect

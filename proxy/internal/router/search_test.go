@@ -327,11 +327,11 @@ func TestAbandonTheDrained(t *testing.T) {
 	if r.endpoint(1).Active() > 0 {
 		at = 1
 	}
-	_ = r.endpoint(at).SetWeight(0)
+	r.endpoint(at).SetWeight(0)
 	if !s.Abandon(r.clock) {
 		t.Error("it stays where the weight is 0")
 	}
-	_ = r.endpoint(at).SetWeight(1)
+	r.endpoint(at).SetWeight(1)
 	r.endpoint(at).SetDraining(true)
 	if !s.Abandon(r.clock) {
 		t.Fatal("it stays where it drains")
