@@ -153,26 +153,28 @@ func TestCallbackWrites(t *testing.T) {
 }
 
 // TestIdleDeadline: a read deadline ends the wait of a handler that has returned ErrIdle, in either way of
-// calling it.
+// calling it, also one that has passed by then.
 func TestIdleDeadline(t *testing.T) {
 	t.Parallel()
 
-	for _, callbacks := range []bool{false, true} {
-		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
-			if c.Context() == nil {
-				c.SetContext(true)
-				_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-				return loop.ErrIdle
+	for _, in := range []time.Duration{20 * time.Millisecond, -time.Second} {
+		for _, callbacks := range []bool{false, true} {
+			s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
+				if c.Context() == nil {
+					c.SetContext(true)
+					_ = c.SetReadDeadline(time.Now().Add(in))
+					return loop.ErrIdle
+				}
+				_, err := c.Next(1)
+				return err
+			}})
+			c := s.dial(t)
+			if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
+				t.Errorf("%q, %v", got, err)
 			}
-			_, err := c.Next(1)
-			return err
-		}})
-		c := s.dial(t)
-		if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
-			t.Errorf("%q, %v", got, err)
-		}
-		if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("callbacks %t: %v", callbacks, err)
+			if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("in %v, callbacks %t: %v", in, callbacks, err)
+			}
 		}
 	}
 }
