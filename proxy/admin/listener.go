@@ -147,20 +147,14 @@ type Rewrites struct {
 	// Rewritten sessions: the bytes of one direction are rewritten. Like the other series of rewriting it is left out where there are none.
 	Sessions int64 `json:"sessions" metric:"sessions_total"`
 	// Clients that were refused, because their sessions were to be rewritten and could not be: they would have had to run on goroutines.
-	OffLoop   int64 `json:"off_loop" metric:"refused_total"`
-	Encrypted int64 `json:"encrypted"` // sessions that were reset, because TLS, SSH or GSSAPI encryption began in the bytes to be masked
-	Unframed  int64 `json:"unframed"`  // sessions that were reset, because the bytes to be masked were not of the framing
+	OffLoop int64 `json:"off_loop" metric:"refused_total"`
 	// Rewritten bytes, changed or not.
-	Bytes int64 `json:"bytes" metric:"bytes_total"`
-	// Matches that were masked. kind is token, card, email or pattern.
-	Masked map[string]int64 `json:"masked,omitempty" metric:"masked_total,kind"`
-	// Unmasked bytes, that had gone on as they were when those came that they would have been masked with (rewrite.hold).
-	Late     int64 `json:"late_bytes" metric:"late_bytes_total"`
+	Bytes    int64 `json:"bytes" metric:"bytes_total"`
 	BytesOut int64 `json:"bytes_out"` // that have gone on: a module may have made more or less of those that came
 
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
-	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset because of their module, by reason: trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
+	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
 	// Unchanged sessions, whose bytes have gone on as they came, because their module had failed (rewrite.on_error: pass). Reasons are those of
 	// penstock_rewrite_reset_total. It is left out where there are no modules.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`

@@ -413,6 +413,10 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 		d.dropped++
 		return nil
 	}
+	if o.typ == reflect.TypeFor[Rewrite]() && slices.Contains(formerRewriteKeys, key) {
+		d.complainAt(at, formerRewriteFix, "%s of rewrite was removed", key)
+		return nil
+	}
 	meant := closest(key, o.keys())
 	fix := "leave it out, or write " + enumeration(o.keys(), "or")
 	if meant != "" {

@@ -22,6 +22,7 @@ func filterOf(imports func(m *Module)) []byte {
 	m.Func("proxy_abi_version_0_2_1", "", "", 0)
 	m.Func("proxy_on_new_connection", i32, i32, 0, Const(0))
 	m.Func("proxy_on_downstream_data", i32+i32+i32, i32, 0, Const(0))
+	m.Func("proxy_on_upstream_data", i32+i32+i32, i32, 0, Const(0)) // so that it rewrites as well
 	return m.Bytes()
 }
 

@@ -28,7 +28,7 @@ type Listener struct {
 	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, clients of other protocols go to a route that has neither, or to upstream."`
 	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and their requests for encryption are answered here. passthrough: TLS ends at the endpoint, which is asked for it as well; routes by sni apply to its ClientHello. terminate: TLS ends here (tls), and routes by user and database apply as well. Clients that do not ask for TLS have no sni; require_tls refuses them."`
 	Mirror      *Mirror        `key:"mirror" doc:"A second upstream that gets a copy of the bytes of some clients, those of routes without a mirror of their own included. Absent: none does."`
-	Rewrite     *Rewrite       `key:"rewrite" doc:"Masks the bytes of one direction, also those of routes without a rewrite of their own. Absent: nothing is rewritten."`
+	Rewrite     *Rewrite       `key:"rewrite" doc:"Has a module rewrite the bytes of one direction, also those of routes without a rewrite of their own. Absent: nothing is rewritten."`
 	Filter      *Filter        `key:"filter" doc:"A module of WebAssembly that is asked about the clients, those of routes without a filter of their own included: see filters.md. Absent: none is."`
 	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Whether sessions of which nothing has to be looked at leave user space: their packets are translated in the kernel, see lane.md. auto: where that can be had. require: without it the process does not start. A session that is not eligible stays, and is counted. off has those that have left come back. A listener without it has lane.default."`
 	SessionLog  bool           `key:"session_log" default:"true" doc:"false: its clients have no line in the session log."`
@@ -52,7 +52,7 @@ type Route struct {
 	Split    []Share  `key:"split" doc:"In place of upstream: several upstreams, each with its percentage of the clients, for a canary."`
 	Filter   *Filter  `key:"filter" doc:"In place of the listener's filter: a module of WebAssembly that is asked about these clients."`
 	Mirror   *Mirror  `key:"mirror" doc:"In place of the listener's mirror: a second upstream that gets a copy of the bytes of some of these clients."`
-	Rewrite  *Rewrite `key:"rewrite" doc:"In place of the listener's rewrite: masks the bytes of one direction of these clients."`
+	Rewrite  *Rewrite `key:"rewrite" doc:"In place of the listener's rewrite: has a module rewrite the bytes of one direction of these clients."`
 }
 
 // A Match holds the conditions of a route. All given conditions must hold, each for one

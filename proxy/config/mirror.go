@@ -88,9 +88,6 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 	if rw := ln.RewriteOf(r); m.Comparing() != nil && rw.Active() && rw.Direction == Down {
 		k.complainAt(k.at(&m.Compare, m), "leave compare out, or the rewrite in line "+strconv.Itoa(rw.Pos.Line), "the answers to these clients are rewritten, those of the mirror are not: they would differ")
 	}
-	if r == nil || r.Mirror != nil || r.Rewrite != nil {
-		k.comparedFraming(m, ln.RewriteOf(r))
-	}
 	if u := k.find(m.Upstream); withFallbacks(k.find, to...)[u] {
 		fix := "write another upstream"
 		if r != nil && r.Mirror == nil {
@@ -98,15 +95,6 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 		}
 		k.complainAt(k.at(&m.Upstream, m), fix, "the upstream %s serves these clients itself: it would get their bytes twice", m.Upstream)
 	}
-}
-
-// comparedFraming complains of masks in bytes whose framing they would break.
-func (k *checker) comparedFraming(m *Mirror, rw *Rewrite) {
-	c := m.Comparing()
-	if c == nil || !rw.Active() || k.bad[c] || k.bad[rw] || k.bad[&c.Framing] || c.Framing == compare.Bytes || c.Framing == compare.Lines {
-		return
-	}
-	k.complainAt(k.at(&rw.Framing, rw), "leave rewrite out", "the mirror in line %d compares answers by framing: %s, which masks cannot keep valid", m.Pos.Line, c.Framing)
 }
 
 // mirroredTLS warns of a mirror of TLS that is passed through.

@@ -37,13 +37,13 @@ upstreams:
 		{"routes: [{split: [{upstream: u, percent: 50}, {upstream: v, percent: 50}], mirror: {upstream: v}}]", []string{"the upstream v serves these clients itself"}},
 		{"upstream: u, mirror: {upstream: v}, routes: [{match: {port: 1}, upstream: v}]", []string{"the upstream v serves these clients itself"}},
 		{"upstream: u, mirror: {upstream: v}, routes: [{match: {port: 1}, upstream: v, mirror: {upstream: u, percent: 0}}]", nil},
-		{"upstream: u, mirror: {upstream: v, compare: true}, rewrite: {direction: down, mask: [card]}", []string{"the answers to these clients are rewritten"}},
-		{"upstream: u, mirror: {upstream: v, compare: true}, rewrite: {direction: up, mask: [card]}", nil},
+		{"upstream: u, mirror: {upstream: v, compare: true}, rewrite: {direction: down, wasm: both.wasm}", []string{"the answers to these clients are rewritten"}},
+		{"upstream: u, mirror: {upstream: v, compare: true}, rewrite: {direction: up, wasm: both.wasm}", nil},
 		{"upstream: u, postgres: passthrough, mirror: {upstream: v}", nil},
 		{"upstream: u, mirror: {upstream: v}, routes: [{match: {sni: [a.b]}, upstream: u}]", []string{"TLS is passed through: the mirror v cannot decrypt"}},
 	} {
 		text := "listeners: [{name: a, bind: ':1', " + c.listener + "}]" + more
-		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/both.wasm": filterModule()}, "/etc/p.yaml", nil)
 		if cfg != nil {
 			problems = append(problems, cfg.Warnings...)
 		}

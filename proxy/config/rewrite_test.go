@@ -10,57 +10,36 @@ import (
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
 
-// TestRewrites: masks that cannot be are refused, with the bytes that cannot be seen, and those that are end zero-copy, which is said.
+// TestRewrites: a rewrite of bytes that cannot be seen is refused, and so are keys that are gone; one that can be ends zero-copy, which is said.
 func TestRewrites(t *testing.T) {
 	for _, c := range []struct {
 		listener string
 		want     []string
 		copied   int
 	}{
-		{"upstream: u, rewrite: {direction: down, mask: [card, token, email]}", nil, 1},
-		{"upstream: u, rewrite: {direction: up, patterns: ['ID-[0-9]{6}']}, routes: [{match: {port: 1}, upstream: u, rewrite: {direction: down, mask: [card]}}]", nil, 2},
+		{"upstream: u, rewrite: {direction: down, wasm: w.wasm}", nil, 1},
+		{"upstream: u, rewrite: {direction: up, wasm: w.wasm}, routes: [{match: {port: 1}, upstream: u, rewrite: {direction: down, wasm: w.wasm}}]", nil, 2},
 		{"upstream: u, rewrite: {direction: none}", nil, 0},
-		{"upstream: u, rewrite: {direction: none, mask: [card]}", nil, 0},
-		{"upstream: u, rewrite: {mask: [card]}", []string{"direction is missing"}, 0},
-		{"upstream: u, rewrite: {direction: both, mask: [card]}", []string{"direction"}, 0},
+		{"upstream: u, rewrite: {direction: none, wasm: w.wasm}", nil, 0},
+		{"upstream: u, rewrite: {wasm: w.wasm}", []string{"direction is missing"}, 0},
+		{"upstream: u, rewrite: {direction: both, wasm: w.wasm}", []string{"direction"}, 0},
 		{"upstream: u, rewrite: {direction: up}", []string{"nothing says what is to be rewritten"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [cards]}", []string{"card"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card, card]}", []string{"card is listed twice"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card], hold: 0s}", []string{"hold is 0s"}, 0},
-		{"upstream: u, rewrite: {direction: up, patterns: ['a+']}", []string{"write counts such as {1,64}"}, 0},
-		{"upstream: u, rewrite: {direction: up, patterns: ['^a']}", []string{"write it without them"}, 0},
-		{"upstream: u, rewrite: {direction: up, patterns: ['(']}", []string{"write a regular expression of RE2"}, 0},
-		{"upstream: u, rewrite: {direction: up, patterns: ['a?']}", []string{"at least one character"}, 0},
-		{"upstream: u, rewrite: {direction: up, patterns: ['ä']}", []string{"the bytes of their UTF-8"}, 0},
-		{"upstream: u, rewrite: {direction: up, patterns: ['[a-z]{250}', '[a-z]{251}', '[a-z]{252}', '[a-z]{253}', '[a-z]{254}']}", []string{"too large together"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card], framing: postgres}, routes: [{match: {protocol: [redis]}, upstream: u, rewrite: {direction: down, mask: [card], framing: resp}}]", nil, 2},
-		{"upstream: u, rewrite: {direction: up, mask: [card], framing: pg}", []string{"framing is "}, 0},
-		{"upstream: u, postgres: passthrough, rewrite: {direction: down, mask: [card]}", []string{"write postgres: terminate and tls at the listener"}, 0},
-		{"upstream: u, postgres: passthrough, rewrite: {direction: down, mask: [card], framing: postgres}", []string{"TLS is passed through"}, 0},
-		{"upstream: u, postgres: passthrough, routes: [{match: {source: [10.0.0.1]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"TLS is passed through"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}", []string{"mask of rewrite was removed | write wasm: mask.wasm"}, 0},
+		{"upstream: u, rewrite: {direction: up, patterns: ['ID-[0-9]'], framing: postgres}", []string{"patterns of rewrite was removed", "framing of rewrite was removed"}, 0},
+		{"upstream: u, rewrite: {direction: up, wasm: w.wasm, hold: 0s}", []string{"hold is 0s"}, 0},
+		{"upstream: u, postgres: passthrough, rewrite: {direction: down, wasm: w.wasm}", []string{"write postgres: terminate and tls at the listener"}, 0},
+		{"upstream: u, postgres: passthrough, routes: [{match: {source: [10.0.0.1]}, upstream: u, rewrite: {direction: down, wasm: w.wasm}}]", []string{"TLS is passed through"}, 0},
 		{"upstream: u, postgres: passthrough, rewrite: {direction: none}", nil, 0},
-		{"upstream: u, postgres: terminate, tls: {certificates: [{cert: c, key: k}]}, rewrite: {direction: down, mask: [card]}", []string{"/c: file", "/k: file", "write framing: postgres"}, 0},
-		{"upstream: u, rewrite: {direction: down, mask: [card]}, routes: [{match: {protocol: [ssh]}, upstream: u}]", []string{"rewrite: {direction: none} at the route in line 1"}, 0},
-		{"upstream: u, routes: [{match: {protocol: [ssh]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"SSH is passed through"}, 0},
-		{"upstream: u, routes: [{match: {protocol: [tls, postgres]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"TLS is passed through"}, 0},
-		{"upstream: u, routes: [{match: {protocol: [http2]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"HTTP/2 cannot be rewritten"}, 0},
-		{"upstream: u, require_tls: true, rewrite: {direction: up, mask: [card]}", []string{"TLS is passed through"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card]}, routes: [{match: {sni: [a.b]}, upstream: u}]", []string{"rewrite: {direction: none} at the route in line 1"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card]}, routes: [{match: {sni: [a.b]}, upstream: u, rewrite: {direction: none}}]", nil, 1},
-		{"upstream: u, routes: [{match: {protocol: [redis]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"write framing: resp"}, 0},
-		{"upstream: u, rewrite: {direction: down, mask: [card]}, routes: [{match: {protocol: [redis]}, upstream: u}]", []string{"framing: resp at the route in line 1"}, 0},
-		{"upstream: u, routes: [{match: {protocol: [postgres]}, upstream: u, rewrite: {direction: down, mask: [card], framing: resp}}]", []string{"write framing: postgres"}, 0},
-		{"upstream: u, routes: [{match: {user: [ann]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"write framing: postgres"}, 0},
-		{"upstream: u, routes: [{match: {protocol: [redis, http1]}, upstream: u, rewrite: {direction: down, mask: [card]}}]", []string{"one route for each protocol"}, 1},
-		{"upstream: u, rewrite: {direction: up, mask: [card]}, mirror: {upstream: v, compare: {framing: grpc}}", []string{"which masks cannot keep valid"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card], framing: resp}, mirror: {upstream: v, compare: {framing: lines}}", nil, 1},
-		{"upstream: u, rewrite: {direction: up, mask: [card], framing: resp}, mirror: {upstream: v, compare: true}", nil, 1},
+		{"upstream: u, rewrite: {direction: down, wasm: w.wasm}, routes: [{match: {protocol: [ssh]}, upstream: u}]", []string{"rewrite: {direction: none} at the route in line 1"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [ssh]}, upstream: u, rewrite: {direction: down, wasm: w.wasm}}]", []string{"SSH is passed through"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [tls, postgres]}, upstream: u, rewrite: {direction: down, wasm: w.wasm}}]", []string{"TLS is passed through"}, 0},
+		{"upstream: u, routes: [{match: {protocol: [http2]}, upstream: u, rewrite: {direction: down, wasm: w.wasm}}]", nil, 1},
+		{"upstream: u, require_tls: true, rewrite: {direction: up, wasm: w.wasm}", []string{"TLS is passed through"}, 0},
+		{"upstream: u, rewrite: {direction: up, wasm: w.wasm}, routes: [{match: {sni: [a.b]}, upstream: u}]", []string{"rewrite: {direction: none} at the route in line 1"}, 0},
+		{"upstream: u, rewrite: {direction: up, wasm: w.wasm}, routes: [{match: {sni: [a.b]}, upstream: u, rewrite: {direction: none}}]", nil, 1},
 	} {
 		text := "listeners: [{name: a, bind: ':1', " + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
-		if strings.Contains(c.listener, "upstream: v") {
-			text = strings.TrimSuffix(text, "]") + ", {name: v, endpoints: ['h:2']}]"
-		}
-		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/w.wasm": filterModule()}, "/etc/p.yaml", nil)
 		if cfg != nil {
 			problems = append(problems, cfg.Warnings...)
 		}
@@ -82,14 +61,14 @@ func TestRewrites(t *testing.T) {
 // TestRewritesDiffer: a change of a rewrite is a change of its listener.
 func TestRewritesDiffer(t *testing.T) {
 	with := func(keys string) *config.Config {
-		return load(t, "listeners: [{name: a, bind: ':1', upstream: u, "+keys+"}]"+upstreams)
+		return loadTree(t, config.Tree{"/etc/p.yaml": "listeners: [{name: a, bind: ':1', upstream: u, rewrite: {" + keys + "}}]" + upstreams, "/etc/w.wasm": filterModule()})
 	}
-	old := with("rewrite: {direction: up, mask: [card]}")
+	old := with("direction: up, wasm: w.wasm")
 	for keys, want := range map[string]string{
-		"rewrite: {direction: up, mask: [card], hold: 10ms}":    "",
-		"rewrite: {direction: down, mask: [card]}":              "listener a changed: rewrite.direction: up → down",
-		"rewrite: {direction: up, mask: [card], hold: 20ms}":    "listener a changed: rewrite.hold: 10ms → 20ms",
-		"rewrite: {direction: up, mask: [card], framing: resp}": "listener a changed: rewrite.framing: bytes → resp",
+		"direction: up, wasm: w.wasm, hold: 10ms": "",
+		"direction: down, wasm: w.wasm":           "listener a changed: rewrite.direction: up → down",
+		"direction: up, wasm: w.wasm, hold: 20ms": "listener a changed: rewrite.hold: 10ms → 20ms",
+		"direction: up, wasm: w.wasm, spare: 1":   "listener a changed: rewrite.spare: 4 → 1",
 	} {
 		next, got := with(keys), ""
 		for _, c := range config.Diff(old, next) {
@@ -138,11 +117,8 @@ func TestRewriteModules(t *testing.T) {
 		"{direction: up, wasm: text.wasm}":                                                        "5:36: /etc/text.wasm: not a valid module",
 		"{direction: up, wasm: empty.wasm}":                                                       "5:36: /etc/empty.wasm is empty",
 		"{direction: up, wasm: refuses.wasm}":                                                     "5:36: /etc/refuses.wasm: the module does not accept its configuration",
-		"{direction: up, wasm: up.wasm, mask: [card]}":                                            "5:36: a direction is rewritten by masks or by a module, not by both",
-		"{direction: up, wasm: up.wasm, framing: resp}":                                           "5:54: framing is of masks",
 		"{direction: up, wasm: up.wasm, on_error: allow}":                                         "5:55: ",
 		"{direction: up, wasm: up.wasm, buffer: 2MiB}":                                            "5:53: buffer is 2MiB",
-		"{direction: up, mask: [card], config: x}":                                                "5:52: config is of a module, and there is none",
 		"{direction: up, wasm: up.wasm}\n    require_tls: true":                                   "5:26: TLS is passed through",
 		"{direction: up, wasm: up.wasm}\n    postgres: passthrough":                               "5:26: TLS is passed through",
 		"{direction: up, wasm: up.wasm}\n    routes: [{match: {protocol: [http2]}, upstream: u}]": "",

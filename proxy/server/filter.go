@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/filter"
-	"github.com/penstock/penstock/proxy/internal/mask"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/wasm"
@@ -148,38 +146,11 @@ func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
 }
 
 // rewrite makes the rewriting of a route; nil: there is none.
-func (l *listener) rewrite(cfg *config.Rewrite) (*router.Rewrite, error) {
-	switch {
-	case !cfg.Active():
-		return nil, nil
-	case cfg.Module():
-		return &router.Rewrite{Side: sideOf(cfg), Module: l.moduleOf(cfg), Hold: cfg.Hold}, nil
+func (l *listener) rewrite(cfg *config.Rewrite) *router.Rewrite {
+	if !cfg.Active() {
+		return nil
 	}
-	var kinds []mask.Kind
-	for _, name := range cfg.Mask {
-		k, err := mask.ParseKind(name)
-		if err != nil {
-			return nil, fmt.Errorf("rewrite: %w", err)
-		}
-		kinds = append(kinds, k)
-	}
-	masks, err := mask.New(kinds, cfg.Patterns)
-	if err != nil {
-		return nil, fmt.Errorf("rewrite: %w", err)
-	}
-	framing, err := mask.ParseFraming(cfg.Framing)
-	if err != nil {
-		return nil, fmt.Errorf("rewrite: %w", err)
-	}
-	return &router.Rewrite{Side: sideOf(cfg), Masks: masks.Framed(framing, cfg.Direction != config.Down), Hold: holdOf(cfg.Hold, framing)}, nil
-}
-
-// holdOf is for how long bytes are held back. With a framing they are of a text of which the end is to come, and a part is of no use to a client.
-func holdOf(hold time.Duration, framing mask.Framing) time.Duration {
-	if framing != mask.Bytes {
-		return -1
-	}
-	return hold
+	return &router.Rewrite{Side: sideOf(cfg), Module: l.moduleOf(cfg), Hold: cfg.Hold}
 }
 
 // sideOf is the side that sends what is rewritten.
@@ -190,25 +161,34 @@ func sideOf(cfg *config.Rewrite) relay.Side {
 	return relay.SideA
 }
 
-// rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every has kinds that did not
+// rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every has reasons that did not
 // occur as well.
 func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
 	counts := l.state.Rewrites()
-	t, m := counts.Masks.Totals(), counts.Modules.Totals()
+	t := counts.Modules.Totals()
 	r := &admin.Rewrites{
-		Sessions: counts.Sessions.Load(), OffLoop: counts.OffLoop.Load(),
-		Encrypted: t.Encrypted + m.Reset[filter.FailedEncrypted], Unframed: t.Unframed,
-		Bytes: t.Bytes + m.In, BytesOut: t.Bytes + m.Out, Masked: make(map[string]int64), Late: t.Late,
+		Sessions: counts.Sessions.Load(), OffLoop: counts.OffLoop.Load(), Bytes: t.In, BytesOut: t.Out,
+		Calls: t.Calls, TimeUs: t.Time.Microseconds(), Logged: t.Logged, Unlogged: t.Unlogged,
+		Reset: make(map[string]int64), Passed: make(map[string]int64),
 	}
 	if r.Sessions == 0 && r.OffLoop == 0 && !l.cfg.Rewrites() {
 		return nil
 	}
-	for k, n := range t.Matches {
-		if n > 0 || every {
-			r.Masked[mask.Kind(k).String()] = n
+	every = every && len(l.modules) > 0
+	for i := range t.Reset {
+		why := filter.Failure(i)
+		if t.Reset[i] > 0 || every {
+			r.Reset[why.String()] = t.Reset[i]
+		}
+		if t.Passed[i] > 0 || every && why.Passes() {
+			r.Passed[why.String()] = t.Passed[i]
 		}
 	}
-	l.moduleStatus(r, &m, every)
+	for _, m := range l.modules {
+		r.Modules = append(r.Modules, admin.RewriteModule{
+			File: string(m.cfg.Wasm.Path), Direction: m.cfg.Direction, Engine: m.of.Engine(), Instances: int64(m.of.Streams()),
+		})
+	}
 	return r
 }
 
@@ -243,7 +223,7 @@ func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewr
 	log := lm.log.With("listener", l.cfg.Name, "module", cfg.Title())
 	return filter.RewriterConfig{
 		Name: cfg.Title(), Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, FromServer: cfg.Direction == config.Down,
-		Timeout: cfg.Timeout, Pass: cfg.OnError == "pass", Buffer: int(cfg.Buffer), Streams: cfg.Instances, Workers: max(1, lm.options.loops(c.cfg)/2),
+		Timeout: cfg.Timeout, Pass: cfg.OnError == "pass", Buffer: int(cfg.Buffer), Streams: cfg.Instances, Spare: cfg.Spare, Workers: max(1, lm.options.loops(c.cfg)/2),
 		Counts: &l.state.Rewrites().Modules,
 		Log: func(level int, line string) {
 			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "rewrite: "+line)
@@ -267,29 +247,5 @@ func (l *listener) retireModules(next *listener) {
 		if next == nil || next.moduleOf(m.cfg) != m.of {
 			m.of.Retire()
 		}
-	}
-}
-
-// moduleStatus adds the figures of modules to the status of rewritten sessions.
-func (l *listener) moduleStatus(r *admin.Rewrites, t *filter.StreamTotals, every bool) {
-	r.Calls, r.TimeUs, r.Logged, r.Unlogged = t.Calls, t.Time.Microseconds(), t.Logged, t.Unlogged
-	r.Reset, r.Passed = make(map[string]int64), make(map[string]int64)
-	every = every && len(l.modules) > 0
-	for i := range t.Reset {
-		why := filter.Failure(i)
-		if why == filter.FailedEncrypted {
-			continue // which masks have as well
-		}
-		if t.Reset[i] > 0 || every {
-			r.Reset[why.String()] = t.Reset[i]
-		}
-		if t.Passed[i] > 0 || every && why.Passes() {
-			r.Passed[why.String()] = t.Passed[i]
-		}
-	}
-	for _, m := range l.modules {
-		r.Modules = append(r.Modules, admin.RewriteModule{
-			File: string(m.cfg.Wasm.Path), Direction: m.cfg.Direction, Engine: m.of.Engine(), Instances: int64(m.of.Streams()),
-		})
 	}
 }

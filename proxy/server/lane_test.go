@@ -293,7 +293,7 @@ func TestLaneStays(t *testing.T) {
 	for reason, listener := range map[string]string{
 		"bandwidth limit": `limits: {bandwidth: 1GiB}`,
 		"mirror":          `mirror: {upstream: v}`,
-		"rewrite":         `rewrite: {direction: down, mask: [card]}`,
+		"rewrite":         `rewrite: {direction: down, wasm: m.wasm}`,
 		"unix socket":     `bind: "unix:` + unix + `"`,
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestLaneStays(t *testing.T) {
 			r := start(t, fmt.Sprintf(`
 lane: {devices: [lo], sessions: 64, after: 1ms}
 listeners: [{name: l, upstream: u, lane: auto, %s}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: v, endpoints: [%[2]q], health_check: off}]`, listener, sockets.Server(t, sockets.Echo)))
+upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: v, endpoints: [%[2]q], health_check: off}]`, listener, sockets.Server(t, sockets.Echo)), "m.wasm", rewriteModule(""))
 			c, err := net.Dial(strings.SplitN(r.At("l"), ":", 2)[0], unix)
 			if err != nil {
 				c = client(t, r.At("l"))

@@ -236,10 +236,7 @@ func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.Listene
 	if routerCfg.Mirror, err = lm.mirror(c, l, nil); err != nil {
 		return nil, err
 	}
-	if routerCfg.Rewrite, err = l.rewrite(cfg.RewriteOf(nil)); err != nil {
-		return nil, err
-	}
-	routerCfg.Filter = l.filter(c, cfg.FilterOf(nil))
+	routerCfg.Rewrite, routerCfg.Filter = l.rewrite(cfg.RewriteOf(nil)), l.filter(c, cfg.FilterOf(nil))
 	if err = lm.routes(c, l, routerCfg); err != nil {
 		return nil, err
 	}
@@ -309,10 +306,7 @@ func (lm *listenerManager) routes(c *change, l *listener, routerCfg *router.List
 		if to.Mirror, err = lm.mirror(c, l, r); err != nil {
 			return fmt.Errorf("route %d: %w", i, err)
 		}
-		if to.Rewrite, err = l.rewrite(l.cfg.RewriteOf(r)); err != nil {
-			return fmt.Errorf("route %d: %w", i, err)
-		}
-		to.Filter = l.filter(c, l.cfg.FilterOf(r))
+		to.Rewrite, to.Filter = l.rewrite(l.cfg.RewriteOf(r)), l.filter(c, l.cfg.FilterOf(r))
 		routerCfg.Routes = append(routerCfg.Routes, to)
 	}
 	if len(table) == 0 {

@@ -20,6 +20,9 @@ func getProperty(path unsafe.Pointer, n uint32, data, size unsafe.Pointer) uint3
 //go:wasmimport env proxy_set_property
 func setProperty(path unsafe.Pointer, n uint32, value unsafe.Pointer, size uint32) uint32
 
+//go:wasmimport env proxy_log
+func log(level uint32, text unsafe.Pointer, size uint32) uint32
+
 // space is where the proxy writes bytes: it is used again by the next call.
 var space [64 << 10]byte
 
@@ -59,8 +62,8 @@ func Property(name string) string {
 	return string(space[:size])
 }
 
-func set(path, value string) {
-	setProperty(unsafe.Pointer(unsafe.StringData(path)), uint32(len(path)), unsafe.Pointer(unsafe.StringData(value)), uint32(len(value)))
+func set(path, value string) uint32 {
+	return setProperty(unsafe.Pointer(unsafe.StringData(path)), uint32(len(path)), unsafe.Pointer(unsafe.StringData(value)), uint32(len(value)))
 }
 
 // Allow has the client go on. A filter that has only looked at a new connection, and at no bytes, says so by
@@ -88,10 +91,23 @@ const (
 // Buffer returns the bytes of a stream that are in hand, until the next call of this package.
 func Buffer(stream uint32) []byte { return buffer(stream) }
 
-// SetBuffer puts bytes in place of all that are in hand.
+// SetBuffer puts bytes in place of all that are in hand. It panics, which ends the module, if there are too many.
 func SetBuffer(stream uint32, b []byte) {
-	setBuffer(stream, 0, 1<<31, unsafe.Pointer(unsafe.SliceData(b)), uint32(len(b)))
+	if setBuffer(stream, 0, 1<<31, unsafe.Pointer(unsafe.SliceData(b)), uint32(len(b))) != 0 {
+		panic("the bytes cannot be put in place of those in hand")
+	}
 }
 
-// Hold has the last n bytes in hand held back, and be the first ones at the next call. The others go on when the function returns 0.
-func Hold(n int) { set("penstock\x00hold", strconv.Itoa(n)) }
+var number [20]byte
+
+// Hold has the last n bytes in hand held back, and be the first ones at the next call. The others go on when the function returns 0. It panics
+// if nothing is in hand.
+func Hold(n int) {
+	b := strconv.AppendInt(number[:0], int64(n), 10)
+	if set("penstock\x00hold", unsafe.String(&b[0], len(b))) != 0 {
+		panic("the bytes cannot be held back")
+	}
+}
+
+// Log writes a line of the proxy's log. A few of all sessions in a second are written, and one of each session during proxy_on_log.
+func Log(line string) { log(2, unsafe.Pointer(unsafe.StringData(line)), uint32(len(line))) }

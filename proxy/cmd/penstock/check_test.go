@@ -65,7 +65,11 @@ func TestWhatIsCheckedStarts(t *testing.T) {
 func allowing() string {
 	m := &wasmfile.Module{Pages: 1}
 	m.Func("proxy_abi_version_0_2_1", "", "", 0)
-	m.Func("proxy_on_new_connection", string(rune(wasmfile.I32)), string(rune(wasmfile.I32)), 0, wasmfile.Const(0))
+	i32 := string(rune(wasmfile.I32))
+	m.Func("proxy_on_new_connection", i32, i32, 0, wasmfile.Const(0))
+	for _, name := range []string{"proxy_on_downstream_data", "proxy_on_upstream_data"} { // so that it rewrites as well
+		m.Func(name, i32+i32+i32, i32, 0, wasmfile.Const(0))
+	}
 	return string(m.Bytes())
 }
 

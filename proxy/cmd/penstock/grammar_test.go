@@ -309,9 +309,7 @@ func (g *grammar) agree(path string, m map[string]any) {
 	case "mirror":
 		m["percent"] = 0 // or it might be to the upstream of the clients
 	case "rewrite":
-		delete(m, "patterns")
-		m["mask"] = []any{pick(g, "card", "token", "email")}
-		m["framing"] = "postgres"
+		m["wasm"] = "filter.wasm"
 	case "metrics_by":
 		m["key"], m["values"] = "sni", []any{"a.test", "b.test"}
 	case "listeners":

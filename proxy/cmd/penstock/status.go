@@ -656,22 +656,9 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	if r == nil {
 		return
 	}
-	masked := total(r.Masked)
 	text := fmt.Sprintf("rewritten: %s in %d sessions, which is not zero-copy", display.Bytes(r.Bytes), r.Sessions)
-	if masked > 0 || len(r.Modules) == 0 {
-		text += fmt.Sprintf("; %d masked%s", masked, byReason(r.Masked))
-	}
-	if r.Late > 0 {
-		text += fmt.Sprintf("; %s had gone on before", display.Bytes(r.Late))
-	}
 	if r.OffLoop > 0 {
 		text += fmt.Sprintf("; %d clients refused, for want of descriptors", r.OffLoop)
-	}
-	if r.Encrypted > 0 {
-		text += fmt.Sprintf("; %d sessions reset, which were encrypted", r.Encrypted)
-	}
-	if r.Unframed > 0 {
-		text += fmt.Sprintf("; %d sessions reset, which were not of the framing", r.Unframed)
 	}
 	t.note("%s", text)
 	for _, m := range r.Modules {
@@ -681,7 +668,7 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 		t.note("modules: %d calls of %s, which made %s", r.Calls, mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
 	}
 	if len(r.Reset) > 0 {
-		t.note("sessions reset because of a module%s", byReason(r.Reset))
+		t.note("sessions reset, whose bytes could not be rewritten%s", byReason(r.Reset))
 	}
 	if len(r.Passed) > 0 {
 		t.note("sessions whose bytes have gone on as they came, because a module had failed%s", byReason(r.Passed))

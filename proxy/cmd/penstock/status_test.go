@@ -48,7 +48,7 @@ func aStatus(now time.Time) *admin.Status {
 			Congestion:  &admin.Congestion{Configured: "bbr", Used: "cubic", Error: "refused"},
 			Queues:      []admin.Queue{{Known: true, Length: 3, Most: 128}, {Known: true, Length: 129, Most: 128, Dropped: 7, DroppedKnown: true}, {}},
 			Routes:      []admin.Route{{Match: "sni: [a.test]", To: map[string]float64{"shop": 95, "shop-next": 5}}, {To: map[string]float64{"shop": 100}}},
-			Rewrites:    &admin.Rewrites{Sessions: 3, Bytes: 2_000_000, Masked: map[string]int64{"card": 2, "email": 1}, Late: 4, OffLoop: 1, Encrypted: 2, Unframed: 1, Calls: 4, TimeUs: 100, BytesOut: 3_000_000, Reset: map[string]int64{"trap": 1}, Passed: map[string]int64{"timeout": 2}, Modules: []admin.RewriteModule{{File: "/m.wasm", Direction: "up", Engine: "compiler", Instances: 3}}},
+			Rewrites:    &admin.Rewrites{Sessions: 3, Bytes: 2_000_000, OffLoop: 1, Calls: 4, TimeUs: 100, BytesOut: 3_000_000, Reset: map[string]int64{"trap": 1}, Passed: map[string]int64{"timeout": 2}, Modules: []admin.RewriteModule{{File: "/m.wasm", Direction: "up", Engine: "compiler", Instances: 3}}},
 			Mirrors:     &admin.Mirrors{To: []string{"shadow"}, Running: 2, Ended: map[string]int64{"complete": 7, "late": 1}, Teed: 3_000_000, Copied: 4_000, Undelivered: 17},
 		}},
 		Upstreams: []admin.Upstream{
@@ -97,10 +97,10 @@ listener        web    paused (connections)  active 3 of 4, accepted 0, refused 
       has paused at its limits (connections 2)
       route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %
       mirrors to shadow: 2 running, 8 ended (complete 7, late 1); 3.00 MB teed, 4.00 kB copied, 17 B undelivered
-      rewritten: 2.00 MB in 3 sessions, which is not zero-copy; 3 masked (card 2, email 1); 4 B had gone on before; 1 clients refused, for want of descriptors; 2 sessions reset, which were encrypted; 1 sessions reset, which were not of the framing
+      rewritten: 2.00 MB in 3 sessions, which is not zero-copy; 1 clients refused, for want of descriptors
       rewritten up by /m.wasm (compiler), of which sessions have 3 instances
       modules: 4 calls of 25µs, which made 3.00 MB
-      sessions reset because of a module (trap 1)
+      sessions reset, whose bytes could not be rewritten (trap 1)
       sessions whose bytes have gone on as they came, because a module had failed (timeout 2)
 upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed

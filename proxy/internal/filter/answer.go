@@ -12,6 +12,8 @@ import (
 type Connection struct {
 	// Source and Destination are those of the PROXY header if it has them. Source is invalid for a unix socket.
 	Source, Destination netip.AddrPort
+	// Session is the client's ID in the session log.
+	Session string
 	// Listener and Upstream are names; Upstream is that of the route.
 	Listener, Upstream string
 	// ServerName and ALPN are of the client's hello, if it was looked at.

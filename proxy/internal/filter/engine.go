@@ -28,13 +28,16 @@ const firstStart = 30 * time.Second
 var compiling = make(chan struct{}, 1)
 
 // load makes an engine, with an instance that has begun.
-func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds) (*engine, error) {
+func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spare int) (*engine, error) {
 	module, err := wasm.Compile(ctx, code, host(f.stream != ""), bounds)
 	if err != nil {
 		return nil, err
 	}
 	e := &engine{module: module}
-	e.pool = wasm.NewPool(f.cfg.Instances, func() (*wasm.Instance, error) { return f.instance(module) })
+	e.pool = wasm.NewPool(f.cfg.Instances, spare, func() (*wasm.Instance, error) {
+		defer runtime.KeepAlive(e) // its module is freed after that
+		return f.instance(module)
+	})
 	if err = f.check(module); err == nil {
 		var i *wasm.Instance
 		if i, err = e.pool.Get(); err == nil {
@@ -43,6 +46,7 @@ func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds) (*en
 	}
 	if err != nil {
 		e.pool.Close()
+		e.pool.Wait()
 		_ = module.Close()
 		return nil, err
 	}
@@ -70,7 +74,7 @@ func (f *Filter) compile(code []byte) {
 		case <-over:
 		}
 	}()
-	e, err := f.load(ctx, code, f.cfg.Bounds)
+	e, err := f.load(ctx, code, f.cfg.Bounds, f.spare)
 	if err != nil {
 		if f.cfg.Log != nil && !errors.Is(err, errRetired) {
 			f.cfg.Log(levelWarn, fmt.Sprintf("it stays interpreted: %v", err))

@@ -52,6 +52,7 @@ type Filter struct {
 	log    logger
 	data   bool   // it wants to see first bytes
 	stream string // the function that rewrites a stream, for a [Rewriter]; empty: it is asked about clients
+	spare  int    // instances that are ready for streams
 
 	mu          sync.Mutex
 	first, last *Call // of those that wait
@@ -92,11 +93,11 @@ func newFilter(cfg Config) *Filter {
 func (f *Filter) start(ctx context.Context, code []byte) error {
 	cfg := &f.cfg
 	later := cfg.Soon && len(code) > compiledAtOnce && wasm.MayCompile(cfg.Bounds)
-	bounds := cfg.Bounds
+	bounds, spare := cfg.Bounds, f.spare
 	if later {
-		bounds.Interpret, bounds.Start = true, max(bounds.Start, firstStart)
+		bounds.Interpret, bounds.Start, spare = true, max(bounds.Start, firstStart), 0
 	}
-	e, err := f.load(ctx, code, bounds)
+	e, err := f.load(ctx, code, bounds, spare)
 	if err != nil {
 		return err
 	}
@@ -183,6 +184,7 @@ func (f *Filter) Close() {
 	f.goroutines.Wait()
 	e := f.engine.Load()
 	e.pool.Close()
+	e.pool.Wait()
 	_ = e.module.Close()
 }
 

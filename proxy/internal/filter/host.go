@@ -97,7 +97,8 @@ func (s *instance) hostLog(p []uint64) uint32 {
 	if uint32(p[0]) > 5 {
 		return statusBadArgument
 	}
-	s.filter.log.line(int(uint32(p[0])), line)
+	s.filter.log.line(int(uint32(p[0])), line, s.last)
+	s.last = false
 	return statusOK
 }
 

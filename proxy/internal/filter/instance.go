@@ -19,6 +19,7 @@ type instance struct {
 	next   uint32      // number of the next context
 	of     *Connection // that it is asked about; nil: none
 	stream *Stream     // that it rewrites; nil: none
+	last   bool        // a line that it logs is its stream's own, beyond those of a second
 	answer Answer
 	chosen bool  // answer has a verdict of set_property
 	err    error // of an answer that is none

@@ -12,7 +12,7 @@ const (
 	linesPerSecond = 10
 )
 
-// A logger passes lines of a filter on, and counts those beyond its rate.
+// A logger passes lines of a filter on, and counts those beyond its rate: but a stream may have one of its own at its end.
 type logger struct {
 	counts *counts
 	to     func(level int, line string)
@@ -22,8 +22,8 @@ type logger struct {
 	lines int
 }
 
-func (l *logger) line(level int, b []byte) {
-	if l.to == nil || !l.may() {
+func (l *logger) line(level int, b []byte, own bool) {
+	if l.to == nil || !own && !l.may() {
 		l.counts.unlogged.Add(1)
 		return
 	}
@@ -58,7 +58,7 @@ func (o *output) Write(b []byte) (int, error) {
 		}
 		if ended {
 			if len(o.rest) > 0 {
-				o.log.line(2, o.rest)
+				o.log.line(2, o.rest, false)
 			}
 			o.rest = o.rest[:0]
 		}

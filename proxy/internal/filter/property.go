@@ -44,6 +44,8 @@ func (s *instance) property(path [][]byte) ([]byte, bool) {
 		return []byte(of.ServerName), of.ServerName != ""
 	case "penstock.listener":
 		return []byte(of.Listener), true
+	case "penstock.session":
+		return []byte(of.Session), of.Session != ""
 	case "penstock.upstream":
 		return []byte(of.Upstream), of.Upstream != ""
 	case "penstock.tlv":

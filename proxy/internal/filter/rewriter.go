@@ -32,6 +32,8 @@ type RewriterConfig struct {
 	Buffer int
 	// Streams is how many there may be at a time, each with an instance of its own; 0: 256.
 	Streams int
+	// Spare is how many instances have begun and wait for streams, of those.
+	Spare int
 	// Workers is how many goroutines run the module; 0: 1.
 	Workers int
 	// Counts has the counts of the Rewriter. Required.
@@ -69,6 +71,8 @@ func (f Failure) Passes() bool {
 var (
 	// ErrBuffer is the error of a stream whose buffer was to become larger than it may be.
 	ErrBuffer = errors.New("the module's buffer is full")
+	// ErrEncrypted is the error of a stream in which TLS or SSH begins.
+	ErrEncrypted = errors.New("the bytes to be rewritten are encrypted")
 	// ErrDenied is the error of a stream that the module has ended.
 	ErrDenied = errors.New("denied by the module")
 )
@@ -132,7 +136,7 @@ func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewrite
 		Name: cfg.Name, Config: cfg.Config, Bounds: cfg.Bounds, Soon: cfg.Soon, Timeout: cfg.Timeout,
 		Instances: cfg.Streams, Counts: &cfg.Counts.ledger, Log: cfg.Log,
 	})
-	r.f.stream = "proxy_on_downstream_data"
+	r.f.stream, r.f.spare = "proxy_on_downstream_data", cfg.Spare
 	if cfg.FromServer {
 		r.buffer, r.f.stream = bufferUpstreamData, "proxy_on_upstream_data"
 	}

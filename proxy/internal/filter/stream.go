@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/mask"
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
@@ -18,8 +17,8 @@ type Stream struct {
 	r     *Rewriter
 	of    *Connection
 	wake  func()
-	next  *Stream    // that waits
-	hello mask.Hello // the loop's
+	next  *Stream // that waits
+	hello hello   // the loop's
 
 	mu      sync.Mutex
 	chunk   *[]byte // of chunks, where data has begun; nil: there is none
@@ -76,8 +75,8 @@ func (s *Stream) Put(b []byte) {
 	}
 	switch {
 	case s.err != nil:
-	case s.hello.Begins(b):
-		s.fail(mask.ErrEncrypted)
+	case s.hello.begins(b):
+		s.fail(ErrEncrypted)
 	case s.passing:
 		s.ready = len(s.data)
 	default:
@@ -207,7 +206,7 @@ func streamFailureOf(err error) Failure {
 		f   Failure
 	}{
 		{wasm.ErrBusy, FailedOverload},
-		{mask.ErrEncrypted, FailedEncrypted},
+		{ErrEncrypted, FailedEncrypted},
 		{ErrDenied, FailedDenied},
 		{ErrBuffer, FailedBuffer},
 	} {
@@ -306,7 +305,7 @@ func (s *Stream) leave() {
 		return
 	}
 	of := s.wasm.State.(*instance)
-	of.of = s.of
+	of.of, of.last = s.of, true
 	s.wasm.Begin(s.r.cfg.Timeout)
 	_ = of.endContext(streamContext) // nothing depends on it any more
 	_ = s.wasm.End()

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock/penstock/proxy/clienthello"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
-	"github.com/penstock/penstock/proxy/internal/mask"
 	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -150,7 +149,7 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 // described is a client whose route leads to an upstream as filters see it, with its first bytes.
 func (l *Listener) described(c *worker.Client, snap *UpstreamSnapshot, first []byte) filter.Connection {
 	of := filter.Connection{
-		Source: c.Source().AddrPort(), Destination: l.destination(c), Listener: l.cfg.Name,
+		Source: c.Source().AddrPort(), Destination: l.destination(c), Session: c.ID.String(), Listener: l.cfg.Name,
 		ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: bytes.Clone(c.Header.TLVs), First: bytes.Clone(first),
 	}
 	if snap != nil {
@@ -251,14 +250,12 @@ func (s *Search) leaveFilter() {
 // A Rewrite has the bytes of one side of a route's sessions rewritten.
 type Rewrite struct {
 	Side   relay.Side // that sends them
-	Masks  *mask.Set
-	Module *filter.Rewriter // in place of Masks; nil: there is none
-	Hold   time.Duration    // see [relay.Socket]
+	Module *filter.Rewriter
+	Hold   time.Duration // see [relay.Socket]
 }
 
 // Rewrites are the counts of a listener's sessions that are rewritten. They are safe for concurrent use.
 type Rewrites struct {
-	Masks   mask.Counts
 	Modules filter.StreamCounts
 	// Sessions counts sessions that have begun, and OffLoop clients that were refused, because they would have had to run on
 	// goroutines.
@@ -278,15 +275,9 @@ func (s *Search) Rewritten() relay.Side {
 
 // Rewrite implements [worker.Search].
 func (s *Search) Rewrite(on *relay.Socket) {
-	counts := &s.listener.state.rewrites
-	counts.Sessions.Add(1)
-	on.Hold = s.rewrite.Hold
-	if m := s.rewrite.Module; m != nil {
-		of, _, _ := s.described(nil, false)
-		on.Transform = m.NewStream(&of)
-		return
-	}
-	on.Rewriter = s.rewrite.Masks.NewMasker(&counts.Masks)
+	s.listener.state.rewrites.Sessions.Add(1)
+	of, _, _ := s.described(nil, false)
+	on.Transform, on.Hold = s.rewrite.Module.NewStream(&of), s.rewrite.Hold
 }
 
 // RewriteOffLoop reports whether the session, which would run on goroutines, is one to be rewritten: so it must not begin.

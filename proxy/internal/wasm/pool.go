@@ -4,18 +4,22 @@ import "sync"
 
 // A Pool is instances of a module that are used by one after the other. It may be used by several goroutines.
 type Pool struct {
-	make func() (*Instance, error)
-	most int
+	make        func() (*Instance, error)
+	most, spare int
 
 	mu     sync.Mutex
 	idle   []*Instance // the one that was used last is the last
 	out    int         // in use
 	closed bool
+	makes  bool // spare ones, on a goroutine
+
+	goroutines sync.WaitGroup
 }
 
-// NewPool returns a pool of at most some instances, that are made by a function when they are needed.
-func NewPool(most int, instance func() (*Instance, error)) *Pool {
-	return &Pool{make: instance, most: max(most, 1)}
+// NewPool returns a pool of at most some instances, that are made by a function: when they are needed, or before, so that as many as spare says
+// are ready. One goroutine of the pool's makes these.
+func NewPool(most, spare int, instance func() (*Instance, error)) *Pool {
+	return &Pool{make: instance, most: max(most, 1), spare: spare}
 }
 
 // Get returns an instance that no other caller has, with [ErrBusy] if there are as many as may be, or with the
@@ -26,6 +30,7 @@ func (p *Pool) Get() (*Instance, error) {
 		i := p.idle[n-1]
 		p.idle[n-1], p.idle = nil, p.idle[:n-1]
 		p.out++
+		p.makeSpare()
 		p.mu.Unlock()
 		return i, nil
 	}
@@ -36,12 +41,46 @@ func (p *Pool) Get() (*Instance, error) {
 	p.out++
 	p.mu.Unlock()
 	i, err := p.make()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err != nil {
-		p.mu.Lock()
 		p.out--
-		p.mu.Unlock()
+		return nil, err
 	}
-	return i, err
+	p.makeSpare()
+	return i, nil
+}
+
+// makeSpare has spare instances made if there are too few. It is called with mu held, where an instance could begin: so one that cannot costs
+// no more than its callers.
+func (p *Pool) makeSpare() {
+	if p.lacks() && !p.makes {
+		p.makes = true
+		p.goroutines.Go(p.makeSpares)
+	}
+}
+
+// lacks reports whether there are too few instances. Those in use and the others are never more than may be in use.
+func (p *Pool) lacks() bool { return !p.closed && len(p.idle) < min(p.spare, p.most-p.out) }
+
+func (p *Pool) makeSpares() {
+	for {
+		i, err := p.make()
+		p.mu.Lock()
+		keep := err == nil && p.lacks()
+		if keep {
+			p.idle = append(p.idle, i)
+		}
+		p.makes = err == nil && p.lacks()
+		more := p.makes
+		p.mu.Unlock()
+		if err == nil && !keep {
+			i.Close()
+		}
+		if !more {
+			return
+		}
+	}
 }
 
 // Put gives an instance back. One that has failed is closed, and so is each one after Close.
@@ -52,6 +91,7 @@ func (p *Pool) Put(i *Instance) {
 	if keep {
 		p.idle = append(p.idle, i)
 	}
+	p.makeSpare()
 	p.mu.Unlock()
 	if !keep {
 		i.Close()
@@ -64,6 +104,9 @@ func (p *Pool) Sizes() (out, idle int) {
 	defer p.mu.Unlock()
 	return p.out, len(p.idle)
 }
+
+// Wait waits until no spare instance is being made, after [Pool.Close].
+func (p *Pool) Wait() { p.goroutines.Wait() }
 
 // Close closes the instances that are not in use; the others are closed when they are given back. Get goes on
 // to make instances, for callers that are late.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -320,7 +322,7 @@ func TestPool(t *testing.T) {
 	m := &Module{Pages: 1}
 	m.Func("run", "", "", 0, []byte{Unreachable})
 	c := compile(t, m, nil, wasm.Bounds{})
-	p := wasm.NewPool(2, func() (*wasm.Instance, error) { return c.Instantiate(nil, nil) })
+	p := wasm.NewPool(2, 0, func() (*wasm.Instance, error) { return c.Instantiate(nil, nil) })
 	a, err1 := p.Get()
 	b, err2 := p.Get()
 	if _, err := p.Get(); err1 != nil || err2 != nil || err != wasm.ErrBusy {
@@ -346,6 +348,73 @@ func TestPool(t *testing.T) {
 	p.Put(b)
 	if out, idle := p.Sizes(); out != 0 || idle != 0 || !b.Failed() {
 		t.Error(out, idle)
+	}
+}
+
+// TestSpares: instances are made before they are needed, never more than may be in use; and none after one that could not begin, until another
+// one could. None are left when the pool is closed.
+func TestSpares(t *testing.T) {
+	m := &Module{Pages: 1}
+	m.Func("run", "", "", 0, []byte{Unreachable})
+	c := compile(t, m, nil, wasm.Bounds{})
+	errStart := errors.New("it cannot begin")
+	var cannot atomic.Bool
+	var made []*wasm.Instance
+	var mu sync.Mutex
+	p := wasm.NewPool(4, 2, func() (*wasm.Instance, error) {
+		if cannot.Load() {
+			return nil, errStart
+		}
+		i, err := c.Instantiate(nil, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		made = append(made, i)
+		return i, err
+	})
+	sizes := func(wantOut, wantIdle int) {
+		t.Helper()
+		p.Wait()
+		if out, idle := p.Sizes(); out != wantOut || idle != wantIdle {
+			t.Errorf("%d are in use and %d are ready, want %d and %d", out, idle, wantOut, wantIdle)
+		}
+	}
+	var used []*wasm.Instance
+	get := func() {
+		t.Helper()
+		i, err := p.Get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		used = append(used, i)
+	}
+	get()
+	sizes(1, 2)
+	get()
+	sizes(2, 2)
+	cannot.Store(true)
+	get()
+	get()
+	sizes(4, 0)
+	for _, i := range used[:2] {
+		i.Close()
+		p.Put(i)
+	}
+	sizes(2, 0)
+	if _, err := p.Get(); err != errStart {
+		t.Error(err)
+	}
+	cannot.Store(false)
+	get()
+	sizes(3, 1)
+	p.Close()
+	for _, i := range used[2:] {
+		p.Put(i)
+	}
+	sizes(0, 0)
+	for _, i := range made {
+		if !i.Failed() {
+			t.Error("an instance is left")
+		}
 	}
 }
 

@@ -63,6 +63,8 @@ type facts struct {
 	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left; 0: none. It is a number, for
 	// every session that rests keeps one.
 	AdmissionToken uint64
+	// ID is that of its record, whether one is kept or not.
+	ID record.ID
 	// Record is the course of the client so far; nil: none is kept. Its methods may be called
 	// all the same.
 	Record *record.Record

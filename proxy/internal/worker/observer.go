@@ -29,18 +29,19 @@ type kept struct {
 // keptSlab is how many are made at a time.
 const keptSlab = 128
 
-// beginRecord begins the record of a client, unless none is kept.
+// beginRecord gives a client its ID, and begins its record, unless none is kept.
 func (w *worker) beginRecord(c *Client, accepted int64) {
-	g, id := w.group, w.nextID()
-	sampler := g.cfg.Host.Traces(c.listening, id)
-	if sampler == 0 && !g.cfg.Host.Records(c.listening, id) {
+	g := w.group
+	c.ID = w.nextID()
+	sampler := g.cfg.Host.Traces(c.listening, c.ID)
+	if sampler == 0 && !g.cfg.Host.Records(c.listening, c.ID) {
 		return
 	}
 	if c.ownRecord == nil {
 		c.ownRecord = new(record.Record)
 	}
 	c.Record = c.ownRecord
-	c.Record.Begin(id, c.listening.Name, w.index, accepted)
+	c.Record.Begin(c.ID, c.listening.Name, w.index, accepted)
 	c.Record.Sampler = sampler
 }
 

@@ -317,7 +317,7 @@ func (w *worker) join(c *Client) {
 		a, b = rewrite(c.search, a, b)
 	}
 	switch {
-	case a.Rewriter != nil || a.Transform != nil:
+	case a.Transform != nil:
 		a.Ahead = c.buffered
 	case c.buffered != nil:
 		a.Ahead = c.buffered[c.moved:]

@@ -21,7 +21,6 @@ func TestBalancing(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"failover":            testFailover,
 		"redis":               testRedis,
-		"rewritten Redis":     testRewrittenRedis,
 		"mirrored":            testMirrored,
 		"mirrored PostgreSQL": testMirroredPostgres,
 		"names":               testNames,

@@ -13,11 +13,15 @@ import (
 
 const replaced = "secret=[removed]\nsecretary=clerk\n4111=****"
 
-// rewriter loads the example, interpreted, which begins sooner, with all the time that a machine needs that has other work to do.
-func rewriter(t testing.TB, code []byte, fromServer bool) *filter.Rewriter {
+// rewriter loads an example, interpreted, which begins sooner, unless change says otherwise, with all the time that a machine needs that has
+// other work to do.
+func rewriter(t testing.TB, code []byte, config string, change ...func(*filter.RewriterConfig)) *filter.Rewriter {
 	t.Helper()
-	cfg := filter.RewriterConfig{Name: "replace", Config: replaced, Bounds: interpreted, FromServer: fromServer, Timeout: time.Minute, Counts: new(filter.StreamCounts)}
+	cfg := filter.RewriterConfig{Name: "example", Config: config, Bounds: interpreted, Timeout: time.Minute, Counts: new(filter.StreamCounts)}
 	cfg.Bounds.Memory, cfg.Bounds.Start = 8<<20, time.Minute
+	for _, f := range change {
+		f(&cfg)
+	}
 	r, err := filter.NewRewriter(t.Context(), code, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -25,6 +29,8 @@ func rewriter(t testing.TB, code []byte, fromServer bool) *filter.Rewriter {
 	t.Cleanup(r.Close)
 	return r
 }
+
+func compiled(cfg *filter.RewriterConfig) { cfg.Bounds.Interpret = false }
 
 // A stream is one of the example's.
 type stream struct {
@@ -84,7 +90,7 @@ func TestReplace(t *testing.T) {
 	code := build(t, "replace")
 	in, want := "a secret secretary pays 41114111 secre", "a [removed] [removed]ary pays ******** secre"
 	for _, fromServer := range []bool{false, true} {
-		r := rewriter(t, code, fromServer)
+		r := rewriter(t, code, replaced, func(cfg *filter.RewriterConfig) { cfg.FromServer = fromServer })
 		for _, n := range []int{1, 7, len(in)} {
 			s := newStream(t, r)
 			for rest := in; rest != ""; {
@@ -109,7 +115,7 @@ func TestReplace(t *testing.T) {
 // instance takes too long to begin for that.
 func TestReplaceSplit(t *testing.T) {
 	software.Long(t, "filters that the Go compiler makes")
-	r := rewriter(t, build(t, "replace"), false)
+	r := rewriter(t, build(t, "replace"), replaced)
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
 	pieces := []string{"secret", "secre", "retary", "4111", "411", " ", "\n", "a", "s", strings.Repeat("x", 300)}
@@ -136,12 +142,7 @@ func TestReplaceSplit(t *testing.T) {
 func BenchmarkReplace(b *testing.B) {
 	code := build(b, "replace")
 	for _, engine := range []string{wasm.Compiler, wasm.Interpreter} {
-		cfg := filter.RewriterConfig{Name: "replace", Config: replaced, Timeout: time.Minute, Counts: new(filter.StreamCounts)}
-		cfg.Bounds = wasm.Bounds{Memory: 8 << 20, Start: time.Minute, Interpret: engine == wasm.Interpreter}
-		r, err := filter.NewRewriter(b.Context(), code, cfg)
-		if err != nil {
-			b.Fatal(err)
-		}
+		r := rewriter(b, code, replaced, func(cfg *filter.RewriterConfig) { cfg.Bounds.Interpret = engine == wasm.Interpreter })
 		text := strings.Repeat("a line of text without it\n", 16<<10/26)
 		b.Run("chunk/"+engine, func(b *testing.B) {
 			s := newStream(b, r)
@@ -159,6 +160,5 @@ func BenchmarkReplace(b *testing.B) {
 				s.end()
 			}
 		})
-		r.Close()
 	}
 }

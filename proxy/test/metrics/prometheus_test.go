@@ -96,7 +96,6 @@ func penstock(t *testing.T) (addr, token string) {
 	plain, _, _ := software.Addr(t)
 	filtered, _, _ := software.Addr(t)
 	failing, _, _ := software.Addr(t)
-	masked, _, _ := software.Addr(t)
 	rewritten, _, _ := software.Addr(t)
 	cert, key := certificate.New(t, "front.test")
 	echo := sockets.Server(t, sockets.Echo)
@@ -113,7 +112,6 @@ listeners:
   - {name: plain, bind: %q, upstream: web, mirror: {upstream: shadow, compare: {framing: grpc}}}
   - {name: filtered, bind: %q, upstream: found, filter: {wasm: allow.wasm, timeout: 10s}}
   - {name: failing, bind: %q, upstream: found, filter: {wasm: trap.wasm, on_error: allow, timeout: 10s}}
-  - {name: masked, bind: %q, upstream: found, rewrite: {direction: up, mask: [card]}}
   - {name: rewritten, bind: %q, upstream: found, rewrite: {direction: up, wasm: allow.wasm, timeout: 10s}}
   - {name: tls, bind: "127.0.0.1:0", upstream: found, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
 upstreams:
@@ -122,7 +120,7 @@ upstreams:
     circuit_breaker: {connections: 1000, pending: 100}
   - {name: found, discover: {file: {path: found.yaml}}}
   - {name: shadow, endpoints: [%q]}
-`, addr, plain, filtered, failing, masked, rewritten, echo, sockets.Refusing(t), echo))
+`, addr, plain, filtered, failing, rewritten, echo, sockets.Refusing(t), echo))
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
 	t.Cleanup(func() { close(stop); <-stopped })
@@ -135,7 +133,7 @@ upstreams:
 			case <-stop:
 				return
 			case <-tick.C:
-				for _, at := range []string{plain, filtered, failing, masked, rewritten} {
+				for _, at := range []string{plain, filtered, failing, rewritten} {
 					session(at)
 				}
 			}

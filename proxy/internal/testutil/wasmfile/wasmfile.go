@@ -18,6 +18,7 @@ const (
 	I32Load     byte = 0x28
 	I32Store    byte = 0x36
 	I32LessS    byte = 0x48
+	I32LessU    byte = 0x49
 	I32Eqz      byte = 0x45
 	I32Equal    byte = 0x46
 	I32Add      byte = 0x6a
@@ -178,6 +179,11 @@ func Call(function uint32) []byte { return append([]byte{0x10}, u32(function)...
 // Forever is a loop without end.
 func Forever() []byte { return []byte{0x03, 0x40, 0x0c, 0, End} }
 
+// While is a loop whose code leaves a number: it begins again unless that is zero.
+func While(code ...any) []byte {
+	return append(append([]byte{0x03, 0x40}, Code(code...)...), 0x0d, 0, End)
+}
+
 // Load is i32.load, Store i32.store, at an offset.
 func Load(offset uint32) []byte { return append([]byte{I32Load, 2}, u32(offset)...) }
 
@@ -186,6 +192,9 @@ func Store(offset uint32) []byte { return append([]byte{I32Store, 2}, u32(offset
 
 // Load8 is i32.load8_u.
 func Load8(offset uint32) []byte { return append([]byte{I32Load8U, 0}, u32(offset)...) }
+
+// Store8 is i32.store8.
+func Store8(offset uint32) []byte { return append([]byte{0x3a, 0}, u32(offset)...) }
 
 // Grow is memory.grow.
 func Grow() []byte { return []byte{0x40, 0} }

@@ -1,9 +1,6 @@
-package mask
+package masks
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "encoding/binary"
 
 // Lengths of card numbers, in digits.
 const (
@@ -45,15 +42,11 @@ const (
 func isDigit(c byte) bool  { return c-'0' < 10 }
 func isLetter(c byte) bool { return c|0x20-'a' < 26 }
 
-func (s *cardScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+func (s *cardScanner) scan(b []byte, at int, f *found) (undecided int) {
 	for i := at; i < len(b); i++ {
 		if s.after == afterOther {
-			if i += beforeDigit(b[i:]); i == len(b) {
+			if i += beforeChain(b[i:]); i == len(b) {
 				break
-			}
-			if n := shortChain(b[i:]); n > 0 {
-				i += n
-				continue
 			}
 		}
 		c := b[i]
@@ -64,7 +57,7 @@ func (s *cardScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 			s.after = afterOther
 		default:
 			if !s.ended {
-				s.groupEnds(b, lo, at, f)
+				s.groupEnds(b, at, f)
 			}
 			if s.after = afterOther; c == ' ' || c == '-' {
 				s.after = afterSeparator
@@ -75,19 +68,53 @@ func (s *cardScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 	return s.undecided()
 }
 
-// beforeDigit is how many bytes there are before the first digit. It looks at eight at a time.
-func beforeDigit(b []byte) (n int) {
-	const each = 0x0101010101010101
-	for ; n+8 <= len(b); n += 8 {
-		x := binary.LittleEndian.Uint64(b[n:]) ^ '0'*each // digits are below 10
-		if digits := (x - 10*each) &^ x & (0x80 * each); digits != 0 {
-			return n + bits.TrailingZeros64(digits)/8
+// beforeChain is how many bytes there are before the first digit of a chain that is not known to have too few digits for a number. b
+// begins outside of a chain.
+func beforeChain(b []byte) (n int) {
+	for n+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[n:])
+		x := w ^ '0'*each // digits are below 10
+		digits := (x - 10*each) &^ x & high
+		if digits == 0 {
+			n += 8
+			continue
 		}
+		n += first(digits)
+		if n+8 > len(b) {
+			break
+		}
+		w = binary.LittleEndian.Uint64(b[n:])
+		others := notInChain(w)
+		if others == 0 {
+			if short := shortChain(b[n:]); short > 0 {
+				n += short
+				continue
+			}
+			return n
+		}
+		n += first(others) // so there are seven digits at most
 	}
-	for n < len(b) && !isDigit(b[n]) {
-		n++
+	for n < len(b) {
+		if !isDigit(b[n]) {
+			n++
+			continue
+		}
+		short := shortChain(b[n:])
+		if short == 0 {
+			break
+		}
+		n += short
 	}
 	return n
+}
+
+// notInChain has the high bit of each byte that is neither a digit nor a space nor a dash.
+func notInChain(w uint64) uint64 {
+	t := w &^ high
+	digits := (t + (0x80-'0')*each) &^ (t + (0x80-'9'-1)*each)
+	others := (t ^ ' '*each) + 0x7f*each // the high bit is that of a byte that is no space
+	others &= (t ^ '-'*each) + 0x7f*each
+	return (others&^digits | w) & high
 }
 
 // shortChain is how many bytes there are before the one that ends a chain at the beginning of b, if that has too few digits for a
@@ -132,7 +159,7 @@ func (s *cardScanner) digit(v byte, at int64) {
 }
 
 // groupEnds masks the numbers that end with the last digit.
-func (s *cardScanner) groupEnds(b []byte, lo, at int, f *found) {
+func (s *cardScanner) groupEnds(b []byte, at int, f *found) {
 	last := s.digits - 1
 	double := 1 - last%2 // Luhn's sum doubles every second digit, and not the last one
 	sum := s.sums[last%digitRing][double]
@@ -145,12 +172,12 @@ func (s *cardScanner) groupEnds(b []byte, lo, at int, f *found) {
 			continue
 		}
 		f.matches++
-		s.cover(b, lo, at, first, f)
+		s.cover(b, at, first, f)
 	}
 }
 
 // cover masks the digits from first on, but for the last four of those that were read, and for those that are masked already.
-func (s *cardScanner) cover(b []byte, lo, at int, first uint32, f *found) {
+func (s *cardScanner) cover(b []byte, at int, first uint32, f *found) {
 	d, end := first, s.digits-clearDigits
 	if int32(first-s.from) >= 0 && int32(s.to-first) >= 0 {
 		d = s.to
@@ -159,7 +186,7 @@ func (s *cardScanner) cover(b []byte, lo, at int, first uint32, f *found) {
 	}
 	for ; int32(end-d) > 0; d++ {
 		i := at + int(s.at[d%digitRing]-s.seen)
-		f.cover(b, lo, i, i+1)
+		f.cover(b, i, i+1)
 	}
 	if int32(end-s.to) > 0 {
 		s.to = end
@@ -183,9 +210,9 @@ func (s *cardScanner) undecided() int {
 	return 0
 }
 
-func (s *cardScanner) settle(b []byte, lo int, f *found) {
+func (s *cardScanner) settle(b []byte, f *found) {
 	if s.after == afterADigit && !s.ended {
-		s.groupEnds(b, lo, len(b), f)
+		s.groupEnds(b, len(b), f)
 		s.ended = true
 	}
 }

@@ -1,4 +1,6 @@
-package mask
+package masks
+
+import "encoding/binary"
 
 // A prefix is the beginning of a token.
 type prefix struct {
@@ -119,13 +121,11 @@ const (
 	inToken
 )
 
-func (s *tokenScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+func (s *tokenScanner) scan(b []byte, at int, f *found) (undecided int) {
 	for i := at; i < len(b); {
 		switch s.state {
-		case betweenWords:
+		case betweenWords, inWord:
 			i = s.nextWord(b, i)
-		case inWord:
-			i = s.skip(b, i, ofWords)
 		case inPrefix:
 			if s.prefixByte(b[i]) {
 				i++
@@ -137,7 +137,7 @@ func (s *tokenScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 				continue // which looks at the byte again
 			case s.complete():
 				f.matches++
-				f.cover(b, lo, i+1-s.n, i+1)
+				f.cover(b, i+1-s.n, i+1)
 				s.state = inToken
 			}
 			i++
@@ -145,9 +145,9 @@ func (s *tokenScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 			class := tokens[s.token].class&ofBearers | ofWords
 			end := i
 			for end < len(b) && classes[b[end]]&class != 0 {
-				b[end] = by
 				end++
 			}
+			f.cover(b, i, end)
 			if i = end; i < len(b) {
 				s.state = betweenWords
 			}
@@ -161,34 +161,46 @@ func (s *tokenScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 
 // nextWord returns where the next word begins that may be a prefix.
 func (s *tokenScanner) nextWord(b []byte, i int) int {
-	for i < len(b) {
-		c := b[i]
-		if classes[c]&ofWords == 0 {
-			i++
-			continue
-		}
-		if i+1 == len(b) || prefixNext[0][c]&prefixNext[1][b[i+1]] != 0 {
-			s.state, s.n, s.fits = inPrefix, 0, 1<<len(tokens)-1
-			return i
-		}
-		for i++; i < len(b) && classes[b[i]]&ofWords != 0; i++ {
-		}
-		if i == len(b) {
-			s.state = inWord
+	before := uint64(s.state) // 1 if the byte before is of a word
+	for ; i+9 <= len(b); i += 8 {
+		words := inWords(binary.LittleEndian.Uint64(b[i:]))
+		starts := words &^ (words<<8 | before<<7)
+		before = words >> 63
+		for ; starts != 0; starts &= starts - 1 {
+			at := i + first(starts)
+			if prefixNext[0][b[at]]&prefixNext[1][b[at+1]] != 0 {
+				return s.begin(at)
+			}
 		}
 	}
+	for ; i < len(b); i++ {
+		switch {
+		case classes[b[i]]&ofWords == 0:
+			before = 0
+		case before == 0 && (i+1 == len(b) || prefixNext[0][b[i]]&prefixNext[1][b[i+1]] != 0):
+			return s.begin(i)
+		default:
+			before = 1
+		}
+	}
+	s.state = tokenState(before)
 	return i
 }
 
-// skip returns where characters of a class end.
-func (s *tokenScanner) skip(b []byte, i int, class uint8) int {
-	for i < len(b) && classes[b[i]]&class != 0 {
-		i++
-	}
-	if i < len(b) {
-		s.state = betweenWords
-	}
-	return i
+// begin begins with a word that may be a prefix.
+func (s *tokenScanner) begin(at int) int {
+	s.state, s.n, s.fits = inPrefix, 0, 1<<len(tokens)-1
+	return at
+}
+
+// inWords has the high bit of each byte that is of ofWords.
+func inWords(w uint64) uint64 {
+	t := w &^ high
+	l := t | 0x20*each
+	letters := (l + (0x80-'a')*each) &^ (l + (0x80-'z'-1)*each)
+	digits := (t + (0x80-'-')*each) &^ (t + (0x80-'9'-1)*each) & ((t ^ '/'*each) + 0x7f*each) // - . 0 to 9
+	line := ^((t ^ '_'*each) + 0x7f*each)
+	return (letters | digits | line) & high &^ w
 }
 
 // prefixByte takes one more byte of a prefix, if it is one.
@@ -234,4 +246,4 @@ func (s *tokenScanner) complete() bool {
 	return s.n == tokens[s.token].least
 }
 
-func (s *tokenScanner) settle([]byte, int, *found) {}
+func (s *tokenScanner) settle([]byte, *found) {}

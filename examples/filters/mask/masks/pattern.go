@@ -1,7 +1,6 @@
-package mask
+package masks
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -14,29 +13,23 @@ const (
 	maxPositions = 1024 // characters of it, with those of counted repetitions as often as they are counted
 )
 
-// Errors of patterns, which [CheckPattern] and [New] wrap.
+// Errors of patterns. A pattern is a regular expression of RE2 whose matches have at most 256 bytes. It is about bytes: a class with ^ and a
+// dot match any single byte from \x80 on. All bytes that a match covers is masked, wherever it begins, so whether a repetition is greedy makes
+// no difference.
 var (
 	// ErrPattern: it is no regular expression of RE2.
-	ErrPattern = errors.New("not a regular expression")
+	ErrPattern = errors.New("not a regular expression of RE2 (https://golang.org/s/re2syntax)")
 	// ErrUnbounded: its matches are of any length, or longer than 256 bytes.
-	ErrUnbounded = errors.New("its matches have no bound of 256 bytes or less")
+	ErrUnbounded = errors.New("its matches have no bound of 256 bytes or less: write counts such as {1,64} in place of * and +")
 	// ErrEmpty: it matches nothing at all.
-	ErrEmpty = errors.New("it matches the empty text")
+	ErrEmpty = errors.New("it matches the empty text: write one that has at least one character")
 	// ErrAssertion: it depends on bytes that are none of the match.
-	ErrAssertion = errors.New("^, $ and \\b depend on bytes beside the match")
+	ErrAssertion = errors.New("^, $ and \\b depend on bytes beside the match: write it without them")
 	// ErrNotASCII: it has characters of several bytes.
-	ErrNotASCII = errors.New("its characters are not all of ASCII")
+	ErrNotASCII = errors.New(`its characters are not all of ASCII: write the bytes of their UTF-8, such as \xc3\xa4`)
 	// ErrLarge: it is too large.
-	ErrLarge = errors.New("it is too large")
+	ErrLarge = errors.New("it is too large: write smaller counts, or several patterns")
 )
-
-// CheckPattern reports why a pattern cannot be masked in a stream, nil if it can. A pattern is a regular expression of RE2 whose
-// matches have at most 256 bytes. It is about bytes: a class with ^ and a dot match any single byte from \x80 on. All bytes that a match
-// covers is masked, wherever it begins, so whether a repetition is greedy makes no difference.
-func CheckPattern(text string) error {
-	_, err := compile(text)
-	return err
-}
 
 // A pattern is an own one, as an automaton without empty transitions: its positions are the characters of the expression.
 type pattern struct {
@@ -214,14 +207,14 @@ func (p *pattern) newScanner() *patternScanner {
 	return &patternScanner{pattern: p, now: make([]begun, 0, n), next: make([]begun, 0, n), in: make([]uint32, n), turn: make([]uint32, n)}
 }
 
-func (s *patternScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+func (s *patternScanner) scan(b []byte, at int, f *found) (undecided int) {
 	for i := at; i < len(b); i++ {
 		if len(s.now) == 0 {
 			if i = s.beginning(b, i); i == len(b) {
 				break
 			}
 		}
-		s.step(b, lo, i, s.seen+int64(i-at), f)
+		s.step(b, i, s.seen+int64(i-at), f)
 	}
 	s.seen += int64(len(b) - at)
 	from := s.seen
@@ -234,11 +227,7 @@ func (s *patternScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 // beginning returns where a match may begin.
 func (s *patternScanner) beginning(b []byte, i int) int {
 	if s.onlyFirst {
-		n := bytes.IndexByte(b[i:], s.first)
-		if n < 0 {
-			return len(b)
-		}
-		return i + n
+		return i + indexByte(b[i:], s.first)
 	}
 	for i < len(b) && !s.begins[b[i]] {
 		i++
@@ -247,7 +236,7 @@ func (s *patternScanner) beginning(b []byte, i int) int {
 }
 
 // step reads b[i], which is byte at of the stream.
-func (s *patternScanner) step(b []byte, lo, i int, at int64, f *found) {
+func (s *patternScanner) step(b []byte, i int, at int64, f *found) {
 	c := b[i]
 	if s.turns++; s.turns == 0 {
 		clear(s.turn)
@@ -271,10 +260,10 @@ func (s *patternScanner) step(b []byte, lo, i int, at int64, f *found) {
 	from := i - int(at-ends)
 	if again := int(min(s.masked, at) - ends); again > 0 { // these are masked already, or some of them
 		var none found
-		none.cover(b, lo, from, from+again)
+		none.cover(b, from, from+again)
 		from += again
 	}
-	f.cover(b, lo, from, i+1)
+	f.cover(b, from, i+1)
 	s.masked = at + 1
 }
 
@@ -299,4 +288,4 @@ func (s *patternScanner) from(m *begun, c byte) (complete int64) {
 	return complete
 }
 
-func (s *patternScanner) settle([]byte, int, *found) {}
+func (s *patternScanner) settle([]byte, *found) {}

@@ -1,6 +1,6 @@
-package mask
+package masks
 
-import "bytes"
+import "encoding/binary"
 
 // Lengths of the parts of an address (RFC 5321, 4.5.3.1).
 const (
@@ -42,12 +42,12 @@ var localSet = func() (set [256]bool) {
 	return set
 }()
 
-func (s *emailScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
+func (s *emailScanner) scan(b []byte, at int, f *found) (undecided int) {
 	for i := at; i < len(b); {
 		switch s.state {
 		case noAddress:
-			n := bytes.IndexByte(b[i:], '@')
-			if n < 0 {
+			n := indexByte(b[i:], '@')
+			if n == len(b)-i {
 				s.run = s.runOf(b[i:])
 				i = len(b)
 				break
@@ -63,10 +63,10 @@ func (s *emailScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 				break
 			}
 			if i++; s.dotted && s.top == leastTop && s.label == leastTop {
-				s.found(b, lo, i, f)
+				s.found(b, i, f)
 			}
 		default:
-			i = s.tail(b, i)
+			i = s.tail(b, i, f)
 		}
 	}
 	switch s.state {
@@ -76,6 +76,19 @@ func (s *emailScanner) scan(b []byte, lo, at int, f *found) (undecided int) {
 		return s.local + 1 + s.domain
 	}
 	return 0
+}
+
+// indexByte is how many bytes there are before the first c, all of b if there is none.
+func indexByte(b []byte, c byte) (n int) {
+	for ; n+8 <= len(b); n += 8 {
+		if z := zeros(binary.LittleEndian.Uint64(b[n:]) ^ uint64(c)*each); z != 0 {
+			return n + first(z)
+		}
+	}
+	for n < len(b) && b[n] != c {
+		n++
+	}
+	return n
 }
 
 // runOf is how many characters of a local part b ends with, with those before b.
@@ -108,25 +121,25 @@ func (s *emailScanner) domainByte(c byte) bool {
 }
 
 // found masks the address whose domain ends before i so far.
-func (s *emailScanner) found(b []byte, lo, i int, f *found) {
+func (s *emailScanner) found(b []byte, i int, f *found) {
 	f.matches++
 	at := i - s.domain
-	f.cover(b, lo, at-1-s.local, at-1)
+	f.cover(b, at-1-s.local, at-1)
 	for ; at < i; at++ {
-		if at < lo { // a dash or a dot would not have been masked
+		if at < 0 { // a dash or a dot would not have been masked
 			f.late++
 		} else if isDigit(b[at]) || isLetter(b[at]) {
-			b[at] = by
+			b[at], f.masked = by, true
 		}
 	}
 	*s = emailScanner{state: inTail}
 }
 
 // tail masks the rest of a domain from i on, and returns where it has ended.
-func (s *emailScanner) tail(b []byte, i int) int {
+func (s *emailScanner) tail(b []byte, i int, f *found) int {
 	for ; i < len(b) && isDomain(b[i]); i++ {
 		if b[i] != '.' && b[i] != '-' {
-			b[i] = by
+			b[i], f.masked = by, true
 		}
 	}
 	if i < len(b) {
@@ -135,4 +148,4 @@ func (s *emailScanner) tail(b []byte, i int) int {
 	return i
 }
 
-func (s *emailScanner) settle([]byte, int, *found) {}
+func (s *emailScanner) settle([]byte, *found) {}

@@ -1,28 +1,60 @@
-package mask_test
+// Package oracle masks a whole text by regular expressions and in the plainest way, as examples/filters/mask is to mask it in a stream.
+package oracle
 
 import (
+	"math/rand/v2"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
-
-	"github.com/penstock/penstock/proxy/internal/mask"
 )
 
-// The oracle masks a whole text, by regular expressions and in the plainest way.
+// All is a configuration of all masks, and of patterns of each form.
+const All = "card token email pattern=ID-[0-9]{4} pattern=a(b|cd){1,3}e? pattern=x[^x\\n]{0,9}x pattern=(?i)secret"
 
-func oracle(text string, kinds []mask.Kind, patterns []string) string {
+// Split is a text with something for each of them, of which no match ends at its end.
+const Split = "card 5500-0055-5555-5559, Bearer abcdefgh12345678 to joe@example.org; eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.sig ID-0042 secret 4111111111111111 end@x.y"
+
+// Mask masks a text by the words of a configuration.
+func Mask(config, text string) string {
 	b := []byte(text)
-	for _, k := range []mask.Kind{mask.Token, mask.Card, mask.Email} {
-		for _, want := range kinds {
-			if k == want {
-				b = map[mask.Kind]func([]byte) []byte{mask.Token: maskTokens, mask.Card: maskCards, mask.Email: maskEmails}[k](b)
-			}
+	for _, k := range []struct {
+		name string
+		mask func([]byte) []byte
+	}{{"token", maskTokens}, {"card", maskCards}, {"email", maskEmails}} {
+		if slices.Contains(strings.Fields(config), k.name) {
+			b = k.mask(b)
 		}
 	}
-	for _, p := range patterns {
-		b = maskPattern(b, p)
+	for word := range strings.FieldsSeq(config) {
+		if pattern, ok := strings.CutPrefix(word, "pattern="); ok {
+			b = maskPattern(b, pattern)
+		}
 	}
 	return string(b)
+}
+
+// pieces are joined at random.
+var pieces = []string{
+	" ", "-", ".", "@", "_", "\n", "*", "a", "Z", "4", "41", "4111", "1111", "4111111111111111", "378282246310005", "5500 0055 5555 5559", "0", "9", "13", "abc", "x", "é",
+	"Bearer ", "bearer", "eyJ", "eyJhbGciOiJIUzI1NiJ9", ".eyJzdWIiOiIx", "sk-", "sk_live_", "ghp_", "github_", "pat_", "AKIA", "IOSFODNN7EXAMPLE", "xoxb-", "SG.", "abcdefghijklmnop", "joe", "joe@", "example", ".com", ".c1", "+",
+	"ID-", "12", "345", "b", "cd", "e", "sec", "ReT", "=", "/",
+}
+
+// Text returns a random text, of pieces of what is masked.
+func Text(r *rand.Rand) string {
+	var b strings.Builder
+	some := pieces
+	if from := r.IntN(len(pieces)); r.IntN(2) == 0 {
+		some = pieces[from:min(from+8, len(pieces))]
+	}
+	for range r.IntN(60) {
+		b.WriteString(some[r.IntN(len(some))])
+		if r.IntN(400) == 0 {
+			b.WriteString(strings.Repeat(some[r.IntN(len(some))], r.IntN(300)))
+		}
+	}
+	return b.String()
 }
 
 func fill(b []byte, from, to int) {

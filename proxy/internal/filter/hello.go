@@ -1,4 +1,4 @@
-package mask
+package filter
 
 import "bytes"
 
@@ -15,15 +15,15 @@ const recordHandshake = 0x16
 // sshBegins is the beginning of SSH (RFC 4253, 4.2).
 const sshBegins = "SSH-"
 
-// A Hello looks for the beginning of TLS or SSH in the first bytes of a stream. Its zero value is that of a stream that begins.
-type Hello struct {
+// A hello looks for the beginning of TLS or SSH in the first bytes of a stream. Its zero value is that of a stream that begins.
+type hello struct {
 	seen  int // bytes of the stream, at most encryptedWithin
 	first [len(sshBegins)]byte
 	tls   int // bytes of a record that have come, if it is one
 }
 
-// Begins reports whether TLS or SSH begins in b, the next bytes of the stream.
-func (h *Hello) Begins(b []byte) bool {
+// begins reports whether TLS or SSH begins in b, the next bytes of the stream.
+func (h *hello) begins(b []byte) bool {
 	if h.seen >= encryptedWithin {
 		return false
 	}
@@ -51,7 +51,7 @@ func (h *Hello) Begins(b []byte) bool {
 }
 
 // record takes one more byte of what may be a record, and reports whether it is the first one of TLS.
-func (h *Hello) record(c byte) bool {
+func (h *hello) record(c byte) bool {
 	ok := true
 	switch h.tls {
 	case 1:

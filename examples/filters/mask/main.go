@@ -1,0 +1,78 @@
+//go:build wasip1
+
+// A module that replaces card numbers, tokens, e-mail addresses and matches of own patterns in a stream by asterisks, however the bytes are
+// cut into pieces. The words of its configuration are card, token, email, and pattern= with a regular expression:
+//
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o mask.wasm ./examples/filters/mask
+//
+//	rewrite: {direction: down, wasm: mask.wasm, memory: 8MiB, timeout: 1s, config: "card email pattern=ID-[0-9]{6}"}
+//
+// At the end of a session in which something was masked it logs how many matches of each kind there were, and which session it was.
+package main
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock/examples/filters/host"
+	"github.com/penstock/penstock/examples/filters/mask/masks"
+)
+
+// masker is that of the session: an instance has no other one.
+var masker *masks.Masker
+
+//go:wasmexport proxy_on_configure
+func configure(_, _ uint32) uint32 {
+	set, err := masks.Parse(host.Configuration())
+	if err != nil {
+		println(err.Error())
+		return 0 // it is not accepted
+	}
+	masker = set.NewMasker()
+	return 1
+}
+
+//go:wasmexport proxy_on_downstream_data
+func fromClient(_, size, end uint32) uint32 { return mask(host.Downstream, size, end) }
+
+//go:wasmexport proxy_on_upstream_data
+func fromServer(_, size, end uint32) uint32 { return mask(host.Upstream, size, end) }
+
+// mask is called with more bytes behind those that were held back, with no more at the end, and with no more when nothing has come for a
+// while: then what was held back goes on. Whatever it cannot do has it panic, and the session end: bytes that were not looked at do not pass.
+func mask(stream, size, end uint32) uint32 {
+	if size == 0 {
+		return 0
+	}
+	b := host.Buffer(stream)
+	if len(b) != int(size) {
+		panic("the bytes cannot be had: write a smaller buffer")
+	}
+	held, changed := masker.Mask(b, end != 0 || len(b) == masker.Held())
+	if changed {
+		host.SetBuffer(stream, b)
+	}
+	if held > 0 {
+		host.Hold(held)
+	}
+	return 0
+}
+
+// ended is called at the end of the session.
+//
+//go:wasmexport proxy_on_log
+func ended(uint32) {
+	counts, line := masker.Counts(), ""
+	for k, n := range counts.Matches {
+		if n > 0 {
+			line += fmt.Sprintf(" %v=%d", masks.Kind(k), n)
+		}
+	}
+	if counts.Late > 0 {
+		line += fmt.Sprintf(" late_bytes=%d", counts.Late)
+	}
+	if line != "" {
+		host.Log("masked" + line + " session=" + host.Property("penstock.session"))
+	}
+}
+
+func main() {}
