@@ -144,7 +144,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			t.Errorf("%s is not in testdata/whole.yaml", k.Path)
 		}
 	}
-	if want := []string{"/etc/p.yaml", "/etc/read", "/etc/change", "/etc/token", "/etc/names.wasm", "/etc/words.wasm", "/etc/password", "/etc/sorry.txt"}; !slices.Equal(cfg.Files, want) {
+	if want := []string{"/etc/p.yaml", "/etc/read", "/etc/change", "/etc/token", "/etc/words.wasm", "/etc/names.wasm", "/etc/password", "/etc/sorry.txt"}; !slices.Equal(cfg.Files, want) {
 		t.Errorf("files %q, want %q", cfg.Files, want)
 	}
 	u := cfg.Upstreams[0]

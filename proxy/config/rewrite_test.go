@@ -24,7 +24,7 @@ func TestRewrites(t *testing.T) {
 		{"upstream: u, rewrite: {wasm: w.wasm}", []string{"direction is missing"}, 0},
 		{"upstream: u, rewrite: {direction: both, wasm: w.wasm}", []string{"direction"}, 0},
 		{"upstream: u, rewrite: {direction: up}", []string{"nothing says what is to be rewritten"}, 0},
-		{"upstream: u, rewrite: {direction: up, mask: [card]}", []string{"mask of rewrite was removed | write wasm: mask.wasm"}, 0},
+		{"upstream: u, rewrite: {direction: up, mask: [card]}", []string{"mask of rewrite was removed"}, 0},
 		{"upstream: u, rewrite: {direction: up, patterns: ['ID-[0-9]'], framing: postgres}", []string{"patterns of rewrite was removed", "framing of rewrite was removed"}, 0},
 		{"upstream: u, rewrite: {direction: up, wasm: w.wasm, hold: 0s}", []string{"hold is 0s"}, 0},
 		{"upstream: u, postgres: passthrough, rewrite: {direction: down, wasm: w.wasm}", []string{"write postgres: terminate and tls at the listener"}, 0},
