@@ -89,8 +89,8 @@ func habits(t *testing.T) []habit {
 		{"compared", 60, command, false, 64 << 10},
 		{"ahead", 40, command, false, 64 << 10},
 		{"mirrored", 40, drip(make([]byte, 1000), 10), false, 0},
-		{"held", 40, drip(make([]byte, 16<<10), 10), false, 256 << 10},
-		{"unread", 40, nil, true, 256 << 10},
+		{"held", 40, drip(make([]byte, 16<<10), 10), false, 160 << 10},
+		{"unread", 40, nil, true, 160 << 10},
 	}
 }
 
