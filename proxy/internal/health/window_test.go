@@ -159,8 +159,6 @@ func TestFlap(t *testing.T) {
 	})
 }
 
-var sink uint64
-
 func TestBudgetModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := health.RetryBudgetConfig{
