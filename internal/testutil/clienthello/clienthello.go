@@ -31,10 +31,23 @@ func Named(t testing.TB, name string, protocols ...string) []byte {
 // A Recorder is a connection with a peer that never sends.
 type Recorder struct{ bytes.Buffer }
 
-func (r *Recorder) Read([]byte) (int, error)         { return 0, io.EOF }
-func (r *Recorder) Close() error                     { return nil }
-func (r *Recorder) LocalAddr() net.Addr              { return nil }
-func (r *Recorder) RemoteAddr() net.Addr             { return nil }
-func (r *Recorder) SetDeadline(time.Time) error      { return nil }
-func (r *Recorder) SetReadDeadline(time.Time) error  { return nil }
+// Read says that the peer has sent everything.
+func (r *Recorder) Read([]byte) (int, error) { return 0, io.EOF }
+
+// Close does nothing.
+func (r *Recorder) Close() error { return nil }
+
+// LocalAddr returns nil.
+func (r *Recorder) LocalAddr() net.Addr { return nil }
+
+// RemoteAddr returns nil.
+func (r *Recorder) RemoteAddr() net.Addr { return nil }
+
+// SetDeadline does nothing.
+func (r *Recorder) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline does nothing.
+func (r *Recorder) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline does nothing.
 func (r *Recorder) SetWriteDeadline(time.Time) error { return nil }
