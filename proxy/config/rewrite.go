@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -42,15 +41,8 @@ func (r *Rewrite) Title() string {
 	return strings.TrimSuffix(filepath.Base(string(r.Wasm.Path)), ".wasm")
 }
 
-func (r *Rewrite) same(o *Rewrite) bool {
-	return r.Hold == o.Hold && r.SameModule(o)
-}
-
 // SameModule reports whether two rewrites are equal in the direction, and in all keys of their modules, the content included.
-func (r *Rewrite) SameModule(o *Rewrite) bool {
-	return r.Direction == o.Direction && r.Wasm.Path == o.Wasm.Path && bytes.Equal(r.Wasm.Bytes, o.Wasm.Bytes) && r.Config == o.Config &&
-		r.Memory == o.Memory && r.Timeout == o.Timeout && r.OnError == o.OnError && r.Buffer == o.Buffer && r.Instances == o.Instances && r.Spare == o.Spare
-}
+func (r *Rewrite) SameModule(o *Rewrite) bool { return alike(r, o, "hold") }
 
 // RewriteOf returns the rewriting of a route, of the default route if that is nil; nil: there is none.
 func (ln *Listener) RewriteOf(r *Route) *Rewrite {
