@@ -202,8 +202,7 @@ func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) e
 	return t.check(now.ClientToEndpoint-before.ClientToEndpoint, now.EndpointToClient-before.EndpointToClient)
 }
 
-// inLane is the share of the bytes between two accounts that sessions have carried which had left user space. It goes by
-// the bytes in user space, which are counted at once: those of the lane are read now and then.
+// inLane returns the share of the bytes between two accounts that the lane carried. It goes by the bytes in user space, which are counted at once: those of the lane are read now and then.
 func inLane(before, now *contestant.Account) float64 {
 	all := now.ClientToEndpoint + now.EndpointToClient - before.ClientToEndpoint - before.EndpointToClient
 	if all <= 0 {

@@ -60,7 +60,7 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 		case p == over:
 			return false, fmt.Errorf("lane: come back: %w", net.ErrClosed)
 		case p == restoring: // it may be Restored that waits here for itself
-			return false, fmt.Errorf("lane: come back: it is coming back, and Config.Restored is running: %w", os.ErrInvalid)
+			return false, fmt.Errorf("lane: come back: already in progress, Config.Restored has not returned: %w", os.ErrInvalid)
 		case owed:
 			return false, fmt.Errorf("lane: come back: the owner has not called Leave: %w", os.ErrDeadlineExceeded)
 		}
@@ -285,10 +285,9 @@ func reasonOf(err error) Reason {
 	return Unrestorable
 }
 
-// TakeBack is [Session.ComeBack] for a session of [Lane.Register] whose owner relays it further: a and b are its new
-// sockets, in place of those that it has given away by [Session.Leave], and the owner's now. They do not block, and have no options of those of before
-// but TCP's own, and SO_REUSEADDR. ended are
-// the directions, from a and from b, that have ended in the lane: nothing is read from there any more, and nothing
+// TakeBack is [Session.ComeBack] for a session of [Lane.Register] whose owner relays it further. It returns new sockets a
+// and b, which the owner closes; the old ones were given away by [Session.Leave]. The new ones do not block, and of the old
+// options they have only TCP's own and SO_REUSEADDR. ended are the directions, from a and from b, that have ended in the lane: nothing is read from there any more, and nothing
 // written to the other side. The session stays in user space until MayLeave, and then leaves as before. It must not
 // be called by the owner's loop: it waits.
 //

@@ -199,8 +199,7 @@ func (s *Session) userTimeout() time.Duration {
 	return s.lane().cfg.UserTimeout
 }
 
-// A stall is that one endpoint has sent bytes that the other one has not acknowledged. It begins anew with each acknowledgement of
-// more.
+// A stall begins when bytes that one endpoint has sent stay unacknowledged, and begins again with each new acknowledgement.
 type stall struct {
 	flip    uint64 // when the session has left, which it may have done again between two looks
 	acked   uint64 // all that the endpoint has acknowledged, a position

@@ -1,7 +1,7 @@
 // Package uring measures io_uring(7) beside the epoll of package loop, by rings of its own in memory that is shared
 // with the kernel. No program uses it; docs/decisions.md says why, with the figures:
 //
-//	go test ./uring -run '^$' -bench . -benchtime 20x
+//	go test ./bench/uring -run '^$' -bench . -benchtime 20x
 //
 // A [Ring] belongs to one goroutine, and, once it is enabled, to the thread that has enabled it
 // (IORING_SETUP_SINGLE_ISSUER): the goroutine must be locked to that thread. Work for completions is done by that

@@ -138,6 +138,27 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestWhereItHappens: the files and names of that table of ARCHITECTURE.md are there.
+func TestWhereItHappens(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "## Where it happens")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := strings.Split(table, "\n|")[3:]
+	if len(rows) < 8 {
+		t.Fatalf("the table has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		var code strings.Builder
+		for _, m := range regexp.MustCompile("`([a-z/_]+/[a-z_]+\\.go)`").FindAllStringSubmatch(row, -1) {
+			code.WriteString(read(t, m[1])) // which fails if it is not there
+		}
+		for _, m := range regexp.MustCompile("`(?:[A-Za-z]+\\.)([A-Za-z]+)`").FindAllStringSubmatch(row, -1) {
+			if m[1] != "go" && code.Len() > 0 && !strings.Contains(code.String(), ") "+m[1]+"(") {
+				t.Errorf("no file of this row has a method %s: %s", m[1], row)
+			}
+		}
+	}
+}
+
 // documents returns the Markdown files of the module.
 func documents(t *testing.T) (names []string) {
 	t.Helper()

@@ -102,10 +102,6 @@ func stopSignals() []os.Signal {
 // processes inherit.)
 func survive() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGUSR1) }
 
-// EraseLine moves the cursor to the first column and erases the line (ECMA-48, EL), on every
-// terminal but a dumb one.
-const EraseLine = "\r\x1b[K"
-
 // usualWidth is the width of a terminal that does not report its own.
 const usualWidth = 80
 

@@ -248,7 +248,7 @@ type OutlierDetection struct {
 	Pos                 Pos
 	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row that eject an endpoint. 0: no such rule."`
 	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Percentage of failed connections that ejects an endpoint. 0: no such rule."`
-	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Longest time for which an endpoint may answer no client, while its peers answer, and it answered always or never before; then it is ejected until it answers again. 0: no such rule."`
+	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Eject an endpoint that has answered no client for this long while its peers answer. An endpoint that used to answer only some clients is left alone. It serves again once it answers. 0: never."`
 	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Expected time to the first byte of an answer. If half of an endpoint's answers come later, though it was in time before and its peers are, it is ejected; its connections stay. 0: no such rule."`
 	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is taken."`
 	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Least number of connections within window before failure_percentage applies."`

@@ -130,7 +130,7 @@ func (c *configCmd) Run(e *cli.Env) error {
 }
 
 type schemaCmd struct {
-	File   *string `arg:"" optional:"" placeholder:"FILE" help:"Hold this configuration against the schema first; its problems are printed as by check."`
+	File   *string `arg:"" optional:"" placeholder:"FILE" help:"Validate this file against the schema first, and print its problems as check does."`
 	Config *string `placeholder:"FILE" help:"The same, as a flag."`
 }
 

@@ -34,7 +34,7 @@ type whyCmd struct {
 	Endpoint string      `placeholder:"NAME" help:"Look at sessions to this endpoint, by its name or its address."`
 	Upstream string      `placeholder:"NAME" help:"Look at sessions to this upstream; @unknown: adopted sessions whose upstream is not in the file."`
 	Listener string      `placeholder:"NAME" help:"Look at sessions of this listener; @unknown as for an upstream."`
-	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"Look for so long, up to 1m; 0: at the time since the beginning of each session. (default: ${default})"`
+	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"Watch for this long, up to 1m. 0: judge the whole life of each session. (default: ${default})"`
 	JSON     bool        `name:"json" help:"Print JSON, with the waits and the kernel's account of each connection."`
 }
 

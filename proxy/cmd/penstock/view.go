@@ -18,7 +18,7 @@ import (
 
 type topCmd struct {
 	processFlags
-	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Look so often, 200ms to 1m; more rarely if the process takes long to answer. (default: ${default})"`
+	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Refresh this often, 200ms to 1m, and more rarely if the process takes long to answer. (default: ${default})"`
 	Once     bool        `help:"Print once and exit (the default without a terminal)."`
 }
 

@@ -110,14 +110,6 @@ func (l *Limiter) requests(of Rank) int {
 	return l.most * [...]int{Nobody: 0, Reads: 4, Changes: 5, Own: 6}[of] / 8
 }
 
-// SetGrace replaces the least time that a client has for the rest of its request and for its answer, and the time that
-// one has which sends nothing: 250 ms and 5 ms.
-func (l *Limiter) SetGrace(grace, silent time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.grace, l.silent = grace, silent
-}
-
 // Counts returns how many connections there are, and on how many of them a request is being performed.
 func (l *Limiter) Counts() (conns, performed int) {
 	l.mu.Lock()

@@ -337,8 +337,7 @@ func (t *table) add(from *table, e *record, p *interval, now int64) {
 	}
 }
 
-// count counts a connection that has a place in another table, whether or not there is room,
-// and returns its place here. The caller is alone.
+// count counts a connection that another table has admitted, without regard to the limit, and returns its place here. The caller is alone.
 func (t *table) count(k key, from *table, place uint32, now int64) uint32 {
 	cut, at := t.of(k)
 	shard := &t.shards[at]

@@ -97,10 +97,6 @@ func (i *Instance) Call(f *Function, params ...uint64) (uint64, error) {
 // Failed reports whether the instance is of no further use.
 func (i *Instance) Failed() bool { return i.failed }
 
-// Overdue returns [ErrTimeout] when the deadline has passed: for functions of the host that take long, which
-// panic with it.
-func (i *Instance) Overdue() error { return i.deadline.Err() }
-
 // Bytes returns a piece of the memory: it is the module's own, and valid until the module goes on. ok is false
 // where it is not within the memory.
 func (i *Instance) Bytes(at, n uint32) (b []byte, ok bool) {

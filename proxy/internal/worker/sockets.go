@@ -214,8 +214,8 @@ func (t *windows) lookAt(of windowOf, fd int, timeout time.Duration) bool {
 	return queued > 0
 }
 
-// closedWindow reports whether the queued bytes of a socket wait for the peer's window: none of them is on the way, or it has
-// closed a window that it had opened.
+// closedWindow reports whether the queued bytes of a socket wait for the peer's window: nothing is
+// in flight, or the peer has shrunk its window to 0.
 func closedWindow(i *sys.TCPInfo, filled int) bool {
 	return i.Unacked == 0 || filled >= int(unsafe.Offsetof(i.Snd_wnd)+unsafe.Sizeof(i.Snd_wnd)) && i.Snd_wnd == 0
 }
