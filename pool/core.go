@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"container/list"
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,7 +14,7 @@ import (
 // core is a Pool without its handle. Nothing in it refers to the Pool.
 //
 // Locks are taken in this order: growing, shards in the order of their numbers,
-// depot. No operation but a sweep and its like takes more than one shard. None is
+// depot, gate. No operation but a sweep and its like takes more than one shard. None is
 // held while a function of Config runs.
 type core[T any] struct {
 	cfg     Config[T]
@@ -22,6 +24,7 @@ type core[T any] struct {
 	growing sync.Mutex // guards more
 
 	depot  depot[T]
+	gate   *gate[T] // nil without MaxOpen
 	closed atomic.Bool
 	timer  ticker
 	ledger ledger[T]
@@ -57,9 +60,13 @@ func newCore[T any](cfg Config[T], u setup) *core[T] {
 	// with two of ninety-six has two. The depot keeps it if more run later.
 	ps := max(procs, runtime.NumCPU())
 	size := min(cfg.MaxIdle/(magazinesPerP*procs), magazineSize)
-	c := &core[T]{cfg: cfg, divided: size >= minMagazine}
+	c := &core[T]{cfg: cfg, divided: size >= minMagazine && cfg.MaxOpen == 0}
+	if cfg.MaxOpen > 0 {
+		c.gate = &gate[T]{free: cfg.MaxOpen}
+	}
+	u.shared = u.shared || cfg.Check != nil // no item leaves unchecked by the fast path
 	if !c.divided {
-		ps, size, u.shared = 1, cfg.MaxIdle, true
+		ps, size, u.shared = 1, min(cfg.MaxIdle, DefaultMaxIdle), true
 	}
 	c.base = make([]shard[T], ps)
 	c.depot.size, c.depot.free = uint32(size), cfg.MaxIdle
@@ -351,8 +358,19 @@ func (c *core[T]) awaitGift() bool {
 	return false
 }
 
-// give is Put beyond the fast path: it makes x idle, or closes it if there is no room.
+// give is Put beyond the fast path.
 func (c *core[T]) give(x T) {
+	if c.gate != nil {
+		if c.gate.hand(x) {
+			return
+		}
+		defer c.gate.leave()
+	}
+	c.store(x)
+}
+
+// store makes x idle, or closes it if there is no room.
+func (c *core[T]) store(x T) {
 	for try := 0; ; try++ {
 		s, e := c.own(try)
 		if s.shut && mutant != noShut {
@@ -414,15 +432,25 @@ func (c *core[T]) callBack(s *shard[T]) bool {
 	return true
 }
 
-// accepts asks Config.Reset, and closes x if it refuses.
-func (c *core[T]) accepts(x T) (ok bool) {
+// readmits asks Config.Reset about an item that is out.
+func (c *core[T]) readmits(x T) (ok bool) {
 	defer func() {
-		if !ok { // or Reset has panicked
+		if !ok {
+			c.leave()
+		}
+	}()
+	return c.accepts(c.cfg.Reset, x)
+}
+
+// accepts asks a function of Config, and closes x if it refuses.
+func (c *core[T]) accepts(f func(T) bool, x T) (ok bool) {
+	defer func() {
+		if !ok { // or f has panicked
 			c.refusals.Add(1)
 			c.drop(x)
 		}
 	}()
-	return c.cfg.Reset(x)
+	return f(x)
 }
 
 // drop closes x, which is neither idle nor the caller's any more.
@@ -453,16 +481,69 @@ func (c *core[T]) dropAll(batches [][]T) {
 }
 
 // get is Get beyond the fast path.
-func (c *core[T]) get(ctx context.Context) (T, error) {
-	x, ok := c.take()
-	switch {
-	case ok:
+func (c *core[T]) get(ctx context.Context) (x T, err error) {
+	if c.gate == nil {
+		return c.takeOrMake(ctx)
+	}
+	x, handed, err := c.gate.enter(ctx)
+	if err != nil {
+		return x, err
+	}
+	got := false
+	defer func() {
+		if !got { // or a function of Config has panicked
+			c.gate.leave()
+		}
+	}()
+	if handed && invariants {
+		c.ledger.out(x)
+	}
+	if !handed || !c.checks(x) {
+		x, err = c.takeOrMake(ctx)
+	}
+	got = err == nil
+	return x, err
+}
+
+func (c *core[T]) takeOrMake(ctx context.Context) (x T, err error) {
+	if x, ok := c.takeChecked(); ok {
 		return x, nil
-	case c.closed.Load():
+	}
+	if c.closed.Load() {
 		return x, ErrClosed
 	}
 	return c.make(ctx)
 }
+
+// tryGet is TryGet beyond the fast path.
+func (c *core[T]) tryGet() (x T, ok bool) {
+	if c.gate == nil {
+		return c.takeChecked()
+	}
+	if c.gate.take(1) == 0 {
+		c.misses.Add(1)
+		return x, false
+	}
+	defer func() {
+		if !ok {
+			c.gate.leave()
+		}
+	}()
+	return c.takeChecked()
+}
+
+// takeChecked takes an item that Check accepts.
+func (c *core[T]) takeChecked() (T, bool) {
+	for {
+		x, ok := c.take()
+		if !ok || c.checks(x) {
+			return x, ok
+		}
+	}
+}
+
+// checks reports whether Check accepts x, and closes it if not.
+func (c *core[T]) checks(x T) bool { return c.cfg.Check == nil || c.accepts(c.cfg.Check, x) }
 
 // take takes an idle item: from the shard, then the depot, then from
 // other processors.
@@ -513,6 +594,130 @@ func (c *core[T]) make(ctx context.Context) (T, error) {
 	return x, nil
 }
 
+// A gate is the places of a pool with MaxOpen. An item that is out has one, and so has the call
+// that takes an item or makes it. A pool with a gate keeps its idle items behind one mutex, and
+// makes an item only after a moment at which none was idle: then every item that is open has a
+// place, the new one among them, so there are never more than MaxOpen.
+//
+// Callers without a place wait in a queue. A place, or an item with its place, goes to the first
+// of them at once, and no newcomer can get in between.
+type gate[T any] struct {
+	mu    sync.Mutex
+	free  int       // places; 0 while calls wait
+	queue list.List // of chan T with room for one: it gets an item, or is closed for a place without one
+	waits int64
+}
+
+// enter takes a place, and waits for it as long as ctx allows. handed: the item x came with it.
+func (g *gate[T]) enter(ctx context.Context) (x T, handed bool, err error) {
+	ready, e := g.line()
+	if ready == nil {
+		return x, false, nil
+	}
+	select {
+	case x, handed = <-ready:
+	case <-ctx.Done():
+		if g.cancel(e) {
+			return x, false, fmt.Errorf("penstock: pool: get: MaxOpen items are out: %w", context.Cause(ctx))
+		}
+		x, handed = <-ready
+	}
+	return x, handed, nil
+}
+
+// line takes a place and returns nil, or joins the queue.
+func (g *gate[T]) line() (chan T, *list.Element) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.free > 0 {
+		g.free--
+		return nil, nil
+	}
+	g.waits++
+	ready := make(chan T, 1)
+	return ready, g.queue.PushBack(ready)
+}
+
+// take takes at most n places, and returns how many.
+func (g *gate[T]) take(n int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n = min(n, g.free)
+	g.free -= n
+	return n
+}
+
+// cancel leaves the queue, and reports whether the caller was still in it.
+func (g *gate[T]) cancel(e *list.Element) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e.Value == nil {
+		return false
+	}
+	g.queue.Remove(e)
+	return true
+}
+
+// first takes the first caller out of the queue, or returns nil if none waits. g.mu is held.
+func (g *gate[T]) first() chan T {
+	e := g.queue.Front()
+	if e == nil {
+		return nil
+	}
+	ready := g.queue.Remove(e).(chan T)
+	e.Value = nil
+	return ready
+}
+
+// hand gives an item and its place to the first caller in the queue, if there is one.
+func (g *gate[T]) hand(x T) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ready := g.first()
+	if ready != nil {
+		ready <- x
+	}
+	return ready != nil
+}
+
+// give gives n places back.
+func (g *gate[T]) give(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for ; n > 0; n-- {
+		if ready := g.first(); ready != nil {
+			close(ready)
+		} else {
+			g.free++
+		}
+	}
+}
+
+func (g *gate[T]) leave() { g.give(1) }
+
+// close lets everybody in, for good: the pool is closed, as they will see.
+func (g *gate[T]) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.free = math.MaxInt / 2
+	for ready := g.first(); ready != nil; ready = g.first() {
+		close(ready)
+	}
+}
+
+func (g *gate[T]) waited() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waits
+}
+
+// leave gives back the place of an item that is not out any more.
+func (c *core[T]) leave() {
+	if c.gate != nil {
+		c.gate.leave()
+	}
+}
+
 // Stats has the counts of a pool, and its present items. All counters but Live and Idle only
 // ever rise. With no operation in flight,
 //
@@ -525,13 +730,14 @@ type Stats struct {
 	Live   int64 // items out now
 	Idle   int64 // items in the pool now
 
-	Hits   int64 // idle items that Get and TryGet took
+	Hits   int64 // idle items that Get and TryGet took, also those that Check refused
 	Misses int64 // Gets and TryGets that found none
 	Steals int64 // times that a processor took from another
+	Waits  int64 // Gets that had to wait, because MaxOpen items were out
 
 	Evictions int64 // items closed because they were idle, by IdleTime or Trim
 	Discards  int64 // items given to Discard
-	Refusals  int64 // items that Reset refused
+	Refusals  int64 // items that Reset or Check refused
 	Overflows int64 // items put while MaxIdle were idle, or after Close
 }
 
@@ -560,6 +766,9 @@ func (c *core[T]) stats() Stats {
 	}
 	for i := range c.shards() {
 		s.Hits += c.at(i).hits
+	}
+	if c.gate != nil {
+		s.Waits = c.gate.waited()
 	}
 	s.Live = s.Made - s.Closed - s.Idle
 	return s

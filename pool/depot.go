@@ -36,7 +36,7 @@ const maxSpare = 64
 // reserve takes at most want slots. When few are left it leaves half of them, so
 // that others can have some without calling them back.
 func (d *depot[T]) reserve(want uint32) uint32 {
-	n := min(int(want), (d.free+1)/2)
+	n := min(int(want), d.free-d.free/2)
 	if mutant == noBudget {
 		return want
 	}

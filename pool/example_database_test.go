@@ -45,16 +45,23 @@ func (db *database) serve() {
 func session(c net.Conn) {
 	defer c.Close()
 	state := "idle"
+	expired := false
 	for lines := bufio.NewScanner(c); lines.Scan(); {
+		last := expired
 		switch lines.Text() {
 		case "begin":
 			state = "in a transaction"
 		case "rollback":
 			state = "idle"
+		case "expire": // hangs up after one more answer
+			expired = true
 		case "shutdown":
 			return
 		}
 		fmt.Fprintln(c, state)
+		if last {
+			return
+		}
 	}
 }
 
@@ -81,11 +88,16 @@ func (c *conn) query(q string) (string, error) {
 }
 
 // reset makes the connection fit for another owner, and reports whether it is.
-func (c *conn) reset() bool {
+func (c *conn) reset() bool { return c.isIdleAfter("rollback") }
+
+// alive reports whether the server has not hung up meanwhile, at the price of a round trip.
+func (c *conn) alive() bool { return c.isIdleAfter("status") }
+
+func (c *conn) isIdleAfter(q string) bool {
 	if c.SetDeadline(time.Now().Add(5*time.Second)) != nil {
 		return false
 	}
-	reply, err := c.query("rollback")
+	reply, err := c.query(q)
 	return err == nil && reply == "idle" && c.SetDeadline(time.Time{}) == nil
 }
 
@@ -104,6 +116,8 @@ func ExamplePool() {
 		New:      db.dial,
 		Close:    func(c *conn) { c.Close() },
 		Reset:    (*conn).reset,
+		Check:    (*conn).alive,
+		MaxOpen:  4,
 		IdleTime: time.Minute,
 	})
 	if err != nil {
@@ -113,7 +127,7 @@ func ExamplePool() {
 	ask := func(queries ...string) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		c, err := conns.Get(ctx)
+		c, err := conns.Get(ctx) // waits for its turn while four are out
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -137,6 +151,8 @@ func ExamplePool() {
 	ask("status")
 	fmt.Println("made:", conns.Stats().Made)
 
+	ask("expire") // the server hangs up on the idle connection
+	ask("status") // Check notices, and another one is made
 	if err := conns.Close(); err != nil {
 		fmt.Println(err)
 	}
@@ -153,5 +169,7 @@ func ExamplePool() {
 	// idle: 0
 	// status: idle (<nil>)
 	// made: 2
-	// made: 2 closed: 2
+	// expire: idle (<nil>)
+	// status: idle (<nil>)
+	// made: 3 closed: 3
 }

@@ -45,8 +45,19 @@ type Config[T any] struct {
 	// keeps every item.
 	Reset func(T) bool
 
+	// Check is called by Get and TryGet with an item that was put before, such as a connection
+	// that the other side may have closed meanwhile; false refuses the item, which is then
+	// closed, and the next one is taken. Nil takes every item. With a Check each Get and Put locks a mutex.
+	Check func(T) bool
+
+	// MaxOpen is the most items that are open, out and idle together, never exceeded. Get waits
+	// while so many are out, first come, first served. 0 means no bound. The items of a pool
+	// with MaxOpen are kept in one place behind a mutex.
+	MaxOpen int
+
 	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
-	// DefaultMaxIdle, or sixteen for each P where that is more; negative: keep none.
+	// DefaultMaxIdle, or sixteen for each P where that is more, and at most MaxOpen;
+	// negative: keep none.
 	//
 	// Below about sixteen for each processor the items are not worth dividing:
 	// they are kept in one place behind a mutex.
@@ -62,8 +73,10 @@ func (c *Config[T]) check() error {
 	switch {
 	case c.New == nil:
 		return errNoNew
-	case c.IdleTime < 0:
-		return fmt.Errorf("penstock: pool: new: IdleTime is %v: write 0 or more", c.IdleTime)
+	case c.MaxOpen < 0 || c.IdleTime < 0:
+		return fmt.Errorf("penstock: pool: new: MaxOpen is %d and IdleTime is %v: write 0 or more", c.MaxOpen, c.IdleTime)
+	case c.MaxOpen > 0 && c.MaxIdle > c.MaxOpen:
+		return fmt.Errorf("penstock: pool: new: MaxIdle is %d and MaxOpen is %d: write a MaxIdle of at most MaxOpen", c.MaxIdle, c.MaxOpen)
 	}
 	return nil
 }
@@ -73,6 +86,9 @@ func (c *Config[T]) maxIdle() int {
 	n := max(c.MaxIdle, 0)
 	if c.MaxIdle == 0 {
 		n = max(DefaultMaxIdle, minMagazine*magazinesPerP*runtime.GOMAXPROCS(0))
+	}
+	if c.MaxOpen > 0 {
+		n = min(n, c.MaxOpen)
 	}
 	return n
 }
@@ -124,7 +140,9 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 // working with, if to take them again and again would cost more than to make an
 // item. It fails with New's error, wrapped, or with ErrClosed after Close.
 //
-// ctx is New's. An item that is there is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
+// With MaxOpen, Get waits while so many items are out, until it is this caller's turn, the pool is
+// closed, or ctx ends, whose cause the error then wraps. ctx is also New's. An item that is there at
+// once is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	if ctx == nil {
 		var none T
@@ -167,7 +185,7 @@ func (p *Pool[T]) rest() *core[T] {
 	return c
 }
 
-// TryGet is Get without making an item: false means that there is none in reach.
+// TryGet is Get without making an item, and without waiting: false means that there is none in reach.
 func (p *Pool[T]) TryGet() (T, bool) {
 	base := p.base
 	pid := procPin()
@@ -188,7 +206,7 @@ func (p *Pool[T]) TryGet() (T, bool) {
 	}
 	procUnpin()
 	defer runtime.KeepAlive(p)
-	return p.rest().take()
+	return p.rest().tryGet()
 }
 
 // Put gives an item back. The pool closes it if Reset refuses it, if MaxIdle
@@ -197,7 +215,7 @@ func (p *Pool[T]) Put(x T) {
 	if invariants {
 		p.rest().ledger.check("put", x)
 	}
-	if p.reset != nil && !p.core.accepts(x) {
+	if p.reset != nil && !p.core.readmits(x) {
 		return
 	}
 	if invariants {
@@ -228,6 +246,7 @@ func (p *Pool[T]) Discard(x T) {
 		c.ledger.check("discard", x)
 	}
 	c.discards.Add(1)
+	defer c.leave()
 	c.drop(x)
 	runtime.KeepAlive(p)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"reflect"
 	"runtime"
@@ -746,22 +747,43 @@ func TestZero(t *testing.T) {
 // TestConfig: what makes no sense is refused.
 func TestConfig(t *testing.T) {
 	none := func(context.Context) (int, error) { return 0, nil }
-	for want, cfg := range map[string]pool.Config[int]{"New is nil": {}, "IdleTime is -1ns": {New: none, IdleTime: -1}} {
+	for want, cfg := range map[string]pool.Config[int]{
+		"New is nil":                     {},
+		"IdleTime is -1ns":               {New: none, IdleTime: -1},
+		"MaxOpen is -1":                  {New: none, MaxOpen: -1},
+		"MaxIdle is 3 and MaxOpen is 2:": {New: none, MaxIdle: 3, MaxOpen: 2},
+	} {
 		if _, err := pool.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+	for _, cfg := range []pool.Config[int]{
+		{New: none, MaxIdle: -1, MaxOpen: 1}, {New: none, MaxIdle: 2, MaxOpen: 2}, {New: none, MaxIdle: math.MaxInt, MaxOpen: math.MaxInt},
+	} {
+		p := mustNew(t, cfg)
+		p.Put(get(t, p))
+		if err := p.Check(); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
 }
 
-// TestGetWithoutContext: a nil ctx is refused whether an item is idle, or has to be made.
+// TestGetWithoutContext: a nil ctx is refused whether an item is idle, has to be made, or has to be waited for.
 func TestGetWithoutContext(t *testing.T) {
 	t.Parallel()
 	var none context.Context
-	p := mustNew(t, pool.Config[int]{New: func(context.Context) (int, error) { return 1, nil }})
-	for range 2 {
-		if _, err := p.Get(none); !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), "ctx is nil") {
-			t.Error(err)
+	for _, maxOpen := range []int{0, 1} {
+		p := mustNew(t, pool.Config[int]{New: func(context.Context) (int, error) { return 1, nil }, MaxOpen: maxOpen})
+		refused := func(when string) {
+			t.Helper()
+			if _, err := p.Get(none); !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), "ctx is nil") {
+				t.Errorf("MaxOpen %d, %s: %v", maxOpen, when, err)
+			}
 		}
-		give(p, take(t, p, 1))
+		refused("none is idle")
+		x := get(t, p)
+		refused("one is out")
+		p.Put(x)
+		refused("one is idle")
 	}
 }

@@ -26,6 +26,9 @@ func (c *core[T]) trim(keep int) int {
 func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
 	c.lockAll()
 	surplus := max(c.idle()-max(keep, 0), 0)
+	if c.gate != nil { // an item has a place until it is closed
+		surplus = c.gate.take(surplus)
+	}
 	var out [][]T
 	n := 0
 	c.eachMagazine(func(m *magazine[T]) {
@@ -41,6 +44,10 @@ func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*m
 	c.evictions.Add(int64(n))
 	c.forget(out)
 	c.unlockAll()
+	if c.gate != nil {
+		c.gate.give(surplus - n)
+		defer c.gate.give(n)
+	}
 	c.dropAll(out)
 	return n
 }
@@ -70,6 +77,9 @@ func (c *core[T]) close() {
 	c.timer.stop()
 	c.lockAll()
 	c.closed.Store(true)
+	if c.gate != nil {
+		c.gate.close()
+	}
 	for i := range c.shards() {
 		c.at(i).shut = true
 		c.at(i).share() // for good: the way in by the mutex looks at shut
