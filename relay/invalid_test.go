@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -213,5 +214,15 @@ func TestMissingEnds(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestResultPrints: a side and the fallbacks of a result are printed as words.
+func TestResultPrints(t *testing.T) {
+	t.Parallel()
+	fell := relay.Fallbacks{relay.FallbackWrapped: 1, relay.FallbackHalfClose: 2}
+	got := fmt.Sprint(relay.SideNone, relay.SideA, relay.SideB, relay.Side(7), ": ", relay.Fallbacks{}, "; ", fell)
+	if want := "none a b side(7): none; wrapped 1, half-close 2"; got != want {
+		t.Fatalf("%q, want %q", got, want)
 	}
 }

@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 )
 
@@ -37,6 +39,16 @@ const (
 	// SideB is the second one, as a rule the endpoint.
 	SideB
 )
+
+// String returns "none", "a" or "b".
+func (s Side) String() string {
+	if int(s) < len(sideNames) {
+		return sideNames[s]
+	}
+	return fmt.Sprintf("side(%d)", uint8(s))
+}
+
+var sideNames = [...]string{SideNone: "none", SideA: "a", SideB: "b"}
 
 // culprit is the side at which a direction of a session failed.
 func culprit(ab, ba *direction) Side {
@@ -136,6 +148,18 @@ func (f Fallback) String() string {
 
 // Fallbacks counts fallbacks, indexed by [Fallback].
 type Fallbacks [numFallbacks]int64
+
+// String returns the reasons that occurred with their counts, as "wrapped 1, half-close 1", or "none".
+func (f Fallbacks) String() string {
+	var b strings.Builder
+	for reason, n := range f.All() {
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%v %d", reason, n)
+	}
+	return cmp.Or(b.String(), "none")
+}
 
 // All yields the reasons that occurred, with their counts.
 func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
