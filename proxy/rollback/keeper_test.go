@@ -318,6 +318,45 @@ func TestRollbackByHand(t *testing.T) {
 	}
 }
 
+// TestRollbackGoesNoGenerationTooFar: who types a rollback as the last generation is rolled back, by itself or by
+// somebody else, means that generation. Further back takes a number.
+func TestRollbackGoesNoGenerationTooFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		refused := func(want string) {
+			t.Helper()
+			before := r.Status()
+			done, err := r.Rollback(t.Context(), 0, "test")
+			if !errors.Is(err, rollback.ErrNothing) || err.Error() != "nothing to return to: "+want {
+				t.Errorf("%v, want %s", err, want)
+			}
+			if after := r.Status(); done.Generation != before.Current || after.Current != before.Current || !after.Since.Equal(before.Since) {
+				t.Errorf("%+v: %+v, it was %+v", done, after, before)
+			}
+		}
+		r.change(t, "two", rollback.Options{})
+		r.change(t, "three", twoMinutes)
+		r.failures.Add(51)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r.holds(t, 2, "one", "two", "three", "two")
+		at := r.Status().Since.Format(time.DateTime)
+		time.Sleep(time.Hour)
+		refused("generation 3 was rolled back already, at " + at + " (failures rose by 51, the bound is failures>50), and generation 2 is in force: to go further back, run penstock rollback --to 1")
+		r.change(t, "four", rollback.Options{})
+		if done, err := r.Rollback(t.Context(), 0, "uid=7"); err != nil || done.Generation != 2 {
+			t.Fatalf("by hand: %+v, %v", done, err)
+		}
+		at = r.Status().Since.Format(time.DateTime)
+		time.Sleep(time.Hour)
+		refused("generation 4 was rolled back already, at " + at + " (asked for by uid=7), and generation 2 is in force: to go further back, run penstock rollback --to 1")
+		if done, err := r.Rollback(t.Context(), 1, "test"); err != nil || done.Generation != 1 {
+			t.Fatalf("to 1: %+v, %v", done, err)
+		}
+		refused("generation 4 was rolled back already, at " + at + " (asked for by uid=7), and generation 1 is in force")
+	})
+}
+
 // TestFailedChangeChangesNothing: neither the state in force nor the history changes.
 func TestFailedChangeChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

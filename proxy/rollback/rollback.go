@@ -66,6 +66,7 @@ type kept[T any] struct {
 	Record
 	unpack func() (T, error) // of a generation that is not current
 	before int               // the number of the generation that it replaced; 0: none
+	ended  time.Time         // when it was rolled back last
 }
 
 // New returns a keeper of a state that is in force already: generation 1.
@@ -546,7 +547,8 @@ type Returned struct {
 }
 
 // Rollback returns to the generation of a number, or to the one before the current one for 0, whether or not the
-// current one waits to be confirmed. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
+// current one waits to be confirmed. If the last generation was rolled back already, 0 is refused: its caller may not
+// know yet, and would go one generation too far. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
 func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (done Returned, err error) {
 	done.Generation = k.Status().Current
 	if err := k.take(ctx); err != nil {
@@ -555,6 +557,9 @@ func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (don
 	defer k.give()
 	done.Generation = k.current.Generation
 	if number == 0 {
+		if err := k.alreadyBack(); err != nil {
+			return done, err
+		}
 		number = k.current.before
 	}
 	to := k.find(number)
@@ -575,6 +580,20 @@ func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (don
 		done.Generation = to.Generation
 	}
 	return done, err
+}
+
+// alreadyBack returns an error if the last generation was rolled back. The turn is held.
+func (k *Keeper[T]) alreadyBack() error {
+	last := k.kept[len(k.kept)-1]
+	if last.State != RolledBack {
+		return nil
+	}
+	further := ""
+	if k.current.before != 0 {
+		further = fmt.Sprintf(": to go further back, run penstock rollback --to %d", k.current.before)
+	}
+	return fmt.Errorf("%w to return to: generation %d was rolled back already, at %s (%s), and generation %d is in force%s",
+		ErrNothing, last.Generation, last.ended.Format(time.DateTime), last.Why, k.current.Generation, further)
 }
 
 // numbers lists the generations that are kept. The turn is held.
@@ -612,7 +631,7 @@ func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 	k.current, k.state, k.pending, k.since = to, next, nil, time.Now()
 	for _, g := range k.kept {
 		if g == from || g.Generation > to.Generation && g.State != RolledBack {
-			g.State, g.Why = RolledBack, why
+			g.State, g.Why, g.ended = RolledBack, why, k.since
 		}
 	}
 	k.name()

@@ -112,15 +112,11 @@ func TestRollbackToAGeneration(t *testing.T) {
 	still := r.file + " still has generation 4: "
 	for _, step := range []struct{ to, has, says string }{
 		{"2", "b", "\ngeneration 2 is in force again: 2 changes\n" + still},
-		{"", "a", "\ngeneration 1 is in force again: 2 changes\n" + still},
+		{"1", "a", "\ngeneration 1 is in force again: 2 changes\n" + still},
 		{"3", "c", "\ngeneration 3 is in force again: 2 changes\n" + still},
 		{"4", "d", "\ngeneration 4 is in force again: 2 changes\n"},
 	} {
-		args := []string{"rollback", r.file}
-		if step.to != "" {
-			args = append(args, "--to", step.to)
-		}
-		out, _ := r.tells(cli.ExitOK, args...)
+		out, _ := r.tells(cli.ExitOK, "rollback", r.file, "--to", step.to)
 		if r.has(step.has); !strings.Contains(out, step.says) || strings.Contains(out, "still has") != strings.Contains(step.says, "still has") {
 			t.Errorf("to %q it says %q, want %q", step.to, out, step.says)
 		}
