@@ -457,6 +457,7 @@ type fileState struct {
 	looked  time.Time            // when the file was read last
 	problem string               // "": there is none
 	reload  *admin.RefusedReload // nil: it was not refused
+	waits   bool                 // reload was refused because a generation waits to be confirmed, and is over with that
 }
 
 // stateOf is the state of a file beside the configuration in force, as it was read.
@@ -488,7 +489,7 @@ func (f *fileState) state() metrics.FileState {
 func (f *fileState) reloaded(by string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reload = nil
+	f.reload, f.waits = nil, errors.Is(err, rollback.ErrPending)
 	if err == nil {
 		return
 	}
@@ -498,10 +499,14 @@ func (f *fileState) reloaded(by string, err error) {
 	}
 }
 
-// get fills in a status. A refused reload is over once the file has the configuration in force again.
-func (f *fileState) get(from source, inForce *config.Config, s *admin.Status) {
+// get fills in a status. A refused reload is over once the file has the configuration in force again, or nothing waits
+// to be confirmed any more that was the reason.
+func (f *fileState) get(from source, inForce *config.Config, pending bool, s *admin.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.waits && !pending {
+		f.reload, f.waits = nil, false
+	}
 	again := (f.problem != "" || certificateRefused(s)) && time.Since(f.looked) >= readAgain
 	if print := fingerprint(inForce, from.name()); print != f.print || inForce != f.beside || again {
 		now, err := from.load()
@@ -544,7 +549,7 @@ func (r *daemon) Status() admin.Status {
 	s.MetricsCertificates = admin.CertificatesOf(r.scrape.Pair())
 	if r.file {
 		inForce, _ := r.keeper.Current()
-		r.onDisk.get(r.source, inForce, &s)
+		r.onDisk.get(r.source, inForce, r.keeper.Status().Pending != nil, &s)
 	}
 	return s
 }

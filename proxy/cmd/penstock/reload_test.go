@@ -72,19 +72,32 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	}
 	r.hangups <- syscall.SIGHUP
 	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"generation 2 waits to be confirmed`)
+	// The status has the refusal for as long as that generation waits.
+	refusal := func(want bool) {
+		t.Helper()
+		out, _ := r.tells(cli.ExitOK, "status", "--config", r.file, "--problems")
+		if strings.Contains(out, "was refused, and nothing was changed: generation ") != want {
+			t.Errorf("the status says %q", out)
+		}
+	}
+	refusal(true)
 	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "1"); complaint != "penstock: too late to confirm generation 1: it is generation 2 that waits to be confirmed\n" {
 		t.Errorf("of another generation: %q", complaint)
 	}
 	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 is confirmed\n" {
 		t.Errorf("it says %q", out)
 	}
+	refusal(false)
 	r.has("b")
 	r.tells(cli.ExitError, "confirm", "--config", r.file)
 	r.write("c")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	r.tells(cli.ExitError, "reload", "--config", r.file)
+	refusal(true)
 	if out, _ = r.tells(cli.ExitOK, "rollback", "--config", r.file); !strings.Contains(out, "\ngeneration 2 is in force again: 2 changes\n"+r.file+" still has generation 3: ") {
 		t.Errorf("it says %q", out)
 	}
+	refusal(false)
 	r.has("b")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
 	r.has("c")

@@ -286,6 +286,15 @@ func TestServiceManagerIsTold(t *testing.T) {
 	r.hangups <- syscall.SIGHUP
 	next("RELOADING=1")
 	next("READY=1", "STATUS=generation 3 of "+r.file+"\n")
+	r.write("d")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
+	next("RELOADING=1")
+	next("READY=1", "STATUS=generation 4 of "+r.file+"\n")
+	r.tells(cli.ExitError, "reload", "--config", r.file)
+	next("RELOADING=1")
+	next("READY=1", " was refused: generation 4 waits to be confirmed")
+	r.tells(cli.ExitOK, "confirm", "--config", r.file)
+	next("STATUS=generation 4 of " + r.file) // and no refusal any more
 	r.end(cli.ExitOK)
 	next("STOPPING=1")
 }

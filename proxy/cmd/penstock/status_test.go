@@ -278,7 +278,7 @@ func TestNamedFilesAreLookedAtAgain(t *testing.T) {
 	from, inForce := &brokenFile{}, new(config.Config)
 	problem := func(refused string) bool {
 		s := admin.Status{Listeners: []admin.Listener{{Certificates: []admin.Certificate{{Refused: refused}}}}}
-		state.get(from, inForce, &s)
+		state.get(from, inForce, false, &s)
 		return s.FileProblem != ""
 	}
 	problem("") // read for the first time
