@@ -456,13 +456,9 @@ func TestRuleNoReuse(t *testing.T) {
 var hot = map[string]map[string][]string{
 	"vecio": {
 		"writer.go":           {"Append", "AppendString", "Own", "append", "add", "state", "admit", "wrote", "pop", "release", "drain", "Flush", "Pending", "abandon"},
-		"queue.go":            {"refer", "copy", "extend", "turn", "crowded", "ample", "shut", "cut", "recycle"},
-		"lengths.go":          {"add", "reached", "forget"},
-		"short.go":            {"alike", "short", "noteLike", "offer", "sync", "long"},
-		"vector_linux.go":     {"fill", "giveBack", "view"},
-		"descriptor_linux.go": {"push", "once", "next", "send", "sendCopy", "drain", "step"},
-		"policy_pace.go":      {"End", "paced", "settle"},
-		"release.go":          {"Release"},
+		"queue.go":            {"refer", "copy", "extend", "turn", "crowded", "ample", "shut", "cut", "recycle", "add", "reached", "forget", "alike", "short", "noteLike", "offer", "sync", "long", "Release"},
+		"descriptor_linux.go": {"push", "once", "next", "send", "sendCopy", "drain", "step", "fill", "giveBack", "view"},
+		"policy.go":           {"End", "paced", "settle"},
 	},
 	"internal/sys": {"message_linux.go": {"Sendmsg", "WritevVector"}, "socket_linux.go": {"Send"}, "file_linux.go": {"Write"}},
 }
