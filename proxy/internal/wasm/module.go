@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -76,12 +77,20 @@ type Module struct {
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
 	engine   string
+	close    sync.Once
 }
 
 // MayCompile reports whether Compile compiles: otherwise modules are interpreted.
 func MayCompile(bounds Bounds) bool {
 	return !bounds.Interpret && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") && feature.ExecutableMemory() == nil
 }
+
+// shared has the code of each module that is in use once, however many have compiled the same bytes: other listeners, and a
+// configuration that is checked or planned while it is in force.
+var shared = wazero.NewCompilationCache()
+
+// compiling is full while a module is compiled: a large one takes seconds and hundreds of megabytes, so they take turns.
+var compiling = make(chan struct{}, 1)
 
 // Compile compiles a module. Errors match [ErrInvalid], [ErrMemory] (it needs more memory to begin with), or
 // are an [ImportError], or the cause of the context's end.
@@ -102,7 +111,13 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	config := wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
 	if compiled {
 		m.engine = Compiler
-		config = wazero.NewRuntimeConfigCompiler() // whose deadline is looked at by what instrument adds
+		config = wazero.NewRuntimeConfigCompiler().WithCompilationCache(shared) // its deadline is looked at by what instrument adds
+		select {
+		case compiling <- struct{}{}:
+			defer func() { <-compiling }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	m.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithDebugInfoEnabled(false))
 	defer func() {
@@ -192,10 +207,16 @@ func (m *Module) Exports(name string, params, results []api.ValueType) (there, f
 
 // Close frees the module and its code. Instances must have been closed, and no call be under way.
 func (m *Module) Close() error {
-	if m.runtime == nil {
-		return nil
-	}
-	return m.runtime.Close(context.Background())
+	var err error
+	m.close.Do(func() { // once, for the cache counts who has the code
+		if m.runtime != nil {
+			err = m.runtime.Close(context.Background())
+		}
+		if m.compiled != nil {
+			err = errors.Join(err, m.compiled.Close(context.Background()))
+		}
+	})
+	return err
 }
 
 var errNotReactor = errors.New("the module has no _initialize: build it as a reactor (-buildmode=c-shared with Go)")
