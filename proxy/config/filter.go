@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/filter"
@@ -82,6 +83,37 @@ type module struct {
 	rewrites string // the direction; empty: it is a filter
 }
 
+// accepted are the modules that were loaded without a complaint, in whichever configuration. Loading a large one takes seconds and
+// hundreds of megabytes, and a check, a plan, a reload and a rollback would each do it again. Rejected ones are loaded again: a
+// time-out is none of the module's.
+var accepted struct {
+	sync.Mutex
+	modules map[module]bool
+}
+
+// mostAccepted bounds them: a module with more configurations than that is loaded again.
+const mostAccepted = 256
+
+// loads returns why a module cannot be loaded, or nil. It loads what was not accepted before, one module at a time.
+func (k *checker) loads(id module, load func() *complaint) *complaint {
+	if c, known := k.modules[id]; known {
+		return c
+	}
+	accepted.Lock()
+	defer accepted.Unlock()
+	var c *complaint
+	if !accepted.modules[id] {
+		if c = load(); c == nil {
+			if accepted.modules == nil || len(accepted.modules) == mostAccepted {
+				accepted.modules = make(map[module]bool)
+			}
+			accepted.modules[id] = true
+		}
+	}
+	k.modules[id] = c
+	return c
+}
+
 // filters checks the filters of a listener.
 func (k *checker) filters(ln *Listener) {
 	names := make(map[string]*Filter)
@@ -116,12 +148,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		return
 	}
 	id := module{sum: sha256.Sum256(f.Wasm.Bytes), config: f.Config, memory: f.Memory, preread: f.Preread > 0}
-	c, known := k.modules[id]
-	if !known {
-		c = loadFilter(f)
-		k.modules[id] = c
-	}
-	if c != nil {
+	if c := k.loads(id, func() *complaint { return loadFilter(f) }); c != nil {
 		k.complainAt(k.at(&f.Wasm, f), c.fix, "%s", c.message)
 	}
 }

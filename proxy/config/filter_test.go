@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -88,5 +89,34 @@ func TestFilterContent(t *testing.T) {
 	a, b := load(filterModule()), load(string(filterOf(func(m *Module) { m.Import("env", "proxy_log", string([]byte{I32, I32, I32}), string([]byte{I32})) })))
 	if !a.Listeners[0].Same(load(filterModule()).Listeners[0]) || a.Listeners[0].Same(b.Listeners[0]) {
 		t.Error("the content is not compared")
+	}
+}
+
+// TestAcceptedModulesAreNotLoadedAgain: a check, a plan and a reload of the same module load it once; one that is rejected is rejected each time.
+func TestAcceptedModulesAreNotLoadedAgain(t *testing.T) {
+	text := "{listeners: [{name: l, bind: ':80', upstream: u, filter: {wasm: a.wasm}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"
+	check := func(module string) (problems []config.Problem, took uint64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, problems = config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": module}, "/etc/p.yaml", variables())
+		runtime.ReadMemStats(&after)
+		return problems, after.TotalAlloc - before.TotalAlloc
+	}
+	module := string(filterOf(func(m *Module) { // which no other test has
+		for range 2000 {
+			m.Import("env", "proxy_log", string([]byte{I32, I32, I32}), string([]byte{I32}))
+		}
+	}))
+	problems, first := check(module)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if _, second := check(module); second > first/2 {
+		t.Errorf("the first check took %d bytes of memory, the second %d", first, second)
+	}
+	for range 2 {
+		if problems, _ := check("no module"); len(problems) == 0 {
+			t.Error("a file that is no module is accepted")
+		}
 	}
 }

@@ -172,12 +172,7 @@ func (k *checker) rewrite(r *Rewrite) {
 		return
 	}
 	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: r.Config, memory: r.Memory, rewrites: r.Direction}
-	c, known := k.modules[id]
-	if !known {
-		c = loadRewriter(r)
-		k.modules[id] = c
-	}
-	if c != nil {
+	if c := k.loads(id, func() *complaint { return loadRewriter(r) }); c != nil {
 		k.complainAt(k.at(&r.Wasm, r), c.fix, "%s", c.message)
 	}
 }

@@ -26,11 +26,8 @@ listeners:
     timeouts: {preread: %[2]s}
 upstreams: [{name: u, endpoints: [%[1]q]}]`
 
-// The headers of honest senders.
-var (
-	header1 = []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n")
-	header2 = version2(1, 0x11, []byte{192, 0, 2, 1, 198, 51, 100, 2, 18, 103, 1, 187})
-)
+// header1 is the header of an honest sender.
+var header1 = []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n")
 
 // version2 returns a header of version 2.
 func version2(command, family byte, rest []byte) []byte {

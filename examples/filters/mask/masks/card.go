@@ -9,8 +9,6 @@ const (
 	clearDigits = 4 // that are not masked
 )
 
-// maxCard is the most bytes of a card number: digits and separators.
-const maxCard = 2*mostDigits - 1
 
 // digitRing is how many digits are remembered, a power of 2: mostDigits and the one before them.
 const digitRing = 32

@@ -61,8 +61,6 @@ const (
 	leastRest = 4   // characters that follow the dot
 )
 
-// maxToken is the most bytes that follow a prefix before they are known to be a token.
-const maxToken = mostJWT + 1 + leastRest
 
 // maxPrefix is the longest prefix.
 const maxPrefix = 11
