@@ -9,7 +9,6 @@ const (
 	clearDigits = 4 // that are not masked
 )
 
-
 // digitRing is how many digits are remembered, a power of 2: mostDigits and the one before them.
 const digitRing = 32
 

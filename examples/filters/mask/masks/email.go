@@ -9,7 +9,6 @@ const (
 	leastTop  = 2 // letters at the beginning of the label by which a domain is known
 )
 
-
 // An emailScanner finds addresses: characters of a local part, @, and a domain of which a label that is not the first begins
 // with two letters. Domain characters that directly follow an address belong to it.
 type emailScanner struct {

@@ -61,7 +61,6 @@ const (
 	leastRest = 4   // characters that follow the dot
 )
 
-
 // maxPrefix is the longest prefix.
 const maxPrefix = 11
 
