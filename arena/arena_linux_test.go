@@ -431,7 +431,7 @@ func TestLocalsTogether(t *testing.T) {
 	const chunks, locals = 40, 4
 	steps := 20_000
 	if arena.Invariants {
-		steps /= 10 // of which each fills a slot
+		steps /= 10 // each fills a slot
 	}
 	a := plain(t, chunks, locals)
 	var wg sync.WaitGroup

@@ -284,7 +284,7 @@ func getAt(slot, p []byte, head, tail uint32) int {
 }
 
 // BenchmarkRingAtomic is the time of a message through a ring, by one goroutine, with atomic offsets and
-// with plain ones: rounds take turns, and ratio is that of the two. ring-ns is that of a Ring.
+// with plain ones: rounds take turns, and ratio compares the two. ring-ns is the time of a Ring.
 func BenchmarkRingAtomic(b *testing.B) {
 	for _, size := range []int{64, 1000, 16 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

@@ -78,14 +78,14 @@ type chunk struct {
 	_     [47]byte
 }
 
-// recut makes an empty chunk one of class c, of which no slot was out.
+// recut makes an empty chunk a chunk of another class. No slot of it may be out.
 func (c *chunk) recut(to class) { *c = chunk{class: to, next: none, prev: none} }
 
 // full reports whether no slot is left.
 func (c *chunk) full() bool { return c.out == c.class.slots() }
 
-// take returns the number of a free slot, the one that was put last if there is
-// any. The chunk is not full. slots are those of the chunk, one for each unit.
+// take returns the number of a free slot, preferably the slot that was put last.
+// The chunk must not be full. slots has a slot for each unit of the chunk.
 func (c *chunk) take(slots []slot) uint16 {
 	c.out++
 	if c.free == 0 {

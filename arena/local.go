@@ -134,8 +134,8 @@ func (l *Local) at(h Handle, c class) []byte {
 	return l.bytes[from : from+n : from+n]
 }
 
-// refill puts a chunk of class c on its list, which is empty, and returns it: the
-// one that is empty, which is not empty any more then, else one of the arena's.
+// refill puts a chunk of class c on its list, which is empty, and returns the chunk: the Local's
+// empty one if there is one, else one of the arena's.
 func (l *Local) refill(c class) (int32, error) {
 	n := l.empty
 	if n == none {

@@ -182,7 +182,7 @@ func deal(locals int, nodes []int) []int {
 	return dealt
 }
 
-// ownNodes returns the nodes that have CPUs and of which the process may have memory
+// ownNodes returns the nodes that have CPUs and whose memory the process may use
 // (a cpuset may forbid some). A kernel without NUMA knows of none, and without an
 // error.
 func ownNodes() ([]int, error) {
@@ -235,8 +235,8 @@ func parseNodes(text string) (nodes []int, err error) {
 	return nodes, nil
 }
 
-// bind makes the kernel take b's pages, none of which it has taken yet, from node
-// alone. -1 is none in particular.
+// bind makes the kernel take b's pages from node alone; -1 is no node in particular.
+// The kernel must not have taken any of them yet.
 func bind(b []byte, node int) error {
 	if node < 0 {
 		return nil

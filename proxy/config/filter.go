@@ -83,33 +83,57 @@ type module struct {
 	rewrites string // the direction; empty: it is a filter
 }
 
-// accepted are the modules that were loaded without a complaint, in whichever configuration. Loading a large one takes seconds and
-// hundreds of megabytes, and a check, a plan, a reload and a rollback would each do it again. Rejected ones are loaded again: a
-// time-out is none of the module's.
-var accepted struct {
-	sync.Mutex
-	modules map[module]bool
+// accepted has the modules that were loaded without a complaint, in any configuration. Loading a large one takes seconds and
+// hundreds of megabytes, and a check, a plan, a reload and a rollback would each do it again. A rejected module is loaded again:
+// a time-out is not the module's fault.
+var accepted modules
+
+type modules struct {
+	loading sync.Mutex // one at a time
+	mu      sync.Mutex // held for moments alone, so that nobody waits for a module that others load
+	all     map[module]bool
 }
 
-// mostAccepted bounds them: a module with more configurations than that is loaded again.
+// mostAccepted bounds them: beyond it all are forgotten, and loaded again.
 const mostAccepted = 256
 
-// loads returns why a module cannot be loaded, or nil. It loads what was not accepted before, one module at a time.
+func (a *modules) has(id module) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[id]
+}
+
+func (a *modules) add(id module) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil || len(a.all) == mostAccepted {
+		a.all = make(map[module]bool)
+	}
+	a.all[id] = true
+}
+
+// load returns why a module cannot be loaded, or nil. It loads a module that was not accepted before.
+func (a *modules) load(id module, load func() *complaint) (c *complaint) {
+	if a.has(id) {
+		return nil
+	}
+	a.loading.Lock()
+	defer a.loading.Unlock()
+	if a.has(id) { // by now
+		return nil
+	}
+	if c = load(); c == nil {
+		a.add(id)
+	}
+	return c
+}
+
+// loads returns why a module cannot be loaded, or nil. A check loads each module once.
 func (k *checker) loads(id module, load func() *complaint) *complaint {
 	if c, known := k.modules[id]; known {
 		return c
 	}
-	accepted.Lock()
-	defer accepted.Unlock()
-	var c *complaint
-	if !accepted.modules[id] {
-		if c = load(); c == nil {
-			if accepted.modules == nil || len(accepted.modules) == mostAccepted {
-				accepted.modules = make(map[module]bool)
-			}
-			accepted.modules[id] = true
-		}
-	}
+	c := accepted.load(id, load)
 	k.modules[id] = c
 	return c
 }

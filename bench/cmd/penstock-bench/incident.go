@@ -23,8 +23,8 @@ type incidentCmd struct {
 	Quick        bool     `help:"Measure silent endpoints alone, in the configurations off and on, for 6 s of incident: it takes half a minute."`
 	Failures     names    `placeholder:"NAME,..." help:"Let the endpoints fail so: silent, slow, refuse (default: all)."`
 	Modes        names    `placeholder:"NAME,..." help:"Measure these configurations: off, least_conn, defaults, first_byte, on (default: off,defaults,on)."`
-	Seconds      *float64 `placeholder:"S" help:"Let the incident last so long; an eighth of that is before it, a quarter after it, and a client gives up after 0.175 of it (default: 40)."`
-	Rate         float64  `default:"500" placeholder:"N" help:"Send so many requests in a second, each on a connection of its own (default: ${default})."`
+	Seconds      *float64 `placeholder:"S" help:"Let the incident last this long; an eighth of that is before it, a quarter after it, and a client gives up after 0.175 of it (default: 40)."`
+	Rate         float64  `default:"500" placeholder:"N" help:"Send this many requests in a second, each on a connection of its own (default: ${default})."`
 	PrintConfigs bool     `help:"Print the configurations, and end."`
 }
 

@@ -18,7 +18,7 @@ type laneCmd struct {
 	Scenarios names        `placeholder:"NAME,..." help:"Measure these scenarios: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-64, connections, or the beginning of a name for all that share it (default: all)."`
 	Network   network.Kind `default:"loopback" enum:"loopback,veth,loss" placeholder:"loopback|veth|loss" help:"Put the load, the contestants and the sink on one host, in three network namespaces joined by veth, or in those with a link to the client that loses 1 % (default: ${default})."`
 	Peers     names        `placeholder:"NAME,..." help:"Measure these contestants beside penstock-run-lane, as in penstock-bench run (default: direct, penstock-run, io.Copy, and those that are installed of haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx and envoy)."`
-	Warmup    *float64     `placeholder:"S" help:"Let sessions leave user space for so many seconds before those that count; trials of streams have three times as much, connections none (default: 1)."`
+	Warmup    *float64     `placeholder:"S" help:"Let sessions leave user space for this many seconds before those that count; trials of streams have three times as much, connections none (default: 1)."`
 }
 
 // Help is kong's text below the summary.

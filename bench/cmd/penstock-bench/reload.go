@@ -17,7 +17,7 @@ type reloadCmd struct {
 	outFlag
 
 	Quick  bool `help:"Measure 50 listeners with 500 endpoints in 2 rounds; then 20 reloads in a row with 200 idle connections and 10 listeners."`
-	Rounds *int `placeholder:"N" help:"Reload so many times in each way, an even number (default: 6)."`
+	Rounds *int `placeholder:"N" help:"Reload this many times in each way, an even number (default: 6)."`
 }
 
 // Help is kong's text below the summary.

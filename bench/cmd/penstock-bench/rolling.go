@@ -22,8 +22,8 @@ type rollingCmd struct {
 	Quick        bool              `help:"Measure one round, with endpoints that are away for 1 s and 50 clients in a second, which give up after 3 s: it takes about a minute."`
 	Scenarios    names             `name:"scenario" placeholder:"NAME,..." help:"Let the endpoints fail so: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
 	Peers        names             `placeholder:"NAME,..." help:"Measure these contestants: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). One that is named and not installed is exit code 1."`
-	Rounds       *int              `placeholder:"N" help:"Measure every scenario so many times (default: 2)."`
-	Seconds      *float64          `placeholder:"S" help:"Let an endpoint be away for so long; all other times are in proportion (default: 4)."`
+	Rounds       *int              `placeholder:"N" help:"Measure every scenario this many times (default: 2)."`
+	Seconds      *float64          `placeholder:"S" help:"Let an endpoint be away for this long; all other times are in proportion (default: 4)."`
 	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH, nginx=PATH. The flag may be repeated."`
 	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
 }

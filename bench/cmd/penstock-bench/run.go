@@ -24,8 +24,8 @@ type runFlags struct {
 	programFlag
 	outFlag
 
-	Rounds       *int              `placeholder:"N" help:"Measure so many rounds; idle takes 3 at most, and an even number lets each go first as often (default: 6)."`
-	Seconds      *float64          `placeholder:"S" help:"Count so many seconds of each trial (default: 0.5, of lane 1)."`
+	Rounds       *int              `placeholder:"N" help:"Measure this many rounds; idle takes 3 at most, and an even number lets each go first as often (default: 6)."`
+	Seconds      *float64          `placeholder:"S" help:"Count this many seconds of each trial (default: 0.5, of lane 1)."`
 	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH, nginx=PATH, envoy=PATH. The flag may be repeated."`
 	Syscalls     bool              `default:"true" negatable:"" help:"Count system calls in trials of their own, if strace is here."`
 	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
@@ -40,7 +40,7 @@ type runCmd struct {
 	Scenarios    names  `placeholder:"NAME,..." help:"Measure these scenarios: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle; or the beginning of a name for all that share it: bulk, echo (default: all)."`
 	Peers        names  `placeholder:"NAME,..." help:"Measure these contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-lane (root only), relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
 	Baseline     string `default:"penstock" placeholder:"NAME" help:"Measure each of them beside this contestant, which is the base of ratios; if it fails that is exit code 1 (default: ${default})."`
-	IdleSessions *int   `placeholder:"N" help:"Let so many sessions rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
+	IdleSessions *int   `placeholder:"N" help:"Let this many sessions rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
 }
 
 // Help is kong's text below the summary.

@@ -19,8 +19,8 @@ type tlsCmd struct {
 	outFlag
 
 	Quick   bool              `help:"Measure 2 rounds of trials of 0.3 s."`
-	Rounds  *int              `placeholder:"N" help:"Let the contestants take turns in so many rounds (default: 6)."`
-	Seconds *float64          `placeholder:"S" help:"Let each of the seven trials of a contestant in a round take so many seconds (default: 1)."`
+	Rounds  *int              `placeholder:"N" help:"Let the contestants take turns in this many rounds (default: 6)."`
+	Seconds *float64          `placeholder:"S" help:"Let each of the seven trials of a contestant in a round take this many seconds (default: 1)."`
 	Binary  map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH."`
 }
 

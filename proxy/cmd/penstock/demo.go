@@ -24,8 +24,8 @@ import (
 // demoCmd shows a load balancer at work while its endpoints die, drain and come back.
 type demoCmd struct {
 	Listen  string  `default:"127.0.0.1:0" placeholder:"ADDR" help:"Have the load balancer listen here. (default: a free port of loopback)"`
-	Seconds float64 `default:"10" help:"Take so many seconds. (default: ${default})"`
-	Rate    int     `default:"100" help:"Have so many clients in a second. (default: ${default})"`
+	Seconds float64 `default:"10" help:"Take this many seconds. (default: ${default})"`
+	Rate    int     `default:"100" help:"Have this many clients in a second. (default: ${default})"`
 	Stay    bool    `help:"Go on afterwards, until Ctrl-C."`
 }
 

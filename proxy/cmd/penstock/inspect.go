@@ -135,7 +135,7 @@ type traceCmd struct {
 	processFlags
 	PID    int         `name:"pid" placeholder:"N" help:"Trace another process, with its children, instead of the one that is asked for its status."`
 	Cgroup string      `placeholder:"DIR" help:"Trace the processes of a cgroup instead, by its directory."`
-	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Trace for so long; a signal ends it earlier. (default: ${default})"`
+	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Trace for this long; a signal ends it earlier. (default: ${default})"`
 	JSON   bool        `name:"json" help:"Print JSON, with the events of each connection."`
 }
 
@@ -203,7 +203,7 @@ func (c *traceCmd) write(w io.Writer, r *evidence.Report) error {
 type profileCmd struct {
 	processFlags
 	PID    int         `name:"pid" placeholder:"N" help:"Profile another process, of any program, with its children, instead of the one that is asked for its status."`
-	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Profile for so long, in whole seconds from 1s to 1m. (default: ${default})"`
+	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Profile for this long, in whole seconds from 1s to 1m. (default: ${default})"`
 	Kernel bool        `negatable:"" default:"true" help:"Take the kernel's frames too, if perf events are allowed. (default: ${default})"`
 	Output string      `short:"o" placeholder:"FILE" help:"Write it here. (default: standard output)"`
 	Format *string     `hidden:""`

@@ -22,7 +22,7 @@ type proxyCmd struct {
 	SourceAddress string `placeholder:"IP" help:"Local address to connect to endpoints from. (default: the kernel chooses)"`
 
 	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one endpoint, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
-	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for so long. (default: ${default})"`
+	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for this long. (default: ${default})"`
 	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"The same, once one side has sent its end of file. (default: ${default})"`
 	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"How long a peer may leave bytes unacknowledged, or probes of its closed window or of an idle connection unanswered. (default: ${default})"`
 

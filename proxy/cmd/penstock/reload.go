@@ -446,9 +446,9 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 	return &is
 }
 
-// A fileState is whether the file can be used, how it compares with the configuration in force, and the last reload if it was refused. The file is read only if its
-// files have other facts than at the last time, or another configuration is in force, or once in a while as long as it, or a certificate that it names, cannot be used: files
-// that it names may be mended, or broken, meanwhile. The zero value is a file that can be used.
+// A fileState is whether the file can be used, how it compares with the configuration in force, and the last reload if it was refused. The file is read again if its
+// metadata or the running configuration has changed, and now and then while the file, or a certificate that it names, cannot be used: files that it names may be
+// mended or broken meanwhile. The zero value is a file that can be used.
 type fileState struct {
 	mu      sync.Mutex
 	print   string

@@ -170,7 +170,7 @@ type sessionsEndCmd struct {
 	All       bool        `help:"End all sessions."`
 	Now       bool        `help:"End them at once, in the middle of whatever they do."`
 	Over      cli.Timeout `placeholder:"TIME" help:"Spread the ends over a time, at random, so that their clients do not all come back together."`
-	Grace     cli.Timeout `placeholder:"TIME" help:"Wait so long for each to become quiet; then it goes on, and the exit code is 3. (default: 30s)"`
+	Grace     cli.Timeout `placeholder:"TIME" help:"Wait this long for each session to become quiet; then it goes on, and the exit code is 3. (default: 30s)"`
 	Quiet     cli.Timeout `placeholder:"TIME" help:"A session counts as quiet if no byte has moved for this time, and the last one came from the endpoint. Whether an answer was whole is not known: write a time that is longer than the pauses of the endpoints' answers. 1s will do where each question has one answer, in one piece, and TLS, HTTP/2 and pipelining are not spoken. (default: 10s)"`
 	ThenReset bool        `help:"End those as well that are not quiet after --grace."`
 	DryRun    bool        `help:"Say how many there are, and end none."`

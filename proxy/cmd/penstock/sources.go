@@ -15,9 +15,9 @@ import (
 type sourcesCmd struct {
 	processFlags
 	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"List those with the most of this first: connections, rate, refusals or bytes. (default: ${default})"`
-	Top     int    `placeholder:"N" default:"20" help:"List at most so many. (default: ${default})"`
-	Prefix  int    `placeholder:"BITS" default:"32" help:"Take so many bits of an IPv4 address for one source. (default: ${default})"`
-	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"Take so many bits of an IPv6 address for one source. (default: ${default})"`
+	Top     int    `placeholder:"N" default:"20" help:"List at most this many. (default: ${default})"`
+	Prefix  int    `placeholder:"BITS" default:"32" help:"Take this many bits of an IPv4 address for one source. (default: ${default})"`
+	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"Take this many bits of an IPv6 address for one source. (default: ${default})"`
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
@@ -53,7 +53,7 @@ type denyCmd struct {
 type denyAddCmd struct {
 	adminFlags
 	Source   string   `arg:"" help:"An address, a prefix, unix, unix:uid=1000, unix:gid=1000 or all."`
-	For      cli.Span `required:"" placeholder:"TIME" help:"Deny it for so long, such as 1h or 7d."`
+	For      cli.Span `required:"" placeholder:"TIME" help:"Deny it for this long, such as 1h or 7d."`
 	Listener string   `placeholder:"NAME" help:"Deny it at that listener alone."`
 	End      bool     `help:"End the source's sessions, too, at once."`
 	JSON     bool     `name:"json" help:"Print JSON."`
