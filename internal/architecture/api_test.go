@@ -46,7 +46,7 @@ func TestExportedAPI(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Log("if the change is meant: go test ./internal/architecture -run API -update")
+		t.Log("if the change is meant: .ci/run generate")
 	}
 }
 

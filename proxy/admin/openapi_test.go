@@ -70,7 +70,7 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s differs from the code: go test ./proxy/admin -run OpenAPI -update (%v)", path, err)
+		t.Errorf("%s differs from the code: .ci/run generate (%v)", path, err)
 	}
 	d := documented(t)
 	if got, want := slices.Sorted(maps.Keys(d.Paths)), slices.Sorted(slices.Values(admin.Paths())); !slices.Equal(got, want) {
@@ -302,7 +302,7 @@ func TestMembersAreDescribed(t *testing.T) {
 	if *update {
 		err = os.WriteFile("members.json", want, 0o644)
 	} else if string(got) != string(want) {
-		t.Errorf("members.json differs from the source: go test ./proxy/admin -run MembersAreDescribed -update, then the same with OpenAPI")
+		t.Errorf("members.json differs from the source: .ci/run generate")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,7 @@ var update = flag.Bool("update", false, "rewrite docs/configuration.md")
 
 const (
 	document = "../../docs/configuration.md"
-	begin    = "<!-- The rest is generated: go test ./proxy/config -run Reference -update -->\n"
+	begin    = "<!-- The rest is generated: .ci/run generate -->\n"
 )
 
 // TestReference compares the document with the code.
@@ -181,7 +181,7 @@ func TestReference(t *testing.T) {
 		return
 	}
 	if generated != want {
-		t.Errorf("%s differs from the code: go test ./proxy/config -run Reference -update", document)
+		t.Errorf("%s differs from the code: .ci/run generate", document)
 	}
 	for _, k := range config.Keys() {
 		if !strings.Contains(want, k.Doc) {

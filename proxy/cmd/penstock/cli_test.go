@@ -337,7 +337,7 @@ func TestManPages(t *testing.T) {
 			}
 		}
 	}
-	const remedy = "go test ./proxy/cmd/penstock -run TestManPages -update"
+	const remedy = ".ci/run generate"
 	files, err := os.ReadDir(manualDir)
 	if err != nil {
 		t.Fatalf("%v: %s", err, remedy)

@@ -480,7 +480,7 @@ var updatePage = flag.Bool("update", false, "write the flags into docs/proxy.md"
 func TestProxyPage(t *testing.T) {
 	t.Parallel()
 
-	const page, begin, end = "../../../docs/proxy.md", "-update -->\n", "<!-- end -->"
+	const page, begin, end = "../../../docs/proxy.md", "generate -->\n", "<!-- end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -498,7 +498,7 @@ func TestProxyPage(t *testing.T) {
 		return
 	}
 	if string(text) != want {
-		t.Errorf("%s does not have the flags of penstock proxy: go test ./proxy/cmd/penstock -run TestProxyPage -update", page)
+		t.Errorf("%s does not have the flags of penstock proxy: .ci/run generate", page)
 	}
 }
 

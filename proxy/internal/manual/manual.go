@@ -28,7 +28,7 @@ func pageName(command *kong.Node) string { return command.Parent.Name + "-" + co
 
 // begin writes the head of a page. It has no date: pages are the same whenever they are written.
 func (r *roff) begin(name, program, summary string) {
-	r.WriteString(`.\" Written from the command line by go test ./proxy/cmd/penstock -run TestManPages -update.` + "\n")
+	r.WriteString(`.\" Written from the command line by .ci/run generate.` + "\n")
 	r.macro("TH", strings.ToUpper(name), "1", "", program, program+" manual")
 	r.macro("SH", "NAME")
 	r.line(escape(name) + ` \- ` + words(strings.TrimSuffix(summary, ".")))

@@ -252,7 +252,7 @@ var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 const (
 	page  = "../../../docs/metrics.md"
-	begin = "<!-- The rest is generated: go test ./proxy/internal/metrics -run Documented -update -->\n"
+	begin = "<!-- The rest is generated: .ci/run generate -->\n"
 )
 
 // TestDocumented: docs/metrics.md has each family as the code has it.
@@ -273,7 +273,7 @@ func TestDocumented(t *testing.T) {
 		return
 	}
 	if generated != want {
-		t.Errorf("%s differs from the code: go test ./proxy/internal/metrics -run Documented -update", page)
+		t.Errorf("%s differs from the code: .ci/run generate", page)
 	}
 }
 
