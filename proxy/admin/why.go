@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -32,10 +35,10 @@ type Why struct {
 	More  bool  `json:"more,omitempty"`
 	// Adopted counts those of them that a process before this one had: all figures of these are of their time in the lane alone.
 	Adopted int64 `json:"adopted,omitempty"`
-	// Waiting counts the clients without an endpoint, if there is no session: those of the query, of one for an
-	// upstream those that wait for it.
+	// Waiting counts the clients of the query without an endpoint; with an upstream in the query, the clients that wait for it.
 	Waiting int64 `json:"waiting,omitempty"`
-	// Verdict is the verdict with the largest share, idle only if no other has a tenth, or [NoVerdict], and Shares are of all the time of these sessions, by verdict:
+	// Verdict is the cause that has kept these sessions waiting for the longest, if it has a tenth of the time of some endpoint's sessions; a client that sends
+	// nothing keeps nobody waiting. Else it is the verdict with the largest share. Without a session it is [NoVerdict]. Shares are of all the time of these sessions, by verdict:
 	// client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown.
 	Verdict string             `json:"verdict"`
 	Shares  map[string]float64 `json:"shares"`
@@ -47,8 +50,29 @@ type Why struct {
 	Most *EndpointWhy `json:"most,omitempty"`
 	// Endpoints are those of the sessions, up to 100, that with the largest Share first.
 	Endpoints []EndpointWhy `json:"endpoints"`
-	// Sessions are those that were not idle for the longest, up to 100.
+	// Sessions are those that were kept waiting for the longest, up to 100.
 	Sessions []SessionWhy `json:"sessions"`
+}
+
+// Kinds returns the verdicts that have a share: Verdict, and then the others from the largest share on.
+func (w *Why) Kinds() []string {
+	return slices.SortedFunc(maps.Keys(w.Shares), func(a, b string) int {
+		switch w.Verdict {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(w.Shares[b], w.Shares[a]), cmp.Compare(a, b))
+	})
+}
+
+// Label names an endpoint for a reader: by its name, with its address if that is another.
+func Label(name, address string) string {
+	if name == "" || name == address || address == "" {
+		return cmp.Or(name, address)
+	}
+	return name + " (" + address + ")"
 }
 
 // NoVerdict is the verdict of a [Why] without sessions.

@@ -225,17 +225,6 @@ func noSession(id string) error {
 	return fmt.Errorf("session %q: %w: it has ended, or has no endpoint yet; list them with GET /v1/sessions", id, admin.ErrNotFound)
 }
 
-// nobodyJoined completes the result where no session was found: clients may wait for an endpoint.
-func (s *sessionTable) nobodyJoined(ctx context.Context, q *admin.WhyQuery, sum *whySum) admin.Why {
-	w := sum.result()
-	w.Verdict, w.Advice = admin.NoVerdict, "no session is joined"
-	w.Waiting = s.waiting(ctx, q)
-	if w.Waiting > 0 {
-		w.Advice += fmt.Sprintf(", and %d of the clients have no endpoint: penstock status says why", w.Waiting)
-	}
-	return w
-}
-
 // waiting counts clients without an endpoint: those that wait for one of an upstream, or those of a listener or a source.
 func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
 	switch {

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -62,8 +63,8 @@ func (s *sessionTable) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, er
 		if err := s.knows(&q); err != nil {
 			return admin.Why{}, err
 		}
-		return s.nobodyJoined(ctx, &q, sum), ctx.Err()
 	}
+	sum.why.Waiting = s.waiting(ctx, &q)
 	return sum.result(), ctx.Err()
 }
 
@@ -88,13 +89,32 @@ func whyQuery(q *admin.WhyQuery) *worker.Query {
 // A whySum adds up sessions.
 type whySum struct {
 	why   admin.Why
-	times [verdict.Kinds]float64
+	times whyTimes
 	by    whyGroups
 	rows  []whyRow
 }
 
+// whyTimes are the seconds of sessions by verdict, and of these the seconds in which somebody kept them waiting, see [verdict.Verdict.Kept].
+type whyTimes struct{ all, kept [verdict.Kinds]float64 }
+
+func (t *whyTimes) add(v *verdict.Verdict, seconds float64) {
+	kept := v.Kept()
+	for k := range t.all {
+		t.all[k] += v.Shares[k] * seconds
+		t.kept[k] += kept[k] * seconds
+	}
+}
+
+// total returns the seconds of all verdicts.
+func total(of *[verdict.Kinds]float64) (all float64) {
+	for _, t := range of {
+		all += t
+	}
+	return all
+}
+
 type whyRow struct {
-	busy float64 // time that was not idle
+	kept float64 // time in which somebody kept it waiting
 	admin.SessionWhy
 }
 
@@ -105,17 +125,15 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	if v.Young {
 		seconds = 0 // they say nothing of the others
 	}
-	for k, share := range v.Shares {
-		w.times[k] += share * seconds
-	}
+	w.times.add(&v, seconds)
 	w.by.add(one, &v, seconds)
-	why := v.Why()
+	why, kept := v.Why(), v.Kept()
 	if one.Adopted {
 		w.why.Adopted++
 		why = "adopted, of its time in the lane: " + why
 	}
 	w.rows = append(w.rows, whyRow{
-		busy: (1 - v.Shares[verdict.Idle]) * seconds,
+		kept: total(&kept) * seconds,
 		SessionWhy: admin.SessionWhy{
 			Client: one.Client, Listener: one.Listener, Upstream: one.Upstream, Endpoint: one.Endpoint, Name: one.EndpointName,
 			AgeUs: one.Age.Microseconds(), Adopted: one.Adopted, Verdict: v.Kind.String(), Why: why, Shares: sharesOf(&v.Shares), Waits: waitsOf(sample),
@@ -123,45 +141,63 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 		},
 	})
 	if len(w.rows) >= 2*maxWhyListed {
-		w.keepBusiest()
+		w.keepLongest()
 	}
 }
 
-// keepBusiest keeps those that are listed.
-func (w *whySum) keepBusiest() {
-	slices.SortStableFunc(w.rows, func(a, b whyRow) int { return cmp.Compare(b.busy, a.busy) })
+// keepLongest keeps the sessions that are listed.
+func (w *whySum) keepLongest() {
+	slices.SortStableFunc(w.rows, func(a, b whyRow) int { return cmp.Compare(b.kept, a.kept) })
 	w.rows = w.rows[:min(len(w.rows), maxWhyListed)]
 }
 
 func (w *whySum) result() admin.Why {
-	w.keepBusiest()
+	w.keepLongest()
 	w.why.Sessions = make([]admin.SessionWhy, 0, len(w.rows))
 	for i := range w.rows {
 		w.why.Sessions = append(w.why.Sessions, w.rows[i].SessionWhy)
 	}
-	kind, total := verdict.Unknown, 0.0
-	for k, t := range w.times {
-		if total += t; t > w.times[kind] && verdict.Kind(k) != verdict.Idle {
-			kind = verdict.Kind(k)
-		}
-	}
-	if idle := w.times[verdict.Idle]; idle > w.times[kind] && w.times[kind] < leastShare*total {
-		kind = verdict.Idle // and nothing else is worth a look
-	}
-	w.by.report(&w.why, kind, w.times[kind])
+	kind, times := w.cause(), &w.times.all
+	w.by.report(&w.why, kind, times[kind])
 	w.why.Verdict, w.why.Advice = kind.String(), kind.Advice()
-	if total > 0 {
-		for k := range w.times {
-			w.times[k] /= total
+	if w.why.Count == 0 {
+		w.why.Verdict, w.why.Advice = admin.NoVerdict, "no session is joined"
+	}
+	if all := total(times); all > 0 {
+		for k := range times {
+			times[k] /= all
 		}
 	} else if w.why.Count > 0 {
-		w.times[verdict.Unknown], w.why.Advice = 1, verdict.TooYoung
+		times[verdict.Unknown], w.why.Advice = 1, verdict.TooYoung
 	}
-	w.why.Shares = sharesOf(&w.times)
+	w.why.Shares = sharesOf(times)
+	if n := w.why.Waiting; n > 0 {
+		w.why.Advice += fmt.Sprintf("; %d of the clients have no endpoint: penstock status says why", n)
+	}
 	return w.why
 }
 
-// leastShare is the share of the time from which on a verdict comes before idle.
+// cause is the verdict on all sessions: the cause that has kept them waiting for the longest, if it is worth a look. If none is, it is the
+// verdict with the most time, which may be idle, or the client for its silence.
+func (w *whySum) cause() verdict.Kind {
+	cause, found := verdict.Unknown, false
+	for k, kept := range w.times.kept {
+		if kind := verdict.Kind(k); w.by.worth(kind) && (!found || kept > w.times.kept[cause]) {
+			cause, found = kind, true
+		}
+	}
+	if found {
+		return cause
+	}
+	for k, t := range w.times.all {
+		if t > w.times.all[cause] {
+			cause = verdict.Kind(k)
+		}
+	}
+	return cause
+}
+
+// leastShare is the share of the time of one endpoint's sessions from which on a cause is worth a look.
 const leastShare = 0.1
 
 // sharesOf returns those of at least a thousandth, by name.
@@ -207,15 +243,13 @@ type whyGroup struct {
 	upstream, endpoint, name string
 	sessions                 int64
 	verdicts                 [verdict.Kinds]int64
-	times                    [verdict.Kinds]float64 // in seconds
+	times                    whyTimes
 }
 
 func (g *whyGroup) add(v *verdict.Verdict, seconds float64) {
 	g.sessions++
 	g.verdicts[v.Kind]++
-	for k, share := range v.Shares {
-		g.times[k] += share * seconds
-	}
+	g.times.add(v, seconds)
 }
 
 // whyGroups are the groups of sessions, by upstream and address of the endpoint; that of an upstream has no address.
@@ -233,6 +267,17 @@ func (w whyGroups) add(one *worker.Session, v *verdict.Verdict, seconds float64)
 	}
 }
 
+// worth reports whether a cause has kept the sessions of an endpoint waiting for a good part of their time: one endpoint of many that stands
+// still has little of the time of all.
+func (w whyGroups) worth(kind verdict.Kind) bool {
+	for _, g := range w {
+		if kept := g.times.kept[kind]; kept > 0 && kept >= leastShare*total(&g.times.all) {
+			return true
+		}
+	}
+	return false
+}
+
 // list returns the endpoints, or the upstreams, of which the most time has the verdict first.
 func (w whyGroups) list(kind verdict.Kind, endpoints bool) (list []*whyGroup) {
 	for _, g := range w {
@@ -241,24 +286,21 @@ func (w whyGroups) list(kind verdict.Kind, endpoints bool) (list []*whyGroup) {
 		}
 	}
 	slices.SortFunc(list, func(a, b *whyGroup) int {
-		return cmp.Or(cmp.Compare(b.times[kind], a.times[kind]), cmp.Compare(a.upstream, b.upstream), cmp.Compare(a.endpoint, b.endpoint))
+		return cmp.Or(cmp.Compare(b.times.all[kind], a.times.all[kind]), cmp.Compare(a.upstream, b.upstream), cmp.Compare(a.endpoint, b.endpoint))
 	})
 	return list
 }
 
 // status describes a group, of a verdict that has a time in all groups.
 func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
-	own := g.times
-	total := 0.0
-	for _, t := range own {
-		total += t
-	}
+	own := g.times.all
+	whole := max(total(&own), 1e-9)
 	for k := range own {
-		own[k] /= max(total, 1e-9)
+		own[k] /= whole
 	}
 	return admin.EndpointWhy{
 		Upstream: g.upstream, Endpoint: g.endpoint, Name: g.name, Sessions: g.sessions, Limited: g.verdicts[kind],
-		Share: thousandths(g.times[kind] / max(all, 1e-9)), Shares: sharesOf(&own),
+		Share: thousandths(g.times.all[kind] / max(all, 1e-9)), Shares: sharesOf(&own),
 	}
 }
 
@@ -274,7 +316,7 @@ func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 		return
 	}
 	for _, list := range [][]*whyGroup{endpoints, w.list(kind, false)} {
-		if len(list) > 0 && list[0].times[kind] > all/2 {
+		if len(list) > 0 && list[0].times.all[kind] > all/2 {
 			most := list[0].status(kind, all)
 			to.Most = &most
 			return

@@ -118,6 +118,49 @@ upstreams:
 	}
 }
 
+// TestWhyNamesWhoKeepsClientsWaiting: an endpoint that answers nothing is named, though most of the time is of many other clients, each of
+// which takes its time for the next question. They are named once nobody waits for an answer.
+func TestWhyNamesWhoKeepsClientsWaiting(t *testing.T) {
+	t.Parallel()
+
+	r := &rig{loadbalancer.Setting{}.Start(t, fmt.Sprintf(`
+listeners:
+  - {name: a, bind: "127.0.0.1:0", upstream: slow}
+  - {name: b, bind: "127.0.0.1:0", upstream: quick}
+upstreams:
+  - {name: slow, endpoints: [{name: frozen, address: %q}]}
+  - {name: quick, endpoints: [{name: q, address: %q}]}
+`, sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(c, c) })))}
+	for range 30 {
+		c := client(t, r.Listener("b").Addresses[0])
+		go func() {
+			for answer := make([]byte, 1); ; time.Sleep(50 * time.Millisecond) {
+				if _, err := c.Write([]byte("?")); err != nil {
+					return
+				}
+				if _, err := c.Read(answer); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	window := admin.WhyQuery{For: 300 * time.Millisecond}
+	r.Until("the clients are silent for most of the time", func() bool {
+		w := r.why(window)
+		return w.Count == 30 && w.Verdict == "client" && w.Shares["client"] > 0.8
+	})
+	waits := client(t, r.Listener("a").Addresses[0])
+	sends(t, waits, "?")
+	var w admin.Why
+	r.Until("most of the time is the clients' all the same", func() bool {
+		w = r.why(window)
+		return w.Count == 31 && w.Shares["client"] > 0.8 && w.Shares["endpoint"] > 0.02
+	})
+	if w.Verdict != "endpoint" || w.Most == nil || w.Most.Name != "frozen" || w.Sessions[0].Client != waits.LocalAddr().String() {
+		t.Errorf("%s, most of it %+v, and the first session is %+v", w.Verdict, w.Most, w.Sessions[0])
+	}
+}
+
 // TestWhyOfNobody: without a session there is no verdict, and clients that wait are counted.
 func TestWhyOfNobody(t *testing.T) {
 	t.Parallel()

@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +63,7 @@ func (c *whyCmd) Run(e *cli.Env) error {
 // whyRows is how many sessions have a row.
 const whyRows = 20
 
-// writeWhy writes the verdict on all sessions, what to do, and a row for each of the busiest.
+// writeWhy writes the verdict on all sessions, what to do, and a row for each that was kept waiting the longest.
 func writeWhy(w io.Writer, y *admin.Why) error {
 	if y.Count == 0 {
 		_, err := fmt.Fprintln(w, oneLine(cmp.Or(y.Advice, "no session is joined")))
@@ -81,16 +79,14 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 	}
 	fmt.Fprintf(&text, "%s\n\n", oneLine(y.Advice))
 	var rows [][]string
-	names := slices.Collect(maps.Keys(y.Shares))
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(y.Shares[b], y.Shares[a]), cmp.Compare(a, b)) })
-	for _, name := range names {
+	for _, name := range y.Kinds() {
 		rows = append(rows, []string{name, percent(y.Shares[name]), fmt.Sprintf("verdict of %d", y.Verdicts[name])})
 	}
 	_ = writeTable(&text, rows, "\n") // into memory
 	writeWhyEndpoints(&text, y)
 	for i := range y.Sessions[:min(len(y.Sessions), whyRows)] {
 		one := &y.Sessions[i]
-		fmt.Fprintf(&text, "%s -> %s  %s\n    %s\n", display.Text(one.Client), display.Text(one.Endpoint), display.Text(one.Verdict), oneLine(one.Why))
+		fmt.Fprintf(&text, "%s -> %s  %s\n    %s\n", display.Text(one.Client), display.Text(admin.Label(one.Name, one.Endpoint)), display.Text(one.Verdict), oneLine(one.Why))
 	}
 	text.WriteString(andMore(int(y.Count) - min(len(y.Sessions), whyRows)))
 	_, err := io.WriteString(w, text.String())
@@ -113,15 +109,12 @@ func writeWhyEndpoints(w *strings.Builder, y *admin.Why) {
 	_ = writeTable(w, rows, andMore(len(y.Endpoints)-whyEndpoints)+"\n") // into memory
 }
 
-// groupName names an endpoint by its address, and its name if that is another, and its upstream; or an upstream.
+// groupName names an endpoint and its upstream; or an upstream.
 func groupName(of *admin.EndpointWhy) string {
 	if of.Endpoint == "" {
 		return "upstream " + of.Upstream
 	}
-	text := "endpoint " + of.Endpoint
-	if of.Name != "" && of.Name != of.Endpoint {
-		text = fmt.Sprintf("endpoint %s (%s)", of.Name, of.Endpoint)
-	}
+	text := "endpoint " + admin.Label(of.Name, of.Endpoint)
 	if of.Upstream != "" {
 		text += " of " + of.Upstream
 	}

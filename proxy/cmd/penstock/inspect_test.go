@@ -17,39 +17,56 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// TestWriteWhy: the verdict comes first, and the advice.
+// TestWriteWhy: the verdict comes first, also if another has a larger share, and the advice. Endpoints have their names.
 func TestWriteWhy(t *testing.T) {
 	t.Parallel()
 
 	var out strings.Builder
 	err := writeWhy(&out, &admin.Why{
-		Count: 30, Adopted: 4, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.72, "idle": 0.28},
-		Verdicts: map[string]int64{"endpoint_network": 20, "idle": 10},
+		Count: 30, Adopted: 4, Verdict: "endpoint_network", Advice: "look there", Shares: map[string]float64{"endpoint_network": 0.28, "client": 0.72},
+		Verdicts: map[string]int64{"endpoint_network": 20, "client": 10},
 		Most:     &admin.EndpointWhy{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92},
 		Endpoints: []admin.EndpointWhy{
 			{Upstream: "app\x1b", Endpoint: "10.0.0.2:80", Name: "two", Sessions: 17, Limited: 16, Share: 0.92, Shares: map[string]float64{"endpoint_network": 0.95, "idle": 0.05}},
 			{Upstream: "app", Endpoint: "10.0.0.3:80", Name: "10.0.0.3:80", Sessions: 13, Limited: 4, Share: 0.08, Shares: map[string]float64{"endpoint_network": 0.1, "idle": 0.9}},
 		},
-		Sessions: []admin.SessionWhy{{Client: "10.0.0.1:5", Endpoint: "10.0.0.2:80", Verdict: "endpoint_network", Why: "lost\x1b"}},
+		Sessions: []admin.SessionWhy{{Client: "10.0.0.1:5", Endpoint: "10.0.0.2:80", Name: "two", Verdict: "endpoint_network", Why: "lost\x1b"}},
 	})
-	want := `endpoint_network: 72 % of the time of 30 sessions
+	want := `endpoint_network: 28 % of the time of 30 sessions
 of adopted sessions, which are 4 of these, the time in the lane alone is known
 endpoint two (10.0.0.2:80) of app\x1b: 16 of 17 sessions, 92 % of that time
 look there
 
-endpoint_network  72 %  verdict of 20
-idle              28 %  verdict of 10
+endpoint_network  28 %  verdict of 20
+client            72 %  verdict of 10
 
 endpoint_network, by endpoint          sessions  of that time  of its own time
 endpoint two (10.0.0.2:80) of app\x1b  16 of 17  92 %          95 %
 endpoint 10.0.0.3:80 of app            4 of 13   8 %           10 %
 
-10.0.0.1:5 -> 10.0.0.2:80  endpoint_network
+10.0.0.1:5 -> two (10.0.0.2:80)  endpoint_network
     lost\x1b
 ... and 29 more
 `
 	if err != nil || out.String() != want {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// TestEndpointsHaveNames: a list of sessions has the name of an endpoint beside its address.
+func TestEndpointsHaveNames(t *testing.T) {
+	t.Parallel()
+
+	var out strings.Builder
+	err := writeSessions(&out, &admin.Sessions{Sessions: []admin.Session{
+		{Client: "c1", Endpoint: "10.0.0.2:80", Name: "two"}, {Client: "c2", Endpoint: "10.0.0.3:80", Name: "10.0.0.3:80"}, {Client: "c3"},
+		{Client: "c4", Endpoint: "10.0.0.4:5432", Name: "db.example:5432"},
+	}})
+	lines := strings.Split(out.String(), "\n")
+	for i, want := range []string{"c1 - - two (10.0.0.2:80)", "c2 - - 10.0.0.3:80", "c3 - - -", "c4 - - db.example:5432 (10.0.0.4:5432)"} {
+		if line := strings.Join(strings.Fields(lines[i+1]), " "); err != nil || !strings.HasPrefix(line, want+" ") {
+			t.Errorf("%v, %q, want %q", err, line, want)
+		}
 	}
 }
 

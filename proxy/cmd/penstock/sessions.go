@@ -138,7 +138,7 @@ func writeSessions(w io.Writer, s *admin.Sessions) error {
 			idle = sinceText(*one.IdleUs)
 		}
 		cells := []string{
-			one.Client, cmp.Or(one.Listener, "-"), cmp.Or(one.Upstream, "-"), cmp.Or(one.Endpoint, "-"), one.State, sinceText(one.AgeUs), idle,
+			one.Client, cmp.Or(one.Listener, "-"), cmp.Or(one.Upstream, "-"), cmp.Or(admin.Label(one.Name, one.Endpoint), "-"), one.State, sinceText(one.AgeUs), idle,
 			display.Bytes(one.Bytes.ClientToEndpoint.All()), display.Bytes(one.Bytes.EndpointToClient.All()), one.ID,
 		}
 		if judged {

@@ -158,8 +158,8 @@ func TestOwners(t *testing.T) {
 	}{
 		{kerneltrace.Accepted, "10.0.0.2:80", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener web"},
 		{kerneltrace.Accepted, "10.0.0.1:80", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener own"},
-		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.1:5432", "endpoint a of shop"},
-		{kerneltrace.Connected, "10.0.0.2:50000", "10.1.0.1:5432", "endpoint a of shop, for 10.2.0.1:4000 of listener web"},
+		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.1:5432", "endpoint a (10.1.0.1:5432) of shop"},
+		{kerneltrace.Connected, "10.0.0.2:50000", "10.1.0.1:5432", "endpoint a (10.1.0.1:5432) of shop, for 10.2.0.1:4000 of listener web"},
 		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.9:5432", "connections to 10.1.0.9:5432"},
 		{kerneltrace.Unknown, "10.0.0.2:40000", "10.1.0.1:5432", "unmatched"},
 	} {

@@ -37,7 +37,7 @@ func (o *Owner) String() string {
 	case o.Listener != "":
 		return o.listener()
 	case o.Upstream != "":
-		return fmt.Sprintf("endpoint %s of %s", o.Name, o.Upstream) + o.client()
+		return fmt.Sprintf("endpoint %s of %s", admin.Label(o.Name, o.Endpoint), o.Upstream) + o.client()
 	case o.Endpoint != "":
 		return "connections to " + o.Endpoint + o.client()
 	}

@@ -3,7 +3,6 @@ package top
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -421,11 +420,11 @@ func (e *earlier) loopTable(s *admin.Status) table {
 	t := table{columns: loopColumns}
 	for i := range s.Loops {
 		l := &s.Loops[i]
-		accepted, turns, late := unknown, unknown, admin.Within(nil, l.TimerLate)
+		accepted, turns, late := unknown, unknown, admin.Within(nil, l.TimerLate, l.TimerLateMaxUs)
 		if e.status != nil && i < len(e.status.Loops) {
 			was := &e.status.Loops[i]
 			accepted, turns = between(was.Accepted, l.Accepted, e.time), between(was.Turns, l.Turns, e.time)
-			late = admin.Within(was.TimerLate, l.TimerLate)
+			late = admin.Within(was.TimerLate, l.TimerLate, l.TimerLateMaxUs)
 		}
 		lag, tone := e.lagOf(s, i), calm
 		if lag.Longest > time.Millisecond {
@@ -448,9 +447,7 @@ func (e *earlier) lagOf(s *admin.Status, i int) admin.Lag {
 	if e.status != nil && i < len(e.status.Loops) {
 		before = e.status.Loops[i].Lag
 	}
-	lag, longest := admin.Within(before, l.Lag), time.Duration(l.LagMaxUs)*time.Microsecond
-	lag.P99, lag.Longest = min(lag.P99, longest), min(lag.Longest, longest) // they are powers of two
-	return lag
+	return admin.Within(before, l.Lag, l.LagMaxUs)
 }
 
 // span is a cell of a time; 0 is unknown.
@@ -576,7 +573,7 @@ var sessionColumns = []column{
 	{name: "why"},
 }
 
-// sessionTable is the sessions that were the least idle, and what limits them.
+// sessionTable is the sessions that were kept waiting the longest, and what limits them.
 func sessionTable(y *admin.Why) table {
 	t := table{columns: sessionColumns}
 	window := time.Duration(y.WindowUs) * time.Microsecond
@@ -595,7 +592,7 @@ func sessionTable(y *admin.Why) table {
 			tone = warn
 		}
 		t.rows = append(t.rows, row{tone: tone, detail: s.Why, cells: []cell{
-			name(s.Client), name(cmp.Or(s.Name, s.Endpoint)), name(s.Verdict), figure(short(old).String(), old),
+			name(s.Client), name(admin.Label(s.Name, s.Endpoint)), name(s.Verdict), figure(short(old).String(), old),
 			figure(f.in.bytes(), f.in), figure(f.out.bytes(), f.out), name(oneLine(s.Why)),
 		}})
 	}
@@ -608,12 +605,10 @@ func verdictLines(y *admin.Why) []string {
 		return []string{"sessions are looked at ..."}
 	}
 	if y.Count == 0 {
-		return []string{"no session is joined"}
+		return []string{oneLine(y.Advice)}
 	}
-	kinds := slices.Collect(maps.Keys(y.Shares))
-	slices.SortFunc(kinds, func(a, b string) int { return cmp.Or(cmp.Compare(y.Shares[b], y.Shares[a]), strings.Compare(a, b)) })
 	var parts []string
-	for _, kind := range kinds {
+	for _, kind := range y.Kinds() {
 		parts = append(parts, fmt.Sprintf("%s %.0f %%", display.Text(kind), 100*y.Shares[kind]))
 	}
 	more := ""

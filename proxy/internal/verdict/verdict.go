@@ -23,6 +23,17 @@ type parts struct {
 // though nothing waited for room.
 type hostParts struct{ sent, took, shut time.Duration }
 
+// Kept returns the shares of the time in which the session was kept waiting: without the time that was idle, and without the client's own
+// silence, which keeps nobody from an answer.
+func (v *Verdict) Kept() [Kinds]float64 {
+	kept := v.Shares
+	kept[Idle] = 0
+	if v.sample.Duration > 0 {
+		kept[Client] = max(0, kept[Client]-float64(v.parts.a.sent)/float64(v.sample.Duration))
+	}
+	return kept
+}
+
 // Least is the shortest time in user space that can be judged: the clocks of the waits and of the kernel have steps of milliseconds, and an
 // acknowledgment may be delayed for 40 ms. The end of a session takes two system calls for its verdict from this age on.
 const Least = 100 * time.Millisecond
