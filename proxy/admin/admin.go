@@ -53,10 +53,9 @@ type Balancer interface {
 	Denied() []Denial
 	// Why looks at joined sessions that match, twice if q.For is not 0, and returns what limits them.
 	Why(ctx context.Context, q WhyQuery) (Why, error)
-	// DrainListener makes a listener stop accepting clients. Its sessions may last as long as
-	// those of a draining process. It reports false if the listener was drained before, and so do the next two if
-	// nothing was changed.
-	DrainListener(name, by string) (changed bool, err error)
+	// DrainListener makes a listener stop accepting clients. Its sessions have their time to drain. Nothing is changed if
+	// the listener was drained before. The next two report false if nothing was changed.
+	DrainListener(name, by string) (ListenerDrained, error)
 	// ChangeEndpoint changes an endpoint without the file. Its errors wrap [ErrNotFound] or [ErrInvalid].
 	ChangeEndpoint(c *EndpointChange, by string) (EndpointChanged, error)
 	// ReadyListener has a drained listener accept clients again. If its address is not available any more,

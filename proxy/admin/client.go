@@ -211,8 +211,8 @@ func (c *Client) Drain(ctx context.Context) error {
 }
 
 // DrainListener calls [Balancer].DrainListener.
-func (c *Client) DrainListener(ctx context.Context, name string) (Changed, error) {
-	return post[Changed](ctx, c, "/v1/listener/drain", "listener", name)
+func (c *Client) DrainListener(ctx context.Context, name string) (ListenerDrained, error) {
+	return post[ListenerDrained](ctx, c, "/v1/listener/drain", "listener", name)
 }
 
 // ReadyListener calls [Balancer].ReadyListener.

@@ -325,9 +325,16 @@ type Changed struct {
 	Changed bool `json:"changed"` // false: it was so before
 }
 
+// A ListenerDrained is the answer to the drain of a listener.
+type ListenerDrained struct {
+	Changed  bool  `json:"changed"`  // false: it was drained before
+	Sessions int64 `json:"sessions"` // of the listener that are left
+	// Until is when the last of these sessions is reset, unless it has ended before. Left out: they are being reset, or there is none.
+	Until time.Time `json:"until,omitzero"`
+}
+
 func (s *Server) drainListener(_ context.Context, a *arguments) (any, error) {
-	changed, err := s.cfg.Balancer.DrainListener(a.listener, a.by)
-	return Changed{changed}, err
+	return s.cfg.Balancer.DrainListener(a.listener, a.by)
 }
 
 func (s *Server) readyListener(ctx context.Context, a *arguments) (any, error) {

@@ -248,7 +248,7 @@ var descriptions = map[string]*description{
 	"/v1/confirm":         {summary: "Confirms the pending reload.", answer: Outcome{}, codes: []int{http.StatusConflict}},
 	"/v1/rollback":        {summary: "Returns to the generation before.", answer: RolledBack{}, codes: []int{http.StatusConflict}},
 	"/v1/process/drain":   {summary: "The process drains and ends, as by SIGTERM.", answer: empty{}},
-	"/v1/listener/drain":  {summary: "A listener accepts no more clients, until it is ready again or a reload changes its bind.", answer: Changed{}, codes: []int{http.StatusNotFound}},
+	"/v1/listener/drain":  {summary: "A listener accepts no more clients, until it is ready again or a reload changes its bind. Its sessions go on until a time, and are reset then.", answer: ListenerDrained{}, codes: []int{http.StatusNotFound}},
 	"/v1/split/set":       {summary: "Sets the percentages of a split.", answer: Changed{}, codes: []int{http.StatusNotFound}},
 	"/v1/endpoint/drain":  {summary: "An endpoint gets no more clients. Its sessions have drain_timeout, and it is checked.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
 	"/v1/endpoint/ready":  {summary: "An endpoint gets clients again, after drain, maint or remove.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},

@@ -542,7 +542,10 @@ func TestLiveChanges(t *testing.T) {
 	}
 	const words = "--id 0.1.2 --listener web --upstream u --endpoint [::1]:80 --source 10.0.0.0/8 --older 1m0s --idle 1s --bytes 1048576 --state joined --verdict client_network"
 	for want, ask := range map[string]func() error{
-		"drain listener web by " + me: func() error { return changed(r.DrainListener(t.Context(), "web")) },
+		"drain listener web by " + me: func() error {
+			done, err := r.DrainListener(t.Context(), "web")
+			return changed(admin.Changed{Changed: done.Changed}, err)
+		},
 		"ready listener web by " + me: func() error { return asBefore(r.ReadyListener(t.Context(), "web")) },
 		"split 3 of web: map[shop:99.75 shop:8080:0.25] by " + me: func() error {
 			return changed(r.SetSplit(t.Context(), "web", 3, map[string]float64{"shop": 99.75, "shop:8080": 0.25}))

@@ -184,9 +184,9 @@ func known(kind, name, want string) error {
 	return fmt.Errorf("%s %q: %w", kind, name, admin.ErrNotFound)
 }
 
-func (b *balancer) DrainListener(name, by string) (bool, error) {
+func (b *balancer) DrainListener(name, by string) (admin.ListenerDrained, error) {
 	b.note("drain listener %s by %s", name, by)
-	return name == "web", known("listener", name, "web")
+	return admin.ListenerDrained{Changed: name == "web"}, known("listener", name, "web")
 }
 
 func (b *balancer) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.EndpointChanged, error) {

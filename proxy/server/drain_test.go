@@ -308,7 +308,12 @@ upstreams: [{name: u, drain_timeout: 1h, endpoints: [%q]}]`, binds, three, to)
 	r.Reload(less)
 	expect(less, map[string]int64{"l": 1})
 	expect(both, map[string]int64{})
-	must(t, r.DrainListener("m", "test"))
+	for _, first := range []bool{true, false} { // each answer says how many sessions are left, and until when
+		done, err := r.Server.DrainListener("m", "test")
+		if left := time.Until(done.Until); err != nil || done.Changed != first || done.Sessions != 1 || left <= 0 || left > time.Hour {
+			t.Errorf("%+v, %v", done, err)
+		}
+	}
 	expect(less, map[string]int64{"l": 1, "m": 1})
 	r.Reload(both)
 	expect(both, map[string]int64{"m": 1})

@@ -444,8 +444,8 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.
 upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 	m := r.At("m")
 	for _, first := range []bool{true, false} {
-		if changed, err := r.Server.DrainListener("m", "t"); err != nil || changed != first {
-			t.Fatalf("drained: changed %v, %v", changed, err)
+		if done, err := r.Server.DrainListener("m", "t"); err != nil || done.Changed != first {
+			t.Fatalf("drained: %+v, %v", done, err)
 		}
 	}
 	var other net.Listener

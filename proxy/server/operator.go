@@ -314,15 +314,16 @@ func (h *endpointChanges) onEndpoint(kind state.Kind, u *upstream, m *member, by
 }
 
 // DrainListener implements [admin.Balancer].
-func (s *Server) DrainListener(name, by string) (changed bool, err error) {
+func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err error) {
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
 	if l == nil {
-		return false, fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+		return done, fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
 	}
-	if changed = !l.drained; changed {
+	done.Sessions = int64(l.state.Connections.InUse())
+	if done.Changed = !l.drained; done.Changed {
 		c := changeOf(state.ListenerDrained, by)
 		c.Listener, c.Line = name, live.BindLine(l.cfg)
 		s.liveChanges.setLive(s.liveChanges.live.With(c))
@@ -335,7 +336,12 @@ func (s *Server) DrainListener(name, by string) (changed bool, err error) {
 		}
 	}
 	s.sockets.refreshView()
-	return changed, nil
+	for _, p := range s.removed.drainingSockets("") {
+		if ends := p.cut.ends(); p.owner == name && ends.After(done.Until) {
+			done.Until = ends
+		}
+	}
+	return done, nil
 }
 
 // ReadyListener implements [admin.Balancer].

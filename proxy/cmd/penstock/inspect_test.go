@@ -59,7 +59,9 @@ func TestEndpointsHaveNames(t *testing.T) {
 
 	var out strings.Builder
 	err := writeSessions(&out, &admin.Sessions{Sessions: []admin.Session{
-		{Client: "c1", Endpoint: "10.0.0.2:80", Name: "two"}, {Client: "c2", Endpoint: "10.0.0.3:80", Name: "10.0.0.3:80"}, {Client: "c3"},
+		{Client: "c1", Endpoint: "10.0.0.2:80", Name: "two"},
+		{Client: "c2", Endpoint: "10.0.0.3:80", Name: "10.0.0.3:80"},
+		{Client: "c3"},
 		{Client: "c4", Endpoint: "10.0.0.4:5432", Name: "db.example:5432"},
 	}})
 	lines := strings.Split(out.String(), "\n")

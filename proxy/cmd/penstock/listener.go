@@ -8,11 +8,12 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/display"
 )
 
 type listenerCmd struct {
 	List  listenerListCmd  `cmd:"" default:"withargs" help:"List the listeners."`
-	Drain listenerDrainCmd `cmd:"" help:"Close a listener: it accepts no more clients, until it is ready again or a reload changes its bind. Its sessions go on."`
+	Drain listenerDrainCmd `cmd:"" help:"Close a listener: it accepts no more clients, until it is ready again or a reload changes its bind. Its sessions go on for the drain_timeout of their upstreams; those that are left then are reset."`
 	Ready listenerReadyCmd `cmd:"" help:"Open a drained listener again."`
 }
 
@@ -51,8 +52,24 @@ type listenerDrainCmd struct {
 
 // Run drains a listener.
 func (c *listenerDrainCmd) Run(e *cli.Env) error {
-	return change(e, c, "listener drain", "listener "+c.Name+" is closed", ", and its sessions go on", func(ctx context.Context, client *admin.Client) (admin.Changed, error) {
+	return show(e, c, "listener drain", false, func(ctx context.Context, client *admin.Client) (admin.ListenerDrained, error) {
 		return client.DrainListener(ctx, c.Name)
+	}, func(w io.Writer, done *admin.ListenerDrained) error {
+		before := ""
+		if !done.Changed {
+			before = ", as before"
+		}
+		sessions := plural(done.Sessions, "session is", "sessions are")
+		switch {
+		case done.Sessions == 0:
+			sessions = "it has no sessions"
+		case done.Until.IsZero():
+			sessions += " being reset, for drain_timeout is 0"
+		default:
+			sessions += fmt.Sprintf(" left: what has not ended by %s is reset then", done.Until.Local().Format(time.DateTime))
+		}
+		_, err := fmt.Fprintf(w, "listener %s is closed%s: %s\n", display.Text(c.Name), before, sessions)
+		return err
 	})
 }
 
