@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
@@ -420,7 +421,7 @@ func TestFork(t *testing.T) {
 // exitCode waits for a child.
 func exitCode(t *testing.T, pid int) int {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); ; time.Sleep(time.Millisecond) {
 		var s syscall.WaitStatus
 		got, err := syscall.Wait4(pid, &s, syscall.WNOHANG, nil)
 		switch {

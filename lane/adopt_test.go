@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/internal/program"
@@ -44,7 +45,7 @@ func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
 	t.Helper()
 	r.ended = make(chan lane.Result, 1)
 	p, a, b := owned(t, l, o)
-	until(t, "it is ready", r.ready.Load)
+	condition.Await(t, "it is ready", r.ready.Load)
 	p.leaves(t, a, b)
 	if err := p.Session.Leave(a, b); err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func TestAdopted(t *testing.T) {
 		if !errors.As(r.Err, &dead) || dead.By != 1 || !r.Reset || !r.Left || r.View.Time == 0 {
 			t.Errorf("%+v", r)
 		}
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("it has not ended")
 	}
 	wantReset(t, "client", ends.client)
@@ -151,7 +152,7 @@ func TestAdopted(t *testing.T) {
 		t.Fatal(back.Bytes(), err)
 	}
 	returns.exchange(t, []byte("it has an owner"), returns.server, returns.client)
-	a, b, _, err := back.TakeBack(patience)
+	a, b, _, err := back.TakeBack(condition.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +317,7 @@ func TestEndedKeepsItsTimes(t *testing.T) {
 	}
 	old.Release()
 	var other *lane.Session
-	until(t, "its place is another one's", func() bool {
+	condition.Await(t, "its place is another one's", func() bool {
 		other, err = has(&recorder{})
 		return err == nil
 	})
@@ -566,7 +567,7 @@ func TestLeaveOfNone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "it has ended", func() bool { return l.Stats().Lane == 0 })
+	condition.Await(t, "it has ended", func() bool { return l.Stats().Lane == 0 })
 	if err := l.Leave(); err != nil {
 		t.Fatal(err)
 	}

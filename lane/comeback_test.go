@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/lossy"
@@ -168,7 +169,7 @@ func TestComesBackHalfClosed(t *testing.T) {
 			if got := p.Bytes(); got != *p.sent {
 				t.Errorf("counted %v, want %v", got, *p.sent)
 			}
-			until(t, "no socket of the proxy waits for an end of file that has come", func() bool { return !waitsForEnd(t, proxy) })
+			condition.Await(t, "no socket of the proxy waits for an end of file that has come", func() bool { return !waitsForEnd(t, proxy) })
 		})
 	}
 	if st := l.Stats(); st.Returned != 2 || st.Ended != 2 || st.Reset != 0 {
@@ -198,13 +199,13 @@ func TestComesBackClosed(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "the window is closed", func() bool {
+	condition.Await(t, "the window is closed", func() bool {
 		v, _ := p.Look() // or too small for a segment
 		return v.Ends[0].Packets > 10 && v.Ends[0].Outstanding == 0 && v.Ends[1].Window < 50_000
 	})
 	before := p.Bytes()[0]
 	p.comesBack(t, 0)
-	until(t, "the client's bytes are in user space", func() bool { return p.Bytes()[0] > before+10_000 })
+	condition.Await(t, "the client's bytes are in user space", func() bool { return p.Bytes()[0] > before+10_000 })
 	p.Reset()
 	p.Wait()
 }
@@ -232,7 +233,7 @@ func TestResetAfterReturn(t *testing.T) {
 				p.comesBack(t, 0)
 				reset(p)
 				for _, c := range []*net.TCPConn{p.client, p.server} { // a place is given back after 10 s, which resets too
-					_ = c.SetReadDeadline(time.Now().Add(8 * time.Second))
+					_ = c.SetReadDeadline(time.Now().Add(condition.Patience))
 				}
 				if name != "by the client" {
 					wantReset(t, "the client", p.client)
@@ -292,7 +293,7 @@ func TestLook(t *testing.T) {
 		}
 	}
 	p.exchange(t, []byte("a question"), p.client, p.server)
-	until(t, "the answer is waited for", func() bool {
+	condition.Await(t, "the answer is waited for", func() bool {
 		v, _ = p.Look()
 		return v.Ends[1].Waits.Answer > 20*time.Millisecond && v.Time > v.Ends[1].Waits.Answer
 	})
@@ -308,7 +309,7 @@ func TestLook(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "the server's window is 0", func() bool {
+	condition.Await(t, "the server's window is 0", func() bool {
 		v, _ = p.Look()
 		return v.Ends[1].ZeroWindows > 0 && v.Ends[0].Repeated > 0 && v.Ends[0].Lost > 0 && v.Ends[1].Waits.Window > 0
 	})
@@ -338,7 +339,7 @@ func TestUnrestorable(t *testing.T) {
 	l := open(t, "lo")
 	p := joined(t, l, "tcp", "127.0.0.1:0")
 	p.talk(t)
-	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
+	condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
 	a, _, ok := p.Addresses()
 	if !ok {
 		t.Fatal("no addresses")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 )
@@ -97,7 +98,7 @@ func TestMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := join(t, l, client, a, b, server)
-	until(t, "it may not leave", func() bool {
+	condition.Await(t, "it may not leave", func() bool {
 		p.exchange(t, []byte("there"), p.client, p.server)
 		p.exchange(t, []byte("back"), p.server, p.client)
 		return p.Refused() == lane.Route
@@ -306,14 +307,14 @@ func registered(t *testing.T, linger time.Duration) (p pair, l *lane.Lane, a, b 
 	t.Cleanup(func() { l.Close() })
 	o = &recorder{ended: make(chan lane.Result, 2)}
 	p, a, b = owned(t, l, o)
-	until(t, "it is ready", o.ready.Load)
+	condition.Await(t, "it is ready", o.ready.Load)
 	return p, l, a, b, o
 }
 
 // leaves has the session leave user space, by a packet of the client's, and its sockets are the owner's still.
 func (p pair) leaves(t *testing.T, a, b int) {
 	t.Helper()
-	until(t, "it leaves", func() bool {
+	condition.Await(t, "it leaves", func() bool {
 		for _, way := range [2]struct {
 			from, to *net.TCPConn
 			a, b     int
@@ -508,7 +509,7 @@ func TestComeBackInRestored(t *testing.T) {
 	defer l.Close()
 	p := joined(t, l, "tcp", "127.0.0.1:0")
 	p.talk(t)
-	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
+	condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
 	if p.Adopted() {
 		t.Error("adopted")
 	}
@@ -538,7 +539,7 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	p := pair{client, server, new([2]uint64), s}
 	p.talk(t)
-	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
+	condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)

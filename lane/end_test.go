@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/internal/frame"
 )
@@ -61,7 +62,7 @@ func TestEnds(t *testing.T) {
 			}
 		})
 	}
-	until(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
+	condition.Await(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
 }
 
 // TestBytesOfAReset: bytes that have arrived count though a reset comes before they are acknowledged, which takes an endpoint a while.
@@ -170,8 +171,8 @@ func TestPortIsHeld(t *testing.T) {
 	defer at.Close()
 	p := joinedTo(t, l, at)
 	p.talk(t)
-	until(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
-	d := net.Dialer{LocalAddr: p.server.RemoteAddr(), Timeout: patience, Control: func(_, _ string, c syscall.RawConn) error {
+	condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
+	d := net.Dialer{LocalAddr: p.server.RemoteAddr(), Timeout: condition.Patience, Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }), err)
 	}}
@@ -191,7 +192,7 @@ func TestPortIsHeld(t *testing.T) {
 		}
 		t.Errorf("a second connection while the session lingers: %v", err)
 	}
-	until(t, "the address is free again", func() bool {
+	condition.Await(t, "the address is free again", func() bool {
 		c, err := d.Dial("tcp", at.Addr().String())
 		if err == nil {
 			c.Close()
@@ -433,7 +434,7 @@ func TestLingeringIsBounded(t *testing.T) {
 			t.Fatal(p.Refused())
 		}
 	}
-	until(t, "a quarter lingers", func() bool { return len(l.Sessions()) <= 4 })
+	condition.Await(t, "a quarter lingers", func() bool { return len(l.Sessions()) <= 4 })
 }
 
 func sockaddr(a netip.AddrPort) *syscall.SockaddrInet4 {
@@ -471,7 +472,7 @@ func TestBlindPackets(t *testing.T) {
 				p.exchange(t, []byte("one exchange"), p.client, p.server)
 				p.exchange(t, []byte("shows devices"), p.server, p.client)
 				p.MayLeave()
-				until(t, "the packet keeps it in user space, or is forgotten", func() bool {
+				condition.Await(t, "the packet keeps it in user space, or is forgotten", func() bool {
 					p.exchange(t, []byte("there"), p.client, p.server)
 					p.exchange(t, []byte("and back"), p.server, p.client)
 					return p.Left() || p.Refused() == c.want
@@ -548,7 +549,7 @@ func TestBlindMayLeave(t *testing.T) {
 	leaves := func() {
 		t.Helper()
 		p.MayLeave()
-		until(t, "the packets keep it in user space, or are forgotten", func() bool {
+		condition.Await(t, "the packets keep it in user space, or are forgotten", func() bool {
 			p.exchange(t, []byte("there"), p.client, p.server)
 			p.exchange(t, []byte("and back"), p.server, p.client)
 			return p.Left() || p.Refused() == lane.InFlight || p.Refused() == lane.ResetSeen
@@ -569,7 +570,7 @@ func TestBlindMayLeave(t *testing.T) {
 	if _, err := p.client.Write([]byte("on the way")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "they are relayed", func() bool { return p.Bytes()[0] == p.sent[0]+uint64(len("on the way")) })
+	condition.Await(t, "they are relayed", func() bool { return p.Bytes()[0] == p.sent[0]+uint64(len("on the way")) })
 	attacked(third)
 	hears(t, p.server)
 	got := make([]byte, len("on the way"))
@@ -593,7 +594,7 @@ func TestBlindMayLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	last, looks := uint64(0), 0
-	until(t, "the flow stands still", func() bool {
+	condition.Await(t, "the flow stands still", func() bool {
 		n := p.Bytes()[0]
 		if n != last {
 			last, looks = n, 0

@@ -25,7 +25,7 @@ import (
 func (p pair) talk(t testing.TB) {
 	t.Helper()
 	n := 0
-	until(t, "the session leaves user space", func() bool {
+	condition.Await(t, "the session leaves user space", func() bool {
 		n++
 		p.exchange(t, []byte("there"), p.client, p.server)
 		p.exchange(t, []byte("and back"), p.server, p.client)
@@ -75,7 +75,7 @@ func TestJoin(t *testing.T) {
 		})
 	}
 	t.Logf("%+v", l.Stats())
-	until(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
+	condition.Await(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
 	if st := l.Stats(); st.Joined != 2 || st.Left != 2 || st.Ended != 2 || st.Reset != 0 || st.Failed != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -744,7 +744,7 @@ func TestDeviceNotKnown(t *testing.T) {
 		if p.pass(t, p.client, p.server, a, b) || p.Refused() != lane.Device {
 			t.Fatalf("the first packet: refused %v", p.Refused())
 		}
-		until(t, "it leaves", func() bool {
+		condition.Await(t, "it leaves", func() bool {
 			p.Arm()
 			return p.pass(t, p.server, p.client, b, a)
 		})
@@ -758,7 +758,7 @@ func TestDeviceNotKnown(t *testing.T) {
 	t.Run("at all", func(t *testing.T) {
 		l := open(t, front.Device)
 		p := across(t, l, client, server, front.Near, back.Far)
-		until(t, "it is counted", func() bool {
+		condition.Await(t, "it is counted", func() bool {
 			p.exchange(t, []byte("by another way"), p.client, p.server)
 			p.exchange(t, []byte("and back"), p.server, p.client)
 			return l.Stats().Refused[lane.Device] > 0

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/lane"
@@ -45,10 +46,10 @@ func TestThousandsIdle(t *testing.T) {
 			sessions = append(sessions, s)
 		}
 		for i := first; i < len(sessions); i++ {
-			until(t, "the session leaves user space", func() bool { ends.exchange(i); return sessions[i].Left() })
+			condition.Await(t, "the session leaves user space", func() bool { ends.exchange(i); return sessions[i].Left() })
 		}
 		left := uint64(len(sessions))
-		until(t, "their sockets are closed", func() bool { return l.Stats().Left == left && runtime.NumGoroutine() <= routines })
+		condition.Await(t, "their sockets are closed", func() bool { return l.Stats().Left == left && runtime.NumGoroutine() <= routines })
 	}
 	inLane, descriptors := heap.InUse(), openDescriptors(t)
 	for i, s := range sessions {
@@ -65,7 +66,7 @@ func TestThousandsIdle(t *testing.T) {
 		sessions[i].Wait()
 		sessions[i] = nil
 	}
-	until(t, "all slots are free", func() bool { return len(l.Sessions()) == 0 })
+	condition.Await(t, "all slots are free", func() bool { return len(l.Sessions()) == 0 })
 	each := (inLane - heap.InUse()) / n
 	t.Logf("%d sessions, %d bytes for each", n, each)
 	if each > 130 {
@@ -182,7 +183,7 @@ func socket() (fd int, err error) {
 }
 
 func bounded(fd int) error {
-	wait := syscall.NsecToTimeval(patience.Nanoseconds())
+	wait := syscall.NsecToTimeval(condition.Patience.Nanoseconds())
 	return syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &wait)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
@@ -340,12 +341,12 @@ func TestTakeBack(t *testing.T) {
 	o := &recorder{ended: make(chan lane.Result, 1)}
 	p, a, b := owned(t, l, o)
 	s, client, server, err := p.Session, p.client, p.server, error(nil)
-	until(t, "it is ready", o.ready.Load)
+	condition.Await(t, "it is ready", o.ready.Load)
 	for round := range uint64(3) {
 		blocking(t, [2]int{a, b})
 		p.leaves(t, a, b)
 		s.Leave(a, b)
-		until(t, "the sockets are closed", func() bool { return l.Stats().Left == round+1 })
+		condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == round+1 })
 		p.exchange(t, []byte("in the lane"), client, server)
 		p.exchange(t, []byte("both ways"), server, client)
 		var ended [2]bool
@@ -481,7 +482,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 		t.Fatal("not shut")
 	}
 	p.exchange(t, []byte("this shows it"), b, server)
-	until(t, "all is acknowledged", func() bool {
+	condition.Await(t, "all is acknowledged", func() bool {
 		n, err := sys.SIOCOUTQ(fd[1])
 		return err == nil && n == 0
 	})
@@ -492,7 +493,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 		written <- err
 	}()
 	got := make([]byte, 0, len(sent))
-	until(t, "it has sent all that it may", func() bool {
+	condition.Await(t, "it has sent all that it may", func() bool {
 		got = append(got, unread(t, b)...)
 		all, err := sys.SIOCOUTQ(source)
 		waiting, errWaiting := sys.SIOCOUTQNSD(source)
@@ -503,7 +504,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 	}
 	p.exchange(t, []byte("the other way does not stand still"), client, a)
 	p.exchange(t, []byte("the other way does not stand still"), b, server)
-	until(t, "all is acknowledged", func() bool {
+	condition.Await(t, "all is acknowledged", func() bool {
 		n, err := sys.SIOCOUTQ(fd[1])
 		return err == nil && n == 0
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -143,7 +144,7 @@ func (p *proxy) talkers(t *testing.T, n int) (clients []*net.TCPConn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		clients = append(clients, c.(*net.TCPConn))
 	}
 	left := make(chan string)
@@ -230,7 +231,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	_ = silent.SetDeadline(time.Now().Add(patience))
+	_ = silent.SetDeadline(time.Now().Add(condition.Patience))
 	const sessions = 20
 	clients := p.talkers(t, sessions)
 	if _, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}); !errors.Is(err, lane.ErrBusy) {
@@ -267,7 +268,7 @@ func TestKilled(t *testing.T) {
 	if b, err := io.ReadAll(clients[0]); err != nil || len(b) != 0 {
 		t.Errorf("%q, %v", b, err)
 	}
-	until(t, "the ended session is gone", func() bool { return len(l.Sessions()) == sessions-1 })
+	condition.Await(t, "the ended session is gone", func() bool { return len(l.Sessions()) == sessions-1 })
 	if err := l.Leave(); err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func TestKilled(t *testing.T) {
 // renewed gives connections their deadline anew.
 func renewed(clients []*net.TCPConn) {
 	for _, c := range clients {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
 }
 
@@ -313,7 +314,7 @@ func comeBackAdopted(t *testing.T, l *lane.Lane, clients []*net.TCPConn) {
 	for _, s := range l.Sessions() {
 		s.MayLeave()
 	}
-	until(t, "they leave again", func() bool {
+	condition.Await(t, "they leave again", func() bool {
 		for _, c := range clients {
 			echo(t, c, "once more")
 		}
@@ -336,7 +337,7 @@ func TestKilledReturning(t *testing.T) {
 	}
 	defer dialed.Close()
 	c := dialed.(*net.TCPConn)
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	echo(t, c, "device of both sides")
 	died := make(chan struct{})
 	go func() {
@@ -344,7 +345,7 @@ func TestKilledReturning(t *testing.T) {
 		close(died)
 	}()
 	missing, b := 0, make([]byte, 100)
-	until(t, "the session leaves, is stopped, and the process dies", func() bool {
+	condition.Await(t, "the session leaves, is stopped, and the process dies", func() bool {
 		if n, err := c.Write(b[:10]); err == nil {
 			missing += n
 		}
@@ -364,7 +365,7 @@ func TestKilledReturning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	if _, err := io.ReadFull(c, make([]byte, missing)); err != nil {
 		t.Fatal(missing, "bytes:", err)
 	}
@@ -384,7 +385,7 @@ func moves(t *testing.T, name string, s *lane.Session, move func()) {
 	t.Helper()
 	before := time.Now()
 	move()
-	until(t, "bytes that were moved count for Idle of the "+name+" session", func() bool {
+	condition.Await(t, "bytes that were moved count for Idle of the "+name+" session", func() bool {
 		at := time.Now() // before Idle: it counts from that, less Idle, or from later
 		return !at.Add(-s.Idle()).Before(before)
 	})
@@ -556,7 +557,7 @@ func TestPinnedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var l *lane.Lane
-	until(t, "the kernel has taken the network namespace down", func() bool {
+	condition.Await(t, "the kernel has taken the network namespace down", func() bool {
 		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
 		return !errors.Is(err, lane.ErrBusy)
 	})
@@ -568,7 +569,7 @@ func TestPinnedElsewhere(t *testing.T) {
 	}
 	p = startProxyIn(t, "127.0.0.1:1", dir, syscall.CLONE_NEWNET)
 	p.kill()
-	until(t, "the pins are replaced", func() bool {
+	condition.Await(t, "the pins are replaced", func() bool {
 		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
 		return !errors.Is(err, lane.ErrBusy)
 	})
@@ -732,7 +733,7 @@ func stepper() {
 // steps runs a process that is killed after a step, and reports whether it was.
 func steps(t *testing.T, last int, closes bool, pin string) (killed bool) {
 	t.Helper()
-	until(t, "no other lane is attached", func() bool { // that of the process before ends some time after it
+	condition.Await(t, "no other lane is attached", func() bool { // that of the process before ends some time after it
 		cmd := exec.Command(privilege.Self, "-test.run=^$")
 		cmd.Env = append(os.Environ(), fmt.Sprint(asStepper, "=", last, " ", closes, " ", pin))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -785,7 +786,7 @@ func TestDeathBetweenSteps(t *testing.T) {
 				steps(t, 1+n/3, true, dir)
 			}
 			var l *lane.Lane
-			until(t, "no other lane is attached", func() (opened bool) {
+			condition.Await(t, "no other lane is attached", func() (opened bool) {
 				var err error
 				if l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 16}); err != nil && !errors.Is(err, lane.ErrBusy) {
 					t.Fatalf("after step %d and %d: %v", n, again, err)
@@ -876,7 +877,7 @@ func TestRepin(t *testing.T) {
 		if round == 0 {
 			p = joined(t, l, "tcp", "127.0.0.1:0")
 			p.talk(t)
-			until(t, "the session has left", p.Left)
+			condition.Await(t, "the session has left", p.Left)
 		} else if n := l.Stats().Adopted; n != 1 {
 			t.Errorf("%d sessions are adopted", n)
 		}

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane"
 )
-
-const patience = 2 * time.Minute
 
 // alone reports whether the test goes on: in a child process with a network of its own. It is
 // skipped for users that may not have a lane, never for root.
@@ -103,7 +102,7 @@ func limited(t testing.TB, all ...*net.TCPConn) {
 	t.Helper()
 	for _, c := range all {
 		t.Cleanup(func() { c.Close() })
-		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,16 +117,6 @@ func join(t testing.TB, l *lane.Lane, client, a, b, server *net.TCPConn) pair {
 		t.Fatal(err)
 	}
 	return pair{client, server, new([2]uint64), s}
-}
-
-// until waits for a condition.
-func until(t testing.TB, what string, met func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !met(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain until", what)
-		}
-	}
 }
 
 func TestMain(m *testing.M) {

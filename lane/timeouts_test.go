@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/lane"
 )
 
@@ -64,7 +65,7 @@ func TestKeepAlive(t *testing.T) {
 			t.Errorf("the peer of one that has vanished: %v, want a reset", err)
 		}
 	}
-	until(t, "two answers of each endpoint", func() bool {
+	condition.Await(t, "two answers of each endpoint", func() bool {
 		v, ok := rests.Look()
 		return ok && v.InLane && v.Ends[0].Packets >= before.Ends[0].Packets+2 && v.Ends[1].Packets >= before.Ends[1].Packets+2
 	})
@@ -151,7 +152,7 @@ func TestUserTimeout(t *testing.T) {
 			}
 			p := pair{client, server, new([2]uint64), s}
 			p.talk(t)
-			until(t, "all is acknowledged", func() bool {
+			condition.Await(t, "all is acknowledged", func() bool {
 				v, ok := p.Look()
 				return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0
 			})

@@ -241,7 +241,7 @@ func TestTick(t *testing.T) {
 			if seen[l]++; seen[l] == 2 {
 				again++
 			}
-		case <-time.After(patience):
+		case <-time.After(condition.Patience):
 			t.Fatal("no tick")
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
 )
@@ -67,7 +68,7 @@ func (s *served) dial(t *testing.T) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return c.(*net.TCPConn)
 }
 
@@ -76,7 +77,7 @@ func (s *served) end(t *testing.T) error {
 	select {
 	case err := <-s.ended:
 		return err
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("no handler has ended")
 	}
 	return nil
@@ -403,7 +404,7 @@ func TestDetach(t *testing.T) {
 				}
 				go func() {
 					defer conn.Close()
-					_ = conn.SetDeadline(time.Now().Add(patience))
+					_ = conn.SetDeadline(time.Now().Add(condition.Patience))
 					_, _ = io.Copy(conn, io.MultiReader(bytes.NewReader(ahead), conn))
 				}()
 				return errors.New("detached")

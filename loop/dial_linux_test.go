@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -60,7 +61,7 @@ func newDialer(t testing.TB, l *loop.Loop) *dialer {
 // turnUntil makes turns that may sleep, until a condition holds.
 func turnUntil(t testing.TB, l *loop.Loop, what string, holds func() bool) {
 	t.Helper()
-	alarm := time.AfterFunc(patience, func() { _ = l.Post(func() { t.Errorf("it never came: %s", what) }) })
+	alarm := time.AfterFunc(condition.Patience, func() { _ = l.Post(func() { t.Errorf("it never came: %s", what) }) })
 	defer alarm.Stop()
 	for !holds() && !t.Failed() {
 		if err := l.Turn(); err != nil {

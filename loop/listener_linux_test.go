@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -82,7 +83,7 @@ func dial(t testing.TB, ln *net.TCPListener, n int) {
 	}
 	before := queued()
 	connect(t, ln, n)
-	for end := time.Now().Add(patience); queued() < before+n; time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(condition.Patience); queued() < before+n; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d connections are in the queue, want %d", queued(), before+n)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -196,7 +197,7 @@ func TestBatchEndsInSleep(t *testing.T) {
 		w.sleep(sys.SCHED_BATCH)
 		w.now += int64(after)
 		var slept atomic.Bool
-		watch := time.AfterFunc(patience, func() {
+		watch := time.AfterFunc(condition.Patience, func() {
 			slept.Store(true)
 			_ = w.loop.Post(func() {})
 		})

@@ -8,18 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/loop"
 )
-
-// patience is for what is sure to happen.
-const patience = 30 * time.Second
 
 // await waits for what the loop sends.
 func await[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatalf("it never came: %s", what)
 	}
 	return v
@@ -118,7 +116,7 @@ func TestPostWakes(t *testing.T) {
 				}
 				select {
 				case <-back:
-				case <-time.After(patience):
+				case <-time.After(condition.Patience):
 					t.Errorf("post %d was lost", i)
 					return
 				}

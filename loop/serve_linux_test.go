@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -69,7 +70,7 @@ func TestHandlersThatFail(t *testing.T) {
 			says(t, bystander, "a", "a")
 		}
 	}
-	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines, and %d before", runtime.NumGoroutine(), before)
 		}
@@ -100,7 +101,7 @@ func TestErrIdle(t *testing.T) {
 		says(t, c, "ping", "ping 0.")
 		conns = append(conns, c)
 	}
-	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before+8; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); runtime.NumGoroutine() > before+8; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines for 100 idle connections, %d before", runtime.NumGoroutine(), before)
 		}
@@ -240,7 +241,7 @@ func TestStopServer(t *testing.T) {
 		t.Error(err)
 	}
 	for _, c := range conns {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		if got, err := io.ReadAll(c); string(got) != "bye" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -278,7 +279,7 @@ func TestSlowHandlers(t *testing.T) {
 		if at != want {
 			t.Errorf("%s, want %s", at, want)
 		}
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Error("it was not reported")
 	}
 }
@@ -404,7 +405,7 @@ func receives(t *testing.T, from chan error, what string) error {
 	select {
 	case err := <-from:
 		return err
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("no end: ", what)
 	}
 	return nil
@@ -413,7 +414,7 @@ func receives(t *testing.T, from chan error, what string) error {
 // refused waits until nobody listens.
 func refused(t *testing.T, addr string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); ; time.Sleep(time.Millisecond) {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			return
@@ -611,7 +612,7 @@ func TestShutdownAtAnyTime(t *testing.T) {
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
 			defer cancel()
 			if err := s.Shutdown(ctx); err != nil {
 				t.Error(err)
@@ -646,7 +647,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				_, _ = io.WriteString(c, "ping")
 				got, _ := io.ReadAll(c) // the queue of a socket that is closed is reset
 				c.Close()
@@ -700,7 +701,7 @@ func TestStuckHandlers(t *testing.T) {
 				if !strings.HasPrefix(at, "true\n") || !strings.Contains(at, "loop_test.spins") || strings.Count(at, "goroutine ") > 2 {
 					t.Error(at)
 				}
-			case <-time.After(patience):
+			case <-time.After(condition.Patience):
 				t.Error("it was not reported")
 			}
 			enough.Store(true)

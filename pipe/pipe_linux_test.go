@@ -14,9 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/pipe"
@@ -40,20 +40,10 @@ func tcp(t testing.TB) (far, near *net.TCPConn, fd int) {
 	return far, near, sockets.FD(t, near)
 }
 
-// await polls until cond holds.
-func await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !cond(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not after 10 s: %s", what)
-		}
-	}
-}
-
 // arrived waits until n bytes are queued at fd.
 func arrived(t testing.TB, fd, n int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d bytes queued", n), func() bool {
+	condition.Await(t, fmt.Sprintf("%d bytes queued", n), func() bool {
 		got, err := sys.FIONREAD(fd)
 		return err == nil && got >= n
 	})
@@ -253,7 +243,7 @@ func TestEndOfFile(t *testing.T) {
 		t.Fatal("ErrNotEmpty passes for EAGAIN")
 	}
 	far.CloseWrite()
-	await(t, "end of file", func() bool {
+	condition.Await(t, "end of file", func() bool {
 		n, err = p.Fill(fd, 100)
 		return n == 0 && err == nil
 	})
@@ -269,7 +259,7 @@ func TestReset(t *testing.T) {
 	far.Close()
 	var n int
 	var err error
-	await(t, "reset", func() bool {
+	condition.Await(t, "reset", func() bool {
 		n, err = p.Fill(fd, 100)
 		return err != syscall.EAGAIN
 	})
@@ -288,7 +278,7 @@ func TestUrgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	peek := make([]byte, 10)
-	await(t, "bytes after the urgent one", func() bool {
+	condition.Await(t, "bytes after the urgent one", func() bool {
 		n, err := sys.Recv(fd, peek, sys.MSG_PEEK|sys.MSG_DONTWAIT)
 		return err == nil && string(peek[:n]) == "after"
 	})
@@ -504,7 +494,7 @@ func block(t testing.TB, fd int) int {
 		}
 		// Bytes in flight may still be acknowledged and make room.
 		unsent := -1
-		await(t, "a send queue at rest", func() bool {
+		condition.Await(t, "a send queue at rest", func() bool {
 			was := unsent
 			unsent, _ = sys.SIOCOUTQ(fd)
 			return was == unsent
@@ -586,7 +576,7 @@ again:
 // move fills left bytes from src and drains all to dst.
 func move(t *testing.T, p *pipe.Pipe, src, dst, left int) {
 	t.Helper()
-	await(t, "all moved", func() bool {
+	condition.Await(t, "all moved", func() bool {
 		if left > 0 {
 			n, err := p.Fill(src, p.Size())
 			if err != nil && err != syscall.EAGAIN && err != pipe.ErrNotEmpty {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/zero"
@@ -190,7 +191,7 @@ func TestPoolForgotten(t *testing.T) {
 		pl.Put(get(t, pl, 0))
 		pl.Put(get(t, pl, 1<<20))
 	}()
-	await(t, "all closed", func() bool {
+	condition.Await(t, "all closed", func() bool {
 		runtime.GC()
 		return len(leak.Take().Since(before)) == 0
 	})
@@ -213,7 +214,7 @@ func TestPoolNoAllocations(t *testing.T) {
 func TestPoolIdleTime(t *testing.T) {
 	pl := newPool(t, &pipe.Config{IdleTime: 5 * time.Millisecond})
 	pl.Put(get(t, pl, 0))
-	await(t, "idle pipe closed", func() bool { return pl.Stats().UsedPages == 0 })
+	condition.Await(t, "idle pipe closed", func() bool { return pl.Stats().UsedPages == 0 })
 }
 
 func TestPoolBadConfig(t *testing.T) {

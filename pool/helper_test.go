@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/pool"
 )
@@ -132,11 +132,5 @@ func give[T any](p *pool.Pool[T], xs []T) {
 // about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
-		if time.Now().After(end) {
-			t.Fatal("waited without success: ", what)
-		}
-		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
+	condition.Await(t, what, func() bool { runtime.GC(); return ok() })
 }

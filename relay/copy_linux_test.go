@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -100,7 +101,7 @@ func sleeps(t *testing.T, tid int) {
 	path := fmt.Sprintf("/proc/self/task/%d/", tid)
 	inWrite := []byte(fmt.Sprintf("%d ", syscall.SYS_WRITE))
 	var last []byte
-	for deadline, same := time.Now().Add(patience), 0; same < 20; {
+	for deadline, same := time.Now().Add(condition.Patience), 0; same < 20; {
 		if time.Now().After(deadline) {
 			t.Fatal("the thread does not sleep in write")
 		}
@@ -130,7 +131,7 @@ func init() {
 // helperSplicer splices its standard input to a blocking socket that nobody reads.
 // While it waits for that it holds the lock of the pipe.
 func helperSplicer() {
-	time.AfterFunc(patience/2, func() { os.Exit(1) }) // lest it locks for ever
+	time.AfterFunc(condition.Patience, func() { os.Exit(1) }) // lest it locks for ever
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	must(err)
 	for {
@@ -191,7 +192,7 @@ func TestFIFOThatIsLocked(t *testing.T) {
 		if s != "collected\n" {
 			t.Errorf("the helper says %q", s)
 		}
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Error("a copy to a FIFO keeps the world from stopping")
 		_ = h.cmd.Process.Kill()
 	}

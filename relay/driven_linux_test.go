@@ -433,7 +433,7 @@ func (c trap) spring(t *testing.T, on *looped, do func(x *trapped)) *trapped {
 	var near [3]net.Conn
 	for i, p := range []*halfConn{&far.A, &far.B, &far.S} {
 		*p, near[i] = tcp(t)
-		_ = (*p).SetDeadline(time.Now().Add(patience))
+		_ = (*p).SetDeadline(time.Now().Add(condition.Patience))
 	}
 	a, b, s := on.take(near[0]), on.take(near[1]), on.take(near[2])
 	if c.ahead {
@@ -593,7 +593,7 @@ func newPlainOf(t *testing.T, on *looped, networkA, networkB network) *plainSess
 	j.A, nearA = networkA(t)
 	j.B, nearB = networkB(t)
 	for _, c := range []net.Conn{j.A, j.B} {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
 	j.a, j.b = on.take(nearA), on.take(nearB)
 	j.s = &loopSession{on: on, ended: func(res relay.Result, err error) { j.res, j.err = res, err; close(j.done) }}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
@@ -134,7 +135,7 @@ func (p *play) run() {
 	early := own.IntN(2) == 0 // some begin before the session does
 	begin := func() {
 		for _, x := range []*peer{&p.a, &p.b} {
-			_ = x.conn.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = x.conn.SetDeadline(time.Now().Add(condition.Patience))
 			peers.Go(func() { x.write() })
 			peers.Go(func() { x.read() })
 		}
@@ -151,7 +152,7 @@ func (p *play) run() {
 	case res := <-done:
 		peers.Wait()
 		p.check(res)
-	case <-time.After(30 * time.Second):
+	case <-time.After(condition.Patience):
 		p.t.Errorf("seed %d: stalled: %v; %v", p.seed, &p.a, &p.b)
 	}
 	p.a.conn.Close()

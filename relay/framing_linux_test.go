@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -212,7 +213,7 @@ func TestMessages(t *testing.T) {
 						if !errors.Is(err, errRecorded) {
 							t.Errorf("%v", err)
 						}
-					case <-time.After(patience):
+					case <-time.After(condition.Patience):
 						t.Fatal("the last message has not come")
 					}
 					got := dst.writes
@@ -253,7 +254,7 @@ func TestJoinDatagrams(t *testing.T) {
 		for _, way := range [][2]net.Conn{{A, B}, {B, A}} {
 			write(t, way[0], message)
 			got := make([]byte, 1<<17)
-			_ = way[1].SetReadDeadline(time.Now().Add(patience))
+			_ = way[1].SetReadDeadline(time.Now().Add(condition.Patience))
 			n, err := way[1].Read(got)
 			if err != nil || !bytes.Equal(got[:n], message) {
 				t.Fatalf("%d of %d bytes, %v", n, size, err)

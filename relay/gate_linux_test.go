@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -252,7 +253,7 @@ func TestGatedStays(t *testing.T) {
 	_, _ = io.WriteString(j.A, "y") // at which it finds that the Carrier has it
 	select {
 	case <-c.has:
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("it does not leave")
 	}
 	on.do(func() {

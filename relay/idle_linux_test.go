@@ -261,8 +261,8 @@ func testBusyPairs(t *testing.T, d *driving, pairs int) {
 	sent := make([]int64, pairs)
 	for i := range rigs {
 		rigs[i] = d.newRig(t, r, smallTCP, smallTCP)
-		_ = rigs[i].A.SetDeadline(time.Now().Add(10 * patience)) // a gigabyte in all
-		_ = rigs[i].B.SetDeadline(time.Now().Add(10 * patience))
+		_ = rigs[i].A.SetDeadline(time.Now().Add(10 * condition.Patience)) // a gigabyte in all
+		_ = rigs[i].B.SetDeadline(time.Now().Add(10 * condition.Patience))
 	}
 	buffers := fillAll(t, d, r, rigs, sent)
 	var wg sync.WaitGroup

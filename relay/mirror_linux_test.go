@@ -33,7 +33,7 @@ func (m *mirrored) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) { m.end
 // newMirrored starts a session on a loop whose shadow is not connected yet.
 func newMirrored(t *testing.T, r *relay.Relay, d *driving, network network, patience time.Duration) *mirrored {
 	t.Helper()
-	return newMirroredBy(t, r, d, network, patience, func(*relay.Mirror, *relay.Socket) {})
+	return newMirroredBy(t, r, d, network, condition.Patience, func(*relay.Mirror, *relay.Socket) {})
 }
 
 // newMirroredBy is newMirrored with a mirror, and A's socket, that are prepared before the session; and B's by those of ofB.
@@ -42,11 +42,11 @@ func newMirroredBy(t *testing.T, r *relay.Relay, d *driving, network network, pa
 	m := &mirrored{on: d.looped(t, r), ended: make(chan driver.MirrorResult, 1)}
 	var nearS net.Conn
 	m.S, nearS = network(t)
-	_ = m.S.SetDeadline(time.Now().Add(60 * time.Second))
+	_ = m.S.SetDeadline(time.Now().Add(condition.Patience))
 	m.shadow = m.on.take(nearS)
 	d.change = func(a, b *relay.Socket) {
 		m.on.do(func() {
-			m.on.driver.StartMirror(&m.mirror, patience, m)
+			m.on.driver.StartMirror(&m.mirror, condition.Patience, m)
 			prepare(&m.mirror, a)
 		})
 		a.Mirror = &m.mirror
@@ -84,7 +84,7 @@ func (m *mirrored) mirrorEnd() driver.MirrorResult {
 	case res := <-m.ended:
 		m.ended <- res
 		return res
-	case <-time.After(60 * time.Second):
+	case <-time.After(condition.Patience):
 		m.t.Fatalf("the mirror has not ended: %+v", m.mirrorNow())
 		panic("unreachable")
 	}
@@ -221,7 +221,7 @@ func TestMirror(t *testing.T) {
 func (m *mirrored) mirrorUntil(cond func(driver.MirrorResult) bool) {
 	m.t.Helper()
 	var res driver.MirrorResult
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(condition.Patience); time.Now().Before(deadline); {
 		m.on.do(func() { res = m.mirror.Result() })
 		if cond(res) {
 			return

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -293,7 +294,7 @@ func TestParked(t *testing.T) {
 				c.course(p)
 				select {
 				case <-p.over:
-				case <-time.After(patience):
+				case <-time.After(condition.Patience):
 					t.Fatal("it does not end")
 				}
 				logs[i] = p.log

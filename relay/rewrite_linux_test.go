@@ -134,7 +134,7 @@ func TestRewriteOfASlowSink(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: A has written all", name)
 		}
-		_ = j.A.SetWriteDeadline(time.Now().Add(patience))
+		_ = j.A.SetWriteDeadline(time.Now().Add(condition.Patience))
 		atB := collect(j.B)
 		noError(t, send(j.A, sent[written:], 1<<20))
 		if got := <-atB; !bytes.Equal(got, c.made(sent)) {

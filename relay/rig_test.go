@@ -42,10 +42,6 @@ func TestMain(m *testing.M) {
 	leak.Main(closing{m})
 }
 
-// patience is how long a test waits for what must happen; nothing depends on it
-// but how fast a failure shows.
-const patience = 60 * time.Second
-
 func newRelay(t testing.TB, cfg *relay.Config) *relay.Relay {
 	t.Helper()
 	pipequota.Share(t)
@@ -126,7 +122,7 @@ func (g *rig) wait() (relay.Result, error) {
 	select {
 	case <-g.done:
 		return g.result, g.err
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		g.t.Fatalf("session has not ended: %+v", g.session.Result())
 		panic("unreachable")
 	}
@@ -295,8 +291,8 @@ func (d *driving) newRig(t testing.TB, r *relay.Relay, a, b network) *rig {
 	var nearA, nearB net.Conn
 	g.A, nearA = a(t)
 	g.B, nearB = b(t)
-	_ = g.A.SetDeadline(time.Now().Add(patience))
-	_ = g.B.SetDeadline(time.Now().Add(patience))
+	_ = g.A.SetDeadline(time.Now().Add(condition.Patience))
+	_ = g.B.SetDeadline(time.Now().Add(condition.Patience))
 	if d.onLoop() {
 		on := d.looped(t, r)
 		if on.run(g, nearA, nearB, d.limits, d.change); d.proven {
@@ -581,7 +577,7 @@ func fillFrom(t testing.TB, c halfConn, at int64) int64 {
 			quiet = 0 // we were late ourselves, and so may be who moves the bytes
 		}
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(patience))
+	_ = c.SetWriteDeadline(time.Now().Add(condition.Patience))
 	return sent
 }
 

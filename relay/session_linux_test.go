@@ -31,7 +31,7 @@ var resetting = map[string]sockets.Survivor{
 // has moved, while the other one lives. end comes before the reset; it may be nil.
 func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func() error) *sockets.Survivor {
 	for _, c := range []net.Conn{resets, survives} {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
 	b, most := make([]byte, piece), rand.Int64N(512<<10)
 	var peers sync.WaitGroup
@@ -119,7 +119,7 @@ func TestSurvivors(t *testing.T) {
 // seenEnd waits until the peer's end of file has arrived at a socket.
 func seenEnd(c *net.TCPConn) error {
 	state := uint8(0)
-	for end := time.Now().Add(patience); state != sys.TCP_CLOSE_WAIT; {
+	for end := time.Now().Add(condition.Patience); state != sys.TCP_CLOSE_WAIT; {
 		raw, err := c.SyscallConn()
 		if err == nil {
 			err = errors.Join(raw.Control(func(fd uintptr) { state, err = sys.TCPState(int(fd)) }), err)
@@ -179,7 +179,7 @@ func TestEarlyClose(t *testing.T) {
 		t.Run(e.String(), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, d *driving) {
 				r := newRelay(t, &relay.Config{Engine: e})
-				r.SetLinger(patience)
+				r.SetLinger(condition.Patience)
 				for i := range 2 {
 					g := d.newRig(t, r, tcp, tcp)
 					closes, reads := g.B, g.A

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -410,7 +411,7 @@ func end(t *testing.T, ends <-chan outcome) outcome {
 			t.Error("the end was told twice")
 		}
 		return o
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("not ended")
 		panic("unreachable")
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/relay"
 )
@@ -267,7 +268,7 @@ func (s *tailing) raised(w *way) bool {
 // wait waits for a condition, while the clock stands still.
 func (s *tailing) wait(w *way, what string, cond func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(patience / 10); !cond(); time.Sleep(20 * time.Microsecond) {
+	for end := time.Now().Add(condition.Patience); !cond(); time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("not in time: %s; %v", what, w)
 		}
@@ -306,7 +307,7 @@ func (s *tailing) rest() {
 func (s *tailing) prime(w *way) {
 	s.t.Helper()
 	s.rest()
-	for end := time.Now().Add(patience / 10); !s.raised(w); {
+	for end := time.Now().Add(condition.Patience); !s.raised(w); {
 		if time.Now().After(end) {
 			s.t.Fatalf("the mark is not raised; %v", w)
 		}
@@ -411,7 +412,7 @@ func (s *tailing) passes(w *way, since time.Duration) {
 	walked, again := time.Now(), 0
 	s.wait(w, fmt.Sprintf("the tail within %v", s.bound()), func() bool {
 		n := s.r.Stats().Drivers.MarksLowered
-		late := n > lowered && s.d.proven || time.Since(walked) > patience/60
+		late := n > lowered && s.d.proven || time.Since(walked) > time.Second
 		if _, queued := w.queue(); !s.d.onLoop() && late && again < 3 && s.raised(w) && queued > 0 {
 			lowered, walked = n, time.Now()
 			again++
@@ -436,7 +437,7 @@ func TestMarkLetsTailsThrough(t *testing.T) {
 		s := startTailing(t, d, time.Millisecond)
 		defer s.end()
 		w := s.ways[0]
-		for end := time.Now().Add(patience / 2); !s.raised(w); {
+		for end := time.Now().Add(condition.Patience); !s.raised(w); {
 			if time.Now().After(end) {
 				t.Fatal("no mark was ever raised")
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -415,7 +416,7 @@ func TestDeadlinesThatDoNothing(t *testing.T) {
 				t.Fatal("ended before the grace was over")
 			case <-time.After(20 * time.Millisecond):
 			}
-			for over, end := false, time.Now().Add(patience); !over; { // the grace may have begun late
+			for over, end := false, time.Now().Add(condition.Patience); !over; { // the grace may have begun late
 				if clock.advance(time.Second); time.Now().After(end) {
 					t.Fatal("the session does not end")
 				}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -198,7 +199,7 @@ func testQuiet(t *testing.T, d *driving, of network) {
 		t.Helper()
 		for begin := time.Now(); g.quiet() != want; time.Sleep(time.Millisecond) {
 			c.advance(2 * quietLeast) // also past the move that is noted last
-			if time.Since(begin) > patience {
+			if time.Since(begin) > condition.Patience {
 				t.Fatalf("%s: quiet is %v", when, !want)
 			}
 		}
@@ -412,7 +413,7 @@ func TestSessionIdle(t *testing.T) {
 		}
 		write(t, a, []byte("hello"))
 		readFull(t, b, make([]byte, 5))
-		for begin := time.Now(); want && time.Since(begin) < patience; time.Sleep(time.Millisecond) { // it is noted after the byte was sent
+		for begin := time.Now(); want && time.Since(begin) < condition.Patience; time.Sleep(time.Millisecond) { // it is noted after the byte was sent
 			if d, _ := s.Idle(); d == 0 {
 				break
 			}

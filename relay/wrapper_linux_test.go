@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -135,7 +136,7 @@ func TestReadThatNothingEnds(t *testing.T) {
 		close(ended)
 	}()
 	cancel()
-	_ = peer.SetReadDeadline(time.Now().Add(patience))
+	_ = peer.SetReadDeadline(time.Now().Add(condition.Patience))
 	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the peer sees %v", err)
 	}
@@ -175,7 +176,7 @@ func TestResetBeneathWrappers(t *testing.T) {
 				ended <- err
 			}()
 			write(t, server, []byte("x"))
-			_ = client.SetReadDeadline(time.Now().Add(patience))
+			_ = client.SetReadDeadline(time.Now().Add(condition.Patience))
 			readFull(t, client, make([]byte, 1))
 			noError(t, errors.Join(server.SetLinger(0), server.Close()))
 			if n, err := client.Read(make([]byte, 1)); n != 0 || !errors.Is(err, c.want) {
@@ -207,7 +208,7 @@ func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCP
 	c, err := net.Dial("tcp", addr)
 	noError(t, err)
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return c.(*net.TCPConn), ends
 }
 
@@ -216,7 +217,7 @@ func TestJoinLoopConn(t *testing.T) {
 	t.Parallel()
 
 	far, near := tcp(t)
-	_ = far.SetReadDeadline(time.Now().Add(patience))
+	_ = far.SetReadDeadline(time.Now().Add(condition.Patience))
 	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
 		if _, err := c.Next(1); err != nil {
 			return err
@@ -246,7 +247,7 @@ func TestJoinDetached(t *testing.T) {
 	t.Parallel()
 
 	far, near := tcp(t)
-	_ = far.SetDeadline(time.Now().Add(patience))
+	_ = far.SetDeadline(time.Now().Add(condition.Patience))
 	joined := make(chan relay.Result, 1)
 	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
 		if _, err := c.Next(4); err != nil {

@@ -243,7 +243,7 @@ func TestJoinSameConn(t *testing.T) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("not ended by cancel")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
 )
@@ -234,7 +235,7 @@ func TestEMSGSIZE(t *testing.T) {
 		if failed := failure(t, w, flush(w), syscall.EMSGSIZE, 0, 0); failed.Piece != sys.IOV_MAX || failed.Written != sys.IOV_MAX {
 			t.Errorf("%+v", failed)
 		}
-		must(t, a.Close(), b.SetReadDeadline(time.Now().Add(time.Minute)))
+		must(t, a.Close(), b.SetReadDeadline(time.Now().Add(condition.Patience)))
 		buf := make([]byte, 10_000)
 		if n, err := b.Read(buf); n != sys.IOV_MAX || err != nil {
 			t.Errorf("a datagram of %d bytes, %v", n, err)

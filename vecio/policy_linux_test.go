@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
 )
@@ -182,7 +183,7 @@ func TestBlockedIsNotDue(t *testing.T) {
 	}
 	done := make(chan []byte)
 	go func() { done <- received(t, server, total) }()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(condition.Patience); ; {
 		err := w.Flush()
 		if err == nil {
 			break

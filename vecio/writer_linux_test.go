@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/vecio"
@@ -542,7 +543,7 @@ func TestWaitsForLow(t *testing.T) {
 	const high, low = 8 << 20, 4 << 20
 	w := newWriter(t, a, &vecio.Config{High: high, Low: low})
 	must(t, w.Append(make([]byte, high)))
-	must(t, a.SetWriteDeadline(time.Now().Add(30*time.Second)))
+	must(t, a.SetWriteDeadline(time.Now().Add(condition.Patience)))
 	go func() { _, _ = io.CopyN(io.Discard, b, high-low) }()
 	if err := w.AppendString("x"); err != nil || w.Pending() > low+1 || w.Pending() < low/2 {
 		t.Errorf("%v with %d bytes pending", err, w.Pending())

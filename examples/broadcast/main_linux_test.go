@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/loop"
 )
@@ -22,7 +23,7 @@ func join(t *testing.T, address string, first net.Conn) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	say(t, c, "hello")

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -38,7 +39,7 @@ func TestParallel(t *testing.T) {
 		},
 	}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: patience}
+	client := &http.Client{Transport: transport, Timeout: condition.Patience}
 	paths := f.paths()
 	var clients, connected sync.WaitGroup
 	connected.Add(64)
@@ -165,7 +166,7 @@ func TestSlotsOut(t *testing.T) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(patience); waiting() < stalled; {
+	for deadline := time.Now().Add(condition.Patience); waiting() < stalled; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d are stalled", waiting(), stalled)
 		}
@@ -262,7 +263,7 @@ func TestIdle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(patience); len(f.pending(t)) > 0; f.later.Add(int64(idle)) {
+		for deadline := time.Now().Add(condition.Patience); len(f.pending(t)) > 0; f.later.Add(int64(idle)) {
 			if time.Now().After(deadline) {
 				t.Fatal("it is still there")
 			}
@@ -274,9 +275,6 @@ func TestIdle(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { leak.Main(m) }
-
-// patience is what a test waits for something that must happen.
-const patience = time.Minute
 
 var sizes = []int{0, 1, 511, 512, 513, small - 1, small, small + 1, arena.MaxSlot, arena.MaxSlot + 1, 1<<20 + 7, 5<<20 - 3}
 

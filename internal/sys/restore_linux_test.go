@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // ended closes a connection in silence, and returns what a socket needs to go on with it.
@@ -73,7 +74,7 @@ func TestRestore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = far.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = far.SetDeadline(time.Now().Add(condition.Patience))
 		was := ended(t, near.(*net.TCPConn))
 		fd, err := sys.Restore(was)
 		if err != nil {
@@ -94,7 +95,7 @@ func TestRestore(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
-		_ = near.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = near.SetDeadline(time.Now().Add(condition.Patience))
 		for _, ends := range [][2]net.Conn{{near, far}, {far, near}} {
 			message, got := make([]byte, 100_000), make([]byte, 100_000)
 			go func() { _, _ = ends[0].Write(message) }()
@@ -160,7 +161,7 @@ func TestRepair(t *testing.T) {
 	if err := errors.Join(sys.Repair(fd, false), sys.AbortOnClose(fd), syscall.Close(fd)); err != nil {
 		t.Fatal(err)
 	}
-	_ = far.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = far.SetReadDeadline(time.Now().Add(condition.Patience))
 	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) { // and no end of file before
 		t.Errorf("the far end reads %v, want a reset", err)
 	}

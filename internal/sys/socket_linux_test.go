@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -341,7 +342,7 @@ func TestListenOverflows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(condition.Patience); ; {
 		c, err := net.DialTimeout("tcp4", l.Addr().String(), 10*time.Millisecond)
 		if err == nil {
 			defer c.Close()
@@ -408,7 +409,7 @@ func TestListenDropsHaveStrays(t *testing.T) {
 		}
 	}
 	fd := sockets.FD(t, l.(syscall.Conn))
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(condition.Patience); ; time.Sleep(time.Millisecond) {
 		switch n, err := sys.ListenDrops(fd); {
 		case err != nil || time.Now().After(end):
 			t.Fatalf("%d, %v, want 3", n, err)
@@ -435,7 +436,7 @@ func TestListenDrops(t *testing.T) {
 	if n, err := sys.ListenDrops(fd); n != 0 || err != nil {
 		t.Fatalf("%d, %v before anybody came", n, err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(condition.Patience); ; {
 		c, err := net.DialTimeout("tcp4", l.Addr().String(), 10*time.Millisecond)
 		if err == nil {
 			defer c.Close()
@@ -536,7 +537,7 @@ func TestSpliceSocket(t *testing.T) {
 // await waits until fd has something to read.
 func await(t *testing.T, fd int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+	for end := time.Now().Add(condition.Patience); time.Now().Before(end); runtime.Gosched() {
 		if n, err := sys.FIONREAD(fd); err != nil || n > 0 {
 			return
 		}
@@ -568,7 +569,7 @@ func TestSpliceSocketThatWaits(t *testing.T) {
 	}()
 	select {
 	case <-collected:
-	case <-time.After(30 * time.Second):
+	case <-time.After(condition.Patience):
 		t.Error("a splice that waits keeps the world from stopping")
 	}
 	if _, err := far.Write([]byte("abc")); err != nil {

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -396,7 +397,7 @@ func dialed(t *testing.T, addr string) net.Conn {
 func posted(t *testing.T, c net.Conn, target string) (code int, body string) {
 	t.Helper()
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	token := "Authorization: Bearer " + changeToken + "\r\n"
 	if _, err := io.WriteString(c, "POST "+target+" HTTP/1.1\r\nHost: localhost\r\n"+admin.Header+": 1\r\n"+token+"\r\n"); err != nil {
 		t.Fatal(err)
@@ -508,7 +509,7 @@ func TestOwnConnectionsAreRefused(t *testing.T) {
 	for _, self := range []int{os.Getpid(), os.Getpid() + 1} {
 		r := newRigWith(t, access("unix:"+path), func(c *admin.Config) { c.Self = self })
 		c := dialed(t, "unix:"+path)
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		_, _ = io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		answer, _ := io.ReadAll(c)
 		c.Close()
@@ -639,10 +640,10 @@ func (x *revocation) dial(t *testing.T) (conn net.Conn, revoke func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(20 * time.Second); r.Guests() == 0; time.Sleep(time.Millisecond) { // else it comes after the reload
+	for until := time.Now().Add(condition.Patience); r.Guests() == 0; time.Sleep(time.Millisecond) { // else it comes after the reload
 		if time.Now().After(until) {
 			t.Fatal("the server has no connection")
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -325,7 +326,7 @@ func (r *rig) move(t *testing.T, bind string) {
 // end ends the server. It may be called again.
 func (r *rig) end(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
 	defer cancel()
 	if err := r.Server.Close(ctx); err != nil {
 		t.Error(err)

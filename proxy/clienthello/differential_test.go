@@ -20,6 +20,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	hellos "github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/clienthello"
 )
@@ -343,7 +344,7 @@ func startOpenSSL(t *testing.T) *openSSL {
 // until reads lines until one comes.
 func (s *openSSL) until(t *testing.T, last string, each func(line string)) {
 	t.Helper()
-	for patience := time.After(time.Minute); ; {
+	for timeout := time.After(condition.Patience); ; {
 		select {
 		case line, ok := <-s.lines:
 			if !ok {
@@ -353,7 +354,7 @@ func (s *openSSL) until(t *testing.T, last string, each func(line string)) {
 				return
 			}
 			each(line)
-		case <-patience:
+		case <-timeout:
 			t.Fatal("the server of OpenSSL says nothing")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/clienthello"
 )
 
@@ -56,12 +57,11 @@ func TestRealClients(t *testing.T) {
 // accepted reads the hello of the next client, and closes the connection.
 func accepted(t *testing.T, l net.Listener) clienthello.Info {
 	t.Helper()
-	const patience = 20 * time.Second
-	check(t, l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)))
+	check(t, l.(*net.TCPListener).SetDeadline(time.Now().Add(condition.Patience)))
 	c, err := l.Accept()
 	check(t, err)
 	defer c.Close()
-	check(t, c.SetDeadline(time.Now().Add(patience)))
+	check(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	var b []byte
 	for {
 		need, err := clienthello.Length(b)

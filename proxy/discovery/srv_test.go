@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/discovery"
 	"pgregory.net/rapid"
 )
@@ -16,7 +17,7 @@ import (
 const srv = "SRV _pg._tcp.db.example."
 
 func services(s *nameServer) discovery.DNSConfig {
-	return discovery.DNSConfig{Name: "_pg._tcp.db.example", Type: "SRV", Servers: []string{s.addr}, Timeout: patience}
+	return discovery.DNSConfig{Name: "_pg._tcp.db.example", Type: "SRV", Servers: []string{s.addr}, Timeout: condition.Patience}
 }
 
 func TestServices(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/discovery"
 )
@@ -33,7 +34,7 @@ func changed(t *testing.T, changes <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-changes:
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("no change is reported")
 	}
 }
@@ -191,7 +192,7 @@ func TestWatchUnderCeaselessWriting(t *testing.T) {
 				return
 			case d := <-clock.asked:
 				again = d == 100*time.Millisecond // the watch waits for quiet again
-			case <-time.After(patience):
+			case <-time.After(condition.Patience):
 				t.Fatal("neither a wait nor a change")
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -311,7 +312,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, bind, endpoint))
 			client, err := net.Dial(network, strings.TrimPrefix(r.At("l"), "unix:"))
 			must(t, err)
 			defer client.Close()
-			_ = client.SetDeadline(time.Now().Add(patience))
+			_ = client.SetDeadline(time.Now().Add(condition.Patience))
 			server := <-far
 			for _, way := range []struct{ from, to net.Conn }{{client, server}, {server, client}} {
 				if c, ok := way.to.(*net.TCPConn); ok {
@@ -374,7 +375,7 @@ func TestUrgentByteIsUrgent(t *testing.T) {
 			r := start(t, laneConfig(ln.Addr().String(), "lane: "+in))
 			c := client(t, r.At("l"))
 			server := <-far
-			_ = server.SetDeadline(time.Now().Add(patience))
+			_ = server.SetDeadline(time.Now().Add(condition.Patience))
 			r.Until("it is where it is to be", func() bool {
 				for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
 					sends(t, way.from, "x")

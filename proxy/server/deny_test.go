@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/state"
@@ -75,7 +76,7 @@ func TestDenyByHand(t *testing.T) {
 	r.Reload(text("") + "\n")
 	for range 2 {
 		if c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", r.At("data")); err == nil { // else it was reset at once
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(condition.Patience))
 			isReset(t, c)
 			c.Close()
 		}

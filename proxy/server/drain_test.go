@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
@@ -388,7 +389,7 @@ func TestReturning(t *testing.T) {
 				SetReadDeadline(time.Time) error
 				Read([]byte) (int, error)
 			}{c, second} {
-				_ = conn.SetReadDeadline(time.Now().Add(patience))
+				_ = conn.SetReadDeadline(time.Now().Add(condition.Patience))
 				if _, err := conn.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("%v, want a reset", err)
 				}

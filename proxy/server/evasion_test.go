@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -382,7 +383,7 @@ upstreams:
 		t.Error("the server prints no names: the test does not test its claim")
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
 	defer cancel()
 	run := func(in string, args ...string) string {
 		t.Helper()

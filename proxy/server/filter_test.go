@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
@@ -81,7 +82,7 @@ func answeredBy(t testing.TB, address, text string) string {
 		return ""
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	for i := range len(text) { // byte by byte
 		if _, err := c.Write([]byte(text[i : i+1])); err != nil {
 			return ""

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
@@ -118,12 +119,12 @@ func TestCircuitBreaker(t *testing.T) {
 	}
 	serverAt(t, port, "back")
 	r.Until("a trial succeeds", func() bool {
-		c, err := net.DialTimeout("tcp", r.At("l"), patience)
+		c, err := net.DialTimeout("tcp", r.At("l"), condition.Patience)
 		if err != nil {
 			return false // reset before connect returned
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		got, _ := sockets.ReadLine(c)
 		return got == "back"
 	})

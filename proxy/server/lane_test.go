@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -424,10 +425,10 @@ func TestLaneLeave(t *testing.T) {
 	if _, err := server.Open(t.Context(), off.Load(strings.Replace(text, "127.0.0.1:0", taken, 1)), server.Options{MaxConnections: 10}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Error(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+	_ = c.SetDeadline(time.Now().Add(condition.Patience)) // to start may have taken as long
 	echoes(t, c, "after a process that could not start")
 	next := start(t, text)
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	echoes(t, c, "adopted")
 	if st := next.Status().Lane; st.Adopted != 1 {
 		t.Errorf("%+v", st)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
@@ -59,7 +60,7 @@ func adopts(t *testing.T, set loadbalancer.Setting, first, second string, do fun
 	}
 	next = &rig{set.Start(t, strings.ReplaceAll(second, "PINS", pins))}
 	for _, c := range clients {
-		_ = c.SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+		_ = c.SetDeadline(time.Now().Add(condition.Patience)) // to start may have taken as long
 	}
 	next.Until("they are adopted", func() bool { return len(next.adoptedBy(t, admin.SessionQuery{})) == len(clients) })
 	return next, clients
@@ -102,7 +103,7 @@ func (r *rig) lines(t *testing.T) map[string]map[string]any {
 // wantEnd expects that a client's connection ends with an error, and that the line of its session has these values, as name=value.
 func (r *rig) wantEnd(t *testing.T, c *net.TCPConn, end error, values ...string) {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	if err := gone(t, c); !errors.Is(err, end) {
 		t.Errorf("%v: %v", values, err)
 	}
@@ -240,7 +241,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{name: one, address: ` + so
 	r := start(t, text)
 	r.Until("they are adopted", func() bool { return len(r.adoptedBy(t, admin.SessionQuery{})) == len(of) })
 	for name, source := range map[string]string{"web": of["web"].LocalAddr().String(), "behind": "192.0.2.1:4001", "quiet": "192.0.2.2:4002"} {
-		_ = of[name].SetDeadline(time.Now().Add(patience)) // to start may have taken as long
+		_ = of[name].SetDeadline(time.Now().Add(condition.Patience)) // to start may have taken as long
 		moved[name] += echoed(t, of[name], "adopted")
 		host, _, _ := net.SplitHostPort(source)
 		r.Until("its bytes are counted", func() bool {
@@ -430,7 +431,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	last := start(t, string(b))
 	last.Until("they are adopted once more", func() bool { return len(last.adoptedBy(t, admin.SessionQuery{})) == 2 })
 	for _, c := range clients {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		at, want := c.LocalAddr().String(), before[c.LocalAddr().String()].Bytes.ClientToEndpoint.All()+more+echoed(t, c, "adopted once more")
 		last.Until("all its bytes are counted", func() bool {
 			b := last.adoptedBy(t, admin.SessionQuery{})[at].Bytes

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -131,7 +132,7 @@ func TestLaneFlows(t *testing.T) {
 	var there, back atomic.Int64
 	for i := range sessions {
 		f := &flowClient{kind: "dud"[i%3], c: sockets.Dial(t, r.At("l"))}
-		must(t, f.c.SetDeadline(time.Now().Add(20*patience)))
+		must(t, f.c.SetDeadline(time.Now().Add(condition.Patience)))
 		all.Go(func() {
 			defer f.c.Close()
 			to, from, err := f.run(stop)

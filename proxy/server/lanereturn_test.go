@@ -148,7 +148,7 @@ func TestLaneHalfClose(t *testing.T) {
 		server := <-far
 		r.leavesFor(t, c, server)
 		must(t, c.CloseWrite())
-		_ = server.SetReadDeadline(time.Now().Add(patience))
+		_ = server.SetReadDeadline(time.Now().Add(condition.Patience))
 		if b, err := io.ReadAll(server); len(b) != 0 || err != nil {
 			t.Fatal(b, err)
 		}
@@ -216,7 +216,7 @@ func passes(t *testing.T, a, b *net.TCPConn) {
 	t.Helper()
 	message, got := []byte("a message"), make([]byte, 9)
 	for _, way := range [2][2]*net.TCPConn{{a, b}, {b, a}} {
-		_ = way[1].SetReadDeadline(time.Now().Add(patience))
+		_ = way[1].SetReadDeadline(time.Now().Add(condition.Patience))
 		if _, err := way[0].Write(message); err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +257,7 @@ func TestLaneGentleEnd(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, len("an answer"))); err != nil {
 		t.Fatal(err)
 	}
-	gently.Grace = patience
+	gently.Grace = condition.Patience
 	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
 		t.Error(ended, err)
 	}
@@ -274,7 +274,7 @@ func TestLaneEndpointEnded(t *testing.T) {
 	}
 	r, c, server := laneQuestion(t)
 	must(t, server.CloseWrite())
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(condition.Patience))
 	if b, err := io.ReadAll(c); len(b) != 0 || err != nil {
 		t.Fatal(b, err)
 	}
@@ -282,7 +282,7 @@ func TestLaneEndpointEnded(t *testing.T) {
 		s := r.session(t)
 		return s != nil && s.Engine == admin.EngineLane && s.State == string(worker.EndpointEnded)
 	})
-	gently := admin.EndQuery{All: true, Quiet: 50 * time.Millisecond, Grace: patience}
+	gently := admin.EndQuery{All: true, Quiet: 50 * time.Millisecond, Grace: condition.Patience}
 	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
 		t.Error(ended, err)
 	}
@@ -302,7 +302,7 @@ func TestLanePortAgain(t *testing.T) {
 	local, err := net.ResolveTCPAddr("tcp", at)
 	must(t, err)
 	for range 2 {
-		d := net.Dialer{LocalAddr: local, Timeout: patience, Control: reuseAddress}
+		d := net.Dialer{LocalAddr: local, Timeout: condition.Patience, Control: reuseAddress}
 		conn, err := d.Dial("tcp", r.At("l"))
 		must(t, err)
 		c, server := conn.(*net.TCPConn), <-far

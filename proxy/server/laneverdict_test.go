@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
@@ -188,7 +189,7 @@ upstreams: [{name: u, endpoints: [{name: all, address: %q}, {name: some, address
 					return
 				default:
 				}
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				if _, err := c.Write(b); err != nil {
 					t.Error(err)
 					return
@@ -258,7 +259,7 @@ func TestLaneVerdictOfPauses(t *testing.T) {
 				if err != nil || len(w.Sessions) != 1 {
 					t.Fatal(w.Sessions, err)
 				}
-				if most = w.Sessions[0].Shares[verdict]; time.Since(began) > patience/3 {
+				if most = w.Sessions[0].Shares[verdict]; time.Since(began) > condition.Patience {
 					t.Fatalf("%s after %v: %v", w.Verdict, time.Since(began), w.Sessions[0].Shares)
 				}
 			}
@@ -292,7 +293,7 @@ func TestLaneEndedFirst(t *testing.T) {
 			echoes(t, c, "x")
 		}
 		_, _ = c.Write([]byte("."))
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(condition.Patience))
 		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Fatalf("lane: %s: the client reads %d bytes, %v", use, n, err)
 		}

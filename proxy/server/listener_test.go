@@ -110,7 +110,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 		t.Errorf("%v, want it to wait", err)
 	}
 	one.Close()
-	_ = three.SetReadDeadline(time.Now().Add(patience))
+	_ = three.SetReadDeadline(time.Now().Add(condition.Patience))
 	line(t, three)
 }
 
@@ -237,7 +237,7 @@ upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
 			gone(t, c)
 		case "lifetime": // though it is never idle
 			line(t, c)
-			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(condition.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				if _, err := c.Write([]byte("x")); err != nil {
 					break
 				}
@@ -557,11 +557,11 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	refusals := int64(0)
 	check := func(from string, served bool) net.Conn {
 		t.Helper()
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: condition.Patience}
 		c, err := d.Dial("tcp", r.At("l"))
 		if err == nil {
 			t.Cleanup(func() { c.Close() })
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(condition.Patience))
 			_, err = sockets.ReadLine(c)
 		}
 		switch {

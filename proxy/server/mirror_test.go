@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -41,7 +42,7 @@ func next(t *testing.T, from <-chan received) received {
 	select {
 	case r := <-from:
 		return r
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("no connection has ended")
 		panic("unreachable")
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/lb"
 )
@@ -19,12 +20,12 @@ import (
 // served returns the name of the server that a new client of an address gets; "" if the client is
 // refused.
 func served(address string) string {
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, condition.Patience)
 	if err != nil {
 		return "" // reset before connect returned
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	got, _ := sockets.ReadLine(c)
 	return got
 }
@@ -170,7 +171,7 @@ upstreams:
 				must(t, err)
 				defer c.Close()
 				_, _ = io.WriteString(c, "x")
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				b, _ := io.ReadAll(c)
 				return string(b) == "y"
 			}
@@ -220,12 +221,12 @@ func TestRestartLosesNobody(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", %supstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, queue: {hold: 1m}}]`, terminated, port), "c.pem", cert, "k.pem", key)
 			ask := func() (string, error) {
-				c, err := net.DialTimeout("tcp", r.At("l"), patience)
+				c, err := net.DialTimeout("tcp", r.At("l"), condition.Patience)
 				if err != nil {
 					return "", err
 				}
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				if terminated != "" {
 					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 				}

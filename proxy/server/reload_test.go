@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -204,9 +205,9 @@ func TestReloadsUnderLoad(t *testing.T) {
 				return
 			default:
 			}
-			c, err := net.DialTimeout("tcp", at, patience)
+			c, err := net.DialTimeout("tcp", at, condition.Patience)
 			if err == nil {
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				_, err = sockets.ReadLine(c)
 				c.Close()
 			}
@@ -362,7 +363,7 @@ func TestRulesOfBothWhileSwapped(t *testing.T) {
 				if test.unix {
 					return net.Dial("unix", socket)
 				}
-				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 9)}, Timeout: patience}
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 9)}, Timeout: condition.Patience}
 				return d.Dial("tcp", "127.0.0.1:"+port)
 			}
 			denied, err := comes()
@@ -372,7 +373,7 @@ func TestRulesOfBothWhileSwapped(t *testing.T) {
 			r.Until("both are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
 			refused := func(c net.Conn) {
 				t.Helper()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				if err := gone(t, c); test.unix == errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("its session ends with %v", err)
 				}

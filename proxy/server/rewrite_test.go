@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
@@ -407,7 +408,7 @@ func TestModuleReload(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				_, _ = io.WriteString(c, "b")
 				b := make([]byte, 2)
 				if _, err := io.ReadFull(c, b); err != nil || b[0] != 'b' {
@@ -458,7 +459,7 @@ func TestLoopingModuleStallsNoOther(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				_, _ = io.WriteString(c, "l")
 				_, _ = io.ReadAll(c)
 				c.Close()

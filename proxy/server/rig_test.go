@@ -19,9 +19,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// patience is how long a test waits for an event that is due soon.
-const patience = condition.Patience
-
 // A rig is a load balancer that serves, until the end of the test.
 type rig struct{ *loadbalancer.Instance }
 
@@ -71,7 +68,7 @@ func named(t *testing.T, name string) string {
 func client(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	c := sockets.Dial(t, address)
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -114,10 +111,10 @@ func servedBy(t *testing.T, address, name string) {
 // dialFrom is client from another address.
 func dialFrom(t *testing.T, ip, address string) *net.TCPConn {
 	t.Helper()
-	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: patience}).Dial("tcp", address)
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: condition.Patience}).Dial("tcp", address)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return c.(*net.TCPConn)
 }
 
@@ -130,10 +127,10 @@ func from(t *testing.T, source byte, address string) net.Conn {
 // dialUnix connects a client of a unix socket for the duration of the test.
 func dialUnix(t *testing.T, path string) net.Conn {
 	t.Helper()
-	c, err := net.DialTimeout("unix", path, patience)
+	c, err := net.DialTimeout("unix", path, condition.Patience)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(patience)))
+	must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	return c
 }
 
@@ -195,10 +192,10 @@ func echoes(t *testing.T, c net.Conn, text string) {
 // refused fails the test unless a new client is reset. The reset may come before connect returns.
 func refused(t *testing.T, address string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, condition.Patience)
 	if err == nil {
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		_, err = c.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, syscall.ECONNRESET) {
@@ -276,7 +273,7 @@ func (c *clock) any(times ...time.Duration) *alarm {
 			c.t.Fatalf("a timer is set for %v, want one of %v", a.after, times)
 		}
 		return a
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		c.t.Fatal("no timer is set")
 		return nil
 	}

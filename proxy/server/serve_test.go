@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
@@ -254,7 +255,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	if _, err := late.Read(make([]byte, 1)); !errors.Is(err, errTimeout) {
 		t.Errorf("%v, want it to wait", err)
 	}
-	_ = late.SetReadDeadline(time.Now().Add(patience))
+	_ = late.SetReadDeadline(time.Now().Add(condition.Patience))
 	there[0].Close()
 	line(t, late)
 	for range 2 {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
@@ -189,7 +190,7 @@ backend none
 		c.Close()
 	}
 	var b []byte
-	_ = syslog.SetReadDeadline(time.Now().Add(patience))
+	_ = syslog.SetReadDeadline(time.Now().Add(condition.Patience))
 	for message := make([]byte, 4096); bytes.Count(b, []byte("\n")) < 3; {
 		n, _, err := syslog.ReadFrom(message)
 		if err != nil {
@@ -304,7 +305,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 					t.Error(err)
 					return
 				}
-				c.SetDeadline(time.Now().Add(patience))
+				c.SetDeadline(time.Now().Add(condition.Patience))
 				io.WriteString(c, "x")
 				io.ReadFull(c, make([]byte, 1))
 				c.Close()

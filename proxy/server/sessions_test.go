@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
@@ -415,7 +416,7 @@ upstreams:
 			return nil // it was reset before connect returned
 		}
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		return c
 	}
 	for _, ip := range []string{"127.0.0.7", "127.0.0.7", "127.0.0.8"} {

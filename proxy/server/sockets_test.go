@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -33,7 +34,7 @@ func hammer(t *testing.T, at string, clients int) (stop func()) {
 			for ; served == 0 || !over.Load(); served++ {
 				c, err := net.Dial("tcp", at)
 				if err == nil {
-					_ = c.SetDeadline(time.Now().Add(patience))
+					_ = c.SetDeadline(time.Now().Add(condition.Patience))
 					_, err = sockets.ReadLine(c)
 					c.Close()
 				}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -219,7 +220,7 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 
-	r := loadbalancer.Setting{Clients: 3, Drain: patience}.Start(t, fmt.Sprintf(`
+	r := loadbalancer.Setting{Clients: 3, Drain: condition.Patience}.Start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })))
 	var conns []net.Conn

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -235,12 +236,12 @@ func helloFrom(t *testing.T, source byte, address, name string) *tls.Conn {
 // since in TLS 1.3 its handshake ends before its certificate is verified.
 func shake(t *testing.T, address string, cfg *tls.Config) (c *tls.Conn, says string, err error) {
 	t.Helper()
-	raw, err := net.DialTimeout("tcp", address, patience)
+	raw, err := net.DialTimeout("tcp", address, condition.Patience)
 	if err != nil {
 		return nil, "", err
 	}
 	t.Cleanup(func() { raw.Close() })
-	_ = raw.SetDeadline(time.Now().Add(patience))
+	_ = raw.SetDeadline(time.Now().Add(condition.Patience))
 	c = tls.Client(raw, cfg)
 	if err = c.Handshake(); err == nil {
 		says, err = sockets.ReadLine(c)
@@ -505,7 +506,7 @@ func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net
 		}
 	}
 	for _, c := range []net.Conn{beneath, plain} {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
 	for _, way := range [][2]net.Conn{{spoken, plain}, {plain, spoken}} {
 		if _, err := way[0].Write([]byte{'x'}); err != nil {

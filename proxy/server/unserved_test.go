@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -37,7 +38,7 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 			refused(t, r.At("l"))
 			u := r.Status().Upstreams[0]
 			if e := u.Endpoints[0]; u.Outage == nil || u.Outage.Full || e.State != "up" || e.LastFailure == nil || e.LastFailure.Over ||
-				e.LastFailure.Cause != "cannot be connected to: connection refused" || time.Since(e.LastFailure.Time).Abs() > patience {
+				e.LastFailure.Cause != "cannot be connected to: connection refused" || time.Since(e.LastFailure.Time).Abs() > condition.Patience {
 				t.Fatalf("after a client was refused: %+v, %+v, %+v", u.Outage, e, e.LastFailure)
 			}
 			r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
@@ -123,7 +124,7 @@ upstreams:
 				}
 				defer c.Close()
 				_, err = io.WriteString(c, "hello")
-				err = errors.Join(err, c.SetDeadline(time.Now().Add(patience)), c.(*net.TCPConn).CloseWrite())
+				err = errors.Join(err, c.SetDeadline(time.Now().Add(condition.Patience)), c.(*net.TCPConn).CloseWrite())
 				text, failed := io.ReadAll(c)
 				return err == nil && failed == nil && string(text) == answer
 			})
@@ -316,7 +317,7 @@ func TestFailingEndpointIsTold(t *testing.T) {
 				c.Close()
 				r.Until("the session has ended", func() bool { return r.Status().Connections.Active == 0 })
 			}
-			if f := failing(); (f != nil) != told || told && (f.Clients != 5 || time.Since(f.Since).Abs() > patience) {
+			if f := failing(); (f != nil) != told || told && (f.Clients != 5 || time.Since(f.Since).Abs() > condition.Patience) {
 				t.Fatalf("%+v", f)
 			}
 			r.Logs(`msg="sessions ended without a byte of their endpoint"`, "upstream=u")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -88,7 +89,7 @@ func TestUserTimeoutCutsAPausedReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	writer.SetWriteDeadline(time.Now().Add(time.Minute))
+	writer.SetWriteDeadline(time.Now().Add(condition.Patience))
 	for err == nil {
 		_, err = writer.Write(make([]byte, 1<<20))
 	}

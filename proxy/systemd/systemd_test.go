@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/systemd"
 )
@@ -35,7 +36,7 @@ func manager(t *testing.T, path string) *net.UnixConn {
 func hear(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	buf := make([]byte, 4096)
-	must(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	must(t, conn.SetReadDeadline(time.Now().Add(condition.Patience)))
 	n, err := conn.Read(buf)
 	must(t, err)
 	return string(buf[:n])

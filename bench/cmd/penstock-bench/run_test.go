@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
@@ -173,7 +174,7 @@ func benchIsKilled(t *testing.T, path string) {
 		t.Errorf("%d processes: %v", n, d.processes())
 	}
 	d.signal(syscall.SIGKILL)
-	for deadline := time.Now().Add(patience); len(d.processes()) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(condition.Patience); len(d.processes()) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // its children end by themselves, soon
 	}
 	d.end()
@@ -288,9 +289,6 @@ func (d *childRun) until(r *bufio.Reader, pattern string) []string {
 		}
 	}
 }
-
-// patience limits each wait of a test.
-const patience = 30 * time.Second
 
 // TestMain is the program itself if it is called by the program's name, as by the scripts. The
 // penstock program is built once, and is in PATH.

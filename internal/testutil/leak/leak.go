@@ -13,16 +13,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-)
 
-// patience bounds the wait for finalizers, cleanups and closing goroutines. A
-// clean binary does not wait.
-const patience = 30 * time.Second
+	"github.com/penstock/penstock/internal/testutil/condition"
+)
 
 // Main runs the tests, m is a [*testing.M] as a rule, then exits: with their code if they
 // failed, with 1 if a descriptor or a goroutine that was not there before is left, with 0
 // otherwise. Leaks are listed on standard error.
-func Main(m interface{ Run() int }) { os.Exit(run(m.Run, os.Stderr, patience)) }
+func Main(m interface{ Run() int }) { os.Exit(run(m.Run, os.Stderr, condition.Patience)) }
 
 // run is Main without the exit.
 func run(tests func() int, w io.Writer, patience time.Duration) int {

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -63,7 +65,7 @@ func TestNothingLeft(t *testing.T) {
 		}
 		f.Close()
 		return 0
-	}, &out, patience)
+	}, &out, condition.Patience)
 	if code != 0 || out.Len() != 0 {
 		t.Fatalf("code %d, output %q; want neither", code, out.String())
 	}

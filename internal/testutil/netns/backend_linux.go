@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
@@ -73,7 +74,7 @@ func (b *Backend) Kill() {
 func (b *Backend) Freeze() {
 	b.host.t.Helper()
 	b.signal(syscall.SIGSTOP)
-	for deadline := time.Now().Add(time.Minute); !b.stopped(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); !b.stopped(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.host.t.Fatal("netns: a backend does not stop")
 		}

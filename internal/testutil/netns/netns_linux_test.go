@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
 )
-
-const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	netns.Main()
@@ -27,12 +26,12 @@ func TestMain(m *testing.M) {
 // dial connects to b and reads its greeting.
 func dial(t *testing.T, b *netns.Backend) (net.Conn, string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", b.Addr.String(), patience)
+	c, err := net.DialTimeout("tcp", b.Addr.String(), condition.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
@@ -114,7 +113,7 @@ func TestBackends(t *testing.T) {
 		t.Errorf("got %v, want a timeout", err)
 	}
 	b.Thaw()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(c, make([]byte, len("frozen"))); err != nil {
@@ -129,17 +128,17 @@ func TestBackends(t *testing.T) {
 	}
 
 	resetting := there.Backend("r", netns.Reset, netip.AddrPortFrom(link.Far, 0))
-	c, err := net.DialTimeout("tcp", resetting.Addr.String(), patience)
+	c, err := net.DialTimeout("tcp", resetting.Addr.String(), condition.Patience)
 	if err == nil {
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		_, err = c.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a backend that resets: %v", err)
 	}
 	mute := there.Backend("s", netns.Silent, netip.AddrPortFrom(link.Far, 0))
-	if c, err = net.DialTimeout("tcp", mute.Addr.String(), patience); err != nil {
+	if c, err = net.DialTimeout("tcp", mute.Addr.String(), condition.Patience); err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()

@@ -18,9 +18,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// patience is how long a test waits for processes that are no tests of Penstock.
-const patience = 2 * condition.Patience
-
 // large is the largest pipe that Penstock asks for unless it is configured otherwise.
 const large = 1 << 20
 
@@ -100,7 +97,7 @@ func give() {
 // await waits for processes that are no tests of Penstock.
 func await(t testing.TB) {
 	t.Helper()
-	for end := time.Now().Add(patience); !room(t); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(condition.Patience); !room(t); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Skip("other processes of this user hold the pipes that it may have")
 		}

@@ -5,13 +5,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// dialPatience is for how long a connection of Dial may be used.
-const dialPatience = time.Minute
-
 // Dial connects a TCP client that is closed when the test ends, and whose calls fail after
-// a minute.
+// [condition.Patience].
 func Dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -19,7 +18,7 @@ func Dial(t testing.TB, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(dialPatience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn)

@@ -10,12 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-)
 
-// Patience bounds every wait for something that takes well under a second on a quiet
-// machine.
-const Patience = 30 * time.Second
+	"github.com/penstock/penstock/internal/testutil/condition"
+)
 
 // Build builds programs, by their import paths, into a directory that is removed at the end of
 // the test; they have the race detector if the test has.
@@ -98,7 +95,7 @@ func Run(t testing.TB, command ...string) string {
 // RunAs is Run for a program that u (nil for the test's own user) runs in a directory.
 func RunAs(t testing.TB, u *user.User, dir string, command ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = dir
@@ -110,24 +107,6 @@ func RunAs(t testing.TB, u *user.User, dir string, command ...string) string {
 		t.Fatalf("%s: %v\n%s%s", strings.Join(command, " "), err, out, stderr.String())
 	}
 	return string(out)
-}
-
-// Eventually asks until the answer is yes, for at most Patience.
-func Eventually(yes func() bool) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if yes() {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
-	}
 }
 
 func must(t testing.TB, err error) {

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // A Service is a real server that a test runs.
@@ -64,8 +66,8 @@ func (s Service) Start(t testing.TB) *os.Process {
 	case <-ready:
 	case <-exited:
 		t.Fatalf("%s ended before it served", s.Command[0])
-	case <-time.After(Patience):
-		t.Fatalf("%s does not serve after %v", s.Command[0], Patience)
+	case <-time.After(condition.Patience):
+		t.Fatalf("%s does not serve after %v", s.Command[0], condition.Patience)
 	}
 	return cmd.Process
 }
@@ -74,20 +76,20 @@ func (s Service) end(t testing.TB, p *os.Process, exited <-chan struct{}) {
 	_ = p.Signal(s.Stop) // fails if the test has killed it
 	select {
 	case <-exited:
-	case <-time.After(Patience):
-		t.Errorf("%s still runs %v after %v", s.Command[0], Patience, s.Stop)
+	case <-time.After(condition.Patience):
+		t.Errorf("%s still runs %v after %v", s.Command[0], condition.Patience, s.Stop)
 		_ = p.Kill()
 		<-exited
 	}
 	var left []Process
-	if !Eventually(func() bool { left = ProcessesIn(s.Dir); return len(left) == 0 }) {
+	if !condition.Eventually(func() bool { left = ProcessesIn(s.Dir); return len(left) == 0 }) {
 		t.Errorf("%s left processes behind: %v", s.Command[0], left)
 	}
 }
 
 // dialUntil returns after the first connection that addr accepts.
 func dialUntil(addr string, exited <-chan struct{}) {
-	Eventually(func() bool {
+	condition.Eventually(func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = c.Close()

@@ -18,6 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
@@ -61,7 +62,7 @@ func stall(t *testing.T, s *stage, stdout, stderr *os.File, args ...string) (add
 		close(p.done)
 	}()
 	s.processes["p"] = p
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < condition.Patience; time.Sleep(time.Millisecond) {
 		if conn, err := net.Dial("unix", address); err == nil {
 			conn.Close()
 			return "unix:" + address
@@ -76,7 +77,7 @@ func code(t *testing.T, s *stage) int {
 	p := s.processes["p"]
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("it has not ended")
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -109,7 +110,7 @@ func TestStalledLogCostsNothing(t *testing.T) {
 // waitRefused waits until no process listens on a unix socket any more.
 func waitRefused(address string) error {
 	path, _ := strings.CutPrefix(address, "unix:")
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < condition.Patience; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return nil
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -167,7 +168,7 @@ func TestGenerationsAreKeptAsText(t *testing.T) {
 		}
 		return n
 	}
-	for until := time.Now().Add(10 * time.Second); stay() > 2 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(condition.Patience); stay() > 2 && time.Now().Before(until); time.Sleep(time.Millisecond) {
 	}
 	if n := stay(); n > 2 {
 		t.Errorf("%d configurations stay in memory", n)

@@ -265,7 +265,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	next := func(want ...string) {
 		t.Helper()
 		b := make([]byte, 4096)
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(condition.Patience))
 		n, err := c.Read(b)
 		for _, w := range want {
 			if err != nil || !strings.Contains(string(b[:n]), w) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -48,9 +49,6 @@ func (m inRuntime) Run() int {
 	os.Setenv("XDG_RUNTIME_DIR", dir)
 	return m.M.Run()
 }
-
-// patience bounds every wait of a script.
-const patience = 30 * time.Second
 
 // TestScripts runs testdata/script. Beside testscript's own commands there are
 //
@@ -264,7 +262,7 @@ func (o *output) wait(expr string, n int, done <-chan struct{}) ([][]string, err
 	if err != nil {
 		return nil, err
 	}
-	timeout := time.After(patience)
+	timeout := time.After(condition.Patience)
 	for {
 		text, changed := o.text()
 		if found := re.FindAllStringSubmatch(text, n); len(found) == n {
@@ -355,7 +353,7 @@ func (s *stage) status(args []string) error {
 		if err != nil || re.Match(text) {
 			return err
 		}
-		if time.Since(begin) > patience {
+		if time.Since(begin) > condition.Patience {
 			return fmt.Errorf("no %s in %s", args[1], text)
 		}
 	}
@@ -371,7 +369,7 @@ func (s *stage) ended(args []string) error {
 	p := s.processes[args[0]]
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		text, _ := p.stderr.text()
 		return fmt.Errorf("it has not ended: %s", text)
 	}
@@ -474,7 +472,7 @@ func (s *stage) client(args []string) error {
 		return s.dial(name, text)
 	}
 	conn := s.clients[name]
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil && verb != "close" {
+	if err := conn.SetDeadline(time.Now().Add(condition.Patience)); err != nil && verb != "close" {
 		return err
 	}
 	switch verb {
@@ -507,7 +505,7 @@ func (s *stage) dial(name, address string) error {
 	if path, ok := bytes.CutPrefix([]byte(address), []byte("unix:")); ok {
 		network, address = "unix", string(path)
 	}
-	conn, err := net.DialTimeout(network, address, patience)
+	conn, err := net.DialTimeout(network, address, condition.Patience)
 	if errors.Is(err, syscall.ECONNRESET) { // already
 		conn, err = reset{}, nil
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
@@ -417,7 +418,7 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sig
 	if err := os.Symlink(exe, name); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ exec "$0" run --config "$1"`, name, config)
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=web", "NOTIFY_SOCKET="+notify)
 	cmd.ExtraFiles = []*os.File{socket}
@@ -471,7 +472,7 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 		t.Helper()
 		b := make([]byte, 4096)
 		for {
-			_ = told.SetReadDeadline(time.Now().Add(patience))
+			_ = told.SetReadDeadline(time.Now().Add(condition.Patience))
 			n, err := told.Read(b)
 			if err != nil {
 				t.Fatalf("%s: %v", want, err)
@@ -490,7 +491,7 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 		defer early.Close()
 		_, _, stop := activated(t, config, socket, told.LocalAddr().String())
 		hears("READY=1")
-		_ = early.SetDeadline(time.Now().Add(patience))
+		_ = early.SetDeadline(time.Now().Add(condition.Patience))
 		if got, err := bufio.NewReader(early).ReadString('\n'); got != "served\n" {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -546,7 +547,7 @@ func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	if got, err := bufio.NewReader(c).ReadString('\n'); got != "served\n" {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 	"github.com/penstock/penstock/proxy/internal/wasm"
@@ -395,7 +396,7 @@ func TestCompiledMeanwhile(t *testing.T) {
 	if !wasm.MayCompile(wasm.Bounds{}) {
 		return
 	}
-	for end := time.Now().Add(time.Minute); f.Engine() != wasm.Compiler; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(condition.Patience); f.Engine() != wasm.Compiler; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("still interpreted")
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/filter"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 	"github.com/penstock/penstock/proxy/internal/wasm"
@@ -278,11 +279,7 @@ func TestStreamHostile(t *testing.T) {
 // waitFor waits for a condition that another goroutine makes true.
 func waitFor(t testing.TB, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come true")
-		}
-	}
+	condition.Await(t, "what it waits for happens", ok)
 }
 
 // TestStreamPointers: pointers and sizes beyond the memory are statuses, and change nothing.

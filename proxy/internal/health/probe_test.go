@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/health"
 )
@@ -87,40 +88,40 @@ func TestProbes(t *testing.T) {
 		timeout time.Duration
 		err     string // "": the probe succeeds
 	}{
-		"tcp":                       {serve(t, wait), health.ProbeConfig{}, patient, ""},
-		"tcp refused":               {sockets.Refusing(t), health.ProbeConfig{}, patient, "connect: connection refused"},
+		"tcp":                       {serve(t, wait), health.ProbeConfig{}, condition.Patience, ""},
+		"tcp refused":               {sockets.Refusing(t), health.ProbeConfig{}, condition.Patience, "connect: connection refused"},
 		"tcp silence":               {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
-		"exchange":                  {serve(t, pong), ping, patient, ""},
-		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, patient, "the answer lacks the expected bytes: 16 bytes came, then it ended"},
+		"exchange":                  {serve(t, pong), ping, condition.Patience, ""},
+		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, condition.Patience, "the answer lacks the expected bytes: 16 bytes came, then it ended"},
 		"exchange, and waits":       {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, "the answer lacks the expected bytes: 9 bytes came, then nothing more: i/o timeout"},
-		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, patient, ""},
+		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, condition.Patience, ""},
 		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
-		"exchange, too much":        {serve(t, answer(long)), ping, patient, "the answer lacks the expected bytes: 16384 bytes came, more is not looked at"},
-		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, patient, ""},
-		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, patient, ""},
-		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, patient, ""},
-		"http, another status":      {serve(t, answer("HTTP/1.1 503 No\r\n\r\n")), get, patient, "status 503 instead of 200"},
-		"http, a redirect":          {serve(t, answer("HTTP/1.1 302 No\r\nLocation: /x\r\n\r\n")), get, patient, "status 302 instead of 200"},
+		"exchange, too much":        {serve(t, answer(long)), ping, condition.Patience, "the answer lacks the expected bytes: 16384 bytes came, more is not looked at"},
+		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, condition.Patience, ""},
+		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
+		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
+		"http, another status":      {serve(t, answer("HTTP/1.1 503 No\r\n\r\n")), get, condition.Patience, "status 503 instead of 200"},
+		"http, a redirect":          {serve(t, answer("HTTP/1.1 302 No\r\nLocation: /x\r\n\r\n")), get, condition.Patience, "status 302 instead of 200"},
 		"http, two good ones": {
 			serve(t, answer("HTTP/1.1 500 No\r\n\r\n")),
 			health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{200, 204}}},
-			patient, "status 500 instead of 200 or 204",
+			condition.Patience, "status 500 instead of 200 or 204",
 		},
-		"http, body":              {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nI ready!")), body, patient, ""},
-		"http, chunked body":      {serve(t, answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n")), body, patient, ""},
-		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, patient, "status 200, but the body lacks the expected bytes: 3 bytes came, then it ended"},
-		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, patient, "status 200, but the body lacks the expected bytes: 65536 bytes came, more is not looked at"},
-		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, patient, "read the answer: the answer is not HTTP"},
-		"http, nothing":           {serve(t, answer("")), get, patient, "read the answer: the connection ended before it was there"},
-		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, patient, "the answer's header is longer than 65536 bytes"},
-		"http, hints of no end":   {serve(t, answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000))), get, patient, "the answer's header is longer than 65536 bytes"},
+		"http, body":              {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nI ready!")), body, condition.Patience, ""},
+		"http, chunked body":      {serve(t, answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n")), body, condition.Patience, ""},
+		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, condition.Patience, "status 200, but the body lacks the expected bytes: 3 bytes came, then it ended"},
+		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, condition.Patience, "status 200, but the body lacks the expected bytes: 65536 bytes came, more is not looked at"},
+		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, condition.Patience, "read the answer: the answer is not HTTP"},
+		"http, nothing":           {serve(t, answer("")), get, condition.Patience, "read the answer: the connection ended before it was there"},
+		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, condition.Patience, "the answer's header is longer than 65536 bytes"},
+		"http, hints of no end":   {serve(t, answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000))), get, condition.Patience, "the answer's header is longer than 65536 bytes"},
 		"http, silence":           {serve(t, wait), get, brief, "read the answer: i/o timeout"},
-		"end":                     {serve(t, wait), health.ProbeConfig{End: true}, patient, ""},
-		"end, after a header":     {serve(t, wait), health.ProbeConfig{End: true, Preface: unknown}, patient, ""},
-		"end, a reset":            {serve(t, func(c net.Conn) { wait(c); _ = c.(*net.TCPConn).SetLinger(0) }), health.ProbeConfig{End: true}, patient, ""},
-		"end, a greeting":         {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n"); <-over }), health.ProbeConfig{End: true}, patient, ""},
+		"end":                     {serve(t, wait), health.ProbeConfig{End: true}, condition.Patience, ""},
+		"end, after a header":     {serve(t, wait), health.ProbeConfig{End: true, Preface: unknown}, condition.Patience, ""},
+		"end, a reset":            {serve(t, func(c net.Conn) { wait(c); _ = c.(*net.TCPConn).SetLinger(0) }), health.ProbeConfig{End: true}, condition.Patience, ""},
+		"end, a greeting":         {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n"); <-over }), health.ProbeConfig{End: true}, condition.Patience, ""},
 		"end, silence":            {serve(t, func(net.Conn) { <-over }), health.ProbeConfig{End: true}, brief, "wait for its end: i/o timeout"},
-		"tls to who speaks none":  {serve(t, answer("HTTP/1.1 400 Bad Request\r\n\r\n")), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, patient, "TLS handshake: tls: first record does not look like a TLS handshake"},
+		"tls to who speaks none":  {serve(t, answer("HTTP/1.1 400 Bad Request\r\n\r\n")), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, condition.Patience, "TLS handshake: tls: first record does not look like a TLS handshake"},
 		"tls to who says nothing": {serve(t, wait), health.ProbeConfig{TLS: &tls.Config{InsecureSkipVerify: true}}, brief, "TLS handshake: "},
 	}
 	t.Cleanup(func() { close(over) }) // before the servers end
@@ -209,7 +210,7 @@ func TestProbeSays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := probe(t, &cfg, patient); err != nil {
+			if err := probe(t, &cfg, condition.Patience); err != nil {
 				t.Fatal(err)
 			}
 			if said := <-got; said != test.want {
@@ -233,7 +234,7 @@ func TestProbeTLS(t *testing.T) {
 	ask := func(c *tls.Config) error {
 		return probe(t, &health.ProbeConfig{
 			Address: server.Listener.Addr().String(), TLS: c, HTTP: &health.HTTPProbe{Body: []byte("ready")},
-		}, patient)
+		}, condition.Patience)
 	}
 	if err := ask(&tls.Config{RootCAs: roots, ServerName: "example.com"}); err != nil {
 		t.Error(err)
@@ -301,8 +302,8 @@ func TestStandbyThatStaysOpen(t *testing.T) {
 			test.cfg.Standby = []byte(test.standby)
 			test.cfg.Address = serve(t, func(c net.Conn) { answer(test.says)(c); wait(c) })
 			begun := time.Now()
-			err := probe(t, &test.cfg, patient)
-			if took := time.Since(begun); !errors.Is(err, health.ErrStandby) || took >= patient {
+			err := probe(t, &test.cfg, condition.Patience)
+			if took := time.Since(begun); !errors.Is(err, health.ErrStandby) || took >= condition.Patience {
 				t.Errorf("after %v: %v", took, err)
 			}
 		})
@@ -320,7 +321,7 @@ func TestExpectOverPieces(t *testing.T) {
 			}
 			wait(c)
 		})
-		if err := probe(t, &health.ProbeConfig{Address: address, Expect: []byte("+PONG")}, patient); err != nil {
+		if err := probe(t, &health.ProbeConfig{Address: address, Expect: []byte("+PONG")}, condition.Patience); err != nil {
 			t.Errorf("in pieces of %d: %v", piece, err)
 		}
 	}
@@ -340,24 +341,24 @@ func TestProbesKeepSecrets(t *testing.T) {
 		timeout time.Duration
 		says    string
 	}{
-		"another answer": {answer(echoed), exchange, patient, "7 bytes"},
+		"another answer": {answer(echoed), exchange, condition.Patience, "7 bytes"},
 		"and waits":      {waits, exchange, brief, "7 bytes"},
-		"too much":       {answer(strings.Repeat(echoed, 10_000)), exchange, patient, "16384 bytes"},
-		"another body":   {answer("HTTP/1.1 200 " + echoed + "\r\n\r\n" + echoed), get, patient, "status 200"},
-		"another status": {answer("HTTP/1.1 401 " + echoed + "\r\n\r\n" + echoed), status, patient, "status 401"},
-		"no HTTP":        {answer(echoed + "\r\n\r\n"), get, patient, "not HTTP"},
-		"no version":     {answer(echoed + "/1.1 200 OK\r\n\r\n"), get, patient, "not HTTP"},
-		"no status":      {answer("HTTP/1.1 " + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
-		"no header":      {answer("HTTP/1.1 200 OK\r\n" + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
-		"no length":      {answer("HTTP/1.1 200 OK\r\nContent-Length: " + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
-		"no encoding":    {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + echoed + "\r\n\r\n"), get, patient, "not HTTP"},
-		"no chunk":       {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + echoed + "\r\n"), get, patient, "not HTTP"},
-		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, patient, "1 byte came"},
-		"a body cut off": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + echoed), get, patient, "7 bytes"},
+		"too much":       {answer(strings.Repeat(echoed, 10_000)), exchange, condition.Patience, "16384 bytes"},
+		"another body":   {answer("HTTP/1.1 200 " + echoed + "\r\n\r\n" + echoed), get, condition.Patience, "status 200"},
+		"another status": {answer("HTTP/1.1 401 " + echoed + "\r\n\r\n" + echoed), status, condition.Patience, "status 401"},
+		"no HTTP":        {answer(echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
+		"no version":     {answer(echoed + "/1.1 200 OK\r\n\r\n"), get, condition.Patience, "not HTTP"},
+		"no status":      {answer("HTTP/1.1 " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
+		"no header":      {answer("HTTP/1.1 200 OK\r\n" + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
+		"no length":      {answer("HTTP/1.1 200 OK\r\nContent-Length: " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
+		"no encoding":    {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
+		"no chunk":       {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + echoed + "\r\n"), get, condition.Patience, "not HTTP"},
+		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, condition.Patience, "1 byte came"},
+		"a body cut off": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + echoed), get, condition.Patience, "7 bytes"},
 		"an answer inside": {func(c net.Conn) {
 			_, _ = c.Read(make([]byte, 4096))
 			_, _ = io.WriteString(c, send+echoed)
-		}, exchange, patient, "21 bytes"},
+		}, exchange, condition.Patience, "21 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.cfg.Address = serve(t, test.handle)
@@ -493,7 +494,7 @@ func TestRoleCheck(t *testing.T) {
 		n, _ := strconv.Atoi(port)
 		told[i] = r.watch(t, strconv.Itoa(i), &health.ProbeConfig{
 			Address: serve(t, wait), Port: n, HTTP: &health.HTTPProbe{Path: "/primary", Body: []byte("running")},
-		}, patient)
+		}, condition.Patience)
 	}
 	for _, now := range []int32{0, 1, 0} {
 		primary.Store(now)
@@ -583,7 +584,7 @@ func redis(t *testing.T, program string) (address string, server *os.Process) {
 	case <-ready:
 	case <-exited:
 		t.Fatal("redis-server ended before it served")
-	case <-time.After(patient):
+	case <-time.After(condition.Patience):
 		t.Fatal("redis-server does not serve")
 	}
 	return address, cmd.Process

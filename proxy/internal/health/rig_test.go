@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"pgregory.net/rapid"
@@ -72,15 +73,8 @@ func together(n int, do func(i int)) {
 	all.Wait()
 }
 
-// patient is the longest wait for an event.
-const patient = 10 * time.Second
-
 // eventually repeats a question until the answer is yes.
 func eventually(t *testing.T, yes func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patient); !yes(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not happen")
-		}
-	}
+	condition.Await(t, "what it waits for happens", yes)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
@@ -211,7 +212,7 @@ func TestKilled(t *testing.T) {
 		}
 		return n + linksTo(t, ours)
 	}
-	for deadline := time.Now().Add(time.Minute); left() > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); left() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d programs and links are left", left())
 		}
@@ -263,7 +264,7 @@ func TestCgroup(t *testing.T) {
 		t.Skip("no cgroup can be made:", err)
 	}
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(time.Minute); os.Remove(dir) != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(condition.Patience); os.Remove(dir) != nil && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
@@ -40,7 +41,7 @@ func open(t *testing.T, cfg Config) *Tracer {
 // until reads until a reading has it, for at most a minute.
 func until(t *testing.T, tracer *Tracer, what string, has func(*Reading) bool) *Reading {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(condition.Patience); ; time.Sleep(5 * time.Millisecond) {
 		r, err := tracer.Read()
 		if err != nil {
 			t.Fatal(err)

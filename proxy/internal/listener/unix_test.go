@@ -243,7 +243,7 @@ func TestLockedDirectoryDoesNotKeepFromListening(t *testing.T) {
 	select {
 	case l := <-opened:
 		dial(t, l)
-	case <-time.After(10 * time.Second):
+	case <-time.After(condition.Patience):
 		f.Close() // which unlocks it
 		<-opened
 		t.Error("it waits for the lock")

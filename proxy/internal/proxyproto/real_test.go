@@ -22,14 +22,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
-
-// patience is the longest wait for a program.
-const patience = 20 * time.Second
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -71,7 +69,7 @@ func run(t *testing.T, listeners []net.Listener, command ...string) {
 	cmd.Env = append(os.Environ(), "NGINX="+inherited) // as nginx passes them to its successor
 	must(t, cmd.Start())
 	t.Cleanup(func() {
-		kill := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+		kill := time.AfterFunc(condition.Patience, func() { cmd.Process.Kill() })
 		cmd.Process.Signal(syscall.SIGTERM) // so that nginx ends its worker too
 		cmd.Wait()
 		kill.Stop()
@@ -91,11 +89,11 @@ func listen(t *testing.T) net.Listener {
 // dial connects to a program that may not listen yet.
 func dial(t *testing.T, network, address string) net.Conn {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(condition.Patience); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial(network, address)
 		if err == nil {
 			t.Cleanup(func() { c.Close() })
-			must(t, c.SetDeadline(time.Now().Add(patience)))
+			must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 			return c
 		}
 		if time.Now().After(end) {
@@ -213,11 +211,11 @@ http {
 // returns, and no more; then it reads the client's data.
 func received(t *testing.T, l net.Listener, sent string) proxyproto.Info {
 	t.Helper()
-	must(t, l.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(patience)))
+	must(t, l.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(condition.Patience)))
 	c, err := l.Accept()
 	must(t, err)
 	defer c.Close()
-	must(t, c.SetDeadline(time.Now().Add(patience)))
+	must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	var p *proxyproto.Policy
 	var b []byte
 	for {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
@@ -79,21 +80,11 @@ func (r *rig) end(name string) {
 	r.Add(int(r.added%3)-1, sessionlog.End, &rec)
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come about: " + what)
-		}
-	}
-}
-
 // settled waits until every line that was added is written or dropped, and returns the counts.
 func (r *rig) settled(t *testing.T) sessionlog.Counts {
 	t.Helper()
 	var c sessionlog.Counts
-	eventually(t, "every line is written or dropped", func() bool {
+	condition.Await(t, "every line is written or dropped", func() bool {
 		c = r.Counts()
 		return c.Lines+c.Lost() == r.added
 	})
@@ -130,7 +121,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Reopen()
-	eventually(t, "the file is opened again", func() bool {
+	condition.Await(t, "the file is opened again", func() bool {
 		_, err := os.Stat(path)
 		return err == nil
 	})
@@ -142,7 +133,7 @@ func TestFile(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the removed file is there again", func() bool {
+	condition.Await(t, "the removed file is there again", func() bool {
 		r.end("c")
 		r.settled(t)
 		_, err := os.Stat(path)
@@ -180,7 +171,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "lines are written again", func() bool {
+	condition.Await(t, "lines are written again", func() bool {
 		r.end("again")
 		return bytes.HasSuffix(read(t, path), []byte("again\n"))
 	})
@@ -194,7 +185,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("a line is %q", line)
 		}
 	}
-	eventually(t, "the full disk is reported", func() bool { // at most ten seconds after a full ring was
+	condition.Await(t, "the full disk is reported", func() bool { // at most ten seconds after a full ring was
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		_, after, reported := strings.Cut(strings.Join(r.reports, "\n"), "no space left")
@@ -231,7 +222,7 @@ func TestStuckFIFO(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("20,000 ends took %v", took)
 	}
-	eventually(t, "lines are dropped", func() bool { return r.Counts().Lost() > 0 })
+	condition.Await(t, "lines are dropped", func() bool { return r.Counts().Lost() > 0 })
 	var got atomic.Int64
 	var torn atomic.Pointer[string]
 	go func() { // ends with the reader
@@ -252,7 +243,7 @@ func TestStuckFIFO(t *testing.T) {
 		}
 	}()
 	c := r.settled(t)
-	eventually(t, "all lines are read", func() bool { return got.Load() == c.Lines })
+	condition.Await(t, "all lines are read", func() bool { return got.Load() == c.Lines })
 	if line := torn.Load(); line != nil {
 		t.Errorf("a line is %q", *line)
 	}
@@ -295,7 +286,7 @@ func TestSyslog(t *testing.T) {
 			}
 			c.Close()
 			// The error of one comes with the next.
-			eventually(t, "a line is dropped, for nothing listens", func() bool {
+			condition.Await(t, "a line is dropped, for nothing listens", func() bool {
 				r.end("lost")
 				return r.settled(t).Dropped > 0
 			})
@@ -457,9 +448,9 @@ func TestLostAtTheEnd(t *testing.T) {
 		defer r.mu.Unlock()
 		return strings.Join(r.reports, "; ")
 	}
-	eventually(t, "it is reported that no process reads", func() bool { return strings.HasPrefix(last(), "0 open "+path) })
+	condition.Await(t, "it is reported that no process reads", func() bool { return strings.HasPrefix(last(), "0 open "+path) })
 	r.Set(nil)
-	eventually(t, "the lines are counted", func() bool { return r.Counts().Lost() == 3 })
+	condition.Await(t, "the lines are counted", func() bool { return r.Counts().Lost() == 3 })
 	r.closed = true
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

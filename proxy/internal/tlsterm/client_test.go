@@ -57,7 +57,7 @@ func reach(t testing.TB, c *tlsterm.Client, addr string, peer tlsterm.Peer) (tls
 	if inner, ok := conn.NetConn().(interface{ NetConn() net.Conn }); !ok || inner.NetConn() != raw {
 		t.Errorf("the connection within is not to be had, of %T", conn.NetConn())
 	}
-	must(t, raw.SetDeadline(time.Now().Add(patience)))
+	must(t, raw.SetDeadline(time.Now().Add(condition.Patience)))
 	if _, err := conn.Write([]byte("x")); err != nil {
 		return tls.ConnectionState{}, err
 	}
@@ -102,7 +102,7 @@ func TestVerified(t *testing.T) {
 		"the system's":            {named, tlsterm.ClientConfig{}, "db.internal", "unknown authority", tlsterm.Uncertified, ""},
 		"too old a version":       {named, tlsterm.ClientConfig{CA: a.file, MinVersion: tls.VersionTLS13}, "db.internal", "protocol version", tlsterm.Alert, ""},
 		"a version it still is":   {named, tlsterm.ClientConfig{CA: a.file, MinVersion: tls.VersionTLS12}, "db.internal", "", 0, "db.internal"},
-		"a timeout that is met":   {named, tlsterm.ClientConfig{CA: a.file, Timeout: patience}, "db.internal", "", 0, "db.internal"},
+		"a timeout that is met":   {named, tlsterm.ClientConfig{CA: a.file, Timeout: condition.Patience}, "db.internal", "", 0, "db.internal"},
 		"no name, nor an address": {named, tlsterm.ClientConfig{CA: a.file}, "", "ServerName", tlsterm.Other, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestEndpointSilent(t *testing.T) {
 func TestEndpointTurns(t *testing.T) {
 	a := newAuthority(t, "test")
 	limit := tlsterm.NewLimit(0, 1)
-	c := newClient(t, tlsterm.ClientConfig{CA: a.file, SNI: "a.test", Timeout: patience, Limit: limit})
+	c := newClient(t, tlsterm.ClientConfig{CA: a.file, SNI: "a.test", Timeout: condition.Patience, Limit: limit})
 	ctx, cancel := context.WithCancel(context.Background())
 	raw, endpoint := sockets.TCPPair(t)
 	ended := make(chan error, 1)

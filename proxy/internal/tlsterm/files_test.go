@@ -233,7 +233,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	p := a.pair("a.test")
 	var log told
 	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond, Report: log.tell})
-	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f, Timeout: patience})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f, Timeout: condition.Patience})
 	addr := serve(t, s)
 	cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), ClientSessionCache: tls.NewLRUClientSessionCache(8)}
 
@@ -298,7 +298,7 @@ func once(addr string, cfg *tls.Config, seen *sync.Map) error {
 	}
 	conn := tls.Client(raw, cfg)
 	defer conn.Close()
-	if err := raw.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("ping")); err != nil {

@@ -26,9 +26,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// patience is how long a test waits for an event that takes a moment.
-const patience = 20 * time.Second
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

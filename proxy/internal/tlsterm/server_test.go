@@ -148,7 +148,7 @@ func TestMinVersion(t *testing.T) {
 func TestKinds(t *testing.T) {
 	a, clients := newAuthority(t, "test"), newAuthority(t, "clients")
 	pairs := []tlsterm.Pair{a.pair("a.test")}
-	plain := tlsterm.Config{Certificates: pairs, MinVersion: tls.VersionTLS12, ALPN: []string{"h2"}, Timeout: patience}
+	plain := tlsterm.Config{Certificates: pairs, MinVersion: tls.VersionTLS12, ALPN: []string{"h2"}, Timeout: condition.Patience}
 	mutual := plain
 	mutual.ClientCA = clients.file
 	hasty := plain
@@ -286,7 +286,7 @@ func (s *stuck) Close() error {
 func TestLimit(t *testing.T) {
 	a := newAuthority(t, "test")
 	limit := tlsterm.NewLimit(2, 1)
-	cfg := tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, Limit: limit, Timeout: patience}
+	cfg := tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, Limit: limit, Timeout: condition.Patience}
 	s := newServer(t, cfg)
 	cfg.Timeout = 500 * time.Millisecond
 	hasty := newServer(t, cfg)
@@ -363,7 +363,7 @@ func TestTurnOfOneThatHasGone(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Kind != tlsterm.Closed {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Error("it waits for its turn although its client has gone")
 	}
 	cancel()
@@ -494,7 +494,7 @@ func openssl(t *testing.T, s *tlsterm.Server, args ...string) string {
 			conn.Close()
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, append([]string{"s_client", "-connect", l.Addr().String(), "-verify_return_error", "-ign_eof"}, args...)...)
 	cmd.WaitDelay = time.Second

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -79,7 +80,7 @@ func (r *rig) try() (from source.Source, err error) {
 		return from, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return from, chat(c)
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -405,7 +406,7 @@ func answer(t *testing.T, target net.Listener) (request string) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Minute))
+		c.SetDeadline(time.Now().Add(condition.Patience))
 		got, err := io.ReadAll(c)
 		if err != nil {
 			t.Fatal(err)
@@ -588,7 +589,7 @@ func TestPreface(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			e.SetDeadline(time.Now().Add(time.Minute))
+			e.SetDeadline(time.Now().Add(condition.Patience))
 			mustRead(t, e, append(d.header, x.early...))
 			for range 3 {
 				mustWrite(t, c, []byte("request"))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -129,7 +130,7 @@ func TestSecondHello(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer e.Close()
-				e.SetDeadline(time.Now().Add(time.Minute))
+				e.SetDeadline(time.Now().Add(condition.Patience))
 				if x.buffer {
 					hello = append(bytes.Clone(first[:10]), hello...)
 				}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
@@ -336,7 +337,7 @@ func (s *storm) client(addr string) {
 		return
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	first := [][]byte{[]byte("PROXY UNKNOWN\r\nx"), s.hello, []byte("x")}[rand.IntN(3)]
 	if rand.IntN(4) == 0 {
 		first = first[:rand.IntN(len(first))]

@@ -979,7 +979,7 @@ func TestHelloWithPreface(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			e.SetDeadline(time.Now().Add(time.Minute))
+			e.SetDeadline(time.Now().Add(condition.Patience))
 			mustRead(t, e, d.header)
 			mustRead(t, e, hello)
 			mustWrite(t, e, []byte("answer")) // what is behind the hello waits for it
@@ -1038,7 +1038,7 @@ func TestHelloSurvivesAnEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	e.SetDeadline(time.Now().Add(time.Minute))
+	e.SetDeadline(time.Now().Add(condition.Patience))
 	mustRead(t, e, d.header)
 	mustRead(t, e, hello)
 	if failed := d.failed(); len(failed) != 1 {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -141,7 +142,7 @@ func TestReachedAndNotWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(time.Now().Add(condition.Patience))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the endpoint that is not wanted gets %v", err)
 	}

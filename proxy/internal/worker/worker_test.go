@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -251,7 +252,7 @@ func (r *rig) dial(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(time.Now().Add(condition.Patience))
 	return c
 }
 
@@ -262,7 +263,7 @@ func (r *rig) hello() error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return chat(c)
 }
 
@@ -288,11 +289,7 @@ func talk(t *testing.T, c net.Conn) {
 // eventually waits until the condition is true.
 func eventually(t *testing.T, what func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come about")
-		}
-	}
+	condition.Await(t, "what it waits for happens", what)
 }
 
 // Connections that live long are spread over the loops, however they come.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -109,13 +110,13 @@ func (n *node) serve() {
 
 // answers waits until a node accepts queries.
 func (n *node) answers() (err error) {
-	software.Eventually(func() bool { _, err = n.query("SELECT 1"); return err == nil })
+	condition.Eventually(func() bool { _, err = n.query("SELECT 1"); return err == nil })
 	return err
 }
 
 // query asks a node's database directly, not through the program under test.
 func (n *node) query(sql string) (string, error) {
-	d, err := connect(n.addr, software.Patience)
+	d, err := connect(n.addr, condition.Patience)
 	if err != nil {
 		return "", err
 	}
@@ -132,7 +133,7 @@ func (n *node) kill() {
 	pidFile, err := os.ReadFile(filepath.Join(n.data, "postmaster.pid"))
 	must(n.t, err)
 	n.signal(syscall.SIGKILL)
-	if !software.Eventually(func() bool { return len(software.ProcessesIn(n.dir)) == 0 }) {
+	if !condition.Eventually(func() bool { return len(software.ProcessesIn(n.dir)) == 0 }) {
 		n.t.Fatalf("killed processes still run: %v", software.ProcessesIn(n.dir))
 	}
 	// The seventh line has the key and the number of the segment.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -121,12 +122,12 @@ func isAdmin(answer []byte) bool {
 
 // ask returns the answer to some bytes, after which the client has no more to send.
 func ask(addr, sent string) []byte {
-	c, err := net.DialTimeout("tcp", addr, software.Patience)
+	c, err := net.DialTimeout("tcp", addr, condition.Patience)
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(software.Patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	_, _ = io.WriteString(c, sent)
 	_ = c.(*net.TCPConn).CloseWrite()
 	answer, _ := io.ReadAll(io.LimitReader(c, 1<<16))

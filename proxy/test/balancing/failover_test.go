@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -139,7 +140,7 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	for _, s := range doomed {
 		select {
 		case <-s.ended:
-		case <-time.After(software.Patience):
+		case <-time.After(condition.Patience):
 			t.Fatal("a session of the lost primary continues")
 		}
 	}
@@ -182,7 +183,7 @@ func (f *failover) working(list []*session) {
 	f.T.Helper()
 	for i := 0; i < len(list); i += 2 {
 		was := list[i].queries.Load()
-		if !software.Eventually(func() bool { return list[i].queries.Load() > was+1 || !list[i].alive() }) {
+		if !condition.Eventually(func() bool { return list[i].queries.Load() > was+1 || !list[i].alive() }) {
 			f.T.Fatal("a session no longer asks")
 		}
 	}
@@ -214,7 +215,7 @@ func (f *failover) readOn(list []*session) {
 	}
 	f.untouched(list)
 	enough := func() bool { return len(f.visits()) > before+5 }
-	if !software.Eventually(enough) {
+	if !condition.Eventually(enough) {
 		f.T.Error("no clients connect")
 	}
 	for _, v := range f.visits()[before:] {
@@ -238,7 +239,7 @@ func (f *failover) served(promoted time.Time, from int) (took time.Duration) {
 	f.T.Helper()
 	const enough = 10
 	first := -1
-	if !software.Eventually(func() bool {
+	if !condition.Eventually(func() bool {
 		for i, v := range f.visits() {
 			if first < 0 && v.began.After(promoted) && v.err == nil {
 				first = i

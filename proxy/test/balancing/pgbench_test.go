@@ -46,7 +46,7 @@ func (b *bench) end() (report string, err error) {
 	_ = b.cmd.Process.Signal(syscall.SIGALRM)
 	select {
 	case err = <-b.done:
-	case <-time.After(software.Patience):
+	case <-time.After(condition.Patience):
 		err = errors.New("pgbench does not end")
 	}
 	return b.output.String(), err

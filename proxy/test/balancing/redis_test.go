@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -133,7 +134,7 @@ func (c *conversation) say(command, answer string) {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, command)
 	must(c.t, err)
-	if !software.Eventually(func() bool { return strings.HasSuffix(c.out.String()[c.said:], answer+"\n") }) {
+	if !condition.Eventually(func() bool { return strings.HasSuffix(c.out.String()[c.said:], answer+"\n") }) {
 		c.t.Fatalf("to %q the answer is %q, want %q", command, c.out.String()[c.said:], answer)
 	}
 	c.said = len(c.out.String())
@@ -145,7 +146,7 @@ func (c *conversation) ends() {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, "client id")
 	must(c.t, err)
-	if !software.Eventually(func() bool { return strings.Contains(c.out.String()[c.said:], "Error: ") }) {
+	if !condition.Eventually(func() bool { return strings.Contains(c.out.String()[c.said:], "Error: ") }) {
 		c.t.Errorf("after the end of its server redis-cli prints %q", c.out.String()[c.said:])
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // A database is a connection of PostgreSQL's protocol, version 3
@@ -94,7 +94,7 @@ type session struct {
 // Without sql it is idle.
 func watch(t testing.TB, addr, sql string) *session {
 	t.Helper()
-	d, err := connect(addr, software.Patience)
+	d, err := connect(addr, condition.Patience)
 	must(t, err)
 	s := &session{database: d, ended: make(chan struct{})}
 	go func() {
@@ -173,8 +173,8 @@ func visits(t testing.TB, addr string) (soFar func() []visit) {
 func pay(addr string) visit {
 	v := visit{began: time.Now()}
 	var d *database
-	if d, v.err = connect(addr, software.Patience); v.err == nil {
-		v.err = d.SetDeadline(v.began.Add(software.Patience))
+	if d, v.err = connect(addr, condition.Patience); v.err == nil {
+		v.err = d.SetDeadline(v.began.Add(condition.Patience))
 		if v.err == nil {
 			v.standby, v.err = d.query("SELECT pg_is_in_recovery()")
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -67,7 +68,7 @@ upstreams: [{name: u, endpoints: ["unix:%s"], health_check: off, send_proxy: 1}]
 		select {
 		case line := <-told:
 			return line
-		case <-time.After(patience):
+		case <-time.After(condition.Patience):
 			return "nothing"
 		}
 	}
@@ -77,7 +78,7 @@ upstreams: [{name: u, endpoints: ["unix:%s"], health_check: off, send_proxy: 1}]
 	var want []string
 	for range clients {
 		var c net.Conn
-		p.clients.Run(func() { c, err = net.DialTimeout("tcp", at.String(), patience) })
+		p.clients.Run(func() { c, err = net.DialTimeout("tcp", at.String(), condition.Patience) })
 		must(t, err)
 		from := netip.MustParseAddrPort(c.LocalAddr().String())
 		_, _ = io.WriteString(c, "payload\n")

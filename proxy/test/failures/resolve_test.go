@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -141,7 +142,7 @@ listeners:
 upstreams: [{name: u, endpoints: [{name: e, address: "db.example:%d"}], health_check: {interval: 1s, rise: 1}}]`, l.Addr().(*net.TCPAddr).Port))
 	for i := range manners {
 		m := &manners[i]
-		c, err := net.DialTimeout("tcp", b.At(m.name), patience)
+		c, err := net.DialTimeout("tcp", b.At(m.name), condition.Patience)
 		must(t, err)
 		if err := (&client{Conn: m.wrap(c)}).echo("hello"); err != nil {
 			t.Errorf("a client of the listener %s is not served: %v", m.name, err)

@@ -28,9 +28,6 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// patience is how long a test waits for an event that is due soon.
-const patience = condition.Patience
-
 // serve has a load balancer serve a configuration. The directory has a certificate and its key,
 // c.pem and k.pem.
 func serve(t *testing.T, text string) *loadbalancer.Instance {
@@ -69,7 +66,7 @@ func dial(t *testing.T, address string) (*client, error) {
 
 func (m *manner) dial(t *testing.T, address string) (*client, error) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := net.DialTimeout("tcp", address, condition.Patience)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +76,7 @@ func (m *manner) dial(t *testing.T, address string) (*client, error) {
 
 // greeted reads the name of a client's server.
 func greeted(c net.Conn) (*client, error) {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		return nil, err
 	}
 	name, err := sockets.ReadLine(c)
@@ -110,7 +107,7 @@ func (c *client) end(t *testing.T) (took time.Duration, err error) {
 	if c.failed != nil {
 		return 0, c.failed
 	}
-	_ = c.SetDeadline(began.Add(patience))
+	_ = c.SetDeadline(began.Add(condition.Patience))
 	if _, err = c.Read(make([]byte, 1)); err == nil {
 		t.Error("received a byte instead of the end")
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
@@ -39,7 +40,7 @@ func play(t *testing.T, m manner, victim netns.Manner, listener, upstream string
 	elsewhere := netns.New(t)
 	other := elsewhere.Backend("other", netns.Echo, netip.AddrPortFrom(s.here.Join(elsewhere).Far, 0))
 	for _, b := range []*netns.Backend{s.victim, other} { // until their links are up
-		c, err := net.DialTimeout("tcp", b.Addr.String(), patience)
+		c, err := net.DialTimeout("tcp", b.Addr.String(), condition.Patience)
 		switch {
 		case err == nil:
 			c.Close()
@@ -147,7 +148,7 @@ func watch(t *testing.T, c *client) *bystander {
 			case <-tick.C:
 			}
 			began := time.Now()
-			_ = c.SetDeadline(began.Add(patience))
+			_ = c.SetDeadline(began.Add(condition.Patience))
 			if err := c.echo(fmt.Sprintf("echo %d", b.echoes.Load())); err != nil {
 				b.failed.Store(&err)
 				return

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -52,7 +53,7 @@ upstreams:
 		if name == "tls" {
 			c = manners[1].wrap(c)
 		}
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		if _, err := io.WriteString(c, "hello\n"); err == nil {
 			if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
 				t.Errorf("%s: a client of a dead endpoint gets %q", name, line)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -79,7 +80,7 @@ func TestFrozenReader(t *testing.T) {
 	const userTimeout, size = 400 * time.Millisecond, 64 << 20
 	s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}, socket: {user_timeout: 400ms}", passive)
 	up := s.session("victim")
-	_ = up.SetDeadline(time.Now().Add(patience))
+	_ = up.SetDeadline(time.Now().Add(condition.Patience))
 
 	s.victim.Freeze()
 	ended := s.stalls(up, size, youth+4*userTimeout)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
@@ -143,7 +144,7 @@ func (p *path) dial(at netip.AddrPort) (*client, error) {
 	var c net.Conn
 	var err error
 	p.ports++
-	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: 20000 + p.ports}}
+	d := net.Dialer{Timeout: condition.Patience, LocalAddr: &net.TCPAddr{Port: 20000 + p.ports}}
 	p.clients.Run(func() { c, err = d.Dial("tcp", at.String()) })
 	if err != nil {
 		return nil, err

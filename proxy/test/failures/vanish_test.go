@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -53,7 +54,9 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 	aside := watch(t, other)
 
 	var c net.Conn
-	clients.Run(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(left.Near, 7000).String(), patience) })
+	clients.Run(func() {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(left.Near, 7000).String(), condition.Patience)
+	})
 	must(t, err)
 	defer c.Close()
 	if _, err := greeted(c); err != nil {
@@ -66,7 +69,7 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("the endpoint's end: %v, want a reset", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		t.Fatal("the endpoint still sends without a client")
 	}
 	if took := time.Since(began); took > 10*time.Second {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -34,13 +35,13 @@ func strict(t *testing.T, broken bool) string {
 
 // asks connects from an address, sends some bytes and returns the result.
 func asks(from, to, what string) error {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience, KeepAlive: -1}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: condition.Patience, KeepAlive: -1}
 	c, err := d.Dial("tcp", to)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	if _, err := io.WriteString(c, what); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // usual is the expected maximum time of an honest client, on a machine that is busy with the
@@ -42,7 +43,7 @@ func dialFrom(t *testing.T, from, address string) *net.TCPConn {
 // tryFrom is dialFrom for a client that may be reset before connect returns.
 func tryFrom(t *testing.T, from, address string) (*net.TCPConn, error) {
 	t.Helper()
-	d := net.Dialer{Timeout: patience, KeepAlive: -1}
+	d := net.Dialer{Timeout: condition.Patience, KeepAlive: -1}
 	d.SetMultipathTCP(false)
 	if from != "" {
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
@@ -52,7 +53,7 @@ func tryFrom(t *testing.T, from, address string) (*net.TCPConn, error) {
 		return nil, err
 	}
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(patience)))
+	must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	return c.(*net.TCPConn), nil
 }
 
@@ -135,12 +136,12 @@ type honest struct {
 // serveHonest connects honest clients to an address.
 func serveHonest(t *testing.T, address string, send []byte) *honest {
 	return honestBy(t, func() error {
-		c, err := net.DialTimeout("tcp", address, patience)
+		c, err := net.DialTimeout("tcp", address, condition.Patience)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		return exchange(c, send)
 	})
 }

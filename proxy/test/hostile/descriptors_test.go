@@ -72,7 +72,7 @@ func TestNoDescriptors(t *testing.T) {
 			c, err := net.Dial("tcp", c.at["hello"])
 			if err == nil {
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(condition.Patience))
 				err = exchange(c, hello)
 			}
 			if err != nil {

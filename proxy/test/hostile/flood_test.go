@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -33,7 +34,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 	began := time.Now()
 	for _, piece := range append(drip(long[:3000], 20), slices.Collect(slices.Chunk(long[3000:len(long)-1], 10_000))...) {
 		for _, c := range clients {
-			_ = c.SetWriteDeadline(time.Now().Add(patience))
+			_ = c.SetWriteDeadline(time.Now().Add(condition.Patience))
 			_, _ = c.Write(piece) // it may be refused
 		}
 	}
@@ -42,7 +43,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 	time.Sleep(300 * time.Millisecond) // some clients connect in this time
 	most := room + fixed + int64(n)*ofAny
 	during := s.footprint()
-	for end := time.Now().Add(patience); (during.Active == int64(n) || during.used()-before.used() > most) && time.Now().Before(end); during = s.footprint() {
+	for end := time.Now().Add(condition.Patience); (during.Active == int64(n) || during.used()-before.used() > most) && time.Now().Before(end); during = s.footprint() {
 		time.Sleep(50 * time.Millisecond) // until all that was sent is read, and the memory of the refused given back
 	}
 	served := h.Stop()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // TestFloodOfSources: each of hundreds of sources gets its limit, and no more. One source that
@@ -18,7 +20,7 @@ listeners:
 upstreams: [{name: u, endpoints: [%q]}]`, echo(t)))
 	l, wide, rate := r.At("l"), r.At("wide"), r.At("rate")
 	h := honestBy(t, func() error {
-		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 200, 0, 1)}}
+		d := net.Dialer{Timeout: condition.Patience, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 200, 0, 1)}}
 		c, err := d.Dial("tcp", l)
 		if err != nil {
 			return err

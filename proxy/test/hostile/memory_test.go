@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
@@ -180,7 +181,7 @@ func (s *serving) crowd(h habit, n int) []net.Conn {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, address = "unix", path
 	}
-	d := net.Dialer{Timeout: patience, KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) (err error) {
+	d := net.Dialer{Timeout: condition.Patience, KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if !h.unread {
 			return nil
 		}

@@ -15,9 +15,6 @@ import (
 
 func TestMain(m *testing.M) { byname.Main(m, servingName, serveHere) }
 
-// patience is how long a test waits for an event that is due soon.
-const patience = condition.Patience
-
 // A rig is a load balancer that serves, until the end of the test.
 type rig struct {
 	*loadbalancer.Instance
@@ -95,7 +92,7 @@ func (r *rig) settled(clients int) {
 		descriptors: before.descriptors + 20, goroutines: before.goroutines + 10,
 		heap: before.heap + 4<<20 + int64(clients)*1024, arena: before.arena + 2*64<<10, // a chunk for each loop
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(condition.Patience); ; time.Sleep(20 * time.Millisecond) {
 		now = r.cost()
 		if now.descriptors <= most.descriptors && now.goroutines <= most.goroutines && now.heap <= most.heap && now.arena <= most.arena {
 			return

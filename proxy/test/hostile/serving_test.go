@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/server"
 )
@@ -155,7 +156,7 @@ func (s *serving) footprint() *footprint {
 func (s *serving) steady(clients int64) *footprint {
 	s.t.Helper()
 	last, still := new(footprint), 0
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(condition.Patience); ; {
 		f := s.footprint()
 		if f.Active != clients || f.used()-last.used() > 64<<10 {
 			still = 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // terminating is a load balancer that ends TLS.
@@ -22,13 +23,13 @@ upstreams: [{name: u, endpoints: [%q]}]`, echo(t)), "c.pem", cert, "k.pem", key)
 // honestTLS connects honest clients with TLS.
 func honestTLS(t *testing.T, address string) *honest {
 	return honestBy(t, func() error {
-		d := net.Dialer{Timeout: patience}
+		d := net.Dialer{Timeout: condition.Patience}
 		c, err := tls.DialWithDialer(&d, "tcp", address, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		return exchange(c, []byte("honest"))
 	})
 }

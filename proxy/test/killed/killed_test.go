@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/program"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // echoes sends a text and waits for its echo.
 func echoes(t *testing.T, c net.Conn, text string) {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(software.Patience))
+	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/testutil/program"
@@ -83,7 +84,7 @@ func (p *prometheus) returnsData(what, expr string) {
 	p.t.Helper()
 	var list []series
 	var err error
-	if !software.Eventually(func() bool { list, err = p.query(expr); return err == nil && len(list) > 0 }) {
+	if !condition.Eventually(func() bool { list, err = p.query(expr); return err == nil && len(list) > 0 }) {
 		p.t.Errorf("%s: %s returns no data: %v", what, expr, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -64,7 +65,7 @@ func startBrowser(t testing.TB) *browser {
 	ctx, end := chromedp.NewContext(ctx)
 	b := &browser{TB: t, ctx: ctx}
 	t.Cleanup(func() {
-		closing, cancel := context.WithTimeout(ctx, software.Patience)
+		closing, cancel := context.WithTimeout(ctx, condition.Patience)
 		defer cancel()
 		_ = chromedp.Cancel(closing) // it may have ended
 		end()
@@ -124,7 +125,7 @@ func (b *browser) complaints() []string {
 // do performs actions.
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, software.Patience)
+	ctx, cancel := context.WithTimeout(b.ctx, condition.Patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.Fatalf("the browser: %v", err)
@@ -142,7 +143,7 @@ func eval[T any](b *browser, expression string) T {
 }
 
 func tryEval[T any](b *browser, expression string) (T, error) {
-	ctx, cancel := context.WithTimeout(b.ctx, software.Patience)
+	ctx, cancel := context.WithTimeout(b.ctx, condition.Patience)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
@@ -155,7 +156,7 @@ func (b *browser) until(what, expression string) {
 		yes, last = tryEval[bool](b, expression) // an error: another page is being opened
 		return yes
 	}
-	if !software.Eventually(seen) {
+	if !condition.Eventually(seen) {
 		b.Fatalf("not seen on the page: %s (%s, %v)", what, expression, last)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -230,7 +230,7 @@ func TestPolicyHolds(t *testing.T) {
 	} {
 		eval[bool](b, script)
 		got := ""
-		if !software.Eventually(func() bool {
+		if !condition.Eventually(func() bool {
 			got += strings.Join(b.complaints(), "\n")
 			return strings.Contains(got, `"policy:" "`+name)
 		}) {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -104,7 +105,7 @@ func get(ctx context.Context, transport http.RoundTripper, at string) (endpoint 
 func (c *crowd) ask(source string) error {
 	transport := from(source)
 	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(context.Background(), software.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
 	defer cancel()
 	endpoint, err := get(ctx, transport, c.address)
 	if err == nil {
@@ -226,7 +227,7 @@ func (c *crowd) check(n *nginx) {
 	c.Helper()
 	sent, had := 0, 0
 	same := func() bool { sent, had = n.answers(c), c.answers(n.addr); return sent == had }
-	if !software.Eventually(same) { // it writes its log after the answer
+	if !condition.Eventually(same) { // it writes its log after the answer
 		c.Errorf("%s has sent %d answers, and its clients have had %d", n.addr, sent, had)
 	}
 }

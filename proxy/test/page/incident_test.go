@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
@@ -34,7 +35,7 @@ func TestIncident(t *testing.T) {
 	})
 	h.begin("penstock run penstock.yaml", nil, web)
 	crowd := startCrowd(t, web)
-	if !software.Eventually(func() bool { return crowd.served() == visitors }) {
+	if !condition.Eventually(func() bool { return crowd.served() == visitors }) {
 		t.Fatalf("%d of %d clients are served", crowd.served(), visitors)
 	}
 
@@ -46,7 +47,7 @@ func TestIncident(t *testing.T) {
 	h.types("penstock sessions end --endpoint", fmt.Sprintf(`^%d sessions: %[1]d ended$`, n))
 	crowd.check(slow)
 	last := crowd.answers(slow.addr)
-	if !software.Eventually(func() bool { return crowd.at(slow.addr) == 0 }) {
+	if !condition.Eventually(func() bool { return crowd.at(slow.addr) == 0 }) {
 		t.Errorf("%d clients are not served by others", crowd.at(slow.addr))
 	}
 
@@ -74,13 +75,13 @@ func (h *howto) begin(command string, stdout io.Writer, address string) {
 	must(h, cmd.Start())
 	h.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		late := time.AfterFunc(software.Patience, func() { _ = cmd.Process.Kill() })
+		late := time.AfterFunc(condition.Patience, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
 		if err := cmd.Wait(); err != nil || h.Failed() {
 			h.Errorf("%s ended with %v\n%s", command, err, log.String())
 		}
 	})
-	if address != "" && !software.Eventually(func() bool { return accepts(address) }) {
+	if address != "" && !condition.Eventually(func() bool { return accepts(address) }) {
 		h.Fatalf("%s does not serve\n%s", command, log.String())
 	}
 }
@@ -107,7 +108,7 @@ func (h *howto) seesSlow(slow string, sessions int) *browser {
 	must(h, err)
 	b := openPage(h, strings.TrimSpace(line))
 	named, advice := regexp.MustCompile(`running sessions: .* Endpoint `+regexp.QuoteMeta(slow)+` of shop: `), ""
-	if !software.Eventually(func() bool { advice = b.look(); return named.MatchString(advice) }) {
+	if !condition.Eventually(func() bool { advice = b.look(); return named.MatchString(advice) }) {
 		h.Errorf("the page says %q", advice)
 	}
 	eval[bool](b, `(document.getElementById("sessions").scrollIntoView(), true)`)
@@ -131,7 +132,7 @@ func (b *browser) look() string {
 func (h *howto) deniesNoisy(c *crowd) {
 	h.Helper()
 	stop := repeat(h, func() { _ = c.ask(noisy) }) // it is refused in the end
-	if !software.Eventually(func() bool { return c.ask(noisy) == nil }) {
+	if !condition.Eventually(func() bool { return c.ask(noisy) == nil }) {
 		h.Error("the noisy source is not served")
 	}
 	h.types("penstock sources --by rate", `^source .*\n`+regexp.QuoteMeta(noisy)+` `)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/display"
 )
@@ -55,7 +55,7 @@ func TestNumbersAreTheAPIs(t *testing.T) {
 	compared := 0
 	for last := b.view().Event; compared < 4; { // rates are known from the second event on
 		var v view
-		if !software.Eventually(func() bool { v = b.view(); return v.Event > last+1 }) {
+		if !condition.Eventually(func() bool { v = b.view(); return v.Event > last+1 }) {
 			t.Fatal("no further event on the page")
 		}
 		last = v.Event
@@ -77,7 +77,7 @@ func TestNumbersAreTheAPIs(t *testing.T) {
 			"accepted": "0 | " + group(st.Connections.Accepted) + " ever", "received": "0 B/s | " + display.Bytes(st.Bytes.ClientToEndpoint.All()) + " ever",
 			"sent": "0 B/s | " + display.Bytes(st.Bytes.EndpointToClient.All()) + " ever",
 		}[tile]
-		if !software.Eventually(func() bool { v = b.view(); return v.Tiles[tile] == want }) {
+		if !condition.Eventually(func() bool { v = b.view(); return v.Tiles[tile] == want }) {
 			t.Errorf("at rest, %s is %q, want %q", tile, v.Tiles[tile], want)
 		}
 	}

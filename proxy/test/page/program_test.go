@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/testutil/program"
@@ -74,7 +75,7 @@ func (p *instance) page() string {
 	must(p.T, cmd.Start())
 	p.T.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		late := time.AfterFunc(software.Patience, func() { _ = cmd.Process.Kill() })
+		late := time.AfterFunc(condition.Patience, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
 		if err := cmd.Wait(); err != nil {
 			p.T.Errorf("penstock page ended with %v", err)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	webpage "github.com/penstock/penstock/proxy/internal/page"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -55,7 +55,7 @@ func (s *stage) prepare(t testing.TB, a admin.Access) {
 	}
 	server := admin.New(admin.Config{Balancer: s, Reloader: s.Reloader, Page: webpage.Handler(), Version: "v1.2.3", Stop: func() {}})
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), software.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
 		defer cancel()
 		if err := server.Close(ctx); err != nil {
 			t.Error(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
@@ -61,7 +61,7 @@ upstreams:
 		t.Errorf("b is %s by its check over TLS", e.State)
 	}
 	before := r.Listener("l").Bytes.EndpointToClient.Spliced
-	if !software.Eventually(func() bool { // a session begins by copying, and splices what is found to be bulk
+	if !condition.Eventually(func() bool { // a session begins by copying, and splices what is found to be bulk
 		out, err := p.command("host=a.test sslmode=require", "SELECT repeat('x', 8000000)").Output()
 		if err != nil || len(out) != 8000001 {
 			t.Fatalf("%d bytes, %v", len(out), err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
@@ -94,7 +95,7 @@ func (p *psql) cancels(settings string, running func() bool) {
 	cmd.Stderr = &out
 	must(p.t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
-	if !software.Eventually(running) {
+	if !condition.Eventually(running) {
 		p.t.Errorf("%s: the query does not run", settings)
 	}
 	must(p.t, cmd.Process.Signal(os.Interrupt))
@@ -102,7 +103,7 @@ func (p *psql) cancels(settings string, running func() bool) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(software.Patience):
+	case <-time.After(condition.Patience):
 		_ = cmd.Process.Kill()
 		<-ended
 		p.t.Errorf("%s: the query goes on", settings)

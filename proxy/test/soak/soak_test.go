@@ -35,6 +35,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
@@ -288,7 +289,7 @@ upstreams:
 		}
 	})
 	var at []string
-	if !software.Eventually(func() bool {
+	if !condition.Eventually(func() bool {
 		st, err := p.admin.Status(t.Context())
 		if at = p.listening(); err != nil || len(at) < listeners {
 			return false

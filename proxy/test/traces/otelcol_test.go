@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
@@ -74,7 +75,7 @@ func (p *peer) start() {
 	if err := p.process.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	if !software.Eventually(func() bool {
+	if !condition.Eventually(func() bool {
 		c, err := net.Dial("tcp", p.address)
 		if err == nil {
 			c.Close()
@@ -108,7 +109,7 @@ func sessions(t *testing.T, address string, n int) {
 			}
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(software.Patience))
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		_, _ = io.WriteString(c, "hello")
 		_ = c.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, c)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -37,10 +38,10 @@ func testExample(t *testing.T) {
 	c, err := net.Dial("tcp", addr)
 	must(t, err)
 	defer c.Close()
-	must(t, c.SetDeadline(time.Now().Add(software.Patience)))
+	must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	echo(t, c.(*net.TCPConn), randomBytes(bulkSize))
 	c.Close()
-	if !software.Eventually(func() bool { return strings.Contains(log.String(), " eof\n") }) {
+	if !condition.Eventually(func() bool { return strings.Contains(log.String(), " eof\n") }) {
 		t.Errorf("forward does not report a session that ended by end of file:\n%s", log.String())
 	}
 	end()

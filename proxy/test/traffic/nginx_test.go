@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -150,7 +150,7 @@ func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 // fetch returns the SHA-256 of the bytes that curl gets from url.
 func fetch(t *testing.T, curl, url string, flags ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
 	defer cancel()
 	sum := sha256.New()
 	cmd := exec.CommandContext(ctx, curl, append(flags, "--silent", "--show-error", "--fail", "--noproxy", "*", url)...)

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -70,7 +70,7 @@ func makeRows() (rows []byte, payload hash.Hash) {
 
 func runPsql(t *testing.T, psql, database, sql string, stdin io.Reader) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, psql, "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
 		"--set", "ON_ERROR_STOP=1", "--command", sql, database)

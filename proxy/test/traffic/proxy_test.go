@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
@@ -94,7 +94,7 @@ func (s summary) clean(t *testing.T) {
 func (p *proxy) descriptors(t *testing.T) (links []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", p.Process.Pid)
-	if !software.Eventually(func() bool {
+	if !condition.Eventually(func() bool {
 		entries, err := os.ReadDir(dir)
 		must(t, err)
 		links = links[:0]

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/internal/testutil/strace"
 )
 
@@ -61,7 +61,7 @@ func testSystemCalls(t *testing.T) {
 func (p *proxy) awaitSockets(t *testing.T, open []string, want int) (now []string) {
 	t.Helper()
 	further := 0
-	if !software.Eventually(func() bool {
+	if !condition.Eventually(func() bool {
 		now, further = p.descriptors(t), 0
 		for _, link := range now {
 			if kindOf(link) == "socket" && !slices.Contains(open, link) {
@@ -116,7 +116,7 @@ func (p *proxy) dial(t *testing.T) *net.TCPConn {
 	c, err := net.Dial("tcp", p.addr)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(2*software.Patience)))
+	must(t, c.SetDeadline(time.Now().Add(2*condition.Patience)))
 	return c.(*net.TCPConn)
 }
 
@@ -158,7 +158,7 @@ func randomBytes(n int) []byte {
 // settled waits until the proxy has the given number of sessions and no pipe leased.
 func (p *proxy) settled(t *testing.T, sessions int64) (s summary) {
 	t.Helper()
-	if !software.Eventually(func() bool {
+	if !condition.Eventually(func() bool {
 		s = summary{p.State().Summary}
 		return s.Connections.Active == sessions && s.Pipes.Leased == 0
 	}) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
@@ -116,7 +117,7 @@ func (n *network) listen(receive int) (l net.Listener, err error) {
 
 // dial connects from a host.
 func dial(h *netns.Host, to string, receive int) (c net.Conn, err error) {
-	d := net.Dialer{Control: withBuffer(receive), Timeout: patience}
+	d := net.Dialer{Control: withBuffer(receive), Timeout: condition.Patience}
 	h.Run(func() { c, err = d.Dial("tcp4", to) })
 	return c, err
 }

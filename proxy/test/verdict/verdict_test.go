@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -363,7 +364,7 @@ func (sc *scene) judge(ctx context.Context, t *trial) error {
 	select {
 	case r := <-sc.balancer.ended:
 		t.End, t.EndWhy = r.Verdict, r.Why
-	case <-time.After(patience):
+	case <-time.After(condition.Patience):
 		return fmt.Errorf("%v: the session does not end", &t.fault)
 	case <-ctx.Done():
 		return ctx.Err()
@@ -400,7 +401,7 @@ func (sc *scene) session(ctx context.Context) (end func(), err error) {
 // leave waits until a session has left user space.
 func (sc *scene) leave(ctx context.Context, c net.Conn) error {
 	var failed error
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(condition.Patience)
 	err := sc.pair.opening(c, func() bool {
 		all, err := sc.balancer.admin.Sessions(ctx, admin.SessionQuery{}, admin.SessionOrder{})
 		switch {
@@ -595,7 +596,7 @@ func (b *balancer) starve(share float64) (undo func(), err error) {
 	undo = func() {
 		// It goes back first: a group with a process in it cannot be removed.
 		_ = os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.procs"), fmt.Append(nil, b.cmd.Process.Pid), 0o644)
-		for deadline := time.Now().Add(patience); os.Remove(dir) != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(condition.Patience); os.Remove(dir) != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
@@ -616,9 +617,6 @@ func (b *balancer) starve(share float64) (undo func(), err error) {
 func groupName() string {
 	return fmt.Sprintf("penstock-test-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
-
-// patience is how long anything may take that must happen.
-const patience = 20 * time.Second
 
 // A behavior is the part of one side. Its changes take effect at once.
 type behavior struct {

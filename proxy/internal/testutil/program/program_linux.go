@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -111,7 +112,7 @@ func (p *Program) Until(what string, holds func(*admin.Status) bool) {
 	var s admin.Status
 	var err error
 	for range 4 { // programs of BPF take long to load on a busy machine
-		if software.Eventually(func() bool {
+		if condition.Eventually(func() bool {
 			s, err = p.Status(context.Background())
 			return p.over() || err == nil && holds(&s)
 		}) {
@@ -156,8 +157,8 @@ func (p *Program) End() {
 	_ = p.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(software.Patience):
-		p.T.Fatalf("penstock still runs %v after SIGTERM", software.Patience)
+	case <-time.After(condition.Patience):
+		p.T.Fatalf("penstock still runs %v after SIGTERM", condition.Patience)
 	}
 	if p.err != nil {
 		p.T.Errorf("penstock after SIGTERM: %v", p.err)
