@@ -216,7 +216,7 @@ func TestGiveOwns(t *testing.T) {
 	if _, err := loop.Give(fd); !errors.Is(err, syscall.ENOTSOCK) {
 		t.Fatalf("a pipe: %v, want ENOTSOCK", err)
 	}
-	if _, err := sys.GetFl(fd); err != syscall.EBADF {
+	if _, err := w.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) { // a test beside may have the number by now
 		t.Fatalf("descriptor %d is open still: %v", fd, err)
 	}
 	if _, err := loop.Give(-1); !errors.Is(err, syscall.EBADF) {

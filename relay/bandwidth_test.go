@@ -279,13 +279,11 @@ func TestBandwidthCut(t *testing.T) {
 // for little does not wait for those who ask for all.
 func TestBandwidthFair(t *testing.T) {
 	both(t, func(t *testing.T, d *driving) {
-		var least, most int64
-		for range 5 {
-			if least, most = shares(t, d); least >= most/2 {
-				return
-			}
-		}
-		t.Errorf("some have moved %d bytes, some %d", least, most)
+		condition.Await(t, "a fair share for each", func() bool { // clients of a busy machine do not always ask for theirs
+			least, most := shares(t, d)
+			t.Logf("some have moved %d bytes, some %d", least, most)
+			return least >= most/2
+		})
 	})
 }
 

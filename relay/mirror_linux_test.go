@@ -33,7 +33,7 @@ func (m *mirrored) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) { m.end
 // newMirrored starts a session on a loop whose shadow is not connected yet.
 func newMirrored(t *testing.T, r *relay.Relay, d *driving, network network, patience time.Duration) *mirrored {
 	t.Helper()
-	return newMirroredBy(t, r, d, network, condition.Patience, func(*relay.Mirror, *relay.Socket) {})
+	return newMirroredBy(t, r, d, network, patience, func(*relay.Mirror, *relay.Socket) {})
 }
 
 // newMirroredBy is newMirrored with a mirror, and A's socket, that are prepared before the session; and B's by those of ofB.
@@ -46,7 +46,7 @@ func newMirroredBy(t *testing.T, r *relay.Relay, d *driving, network network, pa
 	m.shadow = m.on.take(nearS)
 	d.change = func(a, b *relay.Socket) {
 		m.on.do(func() {
-			m.on.driver.StartMirror(&m.mirror, condition.Patience, m)
+			m.on.driver.StartMirror(&m.mirror, patience, m)
 			prepare(&m.mirror, a)
 		})
 		a.Mirror = &m.mirror

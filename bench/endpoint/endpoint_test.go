@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // childName is the first argument of a test binary that runs as a process of endpoints.
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // forever is longer than any step of a test may take.
-const forever = 30 * time.Second
+const forever = condition.Patience
 
 // serving returns an endpoint that serves until the test ends.
 func serving(t *testing.T) *endpoint {
@@ -86,21 +87,22 @@ const ms = time.Millisecond
 func TestLoad(t *testing.T) {
 	answer := strings.Repeat("x", 100)
 	const clients = 10
-	p := Load{Rate: 100, Timeout: 200 * ms, Length: clients * 10 * ms, Answer: len(answer), Sources: 3, File: t.TempDir() + "/outcomes"}
+	p := Load{Rate: 100, Timeout: forever, Length: clients * 10 * ms, Answer: len(answer), Sources: 3, File: t.TempDir() + "/outcomes"}
 	release := make(chan struct{})
 	for _, serve := range []func(c *net.TCPConn){
 		func(c *net.TCPConn) { _, _ = io.WriteString(c, answer) },
 		func(*net.TCPConn) {},
 		func(c *net.TCPConn) { _, _ = io.WriteString(c, answer[1:]) },
 		func(c *net.TCPConn) { _ = c.SetLinger(0) },
-		func(*net.TCPConn) { <-release },
 	} {
 		p.Addresses = append(p.Addresses, scripted(t, serve))
 	}
 	p.Addresses = append(p.Addresses, nobody(t))
-	t.Cleanup(func() { close(release) }) // before the wait for the servers' end
 	all := p.run(t)
-	for i, want := range []string{"", "closed without an answer", "cut short", "reset", "timed out", "refused"} {
+	p.Addresses, p.Timeout = []string{scripted(t, func(*net.TCPConn) { <-release })}, 200*ms
+	t.Cleanup(func() { close(release) }) // before the wait for the server's end
+	all = append(all, p.run(t)...)
+	for i, want := range []string{"", "closed without an answer", "cut short", "reset", "refused", "timed out"} {
 		if len(all[i]) != clients {
 			t.Errorf("%q: %d clients", want, len(all[i]))
 		}

@@ -246,7 +246,7 @@ func TestBalanceOn(t *testing.T) {
 			endpoints += fmt.Sprintf("{name: e%d, address: %q}, ", i, of(fmt.Sprintf("e%d", i)))
 		}
 		return fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 20s}%s}]
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 5m}%s}]
 upstreams: [{name: u, balance: maglev, balance_on: %q, health_check: off, endpoints: [%s]}]`, listener, on, endpoints)
 	}
 	unkeyed := func(r *rig) int64 { return r.Status().Upstreams[0].Unkeyed }

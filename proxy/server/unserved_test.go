@@ -165,7 +165,7 @@ func TestFormerUpstreamsAreLogged(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
-  - {name: u, endpoints: [%q], health_check: off, queue: {hold: 3s}, drain_timeout: 1s}
+  - {name: u, endpoints: [%q], health_check: off, queue: {hold: 4s}, drain_timeout: 1s}
   - {name: v, endpoints: [%[1]q], drain_timeout: 1s}`, sockets.Refusing(t)))
 	c := client(t, r.At("l"))
 	r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Held == 1 })

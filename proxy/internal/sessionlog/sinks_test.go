@@ -215,12 +215,8 @@ func TestStuckFIFO(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	began := time.Now()
-	for range 20_000 {
+	for range 20_000 { // far more than there is room for: one that waited would do so for ever, for nobody reads yet
 		r.end(strings.Repeat("n", 80))
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("20,000 ends took %v", took)
 	}
 	condition.Await(t, "lines are dropped", func() bool { return r.Counts().Lost() > 0 })
 	var got atomic.Int64

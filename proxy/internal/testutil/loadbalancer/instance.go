@@ -103,7 +103,23 @@ func (b *Instance) Load(text string) *config.Config {
 	if !strings.Contains(text, "huge_pages") {
 		cfg.Limits.Memory.HugePages = config.HugePagesOff
 	}
+	for _, ln := range cfg.Listeners {
+		patient(&ln.Timeouts.Connect, 5*time.Second)
+		patient(&ln.Timeouts.Preread, 5*time.Second)
+	}
+	for _, u := range cfg.Upstreams {
+		if h := u.HealthCheck; h != nil {
+			patient(&h.Timeout, min(2*time.Second, h.Interval))
+		}
+	}
 	return cfg
+}
+
+// patient replaces a time-out by [condition.Patience] if it is the default: on a busy machine it would change what happens.
+func patient(d *time.Duration, byDefault time.Duration) {
+	if *d == byDefault {
+		*d = condition.Patience
+	}
 }
 
 // Reload brings another configuration into force.
