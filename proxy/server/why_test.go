@@ -165,7 +165,7 @@ upstreams:
 func TestWhyOfNobody(t *testing.T) {
 	t.Parallel()
 
-	r := startUpstream(t, `endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1h}`, sockets.Refusing(t))
+	r := startUpstream(t, `endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}`, sockets.Refusing(t))
 	if w := r.why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is joined" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
 		t.Errorf("%+v", w)
 	}
