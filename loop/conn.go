@@ -140,7 +140,7 @@ func (c *Conn) read(p []byte) (int, error) {
 }
 
 // Peek returns the next n bytes, at most 65,536, without taking them. They are valid until the next call of a
-// method that reads. There are fewer only with an error: io.EOF at the end, [ErrBufferFull], or that of a Read.
+// method that reads. There are fewer only with an error: io.EOF at the end, [ErrBufferFull], or an error of Read.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.fresh = false
 	for c.in.len() < n {
@@ -224,7 +224,7 @@ func (c *Conn) drop(b **buffer) {
 
 // Write implements [net.Conn]. Short pieces are gathered, and written when the handler flushes, waits, or
 // returns, or when there are 16 KiB of them. It waits while 64 KiB are pending, until there are 16. An error
-// of the connection may be that of an earlier Write.
+// of the connection may come from an earlier Write.
 func (c *Conn) Write(p []byte) (int, error) {
 	total := 0
 	for {
@@ -335,7 +335,7 @@ func (c *Conn) push(p []byte) {
 	}
 }
 
-// queue adds p to the pending bytes, and writes those that the kernel takes.
+// queue adds p to the pending bytes, and writes what the kernel takes.
 func (c *Conn) queue(p []byte) error {
 	if c.out.len()+len(p) > 16<<20 {
 		c.failure = c.errorOf("write", errBehind)
@@ -436,14 +436,14 @@ type buffer struct {
 
 const (
 	minBuffer = 4 << 10
-	maxBuffer = 64 << 10 // of those that are used again
+	maxBuffer = 64 << 10 // larger buffers are not used again
 )
 
-// buffers are those of 4, 8, 16, 32 and 64 KiB that are not in use, and that no loop keeps.
+// buffers has the buffers of 4, 8, 16, 32 and 64 KiB that are not in use and that no loop keeps.
 var buffers [5]sync.Pool
 
-// leases are the buffers that a loop keeps, of each size so many. They spare it the pools, which the collector
-// empties: to make a buffer needs more stack than a coroutine has, and one that has grown stays so.
+// leases are the buffers that a loop keeps, a few of each size. They spare it the pools, which the collector
+// empties: to make a buffer needs more stack than a coroutine has, and a stack that has grown stays so.
 type leases [len(buffers)]struct {
 	n    int
 	kept [keptBuffers]*buffer
@@ -681,8 +681,8 @@ func (s *serving) run(yield func(struct{}) bool) {
 		if v := recover(); v != nil {
 			c.co.err = panicked(v)
 		} else if exits {
-			// Goexit would go on in the goroutine that has resumed this one, which is the loop's. It is
-			// resumed once more by one that may end.
+			// Goexit would go on in the goroutine that has resumed this one, which is the loop's. A goroutine
+			// that may end resumes it once more.
 			c.co.err = errGoexit
 			yield(struct{}{})
 		}

@@ -37,7 +37,7 @@ type Connector interface {
 	// [Loop.Connect]. With no error fd is a connected socket, now the connector's own, and id
 	// its registration with the loop, with the which of the dial: [Loop.Hand] it to its
 	// handler. events were reported already. An error is an *os.SyscallError,
-	// os.ErrDeadlineExceeded, or that of [DialConfig.Control]; the socket has been closed. d
+	// os.ErrDeadlineExceeded, or the error of [DialConfig.Control]; the socket has been closed. d
 	// may be used for the next dial.
 	Connected(d *Dial, fd int, id ID, events Events, err error)
 }
@@ -102,7 +102,7 @@ func newRetry(to Address, timeout time.Duration, now int64) *retry {
 
 // Cancel ends a dial that waits: the socket is closed, and the connector is not notified. A
 // connection that has been made meanwhile is reset: its peer must not take this for an orderly
-// end. It does nothing for one that does not wait.
+// end. It does nothing if the dial has ended.
 func (d *Dial) Cancel() {
 	if d.connector != nil {
 		d.release()
@@ -113,8 +113,8 @@ func (d *Dial) Cancel() {
 	}
 }
 
-// begun goes on after connect(2): one that has been made, or is being made, waits
-// for events of its socket.
+// begun goes on after connect(2): a connection that has been made, or is being made,
+// waits for events of its socket.
 func (d *Dial) begun(err error) {
 	if err != nil && err != syscall.EINPROGRESS {
 		d.fail(os.NewSyscallError("connect", err))
@@ -194,8 +194,8 @@ func (d *Dial) again(r *retry) {
 // dialHandler is a Dial as the handler of its socket.
 type dialHandler Dial
 
-// Ready is called when connecting has ended: no event comes before that of a TCP socket that
-// has sent its SYN (net/ipv4/tcp.c, tcp_poll). SO_ERROR has the reason of a failure; without
+// Ready is called when connecting has ended: a TCP socket that has sent its SYN has no
+// event before then (net/ipv4/tcp.c, tcp_poll). SO_ERROR has the reason of a failure; without
 // one it need not be asked.
 func (h *dialHandler) Ready(_ uint8, events Events) {
 	d := (*Dial)(h)

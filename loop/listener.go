@@ -12,7 +12,7 @@ import (
 )
 
 // An Acceptor gets the connections of a [Listener]. Both methods are called on the loop's
-// goroutine, and may call those of the listener.
+// goroutine, and may call methods of the listener.
 type Acceptor interface {
 	// Accepted is called with a connection: a non-blocking, close-on-exec socket,
 	// now the acceptor's own; and with the address of its other end, IPv4 as such also
@@ -248,7 +248,7 @@ const maxAccept = 64
 
 // A batchSize is how many connections a listener accepts at a time: as many as are
 // surely in the queue, as far as that can be known without asking. It starts at 1,
-// doubles after some turns in a row of which each found a full batch, and falls
+// doubles after some turns in a row that each found a full batch, and falls
 // back when the queue was found empty. Each time that doubling was a mistake, it
 // takes more such turns to do it again.
 type batchSize struct {

@@ -7,7 +7,7 @@ import (
 
 const (
 	// loadWindow is the time over which a loop measures its load before it chooses its
-	// thread's scheduling policy: long enough for bulk flows, each of which may be served but
+	// thread's scheduling policy: long enough for bulk flows, where each may be served but
 	// every ten milliseconds, to be seen side by side.
 	loadWindow = int64(32e6)
 
@@ -22,7 +22,7 @@ const (
 
 // A load is the recent work of a loop, and the policy of its thread for that.
 //
-// A thread that wakes under SCHED_OTHER takes the CPU from the one that woke it, which is
+// A thread that wakes under SCHED_OTHER takes the CPU from its waker, which is
 // about to wake it again: two switches for each event. Under SCHED_BATCH it waits until the
 // CPU is free or its turn has come (sched(7); kernel/sched/fair.c, check_preempt_wakeup_fair),
 // and finds more to do then. Where a CPU is idle it makes no difference.
@@ -31,13 +31,13 @@ type load struct {
 	since  int64  // when the window began
 	busy   int64  // ns of turns in it
 	served uint64 // a bit for each descriptor of 64; more are as good as 64
-	queues uint64 // those of them that are listeners'
+	queues uint64 // the same, for listeners alone
 
 	batch   bool
 	owned   bool         // Run was called with another policy than the usual one
 	tid     int          // the thread that was seen last under SCHED_BATCH
 	unseen  int          // how many times it may sleep before it looks whether it has moved
-	threads []heldThread // those that were seen since; goroutines move
+	threads []heldThread // the threads seen since; goroutines move
 
 	batches, refused atomic.Int64
 }
@@ -84,12 +84,12 @@ func (l *load) judge(span int64) {
 
 // followEvery is how many times a loop under SCHED_BATCH sleeps before it looks again
 // whether it is on another thread, unless a window has ended: goroutines move rarely,
-// and one that has moved lacks the policy until then.
+// and after a move the new thread lacks the policy until then.
 const followEvery = 16
 
 // sleep is called before a loop under SCHED_BATCH sleeps, with the timeout, and returns the
 // one to use: not long beyond the end of the window, so that a loop that has become idle
-// notices, and does not keep the next event waiting. One that works every now and then is left
+// notices, and does not keep the next event waiting. A loop that works every now and then is left
 // to the event that wakes it.
 func (l *load) sleep(now, timeout int64) int64 {
 	if l.unseen--; l.unseen < 0 {

@@ -51,9 +51,9 @@ func (l *load) leave() {
 	l.batch, l.tid, l.threads = false, 0, l.threads[:0]
 }
 
-// hold gives a thread SCHED_BATCH, and leaves alone one that has any other policy than
-// SCHED_OTHER. SCHED_BATCH already is fine where policies are not the program's own: another
-// loop holds it, or the thread was started by one that had it.
+// hold gives a thread SCHED_BATCH, if its policy is SCHED_OTHER; it leaves other threads
+// alone. SCHED_BATCH already is fine where policies are not the program's own: another
+// loop holds the thread, or a thread with the policy has started it.
 func hold(tid int, owned bool) error {
 	batched.Lock()
 	defer batched.Unlock()

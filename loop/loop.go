@@ -41,8 +41,8 @@ type Config struct {
 	KeepPolicy bool
 
 	// TurnCPU has the CPU time of turns measured, for Stats.Overruns, which costs six
-	// system calls a turn. That of a turn in the middle of which the loop has moved to
-	// another thread is not known.
+	// system calls a turn. If the loop moves to another thread in the middle of a turn,
+	// the turn's CPU time is not known.
 	TurnCPU bool
 
 	// Now is the clock: nanoseconds that never go backwards. Nil means the system's. A caller
@@ -132,7 +132,7 @@ func (l *Loop) open() error {
 	return nil
 }
 
-// Close closes the loop's own descriptors. Those that were added stay their owners'. Posted
+// Close closes the loop's own descriptors. Added descriptors stay their owners'. Posted
 // functions that have not run are dropped. It must not be called while Run runs; calling it
 // again does nothing.
 func (l *Loop) Close() error {
@@ -155,14 +155,14 @@ func (l *Loop) Now() int64 {
 }
 
 // Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of
-// the turn before to that of this one, or 0 if the loop has slept between them. It lacks the time for which a
+// the turn before to the beginning of this one, or 0 if the loop has slept between them. It lacks the time for which a
 // loop that slept waited for a CPU. It belongs to the loop's goroutine.
 func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
 // Add reports events of fd to h. fd must be non-blocking and stays the caller's: [Loop.Drop]
-// it, then close it. Readiness that is there already is reported as well. The error wraps that
-// of epoll_ctl(2): EPERM for a descriptor that cannot be waited for, such as that of a regular
-// file, EEXIST for one that is there already. Without a handler it wraps os.ErrInvalid.
+// it, then close it. Readiness that is there already is reported as well. The error wraps
+// epoll_ctl(2)'s: EPERM for a descriptor that cannot be waited for, such as a regular
+// file, EEXIST for a descriptor that was added before. Without a handler it wraps os.ErrInvalid.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 	if h == nil {
 		return 0, fmt.Errorf("penstock: loop: add descriptor %d: no handler: %w", fd, os.ErrInvalid)
@@ -184,7 +184,7 @@ func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, er
 }
 
 // Hand makes h the handler of a registration. Events that were reported before are not
-// repeated. It does nothing for one that is stale.
+// repeated. It does nothing if the ID is stale.
 func (l *Loop) Hand(id ID, h Handler) {
 	if s := l.table.find(id); s != nil {
 		s.handler = h
@@ -194,8 +194,8 @@ func (l *Loop) Hand(id ID, h Handler) {
 // Drop ends a registration: its handler is not called any more, not even for
 // events that have been collected already. It leaves it to close(2) to take the
 // descriptor off the kernel's list, so the caller closes it next, all its
-// duplicates included; [Loop.Detach] is for one that lives on. It does nothing for
-// one that is stale.
+// duplicates included; [Loop.Detach] is for a descriptor that lives on. It does nothing
+// if the ID is stale.
 func (l *Loop) Drop(id ID) {
 	if l.table.find(id) != nil {
 		l.table.drop(id)
@@ -216,9 +216,8 @@ func (l *Loop) Detach(id ID) error {
 	return nil
 }
 
-// Again has the handler of a registration called once more, with no events, after
-// those of the other descriptors that are ready had their turn. It does nothing for
-// one that is stale.
+// Again calls the handler of a registration once more, with no events, after the
+// handlers of all other ready descriptors. It does nothing if the ID is stale.
 func (l *Loop) Again(id ID) { l.again = append(l.again, id) }
 
 // lateTime is how long a turn may take before it is late.
@@ -261,7 +260,7 @@ type Handler interface {
 }
 
 // An ID names one registration of a descriptor with a loop: a slot of its table, and the
-// slot's generation. One that is not in force any more is stale: it is refused, whatever has
+// slot's generation. An ID that is no longer in force is stale: it is refused, whatever has
 // the slot or the descriptor's number now. The zero ID is always stale.
 type ID uint64
 
@@ -328,7 +327,7 @@ func (t *table) grow() {
 	t.free = first
 }
 
-// find returns the slot of a registration, or nil for one that is stale.
+// find returns the slot of a registration, or nil if the ID is stale.
 func (t *table) find(id ID) *slot {
 	s := t.at(id.slot())
 	if s == nil || s.handler == nil || s.generation != id.generation() {
@@ -348,7 +347,7 @@ func (t *table) drop(id ID) {
 	t.used--
 }
 
-// handlers are those of the registrations that are in force. Any may be dropped meanwhile.
+// handlers yields the handlers of all registrations in force. Any may be dropped meanwhile.
 func (t *table) handlers() iter.Seq[Handler] {
 	return func(yield func(Handler) bool) {
 		for _, chunk := range t.chunks {
@@ -368,7 +367,7 @@ type Group struct {
 }
 
 // NewGroup makes n loops, for n = 0 GOMAXPROCS of them, each with the
-// configuration. The error is that of [New].
+// configuration. It returns the error of [New].
 func NewGroup(n int, cfg *Config) (*Group, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("penstock: loop: %w: %d loops; write 0 for one per CPU, or more", ErrConfig, n)
@@ -416,7 +415,7 @@ func (g *Group) Run() error {
 	return errors.Join(errs...)
 }
 
-// Stop makes Run return, also one that is called later. It may be called by any
+// Stop makes Run return, also a Run that is called later. It may be called by any
 // goroutine at any time.
 func (g *Group) Stop() {
 	for _, l := range g.loops {

@@ -26,7 +26,7 @@ type mailbox struct {
 	ring   *evring.Ring // owned; its consumer is the loop
 	table  [mailboxSize]place
 	begun  atomic.Uint64 // posts that went for the table
-	called atomic.Uint64 // those that have come out of it; written by the loop
+	called atomic.Uint64 // posts that have come out of it; written by the loop
 
 	overflowed atomic.Bool // there is something in the list
 	mu         sync.Mutex  // guards the following fields

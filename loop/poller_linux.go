@@ -15,7 +15,7 @@ const (
 	Readable   Events = sys.EPOLLIN    // there are bytes, an end of file, or connections to accept
 	Writable   Events = sys.EPOLLOUT   // there is room, or a connect has ended
 	Urgent     Events = sys.EPOLLPRI   // TCP urgent data waits
-	PeerClosed Events = sys.EPOLLRDHUP // no more bytes will come than those that wait
+	PeerClosed Events = sys.EPOLLRDHUP // no more bytes will come than already wait
 	Failed     Events = sys.EPOLLERR   // SO_ERROR has the reason
 	HungUp     Events = sys.EPOLLHUP   // both ways are shut
 )

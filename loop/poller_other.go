@@ -15,7 +15,7 @@ const (
 	Readable   Events = 1 << iota // there are bytes, an end of file, or connections to accept
 	Writable                      // there is room, or a connect has ended
 	Urgent                        // TCP urgent data waits
-	PeerClosed                    // no more bytes will come than those that wait
+	PeerClosed                    // no more bytes will come than already wait
 	Failed                        // SO_ERROR has the reason
 	HungUp                        // both ways are shut
 )

@@ -64,7 +64,7 @@ type Server struct {
 
 	// Loops is how many loops there are; 0: GOMAXPROCS.
 	Loops int
-	// Config is that of the loops; nil: the defaults.
+	// Config configures the loops; nil: the defaults.
 	Config *Config
 
 	mu      sync.Mutex
@@ -98,7 +98,7 @@ type serving struct {
 
 	body    func(yield func(struct{}) bool) // of all coroutines
 	leases  leases
-	first   *Conn  // the one of which the coroutine begins
+	first   *Conn  // the connection with which the coroutine begins
 	resumed int64  // clock, with Server.Slow
 	at      string // where the handler at work, a slow one, waits
 }
@@ -236,7 +236,7 @@ func (c *Conn) returned() {
 	c.settle()
 }
 
-// idle has the handler called when bytes come, or at once if it has left some of those that it got.
+// idle calls the handler when bytes come, or at once if it has left some unread.
 func (c *Conn) idle() {
 	c.idling = true
 	if c.flush(); c.in.len() == 0 {
@@ -340,8 +340,8 @@ func (c *Conn) Ready(_ uint8, events Events) {
 	}
 }
 
-// armFor has a deadline looked at. One that is moved back again and again arms the timer no more often
-// than it expires.
+// armFor arms the timer for a deadline. A deadline that is moved back again and again arms it no more
+// often than it expires.
 func (c *Conn) armFor(by int64) {
 	if !c.timer.Armed() || c.timerAt > by {
 		c.timerAt = by
@@ -349,7 +349,7 @@ func (c *Conn) armFor(by int64) {
 	}
 }
 
-// armIdle has the deadlines of an idle connection looked at: that of writing, while something is pending.
+// armIdle arms the timer for the deadlines of an idle connection: to read, and to write while something is pending.
 func (c *Conn) armIdle() {
 	if c.readBy != 0 {
 		c.armFor(c.readBy)
@@ -411,8 +411,8 @@ var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 // Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until
 // [Server.Close] or [Server.Shutdown], after which it returns [ErrServerClosed], as it does if one of them was called
 // before. Then the connections that there are still are
-// closed: handlers that wait get net.ErrClosed from what they wait in, and those in [Conn.Go] are waited for. Any
-// other error is that of the fields, of the listener, or of a loop. The error is never nil, and the listener is
+// closed: handlers that wait get net.ErrClosed from what they wait in, and Serve waits for calls of [Conn.Go]. Any
+// other error comes from the fields, the listener, or a loop. The error is never nil, and the listener is
 // closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {

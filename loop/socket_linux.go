@@ -53,7 +53,7 @@ func localAddr(fd int) net.Addr {
 	return nil
 }
 
-// openSocket makes a socket that is ready to connect. Unlike that of connect, its errors name
+// openSocket makes a socket that is ready to connect. Unlike connect's, its errors name
 // the operation. The socket is -1, or the caller's even so.
 func openSocket(to *Address, cfg *DialConfig) (fd int, err error) {
 	network := "unix"

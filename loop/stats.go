@@ -120,7 +120,7 @@ func (t cpuTime) since(before cpuTime) time.Duration {
 	return t.used - before.used
 }
 
-// used is that of the present thread, if it is to be measured.
+// used is the CPU time of the present thread, if it is to be measured.
 func (l *Loop) used() cpuTime {
 	if !l.turnCPU {
 		return cpuTime{}

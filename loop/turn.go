@@ -19,7 +19,7 @@ const yieldTime = 4e6
 var ErrRunning = errors.New("penstock: loop: it runs already")
 
 // Run serves events until [Loop.Stop]. The thread that it runs on is its own while it blocks,
-// and as long as it has no need to give way. The error wraps that of epoll_wait(2),
+// and as long as it has no need to give way. The error wraps epoll_wait(2)'s,
 // ErrRunning, or ErrClosed. It may be called again after it has returned.
 //
 // It does not lock the thread: each time that a locked goroutine gives way, and the runtime
@@ -152,7 +152,7 @@ const (
 	leastSleep = 2000
 )
 
-// look collects the events that are there now, or those that come while it polls, if it does.
+// look collects the events that are there now, or that come while it polls, if it does.
 func (l *Loop) look() (n int, err error) {
 	if n, err = l.poller.poll(); n > 0 || err != nil {
 		l.futile = 0
@@ -220,7 +220,7 @@ type others struct {
 // runningLoops is how many loops of the process run.
 var runningLoops atomic.Int64
 
-// run lets the others run, so many nanoseconds after they last did. Those that wait for the
+// run lets other goroutines run, some nanoseconds after they last did. Goroutines that wait for the
 // network are ready only after a look at the runtime's poller, by a P that has nothing else to
 // run, or by the runtime's monitor every 10 ms at best. So a loop that is at work most of the
 // time looks itself, unless there are more Ps than loops: then the others have one.

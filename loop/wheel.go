@@ -30,7 +30,7 @@ type wheel struct {
 	tick  int64 // the present one: of those before everything that was due has been called
 	used  [wheelLevels]uint64
 	lists [wheelLevels][wheelLists]Timer // heads of circular lists
-	late  times                          // since the ticks of those that were called
+	late  times                          // of called timers, since their ticks
 	clock func() int64
 
 	// The rest of the present tick: to spread the timers of fired, if level is above 0, or to
@@ -164,7 +164,7 @@ func (w *wheel) detach() {
 // drain does the work of the present tick, and reports whether that is done; otherwise the
 // turn's share is spent. It spreads the longer lists whose time begins with the tick over the
 // shorter ones, the longest first, and then calls the timers of the tick. These may change
-// other timers, those of the same tick included, and so may other calls before the next turn.
+// other timers, also of the same tick, and so may other calls before the next turn.
 func (w *wheel) drain(now int64) (done bool) {
 	for ; w.level > 0; w.detach() {
 		for w.fired.next != &w.fired {
@@ -211,7 +211,7 @@ func (w *wheel) spent() bool {
 	return w.clock()-w.began > timersTime
 }
 
-// untilNext is the time from now to the next one that matters, in nanoseconds: 0
+// untilNext is the time from now to the next tick that matters, in nanoseconds: 0
 // if it has come, negative if there is none.
 func (w *wheel) untilNext(now int64) int64 {
 	if w.short {
@@ -239,7 +239,7 @@ func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 // maxTimer is far from where sums of two such times overflow: 73 years.
 const maxTimer = 1 << 61
 
-// Disarm keeps t from calling. It does nothing for one that is not armed.
+// Disarm keeps t from calling. It does nothing if t is not armed.
 func (l *Loop) Disarm(t *Timer) { l.wheel.disarm(t) }
 
 // Armed reports whether t is going to call.
