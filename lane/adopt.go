@@ -113,10 +113,10 @@ func (l *Lane) adoptOne(slot uint32) {
 	}
 }
 
-// Own gives a session that was adopted, and is in the lane, an owner, which may take it back as one of [Lane.Register] that has left: it
-// is s, a zero Session, from then on, with its tag, its age and its bytes: moved are those from before it left user space last, which the owner knows of its tag, as of the
-// process before. The user timeout and the keepalive time are those of the owner, if it has such.
-// adopted has ended, and has no place any more. s may be a field of a larger struct, as for Register. An end of file of before is reported to an [Observer] once more.
+// Own gives a session that was adopted, and is in the lane, an owner. The owner may take it back like a session of [Lane.Register] that
+// has left. From then on s, a zero Session, is the session, with its tag, age and bytes; moved are the bytes from before it last left user space, which the owner
+// knows by the tag from the process before. The owner's user timeout and keepalive time hold, if it has them.
+// adopted has ended, and has no place any more. s may be a field of a larger struct, as for Register. An [Observer] hears of an earlier end of file once more.
 //
 // The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close, and os.ErrInvalid if it is a session of this process, if s is no zero Session, and
 // without an owner that is comparable. s is as before then.
@@ -161,7 +161,7 @@ func (s *Session) resetHere() {
 		return
 	}
 	s.noteLeft()
-	s.settle() // one that has ended does not go on
+	s.settle() // if it has ended it does not go on
 	owed := s.owner() != nil && s.left() && s.lane().owes(s, parting{left: true})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +224,7 @@ func (l *Lane) Repin() (again bool, err error) {
 	return again, nil
 }
 
-// isLocked returns an error if the directory of pins is not the one that Open has locked.
+// isLocked returns an error if the directory of pins is another than Open has locked.
 func (l *Lane) isLocked() error {
 	var at, ours syscall.Stat_t
 	if err := syscall.Stat(l.cfg.Pin, &at); err != nil {

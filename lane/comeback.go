@@ -25,7 +25,7 @@ const gapPeriod = 500 * time.Microsecond
 // while [Config.Restored] runs for the session.
 //
 // Sockets are made anew for it by TCP_REPAIR, see [Config.Restored]. Where that fails both
-// connections are reset, in sequence: the error wraps a [Reason] and its cause, and is that of the [Result] too;
+// connections are reset, in sequence: the error wraps a [Reason] and its cause, and the [Result] has the same error;
 // Stats.Unrestored counts it. Without descriptors for the resets they are tried again for as long as [Config.Linger], and the
 // kernel resets an endpoint that sends something before. The error wraps net.ErrClosed if the session has ended.
 func (s *Session) ComeBack(patience time.Duration) error {
@@ -68,9 +68,9 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	}
 }
 
-// MayLeave lets a session that was kept in user space leave it again. One that packets have kept there which the lane does not
-// translate, such as fragments, or which its sockets have refused, such as forged ones out of their windows, is prepared anew. That of an
-// [Owner] is not armed then.
+// MayLeave lets a session that was kept in user space leave it again. The session is prepared anew if the lane kept it there for
+// packets that it does not translate, such as fragments, or that the sockets have refused, such as forged packets out of their
+// windows. A session of an [Owner] is not armed then.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)
@@ -79,7 +79,7 @@ func (s *Session) MayLeave() {
 	}
 	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.stays() == None && s.record().ForgetNotes()
 	if anew {
-		s.set(graced, false) // those that came before have reached their socket after a grace period, as at the begin
+		s.set(graced, false) // as at the begin: earlier packets have reached their socket after a grace period
 	}
 	if s.owner() == nil { // an owner arms it by itself
 		s.arm()
@@ -113,7 +113,7 @@ func (s *Session) goOn() error {
 	if err != nil {
 		for _, c := range conn {
 			if c != nil {
-				_ = c.Close() // in silence, as those that are in repair
+				_ = c.Close() // in silence, as sockets in repair do
 			}
 		}
 		return s.unrestored(err)
@@ -228,7 +228,7 @@ func announce(c *sys.Connection) error {
 		return err
 	}
 	err = errors.Join(sys.Resume(fd), sys.Repair(fd, true), syscall.Close(fd))
-	c.Timestamp += 16 // that of the acknowledgement was some ms after it
+	c.Timestamp += 16 // the acknowledgement went out some ms later
 	return err
 }
 

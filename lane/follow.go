@@ -83,7 +83,7 @@ func (l *Lane) sweep() {
 }
 
 // mostLingering is how many sessions may linger, each with a descriptor and a slot, and no more than a quarter of the slots.
-// Beyond it those that have ended first go: the kernel bounds its own in TIME_WAIT as well (tcp_max_tw_buckets).
+// Beyond it the oldest go: the kernel bounds its own in TIME_WAIT as well (tcp_max_tw_buckets).
 const mostLingering = 256
 
 // forgetOldest gives back the slots of the n sessions that have lingered for longest.
@@ -170,14 +170,14 @@ func (s *Session) reportBig(r *program.Session) {
 	s.set(kept, true)
 	s.mu.Unlock()
 	if !under {
-		s.lane().running.Go(func() { _ = s.ComeBack(bigGap) }) // one that cannot is reset, with the reason
+		s.lane().running.Go(func() { _ = s.ComeBack(bigGap) }) // if it cannot it is reset, with the reason
 	}
 }
 
-// now is the time of the clock that the programs stamp packets with, in ns: that of the runtime, without a system call for each session of a sweep.
+// now is the time of the clock that the programs stamp packets with, in ns. The runtime's clock spares a system call for each session of a sweep.
 func now() int64 { return int64(time.Since(clock.began) + clock.at) }
 
-// A moment is one of the runtime's clock, which is CLOCK_MONOTONIC, and of that of the programs.
+// A moment is a time of the runtime's clock, which is CLOCK_MONOTONIC, and of the programs' clock.
 type moment struct {
 	began time.Time
 	at    time.Duration

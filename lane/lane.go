@@ -18,7 +18,7 @@
 // Linux alone, and does not build for other systems, on which there is nothing for it to do: a program for several has its calls of it
 // in a file with //go:build linux, and joins by package relay elsewhere, as it does where Open returns an [*Unavailable].
 //
-// docs/lane.md has the states, the guarantees, and those that are still missing.
+// docs/lane.md has the states, the guarantees, and what is still missing.
 package lane
 
 import (
@@ -55,16 +55,16 @@ type Config struct {
 	// as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing: the kernel resets
 	// the sessions of a process that has died as soon as an endpoint sends something.
 	Pin string
-	// UserTimeout ends sessions in the lane of which an endpoint has not acknowledged bytes for that long, though the other one has sent them again, as
-	// TCP_USER_TIMEOUT does those in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
-	// takes up to half a second more. A window that is closed is no such bytes. 0 ends none. An owner that is a [Bounded] has its own.
+	// UserTimeout ends a session in the lane when an endpoint has not acknowledged bytes for that long though the other one has sent them again, as
+	// TCP_USER_TIMEOUT does in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
+	// takes up to half a second more. A closed window ends no session. 0 ends none. An owner that is a [Bounded] has its own.
 	UserTimeout time.Duration
 	// KeepAlive is how long a session in the lane may be silent before both endpoints are probed, as TCP_KEEPIDLE is in user space, up to a quarter of a second late. Probes that are
 	// not answered are sent again every 10 s, or UserTimeout if that is less, and end the session after UserTimeout, or nine of them without one, as a UserTimeout does. Answers are nothing that was
 	// moved. 0 sends none, and less than a second is a second. An owner that is a [Probed] has its own.
 	KeepAlive time.Duration
 	// Restored is called with the sockets of a session of [Lane.Join] that comes back, to a and to b, before bytes pass:
-	// options of those of before are lost, but for TCP's own and SO_REUSEADDR. nil: they have those that package net sets. It must not
+	// options of the former sockets are lost, but for TCP's own and SO_REUSEADDR. nil: they have package net's options. It must not
 	// wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and [Lane.Close] would not return.
 	Restored func(s *Session, a, b *net.TCPConn)
 	// Linger is how long a session that has ended stays, for packets that come late. 0 is 10 s.
@@ -72,7 +72,7 @@ type Config struct {
 }
 
 // A Lane is the programs at some devices, and the sessions that they carry. Its methods may be
-// called concurrently. The zero Lane is one that is closed: errors of its methods wrap net.ErrClosed.
+// called concurrently. The zero Lane is closed: errors of its methods wrap net.ErrClosed.
 type Lane struct {
 	cfg     Config
 	program *program.Program // owned
@@ -93,7 +93,7 @@ type Lane struct {
 	sessions   []*Session            // by slot; nil where it is free
 	owned      map[Owner]*ownership  // of owners that have sessions there
 	unowned    *ownership            // of all other sessions
-	staying    map[*Session]struct{} // those that never leave user space
+	staying    map[*Session]struct{} // sessions that never leave user space
 	ends       map[*Session]func(Result)
 	generation uint32
 	batch      batch
@@ -104,7 +104,7 @@ type Lane struct {
 	counts counts
 }
 
-// counts are those of Stats.
+// counts are the counts of Stats.
 type counts struct {
 	joined, departed, returned, ended, reset, failed, adopted, gaps atomic.Uint64
 	refused, unrestored                                             [reasons]atomic.Uint64
@@ -184,7 +184,7 @@ func (l *Lane) begin(devices []string) (err error) {
 }
 
 // ErrBusy is the error of a device that another lane is attached to: packets would have to pass both, in an order that
-// depends on the direction. It is that of pins that another process has, too, and of those whose programs are attached in another network
+// depends on the direction. Pins have the same error if another process has them, or if their programs are attached in another network
 // namespace that is in use.
 var ErrBusy = errors.New("another lane is attached, of a process or of pins that one has left elsewhere")
 
@@ -219,8 +219,8 @@ func (l *Lane) usable(name string) (int, error) {
 }
 
 // Close ends every session: those in the lane are reset on both sides, and then the programs are
-// detached. Nothing stays pinned. It waits for no owner to call [Session.Leave]: one that does so later resets both sides
-// then; meanwhile its sockets neither answer nor end. The end functions of Join and the methods of an [Owner] must not
+// detached. Nothing stays pinned. It waits for no owner to call [Session.Leave]: a later call resets both sides;
+// meanwhile the sockets neither answer nor end. The end functions of Join and the methods of an [Owner] must not
 // call it: it waits for them. A second Close waits for the first.
 func (l *Lane) Close() error {
 	if !l.finish((*Session).cut) {
@@ -230,8 +230,8 @@ func (l *Lane) Close() error {
 	return errors.Join(l.unpin(), l.detach())
 }
 
-// Leave is Close, but for sessions in the lane of one that is pinned: they go on, and the next process that opens
-// it adopts them. Sessions in user space are reset. If there is none that goes on, nothing stays attached or pinned, as after Close.
+// Leave is Close, except that sessions in a pinned lane go on, and the next process that opens the lane adopts them.
+// Sessions in user space are reset. If no session goes on, nothing stays attached or pinned, as after Close.
 func (l *Lane) Leave() error {
 	if l.lock < 0 {
 		return l.Close()
@@ -279,8 +279,7 @@ func (l *Lane) finish(end func(*Session)) bool {
 	return true
 }
 
-// Sessions returns the sessions that there are, also those that were adopted from another process,
-// in no order.
+// Sessions returns all sessions, also those adopted from another process, in no order.
 func (l *Lane) Sessions() []*Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,7 +313,7 @@ func (l *Lane) detach() error {
 
 // Stats are counts since Open.
 type Stats struct {
-	Joined   uint64 // sessions of Join and Register, and those that Register has refused as not eligible: these count in Refused, and not in Ended
+	Joined   uint64 // sessions of Join and Register, also if Register has refused them as not eligible: these count in Refused, and not in Ended
 	Left     uint64 // how often one has left user space
 	Returned uint64 // how often one has come back
 	Ended    uint64 // sessions that have ended, wherever
@@ -325,9 +324,9 @@ type Stats struct {
 	Gaps     uint64 // how often Session.Shut has begun to make a gap
 	// Unrestored are sessions that could not come back, and were reset, by reason.
 	Unrestored map[Reason]uint64
-	// Refused are how often a session could not leave, by reason: once for one that never can,
-	// and once for each attempt of others. Device counts from the third attempt and a second after the session was joined, for nearly every session begins
-	// with an attempt or two at which it is not known yet.
+	// Refused is how often a session could not leave, by reason: once if it never can,
+	// and else once for each attempt. Device counts from the third attempt and a second after the session was joined, for nearly every session begins
+	// with an attempt or two before the device is known.
 	Refused map[Reason]uint64
 }
 
@@ -348,8 +347,8 @@ func (l *Lane) Stats() Stats {
 	return st
 }
 
-// Size returns how many sessions the table has places for: [Config.Sessions], but for one that was adopted, which keeps the size that it was
-// made with. 0: the lane is a zero Lane.
+// Size returns how many sessions the table has places for: [Config.Sessions], but an adopted table keeps its size.
+// 0: the lane is a zero Lane.
 func (l *Lane) Size() int {
 	if l.program == nil {
 		return 0
@@ -381,7 +380,7 @@ func byReason(counts *[reasons]atomic.Uint64) map[Reason]uint64 {
 type freeSlots struct {
 	words []uint64
 	n     int // how many there are
-	at    int // the word of the last one that was taken or given back
+	at    int // the word of the slot that was taken or given back last
 }
 
 func newFreeSlots(size uint32) freeSlots { return freeSlots{words: make([]uint64, (int(size)+63)/64)} }

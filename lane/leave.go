@@ -74,8 +74,8 @@ func (s *Session) settle() {
 	f := s.flows()
 	reset := !translate.Ended(&f[0], &f[1])
 	if reset {
-		// The endpoint may have taken the RST for none of its connection's (RFC 5961), or for a damaged one, and wait for
-		// the other one that has gone. A session that has ended carries nothing more.
+		// The endpoint may not have taken the RST for its connection's (RFC 5961), or may have found it damaged, and wait for
+		// the other endpoint, which has gone. A session that has ended carries nothing more.
 		s.letGo()
 		r.Change(state.Reset, state.Done)
 		s.sendResets()
@@ -145,7 +145,7 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		s.lane().mu.Unlock()
 	case !gone:
 		s.lane().release(s, state.User)
-	} // one that is in the lane lingers, and holds its port: a new connection from there would not be let out
+	} // in the lane it lingers, and holds its port: a new connection from there would not be let out
 	s.lane().counts.ended.Add(1)
 	if reset {
 		s.lane().counts.reset.Add(1)
@@ -188,7 +188,7 @@ func (s *Session) resetAway() {
 	s.lane().mu.Unlock()
 }
 
-// resetHeld is the second half, after a grace period. err is that of the result.
+// resetHeld is the second half, after a grace period. err is the result's error.
 func (s *Session) resetHeld(err error) {
 	r := s.record()
 	s.letGo()
@@ -328,10 +328,10 @@ func closeSilently(sockets [2]int) (failed uint64) {
 }
 
 // Shut begins to make a gap for a flow that has none: the endpoint of that side, a or b, sees a window of 0 from now on, and sends
-// what it has begun to send and no more. Those of both are promised nothing more, and send what they were promised before: a window, which may be some megabytes, so that
-// each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once
-// the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, for a session of
-// Join, one that has left or has ended, and before a grace period has passed since Register, or since a MayLeave that has the session prepared anew.
+// what it has begun to send and no more. With both sides, the endpoints are promised nothing more, and send what they were promised before: a window, which may be some
+// megabytes, so that each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once
+// the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, if the session is Join's, or
+// has left or ended, and before a grace period has passed since Register, or since a MayLeave that prepares the session anew.
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +344,7 @@ func (s *Session) Shut(a, b bool) bool {
 }
 
 // Open ends Shut: the sockets a and b, which are the owner's, send their endpoints their windows. If the session is armed the
-// next packet takes it. It does nothing more than to end Shut for one that has left. An error is that of a socket whose window was not sent: its
+// next packet takes it. If the session has left it only ends Shut. The error says which socket's window was not sent: the
 // endpoint sees it with the next packet, or by a probe of its own.
 func (s *Session) Open(a, b int) error {
 	s.mu.Lock()

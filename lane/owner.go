@@ -25,7 +25,7 @@ import (
 // One for many sessions, as for all of a loop, takes less memory than one for each: its sessions share the lane's part of it.
 type Owner interface {
 	// Ready is called once, maybe before Register returns: [Session.Arm] arms the session from then on. It is not called
-	// for one that has ended before.
+	// if the session has ended before.
 	Ready(s *Session)
 	// Left is called when the lane has the session, unless [Session.Disarm] has reported that before.
 	Left(s *Session)
@@ -38,7 +38,7 @@ type Owner interface {
 type Observer interface {
 	Owner
 	// HalfClosed is called once, within a quarter of a second after the other endpoint has acknowledged the end of file: from is 0
-	// for that of a, and 1 for that of b. It is not called once both have ended.
+	// for a's, and 1 for b's. It is not called once both have ended.
 	HalfClosed(s *Session, from int)
 }
 
@@ -54,7 +54,7 @@ type Returner interface {
 // An ownership is all that sessions with one owner share.
 type ownership struct {
 	lane     *Lane
-	owner    Owner // nil: of sessions of Join, and of those that were adopted
+	owner    Owner // nil: of sessions of Join, and of adopted sessions
 	sessions int   // that have a place, if there is an owner; the lane's lock
 }
 
@@ -94,7 +94,7 @@ func (s *Session) owner() Owner {
 	return s.of.owner
 }
 
-// Register has s, a zero Session, be that of two connected TCP sockets, which the owner goes on relaying: it calls
+// Register makes s, a zero Session, the session of two connected TCP sockets. The owner goes on relaying them, and calls
 // [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
 // [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes
 // soon: until then the session can neither come back nor end. s may be a field of a larger struct. The lane has it after its end as well, for Config.Linger and more: it
@@ -204,10 +204,10 @@ type departure struct {
 }
 
 // Leave gives the sockets of a session that has left to the lane, which closes them in silence. The owner has taken both off its
-// poller before (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them at a time of its own, and their numbers are given to other files then. After the end of a
-// session of which Disarm has said that the lane has it, such as by [Lane.Close], it closes them before it returns, and resets both
-// sides if they were not. The error wraps os.ErrInvalid, and the sockets are the caller's still, where there is nothing to
-// be given away: for a session in user space, one of Join, and after Leave or Release.
+// poller before (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them at a time of its own, and their numbers are given to other files then. If the
+// session has ended after Disarm said that the lane has it, such as by [Lane.Close], Leave closes the sockets before it returns, and resets
+// both sides if that has not been done. The error wraps os.ErrInvalid, and the sockets remain the caller's, if there is nothing to
+// give away: for a session in user space or of Join, and after Leave or Release.
 func (s *Session) Leave(a, b int) error {
 	l, sockets := s.lane(), [2]int{a, b}
 	switch {

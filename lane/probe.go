@@ -126,7 +126,7 @@ func capable() error {
 }
 
 // A Reason is why a session does not leave user space, or could not come back. It is an error, so that errors.Is finds it:
-// those that wrap it name the operation.
+// errors that wrap it name the operation.
 type Reason uint8
 
 // Reasons. Those up to Interrupted are of the packet and the moment, or of the two sockets as the program

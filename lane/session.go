@@ -46,7 +46,7 @@ type Result struct {
 	View View
 }
 
-// A Session is two joined connections. Its methods may be called concurrently. The zero Session is one that has ended:
+// A Session is two joined connections. Its methods may be called concurrently. The zero Session has ended:
 // errors of its methods wrap net.ErrClosed.
 //
 // Every session that rests has one, so it is small (TestSessionSize); few sessions need more, or the functions of Lane.ends.
@@ -165,11 +165,10 @@ func (s *Session) setMoved(n [2]uint64) {
 
 // Join joins two connections, takes both, and relays between them until it ends: in user space, and
 // by the lane as soon as a packet finds nothing of the session in user space or in the sockets.
-// Bytes that were read ahead of one have been written to the other. Deadlines of the two are taken off; timeouts are those of
-// [Config]. end, unless it is nil, is
-// called once, by a goroutine of the lane, and must not wait for the session: neither by Wait nor by Close. The error wraps
-// os.ErrInvalid without two connections, [JoinedAlready] for one that a session of this lane relays in user space, and net.ErrClosed
-// for one that is closed, and after Close. The connections are not taken then.
+// Write bytes that you have read from one to the other before. Deadlines of both are cleared; the timeouts of [Config] hold.
+// end, unless it is nil, is called once, by a goroutine of the lane, and must not wait for the session: neither by Wait nor by
+// Close. The error wraps os.ErrInvalid if a connection is missing, [JoinedAlready] if a session of this lane relays one of them in
+// user space, and net.ErrClosed if one is closed, and after Close. The connections are not taken then.
 func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	never, err := transports(a, b)
 	if err != nil {
@@ -268,7 +267,7 @@ func (s *Session) left() bool {
 	return s.gone()
 }
 
-// gone reports whether the sockets are not those of user space. It needs the lock.
+// gone reports whether user space has no sockets of the session. It needs the lock.
 func (s *Session) gone() bool { return leaving <= s.phase && s.phase <= restoring }
 
 // Refused returns why the session is in user space: why it stays there, or why the last packet did
@@ -301,12 +300,12 @@ func (s *Session) bytes() (n [2]uint64) {
 	return s.count(translate.Delivered)
 }
 
-// carried is bytes with those that are not acknowledged.
+// carried is bytes, and what is not acknowledged yet.
 func (s *Session) carried() (n [2]uint64) {
 	return s.count(translate.Carried)
 }
 
-// count adds those of the lane, by its account of each direction and of the opposite one, to those of user space.
+// count adds the bytes of the lane, by its account of each direction and of the opposite one, to the bytes of user space.
 func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
 	if s.more != nil {
 		n = s.more.moved
@@ -321,7 +320,7 @@ func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
 	return n
 }
 
-// Addresses returns those of the connections to a and to b, each the remote and the local one, or
+// Addresses returns the addresses of the connections to a and to b, each the remote and the local one, or
 // false for a session that has no place in the lane.
 func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 	s.mu.Lock()
@@ -399,14 +398,14 @@ func (s *Session) disarm() bool {
 	return true
 }
 
-// Each side's first packet since the session was joined shows the device that it arrives at: that of the side which has not tried is its
-// acknowledgement, or its answer.
+// Each side's first packet since the session was joined shows the device that it arrives at. From the side that has not tried it is
+// an acknowledgement, or an answer.
 const (
 	firstTries   = 2
 	acknowledged = time.Second // by then, also over a long way, and though acknowledgements are delayed
 )
 
-// strange reports whether a device that is not known after that many tries is an obstacle, and not one that is not known yet. It needs the lock.
+// strange reports whether a device that is still unknown after that many tries is an obstacle. It needs the lock.
 func (s *Session) strange(tries uint32) bool {
 	return tries > firstTries && now()-s.began() >= int64(acknowledged)
 }
@@ -447,7 +446,7 @@ func (s *Session) grace() {
 // chunk is how many bytes a pump moves at once.
 const chunk = 64 << 10
 
-// chunks are held by pumps that have bytes, not by those that wait.
+// chunks are held by pumps that have bytes, not by pumps that wait.
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // errLeft ends a pump whose session has left user space.
@@ -488,7 +487,7 @@ func (s *Session) run(ended [2]bool) {
 	s.over(err != nil, err)
 }
 
-// firstOf returns the cause of the end of a session, which interrupts the pump that has not met it; net.ErrClosed of one that was reset.
+// firstOf returns the cause of the end of a session, which interrupts the pump that has not met it; net.ErrClosed if the session was reset.
 func firstOf(errs [2]error) (err error) {
 	for _, e := range errs {
 		if err == nil || err == net.ErrClosed {
@@ -601,8 +600,8 @@ type View struct {
 	LastPacket time.Duration
 	// Time is for how long it has been in the lane.
 	Time time.Duration
-	// EndedBy is the endpoint of which an RST was carried since the session has left last, or else of which a FIN has come first:
-	// 0 is a, and 1 is b. -1: there was neither.
+	// EndedBy is the endpoint that has sent an RST since the session has left last, or else the first FIN:
+	// 0 is a, and 1 is b. -1: neither has come.
 	EndedBy int
 }
 
@@ -618,8 +617,8 @@ type End struct {
 	WidestWindow uint32
 	// ZeroWindows is how often its window has become 0: it does not read as fast as it is sent to.
 	ZeroWindows uint32
-	// Repeated are segments with data of numbers that it had sent before: those that the path behind the lane, or
-	// the other endpoint, has lost or not acknowledged in time. Probes of a window of 0 with a byte count too.
+	// Repeated are segments with data that it had sent before: the path behind the lane, or the other endpoint, has lost
+	// them or not acknowledged them in time. Probes of a window of 0 with a byte count too.
 	Repeated uint32
 	// Ended reports whether its end of file was carried.
 	Ended bool
@@ -630,16 +629,16 @@ type End struct {
 	// that were measured: one at a time. DataRoundTrip is from a packet without data to the first with data, with the endpoint's own
 	// pauses. 0: none was, as for connections without timestamps.
 	RoundTrip, LeastRoundTrip, DataRoundTrip time.Duration
-	// Payload is their bytes, repeated ones included. Segments are packets with data, and BehindGap are those of them that came behind one that was missing. Lost are those that
-	// came again though none was missing: the path behind the lane has lost them, or was slow.
+	// Payload is bytes of data, repeated bytes included. Segments are packets with data. BehindGap are segments that came while an earlier one was missing. Lost are segments
+	// that came again though none was missing: the path behind the lane has lost them, or was slow.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
 	// Waits is for how long the session has waited for this endpoint.
 	Waits Waits
 }
 
-// OnlyEnd returns the endpoint of which an end of file was carried, if none of the other one was: it has ended first, also where a reset came after
-// that. -1: that is not known.
+// OnlyEnd returns the endpoint that has sent an end of file, if the other one has sent none: it has ended first, also if a reset came
+// afterwards. -1: that is not known.
 func (v *View) OnlyEnd() int {
 	for i := range v.Ends {
 		if v.Ends[i].Ended && !v.Ends[1-i].Ended {
@@ -705,8 +704,8 @@ func (s *Session) halfEnded() int {
 // once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is time in which nothing is known to
 // have been waited for: for two seconds or more no data came, and no question of a was open.
 //
-// A wait for data counts when it comes, for the endpoint that sends it. One that goes on counts for b, if a has sent the last data. While bytes that were sent
-// again are not acknowledged it is Again, of the endpoint that they are for.
+// A wait for data counts when the data comes, for the endpoint that sends it. A wait that goes on counts for b, if a has sent the last data. While bytes that were
+// sent again are not acknowledged, it counts as Again for the endpoint that is to acknowledge them.
 // Two CPUs that carry packets of one session at the same moment may lose a step.
 type Waits struct {
 	Answer time.Duration // for its data, after data of the other one
@@ -716,7 +715,7 @@ type Waits struct {
 	Flight time.Duration // for data of the other one, while more than a segment was on the way to this one
 	Gap    time.Duration // for data of its own that is missing here, and that the other one lacks
 	Again  time.Duration // for the other one to send again, though nothing was missing here, and then for its acknowledgement
-	// Answers and Pauses are how many waits Answer and More are, without those that were too short for a step.
+	// Answers and Pauses count the waits of Answer and More, but for waits that were too short for a step.
 	Answers, Pauses uint32
 	// Narrow is for how long its window held less than two segments, or had less than a third of the largest one left, whatever was waited for.
 	Narrow time.Duration

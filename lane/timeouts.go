@@ -51,14 +51,14 @@ type silence struct {
 	round   uint32
 }
 
-// silences are those that the sweep has found.
+// silences are the silent sessions that the sweep has found.
 type silences struct {
 	of     map[*Session]*silence
 	round  uint32
 	probed int // sessions, in this sweep
 }
 
-// next forgets those that this round has not found any more, and begins another one.
+// next forgets what this round has not found any more, and begins another round.
 func (l *silences) next() {
 	for s, q := range l.of {
 		if q.round != l.round {
@@ -172,7 +172,7 @@ func (s *Session) probe(side int) error {
 // A TimedOut is the error of a [Result] of a session that its user timeout has ended, see [Config.UserTimeout] and [Config.KeepAlive]. It wraps
 // syscall.ETIMEDOUT, which is the kernel's error of a socket then.
 type TimedOut struct {
-	By int // the endpoint that has not acknowledged, or answered: 0 is that of a, and 1 that of b
+	By int // the endpoint that has not acknowledged, or answered: 0 is a's, and 1 b's
 }
 
 // Error names the endpoint.
@@ -191,7 +191,7 @@ type Bounded interface {
 	UserTimeout(s *Session) time.Duration
 }
 
-// userTimeout is that of the session; 0: it has none. It needs the lock, and a place in the lane.
+// userTimeout is the session's user timeout; 0: it has none. It needs the lock, and a place in the lane.
 func (s *Session) userTimeout() time.Duration {
 	if d, own := s.record().Bounded(); own {
 		return d
@@ -209,10 +209,10 @@ type stall struct {
 	round   uint32 // of the last look
 }
 
-// over reports whether a stall of bytes of f has lasted for longer than a time, and they are really on the way. That is shown by a sender that sends
-// them again, as each does that has no acknowledgement: else the number of a damaged segment, which no endpoint has taken, would
-// end a session that rests. They are those that the endpoint is to acknowledge next: a sender that keeps them back, and repeats what is behind them, has
-// none but itself to wait for. A FIN that comes again is no segment with data; its endpoint is silent.
+// over reports whether a stall of bytes of f has lasted for longer than a time, and the bytes are really on the way: the sender sends them again, as
+// every sender does without an acknowledgement. Otherwise the number of a damaged segment, which no endpoint has taken, would end a session that
+// rests. They must be the bytes that the endpoint is to acknowledge next: a sender that keeps those back, and repeats what is behind them, waits for
+// itself alone. A FIN that comes again is no segment with data; its endpoint is silent.
 func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout time.Duration) bool {
 	switch {
 	case at-st.since <= int64(timeout):
@@ -233,7 +233,7 @@ type stalled struct {
 	from    uint8
 }
 
-// stalls are those that the sweep has found: of few sessions, and none that rests.
+// stalls are the stalls that the sweep has found: of few sessions, and none that rests.
 type stalls struct {
 	of    map[stalled]stall
 	round uint32
@@ -276,9 +276,9 @@ func (l *stalls) next() {
 	l.round++
 }
 
-// Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. The former are known where the
-// lane itself relays, for a session of Join and for one that was adopted. Of a session of an [Owner] in user space it counts from its begin, as [Session.Age]
-// does, or from the last return. A session that is idle for too long is ended by [Session.Reset].
+// Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. Bytes in user space are known where the
+// lane itself relays: for sessions of Join and adopted sessions. For a session of an [Owner] in user space it counts from the begin, as [Session.Age]
+// does, or from the last return. End a session that is idle for too long by [Session.Reset].
 func (s *Session) Idle() time.Duration {
 	if s.lane() == nil {
 		return 0

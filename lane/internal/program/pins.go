@@ -190,7 +190,7 @@ func (p *Program) tidy() error {
 	return p.Unpin()
 }
 
-// resize removes pinned maps of another size in which no session has a record, and returns those that are left: all, or none. A free record stays
+// resize removes pinned maps of another size in which no session has a record, and returns what is left: all, or none. A free record stays
 // free while no process has the maps, which are closed if they are not returned. The caller holds the lock of the directory.
 func (p *Program) resize(pinned map[string]*ebpf.Map, sessions uint32) (left map[string]*ebpf.Map, err error) {
 	if pinned == nil || pinned["sessions"].MaxEntries() == sessions {
@@ -327,7 +327,7 @@ type pinning struct {
 	link link.Link // borrowed of the owner of the links
 }
 
-// pinnings are those of the set, in the order in which they are pinned.
+// pinnings are the set's, in the order in which they are pinned.
 func (p *Program) pinnings() []pinning {
 	var all []pinning
 	for i, m := range []*ebpf.Map{p.objects.Events, p.objects.Flows, p.objects.Sessions} {
@@ -422,7 +422,7 @@ func isSame[I any](there, ours func() (*I, error), id func(*I) (uint32, bool)) (
 	return is == want, nil
 }
 
-// pin pins the object, by a second descriptor: one that was pinned there before takes itself for pinned still.
+// pin pins the object, by a second descriptor: an object that was pinned there before takes itself for pinned still.
 func (a *pinning) pin() error {
 	if a.m != nil {
 		second, err := a.m.Clone()

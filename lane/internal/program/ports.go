@@ -16,7 +16,7 @@ import (
 const (
 	// hashes is how many hashes of two ports there are.
 	hashes = 1 << 16
-	// bitsSize and placesSize are those of the maps ports and places, a bit and 32 bits for each hash.
+	// bitsSize and placesSize are the sizes of the maps ports and places, a bit and 32 bits for each hash.
 	bitsSize, placesSize = hashes / 8, hashes * 4
 )
 
@@ -36,7 +36,7 @@ type ports struct {
 	counted []uint8     // two bits for each slot, by side: whether its tuples are
 }
 
-// hashCounts are how many tuples have a hash. Few have one that more than 255 have.
+// hashCounts are how many tuples have a hash. Few hashes have more than 255.
 type hashCounts struct {
 	least []uint8           // up to 255
 	rest  map[uint16]uint32 // beyond that
@@ -69,10 +69,10 @@ func (c *hashCounts) remove(hash uint16) (last bool) {
 // one reports whether one tuple alone has a hash.
 func (c *hashCounts) one(hash uint16) bool { return c.least[hash] == 1 }
 
-// hash is that of the programs, another one for the other direction.
+// hash is the programs' hash, another one for the other direction.
 func hash(t *laneTuple) uint16 { return t.RemotePort*0x9e37 + t.LocalPort }
 
-// open maps the maps, and counts the tuples of an adopted table of that many slots. It removes those that lead to no session.
+// open maps the maps, and counts the tuples of an adopted table of that many slots. It removes tuples that lead to no session.
 func (f *ports) open(slots uint32, o *laneObjects, leads func(*laneTuple, *lanePlace) bool) (err error) {
 	f.counts = hashCounts{least: make([]uint8, hashes), rest: make(map[uint16]uint32)}
 	f.of, f.counted = make([][2]uint16, slots), make([]uint8, (slots+3)/4)

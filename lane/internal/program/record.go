@@ -302,8 +302,8 @@ const (
 	mostPosition = 1 << 62 // bytes that no session carries
 )
 
-// IsSound reports whether the record of a slot may be that of a session in the lane, or of one that was there. Members that are for
-// observations alone do not count: they are bounded as they are read.
+// IsSound reports whether the record of a slot may belong to a session that is, or was, in the lane. Members for observations alone
+// do not count: they are bounded as they are read.
 func (p *Program) IsSound(slot uint32) bool {
 	s, at := p.Session(slot), p.Session(slot).State()
 	switch {
@@ -311,7 +311,7 @@ func (p *Program) IsSound(slot uint32) bool {
 		return false
 	case at != state.Lane && at != state.Done && at != state.Held && at != state.Reset:
 		return false
-	case s.IsReported() && at != state.Done && at != state.Reset: // one that goes on has no end
+	case s.IsReported() && at != state.Done && at != state.Reset: // a session that goes on has no end
 		return false
 	case s.Half[0].V6 != s.Half[1].V6:
 		return false
@@ -367,7 +367,7 @@ func (p *Program) leads(key *laneTuple, at *lanePlace) bool {
 	return true
 }
 
-// NotAfter has the time of the last packet, and that of the begin, be no later than now, of the monotonic clock.
+// NotAfter moves the times of the last packet and of the begin to now, of the monotonic clock, if they are later.
 func (s *Session) NotAfter(now time.Duration) {
 	for _, at := range []*uint64{&s.Last, &s.Joined} {
 		if n := atomic.LoadUint64(at); n > uint64(now) {

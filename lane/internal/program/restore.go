@@ -33,7 +33,7 @@ func (s *Session) Connection(side int) sys.Connection {
 // ended reports whether the end of file of f is acknowledged by o.
 func ended(f, o *translate.Flow) bool { return f.Fin != 0 && o.Acked >= f.Fin }
 
-// Those of enum behind in the programs.
+// As enum behind in the programs.
 const (
 	lags    = 1
 	owesEnd = 2
@@ -41,8 +41,8 @@ const (
 
 // Resets calls reset for a side's connection at the last number that was carried to its endpoint, and at the last that it has
 // acknowledged, if that is another one. An endpoint takes an RST at the number that it expects next, which is one of them
-// or between them: it acknowledges an RST that is ahead, and the stack answers with one at that number; one that is behind
-// is nothing to it (RFC 5961, 3.2).
+// or between them: it acknowledges an RST that is ahead, and the stack answers with an RST at that number; it ignores an RST
+// that is behind (RFC 5961, 3.2).
 func (s *Session) Resets(side int, reset func(sys.Connection) error) (err error) {
 	c, f, o := s.Connection(side), s.Flow(side), s.Flow(1-side)
 	if last := f.FirstAck + uint32(o.Sent); last != c.Send {
@@ -86,7 +86,7 @@ func (s *Session) Restored() {
 	s.Change(state.User, state.Held)
 }
 
-// Those of the programs: an RST was let up, a packet that they could not note, and one above 64 KiB.
+// As in the programs: an RST was let up, a packet that they could not note, and a packet above 64 KiB.
 const (
 	notedReset = 1 << 33
 	notedLost  = 1 << 34
@@ -118,8 +118,8 @@ func (s *Session) ForgetNotes() (kept bool) {
 // WasReset reports whether an RST has passed since the session left.
 func (s *Session) WasReset() bool { return s.Reset != 0 }
 
-// ShutSides has the endpoint of one side see a window of 0 from the next packet on, in all that its socket sends, or those of both be promised
-// nothing more, and those of other sides see the windows of the sockets.
+// ShutSides shows the endpoint of one side a window of 0 from the next packet on, in all that its socket sends. With both sides, the endpoints are
+// promised nothing more. The endpoints of other sides see the windows of the sockets.
 func (s *Session) ShutSides(sides [2]bool) {
 	bits := uint8(0)
 	for i, is := range sides {

@@ -153,7 +153,7 @@ const (
 )
 
 // Arriving returns the fate of a packet with data, FIN or RST that arrives from an endpoint.
-// One that only acknowledges passes where others are noted.
+// A packet that only acknowledges passes where others are noted.
 func Arriving(s State) Fate {
 	switch s {
 	case User:

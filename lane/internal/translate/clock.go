@@ -46,7 +46,7 @@ type Clock struct {
 	Narrow [2]uint32
 }
 
-// An Open is the wait that a packet ends, or is in the middle of; Side is the one that is waited for.
+// An Open is the wait that a packet ends, or is in the middle of; Side is the side that is waited for.
 type Open struct {
 	Wait Wait
 	Side int
@@ -131,8 +131,8 @@ func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, le
 	}
 }
 
-// Now has a clock at a time that is some ticks after the last packet: a wait that goes on counts, but for one that may
-// be for nothing, and one for an endpoint that has ended.
+// Now is the clock some ticks after the last packet: a wait that goes on counts, unless it may
+// be for nothing, or for an endpoint that has ended.
 func (c Clock) Now(flows *[2]Flow, ticks uint32) Clock {
 	open := OpenWait(flows, 0)
 	if c.count(&open, ticks) {

@@ -3,11 +3,11 @@ package translate
 // A Flow is the account of the packets that have arrived from one side since the session was
 // flipped. Its positions count bytes, and a FIN as one, from there; none ever falls.
 //
-// A packet is translated whether it fits or not: the endpoint judges it as it would one of its own
-// connection, and answers with a challenge (RFC 5961) where it would. But one that does not fit
+// A packet is translated whether it fits or not: the endpoint judges it as any packet of its
+// connection, and may answer with a challenge (RFC 5961). But a packet that does not fit
 // changes nothing here, so that a stray or forged one neither ends a session nor is counted.
 type Flow struct {
-	// First is the sequence number of position 0, and FirstAck that of the other side's.
+	// First is the sequence number of position 0, and FirstAck the other side's.
 	First, FirstAck uint32
 	// Sent is the end of the highest segment with data or a FIN.
 	Sent uint64
@@ -26,7 +26,7 @@ type Flow struct {
 	Widest uint32
 	// Hole is the position after the first byte that was missing here when a segment last came behind a gap; 0: none did.
 	Hole uint64
-	// Payload is the bytes of data that came, also again. Segments are those with data, BehindGap those of them that came behind a gap, and Lost those that came again
+	// Payload is the bytes of data that came, also again. Segments are segments with data; of these, BehindGap came behind a gap, and Lost came again
 	// though none was missing here.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
@@ -38,7 +38,7 @@ type Flow struct {
 
 // A Fate is the part of a segment in the account.
 type Fate struct {
-	Fits   bool // and counts; one that resets the session does not
+	Fits   bool // and counts; a packet that resets the session does not
 	Reset  bool // the session has been reset by it
 	Again  bool // its data has been here and is not acknowledged, and none was missing
 	Stale  bool // its data was acknowledged before: a keepalive probe, or its sender has lost the acknowledgement
@@ -75,8 +75,8 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	acked, data, flags := f.Acked, begin+int64(s.Length), s.Flags&(SYN|RST|ACK)
 	switch {
 	case s.Flags&RST != 0 && (begin == int64(o.Acked) || begin == int64(f.Sent)):
-		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): that is one that
-		// it has not acknowledged, or, with all that was sent at hand, the last. A FIN that it has refused has no say.
+		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): the first that it
+		// has not acknowledged, or, with all that was sent at hand, the last. A FIN that it has refused has no say.
 		fate.Reset = true
 		return fate
 	case s.Flags&RST != 0 && s.Length == 0:
@@ -84,7 +84,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	case f.beyond(o, data, end, s.Length > 0):
 		fate.Beyond = true
 		return fate
-	case flags != ACK, // no endpoint takes a segment without ACK (RFC 9293, 3.10.7.4), so one that is forged needs no number
+	case flags != ACK, // no endpoint takes a segment without ACK (RFC 9293, 3.10.7.4), so a forged one needs no number
 		end > int64(o.Edge)+1, // a probe of a window of 0 is one byte beyond the edge
 		begin < int64(o.Acked)-o.late(),
 		s.Flags&FIN != 0 && f.misplaced(o, end),
@@ -115,7 +115,7 @@ func (f *Flow) beyond(o *Flow, data, end int64, any bool) bool {
 	return fin != 0 && (end > fin || any && int64(o.Acked) < fin && data >= fin)
 }
 
-// misplaced reports whether a FIN is at a number where none can be: that of another FIN, or of a byte that is acknowledged.
+// misplaced reports whether a FIN is at a number where none can be: where another FIN was, or an acknowledged byte.
 func (f *Flow) misplaced(o *Flow, end int64) bool {
 	if f.Fin != 0 {
 		return end != int64(f.Fin)
@@ -154,19 +154,19 @@ func (f *Flow) missing(o *Flow) bool { return f.Hole != 0 && o.Acked < f.Hole }
 // ordinary is the segment of Ethernet, in bytes.
 const ordinary = 1460
 
-// segment is that of a sender to the endpoint, in bytes: one of the loopback, of nearly 64 KiB, is sent in parts.
+// segment is the size of a sender's segment to the endpoint, in bytes: on the loopback segments of nearly 64 KiB are sent in parts.
 func (f *Flow) segment() int64 { return int64(min(f.Takes, ordinary)) }
 
-// room is how much is left of the last window, to which the other side keeps: the edge may be that of an earlier one, or of the socket
-// here.
+// room is how much is left of the last window, to which the other side keeps: the edge may come from an earlier window, or from the
+// socket here.
 func (f *Flow) room(o *Flow) int64 { return int64(f.Acked) + int64(f.Window) - int64(o.Sent) }
 
 // shut reports whether the window keeps a segment of the other side back.
 func (f *Flow) shut(o *Flow) bool { return f.room(o) < f.segment() }
 
-// narrow reports whether the window may keep back a sender that wants to send more than a segment at a time: one that gathers
-// segments waits for a third of the window (net/ipv4/tcp_output.c, tcp_tso_should_defer), and one that paces, as BBR does, keeps some of
-// it free.
+// narrow reports whether the window may keep back a sender that wants to send more than a segment at a time: to gather
+// segments a sender waits for a third of the window (net/ipv4/tcp_output.c, tcp_tso_should_defer), and to pace, as BBR does, it keeps
+// some of it free.
 func (f *Flow) narrow(o *Flow) bool {
 	return f.room(o) < 2*f.segment() || 3*f.room(o) < int64(f.Widest)
 }

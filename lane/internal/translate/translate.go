@@ -1,5 +1,5 @@
-// Package translate is the lane's translation of packets in Go: from those of one TCP connection to
-// those of another one that it is joined with, by constants. The BPF program does the same; this
+// Package translate is the lane's translation of packets in Go: from one TCP connection to
+// another that it is joined with, by constants. The BPF program does the same; this
 // package is the oracle that its tests hold it to, and describes it.
 //
 // A packet's addresses and ports become the other connection's. Sequence numbers, acknowledgements
@@ -16,16 +16,16 @@ import (
 
 // A Side has the constants for packets that arrive from one endpoint.
 type Side struct {
-	// Source and Destination are those of translated packets, of the same family.
+	// Source and Destination are the addresses of translated packets, of the same family.
 	Source, Destination netip.AddrPort
 	// Sequence is added to sequence numbers; Acknowledged is subtracted from acknowledgements and
 	// SACK blocks: it is the other side's Sequence.
 	Sequence, Acknowledged uint32
 	// Time is added to timestamps, and Echo subtracted from their echoes.
 	Time, Echo uint32
-	// Scale is the shift of windows that arrive, and Unit that of windows that leave.
+	// Scale is the shift of windows that arrive, and Unit the shift of windows that leave.
 	Scale, Unit uint8
-	// HopLimit is that of translated packets. 0 leaves it as it is.
+	// HopLimit is the hop limit of translated packets. 0 leaves it as it is.
 	HopLimit uint8
 }
 
@@ -159,8 +159,8 @@ func (s *Side) header(t []byte) {
 	s.options(t[minHeader:], acks)
 }
 
-// window gives a window in the other connection's unit, rounded down. One that is not 0 does not
-// become 0: the endpoint would wait for an update that nothing sends.
+// window gives a window in the other connection's unit, rounded down, but not to 0 unless it is 0: the
+// endpoint would wait for an update that nothing sends.
 func (s *Side) window(w uint16) uint16 {
 	n := uint32(w) << s.Scale >> s.Unit
 	switch {
@@ -172,8 +172,8 @@ func (s *Side) window(w uint16) uint16 {
 	return uint16(n)
 }
 
-// Offered returns how many bytes a window lets the other endpoint send: those that it is, or as many
-// as the other endpoint is shown where it is rounded up.
+// Offered returns how many bytes a window lets the other endpoint send: the window's, or, where it is
+// rounded up, as many as the other endpoint is shown.
 func (s *Side) Offered(w uint16) uint32 {
 	return max(uint32(w)<<s.Scale, uint32(s.window(w))<<s.Unit)
 }
@@ -274,7 +274,7 @@ func fold(n uint64) uint16 {
 // TooBig translates in place the error of a router (ICMP destination unreachable, fragmentation
 // needed; ICMPv6 packet too big) about a packet that s has translated: into one about the packet as
 // its endpoint has sent it, and to that endpoint. Endpoint and at are the addresses of that connection,
-// as s translates its packets. It reports whether it was one. The size is that of either connection:
+// as s translates its packets. It reports whether b was such an error. The size fits either connection:
 // headers are of the same length.
 func (s *Side) TooBig(b []byte, in Side) bool {
 	ip, from, n, hop := 20, 12, 4, 8
@@ -311,7 +311,7 @@ func (s *Side) TooBig(b []byte, in Side) bool {
 // address, for ten minutes (net.ipv4.route.mtu_expires), so that one client could have all others' segments be small, down to 552.
 const LeastMTU = 1280
 
-// Believed reports whether an error of the kind of [Side.TooBig] is one that the path of the session can have: it quotes a segment of f that is on the way to the
+// Believed reports whether the path of the session can have sent an error of the kind of [Side.TooBig]: it quotes a segment of f that is on the way to the
 // endpoint of o, so that a host that is not on the path has to guess its number, and its MTU is less than what the endpoint of f gives, its largest segment.
 func (s *Side) Believed(b []byte, f, o *Flow, gives uint16) bool {
 	ip, mtu := 20, uint32(0)
