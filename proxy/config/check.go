@@ -67,7 +67,7 @@ type checker struct {
 	upstreams *names
 	byName    map[string]*Upstream     // the first one of each name
 	pairs     map[Certificate]unpaired // certificates already read, and their errors
-	modules   map[module]*complaint    // filters already loaded, and their errors
+	modules   map[module]*complaint    // modules already looked at, and their errors
 	compared  int                      // conditions of routes, see covered
 }
 

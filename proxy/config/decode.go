@@ -47,6 +47,8 @@ type decoder struct {
 	trying   bool          // reading the value of a misspelled key: complaints are only counted
 
 	literal   bool // there are no variables
+	known     bool // no module is loaded, see LoadKnown
+	unloaded  []*Unknown
 	adminOnly bool // reads only admin and include
 	bindOnly  bool // of admin only bind
 }

@@ -517,6 +517,7 @@ func (k *Kept) Load() (*Config, error) {
 		return nil, fmt.Errorf("the configuration as it was kept: %w", problemError(l.problems))
 	}
 	files := append(l.cfg.Files, l.named...)
+	l.known = true
 	l.finish() // for its defaults: what it finds is of the machine as it is now
 	cfg := l.cfg
 	cfg.Files, cfg.Warnings, cfg.reading = files, nil, &r

@@ -110,14 +110,27 @@ func (t Tree) control(name string) (string, error) {
 }
 
 // LoadTree is Load with other files than those of the file system.
-func LoadTree(t Tree, path string, env Env) (*Config, []Problem) {
+func LoadTree(t Tree, path string, env Env) (*Config, []Problem) { return t.loader(env).load(path) }
+
+// LoadTreeKnown is LoadKnown with other files than those of the file system.
+func LoadTreeKnown(t Tree, path string, env Env) (*Config, []*Unknown, []Problem) {
+	l := t.loader(env)
+	l.known = true
+	cfg, problems := l.load(path)
+	return cfg, l.unloaded, problems
+}
+
+// NewUnknown is a module of a name that is loaded by a function.
+func NewUnknown(name string, load func() error) *Unknown {
+	return &Unknown{id: module{name: name}, load: load, mend: func(err error) *complaint { return complain("", "%v", err) }}
+}
+
+func (t Tree) loader(env Env) *loader {
 	l := newLoader(env)
 	l.read, l.glob, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isDir, t.exists, t.isLocal, t.reaches
 	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
 	l.controls, l.control = t.controls, t.control
-	l.record(path)
-	l.file(path, place{})
-	return l.finish()
+	return l
 }
 
 // AdminBindTree is AdminBind with other files than those of the file system.
@@ -138,10 +151,7 @@ func AdminPlaceTree(t Tree, path string) (*Admin, []Problem) {
 
 // Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
-	l := newLoader(env)
-	l.read, l.glob, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isDir, t.exists, t.isLocal, t.reaches
-	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
-	l.controls, l.control = t.controls, t.control
+	l := t.loader(env)
 	l.file(path, place{})
 	return l.problems
 }

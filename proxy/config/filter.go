@@ -74,68 +74,122 @@ func (ln *Listener) FilteredTo() (upstreams []string) {
 	return upstreams
 }
 
-// A module identifies a filter, or a module that rewrites, as far as loading goes.
+// A module identifies a filter, or a module that rewrites, as far as loading goes: by what it can see as it begins.
 type module struct {
-	sum      [sha256.Size]byte
-	config   string
-	memory   int64
-	preread  bool
-	rewrites string // the direction; empty: it is a filter
+	sum, config [sha256.Size]byte
+	name        string
+	memory      int64
+	preread     bool
+	rewrites    string // the direction; empty: it is a filter
 }
 
-// accepted has the modules that were loaded without a complaint, in any configuration. Loading a large one takes seconds and
-// hundreds of megabytes, and a check, a plan, a reload and a rollback would each do it again. A rejected module is loaded again:
-// a time-out is not the module's fault.
-var accepted modules
+// loaded has the results of the modules that were loaded, in any configuration. Loading a large one takes seconds and
+// hundreds of megabytes, and a check, a plan, a reload and a rollback would each do it again.
+var loaded modules
 
 type modules struct {
-	loading sync.Mutex // one at a time
-	mu      sync.Mutex // held for moments alone, so that nobody waits for a module that others load
-	all     map[module]bool
+	mu  sync.Mutex // held for moments alone, so that nobody waits for a module that others load
+	all map[module]verdict
 }
 
-// mostAccepted bounds them: beyond it all are forgotten, and loaded again.
-const mostAccepted = 256
-
-func (a *modules) has(id module) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.all[id]
+// A verdict is the result of loading a module.
+type verdict struct {
+	c     *complaint // nil: it was accepted
+	until time.Time  // of a time-out, which is not the module's fault, when it may be loaded again; zero: the verdict stays
 }
 
-func (a *modules) add(id module) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.all == nil || len(a.all) == mostAccepted {
-		a.all = make(map[module]bool)
+// Bounds of what is remembered. Beyond mostModules all is forgotten, and loaded again. A module that has timed out is let rest for
+// timeoutRests times as long as that took.
+const (
+	mostModules  = 4096
+	timeoutRests = 4
+)
+
+func (m *modules) get(id module) (v verdict, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, known = m.all[id]
+	return v, known && (v.until.IsZero() || time.Now().Before(v.until))
+}
+
+func (m *modules) put(id module, v verdict) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil || len(m.all) >= mostModules {
+		m.all = make(map[module]verdict)
 	}
-	a.all[id] = true
+	m.all[id] = v
 }
 
-// load returns why a module cannot be loaded, or nil. It loads a module that was not accepted before.
-func (a *modules) load(id module, load func() *complaint) (c *complaint) {
-	if a.has(id) {
+// An Unknown is a module of WebAssembly of which [LoadKnown] does not know whether it can be loaded.
+type Unknown struct {
+	id   module
+	load func() error
+	mend func(error) *complaint
+}
+
+// Load loads the module, unless that was done meanwhile, for 30 seconds at most, so that it is known.
+func (u *Unknown) Load() {
+	if _, known := loaded.get(u.id); !known {
+		u.judge()
+	}
+}
+
+// judge loads the module and returns why it cannot be, or nil. The result is remembered.
+func (u *Unknown) judge() *complaint {
+	began := time.Now()
+	err := u.load()
+	if err == nil {
+		loaded.put(u.id, verdict{})
 		return nil
 	}
-	a.loading.Lock()
-	defer a.loading.Unlock()
-	if a.has(id) { // by now
-		return nil
+	v := verdict{c: u.mend(err)}
+	if errors.Is(err, wasm.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		v.until = time.Now().Add(timeoutRests * time.Since(began))
 	}
-	if c = load(); c == nil {
-		a.add(id)
-	}
-	return c
+	loaded.put(u.id, v)
+	return v.c
 }
 
-// loads returns why a module cannot be loaded, or nil. A check loads each module once.
-func (k *checker) loads(id module, load func() *complaint) *complaint {
-	if c, known := k.modules[id]; known {
+// loads returns why a module cannot be loaded, or nil. A check loads each module once, and none that was accepted before. One that was
+// rejected it loads again, so that whoever asks for a reload gets another try; [LoadKnown] loads none.
+func (k *checker) loads(u *Unknown) *complaint {
+	if c, known := k.modules[u.id]; known {
 		return c
 	}
-	c := accepted.load(id, load)
-	k.modules[id] = c
-	return c
+	v, known := loaded.get(u.id)
+	switch {
+	case k.known && !known:
+		k.unloaded = append(k.unloaded, u)
+	case !k.known && (!known || v.c != nil):
+		v.c = u.judge()
+	}
+	k.modules[u.id] = v.c
+	return v.c
+}
+
+// A keyed is the keys of a module at its place.
+type keyed struct {
+	section any
+	wasm    *Content
+	config  *string
+	memory  *int64
+	preread *int64 // nil: a module that rewrites has none
+}
+
+// module complains of a module that cannot be loaded, at the key that it is about.
+func (k *checker) module(of keyed, u *Unknown) {
+	c := k.loads(u)
+	if c == nil {
+		return
+	}
+	at := k.at(of.wasm, of.section)
+	for key, field := range map[string]any{"config": of.config, "memory": of.memory, "preread": of.preread} {
+		if key == c.key && k.given(field) {
+			at = k.at(field, of.section)
+		}
+	}
+	k.complainAt(at, c.fix, "%s: %s", of.wasm.Path, c.message)
 }
 
 // filters checks the filters of a listener.
@@ -171,43 +225,51 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		}
 		return
 	}
-	id := module{sum: sha256.Sum256(f.Wasm.Bytes), config: f.Config, memory: f.Memory, preread: f.Preread > 0}
-	if c := k.loads(id, func() *complaint { return loadFilter(f) }); c != nil {
-		k.complainAt(k.at(&f.Wasm, f), c.fix, "%s", c.message)
-	}
+	id := module{sum: sha256.Sum256(f.Wasm.Bytes), config: sha256.Sum256([]byte(f.Config)), name: f.Title(), memory: f.Memory, preread: f.Preread > 0}
+	k.module(keyed{f, &f.Wasm, &f.Config, &f.Memory, &f.Preread}, &Unknown{
+		id: id, load: func() error { return loadFilter(f) }, mend: func(err error) *complaint { return mendModule(f.Memory, err, "docs/filters.md") },
+	})
 }
 
 // loadTime is how long loading one may take.
 const loadTime = 30 * time.Second
 
 // loadFilter loads a filter as it is going to be, but interpreted, which begins sooner.
-func loadFilter(f *Filter) *complaint {
+func loadFilter(f *Filter) error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
 	defer cancel()
 	loaded, err := filter.New(ctx, f.Wasm.Bytes, filter.Config{
 		Name: f.Title(), Config: f.Config, Bounds: wasm.Bounds{Memory: f.Memory, Interpret: true, Start: loadTime},
 		Timeout: f.Timeout, Preread: int(f.Preread), Instances: 1, Upstreams: f.Upstreams, Counts: new(filter.Ledger),
 	})
-	if err != nil {
-		return complain(mendModule(f.Memory, err, "docs/filters.md"), "%s: %v", f.Wasm.Path, err)
+	if err == nil {
+		loaded.Close()
 	}
-	loaded.Close()
-	return nil
+	return err
 }
 
-// mendModule returns the fix for a module that is not accepted, of so much memory, which a page of the documentation is about.
-func mendModule(memory int64, err error, page string) string {
+// mendModule returns why a module of so much memory is not accepted, with the key that this is about; a page of the documentation is about modules
+// of its kind.
+func mendModule(memory int64, err error, page string) *complaint {
+	c := complain("write the name of a module that does this, see "+page, "%v", err)
+	var need *wasm.MemoryError
 	switch {
+	case errors.As(err, &need) && need.Least > wasm.MaxMemory, errors.Is(err, wasm.ErrMemory) && memory == wasm.MaxMemory:
+		c.key, c.fix = "memory", "write the name of a module that needs less: "+showSize(wasm.MaxMemory)+" is the most"
+	case errors.As(err, &need):
+		c.key, c.fix = "memory", fmt.Sprintf("write memory: %s or more", showSize(need.Least))
 	case errors.Is(err, wasm.ErrMemory):
-		return fmt.Sprintf("write memory: %s or more", showSize(memory*4))
+		c.key, c.fix = "memory", fmt.Sprintf("write memory: %s or more", showSize(min(max(memory*4, 4<<20), wasm.MaxMemory)))
 	case errors.Is(err, filter.ErrPreread):
-		return "write preread: 4KiB, or as many bytes as it has to see"
+		c.key, c.fix = "preread", "write preread: 4KiB, or as many bytes as it has to see"
 	case errors.Is(err, filter.ErrConfiguration):
-		return "write a config that the module accepts"
+		c.key, c.fix = "config", "write a config that the module accepts"
 	case errors.As(err, new(*wasm.ImportError)):
-		return "build it for the functions that are listed in " + page
+		c.fix = "build it for the functions that are listed in " + page
+	case errors.Is(err, wasm.ErrTimeout):
+		c.fix = "try again where the machine has less to do, or write the name of a module that begins sooner"
 	case errors.Is(err, wasm.ErrInvalid):
-		return "write the name of a module of WebAssembly"
+		c.fix = "write the name of a module of WebAssembly"
 	}
-	return "write the name of a module that does this, see " + page
+	return c
 }

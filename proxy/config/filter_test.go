@@ -5,9 +5,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/penstock/penstock/proxy/config"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
+	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
 // filterModule is a filter that allows every client, by either way to decide.
@@ -92,7 +95,60 @@ func TestFilterContent(t *testing.T) {
 	}
 }
 
-// TestAcceptedModulesAreNotLoadedAgain: a check, a plan and a reload of the same module load it once; one that is rejected is rejected each time.
+// refusing is a module that refuses its configuration, and writes a text to its standard error before.
+func refusing(text string) *Module {
+	i32 := string([]byte{I32})
+	m := &Module{Pages: 1}
+	m.Data(0, "\x10\x00\x00\x00"+string([]byte{byte(len(text)), byte(len(text) >> 8), 0, 0})) // an iovec
+	m.Data(16, text)
+	write := m.Import("wasi_snapshot_preview1", "fd_write", i32+i32+i32+i32, i32)
+	m.Func("proxy_abi_version_0_2_1", "", "", 0)
+	m.Func("proxy_on_new_connection", i32, i32, 0, Const(0))
+	m.Func("proxy_on_downstream_data", i32+i32+i32, i32, 0, Const(0))
+	m.Func("proxy_on_configure", i32+i32, i32, 0, Const(2), Const(0), Const(1), Const(8), Call(write), []byte{Drop}, Const(0))
+	return m
+}
+
+// TestRefusedConfiguration: a module that refuses its configuration is reported at that, with what it has written, as far as that can be shown.
+func TestRefusedConfiguration(t *testing.T) {
+	for _, key := range []string{"filter: {", "rewrite: {direction: up, "} {
+		for said, want := range map[string]string{
+			"no such\nword\x1b[2J\u202e\n":      "no such; word\uFFFD[2J\uFFFD: write a config",
+			"panic: bad\n\ngoroutine 1 [running]": "panic: bad: write a config",
+			strings.Repeat("x", 4000):             strings.Repeat("x", 256) + "…: write a config",
+			"":                                    "has returned false: write a config",
+		} {
+			text := "listeners:\n  - name: l\n    bind: ':80'\n    upstream: u\n    " + key + "wasm: a.wasm, config: odd}\nupstreams: [{name: u, endpoints: ['192.0.2.1:1']}]\n"
+			_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": string(refusing(said).Bytes())}, "/etc/p.yaml", variables())
+			if len(problems) != 1 {
+				t.Fatal(problems)
+			}
+			p := problems[0]
+			if !strings.Contains(p.Error(), want) || !strings.HasPrefix(p.Message, "/etc/a.wasm: the module does not accept its configuration") {
+				t.Errorf("%q, want %q", p.Error(), want)
+			}
+			line := strings.Split(text, "\n")[4]
+			if p.Pos.Line != 5 || p.Pos.Column != strings.Index(line, "odd")+1 {
+				t.Errorf("it is reported at %v of %q", p.Pos, line)
+			}
+		}
+	}
+}
+
+// TestMemoryThatSuffices: the remedy for a module that needs more memory than it may have is as much as it needs, or another one.
+func TestMemoryThatSuffices(t *testing.T) {
+	for pages, want := range map[uint32]string{17: "write memory: 1088KiB or more", 1600: "write memory: 100MiB or more", 16385: "1GiB is the most"} {
+		m := refusing("")
+		m.Pages = pages
+		text := "{listeners: [{name: l, bind: ':80', upstream: u, filter: {wasm: a.wasm, memory: 64KiB}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": string(m.Bytes())}, "/etc/p.yaml", variables())
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), want) || problems[0].Pos.Column != strings.Index(text, "64KiB")+1 {
+			t.Errorf("%d pages: %v, want %q", pages, problems, want)
+		}
+	}
+}
+
+// TestAcceptedModulesAreNotLoadedAgain: checks and reloads of the same module load it once; one that is rejected they load, and reject, each time.
 func TestAcceptedModulesAreNotLoadedAgain(t *testing.T) {
 	text := "{listeners: [{name: l, bind: ':80', upstream: u, filter: {wasm: a.wasm}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"
 	check := func(module string) (problems []config.Problem, took uint64) {
@@ -119,4 +175,45 @@ func TestAcceptedModulesAreNotLoadedAgain(t *testing.T) {
 			t.Error("a file that is no module is accepted")
 		}
 	}
+}
+
+// TestKnownModules: who may only look has no module loaded; one that was rejected stays so until somebody else loads it.
+func TestKnownModules(t *testing.T) {
+	text := "{listeners: [{name: l, bind: ':80', upstream: u, filter: {wasm: a.wasm}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"
+	tree := config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": string(refusing("of TestKnownModules").Bytes())}
+	cfg, unknown, problems := config.LoadTreeKnown(tree, "/etc/p.yaml", variables())
+	if cfg == nil || len(unknown) != 1 || len(problems) > 0 {
+		t.Fatal(cfg, unknown, problems)
+	}
+	unknown[0].Load()
+	for range 2 {
+		cfg, unknown, problems = config.LoadTreeKnown(tree, "/etc/p.yaml", variables())
+		if cfg != nil || len(unknown) > 0 || len(problems) != 1 {
+			t.Fatal(cfg, unknown, problems)
+		}
+		if _, again := config.LoadTree(tree, "/etc/p.yaml", variables()); len(again) != 1 || again[0] != problems[0] {
+			t.Errorf("%v, and before %v", again, problems)
+		}
+	}
+}
+
+// TestTimedOutModules: that a module has timed out is known for four times as long as it took.
+func TestTimedOutModules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads := 0
+		u := config.NewUnknown("of TestTimedOutModules", func() error {
+			loads++
+			time.Sleep(10 * time.Second)
+			return fmt.Errorf("it has not begun: %w", wasm.ErrTimeout)
+		})
+		for _, c := range []struct {
+			wait time.Duration
+			want int
+		}{{0, 1}, {39 * time.Second, 1}, {2 * time.Second, 2}, {time.Second, 2}} {
+			time.Sleep(c.wait)
+			if u.Load(); loads != c.want {
+				t.Errorf("after %v it was loaded %d times, want %d", c.wait, loads, c.want)
+			}
+		}
+	})
 }

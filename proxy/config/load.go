@@ -25,6 +25,20 @@ type Env func(name string) (value string, ok bool)
 // certificates.
 func Load(path string, env Env) (*Config, []Problem) {
 	l := newLoader(env)
+	return l.load(path)
+}
+
+// LoadKnown is [Load] for callers who may only look: it loads no module of WebAssembly. Those of which this process does not know
+// whether they can be loaded are taken as they are, and returned: if there are any, they have to be loaded, and the file read again, for the result to be
+// that of Load.
+func LoadKnown(path string, env Env) (*Config, []*Unknown, []Problem) {
+	l := newLoader(env)
+	l.known = true
+	cfg, problems := l.load(path)
+	return cfg, l.unloaded, problems
+}
+
+func (l *loader) load(path string) (*Config, []Problem) {
 	l.record(path)
 	l.file(path, place{})
 	return l.finish()

@@ -171,23 +171,22 @@ func (k *checker) rewrite(r *Rewrite) {
 		k.complainAt(k.at(&r.Wasm, r), "write the name of a module", "%s is empty", r.Wasm.Path)
 		return
 	}
-	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: r.Config, memory: r.Memory, rewrites: r.Direction}
-	if c := k.loads(id, func() *complaint { return loadRewriter(r) }); c != nil {
-		k.complainAt(k.at(&r.Wasm, r), c.fix, "%s", c.message)
-	}
+	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: sha256.Sum256([]byte(r.Config)), name: r.Title(), memory: r.Memory, rewrites: r.Direction}
+	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{
+		id: id, load: func() error { return loadRewriter(r) }, mend: func(err error) *complaint { return mendModule(r.Memory, err, "docs/rewrite.md") },
+	})
 }
 
 // loadRewriter loads a module as it is going to be, but interpreted, which begins sooner.
-func loadRewriter(r *Rewrite) *complaint {
+func loadRewriter(r *Rewrite) error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
 	defer cancel()
 	loaded, err := filter.NewRewriter(ctx, r.Wasm.Bytes, filter.RewriterConfig{
 		Name: r.Title(), Config: r.Config, Bounds: wasm.Bounds{Memory: r.Memory, Interpret: true, Start: loadTime},
 		FromServer: r.Direction == Down, Timeout: r.Timeout, Streams: 1, Counts: new(filter.StreamCounts),
 	})
-	if err != nil {
-		return complain(mendModule(r.Memory, err, "docs/rewrite.md"), "%s: %v", r.Wasm.Path, err)
+	if err == nil {
+		loaded.Close()
 	}
-	loaded.Close()
-	return nil
+	return err
 }

@@ -118,7 +118,8 @@ const (
 // A complaint is an error in a text and its fix.
 type complaint struct {
 	message, fix string
-	secret       bool // the line of the value is not shown
+	key          string // of a section, that this is about; empty: that is clear
+	secret       bool   // the line of the value is not shown
 }
 
 func complain(fix, format string, args ...any) *complaint {

@@ -155,6 +155,9 @@ type source interface {
 	// load reads the configuration. The error may be an [*admin.ConfigError]. It is safe for
 	// concurrent use.
 	load() (*config.Config, error)
+	// known is load for those who may only look: it loads no modules of WebAssembly, and returns those of which it is not known whether
+	// they can be loaded.
+	known() (*config.Config, []*config.Unknown, error)
 	// name is the absolute path of the file, or a name that is no path.
 	name() string
 }
@@ -186,6 +189,9 @@ func (s *fileSource) load() (*config.Config, error) {
 	return loadConfig(path, s.env)
 }
 
+// known reads the file.
+func (s *fileSource) known() (*config.Config, []*config.Unknown, error) { return knownConfig(s.path, s.env) }
+
 // errNoFile is the error of a reload or a plan of penstock proxy.
 var errNoFile = errors.New("penstock proxy has no configuration file: write penstock proxy --print-config >penstock.yaml, and penstock run penstock.yaml")
 
@@ -204,3 +210,5 @@ func (s *flagSource) load() (*config.Config, error) {
 	}
 	return s.cfg, nil
 }
+
+func (*flagSource) known() (*config.Config, []*config.Unknown, error) { return nil, nil, errNoFile }

@@ -56,6 +56,7 @@ type daemon struct {
 	measured measured
 
 	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
+	looks   chan struct{} // the same of one that only looks at it
 	keeper  *rollback.Keeper[*config.Config]
 	read    *config.Config // the last one read, in force or not. Belongs to the holder of turn
 	next    *readFile      // the one that is being applied. Belongs to the holder of turn
@@ -90,7 +91,7 @@ func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
 	r := &daemon{
 		daemonConfig: *c, env: e.Environment(), self: e.Self, options: options, log: options.Log, reopens: e.Reopens,
 		opened: make(chan struct{}), over: make(chan struct{}),
-		turn: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
+		turn: make(chan struct{}, 1), looks: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
 	}
 	if r.open == nil {
 		r.open = openBalancer

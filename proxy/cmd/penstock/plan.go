@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -146,19 +147,21 @@ func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string 
 // process is read only for trusted callers, since it may name variables of the process's
 // environment. Its problems are not returned: the process may have permission to read files
 // that the caller has not.
-func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan, error) {
+func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Plan, error) {
 	here := r.source.name()
 	other := path != "" && path != here
-	read := r.source.load
+	read := r.source.known
 	switch {
 	case !other:
 	case !trusted:
 		return admin.Plan{}, fmt.Errorf("%w: %s is another file than the one in force, which the process reads for root and for its own user alone, over its unix socket: write penstock plan as one of these, or penstock check %[2]s, or ask for the plan of %s", admin.ErrForbidden, path, here)
 	default:
-		read = func() (*config.Config, error) { return loadConfig(path, r.env) }
+		read = func() (*config.Config, []*config.Unknown, error) { return knownConfig(path, r.env) }
 	}
-	next, err := read()
+	next, err := r.look(ctx, read)
 	switch {
+	case errors.Is(err, errBusy):
+		return admin.Plan{}, err
 	case err != nil && other:
 		return admin.Plan{}, fmt.Errorf("%w: the process that runs cannot use %s: penstock check says why, or the process may not read it, or has other variables in its environment", admin.ErrInvalid, path)
 	case err != nil:
@@ -185,6 +188,39 @@ func (r *daemon) Plan(_ context.Context, path string, trusted bool) (admin.Plan,
 	}
 	endWithEndpoints(changes, p.Changes)
 	return p, nil
+}
+
+// errBusy is the error of a look at a file that has not come to its turn.
+var errBusy = errors.New("another plan or reload is under way")
+
+// mostLooks is how often a file is read that has other modules each time.
+const mostLooks = 3
+
+// look reads a configuration for somebody who may only look: one such caller at a time. Modules that are not known yet are loaded in turn with
+// reloads, one at a time: a reload waits for one of them at most.
+func (r *daemon) look(ctx context.Context, read func() (*config.Config, []*config.Unknown, error)) (*config.Config, error) {
+	select {
+	case r.looks <- struct{}{}:
+		defer func() { <-r.looks }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", errBusy, context.Cause(ctx))
+	case <-r.over:
+		return nil, rollback.ErrClosed
+	}
+	for range mostLooks {
+		cfg, unknown, err := read()
+		if len(unknown) == 0 {
+			return cfg, err
+		}
+		for _, module := range unknown {
+			if err := r.take(ctx); err != nil {
+				return nil, fmt.Errorf("%w: %w", errBusy, err)
+			}
+			module.Load()
+			<-r.turn
+		}
+	}
+	return nil, fmt.Errorf("%w: the modules of the configuration change all the time", errBusy)
 }
 
 // mayLeave reports whether sessions of a listener may leave user space.

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/server"
 )
@@ -62,4 +68,56 @@ func TestChangesOfLane(t *testing.T) {
 			t.Errorf("awaiting %q: %q, want %q", c.awaiting, got, c.want)
 		}
 	}
+}
+
+// TestAReloadWaitsForOneModule: the modules of a file that callers look at are loaded one at a time, once for all callers, and a reload comes
+// between any two of them.
+func TestAReloadWaitsForOneModule(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := "upstreams: [{name: up, endpoints: [\"127.0.0.1:1\"]}]\nlisteners:\n"
+	for i := range 3 {
+		text += fmt.Sprintf("  - {name: l%d, bind: \"127.0.0.1:%[1]d\", upstream: up, filter: {wasm: m.wasm, config: %[2]q}, routes: [{match: {port: 1}, upstream: up, filter: {wasm: none.wasm, name: n%[1]d}}]}\n", i+1, dir) // none that was loaded before
+	}
+	path := filepath.Join(dir, "p.yaml")
+	for name, content := range map[string]string{"p.yaml": text, "m.wasm": allowing(), "none.wasm": dir} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newDaemon(&daemonConfig{}, &cli.Env{}, &server.Options{})
+		defer r.end()
+		read := func() (*config.Config, []*config.Unknown, error) { return knownConfig(path, os.LookupEnv) }
+		if _, unknown, _ := read(); len(unknown) != 4 {
+			t.Fatal(len(unknown))
+		}
+		r.turn <- struct{}{} // of a reload
+		looked, left := make(chan error, 2), make(chan int, 1)
+		for range 2 {
+			go func() {
+				_, err := r.look(t.Context(), read)
+				looked <- err
+			}()
+		}
+		synctest.Wait()
+		go func() { // another one, that comes later
+			err := r.take(t.Context())
+			_, unknown, _ := read()
+			left <- len(unknown)
+			if err == nil {
+				<-r.turn
+			}
+		}()
+		synctest.Wait()
+		<-r.turn
+		if n := <-left; n != 3 {
+			t.Errorf("%d modules are left to be loaded when the reload has its turn, want 3 of 4", n)
+		}
+		for range 2 {
+			if err, of := <-looked, new(admin.ConfigError); !errors.As(err, &of) || strings.Count(strings.Join(of.Problems, "\n"), "none.wasm: not a valid module") != 3 {
+				t.Errorf("%v: %q, want each of three modules to be rejected", err, of.Problems)
+			}
+		}
+	})
 }

@@ -435,7 +435,7 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 		return nil
 	}
 	if print := fingerprint(f.read.cfg, from.name()); print != f.read.print {
-		now, err := from.load()
+		now, _, err := from.known()
 		if err != nil || len(config.Diff(f.read.cfg, now)) > 0 {
 			f.read = nil
 			return nil
@@ -458,6 +458,7 @@ type fileState struct {
 	problem string               // "": there is none
 	reload  *admin.RefusedReload // nil: it was not refused
 	waits   bool                 // reload was refused because a generation waits to be confirmed, and is over with that
+	loads   bool                 // its modules are being loaded, to know whether it can be used
 }
 
 // stateOf is the state of a file beside the configuration in force, as it was read.
@@ -500,22 +501,39 @@ func (f *fileState) reloaded(by string, err error) {
 }
 
 // get fills in a status. A refused reload is over once the file has the configuration in force again, or nothing waits
-// to be confirmed any more that was the reason.
-func (f *fileState) get(from source, inForce *config.Config, pending bool, s *admin.Status) {
+// to be confirmed any more that was the reason. Modules that are not known are loaded by look, on another goroutine: until then what was known of
+// the file stays.
+func (f *fileState) get(from source, look func() error, inForce *config.Config, pending bool, s *admin.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.waits && !pending {
 		f.reload, f.waits = nil, false
 	}
 	again := (f.problem != "" || certificateRefused(s)) && time.Since(f.looked) >= readAgain
-	if print := fingerprint(inForce, from.name()); print != f.print || inForce != f.beside || again {
-		now, err := from.load()
-		f.beside, f.print, f.is, f.problem, f.looked = inForce, print, stateOf(inForce, now, err), fileProblem(err), time.Now()
-		if f.is == metrics.FileSame {
+	if print := fingerprint(inForce, from.name()); !f.loads && (print != f.print || inForce != f.beside || again) {
+		now, unknown, err := from.known()
+		f.beside, f.print, f.looked = inForce, print, time.Now()
+		if f.loads = len(unknown) > 0; f.loads {
+			go f.load(look)
+		}
+		if !f.loads || err != nil {
+			f.is, f.problem = stateOf(inForce, now, err), fileProblem(err)
+		}
+		if !f.loads && f.is == metrics.FileSame {
 			f.reload = nil
 		}
 	}
 	s.ReloadRefused, s.FileProblem = f.reload, f.problem
+}
+
+// load has look load the modules of the file, and the next status read it again, for which they are known.
+func (f *fileState) load(look func() error) {
+	err := look()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.loads = false; err == nil || !errors.Is(err, errBusy) {
+		f.print = ""
+	}
 }
 
 // readAgain is how long a file that cannot be used is taken as it is.
@@ -549,7 +567,7 @@ func (r *daemon) Status() admin.Status {
 	s.MetricsCertificates = admin.CertificatesOf(r.scrape.Pair())
 	if r.file {
 		inForce, _ := r.keeper.Current()
-		r.onDisk.get(r.source, inForce, r.keeper.Status().Pending != nil, &s)
+		r.onDisk.get(r.source, func() error { _, err := r.look(context.Background(), r.source.known); return err }, inForce, r.keeper.Status().Pending != nil, &s)
 	}
 	return s
 }

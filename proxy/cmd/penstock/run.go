@@ -50,6 +50,15 @@ func loadConfig(path string, env config.Env) (*config.Config, error) {
 	return cfg, nil
 }
 
+// knownConfig is [loadConfig] without loading modules of WebAssembly, see [config.LoadKnown].
+func knownConfig(path string, env config.Env) (*config.Config, []*config.Unknown, error) {
+	cfg, unknown, problems := config.LoadKnown(path, env)
+	if err := badConfig(path, problems); err != nil {
+		return nil, unknown, err
+	}
+	return cfg, unknown, nil
+}
+
 // A badFile is an [*admin.ConfigError] with the problems that it is about.
 type badFile struct {
 	*admin.ConfigError

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
@@ -259,15 +260,47 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 }
 
 // brokenFile is a source with a problem, or without.
-type brokenFile struct{ bad bool }
+type brokenFile struct {
+	bad     bool
+	unknown []*config.Unknown
+}
 
 func (f *brokenFile) name() string { return "p.yaml" }
 
 func (f *brokenFile) load() (*config.Config, error) {
+	cfg, _, err := f.known()
+	return cfg, err
+}
+
+func (f *brokenFile) known() (*config.Config, []*config.Unknown, error) {
 	if f.bad {
-		return nil, &admin.ConfigError{Path: "p.yaml", Problems: []string{"bad"}}
+		return nil, nil, &admin.ConfigError{Path: "p.yaml", Problems: []string{"bad"}}
 	}
-	return new(config.Config), nil
+	return new(config.Config), f.unknown, nil
+}
+
+// TestStatusWaitsForNoModule: a status has what is known of the file while one goroutine loads its modules, and what that has found afterwards.
+func TestStatusWaitsForNoModule(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var state fileState
+		from, inForce, looks, loaded := &brokenFile{unknown: make([]*config.Unknown, 1)}, new(config.Config), 0, make(chan struct{})
+		problem := func() bool {
+			var s admin.Status
+			state.get(from, func() error { looks++; <-loaded; return nil }, inForce, false, &s)
+			synctest.Wait()
+			return s.FileProblem != ""
+		}
+		if problem() || problem() || looks != 1 {
+			t.Errorf("%d looks", looks)
+		}
+		from.bad, from.unknown = true, nil
+		close(loaded)
+		synctest.Wait()
+		if !problem() || looks != 1 {
+			t.Errorf("the file has no problem after %d looks", looks)
+		}
+	})
 }
 
 // TestNamedFilesAreLookedAtAgain: a file that did not change is read again, once in a while, as long as it or a certificate that it names was
@@ -278,7 +311,7 @@ func TestNamedFilesAreLookedAtAgain(t *testing.T) {
 	from, inForce := &brokenFile{}, new(config.Config)
 	problem := func(refused string) bool {
 		s := admin.Status{Listeners: []admin.Listener{{Certificates: []admin.Certificate{{Refused: refused}}}}}
-		state.get(from, inForce, false, &s)
+		state.get(from, nil, inForce, false, &s)
 		return s.FileProblem != ""
 	}
 	problem("") // read for the first time

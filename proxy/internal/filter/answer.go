@@ -91,6 +91,8 @@ var (
 	ErrAnswer = errors.New("the answer is not one of a filter")
 	// ErrConfiguration is the error of a filter that does not accept its configuration.
 	ErrConfiguration = errors.New("the module does not accept its configuration")
+	// errRefuses is that of an instance that does not begin, whatever its configuration is.
+	errRefuses = errors.New("the module refuses to begin")
 	// ErrPreread is the error of a filter that decides by first bytes alone, and may see none.
 	ErrPreread = errors.New("the module decides by first bytes alone (proxy_on_downstream_data), and preread is 0")
 	// errStart is that of an instance that could not begin.

@@ -97,6 +97,8 @@ func (s *instance) hostLog(p []uint64) uint32 {
 	if uint32(p[0]) > 5 {
 		return statusBadArgument
 	}
+	s.output.say(line)
+	s.output.say([]byte{'\n'})
 	s.filter.log.line(int(uint32(p[0])), line, s.last)
 	s.last = false
 	return statusOK

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,14 +39,16 @@ func (f *Filter) instance(module *wasm.Module) (*wasm.Instance, error) {
 	s := &instance{filter: f, next: root + 1}
 	s.output.log = &f.log
 	i, err := module.Instantiate(&s.output, s)
+	if err == nil {
+		s.wasm = i
+		if err = s.begin(); err != nil {
+			i.Close()
+		}
+	}
 	if err != nil {
-		return nil, err
+		return nil, s.output.because(err)
 	}
-	s.wasm = i
-	if err := s.begin(); err != nil {
-		i.Close()
-		return nil, err
-	}
+	s.output.begun, s.output.said = true, nil
 	return i, nil
 }
 
@@ -63,19 +66,22 @@ func (s *instance) begin() error {
 		return err
 	}
 	for _, step := range []struct {
-		name   string
-		buffer string
-	}{{"proxy_on_vm_start", ""}, {"proxy_on_configure", s.filter.cfg.Config}} {
+		name, buffer string
+		refusal      error
+	}{{"proxy_on_vm_start", "", errRefuses}, {"proxy_on_configure", s.filter.cfg.Config, ErrConfiguration}} {
 		f := i.Function(step.name)
 		if f == nil {
 			continue
 		}
+		s.output.said = s.output.said[:0] // what it has said before is not why this fails
 		ok, err := i.Call(f, root, uint64(len(step.buffer)))
-		if err != nil {
+		switch {
+		case err == nil && uint32(ok) == 0:
+			return fmt.Errorf("%w: %s has returned false", step.refusal, step.name)
+		case errors.Is(err, wasm.ErrTrap), errors.Is(err, wasm.ErrExit): // such as a panic
+			return fmt.Errorf("%w: %s: %w", step.refusal, step.name, err)
+		case err != nil:
 			return fmt.Errorf("%s: %w", step.name, err)
-		}
-		if uint32(ok) == 0 {
-			return fmt.Errorf("%w: %s has returned false", ErrConfiguration, step.name)
 		}
 	}
 	return i.End()

@@ -2,8 +2,11 @@ package filter
 
 import (
 	"bytes"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
 const (
@@ -44,12 +47,35 @@ func (l *logger) may() bool {
 
 // An output is the standard output of an instance: lines at level info.
 type output struct {
-	log  *logger
-	rest []byte
+	log   *logger
+	rest  []byte
+	begun bool   // the instance has
+	said  []byte // until it has: the first bytes of what it has written or logged, maxSaid at most
+}
+
+// maxSaid is more than [wasm.Printable] leaves.
+const maxSaid = 512
+
+// say notes a piece of what an instance says that has not begun.
+func (o *output) say(b []byte) {
+	if !o.begun {
+		o.said = append(o.said, b[:min(len(b), maxSaid-len(o.said))]...)
+	}
+}
+
+// because adds to the error of an instance that could not begin what it has said, as far as an empty line: behind that a panic of Go has
+// the stacks of its goroutines.
+func (o *output) because(err error) error {
+	first, _, _ := bytes.Cut(bytes.TrimSpace(o.said), []byte("\n\n"))
+	if len(first) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, wasm.Printable(string(bytes.ReplaceAll(first, []byte{'\n'}, []byte("; ")))))
 }
 
 // Write implements io.Writer.
 func (o *output) Write(b []byte) (int, error) {
+	o.say(b)
 	for rest := b; len(rest) > 0; {
 		line, after, ended := bytes.Cut(rest, []byte{'\n'})
 		rest = after

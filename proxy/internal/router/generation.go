@@ -282,9 +282,8 @@ func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 
 // elsewhere returns the listener's generation in force if that leads the client, which has no
 // endpoint, elsewhere than the one under which it came: to another upstream, one with another
-// fallback, or one whose connections are made differently; otherwise nil. A client that is on a loop
-// stays there, so it does not go where TLS ends or begins; one on a goroutine goes wherever its TLS has
-// ended, or not, as it has there.
+// fallback, or one whose connections are made differently; otherwise nil. It goes where TLS begins, which has it
+// leave its loop, but not where TLS ends for it, or ends no more.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
@@ -300,7 +299,7 @@ func (s *Search) elsewhere() *Listener {
 	if err != nil || s.offloaded != nil && to.filter != nil && to.filter.Of.Preread() > 0 { // first bytes are looked at on the loop alone
 		return nil
 	}
-	if root := to.snapshot; root == nil || root.sameWay(s.root) && root.connectsAlike(s.root) || s.offloaded == nil && root.TLS != nil {
+	if root := to.snapshot; root == nil || root.sameWay(s.root) && root.connectsAlike(s.root) {
 		return nil
 	}
 	return l

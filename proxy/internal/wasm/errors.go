@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tetratelabs/wazero/sys"
@@ -43,19 +44,30 @@ func (e *ImportError) Error() string {
 	return fmt.Sprintf("the module imports %s.%s: %s", Printable(e.Module), Printable(e.Name), e.Reason)
 }
 
+// A MemoryError is [ErrMemory] of a module that needs more linear memory to begin with than it may have.
+type MemoryError struct {
+	Least, Most int64 // bytes: what it needs, and what it may have
+}
+
+// Error implements error.
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("%v: it needs %d KiB to begin with, and may have %d KiB", ErrMemory, e.Least>>10, e.Most>>10)
+}
+
+// Unwrap returns [ErrMemory].
+func (e *MemoryError) Unwrap() error { return ErrMemory }
+
 // maxText is the most bytes of a text of a module, or of wazero on it, that go into an error.
 const maxText = 256
 
-// Printable returns a text of a module as it may be logged: of bounded length, in one line, without control
-// characters.
+// Printable returns a text of a module as it may be logged: of bounded length, in one line, of characters that can be seen.
 func Printable(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "…"
 	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == utf8.RuneError || r >= 0x7f && r <= 0x9f || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' {
-			return '\uFFFD'
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
 		}
 		return r
 	}, text)

@@ -105,7 +105,7 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 		return nil, err
 	}
 	if need := int64(minPages) * pageSize; need > bounds.Memory {
-		return nil, fmt.Errorf("%w: it needs %d KiB to begin with, and may have %d KiB", ErrMemory, need>>10, bounds.Memory>>10)
+		return nil, &MemoryError{need, bounds.Memory}
 	}
 	m := &Module{bounds: bounds, engine: Interpreter}
 	config := wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
