@@ -131,7 +131,7 @@ func TestPostgresLengths(t *testing.T) {
 		}
 	}
 	for _, code := range []uint32{1 << 16, 2 << 16, 3 << 16, 3<<16 | 2, 80877102, 80877103, 80877104, 80877105} {
-		for _, size := range []uint32{0, 4, 7, 10_005, 20_000, 1<<24 - 1} {
+		for _, size := range []uint32{0, 4, 7, 10_005, 20_000, 1<<24 - 1, 1<<24 + 4} {
 			b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, size), code)
 			f, need := look(string(b))
 			if f.Is(firstbytes.Postgres) != firstbytes.Doubt || f.User.Verdict != firstbytes.Doubt || f.Database.Verdict != firstbytes.Doubt || f.Why == "" {

@@ -20,13 +20,13 @@ const (
 // minStartup is the length and the code, with which each message begins.
 const minStartup = 8
 
-// lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if that is wanted. Messages have less than
-// 16 MiB with any server, so that the first byte is zero. Behind that the code alone says whether they are messages of PostgreSQL, since servers and poolers
-// differ in the lengths that they take.
+// lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if that is wanted. The longest messages are those
+// that CockroachDB takes, of 16 MiB behind the length by default, so that the first byte is 0 or 1. Behind that the code alone says whether they are messages of
+// PostgreSQL, since servers and poolers differ in the lengths that they take.
 func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 	if f.verdicts[Postgres] == Open {
 		switch {
-		case b[0] != 0:
+		case b[0] > 1:
 			f.verdicts[Postgres] = No
 			return 0
 		case len(b) < minStartup:
