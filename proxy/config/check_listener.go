@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	clients "github.com/penstock/penstock/proxy/internal/source"
@@ -468,12 +469,17 @@ func (k *checker) prereadSilence(ln *Listener, route int) {
 	switch at := k.at(&ln.Silence, ln); {
 	case route >= 0 && ln.Silence == 0:
 		m := &ln.Routes[route].Match
-		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: 200ms at the listener", "this route is never taken: it is not known how long a client is to be silent")
+		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: "+ln.silence()+" at the listener", "this route is never taken: it is not known how long a client is to be silent")
 	case !ln.readsFirst() && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
 		k.warnAt(at, "leave it out", "preread_silence changes nothing: silent clients are served at once, or never")
 	case ln.Silence >= ln.Timeouts.Preread && ln.Silence > 0 && !k.bad[&ln.Timeouts.Preread]:
 		k.complainAt(at, "make it shorter, or timeouts.preread longer", "no client is found to be silent: it is refused after %v, the preread timeout", ln.Timeouts.Preread)
 	}
+}
+
+// silence is a preread_silence that fits the listener: more than most round trips, if that is shorter than timeouts.preread.
+func (ln *Listener) silence() string {
+	return ShowDuration(min(200*time.Millisecond, ln.Timeouts.Preread/2))
 }
 
 // hiddenHTTP2 warns of a route for HTTP/2 behind one that depends on the host or path of a request, which are not read of
@@ -628,7 +634,7 @@ func (k *checker) waitsInVain(c *Config) {
 		}
 		for _, name := range slices.Sorted(slices.Values(ln.withoutName())) {
 			if u := k.find(name); u != nil && u.speaksFirst() != "" {
-				k.warnAt(k.at(&ln.Routes, ln), "write preread_silence: 200ms at the listener; 0s if its clients speak first",
+				k.warnAt(k.at(&ln.Routes, ln), "write preread_silence: "+ln.silence()+" at the listener; 0s if its clients speak first",
 					"clients that wait for the server to speak are refused after %v: routes depend on what a client says first, and the upstream %s seems to speak %s", ln.Timeouts.Preread, u.Name, u.speaksFirst())
 				break
 			}

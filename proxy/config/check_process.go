@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	clients "github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -91,8 +92,13 @@ func (k *checker) metrics(m *Metrics) {
 	if m == nil {
 		return
 	}
-	if b := &m.Bind; b.Systemd != "" || b.Address.Network == "unix" {
+	switch b := &m.Bind; {
+	case b.Address.Network == "unix":
+		k.complainAt(k.at(b, b), "write 127.0.0.1:9464, or scrape the admin API", "the metrics have an address of TCP alone")
+	case b.Systemd != "":
 		k.complainAt(k.at(b, b), "write :9464, or scrape the admin API", "the metrics have an address of TCP alone")
+	case m.nobody() && !k.bad[&m.Allow]:
+		k.warnAt(k.at(&m.Allow, m), "write "+m.allowSample()+", or another bind", "no source in allow can connect to %s", b)
 	}
 	if len(m.Allow) == 0 && k.given(&m.Allow) && !k.bad[&m.Allow] {
 		k.complainAt(k.at(&m.Allow, m), "write the sources of the scrapers, or all", "no source may scrape")
@@ -106,6 +112,46 @@ func (k *checker) metrics(m *Metrics) {
 		k.pair(&t.Cert, &t.Key, t)
 	}
 	k.token(m)
+}
+
+// hosts returns the addresses from which clients connect to the address of the metrics; invalid: any.
+func (m *Metrics) hosts() netip.Prefix {
+	if m.Bind.Address.Network != "tcp" {
+		return netip.Prefix{}
+	}
+	host, _ := splitHostPort(m.Bind.Address.Name)
+	switch ip, err := netip.ParseAddr(host); {
+	case err != nil || ip.IsUnspecified():
+		return netip.Prefix{}
+	case ip.Unmap().IsLoopback() && ip.Unmap().Is4():
+		return netip.MustParsePrefix("127.0.0.0/8")
+	case ip.IsLoopback():
+		return netip.PrefixFrom(ip, ip.BitLen())
+	case ip.Unmap().Is4():
+		return netip.MustParsePrefix("0.0.0.0/0")
+	}
+	return netip.MustParsePrefix("::/0")
+}
+
+// nobody reports whether no source in allow can connect.
+func (m *Metrics) nobody() bool {
+	hosts := m.hosts()
+	if !hosts.IsValid() || len(m.Allow) == 0 {
+		return false
+	}
+	all := clients.Prefix(hosts)
+	return !slices.ContainsFunc(m.Allow, func(r Rule) bool { return r.Everyone() || r.Covers(all) || all.Covers(r) })
+}
+
+// allowSample is an example of allow that fits bind.
+func (m *Metrics) allowSample() string {
+	switch hosts := m.hosts(); {
+	case hosts.IsValid() && hosts.Bits() > 0:
+		return fmt.Sprintf("allow: [%q]", clients.Prefix(hosts))
+	case hosts.IsValid() && hosts.Addr().Is6():
+		return `allow: ["2001:db8::/32"]`
+	}
+	return "allow: [10.0.0.0/8]"
 }
 
 // token checks that the token is a secret one.

@@ -748,3 +748,52 @@ func TestPasswordOfACheck(t *testing.T) {
 		}
 	}
 }
+
+// TestSuggestionsFit: where a key is missing, or has a value that serves nobody, the one that is suggested serves somebody: nothing is wrong with it.
+func TestSuggestionsFit(t *testing.T) {
+	load := func(text string) (found []string) {
+		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", variables())
+		if cfg != nil {
+			problems = cfg.Warnings
+		}
+		for _, p := range problems {
+			found = append(found, p.Fix)
+		}
+		return found
+	}
+	const rest = "\nlisteners: [{name: l, bind: ':80', upstream: u}]\nupstreams: [{name: u, endpoints: ['192.0.2.1:1']}]\n"
+	for bind, c := range map[string]struct {
+		allow  string // that is suggested
+		v4, v6 bool   // allow: [10.0.0.0/8], and ["2001:db8::/32"], let somebody in
+	}{
+		":9464": {"10.0.0.0/8", true, true}, "[::]:9464": {"10.0.0.0/8", true, true}, "0.0.0.0:9464": {"10.0.0.0/8", true, true}, "192.0.2.1:9464": {"10.0.0.0/8", true, false},
+		"127.0.0.1:9464": {"127.0.0.0/8", false, false}, "127.9.0.1:9464": {"127.0.0.0/8", false, false}, "[::ffff:127.0.0.1]:9464": {"127.0.0.0/8", false, false},
+		"[::1]:9464": {"::1/128", false, false}, "[2001:db8::7]:9464": {"2001:db8::/32", false, true},
+	} {
+		metrics := func(more string) []string { return load("metrics: {bind: '" + bind + "'" + more + "}" + rest) }
+		for given, want := range map[string]bool{"": false, ", allow: [10.0.0.0/8]": c.v4, ", allow: ['2001:db8::/32']": c.v6, ", allow: [all]": true} {
+			found := metrics(given)
+			if want && len(found) > 0 || !want && (len(found) != 1 || !strings.Contains(found[0], c.allow)) {
+				t.Errorf("%s%s: %q, want %s", bind, given, found, c.allow)
+			}
+			for _, fix := range found {
+				fix = strings.TrimSuffix(strings.TrimPrefix(fix, "write "), ", or another bind")
+				if again := metrics(", " + fix); len(again) > 0 {
+					t.Errorf("%s%s: %q, and then %q", bind, given, fix, again)
+				}
+			}
+		}
+	}
+	for _, preread := range []string{"", ", timeouts: {preread: 100ms}"} {
+		text := func(more string) string {
+			return "listeners: [{name: l, bind: ':80', upstream: u, routes: [{match: {protocol: [silence]}, upstream: u}]" + preread + more + "}]\nupstreams: [{name: u, endpoints: ['192.0.2.1:1']}]\n"
+		}
+		found := load(text(""))
+		if len(found) != 1 || !strings.HasPrefix(found[0], "write preread_silence: ") {
+			t.Fatal(found)
+		}
+		if again := load(text(", " + strings.TrimSuffix(strings.TrimPrefix(found[0], "write "), " at the listener"))); len(again) > 0 {
+			t.Errorf("%q, and then %q", found[0], again)
+		}
+	}
+}

@@ -144,7 +144,11 @@ func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) 
 	d.pairs(o, v, n, &seen, 0)
 	for _, f := range o.fields {
 		if seen[f.order] == 0 && f.required && !d.bad[v.Field(f.index).Addr().Interface()] {
-			d.complainAt(at, "write "+f.sample(), "%s is missing", f.key)
+			sample := f.sample()
+			if m, ok := v.Addr().Interface().(*Metrics); ok && f.key == "allow" {
+				sample = m.allowSample()
+			}
+			d.complainAt(at, "write "+sample, "%s is missing", f.key)
 		}
 	}
 }

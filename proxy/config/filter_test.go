@@ -113,7 +113,7 @@ func refusing(text string) *Module {
 func TestRefusedConfiguration(t *testing.T) {
 	for _, key := range []string{"filter: {", "rewrite: {direction: up, "} {
 		for said, want := range map[string]string{
-			"no such\nword\x1b[2J\u202e\n":      "no such; word\uFFFD[2J\uFFFD: write a config",
+			"no such\nword\x1b[2J\u202e\n":        "no such; word\uFFFD[2J\uFFFD: write a config",
 			"panic: bad\n\ngoroutine 1 [running]": "panic: bad: write a config",
 			strings.Repeat("x", 4000):             strings.Repeat("x", 256) + "…: write a config",
 			"":                                    "has returned false: write a config",

@@ -279,7 +279,7 @@ upstreams:
 		}},
 		// Metrics.
 		{"metrics: {bind: 'unix:/s', allow: [unix], token: 'x'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
-			"1:17: the metrics have an address of TCP alone | write :9464, or scrape the admin API",
+			"1:17: the metrics have an address of TCP alone | write 127.0.0.1:9464, or scrape the admin API",
 			"1:35: unix matches clients of unix sockets, and there are none | leave it out",
 			"1:50: the token is written in the configuration, which more users may read | write file:PATH or ${VARIABLE}",
 		}},

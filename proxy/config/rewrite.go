@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ type Rewrite struct {
 	Pos       Pos
 	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"Direction whose bytes are rewritten: up is from clients to endpoints, down from endpoints to clients. They are copied: that direction is not zero-copy. none: nothing is rewritten, at a route of a listener that has a rewrite."`
 	Wasm      Content       `key:"wasm" type:"module" default:"" eg:"mask.wasm" doc:"File of a module of WebAssembly that rewrites the bytes, of at most 32MiB. It is read again by a reload. Empty: there is none."`
-	Hold      time.Duration `key:"hold" default:"10ms" range:"1ms..1m" doc:"How long the last bytes that came are held back if the module wants more, and nothing follows; twice that at most. Then it is asked about them once more."`
+	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"How long the last bytes that came are held back if the module wants more, and nothing follows; twice that at most. Then it is asked about them once more, and may let them go: a sender that pauses for longer may get past it what it looks for. A message that ends with such bytes is late by that time."`
 	Config    string        `key:"config" default:"" eg:"secret=xxxxxx" doc:"Text that the module of wasm gets as its configuration."`
 	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance of the module; each session has an instance. A module of Go needs 3MiB at least."`
 	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time of the module's calls about one chunk of a session's bytes, of 16KiB at most. An instance that takes longer is thrown away, and the session is treated as on_error says."`
@@ -53,45 +54,41 @@ func (ln *Listener) RewriteOf(r *Route) *Rewrite {
 }
 
 // Rewrites reports whether some clients are rewritten.
-func (ln *Listener) Rewrites() bool { return len(ln.rewritten()) > 0 }
+func (ln *Listener) Rewrites() bool { return len(ln.active()) > 0 }
 
-// rewritten returns the directions that are rewritten.
-func (ln *Listener) rewritten() (directions []string) {
-	add := func(r *Rewrite) {
-		if r.Active() && !slices.Contains(directions, r.Direction) {
-			directions = append(directions, r.Direction)
-		}
-	}
-	add(ln.Rewrite)
-	for i := range ln.Routes {
-		add(ln.Routes[i].Rewrite)
-	}
-	return directions
+// active returns the rewrites of a listener's routes that rewrite anything.
+func (ln *Listener) active() []*Rewrite {
+	all := own(ln, ln.Rewrite, func(r *Route) *Rewrite { return r.Rewrite })
+	return slices.DeleteFunc(all, func(r *Rewrite) bool { return !r.Active() })
 }
 
 // Modules returns the rewrites of a listener's routes, of each module one.
 func (ln *Listener) Modules() (rewrites []*Rewrite) {
-	add := func(r *Rewrite) {
-		if r.Active() && !slices.ContainsFunc(rewrites, r.SameModule) {
+	for _, r := range ln.active() {
+		if !slices.ContainsFunc(rewrites, r.SameModule) {
 			rewrites = append(rewrites, r)
 		}
-	}
-	add(ln.Rewrite)
-	for i := range ln.Routes {
-		add(ln.Routes[i].Rewrite)
 	}
 	return rewrites
 }
 
-// Copied returns a line for each direction of a listener of which a configuration ends zero-copy.
+// Copied returns a line for each direction of a listener of which a configuration ends zero-copy, with the pause by which a sender may get
+// past a module there.
 func Copied(c *Config) (lines []string) {
 	for _, ln := range c.Listeners {
-		for _, direction := range ln.rewritten() {
+		holds := make(map[string]time.Duration) // the shortest of each direction
+		for _, r := range ln.active() {
+			if hold, ok := holds[r.Direction]; !ok || r.Hold < hold {
+				holds[r.Direction] = r.Hold
+			}
+		}
+		for _, direction := range slices.Sorted(maps.Keys(holds)) {
 			what := "from clients to endpoints"
 			if direction == Down {
 				what = "from endpoints to clients"
 			}
-			lines = append(lines, fmt.Sprintf("listener %s: rewrite: bytes %s are copied, not spliced: that direction is not zero-copy", ln.Name, what))
+			lines = append(lines, fmt.Sprintf("listener %s: rewrite: bytes %s are copied, not spliced: that direction is not zero-copy; "+
+				"a sender that pauses for longer than %s (hold) within what a module looks for may get it past the module", ln.Name, what, ShowDuration(holds[direction])))
 		}
 	}
 	return lines

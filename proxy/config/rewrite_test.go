@@ -65,9 +65,9 @@ func TestRewritesDiffer(t *testing.T) {
 	}
 	old := with("direction: up, wasm: w.wasm")
 	for keys, want := range map[string]string{
-		"direction: up, wasm: w.wasm, hold: 10ms": "",
+		"direction: up, wasm: w.wasm, hold: 1s":   "",
 		"direction: down, wasm: w.wasm":           "listener a changed: rewrite.direction: up → down",
-		"direction: up, wasm: w.wasm, hold: 20ms": "listener a changed: rewrite.hold: 10ms → 20ms",
+		"direction: up, wasm: w.wasm, hold: 20ms": "listener a changed: rewrite.hold: 1s → 20ms",
 		"direction: up, wasm: w.wasm, spare: 1":   "listener a changed: rewrite.spare: 4 → 1",
 	} {
 		next, got := with(keys), ""
@@ -78,7 +78,7 @@ func TestRewritesDiffer(t *testing.T) {
 			t.Errorf("%s: %q, want %q", keys, got, want)
 		}
 	}
-	if got := config.Copied(old); !slices.Equal(got, []string{"listener a: rewrite: bytes from clients to endpoints are copied, not spliced: that direction is not zero-copy"}) {
+	if got := config.Copied(old); !slices.Equal(got, []string{"listener a: rewrite: bytes from clients to endpoints are copied, not spliced: that direction is not zero-copy; a sender that pauses for longer than 1s (hold) within what a module looks for may get it past the module"}) {
 		t.Errorf("%q", got)
 	}
 }

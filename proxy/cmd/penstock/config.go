@@ -190,7 +190,9 @@ func (s *fileSource) load() (*config.Config, error) {
 }
 
 // known reads the file.
-func (s *fileSource) known() (*config.Config, []*config.Unknown, error) { return knownConfig(s.path, s.env) }
+func (s *fileSource) known() (*config.Config, []*config.Unknown, error) {
+	return knownConfig(s.path, s.env)
+}
 
 // errNoFile is the error of a reload or a plan of penstock proxy.
 var errNoFile = errors.New("penstock proxy has no configuration file: write penstock proxy --print-config >penstock.yaml, and penstock run penstock.yaml")

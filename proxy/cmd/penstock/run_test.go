@@ -195,7 +195,7 @@ func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("password: hunter2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &daemon{daemonConfig: daemonConfig{source: newFileSource(r.file, os.LookupEnv)}, env: os.LookupEnv}
+	p := &daemon{daemonConfig: daemonConfig{source: newFileSource(r.file, os.LookupEnv)}, env: os.LookupEnv, looks: make(chan struct{}, 1)}
 	if _, err := p.Plan(t.Context(), secret, false); !errors.Is(err, admin.ErrForbidden) || !strings.Contains(err.Error(), "penstock check "+secret) {
 		t.Errorf("to those who may not have it read it says %v", err)
 	}
