@@ -23,7 +23,7 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	t.Parallel()
 
 	role := newRole(t, false)
-	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
+	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
 	times := stopClock(r)
 	c := client(t, r.At("l"))
 	line(t, c)

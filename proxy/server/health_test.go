@@ -61,7 +61,7 @@ upstreams:
   - name: u
     endpoints: [{address: %q, name: a}]
     queue: {hold: 0s}
-    health_check: {type: http, port: %s, %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
+    health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
 			named(t, "a"), role.port, tls))
 		servedBy(t, r.At("l"), "a")
 		role.well.Store(false)
@@ -81,7 +81,7 @@ func TestPanic(t *testing.T) {
 	role := newRole(t, false)
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
 	role.well.Store(false)
@@ -215,7 +215,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - name: u
     endpoints: [{name: a, address: %q}, {name: b, address: %q}]
-    health_check: {type: http, interval: 30ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 2, standby: '"state": "running"'}`, role(&a), role(&b)))
+    health_check: {type: http, interval: 30ms, fast_interval: 10ms, rise: 1, fall: 2, standby: '"state": "running"'}`, role(&a), role(&b)))
 	r.Until("a standby", func() bool { return r.Endpoint("u", "b").State == admin.Standby })
 	e := r.Endpoint("u", "b")
 	if why := e.Unusable(); !strings.HasPrefix(why, "standby: status 503") {
@@ -397,7 +397,7 @@ func TestSessionsCutBefore(t *testing.T) {
 		r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}], on_unhealthy: reset, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}
+  - {name: u, endpoints: [{address: %q, name: a}], on_unhealthy: reset, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}
   - {name: v, endpoints: [%[1]q]}`, named(t, "a"), role.port))
 		c := client(t, r.At("l"))
 		line(t, c)
@@ -464,7 +464,7 @@ func TestRecoveryIsLoggedAtOnce(t *testing.T) {
 		}
 		_, _ = io.WriteString(c, "hunter2")
 	})
-	r := startUpstream(t, `endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}`, at)
+	r := startUpstream(t, `endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}`, at)
 	be := func(well bool) {
 		t.Helper()
 		ill.Store(!well)

@@ -364,7 +364,7 @@ upstreams:
   - {name: u, health_check: off, outlier_detection: off, endpoints: [` + endpoint + `]}
   - {name: ill, on_unhealthy: reset, health_check: %s, endpoints: [` + failing[0].Addr().String() + `]}
   - {name: sick, on_unhealthy: reset, health_check: %[2]s, endpoints: [` + failing[1].Addr().String() + `]}`
-	r, all := adopts(t, loadbalancer.Setting{}, fmt.Sprintf(text, "1h", "off"), fmt.Sprintf(text, "2s", "{interval: 100ms, timeout: 2s, fall: 1}"), func([]*net.TCPConn) { fail(failing[0]) },
+	r, all := adopts(t, loadbalancer.Setting{}, fmt.Sprintf(text, "1h", "off"), fmt.Sprintf(text, "2s", "{interval: 100ms, fall: 1}"), func([]*net.TCPConn) { fail(failing[0]) },
 		"rests", "half", "deaf", "idle", "life", "ill", "sick")
 	if r == nil {
 		return

@@ -280,7 +280,7 @@ func TestAddedEndpoint(t *testing.T) {
 	a, b := named(t, "a"), named(t, "b")
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, balance: first, health_check: {interval: 20ms, timeout: 2s, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]}]`, a)
+upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]}]`, a)
 	r := start(t, text)
 	l := r.At("l")
 	for endpoint, want := range map[string]string{
@@ -322,7 +322,7 @@ func TestMaintenance(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := startUpstream(t, `drain_timeout: 10ms, panic_below: 1, queue: {size: 0, hold: 0s}, health_check: {interval: 20ms, timeout: 2s, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]`, a)
+	r := startUpstream(t, `drain_timeout: 10ms, panic_below: 1, queue: {size: 0, hold: 0s}, health_check: {interval: 20ms, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]`, a)
 	l := r.At("l")
 	c := client(t, l)
 	line(t, c)

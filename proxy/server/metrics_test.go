@@ -137,7 +137,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 5}
 upstreams:
   - name: u
     endpoints: [%q, {address: %q, name: gone}]
-    health_check: {interval: 50ms, timeout: 2s, fast_interval: 50ms, fall: 1}
+    health_check: {interval: 50ms, fast_interval: 50ms, fall: 1}
     retry: {attempts: 0}`, bad, sockets.Refusing(t)))
 	r.Until("the check has failed", func() bool { return r.sampled().Upstreams[0].States[admin.Down] == 1 })
 	m := r.sampled()

@@ -40,7 +40,7 @@ upstreams:
     retry: {attempts: 0}
     queue: {hold: 0s}
     circuit_breaker: off
-    health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`,
+    health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}`,
 		a, sockets.Refusing(t), role.port))
 	must(t, r.DrainEndpoint("u", "b", true, "test"))
 	r.Until("e is ejected", func() bool {
@@ -187,7 +187,7 @@ func TestManyChangesAreSummedUp(t *testing.T) {
 	}
 	r := start(t, `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interval: 100ms, timeout: 2s, fall: 1}}]`, "eps.yaml", list)
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interval: 100ms, fall: 1}}]`, "eps.yaml", list)
 	r.Until("all endpoints are unhealthy", func() bool {
 		down := 0
 		for _, e := range r.Status().Upstreams[0].Endpoints {

@@ -367,7 +367,7 @@ func TestLosingEndpointsTakeTurns(t *testing.T) {
 
 	for name, upstream := range map[string]string{
 		"checks off":     "health_check: off",
-		"defaults":       "health_check: {interval: 50ms, timeout: 2s, fast_interval: 50ms}",
+		"defaults":       "health_check: {interval: 50ms, fast_interval: 50ms}",
 		"ejections only": "health_check: off, circuit_breaker: off",
 		"all ejected":    "health_check: off, outlier_detection: {max_ejected: 1}",
 		"round robin":    "health_check: off, balance: round_robin",

@@ -49,7 +49,7 @@ func TestRestartIsNoticed(t *testing.T) {
 		t.Run(fmt.Sprintf("fall %d", fall), func(t *testing.T) {
 			port := sockets.Port(t)
 			server := serverAt(t, port, "before")
-			r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: {interval: 100ms, timeout: 2s, fast_interval: 50ms, fall: %d}, queue: {hold: 0s}, retry: {backoff: 0s}, circuit_breaker: {min_volume: 5, open: 1h}`, port, fall)
+			r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: {interval: 100ms, fast_interval: 50ms, fall: %d}, queue: {hold: 0s}, retry: {backoff: 0s}, circuit_breaker: {min_volume: 5, open: 1h}`, port, fall)
 			whose(t, r.At("l"))
 			server.Close()
 			r.Until("no client is let through", func() bool {
@@ -162,7 +162,7 @@ upstreams:
     balance: %s
     outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 0.5}
     circuit_breaker: off
-    health_check: {interval: 50ms, timeout: 2s}`, at[0], at[1], balance))
+    health_check: {interval: 50ms}`, at[0], at[1], balance))
 			source := 0
 			comes := func() bool {
 				source++

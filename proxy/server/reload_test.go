@@ -155,7 +155,7 @@ listeners: [{name: keep, bind: "127.0.0.1:0", upstream: keep}, {name: reset, bin
 upstreams:`
 	for _, how := range []string{"keep", "reset"} {
 		text += fmt.Sprintf(`
-  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}`, how, a, how, port)
+  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {port: %s, interval: 20ms, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}`, how, a, how, port)
 	}
 	r := start(t, text)
 	kept, reset := client(t, r.At("keep")), client(t, r.At("reset"))

@@ -261,7 +261,7 @@ func TestEndOfUnanswering(t *testing.T) {
 	t.Parallel()
 
 	role := newRole(t, false)
-	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: keep, health_check: {type: http, port: %s, interval: 20ms, timeout: 2s, fast_interval: 20ms, fall: 2, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
+	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: keep, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 20ms, fall: 2, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
 	c := client(t, r.At("l"))
 	line(t, c)
 	role.well.Store(false)

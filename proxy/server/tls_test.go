@@ -206,7 +206,7 @@ func TestChecksSpeakTLS(t *testing.T) {
 	defer web.Close()
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health_check: {type: http, interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1, http: {body: well}}}]`,
+upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health_check: {type: http, interval: 20ms, fast_interval: 10ms, fall: 1, http: {body: well}}}]`,
 		web.Listener.Addr()), "c.pem", cert)
 	if name := <-named; name != "front.test" {
 		t.Errorf("a check asks for %q", name)

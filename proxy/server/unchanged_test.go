@@ -173,7 +173,7 @@ func TestReplacedEndpointsAreChecked(t *testing.T) {
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: %s}]`
-	const often, seldom = "{interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1}", "{interval: 24h, rise: 1, fall: 1}"
+	const often, seldom = "{interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}", "{interval: 24h, rise: 1, fall: 1}"
 	a, dead := named(t, "a"), "127.0.0.1:"+sockets.Port(t)
 	r := start(t, fmt.Sprintf(text, a, often))
 	down := func() bool { return r.Endpoint("u", "e").State == "down" }

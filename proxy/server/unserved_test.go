@@ -25,8 +25,8 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, check := range map[string]string{
 		"no check":              "health_check: off",
-		"a check of other port": "health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms}",
-		"a check that connects": "health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1000}",
+		"a check of other port": "health_check: {port: %s, interval: 20ms, fast_interval: 10ms}",
+		"a check that connects": "health_check: {interval: 20ms, fast_interval: 10ms, fall: 1000}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			role, port := newRole(t, true), sockets.Port(t)
@@ -146,7 +146,7 @@ func TestPanicServes(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, timeout: 2s, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
+  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
 	r.Until("the upstream is in panic", func() bool { return r.Status().Upstreams[0].Panic })
 	if o := r.Status().Upstreams[0].Outage; o == nil || o.Served {
 		t.Errorf("before there were clients: %+v", o)
@@ -214,7 +214,7 @@ upstreams:
     retry: {attempts: 0}
     outlier_detection: {consecutive_failures: 3}
     circuit_breaker: {min_volume: 5}
-    health_check: {interval: 20ms, timeout: 2s, fast_interval: 10ms}`, address, secure(t, "b", "a.test")), "ca.pem", ca)
+    health_check: {interval: 20ms, fast_interval: 10ms}`, address, secure(t, "b", "a.test")), "ca.pem", ca)
 	refused(t, r.At("l"))
 	u := r.Status().Upstreams[0]
 	e := u.Endpoints[0]
@@ -406,7 +406,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - name: u
     endpoints: [%s{address: %q, name: b, weight: 1, backup: true}]
-    health_check: {interval: 100ms, timeout: 2s, fast_interval: 100ms, fall: 30}
+    health_check: {interval: 100ms, fast_interval: 100ms, fall: 30}
     outlier_detection: {consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}
     circuit_breaker: {min_volume: 1, failure_percentage: 1, open: 1h}
     queue: {hold: 0s}

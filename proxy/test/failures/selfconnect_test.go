@@ -41,7 +41,7 @@ listeners:
   - {name: mirrored, bind: ["unix:%[1]s/mirrored"], upstream: live, mirror: {upstream: other}}
 upstreams:
   - {name: live, endpoints: ["unix:%[1]s/live"], health_check: off}
-  - {name: dead, endpoints: [{name: e, address: "127.0.0.1:%[2]d"}], health_check: {interval: 20ms, timeout: 2s, fall: 3}, queue: {size: 0}, retry: {attempts: 1}}
+  - {name: dead, endpoints: [{name: e, address: "127.0.0.1:%[2]d"}], health_check: {interval: 20ms, fall: 3}, queue: {size: 0}, retry: {attempts: 1}}
   - {name: other, endpoints: [{name: e, address: "127.0.0.1:%[2]d"}], health_check: off}`, dir, lonelyPort))
 	b.Until("an unhealthy endpoint", func() bool {
 		e := b.Endpoint("dead", "e")

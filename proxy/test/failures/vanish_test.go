@@ -63,7 +63,6 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 		t.Fatal(err)
 	}
 	clients.Cut(left)
-	began := time.Now()
 	select {
 	case err := <-ends:
 		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
@@ -71,9 +70,6 @@ upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, end
 		}
 	case <-time.After(condition.Patience):
 		t.Fatal("the endpoint still sends without a client")
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the reset took %v", took)
 	}
 	r.Logs("session ended", l.Addr().String(), "timed out")
 	r.Until("one session is left", func() bool { return r.Status().Connections.Active == 1 })

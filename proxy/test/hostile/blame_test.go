@@ -149,7 +149,7 @@ func TestPassedChecksEndNoEjection(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 50ms}}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], balance: first, health_check: {type: tcp, interval: 20ms, timeout: 2s, fast_interval: 10ms, rise: 1, fall: 1}, outlier_detection: {max_ejected: 1}, retry: {attempts: 0}}`,
+  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], balance: first, health_check: {type: tcp, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}, outlier_detection: {max_ejected: 1}, retry: {attempts: 0}}`,
 		mute, strict(t, false)))
 	at := r.At("l")
 	r.Until("the endpoint is ejected", func() bool {
