@@ -25,10 +25,8 @@ func file(t *testing.T, path string) *rig {
 // status waits until the source's status is as expected.
 func (r *rig) status(what string, as func(discovery.Status) bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(condition.Patience); !as(r.source.Status()); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("not %s: status %+v", what, r.source.Status())
-		}
+	if !condition.Eventually(func() bool { return as(r.source.Status()) }) {
+		r.t.Fatalf("not %s: status %+v", what, r.source.Status())
 	}
 }
 

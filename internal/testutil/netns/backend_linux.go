@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
@@ -74,11 +73,7 @@ func (b *Backend) Kill() {
 func (b *Backend) Freeze() {
 	b.host.t.Helper()
 	b.signal(syscall.SIGSTOP)
-	for deadline := time.Now().Add(condition.Patience); !b.stopped(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.host.t.Fatal("netns: a backend does not stop")
-		}
-	}
+	condition.Await(b.host.t, "the backend has stopped", b.stopped)
 }
 
 // stopped reports whether every thread is in state T (proc_pid_stat(5)), which

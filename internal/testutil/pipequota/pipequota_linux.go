@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
@@ -97,10 +96,8 @@ func give() {
 // await waits for processes that are no tests of Penstock.
 func await(t testing.TB) {
 	t.Helper()
-	for end := time.Now().Add(condition.Patience); !room(t); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Skip("other processes of this user hold the pipes that it may have")
-		}
+	if !condition.Eventually(func() bool { return room(t) }) {
+		t.Skip("other processes of this user hold the pipes that it may have")
 	}
 }
 

@@ -396,11 +396,7 @@ func TestCompiledMeanwhile(t *testing.T) {
 	if !wasm.MayCompile(wasm.Bounds{}) {
 		return
 	}
-	for end := time.Now().Add(condition.Patience); f.Engine() != wasm.Compiler; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("still interpreted")
-		}
-	}
+	condition.Await(t, "it is compiled", func() bool { return f.Engine() == wasm.Compiler })
 	if a := ask(t, f, client("")); a.Err != nil || retired.Engine() != wasm.Interpreter {
 		t.Errorf("%+v, %s", a, retired.Engine())
 	}

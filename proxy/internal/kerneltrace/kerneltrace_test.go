@@ -212,11 +212,7 @@ func TestKilled(t *testing.T) {
 		}
 		return n + linksTo(t, ours)
 	}
-	for deadline := time.Now().Add(condition.Patience); left() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d programs and links are left", left())
-		}
-	}
+	condition.Await(t, "no program and no link is left", func() bool { return left() == 0 })
 }
 
 // linksTo counts the links to some programs. One that another process makes at that moment ends the look with EAGAIN

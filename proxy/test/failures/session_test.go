@@ -33,7 +33,7 @@ func TestFrozen(t *testing.T) {
 }
 
 func testFrozen(t *testing.T, m manner) {
-	const firstByte, idle, halfClose = 400 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond
+	const firstByte = 400 * time.Millisecond
 	s := play(t, m, netns.Echo, "timeouts: {first_byte: 400ms, idle: 2s, half_close: 1500ms}", passive)
 	busy, half := s.session("victim"), s.session("victim")
 	s.victim.Freeze()
