@@ -18,7 +18,7 @@
 // Linux alone, and does not build for other systems, on which there is nothing for it to do: a program for several has its calls of it
 // in a file with //go:build linux, and joins by package relay elsewhere, as it does where Open returns an [*Unavailable].
 //
-// docs/lane.md has the states, the guarantees, and what is still missing.
+// docs/lane.md has the guarantees, the figures and the limits.
 package lane
 
 import (

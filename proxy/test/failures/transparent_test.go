@@ -50,7 +50,7 @@ var families = map[string]*family{
 	},
 }
 
-// A bringing is a way to redirect passing connections to a listener, as in docs/transparent.md.
+// A bringing is a way to redirect passing connections to a listener, as in docs/lane.md.
 type bringing struct {
 	heading string // in that page
 	port    uint16 // the listener's port
@@ -66,13 +66,13 @@ var bringings = map[string]bringing{
 // commands returns the shell commands of a way.
 func (b *bringing) commands(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/transparent.md")
+	text, err := os.ReadFile("../../../docs/lane.md")
 	must(t, err)
-	_, section, _ := strings.Cut(string(text), "\n## "+b.heading+"\n")
+	_, section, _ := strings.Cut(string(text), "\n### "+b.heading+"\n")
 	_, block, begun := strings.Cut(section, "\n```sh\n")
 	block, _, ended := strings.Cut(block, "\n```\n")
 	if !begun || !ended {
-		t.Fatalf("docs/transparent.md has no commands under %s", b.heading)
+		t.Fatalf("docs/lane.md has no commands under %s", b.heading)
 	}
 	return block
 }
