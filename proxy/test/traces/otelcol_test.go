@@ -34,7 +34,7 @@ func otelcol(t *testing.T) string {
 		path, _ = exec.LookPath("otelcol")
 	}
 	if path == "" {
-		t.Skip("no otelcol in PATH or PENSTOCK_OTELCOL: docs/traces.md says how to make one")
+		t.Skip("no otelcol in PATH or PENSTOCK_OTELCOL: docs/tracing.md says how to make one")
 	}
 	return path
 }
