@@ -33,8 +33,8 @@ type Config struct {
 	// CloseOnEOF ends a session at the first end of file, from either side: all bytes before it are
 	// delivered, and those that the other side has sent by then as far as their destination takes them
 	// at once; both connections are closed. If bytes of the other side are lost by that the error wraps
-	// [ErrTruncated], and the side that lacks them is reset. The reset also discards the bytes that its socket had taken and its
-	// peer had not received: Flow.Lost counts them, and Spliced and Copied do, too. It is for peers that know no half-close.
+	// [ErrTruncated], and the side that lacks them is reset. Both peers get what their sockets have taken, however slowly they take it, unless they
+	// acknowledge none for five seconds: the session, with the one or two connections that this concerns, waits for that. It is for peers that know no half-close.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions on goroutines.

@@ -374,12 +374,35 @@ func (p *loopSocket) unacknowledged() int {
 	return unacknowledged(int(p.fd))
 }
 
-// unacknowledged is how many bytes the peer of a TCP socket has not acknowledged; 0 also if the kernel does not say that.
+// unacknowledged is how many bytes the peer of a TCP socket has not acknowledged; 0 also if it has been reset, and if the kernel does not say that.
 func unacknowledged(fd int) int {
-	n, err := sys.SIOCOUTQ(fd)
-	if err != nil {
+	state, err := sys.TCPState(fd)
+	if err != nil || state == sys.TCP_CLOSE {
 		return 0
 	}
+	n, err := sys.SIOCOUTQ(fd)
+	switch {
+	case err != nil:
+		return 0
+	case n > 0 && (state == sys.TCP_FIN_WAIT1 || state == sys.TCP_CLOSING || state == sys.TCP_LAST_ACK):
+		n-- // the FIN
+	}
+	return n
+}
+
+// cutOff is how many bytes a close(2) throws away: it resets a connection of which something is unread.
+func cutOff(fd int) int {
+	if n, err := sys.FIONREAD(fd); err != nil || n == 0 {
+		return 0
+	}
+	return unacknowledged(fd)
+}
+
+func (p *loopSocket) cutOff() int { return cutOff(int(p.fd)) }
+
+// cutOffBy is cutOff of the TCP socket beneath c.
+func cutOffBy(c any) (n int) {
+	withSocket(c, func(fd int) { n = cutOff(fd) })
 	return n
 }
 
@@ -389,13 +412,9 @@ func quiet(c any) (is bool) {
 	return is
 }
 
-// unacknowledgedBy is unacknowledged of the TCP socket c; 0: it has been reset.
+// unacknowledgedBy is unacknowledged of the TCP socket beneath c.
 func unacknowledgedBy(c any) (n int) {
-	withSocket(c, func(fd int) {
-		if state, err := sys.TCPState(fd); err == nil && state != sys.TCP_CLOSE {
-			n = unacknowledged(fd)
-		}
-	})
+	withSocket(c, func(fd int) { n = unacknowledged(fd) })
 	return n
 }
 

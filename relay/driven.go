@@ -353,8 +353,12 @@ func (s *Driven) settle(reason Reason, cause error) {
 	}
 	drv := s.drv
 	if l := drv.lingering[s]; l != nil {
-		reason, cause = l.reason, l.cause
 		delete(drv.lingering, s)
+		if l.last != nil {
+			s.close(*l.last)
+			return
+		}
+		reason, cause = l.reason, l.cause
 	} else if reason == ReasonReset || reason == ReasonError {
 		if s.lingers(reason, cause) {
 			return
@@ -362,11 +366,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 	}
 	s.pass(s.open(), drv.loop.Now())
 	legs := s.legsAtEnd()
-	if s.is(toEnd) {
-		drv.forgetEnd(s)
-	}
-	s.state = s.state&^(moving|toEnd) | over
-	drv.loop.Disarm(&s.timer)
+	s.isOver()
 	if t := s.throttle(); t != nil {
 		drv.loop.Disarm(&t.pacers[0].timer)
 		drv.loop.Disarm(&t.pacers[1].timer)
@@ -375,6 +375,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 		reason, cause = ReasonEOF, nil
 	}
 	s.reason = reason
+	early := reason == ReasonEOF && !(s.ab.atEOF() && s.ba.atEOF())
 	gently := reason == ReasonIdle && !s.is(half) && !s.unanswered() && s.losesNothing()
 	if reason != ReasonEOF {
 		s.a.untold()
@@ -393,22 +394,37 @@ func (s *Driven) settle(reason Reason, cause error) {
 		}
 	}
 	s.closeGates()
+	e := lastStep{resetA && !gently, resetB && !gently, cause, legs}
+	if early && s.lingersLast(e) {
+		return
+	}
+	s.close(e)
+}
+
+// isOver takes note that nothing but the session's close follows.
+func (s *Driven) isOver() {
+	if s.is(toEnd) {
+		s.drv.forgetEnd(s)
+	}
+	s.state = s.state&^(moving|toEnd) | over
+	s.drv.loop.Disarm(&s.timer)
+}
+
+// close closes both sides, and notifies the owner.
+func (s *Driven) close(e lastStep) {
+	drv := s.drv
+	s.isOver()
 	x, y := s.layers()
-	if resetA && !gently || x != nil && !x.end() {
-		s.ba.countLost(s.a.abort())
+	s.closeSide(&s.ba, &s.a, x, e.resetA)
+	s.closeSide(&s.ab, &s.b, y, e.resetB)
+	if s.reason == ReasonEOF && truncated(&s.ab, &s.ba) {
+		s.reason, e.cause = ReasonTruncated, ErrTruncated
 	}
-	if resetB && !gently || y != nil && !y.end() {
-		s.ab.countLost(s.b.abort())
-	}
-	drv.loop.Drop(s.a.id)
-	drv.loop.Drop(s.b.id)
-	s.a.close()
-	s.b.close()
 	s.active = drv.loop.Now()
 	drv.sessions--
 	res := s.Result()
-	res.Legs = legs
-	s.owner.Ended(s, res, cause)
+	res.Legs = e.legs
+	s.owner.Ended(s, res, e.cause)
 	if s.is(over) { // and was not started again; the parts that it was bound to may be given up
 		s.limits = &drv.relay.limits
 		s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)
@@ -418,6 +434,20 @@ func (s *Driven) settle(reason Reason, cause error) {
 	if len(drv.ends) > 0 {
 		drv.seeToEnds()
 	}
+}
+
+// closeSide closes a side, to which a direction writes and over which a layer may be spoken, if that was not done before.
+func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool) {
+	if p.closed() {
+		return
+	}
+	if reset || y != nil && !y.end() {
+		to.countLost(p.abort())
+	} else if s.drv.relay.cfg.CloseOnEOF && to.atEOF() && culprit(&s.ab, &s.ba) == SideNone {
+		to.cutOff(p.cutOff())
+	}
+	s.drv.loop.Drop(p.id)
+	p.close()
 }
 
 // finish is [finish] with a lease in hand.

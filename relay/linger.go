@@ -2,6 +2,7 @@ package relay
 
 import (
 	"math"
+	"net"
 	"time"
 )
 
@@ -9,9 +10,13 @@ import (
 // receive queue). So the session goes on until the other side has acknowledged all of it, and only then resets that side: a
 // reset throws away what the other side's kernel has not got (tcp_disconnect, of a socket that lingers for 0 s). An endpoint
 // that answers and closes while its client still sends is such a case: its kernel sends a reset behind the answer.
+//
+// With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be such a side: one that lacks bytes of the other
+// is reset, and one that still sends has bytes unread, for which close(2) resets it as well (net/ipv4/tcp.c, __tcp_close). So a session
+// waits for both, after its last move.
 
 const (
-	// lingerMost is how long a session with a side that was reset goes on while the other side takes nothing. It is not told of the
+	// lingerMost is how long a session with a side that is over goes on while the other side takes nothing. It is not told of a
 	// reset until then, so that is not long.
 	lingerMost = 5 * time.Second
 	// Acknowledgements raise no event, so they are looked for, at first after lingerLeast, and then half as often each time.
@@ -19,16 +24,17 @@ const (
 	lingerLongest = 50 * time.Millisecond
 )
 
-// A lingering is a session on a loop of which one side was reset.
+// A lingering is a session on a loop that is over but for what its sides have not acknowledged.
 type lingering struct {
 	reason Reason // of its end
 	cause  error
-	left   int   // bytes that the other side had not acknowledged at the last look
-	since  int64 // loop clock of when that became less last
+	last   *lastStep // of one that CloseOnEOF ends, which moves nothing any more; else nil
+	left   int       // bytes that were not acknowledged at the last look
+	since  int64     // loop clock of when that became less last
 	pause  time.Duration
 }
 
-// outlived reports whether one side has failed, and the other one is getting the rest.
+// outlived reports whether the session lingers.
 func (s *Driven) outlived() bool { return len(s.drv.lingering) > 0 && s.drv.lingering[s] != nil }
 
 // survivor returns the direction of a session with one failed side that reads there, and the other side; nil: there is none.
@@ -69,26 +75,36 @@ func (s *Driven) lingers(reason Reason, cause error) bool {
 	if left == 0 || to.is(gone) {
 		return false
 	}
-	now := drv.loop.Now()
 	if l == nil {
-		l = &lingering{reason: reason, cause: cause, left: left + 1, pause: lingerLeast}
-		if drv.lingering == nil {
-			drv.lingering = make(map[*Driven]*lingering)
-		}
-		drv.lingering[s] = l
+		l = drv.beginLingering(s, lingering{reason: reason, cause: cause})
 		if s.is(toEnd) {
 			drv.forgetEnd(s)
 		}
 		s.state &^= moving | toEnd
 		s.reason = reason
 	}
+	return s.waitsFor(l, left)
+}
+
+func (d *Driver) beginLingering(s *Driven, l lingering) *lingering {
+	l.left, l.pause = math.MaxInt, lingerLeast
+	if d.lingering == nil {
+		d.lingering = make(map[*Driven]*lingering)
+	}
+	d.lingering[s] = &l
+	return &l
+}
+
+// waitsFor reports whether there are bytes left to wait for, some of which were acknowledged lately, and arms the timer for the next look then.
+func (s *Driven) waitsFor(l *lingering, left int) bool {
+	now := s.drv.loop.Now()
 	if left < l.left {
 		l.left, l.since = left, now
 	}
-	if now-l.since >= int64(drv.relay.linger) {
+	if left == 0 || now-l.since >= int64(s.drv.relay.linger) {
 		return false
 	}
-	drv.loop.Arm(&s.timer, s, l.pause)
+	s.drv.loop.Arm(&s.timer, s, l.pause)
 	l.pause = min(2*l.pause, lingerLongest)
 	return true
 }
@@ -96,11 +112,52 @@ func (s *Driven) lingers(reason Reason, cause error) bool {
 // linger goes on with the end, and reports whether that is over.
 func (s *Driven) linger() (ended bool) {
 	l := s.drv.lingering[s]
-	if s.lingers(l.reason, l.cause) {
+	if l.last == nil && s.lingers(l.reason, l.cause) || l.last != nil && s.waitsFor(l, s.undelivered()) {
 		return false
 	}
 	s.settle(l.reason, l.cause)
 	return true
+}
+
+// A lastStep is what is left of the end of a session that has moved its last byte.
+type lastStep struct {
+	resetA, resetB bool
+	cause          error
+	legs           *Legs
+}
+
+// lingersLast begins the wait for the sides of a session that CloseOnEOF has ended, and reports whether there is one. A side that has ended and
+// lacks nothing needs none.
+func (s *Driven) lingersLast(e lastStep) bool {
+	if s.undelivered() == 0 {
+		return false
+	}
+	x, y := s.layers()
+	if !e.resetA && s.ab.is(eofSeen) && x.written() {
+		s.closeSide(&s.ba, &s.a, x, false)
+	}
+	if !e.resetB && s.ba.is(eofSeen) && y.written() {
+		s.closeSide(&s.ab, &s.b, y, false)
+	}
+	l := s.drv.beginLingering(s, lingering{reason: s.reason, last: &e})
+	if s.waitsFor(l, s.undelivered()) {
+		s.state &^= over
+		return true
+	}
+	delete(s.drv.lingering, s)
+	return false
+}
+
+// undelivered is what the open sides have not acknowledged.
+func (s *Driven) undelivered() (n int) {
+	x, y := s.layers()
+	if !s.a.closed() && !s.a.is(gone) {
+		n += x.unwritten() + s.a.unacknowledged()
+	}
+	if !s.b.closed() && !s.b.is(gone) {
+		n += y.unwritten() + s.b.unacknowledged()
+	}
+	return n
 }
 
 // deliver makes the next attempt at delivering what the source of a direction has left, and returns how many bytes the
@@ -159,19 +216,37 @@ func (s *Session) lookAtSurvivor(took int64) {
 	s.interruptBoth()
 }
 
-// awaitSurvivor waits, once both directions have stopped, until the side that has not failed has acknowledged all.
-func (s *Session) awaitSurvivor() {
-	to, last, since := &s.a, math.MaxInt, s.r.clock.now()
-	if s.Result().Culprit == SideA {
-		to = &s.b
-	}
-	for pause := lingerLeast; ; pause = min(2*pause, lingerLongest) {
+// awaitSides waits, once both directions have stopped, until the sides that have not failed have acknowledged all, if the session has outlived one.
+// A side that has ended and lacks nothing is closed at once.
+func (s *Session) awaitSides(resetA, resetB bool) {
+	waits := func() bool {
 		s.cutting.Lock()
-		waits := s.outlived
-		s.cutting.Unlock()
+		defer s.cutting.Unlock()
+		return s.outlived
+	}
+	if !waits() {
+		return
+	}
+	var sides []net.Conn
+	dead := s.Result().Culprit
+	for _, l := range []struct {
+		*leg
+		side         Side
+		reset, ended bool
+	}{{&s.a, SideA, resetA, s.ab.is(eofSeen)}, {&s.b, SideB, resetB, s.ba.is(eofSeen)}} {
+		switch {
+		case l.side == dead:
+		case l.ended && !l.reset:
+			s.guarded(l.close)
+		default:
+			sides = append(sides, l.conn)
+		}
+	}
+	last, since := math.MaxInt, s.r.clock.now()
+	for pause := lingerLeast; waits(); pause = min(2*pause, lingerLongest) {
 		left := 0
-		if waits {
-			left = unacknowledgedBy(to.conn)
+		for _, c := range sides {
+			left += unacknowledgedBy(c)
 		}
 		if left < last {
 			last, since = left, s.r.clock.now()
@@ -182,5 +257,13 @@ func (s *Session) awaitSurvivor() {
 		over := make(chan struct{})
 		s.r.clock.afterFunc(pause, func() { close(over) })
 		<-over
+	}
+}
+
+// cutOff counts the bytes of a direction that the close of its destination, which is not reset, throws away. The direction has passed its end of file on.
+func (d *direction) cutOff(n int) {
+	if n > 0 {
+		d.countLost(int64(n))
+		d.reason.Store(uint32(ReasonTruncated))
 	}
 }

@@ -37,6 +37,8 @@ const (
 	wet                                // beneath a layer: the socket itself may give something
 )
 
+func (p *loopSocket) closed() bool { return p.fd < 0 }
+
 func (p *loopSocket) is(s socketState) bool { return p.state&s != 0 }
 
 func (p *loopSocket) set(s socketState, on bool) {

@@ -48,6 +48,10 @@ func (p *loopSocket) unacknowledged() int { return 0 }
 
 func unacknowledgedBy(any) int { return 0 }
 
+func (p *loopSocket) cutOff() int { return 0 }
+
+func cutOffBy(any) int { return 0 }
+
 func quiet(any) bool { return false }
 
 func (p *loopSocket) recv([]byte) (int, error)           { return 0, errors.ErrUnsupported }

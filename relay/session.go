@@ -29,7 +29,7 @@ import (
 // A reset, a failure, other timeouts and a canceled context
 // reset the sides whose other side had not ended, after the bytes that had arrived, as far as
 // the destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
-// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds. The TCP connection beneath a TLS one is reset likewise.
+// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds; so do both with CloseOnEOF. The TCP connection beneath a TLS one is reset likewise.
 // (A *tls.Conn answers io.EOF to its reader also when the connection beneath has ended between
 // two records, without close_notify: a program that wants that to be a reset has to wrap it.)
 // A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or
@@ -83,7 +83,7 @@ type Session struct {
 	// session settles: nothing touches the connections after Run.
 	cutting  sync.Mutex
 	settled  bool
-	outlived bool  // one side has failed, and the other one is getting the rest
+	outlived bool  // one side is over, and the others are getting the rest
 	stuck    timer // closes legs whose deadlines do nothing, or ends the wait for a side that has outlived the other; nil: none is waited for
 
 	mu       sync.Mutex // guards the following fields
@@ -386,6 +386,9 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	case first && s.outlive(side):
 	case first, s.outlived && side == SideNone && !s.settled:
 		s.interruptBoth()
+		s.outlived = first && reason == ReasonEOF
+	case side == SideNone: // the connections are left to settle
+		s.outlived = false
 	}
 	return first
 }
@@ -452,7 +455,6 @@ func (s *Session) interrupt(l *leg) {
 // settle runs after both directions have stopped: it delivers the bytes that a reset side had
 // sent, counts lost bytes, and resets the sides that have to be.
 func (s *Session) settle() {
-	s.awaitSurvivor()
 	s.cutting.Lock()
 	s.settled = true
 	if s.unwait != nil {
@@ -475,16 +477,28 @@ func (s *Session) settle() {
 	gently := reason == ReasonIdle && s.losesNothing()
 	resetB := finish(&s.ab, &s.ba, reason)
 	resetA := finish(&s.ba, &s.ab, reason)
+	s.noteTruncated()
+	s.awaitSides(resetA, resetB)
+	s.settleSide(&s.ba, &s.a, resetA && !gently)
+	s.settleSide(&s.ab, &s.b, resetB && !gently)
+	s.noteTruncated()
+}
+
+// settleSide prepares for the close of a side, to which a direction writes.
+func (s *Session) settleSide(to *direction, l *leg, reset bool) {
+	switch {
+	case reset:
+		to.countLost(l.abort())
+	case s.r.cfg.CloseOnEOF && !l.closed && to.atEOF() && s.Result().Culprit == SideNone:
+		to.cutOff(cutOffBy(l.conn))
+	}
+}
+
+func (s *Session) noteTruncated() {
 	if truncated(&s.ab, &s.ba) {
 		s.mu.Lock()
 		s.reason, s.cause = ReasonTruncated, ErrTruncated
 		s.mu.Unlock()
-	}
-	if resetA && !gently {
-		s.ba.countLost(s.a.abort())
-	}
-	if resetB && !gently {
-		s.ab.countLost(s.b.abort())
 	}
 }
 

@@ -268,18 +268,74 @@ func TestTruncated(t *testing.T) {
 				first, behind = behind, first
 			}
 			sent := fillUp(t, behind) // nothing more can be written to first
+			lacks := func(res relay.Result) relay.Flow {
+				if ends == "B" {
+					return res.AToB
+				}
+				return res.BToA
+			}
 			_ = first.CloseWrite()
+			g.until("bytes are lost", func(res relay.Result) bool { return lacks(res).Reason == relay.ReasonTruncated })
+			_, n, seen := receive(first)
 			res, err := g.wait()
-			lost := res.BToA
-			if ends == "B" {
-				lost = res.AToB
+			if lost := lacks(res); !errors.Is(err, relay.ErrTruncated) || res.Reason != relay.ReasonTruncated || lost.Lost == 0 || n != lost.Bytes() || n >= sent {
+				t.Fatalf("%s: of %d bytes sent %d come: %+v, %v", ends, sent, n, res, err)
 			}
-			if !errors.Is(err, relay.ErrTruncated) || res.Reason != relay.ReasonTruncated || lost.Reason != relay.ReasonTruncated ||
-				lost.Lost == 0 || lost.Bytes() >= sent {
-				t.Fatalf("%s: %d bytes sent: %+v, %v", ends, sent, res, err)
+			if !errors.Is(seen, syscall.ECONNRESET) {
+				t.Fatalf("%s, which lacks bytes, sees %v; want ECONNRESET", ends, seen)
 			}
-			if _, _, err := receive(first); !errors.Is(err, syscall.ECONNRESET) {
-				t.Fatalf("%s, which lacks bytes, sees %v; want ECONNRESET", ends, err)
+		}
+	})
+}
+
+// closesOnEOF starts a session that A ends after its bytes. B has read none of them.
+func closesOnEOF(t *testing.T, d *driving, linger time.Duration, fill bool) (g *rig, sent []byte) {
+	r := newRelay(t, &relay.Config{CloseOnEOF: true})
+	r.SetLinger(linger)
+	g = d.newRig(t, r, tcp, tcp)
+	if fill {
+		fillUp(t, g.B)
+	}
+	sent = content(1, 256<<10) // more than B's kernel takes, and less than there is room for before it
+	write(t, g.A, sent)
+	_ = g.A.CloseWrite()
+	g.until("the end is passed on", func(res relay.Result) bool {
+		return res.AToB.Reason == relay.ReasonEOF && res.BToA.Reason != relay.ReasonNone
+	})
+	return g, sent
+}
+
+// TestCloseOnEOFDelivers: bytes that were sent before the end arrive, though their reader is slow and sends something meanwhile that
+// nobody reads. The side that has ended waits for none of that.
+func TestCloseOnEOFDelivers(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		g, sent := closesOnEOF(t, d, time.Hour, false)
+		if err := expect(g.A, nil); err != nil {
+			t.Fatalf("A: %v, want a clean end", err)
+		}
+		write(t, g.B, "still here")
+		if err := expect(g.B, sent); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	})
+}
+
+// TestCloseOnEOFGivesUp: a side that takes nothing for long, or a cut, ends the wait, and what it costs is counted.
+func TestCloseOnEOFGivesUp(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for name, linger := range map[string]time.Duration{"stuck": 10 * time.Millisecond, "cut": time.Hour} {
+			g, sent := closesOnEOF(t, d, linger, true)
+			if name == "cut" {
+				g.cancel(errors.New("cut"))
+			}
+			res, err := g.wait()
+			_, n, _ := receive(g.B)
+			if !errors.Is(err, relay.ErrTruncated) || res.Reason != relay.ReasonTruncated || res.AToB.Reason != relay.ReasonTruncated ||
+				res.AToB.Lost == 0 || n+res.AToB.Lost < int64(len(sent)) || res.BToA.Lost == 0 {
+				t.Fatalf("%s: of %d bytes %d come: %+v, %v", name, len(sent), n, res, err)
 			}
 		}
 	})
@@ -290,6 +346,7 @@ func TestTruncated(t *testing.T) {
 func TestTruncatedAfterEnd(t *testing.T) {
 	both(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, &relay.Config{CloseOnEOF: true, Engine: relay.EngineCopy})
+		r.SetLinger(10 * time.Millisecond) // for what A does not read
 		g := d.newRig(t, r, tcp, tcp)
 		sent := fillUp(t, g.B)
 		if n, err := io.CopyN(io.Discard, g.A, sent/2); err != nil {
