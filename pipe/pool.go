@@ -307,6 +307,8 @@ func (pl *Pool) getNew(k int) (*Pipe, error) {
 		switch {
 		case err == nil:
 			return p, nil
+		case errors.Is(err, os.ErrClosed): // meanwhile
+			return nil, ErrClosed
 		case !errors.Is(err, errDegraded) && !errors.Is(err, errRefused):
 			return nil, fmt.Errorf("penstock: pipe: get: %w", cmp.Or(errors.Unwrap(err), err)) // without the words of package pool
 		}
@@ -462,7 +464,9 @@ func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], erro
 		New: func(context.Context) (*Pipe, error) { return b.open(k, size) },
 		Close: func(p *Pipe) {
 			p.Close() // may have been closed by its holder
-			b.give(cost)
+			if !p.fresh {
+				b.give(cost)
+			} // else the pool was closed while it was made, and its maker gives the reservation back
 		},
 		MaxIdle:  cfg.MaxIdle,
 		IdleTime: cfg.IdleTime,

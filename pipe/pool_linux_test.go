@@ -157,6 +157,34 @@ func TestPoolMaxIdle(t *testing.T) {
 	}
 }
 
+// TestCloseMeetsGet: a pool that is closed while a pipe is made for a Get keeps neither the pipe nor the pages that were reserved for it.
+func TestCloseMeetsGet(t *testing.T) {
+	for range 300 {
+		pl, err := pipe.NewPool(&pipe.Config{IdleTime: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error)
+		for range 2 {
+			go func() {
+				p, err := pl.Get(0)
+				if err == nil {
+					pl.Put(p)
+				}
+				got <- err
+			}()
+		}
+		first := <-got // often while the other one makes its pipe
+		pl.Close()
+		if err := <-got; first != nil || err != nil && !errors.Is(err, pipe.ErrClosed) {
+			t.Fatalf("%v, then %v", first, err)
+		}
+		if s := pl.Stats(); s.UsedPages != 0 || s.Leased != 0 || s.Made != s.Closed {
+			t.Fatalf("%+v", s)
+		}
+	}
+}
+
 func TestPoolClosed(t *testing.T) {
 	pl, err := pipe.NewPool(nil)
 	if err != nil {

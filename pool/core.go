@@ -591,6 +591,11 @@ func (c *core[T]) make(ctx context.Context) (T, error) {
 		return zero, fmt.Errorf("penstock: pool: get: %w", err)
 	}
 	c.made.Add(1)
+	if c.closed.Load() { // meanwhile
+		c.drop(x)
+		var zero T
+		return zero, ErrClosed
+	}
 	return x, nil
 }
 

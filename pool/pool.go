@@ -265,7 +265,8 @@ func (p *Pool[T]) Stats() Stats {
 	return p.rest().stats()
 }
 
-// Close closes the idle items, and makes Put close items that still come back, and Get fail, also those that wait.
+// Close closes the idle items, and makes Put close items that still come back, and Get fail with [ErrClosed], also one that waits for another
+// item. One that waits in [Config.New], whose context Close does not cancel, fails when that has returned, and its item is closed.
 // Items that are out stay good. Calling it again does nothing. It always returns nil.
 func (p *Pool[T]) Close() error {
 	p.rest().close()

@@ -163,8 +163,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCloseMeetsNew closes the pool while an item is being made: the item is the
-// caller's, and closed when it is put.
+// TestCloseMeetsNew closes the pool while an item is being made: Get fails as if it had been called after that, and the item is closed.
 func TestCloseMeetsNew(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v pool.Variant) {
 		var m maker
@@ -174,11 +173,18 @@ func TestCloseMeetsNew(t *testing.T) {
 			p.Close()
 			return m.new(context.Background())
 		}
-		p = newPool(t, v, cfg)
-		x := get(t, p)
-		p.Put(x)
-		if x.state.Load() != closed {
-			t.Error("not closed")
+		for _, maxOpen := range []int{0, 1} {
+			cfg.MaxOpen = maxOpen
+			p = newPool(t, v, cfg)
+			if x, err := p.Get(context.Background()); !errors.Is(err, pool.ErrClosed) || x != nil {
+				t.Errorf("MaxOpen %d: Get returns %v, %v", maxOpen, x, err)
+			}
+			if s := p.Stats(); s.Made != 1 || s.Closed != 1 || s.Live != 0 {
+				t.Errorf("MaxOpen %d: %+v", maxOpen, s)
+			}
+		}
+		if m.closed.Load() != 2 {
+			t.Errorf("%d items were closed, want 2", m.closed.Load())
 		}
 	})
 }

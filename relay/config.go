@@ -40,27 +40,10 @@ type Config struct {
 	// Hooks are called at events of sessions on goroutines.
 	Hooks Hooks
 
-	// PromoteBytes and PromoteReads: a copying direction turns to splicing after
-	// PromoteReads reads in a row of at least PromoteBytes bytes. Defaults:
-	// 32 KiB, 2.
-	PromoteBytes, PromoteReads int
-	// DemoteBytes and DemoteReads: a splicing direction turns to copying after
-	// DemoteReads reads in a row of less than DemoteBytes bytes. Defaults:
-	// 16 KiB, 4. DemoteBytes must not exceed PromoteBytes: the gap between the
-	// two is the hysteresis.
-	DemoteBytes, DemoteReads int
-
 	// MaxPipeSize bounds the pipe that a direction grows to while it fills its
 	// pipe again and again, in bytes. Default 1 MiB; less than pipe.DefaultSize
 	// means that pipes do not grow.
 	MaxPipeSize int
-
-	// WrappedBuffer is the size of the largest buffer for reads of a stream that is read by its own Read (a
-	// *tls.Conn, or the result of [Stream]): one for each direction, also while the session is idle. It is in use while reads
-	// are large. A direction whose last read took less than 1 KiB or 8 KiB waits with a buffer of
-	// that size. Default 64 KiB; 1 KiB to 1 MiB. Other types may be read by messages, and are always offered 32 KiB, as by
-	// io.Copy, or 64 KiB if they are datagram sockets of package net.
-	WrappedBuffer int
 
 	// TailDelay is how long bytes below a source's low-water mark, which is raised for proven
 	// bulk (SO_RCVLOWAT), may wait. Default 1 ms, at most a second; negative means that no
@@ -76,22 +59,21 @@ type Config struct {
 	// while many sessions of a [Driver] carry bulk and nothing else goes on. Default
 	// 400 µs, at most 1 ms; negative means not at all.
 	Gather time.Duration
+
+	promote, demote threshold // for tests
 }
+
+// A threshold is so many reads in a row of that size, after which a direction turns to the other engine.
+type threshold struct{ bytes, reads int }
 
 // The defaults come from the table of docs/relay.md.
 const (
-	defaultPromoteBytes = 32 << 10
-	defaultPromoteReads = 2
-	defaultDemoteBytes  = 16 << 10
-	defaultDemoteReads  = 4
-	defaultMaxPipeSize  = 1 << 20
-	defaultTailDelay    = time.Millisecond
-	defaultGather       = 400 * time.Microsecond
+	defaultMaxPipeSize = 1 << 20
+	defaultTailDelay   = time.Millisecond
+	defaultGather      = 400 * time.Microsecond
 
 	minTailDelay   = 100 * time.Microsecond
 	maxMaxPipeSize = 1 << 30
-
-	maxWrappedBuffer = 1 << 20
 
 	// bufferSize is the size of one copied read.
 	bufferSize = 64 << 10
@@ -99,12 +81,8 @@ const (
 
 // withDefaults returns c with its zero fields filled in.
 func (c Config) withDefaults() Config {
-	setDefault(&c.PromoteBytes, defaultPromoteBytes)
-	setDefault(&c.PromoteReads, defaultPromoteReads)
-	setDefault(&c.DemoteBytes, min(defaultDemoteBytes, c.PromoteBytes))
-	setDefault(&c.DemoteReads, defaultDemoteReads)
+	c.promote, c.demote = threshold{32 << 10, 2}, threshold{16 << 10, 4} // reads of at least, and of less than; the gap is the hysteresis
 	setDefault(&c.MaxPipeSize, defaultMaxPipeSize)
-	setDefault(&c.WrappedBuffer, bufferSize)
 	setDefault(&c.TailDelay, defaultTailDelay)
 	setDefault(&c.Gather, defaultGather)
 	return c
@@ -122,20 +100,14 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: Engine is %v", ErrConfig, c.Engine)
 	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0 || c.LegsAfter < 0:
 		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
-	case c.PromoteBytes < 0 || c.PromoteReads < 0 || c.DemoteBytes < 0 || c.DemoteReads < 0:
-		return fmt.Errorf("%w: a threshold is negative", ErrConfig)
+	case c.CloseOnEOF && c.HalfCloseTimeout > 0:
+		return fmt.Errorf("%w: CloseOnEOF leaves no session half closed, so HalfCloseTimeout %v has no meaning; write one of the two", ErrConfig, c.HalfCloseTimeout)
 	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:
 		return fmt.Errorf("%w: TailDelay is %v; write %v to 1s, or a negative one for no marks", ErrConfig, c.TailDelay, minTailDelay)
-	case c.MaxPipeSize > maxMaxPipeSize:
-		return fmt.Errorf("%w: MaxPipeSize is %d; write at most %d", ErrConfig, c.MaxPipeSize, maxMaxPipeSize)
-	case c.WrappedBuffer < smallBuffer || c.WrappedBuffer > maxWrappedBuffer:
-		return fmt.Errorf("%w: WrappedBuffer is %d; write %d to %d", ErrConfig, c.WrappedBuffer, smallBuffer, maxWrappedBuffer)
+	case c.MaxPipeSize < 0 || c.MaxPipeSize > maxMaxPipeSize:
+		return fmt.Errorf("%w: MaxPipeSize is %d; write 1 to %d, or 0 for %d", ErrConfig, c.MaxPipeSize, maxMaxPipeSize, defaultMaxPipeSize)
 	case c.Gather > time.Millisecond:
 		return fmt.Errorf("%w: Gather is %v; write at most 1ms, or a negative one for none", ErrConfig, c.Gather)
-	case c.PromoteBytes > bufferSize:
-		return fmt.Errorf("%w: PromoteBytes is %d, but a read delivers at most %d", ErrConfig, c.PromoteBytes, bufferSize)
-	case c.DemoteBytes > c.PromoteBytes:
-		return fmt.Errorf("%w: DemoteBytes %d is more than PromoteBytes %d", ErrConfig, c.DemoteBytes, c.PromoteBytes)
 	}
 	return nil
 }

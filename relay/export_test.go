@@ -21,6 +21,11 @@ func (r *Relay) SetClock(now func() time.Duration, after func(time.Duration, fun
 // SetLinger has sessions of which a side was reset wait no longer than that for a side that takes nothing.
 func (r *Relay) SetLinger(d time.Duration) { r.linger = d }
 
+// SetThresholds has one read of that size change a direction's engine.
+func (r *Relay) SetThresholds(bytes int) {
+	r.cfg.promote, r.cfg.demote = threshold{bytes, 1}, threshold{bytes, 1}
+}
+
 type testClock struct {
 	nowFunc func() time.Duration
 	after   func(time.Duration, func()) interface {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/relay"
 )
@@ -225,4 +226,23 @@ func TestResultPrints(t *testing.T) {
 	if want := "none a b side(7): none; wrapped 1, half-close 2"; got != want {
 		t.Fatalf("%q, want %q", got, want)
 	}
+}
+
+// TestConfig: a field that makes no sense, alone or beside another one, is refused, with what to write in its place.
+func TestConfig(t *testing.T) {
+	t.Parallel()
+
+	for want, cfg := range map[string]relay.Config{
+		"Engine is engine(3)":       {Engine: 3},
+		"write 0 for none":          {IdleTimeout: -1},
+		"write 100µs to 1s":         {TailDelay: time.Microsecond},
+		"write 1 to 1073741824, or": {MaxPipeSize: -1},
+		"write at most 1ms":         {Gather: time.Second},
+		"write one of the two":      {CloseOnEOF: true, HalfCloseTimeout: time.Second},
+	} {
+		if r, err := relay.New(&cfg); r != nil || !errors.Is(err, relay.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, %v; want %q", cfg, r, err, want)
+		}
+	}
+	newRelay(t, &relay.Config{CloseOnEOF: true, IdleTimeout: time.Second, MaxPipeSize: 1, TailDelay: -1, Gather: -1})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -222,23 +221,18 @@ const (
 	bufferIdleTime = 10 * time.Second
 )
 
-// The sizes of the buffers that directions hold while they wait inside of a wrapper's Read, besides
-// [Config.WrappedBuffer].
+// The sizes of the buffers that directions hold while they wait inside of a wrapper's Read, besides copyBuffer and bufferSize.
 const (
 	smallBuffer  = 1 << 10
 	mediumBuffer = 8 << 10
 )
 
-// bufferSizes returns the sizes of a relay's buffers, in ascending order.
-func (c *Config) bufferSizes() []int {
-	sizes := []int{smallBuffer, mediumBuffer, copyBuffer, bufferSize, min(c.WrappedBuffer, copyBuffer), c.WrappedBuffer}
-	slices.Sort(sizes)
-	return slices.Compact(sizes)
-}
+// bufferSizes are the sizes of a relay's buffers, in ascending order.
+var bufferSizes = [...]int{smallBuffer, mediumBuffer, copyBuffer, bufferSize}
 
 // openBuffers makes the pools.
 func (r *Relay) openBuffers() error {
-	for _, size := range r.cfg.bufferSizes() {
+	for _, size := range bufferSizes {
 		p, err := pool.New(pool.Config[*buffer]{
 			New:      func(context.Context) (*buffer, error) { return &buffer{b: make([]byte, size)}, nil },
 			MaxIdle:  maxIdleBuffers,

@@ -1,7 +1,5 @@
 package relay
 
-import "math"
-
 // The moves of a direction. Each makes one attempt at moving bytes and returns
 // waitTurn when another move may follow.
 
@@ -221,15 +219,15 @@ func (d *direction) adapt(n int) {
 		n += d.link.queued()
 	}
 	tune := d.env().tune
-	spoke, reads, next, what := n >= tune.PromoteBytes, tune.PromoteReads, splicing, promoted
+	spoke, reads, next, what := n >= tune.promote.bytes, tune.promote.reads, splicing, promoted
 	if d.mode == splicing {
-		spoke, reads, next, what = n < tune.DemoteBytes, tune.DemoteReads, copying, demoted
+		spoke, reads, next, what = n < tune.demote.bytes, tune.demote.reads, copying, demoted
 	}
 	if !spoke {
 		d.streak = 0
 		return
 	}
-	if d.streak++; int(d.streak) >= reads || d.streak == math.MaxUint16 {
+	if d.streak++; int(d.streak) >= reads {
 		d.streak = 0
 		d.switchTo(next)
 		d.env().counts.note(what)

@@ -174,7 +174,7 @@ func (r *Relay) readSizes(from, to end, oneWay bool) readSizes {
 	case unknown:
 		return readSizes{copyBuffer, copyBuffer, copyBuffer}
 	}
-	s := readSizes{smallBuffer, smallBuffer, r.cfg.WrappedBuffer}
+	s := readSizes{smallBuffer, smallBuffer, bufferSize}
 	if to.framing != streaming {
 		s.largest = min(s.largest, copyBuffer)
 	}

@@ -189,6 +189,9 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 // The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite, SetLinger,
 // SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer, SyscallConn, and NetConn, which returns
 // conn. They return errors.ErrUnsupported if conn has them not. File and MultipathTCP are conn's alone: ask NetConn().
+//
+// No other [Relay] has a Wrap: nearly all that a Config says, its timeouts and hooks, is for sessions, and a copy would not follow it. Code that wants
+// another Engine or other Pipes calls [Relay.Copy]; code that wants timeouts joins the connections by [Relay.Join], or sets deadlines.
 func Wrap(conn net.Conn) net.Conn {
 	if isNil(conn) {
 		return nil

@@ -332,7 +332,8 @@ func scripted(mode mode, source, sink []event) (*direction, *scriptedSource, *sc
 	src := &scriptedSource{script: script{events: source}, urgentAs: syscall.EAGAIN}
 	dst := &scriptedSink{script: script{events: sink}}
 	from := &scriptedLender{}
-	cfg := Config{PromoteBytes: 8, PromoteReads: 2, DemoteBytes: 4, DemoteReads: 2}.withDefaults()
+	cfg := Config{}.withDefaults()
+	cfg.promote, cfg.demote = threshold{8, 2}, threshold{4, 2}
 	d := &direction{
 		link: &pair{source: src, sink: dst, env: &environment{leaser: from, tune: &cfg, counts: new(counts)}}, held: new(inFlight),
 		mode: mode, pipeSize: defaultPipe,

@@ -631,11 +631,12 @@ func TestHooks(t *testing.T) {
 		defer mu.Unlock()
 		got, sessions = append(got, fmt.Sprintf(format, args...)), append(sessions, s)
 	}
-	r := newRelay(t, &relay.Config{PromoteBytes: 1000, PromoteReads: 1, DemoteBytes: 1000, DemoteReads: 1, Hooks: relay.Hooks{
+	r := newRelay(t, &relay.Config{Hooks: relay.Hooks{
 		Started:       func(s *relay.Session) { note(s, "started") },
 		EngineChanged: func(s *relay.Session, from relay.Side, now relay.Engine) { note(s, "%v %v", from, now) },
 		Ended:         func(s *relay.Session, res relay.Result, err error) { note(s, "ended %v %v", res.Reason, err) },
 	}})
+	r.SetThresholds(1000)
 	g := newRig(t, r, tcp, tcp)
 	large, small := make([]byte, 1000), make([]byte, 10)
 	pass(t, g.A, g.B, large)

@@ -372,7 +372,9 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	g.A.CloseWrite()
 	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
 	c.advance(5*time.Second - 1)
+	moved := g.session.Result().BToA.Bytes()
 	noError(t, ping(g.B, g.A, 1))
+	g.until("the byte is counted", func(res relay.Result) bool { return res.BToA.Bytes() == moved+1 })
 	c.advance(1) // the timer finds that a byte has moved
 	c.advance(5*time.Second - 1)
 	running(t, g)

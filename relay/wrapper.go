@@ -442,7 +442,7 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 
 // Stream returns a connection for a stream that is none, such as an end of a pipe, a terminal or a
 // channel of another protocol, so that it can be joined. It says that s is a stream of bytes, and not of messages: the
-// buffers in which its Read waits are small while little comes, see [Config.WrappedBuffer]. So it is of use for a
+// buffers in which its Read waits have 1 KiB or 8 KiB while its reads take less, and else 64 KiB. So it is of use for a
 // wrapper of a connection, too, which is else offered 32 KiB at least, as by io.Copy. It says nothing of a connection
 // whose kind is known.
 //
