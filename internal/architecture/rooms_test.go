@@ -48,7 +48,6 @@ var rooms = []room{
 	{"proxy/internal/file", []string{"internal/sys"}},
 	{"proxy/internal/keypair", nil},
 	{"proxy/internal/lb", nil},
-	{"proxy/internal/manual", nil},
 	{"proxy/internal/monitor", nil},
 	{"proxy/internal/tally", nil},
 	{"proxy/internal/nearest", nil},

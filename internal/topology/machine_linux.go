@@ -55,15 +55,6 @@ func nodes(root fs.FS) (Set, error) {
 	return s, err
 }
 
-// AllowedNodes returns the nodes of which the calling thread may have memory.
-func AllowedNodes() (Set, error) {
-	mask, err := sys.MemsAllowed()
-	if err != nil {
-		return nil, os.NewSyscallError("get_mempolicy MPOL_F_MEMS_ALLOWED", err)
-	}
-	return mask.Nodes(), nil
-}
-
 // CPUsOf returns the CPUs of a node, of which there may be none.
 func CPUsOf(node int) (Set, error) { return read(os.DirFS("/"), fmt.Sprintf(cpusOfNode, node)) }
 

@@ -109,10 +109,11 @@ func TestMemory(t *testing.T) {
 	if limit, err := sys.RlimitMemlock(); err != nil || limit < need {
 		t.Skipf("RLIMIT_MEMLOCK is %d, %v", limit, err)
 	}
-	nodes, err := topology.AllowedNodes()
+	allowed, err := sys.MemsAllowed()
 	if err != nil {
 		t.Skipf("no NUMA: %v", err)
 	}
+	nodes := allowed.Nodes()
 	before := locked(t)
 	r := byFile.Start(t, fmt.Sprintf(placed, fmt.Sprintf("loops: {count: 1}, memory: {huge_pages: off, mlock: true, numa: %d}", nodes[0])))
 	a := r.Status().Arena

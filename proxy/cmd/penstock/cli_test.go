@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/internal/completion"
-	"github.com/penstock/penstock/proxy/internal/manual"
+	"github.com/penstock/penstock/proxy/internal/testutil/manual"
 )
 
 // call runs the program with args, and without signals.

@@ -230,17 +230,13 @@ func hasRoom(w uint64, limit uint32, excluded uint64) bool {
 // CanAcquire reports whether the endpoint can be acquired.
 func (e *Endpoint) CanAcquire() bool { return hasRoom(e.word.Load(), e.limit.Load(), unusableFlags) }
 
-// Acquire gives the endpoint another session, unless it is unusable or has its limit of them.
-// If it returns true the caller calls [Endpoint.Release] once. [Set.Pick] does it by itself.
-func (e *Endpoint) Acquire() bool { return e.acquire(unusableFlags) }
-
 // CanAcquireAnyway reports whether AcquireAnyway may succeed.
 func (e *Endpoint) CanAcquireAnyway(panicking bool) bool {
 	return hasRoom(e.word.Load(), e.limit.Load(), excludedAnyway(panicking))
 }
 
-// AcquireAnyway is Acquire for an endpoint that may be unusable: a client has to find out whether it serves. A barred one is taken in
-// panic alone.
+// AcquireAnyway gives the endpoint another session, unless it has its limit of them, though it may be unusable: a client has to find out whether it
+// serves. A barred one is taken in panic alone. If it returns true the caller calls [Endpoint.Release] once, as after [Set.Pick].
 func (e *Endpoint) AcquireAnyway(panicking bool) bool { return e.acquire(excludedAnyway(panicking)) }
 
 func excludedAnyway(panicking bool) uint64 {

@@ -47,6 +47,9 @@ func (s *Set) Open() (believed, true_ []bool) {
 	return believed, true_
 }
 
+// Acquire gives the endpoint another session, as [Set.Pick] does.
+func (e *Endpoint) Acquire() bool { return e.acquire(unusableFlags) }
+
 // SetRandom has the set draw from r.
 func (s *Set) SetRandom(r func() uint64) { s.random = r }
 

@@ -107,14 +107,7 @@ type Connections struct {
 	inUse atomic.Int64
 }
 
-// NewConnections returns a limit of most connections at once; 0 or less means none.
-func NewConnections(limit int64) *Connections {
-	c := new(Connections)
-	c.Set(limit)
-	return c
-}
-
-// Set changes the limit. Connections beyond a lower one stay.
+// Set changes the limit; 0 or less means none. Connections beyond a lower one stay.
 func (c *Connections) Set(limit int64) { c.most.Store(max(limit, 0)) }
 
 // Take takes a place for a connection, and reports whether there was one. The caller gives it

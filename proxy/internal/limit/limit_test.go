@@ -100,7 +100,8 @@ func TestDenials(t *testing.T) {
 }
 
 func TestConnections(t *testing.T) {
-	c := limit.NewConnections(2)
+	var c limit.Connections
+	c.Set(2)
 	for range 2 {
 		if !c.Take() {
 			t.Fatal("no place among two")
@@ -147,7 +148,8 @@ func TestConnections(t *testing.T) {
 // TestConnectionsShared: the places in use never exceed the limit, with many goroutines that take
 // and give.
 func TestConnectionsShared(t *testing.T) {
-	c := limit.NewConnections(3)
+	var c limit.Connections
+	c.Set(3)
 	var now, most atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
@@ -172,7 +174,8 @@ func TestConnectionsShared(t *testing.T) {
 
 // TestRate: at most the burst at once, and then one whenever the rate gives one.
 func TestRate(t *testing.T) {
-	r := limit.NewRate(10, 3)
+	var r limit.Rate
+	r.Set(10, 3)
 	now := int64(5e9)
 	for range 3 {
 		if !r.Take(now) {
@@ -219,7 +222,9 @@ func TestRateAsReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perSecond := rapid.SampledFrom([]float64{0.1, 1, 2, 10, 1000, 1e6}).Draw(t, "rate")
 		burst := rapid.IntRange(1, 20).Draw(t, "burst")
-		r, ref := limit.NewRate(perSecond, burst), rate.NewLimiter(rate.Limit(perSecond), burst)
+		ref := rate.NewLimiter(rate.Limit(perSecond), burst)
+		var r limit.Rate
+		r.Set(perSecond, burst)
 		now, base := int64(1e12), time.Unix(0, 0)
 		for range 200 {
 			// Not where a token is just due: the reference counts in floating point.
@@ -238,7 +243,8 @@ func TestRateAsReference(t *testing.T) {
 
 // TestRateShared: many loops together get as many as the rate gives, and not one more.
 func TestRateShared(t *testing.T) {
-	r := limit.NewRate(1000, 50)
+	var r limit.Rate
+	r.Set(1000, 50)
 	var let atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
@@ -259,7 +265,8 @@ func TestRateShared(t *testing.T) {
 // TestRateGivenBack: a connection that does not count leaves the rate as it was, and gives no
 // client more than the rate does.
 func TestRateGivenBack(t *testing.T) {
-	r := limit.NewRate(10, 3)
+	var r limit.Rate
+	r.Set(10, 3)
 	now := int64(5e9)
 	for range 3 {
 		r.Spend(now)

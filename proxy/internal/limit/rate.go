@@ -27,16 +27,9 @@ type interval struct {
 	rate float64
 }
 
-// NewRate returns a rate of so many connections a second, 0 or less for no limit.
+// Set changes the rate to so many connections a second, 0 or less for no limit.
 // burst is how many may come at once after a time in which none came, at least 1; 0
-// means as many as a second gives.
-func NewRate(perSecond float64, burst int) *Rate {
-	r := new(Rate)
-	r.Set(perSecond, burst)
-	return r
-}
-
-// Set changes the rate. The used part of the old one counts in the new.
+// means as many as a second gives. The used part of the old one counts in the new.
 func (r *Rate) Set(perSecond float64, burst int) { r.pace.Store(newInterval(perSecond, burst)) }
 
 // newInterval returns nil for no limit.

@@ -30,7 +30,8 @@ type limited struct {
 }
 
 func newLimited(t *testing.T, cfg limit.SourcesConfig, access limit.Access) *limited {
-	l := &limited{t: t, door: new(router.ListenerState), process: limit.NewRate(1, 2), clock: 1e9}
+	l := &limited{t: t, door: new(router.ListenerState), process: new(limit.Rate), clock: 1e9}
+	l.process.Set(1, 2)
 	l.door.Rate.Set(1, 2)
 	l.door.Connections.Set(2)
 	var err error

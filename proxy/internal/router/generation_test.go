@@ -232,7 +232,8 @@ func TestTimesThatChange(t *testing.T) {
 // TestUnknownSpendsNothing: clients without an address, however many, leave a listener's rate, that
 // of all listeners, and its places, to others.
 func TestUnknownSpendsNothing(t *testing.T) {
-	rate := limit.NewRate(1, 1)
+	rate := new(limit.Rate)
+	rate.Set(1, 1)
 	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) { lc.Process = rate })
 	door := r.listener.Config().State
 	door.Rate.Set(1, 1)

@@ -227,7 +227,8 @@ func (w *world) vain() (n int) {
 func TestHeldAreBounded(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
 	other := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
-	both := limit.NewConnections(4)
+	both := new(limit.Connections)
+	both.Set(4)
 	r.upstream.HoldUnder(both)
 	other.upstream.HoldUnder(both)
 	held := 0
@@ -392,7 +393,7 @@ func TestServedSince(t *testing.T) {
 		}
 	}
 	r.endpoint(0).SetLimit(1)
-	r.endpoint(0).Acquire()
+	r.endpoint(0).AcquireAnyway(false)
 	r.pass(time.Second)
 	if err := r.refuse(); err == nil {
 		t.Fatal("a client gets an endpoint that is full")

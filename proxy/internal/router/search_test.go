@@ -410,7 +410,7 @@ func TestAbandonOnlyForBetter(t *testing.T) {
 	}
 	for i := range 3 { // others that are full are no better
 		r.endpoint(i).SetLimit(1)
-		r.endpoint(i).Acquire()
+		r.endpoint(i).AcquireAnyway(false)
 	}
 	if s.Abandon(r.clock) {
 		t.Error("it was given up for one without room")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 // A pair is the moment of an event, and the one before it.
@@ -65,7 +66,7 @@ func (p pair) legends() map[string]string {
 		"active": group(p.now.process.Connections.Active), "mean": "–", "p99": "–",
 	}
 	var made, us int64
-	buckets := make([]int64, len(admin.ConnectBoundsUs)+1)
+	buckets := make([]int64, len(tally.ConnectBounds)+1)
 	for name, u := range p.now.upstreams {
 		c, was := u.Connects, p.before.upstreams[name].Connects
 		made, us = made+c.Made-was.Made, us+c.SumUs-was.SumUs
@@ -79,7 +80,7 @@ func (p pair) legends() map[string]string {
 			i++
 			sum += buckets[i]
 		}
-		l["mean"], l["p99"] = micro(float64(us)/float64(made)), micro(float64(admin.ConnectBoundsUs[i]))
+		l["mean"], l["p99"] = micro(float64(us)/float64(made)), micro(float64(tally.ConnectBounds[i].Microseconds()))
 	}
 	return l
 }
