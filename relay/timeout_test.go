@@ -300,7 +300,7 @@ func closesOnEOF(t *testing.T, d *driving, linger time.Duration, fill bool) (g *
 	write(t, g.A, sent)
 	_ = g.A.CloseWrite()
 	g.until("the end is passed on", func(res relay.Result) bool {
-		return res.AToB.Reason == relay.ReasonEOF && res.BToA.Reason != relay.ReasonNone
+		return res.AToB.Reason != relay.ReasonNone && res.BToA.Reason != relay.ReasonNone
 	})
 	return g, sent
 }
