@@ -58,7 +58,7 @@ func (l *Lane) Trouble() string {
 	case !l.Wanted:
 		return ""
 	case l.State == LaneBusy:
-		return "the lane is wanted and busy, so sessions stay in user space (" + l.Why + "): it is tried again every two seconds; if no process drains that has it, look with bpftool net for one that was forgotten, or remove the files of pins outside of lane.pins, which ends their sessions"
+		return "sessions stay in user space: " + l.Why + ": end that process, or remove its pins"
 	case l.State == LaneUnavailable:
 		return "the lane is wanted and unavailable, so sessions stay in user space (" + l.Why + "): penstock doctor has what is missing, and penstock check what is wrong with devices and pins; then reload"
 	}

@@ -463,7 +463,7 @@ func (f *finder) endpoints(subject Problem, u *Upstream) {
 		kind := e.problem()
 		if u.Outage != nil && e.Connecting != nil { // which the line on the outage does not say
 			kind = connecting
-		} else if kind == "" || u.Outage != nil {
+		} else if kind == "" || u.Outage != nil || kind == unreachable && f.now.Sub(e.LastFailure.Time) > unreachableFor {
 			continue
 		}
 		if n++; n <= maxEndpoints {
@@ -519,6 +519,10 @@ const connecting = "endpoint_connecting"
 // unreachable is the kind of problem of an endpoint that takes clients, if the last connection
 // to it failed.
 const unreachable = "endpoint_unreachable"
+
+// unreachableFor is for how long after that it is a problem: while nobody asks for the endpoint, nothing would say that it is over. The endpoint's
+// last failure stays in the status, with its age.
+const unreachableFor = time.Minute
 
 // unresolved is the kind of problem of an endpoint whose name does not resolve.
 const unresolved = "endpoint_unresolved"

@@ -82,8 +82,8 @@ func TestProblems(t *testing.T) {
 			[]string{"warning draining the process drains: it accepts no clients any more, 5 clients are left; 13 sessions go on in the lane without it"},
 		},
 		"another process has the lane": {
-			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneBusy, Wanted: true, Why: "lane: device lo: another lane is attached"}}},
-			[]string{"warning lane_busy the lane is wanted and busy, so sessions stay in user space (lane: device lo: another lane is attached): it is tried again every two seconds; if no process drains that has it, look with bpftool net for one that was forgotten, or remove the files of pins outside of lane.pins, which ends their sessions"},
+			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneBusy, Wanted: true, Why: "lane: device lo: another lane is attached, by process 12"}}},
+			[]string{"warning lane_busy sessions stay in user space: lane: device lo: another lane is attached, by process 12: end that process, or remove its pins"},
 		},
 		"there is no lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Wanted: true, Why: "CAP_BPF"}}},
@@ -283,6 +283,7 @@ func TestProblems(t *testing.T) {
 					{Cause: "cannot be connected to: connection refused", Time: now, Connecting: true},
 					{Cause: "cannot be connected to: connection refused", Time: now, Connecting: true, Over: true},
 					{Cause: "ended before its first byte", Time: now},
+					{Cause: "cannot be connected to: nobody has asked since", Time: now.Add(-2 * time.Minute), Connecting: true},
 				} {
 					e := up
 					e.LastFailure = &last
