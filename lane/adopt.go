@@ -1,15 +1,20 @@
 package lane
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"reflect"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -36,13 +41,60 @@ func lockPin(dir string) (fd int, err error) {
 		return -1, fmt.Errorf("lane: directory of pins %s: %w", dir, err)
 	}
 	if err = sys.Flock(fd, sys.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		err = ErrBusy
+		err = busy(locker(fd))
 	}
 	if err != nil {
 		_ = syscall.Close(fd)
 		return -1, fmt.Errorf("lane: directory of pins %s: %w", dir, err)
 	}
 	return fd, nil
+}
+
+// busy is ErrBusy with the process that has the lane; 0: it was not found.
+func busy(pid int) error {
+	if pid == 0 {
+		return fmt.Errorf("%w, owner unknown", ErrBusy)
+	}
+	return fmt.Errorf("%w, by process %d", ErrBusy, pid)
+}
+
+// locker returns the process that has a lock of an open file (proc_locks(5)); 0: it is not known.
+func locker(fd int) (pid int) {
+	var st syscall.Stat_t
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil || syscall.Fstat(fd, &st) != nil {
+		return 0
+	}
+	file := fmt.Sprintf("%02x:%02x:%d", st.Dev>>8&0xfff, st.Dev&0xff|st.Dev>>12&0xfff00, st.Ino)
+	for line := range strings.Lines(string(locks)) {
+		if of := strings.Fields(line); len(of) > 5 && of[1] == "FLOCK" && of[5] == file {
+			pid, _ = strconv.Atoi(of[4])
+		}
+	}
+	return pid
+}
+
+// maxHeld is up to which descriptor holder looks: a lane is opened before there are many.
+const maxHeld = 1024
+
+// holder returns the process of this program that has a BPF program open; 0: it was not found.
+func holder(program ebpf.ProgramID) int {
+	own, _ := os.ReadFile("/proc/self/comm")
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, name := range names {
+		if of, err := os.ReadFile(name); err != nil || !bytes.Equal(of, own) {
+			continue
+		}
+		dir := filepath.Dir(name)
+		for fd := range maxHeld {
+			info, _ := os.ReadFile(fmt.Sprintf("%s/fdinfo/%d", dir, fd))
+			if bytes.Contains(info, fmt.Appendf(nil, "prog_id:\t%d\n", program)) {
+				pid, _ := strconv.Atoi(filepath.Base(dir))
+				return pid
+			}
+		}
+	}
+	return 0
 }
 
 func unlock(fd int) error {

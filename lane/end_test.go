@@ -3,10 +3,13 @@ package lane_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -209,7 +212,7 @@ func TestBusy(t *testing.T) {
 		return
 	}
 	open(t, "lo")
-	if _, err := lane.Open(lane.Config{Devices: []string{"lo"}}); !errors.Is(err, lane.ErrBusy) {
+	if _, err := lane.Open(lane.Config{Devices: []string{"lo"}}); !errors.Is(err, lane.ErrBusy) || !strings.HasSuffix(err.Error(), fmt.Sprintf("by process %d", os.Getpid())) {
 		t.Errorf("a second lane: %v", err)
 	}
 	if _, err := lane.Open(lane.Config{Devices: []string{"nothing0"}}); err == nil {

@@ -186,7 +186,7 @@ func (l *Lane) begin(devices []string) (err error) {
 // ErrBusy is the error of a device that another lane is attached to: packets would have to pass both, in an order that
 // depends on the direction. Pins have the same error if another process has them, or if their programs are attached in another network
 // namespace that is in use.
-var ErrBusy = errors.New("another lane is attached, of a process or of pins that one has left elsewhere")
+var ErrBusy = errors.New("another lane is attached")
 
 // usable returns the index of a device that packets can be translated at.
 func (l *Lane) usable(name string) (int, error) {
@@ -212,7 +212,7 @@ func (l *Lane) usable(name string) (int, error) {
 		info, err := p.Info()
 		_ = p.Close()
 		if err == nil && strings.HasPrefix(info.Name, program.Name) {
-			return 0, fmt.Errorf("lane: device %s: %w", name, ErrBusy)
+			return 0, fmt.Errorf("lane: device %s: %w", name, busy(holder(a.ID)))
 		}
 	}
 	return d.Index, nil

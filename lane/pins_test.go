@@ -234,7 +234,7 @@ func TestKilled(t *testing.T) {
 	_ = silent.SetDeadline(time.Now().Add(condition.Patience))
 	const sessions = 20
 	clients := p.talkers(t, sessions)
-	if _, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}); !errors.Is(err, lane.ErrBusy) {
+	if _, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}); !errors.Is(err, lane.ErrBusy) || !strings.HasSuffix(err.Error(), fmt.Sprintf("by process %d", p.cmd.Process.Pid)) {
 		t.Errorf("a second process opens it: %v", err)
 	}
 	began := time.Now()

@@ -133,7 +133,7 @@ func (p *Program) IsPinned(device int) bool {
 }
 
 // ErrElsewhere is the error of pins that belong to devices of another network namespace, which is there.
-var ErrElsewhere = errors.New("it is of a device of another network namespace that is in use")
+var ErrElsewhere = errors.New("in another network namespace, in use")
 
 // dying is how long a network namespace may be there that nothing uses any more: the kernel takes it down later.
 const dying = time.Second
