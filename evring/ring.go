@@ -62,7 +62,7 @@ type Config struct {
 
 	// SlotSize is the memory of one event in bytes, of which all but 8 are for the
 	// event (EventSize): a multiple of CacheLine, so that no two events share one, or
-	// 16 or 32, which BenchmarkPacked shows to move faster when many are under way.
+	// 16 or 32, which on a quiet machine move faster when many are under way.
 	// 0 means DefaultSlotSize.
 	SlotSize int
 

@@ -34,7 +34,8 @@ type Config struct {
 	Size int
 
 	// Budget is the most pages that the pool's pipes may take, lent and idle
-	// together; a pipe takes Size divided by the page size. It never goes beyond
+	// together; a pipe takes Size divided by the page size. Pipes above 64 KiB
+	// take half of it at most. It never goes beyond
 	// the user's quota. Default: seven eighths of that quota (14336 pages where
 	// the kernel's settings are untouched: 896 pipes of 64 KiB), or, for a process
 	// that no quota binds, 16 pages for each pipe that the descriptors allow, up

@@ -3,6 +3,9 @@
 // has nothing to do with the garbage collector: an item goes because it was not used for an
 // interval of time. Unlike a channel or a locked list it is about as fast as sync.Pool, for
 // each processor has items of its own.
+//
+// It uses runtime.procPin by go:linkname. With the build tag penstock_nolinkname it does not, and
+// a call takes one of the processors' shards at random.
 package pool
 
 import (
