@@ -40,6 +40,7 @@ func resident(t *testing.T, field string) int64 {
 // TestPopulated: all of the memory is there from the start, whatever it is made of.
 func TestPopulated(t *testing.T) {
 	const size = 16 << 20
+	debug.FreeOSMemory() // or the runtime gives some back in between
 	before := resident(t, "RssAnon") + resident(t, "HugetlbPages")
 	a := open(t, &arena.Config{Size: size, Locals: 2})
 	after := resident(t, "RssAnon") + resident(t, "HugetlbPages")

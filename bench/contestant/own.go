@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -117,19 +118,23 @@ func awaitListener(ctx context.Context, name string, child *process.Child, socke
 	return c, nil
 }
 
-// summary asks for Penstock's account by its admin API.
+// summary asks for Penstock's account by its admin API, again while the process says that it is not ready.
 func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Account, error) {
-	st, err := client.Status(ctx)
-	if err == nil {
-		return accountOf(&st.Summary), nil
-	}
-	select {
-	case <-c.child.Done():
-		return nil, c.child.Err()
-	case <-time.After(endTime):
-		return nil, err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	for {
+		st, err := client.Status(ctx)
+		if err == nil {
+			return accountOf(&st.Summary), nil
+		}
+		select {
+		case <-c.child.Done():
+			return nil, c.child.Err()
+		case <-time.After(endTime):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if r := (*admin.Refusal)(nil); !errors.As(err, &r) || r.Code != http.StatusServiceUnavailable {
+			return nil, err
+		}
 	}
 }
 

@@ -55,6 +55,9 @@ func TestWhatIsMissingSaysWhatToInstall(t *testing.T) {
 		wantText(t, refused(t, name, s), install)
 	}
 	for _, k := range contestant.Kinds()[:8] {
+		if k.Name == contestant.LaneName && os.Geteuid() != 0 {
+			continue // TestALaneIsNotForEverybody
+		}
 		if err := k.Available(t.Context(), &contestant.Setting{}); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}

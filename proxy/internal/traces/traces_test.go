@@ -25,10 +25,10 @@ import (
 func TestHealthy(t *testing.T) {
 	both(t, func(t *testing.T, protocol string) {
 		to := collector.Start(t, protocol, nil)
-		r := export(t, to, protocol, func(s *traces.Settings) { s.Queue = 10000 })
-		r.sessions(5000)
+		r := export(t, to, protocol, func(s *traces.Settings) { s.Queue = 1000 })
+		r.sessions(1000)
 		s := r.settled()
-		if s.Sampled != 5000 || s.Exported != 5000 || len(to.Spans()) != 5000 || to.Distinct() != 5000 {
+		if s.Sampled != 1000 || s.Exported != 1000 || len(to.Spans()) != 1000 || to.Distinct() != 1000 {
 			t.Errorf("%+v, %d received", s, len(to.Spans()))
 		}
 	})
@@ -184,6 +184,7 @@ func TestFlushIsBounded(t *testing.T) {
 	to.Answer(func(int, int) collector.Answer { return collector.Answer{Lost: true} })
 	r := export(t, to, traces.GRPC, func(s *traces.Settings) { s.Flush, s.Batch, s.Delay = 50*time.Millisecond, 10, time.Hour })
 	r.sessions(100)
+	condition.Await(t, "the first spans were sent", func() bool { return to.Requests() == 1 })
 	began := time.Now()
 	r.Close()
 	s := r.Stats()

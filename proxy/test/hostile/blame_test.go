@@ -115,6 +115,10 @@ func TestOneSourceIsAll(t *testing.T) {
 	for range 40 {
 		if asks("127.0.0.2", at, "hello\n") != nil {
 			failed++
+			r.Until("the failure is known", func() bool {
+				e := r.Endpoint("u", "b")
+				return e.Failures == int64(failed) && (failed < 5 || e.State != "up")
+			})
 		}
 	}
 	if e := r.Endpoint("u", "b"); e.State == "up" || failed != 5 {
