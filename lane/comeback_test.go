@@ -232,8 +232,8 @@ func TestResetAfterReturn(t *testing.T) {
 				p.exchange(t, []byte("not acknowledged yet"), p.server, p.client)
 				p.comesBack(t, 0)
 				reset(p)
-				for _, c := range []*net.TCPConn{p.client, p.server} { // a place is given back after 10 s, which resets too
-					_ = c.SetReadDeadline(time.Now().Add(condition.Patience))
+				for _, c := range []*net.TCPConn{p.client, p.server} { // in time: a place is given back after 10 s, which resets too
+					_ = c.SetReadDeadline(time.Now().Add(8 * time.Second))
 				}
 				if name != "by the client" {
 					wantReset(t, "the client", p.client)
