@@ -329,6 +329,7 @@ func TestWaitingClientsAtAReload(t *testing.T) {
 		"held, TLS begins then":      {`{name: u, endpoints: [DEAD], health_check: off, queue: {hold: 1m}}`, `{name: w, endpoints: [SECURE], BEGINS}`, "ours"},
 		"held, TLS begins no more":   {`{name: u, endpoints: [DEAD], health_check: off, queue: {hold: 1m}, BEGINS}`, `{name: w, endpoints: [WELL]}`, "well"},
 		"held, by another authority": {`{name: u, endpoints: [SECURE], health_check: off, queue: {hold: 1m}, tls: {ca: other.pem, sni: front.test}}`, `{name: u, endpoints: [SECURE], health_check: off, queue: {hold: 1m}, BEGINS}`, "ours"},
+		"held, TLS begins there":     {`{name: u, endpoints: [DEAD], health_check: off, queue: {hold: 1m}}`, `{name: u, endpoints: [SECURE], health_check: off, queue: {hold: 1m}, BEGINS}`, "ours"},
 		"connecting, TLS begins":     {`{name: u, endpoints: [SILENT], health_check: off}`, `{name: w, endpoints: [SECURE], health_check: off, BEGINS}`, "ours"},
 		"connecting, another":        {`{name: u, endpoints: [SILENT], health_check: off}`, `{name: u, endpoints: [WELL], health_check: off}`, "well"},
 		"connecting, elsewhere":      {`{name: u, endpoints: [SILENT], health_check: off}`, `{name: w, endpoints: [WELL], health_check: off}`, "well"},

@@ -310,7 +310,7 @@ func (s *Search) abandoned(now int64) {
 		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
 		began: s.start, ended: now, own: true,
 	})
-	if s.Overruled() { // Next has it begin anew
+	if s.mayJoin() != nil { // Next has it begin anew
 		s.stage = choosing
 		return
 	}
@@ -319,6 +319,11 @@ func (s *Search) abandoned(now int64) {
 		if set := l.snapshotFor(s.client).Set(); set != nil {
 			s.tried = append(s.tried, membersAt(set, e)...)
 		}
+		return
+	}
+	if s.outdated() {
+		s.tried = append(s.tried, e.Endpoint)
+		s.connectAnew(now)
 		return
 	}
 	s.afterMissed(e, now)

@@ -149,7 +149,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 	if m := e.monitor.Load(); m != nil {
 		m.Recovered()
 	}
-	for _, b := range []*health.Breaker{e.breaker.Load(), e.upstream.breaker.Load()} {
+	for _, b := range []*health.Breaker{e.breaker.Load(), e.upstream.breaker()} {
 		if b != nil {
 			b.Recovered()
 		}
@@ -272,7 +272,7 @@ func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if b := e.breaker.Load(); b != nil {
 		b.ProbeSucceeded(began)
 	}
-	if b := e.upstream.breaker.Load(); b != nil {
+	if b := e.upstream.breaker(); b != nil {
 		b.ProbeSucceeded(began)
 	}
 }
@@ -294,7 +294,7 @@ func (e *Endpoint) SetBarred(barred bool) {
 
 // improved reports to the upstream's breaker that the endpoint has got better.
 func (e *Endpoint) improved(what string) {
-	if b := e.upstream.breaker.Load(); b != nil {
+	if b := e.upstream.breaker(); b != nil {
 		b.Improved(what)
 	}
 }

@@ -207,9 +207,31 @@ func (s *Search) mayBegin(l *Listener) bool {
 	return s.offloaded == nil || (l.cfg.TLS != nil) == (s.offloaded.conn() != nil)
 }
 
-// Overruled reports whether a connection that was made is not to be used: by the generations that are in force, or about
-// to be, the client may not come in, or has to begin anew. [Search.Next] refuses it, or has it do so.
-func (s *Search) Overruled() bool { return s.mayJoin() != nil }
+// Overruled implements [worker.Search]. By the generations that are in force, or about to be, the client may not come in, or has to
+// begin anew, or the endpoint is to be connected to in another way.
+func (s *Search) Overruled() bool { return s.outdated() || s.mayJoin() != nil }
+
+// outdated reports whether endpoints are to be connected to in another way than the client's snapshot says: in TLS, above all. They are
+// the newest snapshot's, and that can be known before the listener's generation is in force that leads to it.
+func (s *Search) outdated() bool {
+	if s.snapshot == nil {
+		return false
+	}
+	newest := s.snapshot.upstream.newest.Load()
+	return newest != nil && !newest.connectsAs(s.snapshot)
+}
+
+// connectAnew has a client whose snapshot is outdated go on by the newest one of the same upstream, which may be on a goroutine.
+func (s *Search) connectAnew(now int64) {
+	if e := s.endpoint; e != nil {
+		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
+		s.settle(health.Unknown, now)
+	}
+	s.exitBreaker(health.Unknown, now)
+	s.leaveQueues()
+	s.snapshot = s.snapshot.upstream.newest.Load()
+	s.root, s.stage = s.snapshot, routing
+}
 
 // mayJoin returns why the client may not be joined with an endpoint, though one is reached.
 func (s *Search) mayJoin() error {
@@ -320,11 +342,16 @@ func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 // endpoints: otherwise only one's may fail.
 func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
-		if snap.TLS != o.TLS || snap.StartTLS != o.StartTLS || snap.Source != o.Source || snap.Congestion != o.Congestion || snap.SendProxy != o.SendProxy {
+		if !snap.connectsAs(o) {
 			return false
 		}
 	}
 	return true
+}
+
+// connectsAs is connectsAlike without the fallbacks.
+func (snap *UpstreamSnapshot) connectsAs(o *UpstreamSnapshot) bool {
+	return snap == o || snap.TLS == o.TLS && snap.StartTLS == o.StartTLS && snap.Source == o.Source && snap.Congestion == o.Congestion && snap.SendProxy == o.SendProxy
 }
 
 // reroute begins the search again by another generation of the listener. The client must have

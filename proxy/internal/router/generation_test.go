@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -424,4 +425,64 @@ func TestReroutedWaitsBehindOthers(t *testing.T) {
 	}
 	moved.Close()
 	first.Close()
+}
+
+// TestConnectedToAsTheNewestSays: from the moment in which clients can find the endpoints of a reload, before its listeners are in force,
+// no client connects to one, or is joined with one, in the former way.
+func TestConnectedToAsTheNewestSays(t *testing.T) {
+	for name, change := range map[string]func(*router.SnapshotConfig){
+		"tls":        func(c *router.SnapshotConfig) { c.TLS = new(tlsterm.Client) },
+		"send_proxy": func(c *router.SnapshotConfig) { c.SendProxy = 2 },
+		"nothing":    func(*router.SnapshotConfig) {},
+	} {
+		for _, stage := range []string{"held", "in the queue", "connecting", "abandoned"} {
+			r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute, Hold: time.Minute}, nil)
+			r.listener.Enforce()
+			if stage == "in the queue" {
+				r.occupy()
+			}
+			s, _ := r.search()
+			step, want := s.Next(r.clock), worker.Connect
+			if stage == "held" {
+				s.Failed(syscall.ECONNREFUSED, r.clock)
+				step = r.inVain(s)
+			}
+			if stage == "held" || stage == "in the queue" {
+				want = worker.Park
+			}
+			if step.Action != want {
+				t.Fatalf("%s, %s: %v", name, stage, step.Action)
+			}
+			cfg := r.snapshot.SnapshotConfig
+			change(&cfg)
+			router.NewSnapshot(r.upstream, &cfg).SetEndpoints(r.set)
+			r.endpoint(0).SetLimit(2)
+			r.clock += int64(time.Second)
+			overruled := s.Overruled()
+			switch stage {
+			case "connecting":
+				if overruled != (name != "nothing") {
+					t.Errorf("%s: overruled is %v", name, overruled)
+				}
+			case "abandoned":
+				if s.Abandon(r.clock) != (name != "nothing") {
+					t.Errorf("%s: it goes on", name)
+				}
+				s.Failed(worker.ErrAbandoned, r.clock)
+				for step = s.Next(r.clock); step.Action == worker.Pause || step.Action == worker.Park; step = s.Next(r.clock) {
+					r.clock += int64(time.Second)
+				}
+			}
+			switch step = s.Next(r.clock); {
+			case name == "tls" && step.Action != worker.Handover, name != "tls" && step.Action != worker.Connect, step.ProxyHeader != (name == "send_proxy"):
+				t.Errorf("%s, %s: %v, PROXY header %v", name, stage, step.Action, step.ProxyHeader)
+			case s.Overruled():
+				t.Errorf("%s, %s: overruled again", name, stage)
+			}
+			s.Close()
+			if n := r.active(); (n == 1) != (stage == "in the queue") || n > 1 {
+				t.Errorf("%s, %s: %d places at the endpoint are taken", name, stage, n)
+			}
+		}
+	}
 }

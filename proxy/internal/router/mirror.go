@@ -38,6 +38,12 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 		counts.Skip(worker.MirrorNoEndpoint)
 		return nil
 	}
+	to := e.upstream.newest.Load() // a reload may have this listener mirror there no more
+	if to.TLS != nil {
+		e.Return()
+		counts.Skip(worker.MirrorNoEndpoint)
+		return nil
+	}
 	e.total.Add(1)
 	e.upstream.sessions.Add(1)
 	of := &worker.Mirror{
@@ -46,9 +52,9 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 		Ended: func() { m.ended(e) },
 	}
 	if e.Address.Network != "unix" {
-		of.Source, of.Congestion = m.Snapshot.Source, m.Snapshot.Congestion
+		of.Source, of.Congestion = to.Source, to.Congestion
 	}
-	if v := m.Snapshot.SendProxy; v > 0 {
+	if v := to.SendProxy; v > 0 {
 		connection := s.connection()
 		of.Header = proxyproto.Append(nil, v, &connection)
 	}

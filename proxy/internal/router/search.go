@@ -479,6 +479,10 @@ func (s *Search) Close() {
 
 // connect says which of the endpoint's addresses is to be connected to.
 func (s *Search) connect(now int64) (worker.Step, bool) {
+	if s.outdated() {
+		s.connectAnew(now)
+		return worker.Step{}, false
+	}
 	if s.addrs == nil {
 		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.listener.resolverOf(s.endpoint), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
 	}

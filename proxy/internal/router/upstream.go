@@ -20,12 +20,12 @@ import (
 type Upstream struct {
 	name                   string
 	judged                 judged
-	down                   func(*Endpoint)        // called when the first verdict against an endpoint is passed; may be nil
-	queue                  queue                  // of clients that wait for room
-	held                   queue                  // of clients that no endpoint can serve
-	heldFull               atomic.Bool            // the last of them that looked found endpoints that serve, without room
-	set                    atomic.Pointer[lb.Set] // of all its snapshots
-	breaker                atomic.Pointer[health.Breaker]
+	down                   func(*Endpoint)                  // called when the first verdict against an endpoint is passed; may be nil
+	queue                  queue                            // of clients that wait for room
+	held                   queue                            // of clients that no endpoint can serve
+	heldFull               atomic.Bool                      // the last of them that looked found endpoints that serve, without room
+	set                    atomic.Pointer[lb.Set]           // of all its snapshots
+	newest                 atomic.Pointer[UpstreamSnapshot] // by which its endpoints are connected to; nil: it had none
 	current                atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
 	panic                  atomic.Pointer[health.Panic]     // nil: it is not reported
 	trial                  atomic.Int64                     // clock: before that no failing endpoint may be tried
@@ -158,7 +158,8 @@ type SnapshotConfig struct {
 }
 
 // An UpstreamSnapshot is an upstream as one generation of the configuration has it. It is not
-// changed, but for the endpoints: all snapshots of an upstream have the newest generation's, so that clients of an older one find them.
+// changed, but for the endpoints: all snapshots of an upstream have the newest generation's, so that clients of an older one find them. They
+// are connected to as the newest one says, see [Search.Overruled].
 type UpstreamSnapshot struct {
 	SnapshotConfig
 	upstream *Upstream
@@ -200,12 +201,20 @@ func (snap *UpstreamSnapshot) Set() *lb.Set { return snap.upstream.set.Load() }
 // SetEndpoints has clients sent to the endpoints of a set, which has been attached, and returns
 // the one before.
 func (snap *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
+	snap.upstream.newest.Store(snap) // before a client can find them
 	before = snap.upstream.set.Swap(s)
-	snap.upstream.breaker.Store(snap.Breaker)
 	snap.upstream.unserved.Store(0)
 	snap.upstream.look()
 	snap.upstream.Room()
 	return before
+}
+
+// breaker returns the upstream's; nil: it has none.
+func (u *Upstream) breaker() *health.Breaker {
+	if snap := u.newest.Load(); snap != nil {
+		return snap.Breaker
+	}
+	return nil
 }
 
 // SetFallback sets the snapshot that clients fall back to, before the snapshot is used.

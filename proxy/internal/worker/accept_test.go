@@ -253,6 +253,7 @@ type plainSearch struct {
 
 func (s *plainSearch) Begin(*worker.Client, int64) {}
 func (s *plainSearch) Next(int64) worker.Step      { return s.step }
+func (s *plainSearch) Overruled() bool             { return false }
 func (s *plainSearch) Abandon(int64) bool          { return false }
 
 func (s *plainSearch) Resolved([]netip.Addr, error)         {}

@@ -104,6 +104,9 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 		}
 	}
 	switch {
+	case err == nil && c.search.Overruled():
+		c.dropEndpoint()
+		w.proceed(c)
 	case err == nil && c.asksEndpoint():
 		w.askTLS(c)
 	case err == nil && (c.step.ProxyHeader || c.writesFirst()):

@@ -601,6 +601,47 @@ func TestPreface(t *testing.T) {
 	}
 }
 
+// TestOverruledGetsNothing: an endpoint whose connection is overruled gets neither the header nor the first bytes, and the search goes on.
+func TestOverruledGetsNothing(t *testing.T) {
+	t.Parallel()
+
+	for name, header := range map[string]bool{"first bytes": false, "a header, too": true} {
+		t.Run(name, func(t *testing.T) {
+			former, newer := listenOn(t), listenOn(t)
+			asked := 0 // on the loop
+			d := &director{header: []byte("PROXY! "), next: func(_ *worker.Client, n int) worker.Step {
+				step := connectTo(newer.Addr().String())
+				if n == 1 {
+					step = connectTo(former.Addr().String())
+				}
+				step.ProxyHeader = header
+				return step
+			}, overruled: func() bool { asked++; return asked == 1 }}
+			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread.Data = true })
+			r.serve(t)
+			c := r.dial(t)
+			mustWrite(t, c, []byte("hello"))
+			for _, ln := range []net.Listener{newer, former} {
+				e, err := ln.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer e.Close()
+				e.SetDeadline(time.Now().Add(condition.Patience))
+				if ln == former {
+					if b, err := io.ReadAll(e); len(b) > 0 || err == nil {
+						t.Errorf("it gets %q, %v, want a reset", b, err)
+					}
+				} else if header {
+					mustRead(t, e, []byte("PROXY! hello"))
+				} else {
+					mustRead(t, e, []byte("hello"))
+				}
+			}
+		})
+	}
+}
+
 // A client that leaves while the header is written leaves nothing behind. Nor does an
 // endpoint that leaves, or takes nothing; that failure is reported to the search.
 func TestPrefaceThatIsNotTaken(t *testing.T) {

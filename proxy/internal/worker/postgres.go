@@ -190,6 +190,11 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 	}
 	w.loop.Disarm(&c.timer)
 	c.phase, c.rest, c.step.ProxyHeader = dialing, nil, false // which it has got
+	if c.search.Overruled() {
+		c.dropEndpoint()
+		w.proceed(c)
+		return
+	}
 	if c.writesFirst() {
 		w.writeProxyHeader(c)
 		return

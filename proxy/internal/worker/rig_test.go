@@ -24,6 +24,8 @@ type director struct {
 	reached func() (*relay.Limits, error)
 	header  []byte
 	abandon func() bool // asked of a step that is under way; nil: never given up
+	// overruled is asked of a connection that was made; nil: it is used.
+	overruled func() bool
 
 	begun, closed, joined atomic.Int64
 	mu                    sync.Mutex
@@ -68,6 +70,7 @@ func (a *actor) Next(int64) worker.Step {
 	return a.next(a.client, a.asked)
 }
 
+func (a *actor) Overruled() bool    { return a.overruled != nil && a.overruled() }
 func (a *actor) Abandon(int64) bool { return a.abandon != nil && a.abandon() }
 
 func (a *actor) Resolved([]netip.Addr, error) {}

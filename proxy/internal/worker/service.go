@@ -213,6 +213,8 @@ type Search interface {
 	Resolved(ips []netip.Addr, err error)
 	// Failed passes the error of Connect, or of writing the PROXY header.
 	Failed(err error, now int64)
+	// Overruled reports whether a connection that was made is not to be used, and is to get no byte. Then it is reset, and Next asked.
+	Overruled() bool
 	// ProxyHeader appends the bytes to be written before the client's to b. It is asked once
 	// the connection is there, if Step.ProxyHeader is set.
 	ProxyHeader(b []byte) []byte
