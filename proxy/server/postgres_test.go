@@ -171,6 +171,20 @@ func pgDial(t *testing.T, address string) net.Conn {
 	return client(t, address)
 }
 
+// TestHalfAStartupMessage: a client whose message is half there when its time is over learns that, and not that no server is reached.
+func TestHalfAStartupMessage(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {preread: 100ms}, routes: [{match: {user: [ann]}, upstream: u}]}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
+	c := client(t, r.At("l"))
+	sends(t, c, startup[:len(startup)/2])
+	if answer, err := io.ReadAll(c); err != nil || !strings.Contains(string(answer), "did not come whole in time") || !strings.Contains(string(answer), "08P01") {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
 // TestPostgresRefusals: a client that injects bytes behind its request, asks twice, sends something else, or nothing, is
 // reset, and counted by reason; one that does not ask for TLS and has to gets an error of PostgreSQL.
 func TestPostgresRefusals(t *testing.T) {

@@ -33,7 +33,7 @@ func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *t
 	err := firstBytes(h, offloaded, conn, func() (err error) {
 		m, offloaded.Startup, err = postgres.Read(conn)
 		return err
-	})
+	}, "its message of PostgreSQL")
 	switch {
 	case err != nil:
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -23,10 +24,13 @@ var pgRefusals = []struct {
 	{
 		[]error{
 			limit.ErrSourceConnections, limit.ErrSourceRate, limit.ErrSources, lb.ErrFull, router.ErrQueueFull, router.ErrQueueTimeout,
-			worker.ErrFilterOverload,
+			worker.ErrFilterOverload, tlsterm.ErrSessions,
 		},
 		postgres.Refusal(postgres.TooManyConnections, "the proxy has too many connections for this client"),
 	},
+	{[]error{worker.ErrPrereadTimeout, worker.ErrPrereadEnded}, postgres.Refusal(postgres.ProtocolViolation, "the startup message of this client did not come whole in time")},
+	{[]error{worker.ErrPrereadMemory, postgres.ErrNotPostgres, postgres.ErrMalformed, postgres.ErrEarly, postgres.ErrAgain}, postgres.Refusal(postgres.ProtocolViolation, "the proxy cannot read the startup message of this client")},
+	{[]error{worker.ErrFilterFailed}, postgres.Refusal(postgres.CannotConnectNow, "the proxy cannot decide now whether to admit this client")},
 	{nil, postgres.Refusal(postgres.CannotConnectNow, "the proxy reaches no server for this client now")},
 }
 

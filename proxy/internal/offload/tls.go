@@ -149,15 +149,16 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 		return conn, []string{postgres.Protocol}, s.login(h, offloaded, conn)
 	}
 	if cfg.Preread.Data {
-		err = firstBytes(h, offloaded, conn, conn.Await)
+		err = firstBytes(h, offloaded, conn, conn.Await, "")
 	}
 	return conn, protocols, err
 }
 
-// firstBytes reads the first bytes of a client whose TLS has ended here. The error is [worker.ErrPrereadTimeout] if they come
+// firstBytes reads the first bytes of a client whose TLS has ended here, or a whole message. The error is [worker.TooLate] if they come
 // too late, [sockopt.ErrGone] if the client has gone, and the cause of the end of its context.
-func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error) error {
-	_ = conn.SetReadDeadline(time.Now().Add(offloaded.Listener.Config().TLS.Timeout()))
+func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error, message string) error {
+	within := offloaded.Listener.Config().TLS.Timeout()
+	_ = conn.SetReadDeadline(time.Now().Add(within))
 	stop := context.AfterFunc(h.Context(), func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := read()
 	if !stop() {
@@ -166,7 +167,11 @@ func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.
 	_ = conn.SetReadDeadline(time.Time{})
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return worker.ErrPrereadTimeout
+		got := 0
+		if message != "" {
+			got = -1
+		}
+		return worker.TooLate(worker.ErrPrereadTimeout, within, got, message)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return sockopt.ErrGone
 	}

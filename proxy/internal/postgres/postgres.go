@@ -206,5 +206,6 @@ const (
 	NoEncryption       = NotAuthorized // of a client that has to be encrypted
 	Rejected           = "08004"       // sqlserver_rejected_establishment_of_sqlconnection
 	TooManyConnections = "53300"       // too_many_connections
+	ProtocolViolation  = "08P01"       // protocol_violation
 	CannotConnectNow   = "57P03"       // cannot_connect_now: libpq tries its next host
 )

@@ -437,9 +437,9 @@ func (t *clientTimer) Expired(*loop.Timer) {
 	w := c.worker
 	switch c.phase {
 	case awaitHeader:
-		w.refuse(c, ErrHeaderTimeout)
+		w.refuse(c, w.tooLate(c))
 	case awaitHello, awaitData, awaitFirst, awaitPostgres, looking:
-		w.prereadFailed(c, ErrPrereadTimeout)
+		w.prereadFailed(c, w.tooLate(c))
 	case awaitSilence:
 		w.silenceOver(c)
 	case awaitAnswer:

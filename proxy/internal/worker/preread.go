@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"errors"
 	"syscall"
 	"time"
 	"unsafe"
@@ -249,7 +250,7 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	}
 	p := &c.serving.service.Preread
 	silent := c.events&arrived == 0 && c.buffered == nil
-	cut := !silent && (cause == ErrPrereadTimeout || cause == ErrPrereadEnded) // in the middle of a hello, whose name is not known
+	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello, whose name is not known
 	if c.phase != awaitHello || !p.AnyHello || cut || silent && p.Data {
 		w.refuse(c, cause)
 		return
@@ -258,6 +259,27 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	c.lower()
 	w.hellosMissing++
 	w.prereadOver(c)
+}
+
+// tooLate is why a client is refused whose time to send its first bytes is over.
+func (w *worker) tooLate(c *Client) error {
+	p := &c.serving.service.Preread
+	cause, after, of := ErrPrereadTimeout, p.Wait(), "what decides its route"
+	switch {
+	case c.phase == awaitHeader:
+		cause, after, of = ErrHeaderTimeout, p.Header.Wait(), "its PROXY header"
+	case c.phase == awaitHello, c.First.Is(firstbytes.TLS) == firstbytes.Yes:
+		of = "its TLS hello"
+	case c.phase == awaitPostgres, c.First.Is(firstbytes.Postgres) == firstbytes.Yes:
+		of = "its message of PostgreSQL"
+	case c.phase == looking:
+		after, of = cmp.Or(c.step.Timeout, after), "what a filter wants"
+	}
+	n := len(c.buffered)
+	if n == 0 {
+		n, _ = sys.Recv(c.fd, w.firstBytes()[:c.maxPreread()], sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	}
+	return TooLate(cause, after, max(n, 0), of)
 }
 
 // maxAhead is the most that is kept of a peek. It is more than hellos are, as a rule.

@@ -299,12 +299,13 @@ func TestPrereadTimeouts(t *testing.T) {
 	for name, x := range map[string]struct {
 		preread worker.Preread
 		sent    string
-		want    error
+		want    string
 	}{
-		"hello":            {worker.Preread{Hello: true, Timeout: 4 * time.Second}, "\x16\x03\x01\x02", worker.ErrPrereadTimeout},
-		"data":             {worker.Preread{Data: true, Timeout: 4 * time.Second}, "", worker.ErrPrereadTimeout},
-		"header":           {worker.Preread{Header: &proxyproto.Policy{Timeout: 4 * time.Second}, Timeout: time.Hour, Data: true}, "PROXY ", worker.ErrHeaderTimeout},
-		"after the header": {worker.Preread{Header: &proxyproto.Policy{Timeout: time.Hour}, Timeout: 4 * time.Second, Data: true}, "PROXY UNKNOWN\r\n", worker.ErrPrereadTimeout},
+		"hello":            {worker.Preread{Hello: true, Timeout: 4 * time.Second}, "\x16\x03\x01\x02", "preread timeout: the client's first bytes were incomplete after 4s: 4 bytes of its TLS hello had come"},
+		"data":             {worker.Preread{Data: true, Timeout: 4 * time.Second}, "", "preread timeout: the client has sent nothing for 4s"},
+		"header":           {worker.Preread{Header: &proxyproto.Policy{Timeout: 4 * time.Second}, Timeout: time.Hour, Data: true}, "PROXY ", "PROXY header timeout: the client's first bytes were incomplete after 4s: 6 bytes of its PROXY header had come"},
+		"after the header": {worker.Preread{Header: &proxyproto.Policy{Timeout: time.Hour}, Timeout: 4 * time.Second, Data: true}, "PROXY UNKNOWN\r\n", "preread timeout: the client has sent nothing for 4s"},
+		"startup message":  {worker.Preread{Postgres: &worker.Postgres{}, Timeout: 4 * time.Second}, "\x00\x00\x00\x29\x00\x03\x00\x00user", "preread timeout: the client's first bytes were incomplete after 4s: 12 bytes of its message of PostgreSQL had come"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, pass := clocked(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
@@ -323,7 +324,7 @@ func TestPrereadTimeouts(t *testing.T) {
 				t.Errorf("the client gets %v, want a reset", err)
 			}
 			eventually(t, func() bool { return len(r.causes()) == 1 })
-			if got := r.causes()[0]; got != x.want || r.Summary().Refusals[worker.RefusedTimeout] != 1 {
+			if got := r.causes()[0]; got.Error() != x.want || r.Summary().Refusals[worker.RefusedTimeout] != 1 {
 				t.Errorf("refused for %v, want %v", got, x.want)
 			}
 		})

@@ -101,7 +101,7 @@ func (r *Refusals) merge(o *Refusals) {
 // refusalOf says which it is, of a client in some phase.
 func refusalOf(p phase, searching bool, cause error) Refusal {
 	switch {
-	case cause == ErrPrereadTimeout, cause == ErrHeaderTimeout:
+	case errors.Is(cause, ErrPrereadTimeout), errors.Is(cause, ErrHeaderTimeout):
 		return RefusedTimeout
 	case cause == ErrPrereadEnded:
 		return RefusedEnded

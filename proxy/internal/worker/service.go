@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -94,16 +95,27 @@ func (p *Preread) Wait() time.Duration {
 // Reasons to refuse a client before the search for a target. Those of packages proxyproto and
 // clienthello, and of an [Admitter], are others.
 var (
-	// ErrPrereadTimeout is the error of a client that has not sent in time the data that
-	// [Preread] waits for.
-	ErrPrereadTimeout = errors.New("preread timeout: the client has not sent the first bytes that are waited for (a whole hello, PROXY header or request)")
-	// ErrHeaderTimeout is the error of a client that has not sent its PROXY header in time.
-	ErrHeaderTimeout = errors.New("the client did not send its PROXY header in time")
+	// ErrPrereadTimeout is wrapped by the error of a client that has not sent in time the data that
+	// [Preread] waits for, see [TooLate].
+	ErrPrereadTimeout = errors.New("preread timeout")
+	// ErrHeaderTimeout is the same for its PROXY header.
+	ErrHeaderTimeout = errors.New("PROXY header timeout")
 	// ErrPrereadMemory is the error of a client whose first bytes there is no memory for, see [Config.PrereadMemory].
 	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's are too long, or come in too many pieces")
 	// ErrPrereadEnded is the error of a client that has ended in the middle of either.
-	ErrPrereadEnded = errors.New("client closed during preread")
+	ErrPrereadEnded = errors.New("the client has ended in the middle of its first bytes")
 )
+
+// TooLate returns the error of a client whose first bytes are incomplete after a time. got is how many have come of what is waited for; negative: some.
+func TooLate(cause error, after time.Duration, got int, of string) error {
+	switch {
+	case got == 0:
+		return fmt.Errorf("%w: the client has sent nothing for %v", cause, after)
+	case got < 0:
+		return fmt.Errorf("%w: the client's first bytes were incomplete after %v: a part of %s had come", cause, after, of)
+	}
+	return fmt.Errorf("%w: the client's first bytes were incomplete after %v: %d bytes of %s had come", cause, after, got, of)
+}
 
 // ErrAbandoned is the error of a step that was under way, and given up: see [Search.Abandon].
 var ErrAbandoned = errors.New("given up before its time")
