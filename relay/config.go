@@ -64,9 +64,9 @@ type Config struct {
 }
 
 // A threshold is so many reads in a row of that size, after which a direction turns to the other engine.
+// docs/pieces.md has the measurements behind both.
 type threshold struct{ bytes, reads int }
 
-// The defaults come from the table of docs/relay.md.
 const (
 	defaultMaxPipeSize = 1 << 20
 	defaultTailDelay   = time.Millisecond
