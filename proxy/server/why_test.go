@@ -131,7 +131,7 @@ upstreams:
   - {name: slow, endpoints: [{name: frozen, address: %q}]}
   - {name: quick, endpoints: [{name: q, address: %q}]}
 `, sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(c, c) })))}
-	for range 30 {
+	for range 10 {
 		c := client(t, r.Listener("b").Addresses[0])
 		go func() {
 			for answer := make([]byte, 1); ; time.Sleep(50 * time.Millisecond) {
@@ -147,17 +147,17 @@ upstreams:
 	window := admin.WhyQuery{For: 300 * time.Millisecond}
 	r.Until("the clients are silent for most of the time", func() bool {
 		w := r.why(window)
-		return w.Count == 30 && w.Verdict == "client" && w.Shares["client"] > 0.8
+		return w.Count == 10 && w.Verdict == "client" && w.Shares["client"] > 0.6
 	})
 	waits := client(t, r.Listener("a").Addresses[0])
 	sends(t, waits, "?")
 	var w admin.Why
-	r.Until("most of the time is the clients' all the same", func() bool {
+	r.Until("the endpoint is named, though most of the time is the clients'", func() bool {
 		w = r.why(window)
-		return w.Count == 31 && w.Shares["client"] > 0.8 && w.Shares["endpoint"] > 0.02
+		return w.Count == 11 && w.Shares["client"] > 0.5 && w.Verdict == "endpoint" && w.Most != nil && w.Most.Name == "frozen"
 	})
-	if w.Verdict != "endpoint" || w.Most == nil || w.Most.Name != "frozen" || w.Sessions[0].Client != waits.LocalAddr().String() {
-		t.Errorf("%s, most of it %+v, and the first session is %+v", w.Verdict, w.Most, w.Sessions[0])
+	if w.Sessions[0].Client != waits.LocalAddr().String() {
+		t.Errorf("most of it %+v, and the first session is %+v", w.Most, w.Sessions[0])
 	}
 }
 

@@ -92,9 +92,9 @@ func freePorts(t *testing.T) (ports []string) {
 // taken.
 var (
 	errTaken  = errors.New("bind: address already in use")
-	errAbsent = errors.New("this machine has no such address or device, or not for this user")
+	errAbsent = errors.New("this machine has no such address, device or group, or not for this user")
 
-	absent = regexp.MustCompile(`bind: cannot assign requested address|address family not supported|` +
+	absent = regexp.MustCompile(`bind: cannot assign requested address|address family not supported|there is no group|` +
 		`lane: require: (lane.devices: there is no network device .*|lane: .*operation not permitted)`)
 )
 
