@@ -10,3 +10,6 @@ func SetPlaces(dirs ...string) (restore func()) {
 
 // LaneOn is the check of a process that is to have a lane.
 var LaneOn = laneOn
+
+// AwaitListener waits until a child that is the program listens.
+var AwaitListener = awaitListener

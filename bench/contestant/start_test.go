@@ -2,16 +2,22 @@ package contestant_test
 
 import (
 	"errors"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -231,5 +237,46 @@ func TestALaneIsNotForEverybody(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantText(t, k.Available(t.Context(), setting(t)), "CAP_BPF", "run it as root")
+	}
+}
+
+// TestAccountOfOneThatStarts: a process that has not opened everything is asked again, and any other refusal is an error.
+func TestAccountOfOneThatStarts(t *testing.T) {
+	t.Parallel()
+
+	socket := filepath.Join(sockets.Dir(t), "admin.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(admin.Header, "1")
+		switch asked.Add(1) {
+		case 1:
+			http.Error(w, `{"error": "starting: ask again"}`, http.StatusServiceUnavailable)
+		case 2:
+			_, _ = io.WriteString(w, `{"state": "serving", "pid": 1, "started": "2026-01-01T00:00:00Z", "connections": {"active": 3}}`)
+		default:
+			http.Error(w, `{"error": "no"}`, http.StatusForbidden)
+		}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+	g := process.NewGroup()
+	t.Cleanup(g.Close)
+	child, err := g.Start(process.Spec{Name: "p", Path: "/bin/sh", Args: []string{"sh", "-c", `echo '{"msg": "listening", "address": "127.0.0.1:1"}' >&2; exec sleep 600`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := contestant.AwaitListener(t.Context(), "p", child, "unix:"+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.Account(t.Context()); err != nil || a.Active != 3 || asked.Load() != 2 {
+		t.Errorf("%+v, %v, asked %d times", a, err, asked.Load())
+	}
+	if a, err := c.Account(t.Context()); err == nil {
+		t.Errorf("%+v", a)
 	}
 }
