@@ -141,6 +141,7 @@ func (s *Server) swapWith(c *change, at func(swapStage)) {
 	s.commitListeners(c)
 	at(committedListeners)
 	s.swapSockets(c)
+	s.swapLimits(c)
 	if changed {
 		s.sockets.refreshView()
 	}
@@ -161,10 +162,7 @@ func (s *Server) swapUpstreams(c *change) {
 	}
 	s.sockets.rules.Store(next)
 	s.cfg, s.liveChanges.live = c.cfg, c.lives.set
-	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
-	most := s.options.maxConnections(c.cfg)
-	s.group.SetMaxConnections(most)
-	s.upstreamManager.tracked.Set(int64(max(most/holdShare, 1)))
+	s.upstreamManager.tracked.Set(int64(max(s.options.maxConnections(c.cfg)/holdShare, 1)))
 	for _, u := range c.upstreams {
 		s.upstreamManager.swap(u)
 	}
@@ -264,6 +262,15 @@ func (s *Server) swapSockets(c *change) {
 		}
 	}
 	maps.DeleteFunc(s.removed.listeners, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
+}
+
+// swapLimits sets the limits of clients that come in, and wakes the sockets that wait for room.
+func (s *Server) swapLimits(c *change) {
+	for _, l := range c.listeners {
+		l.listener.limit()
+	}
+	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
+	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
 }
 
 // unchanged is the upstreams of a configuration that stay the same, except for their

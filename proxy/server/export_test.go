@@ -115,6 +115,12 @@ func (s *Server) ApplyCommitted(ctx context.Context, cfg *config.Config, between
 	return s.applyAt(ctx, cfg, committedListeners, between)
 }
 
+// LookForRoom has all sockets that wait for room look whether there is some, and returns when they have.
+func (s *Server) LookForRoom(ctx context.Context) error {
+	s.group.SetMaxConnections(s.options.maxConnections(s.cfg))
+	return s.group.Settle(ctx)
+}
+
 func (s *Server) applyAt(ctx context.Context, cfg *config.Config, stage swapStage, call func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

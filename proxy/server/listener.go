@@ -366,8 +366,9 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 		return
 	}
 	limits := &l.cfg.Limits
-	l.state.Connections.Set(limits.Connections)
-	l.state.Rate.Set(float64(limits.PerSecond), 0)
+	if n.old == nil {
+		l.limit()
+	}
 	l.now.Enforce()
 	l.buckets.set(&limits.Bandwidth)
 	if limitsSources(l.cfg) {
@@ -375,6 +376,13 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], lm.now()) // the loader has seen to the range
 	}
 	lm.listeners[name] = l
+}
+
+// limit sets how many clients may come in at a time, and in a second. For a listener that was there before it follows
+// the sockets: a limit that is raised while they serve by its former configuration would admit their queues by it.
+func (l *listener) limit() {
+	l.state.Connections.Set(l.cfg.Limits.Connections)
+	l.state.Rate.Set(float64(l.cfg.Limits.PerSecond), 0)
 }
 
 // newListenerState makes the state of a listener, which has it logged that a limit is reached, but at

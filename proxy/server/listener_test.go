@@ -183,7 +183,7 @@ func TestReloadKeepsTheQueue(t *testing.T) {
 			if n := r.Status().Connections.Accepted; n > 3 {
 				t.Errorf("%d were accepted, want them in the queue", n)
 			}
-			r.Reload(text(test.after))
+			must(t, r.ApplyCommitted(t.Context(), r.Load(text(test.after)), func() { must(t, r.LookForRoom(t.Context())) }))
 			echoes(t, first, "still here")
 			first.Close()
 			var others atomic.Int64
