@@ -272,7 +272,7 @@ func (t *throttle) bucket(i int, rate, burst int64, c clock) *Bucket {
 	return b
 }
 
-// pacer returns that of a direction, nil if it is not paced.
+// pacer returns the direction's pacer, nil if it is not paced.
 func (d *direction) pacer() *pacer {
 	if o := d.rare.Load(); o != nil {
 		return o.pacer
@@ -369,7 +369,7 @@ func (w *pacer) refund() {
 	w.grant, w.reserved = 0, reserved{}
 }
 
-// refund is that of a direction, paced or not.
+// refund is the pacer's refund, for a direction that may not be paced.
 func (d *direction) refund() {
 	if d.pace != unpaced {
 		d.pacer().refund()
@@ -497,7 +497,7 @@ func (d *direction) await() {
 	}
 }
 
-// rouse ends a wait of await, one that is to come included.
+// rouse ends a wait of await, also a wait that is to come.
 func (w *pacer) rouse() {
 	select {
 	case w.wake <- struct{}{}:

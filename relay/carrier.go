@@ -19,7 +19,7 @@ type offer struct {
 	reason  Reason // of a session that has left and is being reset, and its cause
 }
 
-// offers are those of a driver's sessions, but for sessions that are parked.
+// offers are the offers of a driver's sessions, but for parked sessions.
 type offers struct {
 	of   map[*Driven]*offer // nil: there were none yet
 	most int                // that there were since it was made: a map does not shrink
@@ -49,7 +49,7 @@ func (t *offers) forget(s *Driven) {
 	}
 }
 
-// offer returns that of a session that is offered, or is only looked at.
+// offer returns the offer of a session that is offered, or is only looked at.
 func (s *Driven) offer() *offer {
 	if v := s.drv.viewed; v != nil && s == &v.driven {
 		return &v.offer
@@ -86,7 +86,7 @@ func (s *Driven) Heard() bool { return s.ba.moves != 0 }
 func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
 
 // Offer lets a Carrier have the session, as soon as it rests and each time that it does, until Withdraw. It does
-// nothing for a session with an [driver.Obstacle], nor for one that has been offered. It is called on the loop's
+// nothing if the session has an [driver.Obstacle], or has been offered. It is called on the loop's
 // goroutine, and not within a callback of a session's.
 func (s *Driven) Offer(c driver.Carrier) {
 	if s.is(offered) || s.Obstacle() != driver.NoObstacle {
@@ -109,7 +109,7 @@ func (s *Driven) Withdraw() bool {
 	return here
 }
 
-// Recall looks whether the session is still here, as before a socket is touched. One that is goes on being
+// Recall looks whether the session is still here, as before a socket is touched. If it is, it goes on being
 // offered.
 func (s *Driven) Recall() bool {
 	if !s.is(offered) {
@@ -178,8 +178,8 @@ func (s *Driven) regain() bool {
 	return false
 }
 
-// refresh has active be the time at which the Carrier has last delivered bytes, as far as that is known: if it has
-// delivered some since the last look, that of the last packet.
+// refresh sets active to the time at which the Carrier has last delivered bytes, as far as that is known: the time of
+// the last packet, if it has delivered bytes since the last look.
 func (s *Driven) refresh() {
 	o := s.offer()
 	ab, ba, idle := o.carrier.Progress()
@@ -224,7 +224,7 @@ func (s *Driven) Finish(reset bool, by Side) {
 }
 
 // FinishError is Finish of a session that was reset because the connection of a side has failed otherwise, such as by
-// syscall.ETIMEDOUT: its result is that of a read there with this error.
+// syscall.ETIMEDOUT: its result is as after a read there with this error.
 func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 	if !s.is(carried) {
 		return
@@ -327,7 +327,7 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 	}
 }
 
-// HalfEnded notes that a direction of a session has ended that a [driver.Carrier] has: its timeout is that of [Limits.HalfCloseTimeout]
+// HalfEnded notes that a direction of a session has ended that a [driver.Carrier] has: its timeout is [Limits.HalfCloseTimeout]
 // from now on. It is called on the loop's goroutine, and does nothing if a direction has ended before, or no Carrier has the session.
 func (s *Driven) HalfEnded(source Side) {
 	if s.is(carried) && !s.is(half) {
@@ -526,8 +526,8 @@ func (s *Driven) restore(d *Driver, p *Parked) {
 	}
 }
 
-// Unpark has s be the session of p, which is none any more: as if it had never been parked, but that [Driven.Moves] is at most 255 for each
-// direction. c has the session, and owner is notified of its end. It does nothing, and reports false, if p is no session, or s is one that has not
+// Unpark turns the parked session p back into a Driven, s: as if it had never been parked, except that [Driven.Moves] is at most 255 for each
+// direction. c has the session, and owner is notified of its end. It does nothing, and reports false, if p is no session, or the session of s has not
 // ended. It is called on the loop's goroutine.
 func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) bool {
 	if p.limits == nil || s.drv != nil && !s.is(over) {
@@ -543,8 +543,8 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) boo
 	return true
 }
 
-// Adopt makes p a session that c has from the begin, such as one that a process before this one has left to it: it is of that age, has moved its last byte
-// so long ago, each side has sent something before, and before has the bytes that were spliced and copied until c had it. d counts it from then on, as one of [Driver.StartLimited] that was parked. nil limits are those of the relay's [Config]. It
+// Adopt makes p a session that c has from the begin, such as a session that a former process has left to c. age is its age, idle is how long ago it has moved
+// its last byte; each side has sent something before, and before has the bytes that were spliced and copied until c had it. d counts it from then on, like a parked session of [Driver.StartLimited]. nil limits are the relay's [Config]'s. It
 // is called on the loop's goroutine.
 func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration, before *Result) {
 	if limits == nil {
@@ -584,7 +584,7 @@ func (v *viewed) keep(s *Driven, moved uint32) {
 	}
 }
 
-// Limits returns those of the session; nil: it is none.
+// Limits returns the session's limits; nil: p is no session.
 func (p *Parked) Limits() *Limits { return p.limits }
 
 // Result is [Driven.Result] of a session that d has had parked, and that c has. It is called on the loop's goroutine.

@@ -16,7 +16,7 @@ type leg struct {
 	conn  net.Conn // as given; owns the descriptor, closed by the session
 	state *legState
 
-	// The ends that are left of the wrappers: until the session has opened them, those of conn. The session's cutting
+	// The ends that are left of the wrappers: until the session has opened them, conn's. The session's cutting
 	// guards them, but for the goroutine that opens.
 	src, dst end
 

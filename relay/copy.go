@@ -23,7 +23,7 @@ import (
 // and write, the timeouts of [Config] do not.
 //
 // Reaching the end of src is no error. An error of a connection is a
-// [*net.OpError], that of a file an [*os.PathError], and that of any other Read or Write is returned as
+// [*net.OpError], an error of a file an [*os.PathError]; the error of any other Read or Write is returned as
 // it is. After an error of src all bytes read have been delivered. After one of dst the bytes that were
 // read and not taken are gone, as with io.Copy; [Relay.Move] counts them. Without a dst or a src the error names it, and
 // wraps os.ErrInvalid.
@@ -228,8 +228,8 @@ func delegate(to, from end, f *Flow) (err error, ok bool) {
 	return err, true
 }
 
-// mayDelegate reports whether the end's WriteTo and ReadFrom are its own. Those of
-// a type that embeds a connection may be the connection's, and go around a Read or
+// mayDelegate reports whether the end's WriteTo and ReadFrom are its own. In
+// a type that embeds a connection they may be the connection's, and go around a Read or
 // Write that wants to see every byte.
 func (e end) mayDelegate() bool {
 	if isPlain(e.rw) {
@@ -385,7 +385,7 @@ func (s *bufferedSink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom implements [io.ReaderFrom]: the reader's source is moved. If no code but that of packages bufio,
+// ReadFrom implements [io.ReaderFrom]: the reader's source is moved. If no code but packages bufio,
 // net and io is between, it is moved after the return: on top of their frames the goroutine would
 // need a stack of 8 KiB for as long as it waits, and not of 4.
 func (s *bufferedSink) ReadFrom(src io.Reader) (int64, error) {
@@ -407,7 +407,7 @@ func (s *bufferedSink) move(src io.Reader) (int64, error) {
 }
 
 // withWriteTo returns the connection or file whose WriteTo has passed itself on as a value of another
-// type, one that has no WriteTo: tcpConnWithoutWriteTo of package net, fileWithoutWriteTo of package os.
+// type, which has no WriteTo: tcpConnWithoutWriteTo of package net, fileWithoutWriteTo of package os.
 // Both embed it. Of other types it returns src.
 func withWriteTo(src io.Reader) io.Reader {
 	v := reflect.ValueOf(src)

@@ -69,7 +69,7 @@ func kindOfFile(fd int) (k kind, ok bool) {
 		k = fifo
 	case sys.S_IFSOCK:
 		if t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_TYPE); err != nil || t != syscall.SOCK_STREAM {
-			return 0, false // messages, of which an empty one is no end
+			return 0, false // messages, where an empty one is no end
 		}
 		k = socket
 		if _, err := sys.TCPState(fd); err == nil {
@@ -93,7 +93,7 @@ func wholeMessages(r io.Reader) io.Reader {
 
 type unixMessages struct{ *net.UnixConn }
 
-// Read returns io.ErrShortBuffer, and nothing of the message, for one that is longer than a whole buffer. Where a copy
+// Read returns io.ErrShortBuffer, and nothing of the message, if the message is longer than a whole buffer. Where a copy
 // of n bytes wants less, it gets that as from io.CopyN.
 func (c unixMessages) Read(p []byte) (int, error) {
 	if len(p) < bufferSize {
@@ -260,7 +260,7 @@ func (d *descriptor) closeWrite() error {
 // the socket in TCP_CLOSE, and a read then returns 0 (net/ipv4/tcp.c, tcp_recvmsg_locked). A
 // FIN leaves it in CLOSE_WAIT, or, if we have sent ours, in states that may reach TCP_CLOSE as
 // well; but then no write was left to collect an error. If others may have ended the
-// connection beside us, as that of a Copy, TCP_CLOSE means nothing.
+// connection beside us, as in a Copy, TCP_CLOSE means nothing.
 func (l *legState) tcpAborted(fd int) bool {
 	if !l.ours {
 		return false
@@ -336,7 +336,7 @@ func legOf(fd int) (l Leg) {
 	return l
 }
 
-// gap reports whether bytes are in the receive queue of which none can be read, as far as is known.
+// gap reports whether bytes are in the receive queue that cannot be read, as far as is known.
 func gap(fd int) bool {
 	memory, err := sys.ReceiveMemory(fd)
 	if err != nil || memory == 0 {
@@ -390,7 +390,7 @@ func unacknowledged(fd int) int {
 	return n
 }
 
-// cutOff is how many bytes a close(2) throws away: it resets a connection of which something is unread.
+// cutOff is how many bytes a close(2) throws away: it resets a connection with unread bytes.
 func cutOff(fd int) int {
 	if n, err := sys.FIONREAD(fd); err != nil || n == 0 {
 		return 0

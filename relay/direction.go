@@ -126,7 +126,7 @@ type rareState struct {
 	hears   *direction    // whose gate hears its bytes, nil: none does; limited then
 	asked   bool          // gate was, to let bytes pass
 	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
-	seed    int64         // of a session of a loop that has come back, in that of a to b; 0: it is that of its sockets
+	seed    int64         // of a session of a loop that has come back, in the direction of a to b; 0: its sockets decide it
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }
@@ -403,7 +403,7 @@ func (d *direction) finished(r Reason) {
 	}
 }
 
-// carried returns the bytes that Carriers have delivered, but for one that has the session now.
+// carried returns the bytes that Carriers have delivered, but for the Carrier that has the session now.
 func (d *direction) carried() int64 {
 	if o := d.rare.Load(); o != nil {
 		return o.carried

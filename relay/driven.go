@@ -81,7 +81,7 @@ func (s *Driven) sideOf(d *direction) Side {
 func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) { d.StartLimited(s, a, b, owner, nil) }
 
 // StartLimited is Start of a session with limits of its own, in which a is the client
-// and b the endpoint; nil means those of the relay's [Config].
+// and b the endpoint; nil means the limits of the relay's [Config].
 func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limits) {
 	if s.drv != nil && !s.is(over) {
 		d.refuse(s, a, b, owner)
@@ -469,7 +469,7 @@ func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
 	return resetSink
 }
 
-// Limits returns those of the session until its owner has been notified of the end, then those
+// Limits returns the session's limits until its owner has been notified of the end, then the limits
 // of the relay's [Config], and nil if it was never started.
 func (s *Driven) Limits() *Limits { return s.limits }
 
@@ -584,19 +584,19 @@ type Socket struct {
 	// end of the session, which must not have more than a read's, 64 KiB.
 	Ahead []byte
 
-	// Gate holds the bytes that come from the socket back, those of Ahead included, but for the first Free, of which those of Moved are
-	// none; nil: nothing does. Bytes that were sent as urgent data are bytes of the stream until it is open. Only one of the
+	// Gate holds the bytes that come from the socket back, also those in Ahead, except the first Free bytes, where Moved does not count;
+	// nil: nothing does. Bytes that were sent as urgent data are bytes of the stream until it is open. Only one of the
 	// two sockets may have one, without a Layer.
 	Gate driver.Gate
 	Free int
 
 	// Mirror gets the bytes that come from the socket; nil: none does. The owner has written to
-	// it the bytes of Moved. One that was not started gets nothing, and has ended with [driver.MirrorError].
+	// it the bytes of Moved. A mirror that was not started gets nothing, and has ended with [driver.MirrorError].
 	Mirror *Mirror
 
-	// Rewriter changes the bytes that come from the socket, those of Ahead included; nil: nothing does.
-	// There are none of Moved then, which it would miss. Hold is how long a byte may be held back, at
-	// least, before it goes on for want of those that follow; twice that, at most. Below 0: until they come, or the session ends.
+	// Rewriter changes the bytes that come from the socket, also those in Ahead; nil: nothing does.
+	// Moved must be 0 then, for it would miss these bytes. Hold is how long a byte may be held back, at
+	// least, before it goes on though no further bytes have come; twice that, at most. Below 0: until they come, or the session ends.
 	Rewriter driver.Rewriter
 	Hold     time.Duration
 	// Transform is a Rewriter that works on other goroutines; nil: there is none. It is in place of Rewriter.
@@ -660,7 +660,7 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// seed is the session's own random number, which decides its lifetime: of a's first socket. One that has come back has it kept.
+// seed is the session's own random number, which decides its lifetime: of a's first socket. A session that has come back keeps it.
 func (s *Driven) seed() int64 {
 	if o := s.ab.rare.Load(); o != nil && o.seed != 0 {
 		return o.seed
@@ -725,7 +725,7 @@ func (s *Driven) end(reason Reason, cause error) {
 	}
 }
 
-// seeToEnds ends the sessions that are to be ended, but for those that are still being moved. It is called after each
+// seeToEnds ends the sessions that are to be ended, unless they are still being moved. It is called after each
 // move, so none is left when the loop waits.
 func (d *Driver) seeToEnds() {
 	for !d.stepping {

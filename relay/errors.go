@@ -142,7 +142,7 @@ func (r *Relay) copies(dst io.Writer, src io.Reader) error {
 	return r.ready()
 }
 
-// isMissing reports whether an end is nil, or a nil pointer of a type whose methods need one. Those of others may not.
+// isMissing reports whether an end is nil, or a nil pointer of a type whose methods need a value. Methods of other types may not.
 func isMissing(end any) bool {
 	switch c := end.(type) {
 	case nil:

@@ -18,7 +18,7 @@ import (
 // RawConn.Read discards the readiness that the poller has stored before it calls
 // back (internal/poll, prepareRead), and the poller is edge-triggered. So false
 // may be returned only after the callback itself has met EAGAIN. A step that
-// answers waitSource has just read and met EAGAIN; one that answers waitSink has
+// answers waitSource has just read and met EAGAIN; a step that answers waitSink has
 // just written and met EAGAIN.
 //
 // A copy ([Relay.Copy]) keeps the deadlines of both ends at every read and every write, as [io.Copy]
@@ -33,7 +33,7 @@ type goroutineDriver struct {
 	w        wait
 	lease    inFlight // of the direction
 
-	// The end that is waited for, and the one that is pinned meanwhile. An idle
+	// The end that is waited for, and the end that is pinned meanwhile. An idle
 	// session keeps its drivers, so they are small: two callbacks, made once, serve
 	// either way.
 	waiting, pinned *descriptor

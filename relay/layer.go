@@ -21,7 +21,7 @@ type layered struct {
 	shut  bool   // the layer's end has been written
 }
 
-// A layeredLink is the link of a direction of a session of which at least one end is layered.
+// A layeredLink is the link of a direction with at least one layered end.
 type layeredLink struct {
 	of       *Driven
 	from, to *loopSocket
@@ -158,8 +158,8 @@ func (y *layered) recv(p []byte) (int, error) {
 	return 0, err
 }
 
-// send has the layer write, unless bytes of its are left from before: so there are never more of them than
-// those of one write. It takes all or nothing.
+// send makes the layer write, unless bytes of an earlier write are left: so never more than the bytes of
+// one write are kept. It takes all or nothing.
 func (y *layered) send(p []byte) (int, error) {
 	switch err := y.flush(); {
 	case err != nil:
@@ -243,7 +243,7 @@ func (y *layered) drop() {
 	y.out, y.sent = nil, 0
 }
 
-// maxScratch is the memory for layers' bytes that a driver has: for those of one read in records of TLS.
+// maxScratch is the memory for layers' bytes that a driver has: one read in records of TLS.
 const maxScratch = bufferSize + bufferSize/8
 
 // Write implements [net.Conn] for the layer.

@@ -157,8 +157,8 @@ func (d *direction) releasePipe() {
 
 // flush makes the last attempt at delivering, after the driver has stopped: the residue, and
 // with all also the bytes that the source still has. It never waits: it ends at the first
-// EAGAIN. all is for a source that is dead, whose queue cannot grow; the bound is for one that
-// only seems so.
+// EAGAIN. all is for a source that is dead, so that its queue cannot grow; the bound is for a source
+// that only seems dead.
 //
 // The direction has ended, and its end stays as it is: an end of file that is met here is not
 // passed on, nor does a failure count.
@@ -296,8 +296,8 @@ func (r *Relay) returnBuffer(b *buffer) {
 	}
 }
 
-// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream it is one that the
-// last read would have fitted into, and the largest after a read that filled its buffer. So a session
+// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream the last read would have
+// fitted into it, and it is the largest after a read that filled its buffer. So a session
 // with small messages holds little while it is idle, and bulk is read in few pieces.
 type waitingBuffer struct {
 	size int // the first is small, because the first wait of a session may be a long one

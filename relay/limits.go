@@ -62,7 +62,7 @@ type Rates struct {
 	Burst int64
 }
 
-// limits are those of sessions that were given none.
+// limits are the limits of sessions that have none of their own.
 func (c *Config) limits() Limits {
 	return Limits{IdleTimeout: c.IdleTimeout, HalfCloseTimeout: c.HalfCloseTimeout, MaxLifetime: c.MaxLifetime}
 }

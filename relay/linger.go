@@ -52,7 +52,7 @@ func (s *Driven) survivor() (from *direction, dead, to *loopSocket) {
 	return from, dead, to
 }
 
-// lingers begins or goes on with the end of a session of which one side has failed, and reports whether there are bytes yet
+// lingers begins or goes on with the end of a session after one side has failed, and reports whether there are still bytes
 // that the other side has not got.
 func (s *Driven) lingers(reason Reason, cause error) bool {
 	from, dead, to := s.survivor()
@@ -95,7 +95,7 @@ func (d *Driver) beginLingering(s *Driven, l lingering) *lingering {
 	return &l
 }
 
-// waitsFor reports whether there are bytes left to wait for, some of which were acknowledged lately, and arms the timer for the next look then.
+// waitsFor reports whether there are bytes left to wait for, and some were acknowledged lately; then it arms the timer for the next look.
 func (s *Driven) waitsFor(l *lingering, left int) bool {
 	now := s.drv.loop.Now()
 	if left < l.left {

@@ -46,13 +46,13 @@ type Driver struct {
 	plain    engineState // of a direction that begins
 	viewed   *viewed     // nil: none was looked at yet
 
-	lingering map[*Driven]*lingering // sessions of which one side has failed; nil: there were none yet
+	lingering map[*Driven]*lingering // sessions with a failed side; nil: there were none yet
 }
 
 // NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
 // kept in mem, which is the loop's from now on; nil means an arena of the driver's own, of
 // [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on its goroutine.
-// The error wraps that of the arena, or os.ErrInvalid without a loop or for a zero Relay.
+// The error wraps the arena's, or os.ErrInvalid without a loop or for a zero Relay.
 func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 	if err := r.ready(); err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (d *Driver) stash(dir *direction) {
 	dir.held = own
 }
 
-// empty takes back a direction's own lease, of which the last byte has gone.
+// empty takes back a direction's own lease after its last byte has gone.
 func (d *Driver) empty(dir *direction) {
 	own := dir.held
 	dir.release()
@@ -239,7 +239,7 @@ func (d *Driver) dropWork() {
 	d.work = inFlight{}
 }
 
-// guardTick is how often the sources whose marks are raised are looked at. One that
+// guardTick is how often the sources whose marks are raised are looked at. A source that
 // has moved since the last look is left alone, so a tail that stays below a mark waits
 // for two of it, and what the timer is late, at most.
 func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
@@ -298,7 +298,7 @@ func (d *Driver) look(m marked) bool {
 	return false
 }
 
-// A bulkTracker counts the sessions that carry bulk: those that moved bulkMove bytes in a
+// A bulkTracker counts the sessions that carry bulk: they moved bulkMove bytes in a
 // step of the last full period.
 type bulkTracker struct {
 	period uint16 // of sessions: the one they were last counted in
@@ -440,7 +440,7 @@ func (s DriverStats) plus(t DriverStats) DriverStats {
 // Close.
 func (d *Driver) Stats() DriverStats { return d.env.counts.stats() }
 
-// A ledger has the counts of all drivers of a relay, those that are closed included.
+// A ledger has the counts of all drivers of a relay, also of closed drivers.
 type ledger struct {
 	goroutines counts // of all sessions and copies that run on goroutines
 

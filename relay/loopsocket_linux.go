@@ -70,7 +70,7 @@ func (p *loopSocket) fill(c splicePipe, max int) (int, error) {
 }
 
 // peek: see source. A splice that answers EAGAIN with no urgent mark about has found the queue
-// empty, and one that answers 0 after the end of file was reported has met it.
+// empty, and a splice that answers 0 after the end of file was reported has met it.
 func (p *loopSocket) peek(spliceErr error) (int, error) {
 	if !p.is(readable) {
 		return p.unread()

@@ -17,9 +17,9 @@ import (
 // Only the tail of a stream that goes on without an end of file could wait for ever. So while
 // a mark is raised a guard looks at the direction, and no byte waits for longer than a
 // [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers
-// the mark of one that has moved nothing since. That of a [Driver] looks every third of it and
-// reads the queued bytes, leaves one alone that has moved since the last look, and lowers the
-// mark of one that was found empty a few times in a row.
+// the mark of a direction that has moved nothing since. The guard of a [Driver] looks every third
+// of it: it reads the queued bytes, leaves a direction alone that has moved since the last look,
+// and lowers the mark of a direction that was found empty a few times in a row.
 type lowWaterMark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 
@@ -38,7 +38,7 @@ const (
 	markPipe = 1 << 20
 	// markProof is how much a direction moves before it counts as proven bulk. It
 	// doubles each time that the guard has to lower the mark: a flow of bursts, or
-	// one that is slower than a half pipe in a tick, is left alone.
+	// of less than half a pipe in a tick, is left alone.
 	markProof = 16 << 20
 )
 
@@ -104,8 +104,8 @@ func (g *guard) add(d *direction) {
 	g.runs = true
 }
 
-// look lowers the marks of those that have moved nothing since the last look.
-// One that has ended is among them.
+// look lowers the marks of directions that have moved nothing since the last look,
+// also if they have ended.
 func (g *guard) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 //
 // The bytes that the shadow has not taken yet are in at most two leased pipes, or, if they are copied and there is no pipe, in a
 // buffer of 256 KiB at most; an idle mirror has none of them.
-// Bytes that are copied go to the shadow once the session's sink has taken them, those that are
-// spliced before. The shadow gets the source's end of file after its last byte, and is reset if
+// Copied bytes go to the shadow once the session's sink has taken them, spliced bytes
+// before. The shadow gets the source's end of file after its last byte, and is reset if
 // the source was. The shadow's answers are read and thrown away, unless an observer sees them
 // ([Mirror.Observe]). A mirror outlives its session by its patience at most.
 //
@@ -34,7 +34,7 @@ type Mirror struct {
 	pipe     *pipe.Pipe   // leased while it holds bytes that the shadow has not taken; else nil
 	seen     int64        // how many bytes the shadow had been given when the timer was set
 	piped    int          // bytes that were teed, and are delivered to the session's sink from a buffer
-	buffered mirrorBuffer // bytes that came before those of the pipe, where none was to be had for them
+	buffered mirrorBuffer // bytes that came before the pipe's, when no pipe was to be had
 	older    *pipe.Pipe   // leased, full when it was, drained before pipe; nil: there is none
 	teed     int          // bytes at the head of the session's pipe that the mirror has
 	res      driver.MirrorResult
@@ -111,7 +111,7 @@ func (m *Mirror) Cut() {
 	m.end(driver.MirrorCut, nil)
 }
 
-// Write has the shadow sent bytes that its session does not read, such as those that were read
+// Write sends the shadow bytes that its session does not read, such as bytes that were read
 // before it. They are copied, and come in the order of the calls and of the session's bytes.
 // It does nothing after the end, nor before StartMirror.
 func (m *Mirror) Write(b []byte) {
@@ -148,8 +148,8 @@ func (d *direction) mirror() *Mirror {
 	return o.mirror
 }
 
-// setMirror has the bytes of a socket mirrored, those read before included. Of a layer's they are
-// none of the session's, and those that are rewritten are mirrored as they are then. The mirror's observer sees
+// setMirror mirrors the bytes of a socket, also bytes read before. Of a layer's they are
+// none of the session's, and rewritten bytes are mirrored as rewritten. The mirror's observer sees
 // the bytes of back, the opposite direction.
 func (d *direction) setMirror(s *Socket, back *direction) {
 	m := s.Mirror
@@ -172,7 +172,7 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 
 // Observe has an observer see the bytes of the mirror's session. It is called between
 // [Driver.StartMirror] and the start of the session, whose bytes of [Socket.Moved] are not among
-// those that the observer sees. The answers of the session's other side do not go by splice then,
+// what the observer sees. The answers of the session's other side do not go by splice then,
 // but are copied (FallbackCompare), until the observer wants no more or the mirror ends.
 func (m *Mirror) Observe(o driver.MirrorObserver) { m.observer = o }
 

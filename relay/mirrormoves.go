@@ -20,8 +20,7 @@ func (m *Mirror) sent(b []byte) {
 	m.Write(b)
 }
 
-// keep copies bytes into the pipe, or, where none is to be had, into a buffer. Those of the buffer come before those of the
-// pipe.
+// keep copies bytes into the pipe, or, where none is to be had, into a buffer. The buffer's bytes come before the pipe's.
 func (m *Mirror) keep(b []byte) {
 	var n int
 	var err error
@@ -319,7 +318,7 @@ func (d *direction) passed(n int) {
 	}
 }
 
-// tee takes a copy of the n bytes that a pipe holds, or of as many as there is room for, none of which were taken before.
+// tee takes a copy of the n bytes that a pipe holds, or of as many as there is room for. It has taken none of them before.
 // If there is none for any the mirror ends.
 func (m *Mirror) tee(from *pipe.Pipe, n int) {
 	m.drain()
@@ -397,7 +396,7 @@ type mirrorBuffer struct {
 // len returns how many bytes there are.
 func (q *mirrorBuffer) len() int { return q.end - q.off }
 
-// store keeps bytes behind those that there are, as many as there is room for, and returns how many.
+// store keeps bytes behind the kept ones, as many as there is room for, and returns how many.
 func (m *Mirror) store(b []byte) int {
 	q := &m.buffered
 	n := min(len(b), maxMirrorBuffer-q.len())

@@ -143,7 +143,7 @@ var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
 
 // Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap]: one with the defaults of [Config],
 // which is made at the first call and serves the whole process. Its Stats are theirs together. It must not
-// be closed. The error is that of [New]. It is safe for concurrent use.
+// be closed. It returns the error of [New]. It is safe for concurrent use.
 func Default() (*Relay, error) { return defaultRelay() }
 
 // Join is [Relay.Join] of the default relay, which has no timeouts: ctx and the connections end a session.
@@ -274,14 +274,14 @@ func (r *running) none() <-chan struct{} {
 	return r.over
 }
 
-// Hooks are functions that a [Relay] calls at events of its sessions on goroutines, those of Join and
+// Hooks are functions that a [Relay] calls at events of its sessions on goroutines, from Join and
 // [Relay.NewSession]. Any of them may be nil, and costs nothing then. They are called on the session's
 // goroutines, of several sessions at a time, and must not wait. (The owner of a [Driven] starts it, and
 // is notified of its end; [DriverStats] has its changes of engine. A copy has no hooks.)
 type Hooks struct {
 	// Started is called before the first byte is moved.
 	Started func(s *Session)
-	// EngineChanged is called when a direction, that of the bytes of source, changes how it moves
+	// EngineChanged is called when a direction, for the bytes of source, changes how it moves
 	// them: EngineSplice or EngineCopy. The reason is in the counters of [Session.Result] if it is a
 	// fallback, and else the size of its reads.
 	EngineChanged func(s *Session, source Side, now Engine)

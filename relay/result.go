@@ -64,8 +64,8 @@ func culprit(ab, ba *direction) Side {
 // Flow is the result of one direction.
 type Flow struct {
 	// Spliced and Copied are the bytes that the destination's socket (or file)
-	// took: those that never entered this process (splice, sendfile,
-	// copy_file_range), and those that went through a buffer.
+	// took. Spliced bytes never entered this process (splice, sendfile,
+	// copy_file_range); Copied bytes went through a buffer.
 	Spliced, Copied int64
 	// Carried are the bytes that a driver.Carrier has delivered.
 	Carried int64
@@ -185,7 +185,7 @@ const (
 	ReasonLimit
 	// ReasonReset: a side was reset, or went away while bytes were sent to it.
 	ReasonReset
-	// ReasonIdle: no byte moved for Config.IdleTimeout, or that of the session's
+	// ReasonIdle: no byte moved for Config.IdleTimeout, or the IdleTimeout of the session's
 	// Limits, as with the other timeouts.
 	ReasonIdle
 	// ReasonHalfClose: one direction had ended, and no byte moved in the other
@@ -244,12 +244,12 @@ type Leg struct {
 	// was too little to be sent to find out more. 0: unknown.
 	DeliveryRate int64
 	AppLimited   bool
-	// Sent is the payload bytes that were sent, retransmissions included, and Received those that came.
+	// Sent is the payload bytes that were sent, retransmissions included, and Received the payload bytes that came.
 	Sent, Received int64
 	// NotSent is the bytes that wait in the send queue, and have never been sent.
 	NotSent int64
 	// SegmentsSent and SegmentsReceived are segments with payload; Retransmitted were sent again, and OutOfOrder
-	// came behind one that was missing.
+	// came while an earlier one was missing.
 	SegmentsSent, SegmentsReceived, Retransmitted, OutOfOrder int64
 	// Unanswered is how long nothing was acknowledged, if bytes that were sent again after a timeout are not
 	// acknowledged yet; else 0. It counts from the last acknowledgment, which may be older than those bytes.
@@ -258,11 +258,11 @@ type Leg struct {
 	Gap bool
 }
 
-// Legs are those of a session.
+// Legs are the two legs of a session.
 type Legs struct{ A, B Leg }
 
 // Legs returns the accounts of both connections now, by a system call for each. Between Start and the end of the
-// session it may be called on the loop's goroutine; else both are unknown, as those of sockets other than TCP are.
+// session it may be called on the loop's goroutine; else both are unknown, as for sockets other than TCP.
 func (s *Driven) Legs() (l Legs) {
 	if s.drv == nil || s.is(over|carried) {
 		return l

@@ -123,7 +123,7 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 }
 
 // Limit gives the session limits of its own, in which a is the client and b the
-// endpoint, in place of those of the relay's [Config]. It is called before Run or Start.
+// endpoint, in place of the limits of the relay's [Config]. It is called before Run or Start.
 func (s *Session) Limit(l *Limits) {
 	if l != nil {
 		s.limits = l
@@ -540,7 +540,7 @@ func (s *Session) Result() Result {
 }
 
 // How a session comes to its ends. Wrappers are asked for them by the goroutines that drive the directions, each for
-// the ends of its own, so that one that waits keeps neither the other direction nor the caller of Start.
+// its own ends, so that a wrapper that waits holds up neither the other direction nor the caller of Start.
 
 // bind sets up d to move from one leg to the other; if wrappers have to be asked first, only so that it can be ended.
 func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
@@ -710,10 +710,10 @@ func (s *Session) hasQuietTimeout() bool {
 // closed, nothing that is leased is kept, and a panic goes on in Run's caller, or
 // on a goroutine of a session that was started.
 
-// errPanicked cuts a session of which a wrapper panicked.
+// errPanicked cuts a session after a wrapper's panic.
 var errPanicked = errors.New("penstock: relay: a wrapped connection panicked")
 
-// errLeft cuts a session of which a wrapper called runtime.Goexit, as t.FailNow of
+// errLeft cuts a session after a wrapper called runtime.Goexit, as t.FailNow of
 // a test does.
 var errLeft = errors.New("penstock: relay: a wrapped connection ended the goroutine that called it")
 

@@ -30,7 +30,7 @@ type Turn struct {
 // after two hours and a half; then Asked is too short of a first side that goes on sending.
 const askedTick = 27
 
-// Look returns the session's state since the look before; nothing of one that a driver.Carrier has. A session has one caller of Look.
+// Look returns the session's state since the look before; nothing while a driver.Carrier has the session. A session has one caller of Look.
 // The byte path pays for it with a bit of each side, set where a move notes the time.
 func (s *Driven) Look() Turn {
 	if s.drv == nil || s.is(over|carried) {
@@ -181,8 +181,8 @@ func (s *Driven) losesNothing() bool {
 	return s.a.quiet() && s.b.quiet()
 }
 
-// unanswered reports whether the first side was the last to send, and may get an answer. Unlike asked it takes
-// one that only sends for one that asks: what it has sent may be one long question.
+// unanswered reports whether the first side was the last to send, and may get an answer. Unlike asked it counts
+// a side that only sends: what it has sent may be one long question.
 func (s *Driven) unanswered() bool { return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) }
 
 // written reports whether the socket has taken all that the layer has written. There may be no layer.
@@ -212,7 +212,7 @@ func (s *Session) Quiet(least time.Duration) bool {
 	return quiet(s.a.conn) && quiet(s.b.conn)
 }
 
-// losesNothing is [Driven.losesNothing] of a session whose directions have both stopped, and of which no side has ended. It is
+// losesNothing is [Driven.losesNothing] of a session when both directions have stopped, and no side has ended. It is
 // not known of ends that are moved by their own Read and Write.
 func (s *Session) losesNothing() bool {
 	if !s.spoke.Load() && s.ab.spoken() && (s.waits != nil || !s.ba.spoken()) { // an open question

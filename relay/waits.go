@@ -11,12 +11,12 @@ import (
 // to have been waited for: nothing moved for two seconds or more, and no question of the first side was open.
 //
 // Where a direction waits is known when that wait ends. A wait for bytes counts for the side that sent some at
-// last; one that has not ended yet counts as in [Turn]: for the second side, if the first one has asked.
+// last; a wait that has not ended yet counts as in [Turn]: for the second side, if the first one has asked.
 // A session on a loop counts in steps of 131 µs, without a bias, and up to 6 days of each kind. One on
 // goroutines counts only with [Config.LegsAfter].
 type Waits struct {
 	ForA, ForB time.Duration // for bytes of that side
-	// PausesA and PausesB are how many waits ForA and ForB are, without those that were too short for a step.
+	// PausesA and PausesB count the waits of ForA and ForB, but for waits that were too short for a step.
 	PausesA, PausesB int64
 	ToA, ToB         time.Duration // for room at that side: it took none of the bytes that were held for it
 	Bandwidth        time.Duration // for limits of bandwidth
@@ -37,7 +37,7 @@ const (
 	forBandwidth
 	forNothing // which is not recorded
 	waitings   = int(forNothing)
-	// smallWaitings are those that a Driven has room for; a throttle has that for bandwidth.
+	// smallWaitings are the waitings that a Driven has room for; a throttle has the room for bandwidth.
 	smallWaitings = int(forBandwidth)
 )
 
@@ -137,7 +137,7 @@ func (s *Driven) open() waiting {
 	return forNothing
 }
 
-// asked reports whether the first side waits for an answer, as far as its bytes show. One that goes on without
+// asked reports whether the first side waits for an answer, as far as its bytes show. A side that goes on without
 // any does not.
 func (s *Driven) asked() bool {
 	return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) && (s.ba.moves != 0 || s.ab.moves < fewMoves)
@@ -169,7 +169,7 @@ func newWaits(of *[waitings]time.Duration) Waits {
 	return Waits{ForA: of[forA], ForB: of[forB], ToA: of[toA], ToB: of[toB], Bandwidth: of[forBandwidth], Loop: of[forLoop]}
 }
 
-// sessionWaits are those of a session on goroutines.
+// sessionWaits are the waits of a session on goroutines.
 type sessionWaits struct {
 	of               [waitings]atomic.Int64
 	pausesA, pausesB atomic.Int64

@@ -30,7 +30,7 @@ type Unwrapper interface {
 	//
 	// It may wait, for the rest of a header for instance, and stops when ctx ends: with the session, or with
 	// the context of a copy. The time counts for the session's timeouts, and the bytes of the other direction
-	// go on meanwhile; RelayWriter may be called at the same time. An error is that of a Read
+	// go on meanwhile; RelayWriter may be called at the same time. An error counts as the error of a Read
 	// after the buffered bytes: io.EOF ends the stream, any other fails the session or copy.
 	//
 	// relay delivers the bytes first, and may read the slice until the session or copy has
@@ -61,7 +61,7 @@ type unwrapped struct {
 }
 
 // unwrapReader returns the reader that r allows to be used in its place, with at most max bytes ahead. The only
-// error is [ErrReadAhead]: those of wrappers are in the result.
+// error is [ErrReadAhead]: the wrappers' errors are in the result.
 func unwrapReader(ctx context.Context, r io.Reader, max int) (u unwrapped, err error) {
 	u.r = r
 	for range maxUnwraps {
@@ -230,11 +230,11 @@ func (c *buffered) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 	return c.Conn, head, nil
 }
 
-// beneath is a connection with the methods that a relay, and others, look for beside those of
-// [net.Conn].
+// beneath is a connection with the methods that a relay, and others, look for beside
+// [net.Conn]'s.
 type beneath struct{ net.Conn }
 
-// NetConn returns the connection itself, as that of a [*tls.Conn] does.
+// NetConn returns the connection itself, as [tls.Conn.NetConn] does.
 func (c beneath) NetConn() net.Conn { return c.Conn }
 
 // RelayWriter implements [Unwrapper].
@@ -341,10 +341,10 @@ type Meter struct {
 // Bytes returns how many bytes were read from the connections, and written to them, so far.
 func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.Load() }
 
-// Metered returns conn with a meter, which counts live: the bytes of Read and Write, and those that a
+// Metered returns conn with a meter, which counts live: the bytes of Read and Write, and the bytes that a
 // session or a copy moves beneath, spliced or not. So it takes the place of a wrapper that counts.
 // Several connections may have the same meter; without one, m nil, the result is conn itself. Everything
-// else is conn's, which the result owns, and its methods are those of [Wrap]. It is an [Unwrapper]; for code that says [io.Copy] write Wrap(Metered(conn, m)).
+// else is conn's, which the result owns, and it has the methods of [Wrap]. It is an [Unwrapper]; for code that says [io.Copy] write Wrap(Metered(conn, m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {
 	case isNil(conn):
@@ -377,7 +377,7 @@ func (c *metered) RelayReader(context.Context, int) (io.Reader, []byte, error) {
 	return c.Conn, nil, nil
 }
 
-// meters are those of the wrappers of a source, and of a sink.
+// meters are the meters of the wrappers of a source, and of a sink.
 type meters struct {
 	source, sink []*Meter
 }

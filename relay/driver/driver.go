@@ -64,7 +64,7 @@ type Layer interface {
 	// Write takes all bytes, and keeps those for which the socket has no room. Deadlines have no effect.
 	Over(beneath net.Conn)
 	// Read implements io.Reader. p is the loop's, and is not cleared: a Layer that returns more bytes than it has written
-	// passes on those of other sessions. It returns syscall.EAGAIN if beneath did before there was anything to
+	// passes on bytes of other sessions. It returns syscall.EAGAIN if beneath did before there was anything to
 	// return, and goes on there when it is called again. io.EOF is the peer's orderly end.
 	Read(p []byte) (int, error)
 	// Write implements io.Writer.
@@ -74,7 +74,7 @@ type Layer interface {
 }
 
 // A Gate holds the bytes of one side of a session on a loop back until the other side has answered, or until they were looked at:
-// relay.Socket.Gate. They stay in the socket's queue meanwhile. Timeouts, accounts and ends are those of any session: a peer's end of file or
+// relay.Socket.Gate. They stay in the socket's queue meanwhile. Timeouts, accounts and ends are as in any session: a peer's end of file or
 // reset in front of a gate ends its direction as usual. The session is not given to a [Carrier] before its gate is open. Its methods are called
 // on the loop's goroutine, must not wait, and borrow their bytes for the call.
 type Gate interface {
@@ -112,12 +112,12 @@ const (
 // on the loop's goroutine, must not wait, and return soon. An error of theirs, and a result that they may not return
 // ([ErrRewriter]), end the session with relay.ReasonError; both sides are reset.
 type Rewriter interface {
-	// Room is how many bytes Rewrite needs before those that it is passed: at most 32 KiB. It is called once, at the start.
+	// Room is how many bytes of space Rewrite needs in front of its input: at most 32 KiB. It is called once, at the start.
 	Room() int
 	// Most is how many bytes Rewrite takes at once, at least 1: so many that it returns soon. Others have their turn then.
 	// It is called once, at the start.
 	Most() int
-	// Rewrite takes the bytes that come next, which are b[at:], and returns those that go on now as b[from:to]. It may
+	// Rewrite takes the bytes that come next, b[at:], and returns the bytes that go on now, b[from:to]. It may
 	// write anywhere in b, which is borrowed, and is zero before at. An error ends the session.
 	Rewrite(b []byte, at int) (from, to int, err error)
 	// Release returns all bytes that are held back as b[from:to]. b has Room bytes, which are zero. It is called if
@@ -154,21 +154,21 @@ type Transform interface {
 	Close()
 }
 
-// A MirrorObserver sees what the source of a mirrored session sends, and both answers: those of
-// the session's other side, and those of the shadow. Its methods are called on the loop's
+// A MirrorObserver sees what the source of a mirrored session sends, and both answers: the
+// session's other side's, and the shadow's. Its methods are called on the loop's
 // goroutine, must not wait, and borrow their bytes for the call.
 type MirrorObserver interface {
 	// Sent is called with bytes of the source that the other side has taken.
 	Sent(b []byte)
 	// Skipped is called with the number of bytes of the source that were spliced, and that no
-	// observer sees. They come between those of Sent.
+	// observer sees. They come between the bytes of Sent.
 	Skipped(n int)
 	// SentAll is called at the end of file of the source, if the other side has not ended its
 	// answers before. Many servers drop the answers that they have not sent by then, so where
 	// these stop says nothing about the shadow.
 	SentAll()
 	// Answered is called with bytes of the other side that the source has taken, and
-	// ShadowAnswered with those of the shadow. Neither waits for the other: answers may come
+	// ShadowAnswered with bytes of the shadow. Neither waits for the other: answers may come
 	// before the shadow is connected. They return false if the observer wants no more.
 	Answered(b []byte) (more bool)
 	ShadowAnswered(b []byte) (more bool)
@@ -182,8 +182,8 @@ type MirrorObserver interface {
 // MirrorResult is the result of a mirror.
 type MirrorResult struct {
 	Reason MirrorReason
-	// Teed and Copied are the bytes that the shadow's socket took: those of which the mirror got a copy by tee(2), which
-	// it never had in the memory of this process, and those that were written from there.
+	// Teed and Copied are the bytes that the shadow's socket took. The mirror has duplicated Teed bytes by tee(2), and never had
+	// them in the memory of this process; it has written Copied bytes from there.
 	Teed, Copied int64
 	// Undelivered is how many bytes of those given to the mirror its shadow has not taken. None
 	// that came after the mirror's end are among them.
