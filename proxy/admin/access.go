@@ -44,7 +44,7 @@ type Access struct {
 // ErrAccess is wrapped by the error of an [Access] that would be open to more clients than it may be.
 var ErrAccess = errors.New("open to too many")
 
-// conditions are those of an Access, ready for use. They do not change.
+// conditions are an Access, ready for use. They do not change.
 type conditions struct {
 	group        *uint32            // nil: none
 	read, change *[sha256.Size]byte // of the tokens; nil: there is none
@@ -99,7 +99,7 @@ func (a *Access) check(addr sockopt.Address) error {
 	return nil
 }
 
-// digest is that of a token, of which one is compared in constant time; nil if there is none.
+// digest returns the digest of a token, for comparison in constant time; nil if there is none.
 func digest(token string) *[sha256.Size]byte {
 	if token == "" {
 		return nil
@@ -141,7 +141,7 @@ func authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// credentials are those of a successor that has the same Access.
+// credentials are the credentials of a successor that has the same Access.
 func (a *Access) credentials() *Credentials {
 	c := &Credentials{Token: a.ChangeToken, Cert: a.Cert, Key: a.Key, Own: a.Cert}
 	if c.Token == "" {
@@ -228,7 +228,7 @@ func (c *caller) permit(r role) error {
 	return c.why
 }
 
-// callerOf returns the client of a request, by the conditions that are in force now. One that is not known may do
+// callerOf returns the client of a request, by the conditions that are in force now. An unknown client may do
 // nothing.
 func callerOf(r *http.Request) caller {
 	g := guestOf(r)

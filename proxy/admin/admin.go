@@ -37,7 +37,7 @@ type Balancer interface {
 	Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (SessionList, error)
 	// EndSessions ends sessions. by is whose request it is. It returns when the last has ended, but not
 	// later than after [EndWait], when ctx ends, or with the number alone for q.DryRun. The end goes on then. Its
-	// errors are those of Sessions.
+	// errors are as for Sessions.
 	EndSessions(ctx context.Context, q EndQuery, by string) (Ended, error)
 	// StopEnding calls off the ends that are under way.
 	StopEnding(by string) Stopped
@@ -45,7 +45,7 @@ type Balancer interface {
 	Sources(ctx context.Context, q SourceQuery) (Sources, error)
 	MirrorReporter
 	LaneSwitcher
-	// Deny denies a source for a time, at a listener or, if that is empty, at all. One that is denied there
+	// Deny denies a source for a time, at a listener or, if that is empty, at all. A source that is denied there
 	// already gets the new end. Its sessions go on. Undeny takes that back; its error may wrap [ErrNotFound].
 	// Denied returns the denials in force.
 	Deny(source, listener string, within time.Duration, by string) (NewDenial, error)
@@ -62,7 +62,7 @@ type Balancer interface {
 	// it stays drained.
 	ReadyListener(ctx context.Context, name, by string) (changed bool, err error)
 	// SetSplit changes the percentages of a split, by the names of its upstreams. The names
-	// must be those of the split, and the percentages must add up to 100. The route is counted
+	// must be the split's, and the percentages must add up to 100. The route is counted
 	// from 0.
 	SetSplit(listener string, route int, percent map[string]float64, by string) (changed bool, err error)
 }
@@ -72,7 +72,7 @@ type Reloader interface {
 	// Reload reads the configuration again and applies it. The error may be a [*ConfigError],
 	// or wrap the error of [rollback.Keeper.Apply].
 	Reload(ctx context.Context, o rollback.Options) (Reloaded, error)
-	// Confirm and Rollback are based on those of [rollback.Keeper].
+	// Confirm and Rollback are based on [rollback.Keeper]'s.
 	Confirm(ctx context.Context, number int, by string) (generation int, err error)
 	Rollback(ctx context.Context, to int, by string) (RolledBack, error)
 	// Generations returns the generations that are kept.
@@ -100,7 +100,7 @@ type Plan struct {
 	Generation  int             `json:"generation"`  // in force
 	Connections int64           `json:"connections"` // current number
 	Changes     []PlannedChange `json:"changes"`     // empty: no change
-	// Live are the changes by hand; those that the reload would end have the reason.
+	// Live are the changes by hand; if the reload would end a change, it has the reason.
 	Live []LiveChange `json:"live"`
 }
 
@@ -163,7 +163,7 @@ var errUnexplained = errors.New("its content is shown only to root and to the pr
 type RolledBack struct {
 	Generation int      `json:"generation"` // in force now
 	Changes    []string `json:"changes"`    // readable lines
-	// Ended are the changes by hand that ended with it, with the reasons, and Restored those that the reload
+	// Ended are the changes by hand that ended with it, with the reasons, and Restored the changes that the reload
 	// had ended.
 	Ended    []LiveChange `json:"ended"`
 	Restored []LiveChange `json:"restored"`

@@ -345,7 +345,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", c.addr, err)
 }
 
-// Credentials are those of a [Client] over TCP. The zero Credentials are none, and no TLS.
+// Credentials identify a [Client] over TCP. The zero Credentials are none, and no TLS.
 type Credentials struct {
 	// Token is sent to the server (Authorization: Bearer); "": none.
 	Token string
@@ -364,7 +364,7 @@ type Credentials struct {
 	Owner uint32
 }
 
-// verify returns why a server at a unix socket is not the one that is meant.
+// verify returns why a server at a unix socket is not the server that is meant.
 func (c *Credentials) verify(conn net.Conn) error {
 	if !c.Known || conn.RemoteAddr().Network() != "unix" {
 		return nil
@@ -519,7 +519,7 @@ const (
 	showCertificate = "show a certificate of client_ca in the TLS handshake"
 )
 
-// commandTerms has the parts of refusals in terms of HTTP in those of the commands.
+// commandTerms turns the terms of HTTP in refusals into the terms of the commands.
 var commandTerms = strings.NewReplacer(
 	writeToken, "write --token-file FILE",
 	showCertificate, "write --cert FILE --key FILE",

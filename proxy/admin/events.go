@@ -155,7 +155,7 @@ const (
 	slowestFeed = 5 * time.Second
 )
 
-// streamRoom is how many events may wait for the client of a stream. One that is further behind is closed.
+// streamRoom is how many events may wait for the client of a stream. A stream that is further behind is closed.
 const streamRoom = 4
 
 // errLeft is the error of a stream after the server has left.
@@ -278,7 +278,7 @@ const (
 	upstreamRows = "upstreams"
 )
 
-// A scene is a status as rows of JSON, of which a stream sends those that have changed.
+// A scene is a status as rows of JSON. A stream sends the rows that have changed.
 type scene struct {
 	id       int64
 	at       time.Time
@@ -354,7 +354,7 @@ func (s *scene) encode(name string, e *event) []byte {
 	return out.Bytes()
 }
 
-// rowsOf returns all rows of a status but those of endpoints.
+// rowsOf returns all rows of a status but the endpoints'.
 func rowsOf(st *Status) map[string]map[string]json.RawMessage {
 	process := *st
 	process.Problems, process.Listeners, process.Upstreams = nil, nil, nil
@@ -393,7 +393,7 @@ type endpointRow struct {
 	ByHand []string `json:"by_hand,omitempty"`
 }
 
-// endpointFacts are those of an endpointRow that can be compared.
+// endpointFacts are the facts of an endpointRow that can be compared.
 type endpointFacts struct {
 	Upstream string `json:"upstream"`         // its name
 	Name     string `json:"name"`             // its address if it has no name
@@ -419,7 +419,7 @@ type endpointFacts struct {
 
 // An endpointNumbers is the numbers of an [Endpoint] that change with its clients: active, total, failures,
 // connects.made, connects.sum_us, bytes from clients spliced and copied, then those to clients, answers.made,
-// answers.sum_us, and of limited_seconds the sum, and that of the endpoint and the way to it, in milliseconds.
+// answers.sum_us, and of limited_seconds the sum, and the share of the endpoint and the way to it, in milliseconds.
 type endpointNumbers [13]int64
 
 // equal reports whether nothing has changed.
@@ -551,7 +551,7 @@ func (s *scene) updateNumbers(list []*placed, now []*Endpoint, e *event) {
 	}
 }
 
-// place returns the place of an endpoint, and whether it is new. One that drains after its removal may have the name
+// place returns the place of an endpoint, and whether it is new. An endpoint that drains after its removal may have the name
 // and the address of another, so it is counted.
 func (s *scene) place(upstream string, e *Endpoint) (p *placed, added bool) {
 	for n := 0; ; n++ {

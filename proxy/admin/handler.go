@@ -348,7 +348,7 @@ func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
 }
 
 // filled returns an answer whose lists and maps are empty where they were nil, so that none is null in JSON. The
-// answer itself is not changed. Those that are left out when they are empty stay so.
+// answer itself is not changed. Members that are left out when they are empty stay so.
 func filled(v any) any {
 	if v == nil {
 		return nil
@@ -460,7 +460,7 @@ func holdsLack(t reflect.Type) bool {
 	return mayLack(t)
 }
 
-// An errorLog logs the errors of net/http: those of clients' handshakes for debugging, for clients may
+// An errorLog logs the errors of net/http: errors of clients' handshakes for debugging, for clients may
 // cause as many as they like, and others as warnings.
 type errorLog struct{ log *slog.Logger }
 
@@ -548,7 +548,7 @@ type profileBytes []byte
 // profile takes a CPU profile of this process: 100 samples for each second of CPU time
 // (runtime/pprof). It ends early if its client goes.
 func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
-	s.profiling.Lock() // one that has lost its place to this one ends at once
+	s.profiling.Lock() // a profile that has lost its place to this one ends at once
 	defer s.profiling.Unlock()
 	var out bytes.Buffer
 	stop, err := s.sample(&out)

@@ -16,16 +16,16 @@ type Lane struct {
 	// PinsProblem is why sessions in the lane would not survive the death of the process, with lane.pins: files were removed.
 	PinsProblem string   `json:"pins_problem,omitempty"`
 	Devices     []string `json:"devices,omitempty"` // at which packets are translated
-	// Sessions that have left user space now. With lane.leave those that go on without it are none of them as it drains.
+	// Sessions that have left user space now. While it drains with lane.leave, sessions that go on without it do not count.
 	Active int64 `json:"active" metric:"sessions"`
 	GoOn   int64 `json:"go_on,omitempty"` // sessions in the lane that go on without this process, which drains: with lane.leave
-	// Places for sessions that leave user space, those that are prepared included, of the table in force: one that was adopted keeps its size.
+	// Places for sessions that leave user space, prepared sessions included, of the table in force: an adopted table keeps its size.
 	Most int64 `json:"most" metric:"sessions_limit"`
 	// Sessions that have left user space, ever.
 	Left int64 `json:"left" metric:"left_total"`
-	// Sessions with a place in the lane that have ended, those that were prepared and never left user space included.
+	// Sessions with a place in the lane that have ended, also prepared sessions that never left user space.
 	Ended int64 `json:"ended" metric:"ended_total"`
-	// Of the sessions of penstock_lane_ended_total, those that were reset.
+	// Sessions of penstock_lane_ended_total that were reset.
 	Reset int64 `json:"reset" metric:"reset_total"`
 	// Sessions in the lane that were adopted from a process before this one.
 	Adopted int64 `json:"adopted,omitempty" metric:"adopted_total"`
@@ -34,7 +34,7 @@ type Lane struct {
 	// Times that the windows of a flow without a gap were shut, so that it could leave user space.
 	Gaps   int64 `json:"gaps,omitempty" metric:"gaps_total"`
 	Failed int64 `json:"failed,omitempty"` // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
-	// Sessions that stay in user space though their listener has lane, by reason; those that could not leave at an attempt each time. Reasons that did not occur are left out.
+	// Sessions that stay in user space though their listener has lane, by reason; each failed attempt to leave counts. Reasons that did not occur are left out.
 	Stays map[string]int64 `json:"stays,omitempty" metric:"stays_total,reason"`
 	// Sessions that could not come back and were reset, by reason. Reasons that did not occur are left out.
 	Unrestored map[string]int64 `json:"unrestored,omitempty" metric:"unrestored_total,reason"`
@@ -83,8 +83,8 @@ type LaneChanged struct {
 
 // A LaneSwitcher has sessions that leave user space.
 type LaneSwitcher interface {
-	// SwitchLane has sessions leave user space or not, until the process ends. ReturnLane has those that have left go on in
-	// user space, but for those of a process before, which are reset, as are those that cannot come back. FlushLane resets all
+	// SwitchLane lets sessions leave user space or not, until the process ends. ReturnLane brings sessions that have left back to
+	// user space; it resets sessions of a process before, and sessions that cannot come back. FlushLane resets all sessions
 	// that have left. Their errors wrap [ErrNotFound] where there is no lane, and [ErrLeft] where its sessions go on without this process.
 	SwitchLane(on bool, by string) (LaneChanged, error)
 	ReturnLane(by string) (LaneChanged, error)

@@ -13,7 +13,7 @@ type Listener struct {
 	Binds     []Bind   `json:"binds,omitempty"`    // as in the file
 	State     State    `json:"state"`              // serving, paused or draining
 	FastOpen  bool     `json:"fastopen,omitempty"` // as in the file
-	// Congestion is the congestion control of its clients' connections; nil: that of the system, or it listens on unix
+	// Congestion is the congestion control of its clients' connections; nil: the system's, or it listens on unix
 	// sockets alone.
 	Congestion *Congestion `json:"congestion,omitempty"`
 	// DrainedByHand means that it was drained through this API, until a reload.
@@ -44,7 +44,7 @@ type Listener struct {
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 	// Mirrors are the copies of its sessions that other upstreams get; nil: there are none.
 	Mirrors *Mirrors `json:"mirrors,omitempty" metric:"penstock_mirror_"`
-	// Rewrites are its sessions of which the bytes of one direction are rewritten; nil: there are none.
+	// Rewrites are its sessions whose bytes are rewritten in one direction; nil: there are none.
 	Rewrites *Rewrites `json:"rewrites,omitempty" metric:"penstock_rewrite_"`
 	// Filters are the modules that are asked about its clients.
 	Filters []Filter `json:"filters,omitempty"`
@@ -58,14 +58,14 @@ type Bind struct {
 	Active int64  `json:"active"` // connections accepted there
 }
 
-// A Congestion is the congestion control of sockets that the file names, and the one that they have.
+// A Congestion is the congestion control of sockets as the file names it, and as they have it.
 type Congestion struct {
 	Configured string `json:"configured"` // as in the file
-	// Used is read back from the kernel: from a listening socket, or a new one as those that connect; "": unknown.
+	// Used is read back from the kernel: from a listening socket, or a new socket like the connecting ones; "": unknown.
 	Used string `json:"used"`
 	// Error is the reason for which they are not the same.
 	Error string `json:"error,omitempty"`
-	// Refused counts the connections to endpoints that the kernel has refused it, and that have that of the system.
+	// Refused counts the connections to endpoints for which the kernel has refused it, and that have the system's.
 	Refused int64 `json:"refused,omitempty"`
 }
 
@@ -84,7 +84,7 @@ type Queue struct {
 	DroppedKnown      bool  `json:"dropped_known"` // whether they are known
 }
 
-// A Certificate is one that is shown to peers.
+// A Certificate is a certificate that is shown to peers.
 type Certificate struct {
 	Path string    `json:"path"` // of its file
 	From time.Time `json:"from"` // start of its validity
@@ -128,7 +128,7 @@ type Filter struct {
 	// answer.
 	Answers  map[string]int64 `json:"answers,omitempty"`
 	Failures map[string]int64 `json:"failures,omitempty"`
-	// FailedLastMinute is those of about the last minute.
+	// FailedLastMinute is the failures of about the last minute.
 	FailedLastMinute int64 `json:"failed_last_minute"`
 	Tagged           int64 `json:"tagged"` // clients that have got tags
 	// Logged and Unlogged are its lines that were logged, and those beyond the bound.
@@ -142,7 +142,7 @@ type Filter struct {
 	Times []int64 `json:"times"`
 }
 
-// Rewrites are a listener's sessions of which the bytes of one direction are rewritten. These are copied: that direction is not zero-copy.
+// Rewrites are a listener's sessions whose bytes are rewritten in one direction. These bytes are copied: that direction is not zero-copy.
 type Rewrites struct {
 	// Rewritten sessions: the bytes of one direction are rewritten. Like the other series of rewriting it is left out where there are none.
 	Sessions int64 `json:"sessions" metric:"sessions_total"`
@@ -150,16 +150,16 @@ type Rewrites struct {
 	OffLoop int64 `json:"off_loop" metric:"refused_total"`
 	// Rewritten bytes, changed or not.
 	Bytes    int64 `json:"bytes" metric:"bytes_total"`
-	BytesOut int64 `json:"bytes_out"` // that have gone on: a module may have made more or less of those that came
+	BytesOut int64 `json:"bytes_out"` // that have gone on: a module may have made more or less of the bytes that came
 
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
 	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Unchanged sessions, whose bytes have gone on as they came, because their module had failed (rewrite.on_error: pass). Reasons are those of
+	// Unchanged sessions, whose bytes have gone on as they came, because their module had failed (rewrite.on_error: pass). Reasons are as in
 	// penstock_rewrite_reset_total. It is left out where there are no modules.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged
-	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond those that are logged in a second
+	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the number that is logged in a second
 	Modules  []RewriteModule  `json:"modules,omitempty"`  // that new sessions are rewritten by
 }
 

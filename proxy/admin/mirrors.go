@@ -12,38 +12,38 @@ type Mirrors struct {
 	Running int64 `json:"running" metric:"connections"`
 	// Mirrors that have ended, and sessions that were to have one and had none. reason is complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full, descriptors or off_loop (docs/mirror.md).
 	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
-	// Teed and Copied are the bytes that their endpoints have got: those that never entered the process, and the
-	// others. Undelivered are those that they did not take, and Answered those that they answered, which were
-	// thrown away. Those of mirrors that run are counted about every second.
+	// Teed and Copied are the bytes that their endpoints have got: Teed bytes never entered the process, Copied bytes
+	// did. Undelivered are bytes that they did not take, and Answered are bytes of their answers, which were thrown
+	// away. The bytes of running mirrors are counted about every second.
 	Teed        int64 `json:"teed"`
 	Copied      int64 `json:"copied"`
 	Undelivered int64 `json:"undelivered"`
 	Answered    int64 `json:"answered"`
 	// Mirrors that were complete, and whose endpoint has answered no byte.
 	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// The last complete mirrors in a row whose endpoint has answered no byte, as one that is frozen answers none; 0: the last one has got an answer.
+	// The last complete mirrors in a row whose endpoint has answered no byte, as a frozen endpoint does; 0: the last one has got an answer.
 	Silent int64 `json:"silent,omitempty" metric:"silent"`
-	// Comparisons are those mirrors of which the answers are compared.
+	// Comparisons are the mirrors whose answers are compared.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
 
 // StoppedBudget is the reason in [Comparison.Stopped] of sessions for which there was no memory.
 const StoppedBudget = "budget"
 
-// A Comparison is the answers of a mirror's endpoints compared with those that clients got.
+// A Comparison is the answers of a mirror's endpoints compared with the answers that clients got.
 type Comparison struct {
 	Route   string `json:"route,omitempty"` // match of the route whose mirror it is; left out: it is the listener's
 	To      string `json:"to"`              // upstream
 	Framing string `json:"framing"`         // as in the configuration
 	// Since is when the report began: at a reset, a reload that changed the comparison, or the start of the process.
 	Since time.Time `json:"since"`
-	// Sessions are those that were compared, those that run included, and Stopped those of them, by reason, of which
-	// only the beginning was compared; budget are sessions that were not compared at all, as there was no memory.
+	// Sessions are the sessions that were compared, also if they still run. Stopped counts, by reason, sessions whose
+	// beginning alone was compared; budget are sessions that were not compared at all, as there was no memory.
 	Sessions int64            `json:"sessions"`
 	Stopped  map[string]int64 `json:"stopped"`
 	ComparedAnswers
-	// Unnamed are sessions of which not all that the client sent was seen, so that names of answers are unknown;
-	// Summed answers of which a part was only compared by a sum, as one side was far ahead; MaskLimited places in long
+	// Unnamed are sessions in which not all that the client sent was seen, so that names of answers are unknown;
+	// Summed answers that were compared in part by a sum alone, as one side was far ahead; MaskLimited places in long
 	// answers where a mask was given fewer bytes than it may have matched; ShadowUnframed sessions in which the answers
 	// of the mirror's endpoint were not of the framing.
 	Unnamed        int64 `json:"unnamed,omitempty"`
@@ -59,7 +59,7 @@ type Comparison struct {
 // ComparedAnswers are the results of a comparison.
 type ComparedAnswers struct {
 	Compared  int64 `json:"compared"`  // equal and different ones
-	Equal     int64 `json:"equal"`     // those of both sides are the same, but for masks
+	Equal     int64 `json:"equal"`     // both sides' answers are the same, but for masks
 	Different int64 `json:"different"` // they are not, or one side lacks its answer
 	Masked    int64 `json:"masked"`    // not compared, as a mask says
 	Unsettled int64 `json:"unsettled"` // equal as far as they came before the session or its mirror ended

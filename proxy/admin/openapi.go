@@ -53,7 +53,7 @@ type operation struct {
 	Description string                      `json:"description"`
 	Parameters  []documentParameter         `json:"parameters,omitempty"`
 	Responses   map[string]documentResponse `json:"responses"`
-	Security    *[]map[string][]string      `json:"security,omitempty"` // not nil: in place of that of the document
+	Security    *[]map[string][]string      `json:"security,omitempty"` // not nil: in place of the document's
 }
 
 type documentParameter struct {
@@ -137,7 +137,7 @@ func (q *request) codes() []int {
 	return slices.Compact(codes)
 }
 
-// parameters describes the parameters of all forms. One that all forms have is required.
+// parameters describes the parameters of all forms. A parameter that all forms have is required.
 func (q *request) parameters(about *description) (list []documentParameter) {
 	if q.method == http.MethodPost {
 		list = append(list, documentParameter{
@@ -184,7 +184,7 @@ func (a *description) content(schemas map[string]*jsonschema.Schema) map[string]
 	return map[string]documentMedia{a.media: {&jsonschema.Schema{Type: "string"}}}
 }
 
-// typeSchemas are those of types that have another one than jsonschema gives them. An interface holds a struct:
+// typeSchemas are the schemas of types for which jsonschema's do not fit. An interface holds a struct:
 // without a type its schema would be written as true, which generators of clients do not take.
 var typeSchemas = map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[any](): {Type: "object"}}
 
@@ -224,14 +224,14 @@ func adapt(s *jsonschema.Schema) {
 type description struct {
 	summary string
 	answer  any                           // a value of its type; nil if it is not described
-	name    string                        // of its schema; "": that of the type
-	media   string                        // of an answer that is not JSON, or of the document; answer is that of its parts
-	codes   []int                         // of errors, beside those of all requests
+	name    string                        // of its schema; "": the type's
+	media   string                        // of an answer that is not JSON, or of the document; answer is the type of its parts
+	codes   []int                         // of errors, beside the errors of all requests
 	note    string                        // more than the summary
-	params  map[string]*jsonschema.Schema // in place of those of parameters
+	params  map[string]*jsonschema.Schema // in place of parameters'
 }
 
-// descriptions are those of all requests, by path.
+// descriptions describe all requests, by path.
 var descriptions = map[string]*description{
 	"/v1/status":          {summary: "The status of the process, its listeners, upstreams and endpoints, with the present problems first.", answer: Status{}},
 	"/v1/sessions":        {summary: "The clients that are served, those that the parameters select.", answer: Sessions{}, codes: []int{http.StatusNotFound}},
@@ -302,7 +302,7 @@ func among(text string, words []string) *jsonschema.Schema {
 	return s
 }
 
-// whole is a whole number; most is 0 for one that has no bound but that of the type.
+// whole is a whole number; most is 0 if the type alone bounds it.
 func whole(text string, least, most float64) *jsonschema.Schema {
 	if most == 0 {
 		most = 1<<31 - 1

@@ -70,8 +70,8 @@ func (f *finder) add(subject Problem, severity Severity, kind, format string, ar
 	f.list = append(f.list, subject)
 }
 
-// inUse returns the upstreams that get clients: those of a listener's route, and the fallback
-// of one that gets clients and cannot serve them.
+// inUse returns the upstreams that get clients: the upstreams of listeners' routes, and the fallback
+// of an upstream that gets clients and cannot serve them.
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {

@@ -23,11 +23,11 @@ import (
 type request struct {
 	method, path string
 	role         role // that it needs
-	// forms are the sets of parameters that it takes: all of one set, and no others but those of
+	// forms are the sets of parameters that it takes: all of one set, and no others but
 	// optional.
 	forms  [][]string
 	answer func(s *Server, ctx context.Context, a *arguments) (any, error)
-	// optional are parameters that it takes beside those of each form.
+	// optional are parameters that it takes beside each form.
 	optional []string
 }
 
@@ -247,11 +247,11 @@ func find(method, path string) (*request, error) {
 	return &requests[i], nil
 }
 
-// mostWrong is by how many letters a path may differ from the one that was meant.
+// mostWrong is by how many letters a path may differ from the path that was meant.
 const mostWrong = 2
 
-// nearestTo returns the advice to write the path that is nearest to another one, or one of those that are equally
-// near; "" if there is none. It is as near as its last part is, and one more.
+// nearestTo returns the advice to write the path that is nearest to another one, or one of several equally
+// near paths; "" if there is none. It is as near as its last part is, and one more.
 func nearestTo(path string) string {
 	asked := strings.TrimPrefix(path, "/v1/")
 	if len(asked) > nearest.Longest {

@@ -43,7 +43,7 @@ type Config struct {
 	Process func() *doctor.Report
 	// Page serves GET / and the files below /page/; nil: there is none.
 	Page http.Handler
-	// Version is that of the program.
+	// Version is the program's.
 	Version string
 	// Log receives messages for an operator; nil: none are logged.
 	Log *slog.Logger

@@ -35,7 +35,7 @@ type Session struct {
 	// IdleUs is the time without a byte, or since the state has changed; nil: unknown.
 	IdleUs *int64 `json:"idle_us,omitempty"`
 	Bytes  Bytes  `json:"bytes"`
-	// Engine is lane for one that has left user space; else splice, copy or both, by the bytes so far; "": there were
+	// Engine is lane if the session has left user space; else splice, copy or both, by the bytes so far; "": there were
 	// none.
 	Engine string `json:"engine,omitempty"`
 	// Adopted says that a process before this one had the session: its listener and upstream are [UnknownName], and its name is "", where the configuration has no such
@@ -102,7 +102,7 @@ func (s sessionStream) encode(out io.Writer) {
 }
 
 // Sessions returns the clients that are served and that q selects. Each one is in the list at most
-// once: those that stay during the listing, and some of those that come or leave meanwhile.
+// once: all clients that stay during the listing, and some that come or leave meanwhile.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (Sessions, error) {
 	return get[Sessions](ctx, c, "/v1/sessions", append(q.pairs(), "sort", o.By, "top", o.Top)...)
 }
@@ -111,7 +111,7 @@ func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (
 type SessionQuery struct {
 	// ID is a client's, as [Session] has it.
 	ID string
-	// Listener and Upstream are names, or [UnknownName] for adopted sessions of which that is not known. Endpoint is a name or an address.
+	// Listener and Upstream are names, or [UnknownName] for adopted sessions if that is not known. Endpoint is a name or an address.
 	Listener, Upstream, Endpoint string
 	// Source is an address, a prefix, unix, unix:uid=N or unix:gid=N.
 	Source string
@@ -119,9 +119,9 @@ type SessionQuery struct {
 	// both directions; 0: any.
 	Older, Idle time.Duration
 	Bytes       int64
-	// State is one of those of [Session].
+	// State is a state of [Session].
 	State string
-	// Verdict selects sessions by what has limited them since their beginning, one of those of [Why];
+	// Verdict selects sessions by what has limited them since their beginning, a verdict of [Why];
 	// [AnyVerdict] selects all sessions, with their verdicts. Each session that the rest selects takes two
 	// system calls then.
 	Verdict string
@@ -186,7 +186,7 @@ const MaxTop = 10_000
 // StatesWithoutEndpoint are the states of clients that have no session yet: none that could be ended.
 var StatesWithoutEndpoint = []string{"preread", "dialing", "waiting", "responding"}
 
-// sessionStates are those of [Session], and sessionVerdicts those of [Why].
+// sessionStates are the states of [Session], and sessionVerdicts the verdicts of [Why].
 var (
 	sessionStates   = append(slices.Clip(StatesWithoutEndpoint), "joined", "client-ended", "endpoint-ended", "ending")
 	sessionVerdicts = []string{"client", "client_network", "endpoint", "endpoint_network", "proxy", "limit", "idle", "unknown", AnyVerdict}
@@ -230,7 +230,7 @@ func size(to *int64, values []string) error {
 	return nil
 }
 
-// sizeUnits are those of ParseSize, as shifts.
+// sizeUnits are the units of ParseSize, as shifts.
 var sizeUnits = map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 // ParseSize reads a number of bytes: 65536, 64KiB, 1MiB, 2GiB.
@@ -261,7 +261,7 @@ func flag(to *bool, values []string) error {
 	return nil
 }
 
-// ErrEndings is wrapped by the error of an end of sessions beyond those that may be under way at once.
+// ErrEndings is wrapped by the error of an end of sessions when too many such ends are under way.
 var ErrEndings = errors.New("as many requests to end sessions as may be are under way")
 
 // An EndQuery selects sessions, and says how they are ended. Clients that have no endpoint yet are not

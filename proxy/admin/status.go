@@ -94,7 +94,7 @@ type Traces struct {
 	Exported int64 `json:"exported" metric:"exported_total"`
 	// Spans that were sent and had no answer: the collector may have them.
 	Unconfirmed int64 `json:"unconfirmed" metric:"unconfirmed_total"`
-	// Dropped are those that the collector does not have, by reason: queue_full, refused (by the
+	// Dropped are the spans that the collector does not have, by reason: queue_full, refused (by the
 	// collector), unavailable (it was not reached), shutdown. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped,omitempty"`
 	// LastError is the last failure of a request; left out: there was none.
@@ -170,9 +170,9 @@ type Upstream struct {
 	// Clients that wait for room, or for an endpoint that can serve them.
 	Pending int64 `json:"pending" metric:"waiting"`
 	Bytes   Bytes `json:"bytes"`
-	// Congestion is the congestion control of the connections to its endpoints; nil: that of the system.
+	// Congestion is the congestion control of the connections to its endpoints; nil: the system's.
 	Congestion *Congestion `json:"congestion,omitempty"`
-	// Connects are the connections to its endpoints, and Limited is that of a [Listener].
+	// Connects are the connections to its endpoints, and Limited is as in a [Listener].
 	Connects Connects           `json:"connects" metric:""`
 	Limited  map[string]float64 `json:"limited_seconds,omitempty"`
 	tally.UpstreamCounts
@@ -195,7 +195,7 @@ type Upstream struct {
 	AuthoritiesRefused string      `json:"authorities_refused,omitempty"`
 	Handshakes         *Handshakes `json:"handshakes,omitempty"` // with endpoints; nil: TLS is not originated here
 	Discovery          *Discovery  `json:"discovery,omitempty"`  // nil: its endpoints are in the file
-	Endpoints          []Endpoint  `json:"endpoints"`            // those that drain after their removal included
+	Endpoints          []Endpoint  `json:"endpoints"`            // also removed endpoints that drain
 }
 
 // LastMinute is the increase of counts of an [Upstream] within about a minute.
@@ -203,7 +203,7 @@ type LastMinute struct {
 	Refused            int64 `json:"refused"`              // clients, for any reason
 	Held               int64 `json:"held"`                 // clients that waited because no endpoint could serve them
 	LastResort         int64 `json:"last_resort"`          // connections that were made
-	LastResortAnswered int64 `json:"last_resort_answered"` // of these, those that served their clients
+	LastResortAnswered int64 `json:"last_resort_answered"` // of these, connections that served their clients
 	EjectionsWithheld  int64 `json:"ejections_withheld"`   // because of max_ejected
 	// LocalFaults counts connections that failed for lack of a resource on this machine.
 	LocalFaults int64 `json:"local_faults"`
@@ -258,7 +258,7 @@ type Endpoint struct {
 	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
 	// Times that outlier_detection has ejected it.
 	Ejections int64 `json:"ejections,omitempty" metric:"ejections_total"`
-	// EjectionsWithheld is that of the upstream, for this endpoint. WithheldWhy is the reason
+	// EjectionsWithheld is as in the upstream, for this endpoint. WithheldWhy is the reason
 	// of the last one.
 	EjectionsWithheld           int64  `json:"ejections_withheld,omitempty"`
 	EjectionsWithheldLastMinute int64  `json:"ejections_withheld_last_minute,omitempty"` // within about the last minute
@@ -341,7 +341,7 @@ type Summary struct {
 type SessionLog struct {
 	// Written lines of the session log.
 	Lines int64 `json:"lines" metric:"lines_total"`
-	// Dropped is by reason: ring, that of a loop was full; destination, it took no more; rate, there
+	// Dropped is by reason: ring, a loop's ring was full; destination, it took no more; rate, there
 	// were more than per_second. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
 	// Sessions without a line, because of only, slower_than or share.
@@ -366,8 +366,8 @@ type Pipes struct {
 	// Leases that were denied because the budget was spent.
 	Denied int64 `json:"denied" metric:"denied_total"`
 
-	// UsedPages are the pages of these pipes, BudgetPages those that they may have now, and MostPages those that
-	// they may ever have: after a refusal the budget is lower for a while.
+	// UsedPages are the pages of these pipes, BudgetPages the pages that they may have now, and MostPages the pages
+	// that they may ever have: after a refusal the budget is lower for a while.
 	UsedPages   int64 `json:"used_pages"`
 	BudgetPages int64 `json:"budget_pages"`
 	MostPages   int64 `json:"most_pages"`
@@ -434,7 +434,7 @@ type Loop struct {
 	LagMaxUs     int64 `json:"lag_max_us"`     // the longest turn
 	// Long turns, of 1,024 microseconds and more.
 	LongTurns int64 `json:"long_turns" metric:"long_turns_total"`
-	Overruns  int64 `json:"overruns"` // those that used 1,000 µs of CPU time, if that is measured
+	Overruns  int64 `json:"overruns"` // turns that used 1,000 µs of CPU time, if that is measured
 
 	TimerLateP99Us int64 `json:"timer_late_p99_us"` // 99 % of the timers fired at most this late, in microseconds
 	TimerLateMaxUs int64 `json:"timer_late_max_us"` // the latest timer
@@ -480,7 +480,7 @@ type Answers struct {
 // that is unusual. It may be ejected for that, or not.
 type Silence struct {
 	Since   time.Time `json:"since"`           // of the first request without an answer
-	Clients int64     `json:"clients"`         // that have sent data since, including those that have given up
+	Clients int64     `json:"clients"`         // that have sent data since, also clients that have given up
 	Usual   string    `json:"usual,omitempty"` // how soon it, or the other endpoints, answered before
 	Proof   string    `json:"proof"`           // further evidence that it is unusual
 }
@@ -490,7 +490,7 @@ type Connects struct {
 	// Connections that were made for clients, ever.
 	Made  int64 `json:"made" metric:"sessions_total"`
 	SumUs int64 `json:"sum_us"` // the time of all together, in microseconds
-	// Buckets counts them by the time they took, up to 1ms, 5ms, 20ms, 100ms, 500ms, 1.5s, 5s and 15s; the last has those that took longer. Left out of an endpoint.
+	// Buckets counts them by the time they took, up to 1ms, 5ms, 20ms, 100ms, 500ms, 1.5s, 5s and 15s, and longer. Left out of an endpoint.
 	Buckets []int64 `json:"buckets,omitempty"`
 }
 
@@ -499,13 +499,13 @@ type Discovery struct {
 	Kind      string `json:"kind"`      // file or dns
 	From      string `json:"from"`      // the file, or the name that is looked up
 	Endpoints int    `json:"endpoints"` // number found
-	// Changed is the time of the last change, and Confirmed that of the last good answer, when
+	// Changed is the time of the last change, and Confirmed the time of the last good answer, when
 	// they were last known to be right. Zero and left out: never.
 	Changed   time.Time `json:"changed,omitzero"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	Next      time.Time `json:"next,omitzero"` // time of the next look-up; left out: on an event
 	// Error is the error of the latest attempt, or "". Failures counts the failures since
-	// Confirmed. If there are any, the endpoints are those of an earlier attempt, if there was
+	// Confirmed. If there are any, the endpoints come from an earlier attempt, if there was
 	// one.
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`

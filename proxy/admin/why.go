@@ -33,7 +33,7 @@ type Why struct {
 	// Count is how many sessions were looked at; More says that there were others.
 	Count int64 `json:"count"`
 	More  bool  `json:"more,omitempty"`
-	// Adopted counts those of them that a process before this one had: all figures of these are of their time in the lane alone.
+	// Adopted counts the sessions that a process before this one had: all their figures are of their time in the lane alone.
 	Adopted int64 `json:"adopted,omitempty"`
 	// Waiting counts the clients of the query without an endpoint; with an upstream in the query, the clients that wait for it.
 	Waiting int64 `json:"waiting,omitempty"`
@@ -48,9 +48,9 @@ type Why struct {
 	// Most is the endpoint that has most of the time of the verdict, if that is endpoint or endpoint_network, or
 	// else the upstream that does, without Endpoint and Name; nil: none does.
 	Most *EndpointWhy `json:"most,omitempty"`
-	// Endpoints are those of the sessions, up to 100, that with the largest Share first.
+	// Endpoints are the sessions' endpoints, up to 100, the largest Share first.
 	Endpoints []EndpointWhy `json:"endpoints"`
-	// Sessions are those that were kept waiting for the longest, up to 100.
+	// Sessions are the sessions that were kept waiting for the longest, up to 100.
 	Sessions []SessionWhy `json:"sessions"`
 }
 

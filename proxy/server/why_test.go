@@ -233,9 +233,13 @@ upstreams: [{name: u, endpoints: [%q]}]
 				return s.EndpointLeg
 			}
 			r.Until("packets are sent again", func() bool { return leg(look(0)).Retransmitted >= 3 })
-			between := 0
-			for range 8 {
+			between, looks := 0, 0
+			for tries := 0; looks < 8 && tries < 500; tries++ {
 				s := look(150 * time.Millisecond)
+				if s.Verdict == "proxy" { // on a busy machine it may have had no CPU for longer than the peer was silent
+					continue
+				}
+				looks++
 				if s.Verdict != c.want {
 					t.Errorf("%s: %s, %+v", s.Verdict, s.Why, leg(s))
 				}
@@ -243,8 +247,8 @@ upstreams: [{name: u, endpoints: [%q]}]
 					between++
 				}
 			}
-			if between == 0 {
-				t.Error("a retransmission fell into each window")
+			if between == 0 || looks < 8 {
+				t.Errorf("of %d looks, a retransmission fell into all but %d", looks, between)
 			}
 		})
 	}
