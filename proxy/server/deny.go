@@ -138,7 +138,7 @@ func (s *Server) Denied() []admin.Denial {
 	return list
 }
 
-// restore replaces the denials by those that a process before has kept. Those whose time is over are left
+// restore replaces the denials by the denials that a process before has kept. Denials whose time is over are left
 // out. A source that cannot be read is one, too, and is logged.
 func (d *denials) restore(list []state.Denial) {
 	d.mu.Lock()

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// startDiscovery begins to ask an upstream's source, if it has one that is not asked yet.
+// startDiscovery begins to ask an upstream's source, if it has a source that is not asked yet.
 func (um *upstreamManager) startDiscovery(u *upstream) {
 	if u.source == nil || u.stop != nil {
 		return
@@ -49,7 +49,7 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 	um.takeFound(u, um.newOwnAddresses())
 }
 
-// fit returns the endpoints that an upstream's source has found, but for those that lead back
+// fit returns the endpoints that an upstream's source has found, but for endpoints that lead back
 // into this process as it listens before the next configuration.
 func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
 	if um.cfg == nil || len(u.found) == 0 {

@@ -41,7 +41,7 @@ func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Durat
 }
 
 // drainLateSessions is drainSessions for endpoints that are removed and have no sessions, but may get some of
-// clients that are on their way. It does not keep those that get none.
+// clients that are on their way. It does not keep sockets that get none.
 func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
 	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
 		return
@@ -218,7 +218,7 @@ func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, las
 	return k
 }
 
-// callOff has cutAfter cut none of the sessions that are left, but for those of a step that is
+// callOff makes cutAfter cut none of the sessions that are left, but for the sessions of a step that is
 // under way. k may be nil.
 func (d *drains) callOff(k *cutJob) {
 	if k != nil {

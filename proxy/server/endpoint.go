@@ -34,7 +34,7 @@ type member struct {
 	mode     string                 // its state: ready, drain or maint
 	enforced string                 // the state whose effects it has
 	cut      *cutJob                // of a drain; nil: there is none
-	leave    *cutJob                // of one that is gone; nil: its sessions stay
+	leave    *cutJob                // of a removed endpoint; nil: its sessions stay
 	share    int                    // its weight
 	byHand   bool                   // it is in no file
 }
@@ -54,7 +54,7 @@ type specs struct {
 	at func(i int) spec
 }
 
-// specsOf returns those of the file, or those that were found.
+// specsOf returns the file's specs, or the specs that were found.
 func specsOf(cfg *config.Upstream, found []discovery.Endpoint) specs {
 	if cfg.Discover != nil {
 		return specs{len(found), func(i int) spec { return spec{Endpoint: found[i], mode: config.Ready, share: found[i].Weight} }}
@@ -155,7 +155,7 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 	}, nil
 }
 
-// addressOf returns an address of TCP; of a unix socket, one that is not valid.
+// addressOf returns an address of TCP; for a unix socket, an invalid one.
 func addressOf(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		return tcp.AddrPort()
@@ -191,7 +191,7 @@ func (um *upstreamManager) drainRemoved(u *upstream, m *member) {
 	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
 }
 
-// stillThere returns those of members that have sessions. The list is used again.
+// stillThere returns the members that have sessions. The list is used again.
 func stillThere(members []*member) []*member {
 	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
 }
@@ -206,7 +206,7 @@ func bindingTo(e *router.Endpoint) worker.Match {
 type endpointUpdate struct {
 	cfg     *config.Upstream      // of their checks, outlier detection and breakers
 	breaker *health.BreakerConfig // of each of them, from cfg; nil: they have none
-	changes monitorChanges        // for those that the upstream has already
+	changes monitorChanges        // for members that the upstream has already
 	members map[string]*member
 	order   []*member
 	set     *lb.Set
@@ -218,7 +218,7 @@ type endpointUpdate struct {
 	newMonitors []*health.OutlierMonitor // judges that are new
 	oldMonitors []*health.OutlierMonitor // monitors that are not needed any more
 	oldBreakers []*health.Breaker        // breakers that are not needed any more
-	before      *lb.Set                  // once it is in use: that of the update before; nil: none
+	before      *lb.Set                  // once it is in use: the set of the update before; nil: none
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
@@ -256,7 +256,7 @@ func (um *upstreamManager) newEndpointUpdate(u, old *upstream, cfg *config.Upstr
 	return update, errors.Join(few(errs)...)
 }
 
-// few returns the first ones of errors, and one that counts the others.
+// few returns the first errors, and an error that counts the others.
 func few(errs []error) []error {
 	if more := len(errs) - maxNamed; more > 0 {
 		return append(errs[:maxNamed:maxNamed], fmt.Errorf("%d more endpoints cannot be used", more))
@@ -264,7 +264,7 @@ func few(errs []error) []error {
 	return errs
 }
 
-// without returns those of an upstream's members that the update lacks.
+// without returns the members of an upstream that the update lacks.
 func (update *endpointUpdate) without(order []*member) (gone []*member) {
 	switch update.kept {
 	case 0:
@@ -280,8 +280,8 @@ func (update *endpointUpdate) without(order []*member) (gone []*member) {
 	return gone
 }
 
-// memberOf returns the member of a spec: the one that there is, if nothing about it
-// changes, or one that takes its place, or a new one.
+// memberOf returns the member of a spec: the present member, if nothing about it
+// changes, or a member that takes its place, or a new one.
 func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wanted *spec) (*member, error) {
 	var was *member
 	if old != nil {
@@ -339,7 +339,7 @@ func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added 
 	return m, nil
 }
 
-// monitorEndpoint gives a member the guards that it is to have and has not, and takes away those that
+// monitorEndpoint gives a member the guards that it is to have and has not, and takes away the guards that
 // it is not to have. Its endpoint has them by newMember, or by use.
 func (um *upstreamManager) monitorEndpoint(update *endpointUpdate, u *upstream, m *member) {
 	subject := ""
@@ -456,7 +456,7 @@ func (um *upstreamManager) drainingMember(upstream string, wanted *spec) *member
 	return nil
 }
 
-// reuse returns a member in place of one that was gone.
+// reuse returns a member in place of a removed one.
 func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
 	m := &member{endpoint: old.endpoint, enforced: config.Ready}
 	m.take(wanted)
@@ -487,10 +487,10 @@ func (um *upstreamManager) keepSessions(u *upstream, update *endpointUpdate) {
 // maxNamed is how many endpoints a line of the log names; the others are counted.
 const maxNamed = 10
 
-// A difference is the difference between an update's members and those that it replaces.
+// A difference is the difference between an update's members and the members that it replaces.
 type difference struct{ came, went, changed nameList }
 
-// A nameList is the names of endpoints, of which the first are kept and the others counted.
+// A nameList is the names of endpoints: the first are kept, and the others counted.
 type nameList struct {
 	first []string
 	n     int

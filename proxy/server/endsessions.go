@@ -206,7 +206,7 @@ func (j *endJob) run(ctx context.Context) {
 	s.log.Info("sessions were ended", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
 }
 
-// step has those of a loop end that have their turn. Sessions that are not quiet stay, until their time is over.
+// step ends the sessions of a loop that have their turn. Sessions that are not quiet stay, until their time is over.
 func (j *endJob) step(ctx context.Context, loop int, now int64) {
 	turns := j.loops[loop]
 	due, _ := slices.BinarySearchFunc(turns, now, func(t endTurn, now int64) int { return cmp.Compare(t.at, now+1) })
@@ -284,7 +284,7 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 			sum.left++
 		}
 		n++
-	}) // those that it is not called for are busy
+	}) // sessions that it is not called for are busy
 	for i, t := range turns {
 		if !over[i] {
 			busy = append(busy, t)

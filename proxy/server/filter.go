@@ -119,7 +119,7 @@ func (l *listener) filterStatus(every bool, recent func(*filter.Ledger) int64) (
 	return list
 }
 
-// failuresOf is the failures of a filter by reason. every has those that did not occur as well.
+// failuresOf is the failures of a filter by reason. every adds reasons that did not occur.
 func failuresOf(of *filter.Ledger, every bool) map[string]int64 {
 	list := make(map[string]int64)
 	for v, n := range of.Failures() {
@@ -217,7 +217,7 @@ func (lm *listenerManager) prepareModules(ctx context.Context, c *change, l, old
 	return nil
 }
 
-// moduleConfig is that of a module. It runs on half as many goroutines as there are loops, so that one that computes all the time leaves
+// moduleConfig configures a module. It runs on half as many goroutines as there are loops, so that a module that computes all the time leaves
 // the loops the others of Go's processors.
 func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewrite) filter.RewriterConfig {
 	log := lm.log.With("listener", l.cfg.Name, "module", cfg.Title())

@@ -79,7 +79,7 @@ type listenerCounts struct {
 // busy reports whether the listener has clients.
 func (l *listenerCounts) busy() bool { return l.state.Connections.InUse() > 0 }
 
-// shares are those of a route's split.
+// shares are the shares of a route's split.
 type shares struct {
 	now   []float64 // percentages in force
 	split *lb.WeightedSplit
@@ -158,7 +158,7 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	return listenerCounts{state: lm.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
 }
 
-// prepareLimits makes the limits that the listener has not had before. Those that it has
+// prepareLimits makes the limits that the listener has not had before. Limits that it has
 // had are changed by commit.
 func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	limits := &l.cfg.Limits
@@ -412,7 +412,7 @@ func (b *buckets) each(c *config.Bandwidth, f func(b **relay.Bucket, rate int64)
 	f(&b.down, c.Down)
 }
 
-// make makes those that there have not been before.
+// make makes the buckets that there have not been before.
 func (b *buckets) make(c *config.Bandwidth) {
 	b.each(c, func(b **relay.Bucket, rate int64) {
 		if rate > 0 && *b == nil {
@@ -421,7 +421,7 @@ func (b *buckets) make(c *config.Bandwidth) {
 	})
 }
 
-// set changes those that there have been before.
+// set changes the buckets that there have been before.
 func (b *buckets) set(c *config.Bandwidth) {
 	b.each(c, func(b **relay.Bucket, rate int64) {
 		if rate > 0 {
@@ -430,7 +430,7 @@ func (b *buckets) set(c *config.Bandwidth) {
 	})
 }
 
-// limit has sessions spend from those that a configuration asks for.
+// limit makes sessions spend from the buckets that a configuration asks for.
 func (b buckets) limit(l *relay.Limits, c *config.Bandwidth) {
 	b.each(c, func(b **relay.Bucket, rate int64) {
 		if rate == 0 {

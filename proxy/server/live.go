@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// liveChanges are the changes by hand that are in force, and the ones that ended with configurations before. They are guarded by the
+// liveChanges are the changes by hand that are in force, and changes that ended with earlier configurations. They are guarded by the
 // server's mu.
 type liveChanges struct {
 	*registry
@@ -35,7 +35,7 @@ func (l *liveChanges) restore() {
 	}
 }
 
-// logRestored logs the changes that are in force again, and notes those that have ended meanwhile.
+// logRestored logs the changes that are in force again, and notes changes that have ended meanwhile.
 func (l *liveChanges) logRestored() {
 	for i := range l.live.All() {
 		c := &l.live.All()[i]
@@ -101,7 +101,7 @@ func (l *liveChanges) endDiscovered(u *upstream) (ended []live.Ended) {
 			ended = append(ended, live.Ended{Change: *c, Why: "discovery has found the endpoint"})
 		}
 	}
-	listed := l.listed(u) // those that were removed by hand among them
+	listed := l.listed(u) // also endpoints that were removed by hand
 	for i := range listed.n {
 		of := listed.at(i)
 		if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line != live.WeightLine(of.Weight) {
@@ -204,7 +204,7 @@ func handWords(what string, c *state.Change) string {
 }
 
 // specUnder returns an endpoint of the file or of discovery as it is with changes by hand, also if one of them has
-// removed it. One that is not found has its name for an address.
+// removed it. An endpoint that is not found has its name for an address.
 func (u *upstream) specUnder(endpoint string, set live.Set) spec {
 	listed := specsOf(u.cfg, u.found)
 	for i := range listed.n {
@@ -223,7 +223,7 @@ type earlier struct {
 	ended []state.Change
 }
 
-// livesUnder returns the changes by hand under a configuration. Those that have ended since it was in force are
+// livesUnder returns the changes by hand under a configuration. Changes that have ended since it was in force are
 // among them, the later ones first.
 func (l *liveChanges) livesUnder(cfg *config.Config) lives {
 	found := l.live.under(cfg)
@@ -243,7 +243,7 @@ func (l *liveChanges) earlierAt(cfg *config.Config) int {
 	return slices.IndexFunc(l.earlier, func(e earlier) bool { return e.of == cfg.Origin() })
 }
 
-// noteLives logs the changes by hand that a configuration has ended and restored, and keeps those that ended
+// noteLives logs the changes by hand that a configuration has ended and restored, and keeps the changes that ended
 // for a rollback. before was in force until then.
 func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	l.logEnded(set.ended)
@@ -349,7 +349,7 @@ func addedSpec(c *state.Change) spec {
 	return spec{Endpoint: e, mode: config.Ready, share: a.Weight, byHand: true}
 }
 
-// weightOf returns the weight of a change; one that is out of range becomes the nearest.
+// weightOf returns the weight of a change; a weight out of range becomes the nearest.
 func weightOf(c *state.Change) int {
 	n, _ := strconv.Atoi(c.Value) // 0, which sends no clients, of a file that was written by hand
 	return min(max(n, 0), discovery.MaxWeight)
@@ -360,12 +360,12 @@ func (h manual) drained(listener string) bool {
 	return h.Find(state.Key{Kind: state.ListenerDrained, Listener: listener}) != nil
 }
 
-// split returns the percentages of a split; nil: those of the file.
+// split returns the percentages of a split; nil: the file's.
 func (h manual) split(listener string, route int, split []config.Share) []float64 {
 	c := h.Find(state.Key{Kind: state.Split, Listener: listener, Route: route})
 	if c == nil {
 		return nil
 	}
-	percent, _ := live.ParsePercentages(split, c.Value) // of which Under has seen to it that they fit
+	percent, _ := live.ParsePercentages(split, c.Value) // Under has seen to it that they fit
 	return percent
 }

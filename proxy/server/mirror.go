@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A comparison is the answers of one mirror of a listener, compared with those that the clients get.
+// A comparison is the answers of one mirror of a listener, compared with the answers that the clients get.
 type comparison struct {
 	*worker.Comparison
 	cfg   *config.Mirror
@@ -44,7 +44,7 @@ func (lm *listenerManager) mirror(c *change, l *listener, r *config.Route) (*rou
 	return m, err
 }
 
-// comparison returns how the answers of a mirror are compared. Its report is that of the same comparison in force, if
+// comparison returns how the answers of a mirror are compared. It goes on with the report of the same comparison in force, if
 // there is one.
 func (lm *listenerManager) comparison(l, old *listener, cfg *config.Mirror, route string) (*worker.Comparison, error) {
 	for _, k := range l.comparisons {
@@ -149,7 +149,7 @@ func (lm *listenerManager) resetMirrors(listener, by string) error {
 	return nil
 }
 
-// comparing returns the names of listeners: all, or the one that is named.
+// comparing returns the names of listeners: all, or the named one.
 func (lm *listenerManager) comparing(listener string) ([]string, error) {
 	if listener == "" {
 		return slices.Sorted(maps.Keys(lm.listeners)), nil

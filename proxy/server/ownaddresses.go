@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// An ownAddresses is the addresses at which this process itself listens, those of a moment. An
+// An ownAddresses is the addresses at which this process itself listens, at a moment. An
 // endpoint at one of them may send clients round in a circle, of which one takes all
 // connections that there may be.
 type ownAddresses struct {
@@ -23,7 +23,7 @@ type ownAddresses struct {
 	local func(netip.Addr) bool
 }
 
-// An arrival is an address of a listener; one that is unspecified is all of its family.
+// An arrival is an address of a listener; an unspecified one is all of its family.
 type arrival struct {
 	ip       netip.Addr
 	listener string // "": the admin interface
@@ -186,7 +186,7 @@ func destinations(l *config.Listener) []string {
 	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
 }
 
-// fit returns those of found that can be endpoints of an upstream, and why the others cannot.
+// fit returns the addresses of found that can be endpoints of an upstream, and why the others cannot.
 func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
 	for i := range found {
 		why := in.refuse(upstream, found[i].Address)

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A registry is the parts of a server: those of the configuration in force, and the removed ones that still have clients. It is
+// A registry is the parts of a server: of the configuration in force, and removed parts that still have clients. It is
 // guarded by the server's mu.
 type registry struct {
 	cfg       *config.Config
@@ -138,8 +138,8 @@ func (r *registry) waitingForRemoved() map[string]int64 {
 	return clients
 }
 
-// removedCounters appends the counters of removed upstreams. It forgets those that are in force
-// again, and those that are not in memory any more, when it has appended their last refusals.
+// removedCounters appends the counters of removed upstreams. It forgets upstreams that are in force
+// again, and upstreams that are not in memory any more, when it has appended their last refusals.
 func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
 	r.removed.upstreams = slices.DeleteFunc(r.removed.upstreams, func(gone *removedUpstream) bool {
 		if r.isBack(gone) {
@@ -184,7 +184,7 @@ func (r *removed) sweep() {
 	r.sockets = slices.DeleteFunc(r.sockets, func(o *listenSocket) bool { return o.deserted.Load() && (o.gone() || !o.parting && !o.replaced) })
 }
 
-// drainingSockets returns those of a key, or of all keys if that is empty, whose sessions have their time to drain.
+// drainingSockets returns the sockets of a key, or of all keys if that is empty, whose sessions have their time to drain.
 func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
 	for _, socket := range r.sockets {
 		if p := socket.draining; p != nil && !p.forgotten && (key == "" || p.key == key) && !slices.Contains(list, p) {
@@ -211,7 +211,7 @@ type drainingSockets struct {
 	n          int         // that were; under cut's turn
 }
 
-// endSessions cuts the sessions of a socket that is gone, and of those that it had taken over
+// endSessions cuts the sessions of a socket that is gone, and of sockets that it had taken over
 // from, when they have had the time to drain that their upstreams give.
 func (s *sockets) endSessions(key string, socket *listenSocket, cause error) {
 	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
@@ -258,7 +258,7 @@ func (s *sockets) logDrainingSockets(p *drainingSockets) {
 	}
 }
 
-// sockets returns the sockets whose sessions are b's, its own and those that it has taken
+// sockets returns the sockets whose sessions are b's, itself and the sockets that it has taken
 // over, as far as any has sessions or may get some. b has none of others afterwards.
 func (socket *listenSocket) sockets() []*worker.Listening {
 	of := append(socket.before, socket.listening)
@@ -276,7 +276,7 @@ func (socket *listenSocket) takeOver(listenings []*worker.Listening) {
 	}
 }
 
-// rejoin gives a socket that listens at an address again the sessions of those that did so
+// rejoin gives a socket that listens at an address again the sessions of the sockets that did so
 // before for the same listener, and that are not to be cut any more.
 func (s *sockets) rejoin(key string, socket *listenSocket) {
 	for _, p := range s.removed.drainingSockets(key) {
@@ -349,7 +349,7 @@ type Draining struct {
 }
 
 // DrainingUnder returns the sessions that drain since their listener has left their address, or was drained, and that go on doing so if a configuration comes into
-// force, by the listener's name: one that is to listen there again gets its sessions back.
+// force, by the listener's name: a listener that is to listen there again gets its sessions back.
 func (s *Server) DrainingUnder(cfg *config.Config) map[string]Draining {
 	s.mu.Lock()
 	defer s.mu.Unlock()

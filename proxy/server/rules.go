@@ -49,7 +49,7 @@ type generation struct {
 	listeners map[string]*router.Listener // by name
 }
 
-// rules are the generation in force, and the one that is being brought into force, or nil. Endpoints of either
+// rules are the generation in force, and the generation that is being brought into force, or nil. Endpoints of either
 // may serve clients meanwhile: so these are held to the rules of both. Listeners and sockets change one after
 // the other then, and their states are of neither generation: a client is judged by these two alone.
 type rules struct{ now, next *generation }
@@ -66,8 +66,8 @@ func (c *change) generation() *generation {
 	return g
 }
 
-// rulesFor returns the listeners whose rules apply to a client: the one that has the address at which it came in,
-// and the one that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
+// rulesFor returns the listeners whose rules apply to a client: the listener that has the address at which it came in,
+// and the listener that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
 func (s *sockets) rulesFor(c *worker.Client) (now, next *router.Listener) {
 	at := c.Listening()
 	if at == nil {
@@ -120,7 +120,7 @@ func (socket *listenSocket) lastState(local netip.AddrPort) *router.ListenerStat
 	return socket.state.Load()
 }
 
-// covers reports whether clients could reach a socket at an address. Those of a unix socket have one path.
+// covers reports whether clients could reach a socket at an address. Clients of a unix socket have one path.
 func (socket *listenSocket) covers(at netip.AddrPort) bool {
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	return !socket.listener.TCP() || socketlistener.Overlap(socket.own, []netip.AddrPort{at})

@@ -97,7 +97,7 @@ const tlsShare = 2
 const holdShare = 2
 
 // tlsHandshakes bounds how many handshakes are under way at once: each costs some
-// milliseconds of a CPU at most, and those that wait would only time out together.
+// milliseconds of a CPU at most, and waiting ones would only time out together.
 const tlsHandshakes = 1024
 
 // Open opens a configuration: it listens when this returns, and serves no client yet. The
@@ -204,11 +204,11 @@ func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 // wall is a time of the clock as people know it.
 func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).Round(0) }
 
-// Serve accepts and joins clients until ctx ends; then it accepts those that had come by
+// Serve accepts and joins clients until ctx ends; then it accepts clients that had come by
 // then, closes the listeners, and drains: it returns when every session has ended.
 // Sessions that go on for longer than the drain timeout are cut, as by [Server.Cut]. It
 // may be called once. The error is nil after a full drain; it wraps [ErrCut] if sessions
-// were cut for it to end. Those of endpoints that failed, for instance, do not count.
+// were cut for it to end. Sessions of endpoints that failed, for instance, do not count.
 func (s *Server) Serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.group.Serve() }()
@@ -298,14 +298,14 @@ func (resolver) Resolve(ctx context.Context, host string, timeout time.Duration)
 // ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
 var ErrCut = errors.New("sessions were cut before their end")
 
-// Options are the settings of a [Server] beside its configuration: those of the command line
+// Options are the settings of a [Server] beside its configuration: of the command line
 // and of the environment.
 type Options struct {
 	// MaxConnections is the number of connections served at once, as descriptors allow. At
 	// that number accepting pauses. It must be at least 1.
 	MaxConnections int
 
-	// Loops is the number of event loops that serve clients: 0 means that of the configuration
+	// Loops is the number of event loops that serve clients: 0 means the configuration's
 	// in which the server begins, or GOMAXPROCS.
 	Loops int
 	// BusyPoll is the time for which a loop goes on asking for events before it sleeps, as in
@@ -324,7 +324,7 @@ type Options struct {
 	TailDelay, Gather time.Duration
 	MaxPipeSize       int
 
-	// Version is that of the program, for traces; empty: unknown.
+	// Version is the program's, for traces; empty: unknown.
 	Version string
 
 	// DrainTimeout is the time that sessions may take once Serve's context has ended. Those
@@ -339,7 +339,7 @@ type Options struct {
 	// when the process begins to drain or after the end.
 	State *state.Store
 
-	// Sockets are those that systemd has passed to the process; nil: none. The caller closes
+	// Sockets are the sockets that systemd has passed to the process; nil: none. The caller closes
 	// them after the end.
 	Sockets *systemd.Sockets
 }

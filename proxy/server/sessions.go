@@ -150,7 +150,7 @@ func (l *sessionList) sorted(ctx context.Context) iter.Seq[admin.Session] {
 	}
 }
 
-// orders are those of [admin.SessionOrders].
+// orders are the orders of [admin.SessionOrders].
 var orders = map[string]func(a, b *admin.Session) int{
 	"age":      largest(func(s *admin.Session) int64 { return s.AgeUs }),
 	"idle":     largest(idleOf),
@@ -165,7 +165,7 @@ var orders = map[string]func(a, b *admin.Session) int{
 	"verdict":  byText(func(s *admin.Session) string { return s.Verdict }),
 }
 
-// idleOf is negative for a session of which that is not known.
+// idleOf is negative if that is not known of the session.
 func idleOf(s *admin.Session) int64 {
 	if s.IdleUs == nil {
 		return -1
@@ -225,7 +225,7 @@ func noSession(id string) error {
 	return fmt.Errorf("session %q: %w: it has ended, or has no endpoint yet; list them with GET /v1/sessions", id, admin.ErrNotFound)
 }
 
-// waiting counts clients without an endpoint: those that wait for one of an upstream, or those of a listener or a source.
+// waiting counts clients without an endpoint: clients that wait for an endpoint of an upstream, or clients of a listener or a source.
 func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64) {
 	switch {
 	case q.Session != "" || q.Endpoint != "":
@@ -299,7 +299,7 @@ func (s *sessionTable) knowsEndpoint(name, upstream string) error {
 const (
 	// maxSources is how many sources a list is chosen from.
 	maxSources = 1 << 18
-	// rateWindow and refusalWindow are the times of which arrivals and refusals count.
+	// rateWindow and refusalWindow are how long arrivals and refusals count.
 	rateWindow, refusalWindow = 10 * time.Second, time.Minute
 )
 

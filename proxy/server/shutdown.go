@@ -67,7 +67,7 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 	return left
 }
 
-// cutSome cuts some of the sessions that are left, all of them in the last step; left is that of [Server.waitedFor].
+// cutSome cuts some of the sessions that are left, all of them in the last step; left is as in [Server.waitedFor].
 func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
 	if step == 0 {
 		s.beginCut()

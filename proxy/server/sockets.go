@@ -51,12 +51,12 @@ type listenSocket struct {
 	congestion string           // congestion control that this process has set; "": none
 	successor  *listenSocket    // that has taken over from it; nil: none, or it is deserted
 	replaced   bool             // others have its address, and it is accepted from still
-	closeTimer *time.Timer      // of one that was replaced: when it is accepted from no more
+	closeTimer *time.Timer      // of a replaced socket: when it is accepted from no more
 	parting    bool             // it is accepted from no more: the loops empty its queue, and close it
 	draining   *drainingSockets // that it is of, once it is gone; nil: none, or it is deserted
 }
 
-// The sockets of a server are its listening sockets, those of the configuration in force and the removed ones. Fields are guarded by the
+// The sockets of a server are its listening sockets, of the configuration in force and removed ones. Fields are guarded by the
 // server's mu unless they say otherwise.
 type sockets struct {
 	*registry
@@ -85,7 +85,7 @@ func optionsOf(l *config.Listener) bindOptions {
 }
 
 // bindKey is the same for the same address of a listener, however its mode changes; not for
-// sockets of systemd, of which a name may have several.
+// sockets of systemd, where a name may have several.
 func bindKey(l *config.Listener, at config.Bind) string {
 	at.Address.Mode = 0
 	switch {
@@ -99,7 +99,7 @@ func bindKey(l *config.Listener, at config.Bind) string {
 	return at.String()
 }
 
-// bind returns the sockets of an address: those that there are, or else new ones.
+// bind returns the sockets of an address: the present ones, or else new ones.
 func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at config.Bind) (keys []string, err error) {
 	if at.Systemd != "" {
 		return s.bindPassed(c, l, at.Systemd)
@@ -235,7 +235,7 @@ func (s *sockets) socketConfig(l *config.Listener) *socketlistener.Config {
 	}
 }
 
-// socketOptions are those that a configuration names. There 0 is off.
+// socketOptions are the options that a configuration names. There 0 is off.
 func socketOptions(l *config.Listener) sockopt.Options {
 	return sockopt.Options{KeepAlive: orOff(l.Socket.KeepAlive), UserTimeout: orOff(l.Socket.UserTimeout)}
 }
@@ -261,7 +261,7 @@ func control(l *config.Listener, network string, c syscall.RawConn) (err error) 
 
 func setOptions(l *config.Listener, fd int) error {
 	if name := l.Socket.Congestion; name != "" {
-		_ = sys.SetCongestion(fd, name) // without it the socket has that of the system: logCongestion says so
+		_ = sys.SetCongestion(fd, name) // without it the socket has the system's: logCongestion says so
 	}
 	if l.Socket.FastOpen {
 		// The argument is how many connections without a finished handshake may wait.
@@ -422,12 +422,12 @@ func (s *sockets) awaitClosed(ctx context.Context) bool {
 	return any
 }
 
-// An address can be in the way of one that a change asks for although the change gives it
+// An address can be in the way of another one that a change asks for although the change gives it
 // up: 127.0.0.1:80 of :80. The new socket is bound beside the old one then, and listens once
 // nothing else of the change can fail. At the swap the old one yields. It is accepted from
 // for as long as clients may have begun to connect to it, and closed like any that is gone.
 
-// handshakeTime is how long a socket that was replaced is accepted from: a handshake of which
+// handshakeTime is how long a replaced socket is accepted from: a handshake of which
 // two packets in a row were lost is over by then (tcp_syn_linger is a second, then two).
 const handshakeTime = 5 * time.Second
 
@@ -566,9 +566,9 @@ func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*
 	})
 }
 
-// transferSessions transfers the sessions of a socket to the one that takes its place, and the
+// transferSessions transfers the sessions of a socket to the socket that takes its place, and the
 // clients of its queue to the same listener as there. If sockets of several listeners take its
-// place, or those of another one that has not all of its addresses, these clients have the configuration
+// place, or sockets of another listener that has not all of its addresses, these clients have the configuration
 // that was in force when they began to connect, and the sessions stay with their listener, if that is one of them.
 func (s *sockets) transferSessions(key string, socket *listenSocket, successors []*listenSocket, cause error) {
 	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
@@ -605,7 +605,7 @@ func (s *sockets) closeOne(socket *listenSocket) {
 	}
 }
 
-// closeReplaced ends it for those that may be in the way of an address: a second change came
+// closeReplaced ends it for sockets that may be in the way of an address: a second change came
 // so soon.
 func (s *sockets) closeReplaced(at sockopt.Address) {
 	for _, socket := range s.removed.replaced() {
@@ -658,8 +658,8 @@ func localOf(socket *listenSocket) netip.AddrPort {
 	return socket.listener.Local()
 }
 
-// adaptCongestion logs the congestion control that a listening socket has in place of that of the
-// configuration, and gives it that of the system where it was set before and is not any more.
+// adaptCongestion logs the congestion control that a listening socket has in place of the
+// configuration's, and gives it the system's where it was set before and is not any more.
 func (s *sockets) adaptCongestion(socket *listenSocket) {
 	wanted, before := socket.cfg.Socket.Congestion, socket.congestion
 	if socket.congestion = wanted; !socket.listener.TCP() {

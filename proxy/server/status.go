@@ -46,7 +46,7 @@ func (s *Server) Status() admin.Status {
 // the loops, which give it a part of each turn.
 func (s *Server) Metrics(m *metrics.Sample) { s.sample(m, false) }
 
-// sample fills in an empty sample, of which status, page, metrics and top are made. detail is for a status: with reasons in words.
+// sample fills in an empty sample, from which status, page, metrics and top are made. detail is for a status: with reasons in words.
 func (s *Server) sample(m *metrics.Sample, detail bool) {
 	s.group.Metered(func(total worker.Summary, running map[worker.Binding]*worker.Bytes) {
 		s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	st.RemovedWaiting = s.waitingForRemoved()
 }
 
-// counters are those that never fall, by name. The server's mu is held.
+// counters never fall; they are by name. The server's mu is held.
 func (s *Server) counters(total *worker.Summary) map[string]int64 {
 	c := map[string]int64{
 		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
@@ -124,7 +124,7 @@ func (s *Server) Summary() admin.Summary {
 	return s.summarize(&total)
 }
 
-// summarize adds the relay's and the process's counters to those of the workers.
+// summarize adds the relay's and the process's counters to the workers'.
 func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	stats := s.relay.Stats()
 	fallbacks := make(map[string]int64)
@@ -207,7 +207,7 @@ func gcPauses() (p admin.Pauses) {
 // A reader reads the parts of a server into a sample. It changes nothing. The server's mu is held.
 type reader struct {
 	clock
-	detail     bool            // for a status: reasons in words. Otherwise counts by reason have those that did not occur, as metrics need
+	detail     bool            // for a status: reasons in words. Otherwise counts by reason have also reasons that did not occur, as metrics need
 	running    *router.Running // bytes of the sessions that run
 	closing    bool
 	rate       *limit.Rate // of the whole process
@@ -297,7 +297,7 @@ func (r *reader) describeListener(name string, l *listener, st *admin.Listener) 
 	}
 }
 
-// clientsOf is how many clients have come in at sockets, or at those that they have taken
+// clientsOf is how many clients have come in at sockets, or at sockets that they have taken
 // over from.
 func clientsOf(list []*listenSocket) (n int64) {
 	for _, socket := range list {
@@ -603,7 +603,7 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 }
 
 // congestion is the congestion control of a listener's sockets of TCP, of the first that has not
-// that of the configuration; nil: the file names none, or there is no such socket.
+// the configuration's; nil: the file names none, or there is no such socket.
 func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	wanted := l.cfg.Socket.Congestion
 	if wanted == "" || r.closing { // then descriptors may be closed already
@@ -682,7 +682,7 @@ func (r *reader) queue(socket *listenSocket) admin.Queue {
 	return q
 }
 
-// bytesOf adds up, for a status, the bytes of ended sessions and of those that run.
+// bytesOf adds up, for a status, the bytes of ended and of running sessions.
 func bytesOf(ended, running worker.Bytes) admin.Bytes {
 	ended.Add(running)
 	return admin.Bytes{

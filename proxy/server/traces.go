@@ -50,7 +50,7 @@ func (e *traceExport) prepareTraces(c *change) error {
 	return nil
 }
 
-// traceSettings are those of a configuration.
+// traceSettings are the settings of a configuration.
 func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) {
 	to, err := url.Parse(c.Endpoint)
 	if err != nil {

@@ -68,10 +68,10 @@ type upstream struct {
 	first    *firstAnswer
 	stop     context.CancelFunc
 
-	congestion *sockopt.Congestion // of the connections to endpoints; nil: that of the system
+	congestion *sockopt.Congestion // of the connections to endpoints; nil: the system's
 }
 
-// A nextUpstream is one that is being prepared.
+// A nextUpstream is an upstream that is being prepared.
 type nextUpstream struct {
 	cfg    *config.Upstream
 	now    *upstream       // the old one, if it lasts
@@ -160,7 +160,7 @@ func (um *upstreamManager) prepareClient(c *change, u *upstream) (err error) {
 	return err
 }
 
-// prepareMonitors makes the guards that the upstream has not had before; those that it has
+// prepareMonitors makes the guards that the upstream has not had before; guards that it has
 // had are changed by swap.
 func (um *upstreamManager) prepareMonitors(u *upstream) {
 	subject := "upstream " + u.cfg.Name
@@ -315,7 +315,7 @@ func outlierConfig(o *config.OutlierDetection) *health.OutlierConfig {
 	}
 }
 
-// breakerConfig is that of an upstream's breaker, or of its endpoints', which share its
+// breakerConfig configures an upstream's breaker, or its endpoints', which share its
 // rules but not its bounds.
 func breakerConfig(b *config.CircuitBreaker, whole bool) *health.BreakerConfig {
 	c := &health.BreakerConfig{
@@ -341,7 +341,7 @@ func parseEndpoints(name string, text []byte) (found []discovery.Endpoint, err e
 	return found, err
 }
 
-// prepareSource makes the source of an upstream's endpoints, or keeps the one that it
+// prepareSource makes the source of an upstream's endpoints, or keeps the source that it
 // has.
 func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 	d := u.cfg.Discover

@@ -200,7 +200,7 @@ func (w *whySum) cause() verdict.Kind {
 // leastShare is the share of the time of one endpoint's sessions from which on a cause is worth a look.
 const leastShare = 0.1
 
-// sharesOf returns those of at least a thousandth, by name.
+// sharesOf returns the shares of at least a thousandth, by name.
 func sharesOf(of *[verdict.Kinds]float64) map[string]float64 {
 	shares := make(map[string]float64)
 	for k, share := range of {
@@ -252,7 +252,7 @@ func (g *whyGroup) add(v *verdict.Verdict, seconds float64) {
 	g.times.add(v, seconds)
 }
 
-// whyGroups are the groups of sessions, by upstream and address of the endpoint; that of an upstream has no address.
+// whyGroups are the groups of sessions, by upstream and address of the endpoint; an upstream's group has no address.
 type whyGroups map[[2]string]*whyGroup
 
 func (w whyGroups) add(one *worker.Session, v *verdict.Verdict, seconds float64) {
@@ -278,7 +278,7 @@ func (w whyGroups) worth(kind verdict.Kind) bool {
 	return false
 }
 
-// list returns the endpoints, or the upstreams, of which the most time has the verdict first.
+// list returns the endpoints, or the upstreams, with the most time of the verdict first.
 func (w whyGroups) list(kind verdict.Kind, endpoints bool) (list []*whyGroup) {
 	for _, g := range w {
 		if endpoints && g.endpoint != "" || !endpoints && g.endpoint == "" && g.upstream != "" {
@@ -305,7 +305,7 @@ func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
 }
 
 // report adds the endpoints to a result, and the one, or else the upstream, that has most of the time of a verdict
-// on endpoints. times are those of all sessions.
+// on endpoints. times are the times of all sessions.
 func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 	endpoints := w.list(kind, true)
 	to.Endpoints = make([]admin.EndpointWhy, 0, min(len(endpoints), maxWhyEndpoints))
