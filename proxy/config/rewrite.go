@@ -148,7 +148,7 @@ func (k *checker) rewrittenPostgres(ln *Listener, w *Rewrite) {
 var formerRewriteKeys = []string{"mask", "patterns", "framing"}
 
 // formerRewriteFix is what to write in their place.
-const formerRewriteFix = `write wasm: mask.wasm and config: "card token email pattern=…", by the module of examples/filters/mask (docs/rewrite.md)`
+const formerRewriteFix = `write wasm: mask.wasm and config: "card token email pattern=…", by the module of examples/filters/mask (docs/filters.md)`
 
 // rewrite checks one by itself.
 func (k *checker) rewrite(r *Rewrite) {
@@ -170,7 +170,7 @@ func (k *checker) rewrite(r *Rewrite) {
 	}
 	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: sha256.Sum256([]byte(r.Config)), name: r.Title(), memory: r.Memory, rewrites: r.Direction}
 	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{
-		id: id, load: func() error { return loadRewriter(r) }, mend: func(err error) *complaint { return mendModule(r.Memory, err, "docs/rewrite.md") },
+		id: id, load: func() error { return loadRewriter(r) }, mend: func(err error) *complaint { return mendModule(r.Memory, err, "docs/filters.md") },
 	})
 }
 

@@ -1,6 +1,6 @@
 // Package filter asks modules of WebAssembly about clients, before they get an endpoint, and has them rewrite
 // streams: a subset of the L4 part of proxy-wasm's interface, version 0.2.1 (https://github.com/proxy-wasm/spec).
-// The lists of its functions, properties and answers are in docs/filters.md and docs/rewrite.md.
+// The lists of its functions, properties and answers are in docs/filters.md.
 //
 // A [Filter] is one module with its configuration and its instances. [Filter.Ask] never waits: the module runs
 // on goroutines of the filter's, one for each instance at most, and clients beyond that wait in order. An

@@ -512,7 +512,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			}
 		})
 	}},
-	{counter("penstock_rewrite_reset_total", "Sessions that were reset, because the bytes to be rewritten could not be. Reasons are encrypted, by TLS or SSH, and of the module trap, timeout, memory, stack, exit, start, answer, buffer, overload, and denied, by the module itself (docs/rewrite.md).", "listener", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_rewrite_reset_total", "Sessions that were reset, because the bytes to be rewritten could not be. Reasons are encrypted, by TLS or SSH, and of the module trap, timeout, memory, stack, exit, start, answer, buffer, overload, and denied, by the module itself (docs/filters.md).", "listener", "reason"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil {
 			for _, reason := range sorted(r.Reset) {
 				e.int(e.cached("reason", reason), r.Reset[reason])
