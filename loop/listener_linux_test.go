@@ -83,11 +83,7 @@ func dial(t testing.TB, ln *net.TCPListener, n int) {
 	}
 	before := queued()
 	connect(t, ln, n)
-	for end := time.Now().Add(condition.Patience); queued() < before+n; time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d connections are in the queue, want %d", queued(), before+n)
-		}
-	}
+	condition.Await(t, fmt.Sprintf("%d connections are in the queue", before+n), func() bool { return queued() >= before+n })
 }
 
 // connect makes n connections, which may be accepted meanwhile.

@@ -70,11 +70,7 @@ func TestHandlersThatFail(t *testing.T) {
 			says(t, bystander, "a", "a")
 		}
 	}
-	for deadline := time.Now().Add(condition.Patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, and %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	condition.Await(t, fmt.Sprintf("there are %d goroutines, as before", before), func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // TestErrIdle: a handler that returns ErrIdle has no coroutine until bytes come, and none is lost.
@@ -101,11 +97,7 @@ func TestErrIdle(t *testing.T) {
 		says(t, c, "ping", "ping 0.")
 		conns = append(conns, c)
 	}
-	for deadline := time.Now().Add(condition.Patience); runtime.NumGoroutine() > before+8; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines for 100 idle connections, %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	condition.Await(t, fmt.Sprintf("100 idle connections have 8 goroutines at most, beside %d", before), func() bool { return runtime.NumGoroutine() <= before+8 })
 	for _, c := range conns {
 		says(t, c, "pongdong", "pong 1.dong 2.")
 		_, _ = io.WriteString(c, "pi")
@@ -414,16 +406,13 @@ func receives(t *testing.T, from chan error, what string) error {
 // refused waits until nobody listens.
 func refused(t *testing.T, addr string) {
 	t.Helper()
-	for deadline := time.Now().Add(condition.Patience); ; time.Sleep(time.Millisecond) {
+	condition.Await(t, "connections are refused", func() bool {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
+		if err == nil {
+			c.Close()
 		}
-		c.Close()
-		if time.Now().After(deadline) {
-			t.Fatal("connections are still accepted")
-		}
-	}
+		return err != nil
+	})
 }
 
 // TestShutdown: handlers at work end as they would, and their clients get everything; idle ones are closed at once.

@@ -643,11 +643,7 @@ func (x *revocation) dial(t *testing.T) (conn net.Conn, revoke func()) {
 	if err := conn.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(condition.Patience); r.Guests() == 0; time.Sleep(time.Millisecond) { // else it comes after the reload
-		if time.Now().After(until) {
-			t.Fatal("the server has no connection")
-		}
-	}
+	condition.Await(t, "the server has the connection", func() bool { return r.Guests() > 0 }) // else it comes after the reload
 	if x.tls != nil {
 		conn = tls.Client(conn, x.tls)
 	}

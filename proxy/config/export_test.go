@@ -122,7 +122,7 @@ func LoadTreeKnown(t Tree, path string, env Env) (*Config, []*Unknown, []Problem
 
 // NewUnknown is a module of a name that is loaded by a function.
 func NewUnknown(name string, load func() error) *Unknown {
-	return &Unknown{id: module{name: name}, load: load, mend: func(err error) *complaint { return complain("", "%v", err) }}
+	return &Unknown{id: module{name: name}, load: load}
 }
 
 func (t Tree) loader(env Env) *loader {

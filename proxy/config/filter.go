@@ -125,7 +125,6 @@ func (m *modules) put(id module, v verdict) {
 type Unknown struct {
 	id   module
 	load func() error
-	mend func(error) *complaint
 }
 
 // Load loads the module, unless that was done meanwhile, for 30 seconds at most, so that it is known.
@@ -143,7 +142,7 @@ func (u *Unknown) judge() *complaint {
 		loaded.put(u.id, verdict{})
 		return nil
 	}
-	v := verdict{c: u.mend(err)}
+	v := verdict{c: mendModule(u.id.memory, err)}
 	if errors.Is(err, wasm.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
 		v.until = time.Now().Add(timeoutRests * time.Since(began))
 	}
@@ -226,9 +225,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		return
 	}
 	id := module{sum: sha256.Sum256(f.Wasm.Bytes), config: sha256.Sum256([]byte(f.Config)), name: f.Title(), memory: f.Memory, preread: f.Preread > 0}
-	k.module(keyed{f, &f.Wasm, &f.Config, &f.Memory, &f.Preread}, &Unknown{
-		id: id, load: func() error { return loadFilter(f) }, mend: func(err error) *complaint { return mendModule(f.Memory, err, "docs/filters.md") },
-	})
+	k.module(keyed{f, &f.Wasm, &f.Config, &f.Memory, &f.Preread}, &Unknown{id: id, load: func() error { return loadFilter(f) }})
 }
 
 // loadTime is how long loading one may take.
@@ -248,10 +245,9 @@ func loadFilter(f *Filter) error {
 	return err
 }
 
-// mendModule returns why a module of so much memory is not accepted, with the key that this is about; a page of the documentation is about modules
-// of its kind.
-func mendModule(memory int64, err error, page string) *complaint {
-	c := complain("write the name of a module that does this, see "+page, "%v", err)
+// mendModule returns why a module of so much memory is not accepted, with the key that this is about.
+func mendModule(memory int64, err error) *complaint {
+	c := complain("write the name of a module that does this, see docs/filters.md", "%v", err)
 	var need *wasm.MemoryError
 	switch {
 	case errors.As(err, &need) && need.Least > wasm.MaxMemory, errors.Is(err, wasm.ErrMemory) && memory == wasm.MaxMemory:
@@ -265,7 +261,7 @@ func mendModule(memory int64, err error, page string) *complaint {
 	case errors.Is(err, filter.ErrConfiguration):
 		c.key, c.fix = "config", "write a config that the module accepts"
 	case errors.As(err, new(*wasm.ImportError)):
-		c.fix = "build it for the functions that are listed in " + page
+		c.fix = "build it for the functions that are listed in docs/filters.md"
 	case errors.Is(err, wasm.ErrTimeout):
 		c.fix = "try again where the machine has less to do, or write the name of a module that begins sooner"
 	case errors.Is(err, wasm.ErrInvalid):

@@ -169,9 +169,7 @@ func (k *checker) rewrite(r *Rewrite) {
 		return
 	}
 	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: sha256.Sum256([]byte(r.Config)), name: r.Title(), memory: r.Memory, rewrites: r.Direction}
-	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{
-		id: id, load: func() error { return loadRewriter(r) }, mend: func(err error) *complaint { return mendModule(r.Memory, err, "docs/filters.md") },
-	})
+	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{id: id, load: func() error { return loadRewriter(r) }})
 }
 
 // loadRewriter loads a module as it is going to be, but interpreted, which begins sooner.

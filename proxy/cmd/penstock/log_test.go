@@ -62,14 +62,14 @@ func stall(t *testing.T, s *stage, stdout, stderr *os.File, args ...string) (add
 		close(p.done)
 	}()
 	s.processes["p"] = p
-	for begin := time.Now(); time.Since(begin) < condition.Patience; time.Sleep(time.Millisecond) {
-		if conn, err := net.Dial("unix", address); err == nil {
+	condition.Await(t, "it listens", func() bool {
+		conn, err := net.Dial("unix", address)
+		if err == nil {
 			conn.Close()
-			return "unix:" + address
 		}
-	}
-	t.Fatal("it does not listen")
-	return ""
+		return err == nil
+	})
+	return "unix:" + address
 }
 
 func code(t *testing.T, s *stage) int {
@@ -110,12 +110,10 @@ func TestStalledLogCostsNothing(t *testing.T) {
 // waitRefused waits until no process listens on a unix socket any more.
 func waitRefused(address string) error {
 	path, _ := strings.CutPrefix(address, "unix:")
-	for begin := time.Now(); time.Since(begin) < condition.Patience; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
+	if !condition.Eventually(func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) }) {
+		return errors.New("it still listens")
 	}
-	return errors.New("it still listens")
+	return nil
 }
 
 // No reader of the summary: SIGTERM is obeyed, and SIGUSR1 ends nothing.

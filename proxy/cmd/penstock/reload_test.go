@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
@@ -168,10 +167,8 @@ func TestGenerationsAreKeptAsText(t *testing.T) {
 		}
 		return n
 	}
-	for until := time.Now().Add(condition.Patience); stay() > 2 && time.Now().Before(until); time.Sleep(time.Millisecond) {
-	}
-	if n := stay(); n > 2 {
-		t.Errorf("%d configurations stay in memory", n)
+	if !condition.Eventually(func() bool { return stay() <= 2 }) {
+		t.Errorf("%d configurations stay in memory", stay())
 	}
 	r.tells(cli.ExitOK, "rollback", r.file, "--to", "1")
 	r.has("a")
