@@ -32,13 +32,12 @@ func TestLogKeys(t *testing.T) {
 		t.Fatal("docs/session-log.md has no section on the program's own log")
 	}
 	keys, _, _ = strings.Cut(keys, "\n## ")
-	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
 	listed, known := make(map[string]bool), make(map[string]bool)
-	for _, m := range row.FindAllStringSubmatch(keys, -1) {
-		listed[m[1]], known[m[1]] = true, true
+	for _, key := range firstCells(keys) {
+		listed[key], known[key] = true, true
 	}
-	for _, m := range row.FindAllStringSubmatch(fields, -1) {
-		known[m[1]] = true
+	for _, key := range firstCells(fields) {
+		known[key] = true
 	}
 	used, written := make(map[string]bool), make(map[string]bool)
 	for _, dir := range []string{"../../proxy", "../../lane"} {
@@ -82,6 +81,16 @@ func TestLogKeys(t *testing.T) {
 			t.Errorf("no line with %s= was found: the search is wrong", key)
 		}
 	}
+}
+
+// firstCells returns the names in the first cells of a page's tables.
+func firstCells(text string) (names []string) {
+	for _, row := range regexp.MustCompile("(?m)^\\|([^|]+)\\|").FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[1], -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
 }
 
 // logKeys returns the keys of a file's log lines: of calls with a message, of loggers' With, and of lists of attributes.

@@ -34,7 +34,8 @@ func otelcol(t *testing.T) string {
 		path, _ = exec.LookPath("otelcol")
 	}
 	if path == "" {
-		t.Skip("no otelcol in PATH or PENSTOCK_OTELCOL: docs/tracing.md says how to make one")
+		t.Skip("no otelcol in PATH or PENSTOCK_OTELCOL. Build one, which takes minutes: GOWORK=off go run go.opentelemetry.io/collector/cmd/builder@v0.165.0 " +
+			"--config proxy/test/traces/otelcol-builder.yaml --output-path DIR; then set PENSTOCK_OTELCOL=DIR/otelcol")
 	}
 	return path
 }
