@@ -221,14 +221,14 @@ func TestTimeouts(t *testing.T) {
 	t.Cleanup(func() { close(over) })
 	r := start(t, fmt.Sprintf(`
 listeners:
-  - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: 200ms}}
-  - {name: half_close, bind: "127.0.0.1:0", upstream: v, timeouts: {half_close: 200ms}}
-  - {name: lifetime, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: 400ms, lifetime_jitter: 0.5}}
+  - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: 1s}}
+  - {name: half_close, bind: "127.0.0.1:0", upstream: v, timeouts: {half_close: 1s}}
+  - {name: lifetime, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: 2s, lifetime_jitter: 0.5}}
   - {name: none, bind: "127.0.0.1:0", upstream: u}
 upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
 	other := client(t, r.At("none"))
 	line(t, other)
-	for name, least := range map[string]time.Duration{"idle": 200 * time.Millisecond, "half_close": 200 * time.Millisecond, "lifetime": 200 * time.Millisecond} {
+	for name, least := range map[string]time.Duration{"idle": time.Second, "half_close": time.Second, "lifetime": time.Second} {
 		began := time.Now()
 		c := client(t, r.At(name))
 		switch name {

@@ -108,7 +108,7 @@ listeners:
   - {name: plain, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s, patience: 30s}}
   - {name: both, bind: "127.0.0.1:0", upstream: h, mirror: {upstream: sh, patience: 30s}, connect: on_data}
   - {name: shadow, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: sh, patience: 30s}, accept_proxy: {from: [127.0.0.1]}}
-  - {name: routed, bind: "127.0.0.1:0", routes: [{match: {sni: ["*"]}, upstream: h, mirror: {upstream: s, patience: 30s}}], upstream: h, mirror: {upstream: s, patience: 30s}, timeouts: {preread: 50ms}}
+  - {name: routed, bind: "127.0.0.1:0", routes: [{match: {sni: ["*"]}, upstream: h, mirror: {upstream: s, patience: 30s}}], upstream: h, mirror: {upstream: s, patience: 30s}, timeouts: {preread: 2s}}
   - {name: ends, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: sh, patience: 30s}, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
   - {name: name, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: n, patience: 30s}}
 upstreams:

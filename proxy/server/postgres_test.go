@@ -194,8 +194,8 @@ func TestPostgresRefusals(t *testing.T) {
 	a := new(pgServer).serve(t, "a", "S")
 	r := start(t, fmt.Sprintf(`
 listeners:
-  - {name: through, bind: "127.0.0.1:0", postgres: passthrough, require_tls: true, upstream: a, timeouts: {preread: 200ms}}
-  - {name: ends, bind: "127.0.0.1:0", postgres: terminate, require_tls: true, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: a, timeouts: {preread: 200ms}}
+  - {name: through, bind: "127.0.0.1:0", postgres: passthrough, require_tls: true, upstream: a, timeouts: {preread: 1s}}
+  - {name: ends, bind: "127.0.0.1:0", postgres: terminate, require_tls: true, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: a, timeouts: {preread: 1s}}
 upstreams: [{name: a, endpoints: [%q], health_check: off}]`, a), "c.pem", cert, "k.pem", key)
 	for _, listener := range []string{"through", "ends"} {
 		for _, c := range []struct {

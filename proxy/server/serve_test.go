@@ -378,7 +378,7 @@ func TestConnectOnData(t *testing.T) {
 
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 300ms}}]
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 3s}}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`, a))
 	mute := client(t, r.At("l"))
 	c := client(t, r.At("l"))
@@ -628,7 +628,7 @@ func TestOnDataOfTLS(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, tls: {certificates: [{cert: c.pem, key: k.pem}]}, timeouts: {preread: 30s, first_byte: 20s}}
-  - {name: hasty, bind: "127.0.0.1:0", upstream: u, connect: on_data, tls: {certificates: [{cert: c.pem, key: k.pem}]}, timeouts: {preread: 500ms, first_byte: 10ms}}
+  - {name: hasty, bind: "127.0.0.1:0", upstream: u, connect: on_data, tls: {certificates: [{cert: c.pem, key: k.pem}]}, timeouts: {preread: 3s, first_byte: 10ms}}
 upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off}]`, endpoint), "c.pem", cert, "k.pem", key)
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		cfg := &tls.Config{RootCAs: trusting(cert), ServerName: "front.test", MaxVersion: version}

@@ -28,12 +28,12 @@ import (
 const ends = `
 session_log: {to: sessions.log, format: %s}
 listeners:
-- {name: echo, bind: "127.0.0.1:0", upstream: echo, timeouts: {idle: 300ms, half_close: 300ms}}
+- {name: echo, bind: "127.0.0.1:0", upstream: echo, timeouts: {idle: 1s, half_close: 1s}}
 - {name: reset, bind: "127.0.0.1:0", upstream: reset}
 - {name: silent, bind: "127.0.0.1:0", upstream: silent, timeouts: {first_byte: 100ms}}
 - {name: none, bind: "127.0.0.1:0", upstream: none}
 - {name: full, bind: "127.0.0.1:0", upstream: full}
-- {name: hello, bind: "127.0.0.1:0", routes: [{match: {sni: [a.example]}, upstream: echo}], require_tls: true, timeouts: {preread: 100ms}}
+- {name: hello, bind: "127.0.0.1:0", routes: [{match: {sni: [a.example]}, upstream: echo}], require_tls: true, timeouts: {preread: 500ms}}
 - {name: denied, bind: "127.0.0.1:0", upstream: echo, deny: [127.0.0.1]}
 - {name: sorry, bind: "127.0.0.1:0", upstream: sorry}
 - {name: unlogged, bind: "127.0.0.1:0", upstream: echo, session_log: false}
