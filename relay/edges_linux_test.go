@@ -257,14 +257,14 @@ func sendUrgent(c net.Conn, b byte) error {
 func (p *peer) read() {
 	// Not the writer's source: it is another goroutine.
 	rnd := rand.New(rand.NewPCG(uint64(len(p.send)), 3))
-	buf := make([]byte, 64<<10)
+	from, buf := sockets.Marked(p.conn), make([]byte, 64<<10)
 	for {
 		size := len(buf)
 		if p.slow {
 			size = 1 + rnd.IntN(5000)
 			pause(rnd)
 		}
-		n, err := p.conn.Read(buf[:size])
+		n, err := from.Read(buf[:size])
 		p.got = append(p.got, buf[:n]...)
 		if err == io.EOF {
 			return

@@ -62,7 +62,7 @@ func testUrgentPasses(t *testing.T, g *rig, at int) {
 			return n == 1 && err == nil
 		})
 		got = make([]byte, len(after))
-		if _, err := io.ReadFull(to, got); urgent[0] != '!' || err != nil || !bytes.Equal(got, after) {
+		if _, err := io.ReadFull(sockets.Marked(to), got); urgent[0] != '!' || err != nil || !bytes.Equal(got, after) {
 			t.Fatalf("%q, then %v, or other bytes behind it", urgent, err)
 		}
 		noError(t, <-sent)
@@ -114,7 +114,7 @@ func testUrgent(t *testing.T, d *driving, e relay.Engine, of network, n, at int,
 		}
 		sent <- errors.Join(err, g.A.CloseWrite())
 	}()
-	got, err := io.ReadAll(g.B)
+	got, err := io.ReadAll(sockets.Marked(g.B))
 	skipWithoutOOB(t, <-sent)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("got %d bytes, want %d, error %v", len(got), len(want), err)
@@ -240,7 +240,7 @@ func TestUrgentWhileBlocked(t *testing.T) {
 				go func() {
 					wrote <- errors.Join(sendUrgent(g.A, '!'), g.A.CloseWrite())
 				}()
-				got, err := io.ReadAll(g.B)
+				got, err := io.ReadAll(sockets.Marked(g.B))
 				if err != nil || int64(len(got)) != sent+1 || !isFiller(got[:sent], 0) || got[sent] != '!' {
 					t.Fatalf("got %d of %d bytes, or other ones: %v", len(got), sent+1, err)
 				}

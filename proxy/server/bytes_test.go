@@ -323,7 +323,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, bind, endpoint))
 					t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
 				}
 				must(t, err)
-				got, err := io.ReadAll(way.to)
+				got, err := io.ReadAll(sockets.Marked(way.to))
 				if want := []byte("before!after"); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("got %q, %v, want %q", got, err, want)
 				}
@@ -397,7 +397,7 @@ func TestUrgentByteIsUrgent(t *testing.T) {
 					n, err := sys.Recv(fd, urgent, sys.MSG_OOB|sys.MSG_DONTWAIT)
 					return n == 1 && err == nil
 				})
-				if rest, err := io.ReadAll(way.to); string(urgent)+string(rest) != "!after" || err != nil {
+				if rest, err := io.ReadAll(sockets.Marked(way.to)); string(urgent)+string(rest) != "!after" || err != nil {
 					t.Errorf("got %q and then %q, %v", urgent, rest, err)
 				}
 			}

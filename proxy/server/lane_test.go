@@ -338,7 +338,9 @@ func TestLaneIsMissing(t *testing.T) {
 	endpoint := sockets.Server(t, sockets.Echo)
 	r := start(t, laneConfig(endpoint, "lane: auto"))
 	echoes(t, client(t, r.At("l")), "as without")
-	if st := r.Status().Lane; st.State != admin.LaneUnavailable || !strings.Contains(st.Why, missing.Missing[0]) {
+	var st *admin.Lane
+	r.Until("the lane has been opened, or not", func() bool { st = r.Status().Lane; return st.State != admin.LaneOpening })
+	if st.State != admin.LaneUnavailable || !strings.Contains(st.Why, missing.Missing[0]) {
 		t.Errorf("%+v", st)
 	}
 	r.Logs("there is no lane", missing.Missing[0])

@@ -402,7 +402,7 @@ func (e *end) receive() {
 }
 
 func (e *end) receiveAll() sight {
-	buf := make([]byte, e.part.read.size)
+	buf, end := make([]byte, e.part.read.size), time.Now().Add(e.patience+e.pair.plan.length())
 	waits := e.part.read.stalls
 	for {
 		room := len(buf)
@@ -416,7 +416,12 @@ func (e *end) receiveAll() sight {
 			}
 			room = int(min(int64(room), waits[0].at-got))
 		}
+		// In turns: at an urgent mark the runtime's poller may wait for ever, see [sockets.Marked].
+		_ = e.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		n, err := e.conn.Read(buf[:room])
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end) && !e.over() {
+			continue
+		}
 		if !e.check(buf[:n]) {
 			return wrong
 		}
@@ -424,6 +429,12 @@ func (e *end) receiveAll() sight {
 			return saw
 		}
 	}
+}
+
+// over reports whether nothing more is to be received.
+func (e *end) over() (over bool) {
+	e.lock(func() { over = e.stopping || e.saw > eof })
+	return over
 }
 
 // check compares bytes with those that the other end sends, and counts them.
