@@ -399,7 +399,7 @@ const (
 	byDirection = "direction is client_to_endpoint or endpoint_to_client, engine is splice (the bytes were not in the memory of the process), copy, or lane (as packets, of sessions that have left user space)."
 	byClose     = "reason is closed, reset, error, idle, half_close, lifetime, first_byte, canceled, operator or other; by is client, endpoint, timeout, penstock, operator or unknown. Reasons that did not occur are left out."
 	connects    = "Time from the choice of an endpoint until there is a connection to it, the look-up of its name and a TLS handshake included; connections that failed are not counted."
-	limited     = "Time of the sessions that have ended, of 100 ms or more, by the cause that limited it: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/verdict.md)."
+	limited     = "Time of the sessions that have ended, of 100 ms or more, by the cause that limited it: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/seeing.md)."
 	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
 )
 
