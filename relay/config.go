@@ -64,7 +64,7 @@ type Config struct {
 }
 
 // A threshold is so many reads in a row of that size, after which a direction turns to the other engine.
-// docs/pieces.md has the measurements behind both.
+// docs/library.md has the measurements behind both.
 type threshold struct{ bytes, reads int }
 
 const (

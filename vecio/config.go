@@ -35,7 +35,7 @@ type Config struct {
 
 const (
 	// DefaultCopyBelow is below which size of a piece a copy in user space costs less
-	// than an entry of the vector. docs/pieces.md has the measurement.
+	// than an entry of the vector. docs/library.md has the measurement.
 	DefaultCopyBelow = 2048
 
 	// DefaultHigh is how many bytes may be pending.

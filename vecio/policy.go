@@ -6,7 +6,7 @@ import (
 )
 
 // A Policy decides when a [Writer] hands its pieces to the kernel, and which of them the
-// kernel may send. docs/pieces.md has a table of them.
+// kernel may send. docs/library.md has a table of them.
 //
 // With every policy TCP_NODELAY is set on a TCP socket, and stays so: bytes that are given to
 // the kernel, and are not under a cork, leave at once, however long an acknowledgement takes.

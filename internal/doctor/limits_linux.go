@@ -58,7 +58,7 @@ func (p *process) raiseDescriptors() []string {
 // sessions is a number of them.
 func sessions(n int64) string { return several(n, "session", "sessions") }
 
-// The figures of docs/pieces.md, by the missing feature.
+// The figures of docs/library.md, by the missing feature.
 const (
 	copying    = "every byte is copied: a read of 64 KiB takes 1.2 times as long, one of 256 KiB 2.4 times"
 	smallPipes = "large reads go through small pipes instead of 1 MiB: with 64 KiB one of 128 KiB takes 1.5 times as long, one of 256 KiB 2.0 times, one of 1 MiB 1.2 times"
