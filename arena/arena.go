@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// Errors that callers compare with. Those of Get, Bytes and Put are returned as they
+// Errors that callers compare with. Get, Bytes and Put return their errors as they
 // are, without an allocation.
 var (
 	// ErrBudget is Get's if a chunk is needed and the budget is spent.

@@ -19,9 +19,9 @@
 // or for memory with Go pointers: the collector does not see them there. Package pool has
 // buffers for those.
 //
-// With the build tag invariants a slot that is put is filled with a pattern, and the Get that
-// hands it out next, or Close, panics if that has changed: a slot was written to after its release,
-// the place of which the panic names.
+// With the build tag invariants Put fills the slot with a pattern, and the Get that
+// hands it out next, or Close, panics if the pattern has changed: the slot was written to after its
+// release. The panic names the place of the release.
 //
 // On systems other than Linux, New reports [ErrNotSupported].
 package arena

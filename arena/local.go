@@ -5,9 +5,9 @@ import "unsafe"
 // A Local hands out slots to one goroutine at a time: neither Get, Bytes nor Put may
 // run twice at once, and a slot is put to the Local that it is from.
 //
-// It takes whole chunks from the arena, keeps those of which slots are out, and one
-// that is empty, so that a slot which comes and goes takes nothing from the arena
-// and gives nothing back. Trim gives that one back, too.
+// It takes whole chunks from the arena and keeps the chunks that have slots out, and one
+// empty chunk, so that a slot which comes and goes takes nothing from the arena
+// and gives nothing back. Trim gives the empty chunk back, too.
 type Local struct {
 	depot *depot
 
@@ -18,7 +18,7 @@ type Local struct {
 	releases releases
 
 	room  [classes]list // chunks with a slot to have
-	empty int32         // a chunk of ours no slot of which is out, on a list as its last or on none; -1: none
+	empty int32         // a chunk of ours without a slot out, on a list as its last or on none; -1: none
 	own   []uint64      // chunks that are ours: a bit for each of the arena
 
 	tally     tally

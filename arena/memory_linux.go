@@ -182,7 +182,7 @@ func deal(locals int, nodes []int) []int {
 	return dealt
 }
 
-// ownNodes returns the nodes that have CPUs and whose memory the process may use
+// ownNodes returns the nodes that have CPUs and memory that the process may use
 // (a cpuset may forbid some). A kernel without NUMA knows of none, and without an
 // error.
 func ownNodes() ([]int, error) {

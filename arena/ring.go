@@ -1,8 +1,8 @@
 package arena
 
 // A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that a table of
-// many is not scanned: each call is given the slot's bytes, always the same ones, with a
-// length that is a power of two, as that of every slot is. The zero Ring is empty. It is not
+// many is not scanned: each call is given the slot's bytes, always the same ones. Their
+// length is a power of two, as every slot's is. The zero Ring is empty. It is not
 // safe for concurrent use.
 type Ring struct {
 	// Offsets of the next byte to read and to write, modulo the slot's length. They

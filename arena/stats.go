@@ -36,7 +36,7 @@ type LocalStats struct {
 	Stale     int64 // handles that Bytes and Put refused
 }
 
-// Stats are those of an arena.
+// Stats are an arena's counts and its budget.
 type Stats struct {
 	LocalStats       // the sum of the Locals
 	Budget     int64 // bytes that Locals can have together

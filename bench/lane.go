@@ -13,16 +13,16 @@ import (
 // of 100 ms.
 const LaneWarmup = time.Second
 
-// flowWarmup is how many times as long those that stream take: they wait for a gap, and for two seconds after they
+// flowWarmup is how many times as long sessions that stream take: they wait for a gap, and for two seconds after they
 // could not leave.
 const flowWarmup = 3
 
-// laneLeast is the share of the bytes that count which the lane must have carried. Below it the figures are those of
+// laneLeast is the share of the counted bytes that the lane must have carried. Below it the figures measure
 // something else.
 const laneLeast = 0.9
 
-// LaneScenarios returns the scenarios of `penstock-bench lane`: those of Scenarios with a warmup in which sessions leave user
-// space, three times as long for those that stream. Short connections have none.
+// LaneScenarios returns the scenarios of `penstock-bench lane`: the Scenarios with a warmup in which sessions leave user
+// space, three times as long for sessions that stream. Short connections have none.
 func LaneScenarios(warmup time.Duration) []Scenario {
 	list, err := ChooseScenarios([]string{"bulk", "echo-64", "echo-4096-64", "connections"})
 	if err != nil {

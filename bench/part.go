@@ -79,7 +79,7 @@ func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	return serve(ctx, in, out, listen, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
 }
 
-// listenAt splits the address to listen at from arguments, of which n come before it; without one it is a free port of loopback.
+// listenAt splits the address to listen at from arguments: n arguments come before it. Without an address it is a free port of loopback.
 func listenAt(args []string, n int) (before []string, address string) {
 	if len(args) == n+1 {
 		return args[:n], args[n]

@@ -26,7 +26,7 @@ type Rig struct {
 	// 10 s.
 	Patience time.Duration
 
-	setting contestant.Setting // its Group is that of the hosts
+	setting contestant.Setting // its Group is the hosts' group
 	hosts   *network.Hosts     // owned
 	server  *process.Child
 	load    *process.Child

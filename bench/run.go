@@ -42,7 +42,7 @@ type Step struct {
 	Contestant    string
 	// Doing is "" for a timed trial, else a few words.
 	Doing string
-	// Trial is the one that has ended just now, nil while it runs.
+	// Trial is the trial that has ended just now, nil while it runs.
 	Trial *report.Trial
 	// Failed is why the contestant has just lost this scenario.
 	Failed string

@@ -30,7 +30,7 @@ type Trial struct {
 	// Lane is the share of the bytes that count which sessions carried that had left user space, by the contestant's
 	// account; negative if it has no lane.
 	Lane float64
-	warm *contestant.Account // at the end of the Warmup, of one that has a lane
+	warm *contestant.Account // at the end of the Warmup, of a contestant with a lane
 	// Lost is how many bytes Penstock lost, by its own account.
 	Lost int64
 }
@@ -124,8 +124,8 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 	return nil
 }
 
-// begin looks at the resources used before the window, and at the account of a contestant whose sessions leave user
-// space. Its answer is no work for sessions, and not counted as the contestant's; the machine has it.
+// begin looks at the resources used before the window, and at the account of a contestant with sessions that leave user
+// space. The contestant's answer is no work for sessions: it counts as the machine's work, not as the contestant's.
 func (w *window) begin(ctx context.Context) (err error) {
 	if w.used, err = w.read(); err != nil || w.c.Name != contestant.LaneName {
 		return err
@@ -202,7 +202,7 @@ func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) e
 	return t.check(now.ClientToEndpoint-before.ClientToEndpoint, now.EndpointToClient-before.EndpointToClient)
 }
 
-// inLane returns the share of the bytes between two accounts that the lane carried. It goes by the bytes in user space, which are counted at once: those of the lane are read now and then.
+// inLane returns the share of the bytes between two accounts that the lane carried. It goes by the bytes in user space, which are counted at once: the lane's bytes are read now and then.
 func inLane(before, now *contestant.Account) float64 {
 	all := now.ClientToEndpoint + now.EndpointToClient - before.ClientToEndpoint - before.EndpointToClient
 	if all <= 0 {

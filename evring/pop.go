@@ -10,7 +10,7 @@ var errEmpty = errors.New("penstock: evring: no event is ready")
 // Drain calls f with each event in turn, at most max of them, or one lap if max is not
 // positive, and returns how many. The event is a private copy, valid until f returns. Slots
 // are free for producers once Drain returns, or f panics. f must not call Drain. The
-// error is nil if nothing more is ready, otherwise that of Err.
+// error is nil if nothing more is ready, otherwise the error that Err returns.
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	if max <= 0 || max > int(r.slots) {
 		max = int(r.slots)
@@ -96,7 +96,7 @@ func (r *Ring) Sleep() (mayBlock bool) {
 // Eventfd was found readable and has not been read; Awake reads it then. An eventfd that is
 // watched with EPOLLET need never be read.
 //
-// A producer may have seen the flag and write later: one that wakes the consumer for nothing.
+// A producer may have seen the flag and write later, and so wake the consumer for nothing.
 // So take signalled from the poll's result, not from the content of the ring.
 func (r *Ring) Awake(signalled bool) {
 	if r.slots == 0 {

@@ -8,7 +8,7 @@ const maxClaims = 1 << 12
 
 // Push appends a copy of an event. ErrFull: there is no place now (or, which takes thousands
 // of others at work, it was lost to other producers each time); ErrTooLong: there never is;
-// otherwise that of Err.
+// otherwise the error that Err returns.
 func (r *Ring) Push(event []byte) error {
 	one := [1][]byte{event}
 	_, err := r.PushBatch(one[:])
@@ -102,8 +102,8 @@ func (r *Ring) publish(pos uint64, events [][]byte) {
 }
 
 // join takes a Single producer's place. The tail is stored after the events are
-// published, so of a producer that died in between there are events past the tail;
-// one that died earlier has left nothing that counts.
+// published, so a producer that died in between has left events past the tail;
+// a producer that died earlier has left nothing that counts.
 func (r *Ring) join() {
 	pos := r.memory.tail().Load()
 	for range r.slots {

@@ -17,7 +17,7 @@ const (
 	// CacheLine is the alignment of the slots, in bytes.
 	CacheLine = 64
 
-	// MaxBytes limits the slots of a ring altogether, those of a peer's too.
+	// MaxBytes limits the slots of a ring altogether, also of a ring that a peer made.
 	MaxBytes = 256 << 20
 )
 
@@ -60,7 +60,7 @@ type Config struct {
 	// Slots is how many events fit: a power of two. 0 means DefaultSlots.
 	Slots int
 
-	// SlotSize is the memory of one event in bytes, of which all but 8 are for the
+	// SlotSize is the memory of one event in bytes: all but 8 are for the
 	// event (EventSize): a multiple of CacheLine, so that no two events share one, or
 	// 16 or 32, which on a quiet machine move faster when many are under way.
 	// 0 means DefaultSlotSize.

@@ -38,7 +38,7 @@ func New(cfg *Config) (*Ring, error) {
 	return own(newRing(s, m), memfd, eventfd), nil
 }
 
-// createMemfd asks for one that can never be executed, which some systems insist on
+// createMemfd asks for a memfd that can never be executed, which some systems insist on
 // (vm.memfd_noexec) and Linux before 6.3 does not know.
 func createMemfd(name string) (int, error) {
 	const flags = sys.MFD_CLOEXEC | sys.MFD_ALLOW_SEALING
@@ -129,7 +129,7 @@ func checkMemfd(fd int) (int, error) {
 	return int(size), nil
 }
 
-// checkEventfd refuses a descriptor that is certainly none, and one that blocks.
+// checkEventfd refuses a descriptor that is certainly no eventfd, and an eventfd that blocks.
 func checkEventfd(fd int) error {
 	mode, err := sys.FstatMode(fd)
 	if err != nil {
@@ -152,7 +152,7 @@ func own(r *Ring, memfd, eventfd int) *Ring {
 	return r
 }
 
-// Close gives up this Ring's descriptors; those of others, and the ring itself, are
+// Close gives up this Ring's descriptors; other Rings' descriptors, and the ring itself, are
 // not concerned. Pushing and popping return ErrClosed from then on. The memory goes
 // back when the Ring has been collected. A second Close returns ErrClosed.
 func (r *Ring) Close() error {

@@ -112,7 +112,7 @@ func (b *budget) giveShares(c charge) {
 }
 
 // lacks returns how many pages would have to be given back for a pipe, and whether
-// they must be those of large ones.
+// only large pipes have such pages.
 func (b *budget) lacks(c charge) (pages int64, large bool) {
 	if n := b.large.Load() + c.pages - b.line/2; c.large && n > 0 {
 		return n, true
@@ -142,8 +142,8 @@ func (b *budget) grow(pages int64) bool {
 	return b.used.Load()+pages <= b.limit.Load()
 }
 
-// deny lowers the limit to the pages in use and left more, after the kernel has refused a pipe
-// whose own pages have been given back. Each refusal doubles the time to the next attempt;
+// deny lowers the limit to the pages in use and left more. The kernel has refused a pipe, and
+// the pages reserved for it have been given back. Each refusal doubles the time to the next attempt;
 // success (allow) resets it.
 func (b *budget) deny(left int64) {
 	b.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// DefaultSize is the capacity in bytes of a pipe unless another one is asked for: that of a
+// DefaultSize is the capacity in bytes of a pipe unless another one is asked for: the size of a
 // new pipe (PIPE_DEF_BUFFERS pages of 4 KiB), and the smallest size that a Pool lends.
 const DefaultSize = 64 << 10
 
@@ -31,9 +31,9 @@ var ErrClosed error = closed.Error("penstock: pipe: closed, or not made by NewPo
 var ErrNotEmpty = errors.New("penstock: pipe: fill: nothing moved, and the pipe is not empty")
 
 // Pipe is one kernel pipe, both ends. It is not safe for concurrent use. It comes from a [Pool] or from [Open]: the zero Pipe
-// is a closed one, whose methods return EBADF.
+// is a closed pipe, and its methods return EBADF.
 //
-// All its bytes go in through Fill, Tee of another one, or Write, and come out through Drain or
+// All its bytes go in through Fill, Tee of another pipe, or Write, and come out through Drain or
 // Read, so Len is exact.
 type Pipe struct {
 	// r and w are owned by the Pipe, from Open until Close; then they are -1.

@@ -75,7 +75,7 @@ func openError(call string, err error) error {
 
 // Fill moves up to max bytes from fd, a socket or a file at its own position,
 // into the pipe, by one splice(2). fd stays the caller's. A socket must be
-// non-blocking, as those of package net are; reading a file may wait for the
+// non-blocking, as package net's sockets are; reading a file may wait for the
 // disk. SPLICE_F_MOVE is left out because it does nothing (splice(2): "no-op
 // since Linux 2.6.21"), SPLICE_F_MORE because it would hold back the tail of a
 // message for 200 ms: it sets MSG_MORE.

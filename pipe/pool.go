@@ -183,10 +183,10 @@ func (pl *Pool) Get(size int) (*Pipe, error) {
 	return pl.getNew(k)
 }
 
-// Put takes back a pipe that Get lent, whatever its state: one that holds bytes
+// Put takes back a pipe that Get lent, whatever its state: a pipe that holds bytes
 // or has been closed is dropped, and counted as Dirty. A pipe from Open is
-// closed. A pipe that is not out, or that another Pool lent, is left alone; with
-// the build tag invariants that panics with the places of both Puts.
+// closed. A pipe that is not out, or that another Pool lent, is left alone. With
+// the build tag invariants such a Put panics, with the places of both Puts.
 func (pl *Pool) Put(p *Pipe) {
 	switch {
 	case p == nil:
@@ -364,8 +364,8 @@ func (pl *Pool) yieldLarger(k int) bool {
 // recallInterval is the least time between two recalls.
 const recallInterval = time.Millisecond
 
-// recall closes idle pipes, as many as hold the pages, the largest first; of any size unless
-// they must be large. It reaches pipes that yieldLarger does not: smaller ones, and those that
+// recall closes idle pipes until they have freed the pages, the largest first; of any size unless
+// they must be large. It reaches pipes that yieldLarger does not: smaller ones, and pipes that
 // package pool, which knows nothing of the budget, leaves to a processor that works with them.
 // It is done once in a while only, because many small pipes go for a large one, to be made
 // anew for the next small flow, and because to look for them all stops the pool for some
@@ -403,7 +403,7 @@ func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	return pl.open(k)
 }
 
-// open makes a pipe of class k, the cost of which is reserved; an idle pipe that has turned up
+// open makes a pipe of class k. Its cost is reserved. An idle pipe that has turned up
 // meanwhile serves as well. Unless the pipe is fresh the reservation is given back.
 func (pl *Pool) open(k int) (*Pipe, error) {
 	p, err := pl.getOrMake(k)
@@ -474,7 +474,7 @@ func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], erro
 	})
 }
 
-// open opens a pipe of class k, the cost of which the caller has reserved. One that comes out
+// open opens a pipe of class k. The caller has reserved its cost. A pipe that comes out
 // short is closed and counted.
 func (b *budget) open(k, size int) (*Pipe, error) {
 	p, err := Open(size)

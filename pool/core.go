@@ -735,7 +735,7 @@ type Stats struct {
 	Live   int64 // items out now
 	Idle   int64 // items in the pool now
 
-	Hits   int64 // idle items that Get and TryGet took, also those that Check refused
+	Hits   int64 // idle items that Get and TryGet took, items that Check refused included
 	Misses int64 // Gets and TryGets that found none
 	Steals int64 // times that a processor took from another
 	Waits  int64 // Gets that had to wait, because MaxOpen items were out
@@ -746,7 +746,7 @@ type Stats struct {
 	Overflows int64 // items put while MaxIdle were idle, or after Close
 }
 
-// counts are those that are off the fast path.
+// counts are the counters off the fast path.
 type counts struct {
 	made, dropped, misses, steals            atomic.Int64
 	evictions, discards, refusals, overflows atomic.Int64

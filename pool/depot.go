@@ -23,7 +23,7 @@ import (
 type depot[T any] struct {
 	mu    sync.Mutex
 	size  uint32        // of a magazine
-	full  []magazine[T] // with lim = n > 0; those that came first at the bottom
+	full  []magazine[T] // with lim = n > 0; the first to come are at the bottom
 	spare [][]T         // cleared arrays of magazines
 	free  int           // slots
 
@@ -73,7 +73,7 @@ func (d *depot[T]) store(m magazine[T]) {
 	}
 }
 
-// load replaces one of the two empty magazines of s by the last one that came in,
+// load replaces one of the two empty magazines of s by the last magazine to come in,
 // if there is any.
 func (d *depot[T]) load(s *shard[T]) bool {
 	n := len(d.full)

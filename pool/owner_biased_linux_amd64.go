@@ -25,7 +25,7 @@ import (
 // buffer, and R3 reads 0. An owner's fence between O1 and O2 would prevent it at
 // the price of an atomic read-modify-write. Instead the other side pays:
 // membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED makes every thread of the
-// process that runs at that moment execute a full barrier, and one that does not
+// process that runs at that moment execute a full barrier, and a thread that does not
 // run has executed one when it was switched out (membarrier_private_expedited in
 // kernel/sched/membarrier.c). So at some point between R1 and R3 each owner passes
 // a full barrier, and there are two cases.
@@ -41,7 +41,7 @@ import (
 //
 // The compiler must keep O1 before O2 and O3 last. It does: gc threads all stores,
 // and atomic loads, on one chain of memory states and emits them in its order. A
-// store whose value an atomic operation might observe is not dropped. A plain load
+// store is not dropped if an atomic operation might observe its value. A plain load
 // may be moved up, but not beyond the atomic load O2, and not below a store.
 // Other compilers get the portable twin.
 //

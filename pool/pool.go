@@ -33,7 +33,7 @@ const DefaultMaxIdle = 1024
 // required.
 //
 // The functions may be called by several goroutines at once and may call the pool. The pool
-// holds no lock meanwhile. One that panics takes the caller down with it, but not the pool:
+// holds no lock meanwhile. A function that panics takes the caller down with it, but not the pool:
 // nothing is lost, and the other items that were to be closed are closed.
 type Config[T any] struct {
 	// New makes an item. It gets the context of Get. Its error is returned by Get, wrapped.
@@ -66,8 +66,8 @@ type Config[T any] struct {
 	// they are kept in one place behind a mutex.
 	MaxIdle int
 
-	// IdleTime is how long an item may stay idle: one that was not used for it is
-	// closed after between one and two of them. 0 means never; then the
+	// IdleTime is how long an item may stay idle: an item that was not used for so long is
+	// closed after one to two times IdleTime. 0 means never; then the
 	// pool has no timer.
 	IdleTime time.Duration
 }
@@ -139,12 +139,12 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 }
 
 // Get returns an idle item, or makes one if there is none in reach: processors
-// take each other's surplus, but may leave alone the last few that another one is
-// working with, if to take them again and again would cost more than to make an
+// take each other's surplus, but may leave alone the last few items that another processor is
+// working with, if taking them again and again would cost more than making an
 // item. It fails with New's error, wrapped, or with ErrClosed after Close.
 //
 // With MaxOpen, Get waits while so many items are out, until it is this caller's turn, the pool is
-// closed, or ctx ends, whose cause the error then wraps. ctx is also New's. An item that is there at
+// closed, or ctx ends; then the error wraps the cause of ctx. ctx is also New's. An item that is there at
 // once is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	if ctx == nil {
@@ -254,7 +254,7 @@ func (p *Pool[T]) Discard(x T) {
 	runtime.KeepAlive(p)
 }
 
-// Trim closes the idle items beyond keep, by and large those that were idle for
+// Trim closes the idle items beyond keep, by and large the items idle for
 // longest, and returns how many it closed.
 func (p *Pool[T]) Trim(keep int) int {
 	defer runtime.KeepAlive(p)
@@ -268,8 +268,8 @@ func (p *Pool[T]) Stats() Stats {
 	return p.rest().stats()
 }
 
-// Close closes the idle items, and makes Put close items that still come back, and Get fail with [ErrClosed], also one that waits for another
-// item. One that waits in [Config.New], whose context Close does not cancel, fails when that has returned, and its item is closed.
+// Close closes the idle items. From then on Put closes items that still come back, and Get fails with [ErrClosed], also a Get that waits for an
+// item. Close does not cancel the context of [Config.New]: a Get that waits in New fails when New has returned, and its item is closed.
 // Items that are out stay good. Calling it again does nothing. It always returns nil.
 func (p *Pool[T]) Close() error {
 	p.rest().close()

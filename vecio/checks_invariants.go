@@ -18,8 +18,8 @@ type site = callsite.Site
 func here() site { return callsite.Here() }
 
 // checks has checksums of the pieces in a queue that were not copied. They are compared with the
-// memory when bytes of it were sent, before anything is given back; a piece that differs was changed
-// by the program, and some of the bytes that the peer gets are not those that were given.
+// memory when bytes of it were sent, before anything is given back. A piece that differs was changed
+// by the program, and the peer gets some bytes other than the program gave.
 //
 // A piece is summed by blocks. When a part of it was sent, the blocks of that part are compared, and
 // all of them once it is sent whole: so a large piece that leaves in many parts costs twice its bytes.
@@ -48,7 +48,7 @@ func (c *checks) borrow(p []byte, at int64) {
 	}
 }
 
-// sent compares the blocks of which bytes were just sent: those from one position to another. It
+// sent compares the blocks with bytes that were just sent, from one position to another. It
 // drops the pieces that are sent whole.
 func (c *checks) sent(before, written int64) {
 	for i := range c.blocks.all() {

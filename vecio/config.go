@@ -41,8 +41,8 @@ const (
 	// DefaultHigh is how many bytes may be pending.
 	DefaultHigh = 1 << 20
 
-	// maxRuns bounds the cost of empty and tiny pieces: so often may the length of a piece
-	// that is pending differ from that of the one before it, and so many may be owned.
+	// maxRuns bounds the cost of empty and tiny pieces: so often may the length of a pending
+	// piece differ from the length of the piece before it, and so many pieces may be owned.
 	maxRuns = 1 << 16
 )
 
@@ -97,9 +97,9 @@ var (
 	// nothing more now. Call it again when the descriptor is writable.
 	ErrBlocked = errors.New("penstock: vecio: the descriptor takes no more now: flush again when it is writable")
 
-	// ErrFull is returned for a piece by a writer that never waits, or to a socket of
-	// datagrams, and has too much pending: more than Config.High bytes, or pieces of which
-	// 65,536 differed in length from the one before, or 65,536 owned ones. The piece was not taken. It is
+	// ErrFull is returned for a piece by a writer that never waits, or writes to a socket of
+	// datagrams, when too much is pending: more than Config.High bytes, or pieces that differ
+	// 65,536 times in length from the piece before, or 65,536 owned ones. The piece was not taken. It is
 	// over once no more than Config.Low is pending.
 	ErrFull = errors.New("penstock: vecio: too much is pending: flush first")
 

@@ -311,7 +311,7 @@ type cork struct {
 }
 
 // open sets TCP_NODELAY, and finds out by that whether this is a TCP socket. The
-// error is that of a descriptor which is none.
+// error is the kernel's for a number that is no descriptor.
 func (c *cork) open(fd int, raw syscall.RawConn) error {
 	*c = cork{fd: fd, raw: raw}
 	if raw != nil {

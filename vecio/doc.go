@@ -29,7 +29,7 @@
 //     a mapping or static data, and none of these move; only stacks do, and the compiler
 //     puts nothing on a stack whose address goes to the heap. A runtime.Pinner is for
 //     memory that C keeps beyond the call, and is not needed.
-//  2. Length within capacity. A view is as long as a slice whose bounds the compiler has
+//  2. Length within capacity. A view is as long as a slice with bounds that the compiler has
 //     checked, or as a string. No arithmetic on addresses makes one longer: the rest
 //     after a short write is made by slicing, which panics rather than reach further.
 //  3. No reuse before the kernel is done. sendmsg and writev copy before they return (or

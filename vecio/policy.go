@@ -154,7 +154,7 @@ func (w *Writer) early(low int64) error {
 	return w.drain(low)
 }
 
-// settle ends a flush: after one that came to its end nothing is kept back.
+// settle ends a flush: after a complete flush nothing is kept back.
 func (w *Writer) settle(err error) error {
 	switch {
 	case err == nil:

@@ -101,7 +101,7 @@ func (q *queue) ample() bool {
 // copied reports whether all that is pending is one span of the open buffer.
 func (q *queue) copied() bool { return q.tail && q.spans.len() == 1 }
 
-// shut makes the open buffer one that is given back when all up to there is written.
+// shut closes the open buffer: it is given back when everything up to its end is written.
 func (q *queue) shut(at int64) {
 	if q.open != nil {
 		q.owners.push(owner{end: at, r: q.open})
@@ -122,8 +122,8 @@ func (q *queue) cut(n int) {
 	}
 }
 
-// A fifo is an array of which the front is taken. It grows like a slice and, when the
-// front is larger than the rest, moves that down in place.
+// A fifo is an array with a taken front. It grows like a slice and, when the
+// front is larger than the rest, moves the rest down in place.
 type fifo[T any] struct {
 	items []T
 	head  int
@@ -213,8 +213,8 @@ func (b *buffer) Release([]byte) {
 // A run is pieces of one length that follow each other.
 type run struct{ size, count int }
 
-// lengths are those of the pieces that are pending, the empty ones too, in order: they map a
-// byte to its piece. Most programs write pieces of a few lengths, and to count those that are
+// lengths are the lengths of the pending pieces, empty ones too, in order: they map a
+// byte to its piece. Most programs write pieces of a few lengths, and to count pieces that are
 // alike costs less than to note each one: BenchmarkWrite at 64 bytes.
 type lengths struct {
 	runs  fifo[run]

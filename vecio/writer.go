@@ -53,8 +53,8 @@ type outlet interface {
 
 // New returns a writer to dst. *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn and
 // *os.File are written to by their descriptors, which stay theirs; Flush waits with the
-// runtime's poller and honours write deadlines. On a socket of datagrams each Flush sends
-// one. Anything else gets one Write of everything: a wrapper, even one that embeds one of
+// runtime's poller and honours write deadlines. On a socket of datagrams each Flush sends one
+// datagram. Anything else gets one Write of everything: a wrapper, even if it embeds one of
 // these types, may want to see the bytes. nil stands for the zero Config.
 func New(dst io.Writer, cfg *Config) (*Writer, error) {
 	w, err := newWriter(cfg)
@@ -67,7 +67,7 @@ func New(dst io.Writer, cfg *Config) (*Writer, error) {
 	return w, nil
 }
 
-// NewSocket returns a writer to a non-blocking descriptor, such as one that is registered with
+// NewSocket returns a writer to a non-blocking descriptor, for instance a descriptor registered with
 // a loop. It is borrowed: the caller keeps it open as long as the writer is used, and closes
 // it. Flush never waits. The error names the fault of the descriptor; on systems other than
 // Linux it wraps errors.ErrUnsupported.
@@ -165,7 +165,7 @@ func (w *Writer) Pending() int {
 }
 
 // Room returns how many bytes may be added before a writer that never waits refuses a
-// piece with ErrFull, and one that may wait waits. A piece that comes when nothing is
+// piece with ErrFull, or another writer waits. A piece that comes when nothing is
 // pending may be longer.
 func (w *Writer) Room() int {
 	if w.state() != nil || w.full && w.Pending() > w.config.Low || w.q != nil && w.q.crowded() {
@@ -244,8 +244,8 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 	return nil
 }
 
-// Flush writes the pending pieces. A writer that may wait returns when all of it is with the
-// kernel, or has failed, or a deadline has passed; one that never waits returns ErrBlocked
+// Flush writes the pending pieces. A writer that may wait returns when all bytes are with the
+// kernel, or it has failed, or a deadline has passed. A writer that never waits returns ErrBlocked
 // when the kernel takes no more.
 func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
 

@@ -1,6 +1,6 @@
 // Package claims repeats published claims about the ideas that Penstock implements, and the
 // refusals of docs/decisions.md that have a figure: BenchmarkClaim has a benchmark for each. Its
-// output is the row of docs/claims.md, whose text is written by hand.
+// output goes into the row of docs/claims.md by hand.
 //
 //	go test ./bench/claims -run '^$' -bench 'Claim/nagle$' -benchtime 1x
 //

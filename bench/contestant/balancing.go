@@ -5,8 +5,8 @@ import (
 	"text/template"
 )
 
-// The kinds of Balancing that are Penstock: one that knows nothing of its endpoints but
-// that they accept connections, and one that asks them for answers.
+// The kinds of Balancing that are Penstock: one knows nothing of its endpoints but
+// that they accept connections, the other asks them for answers.
 const (
 	BalancingName = "penstock"
 	CheckingName  = "penstock-checks"

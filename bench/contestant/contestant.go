@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// Contestant is a proxy that accepts connections. Direct is one without a
+// Contestant is a proxy that accepts connections. Direct is a contestant without a
 // process: it uses nothing, holds nothing and never ends. A Contestant is safe
 // for concurrent use, but for Account and Settle.
 type Contestant struct {
@@ -20,9 +20,9 @@ type Contestant struct {
 	Address string // where it listens
 
 	child *process.Child                          // nil for direct; the Setting's group ends it
-	ask   func(context.Context) (*Account, error) // nil for one that keeps no account
+	ask   func(context.Context) (*Account, error) // nil for a contestant without an account
 	admin *admin.Client                           // nil for others than Penstock
-	// mortal is true for one that dies of SIGTERM in good order: HAProxy does.
+	// mortal is true for a contestant that dies of SIGTERM in good order: HAProxy does.
 	mortal bool
 }
 
@@ -30,7 +30,7 @@ type Contestant struct {
 type Account struct {
 	Active int64 // connections of clients that it holds
 	// ClientToEndpoint and EndpointToClient are bytes it has moved. HAProxy
-	// counts those of a connection when that ends.
+	// counts the bytes of a connection when it ends.
 	ClientToEndpoint, EndpointToClient int64
 	// Spliced, Copied and Lane are the same bytes, by the way they went.
 	Spliced, Copied, Lane int64
@@ -74,7 +74,7 @@ func (c *Contestant) Settle(ctx context.Context) (*Account, error) {
 	}
 }
 
-// sessions names some of those that it holds; "" if they are not to be had.
+// sessions names some of its sessions; "" if they cannot be listed.
 func (c *Contestant) sessions(ctx context.Context) (names string) {
 	if c.admin == nil {
 		return ""

@@ -137,7 +137,7 @@ func askHAProxy(ctx context.Context, dir string) (*Account, error) {
 
 // haproxyCommand sends a command and returns the answer.
 func haproxyCommand(ctx context.Context, dir, command string) (string, error) {
-	// A path of a unix socket must be short, and that of dir may be long.
+	// A path of a unix socket must be short, and the path of dir may be long.
 	d, err := os.Open(dir)
 	if err != nil {
 		return "", err

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// LaneName is the kind that is `penstock run` whose sessions leave user space.
+// LaneName is the kind for `penstock run` with sessions that leave user space.
 const LaneName = "penstock-run-lane"
 
 // laneStart is how long a process with a lane may take to start: the kernel verifies its programs for a third of a second of

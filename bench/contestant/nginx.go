@@ -17,7 +17,7 @@ import (
 const nginxReserve = 64
 
 // nginx is nginx with its stream module. With a zone, its workers share the state of the
-// servers; parameters are those of the servers.
+// servers; parameters are the servers' parameters.
 func nginx(zone, parameters string) *server {
 	v := &server{
 		binary: "nginx", install: "apt-get install nginx-light libnginx-mod-stream", file: "nginx.conf",

@@ -33,7 +33,7 @@ type server struct {
 	check func(ctx context.Context, path string) error
 	// sockets and processes are how many there are once all of it accepts.
 	sockets, processes func(s *Setting) int
-	// ask asks for the account of the one that runs in dir; may be nil.
+	// ask asks for the account of the server that runs in dir; may be nil.
 	ask func(ctx context.Context, dir string) (*Account, error)
 	// orphan is the signal that ends it should this process die.
 	orphan syscall.Signal
@@ -103,7 +103,7 @@ type inUseError struct{ error }
 // Unwrap is for errors.Is.
 func (inUseError) Unwrap() error { return syscall.EADDRINUSE }
 
-// freePort returns the address to listen at, a port 0 replaced by one that was
+// freePort returns the address to listen at, a port 0 replaced by a port that was
 // free in the group's network namespace a moment ago.
 func freePort(s *Setting) (netip.AddrPort, error) {
 	for _, to := range s.endpoints() {

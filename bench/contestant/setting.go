@@ -79,7 +79,7 @@ type Setting struct {
 	// decide themselves.
 	Threads int
 	// Patience is how long a contestant may take to accept connections, and to
-	// let go of those that have ended; 0 means 10 s.
+	// let go of ended connections; 0 means 10 s.
 	Patience time.Duration
 }
 

@@ -54,7 +54,7 @@ type result struct {
 	Ready bool `json:"ready,omitempty"`
 }
 
-// serverName is that of the certificate.
+// serverName is the certificate's.
 const serverName = "bench.example"
 
 // messageSize is the size of the message that each connection has echoed once, and of each
@@ -149,7 +149,7 @@ func each(workers []*worker, do func(*worker) error) error {
 	return nil
 }
 
-// workers returns those of the plan.
+// workers returns the workers of the plan.
 func (p *plan) workers(ctx context.Context) []*worker {
 	workers := make([]*worker, p.Workers)
 	began := time.Now()

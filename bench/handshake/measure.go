@@ -28,7 +28,7 @@ type Setup struct {
 	Workers int           // clients at once
 }
 
-// pair is a contestant that terminates TLS and one that does not.
+// pair is a contestant that terminates TLS and a contestant that does not.
 type pair struct {
 	sealed, plain *contestant.Contestant
 	row           *Row

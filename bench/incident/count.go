@@ -16,7 +16,7 @@ type Figures struct {
 	P50      report.Number `json:"p50_seconds"`
 	P99      report.Number `json:"p99_seconds"`
 	Max      report.Number `json:"max_seconds"`
-	// Reasons are those that failed by reason.
+	// Reasons counts the failed requests by reason.
 	Reasons map[string]int64 `json:"reasons,omitempty"`
 }
 

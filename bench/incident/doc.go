@@ -4,16 +4,16 @@
 //
 // # Overview
 //
-// All parts are processes of their own: one that is all endpoints, each of which
-// listens at a port of its own and answers HTTP requests; `penstock run` with a file;
-// and the load. The compared files are one in which nothing protects the clients, and
-// others.
+// All parts are processes of their own: one process is all endpoints, each of them
+// listening at a port of its own and answering HTTP requests; `penstock run` with a file;
+// and the load. In one of the compared files nothing protects the clients, in the
+// others something does.
 //
 // The load is an open one: requests begin at a rate, evenly spaced, however slow the
 // answers are, each on a connection of its own, and each is given up after a time. The
 // time of a request counts from the moment at which it was to begin, and until it was
 // answered, or failed: a client without an answer has waited for its timeout. So the
-// mean is that of the waits of all clients, and not of the happy ones.
+// mean is over the waits of all clients, and not only the happy ones.
 //
 // # The failures of an endpoint
 //

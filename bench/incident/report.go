@@ -15,7 +15,7 @@ const (
 	mustFailed = 3.2 / 0.18
 )
 
-// The 99th percentile is back to that of before after backSeconds in a row in which it is at
+// The 99th percentile is back to its value before the incident after backSeconds in a row in which it is at
 // most backMore above it.
 const (
 	backSeconds = 3
@@ -56,7 +56,7 @@ type Trial struct {
 	Before Figures `json:"before"`
 	During Figures `json:"during"`
 	After  Figures `json:"after"`
-	// Seconds are those of the trial; Began and Ended are when the incident did.
+	// Seconds are the seconds of the trial; the incident began at Began and ended at Ended.
 	Seconds []Figures `json:"seconds"`
 	Began   float64   `json:"incident_began_seconds"`
 	Ended   float64   `json:"incident_ended_seconds"`
@@ -139,7 +139,7 @@ func (t *Trial) opened() []Opened {
 	return all
 }
 
-// back is how long after from the 99th percentile is that of before, for some seconds in
+// back is how long after from the 99th percentile has its former value again, for some seconds in
 // a row that are over by to.
 func (t *Trial) back(from, to float64) report.Number {
 	bound := t.Before.P99 + report.Number(backMore.Seconds())
@@ -177,8 +177,8 @@ type Standing struct {
 	Verdict report.Verdict `json:"verdict"`
 }
 
-// judge compares all modes with Off. Bounds are for those incidents only in which endpoints
-// turn silent or slow: one that refuses loses no time.
+// judge compares all modes with Off. Bounds are only for incidents in which endpoints
+// turn silent or slow: an endpoint that refuses loses no time.
 func (r *Report) judge() {
 	for i := range r.Incidents {
 		in := &r.Incidents[i]
@@ -196,8 +196,8 @@ func (r *Report) judge() {
 	}
 }
 
-// failedOver is how many times more of these requests failed than of others, of which one
-// has failed if none did; unknown if none failed here.
+// failedOver is how many times more of these requests failed than of others. One of the others
+// is taken to have failed if none did; the result is unknown if none failed here.
 func (f *Figures) failedOver(other *Figures) report.Number {
 	if f.Failed == 0 || other.Requests == 0 {
 		return report.Unmeasured()

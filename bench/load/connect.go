@@ -10,14 +10,14 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// errNoEcho reports a connection of which the message did not come back.
+// errNoEcho reports that the message of a connection did not come back.
 var errNoEcho = errors.New("the message has not come back")
 
 // connect is the workload of that name. The server closes first, as in HTTP/1.0
 // (traffic.AppendOnce), and all sides see an orderly end. The side that closes first has to
 // keep the TIME_WAIT (RFC 9293, 3.6). So it falls to the server on the one side of the proxy
 // and to the proxy's listening port on the other. It never falls to a port chosen to connect
-// from, of which there are no more than 28,000, enough for a second or two. A port that is
+// from: there are no more than 28,000 such ports, enough for a second or two. A port that is
 // used again meets the TIME_WAIT with a newer time stamp, which reopens it at once
 // (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
 type connect struct {

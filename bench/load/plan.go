@@ -50,8 +50,8 @@ type Plan struct {
 	Duration time.Duration `json:"duration"`
 	// Warmup is the beginning of an Echo's Duration: requests completed
 	// before its end count neither as Requests nor in the latency, and Elapsed begins
-	// there. Those completed after Duration do not count either, and Elapsed ends there.
-	// A load that was held up until then has no warmup: Warm does not come. That of a Bulk is the beginning of its
+	// there. Requests completed after Duration do not count either, and Elapsed ends there.
+	// A load that was held up until then has no warmup: Warm does not come. A Bulk's Warmup is the beginning of its
 	// Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes until then. The other workloads have none.
 	Warmup time.Duration `json:"warmup,omitempty"`
 	// Hold has the connections of an Echo stay, quiet, when Duration is over,

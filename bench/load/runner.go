@@ -84,7 +84,7 @@ func (r *Runner) forget() {
 // grace returns Grace or its default.
 func (r *Runner) grace() time.Duration { return cmp.Or(r.Grace, defaultGrace) }
 
-// nextSeed returns a seed of which the content is no request of another kind,
+// nextSeed returns a seed with content that is no request of another kind,
 // from its first byte on. It is safe to call from any goroutine.
 func (r *Runner) nextSeed() uint32 {
 	for {

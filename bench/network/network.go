@@ -23,11 +23,11 @@ const (
 	Loopback Kind = "loopback"
 	// Veth: three hosts, joined by veth. The proxy's forwards packets, for clients without a proxy.
 	Veth Kind = "veth"
-	// Loss is Veth where the link between client and proxy loses 1 % of the packets each way, but no reset.
+	// Loss is Veth with a link between client and proxy that loses 1 % of the packets each way, but no reset.
 	Loss Kind = "loss"
 )
 
-// lossRate is that of Loss. Packets are of the size of a network's there, so that a loss is one.
+// lossRate is the rate of Loss. Its packets have a network's size, so that a loss is one packet.
 var lossRate = lossy.Rate{Lose: 100, SpareResets: true}
 
 const (

@@ -19,7 +19,7 @@ var ErrNoStrace = errors.New("strace is not installed, which counts system calls
 const tracing = 10 * time.Second
 
 // CountCalls runs during and returns how many system calls the processes made meanwhile: all their
-// threads, and those that begin meanwhile, of their children too. strace counts them, which stops a
+// threads, new ones too, and their children's. strace counts them, which stops a
 // process twice in every call: what goes on meanwhile is not to be timed. An error of during is
 // returned as it is.
 func CountCalls(ctx context.Context, pids []int, during func() error) (int64, error) {

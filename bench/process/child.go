@@ -151,7 +151,7 @@ func (c *Child) line(ctx context.Context, from *lines) (string, error) {
 }
 
 // Stop sends s, ends the child's standard input and waits for the end of the
-// process; one that has not ended within d is killed. The error says how it
+// process; a process that has not ended within d is killed. The error says how it
 // ended, if not with exit status 0.
 func (c *Child) Stop(s os.Signal, d time.Duration) error {
 	_ = c.cmd.Process.Signal(s)

@@ -132,7 +132,7 @@ type Spec struct {
 	Files []*os.File
 	// Orphan is the signal that the kernel sends it should this process die
 	// without closing the group; 0 is SIGKILL. It reaches this one process
-	// only: one that has workers is better asked to end them.
+	// only: a process with workers is better asked to end them.
 	Orphan syscall.Signal
 }
 

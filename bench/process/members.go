@@ -17,7 +17,7 @@ const userHZ = 100
 // ticks converts from the unit of /proc.
 func ticks(n int64) time.Duration { return time.Duration(n) * (time.Second / userHZ) }
 
-// Pids returns the ids of the child's processes: its own and those of the
+// Pids returns the ids of the child's processes: its own and the ids of the
 // processes it has started, as far as they have stayed in its process group;
 // ascending. The error is os.ErrProcessDone when the child is gone.
 func (c *Child) Pids() ([]int, error) {

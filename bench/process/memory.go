@@ -56,7 +56,7 @@ func (c *Child) Pipes() (int, error) {
 	return pipes, nil
 }
 
-// each calls look for every process of the child; those that end meanwhile do
+// each calls look for every process of the child; processes that end meanwhile do
 // not count, unless it is the child itself.
 func (c *Child) each(look func(pid int) error) error {
 	pids, err := c.Pids()

@@ -8,7 +8,7 @@ import (
 )
 
 // Run runs commands, one after the other, in the network namespace of the group's children, and without a shell: words are
-// separated by blanks. The error of one that fails has its output, and the rest is not run.
+// separated by blanks. The error of a failed command has its output, and the rest is not run.
 func (g *Group) Run(commands ...string) (err error) {
 	for _, c := range commands {
 		words := strings.Fields(c)

@@ -10,7 +10,7 @@ import (
 
 // socketCaches are the kernel's slab caches of sockets, of pipes and of the structures that
 // manage them. Hardly anything else uses these caches. A name that ends in "-" stands for all
-// that begin with it. The entries of directories, of which each socket and pipe has one, are
+// that begin with it. The entries of directories, one for each socket and pipe, are
 // counted otherwise (see dentriesInUse). Connections in TIME_WAIT have a cache of their own,
 // tw_sock_TCP, which is not among them: they have no owner any more.
 var socketCaches = []string{
@@ -24,7 +24,7 @@ var errNoCaches = errors.New("/proc/slabinfo has no caches of sockets")
 // SocketSlab returns how many bytes of the slab allocator sockets, pipes, their descriptors
 // and their entries in epoll take, of the whole machine. These are the objects in use by
 // /proc/slabinfo (slabinfo(5)), which only root may read. It is far steadier than Slab, most
-// of which are files that some process has read.
+// of it files that some process has read.
 func SocketSlab() (int64, error) {
 	text, err := os.ReadFile("/proc/slabinfo")
 	if err != nil {

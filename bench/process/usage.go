@@ -44,7 +44,7 @@ func (c *Child) Usage() (Usage, error) {
 	return u, nil
 }
 
-// usage is that of one process.
+// usage is the usage of one process.
 func usage(pid int) (Usage, error) {
 	cpu, err := sys.ProcessCPUTime(pid)
 	if errors.Is(err, syscall.EINVAL) {

@@ -73,7 +73,7 @@ func New() (*Loop, error) {
 	return l, nil
 }
 
-// Close gives up the loop's own descriptors. Those that were added stay their
+// Close gives up the loop's own descriptors. Added descriptors stay their
 // owners'. It must not be called while Run runs.
 func (l *Loop) Close() {
 	l.mu.Lock()

@@ -105,7 +105,7 @@ func (c *crowd) dial(address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// rest opens those that rest, and watches them.
+// rest opens the clients that rest, and watches them.
 func (c *crowd) rest() error {
 	for i := range c.Idle {
 		conn, err := c.dial(c.Addresses[i%len(c.Addresses)])
@@ -161,7 +161,7 @@ func (c *crowd) tell(err error) {
 	}
 }
 
-// sum asks those that rest whether they live, and adds up.
+// sum asks the resting clients whether they live, and adds up.
 func (c *crowd) sum() *Clients {
 	for _, conn := range c.resting {
 		_ = conn.SetDeadline(time.Now().Add(patience))

@@ -20,7 +20,7 @@ type Setup struct {
 	Dir          string // for configurations and sockets, which the caller removes
 
 	Listeners, Endpoints int
-	// Interval is that of the endpoints' health checks, "" for none.
+	// Interval is the interval of the endpoints' health checks, "" for none.
 	Interval string
 
 	Reloads      int // in a row; 0: none

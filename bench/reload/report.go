@@ -31,7 +31,7 @@ type Round struct {
 	// First is from SIGHUP to the greeting of the first connection that the new state
 	// served.
 	First report.Number `json:"first_seconds"`
-	// ValidToSwapped is from a valid configuration to one that is in force for new clients.
+	// ValidToSwapped is from a valid configuration until it is in force for new clients.
 	// Prepared and Swapped are its parts: until it is made beside the old one, and from there
 	// on. They are the process's own figures.
 	ValidToSwapped report.Number `json:"valid_to_swapped_seconds"`
@@ -40,7 +40,7 @@ type Round struct {
 	// LongTurns are turns of loops of a millisecond or more between SIGHUP and First and
 	// a little after, QuietTurns those in as much time before.
 	LongTurns report.Number `json:"long_turns"`
-	// Overruns are those of LongTurns that used a millisecond of CPU time. The others have
+	// Overruns are the LongTurns that used a millisecond of CPU time. The others have
 	// waited for a CPU, or for goroutines that they gave way to.
 	Overruns   report.Number `json:"overruns"`
 	QuietTurns report.Number `json:"quiet_long_turns"`

@@ -19,7 +19,7 @@ func endpoint(n, port int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 1+n>>14, n>>7&127, 1+n&127, port)
 }
 
-// address is that of a listener: an address of its own, from which no client connects.
+// address is a listener's address: an address of its own, from which no client connects.
 func (s *shape) address(listener int) string {
 	return fmt.Sprintf("127.200.%d.%d:%d", listener>>7, 1+listener&127, s.Port)
 }

@@ -26,7 +26,7 @@ type Head struct {
 type Document struct {
 	Head
 	Method Method `json:"method"`
-	// Contestants are those that took part, LeftOut those that could not.
+	// Contestants are the contestants that took part, LeftOut the contestants that could not.
 	Contestants []Contestant `json:"contestants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty"`
 	Scenarios   []*Scenario  `json:"scenarios"`
@@ -64,14 +64,14 @@ type Method struct {
 	KernelSlab         string `json:"kernel_slab,omitempty"` // the figure behind an Idle's SlabBytes
 }
 
-// Contestant is one that took part.
+// Contestant is a contestant that took part.
 type Contestant struct {
 	Name    string `json:"name"`
 	About   string `json:"about"`
 	Version string `json:"version,omitempty"`
 }
 
-// LeftOut is one that could not.
+// LeftOut is a contestant that could not take part.
 type LeftOut struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -98,7 +98,7 @@ type Role string
 const (
 	// Contender is measured beside the baseline.
 	Contender Role = "contestant"
-	// Baseline is the one that the others are measured beside.
+	// Baseline is the contestant that the others are measured beside.
 	Baseline Role = "baseline"
 	// Again is the baseline measured beside itself, as if it were another contestant: the
 	// distance of its ratios from 1 is the noise of this run.
@@ -148,8 +148,8 @@ type Round struct {
 	Ratios        map[string]Number `json:"ratios"`         // by the figure's name
 }
 
-// Trial is one contestant under one plan, once, in raw numbers. Those of the
-// contestant are of all its processes and threads; those of the machine of all
+// Trial is one contestant under one plan, once, in raw numbers. The numbers of the
+// contestant are of all its processes and threads, the machine's numbers of all
 // its processors.
 type Trial struct {
 	Contestant string `json:"contestant"`
@@ -172,7 +172,7 @@ type Trial struct {
 	ContextSwitches   Number `json:"context_switches"`
 	SystemCalls       Number `json:"system_calls"`
 	SplicedBytes      Number `json:"spliced_bytes"` // by the contestant's own account
-	// WarmupBytes are those of ReceivedBytes before the time that counts.
+	// WarmupBytes are the part of ReceivedBytes from before the time that counts.
 	WarmupBytes int64 `json:"warmup_bytes,omitempty"`
 	// LaneShare is the part of the bytes in the time that counts that was carried by sessions which had left user space,
 	// by the contestant's own account; null: it has no lane.

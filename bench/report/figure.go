@@ -7,7 +7,7 @@ type Figure struct {
 	Label string // in words
 	Write func(float64) string
 	More  bool // more is better, otherwise less
-	// Main: its spread and that of its ratio are shown. Plain: its ratio is not.
+	// Main: its spread and its ratio's spread are shown. Plain: its ratio is not.
 	Main, Plain bool
 	of          func(*Trial) float64
 }

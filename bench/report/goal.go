@@ -9,14 +9,14 @@ type Goal struct {
 	Figure   string `json:"figure"`
 	// Subject is the kind of Penstock that is judged.
 	Subject string `json:"subject"`
-	// Peers are names, or the beginnings of names up to a "-", of those that count; all if
+	// Peers are the names of the peers that count, or the beginnings of names up to a "-"; all if
 	// there are none. Among describes them in words then.
 	Peers []string `json:"peers,omitempty"`
 	Among string   `json:"among,omitempty"`
 	// Absolute bounds the figure itself; no peer counts then.
 	Absolute bool `json:"absolute,omitempty"`
 	// Must is to be reached, Aim is wished for; null if there is none. They are
-	// least values of a figure of which more is better, and greatest of others.
+	// least values of a figure if more of it is better, and greatest values otherwise.
 	Must Number `json:"must"`
 	Aim  Number `json:"aim"`
 }
@@ -27,7 +27,7 @@ const (
 	subjectBusy = "penstock-busy-poll"
 )
 
-// The kinds of Penstock whose sessions leave user space, and that they are compared with.
+// The kinds of Penstock with sessions that leave user space, and the kind that they are compared with.
 const (
 	subjectLane = "penstock-run-lane"
 	subjectRun  = "penstock-run"
@@ -65,7 +65,7 @@ func LaneGoals() []Goal {
 	})
 }
 
-// peers are those that Penstock is to be ahead of, by the beginnings of their
+// peers are the contestants that Penstock is to be ahead of, by the beginnings of their
 // names: not direct, which is no proxy, and not the rival in its slower form.
 var peers = []string{"haproxy-", "nginx", "io.Copy", "envoy"}
 
@@ -83,7 +83,7 @@ func (g *Goal) isPeer(name string) bool {
 	return false
 }
 
-// HAProxy splices much cheaper through large pipes than through those of its default size. So
+// HAProxy splices much cheaper through large pipes than through pipes of its default size. So
 // a goal names one of the two.
 var splicers = []Goal{
 	{Peers: []string{"haproxy-splice-1-defaults", "haproxy-splice-2-defaults"}, Among: "HAProxy's with splicing, pipes of its own size"},

@@ -99,7 +99,7 @@ func (d *Document) drawScenario(s *svg, sc *Scenario, y float64) float64 {
 	return top + float64(len(panes[0].bars))*barPitch + paneFoot
 }
 
-// panes are the scenario's two first figures of which there are ratios.
+// panes are the scenario's two first figures that have ratios.
 func (s *Scenario) panes() []pane {
 	var panes []pane
 	figures := Figures(s.Workload)

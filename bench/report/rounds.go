@@ -33,10 +33,10 @@ type FigureRatio struct {
 	Band
 }
 
-// FigureRatios are those of several figures.
+// FigureRatios are the ratios of several figures.
 type FigureRatios []*FigureRatio
 
-// RoundRatios returns the ratios of rounds to those of base, for each figure of which one is known. usable, unless it is
+// RoundRatios returns the ratios of rounds to base's rounds, for each figure with a known ratio. usable, unless it is
 // nil, returns a sample without the values that no ratio can be made of.
 func RoundRatios[R any](figures []RoundFigure[R], rounds, base []R, usable func(Sample) Sample) (all FigureRatios) {
 	if usable == nil {

@@ -11,7 +11,7 @@ const noProxy = "direct"
 // Verdict is how Penstock stands to a Goal.
 type Verdict string
 
-// The verdicts. Unjudged is a goal of which the run has not measured enough.
+// The verdicts. Unjudged is a goal that the run has not measured enough for.
 const (
 	AimReached  Verdict = "aim reached"
 	MustReached Verdict = "met"
@@ -38,14 +38,14 @@ type Standing struct {
 type PeerRounds struct {
 	Peer string `json:"peer"`
 	Band Band   `json:"ratio"`
-	// Rounds are the ratios by round, null in one that only one of them has.
+	// Rounds are the ratios by round, null in a round that only one of them has.
 	Rounds []Number `json:"rounds"`
 	// Paired: the trials of the two stood right beside each other. If not, each
 	// stood beside a trial of the baseline, and both ratios are in this one.
 	Paired bool `json:"paired"`
 }
 
-// Judge fills in the document's Standings from its scenarios. They are the Goals of which the
+// Judge fills in the document's Standings from its scenarios. It has a standing for each Goal if the
 // scenario was measured with the Goal's subject.
 func (d *Document) Judge() { d.JudgeBy(Goals()) }
 
@@ -177,7 +177,7 @@ func (c *Cell) toBaseline(round int, figure string) float64 {
 	return math.NaN()
 }
 
-// figure is the one that is bounded. A figure that workloads have in common has one name in
+// figure is the figure that is bounded. A figure that workloads have in common has one name in
 // all of them, and is one thing.
 func (g *Goal) figure() Figure {
 	for _, workload := range []string{"bulk", "echo", "connect", "idle"} {

@@ -26,7 +26,7 @@ func (s *Scenario) Summarize() {
 	}
 }
 
-// trials are those of a cell.
+// trials are the trials of a cell.
 func (s *Scenario) trials(c *Cell, role Role) []*Trial {
 	return slices.DeleteFunc(slices.Clone(s.Trials), func(t *Trial) bool {
 		return t.Contestant != c.Contestant || t.Role != role
@@ -76,7 +76,7 @@ func ratio(x, base float64) Number {
 	return Number(x / base)
 }
 
-// mean is that of a figure of the trials at those places, without trials that lack it.
+// mean is the mean of a figure of the trials at those places, without trials that lack it.
 func (s *Scenario) mean(places []int, f *Figure) float64 {
 	var sum, n float64
 	for _, i := range places {

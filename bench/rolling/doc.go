@@ -12,7 +12,7 @@
 // price is that they share the processors: the load is small.
 //
 // An endpoint that is away has no listening socket, and its connections are reset, as when a
-// process is killed. One that is frozen is stopped by SIGSTOP, with the whole process, and its
+// process is killed. A frozen endpoint is stopped by SIGSTOP, with the whole process, and its
 // kernel accepts connections for it. The port stays bound all the time, so no other process
 // can listen at it.
 //

@@ -19,7 +19,7 @@ type Setup struct {
 	// Setting is how contestants are started, but for their Group, which is the Setup's, and
 	// their endpoints. The caller removes its directory.
 	Setting contestant.Setting
-	// Kinds are the contestants. One that is not available is left out, and is an error if
+	// Kinds are the contestants. A contestant that is not available is left out, and is an error if
 	// it was Named.
 	Kinds []*contestant.Kind
 	Named bool

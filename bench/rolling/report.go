@@ -15,9 +15,9 @@ type Report struct {
 	AwaySeconds    report.Number `json:"away_seconds"`
 	TimeoutSeconds report.Number `json:"timeout_seconds"`
 	Rounds         int           `json:"rounds"`
-	// Contestants are those that took part, in the order of the cells.
+	// Contestants are the contestants that took part, in the order of the cells.
 	Contestants []Contestant `json:"contestants"`
-	// Missing says of others why they did not.
+	// Missing says why other contestants did not take part.
 	Missing   []string   `json:"missing,omitempty"`
 	Scenarios []Result   `json:"scenarios"`
 	Standings []Standing `json:"standings"`
@@ -58,7 +58,7 @@ type Figures struct {
 	UnderWay int64 `json:"lost_under_way"`
 	// Reasons are the Lost by reason.
 	Reasons map[string]int64 `json:"reasons,omitempty"`
-	// P50, P99 and Longest are of the time to the first byte, of those that were served.
+	// P50, P99 and Longest are of the time to the first byte, of clients that were served.
 	P50     report.Number `json:"p50_seconds"`
 	P99     report.Number `json:"p99_seconds"`
 	Longest report.Number `json:"longest_seconds"`

@@ -25,7 +25,7 @@ type step struct {
 	state    endpoint.Failure
 }
 
-// frozen is the state of an endpoint with a stopped process, beside those of package endpoint.
+// frozen is the state of an endpoint with a stopped process, beside the states of package endpoint.
 const frozen endpoint.Failure = "frozen"
 
 // Scenarios returns all, in the order of a report, with endpoints that are away for that
@@ -80,7 +80,7 @@ func (s schedule) rolling() Scenario {
 	return r
 }
 
-// pair is two endpoints of which one is always there. If one is away only for a moment, checks
+// pair is two endpoints, and one of them is always there. If the other is away only for a moment, checks
 // do not notice it, while its clients do.
 func (s schedule) pair(name string, away time.Duration) Scenario {
 	dies := s.before + away + s.back

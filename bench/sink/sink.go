@@ -11,7 +11,7 @@
 // sink hides the cost of the proxies. A small message is one receive and one
 // send, without a receive that finds nothing. It sends by ordinary sends. Pages
 // lent by sendfile would spare it the copy, but would reach the proxies in
-// smaller fragments than those of other servers, and so change the measurement.
+// smaller fragments than other servers' bytes, and so change the measurement.
 package sink
 
 import (

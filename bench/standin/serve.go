@@ -25,7 +25,7 @@ func Serve(ctx context.Context, file string, clients int) error {
 	return serve(ctx, cfg, relay.EngineAuto, clients, nil)
 }
 
-// Proxy is [Serve] with the flags of penstock proxy, of which it knows four. change may change
+// Proxy is [Serve] with four of the flags of penstock proxy. change may change
 // each summary that is asked for; it may be nil.
 func Proxy(ctx context.Context, args []string, clients int, change func(*admin.Summary)) error {
 	flags := map[string]string{"--engine": "auto"}

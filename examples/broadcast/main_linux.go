@@ -1,4 +1,4 @@
-// Command broadcast sends the bytes of each client to all. One that falls 64 KiB behind is
+// Command broadcast sends the bytes of each client to all. A client that falls 64 KiB behind is
 // dropped.
 package main
 

@@ -11,7 +11,7 @@ const longest = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A message is one that comes, in pieces of any length.
+// A message arrives in pieces of any length.
 type message struct {
 	header [4]byte
 	have   int // bytes of the header
@@ -50,7 +50,7 @@ func (c *conn) answer(b []byte) error {
 	return nil
 }
 
-// begin appends the header of the answer, whose length is known before the message is
+// begin appends the header of the answer. Its length is known before the message is
 // there.
 func (c *conn) begin() error {
 	n := binary.BigEndian.Uint32(c.in.header[:])

@@ -103,7 +103,7 @@ func (c *conn) settle() error {
 
 func (c *conn) Expired(*loop.Timer) { c.Ready(0, 0) }
 
-// unblocked is an error but for the one that a writable descriptor ends.
+// unblocked returns err, but nil for vecio.ErrBlocked: a writable descriptor ends that.
 func unblocked(err error) error {
 	if err == vecio.ErrBlocked {
 		return nil

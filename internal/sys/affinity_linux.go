@@ -35,7 +35,7 @@ func (m *CPUMask) CPUs() (cpus []int) {
 }
 
 // SchedSetaffinity makes a thread run on these CPUs alone, with sched_setaffinity(2); 0 is the
-// calling one. The kernel leaves out those that the thread's cpuset does not have, without an
+// calling one. The kernel leaves out CPUs that the thread's cpuset does not have, without an
 // error: SchedGetaffinity returns the rest. EINVAL: none is left; ESRCH: there is no such
 // thread any more; EPERM: it is another user's. A thread that it starts begins with the same
 // set.
@@ -44,7 +44,7 @@ func SchedSetaffinity(tid int, cpus *CPUMask) error {
 	return errnoErr(e)
 }
 
-// SchedGetaffinity returns the CPUs on which a thread may run, those that are offline left out,
+// SchedGetaffinity returns the online CPUs on which a thread may run,
 // with sched_getaffinity(2); 0 is the calling one.
 func SchedGetaffinity(tid int) (cpus CPUMask, err error) {
 	_, _, e := syscall.Syscall(unix.SYS_SCHED_GETAFFINITY, uintptr(tid), unsafe.Sizeof(cpus), uintptr(unsafe.Pointer(&cpus)))

@@ -48,7 +48,7 @@ const (
 )
 
 // SeccompRefuse makes every system call with one of the numbers fail with errno,
-// in all threads, for the rest of the process's life and that of its children
+// in all threads, for the rest of the life of the process and of its children
 // (seccomp(2)). It is for tests that have to run in a sandbox.
 func SeccompRefuse(errno syscall.Errno, numbers ...uintptr) error {
 	filter := seccompFilter(errno, numbers)

@@ -13,7 +13,7 @@ import (
 const cpuclockSched = 2
 
 // ProcessCPUTime returns the processor time that process pid has used so far,
-// user and system, all its threads, those that have ended included
+// user and system, in all its threads, ended ones included
 // (clock_getcpuclockid(3)). It is finer than the ticks of /proc/pid/stat. The
 // error is EINVAL when there is no such process.
 func ProcessCPUTime(pid int) (time.Duration, error) {
@@ -66,8 +66,8 @@ func TimerfdSettime(fd int, d time.Duration) error {
 	return unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil)
 }
 
-// RUSAGE_SELF asks Getrusage for the whole process: all of its threads, also
-// those that have ended (getrusage(2)).
+// RUSAGE_SELF asks Getrusage for the whole process: all of its threads,
+// ended ones included (getrusage(2)).
 const RUSAGE_SELF = unix.RUSAGE_SELF
 
 // Rusage is the part of struct rusage that Linux keeps and Penstock looks at.

@@ -25,9 +25,9 @@ const (
 	congestionDefault   = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// CongestionControls returns the congestion controls that this kernel has, and those that a
+// CongestionControls returns the congestion controls that this kernel has, and the names that a
 // process may use without CAP_NET_ADMIN. More may be in modules that are not loaded yet. Errors
-// wrap those of reading the lists, or ErrCongestion. It is safe for concurrent use.
+// wrap the cause of a failed read, or ErrCongestion. It is safe for concurrent use.
 func CongestionControls() (available, allowed []string, err error) {
 	if available, err = congestionNames(congestionAvailable); err != nil {
 		return nil, nil, err

@@ -91,9 +91,9 @@ func ShutdownBoth(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }
 
 // AcceptSocket is Accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC, and returns the address of a
 // TCP connection's other end, IPv4 addresses mapped into IPv6 as IPv4. It is not valid for a
-// unix socket. The kernel knows it of a connection that was reset in the queue too
-// (net/socket.c, do_accept, asks inet_getname in net/ipv4/af_inet.c with peer 2), of which
-// getpeername(2) says ENOTCONN. It allocates nothing.
+// unix socket. The kernel has the address also for a connection that was reset in the queue
+// (net/socket.c, do_accept, asks inet_getname in net/ipv4/af_inet.c with peer 2), while
+// getpeername(2) then says ENOTCONN. It allocates nothing.
 //
 // It goes through the scheduler, although a non-blocking listener does not make it wait: the
 // flag belongs to the open file, which other processes may share and make blocking (os.File's
@@ -149,7 +149,7 @@ const netstat = "/proc/thread-self/net/netstat"
 
 // ListenOverflows returns how often an accept queue of any TCP socket in the network namespace
 // of the calling thread has overflowed (LINUX_MIB_LISTENOVERFLOWS, net/ipv4/proc.c), which is
-// counted before [ListenDrops] is. Errors wrap those of reading the table, or
+// counted before [ListenDrops] is. Errors wrap the cause of a failed read of the table, or
 // ErrNoListenOverflows. It is safe for concurrent use.
 func ListenOverflows() (uint64, error) {
 	text, err := os.ReadFile(netstat)

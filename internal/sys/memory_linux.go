@@ -135,7 +135,7 @@ func NodeOf(b []byte) (int, error) {
 	return int(n), err
 }
 
-// MemsAllowed returns the nodes of which this thread may have memory, with
+// MemsAllowed returns the nodes that this thread may have memory from, with
 // get_mempolicy(2) and MPOL_F_MEMS_ALLOWED.
 func MemsAllowed() (nodes NodeMask, err error) {
 	err = getMempolicy(nil, &nodes, nil, mpolFMemsAllowed)

@@ -62,9 +62,9 @@ const (
 	MSG_ZEROCOPY = unix.MSG_ZEROCOPY
 )
 
-// A ZerocopyNotice has the calls of send(2) with MSG_ZEROCOPY on one socket of which the
-// kernel needs the memory no more. The calls that took at least one byte are numbered from 0
-// on, and 0 follows 1<<32 - 1; the notice is of those from Lo to Hi, both included
+// A ZerocopyNotice names the calls of send(2) with MSG_ZEROCOPY on one socket after which the
+// kernel no longer needs the memory. The calls that took at least one byte are numbered from 0
+// on, and 0 follows 1<<32 - 1; the notice is about the calls from Lo to Hi, both included
 // (Documentation/networking/msg_zerocopy.rst).
 type ZerocopyNotice struct {
 	Lo, Hi uint32

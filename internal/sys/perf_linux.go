@@ -44,7 +44,7 @@ func PerfControl(event, request, value int) error {
 	return unix.IoctlSetInt(event, uint(request), value)
 }
 
-// A PerfRing is the memory into which the kernel writes the records of an event and of those whose output it has.
+// A PerfRing is the memory into which the kernel writes the records of an event, and of other events redirected to it.
 // One goroutine at a time may use it.
 type PerfRing struct {
 	memory []byte // owned: mapped

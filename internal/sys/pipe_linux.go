@@ -38,7 +38,7 @@ func PipeSize(fd int) (int, error) {
 }
 
 // SetPipeSize asks for a capacity in bytes with fcntl(2) F_SETPIPE_SZ and
-// returns the one that the kernel set, which is rounded up to a power of two of
+// returns the capacity that the kernel set, rounded up to a power of two of
 // pages. EPERM: above pipe-max-size, or the user's quota of pipe pages is
 // spent; EBUSY: more is queued than would fit.
 func SetPipeSize(fd, size int) (int, error) {

@@ -18,9 +18,9 @@ func Repair(fd int, on bool) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, mode)
 }
 
-// Established makes a socket in repair of a connection that there already is: between those
-// addresses, with the next number that is sent and the next that is expected. No packet leaves for
-// it, and it knows no window to send to. The address may be one that another socket is bound to, a listening one too. The caller owns
+// Established makes a socket, in repair, for a connection that already exists: between those
+// addresses, with the next number to send and the next to expect. No packet leaves for
+// it, and it knows no window to send to. Another socket may be bound to the address, and listen there. The caller owns
 // the descriptor. EADDRNOTAVAIL: another socket has the connection.
 func Established(local, remote netip.AddrPort, send, receive uint32) (fd int, err error) {
 	fd, err = StreamSocket(local.Addr())

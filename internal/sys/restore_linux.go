@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Connection is what a socket knows of an established TCP connection whose queues are empty.
+// A Connection is what a socket knows of an established TCP connection with empty queues.
 type Connection struct {
 	Local, Remote netip.AddrPort
 	// Send and Receive are the next sequence numbers of both directions.
@@ -19,9 +19,9 @@ type Connection struct {
 	SendScale, ReceiveScale uint8
 	// SACK and Timestamps are options of both ends.
 	SACK, Timestamps bool
-	// Timestamp is one that the remote end has seen, in ms: those that are sent are above it.
+	// Timestamp is a timestamp that the remote end has seen, in ms: the socket sends higher ones.
 	Timestamp uint32
-	// SegmentSize is the largest that the remote end takes, without options.
+	// SegmentSize is the largest segment that the remote end takes, without options.
 	SegmentSize uint16
 }
 
@@ -43,7 +43,7 @@ func Restore(c Connection) (fd int, err error) {
 }
 
 func restore(fd int, c *Connection) error {
-	// The segments that are sent are computed in connect, from this option: that of repair comes
+	// connect computes the size of the segments from this option: the option of repair comes
 	// after it (tcp_connect_init). It takes no more than MAX_TCP_WINDOW.
 	const largest = 32767
 	if err := Repair(fd, true); err != nil {

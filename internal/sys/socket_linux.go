@@ -221,7 +221,7 @@ func AppLimited(info *TCPInfo) bool {
 }
 
 // SO_RCVLOWAT is how many bytes have to be queued before a socket counts as readable
-// (socket(7)). It changes the results of poll and epoll, not those of recv.
+// (socket(7)). It changes what poll and epoll report, and nothing about recv.
 const SO_RCVLOWAT = unix.SO_RCVLOWAT
 
 // SetInterfaceMTU sets how many bytes a packet of a network interface of the
@@ -241,8 +241,8 @@ func SetInterfaceMTU(name string, mtu uint32) error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFMTU, request)
 }
 
-// CompleteChecksums has the kernel compute the checksums of TCP segments that leave at a network interface of the calling
-// thread's network namespace, in place of leaving that to the interface, as veth(4) does, whose other end verifies none
+// CompleteChecksums makes the kernel compute the checksums of TCP segments that leave by a network interface of the calling
+// thread's network namespace. Otherwise veth(4) leaves them to the interface, and its other end verifies none
 // (ETHTOOL_STXCSUM of include/uapi/linux/ethtool.h). The error is EINVAL for a name that is too long, EPERM without CAP_NET_ADMIN there.
 func CompleteChecksums(name string) error {
 	request := struct {
@@ -262,7 +262,7 @@ func CompleteChecksums(name string) error {
 	return errnoErr(e)
 }
 
-// Credentials are those of a process. IDs that have none in the caller's user namespace are
+// Credentials are a process's user, group and process ID. IDs without a mapping in the caller's user namespace are
 // the overflow ID, 65534 as a rule (user_namespaces(7)); PID is 0 for a process that the
 // caller's PID namespace does not show.
 type Credentials struct {
@@ -311,8 +311,8 @@ func PeerGroups(fd int) ([]uint32, error) {
 // OriginalDestination returns where a TCP connection went before netfilter redirected
 // it to this socket, with getsockopt(2) SO_ORIGINAL_DST
 // (include/uapi/linux/netfilter_ipv4.h), which IPv6 has under the same number
-// (netfilter_ipv6/ip6_tables.h). The error is ENOENT, or ENOPROTOOPT where connections
-// are not tracked, for one that was not redirected.
+// (netfilter_ipv6/ip6_tables.h). For a connection that was not redirected the error is ENOENT, or
+// ENOPROTOOPT where connections are not tracked.
 func OriginalDestination(fd int) (netip.AddrPort, error) {
 	at, err := originalDestination(fd, unix.IPPROTO_IP)
 	if err != nil {

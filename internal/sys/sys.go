@@ -9,12 +9,12 @@
 // keeps boxed copies of all values below 256, which covers every errno).
 // Callers outside the hot path wrap it with os.NewSyscallError.
 //
-// Calls go through Syscall and Syscall6, and so through the scheduler, except for those that
+// Calls go through Syscall and Syscall6, and so through the scheduler, except for calls that
 // do not wait and are made for every piece of traffic or every connection: recvfrom(2) and
 // sendto(2) with MSG_DONTWAIT, splice(2) between a pipe of our own and a non-blocking TCP or
 // unix stream socket, connect(2) of a non-blocking TCP socket, epoll_wait(2) with a timeout of
 // 0. A thread that waits in a RawSyscall cannot be stopped, and the next stop-the-world hangs
-// the process. One that works there keeps its P meanwhile, as any code does: for as long as
+// the process. A thread that works there keeps its P meanwhile, as any code does: for as long as
 // TCP takes, and as a page fault or a socket's lock may take. The scheduler costs more than
 // its two transitions: a call of more than 20 µs has its P taken away by sysmon, which goes on
 // looking every 20 µs, and moves the goroutines to another thread. Echoes of 64 B over 64

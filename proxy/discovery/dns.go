@@ -21,11 +21,11 @@ type DNSConfig struct {
 	Name string
 	// Type is "A", "AAAA", "SRV", or "A+AAAA" for both, which is the default.
 	Type string
-	// Port is that of the endpoints, from 1 to 65535. It is 0 for SRV records, which have
+	// Port is the endpoints' port, from 1 to 65535. It is 0 for SRV records, which have
 	// their own ports.
 	Port int
 	// Servers are tried in turn until one answers: IP addresses, with a port unless it is 53.
-	// None: those of resolv.conf(5).
+	// None: the servers of resolv.conf(5).
 	Servers []string
 	// ResolvConf is read if there are no Servers, and again after each change of it; empty:
 	// /etc/resolv.conf.
@@ -44,7 +44,7 @@ type DNSConfig struct {
 	Log *slog.Logger
 	// Clock is used for TTLs and pauses; nil: the real one.
 	Clock Clock
-	// Random returns numbers in [0,1) that spread questions in time; nil: those of math/rand.
+	// Random returns numbers in [0,1) that spread questions in time; nil: by math/rand.
 	Random func() float64
 }
 

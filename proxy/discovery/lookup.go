@@ -438,7 +438,7 @@ func (f failures) Unwrap() []error { return f }
 // A partialError reports that some records of an answer were left out. The others are used.
 type partialError struct{ error }
 
-// partial reports whether all parts of an error are partial. If so, the endpoints are those of
+// partial reports whether all parts of an error are partial. If so, the endpoints are from
 // the last answers.
 func partial(err error) bool {
 	switch err := err.(type) {
@@ -696,8 +696,8 @@ func split(services []service, found map[string][]netip.Addr) (shares []share) {
 	return shares
 }
 
-// merge sorts shares and merges those of the same address. The result has the lowest priority
-// value, and all weights of that.
+// merge sorts shares and merges the shares of each address. The result has the lowest priority
+// value, and all weights of that priority.
 func merge(shares []share) (merged []share) {
 	slices.SortFunc(shares, func(a, b share) int {
 		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.priority, b.priority), cmp.Compare(a.weight, b.weight))
@@ -717,7 +717,7 @@ func merge(shares []share) (merged []share) {
 	return merged
 }
 
-// scale returns whole weights in the proportion of those of level. They are the smallest that
+// scale returns whole weights in the proportion of level's. They are the smallest that
 // are exact to a hundredth, if none exceeds [MaxWeight], or else the nearest up to it. None is
 // 0.
 func scale(level []share) []int {

@@ -59,7 +59,7 @@ func serverAddress(spec string) (string, error) {
 	return "", fmt.Errorf("server %q: write an IP address, such as 10.0.0.53, or with a port: 10.0.0.53:5353, [fd00::53]:5353", spec)
 }
 
-// order returns the servers, beginning with the one that answered last.
+// order returns the servers, beginning with the last to have answered.
 func (s *servers) order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

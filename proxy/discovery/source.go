@@ -49,8 +49,8 @@ const (
 type Source interface {
 	// Watch calls update with all endpoints as soon as they are known, and again after each
 	// change. It returns when ctx is done. The calls come from one goroutine, one after the
-	// other, and own their argument. The set may be empty. Its order is that of the list or
-	// file. For DNS it is by priority and address, so that equal answers give equal sets.
+	// other, and own their argument. The set may be empty. It has the order of the list or
+	// file. From DNS it is ordered by priority and address, so that equal answers give equal sets.
 	Watch(ctx context.Context, update func([]Endpoint))
 	// Status returns the current status of the source.
 	Status() Status
@@ -62,15 +62,15 @@ type Status struct {
 	Kind string
 	// From is the origin of the endpoints, such as the file's path.
 	From string
-	// Endpoints is their number.
+	// Endpoints is the number of endpoints.
 	Endpoints int
-	// Changed is the time of the last change. Confirmed is the last time at which they were
+	// Changed is the time of the last change. Confirmed is the last time at which the endpoints were
 	// known to be right. Both are zero before the first answer.
 	Changed, Confirmed time.Time
 	// Next is the time of the next look-up, or zero if the source waits for an event.
 	Next time.Time
-	// Err is the error of the latest attempt to find them, or nil. If it is set, the endpoints
-	// are those of an earlier attempt.
+	// Err is the error of the latest attempt to find endpoints, or nil. If it is set, the endpoints
+	// are from an earlier attempt.
 	Err error
 	// Failures counts the attempts that failed since Confirmed.
 	Failures int

@@ -195,7 +195,7 @@ func few(lines []string) []string {
 	return lines
 }
 
-// name gives the generations their states, but for those that were rolled back. The keeper's mu is held.
+// name gives the generations their states, except generations that were rolled back. The keeper's mu is held.
 func (k *Keeper[T]) name() {
 	for _, g := range k.kept {
 		switch {
@@ -318,10 +318,10 @@ type Waiting struct {
 // Status is the state of a [Keeper]. Its JSON form is part of the interface of the program.
 type Status struct {
 	Current  int       `json:"current"`           // the number of the generation in force, from 1
-	Since    time.Time `json:"since"`             // when that came into force: by the last reload, or the last rollback
-	Previous int       `json:"previous"`          // that to which a rollback returns; 0: none
+	Since    time.Time `json:"since"`             // when the current generation came into force: by the last reload, or the last rollback
+	Previous int       `json:"previous"`          // the generation to which a rollback returns; 0: none
 	Pending  *Waiting  `json:"pending,omitempty"` // nil: none
-	History  []Record  `json:"history"`           // those that are kept, the newest first
+	History  []Record  `json:"history"`           // the kept generations, the newest first
 }
 
 // An Event is a change of a generation's state.
@@ -339,8 +339,8 @@ const (
 // A Change is a report of a [Keeper].
 type Change struct {
 	Event      Event
-	Generation int    // the one that the event is about
-	Now        int    // the one in force afterwards
+	Generation int    // the generation that the event is about
+	Now        int    // the generation in force afterwards
 	By, Why    string // origin of the change, and the reason of a rollback; "" if there is none
 	Err        error  // of RollbackFailed
 	Pending    *Waiting
@@ -497,10 +497,10 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 	return k.revert(k.find(k.current.before), Itself, why) != nil
 }
 
-// Confirm confirms the pending change. Number is that of its generation, so that a late
+// Confirm confirms the pending change. Number is the number of its generation, so that a late
 // confirmation is not applied to another change; 0 is any. A change that must not stay,
-// because the bound is passed or its time is over, is rolled back instead, which is an error;
-// one whose rollback has failed may be confirmed. The error may wrap [ErrNothing], [ErrLate]
+// because the bound is passed or its time is over, is rolled back instead, which is an error.
+// If that rollback has failed it may be confirmed. The error may wrap [ErrNothing], [ErrLate]
 // or [ErrClosed].
 func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int, error) {
 	if err := k.take(ctx); err != nil {
@@ -548,7 +548,7 @@ type Returned struct {
 
 // Rollback returns to the generation of a number, or to the one before the current one for 0, whether or not the
 // current one waits to be confirmed. If the last generation was rolled back already, 0 is refused: its caller may not
-// know yet, and would go one generation too far. The error is that of Config.Apply, or wraps [ErrNothing] or [ErrClosed].
+// know yet, and would go one generation too far. The error is Config.Apply's, or wraps [ErrNothing] or [ErrClosed].
 func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (done Returned, err error) {
 	done.Generation = k.Status().Current
 	if err := k.take(ctx); err != nil {
@@ -605,7 +605,7 @@ func (k *Keeper[T]) numbers() string {
 	return strings.Join(list, ", ")
 }
 
-// revert returns to a generation, and takes back those since. One that waits goes on waiting if that fails,
+// revert returns to a generation, and takes back later ones. A generation that waits goes on waiting if that fails,
 // so that it is tried again. The turn is held.
 func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 	from := k.current

@@ -13,8 +13,8 @@ import (
 // MaxCongestion is the longest name of a congestion control, in bytes.
 const MaxCongestion = sys.MaxCongestion
 
-// A Congestion is the congestion control of sockets that connect. A nil one leaves them that of
-// the system, and costs no call. It is safe for concurrent use.
+// A Congestion is the congestion control of sockets that connect. A nil Congestion leaves them the system's,
+// and costs no call. It is safe for concurrent use.
 type Congestion struct {
 	name    string
 	refused atomic.Int64
@@ -28,7 +28,7 @@ func NewCongestion(name string) *Congestion {
 	return &Congestion{name: name}
 }
 
-// Name returns its name, "" of a nil one.
+// Name returns its name, "" for a nil Congestion.
 func (c *Congestion) Name() string {
 	if c == nil {
 		return ""
@@ -36,7 +36,7 @@ func (c *Congestion) Name() string {
 	return c.name
 }
 
-// Refused returns how many sockets the kernel has refused it, which have that of the system.
+// Refused returns how many sockets the kernel has refused it. They have the system's.
 func (c *Congestion) Refused() int64 {
 	if c == nil {
 		return 0
@@ -44,14 +44,14 @@ func (c *Congestion) Refused() int64 {
 	return c.refused.Load()
 }
 
-// Set sets it on a TCP socket. A socket that is refused it is counted, and is one like any other.
+// Set sets it on a TCP socket. If the kernel refuses, the socket is counted, and keeps the system's.
 func (c *Congestion) Set(fd int) {
 	if c != nil && sys.SetCongestion(fd, c.name) != nil {
 		c.refused.Add(1)
 	}
 }
 
-// Control is [Congestion.Set] as a net.Dialer.Control. Other sockets than those of TCP have none.
+// Control is [Congestion.Set] as a net.Dialer.Control. It does nothing to sockets other than TCP.
 func (c *Congestion) Control(network string, conn syscall.RawConn) error {
 	if c == nil || !strings.HasPrefix(network, "tcp") {
 		return nil
@@ -59,13 +59,13 @@ func (c *Congestion) Control(network string, conn syscall.RawConn) error {
 	return conn.Control(func(fd uintptr) { c.Set(int(fd)) })
 }
 
-// Congestions returns the congestion controls that this kernel has, and those that a process may
-// use without CAP_NET_ADMIN. Errors wrap those of reading the kernel's lists.
+// Congestions returns the congestion controls that this kernel has, and the names that a process may
+// use without CAP_NET_ADMIN. Errors wrap the cause of a failed read of the kernel's lists.
 func Congestions() (available, allowed []string, err error) { return sys.CongestionControls() }
 
 // TryCongestion returns the congestion control that a new TCP socket of this process has after it
-// was given one, read back from the kernel. The error wraps that of setsockopt(2), syscall.EPERM
-// if it takes CAP_NET_ADMIN, or another one if no socket was to be had, after which it is unknown.
+// was given one, read back from the kernel. The error wraps setsockopt(2)'s, syscall.EPERM
+// if it takes CAP_NET_ADMIN. It is another error if no socket could be made: then the answer is unknown.
 func TryCongestion(name string) (used string, err error) {
 	fd, err := sys.StreamSocket(netip.IPv6Unspecified())
 	if err != nil {

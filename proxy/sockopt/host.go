@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// NoHost returns why an IP address is not that of a host, so that no list of servers has it.
-// It returns "" if it may be one. connect(2) takes an unspecified address for this machine's
+// NoHost returns why an IP address is no host's address, so that no list of servers has it.
+// It returns "" if a host may have it. connect(2) takes an unspecified address for this machine's
 // loopback, which is not meant by such an endpoint.
 func NoHost(ip netip.Addr) string {
 	switch ip = ip.Unmap(); {

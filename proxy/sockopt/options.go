@@ -11,13 +11,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Options are the options of a proxied TCP socket besides those that are always on. One of
+// Options are the options of a proxied TCP socket besides two that are always on. One of
 // these is TCP_NODELAY, since a proxy passes on data as it arrives. The other is SO_OOBINLINE,
 // without which a relay would not get an urgent byte at its place.
 //
 // A listener sets them once, before bind(2), and the sockets that it accepts inherit them
-// (net/ipv4/tcp_minisocks.c, tcp_create_openreq_child copies the listening socket). Those of a
-// unix socket inherit nothing, see [Options.First].
+// (net/ipv4/tcp_minisocks.c, tcp_create_openreq_child copies the listening socket). Sockets that a
+// unix socket accepts inherit nothing, see [Options.First].
 type Options struct {
 	// KeepAlive is the idle time before the kernel sends the first probe to the peer
 	// (TCP_KEEPIDLE), in whole seconds: 0 means DefaultKeepAlive, negative switches it off.
@@ -117,7 +117,7 @@ func (o Options) Last(fd int) error {
 	return set(fd, list[:n]...)
 }
 
-// Set sets all options, including those that are always on, on a listening socket, which may
+// Set sets all options, including the two that are always on, on a listening socket, which may
 // have had others. Sockets accepted from now on inherit them.
 func (o Options) Set(fd int) error {
 	o = o.withDefaults()

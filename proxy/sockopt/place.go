@@ -22,7 +22,7 @@ func (a Address) Place() string {
 // maxLinks is how many links the kernel follows in a path (include/linux/namei.h, MAXSYMLINKS).
 const maxLinks = 40
 
-// linked returns an absolute path without links, so many of which it follows.
+// linked returns an absolute path without links. It follows at most *links of them.
 func linked(path string, links *int) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

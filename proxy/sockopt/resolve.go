@@ -17,11 +17,11 @@ const (
 	// familyPatience is how long a lookup of one family may take. It goes on without those who
 	// asked: their time may be too short to find a name server that answers.
 	familyPatience = 10 * time.Second
-	// otherPatience is how long the addresses of one family wait for those of the other, as
+	// otherPatience is how long the addresses of one family wait for the other family's, as
 	// RFC 8305, section 3 proposes.
 	otherPatience = 50 * time.Millisecond
-	// serverPatience is how long one of the name servers may take to answer. silentPatience is
-	// for one that has been silent, while another one answers.
+	// serverPatience is how long one of the name servers may take to answer. silentPatience is how
+	// long a server that has been silent may take, while another one answers.
 	serverPatience, silentPatience = 2 * time.Second, 100 * time.Millisecond
 )
 
@@ -44,7 +44,7 @@ func ResolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
 	return names.resolveOrLast(ctx, host)
 }
 
-// Unresolved returns why the last lookup of a host failed whose former addresses [ResolveOrLast] returns; nil: it returns none.
+// Unresolved returns why the last lookup of a host failed, while [ResolveOrLast] returns its former addresses; nil: it returns none.
 func Unresolved(host string) error {
 	names.mu.Lock()
 	defer names.mu.Unlock()
@@ -68,7 +68,7 @@ type known struct {
 	ips    []netip.Addr // never empty
 	found  time.Time
 	failed error     // why the last lookup failed; nil: it did not
-	next   time.Time // when the next lookup may begin, after one that failed
+	next   time.Time // when the next lookup may begin, after a failed one
 }
 
 func (r *resolver) resolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -138,9 +138,9 @@ type resolver struct {
 
 	mu       sync.Mutex
 	silent   map[string]bool // name servers that have not answered the last question
-	answered string          // the last one that has answered; "": unknown
+	answered string          // the last name server to have answered; "": unknown
 	known    map[string]*known
-	sweep    int // how many known hosts there may be until those of former days are dropped
+	sweep    int // how many known hosts there may be until hosts of former days are dropped
 }
 
 func newResolver() *resolver {
@@ -195,7 +195,7 @@ func (r *resolver) resolve(ctx context.Context, host string) ([]netip.Addr, erro
 	return inOrder(found[0], found[1]), nil
 }
 
-// gaveUp returns the error of a lookup whose context has ended.
+// gaveUp returns the error of a lookup after the end of its context.
 func gaveUp(ctx context.Context, host string) error {
 	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -251,7 +251,7 @@ type query struct {
 	server   string
 }
 
-// SetDeadline sets the given deadline, or that of the server, if that is earlier.
+// SetDeadline sets the given deadline, or the server's, if that is earlier.
 func (q *query) SetDeadline(t time.Time) error {
 	if end := time.Now().Add(q.resolver.patience(q.server)); end.Before(t) {
 		t = end

@@ -63,7 +63,7 @@ func rawOf(c net.Conn) syscall.RawConn {
 }
 
 // hasGone reports whether a peer will neither receive nor send any more. A TCP peer that has
-// closed looks like one that has only half-closed (tcp(7)).
+// closed looks like a peer that has only half-closed (tcp(7)).
 func hasGone(fd int) bool {
 	events, err := sys.Poll(fd, 0)
 	switch {

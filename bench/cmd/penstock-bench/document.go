@@ -78,7 +78,7 @@ func asJSON(d any) func(io.Writer) error {
 // A head is what the documents of all commands begin with.
 type head struct{ report.Head }
 
-// newHead returns the head of a document whose measurement begins now.
+// newHead returns the head of a document, with a measurement that begins now.
 func newHead(e *cli.Env, format int) head {
 	return head{report.Head{Format: format, Penstock: cli.Version(), Command: commandLine(e.Args), Began: time.Now(), Machine: bench.Machine()}}
 }
@@ -90,7 +90,7 @@ func commandLine(args []string) string {
 
 func (h *head) of() *report.Head { return &h.Head }
 
-// rounds returns the setup of a measurement in n rounds whose progress is on standard error. Its group of processes is in a network
+// rounds returns the setup of a measurement in n rounds, with its progress on standard error. Its group of processes is in a network
 // namespace of its own if possible, and the caller's to close.
 func (h *head) rounds(e *cli.Env, n int) rounds.Setup {
 	group, missing := process.NewGroupWherePossible()
@@ -98,7 +98,7 @@ func (h *head) rounds(e *cli.Env, n int) rounds.Setup {
 	return rounds.Setup{Group: group, Rounds: n, Watch: func(p rounds.Progress) { fmt.Fprintln(e.Stderr, p) }}
 }
 
-// A result is that of a command, a document.
+// A result is a command's result, a document.
 type result interface {
 	of() *report.Head
 	measured() bool // there is something to report
@@ -165,7 +165,7 @@ func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.
 // seconds writes a time, or [report.Unknown].
 func seconds(n report.Number) string { return report.Seconds(float64(n)) }
 
-// ratioOf writes a ratio with its spread; that of the first contestant is to itself.
+// ratioOf writes a ratio with its spread; the first contestant's ratio is to itself.
 func ratioOf(b *report.Band, first bool) string {
 	switch {
 	case first:

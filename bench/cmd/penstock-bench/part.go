@@ -29,7 +29,7 @@ type partCmd struct {
 	Args []string `arg:"" optional:"" help:"Pass these arguments to the part."`
 }
 
-// thisProgram returns this program, of which the measurements run parts.
+// thisProgram returns this program. The measurements run parts of it.
 func thisProgram() (contestant.Program, error) {
 	self, err := os.Executable()
 	return contestant.Program{Path: self, Name: os.Args[0], Part: []string{"part"}}, err

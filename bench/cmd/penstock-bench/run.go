@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// runFlags are those of commands that measure contestants beside a baseline.
+// runFlags are the flags of commands that measure contestants beside a baseline.
 type runFlags struct {
 	programFlag
 	outFlag
@@ -109,7 +109,7 @@ func (c *runCmd) Run(e *cli.Env) error {
 	return c.carryOut(e, "run", choice, func(*report.Document) {})
 }
 
-// sessionDescriptors are those that io.Copy, the contestant with the most, holds for an idle
+// sessionDescriptors is how many descriptors io.Copy, the contestant with the most, holds for an idle
 // session.
 const sessionDescriptors = 6
 
@@ -118,7 +118,7 @@ type choice struct {
 	rounds    int // and seconds, of trials: the defaults
 	seconds   float64
 	idle      int
-	peers     []string // the default, of which some may not be installed
+	peers     []string // the default; some may not be installed
 	named     names
 	baseline  string
 	scenarios []bench.Scenario
@@ -238,7 +238,7 @@ func kindNames(kinds []*contestant.Kind) (list []string) {
 	return list
 }
 
-// choosePeers fills in the contestants. Those that the flags name must be installed.
+// choosePeers fills in the contestants. Contestants that the flags name must be installed.
 func (c *runFlags) choosePeers(ctx context.Context, run *bench.Run, doc *report.Document, choice choice) error {
 	known, peers := kindNames(contestant.Kinds()), choice.peers
 	run.Named = slices.DeleteFunc(slices.Clone([]string(choice.named)), func(name string) bool { return name == "all" })

@@ -73,7 +73,7 @@ func Allow() { set("penstock\x00allow", "") }
 // Deny has the client refused. The reason is logged.
 func Deny(reason string) { set("penstock\x00deny", reason) }
 
-// Route has the client go to another upstream, of those that the key upstreams lists.
+// Route sends the client to another upstream. The key upstreams lists it.
 func Route(upstream string) { set("penstock\x00route", upstream) }
 
 // Next has the client go on as if the route had not matched.

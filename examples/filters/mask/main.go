@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/examples/filters/mask/masks"
 )
 
-// masker is that of the session: an instance has no other one.
+// masker is the session's masker: an instance has one session.
 var masker *masks.Masker
 
 //go:wasmexport proxy_on_configure
@@ -37,8 +37,8 @@ func fromClient(_, size, end uint32) uint32 { return mask(host.Downstream, size,
 //go:wasmexport proxy_on_upstream_data
 func fromServer(_, size, end uint32) uint32 { return mask(host.Upstream, size, end) }
 
-// mask is called with more bytes behind those that were held back, with no more at the end, and with no more when nothing has come for a
-// while: then what was held back goes on. Whatever it cannot do has it panic, and the session end: bytes that were not looked at do not pass.
+// mask is called with more bytes behind the held bytes, with no more at the end, and with no more when nothing has come for a
+// while: then the held bytes go on. Where it cannot go on it panics, and the session ends: bytes that it has not looked at do not pass.
 func mask(stream, size, end uint32) uint32 {
 	if size == 0 {
 		return 0

@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// A filter that admits clients of TLS whose server name is in its configuration, which has names with spaces
-// between, and denies all others:
+// A filter that admits TLS clients with a server name from its configuration, and denies all others. The
+// configuration has names with spaces between:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o names.wasm ./examples/filters/names
 //

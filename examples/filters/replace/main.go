@@ -35,8 +35,8 @@ func fromClient(_, size, end uint32) uint32 { return rewrite(host.Downstream, si
 //go:wasmexport proxy_on_upstream_data
 func fromServer(_, size, end uint32) uint32 { return rewrite(host.Upstream, size, end) }
 
-// rewrite is called with more bytes behind those that were held back, with no more at the end, and with no more when nothing has come
-// for a while: then what was held back goes on as it is.
+// rewrite is called with more bytes behind the held bytes, with no more at the end, and with no more when nothing has come
+// for a while: then the held bytes go on as they are.
 func rewrite(stream, size, end uint32) uint32 {
 	last := end != 0 || int(size) == held
 	out, held = pairs.Replace(out[:0], host.Buffer(stream), last)

@@ -24,7 +24,7 @@ type Conn struct {
 	Peer any
 
 	// Guarded by mu of the limiter:
-	rank    Rank      // the greatest that it may have; once it has asked, the one that it has
+	rank    Rank      // the greatest that it may have; once it has asked, its rank
 	since   time.Time // start of the wait for its client or, while busy, of the request
 	moved   time.Time // when its client has taken a part of the answer
 	busy    bool      // from reading its request until writing the response

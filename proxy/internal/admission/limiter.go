@@ -1,5 +1,5 @@
-// Package admission decides which clients of an address of HTTP are served when there are more than it has places for:
-// those of the admin API and of the metrics. A client of lesser right keeps no client of greater right out, and a client
+// Package admission decides which clients of an HTTP address are served when there are more than it has places for:
+// clients of the admin API and of the metrics. A client of lesser right keeps no client of greater right out, and a client
 // that sends nothing or reads nothing keeps no other client out.
 //
 // It has three bounds. Connections: the last place is kept free, by closing the connection that is waited for longest.
@@ -64,11 +64,11 @@ func (k Kind) lasts() bool { return k == Look || k == Stream || k == Profile }
 var (
 	// ErrBusy is wrapped by the error of a request for which there is no place now.
 	ErrBusy = errors.New("no place is free now, ask again in a second")
-	// ErrDisplaced is the cause of the end of a request whose place a client of greater right, or a shorter request has.
+	// ErrDisplaced is the cause when a request has ended because a client of greater right, or a shorter request, took its place.
 	ErrDisplaced = fmt.Errorf("another request has taken the place of this one: %w", ErrBusy)
 )
 
-// A Limiter has the clients of one [net/http.Server], of which it is the [net.Listener]. It is safe for concurrent use.
+// A Limiter has the clients of one [net/http.Server], and is the server's [net.Listener]. It is safe for concurrent use.
 type Limiter struct {
 	accepted  chan net.Conn
 	closed    chan struct{}
@@ -143,8 +143,8 @@ func (l *Limiter) Close() error {
 // Addr implements [net.Listener].
 func (l *Limiter) Addr() net.Addr { return &net.UnixAddr{Name: "http", Net: "unix"} }
 
-// makeRoom closes the connection that waits longest for its client if all places are taken, and one whose answer is read
-// slowly if another request waits for its place. It does so at once, or when the client's grace time is over.
+// makeRoom closes the connection that waits longest for its client if all places are taken, and a connection with an answer that
+// is read slowly if another request waits for its place. It does so at once, or when the client's grace time is over.
 func (l *Limiter) makeRoom() {
 	l.mu.Lock()
 	var leave []*Conn

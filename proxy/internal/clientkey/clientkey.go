@@ -17,9 +17,9 @@ const (
 	Source Kind = iota
 	// SNI is the server name of its ClientHello, in lower case.
 	SNI
-	// User is that of its startup message of PostgreSQL.
+	// User is the user in its startup message of PostgreSQL.
 	User
-	// Database is that of the same message.
+	// Database is the database in the same message.
 	Database
 	// TLV is the value of a TLV of its PROXY header.
 	TLV
@@ -33,7 +33,7 @@ const tlvPrefix = "tlv:"
 // A Key is a property of a client. It is comparable; the zero value is its source.
 type Key struct {
 	Kind Kind
-	// Type is that of the TLV, for the kind TLV.
+	// Type is the type of the TLV, for the kind TLV.
 	Type byte
 }
 

@@ -106,7 +106,7 @@ func (l *Line) flagNames(a *answer) {
 // kinds are the things that a process has names for, by the names of flags and arguments, or by their tag names.
 var kinds = []string{"listener", "upstream", "endpoint", "split", "denial"}
 
-// kind is the thing that a value names. That of an argument called name is the noun of the command.
+// kind is the thing that a value names. An argument called name names the noun of the command.
 func (l *Line) kind(v *kong.Value) string {
 	if names := v.Tag.Get("names"); names != "" {
 		return names
@@ -160,14 +160,14 @@ func (l *Line) values(a *answer, v *kong.Value, placeholder string, names Names)
 // a command.
 var typed = regexp.MustCompile(`^[A-Za-z0-9_./%+@\[\]][A-Za-z0-9_./:%+@\[\]=-]*$`)
 
-// A Line is a command line of which the last word is not complete.
+// A Line is a command line with an incomplete last word.
 type Line struct {
 	node   *kong.Node        // the command
-	flag   *kong.Flag        // whose value the last word is; nil: it is no value
+	flag   *kong.Flag        // the flag that the last word is a value of; nil: it is no value
 	given  map[string]string // values of flags, and of arguments, by their names
-	args   []string          // that are complete
+	args   []string          // complete arguments
 	plain  bool              // after --: no flag follows
-	prefix string            // of the last word that stays: "--flag=" before a value
+	prefix string            // the part of the last word that stays: "--flag=" before a value
 	word   string            // the last word, or the part after the prefix
 }
 
@@ -242,8 +242,8 @@ func (l *Line) end(word string) {
 	}
 }
 
-// commands are those whose flags and arguments may stand there: the command, and the one that stands for it
-// if none of its own is named.
+// commands returns the commands that may have their flags and arguments there: the command, and its default
+// if none of its subcommands is named.
 func (l *Line) commands() []*kong.Node {
 	if l.node.DefaultCmd != nil {
 		return []*kong.Node{l.node, l.node.DefaultCmd}
@@ -251,7 +251,7 @@ func (l *Line) commands() []*kong.Node {
 	return []*kong.Node{l.node}
 }
 
-// flags are those that may stand there.
+// flags returns the flags that may stand there.
 func (l *Line) flags() (list []*kong.Flag) {
 	for i, command := range l.commands() {
 		if i == 0 {
@@ -290,7 +290,7 @@ func (l *Line) positional() *kong.Positional {
 	return nil
 }
 
-// Shells are those that there is a script for.
+// Shells are the shells that have a script.
 var Shells = []string{"bash", "zsh", "fish"}
 
 //go:embed scripts

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Meter adds up for how long threads of this process were runnable and had no CPU, of those that waited between two
-// looks the one that did longest. It is safe for concurrent use.
+// A Meter adds up for how long threads of this process were runnable and had no CPU. Between two looks it counts the thread
+// that waited longest. It is safe for concurrent use.
 type Meter struct {
 	looking sync.Mutex // one Look at a time; guards threads
 	threads map[string]time.Duration

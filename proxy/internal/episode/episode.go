@@ -10,7 +10,7 @@ import (
 // comes and goes is reported once.
 const quiet = time.Second
 
-// An Episode is a condition of which the beginning and the end are reported. It is safe for
+// An Episode is a condition that reports its beginning and its end. It is safe for
 // concurrent use.
 type Episode struct {
 	over func() // reports the end; called under mu

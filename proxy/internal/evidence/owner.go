@@ -71,14 +71,14 @@ type owners struct {
 	endpoints map[netip.AddrPort]endpoint
 	sessions  map[string]admin.Session     // by client and listener
 	clients   map[[2]netip.AddrPort]string // of sessions, by both addresses of the connection to the endpoint
-	names     bool                         // they are those of an admin socket
+	names     bool                         // an admin socket has given the names
 }
 
 func newOwners() *owners {
 	return &owners{listeners: make(map[netip.AddrPort]string), endpoints: make(map[netip.AddrPort]endpoint), sessions: make(map[string]admin.Session), clients: make(map[[2]netip.AddrPort]string)}
 }
 
-// addStatus adds the listeners and endpoints of a status. Those that are not of TCP have no
+// addStatus adds the listeners and endpoints of a status. Unix sockets have no
 // events.
 func (o *owners) addStatus(s *admin.Status) {
 	o.names = true
@@ -98,8 +98,8 @@ func (o *owners) addStatus(s *admin.Status) {
 	}
 }
 
-// addSessions adds sessions by the addresses of their clients. With PROXY headers these are not
-// those of the connection, and the session is that of the connection then.
+// addSessions adds sessions by the addresses of their clients. With PROXY headers these are not the addresses
+// of the connections: then the owner has the connection's address for a session.
 func (o *owners) addSessions(list []admin.Session) {
 	for _, s := range list {
 		if at, err := netip.ParseAddrPort(s.Client); err == nil {

@@ -1,5 +1,5 @@
-// Package evidence reports the work of the kernel on the connections and threads of a process, and
-// whose they are: a session of a listener, an endpoint, or a thread.
+// Package evidence reports the work of the kernel on the connections and threads of a process, and its
+// owner: a session of a listener, an endpoint, or a thread.
 package evidence
 
 import (
@@ -32,10 +32,10 @@ type Report struct {
 	// Unmatched are events of the network namespace that belong to no known connection of the
 	// processes.
 	Unmatched map[kerneltrace.Kind]uint64 `json:"unmatched,omitempty"`
-	Lost      uint64                      `json:"lost,omitempty"` // for which there was no room
+	Lost      uint64                      `json:"lost,omitempty"` // events without room
 	Missing   []Missing                   `json:"missing,omitempty"`
 	Notes     []string                    `json:"notes,omitempty"`
-	// Counters are those of the network namespace that have risen, by their names in
+	// Counters are the network namespace's counters that have risen, by their names in
 	// /proc/net/netstat and /proc/net/snmp: of all processes there.
 	Counters map[string]int64 `json:"counters,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// MaxJobs is how many jobs a queue has at most, those that are being sent included.
+	// MaxJobs is how many jobs a queue has at most, jobs that are being sent included.
 	MaxJobs = 64
 	// MaxSends is how many sends of a queue run at a time.
 	MaxSends = 32

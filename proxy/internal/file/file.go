@@ -1,4 +1,4 @@
-// Package file reads files whose names an operator has chosen, or another user who may write
+// Package file reads files with names chosen by an operator, or by another user who may write
 // next to them: configurations, certificates, lists of endpoints.
 package file
 
@@ -126,7 +126,7 @@ func readAll(f *os.File, path string, limit int) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrIrregular}
 	}
-	_ = f.SetReadDeadline(time.Now().Add(patience)) // os.ErrNoDeadline: it is one that never waits
+	_ = f.SetReadDeadline(time.Now().Add(patience)) // os.ErrNoDeadline: the file never waits
 	var data bytes.Buffer
 	data.Grow(int(min(info.Size(), int64(limit))) + bytes.MinRead)
 	if _, err := data.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {

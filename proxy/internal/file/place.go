@@ -23,7 +23,7 @@ type Place struct {
 	dir   int      // owned, opened with O_PATH; -1 once it was closed
 	is    sys.File // the directory
 	name  string   // in the directory
-	proc  bool     // the name is one of procfs, such as that of a descriptor
+	proc  bool     // procfs has the name, such as a descriptor's
 	chain error    // why another user could move the directory away; nil: none could
 	owner uint32   // of the root directory: in a user namespace root may have no ID
 }
@@ -251,7 +251,7 @@ func (p *Place) Rename(name string) error {
 	return nil
 }
 
-// Replace replaces the file at once, by another one that is on the disk, or makes it. keep is called with the new file
+// Replace makes the file, or replaces it at once by a file that is complete on the disk. keep is called with the new file
 // before it gets its name, to change its owner or mode, which is 0600; nil: it is not. Nothing is written through a link,
 // even in a directory of another user: where that matters, ask [Place.Safe] first.
 func (p *Place) Replace(data []byte, keep func(*os.File) error) (err error) {

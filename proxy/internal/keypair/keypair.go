@@ -40,7 +40,7 @@ func New(cert, key string, log *slog.Logger) (*Pair, error) {
 	return p, nil
 }
 
-// look returns the stamps of the files; those that are not there have none.
+// look returns the stamps of the files; a missing file has none.
 func (p *Pair) look() (stamps [2]stamp) {
 	for i, path := range []string{p.cert, p.key} {
 		if info, err := os.Stat(path); err == nil {
@@ -53,7 +53,7 @@ func (p *Pair) look() (stamps [2]stamp) {
 // Get implements GetCertificate of [tls.Config]. It never fails.
 func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.Now(), nil }
 
-// Now returns the certificate in use, whose Leaf is set.
+// Now returns the certificate in use. Its Leaf is set.
 func (p *Pair) Now() *tls.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()

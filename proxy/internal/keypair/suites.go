@@ -2,8 +2,8 @@ package keypair
 
 import "crypto/tls"
 
-// CipherSuites returns the cipher suites of TLS 1.2 that clients are offered: those that authenticate what
-// they encrypt. Suites with CBC, whose padding was attacked again and again, are left out. Suites of TLS
+// CipherSuites returns the cipher suites of TLS 1.2 that clients are offered: suites that authenticate what
+// they encrypt. Suites with CBC are left out, because its padding was attacked again and again. Suites of TLS
 // 1.3 are not listed, and always on. The caller may change the list.
 func CipherSuites() []uint16 {
 	return []uint16{

@@ -15,16 +15,16 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Places are the parts of the configuration in force that sessions may belong to which a process before this one has had, by their names.
+// Places are the parts of the configuration in force, by their names, that a former process's sessions may belong to.
 type Places struct {
 	Listeners map[string]*Listener
 	Upstreams map[string]*Upstream
-	Idle      time.Duration            // timeout of sessions whose listener is not found; 0: they have none
+	Idle      time.Duration            // timeout of sessions without a known listener; 0: they have none
 	Now       func() int64             // the clock of the loops
-	Down      func(e *router.Endpoint) // sessions are adopted whose endpoint is down, and was so before
+	Down      func(e *router.Endpoint) // called when sessions of an endpoint that was down before, and is down, are adopted
 }
 
-// A Listener is one of [Places].
+// A Listener is a listener of [Places].
 type Listener struct {
 	Name    string
 	Router  *router.Listener
@@ -45,19 +45,19 @@ type Upstream struct {
 	Endpoints []*router.Endpoint
 }
 
-// An adopter gives the loops the sessions in the lane that a process before this one has had. Their parts of the configuration are found by the hashes of their names, and
+// An adopter gives the loops the sessions in the lane that a former process has had. Their parts of the configuration are found by the hashes of their names, and
 // the endpoints by their addresses too. What is not found is not guessed: such sessions have a listener of their own, or no endpoint.
 type adopter struct {
 	*Places
 	lanes     *Lanes
 	listeners map[uint32]*Listener
 	upstreams map[uint32]*Upstream
-	unknown   map[record.Timeouts]*Listener // of sessions whose listener is not found
+	unknown   map[record.Timeouts]*Listener // for sessions without a known listener
 	endpoints map[*Upstream]*endpoints
 	ways      map[way]*router.Adoption
 	without   map[*Listener]*worker.Listening // of listeners without a socket
 	damaged   int                             // sessions whose record could not be read
-	why       error                           // of the last one
+	why       error                           // why the last record could not be read
 }
 
 // A way is where sessions have come in, and where they go to.
@@ -67,7 +67,7 @@ type way struct {
 	at   *router.Endpoint // nil: likewise
 }
 
-// unbound are adopted sessions whose upstream is known, and whose endpoint is not, by the limits that they have in common.
+// unbound are adopted sessions of a known upstream and an unknown endpoint, by the limits that they have in common.
 type unbound map[*relay.Limits]lost
 
 type lost struct {
@@ -187,7 +187,7 @@ func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 	a.lanes.Group.Adopt(in, one, m, at, w.from.Service, to)
 }
 
-// unknownListener is the listener of sessions whose own is not found. They keep their timeouts, if these are known.
+// unknownListener is the listener of sessions without a known listener. They keep their timeouts, if these are known.
 func (a *adopter) unknownListener(t record.Timeouts) *Listener {
 	if a.unknown[t] == nil {
 		limits := relay.Limits{IdleTimeout: a.Idle}
@@ -235,9 +235,9 @@ func (a *adopter) adoption(w way) *router.Adoption {
 	return to
 }
 
-// endpoints are those of an upstream, by what sessions know of theirs. A key of two endpoints is of none.
+// endpoints are an upstream's endpoints, by what sessions know of their endpoint. A key of two endpoints finds none.
 type endpoints struct {
-	byAddress map[netip.AddrPort]*router.Endpoint // those whose addresses are numbers
+	byAddress map[netip.AddrPort]*router.Endpoint // endpoints with numeric addresses
 	byName    map[uint32]*router.Endpoint
 }
 

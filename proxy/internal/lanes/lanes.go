@@ -37,7 +37,7 @@ type Lanes struct {
 	now     atomic.Pointer[state] // nil: no listener has asked for one yet
 	wanted  atomic.Bool           // a listener of the configuration in force has lane
 	left    atomic.Bool           // sessions that have left have ended for this process, and go on without it; written under Mu
-	off     bool                  // one that is to come begins switched off; under Mu
+	off     bool                  // a lane that is to come begins switched off; under Mu
 	adopts  bool                  // the first discovery of endpoints is over; under Mu
 	unbound unbound               // under Mu
 	pins    pinsWatch
@@ -48,7 +48,7 @@ type state struct {
 	lane     *lane.Lane // owned by Lanes; nil: there is none
 	cfg      config.Lane
 	devices  []string
-	sessions int64  // places of the table; without a lane those of the configuration
+	sessions int64  // places of the table; without a lane the number in the configuration
 	is       string // State of [admin.Lane]
 	why      error
 }
@@ -181,7 +181,7 @@ func Use(l *config.Listener) worker.LaneUse {
 	return worker.LaneOn
 }
 
-// Settle has the sessions that have left user space come back whose listeners have them stay there since a change, and asks those of the listeners in leave, by their names.
+// Settle brings sessions back to user space if their listeners keep sessions there since a change, and asks the sessions of the listeners in leave, by their names.
 func (l *Lanes) Settle(stay, leave map[string]bool) {
 	if now := l.now.Load(); now == nil || now.lane == nil || len(stay)+len(leave) == 0 {
 		return
@@ -274,8 +274,8 @@ func (l *Lanes) Status() *admin.Lane {
 	return st
 }
 
-// Lasting returns the keys of the lane in force that a reload cannot change to those of next; one that is not open yet takes the keys as they are then. The size in force is
-// that of the table: while sessions go on over a restart it is adopted with them.
+// Lasting returns the keys of the lane in force that a reload cannot change to next's; a lane that is not open yet takes the keys as they are then. The size in force is
+// the table's size: while sessions go on over a restart it is adopted with them.
 func (l *Lanes) Lasting(next *config.Lane) (keys []config.KeyChange) {
 	now := l.now.Load()
 	if now == nil || now.lane == nil {

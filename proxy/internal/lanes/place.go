@@ -34,7 +34,7 @@ func devices() (names []string, err error) {
 	return names, err
 }
 
-// CheckDevices returns why the lane cannot be at devices of lane.devices: those that this network namespace does not have, or that are neither Ethernet
+// CheckDevices returns why the lane cannot be at devices of lane.devices: devices that this network namespace does not have, or that are neither Ethernet
 // nor the loopback.
 func CheckDevices(names []string) error {
 	all, err := net.Interfaces()
@@ -65,7 +65,7 @@ const bpfMagic = 0xcafe4a11
 // bpfMount is where systems have the BPF file system.
 const bpfMount = "/sys/fs/bpf"
 
-// CheckPins returns why a directory cannot hold the pins of the lane: it, or the one that it is to be made in, is not of a BPF
+// CheckPins returns why a directory cannot hold the pins of the lane: it, or the directory that it is to be made in, is not on a BPF
 // file system, or other users may put pins there, by which they would lead the sessions of this process. "" is good.
 func CheckPins(dir string) error {
 	if dir == "" {

@@ -103,7 +103,7 @@ type Ended struct {
 	Why string
 }
 
-// Under returns the changes that go on under a configuration, and those that end by it, because the line
+// Under returns the changes that go on under a configuration, and the changes that end, because the line
 // that they stand on is another one. A change stands on the same line after a restart as after a reload.
 func (s Set) Under(cfg *config.Config) (left Set, ended []Ended) {
 	if len(s.list) == 0 {
@@ -201,7 +201,7 @@ func (u *under) endpoint(c *state.Change) string {
 		return "the endpoint is not one by hand any more"
 	case up.Discover == nil:
 		return fileEndpoint(c, up)
-	case c.Kind == state.EndpointWeight: // its line is that of a discovered endpoint, see Discovered
+	case c.Kind == state.EndpointWeight: // its line is a discovered endpoint's, see Discovered
 		return ""
 	}
 	return differs(c.Line, DiscoverLine(up.Discover))
@@ -246,7 +246,7 @@ func (u *under) split(c *state.Change) string {
 }
 
 // Restore returns the set with changes that another configuration has ended, as far as they go on under this
-// one, and which these are. A change in the set stands before one that has ended, of the same thing.
+// one, and which these are. A change in the set stands before an ended change of the same thing.
 func (s Set) Restore(ended []state.Change, cfg *config.Config) (with Set, restored []state.Change) {
 	with = s
 	for i := range ended {
@@ -264,8 +264,8 @@ func (s Set) Restore(ended []state.Change, cfg *config.Config) (with Set, restor
 	return with, restored
 }
 
-// overrides reports whether a change of the set is about the same thing as another change. One that an
-// endpoint is removed is about all of it.
+// overrides reports whether a change of the set is about the same thing as another change. The removal of an
+// endpoint is about all of it.
 func (s Set) overrides(c *state.Change) bool {
 	return slices.ContainsFunc(s.list, func(of state.Change) bool {
 		same := of.Endpoint != "" && of.Upstream == c.Upstream && of.Endpoint == c.Endpoint

@@ -19,10 +19,10 @@ const (
 	mostNames   = 5 // that a sum has; the others are counted
 )
 
-// A Line is logged of something that many of may happen at once.
+// A Line is logged of something that may happen many times at once.
 type Line struct {
-	Upstream string // whose lines are bounded together
-	Listener string // likewise, if it is none of an upstream
+	Upstream string // the lines of an upstream are bounded together
+	Listener string // likewise, if it is no upstream's line
 	Level    slog.Level
 	Message  string
 	Kind     any    // comparable: which lines of a message have the same sum; its text is in it
@@ -104,7 +104,7 @@ func (g *lineGroup) add(now int64, line *Line) {
 	}
 }
 
-// Look logs the sums that are due, and forgets those of which there is nothing to log.
+// Look logs the sums that are due, and forgets sums that have nothing to log.
 func (l *Lines) Look(now int64) {
 	l.each(now, func(g *lineGroup) bool { return now >= g.sum })
 }

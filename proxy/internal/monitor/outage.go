@@ -1,5 +1,5 @@
-// Package monitor logs failures while a load balancer serves: upstreams of which no endpoint
-// is usable, and counters that should not rise, such as that of refused clients.
+// Package monitor logs failures while a load balancer serves: upstreams without a usable
+// endpoint, and counters that should not rise, such as the number of refused clients.
 //
 // It has neither goroutines nor clocks: its owner looks about once a second, under one lock
 // and with a clock of its own. The number of lines is bounded, however many upstreams fail and
@@ -100,7 +100,7 @@ func NewOutages(log *slog.Logger) *Outages {
 }
 
 // Look takes the upstreams that there are, at a time of the clock. Explain returns why the
-// endpoints of one take no clients; it is called for those of which an outage is logged.
+// endpoints of an upstream take no clients; it is called when an outage of it is logged.
 func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) string) {
 	o.look++
 	var begun, ended []*condition
@@ -133,8 +133,8 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 	o.logEnded(ended)
 }
 
-// Of returns the outage of an upstream that is under way, also before it is logged. One that is back
-// before the end of the last one was logged begins anew.
+// Of returns the outage of an upstream that is under way, also before it is logged. An outage that is back
+// before the end of the last outage was logged begins anew.
 func (o *Outages) Of(key any) (Outage, bool) {
 	c := o.known[key]
 	if c == nil || c.kind == Usable || c.back != 0 {
@@ -272,7 +272,7 @@ func (r *recent) sum(now int64) (n int64) {
 	return n
 }
 
-// move has the slots whose time is over be empty.
+// move empties the slots that are past their time.
 func (r *recent) move(now int64) {
 	at := now / slotTime
 	for range min(max(at-r.at, 0), int64(len(r.slots))) {

@@ -16,8 +16,8 @@ type Counter struct {
 	Key     any    // comparable; with Message the same at each look
 	Message string // of the line that is logged when it rises
 	Kind    string // kind of its owner: listener, upstream
-	Name    string // of that
-	Filter  string // of a listener, whose counter it is; "": it is the owner's
+	Name    string // of its owner
+	Filter  string // the filter of a listener that has the counter; "": its owner has it
 	Total   int64
 	// Unlogged says that it has no line, only [Sums.Recent].
 	Unlogged bool
@@ -25,7 +25,7 @@ type Counter struct {
 
 // An Explanation explains a [Counter] that has risen.
 type Explanation interface {
-	// Reasons returns the parts of a counter by reason, nil for one that has none. The map
+	// Reasons returns the parts of a counter by reason, nil for a counter without reasons. The map
 	// is not changed afterwards.
 	Reasons(c *Counter) map[string]int64
 	// Attrs returns further attributes of a counter's line, beside its increase; nil for its
@@ -75,8 +75,8 @@ func NewSums(log *slog.Logger) *Sums {
 	return &Sums{log: log, known: make(map[sumKey]*sum), minute: make(map[string]*minute)}
 }
 
-// Look takes the counters that there are, at a time of the clock. One that was not there at
-// the last look has risen from 0. One that is not there any more is logged as if it were, as far
+// Look takes the present counters, at a time of the clock. A counter that was not there at
+// the last look has risen from 0. A counter that has gone is logged as if it were there, as far
 // as it had risen at the last look that had it.
 func (s *Sums) Look(now int64, counters []Counter, explain Explanation) {
 	s.look++
@@ -137,8 +137,8 @@ func (s *Sums) logRisen(now int64, explain Explanation, all bool) {
 	}
 }
 
-// due returns those of the counters of one message that are to be logged: all when the minute
-// is over, and until then those that are news, as many as there are lines left.
+// due returns the counters of one message that are to be logged: all when the minute
+// is over, and until then counters that are news, as many as there are lines left.
 func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 	m := s.minute[risen[0].Message]
 	if m == nil {

@@ -1,4 +1,4 @@
-// Package nearest measures how far words are from each other, to find the one that was meant.
+// Package nearest measures how far words are from each other, to find the word that was meant.
 package nearest
 
 // Longest is the length of the longest word that is measured.

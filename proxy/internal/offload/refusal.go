@@ -14,7 +14,7 @@ import (
 )
 
 // pgRefusals are the SQLSTATEs, and the words, by which clients of PostgreSQL learn why they are refused: no more than that they
-// are. Those of other causes get the last ones.
+// are. Clients that are refused for other causes get the last pair.
 var pgRefusals = []struct {
 	causes []error
 	answer []byte
@@ -46,7 +46,7 @@ func pgRefusal(cause error) []byte {
 	return pgRefusals[len(pgRefusals)-1].answer
 }
 
-// Refusal is the [worker.Service.Refusal] of a listener, which has the key postgres or has not: clients that have begun as those of
+// Refusal is the [worker.Service.Refusal] of a listener, with the key postgres or without: clients that have begun as clients of
 // PostgreSQL do, and do not speak TLS, get an ErrorResponse.
 func Refusal(speaksPostgres bool) func(c *worker.Client, cause error) []byte {
 	return func(c *worker.Client, cause error) []byte {

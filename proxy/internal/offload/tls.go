@@ -23,7 +23,7 @@ import (
 // A Config is the settings of a [Server].
 type Config struct {
 	Relay *relay.Relay   // makes the sessions that stay on goroutines
-	Limit *tlsterm.Limit // of the sessions whose TLS ends or begins here
+	Limit *tlsterm.Limit // of the sessions with TLS that ends or begins here
 	Now   func() int64   // the clock of the loops
 	Log   *slog.Logger   // at level debug
 }
@@ -34,7 +34,7 @@ type Server struct{ cfg Config }
 // New returns a Server.
 func New(cfg *Config) *Server { return &Server{*cfg} }
 
-// Serve serves a client whose TLS ends or begins in this process: on a goroutine of its own until it is
+// Serve serves a client with TLS that ends or begins in this process: on a goroutine of its own until it is
 // joined, and on its loop from then on; or on two goroutines, for want of descriptors to go back with.
 func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	client, err := h.Conn()
@@ -59,17 +59,17 @@ func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	h.End(res, err)
 }
 
-// errRejoined is the error of serving a client whose session runs on its loop.
+// errRejoined is the error of serving a client when its session runs on its loop.
 var errRejoined = errors.New("the session runs on its loop")
 
-// errRewriteOffLoop is the error of a client whose bytes cannot be rewritten.
+// errRewriteOffLoop is the error of a client if its bytes cannot be rewritten.
 var errRewriteOffLoop = errors.New("rewrite: no descriptors are left for the session to go back to its loop with, and it is rewritten there alone")
 
-// errGateOffLoop is the error of a client whose second hello, if the endpoint asks for one, could not be held against the first.
+// errGateOffLoop is the error of a client if its second hello, in case the endpoint asks for it, could not be held against the first.
 var errGateOffLoop = errors.New("no descriptors are left for the session to go back to its loop with, and a second TLS ClientHello is looked at there alone")
 
 // serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
-// [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
+// [sockopt.ErrGone] for a client that has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
 	client, protocols, err := s.spoken(h, offloaded, raw)
 	if err == errCancel {
@@ -154,7 +154,7 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 	return conn, protocols, err
 }
 
-// firstBytes reads the first bytes of a client whose TLS has ended here, or a whole message. The error is [worker.TooLate] if they come
+// firstBytes reads the first bytes of a client, or a whole message, behind TLS that has ended here. The error is [worker.TooLate] if they come
 // too late, [sockopt.ErrGone] if the client has gone, and the cause of the end of its context.
 func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error, message string) error {
 	within := offloaded.Listener.Config().TLS.Timeout()
@@ -205,7 +205,7 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// reachFor is reach for as long as the client is there: whatever is waited for, one that was
+// reachFor is reach for as long as the client is there: whatever is waited for, a client that was
 // reset gives up its place at once. Nothing is read from it meanwhile.
 func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
 	watched, stop := sockopt.Watch(ctx, client, time.Time{})

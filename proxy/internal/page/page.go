@@ -50,7 +50,7 @@ func Handler() http.Handler {
 	})
 }
 
-// A Gate forwards the requests of one browser to the admin API, and refuses those of all others. The browser shows a
+// A Gate forwards the requests of one browser to the admin API, and refuses all other requests. The browser shows a
 // token once, and has a cookie from then on. It is safe for concurrent use.
 type Gate struct {
 	host          string // host and port, as a request names them
@@ -98,7 +98,7 @@ func (g *Gate) cookie() string {
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	switch {
-	case r.Host != g.host: // a site whose name leads to this machine
+	case r.Host != g.host: // a site with a name that leads to this machine
 		refuse(w, http.StatusForbidden, fmt.Sprintf("host %q is another one: write %s", r.Host, g.host))
 	case g.strange(r):
 		refuse(w, http.StatusForbidden, "a page of another site, or of another port, has made this request")

@@ -20,12 +20,12 @@ const (
 	maxEvents = 8192
 )
 
-// events are the open events of the threads of processes. Threads that are started later are in those of the thread that
-// starts them.
+// events are the open events of the threads of processes. A thread that is started later is counted by the events of the thread that
+// starts it.
 type events struct {
 	fds   []int           // owned
 	rings []*sys.PerfRing // owned; one for each CPU
-	first []int           // of fds: the event whose ring it is
+	first []int           // of fds: the event that owns the ring
 }
 
 // open opens the events of all threads of processes, one for each CPU, for a ring is of one CPU.
@@ -68,7 +68,7 @@ func open(pids []int, hz int) (e *events, err error) {
 	return e, nil
 }
 
-// add opens the events of a thread. One that has ended meanwhile has none.
+// add opens the events of a thread. A thread that has ended meanwhile has none.
 func (e *events) add(thread int, cpus []int, hz int) error {
 	if len(e.fds)+len(cpus) > maxEvents {
 		return fmt.Errorf("there are too many threads: more than %d events, one for each and each of %d CPUs", maxEvents, len(cpus))

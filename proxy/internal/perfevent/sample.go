@@ -36,9 +36,9 @@ type Profile struct {
 	Unnamed bool
 }
 
-// Sample samples processes, and those that they start meanwhile, hz times for each second of CPU time, until the context ends
-// or the time is over. Processes that have ended are left out, unless all have: that is [fs.ErrNotExist]. Errors of a process
-// that may not do so are [fs.ErrPermission].
+// Sample samples processes, and processes that they start meanwhile, hz times for each second of CPU time, until the context ends
+// or the time is over. Processes that have ended are left out; if all have ended the error is [fs.ErrNotExist]. For a process
+// without the right to do so it is [fs.ErrPermission].
 func Sample(ctx context.Context, pids []int, d time.Duration, hz int) (*Profile, error) {
 	if hz < 1 || hz > 1000 {
 		return nil, fmt.Errorf("perf events: %d: %w", hz, ErrFrequency)
@@ -167,7 +167,7 @@ type place struct {
 	at  uint64
 }
 
-// stack returns the locations of a record's addresses, from the innermost one. Marks among them say whether those that
+// stack returns the locations of a record's addresses, from the innermost one. Marks among them say whether the addresses that
 // follow are of the kernel. All but the first of each part are return addresses, which may be of the next function.
 func (b *builder) stack(pid int, addresses string) (list []*profile.Location) {
 	in, first := pid, true

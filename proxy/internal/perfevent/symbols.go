@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// A symbol is a place in a program. Inlined functions are those that contain them.
+// A symbol is a place in a program. An inlined function counts as the function that contains it.
 type symbol struct {
 	name, file string
 	line       int

@@ -80,7 +80,7 @@ type Message struct {
 	Kind Kind
 	// Len is its length in bytes; of a Hello it is 0.
 	Len int
-	// User and Database are those of a Startup. The database is the user's name if the client has named none.
+	// User and Database are the names in a Startup. The database is the user's name if the client has named none.
 	User, Database string
 }
 
@@ -119,7 +119,7 @@ func lengthOf(length, code uint32) (int, error) {
 	return n, nil
 }
 
-// Parse reads the message at the beginning of b, of which [Length] has said that it is there. Names are copied.
+// Parse reads the message at the beginning of b. [Length] has said that it is whole. Names are copied.
 func Parse(b []byte) (Message, error) {
 	n, err := Length(b)
 	switch {

@@ -25,8 +25,8 @@ type Connection struct {
 	UniqueID  []byte // of the connection, at most 128 bytes; empty: not sent
 	TLS       *TLS   // the client's TLS connection, if TLS was terminated
 
-	// TLVs are those of the client's header ([Info.TLVs]). They are passed on, except padding
-	// and those of a type that the fields above contain.
+	// TLVs are the TLVs of the client's header ([Info.TLVs]). They are passed on, except padding
+	// and TLVs of a type that the fields above contain.
 	TLVs []byte
 
 	// Checksum adds a CRC32C of the header.
@@ -90,7 +90,7 @@ func (c *Connection) appendV2(b []byte) []byte {
 }
 
 // appendAddresses appends all between the signature and the TLVs, with a length of 0. If the
-// addresses are not sent the command is LOCAL, which every receiver accepts: those of the
+// addresses are not sent the command is LOCAL, which every receiver accepts: the addresses of the
 // socket count.
 func (c *Connection) appendAddresses(b []byte) []byte {
 	src, dst, ok := c.addresses()

@@ -50,12 +50,12 @@ var (
 	// ErrChecksum is the error of a header with a wrong CRC32C TLV.
 	ErrChecksum = errors.New("the PROXY header's checksum is wrong")
 
-	// ErrIncomplete is the error of [Policy.Parse] for a header of which a part is missing.
+	// ErrIncomplete is the error of [Policy.Parse] for an incomplete header.
 	// [Policy.Length] returns the length needed.
 	ErrIncomplete = errors.New("the PROXY header is incomplete")
 )
 
-// A Policy configures which peers must send a header, and of which versions. It is not changed
+// A Policy configures which peers must send a header, and in which versions. It is not changed
 // while in use; nil is the zero value.
 type Policy struct {
 	// Versions are the accepted versions, of 1 and 2; empty: both.
@@ -135,11 +135,11 @@ type Info struct {
 	Local bool
 
 	// Source and Destination are the addresses of the client's connection. They are not valid
-	// if the header does not contain them (LOCAL, UNKNOWN, unix sockets): then those of the
+	// if the header does not contain them (LOCAL, UNKNOWN, unix sockets): then the addresses of the
 	// socket itself count.
 	Source, Destination netip.AddrPort
 
-	// TLVs are the unparsed TLVs of version 2, read with [Find] and [All]. Those of LOCAL are
+	// TLVs are the unparsed TLVs of version 2, read with [Find] and [All]. TLVs of LOCAL are
 	// to be ignored, and are not here. The memory is the Info's own and is used again by the
 	// next [Policy.Parse] into it.
 	TLVs []byte
@@ -198,7 +198,7 @@ func begins(b []byte, prefix string) bool {
 
 // Parse reads the header at the beginning of b, which is whole according to [Policy.Length],
 // and returns its length. Parse does not read the bytes after it, and keeps nothing of b.
-// Errors are those of Length, [ErrIncomplete] and [ErrChecksum]; into is then as after Reset.
+// The error is one of Length's, [ErrIncomplete] or [ErrChecksum]; into is then as after Reset.
 func (p *Policy) Parse(b []byte, into *Info) (n int, err error) {
 	into.Reset()
 	if n, err = p.Length(b); err != nil {
@@ -378,8 +378,8 @@ func addressSize(family byte) (size int, ok bool) {
 	}
 }
 
-// addresses reads the addresses of a family, of which all bytes are there. Addresses of other
-// families than IP are of no use, and those of datagrams are of another protocol than this
+// addresses reads the addresses of a family. All their bytes are there. Addresses of other
+// families than IP are of no use, and addresses of datagrams are of another protocol than this
 // connection's. Then the client is the peer, as with UNSPEC. HAProxy (conn_recv_proxy) and
 // nginx (ngx_proxy_protocol_v2_read) do the same.
 func (i *Info) addresses(family byte, b []byte) {
@@ -394,7 +394,7 @@ func (i *Info) addresses(family byte, b []byte) {
 }
 
 // addr parses an address without copying its text, which is a field of a buffer that is used
-// again. netip.ParseAddr keeps only two parts of the text: the zone, of which there is none
+// again. netip.ParseAddr keeps only two parts of the text: the zone, and there is none
 // here, and the text in its error, which is dropped.
 func addr(text []byte) (a netip.Addr, ok bool) {
 	if len(text) == 0 || bytes.IndexByte(text, '%') >= 0 {

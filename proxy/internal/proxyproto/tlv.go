@@ -81,14 +81,14 @@ func verify(b, tlvs []byte) error {
 	return nil
 }
 
-// A TLS describes the TLS connection of a client, as the TLV of type SSL and those within (the
+// A TLS describes the TLS connection of a client, as the TLV of type SSL and the TLVs within it do (the
 // specification, 2.2.6).
 type TLS struct {
 	Version string // "TLSv1.3"
 	Cipher  string // "TLS_AES_128_GCM_SHA256"
 
 	// CommonName is of the verified certificate that the client has shown in this session or
-	// in one that this resumes. Certificate is set if there is one.
+	// in the session that this one resumes. Certificate is set if there is such a certificate.
 	Certificate bool
 	CommonName  string
 }

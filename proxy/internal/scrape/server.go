@@ -55,7 +55,7 @@ type Server struct {
 	now     atomic.Pointer[conditions] // nil: it does not listen
 }
 
-// conditions are those of a Config.
+// conditions are the conditions of a Config, ready for use.
 type conditions struct {
 	allow *source.Set
 	token *[sha256.Size]byte // nil: none is needed
@@ -66,7 +66,7 @@ type conditions struct {
 // New returns a server of metrics that does not listen yet. log may be nil.
 func New(metrics http.Handler, log *slog.Logger) *Server { return newServer(metrics, log, 1) }
 
-// newServer is New with timeouts that are parts of those of the program.
+// newServer is New with timeouts divided by part.
 func newServer(metrics http.Handler, log *slog.Logger, part time.Duration) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -46,7 +46,7 @@ func Prefix(p netip.Prefix) Rule {
 // UnixClients returns the rule for all clients of unix sockets.
 func UnixClients() Rule { return Rule{kind: anyUnix} }
 
-// UnixUser returns the rule for those of a user.
+// UnixUser returns the rule for clients of unix sockets that run as a user.
 func UnixUser(uid uint32) Rule { return Rule{kind: unixUser, id: uid} }
 
 // UnixGroup returns the rule for clients with that effective group.
@@ -103,7 +103,7 @@ func (r Rule) String() string {
 // ErrRule is wrapped by the errors of [ParseRule] and [ParsePrefix].
 var ErrRule = errors.New("not a source")
 
-// ParseRule reads the rule for all clients (all), for those of an address, of a network, of unix sockets
+// ParseRule reads the rule for all clients (all), for clients of an address, of a network, of unix sockets
 // (unix), or of a user or group there (unix:uid=1000, unix:gid=1000). The error is a [*PrefixError].
 func ParseRule(text string) (Rule, error) {
 	fix := "write 10.0.0.0/8, 2001:db8::/32, one address, unix or all"

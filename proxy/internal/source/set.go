@@ -44,7 +44,7 @@ func NewSet(rules []Rule) *Set {
 	return s
 }
 
-// Contains reports whether a source is in the set. One that is not known is in none.
+// Contains reports whether a source is in the set. An unknown source is in no set.
 func (s *Set) Contains(src Source) bool {
 	switch {
 	case s == nil || !src.Known():
@@ -77,7 +77,7 @@ type prefixes struct {
 	v6 []span[u128]
 }
 
-// A span is from and to, both included. After join those of a set are in order, with gaps
+// A span is from and to, both included. After join the spans of a set are in order, with gaps
 // between.
 type span[T any] struct{ from, to T }
 
@@ -119,7 +119,7 @@ func (p *prefixes) join() {
 	p.v6 = join(p.v6, u128.compare, u128.next)
 }
 
-// join orders spans and makes one of those that touch.
+// join orders spans, and joins spans that touch.
 func join[T any](spans []span[T], compare func(a, b T) int, next func(T) T) []span[T] {
 	slices.SortFunc(spans, func(a, b span[T]) int { return compare(a.from, b.from) })
 	joined := spans[:0]

@@ -12,7 +12,7 @@ import (
 	"net/netip"
 )
 
-// ErrUnknown is the error of a client of which it is not known where it comes from: it is
+// ErrUnknown is the error of a client from an unknown source: it is
 // refused.
 var ErrUnknown = errors.New("the client's source is not known")
 
@@ -26,9 +26,9 @@ type Source struct {
 	peer Credentials
 }
 
-// Credentials are those of the process at the other end of a unix socket, as it connected: its
+// Credentials describe the process at the other end of a unix socket, as it connected: its
 // effective user and group, without further groups that it is in, and its number, which may be
-// another process's by now. The user and group 65534 may be those of any user of another user
+// another process's by now. The user and group 65534 may stand for any user of another user
 // namespace (user_namespaces(7)).
 type Credentials struct {
 	UID, GID uint32
@@ -36,7 +36,7 @@ type Credentials struct {
 }
 
 // TCP returns the source of a client of TCP. An IPv4 address mapped into IPv6 is that IPv4
-// address; one that is not valid is not known.
+// address; an invalid address is an unknown source.
 func TCP(at netip.AddrPort) Source {
 	if !at.IsValid() {
 		return Source{}
@@ -58,7 +58,7 @@ func (s Source) AddrPort() netip.AddrPort {
 	return netip.AddrPortFrom(s.addr, s.port)
 }
 
-// Credentials returns those of a client of a unix socket, and whether it is one.
+// Credentials returns the credentials of a client of a unix socket, and whether it is one.
 func (s Source) Credentials() (Credentials, bool) { return s.peer, s.unix }
 
 // String names it for a log: 192.0.2.1:5555, unix:uid=1000,gid=1000,pid=77 or unknown.

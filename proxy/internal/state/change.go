@@ -48,7 +48,7 @@ type Endpoint struct {
 	Connections int64  `json:"connections,omitempty"`
 }
 
-// A Denial is a source whose clients are refused.
+// A Denial refuses the clients of a source.
 type Denial struct {
 	Source   string    `json:"source"`             // an address or a prefix
 	Listener string    `json:"listener,omitempty"` // empty: all

@@ -7,10 +7,10 @@ import (
 	"fmt"
 )
 
-// version is that of the format.
+// version is the version of the format.
 const version = 1
 
-// ErrVersion is wrapped by the error of a file whose version is not known.
+// ErrVersion is wrapped by the error of a file of an unknown version.
 var ErrVersion = errors.New("another version")
 
 // content is the content of a file. Keys and kinds that are not known stay as they are, so that a
@@ -50,7 +50,7 @@ func decode(data []byte) (*content, error) {
 	return c, nil
 }
 
-// beginning is that of every file that encode writes, without its spaces: keys are sorted.
+// beginning is how every file begins that encode writes, without its spaces: keys are sorted.
 const beginning = `{"changes":[`
 
 // recognised reports whether data that decode refuses was written by a store: it is torn, so that it has our
@@ -112,8 +112,8 @@ func (k Kind) known() bool {
 	return false
 }
 
-// encode writes a file. Denials come last, with a line for each: there may be thousands, of which a change of one
-// leaves the others as they were written before.
+// encode writes a file. Denials come last, with a line for each: there may be thousands, and a change of one
+// leaves the other lines as they were.
 func (c *content) encode() ([]byte, error) {
 	all := make(map[string]any, len(c.other)+2)
 	for key, value := range c.other {

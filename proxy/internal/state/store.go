@@ -49,8 +49,8 @@ type Store struct {
 }
 
 // Open reads a file, which need not exist, and takes it: no other process has it until Close. If that
-// is not possible the store is empty and keeps nothing, see Err. A corrupt file is moved aside, see Corrupt. One that
-// cannot be read, or does not begin like those that a store writes, is not the store's: it is neither moved nor
+// is not possible the store is empty and keeps nothing, see Err. A corrupt file is moved aside, see Corrupt. A file that
+// cannot be read, or does not begin as a store's file does, is not the store's: it is neither moved nor
 // replaced, and Err wraps [ErrForeign].
 func Open(path string) *Store {
 	s := &Store{path: path, replace: replace}
@@ -166,8 +166,8 @@ func (s *Store) SetDenials(list []Denial) {
 	s.content.denials, s.marked = slices.Clone(list), true
 }
 
-// Flush writes the content to the file, if that has another one. Calls at the same time share a write: each waits for
-// one that began after its own change. When it returns nil, everything that was set before the call
+// Flush writes the content to the file, if it has changed. Calls at the same time share a write: each waits for
+// a write that began after its own change. When it returns nil, everything that was set before the call
 // survives a crash of the machine. After an error the next call tries again.
 func (s *Store) Flush() error {
 	s.writing.Lock()
@@ -210,7 +210,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, lock.Close())
 }
 
-// replace replaces a file at once, by one that is on the disk.
+// replace replaces a file at once, by a file that is complete on the disk.
 func replace(path string, data []byte) error {
 	p, err := place(path)
 	if err != nil {
@@ -219,7 +219,7 @@ func replace(path string, data []byte) error {
 	return errors.Join(p.Replace(data, nil), p.Close())
 }
 
-// place returns the place of a file, in whose place no other user may put another one.
+// place returns the place of a file. No other user may put another file there.
 func place(path string) (*file.Place, error) {
 	p, err := file.At(path)
 	if err == nil {

@@ -65,13 +65,13 @@ type Counts struct {
 	Closes   [Closes]int64
 }
 
-// A Count is one of several, with its name.
+// A Count is one of several counts, with its name.
 type Count struct {
 	Of string
 	N  int64
 }
 
-// stripes is how many loops have counters of their own; a further one shares those of another.
+// stripes is how many loops have counters of their own; a further loop shares another loop's.
 const stripes = 16
 
 // A Tally counts connections and sessions. The zero value is ready. It may be used by any

@@ -6,7 +6,7 @@ import (
 )
 
 // UpstreamCounts counts the events of an upstream's clients, ever. A counter is named here alone: its json tag is its name in the
-// status, its metric tag the end of its name in the metrics, and its comment the meaning in the API and on the pages. One with a sum tag
+// status, its metric tag the end of its name in the metrics, and its comment the meaning in the API and on the pages. A counter with a sum tag
 // is also added up over all upstreams, by that name, as a counter of the process that a reload's rollback-if may name.
 //
 // Whoever counts adds to a field by atomic.AddInt64; [UpstreamCounts.Load] reads all.
@@ -19,7 +19,7 @@ type UpstreamCounts struct {
 	Held int64 `json:"held,omitempty" metric:"held_total" sum:"held"`
 	// Connections to endpoints in spite of their state, or beyond the retries.
 	LastResort int64 `json:"last_resort,omitempty" metric:"last_resort_total" sum:"last_resort"`
-	// Of the connections of last_resort, those that served their clients: the endpoint has sent a byte or, without one, has ended the
+	// Connections of last_resort that served their clients: the endpoint has sent a byte or, without one, has ended the
 	// session in good order after the client did.
 	LastResortAnswered int64 `json:"last_resort_answered,omitempty" metric:"last_resort_answered_total"`
 	// Clients that went to the fallback.

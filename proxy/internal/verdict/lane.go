@@ -80,7 +80,7 @@ func (l *Lane) since(before *Sample) *Lane {
 	return &n
 }
 
-// waitsSince subtracts waits. One that had not ended may count elsewhere now.
+// waitsSince subtracts waits. A wait that had not ended may count elsewhere now.
 func waitsSince(w lane.Waits, before *lane.Waits) lane.Waits {
 	for _, d := range [][2]*time.Duration{
 		{&w.Answer, &before.Answer},
@@ -184,7 +184,7 @@ func (p *Peer) losing() bool {
 	return p.Retransmitted > 0 && p.Retransmitted*100 >= p.SegmentsSent
 }
 
-// slowed reports whether packets to the peer, of which several are under way, take longer than one alone. Two full ones are
+// slowed reports whether packets to the peer take longer when several are under way than one alone. Two full packets are
 // acknowledged at once.
 func (p *Peer) slowed() bool { return p.RTT > 2*p.MinRTT+time.Millisecond }
 

@@ -99,8 +99,8 @@ func (s *Sample) times(p *parts) (t [Kinds]time.Duration) {
 	return t
 }
 
-// outstanding is the part of a quiet time in which bytes for a peer were outstanding, divided. More than that of the
-// waits for it is not in them.
+// outstanding is the part of a quiet time in which bytes for a peer were outstanding, divided. Time
+// that counts as a wait for the peer already is left out.
 func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Duration) time.Duration {
 	busy := min(quiet, p.Busy-waits)
 	if busy < quiet/10 { // the clock of Busy is coarse
@@ -261,7 +261,7 @@ const (
 	longQueue = 10 * time.Millisecond
 	// shortQueue is the same where packets come one by one, as from a link, and not in bursts, as from a program.
 	shortQueue = 3 * time.Millisecond
-	// delayed is the same for single round trips, each of which may have such a delay (include/net/tcp.h,
+	// delayed is the same for single round trips: each may have such a delay (include/net/tcp.h,
 	// TCP_DELACK_MIN).
 	delayed = 50 * time.Millisecond
 	// fullFlight is how many pauses between bytes a queue takes at least if they wait in it. BBR keeps four
@@ -274,7 +274,7 @@ const (
 	atOnce = 10
 	// behindGap is one in how many packets comes behind a gap where losses limit the sender: a share p lost leaves
 	// it a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP congestion avoidance
-	// algorithm", 1997), and most of those come behind the one that was lost. Of a sender that pauses it is fewer.
+	// algorithm", 1997), and most of the window comes behind the lost packet. A sender that pauses has fewer.
 	behindGap = 50
 	// manyAtATime is more packets than come between two turns of a loop that is awake, from a link that is waited for.
 	manyAtATime = 4
@@ -305,8 +305,8 @@ func (p *Peer) asking(busy time.Duration) time.Duration {
 
 // queued reports whether the peer's bytes wait in a queue on their way: they do so for much longer than the pauses
 // between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is longer by one of them,
-// or by the time it takes to receive a whole window, which alone is known of small packets, and may be of answers. A
-// pause for each packet of ours is that of an answer.
+// or by the time it takes to receive a whole window. For small packets, and perhaps for answers, only that time is known. One
+// pause for each packet of ours is an answer's.
 func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
 	if p.Received < p.SegmentsReceived*leastMeasured || p.SegmentsReceived <= p.SegmentsSent*atOnce {
 		return false

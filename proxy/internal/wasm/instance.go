@@ -27,7 +27,7 @@ type Instance struct {
 	values   [8]uint64
 }
 
-// A Function is one that an instance exports.
+// A Function is a function that an instance exports.
 type Function struct {
 	f       api.Function
 	results int
@@ -199,7 +199,7 @@ type memory struct {
 
 func (m *memory) allocate(_, _ uint64) experimental.LinearMemory { return m }
 
-// Reallocate implements experimental.LinearMemory. The memory grows by half at least, so that one that grows by
+// Reallocate implements experimental.LinearMemory. The memory grows by half at least, so that a memory that grows by
 // a page at a time is not copied each time.
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {

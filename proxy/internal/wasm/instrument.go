@@ -113,7 +113,7 @@ type body struct {
 // A trap leaves the numbers as they are: the instance is of no further use then.
 //
 // Compiled code looks at its deadline there, at the head of each loop, and before each instruction that works on memory as a whole:
-// it counts these steps, and after stepsPerLook it leaves the compiled code for Go, whose collector waits for that, and traps if
+// it counts these steps, and after stepsPerLook it leaves the compiled code for Go, because Go's collector waits for that, and traps if
 // the global of the deadline is not zero. (wazero's own look leaves the compiled code at the head of each loop, which takes longer
 // than most loops' bodies: a module of Go had a tenth of the speed.) An interpreted loop has wazero's look, and so has each
 // interpreted function.

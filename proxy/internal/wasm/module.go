@@ -22,7 +22,7 @@ const (
 	Interpreter = "interpreter"
 )
 
-// Bounds are those of a module and its instances.
+// Bounds are the bounds of a module and its instances.
 type Bounds struct {
 	// Memory is the most linear memory of an instance, in bytes; 0: 1 MiB. It is rounded down to pages of
 	// 64 KiB.
@@ -58,7 +58,7 @@ func (b Bounds) filled() Bounds {
 	return b
 }
 
-// A HostFunction is one that modules may import.
+// A HostFunction is a function that modules may import.
 type HostFunction struct {
 	Name            string
 	Params, Results []api.ValueType

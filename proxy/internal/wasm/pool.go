@@ -2,13 +2,13 @@ package wasm
 
 import "sync"
 
-// A Pool is instances of a module that are used by one after the other. It may be used by several goroutines.
+// A Pool is instances of a module that callers use one after the other. Several goroutines may use it.
 type Pool struct {
 	make        func() (*Instance, error)
 	most, spare int
 
 	mu     sync.Mutex
-	idle   []*Instance // the one that was used last is the last
+	idle   []*Instance // the last used is the last
 	out    int         // in use
 	closed bool
 	makes  bool // spare ones, on a goroutine
@@ -51,7 +51,7 @@ func (p *Pool) Get() (*Instance, error) {
 	return i, nil
 }
 
-// makeSpare has spare instances made if there are too few. It is called with mu held, where an instance could begin: so one that cannot costs
+// makeSpare has spare instances made if there are too few. It is called with mu held, where an instance could begin. So an instance that cannot begin costs
 // no more than its callers.
 func (p *Pool) makeSpare() {
 	if p.lacks() && !p.makes {
@@ -83,7 +83,7 @@ func (p *Pool) makeSpares() {
 	}
 }
 
-// Put gives an instance back. One that has failed is closed, and so is each one after Close.
+// Put gives an instance back. A failed instance is closed, and after Close every instance is.
 func (p *Pool) Put(i *Instance) {
 	p.mu.Lock()
 	p.out--

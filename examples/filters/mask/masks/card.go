@@ -9,20 +9,20 @@ const (
 	clearDigits = 4 // that are not masked
 )
 
-// digitRing is how many digits are remembered, a power of 2: mostDigits and the one before them.
+// digitRing is how many digits are remembered, a power of 2: mostDigits and the digit before them.
 const digitRing = 32
 
-// A cardScanner finds card numbers. Digits that follow one another, but for single separators, are a chain. Where a group of
+// A cardScanner finds card numbers. Digits in a row, with at most single separators between, are a chain. Where a group of
 // digits ends it looks whether the last 13 to 19 digits are a number that begins where a group does. For Luhn's sums of any digits
 // of the chain it keeps two running sums: with every even digit doubled, and with every odd one.
 type cardScanner struct {
-	seen   int64            // bytes before those of the present scan
+	seen   int64            // bytes before the present scan
 	digits uint32           // read so far; it may wrap
-	chain  uint32           // of those, the ones of the chain, at most digitRing
-	starts uint32           // digits at which a number may begin: bit i is that of digit i modulo digitRing
+	chain  uint32           // digits of the chain, at most digitRing
+	starts uint32           // digits at which a number may begin: bit i is for digit i modulo digitRing
 	at     [digitRing]int64 // where they are in the stream
 	sums   [digitRing][2]int32
-	from   uint32 // the digit from which on, to the one before which, the last ones are masked
+	from   uint32 // the digits masked last: from, from+1 and so on, without to
 	to     uint32
 	after  afterDigit
 	ended  bool // the group has ended for want of more bytes
@@ -109,12 +109,12 @@ func beforeChain(b []byte) (n int) {
 func notInChain(w uint64) uint64 {
 	t := w &^ high
 	digits := (t + (0x80-'0')*each) &^ (t + (0x80-'9'-1)*each)
-	others := (t ^ ' '*each) + 0x7f*each // the high bit is that of a byte that is no space
+	others := (t ^ ' '*each) + 0x7f*each // the high bit of each byte that is no space
 	others &= (t ^ '-'*each) + 0x7f*each
 	return (others&^digits | w) & high
 }
 
-// shortChain is how many bytes there are before the one that ends a chain at the beginning of b, if that has too few digits for a
+// shortChain returns the length of a chain at the beginning of b, if the chain has too few digits for a
 // number, and ends in b; else 0.
 func shortChain(b []byte) int {
 	digits := 0
@@ -173,7 +173,7 @@ func (s *cardScanner) groupEnds(b []byte, at int, f *found) {
 	}
 }
 
-// cover masks the digits from first on, but for the last four of those that were read, and for those that are masked already.
+// cover masks the digits from first on, without the last four that were read, and without digits that are masked already.
 func (s *cardScanner) cover(b []byte, at int, first uint32, f *found) {
 	d, end := first, s.digits-clearDigits
 	if int32(first-s.from) >= 0 && int32(s.to-first) >= 0 {

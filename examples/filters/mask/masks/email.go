@@ -9,7 +9,7 @@ const (
 	leastTop  = 2 // letters at the beginning of the label by which a domain is known
 )
 
-// An emailScanner finds addresses: characters of a local part, @, and a domain of which a label that is not the first begins
+// An emailScanner finds addresses: characters of a local part, @, and a domain. A label of the domain, not the first one, begins
 // with two letters. Domain characters that directly follow an address belong to it.
 type emailScanner struct {
 	state  emailState
@@ -117,7 +117,7 @@ func (s *emailScanner) domainByte(c byte) bool {
 	return true
 }
 
-// found masks the address whose domain ends before i so far.
+// found masks the address that ends before i so far.
 func (s *emailScanner) found(b []byte, i int, f *found) {
 	f.matches++
 	at := i - s.domain

@@ -17,11 +17,11 @@ type Kind uint8
 const (
 	// Token is credentials: all but the prefix is masked, see tokens.
 	Token Kind = iota
-	// Card is card numbers (ISO/IEC 7812): 13 to 19 digits with a valid check digit, of which the first is not 0
-	// or 1, in groups that single spaces or dashes separate, and with no digit next to them. A letter may be: in a
+	// Card is card numbers (ISO/IEC 7812): 13 to 19 digits with a valid check digit. The first is not 0
+	// or 1, single spaces or dashes separate the groups, and no digit is next to them. A letter may be: in a
 	// binary protocol it can be a byte of the next message. All digits but the last four are masked.
 	Card
-	// Email is addresses of e-mail: the local part, of which at most the last 64 characters, and the letters and
+	// Email is addresses of e-mail: the local part, at most its last 64 characters, and the letters and
 	// digits of the domain.
 	Email
 	// Pattern is the matches of own patterns.
@@ -98,9 +98,9 @@ func (s *Set) NewMasker() *Masker {
 	return m
 }
 
-// A scanner finds the bytes of one kind in a stream. It reads each byte once, so it may mask those that it has read.
+// A scanner finds the bytes of one kind in a stream. It reads each byte once, so it may mask bytes that it has read.
 type scanner interface {
-	// scan reads b[at:], which follows the bytes that it has read before, of which b[:at] have not been let go. It masks bytes of b.
+	// scan reads b[at:], which follows the bytes that it has read before: b[:at] are still held. It masks bytes of b.
 	// It returns how many at the end of b may still have to be masked.
 	scan(b []byte, at int, f *found) (undecided int)
 	// settle is called when no more bytes are waited for: it masks what is a match if b ends the stream.
@@ -161,7 +161,7 @@ func (m *Masker) Mask(b []byte, last bool) (held int, changed bool) {
 		s := &m.stages[i]
 		m.found = found{}
 		before := s.undecided
-		s.undecided = min(s.scan(b, at, &m.found), len(b)-at+before) // of those that were let go none is held
+		s.undecided = min(s.scan(b, at, &m.found), len(b)-at+before) // no byte that was let go is held
 		if last {
 			s.settle(b, &m.found)
 			s.undecided = 0
@@ -185,5 +185,5 @@ const (
 // zeros has the high bit of the first byte that is zero, and perhaps of some behind it.
 func zeros(w uint64) uint64 { return (w - each) &^ w & high }
 
-// first returns the place of the first byte whose high bit is set.
+// first returns the place of the first byte with its high bit set.
 func first(w uint64) int { return bits.TrailingZeros64(w) / 8 }

@@ -10,11 +10,11 @@ import (
 // Bounds of a pattern.
 const (
 	maxPattern   = 256  // bytes of a match
-	maxPositions = 1024 // characters of it, with those of counted repetitions as often as they are counted
+	maxPositions = 1024 // characters of a pattern; a counted repetition has its characters that often
 )
 
-// Errors of patterns. A pattern is a regular expression of RE2 whose matches have at most 256 bytes. It is about bytes: a class with ^ and a
-// dot match any single byte from \x80 on. All bytes that a match covers is masked, wherever it begins, so whether a repetition is greedy makes
+// Errors of patterns. A pattern is a regular expression of RE2, with matches of at most 256 bytes. It is about bytes: a class with ^ and a
+// dot match any single byte from \x80 on. All bytes that a match covers are masked, wherever it begins, so whether a repetition is greedy makes
 // no difference.
 var (
 	// ErrPattern: it is no regular expression of RE2.
@@ -31,10 +31,10 @@ var (
 	ErrLarge = errors.New("it is too large: write smaller counts, or several patterns")
 )
 
-// A pattern is an own one, as an automaton without empty transitions: its positions are the characters of the expression.
+// A pattern is an operator's pattern, as an automaton without empty transitions: its positions are the characters of the expression.
 type pattern struct {
 	longest   int        // bytes of a match
-	positions []position // of which the first is the beginning, which matches nothing
+	positions []position // the first is the beginning, which matches nothing
 	begins    [256]bool  // bytes with which a match begins
 	first     byte       // that byte, if there is only one
 	onlyFirst bool       // there is
@@ -188,7 +188,7 @@ func (p *pattern) follow(prog *syntax.Prog, at uint16, pc uint32, of map[uint32]
 // come there begins.
 type patternScanner struct {
 	*pattern
-	seen      int64 // bytes before those of the present scan
+	seen      int64 // bytes before the present scan
 	now, next []begun
 	in        []uint32 // by position: the index in next, plus 1, if it is of this turn
 	turn      []uint32
@@ -198,7 +198,7 @@ type patternScanner struct {
 
 // A begun is a match that has begun.
 type begun struct {
-	at   uint16 // position whose byte was the last one
+	at   uint16 // position of the last byte
 	from int64
 }
 

@@ -12,12 +12,12 @@ type prefix struct {
 // Classes of characters.
 const (
 	ofWords    uint8 = 1 << iota // letters, digits, _ . -
-	ofBearers                    // those, and ~ + / = (RFC 6750, 2.1)
+	ofBearers                    // the same, and ~ + / = (RFC 6750, 2.1)
 	ofBase64                     // letters, digits, _ -
 	ofCapitals                   // capital letters and digits
 )
 
-// tokens is the prefixes of tokens, none of which begins with another. A token begins where a word does. All that follows the prefix
+// tokens is the prefixes of tokens. No prefix begins with another. A token begins where a word does. All that follows the prefix
 // is masked, as far as the word goes, and after Bearer also ~ + / and =.
 var tokens = [...]prefix{
 	{"bearer ", 8, ofBearers}, // in capitals, too
@@ -64,7 +64,7 @@ const (
 // maxPrefix is the longest prefix.
 const maxPrefix = 11
 
-// prefixNext[n][c] has a bit for each prefix whose character n is c; prefixLast[n] for each of n+1 characters.
+// prefixNext[n][c] has a bit for each prefix with c as its character n; prefixLast[n] for each prefix of n+1 characters.
 var prefixNext, prefixLast = func() (next [maxPrefix][256]uint32, last [maxPrefix]uint32) {
 	for t := range tokens {
 		p := &tokens[t]
@@ -79,7 +79,7 @@ var prefixNext, prefixLast = func() (next [maxPrefix][256]uint32, last [maxPrefi
 	return next, last
 }()
 
-// classes has those of each character.
+// classes has the classes of each character.
 var classes = func() (set [256]uint8) {
 	for c := range set {
 		b := byte(c)
@@ -102,8 +102,8 @@ var classes = func() (set [256]uint8) {
 // A tokenScanner finds tokens.
 type tokenScanner struct {
 	state tokenState
-	token uint8  // of those, once it is known which
-	fits  uint32 // bits of those whose beginning has been read
+	token uint8  // index in tokens, once it is known
+	fits  uint32 // bits of the prefixes that fit what has been read
 	n     int    // characters of the beginning, or of the rest
 	rest  int    // of those, from the dot of a JWT on
 }
@@ -112,7 +112,7 @@ type tokenState uint8
 
 const (
 	betweenWords tokenState = iota
-	inWord                  // in one that is no token
+	inWord                  // in a word that is no token
 	inPrefix
 	behindPrefix // it is not known yet whether it is a token
 	inToken

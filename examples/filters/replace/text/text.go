@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Pairs are texts and those that take their places. They are looked for in the order in which they were written: where two begin at the
+// Pairs are texts and their replacements. They are looked for in the order in which they were written: where two begin at the
 // same byte, the first one counts.
 type Pairs struct {
 	pairs [][2][]byte

@@ -281,7 +281,7 @@ func (c *Collector) Resources() []*resource.Resource {
 	return append([]*resource.Resource(nil), c.resources...)
 }
 
-// Headers returns those of the requests.
+// Headers returns the headers of the requests.
 func (c *Collector) Headers() []http.Header {
 	c.mu.Lock()
 	defer c.mu.Unlock()

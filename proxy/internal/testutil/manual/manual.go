@@ -168,7 +168,7 @@ func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 }
 
-// words escapes a text of which the hyphens between words may be broken at.
+// words escapes a text. A line may be broken at the hyphens between its words.
 func words(text string) string {
 	var list []string
 	for word := range strings.FieldsSeq(text) {
@@ -217,7 +217,7 @@ func (r *roff) whole(line string) {
 	r.WriteString(line + "\n")
 }
 
-// text writes paragraphs, which empty lines separate. Those that are indented are kept as they are.
+// text writes paragraphs, which empty lines separate. Indented paragraphs are kept as they are.
 func (r *roff) text(text string) {
 	first := true
 	for paragraph := range strings.SplitSeq(strings.Trim(text, "\n"), "\n\n") {

@@ -23,7 +23,7 @@ func Build(t testing.TB) string {
 	return filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
 }
 
-// A Program is a running penstock. Its client is that of its admin socket.
+// A Program is a running penstock. Its client is the client of its admin socket.
 type Program struct {
 	*admin.Client
 	T           testing.TB

@@ -179,7 +179,7 @@ func Call(function uint32) []byte { return append([]byte{0x10}, u32(function)...
 // Forever is a loop without end.
 func Forever() []byte { return []byte{0x03, 0x40, 0x0c, 0, End} }
 
-// While is a loop whose code leaves a number: it begins again unless that is zero.
+// While is a loop around code that leaves a number: it begins again unless the number is zero.
 func While(code ...any) []byte {
 	return append(append([]byte{0x03, 0x40}, Code(code...)...), 0x0d, 0, End)
 }
