@@ -37,7 +37,7 @@ type Conn struct {
 }
 
 // Put passes a connection to Accept. Its client may turn out to have the rank; peer is for the server. With a
-// configuration the connection is one of TLS. release is called after the connection is closed.
+// TLS configuration the connection speaks TLS. release is called after the connection is closed.
 func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, release func()) {
 	c := &Conn{Conn: conn, limiter: l, since: time.Now(), secured: with != nil, rank: rank, Peer: peer, release: sync.OnceFunc(release)}
 	l.mu.Lock()
@@ -56,11 +56,11 @@ func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, rele
 }
 
 // isSilent reports whether its client has sent no request, or only a part of one, and all that has come was looked
-// at: a request that a busy machine has not begun yet is none that is waited for. One with TLS may wait for
+// at: nobody waits for a request that only a busy machine has not begun yet. A connection with TLS may wait for
 // a part of the handshake. The caller holds mu of the limiter.
 func (c *Conn) isSilent() bool { return !c.asked && c.waits.Load() && !c.secured && !readable(c.Conn) }
 
-// unclear reports whether the server looks at bytes of a request that may be complete, or not: it is known soon. The
+// unclear reports whether the server is still looking at bytes that may be a complete request. The
 // caller holds mu of the limiter.
 func (c *Conn) unclear() bool { return !c.asked && !c.waits.Load() }
 

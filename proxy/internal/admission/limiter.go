@@ -2,7 +2,7 @@
 // clients of the admin API and of the metrics. A client of lesser right keeps no client of greater right out, and a client
 // that sends nothing or reads nothing keeps no other client out.
 //
-// It has three bounds. Connections: the last place is kept free, by closing the connection that is waited for longest.
+// It has three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for its client.
 // Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can ask.
 // Requests of one [Kind], because each of these lasts, or has much in memory. Where a bound is reached, a request takes
 // the place of a lasting one of lesser right, and is refused otherwise. A request that was never begun, as a probe is,

@@ -68,7 +68,7 @@ func (c *Conn) Begin(ctx context.Context, kind Kind) error {
 
 func busy(kind Kind) error { return fmt.Errorf("%s: %w", bounds[kind].full, ErrBusy) }
 
-// place gives a request a place, or has it wait for one of its kind. leave are the requests that have to leave for that.
+// place gives a request a place, or queues it for a place of its kind. leave are the requests that have to make room.
 // The caller holds mu.
 func (l *Limiter) place(c *Conn, kind Kind) (w *waiter, leave []*Conn, err error) {
 	if kind == Answer && c.rank == Own {
@@ -108,7 +108,7 @@ func (l *Limiter) place(c *Conn, kind Kind) (w *waiter, leave []*Conn, err error
 	return w, leave, nil
 }
 
-// giveUp takes the place of a request away, which is to leave. The caller holds mu of the limiter.
+// giveUp takes the place away from a request that has to leave. The caller holds mu of the limiter.
 func (c *Conn) giveUp() { c.running, c.queued, c.kind = false, false, Short }
 
 // leave ends a request that has no place any more: it is answered with an error, or its connection is closed if it is
@@ -161,7 +161,7 @@ func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// Of returns the connection of a request; nil: it is none of a [Limiter].
+// Of returns the connection of a request; nil: it did not come through a [Limiter].
 func Of(r *http.Request) *Conn {
 	c, _ := r.Context().Value(connKey{}).(*Conn)
 	return c

@@ -35,7 +35,7 @@ type place struct {
 	stop   context.CancelFunc // stops Serve
 }
 
-// NewServer returns a server that does not listen yet, of so many connections at once. h has its handler and its timeouts. take
+// NewServer returns a server that does not listen yet, for at most most connections at once. h has its handler and its timeouts. take
 // puts a connection that was accepted into Conns, or closes it and calls release.
 func NewServer(name string, most int, log *slog.Logger, h *http.Server, take func(conn net.Conn, release func())) *Server {
 	s := &Server{Conns: New(most, h.WriteTimeout), http: h, take: take, name: name, log: log}
@@ -49,7 +49,7 @@ func NewServer(name string, most int, log *slog.Logger, h *http.Server, take fun
 // A Move is a prepared change of the address of a [Server]. Call Commit or Abort once.
 type Move struct {
 	server *Server
-	addr   sockopt.Address    // that it is to have, with the mode
+	addr   sockopt.Address    // the new address, with the mode
 	listen *listener.Listener // at another address; nil: none was opened
 	none   bool               // it is to have no address
 }
@@ -57,8 +57,8 @@ type Move struct {
 // PrepareNone is Prepare for no address.
 func (s *Server) PrepareNone() *Move { return &Move{server: s, none: true} }
 
-// Prepare opens an address by listen, unless the server listens there already: only the mode of the path may change then, unless
-// the path was removed, which is made again.
+// Prepare opens an address by listen, unless the server listens there already: then only the mode of the path may change. If
+// the path was removed it is made again.
 func (s *Server) Prepare(addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
 	s.mu.Lock()
 	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name

@@ -19,7 +19,7 @@ type Owner struct {
 	// address, where it came in.
 	Session  string `json:"session,omitempty"`
 	Listener string `json:"listener,omitempty"`
-	// Endpoint is the address, with Upstream and Name if it is one of the configuration. Of a
+	// Endpoint is the address, with Upstream and Name if the configuration has the endpoint. For a
 	// session it is the endpoint that the session was listed with.
 	Endpoint string `json:"endpoint,omitempty"`
 	Upstream string `json:"upstream,omitempty"`
@@ -62,7 +62,7 @@ func (o Owner) place() Owner {
 	return o
 }
 
-// An endpoint is one of the configuration.
+// An endpoint is an endpoint of the configuration.
 type endpoint struct{ upstream, name string }
 
 // owners finds owners by addresses.
@@ -132,7 +132,7 @@ func (o *owners) listener(at netip.AddrPort) string {
 	return at.String()
 }
 
-// of returns the owner of a connection. One of a side that is not known has none.
+// of returns the owner of a connection. A connection with an unknown side has none.
 func (o *owners) of(side kerneltrace.Side, local, remote netip.AddrPort) (owner Owner) {
 	switch side {
 	case kerneltrace.Accepted:
@@ -182,8 +182,8 @@ func (o *owners) delay(d *kerneltrace.Duration) Delay {
 	return out
 }
 
-// deviceName returns the name of a device of this process's network namespace, or its number
-// where that is another one.
+// deviceName returns the name of a device of this process's network namespace, or its number in
+// another namespace.
 func deviceName(index int) string {
 	if i, err := net.InterfaceByIndex(index); err == nil {
 		return i.Name

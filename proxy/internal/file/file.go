@@ -21,7 +21,7 @@ var (
 	ErrTooLarge = errors.New("file too large")
 )
 
-// patience is how long a file may take that has nothing to read at the moment.
+// patience is how long a read waits for a file that has nothing to read at the moment.
 const patience = time.Second
 
 // Read returns the bytes of a regular file, at most so many. Errors are a [fs.PathError]; they wrap
@@ -34,7 +34,7 @@ const patience = time.Second
 func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit) }
 
 // ReadOwn is [Read] of a file that this program writes. It follows no link of another user, and where others may make
-// files, the file is one of root or of this user: the error of any other wraps [ErrUnsafe].
+// files, the file must belong to root or to this user: otherwise the error wraps [ErrUnsafe].
 func ReadOwn(path string, limit int) ([]byte, error) { return ownReads.read(path, limit) }
 
 const (

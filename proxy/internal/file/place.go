@@ -34,7 +34,7 @@ const maxLinks = 40
 // At returns the place of a path. If a link has that name, it is the place of what the link leads to.
 func At(path string) (*Place, error) { return at(path, true) }
 
-// Beside is At for a name that is not looked at: a link of that name is not followed.
+// Beside is At without a look at the name: a link of that name is not followed.
 func Beside(path string) (*Place, error) { return at(path, false) }
 
 func at(path string, final bool) (*Place, error) {
@@ -206,8 +206,8 @@ func (p *Place) Fixed() error {
 	return nil
 }
 
-// Open opens the file of the place, as [sys.OpenFileAt] does. If others may make files in the directory, it is one of
-// root or of this user, and has no other name. The caller owns the descriptor.
+// Open opens the file of the place, as [sys.OpenFileAt] does. If others may make files in the directory, the file must belong to
+// root or this user, and have no other name. The caller owns the descriptor.
 func (p *Place) Open(flags int, mode uint32) (fd int, err error) {
 	if err := p.Safe(); err != nil {
 		return -1, err
@@ -284,7 +284,7 @@ func (p *Place) Replace(data []byte, keep func(*os.File) error) (err error) {
 	return p.sync()
 }
 
-// sync has the names of the directory be on the disk.
+// sync writes the names of the directory to the disk.
 func (p *Place) sync() error {
 	fd, err := sys.Openat(p.dir, ".", sys.O_DIRECTORY)
 	if err != nil {

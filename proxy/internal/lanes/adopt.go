@@ -32,13 +32,13 @@ type Listener struct {
 	Sockets []Socket // of TCP
 }
 
-// A Socket is one at which a listener is accepted from, with the addresses at which it is reached.
+// A Socket is a socket that a listener accepts from, with the addresses at which clients reach it.
 type Socket struct {
 	Listening *worker.Listening
 	Covers    func(netip.AddrPort) bool
 }
 
-// An Upstream is one of [Places].
+// An Upstream is an upstream of [Places].
 type Upstream struct {
 	Name      string
 	Snapshot  *router.UpstreamSnapshot
@@ -101,7 +101,7 @@ func (l *Lanes) adopt(now *state) {
 	}
 }
 
-// Found has adopted sessions belong to endpoints that their upstreams have had only since. It is called with Mu held when upstreams have other endpoints.
+// Found gives adopted sessions to endpoints that their upstreams have got since. It is called with Mu held when upstreams have other endpoints.
 func (l *Lanes) Found() {
 	if len(l.unbound) == 0 {
 		return
@@ -139,7 +139,7 @@ func newAdopter(l *Lanes) *adopter {
 	}
 }
 
-// byHash returns parts by the hashes of their names. A hash of two names is of none.
+// byHash returns parts by the hashes of their names. A hash that two names share finds none.
 func byHash[T any](parts map[string]*T) map[uint32]*T {
 	all := make(map[uint32]*T, len(parts))
 	for name, of := range parts {
@@ -148,7 +148,7 @@ func byHash[T any](parts map[string]*T) map[uint32]*T {
 	return all
 }
 
-// add adds a part by its key, or has the key of two parts be of none.
+// add adds a part by its key. A key that two parts share finds none.
 func add[K comparable, T any](to map[K]*T, key K, of *T) {
 	if _, twice := to[key]; twice {
 		of = nil
@@ -202,7 +202,7 @@ func (a *adopter) unknownListener(t record.Timeouts) *Listener {
 	return a.unknown[t]
 }
 
-// socketOf returns the socket of a listener at which a session has come in, or another one of its if that is gone; nil: everything is about to end.
+// socketOf returns the socket of a listener at which a session has come in, or another socket of the listener if that is gone; nil: everything is about to end.
 func (a *adopter) socketOf(l *Listener, local netip.AddrPort) *worker.Listening {
 	for _, s := range l.Sockets {
 		if s.Covers(local) {

@@ -59,8 +59,8 @@ const retryEvery = 2 * time.Second
 // errOpening is why there is no lane yet.
 var errOpening = errors.New("it is being opened")
 
-// Prepare opens the lane for the first configuration that wants it: beside the listeners, for the kernel takes a while for the programs on a busy machine, and before them
-// where one requires it. The caller calls commit if the configuration comes into force, with Mu held, and undo if not.
+// Prepare opens the lane for the first configuration that wants it: beside the listeners, because the kernel may take a while to verify the programs, but before them
+// if a listener requires the lane. The caller calls commit if the configuration comes into force, with Mu held, and undo if not.
 func (l *Lanes) Prepare(cfg *config.Config) (commit, undo func(), err error) {
 	next := &state{cfg: cfg.Lane, devices: cfg.Lane.Devices, is: admin.LaneOpening, why: errOpening, sessions: cfg.Lane.Sessions}
 	undo = func() {}
@@ -204,7 +204,7 @@ func (l *Lanes) Leaves() bool {
 	return now != nil && now.lane != nil && now.cfg.Leave
 }
 
-// Leave has the sessions that have left user space end for this process, if they go on without it, and returns how many. From then on none leaves.
+// Leave ends, for this process, the sessions that have left user space, if they go on without it, and returns how many. From then on no session leaves user space.
 func (l *Lanes) Leave() int64 {
 	l.Mu.Lock()
 	leaves := l.Leaves()
@@ -386,7 +386,7 @@ func (l *Lanes) inForce() (*state, error) {
 	}
 }
 
-// warnOfPins warns of sessions that a process before this one has left pinned, where no listener has the lane that could adopt them.
+// warnOfPins warns of sessions that a former process has left pinned, if no listener has the lane that could adopt them.
 func (l *Lanes) warnOfPins(c *config.Config) {
 	dir := string(c.Lane.Pins)
 	if c.WantsLane() || dir == "" {
@@ -407,7 +407,7 @@ type pinsWatch struct {
 	wrong atomic.Pointer[string] // why sessions in the lane would not survive the process; nil: they would, or there are no pins
 }
 
-// Look has pins that were removed be made anew, or notes why that cannot be, once. It is called every second, by one goroutine.
+// Look makes removed pins anew, or notes once why it cannot. It is called every second, by one goroutine.
 func (l *Lanes) Look() {
 	w := &l.pins
 	if w.looks++; w.looks%pinsEvery != 0 {

@@ -89,7 +89,7 @@ func CheckPins(dir string) error {
 	return ownPins(dir)
 }
 
-// ownPins returns why other users may write in a directory of pins, or have another one in its place.
+// ownPins returns why other users may write in a directory of pins, or put another directory in its place.
 func ownPins(dir string) error {
 	p, err := file.Beside(dir)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The bounds of the lines of one upstream: so many at once, and then one more for each
-// linePause; lines beyond that are summed up once in a sumPause at most.
+// The bounds of the lines of one upstream: linesAtOnce at once, and then one more for each
+// linePause. Further lines are summed up, at most once in a sumPause.
 const (
 	linesAtOnce = 20
 	linePause   = time.Second
@@ -28,7 +28,7 @@ type Line struct {
 	Kind     any    // comparable: which lines of a message have the same sum; its text is in it
 	Name     string // subject of the line
 	Count    int64  // number of events, 1 for a single one
-	Attrs    []any  // the line's, which a sum has not
+	Attrs    []any  // of the line; a sum has none
 }
 
 // Lines logs lines as they come as long as they are few, and beyond that sums: the number of

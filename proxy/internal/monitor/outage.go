@@ -74,15 +74,15 @@ type condition struct {
 	logged    bool
 	since     int64
 	began     counts // at the last look before it
-	again     int64  // since when it is not usable, which is later than since if it was meanwhile
+	again     int64  // since when it is not usable without a break
 	fresh     counts // at the last look before that
 	back      int64  // when it was found to be usable again; 0: it was not
-	until     counts // then
-	gone      bool   // it was not, but the upstream is gone
+	until     counts // at that time
+	gone      bool   // the upstream was removed instead
 	lapses    int    // how often it failed again before the end was logged
 	quiet     time.Duration
 	endedAt   int64     // the last outage that was logged; 0: none
-	endedKind Condition // of that
+	endedKind Condition // its kind
 }
 
 type counts struct{ refused, held, fallbacks, unserved int64 }
@@ -173,7 +173,7 @@ func (c *condition) step(now int64) turn {
 	return outageBegins
 }
 
-// begin begins an outage, or makes one of being full one of being unusable.
+// begin begins an outage, or turns its kind from Full to Unusable.
 func (c *condition) begin(kind Condition, now int64) {
 	c.kind, c.logged, c.since, c.began, c.back, c.lapses = kind, false, now, c.before, 0, 0
 	c.again, c.fresh = now, c.before
@@ -200,7 +200,7 @@ func (c *condition) recover(now int64) turn {
 	return outageEnds
 }
 
-// goneAt ends the outage of an upstream that is not there any more.
+// goneAt ends the outage of a removed upstream.
 func (c *condition) goneAt(now int64) {
 	if c.back == 0 {
 		c.gone, c.back, c.until = true, now, c.counts()
@@ -252,7 +252,7 @@ func (o *Outages) logEnded(ended []*condition) {
 // recent counts the events of about the last minute, by tenths of a minute.
 type recent struct {
 	slots [6]int64
-	at    int64 // the tenth that the last slot is of
+	at    int64 // the tenth of a minute of the last slot
 }
 
 const slotTime = int64(time.Minute) / 6
@@ -263,7 +263,7 @@ func (r *recent) add(now, n int64) {
 	r.slots[r.at%int64(len(r.slots))] += n
 }
 
-// sum returns how many there were.
+// sum returns how many events there were.
 func (r *recent) sum(now int64) (n int64) {
 	r.move(now)
 	for _, k := range r.slots {

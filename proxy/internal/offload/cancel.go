@@ -29,8 +29,8 @@ const (
 	cancelShare = 4
 )
 
-// Cancel serves a client that has sent a CancelRequest. It is closed when all endpoints have that, for libpq takes the end for the
-// sign that a query which is sent next is not hit (PQcancel). No further descriptor is held by it meanwhile, and no
+// Cancel serves a client that has sent a CancelRequest. Its connection is closed when all endpoints have the request, because libpq takes the end as
+// the sign that the next query is not hit (PQcancel). Meanwhile it holds no further descriptor, and no
 // goroutine once its filters have answered.
 func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte) {
 	if r := h.Client.Record; r != nil {

@@ -178,7 +178,7 @@ func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.
 	return err
 }
 
-// refuseTLS ends the connection of a client that gets no endpoint. One of PostgreSQL that has said its startup message learns
+// refuseTLS ends the connection of a client that gets no endpoint. A client of PostgreSQL that has sent its startup message learns
 // why, within its TLS if that has ended here.
 func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause error) {
 	if h.Client.Postgres.User == "" || h.Context().Err() != nil || cause == sockopt.ErrGone {

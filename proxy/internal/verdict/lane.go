@@ -125,11 +125,11 @@ func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 func (d *division) sum() time.Duration { return d.hostFor + d.networkFor + d.hostTo + d.networkTo }
 
 const (
-	// narrow is the share of the time from which on it is a peer's window that keeps bytes back which was too small for the sender, if not shut:
+	// narrow is the share of the time from which on a peer's window keeps bytes back that was not shut, but too small for the sender:
 	// BBR paces to the rate at which the peer reads.
 	narrow = 0.5
-	// vanished is the share of the time from which on it is the way to a peer that has bytes sent again and again, though it is few segments of all:
-	// the peer may have vanished, and what is on the way to it take most of its window.
+	// vanished is the share of the time from which on the way to a peer is to blame when bytes are sent again and again, though few segments of all:
+	// the peer may have vanished, and the bytes on the way to it take most of its window.
 	vanished = 0.5
 	// roundTrips is in how many round trips a window is sent that is full of packets in a queue, at most: it is one, but the window may
 	// have grown meanwhile. Of a slow reader it is more, which advertises less than the largest window.
@@ -151,7 +151,7 @@ func limits(own, other *lane.Waits) bool {
 	return own.Window > 0 && float64(own.Window) >= shut*all || own.Narrow > 0 && float64(own.Narrow) >= narrow*all
 }
 
-// assign has waits count where they belong, as far as that shows in all of them. queue says that the window is full of packets in one.
+// assign counts waits where they belong, as far as all of them show it. queue says that the window is full of packets in a queue.
 func (p *Peer) assign(own, other *lane.Waits, queue bool) {
 	switch {
 	case limits(own, other) && !p.losing() && !queue:

@@ -244,7 +244,7 @@ func (p *Peer) troubled() bool {
 }
 
 // clear reports whether the path to the peer shows nothing that keeps bytes back: nothing was sent again, no round trip is clearly longer
-// than the least one, and that is none of a long way.
+// than the least one, and the least one is short.
 func (p *Peer) clear() bool {
 	return p.Retransmitted == 0 && p.Unanswered == 0 && p.MinRTT < time.Millisecond && !p.slowed()
 }

@@ -51,7 +51,7 @@ func (v *Verdict) proxy() string {
 	}
 }
 
-// host describes a peer that keeps the session waiting. Its times add up to the share of the verdict, but for those
+// host describes a peer that keeps the session waiting. Its times add up to the share of the verdict, without times
 // below a hundredth of all the time.
 func (p *Peer) host(of *hostParts, all time.Duration) string {
 	var list []string
@@ -70,7 +70,7 @@ func (p *Peer) host(of *hostParts, all time.Duration) string {
 	return ": " + text
 }
 
-// network describes a path that does.
+// network describes a path that keeps the session waiting.
 func (p *Peer) network(room time.Duration) string {
 	var list []string
 	if p.Retransmitted > 0 {

@@ -1,4 +1,4 @@
-// Package wasm runs modules of WebAssembly, that nothing is known of, under bounds: linear memory, stack,
+// Package wasm runs unknown modules of WebAssembly under bounds: linear memory, stack,
 // tables and time. It stands on wazero.
 //
 // A [Module] is compiled to machine code, or interpreted where memory may not be made executable

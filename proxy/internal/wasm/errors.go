@@ -73,7 +73,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// failure turns an error of wazero into one of this package.
+// failure turns an error of wazero into an error of this package.
 func (i *Instance) failure(err error) error {
 	var exit *sys.ExitError
 	switch {

@@ -20,7 +20,7 @@ const (
 	sections
 )
 
-// order is that in which sections come; custom ones come anywhere.
+// order is the order of sections; custom sections come anywhere.
 var order = []byte{
 	sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
 	sectionStart, sectionElement, sectionDataCount, sectionCode, sectionData,
@@ -101,8 +101,8 @@ type body struct {
 	weight uint32 // how much stack a call takes at most, in bytes
 }
 
-// instrument returns a module that does the same as one, under bounds on its stack and its tables, and that
-// looks at its deadline. Each function gets another one in its place, by which all are called:
+// instrument returns a module that does the same as the given one, but has bounds on its stack and its tables, and
+// looks at its deadline. Each function is called through a new function in its place:
 //
 //	look at the deadline
 //	if stack < weight { stack = -1; trap }
@@ -287,7 +287,7 @@ func (p *parsed) readStart() error {
 }
 
 // readCode reads the bodies. A frame of compiled code has a slot of 16 bytes at most for each local, and for
-// each result of an instruction; one of those with results of 16 bytes takes 4 bytes of code, one with results
+// each result of an instruction. An instruction with results of 16 bytes takes 4 bytes of code, with results
 // of 8 bytes 2.
 func (p *parsed) readCode() error {
 	r := reader{b: p.sections[sectionCode]}

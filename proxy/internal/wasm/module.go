@@ -38,7 +38,7 @@ type Bounds struct {
 const (
 	// DefaultMemory is the default memory limit of an instance, in bytes.
 	DefaultMemory = 1 << 20
-	// MaxMemory is the most that may be said.
+	// MaxMemory is the largest value that may be given.
 	MaxMemory    = 1 << 30
 	defaultStart = 5 * time.Second
 	defaultCode  = 32 << 20
@@ -159,7 +159,7 @@ func (m *Module) link(ctx context.Context, host Host) error {
 	return nil
 }
 
-// checkImports looks for functions that there are not.
+// checkImports looks for imported functions that do not exist.
 func (m *Module) checkImports(ctx context.Context, host Host) error {
 	wasi, err := wasi_snapshot_preview1.NewBuilder(m.runtime).Compile(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ type Pool struct {
 	goroutines sync.WaitGroup
 }
 
-// NewPool returns a pool of at most some instances, that are made by a function: when they are needed, or before, so that as many as spare says
+// NewPool returns a pool of at most most instances. instance makes them when they are needed, or before, so that spare of them
 // are ready. One goroutine of the pool's makes these.
 func NewPool(most, spare int, instance func() (*Instance, error)) *Pool {
 	return &Pool{make: instance, most: max(most, 1), spare: spare}
