@@ -99,8 +99,8 @@ func (c *Config[T]) maxIdle() int {
 // Pool holds idle items of type T. It is safe for concurrent use and must not be
 // copied. Make it with [New]: the zero Pool is a closed one.
 //
-// An item belongs to the caller from Get or TryGet until Put or Discard, one of
-// which must follow, once. With the build tag invariants a Put or Discard of an
+// An item belongs to the caller from Get or TryGet until Put or Discard, and one
+// of these two must follow, once. With the build tag invariants a Put or Discard of an
 // item that is idle panics with the places of both, if T is a pointer or something
 // like one.
 //

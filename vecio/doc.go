@@ -27,7 +27,7 @@
 //     that the collector knows. So the memory is alive without runtime.KeepAlive of each
 //     piece. It does not move either: the target of a slice in the heap is in the heap,
 //     a mapping or static data, and none of these move; only stacks do, and the compiler
-//     puts nothing on a stack whose address goes to the heap. A runtime.Pinner is for
+//     puts nothing on a stack if its address goes to the heap. A runtime.Pinner is for
 //     memory that C keeps beyond the call, and is not needed.
 //  2. Length within capacity. A view is as long as a slice with bounds that the compiler has
 //     checked, or as a string. No arithmetic on addresses makes one longer: the rest

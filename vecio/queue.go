@@ -277,8 +277,8 @@ func (l *lengths) reset() {
 // fits into free, which is empty whenever there is something else to think of.
 //
 // Invariant: free is nil, or begins in the open buffer where its used part ends, and is as
-// long as fits into the buffer and below the high mark. Its first filled bytes are those
-// of short pieces; they are pending, but no span has them, and appended does not count them
+// long as fits into the buffer and below the high mark. Its first filled bytes are from
+// short pieces; they are pending, but no span has them, and appended does not count them
 // yet. like are the last of these pieces, which the queue does not know of. sync makes a
 // span of them; it comes before all that reads the spans, the buffer or the lengths.
 

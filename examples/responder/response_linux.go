@@ -90,8 +90,8 @@ func (c *conn) respond() (bool, error) {
 	return true, c.answer(r, c.files.find(r))
 }
 
-// answer appends the head of a response, and the body if it is in memory. A nil request is one
-// that cannot be parsed.
+// answer appends the head of a response, and the body if it is in memory. A nil request
+// could not be parsed.
 func (c *conn) answer(r *http.Request, p *page) error {
 	end := "\r\n"
 	if r == nil || r.Close || !r.ProtoAtLeast(1, 1) || r.ContentLength != 0 {

@@ -20,8 +20,8 @@ const (
 	IP_BIND_ADDRESS_NO_PORT = unix.IP_BIND_ADDRESS_NO_PORT
 )
 
-// Listen makes a bound socket listen with listen(2), or changes the backlog of one
-// that does.
+// Listen makes a bound socket listen with listen(2), or changes the backlog of a
+// socket that listens already.
 func Listen(fd, backlog int) error { return unix.Listen(fd, backlog) }
 
 // ListenQueue returns how many connections wait in the accept queue of a listening TCP socket

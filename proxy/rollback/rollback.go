@@ -42,7 +42,7 @@ const Kept = 10
 // maxLines is how many changes of a generation are kept as lines; more are only counted.
 const maxLines = 40
 
-// A Keeper keeps the state that is in force, and those before it. Changes are made one
+// A Keeper keeps the state that is in force, and the states before it. Changes are made one
 // after the other; its methods may be called at any time by any goroutine.
 type Keeper[T any] struct {
 	cfg      Config[T]
@@ -121,8 +121,8 @@ type Installed struct {
 }
 
 // Apply brings a state into force, as soon as others have; ctx bounds that. A state that equals the one in force
-// is applied, takes its place in the present generation, and needs no confirmation. The error is that
-// of Config.Apply, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
+// is applied, takes its place in the present generation, and needs no confirmation. The error is
+// Config.Apply's, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
 func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed, err error) {
 	p, err := k.newPending(o)
 	if err != nil {
@@ -309,7 +309,7 @@ type Record struct {
 
 // Waiting describes a change that waits to be confirmed.
 type Waiting struct {
-	Generation int       `json:"generation"`            // that waits
+	Generation int       `json:"generation"`            // the generation that waits
 	Until      time.Time `json:"until"`                 // it is taken back then
 	RollbackIf string    `json:"rollback_if,omitempty"` // the bound
 	Increase   int64     `json:"increase"`              // by which the counter of RollbackIf has risen until now

@@ -26,8 +26,8 @@ type Options struct {
 	// UserTimeout is the time after which the kernel closes the connection with ETIMEDOUT
 	// (TCP_USER_TIMEOUT, tcp(7)). It bounds how long sent bytes may stay unacknowledged,
 	// probes of an idle connection unanswered, or the peer's window shut. 0 means
-	// DefaultUserTimeout, negative leaves it to the kernel, and more than MaxUserTimeout is
-	// that.
+	// DefaultUserTimeout, negative leaves it to the kernel, and more than MaxUserTimeout counts
+	// as MaxUserTimeout.
 	//
 	// The kernel counts the time in which the window was shut although the peer answers every
 	// probe (net/ipv4/tcp_timer.c, tcp_probe_timer). So it must be longer than a live peer ever

@@ -1,4 +1,4 @@
-// Package host is the functions that a filter has of its proxy, as docs/filters.md describes them, and those
+// Package host is the functions that a filter has of its proxy, as docs/filters.md describes them, and the exports
 // that every filter must have. A filter imports it, and exports proxy_on_new_connection or
 // proxy_on_downstream_data. A module that rewrites streams, see docs/filters.md, imports it as well, and exports
 // proxy_on_downstream_data or proxy_on_upstream_data.

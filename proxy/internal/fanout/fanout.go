@@ -42,13 +42,13 @@ type line struct {
 type Queue struct {
 	mu    sync.Mutex
 	lines map[uint64]*line
-	turn  []*line // those with jobs to be sent, the next one first
+	turn  []*line // lines with jobs to be sent, the next one first
 	jobs  int
 	sends int // goroutines
 }
 
-// Add has a job sent, which it does not wait for. A queue has most jobs at most, and [MaxJobs]. If it is full, the newest job that has
-// not begun of the source with the most of them makes room for one of a source with fewer; otherwise the job itself ends with
+// Add queues a job, and does not wait for it. A queue has most jobs at most, and [MaxJobs]. If it is full, the newest job that has
+// not begun of the source with the most of them makes room for a job of a source with fewer; otherwise the job itself ends with
 // [ErrOverload]. Done may be called before Add returns.
 func (q *Queue) Add(j *Job, most int) {
 	q.mu.Lock()

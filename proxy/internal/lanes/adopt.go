@@ -56,7 +56,7 @@ type adopter struct {
 	endpoints map[*Upstream]*endpoints
 	ways      map[way]*router.Adoption
 	without   map[*Listener]*worker.Listening // of listeners without a socket
-	damaged   int                             // sessions whose record could not be read
+	damaged   int                             // sessions with a record that could not be read
 	why       error                           // why the last record could not be read
 }
 

@@ -158,7 +158,7 @@ func (u *under) ends(c *state.Change) string {
 	return ""
 }
 
-// differs returns that a line is another one; "": it is the same.
+// differs says that a line has changed; "": it is the same.
 func differs(stands, now string) string {
 	if stands == now {
 		return ""

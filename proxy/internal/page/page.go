@@ -128,8 +128,8 @@ func foreign(r *http.Request) bool {
 	return site != "" && site != "same-origin" && site != "none"
 }
 
-// strange reports whether a request names the site of a page that has made it, and that is another one. A browser names
-// it at least in front of changes.
+// strange reports whether a request says that a page of another site has made it. A browser names the site
+// at least in front of changes.
 func (g *Gate) strange(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header.Values("Origin"), func(origin string) bool { return origin != "http://"+g.host })
 }

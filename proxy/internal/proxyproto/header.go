@@ -38,7 +38,7 @@ var (
 	// ErrVersion is the error of a header of a version that is not accepted.
 	ErrVersion = errors.New("the PROXY header's version is not accepted")
 
-	// ErrUnexpected is the error of a header of a peer from which none is accepted.
+	// ErrUnexpected is the error of a header from a peer that may not send one.
 	ErrUnexpected = errors.New("a PROXY header is not accepted from this peer")
 
 	// ErrTooLong is the error of a header that is longer than is accepted.
@@ -319,7 +319,7 @@ func (p *Policy) lengthV2(b []byte) (need int, err error) {
 	return need, nil
 }
 
-// parseV2 parses a header of version 2 that is all of b. Of a LOCAL one everything but its
+// parseV2 parses a header of version 2 that is all of b. Of a LOCAL header everything but its
 // length is ignored: "The receiver must accept this connection as valid and must use the real
 // connection endpoints and discard the protocol block including the family which is ignored"
 // (the specification, 2.2).

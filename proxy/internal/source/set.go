@@ -70,7 +70,7 @@ func (s *Set) Len() int {
 	return s.size
 }
 
-// prefixes is a set of addresses, in which one is found in a time that grows with the
+// prefixes is a set of addresses. Looking up an address takes a time that grows with the
 // logarithm of their number.
 type prefixes struct {
 	v4 []span[uint32]

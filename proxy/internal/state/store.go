@@ -26,9 +26,9 @@ var (
 	ErrTaken = errors.New("another process keeps its changes there")
 	// ErrClosed: the process drains, and has left the file to its successor.
 	ErrClosed = errors.New("the process drains, and has left the file to its successor")
-	// ErrCorrupt: the file is one of changes that could not be understood, and was moved away.
+	// ErrCorrupt: the file has changes that could not be understood, and was moved away.
 	ErrCorrupt = errors.New("the file was corrupt")
-	// ErrForeign: the file cannot be read, or is none of changes. It is left as it is.
+	// ErrForeign: the file cannot be read, or is no file of changes. It is left as it is.
 	ErrForeign = errors.New("this is no file of changes by hand, so it stays as it is, and changes are not kept")
 )
 
@@ -83,7 +83,7 @@ func (s *Store) giveUp(cause error) {
 	s.lock = nil
 }
 
-// take locks the file, by one beside it that is never replaced.
+// take locks the file, by a lock file beside it that is never replaced.
 func (s *Store) take() error {
 	p, err := file.Beside(s.path + ".lock")
 	if err != nil {

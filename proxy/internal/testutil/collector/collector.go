@@ -57,7 +57,7 @@ type Answer struct {
 	Retry time.Duration
 }
 
-// Start has a collector serve grpc or http/protobuf, until the end of the test. tls may be nil.
+// Start starts a collector for grpc or http/protobuf, until the end of the test. tls may be nil.
 func Start(t testing.TB, protocol string, config *tls.Config) *Collector {
 	t.Helper()
 	c := &Collector{t: t, protocol: protocol, tls: config, address: "127.0.0.1:0"}
@@ -70,7 +70,7 @@ func Start(t testing.TB, protocol string, config *tls.Config) *Collector {
 	return c
 }
 
-// Restart has it serve again, at the same address.
+// Restart starts it again, at the same address.
 func (c *Collector) Restart() {
 	c.t.Helper()
 	l, err := net.Listen("tcp", c.address)
@@ -87,7 +87,7 @@ func (c *Collector) Restart() {
 	}
 }
 
-// Stop has it serve no more: gracefully, requests under way are answered before that.
+// Stop stops it. Gracefully, requests under way are answered first.
 func (c *Collector) Stop(gracefully bool) {
 	c.mu.Lock()
 	stop := c.stop
@@ -136,7 +136,7 @@ func (c *Collector) serveHTTP(l net.Listener) func(bool) {
 	}
 }
 
-// Answer has requests answered by a function, which gets their number, from 1 on, and their
+// Answer sets the function that answers requests. It gets their number, from 1 on, and their
 // spans; nil: all are successful.
 func (c *Collector) Answer(answer func(request, spans int) Answer) {
 	c.mu.Lock()
@@ -195,7 +195,7 @@ func (c *Collector) count(spans []*trace.Span) {
 	}
 }
 
-// CountOnly has no further span kept, but for Distinct: a benchmark has many.
+// CountOnly keeps no further span, except for Distinct: a benchmark has many.
 func (c *Collector) CountOnly() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

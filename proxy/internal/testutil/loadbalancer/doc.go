@@ -1,3 +1,3 @@
-// Package loadbalancer has a load balancer serve in a test's own process, with the files
+// Package loadbalancer runs a load balancer in a test's own process, with the files
 // that it is configured by, and asks it for its state.
 package loadbalancer

@@ -37,7 +37,7 @@ type Setting struct {
 	Change  func(*server.Options)
 }
 
-// Start has a load balancer serve a configuration. Files, each a name and a text, are put
+// Start starts a load balancer with a configuration. Files, each a name and a text, are put
 // beside the configuration.
 func Start(t *testing.T, text string, files ...string) *Instance {
 	t.Helper()
@@ -81,7 +81,7 @@ func (s Setting) Start(t *testing.T, text string, files ...string) *Instance {
 	return b
 }
 
-// Write has a file beside the configuration be another one, at once.
+// Write replaces a file beside the configuration, at once.
 func (b *Instance) Write(name, text string) {
 	b.T.Helper()
 	path := filepath.Join(b.Dir, name)
@@ -130,7 +130,7 @@ func (b *Instance) Reload(text string) {
 	}
 }
 
-// Stop has it begin to end: it drains.
+// Stop begins its end: it drains.
 func (b *Instance) Stop() { b.stop() }
 
 // End ends it, waits for that, and returns the error of Serve; nil if it had ended before. It

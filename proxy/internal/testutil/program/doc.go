@@ -1,2 +1,2 @@
-// Package program has tests run penstock itself, in a process of its own.
+// Package program runs penstock itself in tests, in a process of its own.
 package program

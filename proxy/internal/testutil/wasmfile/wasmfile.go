@@ -27,7 +27,7 @@ const (
 	I32Load8U   byte = 0x2d
 )
 
-// A Module is one to be written. Functions are numbered with the imported ones first, in the order in which
+// A Module is a module to be written. Functions are numbered with the imported ones first, in the order in which
 // they are added.
 type Module struct {
 	imports, funcs, bodies, exports, data, globals [][]byte
@@ -91,7 +91,7 @@ func (m *Module) Global(v int32) uint32 {
 	return uint32(len(m.globals) - 1)
 }
 
-// Start has a function called when the module is instantiated.
+// Start names the function that is called when the module is instantiated.
 func (m *Module) Start(function uint32) { m.start = u32(function) }
 
 // Data puts a text into the memory.
