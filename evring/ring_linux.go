@@ -38,8 +38,8 @@ func New(cfg *Config) (*Ring, error) {
 	return own(newRing(s, m), memfd, eventfd), nil
 }
 
-// createMemfd asks for a memfd that can never be executed, which some systems insist on
-// (vm.memfd_noexec) and Linux before 6.3 does not know.
+// createMemfd asks for a memfd that can never be executed: some systems insist on that
+// (vm.memfd_noexec), and Linux before 6.3 does not know it.
 func createMemfd(name string) (int, error) {
 	const flags = sys.MFD_CLOEXEC | sys.MFD_ALLOW_SEALING
 	fd, err := sys.MemfdCreate(name, flags|sys.MFD_NOEXEC_SEAL)

@@ -33,7 +33,7 @@ type budget struct {
 
 	limit atomic.Int64 // pages; at most line; written under mu
 	used  atomic.Int64 // pages of pipes that are open or being opened
-	large atomic.Int64 // of those, pages of pipes above the smallest size
+	large atomic.Int64 // the part of used for pipes above the smallest size
 	pipes atomic.Int64 // pipes that are open or being opened
 	retry atomic.Int64 // earliest time of the next step up, since start; written under mu
 
@@ -63,8 +63,8 @@ type charge struct {
 // take reserves the cost of a pipe, and reports whether the budget allowed it. The caller
 // gives the same back.
 //
-// Large pipes get half of the line at most. They make a flow faster by a fraction;
-// to have none makes it slower by more, and a few dozen large ones would leave
+// Large pipes get half of the line at most. They make a flow faster by a fraction, while
+// no pipe at all makes it slower by more, and a few dozen large pipes would leave
 // nothing to all the other flows of an ordinary user.
 func (b *budget) take(c charge) bool {
 	if b.pipes.Add(1) > b.maxPipes {

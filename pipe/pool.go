@@ -59,7 +59,7 @@ type Config struct {
 type Stats struct {
 	Made   int64 // pipes opened whole
 	Reused int64 // leases served by an idle pipe
-	Closed int64 // pipes closed, of those made
+	Closed int64 // made pipes that were closed
 	Dirty  int64 // pipes that came back with bytes inside, or broken; among Closed
 	Yield  int64 // idle pipes closed to make room for another pipe; among Closed
 

@@ -114,7 +114,7 @@ func AcceptSocket(fd int) (int, netip.AddrPort, error) {
 }
 
 // ListenDrops returns how many connections and segments a listening TCP socket has dropped:
-// those for which its accept queue was full (net/ipv4/tcp_input.c, tcp_conn_request;
+// connections for which its accept queue was full (net/ipv4/tcp_input.c, tcp_conn_request;
 // net/ipv4/tcp_ipv4.c, tcp_v4_syn_recv_sock: tcp_listendrop), after which clients try again,
 // and segments that are part of no connection (tcp_v4_do_rcv: discard), which any peer can
 // send: [ListenOverflows] has none of these. It is SK_MEMINFO_DROPS of getsockopt(2)

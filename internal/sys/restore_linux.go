@@ -25,8 +25,8 @@ type Connection struct {
 	SegmentSize uint16
 }
 
-// Restore makes a socket in repair of a connection that no socket has: it goes on where the last
-// one has ended, once [Resume] is called. The caller owns the descriptor, which does not block.
+// Restore makes a socket, in repair, for a connection that no socket has: it goes on where the last
+// socket has ended, once [Resume] is called. The caller owns the descriptor, which does not block.
 // EADDRNOTAVAIL and EADDRINUSE: another socket has the connection. EPERM: without CAP_NET_ADMIN.
 //
 // ECN is not restored: the kernel has no option for it (net/ipv4/tcp.c, tcp_repair_options_est).
@@ -90,8 +90,8 @@ func (c *Connection) window() string {
 	return string(b)
 }
 
-// Resume ends the repair of a socket, which then has the remote end acknowledge: with its window,
-// and with what it has received.
+// Resume ends the repair of a socket. The socket then makes the remote end acknowledge, with its window
+// and what it has received.
 func Resume(fd int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF)
 }

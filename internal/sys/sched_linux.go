@@ -24,7 +24,7 @@ func SchedPolicy(tid int) (int, error) {
 
 // ChangeSchedPolicy gives a thread of this process another scheduling policy if it has the one
 // named first, and leaves the other attributes of sched_setattr(2), its nice value for one, as
-// they are. It returns EINVAL for one with any other policy, and ESRCH for a thread that is
+// they are. It returns EINVAL for a thread with any other policy, and ESRCH for a thread that is
 // not, or not any more, of this process.
 func ChangeSchedPolicy(tid, from, to int) error {
 	if err := unix.Tgkill(unix.Getpid(), tid, 0); err != nil {
