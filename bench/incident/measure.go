@@ -37,7 +37,7 @@ type Setup struct {
 const patience = 30 * time.Second
 
 // margin is how long before the incident a request that began may be under way still;
-// it belongs to the incident. It is far more than one takes that nothing is wrong with.
+// it belongs to the incident. It is far more than a request takes when nothing is wrong.
 const margin = 100 * time.Millisecond
 
 // Measure measures every failure of a third, or of Setup.Failing, of the endpoints behind
@@ -62,7 +62,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, nil
 }
 
-// blame is why it ends: because that was asked for, or of the error.
+// blame says why it ends: by request, or because of the error.
 func blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -70,7 +70,7 @@ func blame(ctx context.Context, err error) error {
 	return err
 }
 
-// trial is about how long one takes.
+// trial is about how long a trial takes.
 func (s *Setup) trial() time.Duration { return s.Before + s.During + s.After }
 
 // trial is one incident under way.
@@ -131,7 +131,7 @@ func (t *trial) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// happen has the endpoints fail, and recover, each at its time.
+// happen makes the endpoints fail, and recover, each at its time.
 func (t *trial) happen(ctx context.Context, f endpoint.Failure, began time.Time) (incident, recovered time.Time, err error) {
 	what := endpoint.Turn{Failure: f, Delay: t.Delay}
 	for i := range t.Failing {

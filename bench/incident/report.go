@@ -105,7 +105,7 @@ func (t *Trial) sum(s *Setup) {
 	}
 }
 
-// keptAway is when the first subject was, and when so many.
+// keptAway returns when the first subject was kept away, and when so many were.
 func (t *Trial) keptAway(all int) (first, last report.Number) {
 	first, last = report.Unmeasured(), report.Unmeasured()
 	var away []string

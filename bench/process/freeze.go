@@ -10,7 +10,7 @@ import (
 )
 
 // Freeze stops the child by SIGSTOP, and returns when none of its threads runs any more:
-// the signal alone reaches those on other processors a little later. SIGCONT has it go on.
+// the signal alone reaches those on other processors a little later. SIGCONT continues it.
 func (c *Child) Freeze(ctx context.Context) error {
 	if err := c.Signal(syscall.SIGSTOP); err != nil {
 		return err

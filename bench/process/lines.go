@@ -22,7 +22,7 @@ type lines struct {
 	partial []byte   // a line without its newline yet
 	kept    []string // oldest first
 	last    string   // the newest one, read or not; empty lines do not count
-	panic   string   // the one with which the Go runtime begins its last words
+	panic   string   // the line with which the Go runtime begins its last words
 	closed  bool
 	changed chan struct{} // closed and replaced when kept or closed changes
 }

@@ -11,7 +11,7 @@ import (
 type Memory struct {
 	// RssAnon is their resident anonymous memory, in bytes (proc(5),
 	// /proc/pid/status): their own, not the kernel's and not the files they
-	// have mapped. Pages that a process shares with one it was forked from
+	// have mapped. Pages that a process shares with its parent since a fork
 	// count for both.
 	RssAnon     int64
 	Descriptors int // open ones
@@ -42,7 +42,7 @@ func (c *Child) Memory() (Memory, error) {
 
 // Pipes returns how many kernel pipes the child's processes hold both ends of
 // at this moment (proc(5), /proc/pid/fd). Their standard streams are not among
-// them: of those they hold one end.
+// them: they hold only one end of these.
 func (c *Child) Pipes() (int, error) {
 	pipes := 0
 	err := c.each(func(pid int) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // socketCaches are the kernel's slab caches of sockets, of pipes and of the structures that
-// manage them. Hardly anything else uses these caches. A name that ends in "-" stands for all
+// manage them. Hardly anything else uses these caches. A name that ends in "-" stands for all names
 // that begin with it. The entries of directories, one for each socket and pipe, are
 // counted otherwise (see dentriesInUse). Connections in TIME_WAIT have a cache of their own,
 // tw_sock_TCP, which is not among them: they have no owner any more.

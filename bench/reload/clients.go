@@ -26,9 +26,9 @@ type plan struct {
 // Clients is the results of clients.
 type Clients struct {
 	Idle   int   `json:"idle"`   // connections that rested
-	Closed int64 `json:"closed"` // of those, that ended or did not echo at the end
+	Closed int64 `json:"closed"` // resting connections that ended, or did not echo at the end
 	Served int64 `json:"served"` // connections opened, echoed on and closed meanwhile
-	Failed int64 `json:"failed"` // of those, refused, reset or silent
+	Failed int64 `json:"failed"` // such connections that were refused, reset or silent
 	// P50, P99 and Longest are of a whole such connection, in seconds.
 	P50     float64 `json:"p50_seconds"`
 	P99     float64 `json:"p99_seconds"`
@@ -144,7 +144,7 @@ func (c *crowd) once(address string) error {
 	return ask(conn)
 }
 
-// ask has a byte echoed.
+// ask sends a byte and waits for its echo.
 func ask(conn net.Conn) error {
 	if _, err := conn.Write([]byte{'x'}); err != nil {
 		return err

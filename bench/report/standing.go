@@ -22,7 +22,7 @@ const (
 // Standing is how Penstock stands to a Goal, in this run.
 type Standing struct {
 	Goal
-	// Peer is the one against which Penstock does worst, Ratio the ratio to it. They are empty
+	// Peer is the peer against which Penstock does worst, Ratio the ratio to it. They are empty
 	// and null if there is no peer to compare with, and for an absolute Goal.
 	Peer  string `json:"peer,omitempty"`
 	Ratio *Band  `json:"ratio"`

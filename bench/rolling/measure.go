@@ -34,7 +34,7 @@ type Setup struct {
 // patience bounds everything but the load itself.
 const patience = 30 * time.Second
 
-// Measure has every scenario happen to all contestants at once, in so many rounds. If it
+// Measure runs every scenario on all contestants at once, in so many rounds. If it
 // fails, or ctx ends, it returns the results until then with the error. Everything that it
 // starts has ended when it returns.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
@@ -66,7 +66,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, nil
 }
 
-// blame is why it ends: because that was asked for, or of the error.
+// blame says why it ends: by request, or because of the error.
 func blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -74,7 +74,7 @@ func blame(ctx context.Context, err error) error {
 	return err
 }
 
-// available are the contestants that can be started, and notes the others.
+// available returns the contestants that can be started, and notes the others.
 func (s *Setup) available(ctx context.Context, r *Report) (kinds []*contestant.Kind, err error) {
 	shown := s.Setting
 	for i := range 2 {
@@ -94,7 +94,7 @@ func (s *Setup) available(ctx context.Context, r *Report) (kinds []*contestant.K
 	return kinds, nil
 }
 
-// result is one without rounds.
+// result is a result without rounds.
 func (s *Setup) result(of *Scenario) Result {
 	r := Result{Scenario: of.Name, About: of.About, Endpoints: of.Endpoints, Seconds: report.Number(of.Length.Seconds())}
 	for _, k := range s.Kinds {

@@ -66,17 +66,17 @@ func set(path, value string) uint32 {
 	return setProperty(unsafe.Pointer(unsafe.StringData(path)), uint32(len(path)), unsafe.Pointer(unsafe.StringData(value)), uint32(len(value)))
 }
 
-// Allow has the client go on. A filter that has only looked at a new connection, and at no bytes, says so by
+// Allow lets the client go on. A filter that has only looked at a new connection, and at no bytes, says so by
 // returning 0 too.
 func Allow() { set("penstock\x00allow", "") }
 
-// Deny has the client refused. The reason is logged.
+// Deny refuses the client. The reason is logged.
 func Deny(reason string) { set("penstock\x00deny", reason) }
 
 // Route sends the client to another upstream. The key upstreams lists it.
 func Route(upstream string) { set("penstock\x00route", upstream) }
 
-// Next has the client go on as if the route had not matched.
+// Next lets the client go on as if the route had not matched.
 func Next() { set("penstock\x00next", "") }
 
 // Tag gives the client a tag in the session log.
@@ -100,7 +100,7 @@ func SetBuffer(stream uint32, b []byte) {
 
 var number [20]byte
 
-// Hold has the last n bytes in hand held back, and be the first ones at the next call. The others go on when the function returns 0. It panics
+// Hold holds back the last n bytes in hand: they come first at the next call. The others go on when the function returns 0. It panics
 // if nothing is in hand.
 func Hold(n int) {
 	b := strconv.AppendInt(number[:0], int64(n), 10)

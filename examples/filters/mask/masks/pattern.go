@@ -23,7 +23,7 @@ var (
 	ErrUnbounded = errors.New("its matches have no bound of 256 bytes or less: write counts such as {1,64} in place of * and +")
 	// ErrEmpty: it matches nothing at all.
 	ErrEmpty = errors.New("it matches the empty text: write one that has at least one character")
-	// ErrAssertion: it depends on bytes that are none of the match.
+	// ErrAssertion: it depends on bytes outside of the match.
 	ErrAssertion = errors.New("^, $ and \\b depend on bytes beside the match: write it without them")
 	// ErrNotASCII: it has characters of several bytes.
 	ErrNotASCII = errors.New(`its characters are not all of ASCII: write the bytes of their UTF-8, such as \xc3\xa4`)

@@ -105,7 +105,7 @@ type tokenScanner struct {
 	token uint8  // index in tokens, once it is known
 	fits  uint32 // bits of the prefixes that fit what has been read
 	n     int    // characters of the beginning, or of the rest
-	rest  int    // of those, from the dot of a JWT on
+	rest  int    // of these characters, from the dot of a JWT on
 }
 
 type tokenState uint8

@@ -12,7 +12,7 @@ import (
 // same byte, the first one counts.
 type Pairs struct {
 	pairs [][2][]byte
-	first [256]bool // bytes that one begins with
+	first [256]bool // bytes that a text begins with
 }
 
 // ErrNone is the error of a configuration without a pair.
@@ -39,7 +39,7 @@ func Parse(config string) (*Pairs, error) {
 	return p, nil
 }
 
-// Replace appends b to out, with the texts replaced. The last held bytes of out may be the beginning of one, and have to come first in
+// Replace appends b to out, with the texts replaced. The last held bytes of out may be the beginning of a text, and have to come first in
 // the next b. With last no more come, and none are held.
 func (p *Pairs) Replace(out, b []byte, last bool) (_ []byte, held int) {
 	plain := 0 // b[plain:i] has no text
@@ -63,7 +63,7 @@ func (p *Pairs) Replace(out, b []byte, last bool) (_ []byte, held int) {
 	return append(out, b[plain:]...), 0
 }
 
-// at returns the length of the text that b begins with, and the one for its place. It is undecided if b is too short.
+// at returns the length of the text that b begins with, and its replacement. It is undecided if b is too short.
 func (p *Pairs) at(b []byte, last bool) (from int, to []byte, undecided bool) {
 	for _, pair := range p.pairs {
 		switch {
