@@ -296,7 +296,7 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 // directName is the contestant without a process.
 const directName = "direct"
 
-// seconds is unknown for 0, which no time is that was measured.
+// seconds is unknown for 0: no measured time is 0.
 func seconds(d time.Duration) report.Number {
 	if d == 0 {
 		return report.Number(math.NaN())

@@ -77,7 +77,7 @@ func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	return to.Encode(began{start})
 }
 
-// drive has all clients come, and returns when the last has left.
+// drive sends all clients, and returns when the last one has left.
 func (p *Load) drive(ctx context.Context, start time.Time) [][]Outcome {
 	var mu sync.Mutex
 	all := make([][]Outcome, len(p.Addresses))

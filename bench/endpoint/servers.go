@@ -62,7 +62,7 @@ func (s *Servers) Freeze(ctx context.Context, at time.Time) (time.Time, error) {
 	return s.do(ctx, at, func() error { return s.child.Freeze(ctx) })
 }
 
-// Thaw has a frozen process go on at a time.
+// Thaw continues a frozen process at a time.
 func (s *Servers) Thaw(ctx context.Context, at time.Time) (time.Time, error) {
 	s.frozen = false
 	return s.do(ctx, at, func() error { return s.child.Signal(syscall.SIGCONT) })

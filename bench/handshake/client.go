@@ -250,7 +250,7 @@ func (w *worker) once() error {
 	return w.ask(c)
 }
 
-// ask has a message echoed.
+// ask sends a message and waits for its echo.
 func (w *worker) ask(c net.Conn) error {
 	if _, err := c.Write(w.message); err != nil {
 		return err

@@ -151,7 +151,7 @@ type conn struct {
 	index int
 }
 
-// dial begins to connect c, and has h called for its events.
+// dial begins to connect c, and makes the loop call h for its events.
 func (c *conn) dial(events uint32, h reactor.Handler) error {
 	fd, err := sys.StreamSocket(c.d.to.Addr())
 	if err != nil {

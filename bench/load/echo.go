@@ -49,7 +49,7 @@ func (e *echo) timeOver(now time.Time) {
 	}
 }
 
-// holds has the connections stay once all are quiet.
+// holds keeps the connections once all are quiet.
 func (e *echo) holds() {
 	if e.quiet++; e.quiet == e.plan.Connections {
 		e.hold(e.wake)

@@ -59,7 +59,7 @@ func (i *idle) stuck() error {
 	return nil
 }
 
-// hold reports that all connections are quiet, and waits for the release, which has wake called.
+// hold reports that all connections are quiet, and waits for the release. The release calls wake.
 func (d *drive) hold(wake func()) {
 	if d.r.Hold != nil {
 		d.r.Hold()
@@ -88,7 +88,7 @@ type sleeper struct {
 	conn
 	i       *idle
 	out, in *traffic.Stream
-	// Bytes that are to be sent, and that have not come back.
+	// Bytes still to be sent, and bytes that have not come back yet.
 	unsent, missing int
 	made            bool // the connection is made
 	ending          bool // we have half-closed

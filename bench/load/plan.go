@@ -54,7 +54,7 @@ type Plan struct {
 	// A load that was held up until then has no warmup: Warm does not come. A Bulk's Warmup is the beginning of its
 	// Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes until then. The other workloads have none.
 	Warmup time.Duration `json:"warmup,omitempty"`
-	// Hold has the connections of an Echo stay, quiet, when Duration is over,
+	// Hold keeps the connections of an Echo, quiet, when Duration is over,
 	// until a Plan with Release says to close them.
 	Hold bool `json:"hold,omitempty"`
 	// Check makes Bulk compare every byte. Without it the bytes are thrown away

@@ -118,7 +118,7 @@ func (l *Loop) control(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(l.epfd, op, fd, &e))
 }
 
-// Post has f called on the loop's thread. It is safe from any goroutine; a loop
+// Post calls f on the loop's thread, later. It is safe from any goroutine; a loop
 // that has been closed drops f.
 func (l *Loop) Post(f func()) {
 	l.mu.Lock()

@@ -15,7 +15,7 @@ type clock struct {
 	timers timers
 }
 
-// After has f called once on the loop's thread, not before d has passed.
+// After calls f once on the loop's thread, not before d has passed.
 func (l *Loop) After(d time.Duration, f func()) {
 	t := timer{time.Now().Add(d), f}
 	heap.Push(&l.clock.timers, t)

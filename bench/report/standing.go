@@ -61,7 +61,7 @@ func (d *Document) JudgeBy(goals []Goal) {
 	}
 }
 
-// cell returns the contestant's, nil if it has none. The cell of the noise floor belongs to no
+// cell returns the contestant's cell, nil if it has none. The cell of the noise floor belongs to no
 // contestant.
 func (s *Scenario) cell(contestant string) *Cell {
 	for _, c := range s.Cells {

@@ -23,7 +23,7 @@ type acceptor worker
 
 // Ready implements reactor.Handler.
 func (a *acceptor) Ready(uint32) {
-	// One for each event: the next one is reported again together with others, and an accept
+	// One connection for each event: the next connection is reported again together with others, and an accept
 	// that finds nothing costs more than that.
 	w := (*worker)(a)
 	fd, err := sys.Accept4(w.listening, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC)

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// incidentCmd has endpoints fail under load.
+// incidentCmd makes endpoints fail under load.
 type incidentCmd struct {
 	programFlag
 	outFlag

@@ -34,7 +34,7 @@ type Job struct {
 // A line is the jobs of one source.
 type line struct {
 	source uint64
-	jobs   []*Job // that have targets which are still to be sent to, in the order in which they came
+	jobs   []*Job // jobs with targets that are still to be sent to, in the order in which they came
 	count  int    // of all its jobs
 }
 

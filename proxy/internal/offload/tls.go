@@ -236,7 +236,7 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 			})
 			switch {
 			case err == nil && search.Overruled() && ctx.Err() == nil:
-				reset(conn) // Next has the search go on elsewhere
+				reset(conn) // with Next the search goes on elsewhere
 			case err == nil:
 				return conn, nil, nil
 			case ctx.Err() == nil:

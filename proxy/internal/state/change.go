@@ -20,8 +20,8 @@ const (
 	Split           Kind = "split" // Value has the percentages by upstream: shop:95,next:5
 )
 
-// A Change is a change by hand that is in force. It stands on a line of the configuration, and ends when
-// that line is another one.
+// A Change is a change by hand that is in force. It stands on a line of the configuration, and ends when that
+// line changes.
 type Change struct {
 	Kind     Kind   `json:"kind"`
 	Upstream string `json:"upstream,omitempty"`

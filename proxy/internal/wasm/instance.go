@@ -52,7 +52,7 @@ func (m *Module) Instantiate(output io.Writer, state any) (*Instance, error) {
 	return i, nil
 }
 
-// Function returns an exported function, nil if there is none. It is to be looked up once.
+// Function returns an exported function, nil if there is none. Look a function up once.
 func (i *Instance) Function(name string) *Function {
 	f := i.instance.ExportedFunction(name)
 	if f == nil {
