@@ -61,11 +61,14 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// named returns the tests of a cell like "`TestA`, `TestB` in proxy; `TestC` in relay", as
-// package.TestA and so on.
+// named returns the tests of a cell like "`TestA`, `TestB`; `TestC` in relay", as
+// proxy/server.TestA and so on.
 func named(cell string) (tests []string) {
 	for part := range strings.SplitSeq(cell, ";") {
-		list, pkg, _ := strings.Cut(part, " in ")
+		list, pkg, found := strings.Cut(part, " in ")
+		if !found {
+			pkg = "proxy/server"
+		}
 		for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(list, -1) {
 			tests = append(tests, strings.TrimSpace(pkg)+"."+m[1])
 		}

@@ -474,13 +474,13 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-var updatePage = flag.Bool("update", false, "write the flags into docs/proxy.md")
+var updatePage = flag.Bool("update", false, "write the flags into docs/loadbalancer.md")
 
-// TestProxyPage: docs/proxy.md has the flags of penstock proxy, with their help.
+// TestProxyPage: docs/loadbalancer.md has the flags of penstock proxy, with their help.
 func TestProxyPage(t *testing.T) {
 	t.Parallel()
 
-	const page, begin, end = "../../../docs/proxy.md", "generate -->\n", "<!-- end -->"
+	const page, begin, end = "../../../docs/loadbalancer.md", "generate -->\n", "<!-- end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
