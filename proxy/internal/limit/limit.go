@@ -1,10 +1,9 @@
-// Package limit admits clients: so many connections at once and so many a second, of all
-// clients and of each source, and from allowed addresses.
+// Package limit admits clients. It limits the connections at once and per second, of all clients and of each source,
+// and checks access rules.
 //
-// Everything here is asked on event loops for each client that is accepted: nothing waits, and
-// nothing allocates once the tables have the size that the load needs. Times are nanoseconds
-// of one monotonic clock, the same for all calls of a value; everything is safe for concurrent
-// use by several loops.
+// Event loops ask it about every accepted client. So no call waits, and none allocates once the tables have the size
+// that the load needs. Times are nanoseconds of a monotonic clock; all calls on a value must use the same clock.
+// Everything is safe for concurrent use by several loops.
 package limit
 
 import (
@@ -14,20 +13,19 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// ErrDenied means that the source is on the list of denied ones, or not on that of allowed
-// ones.
+// ErrDenied means that the source is on the deny list, or that there is an allow list without it.
 var ErrDenied = errors.New("source not allowed")
 
-// An Access is the rules for sources. The zero value allows every client with a known source.
+// An Access holds the rules for sources. The zero value allows every client with a known source.
 type Access struct {
 	Allow *source.Set // empty: every known source
 	Deny  *source.Set // wins over Allow
 }
 
-// Limits reports whether it denies any client with a known source.
+// Limits reports whether any client with a known source is denied.
 func (a *Access) Limits() bool { return a.Allow.Len() > 0 || a.Deny.Len() > 0 }
 
-// Check returns nil, or [ErrDenied]; of a source that is not known [source.ErrUnknown].
+// Check returns nil, [ErrDenied], or [source.ErrUnknown] for an unknown source.
 func (a *Access) Check(src source.Source) error {
 	switch {
 	case !src.Known():
@@ -38,26 +36,26 @@ func (a *Access) Check(src source.Source) error {
 	return nil
 }
 
-// ErrDeniedNow means that the source is denied by an operator, beside the rules of the configuration.
+// ErrDeniedNow means that an operator denied the source, at run time and not in the configuration.
 var ErrDeniedNow = errors.New("source denied by an operator")
 
-// A Denial denies sources, at one listener or at all.
+// A Denial denies sources, at one listener or at all listeners.
 type Denial struct {
 	Source   source.Rule
 	Listener string // empty: all
 }
 
-// Denials are denials that change while clients come. The zero value denies none; so does nil. It is
-// safe for concurrent use.
+// Denials are denials that change while clients come. The zero value and nil deny nobody. It is safe for concurrent
+// use.
 type Denials struct{ current atomic.Pointer[denialSets] }
 
-// denialSets do not change.
+// denialSets are the denials of one time. They do not change.
 type denialSets struct {
 	everywhere *source.Set
 	at         map[string]*source.Set // by listener
 }
 
-// Set replaces all of them.
+// Set replaces all denials.
 func (d *Denials) Set(list []Denial) {
 	if len(list) == 0 {
 		d.current.Store(nil)
@@ -76,11 +74,10 @@ func (d *Denials) Set(list []Denial) {
 	d.current.Store(sets)
 }
 
-// Any reports whether there are any. If there are none a client need not be asked for its source.
+// Any reports whether there are denials. Without denials a client need not be asked for its source.
 func (d *Denials) Any() bool { return d != nil && d.current.Load() != nil }
 
-// Check returns nil, or [ErrDeniedNow]; of a source that is not known [source.ErrUnknown], if there are
-// any denials.
+// Check returns nil or [ErrDeniedNow]. It returns [source.ErrUnknown] for an unknown source if there are any denials.
 func (d *Denials) Check(listener string, src source.Source) error {
 	if d == nil {
 		return nil
@@ -97,21 +94,19 @@ func (d *Denials) Check(listener string, src source.Source) error {
 	return nil
 }
 
-// ErrConnections says that there are as many connections as may be.
+// ErrConnections means that the connection limit is reached.
 var ErrConnections = errors.New("connection limit reached")
 
-// Connections is how many there may be at once. The zero value limits nothing, and
-// counts.
+// Connections counts connections, up to a limit. The zero value counts without a limit.
 type Connections struct {
 	most  atomic.Int64
 	inUse atomic.Int64
 }
 
-// Set changes the limit; 0 or less means none. Connections beyond a lower one stay.
+// Set changes the limit; 0 or less means no limit. Connections beyond a lower limit stay.
 func (c *Connections) Set(limit int64) { c.most.Store(max(limit, 0)) }
 
-// Take takes a place for a connection, and reports whether there was one. The caller gives it
-// back by Give.
+// Take takes a place for a connection, and reports whether there was one. The caller gives the place back by Give.
 func (c *Connections) Take() bool {
 	for {
 		n, most := c.inUse.Load(), c.most.Load()
@@ -124,12 +119,12 @@ func (c *Connections) Take() bool {
 	}
 }
 
-// Add takes a place whether or not there is one. It is for callers that ask Full before they
-// accept, and then have a connection although another one was faster.
+// Add takes a place even if the limit is reached. It is for callers that ask Full before they accept, and lose the
+// last place to another loop in between.
 func (c *Connections) Add() { c.inUse.Add(1) }
 
-// Give gives a place back, and reports whether Take would fail until then and would not now,
-// so that a client that waits for a place should be woken.
+// Give gives a place back. freed means that Take would have failed before and succeeds now: wake a client that waits
+// for a place.
 func (c *Connections) Give() (freed bool) {
 	n, most := c.inUse.Add(-1), c.most.Load()
 	return most > 0 && n+1 == most
@@ -141,9 +136,8 @@ func (c *Connections) Full() bool {
 	return most > 0 && c.inUse.Load() >= most
 }
 
-// InUse returns how many places are taken, and Most how many there are, 0 if there is
-// no limit.
+// InUse returns the number of taken places.
 func (c *Connections) InUse() int64 { return c.inUse.Load() }
 
-// Max returns the limit, 0 if there is none.
+// Max returns the limit, or 0 without a limit.
 func (c *Connections) Max() int64 { return c.most.Load() }

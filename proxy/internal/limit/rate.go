@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// ErrRate says that connections come faster than they may.
+// ErrRate means that connections come faster than the limit allows.
 var ErrRate = errors.New("connection rate limit reached")
 
-// A Rate is how many connections may come a second. It is one word that several loops
-// move on by compare-and-swap: the time at which the connections so far would have
-// come, had they come evenly (the generic cell rate algorithm, ITU-T I.371). It decides as
-// golang.org/x/time/rate does (TestRateAsReference), which has a mutex that the loops
-// would share. The zero value limits nothing.
+// A Rate limits the connections per second. Its state is one word that several loops advance by compare-and-swap: the
+// time at which the connections so far would have come if they had come evenly (the generic cell rate algorithm,
+// ITU-T I.371). It decides like golang.org/x/time/rate (TestRateAsReference), but without a mutex that loops would
+// share. The zero value limits nothing.
 type Rate struct {
 	pace atomic.Pointer[interval]
 	due  atomic.Int64
 }
 
-// An interval is a rate as times.
+// An interval is a rate expressed as times.
 type interval struct {
 	each int64 // nanoseconds from one connection to the next
-	slip int64 // how far ahead of its time one may come: the burst but one
+	slip int64 // how far ahead of its time a connection may come: burst-1 connections
 	rate float64
 }
 
-// Set changes the rate to so many connections a second, 0 or less for no limit.
-// burst is how many may come at once after a time in which none came, at least 1; 0
-// means as many as a second gives. The used part of the old one counts in the new.
+// Set changes the rate to perSecond connections a second; 0 or less means no limit. burst is how many connections may
+// come at once after a pause, at least 1; 0 means the connections of one second. What was used of the old rate counts
+// in the new one.
 func (r *Rate) Set(perSecond float64, burst int) { r.pace.Store(newInterval(perSecond, burst)) }
 
 // newInterval returns nil for no limit.
@@ -48,7 +47,7 @@ func newInterval(perSecond float64, burst int) *interval {
 	}
 }
 
-// early is how much before its time a connection would be that comes now, 0 if it may.
+// early returns how long before its time a connection would come now, 0 if it may come.
 func (p *interval) early(due, now int64) time.Duration {
 	if p == nil {
 		return 0
@@ -56,8 +55,7 @@ func (p *interval) early(due, now int64) time.Duration {
 	return time.Duration(max(due-p.slip-now, 0))
 }
 
-// Take counts a connection that comes now, and reports whether it may; one that may
-// not is not counted.
+// Take counts a connection that comes now, and reports whether it may come. If it may not, it is not counted.
 func (r *Rate) Take(now int64) bool {
 	p := r.pace.Load()
 	if p == nil {
@@ -74,8 +72,8 @@ func (r *Rate) Take(now int64) bool {
 	}
 }
 
-// Spend counts a connection that has come, whether or not it may: those to come have to wait
-// the longer. It is for callers that ask Until before they accept.
+// Spend counts a connection that has come, even if the limit did not allow it; later connections wait longer then. It
+// is for callers that ask Until before they accept.
 func (r *Rate) Spend(now int64) {
 	p := r.pace.Load()
 	if p == nil {
@@ -89,8 +87,8 @@ func (r *Rate) Spend(now int64) {
 	}
 }
 
-// GiveBack undoes a Spend or Take: the connection is one that does not count. If the rate
-// has not been used up meanwhile anyway, this changes nothing for those to come.
+// GiveBack undoes a Spend or Take: the connection does not count. If the rate was not used up in the meantime, this
+// makes no difference for later connections.
 func (r *Rate) GiveBack(now int64) {
 	p := r.pace.Load()
 	if p == nil {
@@ -104,10 +102,10 @@ func (r *Rate) GiveBack(now int64) {
 	}
 }
 
-// Until returns how long it takes until Take would succeed, 0 if it would now.
+// Until returns how long Take would fail from now on, 0 if it would succeed now.
 func (r *Rate) Until(now int64) time.Duration { return r.pace.Load().early(r.due.Load(), now) }
 
-// PerSecond returns the rate, 0 if there is no limit.
+// PerSecond returns the rate, 0 without a limit.
 func (r *Rate) PerSecond() float64 {
 	if p := r.pace.Load(); p != nil {
 		return p.rate

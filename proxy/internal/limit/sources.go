@@ -14,34 +14,31 @@ import (
 )
 
 var (
-	// ErrSourceConnections: the source has as many connections as one may have.
+	// ErrSourceConnections means that the source has reached its connection limit.
 	ErrSourceConnections = errors.New("connection limit of the source reached")
-	// ErrSourceRate: the source's connections come faster than they may.
+	// ErrSourceRate means that the source's connections come faster than its limit allows.
 	ErrSourceRate = errors.New("connection rate limit of the source reached")
-	// ErrSources: the table is full of sources that have connections.
+	// ErrSources means that the table is full of sources that have connections.
 	ErrSources = errors.New("table of sources full")
 )
 
-// ErrConfig is wrapped by the error of [NewSources] when a field of [SourcesConfig]
-// makes no sense.
+// ErrConfig is wrapped by the error of [NewSources] if a field of [SourcesConfig] is invalid.
 var ErrConfig = errors.New("invalid limit configuration")
 
 // SourcesConfig sets up [Sources]. The zero value limits nothing.
 type SourcesConfig struct {
-	// Connections is how many one source may have at once, 0 for any number.
+	// Connections is how many connections a source may have at once, 0 for no limit.
 	Connections int
-	// PerSecond is how many of one source may come a second, 0 for any number, and
-	// Burst how many at once after a time without; 0 means as many as a second gives.
+	// PerSecond is how many connections of a source may come per second, 0 for no limit. Burst is how many may come
+	// at once after a pause; 0 means the connections of one second.
 	PerSecond float64
 	Burst     int
-	// PrefixV4 and PrefixV6 define one source: all addresses with the same so many bits.
-	// Defaults: 32, 64.
+	// PrefixV4 and PrefixV6 are the number of bits that the addresses of one source share. Defaults: 32, 64.
 	PrefixV4, PrefixV6 int
-	// Entries bounds the table: how many sources are remembered, with 56 bytes each, and a
-	// fifth more for chance; a connection takes 20 bytes besides. A source with connections
-	// is never forgotten; one without is when another needs its place, the longest unseen
-	// first. As many as there may be connections is enough never to refuse a source for want
-	// of a place. Default 65,536.
+	// Entries limits the table: it is how many sources are remembered, with 56 bytes each, and a fifth more because
+	// hashes spread unevenly. A connection takes another 20 bytes. A source with connections is never forgotten. A
+	// source without connections is forgotten when another needs its place, the longest unseen first. If Entries is
+	// at least the connection limit, no source is ever refused for want of a place. Default 65,536.
 	Entries int
 }
 
@@ -50,9 +47,8 @@ const (
 	shards         = 64
 )
 
-// Sources counts connections by where they come from: those of TCP by prefixes of their
-// addresses, those of unix sockets by users. The memory that it takes is bounded whatever
-// comes, and grows to that bound only as it is needed.
+// Sources counts connections by source: TCP connections by the prefix of the address, connections of unix sockets by
+// user. Its memory is bounded however many sources come, and grows only as needed.
 type Sources struct {
 	rules   atomic.Pointer[rules]
 	entries int
@@ -61,16 +57,17 @@ type Sources struct {
 	stripes [shards]stripe
 }
 
-// rules are the part that may be changed.
+// rules are the part of the configuration that may change.
 type rules struct {
 	connections int
 	pace        *interval
 }
 
-// An Entry is the place of one connection: a number, so that a caller that has many needs little. 0 is none.
+// An Entry is the place of one connection. It is a number, so that a caller with many connections needs little
+// memory. 0 is no entry.
 type Entry uint32 // 1 + index<<6 + stripe
 
-// NewSources returns a table of no sources.
+// NewSources returns an empty table.
 func NewSources(cfg SourcesConfig) (*Sources, error) {
 	setDefault(&cfg.Entries, defaultEntries)
 	if cfg.Entries < 0 || cfg.Entries > 1<<25 {
@@ -95,14 +92,14 @@ func setDefault(field *int, value int) {
 	}
 }
 
-// Set changes the limits of sources. Connections beyond a lower number stay.
+// Set changes the limits of sources. Connections beyond a lower limit stay.
 func (s *Sources) Set(connections int, perSecond float64, burst int) {
 	s.rules.Store(&rules{connections: max(connections, 0), pace: newInterval(perSecond, burst)})
 }
 
-// Admit counts a connection of a source, or returns the reason that it may not come:
-// [ErrSourceConnections], [ErrSourceRate] or [ErrSources], and [source.ErrUnknown] if its
-// source is not known. The caller gives an entry back by Leave when the connection is over.
+// Admit counts a connection of a source, or returns why it is refused: [ErrSourceConnections], [ErrSourceRate],
+// [ErrSources], or [source.ErrUnknown] for an unknown source. The caller gives the entry back by Leave when the
+// connection is over.
 func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
 	if !src.Known() {
 		return 0, source.ErrUnknown
@@ -119,8 +116,9 @@ func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
 	return Entry(1 + uint32(p.hold(k, place))<<6 + uint32(at)), nil
 }
 
-// Adopt counts a connection of a source that is there already, also beyond the limits, which it does not use the rate of, and also where the table has more
-// sources than it may. It returns no entry for a source that is not known. The caller gives an entry back by Leave when the connection is over.
+// Adopt counts a connection that exists already, even if a limit is reached or the table is full. It does not use the
+// source's rate. For an unknown source it returns no entry. The caller gives the entry back by Leave when the
+// connection is over.
 func (s *Sources) Adopt(src source.Source, now int64) Entry {
 	if !src.Known() {
 		return 0
@@ -133,7 +131,7 @@ func (s *Sources) Adopt(src source.Source, now int64) Entry {
 	return Entry(1 + uint32(p.hold(k, s.table.Load().adopt(k, now)))<<6 + uint32(at))
 }
 
-// Leave gives an entry back, once. It does nothing for none.
+// Leave gives an entry back, once. It does nothing for 0.
 func (s *Sources) Leave(e Entry) {
 	if e == 0 {
 		return
@@ -146,12 +144,11 @@ func (s *Sources) Leave(e Entry) {
 	}
 }
 
-// SetPrefix changes the definition of one source, as PrefixV4 and PrefixV6 of [SourcesConfig],
-// at a time of the clock of Admit. Connections count under their new prefixes from then on,
-// and those beyond the limit of one stay. The used rates of sources count in the larger one
-// that they are parts of now; of one that is taken apart, each source that has a connection
-// may have used all of it. An error wraps [ErrConfig], and nothing has changed. No client is
-// admitted meanwhile: about a millisecond with 10,000 connections.
+// SetPrefix changes PrefixV4 and PrefixV6 of [SourcesConfig] at a time of Admit's clock. From then on connections
+// count under their new prefixes; connections beyond the limit of a source stay. If sources become parts of a larger
+// source, their used rates count in the larger one. If a source is divided, each of its parts that has a connection
+// may have used the whole rate. An error wraps [ErrConfig], and nothing has changed. No client is admitted during the
+// change, which takes about a millisecond with 10,000 connections.
 func (s *Sources) SetPrefix(v4, v6 int, now int64) error {
 	next, err := s.newTable(v4, v6)
 	if err != nil {
@@ -176,15 +173,14 @@ func (s *Sources) SetPrefix(v4, v6 int, now int64) error {
 	return nil
 }
 
-// A key is the common part of all connections of one source.
+// A key is what all connections of one source have in common.
 type key struct {
-	hi, lo uint64 // of an address as one of IPv6; of a user, lo is the number
+	hi, lo uint64 // an IPv4 address is mapped into IPv6; for a user, lo is its number
 	hash   uint32
 	unix   bool
 }
 
-// keyOf returns that of a source which is known, with all of its address, and without the
-// hash.
+// keyOf returns the key of a known source, with the whole address and without the hash.
 func keyOf(src source.Source) key {
 	if peer, ok := src.Credentials(); ok {
 		return key{unix: true, lo: uint64(peer.UID)}
@@ -193,15 +189,15 @@ func keyOf(src source.Source) key {
 	return key{hi: binary.BigEndian.Uint64(b[:8]), lo: binary.BigEndian.Uint64(b[8:])}
 }
 
-// SourcesStats is the present contents of a table, and its counters.
+// SourcesStats describes a table, and has its counters.
 type SourcesStats struct {
-	Sources     int   // that are remembered
-	Connections int   // of all of them
-	Forgotten   int64 // sources, to make room for others, before their used rate was over
-	Refused     int64 // connections, by ErrSources
+	Sources     int   // remembered now
+	Connections int   // of all sources
+	Forgotten   int64 // sources that made room for others while a part of their rate was still used
+	Refused     int64 // connections refused with ErrSources
 }
 
-// Stats looks through the table.
+// Stats goes through the table.
 func (s *Sources) Stats() (sum SourcesStats) {
 	t := s.table.Load()
 	for i := range t.shards {
@@ -210,14 +206,14 @@ func (s *Sources) Stats() (sum SourcesStats) {
 	return sum
 }
 
-// A table is sources by prefixes of one length.
+// A table holds sources by prefixes of one length.
 type table struct {
 	v4, v6 int
 	seed   maphash.Seed
 	shards [shards]shard
 }
 
-// newTable returns a table of no sources, or an error about the prefixes; 0 is the default.
+// newTable returns an empty table, or an error about the prefixes. 0 means the default.
 func (s *Sources) newTable(v4, v6 int) (*table, error) {
 	setDefault(&v4, 32)
 	setDefault(&v6, 64)
@@ -231,15 +227,14 @@ func (s *Sources) newTable(v4, v6 int) (*table, error) {
 	return t, nil
 }
 
-// share returns the number of entries of a shard: its part of all entries, and six standard
-// deviations for chance.
+// share returns how many entries a shard has: its part of all entries, and six standard deviations more.
 func share(entries int) int {
 	part := (entries + shards - 1) / shards
 	return part + 4 + int(6*math.Sqrt(float64(part)))
 }
 
-// keep is how many bits of a key make a source. Those of IPv4 are mapped into IPv6, also when
-// their ends are cut off.
+// keep returns how many bits of a key make a source. IPv4 addresses are mapped into IPv6, even with their ends cut
+// off.
 func (t *table) keep(k key) int {
 	switch {
 	case k.unix:
@@ -250,8 +245,7 @@ func (t *table) keep(k key) int {
 	return t.v6
 }
 
-// of returns the key of the source that a key with more of the address belongs to, with its
-// hash, and the shard that it is in.
+// of returns the key of the source that a longer key belongs to, with its hash, and its shard.
 func (t *table) of(k key) (cut key, at uint64) {
 	k.hash = 0
 	if keep := t.keep(k); keep <= 64 {
@@ -264,7 +258,7 @@ func (t *table) of(k key) (cut key, at uint64) {
 	return k, hash % shards
 }
 
-// admit counts a connection of a source, or says why it may not come. Its place is not 0.
+// admit counts a connection of a source, or returns why it is refused. place is not 0.
 func (t *table) admit(k key, r *rules, now int64) (place uint32, err error) {
 	cut, at := t.of(k)
 	i, err := t.shards[at].admit(cut, r, now)
@@ -274,7 +268,7 @@ func (t *table) admit(k key, r *rules, now int64) (place uint32, err error) {
 	return placeOf(i, at), nil
 }
 
-// adopt counts a connection of a source, whether or not there is room.
+// adopt counts a connection of a source even if there is no room.
 func (t *table) adopt(k key, now int64) (place uint32) {
 	cut, at := t.of(k)
 	s := &t.shards[at]
@@ -295,13 +289,13 @@ func (t *table) leave(place uint32) {
 	t.shards[(place-1)%shards].leave(int32((place - 1) >> 6))
 }
 
-// at returns the source at a place. The caller has the table alone.
+// at returns the source at a place. No other goroutine may use the table.
 func (t *table) at(place uint32) *record {
 	return &t.shards[(place-1)%shards].entries[(place-1)>>6]
 }
 
-// merge copies the used rates of those sources of another table that are parts of sources
-// here, those that were seen last as the last. The caller has the table alone.
+// merge copies the used rates of sources of another table that are parts of sources here. It copies the most recently
+// seen sources last. No other goroutine may use the table.
 func (t *table) merge(from *table, p *interval, now int64) {
 	for s := range from.shards {
 		shard := &from.shards[s]
@@ -316,8 +310,7 @@ func (t *table) merge(from *table, p *interval, now int64) {
 	}
 }
 
-// add copies one of them: its used rate counts as used here, up to the most that a source can
-// have used.
+// add copies the used rate of one source. It counts as used here, up to the most that a source can have used.
 func (t *table) add(from *table, e *record, p *interval, now int64) {
 	if e.due <= now || t.keep(e.key) > from.keep(e.key) {
 		return
@@ -327,7 +320,7 @@ func (t *table) add(from *table, e *record, p *interval, now int64) {
 	i := shard.find(cut)
 	if i == none {
 		if i = shard.place(cut, now, shard.most); i == none {
-			return // they all have connections, and are counted by these
+			return // there is no idle source to replace: the used rate is lost
 		}
 	}
 	r := &shard.entries[i]
@@ -337,7 +330,8 @@ func (t *table) add(from *table, e *record, p *interval, now int64) {
 	}
 }
 
-// count counts a connection that another table has admitted, without regard to the limit, and returns its place here. The caller is alone.
+// count counts a connection that another table has admitted, even beyond the limit, and returns its place here. No
+// other goroutine may use the table.
 func (t *table) count(k key, from *table, place uint32, now int64) uint32 {
 	cut, at := t.of(k)
 	shard := &t.shards[at]
@@ -345,21 +339,20 @@ func (t *table) count(k key, from *table, place uint32, now int64) uint32 {
 	if i == none {
 		i = shard.place(cut, now, math.MaxInt32)
 	}
-	if t.keep(k) > from.keep(k) { // it may have used the rate of its source
+	if t.keep(k) > from.keep(k) { // the connection may have used the whole rate of its old source
 		shard.entries[i].due = max(shard.entries[i].due, from.at(place).due)
 	}
 	shard.count(i)
 	return placeOf(i, at)
 }
 
-// A shard is a part of a table of sources: a hash table with chains, in which all is
-// numbers, so that it neither allocates, once it has grown, nor gives the collector
-// anything to look at. Sources without connections are in a list, the one that was seen
-// last at its end.
+// A shard is a part of a table of sources: a hash table with chains. It holds only numbers, so it does not allocate
+// once it has grown, and the garbage collector has nothing to scan. Sources without connections are in a list, the
+// most recently seen one at its end.
 type shard struct {
 	mu      sync.Mutex
-	most    int       // entries there may be
-	heads   []int32   // of chains, by hash: a power of two, or none
+	most    int       // maximum number of entries
+	heads   []int32   // of chains, by hash: a power of two, or empty
 	entries []record  // never shrinks
 	idle    [2]int32  // first and last of the list
 	live    int       // connections
@@ -367,7 +360,7 @@ type shard struct {
 	_       [128]byte // its own cache lines
 }
 
-// A record is a source that is remembered.
+// A record is a remembered source.
 type record struct {
 	key        key
 	due        int64 // of its rate
@@ -397,7 +390,7 @@ func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
 		}
 	}
 	e := &s.entries[i]
-	if e.live == 0 { // it was seen
+	if e.live == 0 { // seen just now
 		s.unlist(i)
 		s.list(i)
 	}
@@ -423,8 +416,8 @@ func (s *shard) count(i int32) {
 	s.live++
 }
 
-// leave takes a connection off a source. One that has none is given back for the second time,
-// which is a bug of the caller, and must not cost other sources.
+// leave takes a connection off a source. If the source has no connection, the caller has given one back twice: that
+// is a bug, and must not cost other sources.
 func (s *shard) leave(i int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -450,9 +443,8 @@ func (s *shard) find(k key) int32 {
 
 func (s *shard) chain(hash uint32) *int32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
 
-// place makes an entry for a source, which is idle: a new one while there are fewer than
-// most, or that of the source that has been idle for the longest time. It returns none if no
-// source is idle.
+// place makes an idle entry for a source: a new entry while there are fewer than limit, or else the entry of the
+// source that has been idle longest. It returns none if no source is idle.
 func (s *shard) place(k key, now int64, limit int) (i int32) {
 	switch {
 	case len(s.entries) < limit:
@@ -474,7 +466,7 @@ func (s *shard) place(k key, now int64, limit int) (i int32) {
 	return i
 }
 
-// forget takes an idle source out of the table.
+// forget removes an idle source from the table.
 func (s *shard) forget(i int32, now int64) {
 	if s.entries[i].due > now {
 		s.stats[0]++
@@ -487,7 +479,7 @@ func (s *shard) forget(i int32, now int64) {
 	*at = s.entries[i].next
 }
 
-// grow makes the table twice as large.
+// grow doubles the table.
 func (s *shard) grow() {
 	n := max(2*len(s.heads), leastEntries)
 	s.heads = make([]int32, n)
@@ -504,7 +496,7 @@ func (s *shard) grow() {
 	}
 }
 
-// list puts a source at the end of the idle ones.
+// list puts a source at the end of the idle list.
 func (s *shard) list(i int32) {
 	last := s.idle[1]
 	s.entries[i].prev, s.entries[i].late = last, none
@@ -516,7 +508,7 @@ func (s *shard) list(i int32) {
 	s.idle[1] = i
 }
 
-// unlist takes a source out of the idle ones.
+// unlist removes a source from the idle list.
 func (s *shard) unlist(i int32) {
 	prev, late := s.entries[i].prev, s.entries[i].late
 	if prev == none {
@@ -540,38 +532,37 @@ func (s *shard) add(sum *SourcesStats) {
 	sum.Refused += s.stats[1]
 }
 
-// A stripe is a part of the connections that are counted: each with all of its address, so
-// that the definition of one source can change. The place of a connection does not depend on
-// that.
+// A stripe holds a part of the counted connections. Each has its whole address, so that the prefixes of sources can
+// change. The stripe of a connection does not depend on the prefixes.
 type stripe struct {
-	mu   sync.Mutex  // held before that of a shard
-	held []*holdings // never shrinks; a connection's Entry is an index of all that are in it
-	used int32       // of them, from the first one on
-	free int32       // the first of these that is free
+	mu   sync.Mutex  // locked before a shard's mu
+	held []*holdings // never shrinks; an Entry is an index into all of them
+	used int32       // how many holdings were ever used, from the first one on
+	free int32       // the first free holding among them
 	_    [128]byte   // its own cache lines
 }
 
-// holdings are made at a time: as many as fill a size class of the runtime, 1 KiB.
+// holdings are allocated at a time: as many as fill a size class of the runtime, 1 KiB.
 type holdings [51]holding
 
-// A holding is a connection. Every one that rests has one, so it takes 20 bytes.
+// A holding is one connection. Resting connections have one too, so it takes only 20 bytes.
 type holding struct {
-	of    [16]byte // all of its address, or the number of its user; the next free one, where it is free
-	place uint32   // in the table, and ofUnix; 0: it is free
+	of    [16]byte // the whole address, or the number of the user; the next free holding, if this one is free
+	place uint32   // in the table, with ofUnix; 0 if the holding is free
 }
 
-// ofUnix is of a connection of a unix socket. It is above every place: a table of the most entries has 26 bits of them.
+// ofUnix marks the connection of a unix socket. It is above every place: the largest table has places of 26 bits.
 const ofUnix = 1 << 31
 
-// key returns what the connection is counted by, without the hash.
+// key returns the key that the connection is counted under, without the hash.
 func (h *holding) key() key {
 	return key{hi: binary.BigEndian.Uint64(h.of[:8]), lo: binary.BigEndian.Uint64(h.of[8:]), unix: h.place&ofUnix != 0}
 }
 
-// inTable returns its place in the table.
+// inTable returns the connection's place in the table.
 func (h *holding) inTable() uint32 { return h.place &^ ofUnix }
 
-// move gives it another one.
+// move changes the connection's place in the table.
 func (h *holding) move(place uint32) { h.place = h.place&ofUnix | place }
 
 // at returns the holding of an index below used.
@@ -613,9 +604,8 @@ func (p *stripe) hold(k key, place uint32) int32 {
 	return i
 }
 
-// letGo returns the place of the connection that has had a holding, 0 if none has: it is given back
-// for the second time, which is a bug of the caller, and must not cost other sources. The
-// caller holds p.mu.
+// letGo returns the place of the connection that had a holding, or 0 if the holding is free. Then the caller has
+// given it back twice: that is a bug, and must not cost other sources. The caller holds p.mu.
 func (p *stripe) letGo(i int32) (place uint32) {
 	if i >= p.used || p.at(i).place == 0 {
 		return 0

@@ -1,6 +1,5 @@
-// Package listener opens listening sockets, passes them on from one configuration to the next,
-// and closes them. Event loops accept from them ([Listener.Detach]); the admin API is served on
-// goroutines ([Listener.Serve]).
+// Package listener opens listening sockets, passes them on from one configuration to the next, and closes them. Event
+// loops accept from them ([Listener.Detach]); the admin API is served by goroutines ([Listener.Serve]).
 //
 // The options of accepted sockets are set once, on the listening socket, and inherited.
 package listener
@@ -27,67 +26,66 @@ import (
 
 // Config sets up a [Listener]. A nil *Config means the defaults.
 type Config struct {
-	// Limit is how many connections are served at once, shared by the listeners
-	// that have the same; nil means one of this listener's own without a bound
-	// that matters.
+	// Limit limits how many connections Serve handles at once. Listeners may share a Limit. nil means a limit of this
+	// listener's own, too high to matter.
 	Limit *Limit
 
 	// Options are the socket options that accepted sockets inherit.
 	Options sockopt.Options
 
-	// Backlog is how long the accept queue is asked to be; 0 means net.core.somaxconn,
-	// which bounds it, see listen(2).
+	// Backlog is the length of the accept queue; 0 means net.core.somaxconn, which is also the maximum, see
+	// listen(2).
 	Backlog int
 
-	// Multipath has clients use several paths (Multipath TCP, net.ipv4.mptcp_enabled), if
-	// the kernel can; the sockets of those that do cannot be spliced.
+	// Multipath lets clients use several paths (Multipath TCP, net.ipv4.mptcp_enabled) if the kernel supports it. The
+	// sockets of clients that do cannot be spliced.
 	Multipath bool
 
-	// Own has the path of a unix socket be in a directory of root or of this user, in which not every user may put files.
+	// Own requires that the directory of a unix socket belongs to root or to this user, and that not everybody may
+	// put files there.
 	Own bool
 
-	// Control sets further options before bind(2), as that of net.ListenConfig does; it may be
-	// nil.
+	// Control sets further options before bind(2), like the field Control of net.ListenConfig. It may be nil.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
-// noLimit is more connections than descriptors can be had.
+// noLimit is more connections than there can be descriptors.
 const noLimit = 1 << 30
 
-// pauseTime is how long accepting pauses.
+// pauseTime is how long accepting pauses after an error.
 const pauseTime = 100 * time.Millisecond
 
 // A Listener is a listening socket. Make it with [Listen], [Bind] or [FromFD], and close it.
 type Listener struct {
 	cfg   Config
 	addr  sockopt.Address
-	sock  stream    // owns the descriptor, unless it was detached; closed by Close, once
-	fd    int       // owned once it was detached; -1 before
-	path  *unixPath // to be unlinked; nil for TCP and abstract sockets
+	sock  stream    // owns the descriptor until it is detached; closed by Close, once
+	fd    int       // owned after Detach; -1 before
+	path  *unixPath // to unlink; nil for TCP and abstract sockets
 	after func(time.Duration) <-chan time.Time
 
-	backlog  int  // of the accept queue; read early, while there are descriptors
-	onlyIPv6 bool // if its address is that of all of IPv6; otherwise IPv4's come in, too
+	backlog  int  // of the accept queue; read early, while descriptors are available
+	onlyIPv6 bool // if the address is [::], IPv4 connections are not taken
 
-	grouped bool // with one that has been started beside it
+	grouped bool // with a listener that was started beside it
 	closing sync.Once
 	closed  chan struct{}
 	err     error // of closing; read after closed
 }
 
-// stream is the common part of *net.TCPListener and *net.UnixListener.
+// stream is what *net.TCPListener and *net.UnixListener have in common.
 type stream interface {
 	net.Listener
 	syscall.Conn
 	SetDeadline(time.Time) error
 }
 
-// Listen listens on addr; for a name, on the first of its addresses. Without a host that is
-// every address of this machine; 0.0.0.0 is every one of IPv4, [::] every one of IPv6. The
-// error names the address, wraps the cause, and is one line.
+// Listen listens on addr. For a name it takes the first of its addresses. Without a host it listens on every address
+// of this machine, with 0.0.0.0 on every IPv4 address, with [::] on every IPv6 address. The error names the address,
+// wraps the cause, and is one line.
 //
-// The path of a unix socket is taken over from a process that left it behind: if it does not
-// answer there. It gets the address's mode, and never for a moment a wider one.
+// If a process left the path of a unix socket behind, and does not answer there, Listen takes the path over. The path
+// gets the mode of addr, and never has wider permissions before.
 func Listen(ctx context.Context, addr sockopt.Address, cfg *Config) (*Listener, error) {
 	l := newListener(addr, cfg)
 	var err error
@@ -118,9 +116,8 @@ func newListener(addr sockopt.Address, cfg *Config) *Listener {
 	return l
 }
 
-// FromFD makes a Listener of a socket that listens already, such as one that was passed to the
-// process; it owns ln from now on, also if there is an error. The options are set on it as far
-// as that is possible now. addr is its name.
+// FromFD makes a Listener of a socket that listens already, for example because it was passed to the process. It owns
+// ln from now on, even after an error. It sets the options as far as a listening socket allows.
 func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 	sock, ok := ln.(stream)
 	if !ok {
@@ -129,7 +126,7 @@ func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 	l := newListener(sockopt.Address{}, cfg)
 	l.sock = sock
 	if u, ok := ln.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // the path belongs to the process that made it
+		u.SetUnlinkOnClose(false) // the path belongs to the process that bound it
 		l.addr = sockopt.Address{Network: "unix", Name: ln.Addr().String()}
 	} else {
 		l.addr = sockopt.Address{Network: "tcp", Name: ln.Addr().String()}
@@ -145,8 +142,8 @@ func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 	return l, nil
 }
 
-// listenTCP listens without MPTCP unless it was asked for, which package net switches on
-// by itself: an MPTCP socket cannot splice as TCP's can, and inherits less.
+// listenTCP switches off MPTCP, which package net switches on by itself, unless the configuration wants it: an MPTCP
+// socket cannot splice like a TCP socket, and inherits less.
 func (l *Listener) listenTCP(ctx context.Context) error {
 	lc := net.ListenConfig{KeepAlive: sockopt.NetKeepAlive, Control: l.control}
 	lc.SetMultipathTCP(l.cfg.Multipath)
@@ -159,8 +156,8 @@ func (l *Listener) listenTCP(ctx context.Context) error {
 	return nil
 }
 
-// network returns the name of the family of a TCP address in package net. By itself package
-// net takes 0.0.0.0 and [::] for an address without a host.
+// network returns package net's name for the family of a TCP address. Without it package net would treat 0.0.0.0 and
+// [::] like an address without a host.
 func network(a sockopt.Address) string {
 	host, _, _ := net.SplitHostPort(a.Name)
 	switch addr, err := netip.ParseAddr(host); {
@@ -173,7 +170,7 @@ func network(a sockopt.Address) string {
 	}
 }
 
-// control sets all that is to be inherited.
+// control sets everything that accepted sockets inherit.
 func (l *Listener) control(network, address string, c syscall.RawConn) error {
 	if err := l.cfg.Options.Control(network, address, c); err != nil || l.cfg.Control == nil {
 		return err
@@ -181,7 +178,7 @@ func (l *Listener) control(network, address string, c syscall.RawConn) error {
 	return l.cfg.Control(network, address, c)
 }
 
-// cause strips package net's prefix, which names the address once more.
+// cause strips package net's prefix, which repeats the address.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -190,8 +187,7 @@ func cause(err error) error {
 	return err
 }
 
-// Addr returns where it listens, with the port that the kernel chose for port 0,
-// in the form that [sockopt.Parse] takes.
+// Addr returns the address in the form that [sockopt.Parse] takes, with the port that the kernel chose for port 0.
 func (l *Listener) Addr() string {
 	if l.addr.Network == "unix" {
 		return "unix:" + l.addr.Name
@@ -199,8 +195,8 @@ func (l *Listener) Addr() string {
 	return l.sock.Addr().String()
 }
 
-// Own returns where clients reach it, without names: for all addresses of both families
-// that is 0.0.0.0 and [::]. It is nil for a unix socket.
+// Own returns the addresses at which clients reach the listener, without names: 0.0.0.0 and [::] if it listens on all
+// addresses of both families. It is nil for a unix socket.
 func (l *Listener) Own() []netip.AddrPort {
 	if !l.TCP() {
 		return nil
@@ -216,9 +212,8 @@ func (l *Listener) Own() []netip.AddrPort {
 	return []netip.AddrPort{at}
 }
 
-// Detach takes the listening socket from package net, for accepting in another way than by
-// Serve, and returns its descriptor, which is non-blocking and stays the listener's:
-// [Listener.Close] closes it.
+// Detach takes the listening socket from package net, for callers that accept without Serve, and returns its
+// descriptor. The descriptor is non-blocking, and still belongs to the listener: [Listener.Close] closes it.
 func (l *Listener) Detach() (fd int, err error) {
 	fd, err = loop.Take(l.sock)
 	if err != nil {
@@ -228,9 +223,8 @@ func (l *Listener) Detach() (fd int, err error) {
 	return fd, nil
 }
 
-// SetMode changes the permissions of a unix socket's path, as long as that is still the
-// listener's: no other file in its place is changed. 0 is all permissions less the umask, as
-// for one that is bound without a mode. It must not be called concurrently.
+// SetMode changes the permissions of a unix socket's path, unless another file has taken the path. 0 means all
+// permissions less the umask, as for a socket that is bound without a mode. It must not be called concurrently.
 func (l *Listener) SetMode(mode fs.FileMode) error {
 	if l.path == nil || mode == l.addr.Mode {
 		return nil
@@ -242,19 +236,18 @@ func (l *Listener) SetMode(mode fs.FileMode) error {
 	return err
 }
 
-// Unlink removes the path of a unix socket, unless it belongs to another process by now: no
-// further client finds the listener. Close does it as well.
+// Unlink removes the path of a unix socket, unless it belongs to another process by now: no more clients find the
+// listener. Close does it as well.
 func (l *Listener) Unlink() error { return l.path.remove() }
 
 // Gone reports whether the path of a unix socket was removed: no client finds the listener any more.
 func (l *Listener) Gone() bool { return l.path.gone() }
 
-// TCP reports whether it listens on TCP, and not on a unix socket.
+// TCP reports whether it listens on TCP, not on a unix socket.
 func (l *Listener) TCP() bool { return l.addr.Network != "unix" }
 
-// Close closes the listening socket, and resets the connections that were not accepted; a
-// Serve that runs returns when its handlers have. Calling it again does nothing. It may be
-// called at any time by any goroutine.
+// Close closes the listening socket, and resets the connections that were not accepted. A running Serve returns when
+// its handlers have. Further calls do nothing. It may be called at any time by any goroutine.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
 		l.err = errors.Join(l.path.remove(), l.closeSocket())
@@ -263,8 +256,7 @@ func (l *Listener) Close() error {
 	return l.err
 }
 
-// Closed returns a channel that is closed once the socket is: another socket can have the
-// address.
+// Closed returns a channel that is closed when the socket is: then another socket can have the address.
 func (l *Listener) Closed() <-chan struct{} { return l.closed }
 
 func (l *Listener) closeSocket() error {
@@ -274,12 +266,12 @@ func (l *Listener) closeSocket() error {
 	return l.sock.Close()
 }
 
-// Serve accepts connections until ctx ends, and calls handle for each, in a goroutine of its own. handle owns the
-// connection; release must be called, once, when the connection has ended. At the limit accepting pauses, with one
-// connection more that waits unserved for its turn, and others in the kernel's accept queue.
+// Serve accepts connections until ctx ends, and calls handle for each in a new goroutine. handle owns the connection,
+// and must call release once when the connection has ended. At the limit accepting pauses: one accepted connection
+// waits for its turn, the others wait in the kernel's accept queue.
 //
-// When ctx ends, the path of a unix socket is unlinked, the connections in the accept queue are served as far as the limit
-// has room, and the listener is closed. Serve returns once every connection has been released, with the error of Close. It
+// When ctx ends, Serve unlinks the path of a unix socket, serves the connections in the accept queue as far as the
+// limit has room, and closes the listener. It returns once every connection is released, with the error of Close. It
 // may be called once.
 func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release func())) error {
 	var handlers sync.WaitGroup
@@ -287,7 +279,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release
 		<-l.cfg.Limit.slots
 		handlers.Done()
 	}
-	serve := func(conn net.Conn) { // which has a slot
+	serve := func(conn net.Conn) { // conn has a slot
 		handlers.Add(1)
 		go handle(conn, release)
 	}
@@ -304,14 +296,14 @@ func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release
 		serve(conn)
 	}
 	if !stop() {
-		<-interrupted // lest it interrupts the following accepts
+		<-interrupted // or it could interrupt the following accepts
 	}
-	_ = l.path.remove() // Close says if it failed
+	_ = l.path.remove() // Close returns the error
 	for range l.backlog + 1 {
 		if !l.queued() || !l.cfg.Limit.acquire(ctx) {
 			break
 		}
-		// A deadline that has passed would keep package net from asking the kernel.
+		// After a deadline in the past package net would not ask the kernel.
 		l.sock.SetDeadline(time.Now().Add(patience))
 		conn := l.accept(ctx)
 		if conn == nil {
@@ -325,9 +317,8 @@ func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release
 	return err
 }
 
-// accept returns the next connection, or nil when ctx has ended or the listener was closed. It
-// skips connections that failed in the queue, and pauses on every other error: its cause may
-// go away, and cannot be removed from here.
+// accept returns the next connection, or nil when ctx has ended or the listener was closed. It skips connections that
+// failed in the queue, and pauses after every other error, since its cause cannot be removed here but may go away.
 func (l *Listener) accept(ctx context.Context) net.Conn {
 	for {
 		conn, err := l.sock.Accept()
@@ -349,8 +340,8 @@ func (l *Listener) accept(ctx context.Context) net.Conn {
 	}
 }
 
-// queueFailures are errors of connections that failed before they were accepted,
-// and that are gone with them: "Error handling" in accept(2).
+// queueFailures are errors of connections that failed before they were accepted. The connections are gone from the
+// queue: see "Error handling" in accept(2).
 var queueFailures = []syscall.Errno{
 	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
 	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
@@ -361,16 +352,15 @@ func failedInQueue(err error) bool {
 	return errors.As(err, &errno) && slices.Contains(queueFailures, errno)
 }
 
-// A Limit is how many connections the listeners that share it serve at once. It
-// is safe for concurrent use.
+// A Limit limits how many connections the listeners that share it serve at once. It is safe for concurrent use.
 type Limit struct {
-	slots chan struct{} // one element for each connection served
+	slots chan struct{} // one element for each served connection
 }
 
 // NewLimit returns a Limit of n connections, at least one.
 func NewLimit(n int) *Limit { return &Limit{slots: make(chan struct{}, max(n, 1))} }
 
-// acquire takes a slot, as soon as there is one. It reports false if ctx ended first and there is none.
+// acquire takes a slot as soon as there is one. It returns false if ctx ends first.
 func (l *Limit) acquire(ctx context.Context) bool {
 	select {
 	case l.slots <- struct{}{}:
@@ -385,14 +375,14 @@ func (l *Limit) acquire(ctx context.Context) bool {
 	}
 }
 
-// patience bounds one accept of a connection that the kernel said is there. It
-// is there: the bound is for a kernel that errs.
+// patience limits one accept after the kernel has reported a connection. The connection should be there: the limit is
+// for a kernel that errs.
 const patience = time.Second
 
 // defaultBacklog is net.core.somaxconn since Linux 5.4.
 const defaultBacklog = 4096
 
-// backlog returns the length of accept queue that package net asks for.
+// backlog returns the length of the accept queue that package net asks for.
 func backlog() int {
 	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
 	if err != nil {
@@ -405,7 +395,7 @@ func backlog() int {
 	return n
 }
 
-// resize gives the accept queue the length that was asked for.
+// resize sets the configured length of the accept queue.
 func (l *Listener) resize() error {
 	raw, err := l.sock.SyscallConn()
 	if err != nil {
@@ -418,8 +408,7 @@ func (l *Listener) resize() error {
 	return os.NewSyscallError("listen", err)
 }
 
-// queued reports whether a connection waits in the accept queue; not if the
-// listener was closed.
+// queued reports whether a connection waits in the accept queue. It returns false if the listener was closed.
 func (l *Listener) queued() bool {
 	raw, err := l.sock.SyscallConn()
 	if err != nil {
@@ -437,7 +426,7 @@ func (l *Listener) queued() bool {
 	return err == nil && events&sys.POLLIN != 0
 }
 
-// onlyIPv6 reports whether a socket takes connections of IPv6 alone.
+// onlyIPv6 reports whether a socket accepts IPv6 connections only.
 func onlyIPv6(c syscall.RawConn) bool {
 	only := 0
 	_ = c.Control(func(fd uintptr) { only, _ = sys.GetsockoptInt(int(fd), sys.IPPROTO_IPV6, sys.IPV6_V6ONLY) })
@@ -446,8 +435,8 @@ func onlyIPv6(c syscall.RawConn) bool {
 
 func closeDescriptor(fd int) error { return os.NewSyscallError("close", sys.Close(fd)) }
 
-// Local returns the address that every client has connected to, as far as this host is
-// asked; invalid if the socket is a unix one, or takes those of several addresses.
+// Local returns the address that all clients connect to, as this host sees it. It is invalid for a unix socket, and
+// if clients may connect to several addresses.
 func (l *Listener) Local() netip.AddrPort {
 	at, err := netip.ParseAddrPort(l.Addr())
 	if err != nil || at.Addr().IsUnspecified() {

@@ -16,20 +16,20 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// A listener can take the place of others of this process that have its address or a part of
-// it (127.0.0.1:80 and :80), so that no client is refused between the two:
+// A listener can replace other listeners of this process that have the same address, or a part of it (127.0.0.1:80
+// and :80), so that no client is refused in between:
 //
 //	old.SetReusePort(true)
 //	l, err := Bind(ctx, addr, cfg)  // no client is sent to it yet
-//	l.Start(old)                    // and now some are
-//	old.StopAccepting()             // and now all
-//	l.ClearReusePort(); old.ClearReusePort()      // no other socket can join in
+//	l.Start(old)                    // from now on some clients are
+//	old.StopAccepting()             // from now on all clients are
+//	l.ClearReusePort(); old.ClearReusePort()      // no other socket can share the address
 //
-// Clients that have begun to connect when old yields still come to it.
+// Clients that have begun to connect when old stops still come to old.
 
-// SetReusePort has the address of a TCP listener be had by others of the same user as well that
-// allow it (SO_REUSEPORT), or not any more. The kernel looks at it when an address is bound
-// (net/ipv4/inet_connection_sock.c, inet_bind_conflict).
+// SetReusePort allows or forbids other TCP listeners of the same user that also allow it to have the same address
+// (SO_REUSEPORT). The kernel checks it when an address is bound (net/ipv4/inet_connection_sock.c,
+// inet_bind_conflict).
 func (l *Listener) SetReusePort(on bool) error {
 	value := 0
 	if on {
@@ -38,7 +38,7 @@ func (l *Listener) SetReusePort(on bool) error {
 	return l.set("share", sys.SO_REUSEPORT, value)
 }
 
-// set sets an option of its socket.
+// set sets an option of the socket.
 func (l *Listener) set(what string, option, value int) error {
 	err := l.onSocket(func(fd int) error {
 		return os.NewSyscallError("setsockopt", sys.SetsockoptInt(fd, sys.SOL_SOCKET, option, value))
@@ -49,7 +49,7 @@ func (l *Listener) set(what string, option, value int) error {
 	return nil
 }
 
-// onSocket calls f with the descriptor.
+// onSocket calls f with the descriptor of the socket.
 func (l *Listener) onSocket(f func(fd int) error) error {
 	if l.fd >= 0 {
 		return f(l.fd)
@@ -64,11 +64,10 @@ func (l *Listener) onSocket(f func(fd int) error) error {
 	return err
 }
 
-// Overlaps reports whether there are addresses by which a client could reach either of two
-// listeners.
+// Overlaps reports whether there are addresses at which a client could reach either listener.
 func (l *Listener) Overlaps(other *Listener) bool { return Overlap(l.Own(), other.Own()) }
 
-// Overlap is [Listener.Overlaps] of results of [Listener.Own].
+// Overlap is [Listener.Overlaps] for results of [Listener.Own].
 func Overlap(one, other []netip.AddrPort) bool {
 	for _, a := range one {
 		for _, b := range other {
@@ -80,8 +79,8 @@ func Overlap(one, other []netip.AddrPort) bool {
 	return false
 }
 
-// Bind is [Listen] for a TCP address that listeners have which share it; it listens from
-// Start on.
+// Bind is [Listen] for a TCP address that other listeners have, and share by SetReusePort. It does not listen before
+// [Listener.Start].
 func Bind(ctx context.Context, addr sockopt.Address, cfg *Config) (*Listener, error) {
 	l := newListener(addr, cfg)
 	if l.cfg.Backlog > 0 {
@@ -110,7 +109,7 @@ func (l *Listener) bindShared(ctx context.Context) error {
 	if err := l.bindTo(fd, at); err != nil {
 		return errors.Join(err, closeDescriptor(fd))
 	}
-	ln, err := loop.GiveListener(fd) // which closes fd in any case
+	ln, err := loop.GiveListener(fd) // closes fd, even after an error
 	if err != nil {
 		return err
 	}
@@ -118,7 +117,7 @@ func (l *Listener) bindShared(ctx context.Context) error {
 	return nil
 }
 
-// newSocket makes a socket of the family of an address.
+// newSocket makes a socket for the family of an address.
 func (l *Listener) newSocket(addr netip.Addr) (fd int, err error) {
 	if l.cfg.Multipath {
 		if fd, err = sys.MultipathSocket(addr); err == nil {
@@ -128,7 +127,7 @@ func (l *Listener) newSocket(addr netip.Addr) (fd int, err error) {
 	return sys.StreamSocket(addr)
 }
 
-// bindTo gives a socket its options and its address, as package net does it, and shares it.
+// bindTo sets the options of a socket and binds it, as package net does, with SO_REUSEPORT.
 func (l *Listener) bindTo(fd int, at netip.AddrPort) error {
 	options := [][3]int{{sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1}, {sys.SOL_SOCKET, sys.SO_REUSEPORT, 1}}
 	if at.Addr().Is6() {
@@ -149,7 +148,7 @@ func (l *Listener) bindTo(fd int, at netip.AddrPort) error {
 	return os.NewSyscallError("bind", sys.Bind(fd, at))
 }
 
-// A descriptor is a socket that package net does not know.
+// A descriptor is a socket that package net does not know about.
 type descriptor int
 
 func (d descriptor) Control(f func(fd uintptr)) error { f(uintptr(d)); return nil }
@@ -158,8 +157,7 @@ func (descriptor) Read(func(uintptr) bool) error { return syscall.ENOTSUP }
 
 func (descriptor) Write(func(uintptr) bool) error { return syscall.ENOTSUP }
 
-// resolve returns the address that package net would bind; both says that it is to be that
-// of both families.
+// resolve returns the address that package net would bind. both means the addresses of both families.
 func resolve(ctx context.Context, name string) (at netip.AddrPort, both bool, err error) {
 	host, service, err := net.SplitHostPort(name)
 	if err != nil {
@@ -179,7 +177,7 @@ func resolve(ctx context.Context, name string) (at netip.AddrPort, both bool, er
 	return netip.AddrPortFrom(addr, uint16(port)), host == "", nil
 }
 
-// resolveHost returns the first address of IPv4, or else the first one.
+// resolveHost returns the first IPv4 address of a host, or else its first address.
 func resolveHost(ctx context.Context, host string) (netip.Addr, error) {
 	if host == "" {
 		return netip.IPv6Unspecified(), nil
@@ -195,14 +193,13 @@ func resolveHost(ctx context.Context, host string) (netip.Addr, error) {
 	return list[max(i, 0)].Unmap(), nil
 }
 
-// Start listens: clients come here unless another socket has a narrower address. The others
-// are those that share it.
+// Start listens: clients come here unless another socket has a narrower address. The others are the listeners that
+// share the address.
 //
-// One that has the very same address must not share it any more, or the two would be a group
-// among whose members the kernel chooses without asking which of them have yielded. listen(2)
-// does not find it in the way then, see [Listener.ClearReusePort]; if that was forgotten they
-// are a group after all, and the other one has its part of the clients for as long as it is
-// open.
+// A listener with exactly the same address must stop sharing first. Otherwise the two sockets would be a group, and
+// the kernel would choose a member for each client even if it has stopped accepting. After [Listener.ClearReusePort]
+// listen(2) succeeds beside the other socket. Without it the two become a group after all, and the other listener
+// gets its part of the clients as long as it is open.
 func (l *Listener) Start(others ...*Listener) error {
 	i := slices.IndexFunc(others, func(other *Listener) bool { return slices.Equal(other.Own(), l.Own()) })
 	if i < 0 {
@@ -231,16 +228,15 @@ func (l *Listener) start() error {
 	return nil
 }
 
-// nowhere is the index of an interface that no machine has.
+// nowhere is the index of a network interface that no machine has.
 const nowhere = 1<<31 - 1
 
-// StopAccepting has every client that connects from now on go to the listeners that have been
-// started beside l, or be refused where they do not listen; clients that have begun to connect
-// still come to l. It can only be closed afterwards. After an error clients may come to it
-// until then.
+// StopAccepting sends all new clients to the listeners that were started beside l, or refuses them if these do not
+// listen on the address. Clients that have begun to connect still come to l. Afterwards l can only be closed. After
+// an error clients may come to l until then.
 //
-// A listening socket is not found for a packet of another interface than its own, while the
-// handshakes that have begun are (net/ipv4/inet_hashtables.c, compute_score).
+// For a packet from an interface other than its own the kernel does not find a listening socket, but does find
+// handshakes that have begun (net/ipv4/inet_hashtables.c, compute_score).
 func (l *Listener) StopAccepting() error {
 	if l.grouped {
 		return nil
@@ -248,10 +244,10 @@ func (l *Listener) StopAccepting() error {
 	return l.set("yield", sys.SO_BINDTOIFINDEX, nowhere)
 }
 
-// ClearReusePort ends Share for good. The kernel remembers that the last socket that was bound to a
-// port shared it, and would let others of the same user that ask for it have the same address
-// (net/ipv4/inet_connection_sock.c, sk_reuseport_match), until one is bound that does not:
-// with CAP_NET_ADMIN such a one is bound.
+// ClearReusePort ends sharing for good. The kernel remembers that the socket that was bound to a port last shared it,
+// and would give the address to other sockets of the same user that ask for it (net/ipv4/inet_connection_sock.c,
+// sk_reuseport_match), until a socket that does not share is bound. With CAP_NET_ADMIN, ClearReusePort binds such a
+// socket.
 func (l *Listener) ClearReusePort() error {
 	err := l.SetReusePort(false)
 	own := l.Own()
@@ -260,7 +256,7 @@ func (l *Listener) ClearReusePort() error {
 		return err
 	}
 	defer sys.Close(fd)
-	if sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_REPAIR, 1) == nil { // it is bound in spite of others
+	if sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_REPAIR, 1) == nil { // the socket can be bound in spite of others
 		_ = sys.Bind(fd, own[0])
 	}
 	return err

@@ -15,11 +15,11 @@ import (
 	"github.com/penstock/penstock/proxy/internal/file"
 )
 
-// answerTime is how long a process gets to answer on a path that is in the way.
+// answerTime is how long a process has to answer at a path that is in the way.
 const answerTime = time.Second
 
-// listenUnix binds under a lock on the directory, so that of two processes that find the same
-// stale path one gets it, and the other gets an error.
+// listenUnix binds under a lock on the directory: if two processes find the same stale path, one gets it, and the
+// other gets an error.
 func (l *Listener) listenUnix(ctx context.Context) error {
 	if l.addr.Abstract() {
 		return l.bindUnix(ctx)
@@ -34,7 +34,7 @@ func (l *Listener) listenUnix(ctx context.Context) error {
 	return nil
 }
 
-// listenAt listens at a path, which is the listener's unless there is an error.
+// listenAt listens at a path. The path belongs to the listener unless there is an error.
 func (l *Listener) listenAt(ctx context.Context, p *unixPath) error {
 	unlock, err := p.lock(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *Listener) listenAt(ctx context.Context, p *unixPath) error {
 	return l.take(p)
 }
 
-// bindUnix binds and listens. The path does not have its mode yet, but [beginning].
+// bindUnix binds and listens. The path still has the mode of [beginning].
 func (l *Listener) bindUnix(ctx context.Context) error {
 	lc := net.ListenConfig{Control: l.restrict}
 	ln, err := lc.Listen(ctx, "unix", l.addr.Name)
@@ -62,13 +62,12 @@ func (l *Listener) bindUnix(ctx context.Context) error {
 		return err
 	}
 	sock := ln.(*net.UnixListener)
-	sock.SetUnlinkOnClose(false) // it would unlink whatever has the name by then
+	sock.SetUnlinkOnClose(false) // it would unlink whichever file has the name by then
 	l.sock = sock
 	return nil
 }
 
-// take makes a path the listener's, which has just bound it, and gives it its mode. After an
-// error the socket is closed.
+// take gives the path that was just bound to the listener, and sets its mode. After an error the socket is closed.
 func (l *Listener) take(p *unixPath) error {
 	err := p.take(l.addr.Mode)
 	if err == nil {
@@ -78,31 +77,31 @@ func (l *Listener) take(p *unixPath) error {
 	return errors.Join(err, p.remove(), l.sock.Close())
 }
 
-// inUse is the error for a path that is in the way and stays there.
+// inUse returns the error for a path that cannot be taken over.
 func inUse(why error) error {
 	return fmt.Errorf("%w, and cannot be taken over: %w", syscall.EADDRINUSE, cause(why))
 }
 
-// An unixPath is the name of a bound unix socket in the file system. The directory may belong
-// to another user, who can put anything in the place of the socket, or of the directory, at
-// any time. So nothing is done by name but bind(2), which follows no link in the place of the
-// socket (net/unix/af_unix.c, unix_bind_bsd: it creates the file, or fails). Before a later
-// change the file is opened, and changed only if it is the one that bind has created.
+// A unixPath is the name of a bound unix socket in the file system. The directory may belong to another user, who can
+// replace the socket or the directory at any time. So only bind(2) uses the name; it does not follow a link in the
+// place of the socket (net/unix/af_unix.c, unix_bind_bsd: it creates the file, or fails). A later change opens the
+// file first, and changes it only if it is the file that bind created.
 type unixPath struct {
 	name string // in the directory
 
 	mu   sync.Mutex
-	dir  int      // owned, opened with O_PATH; -1 once it was closed
+	dir  int      // owned, opened with O_PATH; -1 after close
 	file sys.File // identifies the bound file; zero before take
 }
 
-// newUnixPath opens the directory of a path. Another user may have it, unless own is set, and may not move it away.
+// newUnixPath opens the directory of a path. Another user may own the directory, unless own is set, but must not be
+// able to move it away.
 func newUnixPath(name string, own bool) (*unixPath, error) {
 	at, err := file.Beside(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := at.Fixed(); err != nil { // bind(2) has the path alone
+	if err := at.Fixed(); err != nil { // bind(2) takes nothing but a path
 		return nil, errors.Join(err, at.Close())
 	}
 	if own {
@@ -115,18 +114,17 @@ func newUnixPath(name string, own bool) (*unixPath, error) {
 	return p, nil
 }
 
-// The modes that a path begins with, between bind(2) and the change to the configured one. The
-// sticky bit, which means nothing on a socket, marks it meanwhile: a socket with that bit is
-// one that this function's caller has just bound, or one without a listener whose process was
-// killed right then. No user who is to be kept out is let in for a moment: it is the owner's
-// alone. Without a mode it has the mode that bind(2) gives it, with the umask or the
-// directory's default ACL.
+// The modes of a path between bind(2) and the change to the configured mode. The sticky bit, which means nothing for
+// a socket, marks the path until then: a socket with this bit was just bound by the caller of this function, or
+// belongs to a process that was killed at this moment, and has no listener. Until the change only the owner has
+// access, so nobody is let in who is to be kept out. Without a configured mode the path has the mode that bind(2)
+// gives it, from the umask or the directory's default ACL.
 const (
 	beginsClosed = sys.S_ISVTX | 0o200
 	beginsOpen   = sys.S_ISVTX | 0o777
 )
 
-// beginning is the mode that the path begins with which is to have another.
+// beginning returns the mode that a path has until it gets the configured mode.
 func beginning(mode fs.FileMode) uint32 {
 	if mode == 0 {
 		return beginsOpen
@@ -134,8 +132,8 @@ func beginning(mode fs.FileMode) uint32 {
 	return beginsClosed
 }
 
-// restrict has bind(2) create the path with the mode that it begins with: that is the mode of
-// the socket, less the umask (net/unix/af_unix.c, unix_bind_bsd).
+// restrict makes bind(2) create the path with its first mode: the mode of the socket less the umask
+// (net/unix/af_unix.c, unix_bind_bsd).
 func (l *Listener) restrict(_, _ string, conn syscall.RawConn) error {
 	if l.addr.Abstract() {
 		return nil
@@ -145,11 +143,10 @@ func (l *Listener) restrict(_, _ string, conn syscall.RawConn) error {
 	return errors.Join(ctlErr, os.NewSyscallError("fchmod", err))
 }
 
-// errNotOurs is the error for a name that leads to another file than the bound one.
+// errNotOurs means that the name leads to a file other than the bound socket.
 var errNotOurs = errors.New("another process has put another file there")
 
-// take finds the socket that was just bound, and gives it its mode, 0 for all permissions less
-// the umask.
+// take finds the socket that was just bound, and sets its mode. 0 means all permissions less the umask.
 func (p *unixPath) take(mode fs.FileMode) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +168,7 @@ func (p *unixPath) take(mode fs.FileMode) error {
 	return os.NewSyscallError("chmod", sys.ChmodOpen(fd, uint32(mode)))
 }
 
-// open opens the file of that name, and describes it. A symbolic link is opened itself.
+// open opens and describes the file with the path's name. It opens a symbolic link itself, not its target.
 func (p *unixPath) open() (fd int, file sys.File, err error) {
 	if p.dir < 0 {
 		return -1, file, net.ErrClosed
@@ -187,7 +184,7 @@ func (p *unixPath) open() (fd int, file sys.File, err error) {
 	return fd, file, nil
 }
 
-// chmod changes the permissions; 0 is all permissions less the umask, as if it were bound now.
+// chmod changes the permissions. 0 means all permissions less the umask, as if the socket were bound now.
 func (p *unixPath) chmod(mode fs.FileMode) error {
 	if mode == 0 {
 		umask, err := sys.Umask()
@@ -209,9 +206,8 @@ func (p *unixPath) chmod(mode fs.FileMode) error {
 	return os.NewSyscallError("chmod", sys.ChmodOpen(fd, uint32(mode)))
 }
 
-// remove unlinks the path unless another file has the name by now, and closes the directory.
-// The socket must still be open: it keeps the inode from being used again. A nil path, or one
-// that was removed, is left alone.
+// remove unlinks the path unless another file has the name by now, and closes the directory. The socket must still be
+// open, or the inode could be used again. remove does nothing for a nil path, or after an earlier remove.
 func (p *unixPath) remove() error {
 	if p == nil {
 		return nil
@@ -229,7 +225,7 @@ func (p *unixPath) remove() error {
 	return errors.Join(notThere(err), p.closeDirectory())
 }
 
-// gone reports whether no file has the name any more. A nil path is none that could be gone.
+// gone reports whether no file has the name any more. It returns false for a nil path.
 func (p *unixPath) gone() bool {
 	if p == nil {
 		return false
@@ -243,7 +239,7 @@ func (p *unixPath) gone() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// notThere is nil for the error that a file is gone.
+// notThere turns the error that a file does not exist into nil.
 func notThere(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -251,7 +247,7 @@ func notThere(err error) error {
 	return err
 }
 
-// close closes the directory, and leaves its files alone. It may follow remove.
+// close closes the directory, and leaves the files in it alone. It may be called after remove.
 func (p *unixPath) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,8 +264,8 @@ func (p *unixPath) closeDirectory() error {
 	return os.NewSyscallError("close", sys.Close(fd))
 }
 
-// removeStale removes a path that a process left behind. A path at which a process answers, or
-// that is no socket, is in use.
+// removeStale removes a path that a process left behind. If a process answers there, or the file is not a socket, the
+// path is in use.
 func (p *unixPath) removeStale(ctx context.Context) error {
 	fd, file, err := p.open()
 	switch {
@@ -283,7 +279,7 @@ func (p *unixPath) removeStale(ctx context.Context) error {
 		return fmt.Errorf("%w, by a file that is no socket", syscall.EADDRINUSE)
 	}
 	dialer := net.Dialer{Timeout: answerTime}
-	conn, err := dialer.DialContext(ctx, "unix", sys.OpenName(fd)) // the very file, whatever has the name by now
+	conn, err := dialer.DialContext(ctx, "unix", sys.OpenName(fd)) // this very file, even if the name has changed hands
 	switch {
 	case err == nil:
 		conn.Close()
@@ -300,16 +296,15 @@ func (p *unixPath) removeStale(ctx context.Context) error {
 	return nil
 }
 
-// lockTime is how long a directory may be locked by another process, which needs it for a
-// moment; lockPause is the time between two looks.
+// lockTime is how long another process may have the directory locked, which it needs only for a moment. lockPause is
+// the time between two attempts.
 const (
 	lockTime  = time.Second
 	lockPause = 5 * time.Millisecond
 )
 
-// lock locks the directory against others that use this function. One that may not be read
-// goes unlocked, and so does one that stays locked: every user who may read it can lock it for
-// ever.
+// lock locks the directory against other callers. A directory that may not be read is not locked, and neither is a
+// directory that stays locked: every user who may read it could keep it locked for ever.
 func (p *unixPath) lock(ctx context.Context) (unlock func() error, err error) {
 	fd, err := sys.Openat(p.dir, ".", sys.O_DIRECTORY)
 	switch {

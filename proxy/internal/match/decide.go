@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 )
 
-// ErrUndecided is the error of a client whose first bytes do not show which route it has.
+// ErrUndecided means that a client's first bytes do not show which route it takes.
 var ErrUndecided = errors.New("the client's first bytes do not decide its route")
 
 // recognise makes the recogniser of the bytes that the routes depend on.
@@ -54,7 +54,7 @@ func (t *Table) recognise() error {
 	return nil
 }
 
-// canonical has names and paths as they are compared. Its slices are its own from then on.
+// canonical replaces names and paths by the form in which they are compared. It clones the slices first.
 func (r *route) canonical() (err error) {
 	r.SNI, r.Host, r.Path = slices.Clone(r.SNI), slices.Clone(r.Host), slices.Clone(r.Path)
 	for _, names := range [][]string{r.SNI, r.Host} {
@@ -72,16 +72,20 @@ func (r *route) canonical() (err error) {
 	return nil
 }
 
-// Recogniser returns the recogniser of the bytes that the routes depend on; nil if none does.
+// Recogniser returns the recogniser of the bytes that the routes depend on, or nil if no route depends on bytes.
 func (t *Table) Recogniser() *firstbytes.Recogniser { return t.recogniser }
 
-// Decide returns the index of the first route after another one that fits c, or None; after None are all. It fails with [ErrUndecided] if things that are not known of c
-// would decide: the first route that may fit does not fit for sure. So no client evades a route by leaving its first bytes
-// in doubt. Where its bytes cannot be read ([firstbytes.Facts.Unread]) routes by bytes are passed over on the way to one that names such clients, and to no
-// other: a client is not to evade them by being late. If there is none by silence, a client with [firstbytes.Facts.Silent], which the
-// caller sets by the operator's leave, has the first route that depends on no byte.
+// Decide returns the index of the first route behind the route after that fits c, or None. It searches all routes if
+// after is None. It fails with [ErrUndecided] if the first route that may fit depends on something that is not known
+// about c: no client evades a route by leaving its first bytes in doubt.
 //
-// Routes by SNI or Host are looked up by the name, once that is known. A client that cannot be read costs a look at each route, and so does a route after another one.
+// If c's bytes cannot be read ([firstbytes.Facts.Unread]), Decide passes over routes by bytes, but only on the way to
+// a route for such clients: a client cannot evade a route by being late. If no route names silence, a client with
+// [firstbytes.Facts.Silent], which the caller sets if the operator allows it, takes the first route that depends on
+// no byte.
+//
+// Routes by SNI or Host are found by the name, once it is known. For a client that cannot be read, and for a search
+// that begins behind a route, Decide looks at each route.
 func (t *Table) Decide(c *Client, after int) (int, error) {
 	if _, unread := c.First.Unread(); unread || after != None {
 		return t.decideInOrder(c, after)
@@ -96,7 +100,7 @@ func (t *Table) Decide(c *Client, after int) (int, error) {
 	return None, undecided(c)
 }
 
-// undecided returns the error of a client, with the reason if that is known.
+// undecided returns the error for a client, with the reason if it is known.
 func undecided(c *Client) error {
 	switch {
 	case c.First.HelloErr != nil:
@@ -107,7 +111,7 @@ func undecided(c *Client) error {
 	return ErrUndecided
 }
 
-// firstThatMay returns the first route that fits c, as far as is known, or else how many routes there are.
+// firstThatMay returns the index of the first route that may fit c, or the number of routes.
 func (t *Table) firstThatMay(c *Client) int32 {
 	by := look{t, c, true}
 	best := by.first(t.neither, int32(len(t.routes)))
@@ -128,7 +132,7 @@ func (t *Table) firstThatMay(c *Client) int32 {
 	return best
 }
 
-// decideInOrder is Decide by a look at each route.
+// decideInOrder is Decide without the look-up by name: it looks at each route.
 func (t *Table) decideInOrder(c *Client, after int) (int, error) {
 	by, unread := c.First.Unread()
 	passed, open := false, by == firstbytes.Silence && unread && !t.resorts.Has(by)
@@ -205,7 +209,7 @@ func said(wanted []string, has *firstbytes.Property, one func(wanted []string, v
 	return firstbytes.If(one(wanted, has.Value))
 }
 
-// oneName reports whether a name is one of some, or below one.
+// oneName reports whether one of the patterns is the name, or a domain above it.
 func oneName(patterns []string, name string) bool {
 	for _, p := range patterns {
 		switch parent, wild := strings.CutPrefix(p, "*"); {
@@ -218,7 +222,7 @@ func oneName(patterns []string, name string) bool {
 	return false
 }
 
-// onePath reports whether a path is one of some, or below one.
+// onePath reports whether one of the patterns is the path, or a directory above it.
 func onePath(patterns []string, path string) bool {
 	for _, p := range patterns {
 		if parent, below := strings.CutSuffix(p, "*"); p == path || below && strings.HasSuffix(parent, "/") && strings.HasPrefix(path, parent) {

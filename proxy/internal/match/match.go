@@ -17,65 +17,62 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// A Route selects clients. An empty field matches every client; of another field, one element
-// has to match. All fields have to.
+// A Route selects clients. A client must match every field. An empty field matches every client; a list matches if
+// one of its elements does.
 type Route struct {
-	// SNI are names of hosts: "shop.example.com", or "*.example.com" for all names
-	// that end so, however many labels come before, but not for example.com itself
-	// (as with Envoy's server_names and nginx's map ... hostnames); "*" is for every
-	// client that names a host. Case does not matter.
+	// SNI are host names: "shop.example.com", or "*.example.com" for all names with this end, however many labels
+	// come before it, but not for example.com itself (like Envoy's server_names and nginx's map ... hostnames). "*"
+	// matches every client that names a host. Case does not matter.
 	SNI []string
 
-	// ALPN are protocols, one of which the client must have offered.
+	// ALPN are protocols. The client must have offered one of them.
 	ALPN []string
 
-	// Users and Databases are names of which a client whose negotiation of PostgreSQL is answered must have one. Unlike
-	// User and Database they need none of its first bytes.
+	// Users and Databases are for clients whose PostgreSQL negotiation is answered: the client must log in as one of
+	// the users, and to one of the databases. Unlike User and Database they need none of its first bytes.
 	Users, Databases []string
 
-	// Source are rules, one of which is for where the client comes from.
+	// Source are rules about the client's address or user. One of them must match.
 	Source []source.Rule
 
-	// Port is that which the client has come to; 0: any.
+	// Port is the port that the client has connected to, or 0 for any port.
 	Port uint16
 
-	// TLVs are those of a PROXY header, one of which the client's must have.
+	// TLVs are values of a PROXY header. The client's header must have one of them.
 	TLVs []TLV
 
-	// Protocols are those that the client may speak; 0: any, or none.
+	// Protocols are the protocols that the client may speak. 0 matches every client.
 	Protocols firstbytes.Set
 
-	// Host are names of hosts as in SNI, and Path paths, of an HTTP/1 request. A path is as
-	// [firstbytes.CanonicalPath] returns it, or ends in "/*" for all paths that begin so.
+	// Host and Path are for requests of HTTP/1. Host are host names as in SNI. A path has the form that
+	// [firstbytes.CanonicalPath] returns, or ends in "/*" and matches all paths with this beginning.
 	Host, Path []string
 
-	// User and Database are names in a StartupMessage of PostgreSQL.
+	// User and Database are names in a PostgreSQL StartupMessage.
 	User, Database []string
 
 	// Bytes are patterns in the client's first bytes.
 	Bytes []firstbytes.Pattern
 }
 
-// FirstBytes reports whether matching the route needs a client's first bytes, and not its hello
-// alone.
+// FirstBytes reports whether the route needs first bytes of a client other than its TLS hello.
 func (r *Route) FirstBytes() bool {
 	return r.Protocols != 0 || len(r.Host)+len(r.Path)+len(r.User)+len(r.Database)+len(r.Bytes) > 0
 }
 
-// Hello reports whether matching the route needs a client's hello.
+// Hello reports whether the route needs the client's TLS hello.
 func (r *Route) Hello() bool { return len(r.SNI) > 0 || len(r.ALPN) > 0 }
 
-// A Client is the known properties of one. An unknown property is left empty, and matches
-// empty fields alone.
+// A Client is what is known about a client. An unknown property is left empty, and only empty fields match it.
 type Client struct {
 	ServerName string   // in lower case, without a dot at its end
 	ALPN       []string // as offered
-	User       string   // of a session of PostgreSQL
+	User       string   // of a PostgreSQL session
 	Database   string
 	Source     source.Source
-	Port       uint16 // that it has come to
+	Port       uint16 // the port that it has connected to
 	TLVs       []byte // of its PROXY header, see [proxyproto.Info.TLVs]
-	// First is the knowledge of its first bytes, for [Table.Decide].
+	// First is what is known about its first bytes, for [Table.Decide].
 	First *firstbytes.Facts
 }
 
@@ -89,18 +86,18 @@ type Table struct {
 	neither []int32 // without SNI and without Host
 
 	recogniser *firstbytes.Recogniser // nil: no route depends on first bytes
-	resorts    firstbytes.Set         // that routes name, of those of clients whose bytes cannot be read
+	resorts    firstbytes.Set         // reasons why bytes cannot be read for which there are routes
 }
 
-// A route is a Route and the set that its Source makes.
+// A route is a Route and the set made from its Source.
 type route struct {
 	Route
 	from     *source.Set
 	patterns []int // of the recogniser
 }
 
-// New makes the table of routes, the first of which that fits counts. The error says
-// which one has a name that is none.
+// New makes the table of routes. The first route that fits a client counts. The error says which route has an invalid
+// name.
 func New(routes []Route) (*Table, error) {
 	t := &Table{sni: newNames(), host: newNames()}
 	for i, r := range routes {
@@ -126,19 +123,19 @@ func New(routes []Route) (*Table, error) {
 	return t, t.recognise()
 }
 
-// Len is how many routes there are.
+// Len returns the number of routes.
 func (t *Table) Len() int { return len(t.routes) }
 
-// Hello reports whether a client's hello must be known to find its route.
+// Hello reports whether the search for a route needs the client's TLS hello.
 func (t *Table) Hello() bool { return t.hello }
 
-// None is the result of a search without a route: none fits.
+// None is the result of a search if no route fits.
 const None = -1
 
-// Find returns the index of the first route that fits c, or None. It is for clients that have sent a hello or have
-// none, where no route depends on other first bytes: for others there is [Table.Decide]. It costs a look into a
-// map for the name and each domain above it, and a look at each route that has one of
-// these names, or none, before the one that fits.
+// Find returns the index of the first route that fits c, or None. It is for clients that have sent a TLS hello, or
+// send none, if no route depends on other first bytes; otherwise use [Table.Decide]. It looks up the name and each
+// domain above it in a map, and looks at each route with one of these names, or without a name, up to the route that
+// fits.
 func (t *Table) Find(c *Client) int {
 	by := look{t, c, false}
 	best := t.sni.first(c.ServerName, int32(len(t.routes)), &by)
@@ -149,19 +146,19 @@ func (t *Table) Find(c *Client) int {
 	return int(best)
 }
 
-// fits looks at all but the name.
+// fits reports whether the route fits, without a look at the name.
 func (r *route) fits(c *Client) bool {
 	return r.fitsBesidesLogin(c) &&
 		(len(r.Users) == 0 || slices.Contains(r.Users, c.User)) &&
 		(len(r.Databases) == 0 || slices.Contains(r.Databases, c.Database))
 }
 
-// fitsBesidesLogin looks at all but the name, the user and the database.
+// fitsBesidesLogin is fits without the user and the database.
 func (r *route) fitsBesidesLogin(c *Client) bool {
 	return (len(r.ALPN) == 0 || speaks(r.ALPN, c.ALPN)) && r.fitsFrom(c)
 }
 
-// fitsFrom looks at what is known of a client that has not sent a byte of its own.
+// fitsFrom compares what is known before the client has sent a byte.
 func (r *route) fitsFrom(c *Client) bool {
 	return (r.Port == 0 || r.Port == c.Port) &&
 		(len(r.Source) == 0 || r.from.Contains(c.Source)) &&
@@ -177,7 +174,7 @@ func speaks(wanted, offered []string) bool {
 	return false
 }
 
-// names is routes by the names of hosts that they are for, each list in order.
+// names are routes by host name. Each list is in the order of the routes.
 type names struct {
 	exact  map[string][]int32 // by name
 	suffix map[string][]int32 // by the name after "*."
@@ -215,13 +212,13 @@ func note(list []int32, i int32) []int32 {
 	return append(list, i)
 }
 
-// first returns the first route for a name that a look takes, or best if there is none before that.
+// first returns the first route for a name that the look takes, or best if no such route comes before best.
 func (x *names) first(name string, best int32, by *look) int32 {
 	if name == "" {
 		return best
 	}
 	best = by.first(x.exact[name], best)
-	for at := strings.IndexByte(name, '.'); at > 0 && len(x.suffix) > 0; { // a name that begins with a dot is none
+	for at := strings.IndexByte(name, '.'); at > 0 && len(x.suffix) > 0; { // a name cannot begin with a dot
 		name = name[at+1:]
 		best = by.first(x.suffix[name], best)
 		at = strings.IndexByte(name, '.')
@@ -236,7 +233,7 @@ type look struct {
 	may   bool // takes routes that may fit, see [Table.Decide]
 }
 
-// takes judges a route by all that is not looked up by name.
+// takes judges a route by everything but the name.
 func (l *look) takes(r *route) bool {
 	if l.may {
 		return r.judge(l.c, l.table.recogniser) != firstbytes.No
@@ -244,7 +241,7 @@ func (l *look) takes(r *route) bool {
 	return r.fits(l.c)
 }
 
-// first returns the first route of list that it takes, or best if there is none before that.
+// first returns the first route of list that the look takes, or best if no such route comes before best.
 func (l *look) first(list []int32, best int32) int32 {
 	for _, i := range list {
 		if i >= best || l.takes(&l.table.routes[i]) {
@@ -254,8 +251,8 @@ func (l *look) first(list []int32, best int32) int32 {
 	return best
 }
 
-// Pattern checks an element of [Route.SNI], and returns it as it is compared: in lower case,
-// without a dot at its end.
+// Pattern checks an element of [Route.SNI], and returns the form in which it is compared: in lower case, without a
+// dot at its end.
 func Pattern(s string) (string, error) {
 	if s == "*" {
 		return s, nil
@@ -281,7 +278,7 @@ func Pattern(s string) (string, error) {
 	return name, nil
 }
 
-// PathPattern checks an element of [Route.Path], and returns it as it is compared.
+// PathPattern checks an element of [Route.Path], and returns the form in which it is compared.
 func PathPattern(s string) (string, error) {
 	exact, below := s, ""
 	if parent, ok := strings.CutSuffix(s, "/*"); ok {
@@ -294,8 +291,8 @@ func PathPattern(s string) (string, error) {
 	return path + below, nil
 }
 
-// FindAfter returns the index of the first route after another one that fits c, or None. It costs a look at each
-// of them, and is for the same clients as [Table.Find].
+// FindAfter returns the index of the first route behind the route after that fits c, or None. It looks at each of
+// these routes, and is for the same clients as [Table.Find].
 func (t *Table) FindAfter(c *Client, after int) int {
 	for i := after + 1; i < len(t.routes); i++ {
 		if r := &t.routes[i]; r.named(c) && r.fits(c) {
@@ -305,8 +302,8 @@ func (t *Table) FindAfter(c *Client, after int) int {
 	return None
 }
 
-// FindHidden is FindAfter of a client whose user and database cannot be read: it has them, within TLS that is passed
-// through. It fails with [ErrUndecided] if they would decide: no client evades a route by hiding them.
+// FindHidden is FindAfter for a client whose user and database are hidden within TLS that is passed through. It fails
+// with [ErrUndecided] if a route depends on them: no client evades a route by hiding them.
 func (t *Table) FindHidden(c *Client, after int) (int, error) {
 	for i := after + 1; i < len(t.routes); i++ {
 		r := &t.routes[i]
@@ -321,8 +318,9 @@ func (t *Table) FindHidden(c *Client, after int) (int, error) {
 	return None, nil
 }
 
-// Possible returns the index of the first route after another one that may be that of a client of which only the source, the port and the
-// TLVs are known, or None; certain says that nothing else decides whether it is. The table may be nil, and has no routes then.
+// Possible returns the index of the first route behind the route after that may fit a client, or None, if only the
+// client's source, port and TLVs are known. certain reports that the route depends on nothing else. The table may be
+// nil, and has no routes then.
 func (t *Table) Possible(c *Client, after int) (i int, certain bool) {
 	for i := after + 1; t != nil && i < len(t.routes); i++ {
 		if r := &t.routes[i]; r.fitsFrom(c) {
@@ -332,17 +330,17 @@ func (t *Table) Possible(c *Client, after int) (i int, certain bool) {
 	return None, true
 }
 
-// named looks at the name alone.
+// named reports whether the name fits.
 func (r *route) named(c *Client) bool { return len(r.SNI) == 0 || oneName(r.SNI, c.ServerName) }
 
 // A TLV is a type and a value of a PROXY header.
 type TLV struct {
 	Type  proxyproto.Type
 	Value []byte
-	Any   bool // whatever its value is
+	Any   bool // the value does not matter
 }
 
-// hasOne reports whether one of some TLVs is in raw, which has those of a header.
+// hasOne reports whether raw, the TLVs of a header, has one of the wanted TLVs.
 func hasOne(wanted []TLV, raw []byte) bool {
 	for t, value := range proxyproto.All(raw) {
 		for i := range wanted {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/verdict"
 )
 
-// flushAt is the number of bytes from which on the encoder writes.
+// The encoder writes once it has flushAt bytes.
 const flushAt = 64 << 10
 
 // An encoder writes series as text. It keeps the first error of writing, after which it does nothing.
@@ -28,7 +28,7 @@ type encoder struct {
 	err         error
 }
 
-// begin begins a family. One without series is left out.
+// begin begins a family. A family without series is left out.
 func (e *encoder) begin(f *Family) { e.family, e.begun = f, false }
 
 // head writes the first lines of the family.
@@ -49,7 +49,7 @@ func (e *encoder) head() {
 	e.buf = append(e.buf, '\n')
 }
 
-// name appends the name of a series and its labels. suffix follows the name, extra the labels.
+// name appends the name of a series and its labels: suffix is added to the name, extra to the labels.
 func (e *encoder) name(suffix, extra string) {
 	if !e.begun {
 		e.head()
@@ -62,7 +62,7 @@ func (e *encoder) name(suffix, extra string) {
 	e.buf = append(b, "} "...)
 }
 
-// end ends a line, and writes if there is much.
+// end ends a line, and writes the buffer if it is large.
 func (e *encoder) end() {
 	e.buf = append(e.buf, '\n')
 	if len(e.buf) >= flushAt {
@@ -77,7 +77,7 @@ func (e *encoder) flush() {
 	e.buf = e.buf[:0]
 }
 
-// int writes a series. extra is further labels, with a comma before each.
+// int writes a series. extra are more labels, each with a comma before it.
 func (e *encoder) int(extra string, v int64) {
 	e.name("", extra)
 	e.buf = strconv.AppendInt(e.buf, v, 10)
@@ -105,7 +105,7 @@ func (e *encoder) timestamp(extra string, at time.Time) {
 // bytes writes the bytes of both directions and engines.
 func (e *encoder) bytes(b *Bytes) { e.bytesOf("", b) }
 
-// bytesOf is bytes with further labels before those of direction and engine.
+// bytesOf is bytes with more labels before the labels direction and engine.
 func (e *encoder) bytesOf(extra string, b *Bytes) {
 	e.int(extra+`,direction="client_to_endpoint",engine="splice"`, b.ClientToEndpoint.Spliced)
 	e.int(extra+`,direction="client_to_endpoint",engine="copy"`, b.ClientToEndpoint.Copied)
@@ -201,16 +201,16 @@ func leLabels(bound float64) [2]string {
 	return [2]string{`,le="` + text + `"`, `,le="` + open + `"`}
 }
 
-// label returns a label with its value quoted. It is not the first one.
+// label returns a label with a quoted value, for a place behind another label.
 func label(name, value string) string { return `,` + name + `="` + quoted(value) + `"` }
 
-// firstLabel is label for the first one.
+// firstLabel is label for the first label.
 func firstLabel(name, value string) string { return name + `="` + quoted(value) + `"` }
 
 var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
-// quoted returns the value of a label. Where bytes are not UTF-8, as those of a path may be, they
-// are escaped, so that two of them stay two.
+// quoted returns the value of a label. Bytes that are not UTF-8, for example in a path, are escaped, so that two
+// different values stay different.
 func quoted(value string) string {
 	for i := range len(value) {
 		if c := value[i]; c >= utf8.RuneSelf || c == '\\' || c == '"' || c == '\n' {
@@ -220,7 +220,7 @@ func quoted(value string) string {
 	return value
 }
 
-// valid returns a text of UTF-8.
+// valid returns the text as UTF-8.
 func valid(text string) string {
 	if utf8.ValidString(text) {
 		return text
@@ -228,14 +228,14 @@ func valid(text string) string {
 	return display.Text(text)
 }
 
-// list writes series by one more label.
+// list writes a series for each count, with one more label.
 func (e *encoder) list(name string, counts []tally.Count) {
 	for i := range counts {
 		e.int(e.cached(name, counts[i].Of), counts[i].N)
 	}
 }
 
-// cached is label for values of which there are few.
+// cached is label for labels that have few values.
 func (e *encoder) cached(name, value string) string {
 	key := [2]string{name, value}
 	text, ok := e.made[key]
@@ -246,7 +246,7 @@ func (e *encoder) cached(name, value string) string {
 	return text
 }
 
-// counts writes series by one more label, in the order of its values.
+// counts writes a series for each count, with one more label, in the order of its values.
 func (e *encoder) counts(name string, counts map[string]int64) {
 	for _, value := range sorted(counts) {
 		e.int(label(name, value), counts[value])
@@ -261,14 +261,14 @@ func (e *encoder) handshakes(h *admin.Handshakes) {
 	}
 }
 
-// handshakeFailures writes those that failed, by the causes that occurred.
+// handshakeFailures writes the failed handshakes by cause. Causes that did not occur are left out.
 func (e *encoder) handshakeFailures(h *admin.Handshakes) {
 	if h != nil {
 		e.counts("cause", h.Failed)
 	}
 }
 
-// certificates writes the ends of certificates' validity, one for each path.
+// certificates writes when the certificates expire, once for each path.
 func (e *encoder) certificates(list []admin.Certificate) {
 	seen := make(map[string]bool, len(list))
 	for _, c := range list {

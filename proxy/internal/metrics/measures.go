@@ -14,17 +14,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A measure is a field of a status that has a family, for its metric tag. The tag is the end of the family's name. A struct, or a pointer to
-// one, has the beginning of its fields' names, which is the whole of it if it begins with penstock_. After a comma a map of counts has the
-// label of its keys, and nonzero means that 0 has no series. The comment on the field is the help.
+// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the end
+// of the family's name. The tag of a struct, or of a pointer to a struct, is the beginning of its fields' names,
+// behind the prefix of the object unless it begins with penstock_. After a comma comes the label for the keys of a
+// map, or nonzero if 0 has no series. The comment on the field is the help.
 type measure struct {
 	Family
 	path    []int  // of the field, through structs and pointers
-	label   string // of the keys of a map; "": the field is a number
+	label   string // for the keys of a map; "" if the field is a number
 	nonzero bool
 }
 
-// measuresOf returns the measures of a type of status, whose families have labels.
+// measuresOf returns the measures of a type of status. labels are the labels of their families.
 func measuresOf[T any](prefix string, labels ...string) (list []measure) {
 	help := admin.Comments()
 	var walk func(t reflect.Type, prefix string, path []int)
@@ -62,7 +63,7 @@ func newMeasure(prefix, tag, help string, counts bool, labels []string, path []i
 	return m
 }
 
-// of returns the field in a status; false: it is of a part that the status does not have.
+// of returns the field in a status, or false if the status does not have the part with the field.
 func (m *measure) of(status reflect.Value) (field reflect.Value, there bool) {
 	for _, i := range m.path {
 		if status.Kind() == reflect.Pointer {
@@ -76,7 +77,7 @@ func (m *measure) of(status reflect.Value) (field reflect.Value, there bool) {
 	return status, true
 }
 
-// valueOf is the value of a field that is no map.
+// valueOf returns the value of a field that is not a map.
 func valueOf(field reflect.Value) int64 {
 	switch {
 	case field.Kind() != reflect.Bool:
@@ -87,7 +88,7 @@ func valueOf(field reflect.Value) int64 {
 	return 0
 }
 
-// write writes the series of a status, a pointer.
+// write writes the series of a status, which is a pointer.
 func (m *measure) write(e *encoder, status reflect.Value) {
 	v, there := m.of(status)
 	switch {
@@ -99,7 +100,8 @@ func (m *measure) write(e *encoder, status reflect.Value) {
 	}
 }
 
-// collect is write for the process. A part that it does not have counts nothing.
+// collect is write for the process. If the status lacks the part with the field, a number is 0 and a map has no
+// series.
 func (m *measure) collect(status reflect.Value, emit emitter) {
 	v, there := m.of(status)
 	switch {
@@ -122,8 +124,8 @@ func statusFamilies[T, S any](of func(*T) *S, prefix string, labels ...string) (
 	return list
 }
 
-// A processFamily is a family of the whole process. collect calls emit for each series, with the values
-// of the family's labels.
+// A processFamily is a family of the whole process. collect calls emit for each series, with the values of the
+// family's labels.
 type processFamily struct {
 	Family
 	collect     func(s *Sample, emit emitter)
@@ -164,7 +166,7 @@ func emitAll(emit emitter, counts map[string]int64) {
 	}
 }
 
-// emitEach is emitAll with those of names that did not occur: a rate needs a beginning.
+// emitEach is emitAll with a zero for each name without a count: a rate needs a beginning.
 func emitEach(emit emitter, counts map[string]int64, names ...string) {
 	all := make(map[string]int64, len(names))
 	for _, name := range names {
@@ -174,21 +176,21 @@ func emitEach(emit emitter, counts map[string]int64, names ...string) {
 	emitAll(emit, all)
 }
 
-// sessionLog is the counts of the session log; all are 0 if there was none.
+// sessionLog returns the counts of the session log, all 0 if there is none.
 func (s *Sample) sessionLog() *admin.SessionLog {
 	return cmp.Or(s.Process.SessionLog, &admin.SessionLog{})
 }
 
-// lane is that of the process; all are 0 if there is none.
+// lane returns the counts of the process's lane, all 0 if there is none.
 func (s *Sample) lane() *admin.Lane { return cmp.Or(s.Process.Lane, &admin.Lane{}) }
 
-// traces is the counts of spans; all are 0 if there were none.
+// traces returns the counts of spans, all 0 if there are no traces.
 func (s *Sample) traces() *admin.Traces { return cmp.Or(s.Process.Traces, &admin.Traces{}) }
 
 // pageSize is the size of a page of a pipe.
 var pageSize = int64(os.Getpagesize())
 
-// processFamilies are those of the process, beside the ones of the status's fields.
+// processFamilies are the families of the process that are not fields of its status.
 var processFamilies = []processFamily{
 	{Family: gauge("penstock_build_info", "1, with the version.", "version"), collect: func(s *Sample, emit emitter) { emit(1, s.Process.Version) }},
 	{Family: gauge("penstock_draining", "1 while the process drains before its end."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
@@ -294,7 +296,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// describedProcess returns the families of the process, with those of the status's fields.
+// describedProcess returns all families of the process, including the fields of its status.
 func describedProcess() (list []processFamily) {
 	for _, m := range measuresOf[admin.Status]("penstock_") {
 		list = append(list, processFamily{Family: m.Family, collect: func(s *Sample, emit emitter) { m.collect(reflect.ValueOf(&s.Process.Status), emit) }})
@@ -307,7 +309,7 @@ func describedProcess() (list []processFamily) {
 	return list
 }
 
-// loopFamilies are those with the label loop.
+// loopFamilies are the families with the label loop.
 var loopFamilies = []objectFamily[Loop]{
 	{counter("penstock_loop_overruns_total", "Turns that used a millisecond of CPU time, with --turn-cpu. Left out without it.", "loop"), func(e *encoder, l *Loop) {
 		if l.Measured {
@@ -318,11 +320,11 @@ var loopFamilies = []objectFamily[Loop]{
 	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Late) }},
 }
 
-// powerBounds are the bounds of the buckets that are shown of counts by powers of two of a microsecond, as
-// exponents: 16 us to a second.
+// powerBounds are the bounds of the buckets that are shown, as exponents of two: 16 us to a second. The counts have a
+// bucket for each power of two of a microsecond.
 var powerBounds = [...]int{4, 6, 8, 10, 12, 14, 16, 18, 20}
 
-// filterBounds are those for the calls of filters: 1 us to 65 ms.
+// filterBounds are the bounds for calls of filters: 1 us to 65 ms.
 var filterBounds = [...]int{0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16}
 
 var powerLabels, filterLabels = powersLabels(powerBounds[:]), powersLabels(filterBounds[:])
@@ -334,11 +336,11 @@ func powersLabels(bounds []int) (labels [][2]string) {
 	return labels
 }
 
-// powers writes the buckets of times that are counted by powers of two of a microsecond: counts[i] has
-// those below 2^i, and not below half of that.
+// powers writes the buckets of times. counts[i] is the number of times of at least half of 2^i and less than 2^i
+// microseconds.
 func (e *encoder) powers(counts []int64) { e.powersOf("", powerBounds[:], powerLabels, counts) }
 
-// powersOf is powers with bounds of its own, and with further labels.
+// powersOf is powers with its own bounds and more labels.
 func (e *encoder) powersOf(extra string, bounds []int, labels [][2]string, counts []int64) {
 	sum, next := int64(0), 0
 	for i, bound := range bounds {
@@ -357,7 +359,7 @@ func (e *encoder) powersOf(extra string, bounds []int, labels [][2]string, count
 	e.end()
 }
 
-// answerBounds are those for the first answers of endpoints: 256 us to 4 s.
+// answerBounds are the bounds for the first answers of endpoints: 256 us to 4 s.
 var answerBounds = [...]int{8, 10, 12, 14, 16, 18, 20, 22}
 
 var answerLabels = powersLabels(answerBounds[:])
@@ -379,7 +381,7 @@ func (e *encoder) answers(p *Endpoint) {
 	e.sumAndCount("", p.Answered.Seconds(), made)
 }
 
-// sumAndCount writes the end of a histogram.
+// sumAndCount writes the sum and the count, the end of a histogram.
 func (e *encoder) sumAndCount(extra string, seconds float64, n int64) {
 	e.name("_sum", extra)
 	e.buf = strconv.AppendFloat(e.buf, seconds, 'g', -1, 64)
@@ -403,7 +405,7 @@ const (
 	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
 )
 
-// listenerFamilies are those with the label listener, beside the ones of the status's fields.
+// listenerFamilies are the families with the label listener that are not fields of the listener's status.
 var listenerFamilies = []objectFamily[Listener]{
 	{gauge("penstock_listener_state", "1 for the present state: serving, paused (at a limit) or draining.", "listener", "state"), func(e *encoder, l *Listener) {
 		for _, state := range []admin.State{admin.Serving, admin.Paused, admin.Draining} {
@@ -533,7 +535,7 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 }
 
-// comparisons calls see with the sum of the listener's comparisons, if it has some.
+// comparisons calls see with the sum of the listener's comparisons, if it has any.
 func (l *Listener) comparisons(see func(k *admin.Comparison)) {
 	if l.Mirrors == nil || len(l.Mirrors.Comparisons) == 0 {
 		return
@@ -579,7 +581,7 @@ var breakerStates = []string{"closed", "open", "half-open"}
 // endpointStates are the states of an endpoint.
 var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ejected, admin.Draining, admin.Maint}
 
-// upstreamFamilies are those with the label upstream.
+// upstreamFamilies are the families with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
 	{gauge("penstock_upstream_endpoints", "Endpoints by state. One whose circuit breaker is open counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
@@ -629,7 +631,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_tls_handshake_failures_total", "TLS handshakes with endpoints that failed. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
 }
 
-// limits writes a value for each limit of the circuit breaker that there is.
+// limits writes a value for each limit of the circuit breaker.
 func (u *Upstream) limits(e *encoder, connections, pending int64) {
 	if u.Most > 0 {
 		e.int(`,limit="connections"`, connections)
@@ -639,8 +641,8 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 	}
 }
 
-// endpointFamilies are those with the labels upstream and endpoint. The three last ones are left out for
-// all endpoints but the first ones, see [Limits].
+// endpointFamilies are the families with the labels upstream and endpoint. Only the first endpoints have the three
+// last families, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
 	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
 	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), standby (its check has the answer of a healthy standby), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},

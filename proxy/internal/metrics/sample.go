@@ -1,9 +1,9 @@
-// Package metrics writes the counters of a process as OpenMetrics or as Prometheus's text. It reads a
-// [Sample], which the process fills in, once for each scrape.
+// Package metrics writes the counters of a process as OpenMetrics or in Prometheus's text format. It reads a
+// [Sample], which the process fills in for each scrape.
 //
-// A few hundred series of the process pass a registry of client_golang, which also negotiates the format. Those
-// of listeners, upstreams and endpoints may be hundreds of thousands, and the registry takes microseconds for
-// each: an encoder writes them, and a test holds its output against client_golang's.
+// The few hundred series of the process itself pass a registry of client_golang, which also negotiates the format.
+// Listeners, upstreams and endpoints may have hundreds of thousands of series, and the registry takes microseconds
+// for each. So an encoder writes them, and a test compares its output with client_golang's.
 package metrics
 
 import (
@@ -42,7 +42,7 @@ type Family struct {
 	Name   string
 	Kind   Kind
 	Labels []string
-	Help   string // one line, with the meaning of labels that need one
+	Help   string // one line, which explains the labels if necessary
 }
 
 // A table is the families of each kind of object.
@@ -65,8 +65,8 @@ var families = sync.OnceValue(func() *table {
 	}
 })
 
-// Families returns all families of this package, as documented. Those of the Go runtime and of the
-// process (go_ and process_) are client_golang's.
+// Families returns all families of this package, as they are documented. The families of the Go runtime and of the
+// process (go_ and process_) come from client_golang.
 func Families() (list []Family) {
 	t := families()
 	for i := range t.process {
@@ -90,7 +90,7 @@ func histogram(name, help string, labels ...string) Family {
 	return Family{name, Histogram, labels, help}
 }
 
-// A Sample is the counters of a process at one time.
+// A Sample holds the counters of a process at one time.
 type Sample struct {
 	Process   Process
 	Config    Config
@@ -100,7 +100,7 @@ type Sample struct {
 	Endpoints []Endpoint // of all upstreams, in their order
 }
 
-// reset empties the sample for another scrape. It keeps the memory.
+// reset empties the sample for another scrape, and keeps its memory.
 func (s *Sample) reset() {
 	clear(s.Listeners)
 	clear(s.Upstreams)
@@ -111,18 +111,18 @@ func (s *Sample) reset() {
 // Process is the status of the process, without its listeners and upstreams.
 type Process struct {
 	admin.Status
-	EveryRefusal map[string]int64 // clients by reason, with those that did not occur
+	EveryRefusal map[string]int64 // refused clients by reason; reasons that did not occur are 0
 }
 
-// A FileState is the state of the configuration file beside the running configuration.
+// A FileState says how the configuration file differs from the running configuration.
 type FileState string
 
 // The states of the file.
 const (
-	FileSame    FileState = "same"    // the running configuration is its content
+	FileSame    FileState = "same"    // the running configuration was read from this content
 	FileDiffers FileState = "differs" // a reload would change something
 	FileInvalid FileState = "invalid" // a reload would be refused
-	FileUnknown FileState = "unknown" // it was not looked at yet, or there is no file
+	FileUnknown FileState = "unknown" // it was not read yet, or there is no file
 )
 
 // Config is the state of the configuration.
@@ -131,16 +131,16 @@ type Config struct {
 	Unconfirmed      bool // a reload waits to be confirmed
 	Reloads, Refused int64
 	RolledBack       int64
-	LastOK           bool      // the last attempt to load a configuration, the first one included, has succeeded
-	LastSuccess      time.Time // of the last one that has
+	LastOK           bool      // the last load of a configuration, which may be the first one, succeeded
+	LastSuccess      time.Time // time of the last load that succeeded
 	File             FileState
 }
 
-// A Loop is the counters of an event loop. Turns and Late count by powers of two of a microsecond.
+// A Loop holds the counters of an event loop. Turns and Late are counts by powers of two of a microsecond.
 type Loop struct {
 	admin.Loop
 	Turns, Late []int64
-	Measured    bool // its overruns are
+	Measured    bool // overruns are measured
 
 	labels string
 }
@@ -148,29 +148,29 @@ type Loop struct {
 // Bytes are bytes by direction and engine.
 type Bytes = admin.Bytes
 
-// A Listener is the status of a listener, and its counters that the status does not have.
+// A Listener is the status of a listener, with counters that the status does not have.
 type Listener struct {
 	admin.Listener
-	Refused []tally.Count // by reason, with those that did not occur
+	Refused []tally.Count // by reason; reasons that did not occur are 0
 	Tally   tally.Counts
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
-	KeyedBy string                 // the property of Keyed
-	Keyed   []Keyed                // by a property of the clients; nil: there are none
+	KeyedBy string                 // the property that Keyed counts by
+	Keyed   []Keyed                // by a property of the clients; nil if they are not counted so
 
 	labels string
 }
 
-// A Keyed is the sessions of a listener with one value of a property of their clients.
+// A Keyed counts the sessions of a listener whose clients have one value of a property.
 type Keyed struct {
 	Value    string
 	Sessions int64
 	Bytes    Bytes
 }
 
-// An Upstream is the status of an upstream without its endpoints, and its counters that the status does not have.
+// An Upstream is the status of an upstream without its endpoints, with counters that the status does not have.
 type Upstream struct {
 	admin.Upstream
-	Refused []tally.Count // by reason, with those that did not occur
+	Refused []tally.Count // by reason; reasons that did not occur are 0
 	Tally   tally.Counts
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
 	States  map[admin.State]int64  // number of endpoints
@@ -178,7 +178,7 @@ type Upstream struct {
 	labels string
 }
 
-// An Endpoint is the status of an endpoint, and its counters that the status does not have.
+// An Endpoint is the status of an endpoint, with counters that the status does not have.
 type Endpoint struct {
 	Upstream string
 	admin.Endpoint
@@ -193,21 +193,21 @@ type Endpoint struct {
 // up reports whether the endpoint gets clients.
 func (p *Endpoint) up() bool { return p.State == admin.Up && p.Breaker == "" }
 
-// Limits are how many objects have series. The others are counted by penstock_series_dropped.
+// Limits are how many objects have series. penstock_series_dropped counts the others.
 type Limits struct {
 	Listeners, Upstreams, Endpoints int
 	// EndpointHistograms is how many endpoints have histograms.
 	EndpointHistograms int
 }
 
-// DefaultLimits are those of a [Handler] of the program.
+// DefaultLimits are the limits of the program's [Handler].
 var DefaultLimits = Limits{Listeners: 5000, Upstreams: 5000, Endpoints: 20_000, EndpointHistograms: 1000}
 
 // maxReading is how many samples are read at once.
 const maxReading = 2
 
-// readTime is how long a sample may take: the loops are asked for the bytes of their sessions, a few
-// sessions in each turn.
+// readTime is how long a sample may take. It waits for the loops, which count the bytes of a few sessions in each
+// turn.
 const readTime = 5 * time.Second
 
 // A Handler serves the metrics of a process over HTTP. Make it with [NewHandler].
@@ -231,8 +231,8 @@ func NewHandler(read func(*Sample), limits Limits) *Handler {
 
 var errSlow = errors.New("the event loops did not answer in time")
 
-// ServeHTTP writes the metrics. It holds no lock while it writes, and a client that does not read keeps a
-// sample in memory: its server bounds how many there are, and how long.
+// ServeHTTP writes the metrics. It holds no lock while it writes. A client that does not read keeps a sample in
+// memory: the HTTP server must limit how many such clients there are, and for how long.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sample, err := h.sample(r.Context())
 	if err != nil {
@@ -258,7 +258,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const openMetricsType = "application/openmetrics-text"
 
-// sample reads a sample. It is given back by done.
+// sample reads a sample. The caller gives it back with done.
 func (h *Handler) sample(ctx context.Context) (*Sample, error) {
 	timer := time.NewTimer(readTime)
 	defer timer.Stop()
@@ -294,7 +294,7 @@ func (h *Handler) done(s *Sample) {
 	h.samples.Put(s)
 }
 
-// A response is one in memory.
+// A response is a response in memory.
 type response struct {
 	header http.Header
 	body   bytes.Buffer
@@ -307,7 +307,7 @@ func (r *response) WriteHeader(code int) { r.code = code }
 
 func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-// process returns the response of promhttp, which has the series of the process alone.
+// process returns promhttp's response, which has only the series of the process.
 func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range append([]prometheus.Collector{&collector{s}}, h.beside...) {
@@ -317,14 +317,14 @@ func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
 	}
 	r = r.Clone(r.Context())
 	if f := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
-		r.Header.Set("Accept", "text/plain") // the encoder has no other ones
+		r.Header.Set("Accept", "text/plain") // the encoder has no other formats
 	}
 	got := &response{header: make(http.Header), code: http.StatusOK}
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}).ServeHTTP(got, r)
 	return got, nil
 }
 
-// eof ends OpenMetrics.
+// eof is the last line of OpenMetrics.
 const eof = "# EOF\n"
 
 // write writes the series of the process, and then the others.
