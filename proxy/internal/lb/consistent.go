@@ -8,15 +8,14 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// probes is the number of slots that are looked at. Each may cost a cache miss, and a pick
-// that would need more has few endpoints to choose from.
+// probes is the number of slots that a pick looks at. Each look may cost a cache miss. If a pick would need more, few
+// endpoints are usable.
 const probes = 64
 
-// consistent takes the owner of the client's slot or, if that cannot be had, of the
-// next slot in a sequence that depends on the client alone, and in the end meets
-// every slot. So every node that thinks the same of the endpoints takes the same one;
-// clients of others stay where they are, and those of one that has failed are spread
-// over all.
+// consistent takes the owner of the client's slot. If the owner cannot be acquired, it takes the owner of the next
+// slot in a sequence that depends only on the client and meets every slot in the end. So all nodes with the same view
+// of the endpoints take the same endpoint. If an endpoint fails, its clients are spread over all the others, and no
+// other client moves.
 func (t *tier) consistent(p *pick) *Endpoint {
 	plan := t.plan
 	size := uint64(len(plan.table))
@@ -38,15 +37,15 @@ func (t *tier) consistent(p *pick) *Endpoint {
 	return nil
 }
 
-// begun reports whether an endpoint that is in slow start takes this client already:
-// first few, then more and more, each of which stays.
+// begun reports whether an endpoint in slow start already takes this client: at first it takes few clients, then more
+// and more, and keeps each of them.
 func (t *tier) begun(p *pick, e *Endpoint) bool {
 	r := e.ramp(int64(t.set.cfg.SlowStart))
 	return r == whole || mix(p.hash^e.hash)&(whole-1) < r
 }
 
-// nearest takes the endpoint with the best score for the client among those that can be had:
-// so nodes agree also where nearly all are unusable.
+// nearest takes the endpoint with the best score for the client among the endpoints that can be acquired. So nodes
+// agree even if nearly all endpoints are unusable.
 func (t *tier) nearest(p *pick) *Endpoint {
 	for range 4 {
 		var best *Endpoint
@@ -61,21 +60,19 @@ func (t *tier) nearest(p *pick) *Endpoint {
 			return best
 		}
 	}
-	return t.from(0, p) // others are quicker: any endpoint that is left
+	return t.from(0, p) // other goroutines are quicker: take any endpoint
 }
 
-// perEndpoint is how many slots an endpoint has in a table, at least: with so many
-// none has more than a hundredth more than another ("Maglev: A Fast and Reliable
-// Software Network Load Balancer", NSDI 2016, section 3.4).
+// perEndpoint is the least number of slots per endpoint in a table. With so many, the shares of two endpoints differ
+// by at most a hundredth ("Maglev: A Fast and Reliable Software Network Load Balancer", NSDI 2016, section 3.4).
 const perEndpoint = 100
 
-// Prime numbers, the first two of them the paper's.
+// tableSizes are prime numbers. The first two are the paper's.
 var tableSizes = []int{65537, 655373, 1310759, 2621527, 5243059, 10486163, 20972351, 41944733}
 
-// tableSize returns the size of the table for so many endpoints. Where a tier grows
-// from one size to the next, from 655 endpoints to 656 for the first time, nearly all
-// clients move: a size that never changes would be as large for two endpoints as for
-// ten thousand.
+// tableSize returns the size of the table for a number of endpoints. When a tier grows past a size, first from 655
+// endpoints to 656, nearly all clients move. A constant size would avoid this, but two endpoints would need the table
+// for ten thousand.
 func tableSize(endpoints int) int {
 	for _, size := range tableSizes {
 		if size/perEndpoint >= endpoints {
@@ -85,7 +82,7 @@ func tableSize(endpoints int) int {
 	return tableSizes[len(tableSizes)-1]
 }
 
-// A preference is in which a member prefers the slots of a table.
+// A preference is the order in which a member prefers the slots of a table.
 type preference struct{ at, skip uint32 }
 
 func (o *preference) next(size int) {
@@ -94,9 +91,9 @@ func (o *preference) next(size int) {
 	}
 }
 
-// maglev fills a table whose size is prime as the paper says: each endpoint prefers
-// the slots in an order of its own, a permutation, and they take turns to take the
-// first that is free. Where weights differ, turns are those of the schedule.
+// maglev fills a table of prime size as in the paper: each endpoint prefers the slots in its own order, a
+// permutation, and the endpoints take turns in taking their first free slot. If weights differ, the turns follow the
+// schedule.
 func maglev(members []*Endpoint, weights []int, size int) []uint32 {
 	turns := schedule(weights)
 	if len(turns) == 0 {
@@ -107,7 +104,7 @@ func maglev(members []*Endpoint, weights []int, size int) []uint32 {
 		orders[i] = preference{uint32(reduce(mix(e.hash), uint64(size))), 1 + uint32(reduce(mix(e.hash+golden), uint64(size-1)))}
 	}
 	table := make([]uint32, size)
-	taken := make([]uint64, (size+63)/64) // bits: they fit into a cache where the table does not
+	taken := make([]uint64, (size+63)/64) // bits, which fit into a cache when the table does not
 	for filled, turn := 0, 0; filled < size; filled++ {
 		who := turns[turn]
 		if turn++; turn == len(turns) {
@@ -123,16 +120,14 @@ func maglev(members []*Endpoint, weights []int, size int) []uint32 {
 	return table
 }
 
-// rendezvous fills a table by weighted rendezvous hashing: each slot belongs to the endpoint
-// with the best score for it, and a score depends on nothing but the slot, the endpoint and
-// its weight. So an endpoint that comes or goes, or whose weight changes, moves no slot
-// between any two others.
+// rendezvous fills a table by weighted rendezvous hashing: each slot belongs to the endpoint with the best score for
+// it, and a score depends only on the slot, the endpoint and its weight. So if an endpoint comes, goes or changes its
+// weight, no slot moves between two other endpoints.
 //
-// To compare all endpoints for each slot would take thirteen billion scores for ten thousand.
-// Instead each throws balls: the kth, at about the time k/weight, falls into a slot by a hash,
-// and a slot belongs to the endpoint that hits it first. A weight is the rate of throwing, so
-// the chance to be first is in proportion to it. When all slots have been hit, later balls do
-// not count: about size*ln(size) balls.
+// To compare all endpoints for each slot, ten thousand endpoints would need thirteen billion scores. Instead each
+// endpoint throws balls: the kth, at about the time k/weight, falls into a slot by a hash, and a slot belongs to the
+// endpoint that hits it first. A weight is the rate of throwing, so the chance to be first is in proportion to it.
+// Once all slots have been hit, later balls do not count. This takes about size*ln(size) balls.
 func rendezvous(members []*Endpoint, weights []int, size int) []uint32 {
 	sum := 0
 	for _, w := range weights {
@@ -145,7 +140,7 @@ func rendezvous(members []*Endpoint, weights []int, size int) []uint32 {
 	for i := range r.hit {
 		r.hit[i] = math.MaxUint64
 	}
-	round := uint64(float64(second) * float64(size) / float64(sum)) // in which as many balls are thrown as there are slots
+	round := uint64(float64(second) * float64(size) / float64(sum)) // time in which as many balls are thrown as there are slots
 	for until := round; ; until += round {
 		for i, e := range members {
 			if weights[i] > 0 {
@@ -164,14 +159,13 @@ const second uint64 = 1 << 32
 // A rendezvousFill is a table that is being filled.
 type rendezvousFill struct {
 	size   uint64
-	hit    []uint64 // when, by slot
+	hit    []uint64 // time of the first hit, by slot
 	owner  []uint32
 	thrown []uint64 // by member
-	final  []uint64 // bits of the slots whose owner is certain: they fit into a cache where the others do not
+	final  []uint64 // bits of the slots with a final owner, which fit into a cache when the other slices do not
 }
 
-// throw throws at least all of a member's balls up to a time, one at some moment of
-// each interval.
+// throw throws at least all of a member's balls up to a time, one ball in each interval.
 func (r *rendezvousFill) throw(who uint32, hash, interval, until uint64) {
 	k := r.thrown[who]
 	for ; k*interval <= until; k++ {
@@ -187,8 +181,7 @@ func (r *rendezvousFill) throw(who uint32, hash, interval, until uint64) {
 	r.thrown[who] = k
 }
 
-// settle notes that all balls up to a time were thrown, so that slots that were hit by then
-// are final, and reports whether these are all slots.
+// settle notes that all balls up to a time were thrown: slots hit before are final. It reports whether all slots are.
 func (r *rendezvousFill) settle(until uint64) (all bool) {
 	all = true
 	for slot, at := range r.hit {
@@ -214,7 +207,7 @@ func reduce(x, n uint64) uint64 {
 	return hi
 }
 
-// KeyOf returns the [Request.Key] of a text: the same for the same text on every node, and 0 for the empty one alone.
+// KeyOf returns the [Request.Key] of a text. It is the same on every node, and 0 only for the empty text.
 func KeyOf(text string) uint64 {
 	if text == "" {
 		return 0
@@ -235,8 +228,8 @@ func (b bitmap) has(i int) bool { return b[i/64].Load()>>(i%64)&1 != 0 }
 func (b bitmap) add(i int)    { b[i/64].Or(1 << (i % 64)) }
 func (b bitmap) remove(i int) { b[i/64].And(^uint64(1 << (i % 64))) }
 
-// keep makes i a member for as long as want returns true. It looks again after writing: of
-// several concurrent calls the last one to write sees the present state.
+// keep makes i a member as long as want returns true. It asks want again after writing, so among concurrent calls the
+// last writer sees the present state.
 func (b bitmap) keep(i int, want func() bool) {
 	for {
 		now := want()
@@ -267,7 +260,7 @@ func (b bitmap) next(i int) int {
 	return -1
 }
 
-// around returns the least member from i on, and then from 0 on, or -1.
+// around returns the least member from i on, or else the least member, or -1.
 func (b bitmap) around(i int) int {
 	if n := b.next(i); n >= 0 {
 		return n
@@ -275,7 +268,7 @@ func (b bitmap) around(i int) int {
 	return b.next(0)
 }
 
-// count returns how many members there are.
+// count returns the number of members.
 func (b bitmap) count() int {
 	n := 0
 	for k := range b {

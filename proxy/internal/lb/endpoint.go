@@ -13,29 +13,28 @@ const MaxWeight = 256
 
 // EndpointConfig sets up an [Endpoint].
 type EndpointConfig struct {
-	// ID identifies the endpoint, and is hashed by the consistent policies: the same on every
-	// node of a fleet, as a rule the name or the address.
+	// ID identifies the endpoint: usually its name or address, which must be the same on every node of a fleet. The
+	// consistent policies hash it.
 	ID string
 
-	// Weight is from 0 to [MaxWeight]. With 0 an endpoint keeps its sessions and gets no more.
+	// Weight is from 0 to [MaxWeight]. With 0 an endpoint keeps its sessions and gets no new ones.
 	Weight int
 
-	// Connections is how many sessions it may have at a time; 0 means any number.
+	// Connections is how many sessions it may have at a time; 0 means no limit.
 	Connections int
 
-	// Now is a clock that never goes backwards, in nanoseconds; nil means the
-	// process's. Only slow start asks it.
+	// Now is a clock that never goes backwards, in nanoseconds; nil means the clock of the process. Only slow start
+	// uses it.
 	Now func() int64
 
-	// Of is its owner's business.
+	// Of is for the caller. This package does not use it.
 	Of any
 }
 
-// An Endpoint serves an upstream's clients. Its state is set by others ([Endpoint.SetHealthy]
-// and the like) and looked at by every pick. It is safe for concurrent use, and must not be
-// copied.
+// An Endpoint serves an upstream's clients. Its owner sets its state ([Endpoint.SetHealthy] and the like), and every
+// pick looks at it. It is safe for concurrent use, and must not be copied.
 type Endpoint struct {
-	// Of is its owner's business.
+	// Of is for the owner. This package does not use it.
 	Of any
 
 	id   string
@@ -43,18 +42,18 @@ type Endpoint struct {
 	now  func() int64
 
 	word        atomic.Uint64 // sessions and flags: see activeMask
-	limit       atomic.Uint32 // of sessions; 0 means any number
+	limit       atomic.Uint32 // of sessions; 0 means no limit
 	weight      atomic.Int32
-	usableSince atomic.Int64 // clock when it became usable; 0 if that is of no interest any more
+	usableSince atomic.Int64 // when it became usable, by the clock; 0 once that does not matter any more
 	picked      atomic.Uint64
-	inSets      atomic.Pointer[[]membership] // in the sets that it is in; written under mu
-	scored      atomic.Bool                  // one of them has a tree; written under mu
+	inSets      atomic.Pointer[[]membership] // its places in sets; written under mu
+	scored      atomic.Bool                  // one of the sets has a tree; written under mu
 
-	mu sync.Mutex // of changes of flags, weight or inSets; no pick waits for it
+	mu sync.Mutex // held while flags, weight or inSets change; no pick waits for it
 }
 
-// NewEndpoint returns a healthy endpoint without sessions. Weights and limits out of range are
-// replaced by the nearest valid one.
+// NewEndpoint returns a healthy endpoint without sessions. It replaces a weight or limit out of range by the nearest
+// valid value.
 func NewEndpoint(cfg EndpointConfig) *Endpoint {
 	e := &Endpoint{id: cfg.ID, hash: xxh3.HashString(cfg.ID), now: cfg.Now, Of: cfg.Of}
 	if e.now == nil {
@@ -70,7 +69,7 @@ func NewEndpoint(cfg EndpointConfig) *Endpoint {
 
 var start = time.Now()
 
-// monotonic is never 0, which stands for never.
+// monotonic never returns 0, which means never.
 func monotonic() int64 { return int64(time.Since(start)) + 1 }
 
 // ID returns the identity that the endpoint was made with.
@@ -79,7 +78,8 @@ func (e *Endpoint) ID() string { return e.id }
 // Weight returns the weight.
 func (e *Endpoint) Weight() int { return int(e.weight.Load()) }
 
-// SetWeight changes the weight. A weight of 0 takes effect at once; a table that a policy has computed from weights stays as it is.
+// SetWeight changes the weight. Weight 0 takes effect at once. Tables that policies have computed from weights do not
+// change.
 func (e *Endpoint) SetWeight(w int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,11 +87,11 @@ func (e *Endpoint) SetWeight(w int) {
 	e.flag(flagWeightless, w == 0)
 }
 
-// Limit returns how many sessions it may have at a time; 0 means any number.
+// Limit returns how many sessions the endpoint may have at a time; 0 means no limit.
 func (e *Endpoint) Limit() int { return int(e.limit.Load()) }
 
-// SetLimit changes how many sessions it may have at a time; 0 or less means any
-// number. Sessions beyond a new limit stay.
+// SetLimit changes how many sessions the endpoint may have at a time; 0 or less means no limit. Sessions beyond a new
+// limit stay.
 func (e *Endpoint) SetLimit(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,40 +99,38 @@ func (e *Endpoint) SetLimit(n int) {
 	e.changed()
 }
 
-// Active returns the number of sessions, with those whose connection is being made.
+// Active returns the number of sessions, including sessions that are still connecting.
 func (e *Endpoint) Active() int { return int(e.word.Load() & activeMask) }
 
-// Picked returns how many times it was picked.
+// Picked returns how many times the endpoint was picked.
 func (e *Endpoint) Picked() uint64 { return e.picked.Load() }
 
-// SetHealthy sets the verdict of health checks. An endpoint that becomes usable by it begins
-// its slow start.
+// SetHealthy sets the verdict of health checks. If this makes the endpoint usable, its slow start begins.
 func (e *Endpoint) SetHealthy(healthy bool) { e.set(flagDown, !healthy) }
 
-// SetEjected sets the verdict of outlier detection; the end of an ejection begins a slow
-// start.
+// SetEjected sets the verdict of outlier detection. After an ejection slow start begins.
 func (e *Endpoint) SetEjected(ejected bool) { e.set(flagEjected, ejected) }
 
-// SetBarred says whether its checks have answered that it must not serve: then it does not
-// even where no other endpoint can. As long as it is healthy that makes no difference.
+// SetBarred says whether the endpoint's checks have answered that it must not serve. A barred endpoint does not serve
+// even if no other endpoint can. This makes no difference while it is healthy.
 func (e *Endpoint) SetBarred(barred bool) { e.set(flagBarred, barred) }
 
-// SetFailing says whether the last connection to it could not be made. Only a pick as a last
-// resort minds that, see [Working]. It costs next to nothing if it was said before.
+// SetFailing says whether the last connection to the endpoint failed. It matters only to picks with [Working] or
+// [LastResort]. It costs next to nothing if it changes nothing.
 func (e *Endpoint) SetFailing(failing bool) {
 	if failing != e.Failing() {
 		e.set(flagFailing, failing)
 	}
 }
 
-// Failing returns the state that SetFailing has set.
+// Failing returns what SetFailing has set.
 func (e *Endpoint) Failing() bool { return e.word.Load()&flagFailing != 0 }
 
-// SetDraining sets whether the endpoint keeps its sessions and gets no more.
+// SetDraining says whether the endpoint keeps its sessions and gets no new ones.
 func (e *Endpoint) SetDraining(draining bool) { e.set(flagDraining, draining) }
 
-// SetBroken says whether its circuit breaker refuses connections. That it does not any
-// more begins no slow start: a breaker tries an endpoint with few by itself.
+// SetBroken says whether the endpoint's circuit breaker refuses connections. No slow start begins when it closes: the
+// breaker itself tries the endpoint with few connections first.
 func (e *Endpoint) SetBroken(broken bool) { e.set(flagBroken, broken) }
 
 func (e *Endpoint) set(flag uint64, on bool) {
@@ -154,8 +152,8 @@ func (e *Endpoint) flag(flag uint64, on bool) {
 	e.changed()
 }
 
-// Added begins the slow start of an endpoint that has just been added to a running
-// upstream. The endpoints that an upstream begins with need none.
+// Added begins the slow start of an endpoint that was added to a running upstream. The first endpoints of an upstream
+// need none.
 func (e *Endpoint) Added() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,7 +164,7 @@ func (e *Endpoint) Added() {
 // A State is the state of an endpoint at a moment.
 type State struct {
 	Down, Ejected, Broken, Barred, Draining bool
-	// Active is how many sessions it has.
+	// Active is the number of sessions.
 	Active int
 }
 
@@ -179,11 +177,11 @@ func (e *Endpoint) State() State {
 	}
 }
 
-// whole is the ramp of an endpoint that is not in slow start.
+// whole is the ramp of an endpoint outside slow start.
 const whole = 1 << 16
 
-// ramp is the part, of whole, of its weight that an endpoint has in a slow start of so long; at
-// least a hundredth, or no client would ever be sent to try it.
+// ramp returns which part of its weight, in parts of whole, an endpoint has in slow start. It is at least a
+// hundredth, or no client would ever try the endpoint.
 func (e *Endpoint) ramp(slowStart int64) uint64 {
 	rose := e.usableSince.Load()
 	if rose == 0 || slowStart <= 0 {
@@ -191,15 +189,15 @@ func (e *Endpoint) ramp(slowStart int64) uint64 {
 	}
 	since := e.now() - rose
 	if since >= slowStart {
-		e.usableSince.CompareAndSwap(rose, 0) // the clock is not asked again
+		e.usableSince.CompareAndSwap(rose, 0) // no need for the clock any more
 		return whole
 	}
 	return max(uint64(float64(whole)*float64(max(since, 0))/float64(slowStart)), whole/100)
 }
 
-// An endpoint's word has all that decides whether it may have another session, so that this
-// and the taking of a place are one compare-and-swap: no limit is ever passed, and an endpoint
-// that was taken out gets no other session, however many clients pick at that moment.
+// An endpoint's word has everything that decides whether it may have another session. So one compare-and-swap checks
+// this and takes a place: however many clients pick at the same moment, no limit is exceeded, and an endpoint that
+// was taken out gets no more sessions.
 //
 //	bits 0-31   sessions
 //	bits 32-38  flags
@@ -209,20 +207,20 @@ const (
 	flagDown       = 1 << (32 + iota) // by health checks
 	flagEjected                       // by outlier detection
 	flagBroken                        // by its circuit breaker
-	flagDraining                      // by an operator, or because it goes
+	flagDraining                      // by an operator, or because it is removed
 	flagWeightless                    // weight 0
 	flagBarred                        // its checks have answered that it must not serve
-	flagFailing                       // the last connection to it could not be made
+	flagFailing                       // the last connection to it failed
 )
 
 const (
-	unusableFlags     = flagDown | flagEjected | flagBroken // make an endpoint unusable, unless in panic
-	absentFlags       = flagDraining | flagWeightless       // take it out of the reckoning altogether
+	unusableFlags     = flagDown | flagEjected | flagBroken // make an endpoint unusable, except in panic
+	absentFlags       = flagDraining | flagWeightless       // exclude it from all counts
 	noLastResortFlags = flagBarred | flagFailing            // keep it from being picked as a last resort
 )
 
-// hasRoom reports whether an endpoint whose word and limit are these may have another
-// session, if none of the flags of excluded keeps it out.
+// hasRoom reports whether an endpoint with this word and limit may have another session. excluded are the flags that
+// keep it out.
 func hasRoom(w uint64, limit uint32, excluded uint64) bool {
 	return w&(absentFlags|excluded) == 0 && (limit == 0 || uint32(w&activeMask) < limit)
 }
@@ -235,8 +233,9 @@ func (e *Endpoint) CanAcquireAnyway(panicking bool) bool {
 	return hasRoom(e.word.Load(), e.limit.Load(), excludedAnyway(panicking))
 }
 
-// AcquireAnyway gives the endpoint another session, unless it has its limit of them, though it may be unusable: a client has to find out whether it
-// serves. A barred one is taken in panic alone. If it returns true the caller calls [Endpoint.Release] once, as after [Set.Pick].
+// AcquireAnyway gives the endpoint another session even if it is unusable: a client has to find out whether it
+// serves. It respects the limit, and takes a barred endpoint only in panic. If it returns true the caller calls
+// [Endpoint.Release] once, as after [Set.Pick].
 func (e *Endpoint) AcquireAnyway(panicking bool) bool { return e.acquire(excludedAnyway(panicking)) }
 
 func excludedAnyway(panicking bool) uint64 {
@@ -262,8 +261,8 @@ func (e *Endpoint) acquire(excluded uint64) bool {
 	}
 }
 
-// Add gives the endpoint a session that it has already, and no pick has chosen, whatever its limit and its flags are. The caller calls
-// [Endpoint.Release] once.
+// Add counts a session that the endpoint has already, and that no pick has chosen, whatever its limit and flags are.
+// The caller calls [Endpoint.Release] once.
 func (e *Endpoint) Add() {
 	w, limit := e.word.Add(1), e.limit.Load()
 	if e.scored.Load() || limit > 0 && uint32(w&activeMask) >= limit {
@@ -278,11 +277,11 @@ func (e *Endpoint) Release() {
 	}
 }
 
-// Return gives back a place that was acquired and not used. OnRoom is not called: a client
-// that has found it taken meanwhile has to look again when it has joined a queue.
+// Return gives back an acquired place that was not used. It does not call OnRoom: a client that found the place taken
+// in the meantime picks again after it has joined a queue.
 func (e *Endpoint) Return() { e.release() }
 
-// release counts the end, and reports whether there may be room for a client that waits.
+// release counts the end of a session, and reports whether there may be room for a waiting client.
 func (e *Endpoint) release() bool {
 	w := e.word.Add(^uint64(0))
 	if w&activeMask == activeMask {

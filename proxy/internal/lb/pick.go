@@ -9,26 +9,26 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Why no endpoint was picked.
+// Reasons why no endpoint was picked.
 var (
-	// ErrNoEndpoint: the set has no endpoint at all.
+	// ErrNoEndpoint means that the set has no endpoint at all.
 	ErrNoEndpoint = errors.New("the upstream has no endpoint")
-	// ErrUnavailable: no endpoint is usable.
+	// ErrUnavailable means that no endpoint is usable.
 	ErrUnavailable = errors.New("no endpoint is usable")
-	// ErrFull: every usable endpoint has as many sessions as it may.
+	// ErrFull means that every usable endpoint is at its limit.
 	ErrFull = errors.New("every usable endpoint is at its limit")
-	// ErrTried: every usable endpoint is among Request.Tried.
+	// ErrTried means that every usable endpoint is in Request.Tried.
 	ErrTried = errors.New("every usable endpoint was tried")
 )
 
-// A Request is the input of a pick. It is only read.
+// A Request describes the client to pick for. Pick does not change it.
 type Request struct {
-	// Source is the client's address. The consistent policies hash its IP address;
-	// a client of a unix socket has no IP address and is sent anywhere.
+	// Source is the client's address. The consistent policies hash its IP address. A client of a unix socket has no
+	// IP address, and may get any endpoint.
 	Source netip.AddrPort
 	// Key is hashed instead of Source, if it is not 0; see [KeyOf].
 	Key uint64
-	// Tried are endpoints that this client is not to be sent to again.
+	// Tried are endpoints that this client must not get again.
 	Tried []*Endpoint
 	// Eligible says which endpoints may be picked.
 	Eligible Eligibility
@@ -38,13 +38,14 @@ type Request struct {
 type Eligibility uint8
 
 const (
-	// Usable: no verdict is against the endpoint; in panic every endpoint, see [Config.PanicBelow].
+	// Usable means that no verdict is against the endpoint. In panic it means every endpoint, see
+	// [Config.PanicBelow].
 	Usable Eligibility = iota
-	// Working: the endpoint is usable, and not failing, see [Endpoint.SetFailing].
+	// Working means that the endpoint is usable and not failing, see [Endpoint.SetFailing].
 	Working
-	// LastResort: the endpoint is neither barred nor failing, whatever other verdicts are against it, see
-	// [Endpoint.SetBarred]: a doubtful endpoint is better than a refused client. In panic, Working and
-	// LastResort only mean that the endpoint is not failing.
+	// LastResort means that the endpoint is neither barred nor failing, whatever other verdicts are against it, see
+	// [Endpoint.SetBarred]: a doubtful endpoint is better than a refused client. In panic, Working and LastResort
+	// only mean that the endpoint is not failing.
 	LastResort
 )
 
@@ -86,7 +87,7 @@ func (s *Set) Pick(r *Request) (*Endpoint, error) {
 	return nil, s.why(&p)
 }
 
-// A pick is a Request and the state of answering it.
+// A pick is a Request while it is answered.
 type pick struct {
 	*Request
 	hash                uint64
@@ -112,7 +113,7 @@ func (s *Set) excludedFlags(r *Request) uint64 {
 	return unusableFlags
 }
 
-// candidates is how many endpoints of the tier may be picked, full ones included.
+// candidates returns how many endpoints of the tier may be picked, full endpoints included.
 func (t *tier) candidates(p *pick) int64 {
 	switch p.excluded {
 	case unusableFlags | flagFailing:
@@ -142,7 +143,7 @@ func (s *Set) why(p *pick) error {
 // Panicking reports whether all endpoints are used, see [Config.PanicBelow].
 func (s *Set) Panicking() bool { return s.panicking() }
 
-// Has reports whether there are endpoints of an eligibility, with room or without.
+// Has reports whether there are endpoints of an eligibility, full endpoints included.
 func (s *Set) Has(of Eligibility) bool {
 	p := pick{excluded: s.excludedFlags(&Request{Eligible: of})}
 	return slices.ContainsFunc(s.tiers[:], func(t *tier) bool { return t.candidates(&p) > 0 })
@@ -162,9 +163,9 @@ func (s *Set) panicking() bool {
 	return counted > 0 && float64(usable) < s.cfg.PanicBelow*float64(counted)
 }
 
-// localPart is the part, of whole, of the clients that go to the local zone: whole until the zone's
-// usable share falls below SpillBelow, then in proportion to that share. If picks include unusable
-// endpoints, these count as usable.
+// localPart returns which part of the clients, in parts of whole, goes to the local zone: whole until the zone's
+// usable share falls below SpillBelow, then in proportion to the share. If picks include unusable endpoints, these
+// count as usable.
 func (s *Set) localPart(includesUnusable bool) uint64 {
 	if s.cfg.Zone == "" {
 		return whole
@@ -183,8 +184,8 @@ func (s *Set) localPart(includesUnusable bool) uint64 {
 	return whole
 }
 
-// golden is 2^64 over the golden ratio: its multiples, as fractions of 2^64, are
-// spread as evenly as a sequence can be, from whichever one is looked at.
+// golden is 2^64 over the golden ratio. Its multiples, as fractions of 2^64, are spread as evenly as a sequence can
+// be, from any multiple on.
 const golden = 0x9e3779b97f4a7c15
 
 // order returns the primary tier that this client is sent to, and the tier to try if the first has no
@@ -222,7 +223,7 @@ func (t *tier) pick(p *pick) *Endpoint {
 func (t *tier) byPolicy(p *pick) *Endpoint {
 	switch t.set.cfg.Policy {
 	case LeastConn:
-		if !p.includesUnusable() { // the tree knows only usable ones
+		if !p.includesUnusable() { // the tree has only usable endpoints
 			return t.leastConn(p)
 		}
 		return t.randomTwo(p)
@@ -231,7 +232,7 @@ func (t *tier) byPolicy(p *pick) *Endpoint {
 	case Maglev, SourceIP:
 		return t.consistent(p)
 	case First:
-		return nil // any begins with the first
+		return nil // any starts with the first endpoint as well
 	}
 	return t.roundRobin(p)
 }
@@ -239,9 +240,9 @@ func (t *tier) byPolicy(p *pick) *Endpoint {
 // take acquires an endpoint, unless this client has tried it.
 func (p *pick) take(e *Endpoint) bool { return !p.tried(e) && e.acquire(p.excluded) }
 
-// any takes any endpoint that can be had, for [First] in order. It is the final scan where a policy
-// has met none, because nearly all are unusable or full. It looks at the bits of open
-// endpoints, 64 at a time, and at no weights.
+// any takes the first endpoint in order that can be acquired. It is the policy First, and the last search if another
+// policy has found nothing because nearly all endpoints are unusable or full. It looks at the bits of open endpoints,
+// 64 at a time, and ignores weights.
 func (t *tier) any(p *pick) *Endpoint {
 	switch policy := t.set.cfg.Policy; {
 	case p.includesUnusable():
@@ -258,7 +259,7 @@ func (t *tier) any(p *pick) *Endpoint {
 	return t.from(max(t.open.at(int(t.turn.Add(1)%uint64(n))), 0), p)
 }
 
-// from takes the first endpoint that can be had from member i on, and from member 0 to i after these.
+// from takes the first endpoint that can be acquired, from member i on and then from member 0.
 func (t *tier) from(i int, p *pick) *Endpoint {
 	for k := t.open.next(i); k >= 0; k = t.open.next(k + 1) {
 		if p.take(t.members[k]) {
@@ -273,7 +274,7 @@ func (t *tier) from(i int, p *pick) *Endpoint {
 	return nil
 }
 
-// anyOfAll is any where unusable endpoints may be picked, too.
+// anyOfAll is any for picks that may take unusable endpoints.
 func (t *tier) anyOfAll(p *pick) *Endpoint {
 	n := len(t.members)
 	from := 0
@@ -283,7 +284,7 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 	case policy != First:
 		from = int(t.turn.Add(1) % uint64(n))
 	}
-	for i := range n { // few steps: only full, tried or leaving ones are in the way
+	for i := range n { // few steps: only full, tried and leaving endpoints are skipped
 		if e := t.members[(from+i)%n]; p.take(e) {
 			return e
 		}
@@ -291,7 +292,7 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 	return nil
 }
 
-// noteWhyNone notes why a tier that has usable endpoints had none for this client.
+// noteWhyNone notes why a tier with usable endpoints had none for this client.
 func (t *tier) noteWhyNone(p *pick) {
 	n := t.candidates(p)
 	for _, e := range p.Tried {

@@ -10,21 +10,19 @@ import (
 type Policy uint8
 
 const (
-	// RoundRobin takes them in turn, smoothly by weight.
+	// RoundRobin takes the endpoints in turn, smoothly by weight.
 	RoundRobin Policy = iota
-	// LeastConn takes the one with the fewest sessions for its weight; among equals it
-	// draws by weight.
+	// LeastConn takes the endpoint with the fewest sessions for its weight. Among equal endpoints it draws by weight.
 	LeastConn
-	// RandomTwo draws two by weight and takes the one with fewer sessions for its
-	// weight; of equals the one drawn first.
+	// RandomTwo draws two endpoints by weight, and takes the one with fewer sessions for its weight, or the first if
+	// they are equal.
 	RandomTwo
-	// Maglev maps the client's address to an endpoint, the same on every node, as
-	// evenly as can be.
+	// Maglev maps the client's address to an endpoint, the same on every node, and as evenly as possible.
 	Maglev
-	// SourceIP maps the client's address to an endpoint, the same on every node, and
-	// moves no client except from an endpoint that goes, or to one that comes.
+	// SourceIP maps the client's address to an endpoint, the same on every node. A client moves only if its endpoint
+	// goes, or to an endpoint that comes.
 	SourceIP
-	// First takes the first in the order given that has room.
+	// First takes the first endpoint with room, in the order of the configuration.
 	First
 
 	policyCount = iota
@@ -49,10 +47,10 @@ func Policies() []Policy {
 	return all
 }
 
-// ErrPolicy is wrapped by the error of a policy that does not exist.
+// ErrPolicy is wrapped by the error for an unknown policy.
 var ErrPolicy = errors.New("no such policy")
 
-// ParsePolicy returns the policy of that name.
+// ParsePolicy returns the policy with a name.
 func ParsePolicy(name string) (Policy, error) {
 	for i, n := range policyNames {
 		if n == name {
@@ -70,5 +68,5 @@ func (p Policy) String() string {
 	return fmt.Sprintf("Policy(%d)", uint8(p))
 }
 
-// Keyed reports whether the policy chooses by the client.
+// Keyed reports whether the endpoint depends on who the client is.
 func (p Policy) Keyed() bool { return p == Maglev || p == SourceIP }

@@ -6,17 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// turns is how many endpoints that cannot be had a policy passes over before it
-// leaves the choice to tier.any.
+// turns is how many endpoints without room a policy passes over before it uses tier.any.
 const turns = 256
 
-// roundRobin takes the endpoint whose turn it is. Turns are a schedule that was computed
-// beforehand, and one counter that all loops share: so the picks of all loops together are in
-// exact proportion, for one atomic addition.
+// roundRobin takes the endpoint whose turn it is. The turns are a precomputed schedule, and one counter that all
+// loops share. So the picks of all loops together are in exact proportion, at the cost of one atomic addition.
 //
-// An endpoint that cannot be had lets its turn go by. The turn does not go to the next one in
-// the schedule, which would then have twice as many, but to the next turn of the counter: so
-// the others keep their proportions.
+// If an endpoint has no room or is not usable, its turn passes. The client does not get the next endpoint in the
+// schedule, which would then have twice as many turns, but the next turn of the counter. So the other endpoints keep
+// their proportions.
 func (t *tier) roundRobin(p *pick) *Endpoint {
 	plan := t.plan
 	if len(plan.schedule) == 0 {
@@ -34,23 +32,21 @@ func (t *tier) roundRobin(p *pick) *Endpoint {
 	return nil
 }
 
-// may reports whether it is worth looking at a member: the bits of open endpoints fit into a
-// cache, where ten thousand endpoints do not.
+// may reports whether a member is worth a look: the bits of open endpoints fit into a cache, ten thousand endpoints
+// do not.
 func (t *tier) may(who uint32, p *pick) bool { return p.includesUnusable() || t.open.has(int(who)) }
 
-// ready reports whether an endpoint takes part in a draw by weight: in slow start as
-// often as its ramp says.
+// ready reports whether an endpoint takes part in a draw by weight. In slow start it does as often as its ramp says.
 func (t *tier) ready(e *Endpoint) bool {
 	r := e.ramp(int64(t.set.cfg.SlowStart))
 	return r == whole || t.set.random()&(whole-1) < r
 }
 
-// seconds is how many draws are made for a second one: if nearly all are unusable, the
-// first will do.
+// seconds is how often randomTwo tries to draw a second endpoint. If nearly all are unusable, it takes the first.
 const seconds = 16
 
-// randomTwo draws two by weight, and takes the one whose load is less: among equals the
-// one drawn first, so that weight, which has counted in the draw, counts once.
+// randomTwo draws two endpoints by weight, and takes the one with less load. Among equal endpoints it takes the
+// first: weight counted in the draw, and must not count twice.
 func (t *tier) randomTwo(p *pick) *Endpoint {
 	plan := t.plan
 	if len(plan.schedule) == 0 {
@@ -90,20 +86,18 @@ func (t *tier) lighter(a, b *Endpoint) bool {
 	return uint64(a.Active())*uint64(b.weight.Load())*b.ramp(slow) < uint64(b.Active())*uint64(a.weight.Load())*a.ramp(slow)
 }
 
-// schedule returns whose turn it is, as indexes of weights: each as often as its
-// weight says, without common factors, and as evenly as can be.
+// schedule returns the order of turns, as indexes of weights. Each endpoint has as many turns as its weight, without
+// common factors, spread as evenly as possible.
 //
-// Endpoints of the same weight are a class, within which they take turns. Classes, of
-// which there are 256 at most, are interleaved as proportionate fair scheduling does
-// (Baruah and others, 1996): the kth of p turns among all n is due between k*n/p and
-// (k+1)*n/p, and of those that are due the one with the earliest end comes first. So at
-// no point is a class a whole turn before or behind its share. It takes little longer
-// than writing the result down; smooth round robin as in nginx would compare all
-// endpoints for each turn.
+// Endpoints of the same weight are a class, and take turns within it. There are at most 256 classes, which are
+// interleaved by proportionate fair scheduling (Baruah and others, 1996): if a class has p of n turns, its kth turn
+// is due between k*n/p and (k+1)*n/p, and among the turns that are due the one with the earliest end comes first. So
+// no class is ever a whole turn before or behind its share. This takes little longer than writing the result down;
+// the smooth round robin of nginx would compare all endpoints for each turn.
 func schedule(weights []int) []uint32 {
 	classes, length := classify(weights)
 	due := make(edfHeap, 0, len(classes))
-	later := make([]uint16, length+1) // by when a turn begins to be due: the last class of which it is, counted from 1
+	later := make([]uint16, length+1) // by the time when a turn begins to be due: the last class with such a turn, counted from 1
 	for i := range classes {
 		classes[i].next, later[0] = later[0], uint16(i+1)
 	}
@@ -125,18 +119,17 @@ func schedule(weights []int) []uint32 {
 	return turns
 }
 
-// A class is the endpoints of one weight.
+// A class holds the endpoints of one weight.
 type class struct {
 	members []uint32
 	member  int
-	places  int    // turns that it has in the schedule
-	begin   int    // when its next turn begins to be due
-	rest    int    // and so many parts of places later
-	next    uint16 // class whose turn begins at the same time
+	places  int    // turns of the class in the schedule
+	begin   int    // when the next turn begins to be due, rounded down
+	rest    int    // rest/places was rounded off
+	next    uint16 // next class with a turn that begins at the same time
 }
 
-// end goes on to the turn after the next one, and returns when the next one is due at
-// the latest.
+// end returns by when the next turn is due, and moves on to the turn after it.
 func (c *class) end(length int) uint64 {
 	c.begin += length / c.places
 	if c.rest += length % c.places; c.rest >= c.places {
@@ -168,8 +161,7 @@ func classify(weights []int) (classes []class, length int) {
 	return classes, length
 }
 
-// An edfHeap is a heap of turns: when each is due at the latest, shifted by 16, and its
-// class.
+// An edfHeap is a heap of turns: the time by which each is due, shifted by 16, and its class.
 type edfHeap []uint64
 
 func (q edfHeap) push(t uint64) edfHeap {
@@ -183,7 +175,7 @@ func (q edfHeap) push(t uint64) edfHeap {
 	return q
 }
 
-// pop removes the first one.
+// pop removes the first turn.
 func (q edfHeap) pop() edfHeap {
 	last := len(q) - 1
 	t := q[last]
@@ -213,28 +205,27 @@ func gcd(a, b int) int {
 	return a
 }
 
-// A tree is a tournament of scores, the least of which wins: the best among 10,000 is found in
-// 14 steps, and a score that changes is passed up in as many at most.
+// A tree is a tournament that the least score wins. It finds the best among 10,000 in 14 steps, and passes a changed
+// score up in at most 14.
 //
-// A node has the least of its children's scores, and the sum of the weights of the leaves that
-// have it, so that one of them can be drawn by weight. A goroutine that writes to a node looks
-// at the children again after it, and goes on to the parent: so when no goroutine is at work
-// any more every node is right, and until then a pick may take the second best.
+// A node has the least score among its leaves, and the sum of the weights of the leaves with this score, so that one
+// of them can be drawn by weight. A goroutine that writes to a node looks at the children again, and then goes on to
+// the parent. So every node is right once no goroutine is at work; until then a pick may take the second best.
 type tree struct {
 	members int
 	leaves  int             // a power of two
-	nodes   []atomic.Uint64 // score<<32 | weight of the leaves that have it
-	shift   int             // of weights, so that those of all leaves fit into 32 bits
+	nodes   []atomic.Uint64 // score<<32 | weight of the leaves with this score
+	shift   int             // shifts weights to the right, so that their sum fits into 32 bits
 }
 
-// weightMask is the weight of a node.
+// weightMask selects the weight of a node.
 const weightMask = 1<<32 - 1
 
-// infinite is the score of those that cannot be had: +Inf as a float32. Floats that
-// are not negative are ordered like their bits.
+// infinite is the score of endpoints that cannot be acquired: +Inf as a float32. Floats that are not negative are
+// ordered like their bits.
 const infinite = 0x7f800000
 
-// noEndpoint is a node none of whose leaves can be had.
+// noEndpoint is the node above leaves that cannot be acquired.
 const noEndpoint = infinite << 32
 
 func newTree(n int) *tree {
@@ -250,13 +241,12 @@ func newTree(n int) *tree {
 	return t
 }
 
-// score is the endpoint's sessions for its weight, so that all that are idle are equal, and
-// the weight that it has at this moment, in parts of whole.
+// score returns the endpoint's sessions divided by its weight, so that all idle endpoints are equal, and its present
+// weight in parts of whole.
 //
-// The weight that a slow start withholds counts as the same part of a session: an endpoint
-// with no session and a tenth of its weight counts as loaded as others with nine. Without that
-// it would be the least loaded of all, and filled at once, wherever there are no more than a
-// few sessions for each endpoint.
+// The part of the weight that slow start withholds counts as the same part of a session: an endpoint without sessions
+// and with a tenth of its weight counts as loaded as others with nine tenths of a session. Otherwise it would be the
+// least loaded endpoint, and be filled at once, wherever endpoints have only a few sessions each.
 func (e *Endpoint) score(slowStart int64) (score uint32, weight uint64) {
 	ramp := e.ramp(slowStart)
 	weight = uint64(e.weight.Load()) * ramp
@@ -266,7 +256,7 @@ func (e *Endpoint) score(slowStart int64) (score uint32, weight uint64) {
 	return math.Float32bits(float32(uint64(e.Active())*whole+whole-ramp) / float32(weight)), weight
 }
 
-// update brings a member's leaf up to date, and the nodes above it.
+// update updates a member's leaf and the nodes above it.
 func (t *tree) update(i int, e *Endpoint, slowStart int64) {
 	i += t.leaves
 	changed := t.write(i, func() uint64 {
@@ -280,8 +270,7 @@ func (t *tree) update(i int, e *Endpoint, slowStart int64) {
 	}
 }
 
-// write makes a node equal to the result of a function, for as long as that changes, and
-// reports whether it was different.
+// write sets a node to what returns, until that stays the same, and reports whether the node has changed.
 func (t *tree) write(i int, what func() uint64) (changed bool) {
 	for {
 		now := what()
@@ -293,7 +282,7 @@ func (t *tree) write(i int, what func() uint64) (changed bool) {
 	}
 }
 
-// least joins two nodes.
+// least returns the parent of two nodes.
 func least(l, r uint64) uint64 {
 	switch {
 	case l>>32 < r>>32:
@@ -304,13 +293,13 @@ func least(l, r uint64) uint64 {
 	return l + r&weightMask
 }
 
-// best draws one of the members that have the least score, by weight, or returns -1.
+// best draws by weight among the members with the least score, or returns -1.
 func (t *tree) best(random uint64) int {
 	root := t.nodes[1].Load()
 	if root == noEndpoint {
 		return -1
 	}
-	k := (random >> 32) * (root & weightMask) >> 32 // which one of them, in order
+	k := (random >> 32) * (root & weightMask) >> 32 // position among these members
 	i := 1
 	for i < t.leaves {
 		l, r := t.nodes[2*i].Load(), t.nodes[2*i+1].Load()
@@ -324,14 +313,14 @@ func (t *tree) best(random uint64) int {
 		}
 	}
 	if i -= t.leaves; i >= t.members {
-		return -1 // another goroutine was at work above
+		return -1 // another goroutine was changing the tree above
 	}
 	return i
 }
 
-// untried returns the member below a node that has the least score, if that is less than
-// bound, of those that this client has not tried. It goes into both children only on the way
-// to a tried one. Among equals it draws by weight, with random.
+// untried returns the member with the least score below a node that this client has not tried, if the score is less
+// than bound. It looks at both children only on the way to a tried member. Among equal members it draws by weight,
+// with random.
 func (t *tree) untried(endpoints []*Endpoint, p *pick, node int, bound, random uint64) (i int, score uint64) {
 	score = t.nodes[node].Load() >> 32
 	if score >= bound {
@@ -356,13 +345,11 @@ func (t *tree) untried(endpoints []*Endpoint, p *pick, node int, bound, random u
 	return i, score
 }
 
-// redraws is how often leastConn draws again if it has drawn one that this client has
-// tried: each of its equals is then as likely as its weight says. After that the tree
-// is searched.
+// redraws is how often leastConn draws again if it has drawn an endpoint that this client has tried. So the chance of
+// each equal endpoint is in proportion to its weight. After that the tree is searched.
 const redraws = 4
 
-// leastConn takes the endpoint with the least score, one of them by weight if there are
-// several.
+// leastConn takes the endpoint with the least score. If there are several, it draws by weight.
 func (t *tier) leastConn(p *pick) *Endpoint {
 	starter := -1
 	if t.starting.Load() > 0 {
@@ -387,13 +374,12 @@ func (t *tier) leastConn(p *pick) *Endpoint {
 			return e
 		}
 	}
-	return nil // others are quicker: any will do
+	return nil // other goroutines are quicker: any endpoint will do
 }
 
-// beside decides between the one that was drawn and one in slow start. Where all are idle,
-// scores would keep the latter from every client until its slow start is over: if both are
-// idle it takes part in the draw with its present weight. Each pick asks one of those in slow
-// start only, which stands for all of them.
+// beside chooses between the drawn endpoint and an endpoint in slow start. By scores alone, idle endpoints would keep
+// every client from the starting endpoint until its slow start is over. So if both are idle, it takes part in the
+// draw with its present weight. Each pick looks at only one endpoint in slow start, as a substitute for all of them.
 func (t *tier) beside(drawn, starter int) int {
 	e := t.members[starter]
 	if drawn == starter || t.members[drawn].Active() > 0 || e.Active() > 0 || !e.CanAcquire() {
@@ -406,8 +392,8 @@ func (t *tier) beside(drawn, starter int) int {
 	return drawn
 }
 
-// advance gives one of those in slow start, which it returns, its present score. So many
-// picks, so many steps; they take turns. There may be none: -1.
+// advance updates the score of one endpoint in slow start, and returns it, or -1 if there is none. The endpoints take
+// turns, one with each pick.
 func (t *tier) advance() int {
 	i := t.ramping.around(int(t.ramp.Load()))
 	if i < 0 {

@@ -14,7 +14,7 @@ type Config struct {
 	// Policy is [RoundRobin] by default.
 	Policy Policy
 
-	// Zone is the local zone, whose endpoints are preferred; "" means no preference.
+	// Zone is the local zone. Its endpoints are preferred; "" means no preference.
 	Zone string
 
 	// SpillBelow is the share of usable endpoints in the local zone below which clients go to
@@ -22,23 +22,21 @@ type Config struct {
 	// local endpoint is usable.
 	SpillBelow float64
 
-	// PanicBelow is the share of usable endpoints below which all endpoints are used, whatever
-	// their health; 0 means never.
+	// PanicBelow is the share of usable endpoints below which all endpoints are used, even unhealthy ones; 0 means
+	// never.
 	PanicBelow float64
 
-	// BackupWhenFull sends clients to backups also when every usable primary has as many
-	// sessions as it may.
+	// BackupWhenFull also sends clients to backups when every usable primary is at its limit.
 	BackupWhenFull bool
 
-	// SlowStart is how long the weight of an endpoint grows, from nothing, after it
-	// has become usable or was added; 0 means not at all.
+	// SlowStart is how long the weight of an endpoint grows, from nothing, after it became usable or was added; 0
+	// means no slow start.
 	SlowStart time.Duration
 
-	// OnRoom is called when there may be room again for a client that has got [ErrFull] or
-	// [ErrUnavailable]: after a Release of an endpoint that has a limit, and when an endpoint
-	// has become usable. The call is made on the goroutine of the Release or of the verdict, which
-	// may hold locks of the endpoint, and must be quick. A client registers for the call first, and
-	// then picks once more: otherwise room that came in between is lost. It may be nil.
+	// OnRoom is called when a client that got [ErrFull] or [ErrUnavailable] may find room again: after a Release of
+	// an endpoint with a limit, and when an endpoint has become usable. The goroutine of the Release or of the
+	// verdict makes the call, and may hold locks of the endpoint: OnRoom must be quick. A client registers for the
+	// call first, and then picks once more, or it could miss room that came in between. OnRoom may be nil.
 	OnRoom func()
 }
 
@@ -47,9 +45,9 @@ type Member struct {
 	Endpoint *Endpoint
 	// Zone is the zone of the endpoint.
 	Zone string
-	// Backup endpoints are used only if no other is usable, see [Config.BackupWhenFull].
+	// Backup endpoints are used only if no other endpoint is usable, see [Config.BackupWhenFull].
 	Backup bool
-	// Weight and Connections are the endpoint's from [Set.Attach] on.
+	// Weight and Connections are given to the endpoint by [Set.Attach].
 	Weight, Connections int
 }
 
@@ -59,9 +57,9 @@ type Set struct {
 	cfg      Config
 	members  []Member
 	tiers    [tiers]*tier
-	spill    atomic.Uint64 // counter that spreads unkeyed clients between zones while spilling
+	spill    atomic.Uint64 // spreads clients without a key between zones while spilling
 	random   func() uint64
-	mu       sync.Mutex // of Attach and Detach
+	mu       sync.Mutex // held by Attach and Detach
 	attached bool       // under mu
 }
 
@@ -73,10 +71,9 @@ const (
 	tiers
 )
 
-// NewSet returns a set of members whose endpoints are identified by their IDs. NewSet computes the
-// policy's table, unless replaces already has the same one; replaces may be nil. docs/balancing.md has
-// the time that a table of 10,000 endpoints takes. No endpoint is touched, and nothing may be picked,
-// before [Set.Attach].
+// NewSet returns a set of members. Endpoints are identified by their IDs. NewSet computes the policy's table, unless
+// replaces already has the same one; replaces may be nil. docs/balancing.md says how long a table of 10,000 endpoints
+// takes. NewSet changes no endpoint, and nothing may be picked before [Set.Attach].
 func NewSet(members []Member, cfg *Config, replaces *Set) *Set {
 	s := &Set{members: slices.Clone(members), random: rand.Uint64}
 	if cfg != nil {
@@ -121,7 +118,8 @@ func (s *Set) tierOf(m *Member) int {
 	return local
 }
 
-// Attach gives the endpoints the weights and limits of their members, and has the set follow their states from now on. The caller attaches a set before its first Pick.
+// Attach gives the endpoints the weights and limits of their members. From now on the set follows their states. The
+// caller attaches a set before its first Pick.
 func (s *Set) Attach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +127,7 @@ func (s *Set) Attach() {
 		return
 	}
 	s.attached = true
-	for i := range s.members { // usually nothing changes
+	for i := range s.members { // usually the endpoints have these values already
 		m := &s.members[i]
 		if m.Endpoint.Weight() != m.Weight {
 			m.Endpoint.SetWeight(m.Weight)
@@ -143,7 +141,7 @@ func (s *Set) Attach() {
 	}
 }
 
-// Detach has the endpoints forget the set. No client may be picked an endpoint from it any more.
+// Detach makes the endpoints forget the set. Nothing may be picked from it any more.
 func (s *Set) Detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,15 +161,15 @@ func (s *Set) Members() []Member { return s.members }
 
 // A Status is the state of a set at a moment.
 type Status struct {
-	// Primaries and Backups count the endpoints that are neither draining nor of weight 0.
+	// Primaries and Backups count the endpoints that are not draining, and have a weight above 0.
 	Primaries, Backups int
-	// UsablePrimaries and UsableBackups count the usable ones among these.
+	// UsablePrimaries and UsableBackups are how many of them are usable.
 	UsablePrimaries, UsableBackups int
-	// Room says that a usable endpoint may have another session.
+	// Room means that a usable endpoint may have another session.
 	Room bool
-	// Local is the part of the clients that go to the local zone, from 0 to 1.
+	// Local is the share of the clients that go to the local zone, from 0 to 1.
 	Local float64
-	// Panic says that all endpoints are used, see [Config.PanicBelow].
+	// Panic means that all endpoints are used, see [Config.PanicBelow].
 	Panic bool
 }
 
@@ -190,7 +188,7 @@ func (s *Set) Status() Status {
 	return st
 }
 
-// A plan is the table that a policy computes from members and weights. It is never changed.
+// A plan is the table that a policy computes from members and weights. It never changes.
 type plan struct {
 	weights  []int
 	schedule []uint32 // members by turn
@@ -207,15 +205,14 @@ func newPlan(cfg *Config, members []*Endpoint, weights []int) *plan {
 	case RoundRobin, RandomTwo:
 		p.schedule = schedule(weights)
 	case LeastConn:
-		if cfg.PanicBelow > 0 { // then it draws two
+		if cfg.PanicBelow > 0 { // a pick in panic draws two endpoints
 			p.schedule = schedule(weights)
 		}
 	}
 	return p
 }
 
-// planFor returns the tier's plan if it is one for these members and weights too, or
-// nil. Plans know members by their places.
+// planFor returns the tier's plan if it also fits these members and weights, or nil. Plans know members by index.
 func (t *tier) planFor(cfg *Config, members []*Endpoint, weights []int) *plan {
 	same := func(a, b *Endpoint) bool { return a.id == b.id }
 	p := t.plan
@@ -226,11 +223,11 @@ func (t *tier) planFor(cfg *Config, members []*Endpoint, weights []int) *plan {
 	return p
 }
 
-// A tier is the endpoints of a set that are as good as one another.
+// A tier holds the endpoints of a set that are equally preferred.
 //
-// Its bits and counts follow their states without a lock: a goroutine changes the endpoint first, then the
-// tier, and then looks at the endpoint again. The tier may be behind for a moment; only the endpoint's own
-// word grants a session.
+// Its bits and counts follow the endpoints' states without a lock: a goroutine changes the endpoint first, then the
+// tier, and then looks at the endpoint again. The tier may be behind for a moment; only the endpoint's own word
+// grants a session.
 type tier struct {
 	set     *Set
 	members []*Endpoint
@@ -239,17 +236,17 @@ type tier struct {
 	open    bitmap // endpoints that can be acquired
 	ramping bitmap // LeastConn: endpoints in slow start
 
-	counted    atomic.Int64 // neither draining nor of weight 0
-	usable     atomic.Int64 // of those counted
-	working    atomic.Int64 // of those usable: not failing
-	lastResort atomic.Int64 // of those counted: neither barred nor failing
-	notFailing atomic.Int64 // of those counted: not failing
-	starting   atomic.Int64 // in ramping
-	classes    []uint8      // by member: which of these count it, as bits; under the member's mu
+	counted    atomic.Int64 // endpoints that are not draining, with a weight above 0
+	usable     atomic.Int64 // counted endpoints that are usable
+	working    atomic.Int64 // usable endpoints that are not failing
+	lastResort atomic.Int64 // counted endpoints that are neither barred nor failing
+	notFailing atomic.Int64 // counted endpoints that are not failing
+	starting   atomic.Int64 // endpoints in ramping
+	classes    []uint8      // by member: bits for the counts that it is in; under the member's mu
 
-	_    [64]byte // counters that every pick writes have a cache line of their own: BenchmarkPickParallel
+	_    [64]byte // the counters that every pick writes have their own cache line: BenchmarkPickParallel
 	turn atomic.Uint64
-	ramp atomic.Uint64 // LeastConn: where to look for the next one in slow start
+	ramp atomic.Uint64 // LeastConn: where to look for the next endpoint in slow start
 	_    [48]byte
 }
 
@@ -286,7 +283,7 @@ type membership struct {
 }
 
 func (t *tier) attach() {
-	// Most are in no other set. Theirs are allocated together.
+	// Most endpoints are in no other set. Their lists are allocated together.
 	own, lists := make([]membership, len(t.members)), make([][]membership, len(t.members))
 	for i, e := range t.members {
 		e.mu.Lock()
@@ -332,7 +329,7 @@ func (e *Endpoint) memberships() []membership {
 	return nil
 }
 
-// changed updates the sets after a change of flags, weight or limit. The caller has mu.
+// changed updates the sets after a change of flags, weight or limit. The caller holds mu.
 func (e *Endpoint) changed() {
 	for _, s := range e.memberships() {
 		s.tier.classify(s.at)
@@ -359,7 +356,7 @@ func (e *Endpoint) notifyRoom() {
 	}
 }
 
-// classify counts a member by its state. The caller has its mu.
+// classify counts a member by its state. The caller holds the member's mu.
 func (t *tier) classify(i int) {
 	var now uint8
 	e := t.members[i]
@@ -394,7 +391,7 @@ func (t *tier) classify(i int) {
 	}
 }
 
-// refresh brings the view of a member's room and load up to date.
+// refresh updates the tier's view of a member's room and load.
 func (t *tier) refresh(i int) {
 	e := t.members[i]
 	t.open.keep(i, e.CanAcquire)

@@ -11,16 +11,14 @@ import (
 // ErrSplit is wrapped by the error of invalid percentages.
 var ErrSplit = errors.New("no such split")
 
-// A WeightedSplit shares clients in given parts, smoothly: any thousand clients in a row are
-// shared as exactly as a thousand can be, but for one or two. It is safe for
-// concurrent use.
+// A WeightedSplit divides clients smoothly by percentages: among any thousand clients in a row, each part is exact
+// but for one or two. It is safe for concurrent use.
 type WeightedSplit struct {
-	bounds atomic.Pointer[[]uint64] // the end of each part, of 2^64-1
+	bounds atomic.Pointer[[]uint64] // the end of each part, as a fraction of 2^64-1
 	turn   atomic.Uint64
 }
 
-// NewWeightedSplit returns a split into parts of so many percent, which add up to 100. An
-// error wraps [ErrSplit].
+// NewWeightedSplit returns a split by percentages, which must add up to 100. An error wraps [ErrSplit].
 func NewWeightedSplit(percents ...float64) (*WeightedSplit, error) {
 	s := new(WeightedSplit)
 	s.turn.Store(rand.Uint64())
@@ -30,15 +28,14 @@ func NewWeightedSplit(percents ...float64) (*WeightedSplit, error) {
 	return s, nil
 }
 
-// Set changes the percentages, for the clients that come from now on. If it returns an
-// error nothing was changed.
+// Set changes the percentages for the clients that come from now on. After an error nothing has changed.
 func (s *WeightedSplit) Set(percents ...float64) error {
 	if old := s.bounds.Load(); old != nil && len(*old) != len(percents) {
 		return fmt.Errorf("%w into %d parts: this one has %d", ErrSplit, len(percents), len(*old))
 	}
 	var sum float64
 	bounds := make([]uint64, 0, len(percents))
-	last := -1 // part that gets anything
+	last := -1 // last part with more than 0 percent
 	for i, p := range percents {
 		if !(p >= 0 && p <= 100) {
 			return fmt.Errorf("%w: write a percentage from 0 to 100 in place of %v", ErrSplit, p)
@@ -59,7 +56,7 @@ func (s *WeightedSplit) Set(percents ...float64) error {
 	return nil
 }
 
-// Next says which part the next client belongs to.
+// Next returns the part that the next client belongs to.
 func (s *WeightedSplit) Next() int {
 	at := s.turn.Add(1) * golden
 	bounds := *s.bounds.Load()
