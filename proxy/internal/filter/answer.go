@@ -8,22 +8,23 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// A Connection is the part of a client that a filter sees.
+// A Connection is what a filter can see of a client.
 type Connection struct {
-	// Source and Destination are those of the PROXY header if it has them. Source is invalid for a unix socket.
+	// Source and Destination come from the PROXY header if it has them. Source is invalid for a unix socket.
 	Source, Destination netip.AddrPort
 	// Session is the client's ID in the session log.
 	Session string
-	// Listener and Upstream are names; Upstream is that of the route.
+	// Listener and Upstream are names. Upstream is the upstream of the route.
 	Listener, Upstream string
-	// ServerName and ALPN are of the client's hello, if it was looked at.
+	// ServerName and ALPN come from the client's TLS hello, if it was read.
 	ServerName string
 	ALPN       []string
-	// Unread says that the client's hello was not read whole: a filter that asks for its name or its protocols fails.
+	// Unread means that the client's hello was not read completely. A filter that asks for its name or protocols
+	// fails.
 	Unread bool
-	// TLVs are those of the PROXY header, as they came.
+	// TLVs are the TLVs of the PROXY header, unchanged.
 	TLVs []byte
-	// First is the client's first bytes, and Ended says that there are none after them.
+	// First are the client's first bytes. Ended means that no more follow.
 	First []byte
 	Ended bool
 }
@@ -32,70 +33,70 @@ type Connection struct {
 type Verdict uint8
 
 const (
-	// Allow: the client goes on.
+	// Allow lets the client go on.
 	Allow Verdict = iota
-	// Deny: it is refused.
+	// Deny refuses the client.
 	Deny
-	// Route: it goes to [Answer.Upstream].
+	// Route sends the client to [Answer.Upstream].
 	Route
-	// Next: it goes on as if the route had not matched.
+	// Next makes the client go on as if the route had not matched.
 	Next
-	// More: the filter wants more of its first bytes.
+	// More asks for more of the client's first bytes.
 	More
-	// Overload: it was not asked, since too many clients wait for it.
+	// Overload means that the filter was not asked, because too many clients wait for it.
 	Overload
 
 	verdicts
 )
 
-// String is its name in statuses and metrics.
+// String returns the verdict's name in statuses and metrics.
 func (v Verdict) String() string {
 	return [...]string{"allow", "deny", "route", "next", "more", "overload"}[v]
 }
 
-// An Answer is what becomes of a client.
+// An Answer is the decision about a client.
 type Answer struct {
 	Verdict  Verdict
-	Upstream string // of Route
-	// Reason is the filter's own, of Deny; it is safe to be logged.
+	Upstream string // if Verdict is Route
+	// Reason is the filter's reason for Deny. It is safe to log.
 	Reason string
-	// Tags are the filter's, as "name=value name=value", safe to be logged.
+	// Tags are set by the filter, as "name=value name=value". They are safe to log.
 	Tags string
-	// Err is why the filter has failed; then Verdict is by [Config.OnError], unless it had denied before.
+	// Err is why the filter has failed. Verdict is then [Config.OnError], unless the filter had already denied.
 	Err error
 }
 
-// A Failure is a reason for which a filter has not answered.
+// A Failure is a reason why a filter has not answered.
 type Failure uint8
 
-// Failures.
+// Reasons of a [Failure].
 const (
 	FailedTrap Failure = iota
 	FailedTimeout
 	FailedMemory
 	FailedStack
 	FailedExit
-	FailedStart  // a new instance could not begin
-	FailedAnswer // an answer that is none
+	FailedStart  // a new instance did not start
+	FailedAnswer // the answer is invalid
 
 	failures
 )
 
-// String is its name in statuses and metrics.
+// String returns the failure's name in statuses and metrics.
 func (f Failure) String() string {
 	return [...]string{"trap", "timeout", "memory", "stack", "exit", "start", "answer", "buffer", "overload", "denied", "encrypted"}[f]
 }
 
 var (
-	// ErrAnswer is the error of an answer that is none.
+	// ErrAnswer means that the module's answer is invalid.
 	ErrAnswer = errors.New("the answer is not one of a filter")
-	// ErrConfiguration is the error of a filter that does not accept its configuration.
+	// ErrConfiguration means that the module does not accept its configuration.
 	ErrConfiguration = errors.New("the module does not accept its configuration")
-	// errRefuses is that of an instance that does not begin, whatever its configuration is.
+	// errRefuses means that an instance does not start, whatever its configuration is.
 	errRefuses = errors.New("the module refuses to begin")
-	// ErrPreread is the error of a filter that decides by first bytes alone, and may see none.
+	// ErrPreread means that the filter decides by first bytes alone, and may see none.
 	ErrPreread = errors.New("the module decides by first bytes alone (proxy_on_downstream_data), and preread is 0")
-	// errStart is that of an instance that could not begin.
+	// errStart means that an instance could not start.
 	errStart = errors.New("start")
 )
 
@@ -119,14 +120,14 @@ func failureOf(err error) Failure {
 }
 
 const (
-	// MaxReason is the most bytes of the reason of a denial that are kept.
+	// MaxReason is how many bytes of the reason of a denial are kept.
 	MaxReason = 200
-	// MaxTags is the most bytes of all tags of a client.
+	// MaxTags is how many bytes all tags of a client may have.
 	MaxTags = 256
 	maxTag  = 64
 )
 
-// text returns a text of a module as it may be logged, of at most some bytes.
+// text returns at most most bytes of a module's text, in a form that is safe to log.
 func text(b []byte, most int) string {
 	cut := b[:min(len(b), most)]
 	s := wasm.Printable(string(cut))
@@ -136,7 +137,7 @@ func text(b []byte, most int) string {
 	return s
 }
 
-// addTag adds a tag, unless there would be too many. Spaces and equals signs separate tags, so they are
+// addTag adds a tag, and reports whether there was room for it. Spaces and equals signs separate tags, so they are
 // replaced.
 func (a *Answer) addTag(name, value []byte) bool {
 	plain := strings.NewReplacer(" ", "_", "=", "_", "\"", "_", "\\", "_")

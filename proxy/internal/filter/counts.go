@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Buckets is how many buckets of times there are: bucket n has times of less than 2^n µs, the last all others.
+// Buckets is the number of buckets of times. Bucket n has the times below 2^n µs, the last bucket all longer times.
 const Buckets = 18
 
-// counts are those of a filter, for as long as it has its name.
+// counts are the counters of a filter. They last as long as there is a filter with its name.
 type counts struct {
 	calls    atomic.Int64
 	nanos    atomic.Int64
@@ -23,19 +23,19 @@ type counts struct {
 
 // Counts are the figures of a filter.
 type Counts struct {
-	// Calls is how often it was asked, and Time the sum of the times that its calls took.
+	// Calls is how often the filter was asked, and Time how long its calls took together.
 	Calls int64
 	Time  time.Duration
-	// Verdicts are the answers, by [Verdict]. A call that has failed is in the one that OnError has made of it.
+	// Verdicts are the answers, by [Verdict]. A failed call counts as the verdict that OnError gives.
 	Verdicts [verdicts]int64
-	// Failures are the calls without an answer, by reason.
+	// Failures are the calls without an answer, by [Failure].
 	Failures [failures]int64
 	Tagged   int64
-	// Logged is how many lines were logged, Unlogged how many there were beside them.
+	// Logged is how many lines were logged. Unlogged is how many lines were dropped.
 	Logged, Unlogged int64
-	// Times are the times of calls, see [Buckets].
+	// Times are the durations of calls, see [Buckets].
 	Times [Buckets]int64
-	// Waiting is the clients that wait for an instance; Running and Idle are instances.
+	// Waiting is the number of clients that wait for an instance. Running and Idle are numbers of instances.
 	Waiting, Running, Idle int
 }
 
@@ -45,7 +45,7 @@ func (c *counts) took(d time.Duration) {
 	c.times[min(bits.Len64(uint64(max(d.Microseconds(), 0))), Buckets-1)].Add(1)
 }
 
-// Counts returns the figures.
+// Counts returns the present figures.
 func (f *Filter) Counts() (n Counts) {
 	c := &f.counts.counts
 	n.Calls, n.Time = c.calls.Load(), time.Duration(c.nanos.Load())
@@ -64,7 +64,7 @@ func (f *Filter) Counts() (n Counts) {
 	return n
 }
 
-// A Ledger has the counts of filters: one that replaces another goes on with its counts.
+// A Ledger holds the counts of a filter. A filter that replaces another continues its Ledger.
 type Ledger struct{ counts }
 
 // Failures returns the calls without an answer, by [Failure].

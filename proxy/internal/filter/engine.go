@@ -16,18 +16,18 @@ type engine struct {
 	pool   *wasm.Pool
 }
 
-// compiledAtOnce is the most bytes of a module that is compiled before it answers: that takes some tens of
+// compiledAtOnce is the size up to which a module is compiled before it first answers. That takes some tens of
 // milliseconds.
 const compiledAtOnce = 64 << 10
 
-// firstStart is how long an instance may take to begin that is interpreted: for a runtime such as Go's that is
-// longer, and the machine may have other work.
+// firstStart is how long the first start of an interpreted instance may take. A runtime such as Go's takes longer
+// then, and the machine may have other work.
 const firstStart = 30 * time.Second
 
-// compiling is held by the filter that is compiled: the others wait, so that the loops have a CPU.
+// compiling is held by the filter that compiles. The others wait, so that the loops have a CPU.
 var compiling = make(chan struct{}, 1)
 
-// load makes an engine, with an instance that has begun.
+// load makes an engine with an instance that has started.
 func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spare int) (*engine, error) {
 	module, err := wasm.Compile(ctx, code, host(f.stream != ""), bounds)
 	if err != nil {
@@ -35,7 +35,7 @@ func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spar
 	}
 	e := &engine{module: module}
 	e.pool = wasm.NewPool(f.cfg.Instances, spare, func() (*wasm.Instance, error) {
-		defer runtime.KeepAlive(e) // its module is freed after that
+		defer runtime.KeepAlive(e) // until then the module is not freed
 		return f.instance(module)
 	})
 	if err = f.check(module); err == nil {
@@ -50,12 +50,12 @@ func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spar
 		_ = module.Close()
 		return nil, err
 	}
-	// Clients that came before a reload may ask after Retire, so the module is freed with the last of them.
+	// Clients that came before a reload may ask after Retire, so the last user of the engine frees the module.
 	runtime.AddCleanup(e, func(m *wasm.Module) { _ = m.Close() }, module)
 	return e, nil
 }
 
-// compile has the filter go on compiled. One that cannot be goes on interpreted.
+// compile replaces the interpreted module by a compiled one. If it cannot be compiled, it stays interpreted.
 func (f *Filter) compile(code []byte) {
 	select {
 	case compiling <- struct{}{}:
@@ -84,7 +84,7 @@ func (f *Filter) compile(code []byte) {
 	before := f.engine.Swap(e)
 	before.pool.Close()
 	select {
-	case <-f.retired: // perhaps before that
+	case <-f.retired: // Retire may have been called before the swap
 		e.pool.Close()
 	default:
 	}
@@ -92,5 +92,5 @@ func (f *Filter) compile(code []byte) {
 
 var errRetired = errors.New("the filter is not needed any more")
 
-// Engine is how its module runs: [wasm.Compiler] or [wasm.Interpreter].
+// Engine returns how the module runs: [wasm.Compiler] or [wasm.Interpreter].
 func (f *Filter) Engine() string { return f.engine.Load().module.Engine() }

@@ -16,65 +16,66 @@ import (
 
 // Config describes a [Filter].
 type Config struct {
-	// Name is in log lines, and the filter's own plugin_name.
+	// Name is used in log lines, and is the module's plugin_name.
 	Name string
-	// Config is the text that the filter gets as the plugin's configuration.
+	// Config is the text that the module gets as its plugin configuration.
 	Config string
 	Bounds wasm.Bounds
-	// Soon has a large module interpreted at first, and compiled meanwhile: the filter is there in a tenth of
-	// the time. Its instances are others then.
+	// Soon starts a large module interpreted, and compiles it in the background: the filter is ready in a tenth of
+	// the time. The compiled module has new instances.
 	Soon bool
-	// Timeout is how long the calls about one client may take together.
+	// Timeout is how long all calls about one client may take together.
 	Timeout time.Duration
-	// OnError is the verdict on a client on which the filter has no answer: [Allow] or [Deny].
+	// OnError is the verdict if the filter has no answer about a client: [Allow] or [Deny].
 	OnError Verdict
-	// Preread is how many of a client's first bytes it may see, at most; 0: none, and none is waited for.
+	// Preread is how many of a client's first bytes the filter may see. With 0 it sees none, and clients do not wait
+	// for them.
 	Preread int
-	// Instances is how many there may be; 0: 1.
+	// Instances is the maximum number of instances; 0 means 1.
 	Instances int
-	// Upstreams are the names that [Route] may have.
+	// Upstreams are the names that an answer of [Route] may use.
 	Upstreams []string
-	// Counts has the counts of the filter. Required.
+	// Counts receives the counts of the filter. Required.
 	Counts *Ledger
-	// Log gets lines of the filter, in bounded number and size, on goroutines of the filter's; nil: none does.
-	// level is that of proxy_log: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 critical.
+	// Log is called with the filter's log lines, which are limited in number and size, by goroutines of the filter.
+	// It may be nil. level is the level of proxy_log: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 critical.
 	Log func(level int, line string)
 }
 
-// MaxPreread is the most that [Config.Preread] may be.
+// MaxPreread is the largest [Config.Preread].
 const MaxPreread = 16 << 10
 
-// A Filter may be used by several goroutines.
+// A Filter is safe for concurrent use.
 type Filter struct {
 	cfg    Config
-	engine atomic.Pointer[engine] // that answers
+	engine atomic.Pointer[engine] // the present engine
 	counts *Ledger
 	log    logger
-	data   bool   // it wants to see first bytes
-	stream string // the function that rewrites a stream, for a [Rewriter]; empty: it is asked about clients
-	spare  int    // instances that are ready for streams
+	data   bool   // the module looks at first bytes
+	stream string // the function that rewrites a stream, for a [Rewriter]; "" if the module is asked about clients
+	spare  int    // instances that are kept ready for streams
 
 	mu          sync.Mutex
-	first, last *Call // of those that wait
+	first, last *Call // queue of waiting clients
 	waiting     int
 	running     int // goroutines
 
 	goroutines sync.WaitGroup
 	retire     sync.Once
-	retired    chan struct{} // closed: no goroutine rests any more
+	retired    chan struct{} // closed by Retire: no goroutine rests any more
 }
 
-// Of the clients that wait there are at most so many, and so many bytes.
+// Limits of the waiting clients: their number, and the bytes that they hold.
 const (
 	maxWaiting      = 8192
 	maxWaitingBytes = 16 << 20
 )
 
-// mayWait is how many clients may wait.
+// mayWait returns how many clients may wait.
 func (f *Filter) mayWait() int { return min(maxWaiting, maxWaitingBytes/max(f.cfg.Preread, 1)) }
 
-// New loads a filter, and makes its first instance, so that one that cannot begin is found. An error
-// matches those of package wasm.
+// New loads a filter and makes its first instance, so a module that cannot start is found here. Errors match the
+// errors of package wasm.
 func New(ctx context.Context, code []byte, cfg Config) (*Filter, error) {
 	f := newFilter(cfg)
 	if err := f.start(ctx, code); err != nil {
@@ -111,7 +112,7 @@ func (f *Filter) start(ctx context.Context, code []byte) error {
 
 const version = "proxy_abi_version_0_2_"
 
-// exports are the functions of a module that are called, if they are there.
+// exports are the functions that a filter calls if the module has them.
 var exports = map[string]struct{ params, results int }{
 	"proxy_on_vm_start": {2, 1}, "proxy_on_configure": {2, 1}, "proxy_on_context_create": {2, 0},
 	"proxy_on_new_connection": {1, 1}, "proxy_on_downstream_data": {3, 1},
@@ -126,7 +127,7 @@ func ints(n int) []api.ValueType {
 	return list
 }
 
-// check returns why a module is no filter.
+// check returns why a module cannot be a filter.
 func (f *Filter) check(module *wasm.Module) error {
 	there := func(name string) bool { ok, _ := module.Exports(name, nil, nil); return ok }
 	if !there(version+"1") && !there(version+"0") {
@@ -147,7 +148,7 @@ func (f *Filter) check(module *wasm.Module) error {
 	return nil
 }
 
-// checkExports looks at the functions that are called.
+// checkExports checks the types of the functions that are called.
 func checkExports(module *wasm.Module) error {
 	for name, of := range exports {
 		if ok, fits := module.Exports(name, ints(of.params), ints(of.results)); ok && !fits {
@@ -157,13 +158,13 @@ func checkExports(module *wasm.Module) error {
 	return nil
 }
 
-// Name returns its name.
+// Name returns the filter's name.
 func (f *Filter) Name() string { return f.cfg.Name }
 
-// OnError is the verdict on a client on which it has no answer: [Allow] or [Deny].
+// OnError returns the verdict if the filter has no answer about a client: [Allow] or [Deny].
 func (f *Filter) OnError() Verdict { return f.cfg.OnError }
 
-// Preread returns how many first bytes it may see, 0 if it wants none.
+// Preread returns how many first bytes the filter may see, 0 if it does not look at them.
 func (f *Filter) Preread() int {
 	if !f.data {
 		return 0
@@ -171,14 +172,14 @@ func (f *Filter) Preread() int {
 	return f.cfg.Preread
 }
 
-// Retire closes the instances once their calls are over. Clients that are late are answered still, and nothing
-// rests after a failure any more: they are few, and wait for a bounded time.
+// Retire closes the instances once their calls are over. Late clients still get an answer. Goroutines no longer rest
+// after a failure: late clients are few, and wait only a limited time.
 func (f *Filter) Retire() {
 	f.retire.Do(func() { close(f.retired) })
 	f.engine.Load().pool.Close()
 }
 
-// Close frees the filter, about which no client may be asked any more. It waits for the calls that are under way.
+// Close frees the filter, and waits for calls that are in progress. No client may be asked about any more.
 func (f *Filter) Close() {
 	f.Retire()
 	f.goroutines.Wait()
@@ -190,17 +191,17 @@ func (f *Filter) Close() {
 
 // A Call is a question about one client. It is used once.
 type Call struct {
-	// Of is the client. Its slices are the filter's until the answer is there.
+	// Of is the client. Its slices belong to the filter until there is an answer.
 	Of Connection
 
 	answer   Answer
 	done     func()
-	over     atomic.Bool // answer is there
+	over     atomic.Bool // there is an answer
 	canceled atomic.Bool
 	next     *Call
 }
 
-// Answer returns the answer, if it is there.
+// Answer returns the answer, or false if there is none yet.
 func (c *Call) Answer() (Answer, bool) {
 	if !c.over.Load() {
 		return Answer{}, false
@@ -208,14 +209,14 @@ func (c *Call) Answer() (Answer, bool) {
 	return c.answer, true
 }
 
-// Cancel says that the answer is not waited for any more.
+// Cancel says that nobody waits for the answer any more.
 func (c *Call) Cancel() { c.canceled.Store(true) }
 
 // Overloaded counts a client that has waited for too long.
 func (f *Filter) Overloaded() { f.counts.verdicts[Overload].Add(1) }
 
-// Ask asks about a client. done is called by another goroutine when the answer is there; it must not wait.
-// With false there are too many that wait, and done is not called.
+// Ask asks about a client. Another goroutine calls done when there is an answer; done must not wait. If too many
+// clients wait already, Ask returns false, and done is not called.
 func (f *Filter) Ask(c *Call, done func()) bool {
 	c.done = done
 	f.mu.Lock()
@@ -242,7 +243,7 @@ func (f *Filter) Ask(c *Call, done func()) bool {
 	return true
 }
 
-// take takes the first of those that wait; nil: there is none, and the goroutine has to end.
+// take takes the first waiting client. If it returns nil, no client waits, and the goroutine must end.
 func (f *Filter) take() *Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,10 +264,10 @@ func (f *Filter) take() *Call {
 	}
 }
 
-// rests is how much longer than a failed call a goroutine rests after it.
+// rests is how long a goroutine rests after a failed call, as a multiple of the call's time.
 const rests = 4
 
-// run answers clients for as long as some wait.
+// run answers clients as long as some wait.
 func (f *Filter) run() {
 	for {
 		c := f.take()
@@ -281,7 +282,7 @@ func (f *Filter) run() {
 	}
 }
 
-// rest waits for a time, or for the filter's retirement.
+// rest waits for a time, or until the filter is retired.
 func (f *Filter) rest(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -291,7 +292,7 @@ func (f *Filter) rest(d time.Duration) {
 	}
 }
 
-// answer answers a client, and returns why the filter has not.
+// answer asks the module about a client, and returns why there is no answer.
 func (f *Filter) answer(c *Call) error {
 	began := time.Now()
 	e := f.engine.Load()
@@ -305,12 +306,12 @@ func (f *Filter) answer(c *Call) error {
 		of.answer = Answer{}
 		e.pool.Put(i)
 	}
-	runtime.KeepAlive(e) // its module is freed after that
+	runtime.KeepAlive(e) // the module may be freed from here on
 	n := f.counts
 	n.took(time.Since(began))
 	if err != nil {
 		n.failures[failureOf(err)].Add(1)
-		if c.answer.Verdict != Deny { // a denial stays, whatever follows
+		if c.answer.Verdict != Deny { // a denial stays, whatever follows it
 			c.answer = Answer{Verdict: f.cfg.OnError, Tags: c.answer.Tags}
 		}
 		c.answer.Err = fmt.Errorf("filter %s: %w", f.cfg.Name, err)

@@ -2,24 +2,26 @@ package filter
 
 import "bytes"
 
-// encryptedWithin is how many bytes of a stream are looked at for the beginning of TLS: protocols that ask for it do so first.
+// encryptedWithin is how many bytes of a stream are searched for the beginning of TLS. Protocols that switch to TLS
+// do so early.
 const encryptedWithin = 16 << 10
 
-// helloLength is how many bytes of a record of TLS say that it is the first one: its type, the version, the length, and the type and
-// the first byte of the length of a ClientHello or a ServerHello (RFC 8446, 5.1 and 4).
+// helloLength is how many bytes of a TLS record show that it is the first: its type, version and length, and the type
+// and the first byte of the length of a ClientHello or ServerHello (RFC 8446, 5.1 and 4).
 const helloLength = 7
 
-// recordHandshake is the type of that record.
+// recordHandshake is the type of the first record.
 const recordHandshake = 0x16
 
 // sshBegins is the beginning of SSH (RFC 4253, 4.2).
 const sshBegins = "SSH-"
 
-// A hello looks for the beginning of TLS or SSH in the first bytes of a stream. Its zero value is that of a stream that begins.
+// A hello looks for the beginning of TLS or SSH in the first bytes of a stream. The zero value is for the start of a
+// stream.
 type hello struct {
 	seen  int // bytes of the stream, at most encryptedWithin
 	first [len(sshBegins)]byte
-	tls   int // bytes of a record that have come, if it is one
+	tls   int // bytes that match the first record of TLS so far
 }
 
 // begins reports whether TLS or SSH begins in b, the next bytes of the stream.
@@ -50,7 +52,7 @@ func (h *hello) begins(b []byte) bool {
 	return false
 }
 
-// record takes one more byte of what may be a record, and reports whether it is the first one of TLS.
+// record takes one more byte of a possible record, and reports whether it is the first record of TLS.
 func (h *hello) record(c byte) bool {
 	ok := true
 	switch h.tls {
@@ -59,7 +61,7 @@ func (h *hello) record(c byte) bool {
 	case 2:
 		ok = c <= 4
 	case 3:
-		ok = c <= 0x41 // a record has 2^14 bytes at most
+		ok = c <= 0x41 // a record has at most 2^14 bytes
 	case 5:
 		ok = c == 1 || c == 2
 	case 6:

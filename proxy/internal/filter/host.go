@@ -29,24 +29,25 @@ const (
 	streamUpstream   = 3
 )
 
-// Levels of proxy_log. levelInfo is that of proxy_get_log_level.
+// Levels of proxy_log. proxy_get_log_level returns levelInfo.
 const (
 	levelInfo = 2
 	levelWarn = 3
 )
 
-// maxPath is the most bytes of the path of a property, and maxValue of a value that is set.
+// maxPath limits the path of a property, and maxValue a value that the module sets, in bytes.
 const (
 	maxPath  = 256
 	maxValue = 1 << 10
 )
 
-// host returns the functions that a filter may import, or a module that rewrites streams. Each returns a status.
+// host returns the functions that a module may import. rewrites is for modules that rewrite streams. Each function
+// returns a status.
 func host(rewrites bool) wasm.Host {
 	f := func(name string, params int, call func(s *instance, p []uint64) uint32) wasm.HostFunction {
 		return wasm.HostFunction{Name: name, Params: ints(params), Results: ints(1), Call: func(i *wasm.Instance, stack []uint64) {
 			s := i.State.(*instance)
-			s.wasm = i // a start function runs before it is known otherwise
+			s.wasm = i // a start function runs before begin has set it
 			stack[0] = uint64(call(s, stack))
 		}}
 	}
@@ -134,7 +135,7 @@ func (s *instance) hostBuffer(p []uint64) uint32 {
 
 var errAllocate = errors.New("proxy_on_memory_allocate")
 
-// give copies bytes into memory that the module allocates, and writes where they are.
+// give copies bytes into memory that the module allocates, and writes their address and length.
 func (s *instance) give(b []byte, data, size uint32) uint32 {
 	i := s.wasm
 	_, ok1 := i.Bytes(data, 4)
@@ -149,7 +150,7 @@ func (s *instance) give(b []byte, data, size uint32) uint32 {
 		}
 		var err error
 		if at, err = i.Call(s.allocate, uint64(len(b))); err != nil {
-			panic(errors.Join(errAllocate, err)) // the call that is under way ends
+			panic(errors.Join(errAllocate, err)) // ends the call that is in progress
 		}
 		to, ok := i.Bytes(uint32(at), uint32(len(b)))
 		if !ok || uint32(at) == 0 {
@@ -163,7 +164,7 @@ func (s *instance) give(b []byte, data, size uint32) uint32 {
 	return s.put32(size, uint32(len(b)))
 }
 
-// path returns the parts of a path of a property, which zeroes separate. Some languages end it with one.
+// path returns the parts of a property's path. Zero bytes separate the parts; some languages end the path with one.
 func (s *instance) path(at, n uint32) ([][]byte, uint32) {
 	b, ok := s.wasm.Bytes(at, n)
 	switch {
@@ -207,7 +208,7 @@ func (s *instance) hostSet(p []uint64) uint32 {
 	return s.set(path[1:], value)
 }
 
-// hostClose is proxy_close_stream(type): a denial.
+// hostClose is proxy_close_stream(type). It means a denial.
 func (s *instance) hostClose(p []uint64) uint32 {
 	if s.of == nil || uint32(p[0]) != streamDownstream && (s.stream == nil || uint32(p[0]) != streamUpstream) {
 		return statusBadArgument

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// An instance is the filter's side of an instance of its module.
+// An instance is the filter's state for an instance of its module.
 type instance struct {
 	filter *Filter
 	wasm   *wasm.Instance
@@ -18,12 +18,12 @@ type instance struct {
 	create, connection, data, done, log, remove, allocate *wasm.Function
 
 	next   uint32      // number of the next context
-	of     *Connection // that it is asked about; nil: none
-	stream *Stream     // that it rewrites; nil: none
-	last   bool        // a line that it logs is its stream's own, beyond those of a second
+	of     *Connection // the client that the module is asked about, or nil
+	stream *Stream     // the stream that it rewrites, or nil
+	last   bool        // a line may be logged as the last line of the stream, beyond the rate
 	answer Answer
-	chosen bool  // answer has a verdict of set_property
-	err    error // of an answer that is none
+	chosen bool  // set_property has set a verdict in answer
+	err    error // why the answer is invalid
 }
 
 const root = 1
@@ -34,7 +34,7 @@ const (
 	actionPause    = 1
 )
 
-// instance makes an instance that is ready to be asked.
+// instance makes an instance that is ready for questions.
 func (f *Filter) instance(module *wasm.Module) (*wasm.Instance, error) {
 	s := &instance{filter: f, next: root + 1}
 	s.output.log = &f.log
@@ -73,12 +73,12 @@ func (s *instance) begin() error {
 		if f == nil {
 			continue
 		}
-		s.output.said = s.output.said[:0] // what it has said before is not why this fails
+		s.output.said = s.output.said[:0] // earlier output does not explain a failure of this step
 		ok, err := i.Call(f, root, uint64(len(step.buffer)))
 		switch {
 		case err == nil && uint32(ok) == 0:
 			return fmt.Errorf("%w: %s has returned false", step.refusal, step.name)
-		case errors.Is(err, wasm.ErrTrap), errors.Is(err, wasm.ErrExit): // such as a panic
+		case errors.Is(err, wasm.ErrTrap), errors.Is(err, wasm.ErrExit): // for example a panic
 			return fmt.Errorf("%w: %s: %w", step.refusal, step.name, err)
 		case err != nil:
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -94,7 +94,7 @@ func startTime(f *Filter) time.Duration {
 	return 5 * time.Second
 }
 
-// call calls a function if the module has it.
+// call calls a function. It does nothing if the module lacks the function.
 func (s *instance) call(f *wasm.Function, params ...uint64) (uint64, error) {
 	if f == nil {
 		return actionContinue, nil
@@ -108,7 +108,7 @@ func (s *instance) decide(of *Connection) error {
 	s.wasm.Begin(s.filter.cfg.Timeout)
 	err := s.ask(of)
 	s.of = nil
-	_ = s.wasm.End() // an answer that is there is one, though the instance is of no further use
+	_ = s.wasm.End() // the answer counts even if the instance cannot be used again
 	if err == nil {
 		err = s.err
 	}
@@ -148,7 +148,7 @@ func (s *instance) ask(of *Connection) error {
 	return s.endContext(id)
 }
 
-// judge refuses an action that there is not.
+// judge rejects an unknown action.
 func (s *instance) judge(action uint64) error {
 	if uint32(action) > actionPause {
 		return fmt.Errorf("%w: action %d", ErrAnswer, uint32(action))

@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// maxLine is the most bytes of a line of a module's, and linesPerSecond the most lines of a filter.
+	// maxLine is the longest line of a module, in bytes, and linesPerSecond how many lines a filter may log.
 	maxLine        = 512
 	linesPerSecond = 10
 )
 
-// A logger passes lines of a filter on, and counts those beyond its rate: but a stream may have one of its own at its end.
+// A logger passes on the lines of a filter, up to a rate, and counts the others. A stream may log one more line at
+// its end.
 type logger struct {
 	counts *counts
 	to     func(level int, line string)
@@ -34,7 +35,7 @@ func (l *logger) line(level int, b []byte, own bool) {
 	l.to(level, text(b, maxLine))
 }
 
-// may reports whether there is room for a line in this second.
+// may reports whether another line may be logged in this second.
 func (l *logger) may() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,26 +46,26 @@ func (l *logger) may() bool {
 	return l.lines <= linesPerSecond
 }
 
-// An output is the standard output of an instance: lines at level info.
+// An output is the standard output of an instance. It is logged at level info.
 type output struct {
 	log   *logger
 	rest  []byte
-	begun bool   // the instance has
-	said  []byte // until it has: the first bytes of what it has written or logged, maxSaid at most
+	begun bool   // the instance has started
+	said  []byte // until then: the first maxSaid bytes that it has written or logged
 }
 
-// maxSaid is more than [wasm.Printable] leaves.
+// maxSaid is more than [wasm.Printable] leaves of it.
 const maxSaid = 512
 
-// say notes a piece of what an instance says that has not begun.
+// say notes output of an instance that has not started yet.
 func (o *output) say(b []byte) {
 	if !o.begun {
 		o.said = append(o.said, b[:min(len(b), maxSaid-len(o.said))]...)
 	}
 }
 
-// because adds to the error of an instance that could not begin what it has said, as far as an empty line: behind that a panic of Go has
-// the stacks of its goroutines.
+// because adds the output of an instance that could not start to its error, up to an empty line: a Go panic has the
+// stacks of its goroutines behind it.
 func (o *output) because(err error) error {
 	first, _, _ := bytes.Cut(bytes.TrimSpace(o.said), []byte("\n\n"))
 	if len(first) == 0 {

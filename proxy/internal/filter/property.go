@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
 
-// property returns a property by its path. Numbers are 8 bytes, little-endian, as in Envoy.
+// property returns a property by its path. Numbers have 8 bytes, little-endian, as in Envoy.
 func (s *instance) property(path [][]byte) ([]byte, bool) {
 	name := string(path[0])
 	if len(path) == 1 {
@@ -65,7 +65,7 @@ func port(at netip.AddrPort) ([]byte, bool) {
 	return binary.LittleEndian.AppendUint64(nil, uint64(at.Port())), at.IsValid()
 }
 
-// tlv returns a TLV of the PROXY header, by its type as two hexadecimal digits.
+// tlv returns a TLV of the PROXY header by its type, which is written as two hexadecimal digits.
 func (s *instance) tlv(path [][]byte) ([]byte, bool) {
 	if len(path) != 1 || len(path[0]) != 2 {
 		return nil, false
@@ -77,7 +77,7 @@ func (s *instance) tlv(path [][]byte) ([]byte, bool) {
 	return proxyproto.Find(s.of.TLVs, proxyproto.Type(kind[0]))
 }
 
-// set takes an answer, or a part of it. An answer that there is not makes the call fail.
+// set takes an answer, or a part of it. An unknown answer makes the call fail.
 func (s *instance) set(path [][]byte, value []byte) uint32 {
 	if len(path) == 2 && string(path[0]) == "tag" {
 		if !s.answer.addTag(path[1], value) {
@@ -112,7 +112,7 @@ func (s *instance) set(path [][]byte, value []byte) uint32 {
 	return statusOK
 }
 
-// choose takes a verdict. A denial stays, and otherwise the last verdict counts.
+// choose takes a verdict. A denial stays; otherwise the last verdict counts.
 func (s *instance) choose(a Answer) {
 	if s.chosen && s.answer.Verdict == Deny && (a.Verdict != Deny || a.Reason == "") {
 		return

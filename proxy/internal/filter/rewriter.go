@@ -13,73 +13,73 @@ import (
 
 // RewriterConfig describes a [Rewriter].
 type RewriterConfig struct {
-	// Name is in log lines, and the module's own plugin_name.
+	// Name is used in log lines, and is the module's plugin_name.
 	Name string
-	// Config is the text that the module gets as the plugin's configuration.
+	// Config is the text that the module gets as its plugin configuration.
 	Config string
 	Bounds wasm.Bounds
-	// Soon is that of [Config].
+	// Soon is [Config.Soon].
 	Soon bool
-	// FromServer has it rewrite the bytes of endpoints, by proxy_on_upstream_data; otherwise it rewrites those of clients, by
-	// proxy_on_downstream_data.
+	// FromServer selects the bytes from endpoints, for proxy_on_upstream_data. By default the module rewrites the
+	// bytes from clients, by proxy_on_downstream_data.
 	FromServer bool
-	// Timeout is how long the calls about one chunk of a stream may take together.
+	// Timeout is how long all calls about one chunk of a stream may take together.
 	Timeout time.Duration
-	// Pass has the bytes of a stream go on as they are after a failure, in place of its end.
+	// Pass lets the bytes of a stream go on unchanged after a failure. By default the stream ends.
 	Pass bool
-	// Buffer is how many bytes a stream's buffer may have: those that are held back, those that come, and those that they become.
-	// 0: 64 KiB.
+	// Buffer limits the bytes of a stream's buffer: the bytes held back, the new bytes, and the result of rewriting.
+	// 0 means 64 KiB.
 	Buffer int
-	// Streams is how many there may be at a time, each with an instance of its own; 0: 256.
+	// Streams is the maximum number of streams, each with its own instance; 0 means 256.
 	Streams int
-	// Spare is how many instances have begun and wait for streams, of those.
+	// Spare is how many instances are started in advance. They count for Streams.
 	Spare int
-	// Workers is how many goroutines run the module; 0: 1.
+	// Workers is how many goroutines run the module; 0 means 1.
 	Workers int
-	// Counts has the counts of the Rewriter. Required.
+	// Counts receives the counts of the Rewriter. Required.
 	Counts *StreamCounts
-	// Log is that of [Config].
+	// Log is [Config.Log].
 	Log func(level int, line string)
 }
 
 const (
 	defaultBuffer  = 64 << 10
 	defaultStreams = 256
-	// mostChunk is the most bytes that come to a module at once.
+	// mostChunk is how many bytes a module gets at once.
 	mostChunk = 16 << 10
 )
 
-// Failures of streams, beside those of clients.
+// Failures of streams, in addition to the failures about clients.
 const (
-	// FailedBuffer: the buffer was to become larger than it may be.
+	// FailedBuffer means that the buffer would have become too large.
 	FailedBuffer Failure = failures + iota
-	// FailedOverload: there are as many streams as there may be. The session ends, whatever [RewriterConfig.Pass] is.
+	// FailedOverload means that there are too many streams. The session ends, even with [RewriterConfig.Pass].
 	FailedOverload
-	// FailedDenied: the module has ended the session, which ends whatever Pass is.
+	// FailedDenied means that the module has ended the session, which ends even with Pass.
 	FailedDenied
-	// FailedEncrypted: TLS or SSH begins in the stream. The session ends, whatever Pass is.
+	// FailedEncrypted means that TLS or SSH begins in the stream. The session ends, even with Pass.
 	FailedEncrypted
 
 	streamFailures
 )
 
-// Passes reports whether bytes of a stream that has failed for this reason may go on as they are, see [RewriterConfig.Pass].
+// Passes reports whether bytes may go on unchanged after this failure, see [RewriterConfig.Pass].
 func (f Failure) Passes() bool {
 	return f != FailedOverload && f != FailedDenied && f != FailedEncrypted
 }
 
 var (
-	// ErrBuffer is the error of a stream whose buffer was to become larger than it may be.
+	// ErrBuffer means that the stream's buffer would have become too large.
 	ErrBuffer = errors.New("the module's buffer is full")
-	// ErrEncrypted is the error of a stream in which TLS or SSH begins.
+	// ErrEncrypted means that TLS or SSH begins in the stream.
 	ErrEncrypted = errors.New("the bytes to be rewritten are encrypted")
-	// ErrDenied is the error of a stream that the module has ended.
+	// ErrDenied means that the module has ended the stream.
 	ErrDenied = errors.New("denied by the module")
 )
 
 // StreamCounts are the counts of the streams of one or more Rewriters. They are safe for concurrent use.
 type StreamCounts struct {
-	ledger        Ledger // of log lines
+	ledger        Ledger // log lines
 	calls, nanos  atomic.Int64
 	in, out       atomic.Int64
 	reset, passed [streamFailures]atomic.Int64
@@ -87,19 +87,19 @@ type StreamCounts struct {
 
 // StreamTotals are the values of [StreamCounts].
 type StreamTotals struct {
-	// Calls is how often modules were called about a chunk, and Time the sum of the times that this took.
+	// Calls is how often modules were called about a chunk, and Time how long this took together.
 	Calls int64
 	Time  time.Duration
-	// In and Out are the bytes that have come, and those that have gone on.
+	// In is how many bytes have come, and Out how many have gone on.
 	In, Out int64
-	// Reset and Passed are the streams that have failed, by [Failure]: those that have ended, and those that have gone on
-	// as they are.
+	// Reset and Passed are the failed streams, by [Failure]: Reset streams have ended, Passed streams have gone on
+	// unchanged.
 	Reset, Passed [streamFailures]int64
-	// Logged is how many lines were logged, Unlogged how many there were beside them.
+	// Logged is how many lines were logged. Unlogged is how many lines were dropped.
 	Logged, Unlogged int64
 }
 
-// Totals returns the values now.
+// Totals returns the present values.
 func (c *StreamCounts) Totals() (t StreamTotals) {
 	t.Calls, t.Time = c.calls.Load(), time.Duration(c.nanos.Load())
 	t.In, t.Out = c.in.Load(), c.out.Load()
@@ -110,20 +110,20 @@ func (c *StreamCounts) Totals() (t StreamTotals) {
 	return t
 }
 
-// A Rewriter has a module rewrite streams. It may be used by several goroutines.
+// A Rewriter rewrites streams by a module. It is safe for concurrent use.
 type Rewriter struct {
 	f       *Filter // the module, its instances and its log
 	cfg     RewriterConfig
-	buffer  uint32 // type of proxy-wasm
+	buffer  uint32 // type of the buffer in proxy-wasm
 	mu      sync.Mutex
-	first   *Stream // of those that wait for a goroutine
+	first   *Stream // queue of streams that wait for a goroutine
 	last    *Stream
 	running int // goroutines
 	streams sync.WaitGroup
 }
 
-// NewRewriter loads a module, and makes its first instance, so that one that cannot begin is found. An error matches
-// those of package wasm.
+// NewRewriter loads a module and makes its first instance, so a module that cannot start is found here. Errors match
+// the errors of package wasm.
 func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewriter, error) {
 	if cfg.Buffer <= 0 {
 		cfg.Buffer = defaultBuffer
@@ -146,7 +146,7 @@ func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewrite
 	return r, nil
 }
 
-// checkStream returns why a module does not rewrite streams.
+// checkStream returns why a module cannot rewrite streams.
 func (f *Filter) checkStream(module *wasm.Module) error {
 	switch there, fits := module.Exports(f.stream, ints(3), ints(1)); {
 	case !there:
@@ -157,26 +157,26 @@ func (f *Filter) checkStream(module *wasm.Module) error {
 	return checkExports(module)
 }
 
-// Engine is how new streams' modules run: [wasm.Compiler] or [wasm.Interpreter].
+// Engine returns how the modules of new streams run: [wasm.Compiler] or [wasm.Interpreter].
 func (r *Rewriter) Engine() string { return r.f.Engine() }
 
-// Streams is how many there are that have an instance.
+// Streams returns how many streams have an instance.
 func (r *Rewriter) Streams() int {
 	out, _ := r.f.engine.Load().pool.Sizes()
 	return out
 }
 
-// Retire closes instances that are not in use. Streams that there are go on, and late ones still begin.
+// Retire closes instances that are not in use. Streams go on, and late streams still begin.
 func (r *Rewriter) Retire() { r.f.Retire() }
 
-// Close frees the Rewriter, of which no stream may be left, but for those whose end is under way: it waits for that.
+// Close frees the Rewriter. All streams must be closed; it waits for the ones that are still ending.
 func (r *Rewriter) Close() {
 	r.f.Retire()
 	r.streams.Wait()
 	r.f.Close()
 }
 
-// queue has a stream worked on.
+// queue gives a stream to a goroutine.
 func (r *Rewriter) queue(s *Stream) {
 	r.mu.Lock()
 	if r.last != nil {
@@ -195,7 +195,7 @@ func (r *Rewriter) queue(s *Stream) {
 	}
 }
 
-// take takes the first of those that wait; nil: there is none, and the goroutine has to end.
+// take takes the first waiting stream. If it returns nil, no stream waits, and the goroutine must end.
 func (r *Rewriter) take() *Stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,8 @@ func (r *Rewriter) take() *Stream {
 	return s
 }
 
-// run works on streams for as long as some wait. A module that cannot begin has a fifth of a CPU, as a filter has.
+// run works on streams as long as some wait. A module that cannot start takes at most a fifth of a CPU, like a
+// filter.
 func (r *Rewriter) run() {
 	for s := r.take(); s != nil; s = r.take() {
 		began := time.Now()

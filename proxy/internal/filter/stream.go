@@ -11,46 +11,47 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// A Stream is one direction of a session that a [Rewriter] rewrites, by an instance of its own, which is made for it and
-// closed after it. It implements driver.Transform. Its buffer is the session's loop's and the goroutine's that works on it by turns.
+// A Stream is one direction of a session that a [Rewriter] rewrites. It has its own instance, which is made for it
+// and closed after it. It implements driver.Transform. The session's loop and the goroutine that works on the stream
+// use its buffer in turns.
 type Stream struct {
 	r     *Rewriter
 	of    *Connection
 	wake  func()
-	next  *Stream // that waits
-	hello hello   // the loop's
+	next  *Stream // the next waiting stream
+	hello hello   // used by the loop
 
 	mu      sync.Mutex
-	chunk   *[]byte // of chunks, where data has begun; nil: there is none
-	data    []byte  // data[at:ready] goes on, and the rest is held back; of the goroutine while it works
+	chunk   *[]byte // the buffer from chunks that data began in, or nil
+	data    []byte  // data[at:ready] goes on, the rest is held back; used by the goroutine while it works
 	at      int
 	ready   int
-	size    int // of data[at:]
+	size    int // length of data[at:]
 	working bool
-	ended   bool // no more come
+	ended   bool // no more bytes come
 	closed  bool
-	passing bool // the module has failed, and the bytes go on as they are
+	passing bool // the module has failed, and the bytes go on unchanged
 	err     error
 
-	// The goroutine's:
+	// Used by the goroutine:
 	engine   *engine // of the instance, which must not be freed before it
 	wasm     *wasm.Instance
-	original []byte // the buffer before the module has changed it; nil: it has not
+	original []byte // the buffer before the module changed it; nil: unchanged
 	changed  bool
-	hold     int // that the module has asked for
+	hold     int // bytes that the module wants to hold back
 	calling  bool
 }
 
 // chunks are buffers of mostChunk bytes.
 var chunks = sync.Pool{New: func() any { b := make([]byte, 0, mostChunk); return &b }}
 
-// NewStream returns the state of a session's direction that begins. Its instance is made when the first bytes come.
+// NewStream returns a stream for a direction of a new session. Its instance is made when the first bytes come.
 func (r *Rewriter) NewStream(of *Connection) *Stream { return &Stream{r: r, of: of} }
 
 // Begin implements driver.Transform.
 func (s *Stream) Begin(wake func()) { s.wake = wake }
 
-// Most implements driver.Transform. There is room for a byte at least: a full buffer is a failure.
+// Most implements driver.Transform. There is always room for a byte: a full buffer is a failure.
 func (s *Stream) Most() int { return min(mostChunk, s.r.cfg.Buffer-s.size) }
 
 // Held implements driver.Transform.
@@ -94,7 +95,7 @@ func (s *Stream) End() {
 	}
 }
 
-// start has the goroutine work.
+// start lets a goroutine work on the stream.
 func (s *Stream) start() {
 	s.working = true
 	s.r.queue(s)
@@ -128,7 +129,7 @@ func (s *Stream) freeData() {
 	s.data, s.chunk, s.at, s.ready = nil, nil, 0, 0
 }
 
-// Close implements driver.Transform. The instance's end is the goroutine's.
+// Close implements driver.Transform. The goroutine closes the instance.
 func (s *Stream) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +143,7 @@ func (s *Stream) Close() {
 	}
 }
 
-// work calls the module, on a goroutine of the Rewriter's, and returns why that has failed.
+// work calls the module, on a goroutine of the Rewriter, and returns why the call failed.
 func (s *Stream) work() error {
 	s.mu.Lock()
 	closed, ended := s.closed, s.ended
@@ -187,7 +188,7 @@ func (s *Stream) settle(err error) {
 	s.working, s.size = false, len(s.data)
 }
 
-// fail counts a failure, and reports whether the bytes go on as they are all the same.
+// fail counts a failure, and reports whether the bytes go on unchanged.
 func (s *Stream) fail(err error) (passes bool) {
 	why := streamFailureOf(err)
 	if s.r.cfg.Pass && why.Passes() {
@@ -217,10 +218,10 @@ func streamFailureOf(err error) Failure {
 	return failureOf(err)
 }
 
-// streamContext is the number of the stream's context: an instance has one.
+// streamContext is the number of the stream's context. An instance has only one.
 const streamContext = root + 1
 
-// call has the module rewrite the buffer.
+// call lets the module rewrite the buffer.
 func (s *Stream) call(ended bool) error {
 	fresh := s.wasm == nil
 	if fresh {
@@ -242,7 +243,7 @@ func (s *Stream) call(ended bool) error {
 	if err == nil {
 		err = of.err
 	}
-	if of.chosen { // a denial stays, whatever follows
+	if of.chosen { // a denial stays, whatever follows it
 		err = ErrDenied
 		if of.answer.Reason != "" {
 			err = fmt.Errorf("%w: %s", ErrDenied, of.answer.Reason)
@@ -299,7 +300,7 @@ func (s *Stream) drop() {
 	}
 }
 
-// leave ends the context of a stream that is over, and the instance.
+// leave ends the context of a finished stream, and closes the instance.
 func (s *Stream) leave() {
 	if s.wasm == nil {
 		return
@@ -307,12 +308,12 @@ func (s *Stream) leave() {
 	of := s.wasm.State.(*instance)
 	of.of, of.last = s.of, true
 	s.wasm.Begin(s.r.cfg.Timeout)
-	_ = of.endContext(streamContext) // nothing depends on it any more
+	_ = of.endContext(streamContext) // nothing depends on the result
 	_ = s.wasm.End()
 	s.drop()
 }
 
-// buffer is the bytes that the module may see; nil: none now.
+// buffer returns the bytes that the module may see, nil if it may see none now.
 func (s *Stream) buffer() []byte {
 	if !s.calling {
 		return nil
@@ -323,7 +324,7 @@ func (s *Stream) buffer() []byte {
 	return s.data
 }
 
-// hostSetBuffer is proxy_set_buffer_bytes(type, start, size, data, size): it puts bytes in place of others.
+// hostSetBuffer is proxy_set_buffer_bytes(type, start, size, data, size): it replaces bytes of the buffer.
 func (s *instance) hostSetBuffer(p []uint64) uint32 {
 	of := s.stream
 	if of == nil || !of.calling || uint32(p[0]) != of.r.buffer {
@@ -343,7 +344,8 @@ func (s *instance) hostSetBuffer(p []uint64) uint32 {
 	return statusOK
 }
 
-// replace puts bytes in place of data[start:end]. What was there before is kept for a failure after which it goes on.
+// replace replaces data[start:end] by other bytes. With Pass it keeps the original bytes, for a failure after which
+// the stream goes on.
 func (s *Stream) replace(start, end int, by []byte) {
 	if !s.changed && s.r.cfg.Pass {
 		s.original = bytes.Clone(s.data)
@@ -364,7 +366,7 @@ func (s *Stream) replace(start, end int, by []byte) {
 	copy(s.data[start:], by)
 }
 
-// setStream is set for a module that rewrites streams: hold and deny.
+// setStream is set for a module that rewrites streams. It may set hold and deny.
 func (s *instance) setStream(name string, value []byte) uint32 {
 	switch name {
 	case "hold":
