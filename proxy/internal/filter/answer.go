@@ -89,7 +89,7 @@ func (f Failure) String() string {
 
 var (
 	// ErrAnswer means that the module's answer is invalid.
-	ErrAnswer = errors.New("the answer is not one of a filter")
+	ErrAnswer = errors.New("the module's answer is invalid")
 	// ErrConfiguration means that the module does not accept its configuration.
 	ErrConfiguration = errors.New("the module does not accept its configuration")
 	// errRefuses means that an instance does not start, whatever its configuration is.

@@ -77,7 +77,7 @@ func (f *Filter) compile(code []byte) {
 	e, err := f.load(ctx, code, f.cfg.Bounds, f.spare)
 	if err != nil {
 		if f.cfg.Log != nil && !errors.Is(err, errRetired) {
-			f.cfg.Log(levelWarn, fmt.Sprintf("it stays interpreted: %v", err))
+			f.cfg.Log(levelWarn, fmt.Sprintf("the module stays interpreted: %v", err))
 		}
 		return
 	}

@@ -131,7 +131,7 @@ func ints(n int) []api.ValueType {
 func (f *Filter) check(module *wasm.Module) error {
 	there := func(name string) bool { ok, _ := module.Exports(name, nil, nil); return ok }
 	if !there(version+"1") && !there(version+"0") {
-		return fmt.Errorf("the module exports no %s1: it is none of proxy-wasm", version)
+		return fmt.Errorf("the module exports no %s1: it is not a proxy-wasm module", version)
 	}
 	if f.stream != "" {
 		return f.checkStream(module)
@@ -152,7 +152,7 @@ func (f *Filter) check(module *wasm.Module) error {
 func checkExports(module *wasm.Module) error {
 	for name, of := range exports {
 		if ok, fits := module.Exports(name, ints(of.params), ints(of.results)); ok && !fits {
-			return fmt.Errorf("the module's %s has other parameters or results than proxy-wasm has", name)
+			return fmt.Errorf("the module's %s has other parameters or results than in proxy-wasm", name)
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ func (s *instance) ask(of *Connection) error {
 	if err == nil && !s.chosen && action == actionPause {
 		s.answer.Verdict = More
 		if s.data == nil || of.Ended || len(of.First) >= s.filter.cfg.Preread {
-			err = fmt.Errorf("%w: it pauses, and there is nothing more to come", ErrAnswer)
+			err = fmt.Errorf("%w: it pauses, but no more bytes come", ErrAnswer)
 		}
 	}
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *instance) property(path [][]byte) ([]byte, bool) {
 		return port(of.Destination)
 	case "connection.requested_server_name", "penstock.alpn":
 		if of.Unread {
-			s.wrong(fmt.Errorf("%w: it asks for %s of a ClientHello that is longer than its preread", ErrAnswer, full))
+			s.wrong(fmt.Errorf("%w: it asks for %s, but the ClientHello is longer than its preread", ErrAnswer, full))
 		}
 		if name == "penstock" {
 			return []byte(strings.Join(of.ALPN, ",")), len(of.ALPN) > 0
@@ -106,7 +106,7 @@ func (s *instance) set(path [][]byte, value []byte) uint32 {
 		}
 		s.choose(Answer{Verdict: Route, Upstream: string(value)})
 	default:
-		s.wrong(fmt.Errorf("%w: there is no penstock.%s to be set", ErrAnswer, text(slices.Concat(path...), MaxReason)))
+		s.wrong(fmt.Errorf("%w: penstock.%s cannot be set", ErrAnswer, text(slices.Concat(path...), MaxReason)))
 		return statusNotFound
 	}
 	return statusOK

@@ -263,7 +263,7 @@ func (s *Stream) ask(of *instance, fresh, ended bool) error {
 			return err
 		}
 		if uint32(action) != actionContinue {
-			return fmt.Errorf("%w: it pauses a new connection, which is there already", ErrAnswer)
+			return fmt.Errorf("%w: it pauses a connection that has begun already", ErrAnswer)
 		}
 	}
 	end := uint64(0)
@@ -284,7 +284,7 @@ func (s *Stream) ask(of *instance, fresh, ended bool) error {
 	}
 	switch s.hold = min(s.hold, len(s.data)); {
 	case ended && (s.hold > 0 || action == actionPause):
-		return fmt.Errorf("%w: it pauses, or holds bytes back, and there is nothing more to come", ErrAnswer)
+		return fmt.Errorf("%w: it pauses or holds bytes back, but no more bytes come", ErrAnswer)
 	case s.hold >= s.r.cfg.Buffer:
 		return fmt.Errorf("%w: it holds %d bytes back", ErrBuffer, s.hold)
 	}
@@ -337,7 +337,7 @@ func (s *instance) hostSetBuffer(p []uint64) uint32 {
 	start := min(uint64(uint32(p[1])), uint64(len(of.data)))
 	end := min(start+uint64(uint32(p[2])), uint64(len(of.data)))
 	if uint64(len(of.data))-(end-start)+uint64(len(by)) > uint64(of.r.cfg.Buffer) {
-		s.wrong(fmt.Errorf("%w: it was to have %d bytes", ErrBuffer, len(of.data)-int(end-start)+len(by)))
+		s.wrong(fmt.Errorf("%w: it would have %d bytes", ErrBuffer, len(of.data)-int(end-start)+len(by)))
 		return statusBadArgument
 	}
 	of.replace(int(start), int(end), by)
@@ -378,7 +378,7 @@ func (s *instance) setStream(name string, value []byte) uint32 {
 	case "deny":
 		s.choose(Answer{Verdict: Deny, Reason: text(value, MaxReason)})
 	default:
-		s.wrong(fmt.Errorf("%w: there is no penstock.%s to be set", ErrAnswer, text([]byte(name), MaxReason)))
+		s.wrong(fmt.Errorf("%w: penstock.%s cannot be set", ErrAnswer, text([]byte(name), MaxReason)))
 		return statusNotFound
 	}
 	return statusOK

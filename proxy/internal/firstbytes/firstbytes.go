@@ -1,9 +1,10 @@
-// Package firstbytes recognises a client's protocol by the first bytes that it sends, and reads there the
-// properties that routes depend on. It reads peeked bytes and consumes nothing, so that they are relayed unchanged.
+// Package firstbytes recognises a client's protocol by the first bytes that it sends, and reads the properties that
+// routes depend on. It looks at peeked bytes and consumes nothing, so they are relayed unchanged.
 //
 // A [Recogniser] is asked again and again, each time with all bytes so far, until it has nothing more to learn. Its
-// results are [Facts]. A property that cannot be learned is a [Doubt], a verdict of its own: bytes that a lenient server
-// may take for HTTP, though a strict one refuses them, are never said to be none, and of two Host headers neither counts.
+// results are [Facts]. If a property cannot be known, its verdict is [Doubt]: bytes that a lenient server may take
+// for HTTP, although a strict server refuses them, never count as another protocol, and if there are two Host headers
+// neither counts.
 package firstbytes
 
 import (
@@ -12,10 +13,11 @@ import (
 	"github.com/penstock/penstock/proxy/clienthello"
 )
 
-// A Protocol is one that clients are recognised by.
+// A Protocol is a protocol that clients are recognised by.
 type Protocol uint8
 
-// Protocols that bytes show, and two others. Silence is that of clients that wait for the server to speak first: no byte shows it, but time.
+// The protocols, and two kinds of clients whose bytes show none. Silence is for clients that wait for the server to
+// speak first: this shows by time, not by bytes.
 const (
 	TLS      Protocol = iota
 	HTTP1             // HTTP/1.0 and HTTP/1.1
@@ -25,18 +27,19 @@ const (
 	Redis             // RESP, and some inline commands
 	Silence
 
-	// MalformedTLS is that of clients whose bytes begin as TLS and show no valid ClientHello. TLS is in doubt then.
+	// MalformedTLS is for clients whose bytes begin like TLS but are not a valid ClientHello. Whether they speak TLS
+	// is in doubt.
 	MalformedTLS
 
-	Protocols // how many there are
+	Protocols // the number of protocols
 )
 
 var names = [Protocols]string{"tls", "http1", "http2", "ssh", "postgres", "redis", "silence", "tls_malformed"}
 
-// String is its name in configurations, statuses and metrics.
+// String returns the protocol's name in configurations, statuses and metrics.
 func (p Protocol) String() string { return names[p] }
 
-// Parse returns the protocol of a name.
+// Parse returns the protocol with a name.
 func Parse(name string) (p Protocol, ok bool) {
 	for i, each := range names {
 		if each == name {
@@ -60,18 +63,18 @@ func SetOf(list ...Protocol) (s Set) {
 // Has reports whether p is in the set.
 func (s Set) Has(p Protocol) bool { return s&(1<<p) != 0 }
 
-// A Verdict is the present knowledge of a condition.
+// A Verdict says what is known about a condition.
 type Verdict uint8
 
-// Verdicts. The zero value is Open.
+// The verdicts. The zero value is Open.
 const (
 	Open  Verdict = iota // not known yet: more bytes may show it
-	No                   // it is not so
-	Yes                  // it is so
-	Doubt                // it will not be known, however the bytes go on
+	No                   // the condition is false
+	Yes                  // the condition is true
+	Doubt                // more bytes will not show it either
 )
 
-// And is Yes if both are, and No if one is, whichever verdict the other has.
+// And is Yes if both are Yes, and No if either is No, whatever the other is.
 func (v Verdict) And(o Verdict) Verdict {
 	switch {
 	case v == No || o == No:
@@ -84,7 +87,7 @@ func (v Verdict) And(o Verdict) Verdict {
 	return o
 }
 
-// Or is Yes if one is, whichever verdict the other has, and No if both are.
+// Or is Yes if either is Yes, whatever the other is, and No if both are No.
 func (v Verdict) Or(o Verdict) Verdict {
 	switch {
 	case v == Yes || o == Yes:
@@ -97,7 +100,7 @@ func (v Verdict) Or(o Verdict) Verdict {
 	return o
 }
 
-// If is Yes or No.
+// If returns Yes or No.
 func If(is bool) Verdict {
 	if is {
 		return Yes
@@ -105,48 +108,49 @@ func If(is bool) Verdict {
 	return No
 }
 
-// A Property is something that a client has said. Its verdict is Yes if it has, and No if it has not, or speaks another
-// protocol.
+// A Property is something that a client may have said. Its verdict is Yes if the client has said it, and No if it has
+// not, or speaks another protocol.
 type Property struct {
 	Verdict Verdict
 	Value   string
 }
 
-// Facts are the results of looking at a client's bytes so far. The zero value is those of a client that was not looked at, of which
-// everything is Open. They belong to their client's goroutine.
+// Facts are what is known about a client by its bytes so far. In the zero value, for a client that nobody has looked
+// at, everything is Open. Only the client's goroutine may use its Facts.
 type Facts struct {
 	// Hello is the ClientHello, if the client speaks TLS.
 	Hello clienthello.Info
-	// Host is the host of the first request of HTTP/1: without its port, in lower case, and without a dot at its end.
+	// Host is the host of the first HTTP/1 request: without a port, in lower case, and without a dot at its end.
 	Host Property
-	// Path is the path of that request, as [CanonicalPath] returns it.
+	// Path is the path of this request, as [CanonicalPath] returns it.
 	Path Property
-	// User and Database are those of PostgreSQL's StartupMessage. The database is that of the user's name if it names none,
-	// as with the server.
+	// User and Database come from PostgreSQL's StartupMessage. Without a database in the message, Database is the
+	// user's name, as in the server.
 	User, Database Property
-	// Request is the first message of a client of PostgreSQL.
+	// Request is the first message of a PostgreSQL client.
 	Request PostgresRequest
-	// Silent is set by the caller if the client was to have said something by now, and has not.
+	// Silent is set by the caller if the client should have said something by now, and has not.
 	Silent bool
-	// Why is the reason of the first doubt; empty: there is none.
+	// Why is the reason for the first doubt, or empty.
 	Why string
-	// HelloErr is why the client's ClientHello cannot be read, an error of package clienthello; nil: it can, or there is none.
+	// HelloErr is why the client's ClientHello cannot be read, an error of package clienthello. It is nil if the
+	// hello can be read, or if there is none.
 	HelloErr error
 
 	by       *Recogniser
 	verdicts [Protocols]Verdict
-	others   Set    // see unless; not empty: it was noted
-	open     Set    // protocols of which there is more to learn
+	others   Set    // set by unless; empty: unless was not called
+	open     Set    // protocols with something left to learn
 	seen     int    // bytes
-	scanned  int    // of the header of HTTP/1
+	scanned  int    // of the HTTP/1 header
 	matched  uint64 // patterns that match
-	failed   uint64 // patterns that do not
+	failed   uint64 // patterns that do not match
 }
 
-// Seen is how many bytes were looked at.
+// Seen returns how many bytes were looked at.
 func (f *Facts) Seen() int { return f.seen }
 
-// Is says whether the client speaks a protocol. One that the recogniser does not look for stays Open.
+// Is says whether the client speaks a protocol. A protocol that the recogniser does not look for stays Open.
 func (f *Facts) Is(p Protocol) Verdict {
 	switch p {
 	case Silence:
@@ -169,7 +173,8 @@ func (f *Facts) Is(p Protocol) Verdict {
 	return f.verdicts[p]
 }
 
-// Unread returns the protocol of clients whose first bytes cannot be read: those who send none, or no valid hello.
+// Unread returns Silence or MalformedTLS if the client's first bytes cannot be read, because there are none, or no
+// valid hello.
 func (f *Facts) Unread() (p Protocol, ok bool) {
 	switch {
 	case f.Silent:
@@ -180,10 +185,10 @@ func (f *Facts) Unread() (p Protocol, ok bool) {
 	return 0, false
 }
 
-// Greeted notes a ClientHello that was read already.
+// Greeted notes a ClientHello that was already read.
 func (f *Facts) Greeted(hello *clienthello.Info) { f.Hello, f.verdicts[TLS] = *hello, Yes }
 
-// Recognised returns the protocol that the client is known to speak.
+// Recognised returns the protocol that the client certainly speaks.
 func (f *Facts) Recognised() (p Protocol, ok bool) {
 	for p := range Protocols {
 		if f.Is(p) == Yes {
@@ -193,7 +198,7 @@ func (f *Facts) Recognised() (p Protocol, ok bool) {
 	return 0, false
 }
 
-// Matches says whether the bytes match a pattern of a recogniser, the one that has looked at them.
+// Matches says whether the bytes match a pattern of the recogniser that has looked at them.
 func (f *Facts) Matches(r *Recogniser, pattern int) Verdict {
 	switch bit := uint64(1) << pattern; {
 	case f.by != r:
@@ -206,7 +211,7 @@ func (f *Facts) Matches(r *Recogniser, pattern int) Verdict {
 	return Open
 }
 
-// doubt notes why something will not be known.
+// doubt notes why something will never be known.
 func (f *Facts) doubt(why string) Verdict {
 	if f.Why == "" {
 		f.Why = why

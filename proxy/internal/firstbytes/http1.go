@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// MaxHead is the longest header of an HTTP/1 request that is read, with its first line.
+// MaxHead is the longest header of an HTTP/1 request that is read, including the request line.
 const MaxHead = 8 << 10
 
-// lookHTTP1 reads the first line of a request, and its header if the host is wanted.
+// lookHTTP1 reads the request line, and the header if a route needs the host.
 func lookHTTP1(r *Recogniser, b []byte, f *Facts) (need int) {
 	b = b[:min(len(b), MaxHead)]
 	if f.verdicts[HTTP1] == Open {
@@ -28,9 +28,10 @@ func lookHTTP1(r *Recogniser, b []byte, f *Facts) (need int) {
 	return f.head(b)
 }
 
-// requestLine reads the first line, and returns where the header begins. Servers differ in the lines that they take: some skip white space
-// before them, split them at any of it, or take any bytes for a method. So a line is one of another protocol only if that shows in the whole of
-// it. Before that bytes which are in no well-formed one settle it: it is in doubt, unless they are another protocol's that is looked for.
+// requestLine reads the first line, and returns where the header begins. Servers differ in the lines that they
+// accept: some skip white space before the line, split it at any white space, or accept any bytes as a method. So
+// only a complete line can show that the client does not speak HTTP/1. A byte that no well-formed line has decides
+// earlier: the line is in doubt, unless the bytes turn out to be one of the other protocols that are looked for.
 func (f *Facts) requestLine(r *Recogniser, b []byte) (end, need int) {
 	if isSpace(b[0]) {
 		f.verdicts[HTTP1] = f.doubt("there is white space before the first request")
@@ -61,16 +62,17 @@ func (f *Facts) requestLine(r *Recogniser, b []byte) (end, need int) {
 	return 0, len(b) + 1
 }
 
-// isSpace reports whether a server may skip c before a request, or take it for a separator in its first line. (Python's str.split, in Latin-1.)
+// isSpace reports whether a server may skip c before a request, or accept it as a separator in the first line.
+// (Python's str.split, in Latin-1.)
 func isSpace(c byte) bool {
 	return c == ' ' || '\t' <= c && c <= '\r' || 0x1c <= c && c <= 0x1f || c == 0x85 || c == 0xa0
 }
 
-// unless notes that the client does not speak HTTP/1 if it speaks one of some protocols, which may not be known yet, and that it is in doubt
-// otherwise.
+// unless notes that the client does not speak HTTP/1 if it speaks one of the other protocols, which may not be known
+// yet, and that it is in doubt otherwise.
 func (f *Facts) unless(others Set) { f.others = others | SetOf(Silence) }
 
-// settle decides what was noted by unless.
+// settle decides what unless has noted.
 func (f *Facts) settle() {
 	if f.others == 0 || f.verdicts[HTTP1] != Open {
 		return
@@ -89,7 +91,7 @@ func (f *Facts) settle() {
 	}
 }
 
-// firstLine judges a whole line, which ends in CR LF.
+// firstLine judges a complete line, which ends in CR LF.
 func (f *Facts) firstLine(line []byte) {
 	if q, ok := parseLine(line); ok {
 		f.Path, f.verdicts[HTTP1] = f.pathOf(&q), Yes
@@ -109,20 +111,20 @@ func (f *Facts) firstLine(line []byte) {
 	}
 }
 
-// simpleMethods are those of requests without a version, of which the target may be without a slash.
+// simpleMethods are the methods of requests without a version. The target of such a request may lack a slash.
 var simpleMethods = []string{"get", "head", "post"}
 
 // looksLikeHTTP reports whether a line names the protocol.
 func looksLikeHTTP(line []byte) bool { return strings.Contains(lowered(line), "http/") }
 
-// A requestTarget is the target of a request's first line, in its parts: RFC 9112, 3.2.
+// A requestTarget is the target in a request line, in its parts: RFC 9112, 3.2.
 type requestTarget struct {
-	authority string // "": it names no host
-	path      string // with a query; "": it has none
-	valid     bool   // it is of one of the four forms
+	authority string // "" if the target names no host
+	path      string // with a query; "" if there is none
+	valid     bool   // the target has one of the four forms
 }
 
-// parseLine reads a request's first line, if that is well-formed: RFC 9112, 3.
+// parseLine reads a request line, and reports whether it is well-formed: RFC 9112, 3.
 func parseLine(line []byte) (q requestTarget, ok bool) {
 	text, ok := strings.CutSuffix(string(line), "\r\n")
 	if !ok {
@@ -175,15 +177,16 @@ func (f *Facts) pathOf(q *requestTarget) Property {
 	return Property{Yes, path}
 }
 
-// head waits for the end of the header, and reads the host. Line ends that only some servers take for one are a doubt.
+// head waits for the end of the header, and reads the host. If only some servers accept a line end, the host is in
+// doubt.
 func (f *Facts) head(b []byte) (need int) {
 	for at := f.scanned; at < len(b); at++ {
 		c := b[at]
 		switch {
 		case c == '\n' && b[at-1] != '\r', c != '\n' && b[at-1] == '\r', c == 0:
-			f.Host.Verdict = f.doubt("the header has a line end that is none")
+			f.Host.Verdict = f.doubt("the header has a bare line feed, a bare carriage return or a zero byte")
 			return 0
-		case c == '\n' && b[at-2] == '\n': // at least the first line is before it
+		case c == '\n' && b[at-2] == '\n': // at least the request line comes before
 			f.Host = f.hostOf(b[:at-1])
 			return 0
 		}
@@ -196,8 +199,8 @@ func (f *Facts) head(b []byte) (need int) {
 	return len(b) + 1
 }
 
-// hostOf returns the host that a header names, which is a whole number of lines: in its first line, in its only field
-// Host, or in both alike.
+// hostOf returns the host that a complete header names: in its request line, in its only Host field, or in both if
+// they agree.
 func (f *Facts) hostOf(head []byte) Property {
 	line, fields, _ := bytes.Cut(head, []byte("\n"))
 	host, why := hostField(fields)
@@ -211,14 +214,14 @@ func (f *Facts) hostOf(head []byte) Property {
 	if q.authority != "" {
 		named, v := CanonicalHost(q.authority)
 		if v != Yes || host.Verdict == Yes && host.Value != named {
-			return Property{Verdict: f.doubt("the request names two hosts, or none that is valid")}
+			return Property{Verdict: f.doubt("the request names two hosts, or no valid host")}
 		}
 		return Property{Yes, named}
 	}
 	return host
 }
 
-// hostField returns the only field Host of some lines, or says why it is not known.
+// hostField returns the only Host field, or says why the host is not known.
 func hostField(fields []byte) (host Property, why string) {
 	host.Verdict = No
 	seen := false
@@ -245,7 +248,7 @@ func hostField(fields []byte) (host Property, why string) {
 	return host, ""
 }
 
-// isToken reports whether b is a field's name: RFC 9110, 5.6.2.
+// isToken reports whether b is a valid field name: RFC 9110, 5.6.2.
 func isToken(b []byte) bool {
 	for _, c := range b {
 		if !isLetter(c) && !('0' <= c && c <= '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
@@ -265,8 +268,8 @@ func isText(b []byte) bool {
 	return true
 }
 
-// CanonicalHost returns the host of a Host field's value or an authority: without its port, in lower case, and without a
-// dot at its end. The verdict is No if there is none, and Doubt if it is not valid.
+// CanonicalHost returns the host of a Host field or an authority: without a port, in lower case, and without a dot at
+// its end. The verdict is No if there is no host, and Doubt if it is not valid.
 func CanonicalHost(s string) (host string, v Verdict) {
 	if s == "" {
 		return "", No
@@ -303,16 +306,17 @@ func CanonicalHost(s string) (host string, v Verdict) {
 	return host, Yes
 }
 
-// isPort reports whether s is empty, or a colon and a port, which may be missing.
+// isPort reports whether s is empty, or a colon and a port. The port may be missing.
 func isPort(s string) bool {
 	digits, colon := strings.CutPrefix(s, ":")
 	_, err := strconv.ParseUint(digits, 10, 32)
 	return colon && len(digits) <= len("65535") && (digits == "" || err == nil) || s == ""
 }
 
-// CanonicalPath returns a request's path as routes compare it: its escapes (%41) decoded once, and otherwise byte for byte,
-// so in its case. ok is false for a path that not all servers read alike: with a segment "." or ".."; an empty one that is not the last; a backslash or semicolon; a byte that is
-// not printable ASCII, unless it is escaped; an escape of a slash, a percent sign or a control character, or that is none.
+// CanonicalPath returns a request's path in the form that routes compare: escapes (%41) are decoded once, and
+// everything else, including case, stays as it is. ok is false for a path that servers read in different ways: a path
+// with a segment "." or "..", an empty segment before the last, a backslash or semicolon, a byte that is not
+// printable ASCII and not escaped, an invalid escape, or an escaped slash, percent sign or control character.
 func CanonicalPath(raw string) (path string, ok bool) {
 	if strings.IndexByte(raw, '%') >= 0 {
 		if raw, ok = unescaped(raw); !ok {

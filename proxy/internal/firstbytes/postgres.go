@@ -6,23 +6,24 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 )
 
-// A PostgresRequest is the first message of a client of PostgreSQL. (PostgreSQL's documentation, "Message Formats".)
+// A PostgresRequest is the first message of a PostgreSQL client. (PostgreSQL's documentation, "Message Formats".)
 type PostgresRequest uint8
 
-// Requests. The zero value is that of clients of other protocols.
+// The requests. The zero value is for clients of other protocols.
 const (
-	Startup       PostgresRequest = iota + 1 // StartupMessage of version 3
+	Startup       PostgresRequest = iota + 1 // StartupMessage of protocol version 3
 	SSLRequest                               // asks for TLS; a StartupMessage follows the answer
-	GSSENCRequest                            // asks for GSSAPI encryption; the same
+	GSSENCRequest                            // asks for GSSAPI encryption; a StartupMessage follows the answer
 	CancelRequest                            // cancels another session's query; it names no user
 )
 
-// minStartup is the length and the code, with which each message begins.
+// minStartup is the size of the length and the code that each message begins with.
 const minStartup = 8
 
-// lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if that is wanted. The longest messages are those
-// that CockroachDB takes, of 16 MiB behind the length by default, so that the first byte is 0 or 1. Behind that the code alone says whether they are messages of
-// PostgreSQL, since servers and poolers differ in the lengths that they take.
+// lookPostgres looks at the length and the code of the first message, and reads a StartupMessage if a route needs it.
+// CockroachDB takes the longest messages, 16 MiB behind the length by default, so the first byte is 0 or 1. After
+// such a byte only the code shows whether the client speaks PostgreSQL, since servers and poolers accept different
+// lengths.
 func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 	if f.verdicts[Postgres] == Open {
 		switch {
@@ -49,7 +50,7 @@ func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 	return 0
 }
 
-// postgresRequest says which message it is, by its length and code.
+// postgresRequest returns the kind of message by its length and code.
 func postgresRequest(size int, code uint32, f *Facts) (PostgresRequest, Verdict) {
 	fits := minStartup <= size && size <= postgres.Max
 	switch version := code >> 16; {
@@ -62,13 +63,13 @@ func postgresRequest(size int, code uint32, f *Facts) (PostgresRequest, Verdict)
 	case code == postgres.CodeCancel && size > 12 && size <= postgres.MaxCancel:
 		return CancelRequest, Yes
 	case version == 1234 || 1 <= version && version <= 3:
-		return 0, f.doubt("this version, request or length of a message of PostgreSQL is not read")
+		return 0, f.doubt("the PostgreSQL message has an unsupported version, request or length")
 	}
 	return 0, No
 }
 
-// startup reads the user and the database of a StartupMessage. Of a name that comes twice, or that the server would cut
-// off, it is not known which one the server takes.
+// startup reads the user and the database of a StartupMessage. If a name comes twice, or the server would cut it off,
+// it is not known which name the server takes.
 func (f *Facts) startup(b []byte) (need int) {
 	if size := int(binary.BigEndian.Uint32(b)); len(b) < size {
 		return size

@@ -10,30 +10,30 @@ import (
 // MaxPatterns is how many patterns a recogniser may have.
 const MaxPatterns = 64
 
-// Wants are the things that the routes of a listener depend on.
+// Wants says what the routes of a listener depend on.
 type Wants struct {
-	// Protocols are those to be recognised.
+	// Protocols are the protocols to recognise.
 	Protocols Set
-	// Host has the whole header of an HTTP/1 request waited for, and not its first line alone.
+	// Host waits for the whole header of an HTTP/1 request, not only for its request line.
 	Host bool
-	// Startup has the whole StartupMessage of PostgreSQL waited for, and not its first 8 bytes alone.
+	// Startup waits for the whole StartupMessage of PostgreSQL, not only for its first 8 bytes.
 	Startup bool
-	// Patterns are looked for in the bytes of any client, MaxPatterns at most.
+	// Patterns are looked for in every client's bytes. There are at most MaxPatterns.
 	Patterns []Pattern
 }
 
-// A Recogniser looks for the things that the routes of one listener depend on. It is made once and never changed, and safe for
-// concurrent use. It allocates the values of properties and nothing else.
+// A Recogniser looks for everything that the routes of one listener depend on. It never changes, and is safe for
+// concurrent use. It allocates only the values of properties.
 type Recogniser struct {
 	wants  Wants
-	binary Set // those of Wants.Protocols whose first bytes are no text
+	binary Set // the protocols in Wants.Protocols that do not begin with text
 	max    int
 }
 
-// A protocol recognises the clients of one protocol.
+// A protocol recognises the clients of a protocol.
 type protocol struct {
-	// look looks at all bytes so far, of which there is one at least, and notes in f the properties that they show. need is how many there
-	// have to be before it is worth looking again, since fewer change nothing; 0: there is nothing more to learn.
+	// look looks at all bytes so far, at least one, and notes in f what they show. Fewer than need bytes would show
+	// nothing new. 0 means that there is nothing more to learn.
 	look func(r *Recogniser, b []byte, f *Facts) (need int)
 	// max is the largest need.
 	max int
@@ -48,8 +48,8 @@ var protocols = [Silence]protocol{
 	Redis:    {lookRedis, maxInline},
 }
 
-// New makes a recogniser. Where HTTP/1 is looked for HTTP/2 is, too: the host of its requests is not read, which is not to
-// say that they have none.
+// New makes a recogniser. If it looks for HTTP/1 it looks for HTTP/2 as well: the host of HTTP/2 requests is not
+// read, but that does not mean that there is none.
 func New(wants Wants) *Recogniser {
 	if wants.Protocols.Has(HTTP1) {
 		wants.Protocols |= SetOf(HTTP2)
@@ -70,12 +70,11 @@ func New(wants Wants) *Recogniser {
 	return r
 }
 
-// Max is how many bytes are looked at, at most.
+// Max returns how many bytes Look looks at, at most.
 func (r *Recogniser) Max() int { return r.max }
 
-// Look looks at all bytes that a client has sent so far, as far as Max, and notes in f the properties that they show
-// beside those that fewer have shown. It returns how many bytes there have to be before it is worth looking again, which are at most Max;
-// 0: there is nothing more to learn.
+// Look looks at all bytes that a client has sent so far, up to Max, and adds to f what they show. Fewer than need
+// bytes, at most Max, would show nothing new. 0 means that there is nothing more to learn.
 func (r *Recogniser) Look(b []byte, f *Facts) (need int) {
 	if f.by != r {
 		f.by, f.open = r, r.wants.Protocols&^SetOf(Silence, MalformedTLS)
@@ -110,14 +109,14 @@ func (r *Recogniser) Look(b []byte, f *Facts) (need int) {
 		case No:
 			f.failed |= bit
 		default:
-			least(max(len(b), p.Offset) + 1) // the next byte may be another
+			least(max(len(b), p.Offset) + 1) // the next byte may differ
 		}
 	}
 	f.foreign()
 	return need
 }
 
-// foreign notes that clients of other protocols lack the properties of one.
+// foreign notes that a client of one protocol lacks the properties of the others.
 func (f *Facts) foreign() {
 	f.settle()
 	if f.verdicts[HTTP1] == Doubt {
@@ -137,30 +136,30 @@ func (f *Facts) foreign() {
 	}
 }
 
-// Bounds of patterns.
+// Limits of patterns.
 const (
 	MaxOffset  = 4095 // the largest offset
-	MaxPattern = 256  // the most bytes
+	MaxPattern = 256  // the largest number of bytes
 )
 
-// A Pattern is bytes at a place. It is not to be changed once a recogniser has it.
+// A Pattern is bytes at a place. It must not change once a recogniser has it.
 type Pattern struct {
-	// Offset is that of the first byte, at most MaxOffset.
+	// Offset is the place of the first byte, at most MaxOffset.
 	Offset int
-	// Bytes are the ones there; at most MaxPattern.
+	// Bytes are the expected bytes, at most MaxPattern.
 	Bytes []byte
-	// Mask has a bit set where one counts; it is as long as Bytes. Nil: all count.
+	// Mask has the same length as Bytes. Only the bits that are set in Mask are compared. nil means all bits.
 	Mask []byte
 }
 
-// Equal reports whether both are the same.
+// Equal reports whether both patterns are the same.
 func (p *Pattern) Equal(o *Pattern) bool {
 	return p.Offset == o.Offset && string(p.Bytes) == string(o.Bytes) && string(p.Mask) == string(o.Mask)
 }
 
 func (p *Pattern) end() int { return p.Offset + len(p.Bytes) }
 
-// look compares the bytes as far as they are there.
+// look compares the bytes that are there.
 func (p *Pattern) look(b []byte) Verdict {
 	for i, want := range p.Bytes {
 		if p.Offset+i >= len(b) {
@@ -182,8 +181,8 @@ const (
 	sshPrefix = "SSH-"                             // RFC 4253, 4.2
 )
 
-// lookTLS reads the whole ClientHello. Bytes that begin like one are waited for as their length says, though fewer may
-// show that they are none.
+// lookTLS reads the whole ClientHello. If the bytes begin like a ClientHello it waits for the length that they
+// announce, even if fewer bytes may already show that they are not one.
 func lookTLS(_ *Recogniser, b []byte, f *Facts) (need int) {
 	need, err := clienthello.Length(b)
 	if err == nil && need > len(b) {
@@ -213,14 +212,14 @@ func lookSSH(_ *Recogniser, b []byte, f *Facts) (need int) {
 	return need
 }
 
-// lookPrefix says whether b begins with a prefix.
+// lookPrefix says whether b begins with prefix.
 func lookPrefix(b []byte, prefix string) (need int, v Verdict) {
 	n := min(len(b), len(prefix))
 	switch {
 	case string(b[:n]) != prefix[:n]:
 		return 0, No
 	case n < len(prefix):
-		return n + 1, Open // the next byte may be another
+		return n + 1, Open // the next byte may differ
 	}
 	return 0, Yes
 }

@@ -9,14 +9,14 @@ import (
 // maxInline is the longest inline command that is read.
 const maxInline = 1 << 10
 
-// inlineCommands are the inline commands that are recognised: those that a client begins with, and that other protocols
-// do not.
+// inlineCommands are the inline commands that are recognised: clients may begin with them, and no other protocol
+// does.
 var inlineCommands = []string{"AUTH", "CLIENT", "COMMAND", "ECHO", "HELLO", "INFO", "PING", "QUIT", "SELECT"}
 
 const longestCommand = len("GEORADIUSBYMEMBER_RO")
 
-// lookRedis recognises an array of bulk strings by the heads of the array and of the first string, and inline commands by
-// their first line. (The Redis serialization protocol specification.)
+// lookRedis recognises an array of bulk strings by the headers of the array and of the first string, and an inline
+// command by its first line. (The Redis serialization protocol specification.)
 func lookRedis(_ *Recogniser, b []byte, f *Facts) (need int) {
 	v := Open
 	switch {
@@ -34,8 +34,8 @@ func lookRedis(_ *Recogniser, b []byte, f *Facts) (need int) {
 	return need
 }
 
-// respArray looks for "*2\r\n$4\r\n". Redis does not look at the byte after a carriage return. Empty arrays it passes over, so that what follows
-// them is in doubt, as are numbers that only some versions and settings of Redis take.
+// respArray looks for "*2\r\n$4\r\n". Redis ignores the byte after a carriage return. It skips empty arrays, so what
+// follows them is in doubt, and so are numbers that only some versions and settings of Redis accept.
 func respArray(b []byte) (need int, v Verdict) {
 	at := 0
 	for _, head := range []struct {
@@ -75,15 +75,15 @@ func respArray(b []byte) (need int, v Verdict) {
 	return 0, Yes
 }
 
-// inline looks for a line that begins with one of the inline commands. A word with quotes, which Redis removes, and one that may be another
-// command are in doubt.
+// inline looks for a line that begins with an inline command. A word is in doubt if it has quotes, which Redis
+// removes, or may be another command.
 func inline(b []byte) (need int, v Verdict) {
 	word := 0
 	for word < len(b) && word <= longestCommand && (isLetter(b[word]) || strings.IndexByte("_-.", b[word]) >= 0) {
 		word++
 	}
 	if word == len(b) {
-		return len(b) + 1, Open // it may go on
+		return len(b) + 1, Open // the word may go on
 	}
 	if c := b[word]; c == '"' || c == '\'' {
 		return 0, Doubt
@@ -107,8 +107,8 @@ func inline(b []byte) (need int, v Verdict) {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// otherCommands are the commands of Redis 8 and of its Sentinel beside inlineCommands, in upper case. A line with one of them may be an inline command, or a line of
-// another protocol.
+// otherCommands are the commands of Redis 8 and of its Sentinel that are not in inlineCommands, in upper case. A line
+// with one of them may be an inline command, or a line of another protocol.
 var otherCommands = strings.Fields(`
 ACL APPEND ASKING BGREWRITEAOF BGSAVE BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH BZMPOP BZPOPMAX
 BZPOPMIN CLUSTER CONFIG COPY DBSIZE DEBUG DECR DECRBY DEL DISCARD DUMP EVAL EVALSHA EVALSHA_RO EVAL_RO EXEC EXISTS EXPIRE EXPIREAT
