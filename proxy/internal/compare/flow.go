@@ -13,45 +13,46 @@ const (
 	shadow
 )
 
-// contextBytes is how much an example has on either side of the first difference.
+// contextBytes is how many bytes an example has on either side of the first difference.
 const contextBytes = 128
 
 var seed = maphash.MakeSeed()
 
-// notHashed is the position from which an answer is hashed if all of it is kept or compared.
+// notHashed means that no part of an answer is hashed: all of it is kept or compared.
 const notHashed = math.MaxInt64
 
-// An answer is a record of the side that is ahead. Its bytes from hashed on are not kept, but summed up.
+// An answer is a record of an answer of the side that is ahead. Its bytes from hashed on are not kept but hashed.
 type answer struct {
 	next   *answer
 	name   *tally
-	lead   []byte // bytes that are kept, and from which one on the other side has not reached them
+	lead   []byte // the kept bytes that the other side has not reached, from an index on
 	from   int
-	total  int64  // bytes of the side ahead so far
-	hashed int64  // position of the first byte that is summed up, or notHashed
-	sum    uint64 // of those bytes, once the side ahead has ended the answer
-	shape  uint64 // of the side ahead, then
-	end    int64  // when that was
+	total  int64  // bytes that the side ahead has sent so far
+	hashed int64  // position of the first hashed byte, or notHashed
+	sum    uint64 // hash of these bytes, once the side ahead has ended the answer
+	shape  uint64 // shape of the answer of the side ahead, once it has ended
+	end    int64  // when the side ahead ended it
 	done   bool   // the side ahead has ended the answer
 	masked bool   // the answer is not compared
 }
 
-// A flow is a sequence of answers of both sides: the n-th of one side is compared with the n-th of the other. One side
-// is ahead of the other: the flow has records of its answers, from the one that the other side is in, and they keep the
-// bytes between the two. If those are too many, the rest of an answer is summed up, and the sums are compared as soon
-// as the other side is there too. So equal answers of any length need memory for the lead alone.
+// A flow is the sequence of answers of both sides. It compares the nth answer of one side with the nth answer of the
+// other. One side is ahead of the other. The flow has a record for each answer of the side ahead, from the answer
+// that the other side is in, and keeps the bytes that the other side has not reached. If there are too many, it
+// hashes the rest of an answer, and compares the hashes when the other side gets there. So equal answers of any
+// length need memory only for the lead.
 type flow struct {
 	s              *Session
 	ahead          int              // the side with the records
-	oldest, newest *answer          // nil: there is none
+	oldest, newest *answer          // nil if there is none
 	behind         int64            // the other side's position in the oldest answer
-	sums           *[2]maphash.Hash // by side, of the bytes from hashed on; nil until there are such
-	diff           *difference      // in the oldest answer
+	sums           *[2]maphash.Hash // hashes by side, of the bytes from hashed on; nil until needed
+	diff           *difference      // the difference in the oldest answer
 	last           [contextBytes]byte
 	lastN          int
 }
 
-// spareBytes is the largest memory for the next lead that a session has.
+// spareBytes is the largest buffer that a session saves for its next lead.
 const spareBytes = 8 << 10
 
 const (
@@ -59,7 +60,7 @@ const (
 	sumsBytes   = int(unsafe.Sizeof([2]maphash.Hash{}))
 )
 
-// keep keeps the bytes of an answer that there is room for, and returns how many.
+// keep keeps as many bytes of an answer as there is room for, and returns how many.
 func (f *flow) keep(a *answer, b []byte) int {
 	p := &f.s.purse
 	switch {
@@ -81,7 +82,8 @@ func (f *flow) keep(a *answer, b []byte) int {
 	return n
 }
 
-// reach goes on by n bytes of the lead. One that is reached has no memory: its is the session's next one, unless that is large.
+// reach moves n bytes forward in the lead. When the lead is used up, its buffer is saved for the next lead, unless it
+// is large.
 func (f *flow) reach(a *answer, n int) {
 	if a.from += n; a.from < len(a.lead) || a.lead == nil {
 		return
@@ -95,7 +97,7 @@ func (f *flow) reach(a *answer, n int) {
 	a.lead, a.from = nil, 0
 }
 
-// begin is the begin of a side's next answer.
+// begin begins a side's next answer.
 func (f *flow) begin(side int, name *tally, masked bool) {
 	if f.oldest == nil {
 		f.ahead, f.behind, f.lastN = side, 0, 0
@@ -116,7 +118,7 @@ func (f *flow) begin(side int, name *tally, masked bool) {
 	f.newest = a
 }
 
-// data is the next bytes of a side's answer.
+// data takes the next bytes of a side's answer.
 func (f *flow) data(side int, b []byte) {
 	if side != f.ahead {
 		if b = f.follow(side, b); len(b) == 0 {
@@ -152,7 +154,7 @@ func (f *flow) extend(b []byte) {
 	a.total += int64(len(b))
 }
 
-// sum takes the memory for sums.
+// sum allocates the hashes.
 func (f *flow) sum() bool {
 	if f.sums == nil {
 		if !f.s.purse.take(sumsBytes) {
@@ -166,7 +168,7 @@ func (f *flow) sum() bool {
 	return true
 }
 
-// follow compares bytes of the side behind, and returns those that are beyond the bytes of the other side.
+// follow compares bytes of the side behind, and returns the bytes that the other side has not sent yet.
 func (f *flow) follow(side int, b []byte) []byte {
 	a := f.oldest
 	for len(b) > 0 {
@@ -194,7 +196,7 @@ func (f *flow) follow(side int, b []byte) []byte {
 	return nil
 }
 
-// compare compares bytes with those that are kept, and returns how many were equal.
+// compare compares bytes with the kept ones, and returns how many are equal.
 func (f *flow) compare(side int, a *answer, b []byte) int {
 	kept := a.lead[a.from:]
 	kept = kept[:min(len(b), len(kept))]
@@ -217,7 +219,7 @@ func (f *flow) compare(side int, a *answer, b []byte) int {
 	return n
 }
 
-// meet compares the sums of both sides, which are at the same position.
+// meet compares the hashes of both sides, which are at the same position.
 func (f *flow) meet(side int, a *answer) {
 	sum := a.sum
 	if !a.done {
@@ -230,7 +232,7 @@ func (f *flow) meet(side int, a *answer) {
 	a.hashed, f.lastN = notHashed, 0
 }
 
-// remember keeps the last bytes that were equal, for an example.
+// remember keeps the last equal bytes for an example.
 func (f *flow) remember(b []byte) {
 	if len(b) >= contextBytes {
 		f.lastN = copy(f.last[:], b[len(b)-contextBytes:])
@@ -243,7 +245,7 @@ func (f *flow) remember(b []byte) {
 	f.lastN += copy(f.last[f.lastN:], b)
 }
 
-// differ notes the first difference of the oldest answer.
+// differ notes the first difference in the oldest answer.
 func (f *flow) differ(a *answer, at int64, exact bool) {
 	f.diff = f.s.difference(a.name, at, exact)
 	if exact {
@@ -253,8 +255,8 @@ func (f *flow) differ(a *answer, at int64, exact bool) {
 	f.reach(a, len(a.lead)-a.from)
 }
 
-// swap makes the other side the one ahead. Both are in the same answer, which the side ahead has not ended, and have no
-// equal bytes to compare any more.
+// swap puts the other side ahead. Both sides are in the same answer, which the side ahead has not ended, and no bytes
+// are left to compare.
 func (f *flow) swap() {
 	a := f.oldest
 	a.total, f.behind = f.behind, a.total
@@ -262,7 +264,7 @@ func (f *flow) swap() {
 	f.ahead = 1 - f.ahead
 }
 
-// end is the end of a side's answer. The shape is a sum of the lengths of its parts.
+// end ends a side's answer. shape is a hash of the lengths of its parts.
 func (f *flow) end(side int, shape uint64, now int64) {
 	a := f.oldest
 	if a == nil {
@@ -293,7 +295,7 @@ func (f *flow) end(side int, shape uint64, now int64) {
 
 // settle counts the oldest answer, which both sides have ended.
 func (f *flow) settle(a *answer, now int64) {
-	lag := now - a.end // how much later the shadow has ended it
+	lag := now - a.end // how much later the shadow ended it
 	if f.ahead == shadow {
 		lag = -lag
 	}
@@ -315,8 +317,9 @@ func (f *flow) next() {
 	}
 }
 
-// finish settles the answers that are there as the session ends: those of which both sides have sent equal bytes are
-// equal if nothing was cut, and else undecided.
+// finish settles the remaining answers when the session ends. If the bytes of both sides are equal so far, the answer
+// counts as equal in a complete session, and as unsettled otherwise. In a complete session an answer that one side
+// lacks is a difference.
 func (f *flow) finish(complete bool) {
 	for first := true; f.oldest != nil; first = false {
 		a := f.oldest

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// headBytes is the longest head of a call, as it is encoded and as it is decoded.
+	// headBytes is the largest head of a call, encoded and decoded.
 	headBytes = 16 << 10
-	// tableBytes is the most memory that package hpack takes for a table of 4 KiB as HPACK counts.
+	// tableBytes is the most memory that package hpack uses for a table of 4 KiB (as HPACK counts).
 	tableBytes = 28 << 10
 	// pathBytes is the longest name of a method.
 	pathBytes = 128
-	// keptCalls is how many calls that have ended are remembered where requests are not read.
+	// keptCalls is how many ended calls are remembered if requests are not read.
 	keptCalls = 256
 )
 
-// A call is one stream: the answers of both sides to a request.
+// A call is one stream of HTTP/2: the answers of both sides to one request.
 type call struct {
 	flow
 	name  *tally
-	sides [2]lengths // of messages, which are parts of an answer
+	sides [2]lengths // parsers of messages, which are parts of an answer
 	ended [2]bool
 }
 
@@ -38,10 +38,10 @@ type calls struct {
 	s      *Session
 	open   map[uint32]*call
 	last   uint32   // the highest stream that a request has begun
-	closed []uint32 // the last streams that have ended, where requests are not read
+	closed []uint32 // the streams that ended last, if requests are not read
 }
 
-// newCalls makes the parsers of a session of gRPC.
+// newCalls makes the parsers for a gRPC session.
 func newCalls(s *Session) {
 	s.calls = &calls{s: s, open: make(map[uint32]*call)}
 	s.requests = newFrames(s, client)
@@ -64,7 +64,7 @@ func (t *calls) add(stream uint32, name *tally) *call {
 	return c
 }
 
-// close gives the memory of a call back.
+// close frees the memory of a call.
 func (t *calls) close(stream uint32, c *call) {
 	c.finish(false)
 	for i := range c.sides {
@@ -84,7 +84,7 @@ func (t *calls) finish(complete bool) {
 	}
 }
 
-// request begins the call of a request.
+// request begins the call for a request.
 func (t *calls) request(stream uint32, fields []hpack.HeaderField) {
 	i := slices.IndexFunc(fields, func(f hpack.HeaderField) bool { return f.Name == ":path" })
 	if i >= 0 && stream > t.last {
@@ -93,7 +93,8 @@ func (t *calls) request(stream uint32, fields []hpack.HeaderField) {
 	}
 }
 
-// methodName is the name of requests: the path, or /* if names are redacted and no mask has it.
+// methodName returns the name that requests are counted under: the path, or /* if names are redacted and no mask
+// names the path.
 func (s *Session) methodName(path string) *tally {
 	for _, c := range path {
 		if letter := c|0x20 >= 'a' && c|0x20 <= 'z'; len(path) > pathBytes || !letter && (c < '0' || c > '9') && c != '.' && c != '_' && c != '/' {
@@ -106,7 +107,8 @@ func (s *Session) methodName(path string) *tally {
 	return s.report.name(path)
 }
 
-// answer returns the call of a side's frame, whose answer has begun; nil: it has ended, or is not compared.
+// answer returns the call that a side's frame belongs to, and begins its answer. It returns nil if the call has
+// ended, or is not compared.
 func (t *calls) answer(stream uint32, side int) (*call, *sink) {
 	c := t.open[stream]
 	if c == nil && t.s.requests == nil && stream > t.last && !slices.Contains(t.closed, stream) {
@@ -122,7 +124,7 @@ func (t *calls) answer(stream uint32, side int) (*call, *sink) {
 	return c, o
 }
 
-// end is the end of a side's answer.
+// end ends a side's answer.
 func (t *calls) end(stream uint32, c *call, side int) {
 	if t.s.reason != Going {
 		return
@@ -130,7 +132,7 @@ func (t *calls) end(stream uint32, c *call, side int) {
 	c.ended[side] = true
 	p := &c.sides[side]
 	if p.n < p.Offset+p.Width {
-		p.out.mark(p.header[:p.n]) // of a message that is cut
+		p.out.mark(p.header[:p.n]) // of a message that was cut off
 	}
 	p.out.end()
 	if c.ended[1-side] {
@@ -138,21 +140,21 @@ func (t *calls) end(stream uint32, c *call, side int) {
 	}
 }
 
-// client is the side of requests.
+// client is the side of the requests.
 const client = 2
 
 // frames reads the frames of one side.
 type frames struct {
 	s       *Session
 	side    int
-	preface int               // bytes of it that have come; of a server its first frame
+	preface int               // bytes of the preface that have come; for a server, of its first frame
 	header  http2.FrameHeader // of the last frame
-	rest    int               // bytes of its data that have not come
-	padding int               // bytes after them, or of a frame that is not compared, that have not come
-	buf     []byte            // the beginning of a frame, from the pieces before
+	rest    int               // bytes of its data that are still to come
+	padding int               // bytes to skip: padding, or the rest of a frame that is not compared
+	buf     []byte            // the beginning of a frame, from earlier pieces
 	decoder *hpack.Decoder
-	fields  []hpack.HeaderField // of the head that is being decoded
-	size    uint32              // of them
+	fields  []hpack.HeaderField // fields of the head that is being decoded
+	size    uint32              // size of these fields
 }
 
 func newFrames(s *Session, side int) *frames {
@@ -165,7 +167,7 @@ func newFrames(s *Session, side int) *frames {
 	return p
 }
 
-// eof leaves calls open that have no end.
+// eof leaves calls without an end open.
 func (p *frames) eof() {}
 
 // head takes a head.
@@ -200,13 +202,14 @@ func (p *frames) data(b []byte) {
 	if c == nil {
 		return
 	}
-	_ = c.sides[p.side].parse(b) // any four bytes are a length
+	_ = c.sides[p.side].parse(b) // cannot fail: any four bytes are a length
 	if p.rest == 0 && p.header.Flags.Has(http2.FlagDataEndStream) {
 		p.s.calls.end(p.header.StreamID, c, p.side)
 	}
 }
 
-// reset takes a reset. One of the client leaves the answer unsettled. The code of a server comes after the bytes before it.
+// reset takes a reset. If the client resets, the answer stays unsettled. A server's error code is compared after the
+// bytes of its answer.
 func (p *frames) reset(stream uint32, code http2.ErrCode) {
 	if p.side == client {
 		if c := p.s.calls.open[stream]; c != nil {
@@ -230,7 +233,7 @@ type framer struct {
 var framers = sync.Pool{New: func() any {
 	f := new(framer)
 	f.Framer = http2.NewFramer(nil, &f.in)
-	f.AllowIllegalReads = true // the frames are of several connections
+	f.AllowIllegalReads = true // the frames come from several connections
 	return f
 }}
 
@@ -257,7 +260,7 @@ func (p *frames) parse(b []byte) error {
 		if err != nil {
 			return err
 		}
-		if b = b[n:]; n == 0 { // the rest of the frame has to come
+		if b = b[n:]; n == 0 { // the rest of the frame is still to come
 			if !p.s.purse.take(len(b)) {
 				p.s.stop(Full)
 				return nil
@@ -269,7 +272,7 @@ func (p *frames) parse(b []byte) error {
 	return nil
 }
 
-// step takes bytes of one frame, and returns how many: none if more are needed.
+// step takes bytes of one frame, and returns how many, or 0 if it needs more.
 func (p *frames) step(f *framer, b []byte) (n int, err error) {
 	if n := min(len(b), p.rest); n > 0 {
 		p.rest -= n
@@ -307,7 +310,7 @@ func (p *frames) step(f *framer, b []byte) (n int, err error) {
 			return 0, err
 		}
 		return n, p.take(frame)
-	case http2.FrameContinuation: // of a long head
+	case http2.FrameContinuation: // part of a long head
 		p.s.stop(Full)
 	case http2.FramePushPromise:
 		return 0, fmt.Errorf("a server of gRPC pushes nothing")
@@ -316,7 +319,7 @@ func (p *frames) step(f *framer, b []byte) (n int, err error) {
 	return frameHeaderBytes, nil
 }
 
-// beginData takes the begin of a frame of data.
+// beginData takes the beginning of a data frame.
 func (p *frames) beginData(b []byte) (n int, err error) {
 	n = frameHeaderBytes
 	if p.header.Flags.Has(http2.FlagDataPadded) {
@@ -335,7 +338,7 @@ func (p *frames) beginData(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// take takes a frame that is whole.
+// take takes a complete frame.
 func (p *frames) take(frame http2.Frame) error {
 	switch frame := frame.(type) {
 	case *http2.RSTStreamFrame:
@@ -358,7 +361,7 @@ func (p *frames) take(frame http2.Frame) error {
 	return nil
 }
 
-// skip skips n bytes, and reports whether they were of one frame that is not compared or has data.
+// skip skips n bytes of the present frame's data or padding. It returns false if there are fewer.
 func (p *frames) skip(n int) bool {
 	if len(p.buf) > 0 || n > p.rest+p.padding {
 		return false

@@ -30,7 +30,7 @@ func (p *stream) eof() {
 	}
 }
 
-// lines has an answer for each line, with its end.
+// lines makes an answer of each line, including its line end.
 type lines struct{ stream }
 
 func (p *lines) parse(b []byte) error {
@@ -50,17 +50,17 @@ func (p *lines) parse(b []byte) error {
 	return nil
 }
 
-// MaxOffset is the largest offset of a length in a frame.
+// MaxOffset is the largest offset of the length in a frame.
 const MaxOffset = 64
 
-// A Length is the place of the length in a frame.
+// A Length says where and how a frame has its length.
 type Length struct {
-	Offset, Width int  // at most MaxOffset; 1, 2, 4 or 8
+	Offset, Width int  // Offset is at most MaxOffset; Width is 1, 2, 4 or 8
 	Little        bool // the byte order
-	Whole         bool // it counts the header too
+	Whole         bool // the length includes the header
 }
 
-// of returns the length of the body of a frame by its header.
+// of returns the length of a frame's body.
 func (l *Length) of(header []byte) (n uint64, err error) {
 	var b [8]byte
 	field := header[l.Offset:]
@@ -83,14 +83,14 @@ func (l *Length) of(header []byte) (n uint64, err error) {
 	return n, nil
 }
 
-// lengths has an answer for each frame with its length before it, or a part of an answer.
+// lengths reads frames with their length in front. Each frame is an answer, or a part of an answer.
 type lengths struct {
 	Length
 	out    sink
 	name   *tally // nil: the frames are parts of an answer that has begun
 	header [MaxOffset + 8]byte
-	n      int    // bytes of the header that are there
-	rest   uint64 // bytes of the body that are missing
+	n      int    // bytes of the header that have come
+	rest   uint64 // bytes of the body that are still to come
 }
 
 func (p *lengths) parse(b []byte) (err error) {
@@ -129,29 +129,29 @@ func (p *lengths) parse(b []byte) (err error) {
 	return nil
 }
 
-// eof leaves a frame open that has no end: the flow settles it.
+// eof leaves an incomplete frame open: the flow settles it.
 func (p *lengths) eof() {}
 
 const (
-	// windowBytes is how much of a unit a pattern sees at once. A unit that is longer is masked window by window.
+	// windowBytes is how much of a unit a pattern sees at once. A longer unit is masked window by window.
 	windowBytes = 4 << 10
-	// matchBytes is the longest match that is found wherever it lies in a unit, however long that is.
+	// A match of at most matchBytes is found anywhere in a unit, however long the unit is.
 	matchBytes = 1 << 10
-	// maxInstructions is the largest program of the patterns for one name, in instructions of package regexp. It bounds
-	// the time of a byte, which may be the time of them all, and the shortest match.
+	// maxInstructions is the largest program for the patterns of one name, in instructions of package regexp. A byte
+	// may need the time of all instructions, and so may the shortest match.
 	maxInstructions = 256
-	// instructionCost is the longest time of a byte for each instruction, in nanoseconds.
+	// instructionCost is the longest time that an instruction takes for a byte, in nanoseconds.
 	instructionCost = 20
 )
 
-// masked is what a match is compared as, and shown as in examples.
+// masked replaces a match in the comparison and in examples.
 var masked = []byte("*")
 
 // masks are the masks of a plan.
 type masks struct {
 	framing  string
 	patterns []Mask
-	programs map[string]*regexp.Regexp // by name, with the patterns for all names in each; for other names under ""
+	programs map[string]*regexp.Regexp // by name, each with the patterns for all names; "" for other names
 	fields   map[Mask]bool
 }
 
@@ -174,7 +174,7 @@ func (m *masks) add(mask Mask) error {
 	return nil
 }
 
-// checkPattern refuses a pattern that is wrong, or that would take too long.
+// checkPattern rejects a pattern that is invalid, or would take too long.
 func checkPattern(pattern string) error {
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -189,7 +189,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// instructions returns the size of the program of a pattern as package regexp compiles it.
+// instructions returns how many instructions package regexp compiles a pattern to.
 func instructions(re *regexp.Regexp) int {
 	parsed, err := syntax.Parse(re.String(), syntax.Perl)
 	if err != nil {
@@ -202,7 +202,8 @@ func instructions(re *regexp.Regexp) int {
 	return len(prog.Inst)
 }
 
-// compile makes one expression of the patterns for each name. It returns how many instructions the largest one has.
+// compile makes one expression of the patterns for each name, and returns how many instructions the largest
+// expression has.
 func (m *masks) compile() (most int, err error) {
 	m.programs = make(map[string]*regexp.Regexp)
 	for _, of := range append([]Mask{{}}, m.patterns...) {
@@ -229,12 +230,12 @@ func (m *masks) compile() (most int, err error) {
 	return most, nil
 }
 
-// hidden reports whether answers of a name are not compared.
+// hidden reports whether answers with this name are not compared.
 func (m *masks) hidden(name string) bool {
 	return m.fields[Mask{Field: m.framing + ".answer", Name: name}]
 }
 
-// pattern returns the expression for answers of a name; nil is none.
+// pattern returns the expression for answers with this name, or nil.
 func (m *masks) pattern(name string) *regexp.Regexp {
 	if re, ok := m.programs[name]; ok {
 		return re
@@ -242,13 +243,13 @@ func (m *masks) pattern(name string) *regexp.Regexp {
 	return m.programs[""]
 }
 
-// field reports whether a field of gRPC is masked in answers of a name.
+// field reports whether a gRPC field is masked in answers with this name.
 func (m *masks) field(field, name string) bool {
 	field = GRPC + "." + field
 	return m.fields[Mask{Field: field}] || m.fields[Mask{Field: field, Name: name}]
 }
 
-// A window is the bytes of a unit in which a pattern is searched for.
+// A window holds the part of a unit that is searched for a pattern.
 type window struct {
 	mask *regexp.Regexp
 	b    []byte
@@ -256,7 +257,7 @@ type window struct {
 
 func (w *window) begin(mask *regexp.Regexp) { w.mask, w.b = mask, w.b[:0] }
 
-// put adds bytes of the unit, and hands on those in which no further match can begin.
+// put adds bytes of the unit, and hands on the bytes in which no further match can begin.
 func (w *window) put(o *sink, b []byte) {
 	for len(b) > 0 && w.grow(o, len(b)) {
 		n := min(len(b), windowBytes-len(w.b))
@@ -267,7 +268,7 @@ func (w *window) put(o *sink, b []byte) {
 	}
 }
 
-// grow makes room for n more bytes, as far as the window goes.
+// grow makes room for n more bytes, within the limit of the window.
 func (w *window) grow(o *sink, n int) bool {
 	need := min(len(w.b)+n, windowBytes)
 	if need <= cap(w.b) {
@@ -286,15 +287,15 @@ func (w *window) grow(o *sink, n int) bool {
 	return true
 }
 
-// slide hands on the bytes before cut, and a match that goes on from there. Where a full window is cut depends on the unit's
-// bytes alone, and not on the pieces in which they came.
+// slide hands on the bytes before cut, and any match that crosses it. Where a full window is cut depends only on the
+// bytes of the unit, not on the pieces in which they came.
 func (w *window) slide(o *sink, cut int) {
 	from := 0
 	for _, m := range w.mask.FindAllIndex(w.b, -1) {
 		if m[0] >= cut {
 			break
 		}
-		if cut < len(w.b) && m[1] == len(w.b) { // it may be longer than the window has bytes
+		if cut < len(w.b) && m[1] == len(w.b) { // the match may be longer than the window
 			o.s.report.windowed.Add(1)
 		}
 		o.emit(w.b[from:m[0]])

@@ -1,6 +1,6 @@
-// Package compare holds the answers of a mirror's shadow against those of the primary: as a stream of bytes, or by the
-// frames of a protocol. It has no sockets and no goroutines: bytes come by calls, in pieces of any size, and what it
-// finds goes to a [Report].
+// Package compare compares the answers of a mirror's shadow with the answers of the primary, as a stream of bytes or
+// by the frames of a protocol. It has no sockets and no goroutines: callers pass bytes in pieces of any size, and the
+// results go to a [Report].
 package compare
 
 import (
@@ -24,29 +24,29 @@ var Framings = []string{Bytes, Lines, LengthPrefixed, GRPC}
 // A Config says how answers are compared.
 type Config struct {
 	Framing string // one of Framings
-	Length  Length // of length_prefixed
+	Length  Length // for length_prefixed
 
 	Mask     []Mask
-	Examples int  // most examples of differences, by name
-	Redact   bool // whether examples hide letters and digits
+	Examples int  // how many examples of differences are kept for each name
+	Redact   bool // examples hide letters and digits
 }
 
-// A Mask is bytes that may differ. Either Pattern or Field is set.
+// A Mask describes bytes that may differ. Either Pattern or Field is set.
 type Mask struct {
 	Pattern string // a regular expression (RE2); the bytes that it matches in a frame are not compared
 	Field   string // a field of the framing, such as grpc.x-request-id
-	Name    string // the name of the answers that it is for; empty is all
+	Name    string // the name of the answers that it applies to; empty means all
 }
 
-// A Plan is a Config that was checked. It is immutable, and safe for concurrent use.
+// A Plan is a checked Config. It never changes, and is safe for concurrent use.
 type Plan struct {
 	Config
 	masks masks
-	worst int64           // longest time of a byte, in nanoseconds
-	names map[string]bool // that masks have
+	worst int64           // longest time for a byte, in nanoseconds
+	names map[string]bool // names that masks have
 }
 
-// NewPlan checks a configuration but for the numbers in it. Its errors say what to write.
+// NewPlan checks a configuration, except for its numbers. Its errors say what to write.
 func NewPlan(c Config) (*Plan, error) {
 	if framings[c.Framing] == nil {
 		return nil, fmt.Errorf("framing %q: write one of %s", c.Framing, strings.Join(Framings, ", "))
@@ -84,38 +84,38 @@ var framings = map[string]func(s *Session){
 	GRPC: newCalls,
 }
 
-// SessionBytes is the most memory that one session takes, whatever either side sends. A session of gRPC has its tables
-// beside it: see tableBytes.
+// SessionBytes is the most memory that a session uses, whatever either side sends. A gRPC session also has its
+// tables, see tableBytes.
 const SessionBytes = 64 << 10
 
-// TotalBytes is the usual budget of a process, for [NewBudget].
+// TotalBytes is the default budget of a process, for [NewBudget].
 const TotalBytes = 64 << 20
 
-// keepBytes is the most that a session keeps of the lead of one side. The rest of its memory is for the records of
-// answers, and for an example.
+// keepBytes is how many bytes of the lead a session keeps. The rest of its memory is for records of answers and an
+// example.
 const keepBytes = 24 << 10
 
-// A Budget is the memory of all sessions that are compared. It is safe for concurrent use.
+// A Budget limits the memory of all compared sessions. It is safe for concurrent use.
 type Budget struct {
 	total int64
 	used  atomic.Int64
 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of that many bytes.
 func NewBudget(bytes int64) *Budget { return &Budget{total: bytes} }
 
-// Used returns the bytes that sessions hold.
+// Used returns how many bytes the sessions hold.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// A purse is the memory of one session: its part of the budget.
+// A purse holds the memory of one session: its part of the budget.
 type purse struct {
 	budget *Budget
-	most   int // bytes that the session may hold
+	most   int // limit of the session, in bytes
 	held   int // bytes taken and not given back
-	lead   int // those of them that the bytes of a side ahead have
+	lead   int // part of held that keeps bytes of the side ahead
 }
 
-// take takes n bytes if the session may hold as many more, and the budget has them.
+// take takes n bytes if neither the session nor the budget exceeds its limit.
 func (p *purse) take(n int) bool {
 	switch {
 	case p.held+n > p.most:
@@ -133,32 +133,32 @@ func (p *purse) give(n int) {
 	p.budget.used.Add(int64(-n))
 }
 
-// What comparing may take of a loop, in nanoseconds.
+// Limits of the time that comparing takes on a loop, in nanoseconds.
 const (
-	// share is the part of a loop's time that comparing may take: one of so many.
+	// share: comparing may take one fifth of a loop's time.
 	share = 5
-	// burst is what comparing may take at once.
+	// burst is how long comparing may take at once.
 	burst = 20e6
-	// fair is the part of burst from which on a session is one of those that take much.
+	// fair: a session that has taken this much has taken a lot.
 	fair = burst / 16
-	// spendTime is how long it is remembered that a session has taken much.
+	// spendTime is how long the meter remembers what a session has taken.
 	spendTime = 1e9
-	// worstByte is the longest time of a byte without patterns: an answer of one byte, or a field of a head.
+	// worstByte is the longest time for a byte without patterns: for an answer of one byte, or a field of a head.
 	worstByte = 1000
-	// pieceBytes is how much is read before the meter is looked at again.
+	// pieceBytes is how much is read before the meter is checked again.
 	pieceBytes = 4 << 10
 )
 
-// A Meter bounds the time that comparing takes on a loop: a fifth of it, and 20 ms at once. It is for one goroutine,
-// and shared by the sessions of its loop.
+// A Meter limits the time that comparing takes on a loop: a fifth of it, and 20 ms at once. The sessions of a loop
+// share it. Only one goroutine may use it.
 type Meter struct {
 	left int64 // nanoseconds
-	at   int64 // when that was
+	at   int64 // when left was computed
 
 	clock func() int64
 }
 
-// NewMeter returns a meter that has all of the burst.
+// NewMeter returns a meter with the whole burst left.
 func NewMeter() *Meter {
 	began := time.Now()
 	return &Meter{left: burst, clock: func() int64 { return int64(time.Since(began)) }}
@@ -172,17 +172,17 @@ func (m *Meter) refill(now int64) {
 	m.at = now
 }
 
-// A spending is what a session takes of a meter.
+// A spending is what a session takes from a meter.
 type spending struct {
-	meter *Meter // nil: it is not bounded
-	taken int64  // in the time since
+	meter *Meter // nil: no limit
+	taken int64  // nanoseconds since the time since
 	since int64
 }
 
-// Metered has a meter bound the time of comparing the session. It is called before bytes come.
+// Metered makes a meter limit the time of the session. Call it before any bytes come.
 func (s *Session) Metered(m *Meter) { s.cost.meter = m }
 
-// begin is the begin of a call at a time.
+// begin begins a call.
 func (c *spending) begin(now int64) {
 	if c.meter == nil {
 		return
@@ -193,8 +193,8 @@ func (c *spending) begin(now int64) {
 	}
 }
 
-// pieces hands bytes on in pieces, until comparing has ended, and takes their time from the meter. No piece takes more
-// than its bytes can at worst, so a thread that had to wait for a CPU loses little.
+// pieces parses bytes piece by piece, until comparing has ended, and charges the meter. A piece is never charged more
+// than its bytes can take at worst, so a thread that had to wait for a CPU loses little.
 func (s *Session) pieces(b []byte, parse func(b []byte) error) error {
 	m := s.cost.meter
 	if m == nil {
@@ -212,8 +212,8 @@ func (s *Session) pieces(b []byte, parse func(b []byte) error) error {
 	return nil
 }
 
-// spend takes nanoseconds. Comparing the session ends if there are none left and it has taken much, or if as much as the
-// burst is missing, which others have taken then.
+// spend charges the meter. Comparing ends if nothing is left and this session has taken much, or if the meter is
+// overdrawn by the whole burst, even if other sessions have taken it.
 func (s *Session) spend(ns int64) {
 	c := &s.cost
 	c.taken += ns

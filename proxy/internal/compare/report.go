@@ -11,39 +11,39 @@ import (
 	"unsafe"
 )
 
-// maxNames is how many names a report has; further ones count as other.
+// maxNames is how many names a report has. Further names count as other.
 const maxNames = 64
 
-// A tally has the counts of a name.
+// A tally holds the counts of a name.
 type tally struct {
 	text                                          string
 	equal, different, masked, unsettled, examples atomic.Uint64
 	lags                                          histogram
 }
 
-// A Report has the figures of all sessions of a plan. It is safe for concurrent use. Figures are atomic, and the lock is
-// for names and examples.
+// A Report holds the figures of all sessions of a plan. It is safe for concurrent use: figures are atomic, and the
+// lock is for names and examples.
 type Report struct {
 	sessions, refused, unnamed, summed, windowed, shadowUnframed atomic.Uint64
 	stopped                                                      [stops]atomic.Uint64
 
-	other   *tally // of further names
-	unknown *tally // of answers whose request is not known
+	other   *tally // for further names
+	unknown *tally // for answers to unknown requests
 
 	began    time.Time
 	mu       sync.Mutex
-	names    map[string]*tally // with other and unknown
+	names    map[string]*tally // including other and unknown
 	examples []Example
 }
 
-// NewReport returns a report without figures.
+// NewReport returns an empty report.
 func NewReport() *Report {
 	r := &Report{began: time.Now(), other: &tally{text: "other"}, unknown: &tally{text: "unknown"}}
 	r.names = map[string]*tally{r.other.text: r.other, r.unknown.text: r.unknown}
 	return r
 }
 
-// name returns the counts of a name: those of other, if there are too many.
+// name returns the tally of a name, or other if there are too many names.
 func (r *Report) name(text string) *tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *Report) name(text string) *tally {
 	return t
 }
 
-// settle counts an answer of both sides.
+// settle counts an answer that both sides have ended.
 func (r *Report) settle(f *flow, a *answer, lag int64) {
 	switch {
 	case a.masked:
@@ -74,44 +74,44 @@ func (r *Report) settle(f *flow, a *answer, lag int64) {
 	}
 }
 
-// Figures are the counts of a name, or of all.
+// Figures are the counts of a name, or of all names.
 type Figures struct {
-	Equal     uint64 // answers that were equal
-	Different uint64 // answers that were not
-	Masked    uint64 // answers that a mask of a whole answer has kept from being compared
-	Unsettled uint64 // answers that were equal as far as they came before the session was cut
+	Equal     uint64 // equal answers
+	Different uint64 // different answers
+	Masked    uint64 // answers that were not compared because a mask hides the whole answer
+	Unsettled uint64 // answers that were equal so far when the session was cut
 	Lag       Lag
 }
 
-// A Lag is how much later the shadow had ended its answers than the primary. Times below a microsecond are alike.
-// Quantiles are right to an eighth, and below zero if the shadow was faster.
+// A Lag says how much later the shadow ended its answers than the primary. Differences below a microsecond count as
+// alike. Quantiles are exact to an eighth, and negative if the shadow was faster.
 type Lag struct {
 	Slower, Faster, Alike uint64
 	P50, P90, P99         time.Duration
 }
 
-// A Snapshot has the figures of a report at one time.
+// A Snapshot holds the figures of a report at one time.
 type Snapshot struct {
 	Began          time.Time         // when the report began
-	Sessions       uint64            // sessions compared, the open ones too
-	Refused        uint64            // sessions for which the budget had no room
-	Stopped        map[string]uint64 // sessions of which only the begin was compared, by reason
-	Unnamed        uint64            // sessions of which the client's bytes were not all seen, so that names are unknown
-	Summed         uint64            // times that one side was too far ahead for its bytes to be kept, so that sums of them were compared
-	MaskLimited    uint64            // places in long frames where a mask needed more bytes than it is given
-	ShadowUnframed uint64            // sessions in which the shadow's bytes were not of the framing
+	Sessions       uint64            // compared sessions, including open ones
+	Refused        uint64            // sessions that were not compared because the budget had no room
+	Stopped        map[string]uint64 // sessions that were compared only in part, by reason
+	Unnamed        uint64            // sessions with unknown names, because not all of the client's bytes were seen
+	Summed         uint64            // times that hashes were compared, because one side was too far ahead to keep its bytes
+	MaskLimited    uint64            // places in long frames where a mask needed more bytes than it gets
+	ShadowUnframed uint64            // sessions with bytes of the shadow that do not fit the framing
 	Figures                          // of all names
-	Names          []NameFigures     // those with figures, in order of their names
+	Names          []NameFigures     // names with figures, sorted
 	Examples       []Example
 }
 
 // NameFigures are the figures of a name.
 type NameFigures struct {
-	Name string // of a method, a line, a frame
+	Name string // a method, a line or a frame
 	Figures
 }
 
-// Snapshot returns all figures. They are read one by one, while sessions go on.
+// Snapshot returns all figures. It reads them one by one while sessions go on.
 func (r *Report) Snapshot() (s Snapshot) {
 	s.Began = r.began
 	s.Sessions, s.Refused, s.Unnamed = r.sessions.Load(), r.refused.Load(), r.unnamed.Load()
@@ -147,12 +147,12 @@ func (r *Report) Snapshot() (s Snapshot) {
 const (
 	lagFloor   = 10 // times below 2^10 ns are in the first bucket
 	lagOctaves = 27 // up to 2^37 ns, 137 s
-	lagSteps   = 4  // buckets of an octave
+	lagSteps   = 4  // buckets in an octave
 	lagBuckets = 1 + lagOctaves*lagSteps
 )
 
-// A histogram counts how much later the shadow was, in buckets that are a fourth of an octave wide. The first half of
-// them is for a shadow that was earlier, and begins with the earliest.
+// A histogram counts how much later the shadow was, in buckets of a fourth of an octave. The first half is for a
+// shadow that was earlier, and begins with the earliest.
 type histogram [2 * lagBuckets]atomic.Uint64
 
 func (h *histogram) add(lag int64) {
@@ -183,7 +183,7 @@ func middle(bucket int) time.Duration {
 	return time.Duration(low + 1<<(octave-3))
 }
 
-// lagOf returns the figures of the buckets of a histogram.
+// lagOf returns the figures of a histogram.
 func lagOf(all *[2 * lagBuckets]uint64) (l Lag) {
 	for i, n := range all {
 		switch {
@@ -200,7 +200,7 @@ func lagOf(all *[2 * lagBuckets]uint64) (l Lag) {
 	return l
 }
 
-// quantile returns the time that so many percent of all do not exceed, to an eighth.
+// quantile returns the time that a percentage of all times does not exceed, exact to an eighth.
 func quantile(all *[2 * lagBuckets]uint64, total, percent uint64) time.Duration {
 	rank, sum := (total*percent+99)/100, uint64(0)
 	for i, n := range all {
@@ -214,24 +214,24 @@ func quantile(all *[2 * lagBuckets]uint64, total, percent uint64) time.Duration 
 	return 0
 }
 
-// An Example is a difference.
+// An Example is an example of a difference.
 type Example struct {
-	Name    string // of the request
-	Offset  int64  // of the first difference in the answer, masks applied and lengths left out
-	Exact   bool   // whether the difference is at the offset, or somewhere from it on
+	Name    string // name of the request
+	Offset  int64  // of the first difference in the answer, after masks, not counting lengths
+	Exact   bool   // true if the difference is exactly at the offset, false if it is there or later
 	Primary Excerpt
 	Shadow  Excerpt
 }
 
-// An Excerpt is the bytes of one side around the first difference: at most 128 before and 128 from it on. Unless they
-// are asked for, letters and bytes from 0x80 on are x in it, and digits 0.
+// An Excerpt holds the bytes of one side around the first difference: at most 128 before it and 128 from it on.
+// Unless the bytes were asked for, letters and bytes from 0x80 on are shown as x, and digits as 0.
 type Excerpt struct {
 	Bytes  []byte
-	Begin  int64 // offset of the first of them in the answer
-	Length int64 // of the whole answer
+	Begin  int64 // offset of its first byte in the answer
+	Length int64 // length of the whole answer
 }
 
-// A difference is the first one in an answer.
+// A difference is the first difference in an answer.
 type difference struct {
 	at     int64
 	exact  bool
@@ -248,28 +248,28 @@ func (s *Session) difference(t *tally, at int64, exact bool) *difference {
 	return &difference{at: at, exact: exact, wanted: wanted}
 }
 
-// drop gives the memory of a difference back.
+// drop frees the memory of a difference.
 func (s *Session) drop(d *difference) {
 	if d != nil && d.wanted {
 		s.purse.give(differenceBytes)
 	}
 }
 
-// before notes the bytes before the difference, which are equal.
+// before notes the equal bytes before the difference.
 func (d *difference) before(b []byte) {
 	if d.wanted {
 		d.equal = append(d.equal, b...)
 	}
 }
 
-// add notes bytes of a side from the difference on.
+// add notes a side's bytes from the difference on.
 func (d *difference) add(side int, b []byte) {
 	if room := contextBytes - len(d.next[side]); d.wanted && d.exact && room > 0 {
 		d.next[side] = append(d.next[side], b[:min(len(b), room)]...)
 	}
 }
 
-// example adds an example to the report, if there are not enough of its name.
+// example adds an example to the report, unless its name has enough.
 func (r *Report) example(f *flow, a *answer) {
 	d := f.diff
 	if !d.wanted {

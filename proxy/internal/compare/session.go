@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// A Stop is the reason that comparing a session has ended before the session.
+// A Stop is the reason why comparing ended before the session.
 type Stop uint8
 
 // The reasons.
 const (
-	Going    Stop = iota // it has not ended
-	Full                 // the memory of the session is used up, or that of all sessions
-	Unframed             // the primary's answers are not of the framing
+	Going    Stop = iota // comparing has not ended
+	Full                 // the memory of the session, or of all sessions, is used up
+	Unframed             // the primary's answers do not fit the framing
 	Cost                 // comparing takes too much of the loop's time
 	stops
 )
@@ -24,13 +24,13 @@ func (s Stop) String() string { return stopNames[s] }
 
 // A parser reads the answers of one side.
 type parser interface {
-	// parse takes the next bytes. An error means that they are not of the framing.
+	// parse takes the next bytes. An error means that they do not fit the framing.
 	parse(b []byte) error
-	// eof is the end of the stream, if nothing was cut.
+	// eof is called at the end of the stream, if nothing was cut.
 	eof()
 }
 
-// A Session compares the answers of one session. It is for one goroutine, and is not used after End.
+// A Session compares the answers of one session. Only one goroutine may use it, and nobody after End.
 type Session struct {
 	plan     *Plan
 	report   *Report
@@ -38,19 +38,19 @@ type Session struct {
 	reason   Stop
 	now      int64
 	cost     spending
-	main     flow // of all answers, but for gRPC
+	main     flow // all answers, except for gRPC
 	answers  [2]parser
-	requests *frames // of gRPC; nil: none are read
-	calls    *calls  // of gRPC
-	spare    []byte  // memory for the next lead; nil: there is none
+	requests *frames // for gRPC; nil if requests are not read
+	calls    *calls  // for gRPC
+	spare    []byte  // buffer for the next lead, or nil
 	ended    bool
-	broken   bool // the shadow's bytes are not of the framing, and that is no difference yet
+	broken   bool // the shadow's bytes do not fit the framing, which is not a difference yet
 }
 
-// sessionBytes is the memory of a session with its parsers, before there are answers.
+// sessionBytes is the memory of a session and its parsers, without answers.
 const sessionBytes = int(unsafe.Sizeof(Session{})) + 3<<10
 
-// NewSession begins to compare a session. It returns nil if the budget has no room, which the report counts.
+// NewSession begins to compare a session. It returns nil if the budget has no room; the report counts this.
 func (p *Plan) NewSession(b *Budget, r *Report) *Session {
 	s := &Session{plan: p, report: r}
 	base := sessionBytes
@@ -69,7 +69,8 @@ func (p *Plan) NewSession(b *Budget, r *Report) *Session {
 	return s
 }
 
-// Request takes bytes of the client, which are not kept. Those of a request come before those of its answer.
+// Request takes bytes of the client, and does not keep them. The bytes of a request come before the bytes of its
+// answer.
 func (s *Session) Request(b []byte, now time.Time) {
 	if s.requests != nil && s.reason == Going {
 		s.begin(now)
@@ -79,24 +80,24 @@ func (s *Session) Request(b []byte, now time.Time) {
 	}
 }
 
-// forget ends the reading of requests: the names of further answers are unknown.
+// forget stops reading requests: the names of further answers are unknown.
 func (s *Session) forget() {
 	s.report.unnamed.Add(1)
 	s.requests = nil
 }
 
-// RequestSkipped skips n bytes of the client that did not come into the process. Within a message of known length that
-// loses nothing. Elsewhere the names of the session's further answers are unknown.
+// RequestSkipped skips n bytes of the client that did not pass through the process. Within a message of known length
+// this loses nothing. Elsewhere the names of the session's further answers become unknown.
 func (s *Session) RequestSkipped(n int) {
 	if s.requests != nil && s.reason == Going && n > 0 && !s.requests.skip(n) {
 		s.forget()
 	}
 }
 
-// Primary takes bytes of the primary's answers, which are not kept.
+// Primary takes bytes of the primary's answers, and does not keep them.
 func (s *Session) Primary(b []byte, now time.Time) { s.answer(primary, b, now) }
 
-// Shadow takes bytes of the shadow's answers, which are not kept.
+// Shadow takes bytes of the shadow's answers, and does not keep them.
 func (s *Session) Shadow(b []byte, now time.Time) { s.answer(shadow, b, now) }
 
 func (s *Session) answer(side int, b []byte, now time.Time) {
@@ -114,8 +115,8 @@ func (s *Session) begin(now time.Time) {
 	s.cost.begin(s.now)
 }
 
-// unframed is the begin of bytes that are not of the framing. Those of the primary end the comparison. Those of the shadow
-// are a difference, unless the primary's are alike.
+// unframed is called at bytes that do not fit the framing. Bytes of the primary end the comparison. Bytes of the
+// shadow are a difference, unless the primary's do not fit either.
 func (s *Session) unframed(side int) {
 	if side == primary {
 		s.broken = false
@@ -126,7 +127,7 @@ func (s *Session) unframed(side int) {
 	s.broken = true
 }
 
-// judge counts that the shadow's answer, to which the primary has an end, is not of the framing.
+// judge counts an unframed answer of the shadow, once the primary has ended its own.
 func (s *Session) judge(f *flow) {
 	s.broken = false
 	s.report.shadowUnframed.Add(1)
@@ -139,7 +140,7 @@ func (s *Session) judge(f *flow) {
 	s.stop(Unframed)
 }
 
-// Stopped returns the reason that comparing has ended before the session. Calls other than End do nothing then.
+// Stopped returns why comparing ended before the session. After that, only End does anything.
 func (s *Session) Stopped() Stop { return s.reason }
 
 // stop ends comparing.
@@ -150,9 +151,9 @@ func (s *Session) stop(reason Stop) {
 	}
 }
 
-// End settles the session, and gives its memory back. The session is complete if both sides have ended their answers by
-// an end of file: then an answer that one side lacks is a difference. Otherwise answers of which one side has not sent all
-// are counted as unsettled, if they are equal so far.
+// End settles the session, and frees its memory. complete means that both sides have ended their answers by end of
+// file: if one side lacks an answer, that is a difference. Otherwise an answer that one side has not sent completely
+// counts as unsettled, if it is equal so far.
 func (s *Session) End(complete bool, now time.Time) {
 	if s.ended {
 		return
@@ -175,21 +176,21 @@ func (s *Session) End(complete bool, now time.Time) {
 	s.purse.give(s.purse.held)
 }
 
-// A sink takes the answers of one side of a flow from a parser, and hands them on with masks applied. A unit is a part of
-// an answer that patterns are applied to by itself, such as a line or a message.
+// A sink takes the answers of one side from a parser, and passes them to a flow with masks applied. A unit is a part
+// of an answer, such as a line or a message; patterns are applied to each unit by itself.
 type sink struct {
 	s      *Session
 	f      *flow
 	side   int
 	open   bool   // an answer has begun
 	hidden bool   // all of the answer is masked
-	name   string // of the answer
-	shape  uint64 // sum of the lengths of the answer's units
-	length uint64 // of the unit, masked
+	name   string // name of the answer
+	shape  uint64 // hash of the lengths of the answer's units
+	length uint64 // length of the masked unit
 	window window
 }
 
-// begin is the begin of an answer to the request of that name.
+// begin begins an answer to a request with this name.
 func (o *sink) begin(t *tally) {
 	o.open, o.name, o.shape, o.length = true, t.text, 0, 0
 	o.hidden = o.s.plan.masks.hidden(t.text)
@@ -197,7 +198,7 @@ func (o *sink) begin(t *tally) {
 	o.f.begin(o.side, t, o.hidden)
 }
 
-// put is bytes of the unit.
+// put takes bytes of the unit.
 func (o *sink) put(b []byte) {
 	if o.window.mask != nil && !o.hidden {
 		o.window.put(o, b)
@@ -211,14 +212,14 @@ func (o *sink) emit(b []byte) {
 	o.mark(b)
 }
 
-// mark is structure between units, which no pattern is applied to.
+// mark takes structure between units, which patterns do not apply to.
 func (o *sink) mark(b []byte) {
 	if o.s.reason == Going && !o.hidden && len(b) > 0 {
 		o.f.data(o.side, b)
 	}
 }
 
-// unit is the end of a unit.
+// unit ends a unit.
 func (o *sink) unit() {
 	if !o.hidden {
 		o.window.flush(o)
@@ -227,7 +228,7 @@ func (o *sink) unit() {
 	}
 }
 
-// end is the end of the answer.
+// end ends the answer.
 func (o *sink) end() {
 	o.unit()
 	if o.s.reason == Going {

@@ -19,16 +19,16 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// An attachment is a tracepoint and its programs, the first of which that the kernel accepts is
-// attached: prototypes of tracepoints change.
+// An attachment is a tracepoint with its programs. The prototypes of tracepoints change between kernels, so the first
+// program that the kernel accepts is attached.
 type attachment struct {
 	tracepoint string
 	programs   []string
-	sampled    bool // attached for a part of the time, see Wait
+	sampled    bool // attached only part of the time, see Wait
 }
 
 var attachments = []attachment{
-	{"inet_sock_set_state", []string{"penstock_state"}, false}, // first: it says whose connections are
+	{"inet_sock_set_state", []string{"penstock_state"}, false}, // first: it shows whose connections there are
 	{"tcp_retransmit_skb", []string{"penstock_retransmit"}, false},
 	{"tcp_retransmit_synack", []string{"penstock_synack"}, false},
 	{"tcp_send_reset", []string{"penstock_reset_sent", "penstock_reset_plain"}, false},
@@ -43,8 +43,8 @@ var attachments = []attachment{
 	{"sched_wakeup_new", []string{"penstock_wakeup_new"}, false},
 }
 
-// attachAll attaches to each tracepoint. Those that fail are in missing. All programs are loaded
-// together, which reads the kernel's type information once; one by one if that fails.
+// attachAll attaches to each tracepoint, and notes failures in missing. It loads all programs together, so the
+// kernel's type information is read once. If that fails, it loads them one by one.
 func (t *Tracer) attachAll(spec *ebpf.CollectionSpec, cfg *Config) {
 	var first []string
 	for _, a := range attachments {
@@ -70,7 +70,7 @@ func (t *Tracer) attachAll(spec *ebpf.CollectionSpec, cfg *Config) {
 	}
 }
 
-// attachOne loads and attaches one of the programs of a tracepoint.
+// attachOne loads the programs of a tracepoint, and attaches the first that works.
 func (t *Tracer) attachOne(spec *ebpf.CollectionSpec, a attachment) (err error) {
 	for _, name := range a.programs {
 		var loaded *ebpf.Collection
@@ -86,7 +86,7 @@ func (t *Tracer) attachOne(spec *ebpf.CollectionSpec, a attachment) (err error) 
 	return err
 }
 
-// load loads programs with the maps that there are.
+// load loads programs that use the existing maps.
 func (t *Tracer) load(spec *ebpf.CollectionSpec, names ...string) (*ebpf.Collection, error) {
 	some := spec.Copy()
 	maps.DeleteFunc(some.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !slices.Contains(names, name) })
@@ -124,16 +124,16 @@ func explain(err error) error {
 	return explainBTF(err)
 }
 
-// Ticks of the clock that tickLength waits for, and the longest time it does. Its pauses are a
-// part of the shortest tick.
+// How many ticks of the clock tickLength waits for, and how long at most. It polls with pauses that are a part of the
+// shortest tick.
 const (
 	ticks     = 10
 	tickLimit = time.Second
 	tickPause = 200 * time.Microsecond
 )
 
-// tickLength measures the length of a clock tick, CONFIG_HZ, which the kernel does not report to
-// everyone: the time from one tick to the tenth after it.
+// tickLength measures the length of a clock tick, CONFIG_HZ, which the kernel does not report to every user. It takes
+// the time from one tick to the tenth after it.
 func tickLength() (time.Duration, error) {
 	p, err := loadOne("penstock_jiffies")
 	if err != nil {
@@ -167,7 +167,7 @@ func tickLength() (time.Duration, error) {
 	return nearestTick(time.Since(begin) / ticks), err
 }
 
-// nearestTick returns the nearest length that a kernel can be configured with (kernel/Kconfig.hz).
+// nearestTick returns the nearest length that a kernel can have (kernel/Kconfig.hz).
 func nearestTick(measured time.Duration) time.Duration {
 	best := time.Second / 100
 	for _, hz := range []time.Duration{250, 300, 1000} {
@@ -187,14 +187,14 @@ func loadOne(name string) (*ebpf.Program, error) {
 	return ebpf.NewProgram(spec.Programs[name])
 }
 
-// maxCgroups is the room of the map of cgroups.
+// maxCgroups is the capacity of the map of cgroups.
 const maxCgroups = 1024
 
 // cgroup2Magic is the type of the file system of cgroup v2 (CGROUP2_SUPER_MAGIC in
 // include/uapi/linux/magic.h).
 const cgroup2Magic = 0x63677270
 
-// cgroupIDs returns the IDs of a cgroup and of those below it: the numbers of their directories
+// cgroupIDs returns the IDs of a cgroup and of the cgroups below it: the inode numbers of their directories
 // (cgroup_id in include/linux/cgroup.h).
 func cgroupIDs(path string) (ids []uint64, err error) {
 	var at syscall.Statfs_t
@@ -221,7 +221,7 @@ func cgroupIDs(path string) (ids []uint64, err error) {
 	return ids, nil
 }
 
-// CgroupProcesses returns the processes of a cgroup and of those below it.
+// CgroupProcesses returns the processes of a cgroup and of the cgroups below it.
 func CgroupProcesses(path string) (pids []int, err error) {
 	err = eachCgroup(path, func(dir string) error {
 		text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
@@ -229,7 +229,7 @@ func CgroupProcesses(path string) (pids []int, err error) {
 			return err
 		}
 		for _, field := range strings.Fields(string(text)) {
-			if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: of another PID namespace
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0 stands for a process in another PID namespace
 				pids = append(pids, pid)
 			}
 		}
@@ -250,13 +250,13 @@ func eachCgroup(path string, do func(dir string) error) error {
 	})
 }
 
-// A PrivilegeError is the error of a process that may not trace.
+// A PrivilegeError means that the process may not trace.
 type PrivilegeError struct {
 	Missing []string // capabilities, such as CAP_BPF
-	Err     error    // of the program that could not be loaded
+	Err     error    // why the program could not be loaded
 }
 
-// Error names the capabilities.
+// Error names the missing capabilities.
 func (e *PrivilegeError) Error() string {
 	return fmt.Sprintf("BPF programs for tracepoints need %s, which this process lacks: %v", strings.Join(e.Missing, " and "), e.Err)
 }
@@ -264,9 +264,9 @@ func (e *PrivilegeError) Error() string {
 // Unwrap returns the cause.
 func (e *PrivilegeError) Unwrap() error { return e.Err }
 
-// Allowed loads two programs that do nothing, and so finds out whether the process may trace:
-// one needs CAP_BPF, the other CAP_PERFMON too (bpf_prog_load in kernel/bpf/syscall.c). The
-// error is a [*PrivilegeError] if it may not, and another one if it could not be found out.
+// Allowed finds out whether the process may trace. It loads two programs that do nothing: one needs CAP_BPF, the
+// other CAP_PERFMON too (bpf_prog_load in kernel/bpf/syscall.c). It returns a [*PrivilegeError] if the process may
+// not trace, and another error if it cannot find out.
 func Allowed() error {
 	bpf, perfmon := try("penstock_jiffies"), try("penstock_probe")
 	if bpf == nil && perfmon == nil {
@@ -279,20 +279,20 @@ func Allowed() error {
 	if bpf != nil {
 		e.Missing, e.Err = append(e.Missing, "CAP_BPF"), bpf
 	}
-	// Without CAP_BPF the second program is refused either way.
+	// Without CAP_BPF the second program is always refused.
 	if bpf == nil || !hasPerfmon() {
 		e.Missing = append(e.Missing, "CAP_PERFMON")
 	}
 	return e
 }
 
-// hasPerfmon reports whether the process has CAP_PERFMON, or CAP_SYS_ADMIN in its place.
+// hasPerfmon reports whether the process has CAP_PERFMON or CAP_SYS_ADMIN.
 func hasPerfmon() bool {
 	set, err := sys.Capabilities()
 	return err == nil && (set.Has(sys.CAP_PERFMON) || set.Has(sys.CAP_SYS_ADMIN))
 }
 
-// try loads a program, and lets it go.
+// try loads a program and closes it again.
 func try(name string) error {
 	p, err := loadOne(name)
 	if err != nil {

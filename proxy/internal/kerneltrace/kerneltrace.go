@@ -1,9 +1,9 @@
-// Package kerneltrace attaches BPF programs to tracepoints of the kernel, and reads what they
-// have counted of the TCP sockets and the threads of some processes.
+// Package kerneltrace attaches BPF programs to tracepoints of the kernel, and reads what they count about the TCP
+// sockets and the threads of some processes.
 //
-// The programs are in bpf/trace.c. They count in maps of a fixed size, about 12 MiB in all, so that
-// nothing is sent to user space while the trace runs. Programs and maps are held by descriptors
-// alone: nothing is pinned, and nothing is left when the process ends, however it ends.
+// The programs are in bpf/trace.c. They count in maps of a fixed size, about 12 MiB in all, so nothing is sent to
+// user space during the trace. Programs and maps are held only by descriptors, never pinned: nothing is left when the
+// process ends, however it ends.
 package kerneltrace
 
 import (
@@ -21,30 +21,30 @@ import (
 
 // A Config selects the processes that are traced.
 type Config struct {
-	// PIDs are the processes. Their sockets are those that they have at the begin, those that
-	// they connect, and those of clients of the addresses that they listen at at the begin.
+	// PIDs are the processes. Their sockets are the sockets that they have at the beginning, the sockets that they
+	// connect, and the connections to addresses that they listen at at the beginning.
 	PIDs []int
-	// Cgroup is a directory of cgroup v2. Its sockets and threads, and those of the cgroups
-	// below it at the begin, are traced in addition to the sockets of PIDs; those of its
-	// processes need not be among these. "" traces PIDs.
+	// Cgroup is a directory of cgroup v2. The sockets and threads of this cgroup, and of the cgroups below it at the
+	// beginning, are traced in addition to the sockets of PIDs; PIDs need not include its processes. If it is "",
+	// only PIDs are traced.
 	Cgroup string
 
-	rename map[string]string // in tests: tracepoints by the names to look for instead
+	rename map[string]string // for tests: other names to look for, by tracepoint
 }
 
-// A Missing is a tracepoint that could not be attached to.
+// A Missing is a tracepoint that could not be attached.
 type Missing struct {
 	Tracepoint string
 	Err        error
 }
 
-// A Tracer is a set of attached programs. Its methods may not be called concurrently.
+// A Tracer is a set of attached programs. Its methods must not be called concurrently.
 type Tracer struct {
 	maps     *ebpf.Collection
-	programs []*ebpf.Program // owned, like links
+	programs []*ebpf.Program // owned, like the links
 	links    []link.Link
-	// sampled are programs that see every packet of the machine, in the order in which they are
-	// attached; sampledLinks is empty while they are not.
+	// sampled are the programs that see every packet of the machine, in the order in which they are attached.
+	// sampledLinks is empty while they are detached.
 	sampled      []*ebpf.Program
 	sampledLinks []link.Link
 	missing      []Missing
@@ -54,9 +54,9 @@ type Tracer struct {
 	jiffies      bool // the length of a clock tick is known
 }
 
-// Open loads the programs and attaches them. The error is a [*PrivilegeError] if the process may
-// not do that. A tracepoint that this kernel does not have is no error, see [Tracer.Missing],
-// unless it has none of them. The caller calls Close.
+// Open loads and attaches the programs. It returns a [*PrivilegeError] if the process may not do this. If this kernel
+// lacks some of the tracepoints that is no error, see [Tracer.Missing], but it is if the kernel has none of them. The
+// caller calls Close.
 func Open(cfg Config) (t *Tracer, err error) {
 	if err := Allowed(); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (t *Tracer) configure(spec *ebpf.CollectionSpec, cfg *Config) error {
 	return errors.Join(set("only_tgid", only), set("by_cgroup", byCgroup), set("namespace", namespace), set("jiffy_ns", uint64(tick)))
 }
 
-// makeMaps creates the maps, which the programs share.
+// makeMaps creates the maps that the programs share.
 func (t *Tracer) makeMaps(spec *ebpf.CollectionSpec) error {
 	only := spec.Copy()
 	only.Programs = map[string]*ebpf.ProgramSpec{}
@@ -158,7 +158,7 @@ func (t *Tracer) fill(cfg *Config) error {
 	return t.fillSockets()
 }
 
-// fillSockets puts the sockets that there are at the begin into the maps.
+// fillSockets puts the present sockets into the maps.
 func (t *Tracer) fillSockets() error {
 	listening := make(map[tracePlace]bool)
 	for _, s := range t.sockets {
@@ -191,13 +191,13 @@ func (t *Tracer) put(name string, key, value any) error {
 	return nil
 }
 
-// Missing returns the tracepoints that are not attached to, with the reasons.
+// Missing returns the tracepoints that are not attached, with the reasons.
 func (t *Tracer) Missing() []Missing { return t.missing }
 
-// Notes returns lines on facts that are not known, and so not in the figures.
+// Notes returns lines about facts that are not known, and so are not in the figures.
 func (t *Tracer) Notes() []string { return t.notes }
 
-// Close detaches the programs and frees them.
+// Close detaches and frees the programs.
 func (t *Tracer) Close() error {
 	var errs []error
 	for _, l := range slices.Concat(t.sampledLinks, t.links) {
@@ -215,7 +215,7 @@ func (t *Tracer) Close() error {
 
 var _ io.Closer = (*Tracer)(nil)
 
-// explainBTF explains the lack of type information, which the programs are adapted with.
+// explainBTF explains that the kernel lacks the type information that the programs need.
 func explainBTF(err error) error {
 	if _, missing := os.Stat("/sys/kernel/btf/vmlinux"); missing != nil {
 		return fmt.Errorf("this kernel has no type information (CONFIG_DEBUG_INFO_BTF): %w", err)

@@ -21,7 +21,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// A Kind is a kind of event. The numbers are those of enum event in bpf/trace.c.
+// A Kind is a kind of event. Its numbers are the same as in enum event in bpf/trace.c.
 type Kind int
 
 // The kinds.
@@ -31,15 +31,15 @@ const (
 	ResetSent
 	ResetReceived
 	ConnectFailed
-	Drop        // a packet was thrown away
-	BufferLimit // a packet found no memory: tcp_mem, or the limit of a cgroup
-	DeviceStall // a device has completed nothing for a while
+	Drop        // a packet was dropped
+	BufferLimit // there was no memory for a packet: tcp_mem, or the limit of a cgroup
+	DeviceStall // a device has completed no packet for a while
 	kinds
 )
 
 var kindNames = [kinds]string{"", "retransmit", "retransmit-synack", "reset-sent", "reset-received", "connect-failed", "drop", "buffer-limit", "device-stall"}
 
-// String returns the name.
+// String returns the kind's name.
 func (k Kind) String() string { return kindNames[k] }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -55,55 +55,55 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A Side is how a process came to a connection.
+// A Side says how a process got a connection.
 type Side int
 
 // The sides.
 const (
 	Unknown   Side = iota
-	Accepted       // it listened
-	Connected      // it connected
+	Accepted       // the process listened
+	Connected      // the process connected
 )
 
-// String returns the name.
+// String returns the side's name.
 func (s Side) String() string { return [...]string{"unknown", "accepted", "connected"}[s] }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (s Side) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// An Event is how often one thing has happened to one connection.
+// An Event says how often one thing has happened to one connection.
 type Event struct {
 	Kind          Kind
 	Side          Side
-	Local, Remote netip.AddrPort // not valid for a DeviceStall
-	Incoming      bool           // of packets
-	// Reason is the kernel's reason of a drop or of a reset that was sent, in lower case; the
-	// state of congestion control of a retransmission; "" if there is none.
+	Local, Remote netip.AddrPort // not valid for DeviceStall
+	Incoming      bool           // for packets
+	// Reason is the kernel's reason for a drop or a sent reset, in lower case, or the state of congestion control at
+	// a retransmission, or "".
 	Reason      string
 	Count       uint64
 	First, Last time.Duration // since the machine was booted (CLOCK_MONOTONIC)
 }
 
-// A Period is something that takes time. The numbers are those of enum duration in bpf/trace.c.
+// A Period is something that takes time. Its numbers are the same as in enum duration in bpf/trace.c.
 type Period int
 
 // The periods.
 const (
-	Connect        Period = 1 + iota // from connect to an established connection
+	Connect        Period = 1 + iota // from the call of connect until the connection is established
 	RetransmitWait                   // until a segment was sent again
-	DeviceQueue                      // in the queue of a network device
+	DeviceQueue                      // time in the queue of a network device
 )
 
-// A Duration is the durations of one period at one place.
+// A Duration holds how long one period took at one place.
 type Duration struct {
 	Period Period
 	Side   Side
-	Place  netip.AddrPort // the listener's address if accepted, and the endpoint's if connected
+	Place  netip.AddrPort // the listener's address for accepted connections, the endpoint's for connected ones
 	Device int            // index of the network device; 0: none
 	Histogram
 }
 
-// A Thread is a thread, and how long it waited for a CPU while it could run.
+// A Thread says how long a thread waited for a CPU while it could run.
 type Thread struct {
 	PID, TID int
 	Histogram
@@ -114,14 +114,14 @@ type Reading struct {
 	Events    []Event
 	Durations []Duration
 	Threads   []Thread
-	// Unmatched are events in the network namespace of the traced processes, of connections that
-	// are not known to be theirs.
+	// Unmatched are events of connections in the same network namespace that are not known to belong to the traced
+	// processes.
 	Unmatched map[Kind]uint64
-	// Lost counts events, durations and waits of threads for which the maps had no room.
+	// Lost counts events, durations and waits of threads that did not fit into the maps.
 	Lost uint64
 }
 
-// Read reads what was counted since Open.
+// Read reads everything counted since Open.
 func (t *Tracer) Read() (*Reading, error) {
 	r := &Reading{Unmatched: make(map[Kind]uint64)}
 	for _, read := range []func(*Reading) error{t.readEvents, t.readDurations, t.readThreads, t.readCounts} {
@@ -132,7 +132,7 @@ func (t *Tracer) Read() (*Reading, error) {
 	return r, nil
 }
 
-// each calls do for each entry of a map, until it returns false.
+// each calls do for each entry of a map until do returns false.
 func each[K, V any](m *ebpf.Map, do func(*K, *V)) error {
 	var k K
 	var v V
@@ -159,7 +159,7 @@ func (t *Tracer) readEvents(r *Reading) error {
 	})
 }
 
-// sideOf returns the side of a connection that the programs have taken for a traced one.
+// sideOf returns the side of a connection that the programs have counted as traced.
 func (t *Tracer) sideOf(f *traceFlow) Side {
 	var o traceOwnership
 	if t.maps.Maps["owners"].Lookup(f, &o) == nil {
@@ -200,15 +200,15 @@ func (t *Tracer) readCounts(r *Reading) error {
 	return errors.Join(err, each(t.maps.Maps["lost"], func(_ *uint32, n *uint64) { r.Lost += *n }))
 }
 
-// The programs for the queues of devices are attached for samplePart of each samplePeriod: they see
-// every packet of the machine, those of the loopback too, which has no queue.
+// The programs for the queues of devices are attached for samplePart of each samplePeriod. They see every packet of
+// the machine, even packets of the loopback device, which has no queue.
 const (
 	samplePart   = 100 * time.Millisecond
 	samplePeriod = 500 * time.Millisecond
 )
 
-// Wait returns when ctx ends. Meanwhile it attaches and detaches the programs for the queues of
-// devices in turn, so that their cost is a fifth. Before and after, they are attached.
+// Wait returns when ctx ends. Until then it attaches and detaches the programs for the queues of devices in turn,
+// which cuts their cost to a fifth. They are attached before and after.
 func (t *Tracer) Wait(ctx context.Context) error {
 	pause := func(d time.Duration) bool {
 		timer := time.NewTimer(d)
@@ -230,8 +230,8 @@ func (t *Tracer) Wait(ctx context.Context) error {
 	return nil
 }
 
-// detachSampled detaches, the last attached first, and forgets the packets that are in a queue: an
-// address that another packet has later must not lead to them.
+// detachSampled detaches the programs in reverse order, and forgets the packets that are in a queue: another packet
+// may have the same address later, and must not be taken for them.
 func (t *Tracer) detachSampled() error {
 	var errs []error
 	for _, l := range slices.Backward(t.sampledLinks) {
@@ -241,7 +241,7 @@ func (t *Tracer) detachSampled() error {
 	var packets []uint64
 	errs = append(errs, each(t.maps.Maps["queued"], func(k, _ *uint64) { packets = append(packets, *k) }))
 	for _, k := range packets {
-		_ = t.maps.Maps["queued"].Delete(k) // it may have left the map
+		_ = t.maps.Maps["queued"].Delete(k) // it may have left the map already
 	}
 	return errors.Join(errs...)
 }
@@ -257,8 +257,8 @@ func (t *Tracer) attachSampled() error {
 	return nil
 }
 
-// A Histogram counts durations in buckets, of which four are between a power of two and the next:
-// a quantile is at most a quarter too high.
+// A Histogram counts durations in buckets, with four buckets from each power of two to the next. So a quantile is at
+// most a quarter too high.
 type Histogram struct {
 	Count uint64
 	Sum   time.Duration
@@ -279,7 +279,7 @@ func (h *Histogram) Add(o *Histogram) {
 	}
 }
 
-// Quantile returns a duration that a share q of all, from 0 to 1, does not exceed; 0 if there are
+// Quantile returns the duration that a share q of all durations, from 0 to 1, does not exceed, or 0 if there are
 // none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	var all, below uint64
@@ -295,8 +295,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// bucketEnd returns the first duration beyond a bucket, see record in bpf/trace.c; the last bucket has
-// no end.
+// bucketEnd returns the first duration beyond a bucket, see record in bpf/trace.c. The last bucket has no end.
 func bucketEnd(i int) time.Duration {
 	if i == 127 {
 		return 1<<63 - 1
@@ -304,19 +303,18 @@ func bucketEnd(i int) time.Duration {
 	return time.Duration(4+(i+1)%4) << ((i+1)/4 + 5)
 }
 
-// reasons are the names of the kernel's enumerations, as it has them; a nil map has none.
+// reasons are the names in the kernel's enumerations. A map is nil if the kernel lacks the enumeration.
 type reasons struct {
 	drop, reset map[uint64]string
 }
 
-// congestion are the states of enum tcp_ca_state in include/uapi/linux/tcp.h, as causes of a
-// retransmission.
+// congestion are the states of enum tcp_ca_state in include/uapi/linux/tcp.h: the causes of retransmissions.
 var congestion = []string{"probe", "disorder", "cwr", "recovery", "timeout"}
 
-// limits are the kinds of sock_exceed_buf_limit: SK_MEM_SEND and SK_MEM_RECV of include/net/sock.h.
+// limits are the kinds of sock_exceed_buf_limit: SK_MEM_SEND and SK_MEM_RECV in include/net/sock.h.
 var limits = []string{"send", "receive"}
 
-// loadReasons reads the names. A kernel that lacks an enumeration has numbers instead of names.
+// loadReasons reads the names. If the kernel lacks an enumeration, numbers are shown instead of names.
 func loadReasons() (r reasons) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -327,8 +325,7 @@ func loadReasons() (r reasons) {
 	return r
 }
 
-// enumNames returns the names of an enumeration in lower case, without the first prefix that they
-// have.
+// enumNames returns the names of an enumeration in lower case, without the first prefix that matches.
 func enumNames(spec *btf.Spec, name string, prefixes ...string) map[uint64]string {
 	var enum *btf.Enum
 	if spec.TypeByName(name, &enum) != nil {
@@ -348,7 +345,7 @@ func enumNames(spec *btf.Spec, name string, prefixes ...string) map[uint64]strin
 	return names
 }
 
-// dropNumber returns the number of a reason of a drop; 0: the kernel has none of that name.
+// dropNumber returns the number of a drop reason, or 0 if the kernel does not have it.
 func (r *reasons) dropNumber(name string) uint32 {
 	for n, of := range r.drop {
 		if of == name {
@@ -358,7 +355,7 @@ func (r *reasons) dropNumber(name string) uint32 {
 	return 0
 }
 
-// name returns the name of the detail of an event.
+// name returns the name for the detail of an event.
 func (r *reasons) name(k Kind, detail uint32) string {
 	switch k {
 	case Drop:
@@ -392,22 +389,22 @@ type Socket struct {
 	PID           int
 	Local, Remote netip.AddrPort
 	Listens       bool
-	Netns         uint32 // number of its network namespace
-	// Shared means that a process that is not traced listens at the same address (SO_REUSEPORT).
+	Netns         uint32 // inode number of its network namespace
+	// Shared means that another process, which is not traced, listens at the same address (SO_REUSEPORT).
 	Shared bool
 }
 
 // stateListen is TCP_LISTEN of include/net/tcp_states.h.
 const stateListen = 0x0a
 
-// A namespace is the sockets of the processes that share a network namespace.
+// A namespace holds the sockets of the processes that share a network namespace.
 type namespace struct {
-	reader int            // a process whose tables are those of the namespace
-	owners map[uint64]int // the process with a socket of that number
+	reader int            // a process in the namespace, for its tables in /proc
+	owners map[uint64]int // process by the inode number of its socket
 }
 
-// Sockets returns the TCP sockets of some processes, and lines on processes whose sockets are not
-// known: those of another user, for one (proc_pid_fd(5)).
+// Sockets returns the TCP sockets of some processes. notes has a line for each process whose sockets are not known,
+// for example because it belongs to another user (proc_pid_fd(5)).
 func Sockets(pids []int) (list []Socket, notes []string) {
 	all := make(map[uint32]*namespace)
 	for _, pid := range pids {
@@ -432,7 +429,7 @@ func Sockets(pids []int) (list []Socket, notes []string) {
 	return list, append(notes, sharedNote(list)...)
 }
 
-// sockets returns those of the processes of the namespace.
+// sockets returns the sockets of the namespace's processes.
 func (n *namespace) sockets(netns uint32) (list []Socket, err error) {
 	others := make(map[netip.AddrPort]bool)
 	for _, name := range []string{"tcp", "tcp6"} {
@@ -457,7 +454,7 @@ func (n *namespace) sockets(netns uint32) (list []Socket, err error) {
 	return list, nil
 }
 
-// netnsOf returns the number of the network namespace of a process.
+// netnsOf returns the inode number of a process's network namespace.
 func netnsOf(pid int) (uint32, error) {
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -467,7 +464,7 @@ func netnsOf(pid int) (uint32, error) {
 	return uint32(n), err
 }
 
-// socketInodes adds the numbers of the sockets among the descriptors of a process.
+// socketInodes adds the inode numbers of a process's sockets.
 func socketInodes(pid int, owners map[uint64]int) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	d, err := os.Open(dir)
@@ -480,7 +477,7 @@ func socketInodes(pid int, owners map[uint64]int) error {
 		for _, name := range names {
 			to, err := os.Readlink(filepath.Join(dir, name))
 			if err != nil {
-				continue // closed meanwhile
+				continue // closed in the meantime
 			}
 			if n, ok := strings.CutPrefix(to, "socket:["); ok {
 				if inode, err := strconv.ParseUint(strings.TrimSuffix(n, "]"), 10, 64); err == nil {
@@ -503,8 +500,7 @@ type tableRow struct {
 	inode uint64
 }
 
-// readTable reads the sockets of the network namespace of a process; a kernel without IPv6 has
-// no table of it.
+// readTable reads the sockets in the network namespace of a process. A kernel without IPv6 has no table for it.
 func readTable(pid int, name string) (rows []tableRow, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, name))
 	if errors.Is(err, os.ErrNotExist) && name == "tcp6" {
@@ -523,7 +519,7 @@ func readTable(pid int, name string) (rows []tableRow, err error) {
 	return rows, lines.Err()
 }
 
-// parseRow parses a row; the head of the table is none.
+// parseRow parses a row. It returns false for the head of the table.
 func parseRow(line string) (row tableRow, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 10 || !strings.HasSuffix(fields[0], ":") {
@@ -546,8 +542,8 @@ func parseRow(line string) (row tableRow, ok bool) {
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// parseTableAddress parses an address as the tables have it: words of four bytes in the byte
-// order of the machine, in hexadecimal.
+// parseTableAddress parses an address in the form of the tables: words of four bytes in the machine's byte order, in
+// hexadecimal.
 func parseTableAddress(text string) (netip.AddrPort, error) {
 	host, port, _ := strings.Cut(text, ":")
 	b, err := hex.DecodeString(host)
@@ -565,7 +561,7 @@ func parseTableAddress(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, uint16(p)), nil
 }
 
-// words returns an address as the programs have it: 16 bytes, of IPv4 mapped ones.
+// words returns an address in the form of the programs: 16 bytes, with IPv4 mapped into IPv6.
 func words(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -594,8 +590,8 @@ var (
 	anyV6 = netip.IPv6Unspecified()
 )
 
-// places returns the places that a socket listens at: one of all addresses of IPv6 takes clients
-// of IPv4 too, unless IPV6_V6ONLY is set, which the tables do not have.
+// places returns the places that a socket listens at. A socket for all IPv6 addresses takes IPv4 clients too, unless
+// IPV6_V6ONLY is set, which the tables do not show.
 func (s *Socket) places() (list []tracePlace) {
 	if !s.Listens {
 		return nil
@@ -607,7 +603,7 @@ func (s *Socket) places() (list []tracePlace) {
 	return list
 }
 
-// accepting returns the places of listeners that may have accepted a socket.
+// accepting returns the places of the listeners that may have accepted a socket.
 func (s *Socket) accepting() []tracePlace {
 	wildcard := anyV6
 	if s.Local.Addr().Is4() {
