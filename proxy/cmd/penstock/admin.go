@@ -30,16 +30,16 @@ type adminFlags struct {
 	Config *string `placeholder:"FILE" help:"Ask the process of this configuration, which says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	accessFlags
 
-	path string // of the configuration that has said where to ask, set by find
+	path string // of the configuration that find has read to learn the address
 }
 
-// processFlags are adminFlags of a command that takes no other arguments than the file.
+// processFlags are the adminFlags of a command that takes no argument except the file.
 type processFlags struct {
 	File *string `arg:"" optional:"" placeholder:"FILE" help:"The same as --config."`
 	adminFlags
 }
 
-// take has the file that was given be the configuration.
+// take uses the file argument as the configuration.
 func (f *processFlags) take(command string) error {
 	if f.File != nil && f.Config != nil {
 		return cli.Usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, *f.Config, *f.File)
@@ -48,7 +48,7 @@ func (f *processFlags) take(command string) error {
 	return nil
 }
 
-// ask is that of adminFlags.
+// ask is [adminFlags.ask] after take.
 func (f *processFlags) ask(e *cli.Env, command string, ask func(ctx context.Context, c *admin.Client) error) error {
 	if err := f.take(command); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (f *processFlags) ask(e *cli.Env, command string, ask func(ctx context.Cont
 	return f.adminFlags.ask(e, command, ask)
 }
 
-// client is that of adminFlags.
+// client is [adminFlags.client] after take.
 func (f *processFlags) client(e *cli.Env, command string) (*admin.Client, error) {
 	if err := f.take(command); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ type asker interface {
 	ask(e *cli.Env, command string, ask func(ctx context.Context, c *admin.Client) error) error
 }
 
-// show asks a process, and prints the answer: in JSON, or as text.
+// show asks a process, and prints the answer as JSON or as text.
 func show[T any](e *cli.Env, of asker, command string, inJSON bool, ask func(ctx context.Context, c *admin.Client) (T, error), text func(w io.Writer, answer *T) error) error {
 	return of.ask(e, command, func(ctx context.Context, c *admin.Client) error {
 		answer, err := ask(ctx, c)
@@ -104,7 +104,8 @@ func show[T any](e *cli.Env, of asker, command string, inJSON bool, ask func(ctx
 	})
 }
 
-// change has a process make a change, and prints what is so now, and more if it was not so before.
+// change asks a process to make a change, and prints text, followed by more if anything changed, or else by "as
+// before".
 func change(e *cli.Env, of asker, command, text, more string, ask func(ctx context.Context, c *admin.Client) (admin.Changed, error)) error {
 	return show(e, of, command, false, ask, func(w io.Writer, done *admin.Changed) error {
 		if !done.Changed {
@@ -115,8 +116,7 @@ func change(e *cli.Env, of asker, command, text, more string, ask func(ctx conte
 	})
 }
 
-// elsewhere returns an error that says where to ask, in place of one that nothing runs where the configuration
-// says.
+// elsewhere replaces the error that nothing runs at the configured address by an error that says where to ask.
 func (f *adminFlags) elsewhere(e *cli.Env, err error) error {
 	if f.path != "" && (errors.Is(err, admin.ErrNotRunning) || errors.Is(err, errAdminOff)) {
 		return elsewhere(e.Environment(), f.path, err)
@@ -124,7 +124,7 @@ func (f *adminFlags) elsewhere(e *cli.Env, err error) error {
 	return err
 }
 
-// client returns a client of that process.
+// client returns a client of the selected process.
 func (f *adminFlags) client(e *cli.Env, command string) (*admin.Client, error) {
 	if f.Admin != nil && *f.Admin == "" {
 		return nil, cli.Usagef("%s: --admin is empty: write unix:/path, or host:port (see: penstock %[1]s --help)", command)
@@ -146,8 +146,8 @@ func (f *adminFlags) client(e *cli.Env, command string) (*admin.Client, error) {
 	return client, nil
 }
 
-// find returns the address of the process with the configuration, and its credentials. Without a
-// configuration it is the only process with a private socket.
+// find returns the address and the credentials for the process with the configuration. Without a configuration it
+// takes the only process with a private socket.
 func (f *adminFlags) find(e *cli.Env, command string) (string, *admin.Credentials, error) {
 	path, err := configPath(command, f.Config, "--config FILE, or --admin ADDRESS")
 	if err != nil {
@@ -175,10 +175,10 @@ func (f *adminFlags) find(e *cli.Env, command string) (string, *admin.Credential
 	return section.Bind.String(), ownCredentials(section), nil
 }
 
-// errImplicit is the error of a file that was not named, and whose admin address is no unix socket.
+// errImplicit is the error for a file that the user has not named, if its admin address is not a unix socket.
 var errImplicit = errors.New("a file that was not named leads to a unix socket only, and its secrets and variables are not read")
 
-// implicitPlace is find of the file of the current directory, which another user may have written.
+// implicitPlace is find for a file in the current directory, which another user may have written.
 func implicitPlace(e *cli.Env, path string) (string, *admin.Credentials, error) {
 	section, problems := config.AdminPlace(path)
 	bind, err := placeless(e, path, section, problems, fmt.Sprintf("--config %s, which has its variables read", path))
@@ -194,9 +194,9 @@ func implicitPlace(e *cli.Env, path string) (string, *admin.Credentials, error) 
 	return section.Bind.String(), &admin.Credentials{Known: true}, nil
 }
 
-// placeless is the address of the process of a configuration without a section of the admin API that can be read: the private
-// socket depends on the path alone. Or else it is the error, with the addresses of those that run; none of both: there is
-// a section.
+// placeless handles a configuration without a readable admin section. It returns the private address of its process,
+// which depends only on the path, or an error that lists the processes that run. If there is a section it returns
+// neither.
 func placeless(e *cli.Env, path string, section *config.Admin, problems []config.Problem, or string) (bind string, err error) {
 	switch {
 	case len(problems) > 0:
@@ -225,13 +225,13 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 	return "", err
 }
 
-// errAdminOff is the error of a configuration without an admin endpoint.
+// errAdminOff means that the configuration has no admin endpoint.
 var errAdminOff = errors.New("admin is off")
 
 // adminExample is the configuration of an admin socket, for error messages.
 const adminExample = `admin: {bind: "unix:/run/penstock/admin.sock"}`
 
-// failed prints the details of an error, if it has more than its one line.
+// failed prints the details of an error, if it has more than one line.
 func failed(e *cli.Env, err error) error {
 	text := ""
 	if bad, ok := errors.AsType[*admin.ConfigError](err); ok {
@@ -246,8 +246,7 @@ func failed(e *cli.Env, err error) error {
 	return cli.ExitCode(cli.ExitError)
 }
 
-// accessFlags are the address of a process, and the credentials that TCP needs. Each has an environment
-// variable of its name.
+// accessFlags are the address of a process, and the credentials for TCP. Each flag has an environment variable.
 type accessFlags struct {
 	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
 	TokenFile *string `placeholder:"FILE" help:"Show the token in this file, of one line, over TCP. Also PENSTOCK_TOKEN_FILE. (default: the one of the configuration, if it may be read)"`
@@ -256,10 +255,10 @@ type accessFlags struct {
 	Key       *string `placeholder:"FILE" help:"Use this private key of the certificate, PEM. Also PENSTOCK_KEY."`
 }
 
-// address is the address of the process, if a flag or the environment has it.
+// address returns the address in a flag or in the environment, or "".
 func (f *accessFlags) address(e *cli.Env) string { return given(e, f.Admin, "PENSTOCK_ADMIN") }
 
-// given is the value of a flag, or else of an environment variable.
+// given returns the value of a flag, or else of an environment variable.
 func given(e *cli.Env, flag *string, variable string) string {
 	if flag != nil {
 		return *flag
@@ -268,7 +267,7 @@ func given(e *cli.Env, flag *string, variable string) string {
 	return value
 }
 
-// complete adds the credentials of the flags and the environment to those of a configuration.
+// complete adds the credentials in the flags and the environment to the credentials from a configuration.
 func (f *accessFlags) complete(e *cli.Env, as *admin.Credentials) error {
 	cert, key := given(e, f.Cert, "PENSTOCK_CERT"), given(e, f.Key, "PENSTOCK_KEY")
 	switch {
@@ -294,7 +293,7 @@ func (f *accessFlags) complete(e *cli.Env, as *admin.Credentials) error {
 	return nil
 }
 
-// ownCredentials are those that the configuration of a process has, as far as this user may read them.
+// ownCredentials returns the credentials in the configuration of a process, as far as this user may read them.
 func ownCredentials(a *config.Admin) *admin.Credentials {
 	as := &admin.Credentials{Token: cmp.Or(a.ChangeToken.Value, a.ReadToken.Value)}
 	if a.TLS == nil {
@@ -308,13 +307,15 @@ func ownCredentials(a *config.Admin) *admin.Credentials {
 	return as
 }
 
-// A process may listen somewhere else than its file says by now: the file has changed, and is not in force. It
-// leaves a note of its address beside private sockets, by the path of its configuration.
+// A process may listen somewhere else than its file says, because the file has changed and is not in force. So each
+// process writes its address to a note beside the private sockets. The name of the note depends on the
+// configuration's path.
 
-// noteName is the name of the note of a configuration's process.
+// noteName returns the name of the note for a configuration.
 func noteName(path string) string { return strings.TrimSuffix(socketName(path), ".sock") + ".admin" }
 
-// writeNote notes the address of this process, which "" removes. Without a directory for it there is none.
+// writeNote writes the address of this process to its note; "" removes the note. Without a private directory it does
+// nothing.
 func writeNote(env config.Env, path, address string) error {
 	dir, err := privateDirectory(env, serviceDirectory)
 	if errors.Is(err, errNoDirectory) {
@@ -330,13 +331,13 @@ func writeNote(env config.Env, path, address string) error {
 	if address != "" {
 		return file.Write(name, fmt.Appendf(nil, "%s\n%d\n", address, os.Getpid()), 0o644)
 	}
-	if _, pid := readNote(name); pid != os.Getpid() { // there is none, or it is a successor's
+	if _, pid := readNote(name); pid != os.Getpid() { // there is no note, or a successor has written it
 		return nil
 	}
 	return os.Remove(name)
 }
 
-// readNote returns the address and the process of a note; "": there is none.
+// readNote returns the address and the process in a note, or "" without a note.
 func readNote(name string) (address string, pid int) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -350,8 +351,8 @@ func readNote(name string) (address string, pid int) {
 	return address, pid
 }
 
-// elsewhere returns an error that says where the process of a configuration can be asked, or why it cannot be,
-// in place of err: that nothing runs where the file says. Without such a process it returns err.
+// elsewhere is called if nothing runs at the address in the file. It returns an error that says where the
+// configuration's process can be asked, or why it cannot be asked. If there is no such process it returns err.
 func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere(searched(env), path); at != "" {
 		return fmt.Errorf("%s: its process listens elsewhere, by the configuration in force: write --admin %s", display.Text(path), display.Text(at))
@@ -366,8 +367,8 @@ func elsewhere(env config.Env, path string, err error) error {
 	return fmt.Errorf("%s: process %d runs it, and has no admin endpoint that is known here. If the file has none, add %s. Then run kill -HUP %[2]d, which makes a socket that was removed again, too", display.Text(path), pid, display.Text(adminFor(path)))
 }
 
-// adminFor is what a configuration needs for an admin socket: in the directory of the service if there is one, or
-// else beside the configuration.
+// adminFor returns the setting that gives a configuration an admin socket: in the directory of the service if it
+// exists, or else beside the configuration.
 func adminFor(path string) string {
 	dir := serviceDirectory
 	if _, err := os.Stat(dir); err != nil {
@@ -383,8 +384,7 @@ func absolute(path string) string {
 	return path
 }
 
-// listensElsewhere returns the address at which the process of a configuration listens, by what is in those
-// directories; "": there is none.
+// listensElsewhere returns the address that the configuration's process has noted in one of the directories, or "".
 func listensElsewhere(dirs []string, path string) string {
 	for _, dir := range dirs {
 		if socket := filepath.Join(dir, socketName(path)); listens(socket) {
@@ -397,7 +397,7 @@ func listensElsewhere(dirs []string, path string) string {
 	return ""
 }
 
-// answers reports whether something listens at an admin address, as far as this user may know.
+// answers reports whether something listens at an admin address, as far as this user can see.
 func answers(address string) bool {
 	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
 		return listens(socket)
@@ -409,8 +409,7 @@ func answers(address string) bool {
 	return err == nil
 }
 
-// processOf returns a penstock run with a configuration, and its user, as far as this user may see it; 0: there
-// is none.
+// processOf returns the penstock run process with a configuration, and its user, as far as this user can see, or 0.
 func processOf(proc, path string) (pid int, uid uint32) {
 	path = absolute(path)
 	for of := range runs(proc) {
@@ -427,13 +426,13 @@ func processOf(proc, path string) (pid int, uid uint32) {
 	return 0, 0
 }
 
-// A runOf is a penstock run: its directory in proc, its current directory, and its arguments after run.
+// A runOf is a penstock run process: its directory in proc, its current directory, and its arguments after run.
 type runOf struct {
 	dir, cwd string
 	args     []string
 }
 
-// runs yields the processes of penstock run that this user may see.
+// runs yields the penstock run processes that this user can see.
 func runs(proc string) iter.Seq[runOf] {
 	return func(yield func(runOf) bool) {
 		dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
@@ -451,7 +450,8 @@ func runs(proc string) iter.Seq[runOf] {
 	}
 }
 
-// others says of which configurations processes with an admin socket run, and where these listen; "": there are none.
+// others lists the running processes that have an admin socket, with their configurations and addresses, or returns
+// "".
 func others(env config.Env) string {
 	var list []string
 	for _, at := range running(env) {
@@ -464,8 +464,8 @@ func others(env config.Env) string {
 	return display.Text(strings.Join(list, ", "))
 }
 
-// configOf returns the configuration of the process with a private socket, as far as this user may see it: the
-// name of the socket is made of its path; "": it is not known.
+// configOf returns the configuration of the process with a private socket, as far as this user can see: the socket's
+// name is made from the configuration's path. It returns "" if it does not know.
 func configOf(proc, address string) string {
 	for of := range runs(proc) {
 		for _, arg := range slices.Concat(of.args, defaultConfigs) {
@@ -477,7 +477,7 @@ func configOf(proc, address string) string {
 	return ""
 }
 
-// from returns the path of a name in a directory.
+// from returns the path of a name that is relative to a directory.
 func from(cwd, name string) string {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(cwd, name)
@@ -485,8 +485,8 @@ func from(cwd, name string) string {
 	return filepath.Clean(name)
 }
 
-// hasConfig reports whether a penstock run in a directory has the configuration of a path: one of its arguments
-// names it, or none names a file, and it is the default one.
+// hasConfig reports whether a penstock run process, by its current directory and arguments, has the configuration at
+// a path: an argument names it, or no argument names a file and it is the default.
 func hasConfig(cwd string, args []string, path string) bool {
 	for _, arg := range args {
 		name := from(cwd, strings.TrimPrefix(arg, "--config="))
@@ -504,22 +504,21 @@ func hasConfig(cwd string, args []string, path string) bool {
 	return defaultConfig(paths) == path
 }
 
-// A process whose configuration has no admin address listens at a private unix socket, which commands find: in
-// the runtime directory of its service or of its user, or that of the service unit, by the path of its
-// configuration.
+// If a configuration has no admin address, its process listens at a private unix socket. Commands find the socket by
+// the path of the configuration, in the runtime directory of the service, of the user, or of the service unit.
 
-// serviceDirectory is the runtime directory of the service unit, for commands, which have no variable of it, and
-// for root without any, as in a container.
+// serviceDirectory is the runtime directory of the service unit. Commands have no environment variable for it, and
+// neither has root in a container.
 const serviceDirectory = "/run/penstock"
 
-// privateMode is the mode of a private socket of which no group reads.
+// privateMode is the mode of a private socket that no group may use.
 const privateMode = "?mode=0600"
 
-// errNoDirectory is the reason for which there is no private socket.
+// errNoDirectory says why there is no private socket.
 var errNoDirectory = errors.New("neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is the directory of this user")
 
-// privateDirectory returns the directory of private sockets of this process, which it makes if necessary. It is
-// last, of which no variable is needed, if no variable names one, and this user owns or can make that.
+// privateDirectory returns the directory for this process's private socket, and makes it if necessary. It is last if
+// no environment variable names a directory, and this user owns last or can make it.
 func privateDirectory(env config.Env, last string) (string, error) {
 	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
 		dir, _, _ := strings.Cut(list, ":") // systemd.exec(5)
@@ -538,7 +537,7 @@ func privateDirectory(env config.Env, last string) (string, error) {
 	return dir, nil
 }
 
-// makeOwn makes a directory for this user alone, unless there is one of this user.
+// makeOwn makes a directory for this user alone, unless this user has it already.
 func makeOwn(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if !errors.Is(err, os.ErrExist) {
@@ -554,14 +553,14 @@ func makeOwn(dir string) error {
 	return nil
 }
 
-// own reports whether a file is this user's.
+// own reports whether a file belongs to this user.
 func own(info os.FileInfo) bool {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(of.Uid) == os.Geteuid()
 }
 
-// userDirectory returns the directory of the private sockets of this user. That of another user, who could put
-// another socket in its place, is none.
+// userDirectory returns the directory for this user's private sockets. It rejects a directory of another user, who
+// could replace a socket there.
 func userDirectory(env config.Env) (dir string, ok bool) {
 	runtime, _ := env("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(runtime) {
@@ -574,7 +573,7 @@ func userDirectory(env config.Env) (dir string, ok bool) {
 	return filepath.Join(runtime, "penstock"), own(info)
 }
 
-// searched are the directories in which commands look for private sockets.
+// searched returns the directories in which commands look for private sockets.
 func searched(env config.Env) (dirs []string) {
 	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
 		dirs = strings.Split(list, ":")
@@ -587,8 +586,8 @@ func searched(env config.Env) (dirs []string) {
 	return slices.Compact(dirs)
 }
 
-// socketName is the name of the private socket of the process with a configuration: the beginning of the
-// name of that file, and a hash of its path.
+// socketName returns the name of the private socket for a configuration: the beginning of the file's name, and a hash
+// of its path.
 func socketName(path string) string {
 	path = absolute(path)
 	keep := func(r rune) rune {
@@ -602,7 +601,7 @@ func socketName(path string) string {
 	return fmt.Sprintf("%.20s-%x.sock", base, sum[:4])
 }
 
-// privateAddress returns the admin address of a process with a configuration that names none.
+// privateAddress returns the admin address of a process whose configuration has none.
 func privateAddress(env config.Env, path string) (string, error) {
 	dir, err := privateDirectory(env, serviceDirectory)
 	if err == nil {
@@ -616,8 +615,8 @@ func privateAddress(env config.Env, path string) (string, error) {
 	return bind, err
 }
 
-// privateOf returns the address of the private socket of the process with a configuration, whether the file can be
-// read or not, and is there or not; "": none was found. The path may lead to the one of the process by links.
+// privateOf returns the address of the private socket of the configuration's process, or "" if it finds none. The
+// file need not exist or be readable. The path may lead by links to the path that the process has.
 func privateOf(env config.Env, path string) string {
 	for _, dir := range searched(env) {
 		for _, name := range pathsOf(path) {
@@ -629,7 +628,7 @@ func privateOf(env config.Env, path string) string {
 	return ""
 }
 
-// pathsOf returns a path, and the paths that it leads to by links: of the directory, of the file, of both.
+// pathsOf returns a path, and the paths that links lead to: for its directory, for the file, and for both.
 func pathsOf(path string) []string {
 	list := []string{path}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -652,11 +651,11 @@ func pathsOf(path string) []string {
 	return list
 }
 
-// maxLinks is how many links of a path are followed, as by the kernel (path_resolution(7)).
+// maxLinks is how many links of a path are followed, as in the kernel (path_resolution(7)).
 const maxLinks = 40
 
-// findPrivate returns the address of the process with a configuration. The error wraps
-// [admin.ErrNotRunning], and names the processes that run.
+// findPrivate returns the private address of the configuration's process. The error wraps [admin.ErrNotRunning], and
+// names the processes that run.
 func findPrivate(env config.Env, path string) (string, error) {
 	if bind := privateOf(env, path); bind != "" {
 		return bind, nil
@@ -671,7 +670,7 @@ func findPrivate(env config.Env, path string) (string, error) {
 	return "", fmt.Errorf("%s: %w: %s, and no process of this user has it%s", display.Text(path), admin.ErrNotRunning, why, run)
 }
 
-// running returns the addresses of all processes with a private socket, or with one by the usual name.
+// running returns the addresses of all processes with a private socket, or with a socket that has the usual name.
 func running(env config.Env) (list []string) {
 	for _, dir := range searched(env) {
 		found, _ := filepath.Glob(filepath.Join(dir, "*-????????.sock"))
@@ -684,7 +683,7 @@ func running(env config.Env) (list []string) {
 	return list
 }
 
-// adminFlagsOf returns the flags for the addresses of processes; "": there are none.
+// adminFlagsOf returns the flags for the addresses, or "" without any.
 func adminFlagsOf(list []string) string {
 	if len(list) == 0 {
 		return ""
@@ -692,9 +691,9 @@ func adminFlagsOf(list []string) string {
 	return "--admin " + strings.Join(list, ", or --admin ")
 }
 
-// listens reports whether a process listens at a unix socket, as far as this user may know.
+// listens reports whether a process listens at a unix socket, as far as this user can see.
 func listens(socket string) bool {
-	if _, err := os.Lstat(socket); err != nil { // in a directory that this user may not look into there is none for it
+	if _, err := os.Lstat(socket); err != nil { // the socket does not exist, or this user may not look into the directory
 		return false
 	}
 	c, err := net.DialTimeout("unix", socket, time.Second)
@@ -705,16 +704,16 @@ func listens(socket string) bool {
 	return true
 }
 
-// errDirectory is wrapped by the errors of a directory in which another user could put another socket.
+// errDirectory means that another user could replace a socket in the directory.
 var errDirectory = errors.New("not a directory for a private socket")
 
-// ownDirectory returns why this process puts no private socket into a directory: it must be one of this user or of
-// root, and no other user may write there.
+// ownDirectory returns why this process must not put a private socket into a directory. The directory must belong to
+// this user or to root, and no other user may write there.
 func ownDirectory(dir string) error {
 	return heldBy(dir, uint32(os.Geteuid()))
 }
 
-// heldBy returns why a directory is not one of a user, or of root, into which no other user may write.
+// heldBy returns why a directory does not belong to a user or to root, or that other users may write there.
 func heldBy(dir string, uid uint32) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -732,8 +731,8 @@ func heldBy(dir string, uid uint32) error {
 	return nil
 }
 
-// privateCredentials are those for a private socket that was found: its process must be one of root or of this user,
-// or of the user to which root has given the directory, as systemd does for a service.
+// privateCredentials returns the credentials for a private socket. Its process must belong to root, to this user, or
+// to the user to which root has given the directory, as systemd does for a service.
 func privateCredentials(bind string) *admin.Credentials {
 	as := &admin.Credentials{Known: true}
 	dir := filepath.Dir(strings.TrimPrefix(bind, "unix:"))

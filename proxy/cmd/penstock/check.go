@@ -24,7 +24,7 @@ func (c *checkCmd) Run(e *cli.Env) error {
 	return c.each(e, "check", func(file string) error { return check(e, file) })
 }
 
-// check is Run of one file.
+// check checks one file.
 func check(e *cli.Env, file string) error {
 	cfg, problems := config.Load(file, e.Environment())
 	err := reportProblems(e, problems)
@@ -66,10 +66,10 @@ func check(e *cli.Env, file string) error {
 	return nil
 }
 
-// namePatience is how long check looks up the names of endpoints.
+// namePatience is how long check waits for the names of endpoints.
 const namePatience = 3 * time.Second
 
-// warnNames warns of endpoints whose names do not resolve, and of names of which that is not known.
+// warnNames warns of endpoints with names that do not resolve, or could not be looked up.
 func warnNames(e *cli.Env, file string, cfg *config.Config) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), namePatience, fmt.Errorf("there was no answer within %v", namePatience))
 	defer cancel()
@@ -85,7 +85,7 @@ func warnNames(e *cli.Env, file string, cfg *config.Config) {
 // mostNames is how many names a warning lists.
 const mostNames = 5
 
-// someOf lists the first of some texts, and how many more there are.
+// someOf lists the first of several texts, and how many more there are.
 func someOf(list []string) string {
 	text := strings.Join(list[:min(len(list), mostNames)], ", ")
 	if more := len(list) - mostNames; more > 0 {

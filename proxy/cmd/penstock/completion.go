@@ -30,29 +30,29 @@ func (c *completionCmd) Run(e *cli.Env) error {
 	return err
 }
 
-// completeCmd answers a script of completionCmd. It prints no error: the user is in the middle of a line.
+// completeCmd answers a script made by completionCmd. It prints no errors: the user is in the middle of a line.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words after the program's name."`
 }
 
-// Run prints what may stand at the end of a command line.
+// Run prints the possible completions of a command line.
 func (c *completeCmd) Run(e *cli.Env) error {
 	app, err := commandLine().Model()
 	if err != nil {
 		return err
 	}
 	words := c.Words
-	if len(words) > 0 && words[0] == "--" { // in front of words that are no flags of this command
+	if len(words) > 0 && words[0] == "--" { // before words that are not flags of this command
 		words = words[1:]
 	}
 	line := completion.Parse(app, words)
 	return line.Complete(e.Stdout, func(l *completion.Line, kind string) []string { return namesOf(e, l, kind) })
 }
 
-// liveTime bounds the question for names.
+// liveTime limits how long a process may take to answer with names.
 const liveTime = 800 * time.Millisecond
 
-// namesOf returns the names of a kind that the running process has, none if it does not answer.
+// namesOf returns the names of a kind in the running process, or none if it does not answer.
 func namesOf(e *cli.Env, l *completion.Line, kind string) (names []string) {
 	var flags struct{ adminFlags }
 	if err := readFlags(&flags, l); err != nil {
@@ -60,7 +60,7 @@ func namesOf(e *cli.Env, l *completion.Line, kind string) (names []string) {
 	}
 	quiet := *e
 	quiet.Stderr = io.Discard
-	_ = flags.ask(&quiet, "complete", func(ctx context.Context, client *admin.Client) (err error) { // silence is the answer
+	_ = flags.ask(&quiet, "complete", func(ctx context.Context, client *admin.Client) (err error) { // without an answer there are no names
 		ctx, cancel := context.WithTimeout(ctx, liveTime)
 		defer cancel()
 		if kind == "denial" {
@@ -90,9 +90,9 @@ func deniedSources(ctx context.Context, client *admin.Client) (names []string, e
 	return slices.Compact(names), err
 }
 
-// splitUpstreams returns the upstreams of the split that the line names, but those that it has percentages for.
+// splitUpstreams returns the upstreams of the split on the line that have no percentage there yet.
 func splitUpstreams(s *admin.Status, l *completion.Line) (names []string) {
-	route, _ := strconv.Atoi(l.Given("route")) // 0 without one
+	route, _ := strconv.Atoi(l.Given("route")) // 0 without --route
 	for i := range s.Listeners {
 		at := &s.Listeners[i]
 		if at.Name != l.Given("listener") || route < 0 || route >= len(at.Routes) || len(at.Routes[route].To) < 2 {
@@ -107,7 +107,7 @@ func splitUpstreams(s *admin.Status, l *completion.Line) (names []string) {
 	return names
 }
 
-// readFlags sets flags that the line has.
+// readFlags sets the flags that are on the line.
 func readFlags(flags any, l *completion.Line) error {
 	k, err := kong.New(flags, kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard))
 	if err != nil {
@@ -123,7 +123,7 @@ func readFlags(flags any, l *completion.Line) error {
 	return err
 }
 
-// namesIn returns the names of a kind in a status, those of endpoints of one upstream if that is not empty.
+// namesIn returns the names of a kind in a status. If upstream is not empty, only its endpoints are listed.
 func namesIn(s *admin.Status, kind, upstream string) (names []string) {
 	switch kind {
 	case "listener":

@@ -26,15 +26,15 @@ func defaultConfig(paths []string) string {
 	return ""
 }
 
-// configFlag selects the file of the commands that read one configuration.
+// configFlag selects the file for commands that read one configuration.
 type configFlag struct {
 	File   *string `arg:"" optional:"" placeholder:"FILE" help:"The configuration. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	Config *string `placeholder:"FILE" help:"The same, as a flag."`
 
-	path string // of the configuration, set by given
+	path string // of the configuration; set by given
 }
 
-// given sets path to the file that was given, or to a default one.
+// given sets path to the given file, or to a default.
 func (c *configFlag) given(command string) (err error) {
 	if c.Config != nil && c.File != nil {
 		return cli.Usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, *c.Config, *c.File)
@@ -43,8 +43,8 @@ func (c *configFlag) given(command string) (err error) {
 	return err
 }
 
-// configPath returns *file, the value of a flag or an argument, or a default one if file is
-// nil. instead is the suggestion of its errors.
+// configPath returns *file, the value of a flag or an argument, or a default path if file is nil. instead is what its
+// errors suggest.
 func configPath(command string, file *string, instead string) (path string, err error) {
 	switch {
 	case file != nil && *file == "":
@@ -58,7 +58,7 @@ func configPath(command string, file *string, instead string) (path string, err 
 	return path, err
 }
 
-// load reads the configuration for a command. If it fails, it has printed the problems.
+// load reads the configuration for a command. If it fails, it has already printed the problems.
 func (c *configFlag) load(e *cli.Env, command string) (*config.Config, error) {
 	if err := c.given(command); err != nil {
 		return nil, err
@@ -67,13 +67,13 @@ func (c *configFlag) load(e *cli.Env, command string) (*config.Config, error) {
 	return cfg, reportProblems(e, problems)
 }
 
-// configFiles select the files of the commands that read any number of them.
+// configFiles select the files for commands that read any number of them.
 type configFiles struct {
 	Files  []string `arg:"" optional:"" placeholder:"FILE" help:"The files. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	Config []string `sep:"none" placeholder:"FILE" help:"The same, as a flag. May be repeated."`
 }
 
-// given returns the files that were given, or a default one.
+// given returns the given files, or a default.
 func (c *configFiles) given(command string) (files []string, err error) {
 	for _, file := range append(c.Config, c.Files...) {
 		if file, err = configPath(command, &file, "FILE"); err != nil {
@@ -88,8 +88,7 @@ func (c *configFiles) given(command string) (files []string, err error) {
 	return []string{path}, err
 }
 
-// each calls f for each of the files that were given, or for a default one. It goes on after
-// an error.
+// each calls f for each given file, or for the default. It goes on after an error.
 func (c *configFiles) each(e *cli.Env, command string, f func(file string) error) error {
 	files, err := c.given(command)
 	switch {
@@ -115,7 +114,7 @@ type configCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// Run prints a configuration, with the files it includes, and with all defaults.
+// Run prints a configuration with the files that it includes, and with all defaults.
 func (c *configCmd) Run(e *cli.Env) error {
 	cfg, err := c.load(e, "config")
 	if err != nil {
@@ -134,8 +133,8 @@ type schemaCmd struct {
 	Config *string `placeholder:"FILE" help:"The same, as a flag."`
 }
 
-// Run prints the schema. A file is checked and validated against it first: the schema alone
-// would find less, and could not report the position.
+// Run prints the schema. With a file, it first checks the file and validates it against the schema: the schema alone
+// would find fewer problems, and has no line numbers.
 func (c *schemaCmd) Run(e *cli.Env) error {
 	if c.Config != nil || c.File != nil {
 		f := &configFlag{Config: c.Config, File: c.File}
@@ -150,21 +149,20 @@ func (c *schemaCmd) Run(e *cli.Env) error {
 	return err
 }
 
-// A source is the origin of a daemon's configuration.
+// A source is where a daemon's configuration comes from.
 type source interface {
-	// load reads the configuration. The error may be an [*admin.ConfigError]. It is safe for
-	// concurrent use.
+	// load reads the configuration. The error may be an [*admin.ConfigError]. It is safe for concurrent use.
 	load() (*config.Config, error)
-	// known is load for those who may only look: it loads no modules of WebAssembly, and returns those of which it is not known whether
-	// they can be loaded.
+	// known is load for callers who may only look. It loads no WebAssembly modules, and returns the modules that may
+	// be unusable because this process has not loaded them yet.
 	known() (*config.Config, []*config.Unknown, error)
-	// name is the absolute path of the file, or a name that is no path.
+	// name returns the absolute path of the file, or a name that is not a path.
 	name() string
 }
 
 // A fileSource is a configuration file.
 type fileSource struct {
-	given  string // the path as it was given
+	given  string // the path on the command line
 	path   string // absolute
 	env    config.Env
 	loaded atomic.Bool // load has been called
@@ -180,7 +178,7 @@ func newFileSource(path string, env config.Env) *fileSource {
 
 func (s *fileSource) name() string { return s.path }
 
-// load reads the file. Problems of the first time have the path as it was given.
+// load reads the file. The first time, problems have the path on the command line.
 func (s *fileSource) load() (*config.Config, error) {
 	path := s.path
 	if !s.loaded.Swap(true) {
@@ -189,16 +187,15 @@ func (s *fileSource) load() (*config.Config, error) {
 	return loadConfig(path, s.env)
 }
 
-// known reads the file.
+// known reads the file without loading modules.
 func (s *fileSource) known() (*config.Config, []*config.Unknown, error) {
 	return knownConfig(s.path, s.env)
 }
 
-// errNoFile is the error of a reload or a plan of penstock proxy.
+// errNoFile is the error for reload and plan of penstock proxy.
 var errNoFile = errors.New("penstock proxy has no configuration file: write penstock proxy --print-config >penstock.yaml, and penstock run penstock.yaml")
 
-// A flagSource is the configuration that the flags of penstock proxy have written. It is loaded
-// once.
+// A flagSource is the configuration made from the flags of penstock proxy. It is loaded once.
 type flagSource struct {
 	cfg    *config.Config
 	loaded atomic.Bool // load has been called

@@ -35,20 +35,20 @@ import (
 	"github.com/penstock/penstock/proxy/systemd"
 )
 
-// A daemon is a running load balancer, with everything that changes it meanwhile.
+// A daemon is a running load balancer with everything that can change it.
 type daemon struct {
-	loadBalancer // nil until it has been opened
+	loadBalancer // nil until it is open
 
 	daemonConfig
 	env      config.Env
-	self     int // process id; 0: of a test
+	self     int // process id; 0 in tests
 	options  *server.Options
 	log      *slog.Logger
 	sockets  *systemd.Sockets  // owned
 	notifier *systemd.Notifier // of systemd
 	admin    *admin.Server     // owned by serve
 	reloads  *trigger          // by SIGHUP
-	reopens  <-chan os.Signal  // SIGUSR1; nil: there is none
+	reopens  <-chan os.Signal  // SIGUSR1; may be nil
 	opened   chan struct{}     // closed once everything is open
 	over     chan struct{}     // closed when serve has returned
 	scrape   *scrape.Server    // owned by serve
@@ -56,31 +56,31 @@ type daemon struct {
 	measured measured
 
 	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
-	looks   chan struct{} // the same of one that only looks at it
+	looks   chan struct{} // the same for a goroutine that only looks at the configuration
 	keeper  *rollback.Keeper[*config.Config]
-	read    *config.Config // the last one read, in force or not. Belongs to the holder of turn
-	next    *readFile      // the one that is being applied. Belongs to the holder of turn
+	read    *config.Config // the last configuration read, in force or not. Belongs to the holder of turn
+	next    *readFile      // the file that is being applied. Belongs to the holder of turn
 	refused refusedFile
 	onDisk  fileState
 
 	// These belong to the holder of the keeper's turn: the changes by the configuration that is being applied, the
-	// effect of the last one, those of the last reload and the last rollback, and the file of the last reload. Of a
-	// reload or a rollback by a command, its caller reads them while it holds turn: no other of its kind comes
-	// between.
+	// effects of the last configuration, of the last reload and of the last rollback, and the file of the last
+	// reload. The caller of a reload or rollback reads its effect while it holds turn, so no other reload or rollback
+	// comes between.
 	changes                    []config.Change
 	effect, applied, takenBack effect
 	inForce                    *readFile
 
-	follow chan *config.Config // in force, for watch; holds the latest
+	follow chan *config.Config // configurations in force, for watch; holds the latest
 }
 
-// A daemonConfig is the part of a daemon that its command sets.
+// A daemonConfig is the part of a daemon that the command sets.
 type daemonConfig struct {
 	source  source
 	file    bool // the source is a file, which can be read again
 	watches bool
-	fits    bool // the options depend on the configuration, see fit
-	// drainDelay is how long the process still accepts when it is about to drain.
+	fits    bool // fit sets options that depend on the configuration
+	// drainDelay is how long the process still accepts clients before it drains.
 	drainDelay time.Duration
 	// adminExample is the setting that gives the process an admin endpoint.
 	adminExample string
@@ -100,7 +100,7 @@ func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
 	return r
 }
 
-// end stops reloads by signals: no more are delivered.
+// end stops the delivery of signals for reloads.
 func (r *daemon) end() { r.reloads.end() }
 
 // serve reads the configuration, opens it, passes the daemon on, and serves.
@@ -123,7 +123,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	defer r.closeState()
 	r.sockets = systemd.Receive()
 	r.options.Sockets = r.sockets
-	// Each address has places of its own, so that scrapers over the network keep none at the admin API out.
+	// Each address has its own limit, so that scrapers over the network cannot exclude scrapers at the admin API.
 	scraped := func() http.Handler { return metrics.NewHandler(r.measure, metrics.DefaultLimits) }
 	r.scrape = scrape.New(scraped(), r.log)
 	r.admin = admin.New(admin.Config{
@@ -143,7 +143,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	return r.serveOpen(ctx, cfg)
 }
 
-// closeAdmin closes the admin server; requests in progress have a moment to finish.
+// closeAdmin closes the admin server, after a moment for requests in progress.
 func (r *daemon) closeAdmin() {
 	ctx, cancel := context.WithTimeout(context.Background(), finalFlush)
 	defer cancel()
@@ -155,7 +155,7 @@ func (r *daemon) closeAdmin() {
 	}
 }
 
-// openAll opens the admin socket, which closeAdmin closes, and the load balancer.
+// openAll opens the admin socket and the load balancer. closeAdmin closes the admin socket.
 func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	move, err := r.prepareAdmin(ctx, cfg)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
 	}
-	move.Commit() // it answers that the process starts
+	move.Commit() // from now on it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
 	if err != nil {
 		return errors.Join(err, scrapes.Abort())
@@ -191,7 +191,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 	return nil
 }
 
-// serveOpen serves the open load balancer, and ends its helpers.
+// serveOpen serves the open load balancer, and ends its helper goroutines.
 func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -222,7 +222,7 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 	return err
 }
 
-// logStart logs the limits, and the warnings of the configuration.
+// logStart logs the limits and the warnings of the configuration.
 func (r *daemon) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
 		"max_connections", r.options.MaxConnections, "rlimit_nofile", cli.Descriptors())
@@ -235,7 +235,7 @@ func (r *daemon) logStart(cfg *config.Config) {
 	}
 }
 
-// line returns the state in one line.
+// line describes the state in one line.
 func (r *daemon) line() string {
 	return fmt.Sprintf("generation %d of %s", r.keeper.Status().Current, r.source.name())
 }
@@ -247,7 +247,7 @@ func (r *daemon) notify(err error) {
 	}
 }
 
-// reopen has logs opened again at each SIGUSR1, until ctx ends.
+// reopen opens the logs again at each SIGUSR1, until ctx ends.
 func (r *daemon) reopen(ctx context.Context) {
 	for {
 		select {
@@ -259,11 +259,11 @@ func (r *daemon) reopen(ctx context.Context) {
 	}
 }
 
-// finalFlush is the time, at the end of the program, for readers of its output, and for
-// everything after a second signal.
+// finalFlush is how long, at the end of the program, readers of its output have, and how long everything after a
+// second signal may take.
 const finalFlush = time.Second
 
-// errStuck is the error of a program that could not end in time.
+// errStuck means that the program could not end in time.
 var errStuck = fmt.Errorf("%w: it took too long to end them", server.ErrCut)
 
 // logFlags are the flags of commands that log.
@@ -288,8 +288,7 @@ func (f *logFlags) logged(e *cli.Env, command func(log *slog.Logger) error) erro
 	return err
 }
 
-// fail reports the error with which the program ends: as a log line if programs read the log,
-// otherwise as text.
+// fail reports the error that ends the program: as a log line if programs read the log, otherwise as text.
 func (f *logFlags) fail(out io.Writer, log *slog.Logger, err error) error {
 	if err == nil {
 		return nil
@@ -311,18 +310,16 @@ func (f *logFlags) fail(out io.Writer, log *slog.Logger, err error) error {
 	return cli.ExitCode(cli.ExitError)
 }
 
-// A service is a running server that handles signals meanwhile.
+// A service runs a server and handles signals.
 type service struct {
 	form string // of the summary
 	log  *slog.Logger
-	// reload is called for each SIGHUP, and must return at once. If it is nil SIGHUP stops the
-	// program, as SIGTERM does.
+	// reload is called at each SIGHUP, and must return at once. If it is nil SIGHUP stops the program, like SIGTERM.
 	reload func()
 }
 
-// run calls serve, which opens a server, passes it on, and serves until it has ended.
-// Meanwhile run handles signals, even if the server, or a reader of the output, is blocked. The
-// last line on standard output is the summary.
+// run calls serve, which opens a server, passes it to opened, and serves until the server has ended. run handles
+// signals even if the server, or a reader of the output, is blocked. The last line on standard output is the summary.
 func (s *service) run(e *cli.Env, serve func(ctx context.Context, opened chan<- loadBalancer) error) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -357,8 +354,7 @@ func (s *service) run(e *cli.Env, serve func(ctx context.Context, opened chan<- 
 	}
 }
 
-// summarize writes the summary of a server that was opened: until stuck, or for finalFlush if
-// that is nil.
+// summarize writes the summary of an opened server. It gives up at stuck, or after finalFlush if stuck is nil.
 func (s *service) summarize(w io.Writer, balancer loadBalancer, stuck <-chan time.Time) {
 	if balancer == nil {
 		return
@@ -379,19 +375,19 @@ func (s *service) summarize(w io.Writer, balancer loadBalancer, stuck <-chan tim
 	}
 }
 
-// maxSpooled is the number of lines that are queued for a slow reader.
+// maxSpooled is how many lines are queued for a slow reader.
 const maxSpooled = 4096
 
-// An asyncWriter is a writer that never blocks: a goroutine of its own writes the lines. If
-// the queue is full, further lines are dropped and counted, and the count is reported. So a
-// log reader that stalls costs lines, and not connections. It is safe for concurrent use.
+// An asyncWriter never blocks: its own goroutine writes the lines. If the queue is full it drops further lines,
+// counts them and reports the number. So a log reader that stalls costs lines, not connections. It is safe for
+// concurrent use.
 type asyncWriter struct {
 	w       io.Writer
 	report  func(dropped int64) // writes to w
 	lines   chan []byte
 	dropped atomic.Int64
 	closed  chan struct{}
-	written chan struct{} // closed when the goroutine has ended
+	written chan struct{} // closed when the goroutine ends
 }
 
 func newAsyncWriter(w io.Writer, report func(dropped int64)) *asyncWriter {
@@ -413,7 +409,7 @@ func (s *asyncWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close writes the queue, for as long as ctx allows. It is called once; later lines are lost.
+// close writes the queue, as long as ctx allows. Call it once; later lines are lost.
 func (s *asyncWriter) close(ctx context.Context) {
 	close(s.closed)
 	select {
@@ -437,7 +433,7 @@ func (s *asyncWriter) run() {
 	}
 }
 
-// pass writes a line. If that fails the line is lost, since there is no place to report it.
+// pass writes a line. If that fails the line is lost: there is nowhere to report it.
 func (s *asyncWriter) pass(line []byte) {
 	_, _ = s.w.Write(line)
 	if n := s.dropped.Swap(0); n > 0 {
@@ -445,7 +441,7 @@ func (s *asyncWriter) pass(line []byte) {
 	}
 }
 
-// openState opens the file of changes by hand. Without it the process starts all the same.
+// openState opens the file of changes by hand. The process starts even if this fails.
 func (r *daemon) openState(cfg *config.Config) {
 	path := cfg.StatePath(r.env)
 	if path == "" {
@@ -468,7 +464,7 @@ func (r *daemon) closeState() {
 	}
 }
 
-// writeLive writes changes by hand below a title, with what becomes of each; it is nothing without any.
+// writeLive writes changes by hand below a title, each with its fate. Without changes it writes nothing.
 func writeLive(w io.Writer, title string, list []admin.LiveChange, fate func(ends string) string) {
 	if len(list) == 0 {
 		return
@@ -480,7 +476,7 @@ func writeLive(w io.Writer, title string, list []admin.LiveChange, fate func(end
 	}
 }
 
-// planned is what a reload makes of a change by hand.
+// planned says what a reload would do to a change by hand.
 func planned(ends string) string {
 	if ends == "" {
 		return "; stays"
@@ -488,7 +484,7 @@ func planned(ends string) string {
 	return "; ends: " + ends
 }
 
-// because is why a change by hand has ended.
+// because says why a change by hand has ended.
 func because(ends string) string {
 	if ends == "" {
 		return ""
@@ -496,8 +492,8 @@ func because(ends string) string {
 	return ": " + ends
 }
 
-// newLogger returns a logger of form "text" or "json" that writes one line for each record.
-// The level is one of slog's, in lower case.
+// newLogger returns a logger that writes one line per record, in the form "text" or "json". The level is a level of
+// slog in lower case.
 func newLogger(w io.Writer, form, level string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: readable}
 	var l slog.Level
@@ -511,7 +507,7 @@ func newLogger(w io.Writer, form, level string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// readable escapes bytes that are not UTF-8, \xff, as everywhere. A line of JSON would lose them.
+// readable escapes bytes that are not UTF-8 as \xff, as everywhere: a line of JSON would lose them.
 func readable(_ []string, a slog.Attr) slog.Attr {
 	text := ""
 	if a.Value.Kind() == slog.KindString {
@@ -525,8 +521,7 @@ func readable(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// writeSummary writes a summary in one line: as JSON, or as text without the counters of the
-// engine and of loops.
+// writeSummary writes a summary in one line: as JSON, or as text without the counters of the engine and of loops.
 func writeSummary(w io.Writer, form string, s admin.Summary) error {
 	if form == "json" {
 		return json.NewEncoder(w).Encode(s)
@@ -538,7 +533,7 @@ func writeSummary(w io.Writer, form string, s admin.Summary) error {
 	return err
 }
 
-// laneBytes has the bytes of sessions that had left user space, if there were any.
+// laneBytes returns the bytes of sessions that had left user space, if there were any.
 func laneBytes(s *admin.Summary) string {
 	there, back := s.Bytes.ClientToEndpoint.Lane, s.Bytes.EndpointToClient.Lane
 	if there+back == 0 {
@@ -559,7 +554,7 @@ func listed(m map[string]int64) string {
 	return strings.Join(list, ", ")
 }
 
-// measured is the counters of reloads. The zero value is ready.
+// measured holds the counters of reloads. The zero value is ready to use.
 type measured struct {
 	mu                           sync.Mutex
 	reloads, refused, rolledBack int64
@@ -576,7 +571,7 @@ func (m *measured) loaded(err error) {
 	}
 }
 
-// reloaded counts a reload. One that came too late is none.
+// reloaded counts a reload, unless it came too late.
 func (m *measured) reloaded(err error) {
 	if errors.Is(err, rollback.ErrClosed) {
 		return
@@ -611,12 +606,12 @@ func (r *daemon) measure(sample *metrics.Sample) {
 	}
 }
 
-// fingerprint describes the files of a configuration, and those that its patterns match now, by the facts
-// that a change of a file changes. Two that are equal need not be compared.
+// fingerprint describes the files of a configuration, and the files that match its patterns now, by the metadata that
+// changes with a file. Files with equal fingerprints need not be compared.
 func fingerprint(cfg *config.Config, path string) string {
 	files := append([]string{path}, cfg.Files...)
 	for _, glob := range cfg.Globs {
-		found, _ := filepath.Glob(glob) // the pattern was good
+		found, _ := filepath.Glob(glob) // the pattern was checked before
 		files = append(files, found...)
 	}
 	slices.Sort(files)
@@ -632,7 +627,7 @@ func fingerprint(cfg *config.Config, path string) string {
 	return print.String()
 }
 
-// scrapeConfig is the address of the metrics, nil if there is none.
+// scrapeConfig returns the address of the metrics, or nil.
 func scrapeConfig(m *config.Metrics) *scrape.Config {
 	if m == nil {
 		return nil

@@ -29,7 +29,7 @@ type demoCmd struct {
 	Stay    bool    `help:"Go on afterwards, until Ctrl-C."`
 }
 
-// Validate is called by kong once the flags are read.
+// Validate is called by kong after it has read the flags.
 func (c *demoCmd) Validate() error {
 	_, err := sockopt.Parse(c.Listen)
 	switch {
@@ -60,7 +60,7 @@ func (c *demoCmd) Run(e *cli.Env) error {
 	return nil
 }
 
-// run shows the demo, with its files in dir.
+// run shows the demo. Its files are in dir.
 func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
 	d := &demo{demoCmd: c, e: e, view: newDemoView(e), socket: filepath.Join(dir, "admin.sock")}
 	defer d.closeEndpoints()
@@ -139,7 +139,7 @@ upstreams:
 `, "unix:"+d.socket, d.Listen, endpoints.String())
 }
 
-// The course of the demo, as parts of its time.
+// The events of the demo, as fractions of its duration.
 const (
 	demoKill   = 0.2
 	demoReturn = 0.45
@@ -147,14 +147,14 @@ const (
 	demoUndo   = 0.8
 )
 
-// A demoStep is an event of the course.
+// A demoStep is an event of the demo.
 type demoStep struct {
-	at   float64 // part of the time
+	at   float64 // fraction of the duration
 	text string
 	do   func() error
 }
 
-// steps returns the course.
+// steps returns the events in order.
 func (d *demo) steps() []demoStep {
 	change := func(what admin.EndpointVerb) func() error {
 		return func() error {
@@ -171,7 +171,7 @@ func (d *demo) steps() []demoStep {
 	}
 }
 
-// show runs the course under load, and reports the clients' results.
+// show runs the events under load, and reports the clients' results.
 func (d *demo) show(ctx context.Context) error {
 	load := startDemoLoad(d.address, d.Rate)
 	defer load.stop()
@@ -208,11 +208,11 @@ func (d *demo) show(ctx context.Context) error {
 	}
 }
 
-// demoTick is the time between two results.
+// demoTick is how often results are shown.
 const demoTick = 250 * time.Millisecond
 
-// end ends the load and reports its result. It fails if clients lost their sessions for
-// another reason than the death of an endpoint.
+// end ends the load and reports its result. It returns an error if clients lost sessions other than by the death of
+// an endpoint.
 func (d *demo) end(load *demoLoad, begin time.Time, complete bool) error {
 	result := load.stop()
 	if err := d.view.finish(); err != nil {
@@ -223,7 +223,7 @@ func (d *demo) end(load *demoLoad, begin time.Time, complete bool) error {
 	}
 	d.view.printResult(&result, d.Stay)
 	if d.Stay {
-		return nil // its user may have done anything
+		return nil // the user may have done anything
 	}
 	at := begin.Add(time.Duration(demoKill * d.Seconds * float64(time.Second)))
 	for _, f := range result.failed {
@@ -234,8 +234,7 @@ func (d *demo) end(load *demoLoad, begin time.Time, complete bool) error {
 	return nil
 }
 
-// reachable returns an address to connect to for that of a listener: loopback for one on every
-// address.
+// reachable returns the address to connect to for a listener's address: loopback if it listens on every address.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -247,17 +246,17 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// A demoBalancer is penstock run in this process.
+// A demoBalancer runs penstock run in this process.
 type demoBalancer struct {
 	stops chan os.Signal
 	once  sync.Once
 	done  chan struct{}
-	code  int // after done
+	code  int // valid after done
 	log   *demoLog
 }
 
-// startDemoBalancer starts it with a configuration. Its warnings are printed by the view. The
-// caller calls stop.
+// startDemoBalancer starts the load balancer with a configuration. The view prints its warnings. The caller calls
+// stop.
 func startDemoBalancer(e *cli.Env, file string, view *demoView) *demoBalancer {
 	b := &demoBalancer{stops: make(chan os.Signal, 1), done: make(chan struct{}), log: &demoLog{view: view}}
 	go func() {
@@ -303,10 +302,10 @@ type demoLog struct {
 
 	mu      sync.Mutex
 	partial []byte
-	line    string // the last one
+	line    string // the last line
 }
 
-// Write takes pieces of lines.
+// Write takes parts of lines.
 func (l *demoLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -339,13 +338,13 @@ func withoutTime(line string) string {
 	return line
 }
 
-// A demoEndpoint answers every line by its name.
+// A demoEndpoint answers every line with its name.
 type demoEndpoint struct {
 	name    string
-	address string // of the listener; its port is chosen by the first open
+	address string // of the listener; the first open chooses the port
 
 	mu       sync.Mutex
-	listener net.Listener // owned; nil: it is dead
+	listener net.Listener // owned; nil while the endpoint is dead
 	conns    map[net.Conn]bool
 	serving  sync.WaitGroup
 }
@@ -395,7 +394,7 @@ func (e *demoEndpoint) serve(conn net.Conn) {
 	e.mu.Unlock()
 }
 
-// kill closes the listener and resets the connections, and waits until nothing is left.
+// kill closes the listener, resets the connections, and waits until they are gone.
 func (e *demoEndpoint) kill() {
 	e.mu.Lock()
 	if e.listener != nil {
@@ -412,21 +411,21 @@ func (e *demoEndpoint) kill() {
 	e.serving.Wait()
 }
 
-// A demoResult is the result of clients.
+// A demoResult says how the clients fared.
 type demoResult struct {
 	served  map[string]int // clients by endpoint
 	failed  []demoFailure  // the others
 	longest time.Duration  // from the connect to the first answer
 }
 
-// A demoFailure is a client that got no answer, or lost its session after the first one.
+// A demoFailure is a client that got no answer, or lost its session after the first answer.
 type demoFailure struct {
 	time     time.Time
 	answered bool
 	err      error
 }
 
-// all returns the number of clients that were served to their end.
+// all returns the number of clients that were served to the end.
 func (r *demoResult) all() (n int) {
 	for _, served := range r.served {
 		n += served
@@ -434,7 +433,7 @@ func (r *demoResult) all() (n int) {
 	return n
 }
 
-// cut returns the number of clients that lost their sessions, and of those without an answer.
+// cut returns the number of clients that lost their sessions, and the number of clients without an answer.
 func (r *demoResult) cut() (cut, unanswered int) {
 	for _, f := range r.failed {
 		if f.answered {
@@ -446,7 +445,7 @@ func (r *demoResult) cut() (cut, unanswered int) {
 	return cut, unanswered
 }
 
-// A demoLoad is clients, so many in a second. Each asks a few times, and closes.
+// A demoLoad starts clients at a rate. Each asks a few times, and closes.
 type demoLoad struct {
 	address string
 	quit    chan struct{}
@@ -458,9 +457,9 @@ type demoLoad struct {
 }
 
 const (
-	demoRequests = 4                     // of a client
-	demoThink    = 25 * time.Millisecond // between two requests
-	demoPatience = 10 * time.Second      // for an answer
+	demoRequests = 4                     // requests per client
+	demoThink    = 25 * time.Millisecond // pause between two requests
+	demoPatience = 10 * time.Second      // limit for an answer
 )
 
 func startDemoLoad(address string, rate int) *demoLoad {
@@ -480,7 +479,7 @@ func startDemoLoad(address string, rate int) *demoLoad {
 	return l
 }
 
-// stop begins no more clients, waits for those under way, and returns the result.
+// stop starts no more clients, waits for the running ones, and returns the result.
 func (l *demoLoad) stop() demoResult {
 	l.once.Do(func() { close(l.quit) })
 	l.clients.Wait()
@@ -498,7 +497,7 @@ func (l *demoLoad) result() demoResult {
 	return r
 }
 
-// client is one client.
+// client runs one client.
 func (l *demoLoad) client() {
 	begin := time.Now()
 	name, wait, err := l.session(begin)
@@ -512,7 +511,7 @@ func (l *demoLoad) client() {
 	l.sum.served[name]++
 }
 
-// session asks, and returns the endpoint and the wait for the first answer.
+// session asks, and returns the endpoint, and how long the first answer took.
 func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, err error) {
 	conn, err := sockopt.Dial(context.Background(), &net.Dialer{Timeout: demoPatience}, "tcp", l.address)
 	if err != nil {
@@ -548,21 +547,21 @@ func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, er
 	return name, wait, nil
 }
 
-// A demoView writes lines. On a terminal it shows the view of penstock top meanwhile, with the lines as its
-// notes, and writes them when that ends. It is safe for concurrent use.
+// A demoView writes lines. On a terminal it shows the view of penstock top, with the lines as notes, and writes the
+// lines when the view ends. It is safe for concurrent use.
 type demoView struct {
 	w io.Writer
 
 	mu     sync.Mutex
-	live   *top.Program // nil: it is not shown
-	ended  chan error   // of the view
+	live   *top.Program // nil if it is not shown
+	ended  chan error   // receives the error of the view
 	kept   strings.Builder
-	second int // of the last result, unless it is shown
+	second int // of the last result that was written
 }
 
 func newDemoView(e *cli.Env) *demoView { return &demoView{w: e.Stdout, second: -1} }
 
-// show shows a process, if there is a terminal, until finish. When its user ends it, stop is called.
+// show shows a process until finish, if there is a terminal. If the user ends the view, it calls stop.
 func (v *demoView) show(ctx context.Context, e *cli.Env, source top.Source, stop func()) {
 	if !onTerminal(e) {
 		return
@@ -579,7 +578,7 @@ func (v *demoView) show(ctx context.Context, e *cli.Env, source top.Source, stop
 	}()
 }
 
-// demoInterval is the time between two looks.
+// demoInterval is how often the view is refreshed.
 const demoInterval = 500 * time.Millisecond
 
 // print writes text.
@@ -600,12 +599,12 @@ func (v *demoView) print(text string) {
 
 func (v *demoView) heading(text string) { v.print("\n" + text + "\n\n") }
 
-// event writes a line of the course.
+// event writes a line about an event.
 func (v *demoView) event(at time.Duration, text string) {
 	v.print(fmt.Sprintf("%5.1f s  %s\n", at.Seconds(), text))
 }
 
-// result shows the result so far. On no terminal it is written once in a second.
+// result shows the result so far. Without a terminal it writes a line once a second.
 func (v *demoView) result(at time.Duration, states, clients string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -619,7 +618,7 @@ func (v *demoView) result(at time.Duration, states, clients string) {
 	}
 }
 
-// finish ends the view, and writes the lines that it had as notes.
+// finish ends the view, and writes the lines that were its notes.
 func (v *demoView) finish() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -633,7 +632,7 @@ func (v *demoView) finish() error {
 	return errors.Join(err, failed)
 }
 
-// statesOf is the states of the endpoints.
+// statesOf returns the states of the endpoints.
 func statesOf(s *admin.Status) string {
 	var states []string
 	for _, u := range s.Upstreams {
@@ -644,7 +643,7 @@ func statesOf(s *admin.Status) string {
 	return strings.Join(states, ", ")
 }
 
-// line is the result of the clients so far.
+// line describes the result so far.
 func (r *demoResult) line() string {
 	cut, unanswered := r.cut()
 	return fmt.Sprintf("clients: %d served, %d cut, %d without an answer; the longest waited %v", r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond))
@@ -669,7 +668,7 @@ func (v *demoView) printResult(r *demoResult, stayed bool) {
 	}
 }
 
-// printStay writes the commands for a demo that stays.
+// printStay writes commands to try while the demo goes on.
 func (v *demoView) printStay(d *demo) {
 	at := "--admin unix:" + d.socket
 	v.heading("It goes on until Ctrl-C. Try:")

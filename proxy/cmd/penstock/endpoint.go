@@ -86,7 +86,7 @@ func (u *upstreamEndpoint) notes() string {
 	return strings.Join(notes, "; ")
 }
 
-// endpointArgs are the arguments of commands that change an endpoint that there is.
+// endpointArgs are the arguments of commands that change an existing endpoint.
 type endpointArgs struct {
 	adminFlags
 	saveFlag
@@ -94,7 +94,7 @@ type endpointArgs struct {
 	Endpoint string   `arg:"" help:"The endpoint, by its name or its address."`
 }
 
-// change makes a change and prints the result.
+// change makes a change, and prints the result.
 func (a *endpointArgs) change(e *cli.Env, what admin.EndpointVerb, weight int) error {
 	return a.saveFlag.change(e, &a.adminFlags, &admin.EndpointChange{What: what, Upstream: string(a.Upstream), Endpoint: a.Endpoint, Weight: weight})
 }
@@ -148,10 +148,10 @@ func (c *endpointRemoveCmd) Run(e *cli.Env) error { return c.change(e, admin.End
 // Run drains an endpoint.
 func (c *endpointDrainCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointDrain, 0) }
 
-// Run has an endpoint be in maintenance.
+// Run puts an endpoint into maintenance.
 func (c *endpointMaintCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointMaint, 0) }
 
-// Run has an endpoint get clients again.
+// Run makes an endpoint get clients again.
 func (c *endpointReadyCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointReady, 0) }
 
 // Run changes the weight of an endpoint.
@@ -162,7 +162,7 @@ func (c *endpointWeightCmd) Run(e *cli.Env) error {
 	return c.change(e, admin.EndpointWeight, c.Weight)
 }
 
-// writeChanged prints the result of a change of an endpoint.
+// writeChanged prints the result of a change to an endpoint.
 func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) error {
 	var text strings.Builder
 	of := display.Text(upstream + "/" + done.Endpoint)
@@ -184,7 +184,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	return err
 }
 
-// saveFlag has a change of an endpoint be written to the file.
+// saveFlag also writes a change of an endpoint to the file.
 type saveFlag struct {
 	Save bool `help:"Write it to the configuration file as well, with the permissions of this command's user, and reload."`
 }
@@ -214,7 +214,7 @@ func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChang
 	return err
 }
 
-// unweighed is the weight of an endpoint that is added to the file without one.
+// unweighed stands for no weight: the endpoint is added to the file without one.
 const unweighed = -1
 
 // saveChange makes a change in the file and in the running process, or in neither. It returns the file.
@@ -249,7 +249,7 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 		}
 		return admin.EndpointChanged{Endpoint: edit.Name(), From: was.value(change.What), To: now.value(change.What), Weight: weight, Taking: now.taking}, edited.Path, err
 	}
-	done, err = client.ChangeEndpoint(ctx, change) // ends a change by hand of the same line
+	done, err = client.ChangeEndpoint(ctx, change) // ends an earlier change by hand to the same line
 	if differs && err == nil {
 		done.From = was.value(change.What)
 	}
@@ -258,7 +258,7 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 
 func notSaved(err error) error { return fmt.Errorf("nothing was changed: %w", err) }
 
-// savable returns the path of the file in force, if a reload of it now would change nothing else.
+// savable returns the path of the file in force. It fails if a reload of the file would now change anything else.
 func savable(ctx context.Context, client *admin.Client, given *string) (string, error) {
 	plan, err := client.Plan(ctx, "")
 	if err != nil {
@@ -288,7 +288,7 @@ func sameFile(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// writeEdited replaces a file and has the process reload. If that is refused the file is as it was.
+// writeEdited replaces a file, and makes the process reload. If the process refuses, it restores the file.
 func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) error {
 	switch now, err := os.ReadFile(e.Path); {
 	case err != nil:
@@ -312,8 +312,8 @@ func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) er
 	return nil
 }
 
-// replaceFile replaces the contents of a file atomically, and keeps its mode and its owner. The contents are
-// on the disk when it returns nil.
+// replaceFile replaces the contents of a file atomically, and keeps its mode and owner. When it returns nil the
+// contents are on the disk.
 func replaceFile(path string, contents []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -332,7 +332,7 @@ func replaceFile(path string, contents []byte) error {
 	return errors.Join(err, p.Close())
 }
 
-// keepOwner gives a file the owner and the group of another one.
+// keepOwner gives a file the owner and the group of another file.
 func keepOwner(f *os.File, of fs.FileInfo) error {
 	was, ok := of.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -348,8 +348,8 @@ func keepOwner(f *os.File, of fs.FileInfo) error {
 	return f.Chown(int(was.Uid), int(was.Gid))
 }
 
-// editOf returns a change as the edit of a file. An endpoint that was added by hand is not in the file yet: it is
-// added there as it is in force, with the change.
+// editOf returns the edit of the file that makes a change. An endpoint that was added by hand is not in the file yet:
+// the edit adds it as it is in force, with the change.
 func editOf(c *admin.EndpointChange, now *endpointNow) (*config.EndpointEdit, error) {
 	edit := &config.EndpointEdit{Upstream: c.Upstream, Endpoint: c.Endpoint}
 	switch {
@@ -375,17 +375,17 @@ func editOf(c *admin.EndpointChange, now *endpointNow) (*config.EndpointEdit, er
 	return edit, nil
 }
 
-// noEndpoint stands for an endpoint that is not there.
+// noEndpoint is shown for an endpoint that does not exist.
 const noEndpoint = "none"
 
-// An endpointNow is an endpoint as it is at a moment.
+// An endpointNow is the present state of an endpoint.
 type endpointNow struct {
-	*admin.Endpoint      // nil: there is none
+	*admin.Endpoint      // nil if it does not exist
 	added           bool // by hand
-	taking          int  // endpoints of the upstream that may get clients
+	taking          int  // how many endpoints of the upstream may get clients
 }
 
-// with returns an endpoint that was added by hand, with a change, as the file is to have it.
+// with returns an endpoint that was added by hand, with a change, as it will be in the file.
 func (n *endpointNow) with(c *admin.EndpointChange) (*config.Endpoint, error) {
 	keys, mode := config.EndpointKeys{Address: n.Address, Name: n.Name, Zone: n.Zone, Weight: n.Weight, Backup: n.Backup, Connections: n.Max}, stateWord(n.Endpoint)
 	switch c.What {
@@ -417,7 +417,7 @@ func (n *endpointNow) nameFlag() string {
 	return " --name " + n.Name
 }
 
-// value returns the part of it that a change is about.
+// value returns the property that a change is about.
 func (n *endpointNow) value(what admin.EndpointVerb) string {
 	switch {
 	case n.Endpoint == nil:
@@ -430,7 +430,7 @@ func (n *endpointNow) value(what admin.EndpointVerb) string {
 	return stateWord(n.Endpoint)
 }
 
-// endpointOf returns the endpoint of a change as it is now.
+// endpointOf returns the present state of the endpoint that a change is about.
 func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChange) (n endpointNow, err error) {
 	st, err := client.Status(ctx)
 	for i := range st.Upstreams {
@@ -454,7 +454,7 @@ func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChan
 	return n, err
 }
 
-// stateWord returns the word by which an endpoint's state is set.
+// stateWord returns the command that sets an endpoint's state.
 func stateWord(e *admin.Endpoint) string {
 	switch e.State {
 	case admin.Draining:

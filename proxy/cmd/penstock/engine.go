@@ -29,7 +29,7 @@ type engineFlags struct {
 	SchedBatch bool `default:"true" negatable:"" help:"While a loop has much to do its thread has SCHED_BATCH, see sched(7): it waits for a CPU that is busy, for as long as a time slice, instead of taking it, which saves much CPU where none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
-// config sets the fields of cfg by the flags.
+// config sets the options from the flags.
 func (f *engineFlags) config(cfg *server.Options) (err error) {
 	if cfg.Engine, err = relay.ParseEngine(f.Engine); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (f *engineFlags) config(cfg *server.Options) (err error) {
 	return f.configBulk(cfg)
 }
 
-// maxLoops is more than the number of CPUs, as a rule.
+// maxLoops is more than most machines have CPUs.
 const maxLoops = 1024
 
 // configLoops sets the number of loops.
@@ -66,16 +66,16 @@ func (f *engineFlags) checkLoops() error {
 	return nil
 }
 
-// The bounds of these flags.
+// Limits of these flags.
 const (
-	minTailDelay   = 100 * time.Microsecond // the guard's timer fires twice in it
+	minTailDelay   = 100 * time.Microsecond // the guard's timer fires twice in this time
 	maxTailDelay   = time.Second
 	maxGather      = time.Millisecond
 	minMaxPipeSize = 64 << 10
 	maxMaxPipeSize = 64 << 20
 )
 
-// configBulk sets the fields for bulk transfers.
+// configBulk sets the options for bulk transfers.
 func (f *engineFlags) configBulk(cfg *server.Options) error {
 	tail, gather := time.Duration(f.TailDelay), time.Duration(f.Gather)
 	switch {
@@ -90,16 +90,16 @@ func (f *engineFlags) configBulk(cfg *server.Options) error {
 	return nil
 }
 
-// spareProcs is the number of Ps beyond those of the loops, unless the environment sets
-// GOMAXPROCS. While no P is idle, the runtime's monitor looks every 20 µs for one with a loop
-// that sleeps in the kernel. It retakes that P, and a thread spins on it. The loop then wakes
-// without a P, and moves to that thread. A spare P also lets other goroutines run at once.
+// spareProcs is how many Ps there are beyond one per loop, unless the environment sets GOMAXPROCS. Without an idle P,
+// the runtime's monitor checks every 20 µs for a loop that sleeps in the kernel. It retakes the loop's P, and a
+// thread spins on it. The loop then wakes without a P, and moves to that thread. A spare P also lets other goroutines
+// run at once.
 const spareProcs = 1
 
-// addProcs raises GOMAXPROCS to loops+spareProcs, and returns a restore function. If it is
-// high enough already, addProcs does not set it: once it has been set the runtime does not
-// follow the limits of a container any more. A process that is confined to some CPUs, whose
-// number is not 0 then, has it set: the runtime would follow these, and leave no spare P.
+// addProcs raises GOMAXPROCS to loops+spareProcs, and returns a function that restores it. If it is high enough
+// already, addProcs does not set it: once it has been set, the runtime no longer follows the limits of a container.
+// If the process is confined to a number of CPUs (cpus is not 0), addProcs always sets it: the runtime would follow
+// this number, and leave no spare P.
 func addProcs(loops, cpus int) (undo func()) {
 	had := runtime.GOMAXPROCS(0)
 	want := max(loops, min(cpus, had)) + spareProcs
@@ -110,13 +110,12 @@ func addProcs(loops, cpus int) (undo func()) {
 	return func() { runtime.GOMAXPROCS(had) }
 }
 
-// reloadProcs is the number of additional Ps while a configuration is read and applied. That
-// work keeps one busy, and the collector up to all that are idle. A loop that returns from a
-// system call in the middle of a turn would wait for one of them.
+// reloadProcs is how many more Ps there are while a configuration is read and applied. This work keeps one P busy,
+// and the collector takes all that are idle. A loop that returns from a system call in the middle of a turn would
+// have to wait for one.
 const reloadProcs = 4
 
-// widen adds reloadProcs, unless the environment sets GOMAXPROCS, and returns a restore
-// function.
+// widen adds reloadProcs, unless the environment sets GOMAXPROCS, and returns a function that removes them.
 func widen(env func(string) (string, bool)) (undo func()) {
 	if _, set := env("GOMAXPROCS"); set {
 		return func() {}
@@ -126,13 +125,11 @@ func widen(env func(string) (string, bool)) (undo func()) {
 	return func() { runtime.GOMAXPROCS(had) }
 }
 
-// gcPercent is GOGC, unless the environment sets it. On loops a session is 370 B and leaves
-// nothing behind, so there is next to nothing to collect. The collector runs every two minutes
-// in any case.
+// gcPercent is GOGC, unless the environment sets it. On loops a session takes 370 B and leaves no garbage, so there
+// is almost nothing to collect. The collector runs at least every two minutes anyway.
 const gcPercent = 200
 
-// tune has the runtime collect as gcPercent says, unless the environment does, and returns a
-// restore function.
+// tune applies gcPercent, unless the environment sets GOGC, and returns a function that restores it.
 func tune(e *cli.Env) (undo func()) {
 	if e.Getenv("GOGC") != "" {
 		return func() {}
@@ -141,8 +138,8 @@ func tune(e *cli.Env) (undo func()) {
 	return func() { debug.SetGCPercent(had) }
 }
 
-// fit sets the options that depend on the number of loops, and the number of Ps, unless the
-// environment does. It returns a restore function.
+// fit sets the options that depend on the number of loops, and the number of Ps, unless the environment does. It
+// returns a function that restores them.
 func fit(env config.Env, limits *config.ProcessLimits, o *server.Options) (undo func()) {
 	count := limits.Loops.Count
 	if o.Loops > 0 && count > 0 && o.Loops != count {

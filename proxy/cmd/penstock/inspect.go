@@ -63,7 +63,7 @@ func (c *whyCmd) Run(e *cli.Env) error {
 // whyRows is how many sessions have a row.
 const whyRows = 20
 
-// writeWhy writes the verdict on all sessions, what to do, and a row for each that was kept waiting the longest.
+// writeWhy writes the verdict on all sessions, the advice, and a row for each session that was kept waiting longest.
 func writeWhy(w io.Writer, y *admin.Why) error {
 	if y.Count == 0 {
 		_, err := fmt.Fprintln(w, oneLine(cmp.Or(y.Advice, "no session is joined")))
@@ -109,7 +109,7 @@ func writeWhyEndpoints(w *strings.Builder, y *admin.Why) {
 	_ = writeTable(w, rows, andMore(len(y.Endpoints)-whyEndpoints)+"\n") // into memory
 }
 
-// groupName names an endpoint and its upstream; or an upstream.
+// groupName names an endpoint with its upstream, or an upstream.
 func groupName(of *admin.EndpointWhy) string {
 	if of.Endpoint == "" {
 		return "upstream " + of.Upstream
@@ -153,7 +153,7 @@ func (c *traceCmd) Run(e *cli.Env) error {
 	return c.write(e.Stdout, report)
 }
 
-// untilStopped returns a context that ends with the first signal that stops the program.
+// untilStopped returns a context that ends at the first signal that stops the program.
 func untilStopped(e *cli.Env) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -202,7 +202,7 @@ type profileCmd struct {
 	Format *string     `hidden:""`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text below the summary, for kong.
 func (*profileCmd) Help() string {
 	return `Show the profile in a browser, as a flame graph or otherwise:
 
@@ -253,11 +253,12 @@ func (c *profileCmd) write(e *cli.Env, data []byte) error {
 	return nil
 }
 
-// samplesPerSecond of CPU time are taken by perf events; a prime, so that they do not follow timers.
+// samplesPerSecond is how many samples perf events take per second of CPU time: a prime, so that they do not follow
+// timers.
 const samplesPerSecond = 199
 
-// sample takes the profile of a running penstock: by perf events, with the kernel's frames, or else by the runtime of the
-// process. The reason for the latter is written to standard error.
+// sample takes the profile of a running penstock: by perf events, with the kernel's frames, or else by the runtime of
+// the process. In that case it writes the reason to standard error.
 func (c *profileCmd) sample(ctx context.Context, e *cli.Env, client *admin.Client) (data []byte, err error) {
 	cause := errors.New("--no-kernel")
 	if c.Kernel {
@@ -275,7 +276,7 @@ func (c *profileCmd) sample(ctx context.Context, e *cli.Env, client *admin.Clien
 	return data, err
 }
 
-// ofRunning samples the process that answers, if it is of this machine.
+// ofRunning samples the process that answers, if it runs on this machine.
 func (c *profileCmd) ofRunning(ctx context.Context, e *cli.Env, client *admin.Client) ([]byte, error) {
 	status, err := client.Status(ctx)
 	if err != nil {
@@ -287,11 +288,11 @@ func (c *profileCmd) ofRunning(ctx context.Context, e *cli.Env, client *admin.Cl
 	return c.withKernel(ctx, e, status.PID)
 }
 
-// errAnother is the cause of a profile without the kernel's frames if the number of the process is one of another machine or
-// PID namespace, such as behind a forwarded socket.
+// errAnother explains a profile without the kernel's frames: the process number belongs to another machine or PID
+// namespace, for example behind a forwarded socket.
 var errAnother = errors.New("on this machine that number is of no penstock")
 
-// isPenstock returns an error unless a process runs the program of this one, in any version.
+// isPenstock returns an error unless a process runs this program, in any version.
 func isPenstock(pid int) error {
 	own, err := buildinfo.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -373,11 +374,11 @@ func (c *doctorCmd) write(e *cli.Env, report *doctor.Report) error {
 	return err
 }
 
-// staysCost is the cost of sessions that may not leave user space.
+// staysCost is what it costs if sessions may not leave user space.
 const staysCost = "sessions stay in user space: small messages take about three times as long, and twice the CPU, see lane.md"
 
-// checkLane finds out whether sessions could leave user space here: the module lane is no part of the library, and so
-// not of its doctor.
+// checkLane finds out whether sessions could leave user space here. The lane is not part of the library, and so not
+// of its doctor.
 func checkLane() doctor.Check {
 	c := doctor.Check{Name: "lane", State: doctor.OK, Found: "sessions of listeners with lane may leave user space", Mend: []string{}}
 	err := lane.Probe()
@@ -393,7 +394,7 @@ func checkLane() doctor.Check {
 	return c
 }
 
-// checkRunningLane is the check lane of a process; false: no listener wants it, and there is none.
+// checkRunningLane returns the check lane for a process, or false if no listener wants a lane and there is none.
 func checkRunningLane(l *admin.Lane) (c doctor.Check, there bool) {
 	if l == nil || !l.Wanted && l.State != admin.LaneOn {
 		return c, false

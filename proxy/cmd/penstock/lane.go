@@ -22,7 +22,7 @@ type laneListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// A laneList is the lane of a process, and the sessions in it.
+// A laneList is the lane of a process with its sessions.
 type laneList struct {
 	Lane     *admin.Lane     `json:"lane"`
 	Sessions []admin.Session `json:"sessions"`
@@ -66,7 +66,7 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 	return err
 }
 
-// laneLine is the state of the lane in one line.
+// laneLine describes the state of the lane in one line.
 func laneLine(l *admin.Lane) string {
 	line := l.State
 	if l.Why != "" {
@@ -118,7 +118,7 @@ type laneFlushCmd struct {
 	Yes    bool `help:"Do not ask on a terminal."`
 }
 
-// Run resets the sessions that have left user space. On a terminal it asks.
+// Run resets the sessions that have left user space. On a terminal it asks first.
 func (c *laneFlushCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane flush", func(ctx context.Context, client *admin.Client) error {
 		if goOn, err := c.confirmed(ctx, e, client); !goOn {
@@ -129,8 +129,8 @@ func (c *laneFlushCmd) Run(e *cli.Env) error {
 	})
 }
 
-// confirmed says how many sessions are reset, and asks on a terminal. It reports whether the command is to go on. Where there is no lane, or its
-// sessions go on without the process, the process refuses the change.
+// confirmed says how many sessions will be reset, and on a terminal asks. It reports whether to go on. If there is no
+// lane, or its sessions outlive the process, the process refuses the change.
 func (c *laneFlushCmd) confirmed(ctx context.Context, e *cli.Env, client *admin.Client) (bool, error) {
 	st, err := client.Status(ctx)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *laneFlushCmd) confirmed(ctx context.Context, e *cli.Env, client *admin.
 	return err == nil, err
 }
 
-// writeLaneState writes the state of the lane after a change, and the result of that.
+// writeLaneState writes the state of the lane after a change, and the result of the change.
 func writeLaneState(w io.Writer, l *admin.LaneChanged, result string, err error) error {
 	if err == nil {
 		_, err = fmt.Fprintf(w, "the lane is %s%s\n", l.State, result)
@@ -166,7 +166,7 @@ func writeLaneState(w io.Writer, l *admin.LaneChanged, result string, err error)
 	return err
 }
 
-// asBefore is the result of a switch that was so before.
+// asBefore returns the result of a switch that changed nothing.
 func asBefore(l *admin.LaneChanged) string {
 	if l.Changed {
 		return ""
@@ -174,10 +174,10 @@ func asBefore(l *admin.LaneChanged) string {
 	return ", as before"
 }
 
-// noneHadLeft is the result of a change that has found no session in the lane.
+// noneHadLeft is the result if the lane had no sessions.
 const noneHadLeft = ": no session had left user space"
 
-// returnedOf is what has become of the sessions that were to come back.
+// returnedOf describes how the sessions came back.
 func returnedOf(l *admin.LaneChanged) string {
 	switch {
 	case l.Returned == 0 && l.Reset == 0:
@@ -190,7 +190,7 @@ func returnedOf(l *admin.LaneChanged) string {
 	return fmt.Sprintf(": %s come back to user space, and %s reset", plural(int64(l.Returned), "session has", "sessions have"), plural(int64(l.Reset), "is", "are"))
 }
 
-// flushedOf is how many sessions are reset, of which none comes back.
+// flushedOf says how many sessions were reset. None of them comes back.
 func flushedOf(l *admin.LaneChanged) string {
 	if l.Reset == 0 {
 		return noneHadLeft

@@ -34,7 +34,7 @@ func (c *listenerListCmd) Run(e *cli.Env) error {
 	})
 }
 
-// listenersOf asks for the listener of a name, or for all.
+// listenersOf asks for the listener with a name, or for all.
 func listenersOf(name string) func(ctx context.Context, client *admin.Client) ([]admin.Listener, error) {
 	return func(ctx context.Context, client *admin.Client) ([]admin.Listener, error) {
 		s, err := client.Status(ctx)

@@ -39,7 +39,7 @@ Every flag of a command:
 
     penstock proxy --help`
 
-// commands is the command line.
+// commands are the commands of the program.
 type commands struct {
 	Proxy    proxyCmd    `cmd:"" help:"Forward connections to targets, without a configuration file."`
 	Run      runCmd      `cmd:"" help:"Run the load balancer with a configuration file."`
@@ -79,7 +79,7 @@ type commands struct {
 // run runs the program in e and returns its exit code.
 func run(e *cli.Env) int { return commandLine().Run(e) }
 
-// commandLine is the command line, not parsed yet.
+// commandLine returns the command line before it is parsed.
 func commandLine() *cli.Program {
 	return &cli.Program{Name: programName, Description: description, Commands: &commands{
 		Drain:  formerCmd{instead: "penstock process drain, penstock listener drain NAME, or penstock endpoint drain UPSTREAM ENDPOINT"},
@@ -88,7 +88,7 @@ func commandLine() *cli.Program {
 	}}
 }
 
-// A formerCmd is a command that is gone. It answers with what to use instead, and changes nothing.
+// A formerCmd is a removed command. It says what to use instead, and changes nothing.
 type formerCmd struct {
 	instead string
 	Rest    []string `arg:"" optional:""`
@@ -101,8 +101,7 @@ func (c *formerCmd) Run(*cli.Env) error {
 
 type versionCmd struct{}
 
-// Run prints one line: the module's version, the commit where the build knows
-// it, the compiler, and the platform.
+// Run prints one line: the module's version, the commit if the build knows it, the compiler, and the platform.
 func (*versionCmd) Run(e *cli.Env) error {
 	_, err := fmt.Fprintf(e.Stdout, "penstock %s %s %s/%s\n", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err

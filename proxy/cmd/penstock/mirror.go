@@ -93,7 +93,7 @@ func judgeMirrors(w io.Writer, m *admin.MirrorReports, conditions []bound) error
 	return nil
 }
 
-// judgeUncompared is judgeMirrors of a mirror without compare: the reasons for which its mirrors ended are counted, and nothing else is known.
+// judgeUncompared is judgeMirrors for a mirror without compare: only the reasons why its mirrors ended are known.
 func judgeUncompared(w io.Writer, report *admin.MirrorReport, conditions []bound) finding {
 	worst := fine
 	for _, one := range conditions {
@@ -192,7 +192,7 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 	return nil
 }
 
-// comparisonLine is a comparison in one line.
+// comparisonLine describes a comparison in one line.
 func comparisonLine(k *admin.Comparison) string {
 	line := fmt.Sprintf("%d answers compared (%s), %d equal, %d different", k.Compared, display.Text(k.Framing), k.Equal, k.Different)
 	if k.Compared > 0 {
@@ -209,7 +209,7 @@ func comparisonLine(k *admin.Comparison) string {
 	return line
 }
 
-// lagText is how much later the shadow was.
+// lagText says how much later the shadow was.
 func lagText(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	if d < 0 {
@@ -229,7 +229,7 @@ func lagCells(l *admin.ShadowLag) string {
 	return strings.Join(cells, "\t")
 }
 
-// A bound is a condition of --fail-if: a figure, one of > >= < <=, and a number, a percentage or a time.
+// A bound is a condition of --fail-if: a figure, an operator (> >= < <=), and a number, a percentage or a time.
 type bound struct {
 	text         string
 	figure, sign string
@@ -245,18 +245,18 @@ const (
 	asTime             // microseconds
 )
 
-// A finding is whether a condition holds: of several the largest counts.
+// A finding says whether a condition holds. Of several findings the largest counts.
 type finding uint8
 
 const (
 	fine    finding = iota
-	unclear         // there is too little to know
-	holds           // it does, so the command fails
+	unclear         // too little is known
+	holds           // the condition holds, so the command fails
 )
 
 var conditionForm = regexp.MustCompile(`^\s*([a-z0-9_]+)\s*(>=|<=|>|<)\s*(\S+)\s*$`)
 
-// answerFigures are figures of a comparison, and mirrorFigures reasons for which mirrors end.
+// answerFigures are the figures of a comparison, and mirrorFigures the reasons why mirrors end.
 var (
 	answerFigures = []string{"compared", "equal", "different", "unsettled", "masked", "slower", "faster", "p90", "p99", "stopped"}
 	mirrorFigures = []string{"complete", "behind", "late", "connect", "reset", "pipe", "cut", "error", "no_endpoint", "full", "descriptors", "off_loop"}
@@ -315,8 +315,8 @@ func (c *bound) exceeded(value float64) bool {
 	return value <= c.limit
 }
 
-// ofAnswers reports whether the condition is about answers, of which those that were not compared are unknown. The number
-// of those that were is no statement on them.
+// ofAnswers reports whether the condition is about properties of answers, which are unknown for answers that were not
+// compared. compared and stopped only count, so they are always known.
 func (c *bound) ofAnswers() bool {
 	return c.figure != "compared" && c.figure != "stopped" && slices.Contains(answerFigures, c.figure)
 }
@@ -344,8 +344,7 @@ func (c *bound) judge(report *admin.MirrorReport, k *admin.Comparison) (finding,
 	return c.judgeCount(of[0], of[1], what)
 }
 
-// judgeCount is judge of n of all. A share that is smaller than one of all cannot be known, and nothing can be
-// without any.
+// judgeCount judges n of all. It cannot know a share that is smaller than one of all, and nothing if all is 0.
 func (c *bound) judgeCount(n, all int64, what string) (finding, string) {
 	value := float64(n)
 	if c.unit == asShare && all > 0 {
@@ -376,7 +375,7 @@ func (c *bound) judgeCount(n, all int64, what string) (finding, string) {
 	return fine, text
 }
 
-// judgeLag is judge of a time. A quantile needs as many answers as have one beyond it.
+// judgeLag judges a time. A quantile needs so many answers that at least one is beyond it.
 func (c *bound) judgeLag(l *admin.ShadowLag, timed int64) (finding, string) {
 	us, least := l.P50Us, int64(1)
 	switch c.figure {
@@ -397,13 +396,13 @@ func (c *bound) judgeLag(l *admin.ShadowLag, timed int64) (finding, string) {
 	return fine, display.Text(text)
 }
 
-// mostUncompared is the largest share, in percent, of sessions that may lack a part of their comparison before a
-// condition on answers that does not hold counts as unknown.
+// mostUncompared is the largest share of incompletely compared sessions, in percent. Beyond it, a condition on
+// answers that does not hold counts as unknown.
 const mostUncompared = 1
 
-// uncompared says of which sessions too many were not compared to their end for a condition on answers to be known;
-// empty: there are not too many. Sessions about which there is a condition of its own do not count: those that stopped
-// comparing, or a reason for which mirrors ended. That condition has the bound then.
+// uncompared says which sessions were not compared to their end, if they are too many to judge a condition on
+// answers; "" otherwise. Sessions that stopped comparing do not count if there is a condition on stopped, and mirrors
+// that ended for a reason do not if there is a condition on that reason: then that condition sets the bound.
 func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bound) string {
 	own := func(figure string) bool {
 		return slices.ContainsFunc(conditions, func(c bound) bool { return c.figure == figure })

@@ -25,8 +25,8 @@ type planCmd struct {
 	accessFlags
 }
 
-// Run prints the changes that a configuration would make in the running process, and the
-// connections affected. It changes nothing.
+// Run prints the changes that a configuration would make in the running process, and the affected connections. It
+// changes nothing.
 func (c *planCmd) Run(e *cli.Env) error {
 	next, err := c.load(e, "plan")
 	if err == nil {
@@ -60,14 +60,14 @@ func (c *planCmd) Run(e *cli.Env) error {
 	return c.write(e, p, path, next)
 }
 
-// writeCopied writes which directions are not zero-copy with a configuration.
+// writeCopied writes which directions are not zero-copy under a configuration.
 func writeCopied(w io.Writer, next *config.Config) {
 	for _, line := range config.Copied(next) {
 		fmt.Fprintf(w, "  %s\n", display.Text(line))
 	}
 }
 
-// unasked prints the initial configuration where no process runs, and why there is no more.
+// unasked prints the initial configuration if no process runs, and why there is nothing to compare with.
 func (c *planCmd) unasked(e *cli.Env, next *config.Config, why string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.path, why)
@@ -97,8 +97,7 @@ func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Conf
 	return err
 }
 
-// writeDispositions writes the disposition of the connections that a change affects, by
-// address where some stay.
+// writeDispositions writes what happens to the connections that a change affects, by address if some stay.
 func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 	switch {
 	case len(p.Leaves) > 1 || len(p.Leaves) == 1 && p.Kept > 0:
@@ -122,8 +121,7 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 	}
 }
 
-// dispositionWords describes the disposition of n connections. Those that drain are reset
-// after a time, in microseconds.
+// dispositionWords says what happens to n connections. Draining connections are reset after resetAfter microseconds.
 func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string {
 	one := n == 1
 	switch {
@@ -143,10 +141,9 @@ func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string 
 	return fmt.Sprintf("%d connections drain, and are reset after %s", n, after)
 }
 
-// Plan returns the changes that a reload from a file would make. A file other than that of the
-// process is read only for trusted callers, since it may name variables of the process's
-// environment. Its problems are not returned: the process may have permission to read files
-// that the caller has not.
+// Plan returns the changes that a reload from a file would make. For any file other than the process's own, the
+// caller must be trusted, since the file may name variables of the process's environment. The file's problems are not
+// returned: the process may be allowed to read files that the caller is not.
 func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Plan, error) {
 	here := r.source.name()
 	other := path != "" && path != here
@@ -190,14 +187,14 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 	return p, nil
 }
 
-// errBusy is the error of a look at a file that has not come to its turn.
+// errBusy means that a look at a file did not get its turn.
 var errBusy = errors.New("another plan or reload is under way")
 
-// mostLooks is how often a file is read that has other modules each time.
+// mostLooks is how often a file is read if it has new modules each time.
 const mostLooks = 3
 
-// look reads a configuration for somebody who may only look: one such caller at a time. Modules that are not known yet are loaded in turn with
-// reloads, one at a time: a reload waits for one of them at most.
+// look reads a configuration for a caller who may only look; only one such caller reads at a time. Unknown modules
+// are loaded in turn with reloads, one at a time, so a reload waits for at most one module.
 func (r *daemon) look(ctx context.Context, read func() (*config.Config, []*config.Unknown, error)) (*config.Config, error) {
 	select {
 	case r.looks <- struct{}{}:
@@ -242,13 +239,13 @@ func (r *daemon) inLane(listener string) (n int64, err error) {
 	return n, nil
 }
 
-// returnFromLane has n connections of a listener come back that would stay as they are.
+// returnFromLane notes that n connections of a listener come back from the lane, and do not stay as they are.
 func returnFromLane(p *admin.PlannedChange, n int64) {
 	p.LaneReturned = n
 	keepLess(p, n)
 }
 
-// drainOn has connections of a listener drain, as they do already, that would stay as they are.
+// drainOn notes that connections of a listener go on draining, and do not stay as they are.
 func drainOn(p *admin.PlannedChange, of server.Draining) {
 	if of.Sessions > 0 {
 		p.Draining, p.DrainingUs = of.Sessions, max(of.Within, 0).Microseconds()
@@ -256,8 +253,8 @@ func drainOn(p *admin.PlannedChange, of server.Draining) {
 	}
 }
 
-// endWithEndpoints takes the connections of endpoints that are removed, and that end with them, from those of their upstream that stay as they are. planned are
-// the effects of the changes.
+// endWithEndpoints subtracts the connections that end with a removed endpoint from the unchanged connections of its
+// upstream. planned are the effects of the changes.
 func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
 	ends := make(map[string]int64) // by upstream
 	for i, c := range changes {
@@ -272,7 +269,7 @@ func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
 	}
 }
 
-// keepLess takes n connections from those that stay as they are.
+// keepLess subtracts n from the connections that stay as they are.
 func keepLess(p *admin.PlannedChange, n int64) {
 	if n == 0 {
 		return
@@ -286,14 +283,14 @@ func keepLess(p *admin.PlannedChange, n int64) {
 	}
 }
 
-// changesTo returns the changes to a configuration. awaiting are those keys whose values there are to wait for a restart, as
-// [server.Server.Awaiting] returns them: a key that gets back the value which the process has in force is none.
+// changesTo returns the changes to a configuration. awaiting are the keys with values that wait for a restart, as
+// [server.Server.Awaiting] returns them: it is no change if such a key gets back the value that is in force.
 func changesTo(before, next *config.Config, awaiting []string) []config.Change {
 	changes := config.Diff(before, next)
 	for _, c := range changes {
 		section := string(c.Kind) + "."
 		if c.Kind == config.KindStateFile {
-			section = "" // it is a key by itself
+			section = "" // the key stands by itself
 		}
 		for i := range c.Keys {
 			k := &c.Keys[i]
@@ -306,7 +303,7 @@ func changesTo(before, next *config.Config, awaiting []string) []config.Change {
 	return changes
 }
 
-// lines formats changes, one in each line.
+// lines formats changes, one per line.
 func lines(changes []config.Change) (list []string) {
 	for _, c := range changes {
 		list = append(list, c.String())
@@ -314,19 +311,18 @@ func lines(changes []config.Change) (list []string) {
 	return list
 }
 
-// connectionCounts are the present numbers of connections, and the addresses of the next
-// listeners.
+// connectionCounts are the present numbers of connections, and the addresses of the next listeners.
 type connectionCounts struct {
 	of    map[place]int64
 	binds map[string]map[string]int64 // by listener and bind
 	next  *listenAddresses
 
-	// Removed endpoints drain according to the next configuration or, if that does not name
-	// their upstream any more, to the present one.
+	// Removed endpoints drain as the next configuration says, or as the present one says if their upstream is
+	// removed.
 	upstreams map[string]*config.Upstream
 }
 
-// place identifies a listener, an upstream, or an endpoint of one.
+// A place identifies a listener, an upstream, or an endpoint of an upstream.
 type place struct {
 	kind     config.Kind
 	upstream string
@@ -350,7 +346,7 @@ func newConnectionCounts(s *admin.Status, before, next *config.Config) *connecti
 	for _, u := range s.Upstreams {
 		live.of[place{config.KindUpstream, "", u.Name}] = u.Active
 		for _, e := range u.Endpoints {
-			live.of[place{config.KindEndpoint, u.Name, e.Name}] += e.Active // a draining one may have the same name
+			live.of[place{config.KindEndpoint, u.Name, e.Name}] += e.Active // a draining endpoint may have the same name
 		}
 	}
 	return live
@@ -394,10 +390,9 @@ func drain(p *admin.PlannedChange, within time.Duration) {
 	}
 }
 
-// leaves sets the effect of a changed listener that has active connections. Connections of an
-// address on which no listener listens any more drain; those of an address that stays do not,
-// whichever listener it belongs to by then. Connections of an address that was given up before
-// drain already.
+// leaves sets the effect of a change to a listener with active connections. If no listener will listen at a
+// connection's address, the connection drains. If any listener will, it stays. Connections of addresses that were
+// given up before drain already.
 func (live *connectionCounts) leaves(p *admin.PlannedChange, name string, active int64, before *config.Config) {
 	i := slices.IndexFunc(before.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	if i < 0 {
@@ -437,8 +432,8 @@ func newAddresses(cfg *config.Config) *listenAddresses {
 	return a
 }
 
-// has reports whether there is a listener at the address of a present one: at the same
-// address, or at one that includes it or that it includes.
+// has reports whether one of these listeners covers the address of a present one: with the same address, a wider
+// address or a narrower one.
 func (a *listenAddresses) has(listener string, index int, b config.Bind) bool {
 	if a.exact[addressOf(listener, index, b)] {
 		return true
@@ -455,8 +450,7 @@ func (a *listenAddresses) has(listener string, index int, b config.Bind) bool {
 	return false
 }
 
-// addressOf returns the identity of a listening socket. Each socket with port 0 is another
-// one.
+// addressOf returns the identity of a listening socket. Each socket with port 0 has its own identity.
 func addressOf(listener string, index int, b config.Bind) string {
 	b.Address.Mode = 0
 	switch _, port, _ := net.SplitHostPort(b.Address.Name); {
@@ -479,8 +473,7 @@ func hostPort(b config.Bind) (host, port string, ok bool) {
 	return host, port, err == nil && port != "0"
 }
 
-// covers reports whether wide includes host: it is the same, or all addresses, or all of the
-// family.
+// covers reports whether wide includes host: it is the same, or stands for all addresses, or for all of the family.
 func covers(wide, host string) bool {
 	all, err := netip.ParseAddr(wide)
 	switch {

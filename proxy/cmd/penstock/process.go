@@ -18,7 +18,7 @@ type processCmd struct {
 
 type processListCmd struct{ adminFlags }
 
-// Run prints the part of the status that is about the process.
+// Run prints the status of the process itself.
 func (c *processListCmd) Run(e *cli.Env) error {
 	return c.ask(e, "process", func(ctx context.Context, client *admin.Client) error {
 		s, err := client.Status(ctx)
@@ -32,7 +32,7 @@ func (c *processListCmd) Run(e *cli.Env) error {
 
 type processDrainCmd struct{ adminFlags }
 
-// Run drains the process, and prints how long and how many sessions it waits for.
+// Run drains the process, and prints how many sessions it waits for, and how long.
 func (c *processDrainCmd) Run(e *cli.Env) error {
 	return c.ask(e, "process drain", func(ctx context.Context, client *admin.Client) error {
 		s, err := client.Status(ctx)
@@ -54,14 +54,14 @@ func (c *processDrainCmd) Run(e *cli.Env) error {
 	})
 }
 
-// drains reports whether a process drains, or is about to.
+// drains reports whether a process drains, or will soon.
 func drains(s *admin.Status) bool { return s.State == admin.Draining || !s.DrainStarts.IsZero() }
 
-// drainWait is how long a process may take until its status has the drain that it was asked for.
+// drainWait is how long the requested drain may take to appear in the status.
 const drainWait = 2 * time.Second
 
-// drainOf returns the status of a process that was asked to drain, once it has begun; false: there is no answer any
-// more. A process that takes long has one that is not about the drain.
+// drainOf waits until a process that was asked to drain does, and returns its status. It returns false if the process
+// no longer answers. If that takes too long the status does not show the drain.
 func drainOf(ctx context.Context, client *admin.Client) (s admin.Status, begun bool) {
 	for until := time.Now().Add(drainWait); ; {
 		s, err := client.Status(ctx)
@@ -79,7 +79,7 @@ func drainOf(ctx context.Context, client *admin.Client) (s admin.Status, begun b
 	}
 }
 
-// writeDrain prints a drain, or when one begins.
+// writeDrain prints a drain, or when it will begin.
 func writeDrain(w io.Writer, s *admin.Status, drains, starts string) error {
 	ends := ", however long they take"
 	if !s.DrainEnds.IsZero() {
@@ -101,7 +101,7 @@ func writeDrain(w io.Writer, s *admin.Status, drains, starts string) error {
 	return err
 }
 
-// A leaving is whether a process is about to drain, or drains, and since when it does.
+// A leaving says whether a process drains, or will, and since when.
 type leaving struct {
 	mu     sync.Mutex
 	begun  bool
@@ -122,9 +122,9 @@ func (l *leaving) get() (drains time.Time, leaves bool) {
 	return l.drains, l.begun
 }
 
-// leave begins the end of the process: it is not ready, and no configuration is changed any more. For the
-// delay, unless serving ends, it still accepts clients. After it the process drains. Its status can be queried
-// until a successor wants its admin socket. A successor can have the address of the metrics at once then.
+// leave begins the end of the process: it is not ready any more, and its configuration does not change. During the
+// delay it still accepts clients, unless serving ends; then it drains. Its status can be queried until a successor
+// takes over the admin socket. A successor can have the address of the metrics at once.
 func (r *daemon) leave(serving context.Context) {
 	r.notify(r.notifier.Stopping(r.drainDelay + r.options.DrainTimeout + 2*finalFlush))
 	r.leaves.begin(r.drainDelay)
@@ -142,8 +142,8 @@ func (r *daemon) leave(serving context.Context) {
 	r.scrape.Leave()
 }
 
-// alive returns when every loop has responded, or with an error when ctx ends. Before the load balancer is open
-// there is none.
+// alive returns when every loop has responded, or an error when ctx ends. Before the load balancer is open there are
+// no loops.
 func (r *daemon) alive(ctx context.Context) error {
 	select {
 	case <-r.opened:

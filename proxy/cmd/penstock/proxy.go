@@ -58,27 +58,27 @@ func (c *proxyCmd) Run(e *cli.Env) error {
 	})
 }
 
-// noVariables is the environment of flags: a shell has expanded them.
+// noVariables is the environment for flags, in which the shell has expanded variables already.
 func noVariables(string) (string, bool) { return "", false }
 
-// proxyName is the name of the listener and of the upstream of penstock proxy.
+// proxyName is the name of penstock proxy's listener, and of its upstream.
 const proxyName = "proxy"
 
-// A flagText is a configuration that flags have written: a value in each line.
+// A flagText is a configuration made from flags: one value per line.
 type flagText struct {
-	name  string // in place of a file's
+	name  string // instead of a file's name
 	lines []string
 	flags []string // by line: the flag and its value
 }
 
-// add adds a line that a flag has written; "" for a line of its own.
+// add adds the line for a flag; flag is "" for a line that no flag has caused.
 func (t *flagText) add(flag, format string, args ...any) {
 	t.lines, t.flags = append(t.lines, fmt.Sprintf(format, args...)), append(t.flags, flag)
 }
 
 func (t *flagText) bytes() []byte { return []byte(strings.Join(t.lines, "\n") + "\n") }
 
-// flagAt returns the flag that has written the line of a problem.
+// flagAt returns the flag that caused the line of a problem.
 func (t *flagText) flagAt(p config.Problem) string {
 	if i := p.Pos.Line - 1; i >= 0 && i < len(t.flags) {
 		return t.flags[i]
@@ -86,7 +86,7 @@ func (t *flagText) flagAt(p config.Problem) string {
 	return ""
 }
 
-// rename has problems name a flag in place of a line.
+// rename replaces lines by flags in problems.
 func (t *flagText) rename(problems []config.Problem) {
 	for i := range problems {
 		if flag := t.flagAt(problems[i]); flag != "" {
@@ -95,7 +95,7 @@ func (t *flagText) rename(problems []config.Problem) {
 	}
 }
 
-// explain returns problems as an error of one line; nil if there are none.
+// explain returns the problems as a one-line error, or nil.
 func (t *flagText) explain(problems []config.Problem) error {
 	t.rename(problems)
 	var lines []string
@@ -108,7 +108,7 @@ func (t *flagText) explain(problems []config.Problem) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// quoted returns a value as YAML in one line, for a block mapping or sequence. A $ in it is no variable.
+// quoted returns a value as one-line YAML, for a block mapping or sequence. A $ in it is not a variable.
 func quoted(value string) string {
 	value = strings.ReplaceAll(value, "$", "$$")
 	text, err := yaml.Dump(value)
@@ -165,7 +165,7 @@ func (c *proxyCmd) write() (*flagText, error) {
 	return t, nil
 }
 
-// writeLimits writes the limits of the process, whose values have been checked.
+// writeLimits writes the limits of the process. Their values are checked before.
 func (c *proxyCmd) writeLimits(t *flagText) {
 	if c.MaxConnections == nil && c.Loops == nil {
 		return
@@ -179,7 +179,7 @@ func (c *proxyCmd) writeLimits(t *flagText) {
 	}
 }
 
-// timeText returns a timeout in the form of the configuration.
+// timeText returns a timeout as it is written in the configuration.
 func timeText(t cli.Timeout) string {
 	if t.Duration() <= 0 {
 		return "0s"
@@ -187,7 +187,7 @@ func timeText(t cli.Timeout) string {
 	return t.Duration().String()
 }
 
-// checkAddresses checks that there is an address of each kind, and its form.
+// checkAddresses checks that there is a valid address of each kind.
 func (c *proxyCmd) checkAddresses() error {
 	for _, f := range []struct {
 		flag  string
@@ -206,7 +206,7 @@ func (c *proxyCmd) checkAddresses() error {
 		return fmt.Errorf("--admin: every user of this machine could change everything at %s: write --admin-token FILE too, or --admin unix:/path", at)
 	}
 	for flag, spec := range map[string]string{"--admin": c.Admin, "--source-address": c.SourceAddress} {
-		if !utf8.ValidString(spec) { // as YAML it would be another one
+		if !utf8.ValidString(spec) { // YAML would change it
 			return fmt.Errorf("%s: %q is not UTF-8: write printable characters", flag, spec)
 		}
 	}

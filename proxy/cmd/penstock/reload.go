@@ -29,13 +29,13 @@ type reloadCmd struct {
 // Run reloads the configuration of a running process.
 func (c *reloadCmd) Run(e *cli.Env) error {
 	var o rollback.Options
-	if c.Confirm != nil { // --confirm 0 must not make a permanent reload
+	if c.Confirm != nil { // --confirm 0 must not make the reload permanent
 		o.Confirm = c.Confirm.Duration()
 	}
 	if c.Confirm != nil && rollback.CheckConfirm(o.Confirm) != nil {
 		return cli.Usagef("reload: --confirm: write a time from 1s to 24h, such as 2m (see: penstock reload --help)")
 	}
-	if c.RollbackIf != nil { // nor may an empty bound make one without a bound
+	if c.RollbackIf != nil { // an empty bound must not mean no bound
 		o.RollbackIf = *c.RollbackIf
 		if o.Confirm == 0 {
 			return cli.Usagef("reload: --rollback-if needs --confirm, for how long the counter is watched: write for example --confirm 2m (see: penstock reload --help)")
@@ -49,7 +49,7 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 	}, func(w io.Writer, done *admin.Reloaded) error { return writeReloaded(w, *done, o.Confirm != 0) })
 }
 
-// writeReloaded prints the changes of a reload. confirm says that it was to be confirmed.
+// writeReloaded prints the changes of a reload. confirm says whether it had to be confirmed.
 func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	var err error
 	switch {
@@ -67,7 +67,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	return err
 }
 
-// writeInForce prints the changes to a generation.
+// writeInForce prints the changes that led to a generation.
 func writeInForce(w io.Writer, generation int, is string, changes []string) error {
 	for _, line := range changes {
 		fmt.Fprintf(w, "  %s\n", display.Text(line))
@@ -142,7 +142,7 @@ func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
 	return err
 }
 
-// writeGenerations prints the generations that are kept, with their changes.
+// writeGenerations prints the kept generations with their changes.
 func writeGenerations(w io.Writer, s *rollback.Status) error {
 	t := new(statusText)
 	for i := range s.History {
@@ -162,13 +162,13 @@ func writeGenerations(w io.Writer, s *rollback.Status) error {
 func (r *daemon) hangup() {
 	select {
 	case <-r.opened:
-		_, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil) // load logs it
+		_, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil) // load logs the error
 	case <-r.over:
 	}
 }
 
-// take waits for the turn to read the configuration and apply it: configurations are applied
-// in the order in which they are read.
+// take waits for the turn to read and apply the configuration: configurations are applied in the order in which they
+// are read.
 func (r *daemon) take(ctx context.Context) error {
 	select {
 	case r.turn <- struct{}{}:
@@ -191,15 +191,15 @@ func (r *daemon) Reload(ctx context.Context, o rollback.Options) (done admin.Rel
 	return done, nil
 }
 
-// An effect is a configuration that was applied, and the changes by hand that it has ended and restored.
+// An effect is an applied configuration, with the changes by hand that it has ended and restored.
 type effect struct {
 	cfg             *config.Config
 	ended, restored []admin.LiveChange
 }
 
-// load reads the configuration and applies it. If unlessSame is set and the configuration equals the last one
-// read, load does nothing. (That one may have been rolled back since, for a reason.) The changes by hand
-// that it has ended are stored in done, unless that is nil.
+// load reads and applies the configuration. With unlessSame it does nothing if the configuration equals the last one
+// that was read, which may have been rolled back for a reason. If done is not nil, load stores there the changes by
+// hand that it has ended.
 func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now rollback.Installed, err error) {
 	if err := r.take(ctx); err != nil {
 		return now, err
@@ -239,10 +239,11 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	return now, err
 }
 
-// muchGarbage is how much more memory the heap may hold after a large file was read than before.
+// muchGarbage is how much larger than before the heap may be after a large file was read.
 const muchGarbage = 32 << 20
 
-// giveBack has the memory given back to the kernel that is used only until the function is called, if that is much.
+// giveBack returns a function that gives memory back to the kernel if the process holds much more than at the call of
+// giveBack.
 func giveBack() func() {
 	held := func() uint64 {
 		var m runtime.MemStats
@@ -257,7 +258,8 @@ func giveBack() func() {
 	}
 }
 
-// packed holds a configuration that is not in force as text, a tenth of its size in memory or less, for the keeper.
+// packed keeps a configuration that is not in force as text, which takes at most a tenth of the memory. It is for the
+// keeper.
 func packed(cfg *config.Config) func() (*config.Config, error) {
 	if kept := cfg.Keep(); kept != nil {
 		return kept.Load
@@ -265,14 +267,13 @@ func packed(cfg *config.Config) func() (*config.Config, error) {
 	return func() (*config.Config, error) { return cfg, nil }
 }
 
-// changesBetween returns the changes from one configuration to another as lines, for the keeper, which calls it in
-// its turn.
+// changesBetween returns the changes from one configuration to another as lines. The keeper calls it in its turn.
 func (r *daemon) changesBetween(from, to *config.Config) []string {
 	r.changes = changesTo(from, to, r.Awaiting(to))
 	return lines(r.changes)
 }
 
-// logRefused logs the reason for which a reload was refused.
+// logRefused logs why a reload was refused.
 func (r *daemon) logRefused(actor string, err error) {
 	var bad *badFile
 	switch {
@@ -285,7 +286,7 @@ func (r *daemon) logRefused(actor string, err error) {
 	r.log.Error("reload refused, nothing was changed", "by", actor, "error", err)
 }
 
-// apply puts a configuration into force, together with its addresses for the admin API and for metrics.
+// apply puts a configuration into force, with its addresses for the admin API and for metrics.
 func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	move, err := r.prepareAdmin(ctx, cfg)
 	if err != nil {
@@ -303,7 +304,7 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	move.Commit()
 	scrapes.Commit()
 	r.noteAdmin(cfg)
-	select { // drop one that watch has not received: it is outdated
+	select { // drop a configuration that watch has not received: it is outdated
 	case <-r.follow:
 	default:
 	}
@@ -311,8 +312,8 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	return nil
 }
 
-// prepareAdmin prepares the admin address of a configuration. Without a private one, where that is meant, the
-// process serves its clients all the same.
+// prepareAdmin prepares the admin address of a configuration. If the address is private and fails, the process serves
+// its clients without it.
 func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.Move, error) {
 	access := adminAccess(cfg)
 	if cfg.Admin == nil || !cfg.Admin.Bind.Auto() || !r.file {
@@ -332,7 +333,7 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 	return r.admin.Prepare(ctx, admin.Access{})
 }
 
-// noteAdmin notes where the process listens, unless that is a private socket, which is found by its name.
+// noteAdmin writes the note with the admin address, unless it is a private socket, which is found by its name.
 func (r *daemon) noteAdmin(cfg *config.Config) {
 	if !r.file {
 		return
@@ -360,7 +361,7 @@ func (r *daemon) logChange(c rollback.Change) {
 	if c.By != "" {
 		attrs = append(attrs, "by", c.By)
 	}
-	if c.Event != rollback.Applied && c.Event != rollback.Unchanged { // these are reported at the end of the reload
+	if c.Event != rollback.Applied && c.Event != rollback.Unchanged { // the reload itself reports these at its end
 		defer func() { r.notify(r.notifier.Status(fmt.Sprintf("generation %d of %s", c.Now, r.source.name()))) }()
 	}
 	switch c.Event {
@@ -385,7 +386,7 @@ func (r *daemon) logChange(c rollback.Change) {
 	}
 }
 
-// noteRead notes that what was read last is in force.
+// noteRead notes that the configuration that was read last is in force.
 func (r *daemon) noteRead(c *rollback.Change) {
 	r.applied, r.inForce = r.effect, r.next
 	r.inForce.generation = c.Generation
@@ -393,22 +394,22 @@ func (r *daemon) noteRead(c *rollback.Change) {
 	r.refused.forget()
 }
 
-// A readFile is a configuration that was read, and the facts of its files at that time. See fingerprint.
+// A readFile is a configuration that was read, with the fingerprint of its files.
 type readFile struct {
 	cfg        *config.Config
 	print      string
-	generation int // in which it was in force; 0: in none yet
+	generation int // in which it was in force; 0 if it never was
 }
 
-// A refusedFile is the configuration that was rolled back last, for as long as the file still has it. The zero
-// value is ready: there is none.
+// A refusedFile is the configuration that was rolled back last, as long as the file still has it. The zero value is
+// ready to use, and has none.
 type refusedFile struct {
 	mu   sync.Mutex
-	read *readFile // nil: none, or the file has another one by now
+	read *readFile // nil: none, or the file has changed
 	is   admin.RefusedFile
 }
 
-// set notes a rollback to another configuration. read is the file as it was in force last.
+// set notes a rollback to another configuration. read is the file with the configuration that was in force.
 func (f *refusedFile) set(path string, read *readFile, c *rollback.Change, to *config.Config) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -426,8 +427,8 @@ func (f *refusedFile) forget() {
 	f.read = nil
 }
 
-// get returns it if the source still has that configuration; nil: it does not, or there is none. The source is
-// read only if its files have other facts than before.
+// get returns the refused configuration if the source still has it, or nil. It reads the source only if the metadata
+// of its files has changed.
 func (f *refusedFile) get(from source) *admin.RefusedFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -446,22 +447,23 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 	return &is
 }
 
-// A fileState is whether the file can be used, how it compares with the configuration in force, and the last reload if it was refused. The file is read again if its
-// metadata or the running configuration has changed, and now and then while the file, or a certificate that it names, cannot be used: files that it names may be
-// mended or broken meanwhile. The zero value is a file that can be used.
+// A fileState says whether the file can be used, how it differs from the configuration in force, and whether the last
+// reload was refused. The file is read again if its metadata or the running configuration has changed. While the
+// file, or a certificate that it names, cannot be used, it is also read again now and then: the files that it names
+// may have changed. The zero value is a file that can be used.
 type fileState struct {
 	mu      sync.Mutex
 	print   string
-	beside  *config.Config       // in force when the file was read
-	is      metrics.FileState    // beside that; empty: not known yet
+	beside  *config.Config       // configuration in force when the file was read
+	is      metrics.FileState    // how the file differs from it; empty: not known yet
 	looked  time.Time            // when the file was read last
-	problem string               // "": there is none
-	reload  *admin.RefusedReload // nil: it was not refused
-	waits   bool                 // reload was refused because a generation waits to be confirmed, and is over with that
-	loads   bool                 // its modules are being loaded, to know whether it can be used
+	problem string               // "" if there is none
+	reload  *admin.RefusedReload // nil if it was not refused
+	waits   bool                 // reload was refused because a generation waits to be confirmed, and no longer counts when none waits
+	loads   bool                 // its modules are being loaded to find out whether it can be used
 }
 
-// stateOf is the state of a file beside the configuration in force, as it was read.
+// stateOf compares a file with the configuration in force. err is the error of reading it.
 func stateOf(inForce, read *config.Config, err error) metrics.FileState {
 	switch {
 	case err != nil:
@@ -472,14 +474,14 @@ func stateOf(inForce, read *config.Config, err error) metrics.FileState {
 	return metrics.FileSame
 }
 
-// read notes how the file was, as it was read beside the configuration in force: with err it cannot be used.
+// read notes the state of the file, read while inForce was in force. After an error the file cannot be used.
 func (f *fileState) read(inForce *config.Config, print string, is metrics.FileState, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.beside, f.print, f.is, f.problem = inForce, print, is, fileProblem(err)
 }
 
-// state returns the state of the file when it was looked at last; empty: it is not known yet.
+// state returns the state of the file at the last look; empty: not known yet.
 func (f *fileState) state() metrics.FileState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -500,9 +502,9 @@ func (f *fileState) reloaded(by string, err error) {
 	}
 }
 
-// get fills in a status. A refused reload is over once the file has the configuration in force again, or nothing waits
-// to be confirmed any more that was the reason. Modules that are not known are loaded by look, on another goroutine: until then what was known of
-// the file stays.
+// get fills in a status. It drops a refused reload once the file has the configuration in force again, or once no
+// generation waits to be confirmed if that was the reason. look loads unknown modules on another goroutine; until
+// then get reports what was known before.
 func (f *fileState) get(from source, look func() error, inForce *config.Config, pending bool, s *admin.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -526,7 +528,7 @@ func (f *fileState) get(from source, look func() error, inForce *config.Config, 
 	s.ReloadRefused, s.FileProblem = f.reload, f.problem
 }
 
-// load has look load the modules of the file, and the next status read it again, for which they are known.
+// load starts look, which loads the modules of the file. The next status reads the file again, with known modules.
 func (f *fileState) load(look func() error) {
 	err := look()
 	f.mu.Lock()
@@ -536,10 +538,10 @@ func (f *fileState) load(look func() error) {
 	}
 }
 
-// readAgain is how long a file that cannot be used is taken as it is.
+// readAgain is how long a file that cannot be used is not read again.
 const readAgain = 5 * time.Second
 
-// certificateRefused reports whether a certificate has changed into one that cannot be used.
+// certificateRefused reports whether a certificate was replaced by an unusable one.
 func certificateRefused(s *admin.Status) bool {
 	refused := func(c admin.Certificate) bool { return c.Refused != "" }
 	return slices.ContainsFunc(s.MetricsCertificates, refused) ||
@@ -551,7 +553,8 @@ func certificateRefused(s *admin.Status) bool {
 		})
 }
 
-// fileProblem says in a line, without its content, that a file cannot be used; "": that is not the error.
+// fileProblem says in one line, without the file's content, that a file cannot be used. It returns "" for any other
+// error.
 func fileProblem(err error) string {
 	bad, ok := errors.AsType[*admin.ConfigError](err)
 	if !ok {
@@ -560,7 +563,7 @@ func fileProblem(err error) string {
 	return fmt.Sprintf("%s has %s: penstock check %[1]s shows them", bad.Path, count(len(bad.Problems), "problem"))
 }
 
-// Status implements [admin.Balancer], with the state of the file.
+// Status implements [admin.Balancer]. It adds the state of the file.
 func (r *daemon) Status() admin.Status {
 	s := r.loadBalancer.Status()
 	s.Refused = r.refused.get(r.source)
@@ -572,7 +575,7 @@ func (r *daemon) Status() admin.Status {
 	return s
 }
 
-// Rollback returns to a generation; 0 is the one before. No reload comes between it and its result.
+// Rollback returns to a generation; 0 means the one before. No reload can come between it and its result.
 func (r *daemon) Rollback(ctx context.Context, to int, actor string) (done admin.RolledBack, err error) {
 	if err := r.take(ctx); err != nil {
 		return done, err

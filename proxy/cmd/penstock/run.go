@@ -50,7 +50,7 @@ func loadConfig(path string, env config.Env) (*config.Config, error) {
 	return cfg, nil
 }
 
-// knownConfig is [loadConfig] without loading modules of WebAssembly, see [config.LoadKnown].
+// knownConfig is [loadConfig] without loading WebAssembly modules, see [config.LoadKnown].
 func knownConfig(path string, env config.Env) (*config.Config, []*config.Unknown, error) {
 	cfg, unknown, problems := config.LoadKnown(path, env)
 	if err := badConfig(path, problems); err != nil {
@@ -59,7 +59,7 @@ func knownConfig(path string, env config.Env) (*config.Config, []*config.Unknown
 	return cfg, unknown, nil
 }
 
-// A badFile is an [*admin.ConfigError] with the problems that it is about.
+// A badFile is an [*admin.ConfigError] with its problems.
 type badFile struct {
 	*admin.ConfigError
 	found []config.Problem
@@ -68,8 +68,7 @@ type badFile struct {
 // Unwrap returns the error that callers of the admin API get.
 func (b *badFile) Unwrap() error { return b.ConfigError }
 
-// badConfig makes a [*badFile] of the problems of a configuration; nil if there are
-// none.
+// badConfig makes a [*badFile] from the problems of a configuration, or returns nil without any.
 func badConfig(path string, problems []config.Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -84,7 +83,7 @@ func badConfig(path string, problems []config.Problem) error {
 	return bad
 }
 
-// maxLogged is the number of problems of a configuration that are logged.
+// maxLogged is how many problems of a configuration are logged.
 const maxLogged = 20
 
 // logProblems logs a line for each problem of a configuration.
@@ -97,7 +96,7 @@ func logWarnings(log *slog.Logger, warnings []config.Problem) {
 	logEach(log.Warn, warnings, "a warning of the configuration", "there are more warnings, see penstock check")
 }
 
-// logEach logs a line for each of the first problems, and one for the number of the others.
+// logEach logs a line for each of the first problems, and a line with the number of the others.
 func logEach(log func(msg string, args ...any), list []config.Problem, msg, others string) {
 	for _, p := range list[:min(len(list), maxLogged)] {
 		cause := p.Message
@@ -111,8 +110,8 @@ func logEach(log func(msg string, args ...any), list []config.Problem, msg, othe
 	}
 }
 
-// adminAccess returns the admin address of a configuration, and the conditions of its clients. The address is
-// "" if there is none, or it is a private one.
+// adminAccess returns the admin address of a configuration, and the rules for its clients. The address is "" if there
+// is none, or if it is private.
 func adminAccess(cfg *config.Config) (a admin.Access) {
 	c := cfg.Admin
 	if c == nil {
@@ -128,7 +127,7 @@ func adminAccess(cfg *config.Config) (a admin.Access) {
 	return a
 }
 
-// summary formats the number of changes: 1 listener changed, 2 endpoints added, 1 removed.
+// summary counts changes: 1 listener changed, 2 endpoints added, 1 removed.
 func summary(changes []config.Change) string {
 	counts := map[config.Kind]map[config.Action]int{}
 	for _, c := range changes {
@@ -171,7 +170,7 @@ func (r *daemon) report() *doctor.Report {
 	return report
 }
 
-// runningOf returns the counters of a status that limits show in.
+// runningOf returns the counters in a status that show limits.
 func runningOf(s *admin.Status) *doctor.Running {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	r := &doctor.Running{
@@ -203,8 +202,8 @@ func runningOf(s *admin.Status) *doctor.Running {
 	return r
 }
 
-// lineAfter is line after a reload. A refused reload is reported until the next one, because
-// systemd takes the process for reloaded in any case.
+// lineAfter is line after a reload. It reports a refused reload until the next one, because systemd considers the
+// process reloaded either way.
 func (r *daemon) lineAfter(err error) string {
 	if err == nil || errors.Is(err, rollback.ErrClosed) {
 		return r.line()
@@ -212,8 +211,8 @@ func (r *daemon) lineAfter(err error) string {
 	return fmt.Sprintf("%s is in force; the reload at %s was refused: %v", r.line(), time.Now().Format("15:04:05"), err)
 }
 
-// watch reloads the configuration when one of its files changes, until ctx ends. The set of
-// files may change with it.
+// watch reloads the configuration when one of its files changes, until ctx ends. A reload may change the set of
+// files.
 func (r *daemon) watch(ctx context.Context) {
 	var now *config.Config
 	var stop func()
@@ -236,7 +235,7 @@ func (r *daemon) watch(ctx context.Context) {
 	}
 }
 
-// watchFiles watches the files of a configuration. stop ends that and waits for its end.
+// watchFiles watches the files of a configuration. stop ends the watch, and waits until it has ended.
 func (r *daemon) watchFiles(cfg *config.Config) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	files := discovery.NewWatch(discovery.WatchConfig{Paths: cfg.Files, Globs: cfg.Globs})
@@ -251,13 +250,13 @@ func (r *daemon) watchFiles(cfg *config.Config) (stop func()) {
 	}
 }
 
-// changed reloads the configuration because its files have changed. The reload may replace the
-// watch that has called changed; it continues then.
+// changed reloads the configuration because its files have changed. The reload may replace the watch that called
+// changed; changed goes on then.
 func (r *daemon) changed() {
-	_, _ = r.load(context.Background(), rollback.Options{By: "watch"}, true, nil) // load logs it
+	_, _ = r.load(context.Background(), rollback.Options{By: "watch"}, true, nil) // load logs the error
 }
 
-// serverFlags are the flags of commands that serve, beside those of their configuration.
+// serverFlags are the flags of commands that serve, apart from the flags for their configuration.
 type serverFlags struct {
 	engineFlags
 
@@ -265,7 +264,7 @@ type serverFlags struct {
 	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; those that are left are reset over the last tenth of it, and a second signal cuts them at once. 0 is off. (default: ${default})"`
 }
 
-// options returns the server's options, without those that fit sets.
+// options returns the server's options. fit sets the others.
 func (f *serverFlags) options() (*server.Options, error) {
 	o := &server.Options{DrainTimeout: f.DrainTimeout.Duration()}
 	if err := f.engineFlags.config(o); err != nil {
@@ -292,8 +291,8 @@ func (f *logFlags) serve(e *cli.Env, command string, log *slog.Logger, flags *se
 	return s.run(e, r.serve)
 }
 
-// A trigger calls a function in its own goroutine, since the function may block on a slow
-// reader. Requests are coalesced.
+// A trigger calls a function in its own goroutine, since the function may block on a slow reader. Requests in between
+// are merged.
 type trigger struct {
 	wanted chan struct{} // holds at most one request
 }
@@ -309,7 +308,7 @@ func newTrigger(grant func()) *trigger {
 	return w
 }
 
-// fire makes a request, unless one is pending that has not been started.
+// fire makes a request, unless one is waiting already.
 func (w *trigger) fire() {
 	select {
 	case w.wanted <- struct{}{}:
@@ -317,7 +316,7 @@ func (w *trigger) fire() {
 	}
 }
 
-// end accepts no more requests; a pending one is still served.
+// end accepts no more requests. A waiting request is still served.
 func (w *trigger) end() {
 	close(w.wanted)
 }
@@ -338,29 +337,30 @@ type loadBalancer interface {
 	Apply(ctx context.Context, cfg *config.Config) error
 	// Awaiting returns the keys of a configuration that would wait for a restart, as [server.Server.Awaiting] does.
 	Awaiting(next *config.Config) []string
-	// LiveUnder returns the changes by hand, and why a configuration would end them.
+	// LiveUnder returns the changes by hand, each with the reason why a configuration would end it.
 	LiveUnder(cfg *config.Config) []admin.LiveChange
-	// DrainingUnder returns the sessions that drain, and go on doing so under a configuration, by listener, as [server.Server.DrainingUnder] does.
+	// DrainingUnder returns, by listener, the sessions that drain and would still drain under a configuration, as
+	// [server.Server.DrainingUnder] does.
 	DrainingUnder(cfg *config.Config) map[string]server.Draining
 	// AppliedLive returns the changes by hand that the last Apply has ended, and restored.
 	AppliedLive() (ended, restored []admin.LiveChange)
-	// ReopenLogs has files that were moved away opened again.
+	// ReopenLogs opens log files again that were moved away.
 	ReopenLogs()
-	// Counter returns one of the status's counters that never decrease.
+	// Counter returns a counter of the status. It never decreases.
 	Counter(name string) (value int64, known bool)
-	// Alive returns when every loop has responded, or with an error when ctx ends.
+	// Alive returns when every loop has responded, or an error when ctx ends.
 	Alive(ctx context.Context) error
 }
 
 // An opener is openBalancer, or a test's substitute.
 type opener func(context.Context, *config.Config, server.Options) (loadBalancer, error)
 
-// openBalancer opens the load balancer: it listens when this returns, and serves no client
-// yet. The caller must call Serve. On an error nothing is left open.
+// openBalancer opens the load balancer. It listens when openBalancer returns, but serves no client until the caller
+// calls Serve. After an error nothing is left open.
 func openBalancer(ctx context.Context, cfg *config.Config, o server.Options) (loadBalancer, error) {
 	b, err := server.Open(ctx, cfg, o)
 	if err != nil {
-		return nil, err // not an interface with a nil pointer
+		return nil, err // a nil pointer would make a non-nil interface
 	}
 	return b, nil
 }

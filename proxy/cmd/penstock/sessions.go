@@ -63,7 +63,7 @@ type sessionsListCmd struct {
 	JSON  bool   `name:"json" help:"Print JSON, with the bytes by engine."`
 }
 
-// watchEvery is how often --watch lists.
+// watchEvery is how often --watch lists the sessions.
 const watchEvery = 2 * time.Second
 
 // Run lists the sessions of a running process.
@@ -98,7 +98,7 @@ func (c *sessionsListCmd) Run(e *cli.Env) error {
 	})
 }
 
-// ifWatched returns an error, unless it is that --watch was interrupted.
+// ifWatched returns the error, but nil if it only means that --watch was interrupted.
 func ifWatched(watch bool, err error, ctx context.Context) error {
 	if watch && ctx.Err() != nil {
 		return nil
@@ -106,7 +106,7 @@ func ifWatched(watch bool, err error, ctx context.Context) error {
 	return err
 }
 
-// clearScreen moves the cursor to the first cell, and erases all (ECMA-48, CUP and ED).
+// clearScreen moves the cursor to the first cell, and erases the screen (ECMA-48, CUP and ED).
 const clearScreen = "\x1b[H\x1b[2J"
 
 func (c *sessionsListCmd) write(e *cli.Env, s *admin.Sessions) error {
@@ -155,7 +155,7 @@ func writeSessions(w io.Writer, s *admin.Sessions) error {
 	return writeTable(w, rows, "")
 }
 
-// sinceText formats microseconds: to the millisecond below a minute, and to the second from then on.
+// sinceText formats microseconds: to the millisecond below a minute, to the second above.
 func sinceText(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	if d < time.Minute {
@@ -217,7 +217,7 @@ func (c *sessionsEndCmd) endQuery() (admin.EndQuery, error) {
 	return admin.EndQuery{SessionQuery: selected, All: c.All, Now: c.Now, Over: c.Over.Duration(), Grace: c.Grace.Duration(), Quiet: c.Quiet.Duration(), ThenReset: c.ThenReset}, nil
 }
 
-// end ends sessions. It says how many there are, and when each will end; on a terminal it asks.
+// end ends sessions. It says how many there are, and when they will end, and on a terminal asks first.
 func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Client, q admin.EndQuery) error {
 	if !c.JSON || c.DryRun {
 		found, err := c.count(ctx, e, client, q)
@@ -239,18 +239,18 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	case c.JSON:
 		return cmp.Or(writeJSON(e.Stdout, ended), goOn(&ended))
 	}
-	fmt.Fprint(e.Stdout, plural(ended.Touched, "session", "sessions"), ": ") // maybe others than were counted before
+	fmt.Fprint(e.Stdout, plural(ended.Touched, "session", "sessions"), ": ") // the number may differ from the earlier count
 	if err := writeEnded(e.Stdout, &ended); err != nil {
 		return err
 	}
 	if ended.Kept == 0 {
 		ended.Unanswering = 0
 	}
-	ended.WithoutEndpoint = 0 // the count has said that
+	ended.WithoutEndpoint = 0 // the earlier count has said that
 	return cmp.Or(writeAside(e.Stdout, &ended), goOn(&ended))
 }
 
-// goOn returns the exit code for sessions that were to end and go on; nil: there are none.
+// goOn returns the exit code if some of the sessions go on, or nil.
 func goOn(e *admin.Ended) error {
 	if e.Kept+e.Stopped+e.Waiting == 0 {
 		return nil
@@ -272,7 +272,7 @@ func (c *sessionsEndCmd) count(ctx context.Context, e *cli.Env, client *admin.Cl
 	return found, writeAside(e.Stdout, &found)
 }
 
-// whenEnded says when n sessions end that a query selects.
+// whenEnded says when the n sessions that a query selects will end.
 func whenEnded(q *admin.EndQuery, n int64) string {
 	turn, since := "", ""
 	if q.Over > 0 {
@@ -306,7 +306,7 @@ func writeAside(w io.Writer, e *admin.Ended) error {
 	return err
 }
 
-// confirm asks on a terminal, and returns the error with which the command ends unless the answer is yes. Without a terminal it does not ask.
+// confirm asks on a terminal, and returns an error unless the answer is yes. Without a terminal it does not ask.
 func confirm(ctx context.Context, e *cli.Env, command, question string) error {
 	if _, terminal := cli.TerminalWidth(e.Stdout, e.Getenv); !terminal {
 		return nil
@@ -321,7 +321,7 @@ func confirm(ctx context.Context, e *cli.Env, command, question string) error {
 	return nil
 }
 
-// agrees asks. The error is that of ctx: the answer is not waited for any more, and in is read on.
+// agrees asks a question. If ctx ends first it returns ctx's error; a goroutine goes on reading in.
 func agrees(ctx context.Context, e *cli.Env, in io.Reader, question string) (bool, error) {
 	fmt.Fprint(e.Stdout, question, " [y/N] ")
 	line := make(chan string, 1)
@@ -334,21 +334,21 @@ func agrees(ctx context.Context, e *cli.Env, in io.Reader, question string) (boo
 		text = strings.TrimSpace(text)
 		return strings.EqualFold(text, "y") || strings.EqualFold(text, "yes"), nil
 	case <-ctx.Done():
-		fmt.Fprintln(e.Stdout) // the question's line has no end
+		fmt.Fprintln(e.Stdout) // ends the line of the question
 		return false, ctx.Err()
 	}
 }
 
-// exitInterrupted is the exit code of a command that was interrupted, as shells have it of SIGINT.
+// exitInterrupted is the exit code of an interrupted command, the same as in shells for SIGINT.
 const exitInterrupted = 128 + int(syscall.SIGINT)
 
-// interrupted reports what an interrupt has left.
+// interrupted reports what an interrupt has left undone.
 func interrupted(e *cli.Env, text string) error {
 	e.PrintError(errors.New(text))
 	return cli.ExitCode(exitInterrupted)
 }
 
-// writeEnded writes what has become of the sessions.
+// writeEnded writes what happened to the sessions.
 func writeEnded(w io.Writer, e *admin.Ended) error {
 	fmt.Fprintf(w, "%d ended", e.Ended)
 	for _, of := range []struct {
@@ -369,7 +369,7 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 	return err
 }
 
-// plural writes a number of things.
+// plural formats a number of things.
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one

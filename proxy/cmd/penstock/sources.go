@@ -97,7 +97,7 @@ func writeDenial(w io.Writer, d *admin.NewDenial) error {
 	return err
 }
 
-// writeGoingOn writes how many sessions of a denied source there still are.
+// writeGoingOn writes how many sessions of a denied source go on.
 func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 	if n == 0 {
 		return nil
@@ -112,7 +112,7 @@ type denyRemoveCmd struct {
 	Listener string `placeholder:"NAME" help:"The listener of the denial, if it is of one."`
 }
 
-// Run takes a denial back.
+// Run ends a denial.
 func (c *denyRemoveCmd) Run(e *cli.Env) error {
 	return c.ask(e, "deny remove", func(ctx context.Context, client *admin.Client) error {
 		err := client.Undeny(ctx, c.Source, c.Listener)

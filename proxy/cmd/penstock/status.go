@@ -55,7 +55,7 @@ func (c *statusCmd) Run(e *cli.Env) error {
 	})
 }
 
-// writeProblems writes a line for each problem, or that there is none.
+// writeProblems writes a line for each problem, or says that there are none.
 func writeProblems(w io.Writer, problems []admin.Problem) error {
 	lines := problemLines(problems, len(problems))
 	if len(lines) == 0 {
@@ -72,7 +72,7 @@ func writeJSON(w io.Writer, v any) error {
 	return form.Encode(v)
 }
 
-// verdict returns the exit code for the worst of problems, nil if there are none.
+// verdict returns the exit code for the worst problem, or nil without problems.
 func verdict(problems []admin.Problem) error {
 	switch {
 	case len(problems) == 0:
@@ -83,8 +83,7 @@ func verdict(problems []admin.Problem) error {
 	return cli.ExitCode(cli.ExitWarnings)
 }
 
-// narrow reduces a status to the selected listener and upstream. It fails if one does not
-// exist.
+// narrow reduces a status to the selected listener and upstream. It fails if one of them does not exist.
 func (c *statusCmd) narrow(s *admin.Status) (err error) {
 	if c.Listener == "" && c.Upstream == "" {
 		return nil
@@ -100,7 +99,7 @@ func (c *statusCmd) narrow(s *admin.Status) (err error) {
 	return err
 }
 
-// only returns the item of that name, and none for an empty name.
+// only returns the item with a name, or none for an empty name.
 func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error) {
 	if name == "" {
 		return []T{}, nil
@@ -118,8 +117,7 @@ func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error
 	return nil, fmt.Errorf("there is no %s %q: there are %s", kind, name, strings.Join(names, ", "))
 }
 
-// A statusText is a status as text: a table, with notes below a row that would widen it too
-// much.
+// A statusText is a status as text: a table, with notes below rows that they would make too wide.
 type statusText struct {
 	now   time.Time
 	short bool       // endpoints are summed up
@@ -166,10 +164,10 @@ func (t *statusText) write(w io.Writer, above []string) error {
 	return err
 }
 
-// mostEndpoints is how many endpoints a status may have for each to have a row.
+// mostEndpoints is up to how many endpoints in a status each have a row.
 const mostEndpoints = 40
 
-// writeStatus writes a status as text, for a reader at the time now. Unless all is set, many endpoints are summed up.
+// writeStatus writes a status as text, as seen at the time now. Without all, many endpoints are summed up.
 func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t := &statusText{now: now}
 	endpoints := 0
@@ -224,17 +222,17 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	return t.write(w, problemLines(s.Problems, maxProblems))
 }
 
-// copiedBecause are the reasons for which a direction is not spliced, see relay.Fallback.
+// copiedBecause are the reasons why a direction is not spliced, see relay.Fallback.
 var copiedBecause = map[string]string{
 	"wrapped": "TLS ends here", "unsupported": "splice cannot be used between their sockets", "refused": "the kernel refused to splice",
 	"budget": "no pipe was left in the budget", "descriptors": "no descriptor was left for a pipe", "closed": "the process was ending",
 	"urgent": "urgent bytes came", "half-close": "the other side cannot be half-closed", "compare": "a mirror's answers are compared", "rewrite": "their bytes are rewritten",
 }
 
-// since is the time since another one, in whole seconds.
+// since returns the time between then and now, in whole seconds.
 func since(now, then time.Time) time.Duration { return max(now.Sub(then), 0).Round(time.Second) }
 
-// longestTurn describes the loop that has had the longest turn.
+// longestTurn describes the loop with the longest turn.
 func longestTurn(loops []admin.Loop) string {
 	if len(loops) == 0 {
 		return ""
@@ -317,10 +315,10 @@ func (t *statusText) memory(a *admin.Arena) {
 	}
 }
 
-// maxProblems is the number of problems that have a line each; more are only counted.
+// maxProblems is how many problems have a line. Further problems are only counted.
 const maxProblems = 40
 
-// problemLines returns a line for each problem, or for the first ones.
+// problemLines returns a line for each of the first most problems.
 func problemLines(problems []admin.Problem, most int) (lines []string) {
 	for _, p := range problems[:min(len(problems), most)] {
 		text := oneLine(p.Text)
@@ -335,7 +333,7 @@ func problemLines(problems []admin.Problem, most int) (lines []string) {
 	return lines
 }
 
-// writeTable writes rows, the first of which has the names of the columns, and a last line that is none of them.
+// writeTable writes rows and then the line last. The first row has the names of the columns.
 func writeTable(w io.Writer, rows [][]string, last string) error {
 	var text strings.Builder
 	form := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -353,7 +351,7 @@ func writeTable(w io.Writer, rows [][]string, last string) error {
 	return err
 }
 
-// andMore is the last line of a list that leaves n out; empty: it leaves none out.
+// andMore returns the last line of a list that leaves n items out, or "".
 func andMore(n int) string {
 	if n <= 0 {
 		return ""
@@ -361,10 +359,10 @@ func andMore(n int) string {
 	return fmt.Sprintf("... and %d more\n", n)
 }
 
-// oneLine joins several lines into one: joined errors have some.
+// oneLine joins lines into one: joined errors have several.
 func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
 
-// rollbackText describes the bound that rolls a generation back before its time.
+// rollbackText describes the bound that rolls a generation back before its time is over.
 func rollbackText(bound string, increase int64) string {
 	if bound == "" {
 		return ""
@@ -372,7 +370,7 @@ func rollbackText(bound string, increase int64) string {
 	return fmt.Sprintf("; sooner if %s (%d until now)", bound, increase)
 }
 
-// until formats a time, and the time left.
+// until formats a time, and how long it is until then.
 func (t *statusText) until(at time.Time) string {
 	return fmt.Sprintf("%s (in %v)", at.Local().Format("15:04:05"), max(at.Sub(t.now), 0).Round(time.Second))
 }
@@ -385,7 +383,7 @@ func clients(c admin.Connections) string {
 	return text
 }
 
-// active formats a number and its limit; 0: no limit.
+// active formats a number and its limit; 0 means no limit.
 func active(n, limit int64) string {
 	switch {
 	case limit <= 0:
@@ -409,7 +407,7 @@ func byReason(counts map[string]int64) string {
 	return " (" + listed(counts) + ")"
 }
 
-// total is the sum of counts.
+// total returns the sum of counts.
 func total(counts map[string]int64) (sum int64) {
 	for _, n := range counts {
 		sum += n
@@ -464,10 +462,10 @@ func (t *statusText) mirrors(m *admin.Mirrors) {
 	}
 }
 
-// mostSilent is after how many mirrors in a row without an answer the status says so.
+// mostSilent is after how many mirrors in a row without an answer the status warns.
 const mostSilent = 10
 
-// silentMirrors warns of an endpoint of mirrors that takes bytes and answers none, while clients get answers.
+// silentMirrors warns of a mirror's endpoint that takes bytes and never answers while clients get answers.
 func (t *statusText) silentMirrors(l *admin.Listener) {
 	if m := l.Mirrors; m != nil && m.Silent >= mostSilent && l.Bytes.EndpointToClient.Spliced+l.Bytes.EndpointToClient.Copied > 0 {
 		t.note("WARNING: the last %d complete mirrors got no byte of an answer: is the mirror's endpoint frozen?", m.Silent)
@@ -540,7 +538,7 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	t.endpoints(u.Endpoints)
 }
 
-// maxListed is how many endpoints of an upstream have a row where endpoints are summed up.
+// maxListed is how many endpoints of an upstream have a row if endpoints are summed up.
 const maxListed = 10
 
 // endpoints writes the endpoints of an upstream, or sums them up and lists those with a problem or a change by hand.
@@ -569,7 +567,7 @@ func (t *statusText) endpoints(list []admin.Endpoint) {
 	}
 }
 
-// circuit notes the cause of a breaker's state, unless it is closed.
+// circuit notes why a breaker is open or half-open.
 func (t *statusText) circuit(why string, until time.Time) {
 	switch {
 	case why == "":
@@ -580,7 +578,7 @@ func (t *statusText) circuit(why string, until time.Time) {
 	}
 }
 
-// discovery notes the source of endpoints, and its failures.
+// discovery notes where endpoints come from, and failures to look them up.
 func (t *statusText) discovery(d *admin.Discovery) {
 	if d == nil {
 		return
@@ -638,7 +636,7 @@ func unanswered(e *admin.Endpoint) string {
 	return fmt.Sprintf(", unanswered %d (for up to %v)", e.Unanswered, longest)
 }
 
-// congestion writes the congestion control of connections, where the file names one.
+// congestion writes the congestion control of connections, if the file names one.
 func (t *statusText) congestion(c *admin.Congestion) {
 	switch {
 	case c == nil:
@@ -675,7 +673,7 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	}
 }
 
-// mean is the mean time of calls.
+// mean returns the mean time of calls.
 func mean(us, calls int64) string {
 	if calls == 0 {
 		return "none"

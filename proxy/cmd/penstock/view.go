@@ -22,13 +22,13 @@ type topCmd struct {
 	Once     bool        `help:"Print once and exit (the default without a terminal)."`
 }
 
-// The bounds of --interval.
+// Limits of --interval.
 const (
 	minInterval = 200 * time.Millisecond
 	maxInterval = time.Minute
 )
 
-// Run shows a running process until its user ends it.
+// Run shows a running process until the user ends it.
 func (c *topCmd) Run(e *cli.Env) error {
 	interval := c.Interval.Duration()
 	if interval < minInterval || interval > maxInterval {
@@ -40,13 +40,13 @@ func (c *topCmd) Run(e *cli.Env) error {
 			return top.Once(ctx, cfg)
 		}
 		if _, err := client.Status(ctx); err != nil {
-			return err // and not a view of nothing
+			return err // there is nothing to show
 		}
 		return top.New(ctx, cfg).Run()
 	})
 }
 
-// onTerminal reports whether the program is used from a terminal that can show a view.
+// onTerminal reports whether the program runs on a terminal that can show a view.
 func onTerminal(e *cli.Env) bool {
 	_, in := cli.TerminalWidth(os.Stdin, e.Getenv)
 	_, out := cli.TerminalWidth(e.Stdout, e.Getenv)
@@ -66,7 +66,7 @@ func (c *pageCmd) Run(e *cli.Env) error {
 		return cli.Usagef("page: --port %d: write 0 to 65535", c.Port)
 	}
 	return c.ask(e, "page", func(ctx context.Context, client *admin.Client) error {
-		if _, err := client.Generations(ctx); err != nil { // so that a process that does not run is reported here
+		if _, err := client.Generations(ctx); err != nil { // reports here that no process runs
 			return err
 		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
@@ -77,7 +77,7 @@ func (c *pageCmd) Run(e *cli.Env) error {
 	})
 }
 
-// serve serves the page at a socket, which it closes, until ctx ends.
+// serve serves the page at a socket until ctx ends, and closes the socket.
 func (c *pageCmd) serve(ctx context.Context, e *cli.Env, l net.Listener, client *admin.Client) error {
 	gate := page.NewGate(l.Addr().String(), client)
 	server := &http.Server{Handler: gate, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
@@ -103,8 +103,8 @@ func (c *pageCmd) serve(ctx context.Context, e *cli.Env, l net.Listener, client 
 	return nil
 }
 
-// open opens the browser of the system, or prints the address. It returns when the program that opens browsers has
-// ended, which may be when the browser does.
+// open opens the system's browser, or prints the address. It returns when the opening program has ended, perhaps only
+// when the browser ends.
 func (c *pageCmd) open(e *cli.Env, url string) error {
 	if c.NoBrowser {
 		fmt.Fprintln(e.Stdout, url)
